@@ -1,0 +1,5 @@
+"""The one exception for mistakes that a user can mend: the command line prints it without a traceback."""
+
+
+class RamifyError(Exception):
+    """What was wrong, where (file, line, node), and what to do about it."""
