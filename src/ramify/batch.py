@@ -1,0 +1,285 @@
+"""The tensors of one forward pass: texts on a flat axis, and which target reads which nodes. Made on the host, moved once."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float64, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ramify.nn.blocks import Wanted
+from ramify.nn.ragged import Rows, doubling_key, length_key
+from ramify.forest import Forest
+from ramify.views import Example
+
+IGNORE = -100
+"""The label of a position that is not to be predicted."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Clean texts of the nodes that somebody reads, and the targets: what each shows of itself, and which nodes it reads.
+
+    A target's clean text is in `input_ids` only if another target reads it: `target_ids` is the only thing that a target
+    shows of itself, so corrupting it hides the answer (a tree's inner comment is then both a clean node and a masked target).
+    """
+
+    input_ids: Int[Tensor, " total"]
+    nodes: Rows
+    depth: Int[Tensor, " node"]
+    target_ids: Int[Tensor, " target_total"]
+    targets: Rows
+    target_depth: Int[Tensor, " target"]
+    labels: Int[Tensor, " label"]
+    """The answers: one a token of `target_ids`, IGNORE where nothing may be asked; after corruption one a `wanted` position."""
+    weight: Float64[Tensor, " target"]
+    context: Int[Tensor, " key"]
+    """Rows of `nodes` that each target reads, oldest first."""
+    contexts: Rows
+    """How the flat `context` falls to the targets."""
+    readers: Rows
+    """`targets`, grouped so that targets with similar numbers of context nodes stand together."""
+    maskable: NDArray[np.int64]
+    """Number of tokens of each target that may be asked for: the last ones before its final special token."""
+    source: NDArray[np.int64]
+    """The node in the store behind each target."""
+    node_source: NDArray[np.int64]
+    """The node in the store behind each of `nodes`."""
+    token_type_ids: Int[Tensor, " target_total"] | None = None
+    wanted: Wanted | None = None
+    """The positions whose states are asked for (None = all)."""
+    null_context: bool = False
+    """Every target reads the model's learned null row, and nothing else."""
+
+    def to(self, device: torch.device | str) -> "Batch":
+        if self.target_ids.device == torch.device(device):
+            return self
+        return replace(self, **{field.name: _move(getattr(self, field.name), device) for field in fields(self)})
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that the model computes: clean nodes and targets."""
+        return self.nodes.total + self.targets.total
+
+    def select(self, start: int, stop: int) -> "Batch":
+        """The targets `[start, stop)` alone, reading the same nodes."""
+        host = self.targets.host_lengths
+        tokens = slice(int(host[:start].sum()), int(host[:stop].sum()))
+        keys = self.contexts.host_lengths
+        context = slice(int(keys[:start].sum()), int(keys[:stop].sum()))
+        device = self.target_ids.device
+        targets, contexts, readers = _target_rows(host[start:stop], keys[start:stop])
+        wanted, labels = None, self.labels[tokens]
+        if self.wanted is not None:
+            counts = self.wanted.rows.host_lengths
+            picked = slice(int(counts[:start].sum()), int(counts[:stop].sum()))
+            wanted = want(self.wanted.index[picked] - tokens.start, counts[start:stop], targets, readers)
+            labels = self.labels[picked]
+        types = self.token_type_ids
+        return replace(
+            self,
+            target_ids=self.target_ids[tokens],
+            targets=targets.to(device),
+            target_depth=self.target_depth[start:stop],
+            labels=labels,
+            weight=self.weight[start:stop],
+            context=self.context[context],
+            contexts=contexts.to(device),
+            readers=readers.to(device),
+            maskable=self.maskable[start:stop],
+            source=self.source[start:stop],
+            token_type_ids=None if types is None else types[tokens],
+            wanted=wanted,
+        )
+
+
+def want(index: Int[Tensor, " position"], counts: NDArray[np.int64], targets: Rows, readers: Rows) -> Wanted:
+    """Ask for `counts[i]` positions of target i, given by their places on the flat axis in ascending order."""
+    rows = Rows.build(counts, keys=targets.keys)
+    cross_rows = Rows.build(counts, keys=readers.keys)
+    return Wanted(index, rows.to(index.device), cross_rows.to(index.device))
+
+
+def _target_rows(lengths: NDArray[np.int64], keys: NDArray[np.int64]) -> tuple[Rows, Rows, Rows]:
+    """Targets, their contexts, and the targets as readers; the last two share their group borders."""
+    pairs = length_key(lengths) * 64 + doubling_key(keys)
+    return Rows.build(lengths), Rows.build(keys, keys=pairs), Rows.build(lengths, keys=pairs)
+
+
+def _move(value: Any, device: torch.device | str) -> Any:
+    if isinstance(value, Tensor):
+        return value.to(device, non_blocking=True)
+    return value.to(device) if isinstance(value, Rows | Wanted) else value
+
+
+@dataclass(frozen=True)
+class Collator:
+    """Lays examples flat: clean nodes sorted by length, targets sorted by length and number of context nodes.
+
+    `concatenate` writes the context's texts into the target's own row instead, `[CLS] oldest [SEP] … [SEP] own [SEP]`, the oldest
+    cut first where the row would pass this number of tokens.
+    """
+
+    forest: Forest
+    cls_id: int
+    sep_id: int
+    max_tokens: int
+    concatenate: int | None = None
+    null_context: bool = False
+
+    def __call__(self, examples: Sequence[Example]) -> Batch:
+        source = _join([example.targets for example in examples])
+        keys = _join([example.context_lengths for example in examples])
+        context = _join([example.context for example in examples])
+        weight = np.concatenate([example.weight for example in examples]) if examples else np.zeros(0)
+        room = self.max_tokens - 2
+        own = np.minimum(self.forest.length[source], room)
+        types = None
+        if self.concatenate is None:
+            lengths = own + 2
+        else:
+            before, lengths = self._rows_with_context(own, keys, context)
+            keys, context = np.zeros_like(keys), context[:0]
+        # A stable order by (rounded length, context size class), so that equal batches are laid out alike.
+        order = np.lexsort((doubling_key(keys), length_key(lengths)))
+        context = context[_gather(keys, order)]
+        source, keys, weight, own, lengths = source[order], keys[order], weight[order], own[order], lengths[order]
+
+        if self.concatenate is None:
+            target_ids = self._wrap(source, own)
+        else:
+            target_ids, types = self._concatenated([before[i] for i in order], source, own, lengths)
+        targets, contexts, readers = _target_rows(lengths, keys)
+        # Only the own text before the final SEP may be asked for.
+        back = np.repeat(lengths, lengths) - (np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths))
+        asked = (back > 1) & (back <= np.repeat(own, lengths) + 1)
+        labels = np.where(asked, target_ids, IGNORE)
+
+        nodes, context = np.unique(context, return_inverse=True)
+        node_own = np.minimum(self.forest.length[nodes], room)
+        by_length = np.argsort(length_key(node_own + 2), kind="stable")
+        rank = np.empty_like(by_length)
+        rank[by_length] = np.arange(len(by_length))
+        nodes, node_own = nodes[by_length], node_own[by_length]
+        return Batch(
+            input_ids=torch.from_numpy(self._wrap(nodes, node_own)),
+            nodes=Rows.build(node_own + 2),
+            depth=torch.from_numpy(self.forest.depth[nodes]),
+            target_ids=torch.from_numpy(target_ids),
+            targets=targets,
+            target_depth=torch.from_numpy(self.forest.depth[source]),
+            labels=torch.from_numpy(labels),
+            weight=torch.from_numpy(weight),
+            context=torch.from_numpy(rank[context.reshape(-1)].astype(np.int64)),
+            contexts=contexts,
+            readers=readers,
+            maskable=own,
+            source=source,
+            node_source=nodes,
+            token_type_ids=None if types is None else torch.from_numpy(types),
+            null_context=self.null_context,
+        )
+
+    def _wrap(self, nodes: NDArray[np.int64], own: NDArray[np.int64]) -> NDArray[np.int64]:
+        """[CLS] text [SEP] of every node, one after the other."""
+        ends = np.cumsum(own + 2)
+        ids = np.empty(int(ends[-1]) if len(ends) else 0, dtype=np.int64)
+        starts = ends - own - 2
+        ids[starts], ids[ends - 1] = self.cls_id, self.sep_id
+        inside = np.repeat(starts + 1, own) + (np.arange(own.sum()) - np.repeat(np.cumsum(own) - own, own))
+        ids[inside] = self.forest.gather(nodes, own)
+        return ids
+
+    def _rows_with_context(
+        self, own: NDArray[np.int64], keys: NDArray[np.int64], context: NDArray[np.int64]
+    ) -> tuple[list[NDArray[np.int64]], NDArray[np.int64]]:
+        """The tokens that stand before each target's own text, oldest cut first; and the whole rows' lengths."""
+        assert self.concatenate is not None
+        lengths = np.minimum(self.forest.length[context], self.max_tokens - 2)
+        ids = self.forest.gather(context, lengths)
+        ends = np.cumsum(lengths)
+        before, key = [], 0
+        for index, count in enumerate(keys.tolist()):
+            parts: list[NDArray[np.int64]] = []
+            for node in range(key, key + count):
+                parts += [ids[ends[node] - lengths[node] : ends[node]], np.array([self.sep_id])]
+            key += count
+            room = max(0, self.concatenate - int(own[index]) - 2)
+            joined = np.concatenate(parts) if parts else np.zeros(0, np.int64)
+            before.append(joined[len(joined) - min(room, len(joined)) :])
+        return before, own + 2 + np.array([len(each) for each in before], dtype=np.int64)
+
+    def _concatenated(
+        self, before: list[NDArray[np.int64]], source: NDArray[np.int64], own: NDArray[np.int64], lengths: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Rows `[CLS] context own [SEP]` and their token types: 0 up to the context's end, 1 for the own text."""
+        texts = np.split(self.forest.gather(source, own), np.cumsum(own)[:-1]) if len(own) else []
+        ids, types = [], []
+        for context, text in zip(before, texts, strict=True):
+            ids += [np.array([self.cls_id]), context, text, np.array([self.sep_id])]
+            types.append(np.repeat([0, 1], [1 + len(context), len(text) + 1]))
+        return _join(ids), _join(types)
+
+
+def _join(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    return np.concatenate(parts).astype(np.int64, copy=False) if parts else np.zeros(0, np.int64)
+
+
+def _gather(lengths: NDArray[np.int64], order: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Places of a flat axis, after its rows were put into `order`."""
+    starts = np.cumsum(lengths) - lengths
+    picked = lengths[order]
+    ends = np.cumsum(picked)
+    return np.repeat(starts[order] - (ends - picked), picked) + np.arange(picked.sum())
+
+
+class TokenBudget:
+    """Shuffles examples every epoch and fills steps up to a budget, the same number on every rank.
+
+    An example above the budget is a step of its own: nothing is dropped. The order follows from (seed, epoch) alone, so
+    `state()` is two numbers.
+    """
+
+    def __init__(self, costs: NDArray[np.int64], budget: int, *, seed: int, world_size: int = 1, rank: int = 0, shuffle: bool = True) -> None:
+        self.costs = costs
+        self.budget = budget
+        self.seed = seed
+        self.world_size = world_size
+        self.rank = rank
+        self.shuffle = shuffle
+        self.epoch = 0
+        self.position = 0
+
+    def steps(self, epoch: int) -> list[NDArray[np.int64]]:
+        """The steps of an epoch over all ranks, as example numbers."""
+        order = np.arange(len(self.costs))
+        if self.shuffle:
+            np.random.Generator(np.random.Philox(key=[self.seed, epoch])).shuffle(order)
+        # Greedy filling: a step ends before the example that would pass the budget.
+        ends, filled = [], 0
+        for place, cost in enumerate(self.costs[order].tolist()):
+            if filled and filled + cost > self.budget:
+                ends.append(place)
+                filled = 0
+            filled += cost
+        return np.split(order, ends) if len(order) else []
+
+    def __iter__(self) -> Iterator[NDArray[np.int64]]:
+        """This rank's steps without end, from the saved position on. The last step of an epoch may be empty on some ranks."""
+        while True:
+            steps = self.steps(self.epoch)
+            rounds = -(-len(steps) // self.world_size)
+            while self.position < rounds:
+                number = self.position * self.world_size + self.rank
+                self.position += 1
+                yield steps[number] if number < len(steps) else np.zeros(0, dtype=np.int64)
+            self.epoch, self.position = self.epoch + 1, 0
+
+    def state(self) -> dict[str, int]:
+        return {"epoch": self.epoch, "position": self.position}
+
+    def load_state(self, state: dict[str, int]) -> None:
+        self.epoch, self.position = state["epoch"], state["position"]

@@ -1,0 +1,159 @@
+"""The nodes of many trees as arrays: structure and token ids. What views and batches read."""
+
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramify.dataset import Store
+from ramify.errors import RamifyError
+from ramify.tokenizer import Tokenizer
+from ramify.tree import depths
+
+Overflow = Literal["truncate", "chain"]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Forest:
+    """Parallel arrays over nodes. Trees are consecutive: tree t is the nodes `offsets[t]` to `offsets[t + 1]`."""
+
+    store: Store
+    offsets: Ints
+    parent: Ints
+    """The parent's index in the same arrays, -1 for a root."""
+    root: Ints
+    depth: Ints
+    start: Ints
+    """Where a node's token ids begin in `ids`."""
+    length: Ints
+    ids: NDArray[np.unsignedinteger]
+    node: Ints
+    """The store's node behind each node; a text that was chained is several nodes here."""
+    cut: dict[str, int]
+    """How many texts and tokens do not fit `max_tokens`."""
+
+    @classmethod
+    def open(cls, store: Store, tokenizer: Tokenizer, max_tokens: int, overflow: Overflow = "truncate") -> "Forest":
+        """Tokenize the store (or read the cache) and lay it out. Texts past `max_tokens` (with CLS and SEP) are cut where
+        they are batched, or hung below themselves as further nodes (`chain`): replies then hang below the last of them."""
+        ids, starts = token_cache(store, tokenizer)
+        length = np.diff(starts)
+        parent = np.asarray(store.parent, dtype=np.int64)
+        room = max_tokens - 2
+        over = np.maximum(length - room, 0)
+        cut = {
+            "texts": int(len(length)),
+            "tokens": int(length.sum()),
+            "texts_over": int((over > 0).sum()),
+            "tokens_over": int(over.sum()),
+        }
+        offsets = np.asarray(store.offsets, dtype=np.int64)
+        node = np.arange(len(length))
+        start = starts[:-1]
+        depth = np.asarray(store.depth, dtype=np.int64)
+        if overflow == "chain":
+            parts = np.maximum(-(-length // room), 1)
+            first = np.cumsum(parts) - parts
+            node = np.repeat(node, parts)
+            place = np.arange(len(node)) - first[node]
+            # The first part keeps the text's own parent (its last part); each further part hangs below the one before.
+            last = np.append(first + parts - 1, -1)
+            parent = np.where(place == 0, last[parent[node]], np.arange(len(node)) - 1)
+            start = start[node] + place * room
+            length = np.minimum(length[node] - place * room, room)
+            offsets = np.append(first, len(node))[offsets]
+            depth = depths(parent)
+        elif overflow != "truncate":
+            raise RamifyError(f"overflow is 'truncate' or 'chain', not {overflow!r}.")
+        return cls(store, offsets, parent, _roots(parent), depth, start, length, ids, node, cut)
+
+    @property
+    def num_trees(self) -> int:
+        return len(self.offsets) - 1
+
+    def tree_of(self, nodes: Ints) -> Ints:
+        return np.searchsorted(self.offsets, nodes, side="right") - 1
+
+    def gather(self, nodes: Ints, lengths: Ints) -> Ints:
+        """The first `lengths[i]` token ids of every node, one after the other."""
+        ends = np.cumsum(lengths)
+        places = np.repeat(self.start[nodes] - (ends - lengths), lengths) + np.arange(ends[-1] if len(ends) else 0)
+        return self.ids[places].astype(np.int64)
+
+
+def _roots(parent: Ints) -> Ints:
+    root = np.where(parent < 0, np.arange(len(parent)), parent)
+    while not np.array_equal(further := root[root], root):
+        root = further
+    return root
+
+
+def token_cache(store: Store, tokenizer: Tokenizer) -> tuple[NDArray[np.unsignedinteger], Ints]:
+    """Token ids of all texts (no special tokens) and where each text starts; made once for a (data, tokenizer) pair.
+
+    Lies memory-mapped in the store's folder, or under the user's cache folder where the store may not be written.
+    """
+    if store.path is None:
+        ids, lengths = tokenizer.encode_batch(store.texts(np.arange(store.num_nodes)))
+        return ids.astype(np.uint32), np.concatenate([[0], np.cumsum(lengths)])
+    name = f"tokens-{store.hash[:16]}-{tokenizer.hash}"
+    places = [store.path, Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "ramify"]
+    for place in places:
+        if (place / name / "done.json").exists():
+            return np.load(place / name / "ids.npy", mmap_mode="r"), np.load(place / name / "starts.npy")
+    for place in places:
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            scratch = Path(tempfile.mkdtemp(prefix=f"{name}.partial-", dir=place))
+        except OSError:
+            continue
+        return _tokenize(store, tokenizer, scratch, place / name)
+    raise RamifyError(f"no place to keep token ids: neither {places[0]} nor {places[1]} may be written.")
+
+
+def _tokenize(store: Store, tokenizer: Tokenizer, scratch: Path, final: Path) -> tuple[NDArray[np.unsignedinteger], Ints]:
+    dtype = np.dtype(np.uint16 if tokenizer.vocab_size <= 2**16 else np.uint32)
+    lengths = []
+    try:
+        with open(scratch / "ids.raw", "wb") as raw:
+            for texts in store.text_batches():
+                ids, each = tokenizer.encode_batch(texts)
+                raw.write(ids.astype(dtype).tobytes())
+                lengths.append(each)
+        starts = np.concatenate([[0], np.cumsum(np.concatenate(lengths) if lengths else [])]).astype(np.int64)
+        flat = np.memmap(scratch / "ids.raw", dtype=dtype, mode="r") if starts[-1] else np.zeros(0, dtype)
+        np.save(scratch / "ids.npy", flat)
+        np.save(scratch / "starts.npy", starts)
+        (scratch / "ids.raw").unlink()
+        (scratch / "done.json").write_text(json.dumps({"tokens": int(starts[-1]), "dtype": dtype.name}))
+    except OSError as error:
+        for file in scratch.iterdir():
+            file.unlink()
+        scratch.rmdir()
+        raise RamifyError(f"could not write token ids to {final}: {error.strerror}.") from None
+    try:
+        scratch.rename(final)
+    except OSError:
+        # Another process was first with the same content.
+        for file in scratch.iterdir():
+            file.unlink()
+        scratch.rmdir()
+    return np.load(final / "ids.npy", mmap_mode="r"), starts
+
+
+def node_seeds(store: Store, nodes: Sequence[int] | Ints) -> Ints:
+    """A number for every node that depends on its tree's and its own id alone: seeds that no batching can change."""
+    import hashlib
+
+    nodes = np.asarray(nodes)
+    trees = store.tree_ids(store.tree_of(nodes))
+    keys = (f"{tree}\n{node}".encode() for tree, node in zip(trees, store.ids(nodes), strict=True))
+    digests = b"".join(hashlib.blake2b(key, digest_size=8).digest() for key in keys)
+    return np.frombuffer(digests, dtype=np.int64)

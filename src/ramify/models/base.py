@@ -1,0 +1,57 @@
+"""What every system is made of: a backbone turns a batch into hidden states."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from ramify.batch import Batch
+from ramify.nn.blocks import Context
+from ramify.nn.ragged import Rows
+
+State = Mapping[str, Tensor]
+"""What the next batch of the same rows continues from (memories, caches); detached."""
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """States of the targets' tokens; `positions` says which (None = all)."""
+
+    tokens: Float[Tensor, "position dim"]
+    positions: Int[Tensor, " position"] | None = None
+    state: State | None = None
+
+
+class Backbone(nn.Module, ABC):
+    """A body without a head. `embedding` is the token embedding that heads may be tied to."""
+
+    config: Any
+    embedding: nn.Embedding
+
+    @abstractmethod
+    def forward(self, batch: Batch, state: State | None = None) -> Hidden:
+        """The final states of the targets' tokens, or of those that `batch.wanted` names."""
+
+    @abstractmethod
+    def pooled(self, hidden: Hidden, batch: Batch) -> Float[Tensor, "target dim"]:
+        """One vector a target, from all its tokens' states."""
+
+
+class TwoPhase(ABC):
+    """A backbone whose forward pass falls into encoding nodes and reading their vectors, so that a whole tree's gradient can be
+    had chunk by chunk."""
+
+    @abstractmethod
+    def encode(self, ids: Int[Tensor, " total"], rows: Rows) -> Float[Tensor, "row dim"]:
+        """A vector a row of clean text."""
+
+    @abstractmethod
+    def contextualize(self, vectors: Float[Tensor, "node dim"], batch: Batch) -> Context:
+        """The vectors as the targets of the batch read them."""
+
+    @abstractmethod
+    def decode(self, batch: Batch, context: Context) -> Hidden:
+        """The targets' states, given what they read."""

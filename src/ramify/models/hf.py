@@ -1,0 +1,164 @@
+"""Hugging Face checkpoints: strict reading, and the key table of the BERT family (shared by several systems)."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from ramify.errors import RamifyError
+
+LAYER_KEYS = {
+    "attention.query": "attention.self.query",
+    "attention.out": "attention.output.dense",
+    "attention_norm": "attention.output.LayerNorm",
+    "ffn_in": "intermediate.dense",
+    "ffn_out": "output.dense",
+    "ffn_norm": "output.LayerNorm",
+}
+"""Our names of a layer's parts, and BERT's. Keys and values are two matrices there and one here."""
+
+EMBEDDING_KEYS = {
+    "tokens.weight": "word_embeddings.weight",
+    "positions.weight": "position_embeddings.weight",
+    "types.weight": "token_type_embeddings.weight",
+    "norm.weight": "LayerNorm.weight",
+    "norm.bias": "LayerNorm.bias",
+}
+
+HEAD_KEYS = {
+    "dense.weight": "cls.predictions.transform.dense.weight",
+    "dense.bias": "cls.predictions.transform.dense.bias",
+    "norm.weight": "cls.predictions.transform.LayerNorm.weight",
+    "norm.bias": "cls.predictions.transform.LayerNorm.bias",
+    "bias": "cls.predictions.bias",
+}
+
+MODEL_TYPES = {"bert"}
+
+
+def locate(source: str | Path) -> Path:
+    """A directory as it is, or a hub id as the directory of its downloaded snapshot."""
+    if Path(source).is_dir():
+        return Path(source)
+    if Path(source).exists():
+        raise RamifyError(f"{source} is a file; expected the directory of a checkpoint (config.json, model.safetensors).")
+    text = str(source)
+    if text.count("/") != 1 or text.startswith((".", "/", "~")):
+        raise RamifyError(f"{source} does not exist (neither a directory here nor a hub id of the form owner/name).")
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        patterns = ["*.json", "*.safetensors", "*.txt", "*.md", "1_Pooling/*"]
+        return Path(snapshot_download(text, allow_patterns=patterns))
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
+        raise RamifyError(
+            f"the checkpoint {text!r} is no directory here and could not be fetched from the hub: {error}. "
+            "Give the path of a downloaded copy, or check the network."
+        ) from None
+
+
+def read_config(directory: Path) -> dict[str, Any]:
+    """config.json of a BERT-family checkpoint; refuses other architectures by name."""
+    config = read_json(directory / "config.json")
+    kind = config.get("model_type")
+    if kind not in MODEL_TYPES:
+        raise RamifyError(
+            f"{directory}: its config.json says model_type {kind!r}; "
+            f"only {', '.join(sorted(MODEL_TYPES))} checkpoints can be read here."
+        )
+    return config
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise RamifyError(f"{path.parent} holds no {path.name}: it is not a checkpoint.") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise RamifyError(f"{path} is not valid JSON ({error}).") from None
+
+
+def read_tensors(directory: Path) -> dict[str, Tensor]:
+    """All tensors of model.safetensors (or of its shards). Pickled weights are refused."""
+    index = directory / "model.safetensors.index.json"
+    if index.exists():
+        files = sorted({directory / name for name in read_json(index)["weight_map"].values()})
+    else:
+        files = [directory / "model.safetensors"]
+    tensors: dict[str, Tensor] = {}
+    for file in files:
+        if not file.exists():
+            hint = "; pickled weights are never read: convert them to safetensors" if any(directory.glob("*.bin")) else ""
+            raise RamifyError(f"{directory} holds no {file.name}{hint}.")
+        try:
+            with safe_open(file, framework="pt") as opened:
+                for key in opened.keys():  # noqa: SIM118 (not a dict)
+                    tensors[key] = opened.get_tensor(key)
+        except SafetensorError as error:
+            raise RamifyError(f"{file} is not a readable safetensors file: {error}.") from None
+    return tensors
+
+
+def bert_tensors(directory: Path) -> dict[str, Tensor]:
+    """The tensors of a BERT checkpoint without their `bert.` prefix; old LayerNorm spellings are mended."""
+    mended = {}
+    for key, value in read_tensors(directory).items():
+        key = key.removeprefix("bert.").replace("LayerNorm.gamma", "LayerNorm.weight")
+        mended[key.replace("LayerNorm.beta", "LayerNorm.bias")] = value
+    mended.pop("embeddings.position_ids", None)
+    return mended
+
+
+def layer_from_bert(tensors: Mapping[str, Tensor], number: int) -> dict[str, Tensor]:
+    """One layer's parameters under our names."""
+    there = f"encoder.layer.{number}"
+    ours = {}
+    for kind in ("weight", "bias"):
+        for name, theirs in LAYER_KEYS.items():
+            ours[f"{name}.{kind}"] = tensors[f"{there}.{theirs}.{kind}"]
+        halves = [tensors[f"{there}.attention.self.{part}.{kind}"] for part in ("key", "value")]
+        ours[f"attention.key_value.{kind}"] = torch.cat(halves)
+    return ours
+
+
+def layer_to_bert(ours: Mapping[str, Tensor], number: int) -> dict[str, Tensor]:
+    there = f"encoder.layer.{number}"
+    theirs = {}
+    for kind in ("weight", "bias"):
+        for name, other in LAYER_KEYS.items():
+            theirs[f"{there}.{other}.{kind}"] = ours[f"{name}.{kind}"]
+        for part, half in zip(("key", "value"), ours[f"attention.key_value.{kind}"].chunk(2), strict=True):
+            theirs[f"{there}.attention.self.{part}.{kind}"] = half.contiguous()
+    return theirs
+
+
+def load_strictly(module: nn.Module, tensors: Mapping[str, Tensor], where: str | Path) -> None:
+    """Copy every parameter and buffer, or refuse: nothing missing, nothing left over, all shapes equal."""
+    own = module.state_dict()
+    missing, extra = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
+    shapes = [
+        f"{key}: {tuple(tensors[key].shape)} there, {tuple(own[key].shape)} here"
+        for key in sorted(own.keys() & tensors.keys())
+        if tensors[key].shape != own[key].shape
+    ]
+    if missing or extra or shapes:
+        parts = [
+            f"{name} {', '.join(keys[:4])}{' …' if len(keys) > 4 else ''} ({len(keys)})"
+            for name, keys in (("missing", missing), ("not expected", extra), ("of another shape:", shapes))
+            if keys
+        ]
+        raise RamifyError(f"{where} does not hold this model's parameters: {'; '.join(parts)}.")
+    module.load_state_dict(dict(tensors))
+
+
+def write(directory: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    """config.json and model.safetensors, as Hugging Face's loaders expect them."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "config.json").write_text(json.dumps(dict(config), indent=2) + "\n", encoding="utf-8")
+    save_file({key: value.contiguous() for key, value in tensors.items()}, directory / "model.safetensors", {"format": "pt"})

@@ -1,0 +1,234 @@
+"""Tree-conditioned masked language model (Juneja 2021, section 2 and Figure 1).
+
+An encoder turns every clean ancestor of a comment into one pooled vector; a decoder reads the masked comment, and in every
+layer attends to those vectors.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from ramify.batch import Batch
+from ramify.errors import RamifyError
+from ramify.models import hf
+from ramify.models.base import Backbone, Hidden, State, TwoPhase
+from ramify.nn.blocks import Activation, Context, Layer, Norm, Stack
+from ramify.nn.embeddings import Embeddings, Position, PositionTable, init_weights
+from ramify.nn.pooling import Pool, Pooling
+from ramify.nn.ragged import Rows
+from ramify.views import Rule
+
+ContextPosition = Literal["none", "depth", "distance"]
+
+
+@dataclass(frozen=True)
+class TreeMLMConfig:
+    """Defaults follow the paper; where it is silent, a field's docstring says what was chosen."""
+
+    vocab_size: int
+    dim: int = 256
+    encoder_layers: int = 4
+    decoder_layers: int = 4
+    num_heads: int = 4
+    ffn_dim: int = 1024
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    """Off on CPU's account (see `BertConfig`)."""
+    activation: Activation = "relu"
+    norm: Norm = "post"
+    max_tokens: int = 128
+    """Longest text with CLS and SEP (L_max)."""
+    max_context: int = 0
+    """Most context vectors a comment reads (cl); 0 = `max_tokens`, the paper's value."""
+    context_rule: Rule = "post_nearest"
+    """Reconstructed: the post and the nearest cl - 1 ancestors stay; `nearest` lets the post go as well."""
+    context_position: ContextPosition = "none"
+    """What tells ancestors apart. The paper adds nothing, so the decoder reads them as a set."""
+    context_position_kind: Position = "learned"
+    context_positions: int = 128
+    """Rows of the position table; depths or distances beyond share the last."""
+    pooling: Pooling = "mean"
+    position: Position = "sinusoidal"
+    scale_embedding: bool = True
+    embedding_norm: bool = False
+    share_embeddings: bool = True
+    """Reconstructed: encoder and decoder read one token table."""
+    cross_init: Literal["normal", "zero"] = "normal"
+    """`zero`: the output projection of cross-attention starts at zero, so the model starts as one without context."""
+    eps: float = 1e-5
+
+    def __post_init__(self) -> None:
+        if self.dim % self.num_heads:
+            raise RamifyError(f"model.dim ({self.dim}) must be a multiple of model.num_heads ({self.num_heads}).")
+        if self.max_context < 0 or self.max_tokens < 3:
+            raise RamifyError("model.max_context must not be negative, and model.max_tokens at least 3.")
+
+    @property
+    def context_length(self) -> int:
+        return self.max_context or self.max_tokens
+
+
+class TreeMLM(Backbone, TwoPhase):
+    """Figure 1: clean nodes → encoder → average pooling → K and V; masked comment → N × {self, cross, feed-forward}."""
+
+    config: TreeMLMConfig
+    embedding: nn.Embedding
+    encoder_embeddings: Embeddings
+    decoder_embeddings: Embeddings
+    encoder: Stack
+    decoder: Stack
+    pool: Pool
+    null: nn.Parameter
+    """The one context row of models that are trained without context; no other model reads it."""
+
+    def __init__(self, config: TreeMLMConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = nn.Embedding(config.vocab_size, config.dim)
+        own = self.embedding if config.share_embeddings else nn.Embedding(config.vocab_size, config.dim)
+        self.encoder_embeddings = self._embeddings(own)
+        self.decoder_embeddings = self._embeddings(self.embedding)
+        self.encoder = self._stack(config.encoder_layers, cross=False)
+        self.decoder = self._stack(config.decoder_layers, cross=True)
+        self.pool = Pool(config.pooling, config.dim)
+        self.null = nn.Parameter(torch.empty(config.dim))
+        self.context_table = None
+        if config.context_position != "none":
+            self.context_table = PositionTable(config.context_positions, config.dim, config.context_position_kind)
+        # Scaled embeddings (Vaswani et al., section 3.4) start at 1/sqrt(dim), so that they meet the positions at unit size.
+        init_weights(self)
+        if config.scale_embedding:
+            for table in {self.embedding, own}:
+                nn.init.normal_(table.weight, std=config.dim**-0.5)
+        nn.init.normal_(self.null)
+        if config.cross_init == "zero":
+            for layer in self.decoder.layers:
+                assert isinstance(layer, Layer)
+                assert layer.cross is not None
+                nn.init.zeros_(layer.cross.out.weight)
+
+    def _embeddings(self, tokens: nn.Embedding) -> Embeddings:
+        return Embeddings(
+            tokens,
+            self.config.max_tokens,
+            position=self.config.position,
+            scale=self.config.scale_embedding,
+            norm=self.config.embedding_norm,
+            dropout=self.config.dropout,
+            eps=self.config.eps,
+        )
+
+    def _stack(self, num_layers: int, *, cross: bool) -> Stack:
+        config = self.config
+        return Stack(
+            num_layers,
+            config.dim,
+            config.num_heads,
+            config.ffn_dim,
+            norm=config.norm,
+            eps=config.eps,
+            dropout=config.dropout,
+            attention_dropout=config.attention_dropout,
+            activation=config.activation,
+            cross=cross,
+        )
+
+    def encode(self, ids: Int[Tensor, " total"], rows: Rows) -> Float[Tensor, "row dim"]:
+        """The pooled vector of every clean text (section 2.1 of the paper's model)."""
+        return self.pool(self.encoder(self.encoder_embeddings(ids, rows.positions), rows), rows)
+
+    def contextualize(self, vectors: Float[Tensor, "node dim"], batch: Batch) -> Context:
+        table = self.context_table
+        pair_vectors = pair_index = None
+        if table is not None and self.config.context_position == "depth":
+            vectors = vectors + table(batch.depth)
+        elif table is not None:
+            reader = torch.repeat_interleave(
+                batch.target_depth, batch.contexts.lengths, output_size=batch.contexts.total
+            )
+            distance = reader - batch.depth.index_select(0, batch.context)
+            pair_vectors, pair_index = table.weight, distance.clamp(0, table.weight.shape[0] - 1)
+        return Context(vectors, batch.context, batch.readers, batch.contexts, pair_vectors, pair_index)
+
+    def nothing(self, batch: Batch) -> Context:
+        """The learned null row for every target."""
+        count = len(batch.targets)
+        rows = Rows.build([1] * count, keys=batch.readers.keys).to(self.null.device)
+        index = torch.zeros(count, dtype=torch.int64, device=self.null.device)
+        return Context(self.null[None], index, batch.readers, rows)
+
+    def decode(self, batch: Batch, context: Context) -> Hidden:
+        x = self.decoder_embeddings(batch.target_ids, batch.targets.positions)
+        x = self.decoder(x, batch.targets, context, batch.wanted)
+        return Hidden(x, None if batch.wanted is None else batch.wanted.index)
+
+    def forward(self, batch: Batch, state: State | None = None) -> Hidden:
+        if batch.null_context:
+            return self.decode(batch, self.nothing(batch))
+        vectors = self.encode(batch.input_ids, batch.nodes)
+        return self.decode(batch, self.contextualize(vectors, batch))
+
+    def pooled(self, hidden: Hidden, batch: Batch) -> Float[Tensor, "target dim"]:
+        return self.pool(hidden.tokens, batch.targets)
+
+
+def init_from_bert(model: TreeMLM, source: str | Path, *, decoder: bool = True) -> None:
+    """Start the encoder (and the decoder's self-attention, feed-forwards and embeddings) from a BERT-family checkpoint.
+
+    The segment embedding of the first kind joins the positions, as BERT adds it to every single text. Raises where sizes or
+    conventions (post-norm, learned positions, embedding LayerNorm) differ: `config_from_bert` gives fitting ones.
+    """
+    directory = hf.locate(source)
+    tensors = hf.bert_tensors(directory)
+    wanted = config_from_bert(hf.read_config(directory))
+    for name, value in wanted.items():
+        if name not in ("encoder_layers", "decoder_layers") and getattr(model.config, name) != value:
+            raise RamifyError(
+                f"{directory} needs model.{name} = {value!r}, but this model has {getattr(model.config, name)!r}."
+            )
+    layers = wanted["encoder_layers"]
+    if model.config.encoder_layers != layers or (decoder and model.config.decoder_layers > layers):
+        raise RamifyError(f"{directory} has {layers} layers; the model has {model.config.encoder_layers} and {model.config.decoder_layers}.")
+    own = model.state_dict()
+    positions = tensors["embeddings.position_embeddings.weight"] + tensors["embeddings.token_type_embeddings.weight"][0]
+    sides = ["encoder", "decoder"] if decoder else ["encoder"]
+    if decoder or model.config.share_embeddings:
+        own["embedding.weight"] = tensors["embeddings.word_embeddings.weight"]
+    for side in sides:
+        own[f"{side}_embeddings.tokens.weight"] = tensors["embeddings.word_embeddings.weight"]
+        own[f"{side}_embeddings.positions.weight"] = positions[: model.config.max_tokens]
+        for kind in ("weight", "bias"):
+            own[f"{side}_embeddings.norm.{kind}"] = tensors[f"embeddings.LayerNorm.{kind}"]
+        for number in range(getattr(model.config, f"{side}_layers")):
+            for key, value in hf.layer_from_bert(tensors, number).items():
+                own[f"{side}.layers.{number}.{key}"] = value
+    if model.config.share_embeddings and not decoder:
+        own["decoder_embeddings.tokens.weight"] = own["embedding.weight"]
+    hf.load_strictly(model, own, directory)
+
+
+def config_from_bert(theirs: dict[str, Any]) -> dict[str, Any]:
+    """The config fields that a BERT-family checkpoint settles."""
+    from ramify.nn.blocks import ACTIVATIONS
+
+    activation = {"gelu_new": "gelu_tanh"}.get(theirs.get("hidden_act", "gelu"), theirs.get("hidden_act", "gelu"))
+    if activation not in ACTIVATIONS:
+        raise RamifyError(f"config.json: hidden_act {activation!r} is not one of {', '.join(ACTIVATIONS)}.")
+    return {
+        "vocab_size": theirs["vocab_size"],
+        "dim": theirs["hidden_size"],
+        "encoder_layers": theirs["num_hidden_layers"],
+        "decoder_layers": theirs["num_hidden_layers"],
+        "num_heads": theirs["num_attention_heads"],
+        "ffn_dim": theirs["intermediate_size"],
+        "activation": activation,
+        "norm": "post",
+        "position": "learned",
+        "scale_embedding": False,
+        "embedding_norm": True,
+        "eps": theirs.get("layer_norm_eps", 1e-12),
+    }

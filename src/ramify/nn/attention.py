@@ -1,0 +1,53 @@
+"""Attention on the flat axis: of a row's tokens to each other, and of a row's tokens to vectors of other nodes.
+
+CUDA in half precision without attention dropout takes the variable-length kernel; every other case takes
+`scaled_dot_product_attention` over groups of rows of near-equal length. A row that sees nothing comes out as exact zeros.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from ramify.nn.ragged import Rows, pad, unpad
+
+
+def attend(
+    q: Float[Tensor, "query head size"],
+    kv: Float[Tensor, "key 2 head size"],
+    q_rows: Rows,
+    k_rows: Rows,
+    *,
+    dropout: float = 0.0,
+) -> Float[Tensor, "query head size"]:
+    """Every token of row i of `q` attends to all tokens of row i of `kv` (keys and values). Both have the same group borders."""
+    if q_rows.total == 0 or k_rows.total == 0:
+        return torch.zeros_like(q)
+    if q.is_cuda and dropout == 0.0 and q.dtype in (torch.float16, torch.bfloat16):
+        from torch.nn.attention.varlen import varlen_attn
+
+        k, v = kv.unbind(1)
+        return varlen_attn(q, k, v, q_rows.offsets, k_rows.offsets, q_rows.max_length, k_rows.max_length)
+    padded_q, padded_kv = pad(q, q_rows), pad(kv, k_rows)
+    blocks = []
+    for q_group, k_group in zip(q_rows.groups, k_rows.groups, strict=True):
+        query = padded_q[q_group.offset : q_group.end].view(q_group.size, q_group.length, *q.shape[1:])
+        keys = padded_kv[k_group.offset : k_group.end].view(k_group.size, k_group.length, *kv.shape[1:])
+        if q_group.length == 0:
+            continue
+        if k_group.length == 0:
+            blocks.append(torch.zeros_like(query).flatten(0, 1))
+            continue
+        mask = k_rows.key_mask(k_group)
+        empty = None
+        if k_rows.host_lengths[k_group.start : k_group.stop].min() == 0:
+            # Softmax over nothing is 0/0: let such rows see their padding, then erase what they saw.
+            assert mask is not None
+            empty = ~mask.any(-1, keepdim=True)
+            mask = mask | empty
+        key, value = keys.transpose(1, 3).unbind(2)
+        mixed = F.scaled_dot_product_attention(query.transpose(1, 2), key, value, attn_mask=mask, dropout_p=dropout)
+        if empty is not None:
+            mixed = mixed.masked_fill(empty, 0.0)
+        blocks.append(mixed.transpose(1, 2).flatten(0, 1))
+    return unpad(torch.cat(blocks), q_rows)

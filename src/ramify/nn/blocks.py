@@ -1,0 +1,159 @@
+"""The Transformer layer and stack that BERT, TreeMLM, MHT and the Transformer share (Vaswani et al. 2017, section 3.1)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ramify.nn.attention import attend
+from ramify.nn.dropout import add_dropout, dropout
+from ramify.nn.ragged import Rows
+
+Activation = Literal["relu", "gelu", "gelu_tanh"]
+Norm = Literal["post", "pre"]
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The positions whose final state is asked for. The last layer computes only these, though it reads all of them as keys."""
+
+    index: Int[Tensor, " position"]
+    rows: Rows
+    """The wanted positions as rows: how many of each row."""
+    cross_rows: Rows
+    """The same, grouped as the context is."""
+
+    def to(self, device: torch.device | str) -> "Wanted":
+        return Wanted(self.index.to(device), self.rows.to(device), self.cross_rows.to(device))
+
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the tokens of row i may see besides their own row: vectors of other nodes, gathered by `index`."""
+
+    vectors: Float[Tensor, "node dim"]
+    index: Int[Tensor, " key"]
+    q_rows: Rows
+    """The reading rows once more, grouped so that rows with similar numbers of vectors stand together."""
+    k_rows: Rows
+    pair_vectors: Float[Tensor, "kind dim"] | None = None
+    """Added to a gathered vector by what the pair is to each other, such as their distance: row `pair_index[key]`."""
+    pair_index: Int[Tensor, " key"] | None = None
+
+
+class Attention(nn.Module):
+    """Multi-head attention; keys and values are projected together."""
+
+    def __init__(self, dim: int, num_heads: int, dropout: float) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.dropout = dropout
+        self.query = nn.Linear(dim, dim)
+        self.key_value = nn.Linear(dim, 2 * dim)
+        self.out = nn.Linear(dim, dim)
+
+    def forward(
+        self,
+        x: Float[Tensor, "query dim"],
+        keys: Float[Tensor, "key dim"],
+        q_rows: Rows,
+        k_rows: Rows,
+    ) -> Float[Tensor, "query dim"]:
+        return self._attend(x, self.key_value(keys), q_rows, k_rows)
+
+    def read(self, x: Float[Tensor, "query dim"], context: "Context", q_rows: Rows) -> Float[Tensor, "query dim"]:
+        """Attend to vectors of other nodes. Each is projected once, then gathered by all who read it; what is added by pair
+        is projected apart, because the projection is linear."""
+        kv = self.key_value(context.vectors).index_select(0, context.index)
+        if context.pair_vectors is not None and context.pair_index is not None:
+            kv = kv + F.linear(context.pair_vectors, self.key_value.weight).index_select(0, context.pair_index)
+        seen = self._attend(x, kv, q_rows, context.k_rows)
+        if context.k_rows.host_lengths.min(initial=1) > 0:
+            return seen
+        # The output's bias must not speak for rows that see nothing.
+        sees = torch.repeat_interleave(context.k_rows.lengths > 0, q_rows.lengths, output_size=q_rows.total)
+        return seen.masked_fill(~sees[:, None], 0.0)
+
+    def _attend(self, x: Tensor, kv: Tensor, q_rows: Rows, k_rows: Rows) -> Tensor:
+        q = self.query(x).unflatten(-1, (self.num_heads, -1))
+        kv = kv.unflatten(-1, (2, self.num_heads, -1))
+        mixed = attend(q, kv, q_rows, k_rows, dropout=self.dropout if self.training else 0.0)
+        return self.out(mixed.flatten(-2))
+
+
+class Layer(nn.Module):
+    """Self-attention, cross-attention to node vectors if `cross`, feed-forward; each with its residual and LayerNorm."""
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        ffn_dim: int,
+        *,
+        dropout: float = 0.1,
+        attention_dropout: float = 0.0,
+        activation: Activation = "gelu",
+        norm: Norm = "post",
+        eps: float = 1e-12,
+        cross: bool = False,
+    ) -> None:
+        super().__init__()
+        self.norm = norm
+        self.dropout = dropout
+        self.activation = ACTIVATIONS[activation]
+        self.attention = Attention(dim, num_heads, attention_dropout)
+        self.attention_norm = nn.LayerNorm(dim, eps)
+        self.cross = Attention(dim, num_heads, attention_dropout) if cross else None
+        self.cross_norm = nn.LayerNorm(dim, eps) if cross else None
+        self.ffn_in = nn.Linear(dim, ffn_dim)
+        self.ffn_out = nn.Linear(ffn_dim, dim)
+        self.ffn_norm = nn.LayerNorm(dim, eps)
+
+    def forward(
+        self, x: Float[Tensor, "total dim"], rows: Rows, context: Context | None = None, wanted: Wanted | None = None
+    ) -> Float[Tensor, "position dim"]:
+        keys = self.attention_norm(x) if self.norm == "pre" else x
+        queries, q_rows = keys, rows
+        if wanted is not None:
+            x, queries, q_rows = x.index_select(0, wanted.index), keys.index_select(0, wanted.index), wanted.rows
+        x = self._join(x, self.attention(queries, keys, q_rows, rows), self.attention_norm)
+        if self.cross is not None and self.cross_norm is not None and context is not None:
+            cross_rows = context.q_rows if wanted is None else wanted.cross_rows
+            queries = self.cross_norm(x) if self.norm == "pre" else x
+            x = self._join(x, self.cross.read(queries, context, cross_rows), self.cross_norm)
+        hidden = self.ffn_in(self.ffn_norm(x) if self.norm == "pre" else x)
+        return self._join(x, self.ffn_out(self.activation(hidden)), self.ffn_norm)
+
+    def _join(self, residual: Tensor, x: Tensor, norm: nn.LayerNorm) -> Tensor:
+        joined = add_dropout(residual, x, self.dropout, self.training)
+        return norm(joined) if self.norm == "post" else joined
+
+
+class Stack(nn.Module):
+    """Layers one above the other; pre-norm stacks end with a LayerNorm of their own."""
+
+    def __init__(self, num_layers: int, dim: int, num_heads: int, ffn_dim: int, *, norm: Norm = "post", eps: float = 1e-12, **layer) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(
+            Layer(dim, num_heads, ffn_dim, norm=norm, eps=eps, **layer) for _ in range(num_layers)
+        )
+        self.final_norm = nn.LayerNorm(dim, eps) if norm == "pre" else None
+
+    def forward(
+        self, x: Float[Tensor, "total dim"], rows: Rows, context: Context | None = None, wanted: Wanted | None = None
+    ) -> Float[Tensor, "position dim"]:
+        last = len(self.layers) - 1
+        for number, layer in enumerate(self.layers):
+            x = layer(x, rows, context, wanted if number == last else None)
+        return x if self.final_norm is None else self.final_norm(x)

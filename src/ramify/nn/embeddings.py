@@ -1,0 +1,88 @@
+"""Token and position embeddings on the flat axis."""
+
+import math
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from ramify.nn.dropout import dropout
+
+Position = Literal["learned", "sinusoidal"]
+
+
+def sinusoids(count: int, dim: int) -> Float[Tensor, "count dim"]:
+    """Vaswani et al. 2017, section 3.5: even columns sine, odd columns cosine."""
+    angles = torch.arange(count)[:, None] * torch.exp(torch.arange(0, dim, 2) * (-math.log(10000.0) / dim))
+    table = torch.empty(count, dim)
+    table[:, 0::2] = torch.sin(angles)
+    table[:, 1::2] = torch.cos(angles[:, : dim // 2])
+    return table
+
+
+class PositionTable(nn.Module):
+    """A vector a position, learned or sinusoidal; positions past the last row share it."""
+
+    weight: Tensor
+
+    def __init__(self, count: int, dim: int, kind: Position = "learned") -> None:
+        super().__init__()
+        if kind == "learned":
+            self.weight = nn.Parameter(torch.empty(count, dim))
+        else:
+            self.register_buffer("weight", sinusoids(count, dim), persistent=False)
+
+    def forward(self, positions: Int[Tensor, " total"]) -> Float[Tensor, "total dim"]:
+        return nn.functional.embedding(positions.clamp(max=self.weight.shape[0] - 1), self.weight)
+
+
+class Embeddings(nn.Module):
+    """Token + position (+ segment) vectors, optional LayerNorm, dropout. `tokens` may be shared with another module."""
+
+    def __init__(
+        self,
+        tokens: nn.Embedding,
+        max_tokens: int,
+        *,
+        position: Position = "learned",
+        type_vocab_size: int = 0,
+        scale: bool = False,
+        norm: bool = True,
+        dropout: float = 0.1,
+        eps: float = 1e-12,
+    ) -> None:
+        super().__init__()
+        dim = tokens.embedding_dim
+        self.tokens = tokens
+        self.positions = PositionTable(max_tokens, dim, position)
+        self.types = nn.Embedding(type_vocab_size, dim) if type_vocab_size else None
+        self.norm = nn.LayerNorm(dim, eps) if norm else None
+        self.scale = math.sqrt(dim) if scale else 1.0
+        self.dropout = dropout
+
+    def forward(
+        self, ids: Int[Tensor, " total"], positions: Int[Tensor, " total"], type_ids: Int[Tensor, " total"] | None = None
+    ) -> Float[Tensor, "total dim"]:
+        x = self.tokens(ids)
+        if self.scale != 1.0:
+            x = x * self.scale
+        x = x + self.positions(positions)
+        if self.types is not None:
+            x = x + (self.types(type_ids) if type_ids is not None else self.types.weight[0])
+        if self.norm is not None:
+            x = self.norm(x)
+        return dropout(x, self.dropout, self.training)
+
+
+def init_weights(module: nn.Module, std: float = 0.02) -> None:
+    """BERT's initialisation: normal weights of this deviation, zero biases, unit LayerNorms."""
+    for child in module.modules():
+        if isinstance(child, nn.Linear):
+            nn.init.normal_(child.weight, std=std)
+            if child.bias is not None:
+                nn.init.zeros_(child.bias)
+        elif isinstance(child, nn.Embedding):
+            nn.init.normal_(child.weight, std=std)
+        elif isinstance(child, PositionTable) and isinstance(child.weight, nn.Parameter):
+            nn.init.normal_(child.weight, std=std)

@@ -1,0 +1,100 @@
+"""Heads: from hidden vectors to scores, and the vocabulary loss that never holds all its logits."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+MAX_LOGITS = 64 * 2**20 // 4
+"""Logits formed at once: 64 MiB in single precision."""
+
+
+class VocabularyHead(nn.Module):
+    """Scores over the vocabulary: one linear map, with BERT's dense-GELU-LayerNorm before it if `transform`.
+
+    `embedding` ties the map to the token embedding (Press & Wolf 2017).
+    """
+
+    def __init__(
+        self, dim: int, vocab_size: int, *, transform: bool = False, embedding: nn.Embedding | None = None, eps: float = 1e-12
+    ) -> None:
+        super().__init__()
+        self.dense = nn.Linear(dim, dim) if transform else None
+        self.norm = nn.LayerNorm(dim, eps) if transform else None
+        self.weight = embedding.weight if embedding is not None else nn.Parameter(torch.empty(vocab_size, dim).normal_(std=0.02))
+        self.bias = nn.Parameter(torch.zeros(vocab_size))
+
+    def features(self, x: Float[Tensor, "position dim"]) -> Float[Tensor, "position dim"]:
+        if self.dense is None or self.norm is None:
+            return x
+        return self.norm(F.gelu(self.dense(x)))
+
+    def forward(self, x: Float[Tensor, "position dim"]) -> Float[Tensor, "position vocab"]:
+        return F.linear(self.features(x), self.weight, self.bias)
+
+    def loss(
+        self, x: Float[Tensor, "position dim"], labels: Int[Tensor, " position"], weights: Float[Tensor, " position"]
+    ) -> Float[Tensor, ""]:
+        """Weighted sum of the cross-entropies in nats. Logits are formed in chunks, and each chunk's gradient at once."""
+        apply: Callable[..., Tensor] = _LinearCrossEntropy.apply
+        return apply(self.features(x), self.weight, self.bias, labels, weights)
+
+    @torch.no_grad()
+    def measure(
+        self, x: Float[Tensor, "position dim"], labels: Int[Tensor, " position"]
+    ) -> tuple[Float[Tensor, " position"], Int[Tensor, " position"]]:
+        """Cross-entropy in nats and the best-scored id of every position, in bounded memory."""
+        x = self.features(x)
+        losses, best = [], []
+        for start in range(0, len(labels), step := _chunk(self.bias)):
+            logits = F.linear(x[start : start + step], self.weight, self.bias).float()
+            losses.append(F.cross_entropy(logits, labels[start : start + step], reduction="none"))
+            best.append(logits.argmax(-1))
+        if not losses:
+            return x.new_zeros(0), labels
+        return torch.cat(losses), torch.cat(best)
+
+
+def _chunk(bias: Tensor) -> int:
+    return max(1, MAX_LOGITS // len(bias))
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    """Σ weight · CE(x Wᵀ + b, label). The gradient of a sum is known as soon as the logits are, so the forward pass forms
+    it chunk by chunk and no chunk's logits outlive it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+        needs = ctx.needs_input_grad
+        total = torch.zeros((), dtype=weights.dtype, device=x.device)
+        grad_x = torch.empty_like(x) if needs[0] else None
+        grad_weight = torch.zeros_like(weight) if needs[1] else None
+        grad_bias = torch.zeros_like(bias) if needs[2] else None
+        for start in range(0, len(labels), step := _chunk(bias)):
+            part = slice(start, start + step)
+            logits = F.linear(x[part], weight, bias)
+            log_probabilities = F.log_softmax(logits, -1, dtype=weights.dtype)
+            picked = log_probabilities.gather(1, labels[part, None])[:, 0]
+            total -= (picked * weights[part]).sum()
+            if not any(needs[:3]):
+                continue
+            scores = log_probabilities.exp_()
+            scores.scatter_add_(1, labels[part, None], torch.full_like(labels[part, None], -1, dtype=scores.dtype))
+            scores.mul_(weights[part, None])
+            if grad_bias is not None:
+                grad_bias += scores.sum(0)
+            scores = scores.to(logits.dtype)
+            if grad_x is not None:
+                grad_x[part] = scores @ weight
+            if grad_weight is not None:
+                grad_weight += scores.t() @ x[part]
+        ctx.save_for_backward(grad_x, grad_weight, grad_bias)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        scaled = (None if gradient is None else gradient * gradients[0].to(gradient.dtype) for gradient in ctx.saved_tensors)
+        return (*scaled, None, None)

@@ -1,0 +1,39 @@
+"""One vector a row from the vectors of its tokens."""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ramify.nn.ragged import Rows
+
+Pooling = Literal["mean", "max", "cls", "attn"]
+
+
+class Pool(nn.Module):
+    """Mean over a row's tokens, their maximum, the first token, or a learned softmax `wᵀ tanh(W h)` over them.
+
+    Special tokens take part, so that a text of zero tokens has a vector; every row has at least one token.
+    """
+
+    def __init__(self, kind: Pooling, dim: int) -> None:
+        super().__init__()
+        self.kind = kind
+        self.hidden = nn.Linear(dim, dim) if kind == "attn" else None
+        self.score = nn.Linear(dim, 1, bias=False) if kind == "attn" else None
+
+    def forward(self, x: Float[Tensor, "total dim"], rows: Rows) -> Float[Tensor, "row dim"]:
+        if self.kind == "cls":
+            return x.index_select(0, rows.offsets[:-1].to(torch.int64))
+        if self.hidden is not None and self.score is not None:
+            scores = self.score(torch.tanh(self.hidden(x)))
+            highest = torch.segment_reduce(scores.detach(), "max", lengths=rows.lengths, axis=0)
+            weights = torch.exp(scores - self._spread(highest, rows))
+            total = torch.segment_reduce(weights, "sum", lengths=rows.lengths, axis=0)
+            return torch.segment_reduce(x * weights, "sum", lengths=rows.lengths, axis=0) / total
+        return torch.segment_reduce(x, self.kind, lengths=rows.lengths, axis=0)
+
+    @staticmethod
+    def _spread(x: Tensor, rows: Rows) -> Tensor:
+        return torch.repeat_interleave(x, rows.lengths, dim=0, output_size=rows.total)

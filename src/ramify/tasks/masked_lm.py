@@ -1,0 +1,202 @@
+"""Masked language modelling (Devlin et al. 2019, section 3.1), with or without what stands above a text."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ramify.batch import IGNORE, Batch, want
+from ramify.errors import RamifyError
+from ramify.models.base import Backbone, TwoPhase
+from ramify.nn.heads import VocabularyHead
+from ramify.nn.ragged import Rows
+from ramify.tasks import noise
+from ramify.tasks.base import Task
+
+LossNorm = Literal["constant", "sum", "step"]
+
+
+@dataclass(frozen=True)
+class MaskedLMConfig:
+    """Defaults are BERT's masks and the paper's loss, a mean over a comment's masked tokens."""
+
+    mask_rate: float = 0.15
+    mask_split: tuple[float, float, float] = (0.8, 0.1, 0.1)
+    """Shares of the chosen tokens that become the mask token, become a random piece, or stay."""
+    random_special: bool = True
+    """Whether a random piece may be a special token, as in BERT."""
+    comment_loss: Literal["mean", "token"] = "mean"
+    """Whether a comment's loss is the mean over its masked tokens (the paper's) or their sum."""
+    loss_norm: LossNorm = "constant"
+    """What divides a step's loss: the mean weight of a step, counted over an epoch before training; nothing (`sum`, the
+    paper's words); or the step's own weight (`step`: biased as soon as steps differ in their number of comments)."""
+    head: Literal["linear", "bert"] = "linear"
+    """One linear map (Figure 1), or BERT's dense-GELU-LayerNorm before it."""
+    tie_weights: bool = True
+    two_phase: Literal["auto", "always", "never"] = "auto"
+    """The whole tree's gradient in bounded memory; `auto`: for batches above `chunk_tokens`."""
+    chunk_tokens: int = 16_384
+    """Tokens whose graph is held at once by a two-phase gradient."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.mask_rate <= 1:
+            raise RamifyError(f"task.mask_rate must be above 0 and at most 1, not {self.mask_rate}.")
+        if len(self.mask_split) != 3 or min(self.mask_split) < 0 or abs(sum(self.mask_split) - 1) > 1e-9:
+            raise RamifyError(f"task.mask_split must be three shares that add up to 1, not {self.mask_split}.")
+
+
+class MaskedLM(Task):
+    """Predict masked tokens of every target, given what the target reads."""
+
+    config: MaskedLMConfig
+    backbone: Backbone
+    head: VocabularyHead
+    choices: Tensor
+
+    def __init__(
+        self, backbone: Backbone, config: MaskedLMConfig | None = None, *, mask_id: int, special_ids: Sequence[int] = ()
+    ) -> None:
+        super().__init__()
+        self.config = config or MaskedLMConfig()
+        self.backbone = backbone
+        self.mask_id = mask_id
+        vocab_size, dim = backbone.embedding.weight.shape
+        self.head = VocabularyHead(
+            dim,
+            vocab_size,
+            transform=self.config.head == "bert",
+            embedding=backbone.embedding if self.config.tie_weights else None,
+            eps=backbone.config.eps,
+        )
+        banned = set() if self.config.random_special else set(special_ids)
+        choices = torch.tensor([token for token in range(vocab_size) if token not in banned])
+        self.register_buffer("choices", choices, persistent=False)
+
+    def corrupt(self, batch: Batch, generator: torch.Generator) -> Batch:
+        device = batch.target_ids.device
+        seeds = torch.randint(-(2**63), 2**63 - 1, (len(batch.targets),), generator=generator, device=generator.device)
+        return self.mask(batch, seeds.to(device))
+
+    def mask(self, batch: Batch, seeds: Int[Tensor, " target"]) -> Batch:
+        """Choose tokens by one seed a target: which are chosen depends on the seed and the target's own length alone."""
+        config = self.config
+        own = batch.maskable
+        # Python's round, over a length that counts CLS and SEP.
+        chosen = np.minimum(np.maximum(np.round(config.mask_rate * (own + 2)), 1), own).astype(np.int64)
+        lengths = batch.targets.host_lengths
+        rows = torch.repeat_interleave(
+            torch.arange(len(batch.targets), device=seeds.device), batch.targets.lengths, output_size=batch.targets.total
+        )
+        first = batch.targets.lengths - 1 - torch.from_numpy(own).to(seeds.device)
+        place = batch.targets.positions - first.index_select(0, rows)
+        seed = seeds.index_select(0, rows)
+        # Tokens that may be asked for, in random order, come first in each row; the first `chosen` of them are taken.
+        random = noise.words(seed, place * 4) & (2**32 - 1)
+        order = torch.argsort((rows << 33) | ((batch.labels == IGNORE).long() << 32) | random, stable=True)
+        starts = np.cumsum(lengths) - lengths
+        taken = np.repeat(starts - (np.cumsum(chosen) - chosen), chosen) + np.arange(chosen.sum())
+        index = order.index_select(0, torch.from_numpy(taken).to(seeds.device)).sort().values
+
+        answers = batch.labels.index_select(0, index)
+        seed, place = seed.index_select(0, index), place.index_select(0, index)
+        action = noise.uniform(seed, place * 4 + 1)
+        drawn = self.choices[noise.below(len(self.choices), seed, place * 4 + 2)]
+        to_mask, to_random, _ = config.mask_split
+        shown = torch.where(action < to_mask, self.mask_id, torch.where(action < to_mask + to_random, drawn, answers))
+        return replace(
+            batch,
+            target_ids=batch.target_ids.index_copy(0, index, shown),
+            labels=answers,
+            wanted=want(index, chosen, batch.targets, batch.readers),
+        )
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        """The weights of the targets that have a token to predict."""
+        return {"masked_lm": float(batch.weight.sum())}
+
+    def losses(self, batch: Batch, divisors: Mapping[str, float]) -> Iterator[dict[str, Tensor]]:
+        scale = 1.0 / divisors["masked_lm"]
+        if not self._in_two_phases(batch):
+            yield {"masked_lm": self._loss(self.backbone(batch).tokens, batch) * scale}
+            return
+        assert isinstance(self.backbone, TwoPhase)
+        # Phase one: every node's vector without a graph; the generator's state at each chunk is kept, so that dropout can
+        # be drawn again.
+        device = batch.target_ids.device
+        chunks = list(_chunks(batch.nodes.host_lengths, self.config.chunk_tokens))
+        states, vectors = [], []
+        parts = [_part(batch, start, stop) for start, stop in chunks]
+        with torch.no_grad():
+            for ids, rows in parts:
+                states.append(_generator_state(device))
+                vectors.append(self.backbone.encode(ids, rows))
+        dim = self.backbone.embedding.embedding_dim
+        leaf = torch.cat(vectors) if vectors else torch.zeros(0, dim, device=device)
+        leaf = leaf.detach().requires_grad_()
+        # Phase two: decode in chunks; what the targets want of the nodes' vectors gathers in `leaf.grad`.
+        for start, stop in _chunks(batch.targets.host_lengths, self.config.chunk_tokens):
+            part = batch.select(start, stop)
+            hidden = self.backbone.decode(part, self.backbone.contextualize(leaf, part))
+            yield {"masked_lm": self._loss(hidden.tokens, part) * scale}
+        # Phase three: encode again with a graph, and hand the gathered gradient on.
+        if leaf.grad is None:
+            return
+        after = _generator_state(device)
+        for (ids, rows), (start, stop), state in zip(parts, chunks, states, strict=True):
+            _set_generator_state(device, state)
+            yield {"encoder": (self.backbone.encode(ids, rows) * leaf.grad[start:stop]).sum()}
+        _set_generator_state(device, after)
+
+    def _in_two_phases(self, batch: Batch) -> bool:
+        if self.config.two_phase == "never" or not isinstance(self.backbone, TwoPhase) or batch.null_context:
+            return False
+        return self.config.two_phase == "always" or batch.tokens > self.config.chunk_tokens
+
+    def _loss(self, states: Float[Tensor, "position dim"], batch: Batch) -> Float[Tensor, ""]:
+        assert batch.wanted is not None
+        counts = batch.wanted.rows.lengths
+        weight = batch.weight
+        if self.config.comment_loss == "mean":
+            weight = weight / counts.clamp(min=1)
+        weight = weight.to(torch.promote_types(states.dtype, torch.float32))
+        weights = torch.repeat_interleave(weight, counts, output_size=batch.wanted.rows.total)
+        return self.head.loss(states, batch.labels, weights)
+
+    @torch.no_grad()
+    def measure(self, batch: Batch) -> tuple[Float[Tensor, " position"], Int[Tensor, " position"]]:
+        """Cross-entropy in nats and the best-scored id of every masked position."""
+        return self.head.measure(self.backbone(batch).tokens, batch.labels)
+
+
+def _chunks(lengths: NDArray[np.int64], limit: int) -> Iterator[tuple[int, int]]:
+    """Runs of rows with at most `limit` tokens; a longer row is a run of its own."""
+    start = filled = 0
+    for row, length in enumerate(lengths.tolist()):
+        if filled and filled + length > limit:
+            yield start, row
+            start, filled = row, 0
+        filled += length
+    if start < len(lengths):
+        yield start, len(lengths)
+
+
+def _part(batch: Batch, start: int, stop: int) -> tuple[Tensor, Rows]:
+    host = batch.nodes.host_lengths
+    ids = batch.input_ids[int(host[:start].sum()) : int(host[:stop].sum())]
+    return ids, Rows.build(host[start:stop]).to(ids.device)
+
+
+def _generator_state(device: torch.device) -> Tensor:
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+
+
+def _set_generator_state(device: torch.device, state: Tensor) -> None:
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(state, device)
+    else:
+        torch.set_rng_state(state)

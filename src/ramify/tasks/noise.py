@@ -1,0 +1,37 @@
+"""Random numbers by counter: a value depends on its seed and its place alone, so no batching or order can change it."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+# SplitMix64 (Steele, Lea & Flood 2014), in two's complement.
+_GAMMA = 0x9E3779B97F4A7C15 - 2**64
+_FIRST = 0xBF58476D1CE4E5B9 - 2**64
+_SECOND = 0x94D049BB133111EB - 2**64
+
+
+def words(seeds: Int[Tensor, "*axes"], counters: Int[Tensor, "*axes"] | int) -> Int[Tensor, "*axes"]:
+    """64 random bits for every (seed, counter)."""
+    return _mix(_mix(seeds) + counters * _GAMMA)
+
+
+def uniform(seeds: Int[Tensor, "*axes"], counters: Int[Tensor, "*axes"] | int) -> Float[Tensor, "*axes"]:
+    """Uniform on [0, 1) with 32 bits, in double precision."""
+    return _right(words(seeds, counters), 32).double() / 2**32
+
+
+def below(limit: int, seeds: Int[Tensor, "*axes"], counters: Int[Tensor, "*axes"] | int) -> Int[Tensor, "*axes"]:
+    """A whole number on [0, limit), uniform to within limit / 2^32."""
+    return (uniform(seeds, counters) * limit).long()
+
+
+def _right(x: Tensor, bits: int) -> Tensor:
+    """Logical shift: torch's shifts of signed numbers carry the sign along."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _mix(x: Tensor) -> Tensor:
+    x = x + _GAMMA
+    x = (x ^ _right(x, 30)) * _FIRST
+    x = (x ^ _right(x, 27)) * _SECOND
+    return x ^ _right(x, 31)

@@ -1,0 +1,202 @@
+"""Text to token ids: a thin wrapper over `tokenizers`, which trains, loads and saves tokenizer.json."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer as Engine
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+from ramify.errors import RamifyError
+
+Kind = Literal["wordpiece", "bpe", "unigram"]
+
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+ROLES = {
+    "pad": ("[PAD]", "<pad>"),
+    "unk": ("[UNK]", "<unk>"),
+    "cls": ("[CLS]", "<s>", "<cls>"),
+    "sep": ("[SEP]", "</s>", "<sep>"),
+    "mask": ("[MASK]", "<mask>"),
+}
+"""Spellings of the special tokens: BERT's, then RoBERTa's and XLNet's."""
+
+
+class Tokenizer:
+    """Token ids without special tokens; the batch adds those. Text that spells a special token stays text."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        engine.no_padding()
+        engine.no_truncation()
+        engine.encode_special_tokens = True
+        for role in ROLES:
+            if self._role(role) is None and role in ("cls", "sep", "mask"):
+                raise RamifyError(
+                    f"the tokenizer has no {role} token (looked for {' or '.join(ROLES[role])}); "
+                    "masked language modelling needs [CLS], [SEP] and [MASK]. Train one with `ramify tokenizer train`."
+                )
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Tokenizer":
+        """From a tokenizer.json, or from a directory that holds one (or BERT's vocab.txt)."""
+        path = Path(path)
+        file = path / "tokenizer.json" if path.is_dir() else path
+        if not file.exists() and (path / "vocab.txt").exists():
+            return cls._from_vocabulary(path)
+        if not file.exists():
+            raise RamifyError(f"{path} holds no tokenizer: expected a tokenizer.json file, or a directory with one.")
+        try:
+            return cls(Engine.from_file(str(file)))
+        except RamifyError:
+            raise
+        except Exception as error:  # tokenizers raises bare Exception for a malformed file
+            raise RamifyError(f"{file} is not a tokenizer.json that `tokenizers` can read: {error}") from None
+
+    @classmethod
+    def _from_vocabulary(cls, path: Path) -> "Tokenizer":
+        config = path / "tokenizer_config.json"
+        lowercase = bool(json.loads(config.read_text("utf-8")).get("do_lower_case", True)) if config.exists() else True
+        words = (path / "vocab.txt").read_text("utf-8").rstrip("\n").split("\n")
+        engine = Engine(models.WordPiece({word: index for index, word in enumerate(words)}, unk_token="[UNK]"))
+        engine.add_special_tokens([word for word in SPECIAL if word in words])
+        return cls(_bert_pipeline(engine, lowercase))
+
+    @classmethod
+    def train(
+        cls, texts: Iterable[str], *, kind: Kind = "wordpiece", vocab_size: int = 16_384, lowercase: bool = True, progress: bool = False
+    ) -> "Tokenizer":
+        """Train on texts: WordPiece as BERT's, byte-level BPE as RoBERTa's, or Unigram as XLNet's."""
+        if kind == "wordpiece":
+            engine = _bert_pipeline(Engine(models.WordPiece(unk_token="[UNK]")), lowercase)
+            trainer = trainers.WordPieceTrainer(vocab_size=vocab_size, special_tokens=list(SPECIAL), show_progress=progress)
+        elif kind == "bpe":
+            engine = Engine(models.BPE())
+            engine.normalizer = normalizers.Lowercase() if lowercase else None
+            engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+            engine.decoder = decoders.ByteLevel()
+            trainer = trainers.BpeTrainer(
+                vocab_size=vocab_size,
+                special_tokens=list(SPECIAL),
+                initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+                show_progress=progress,
+            )
+        elif kind == "unigram":
+            engine = Engine(models.Unigram())
+            steps = [normalizers.NFKC(), *([normalizers.Lowercase()] if lowercase else [])]
+            engine.normalizer = normalizers.Sequence(steps)
+            engine.pre_tokenizer = pre_tokenizers.Metaspace()
+            engine.decoder = decoders.Metaspace()
+            trainer = trainers.UnigramTrainer(
+                vocab_size=vocab_size, special_tokens=list(SPECIAL), unk_token="[UNK]", show_progress=progress
+            )
+        else:
+            raise RamifyError(f"a tokenizer is 'wordpiece', 'bpe' or 'unigram', not {kind!r}.")
+        engine.train_from_iterator(texts, trainer)
+        cls_id, sep_id = engine.token_to_id("[CLS]"), engine.token_to_id("[SEP]")
+        engine.post_processor = processors.BertProcessing(("[SEP]", sep_id), ("[CLS]", cls_id))
+        return cls(engine)
+
+    def save(self, path: str | Path) -> None:
+        """Write tokenizer.json into a directory, or to a file of that name."""
+        path = Path(path)
+        (path / "tokenizer.json" if path.is_dir() else path).write_text(self.json, encoding="utf-8")
+
+    @cached_property
+    def json(self) -> str:
+        return self.engine.to_str(pretty=False)
+
+    @cached_property
+    def hash(self) -> str:
+        return hashlib.sha256(self.json.encode()).hexdigest()[:16]
+
+    @property
+    def vocab_size(self) -> int:
+        return self.engine.get_vocab_size()
+
+    def _role(self, role: str) -> int | None:
+        ids = (self.engine.token_to_id(token) for token in ROLES[role])
+        return next((token_id for token_id in ids if token_id is not None), None)
+
+    @cached_property
+    def cls_id(self) -> int:
+        return self._need("cls")
+
+    @cached_property
+    def sep_id(self) -> int:
+        return self._need("sep")
+
+    @cached_property
+    def mask_id(self) -> int:
+        return self._need("mask")
+
+    def _need(self, role: str) -> int:
+        token_id = self._role(role)
+        assert token_id is not None
+        return token_id
+
+    @cached_property
+    def special_ids(self) -> list[int]:
+        """All ids that stand for no text."""
+        added = self.engine.get_added_tokens_decoder()
+        return sorted(token_id for token_id, token in added.items() if token.special)
+
+    def encode(self, text: str, *, masks: bool = False) -> list[int]:
+        """Ids of one text. With `masks`, the mask token's spelling in the text stands for a mask."""
+        if not masks:
+            return self.engine.encode(text, add_special_tokens=False).ids
+        token = self.token(self.mask_id)
+        ids: list[int] = []
+        for number, part in enumerate(text.split(token)):
+            ids += [self.mask_id] if number else []
+            ids += self.encode(part.strip() if number else part.rstrip()) if part.strip() else []
+        return ids
+
+    def encode_batch(self, texts: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """All texts' ids one after the other, and the length of each."""
+        encodings = self.engine.encode_batch_fast(list(texts), add_special_tokens=False)
+        lists = [encoding.ids for encoding in encodings]
+        lengths = np.fromiter((len(ids) for ids in lists), dtype=np.int64, count=len(lists))
+        flat = np.fromiter((token for ids in lists for token in ids), dtype=np.int64, count=int(lengths.sum()))
+        return flat, lengths
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self.engine.decode(list(ids), skip_special_tokens=False)
+
+    def token(self, token_id: int) -> str:
+        """One id as it is spelled in the vocabulary."""
+        token = self.engine.id_to_token(token_id)
+        return token if token is not None else f"[{token_id}]"
+
+
+def _bert_pipeline(engine: Engine, lowercase: bool) -> Engine:
+    engine.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    engine.decoder = decoders.WordPiece()
+    return engine
+
+
+def sample(texts: Iterable[str], bytes_held: int, seed: int = 0) -> Iterator[str]:
+    """A uniform sample of the texts in bounded memory (reservoir sampling, algorithm R), in their first order.
+
+    The reservoir's size follows from the mean length of the first texts, so that about `bytes_held` are kept.
+    """
+    random = np.random.Generator(np.random.Philox(key=seed))
+    held: list[tuple[int, str]] = []
+    size: int | None = None
+    weight = 0
+    for number, text in enumerate(texts):
+        if size is None:
+            held.append((number, text))
+            weight += len(text.encode())
+            if weight >= bytes_held:
+                size = len(held)
+        elif (place := int(random.integers(number + 1))) < size:
+            held[place] = (number, text)
+    yield from (text for _, text in sorted(held))

@@ -1,0 +1,271 @@
+"""Which examples a forest yields: the regimes of training on comment trees, and what each target may see."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramify.errors import RamifyError
+from ramify.forest import Forest, Ints
+from ramify.tree import Bound, Weighting, multiplicity, split
+
+Seen = Literal["tree", "none", "null", "parent", "wrong"]
+"""What a target reads: its ancestors; nothing; nothing but the model's learned null row; its parent alone; or the ancestors
+of a comment of equal depth in another tree."""
+
+Rule = Literal["post_nearest", "nearest"]
+"""Which ancestors stay when a target has more than fit: the post and the nearest, or the nearest alone."""
+
+Regime = Literal["naive", "threads", "threads_debiased", "tree", "middle"]
+
+
+@dataclass(frozen=True)
+class Example:
+    """A unit of training: targets, their weights, and the nodes that each target reads, oldest first, one target after the other."""
+
+    targets: Ints
+    weight: NDArray[np.float64]
+    context: Ints
+    context_lengths: Ints
+
+
+class View(ABC):
+    """Examples of a forest, by number."""
+
+    @property
+    @abstractmethod
+    def costs(self) -> Ints:
+        """Tokens that each example adds to a batch, before its context is shared with others."""
+
+    @property
+    @abstractmethod
+    def weights(self) -> NDArray[np.float64]:
+        """Sum of the targets' weights of each example."""
+
+    @abstractmethod
+    def example(self, number: int, epoch: int = 0) -> Example:
+        """One example; `epoch` redraws what a view draws at random."""
+
+    def __len__(self) -> int:
+        return len(self.costs)
+
+
+@dataclass(frozen=True)
+class Units:
+    """Parts of trees: flat targets and weights, and how far up a target of the unit may look (`top` is a depth)."""
+
+    targets: Ints
+    weights: NDArray[np.float64]
+    ends: Ints
+    top: Ints
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def part(self, number: int) -> slice:
+        return slice(int(self.ends[number - 1]) if number else 0, int(self.ends[number]))
+
+
+def units(
+    forest: Forest,
+    trees: Sequence[int] | Ints,
+    regime: Regime = "tree",
+    *,
+    max_tree_size: int = 60,
+    pack: bool = True,
+    bound: Bound = "strict",
+    weighting: Weighting = "once",
+    threads_over: Literal["all", "leaves"] = "all",
+    predict_post: bool = False,
+) -> Units:
+    """The units of a regime (Juneja 2021, section 3): `naive` predicts one comment a unit, `threads` all comments of a root-to-node
+    path, `tree` a whole tree, `middle` bounded pieces. `threads_debiased` divides by how often a comment occurs."""
+    targets: list[Ints] = []
+    weights: list[NDArray[np.float64]] = []
+    top: list[int] = []
+
+    def add(nodes: Ints, weight: NDArray[np.float64] | None = None, highest: int = 1) -> None:
+        targets.append(nodes)
+        weights.append(np.ones(len(nodes)) if weight is None else weight)
+        top.append(highest)
+
+    for tree in np.asarray(trees, dtype=np.int64).tolist():
+        first, stop = int(forest.offsets[tree]), int(forest.offsets[tree + 1])
+        nodes = np.arange(first, stop)
+        parent = forest.parent[first:stop]
+        comments = nodes if predict_post else nodes[parent >= 0]
+        if len(comments) == 0:
+            continue
+        if regime == "tree":
+            add(comments)
+        elif regime == "naive":
+            for comment in comments:
+                add(comment[None])
+        elif regime in ("threads", "threads_debiased"):
+            local = np.where(parent >= 0, parent - first, -1)
+            ends = np.arange(len(nodes)) if threads_over == "all" else np.flatnonzero(_childless(local))
+            share = 1.0 / multiplicity(local, threads_over)
+            for end in ends.tolist():
+                path = _path(local, end)
+                path = path if predict_post else path[local[path] >= 0]
+                if len(path):
+                    add(path + first, share[path] if regime == "threads_debiased" else None)
+        elif regime == "middle":
+            local = np.where(parent >= 0, parent - first, -1)
+            pieces = split(
+                local, max_tree_size, pack=pack, bound=bound, weighting=weighting, name=forest.store.tree_ids([tree])[0]
+            )
+            for piece in pieces:
+                inside = np.array([*piece.context, *piece.targets], dtype=np.int64) + first
+                add(np.array(piece.targets) + first, np.array(piece.weights), int(forest.depth[inside].min()))
+        else:
+            raise RamifyError(f"regime is naive, threads, threads_debiased, tree or middle, not {regime!r}.")
+    if not targets:
+        raise RamifyError("there is nothing to predict: no tree of this split holds a comment.")
+    return Units(
+        np.concatenate(targets),
+        np.concatenate(weights),
+        np.cumsum([len(each) for each in targets]),
+        np.array(top, dtype=np.int64),
+    )
+
+
+def _childless(local: Ints) -> NDArray[np.bool_]:
+    leaf = np.ones(len(local), dtype=bool)
+    leaf[local[local >= 0]] = False
+    return leaf
+
+
+def _path(local: Ints, end: int) -> Ints:
+    path = [end]
+    while (end := int(local[end])) >= 0:
+        path.append(end)
+    return np.array(path[::-1], dtype=np.int64)
+
+
+class Discussions(View):
+    """Units of comment trees, each target with the nodes it reads."""
+
+    def __init__(
+        self,
+        forest: Forest,
+        parts: Units,
+        *,
+        max_tokens: int,
+        max_context: int,
+        rule: Rule = "post_nearest",
+        seen: Seen = "tree",
+        seed: int = 0,
+        trees: Sequence[int] | Ints = (),
+    ) -> None:
+        """`max_context` is the number of context vectors (cl). `trees` are those from which `seen="wrong"` draws."""
+        if max_context < 1:
+            raise RamifyError(f"max_context must be at least 1, not {max_context}.")
+        self.forest = forest
+        self.parts = parts
+        self.max_context = max_context
+        self.rule = rule
+        self.seen = seen
+        self.seed = seed
+        own = np.minimum(forest.length, max_tokens - 2) + 2
+        inner = np.zeros(len(own), dtype=bool)
+        inner[forest.parent[forest.parent >= 0]] = True
+        # A target is decoded; if it has replies, it is encoded as well. The post is encoded in every unit.
+        cost = own * (1 + inner) if seen not in ("none", "null") else own
+        sums = np.add.reduceat(cost[parts.targets], np.concatenate([[0], parts.ends[:-1]]))
+        firsts = parts.targets[np.concatenate([[0], parts.ends[:-1]])]
+        self._costs = sums + (own[forest.root[firsts]] if seen not in ("none", "null") else 0)
+        # A text without tokens has nothing to predict; it still serves as context.
+        self._weight = np.where(forest.length[parts.targets] > 0, parts.weights, 0.0)
+        self._weights = np.add.reduceat(self._weight, np.concatenate([[0], parts.ends[:-1]]))
+        self._strangers = _Strangers(forest, np.asarray(trees, dtype=np.int64)) if seen == "wrong" else None
+
+    @property
+    def costs(self) -> Ints:
+        return self._costs
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        return self._weights
+
+    def example(self, number: int, epoch: int = 0) -> Example:
+        part = self.parts.part(number)
+        targets = self.parts.targets[part]
+        top = int(self.parts.top[number])
+        asked = targets
+        if self._strangers is not None:
+            asked = self._strangers.of(targets, np.random.Generator(np.random.Philox(key=[self.seed, (epoch << 32) + number])))
+        if self.seen in ("none", "null"):
+            context, lengths = np.zeros(0, np.int64), np.zeros(len(targets), np.int64)
+        elif self.seen == "parent":
+            parent = self.forest.parent[targets]
+            context, lengths = parent[parent >= 0], (parent >= 0).astype(np.int64)
+        else:
+            context, lengths = ancestors(self.forest, asked, self.max_context, self.rule, top)
+        return Example(targets, self._weight[part], context, lengths)
+
+
+def ancestors(forest: Forest, targets: Ints, limit: int, rule: Rule = "post_nearest", top: int = 1) -> tuple[Ints, Ints]:
+    """Strict ancestors of every target, root first, one target after the other, and how many each has.
+
+    Comments above depth `top` are not seen (they are outside the piece); the root always is, unless `rule="nearest"` and
+    `limit` comments stand nearer.
+    """
+    above = np.maximum(forest.depth[targets] - top, 0)
+    rooted = forest.parent[targets] >= 0
+    comments = np.minimum(above, limit - 1 if rule == "post_nearest" else limit)
+    with_root = rooted & (np.ones(len(targets), bool) if rule == "post_nearest" else above < limit)
+    lengths = comments + with_root
+    ends = np.cumsum(lengths)
+    flat = np.empty(int(ends[-1]) if len(ends) else 0, dtype=np.int64)
+    # Walk up from all targets at once; each step fills one place from the right of every row that still goes on.
+    current, rows = forest.parent[targets], np.arange(len(targets))
+    for step in range(int(comments.max(initial=0))):
+        going = comments[rows] > step
+        rows, current = rows[going], current[going]
+        flat[ends[rows] - 1 - step] = current
+        current = forest.parent[current]
+    flat[(ends - lengths)[with_root]] = forest.root[targets[with_root]]
+    return flat, lengths
+
+
+class _Strangers:
+    """For each comment of a tree, a comment of equal depth in one other tree, drawn at random.
+
+    Where no other tree is as deep, its deepest comments serve.
+    """
+
+    def __init__(self, forest: Forest, trees: Ints) -> None:
+        self.forest = forest
+        deepest = np.array([int(forest.depth[forest.offsets[tree] : forest.offsets[tree + 1]].max(initial=0)) for tree in trees])
+        order = np.argsort(deepest, kind="stable")
+        self.trees, self.deepest = trees[order], deepest[order]
+        if (self.deepest > 0).sum() < 2:
+            raise RamifyError("the control with wrong ancestors needs at least two trees with comments.")
+
+    def of(self, targets: Ints, random: np.random.Generator) -> Ints:
+        own = int(self.forest.tree_of(targets[:1])[0])
+        depth = self.forest.depth[targets]
+        first = int(np.searchsorted(self.deepest, depth.max()))
+        candidates = self.trees[first:]
+        candidates = candidates[candidates != own]
+        if len(candidates) == 0:
+            # No other tree reaches so deep: take the deepest that there is.
+            candidates = self.trees[self.trees != own][-1:]
+        other = int(candidates[random.integers(len(candidates))])
+        nodes = np.arange(self.forest.offsets[other], self.forest.offsets[other + 1])
+        levels = self.forest.depth[nodes]
+        order = np.argsort(levels, kind="stable")
+        starts = np.searchsorted(levels[order], np.arange(levels.max() + 2))
+        wanted = np.minimum(depth, levels.max())
+        counts = starts[wanted + 1] - starts[wanted]
+        picks = starts[wanted] + np.minimum((random.random(len(targets)) * counts).astype(np.int64), counts - 1)
+        return nodes[order[picks]]
+
+
+def encoder_runs(forest: Forest, view: Discussions) -> int:
+    """Nodes that must be encoded in one epoch, unit by unit: everything that some target of the unit reads."""
+    return sum(len(np.unique(view.example(number).context)) for number in range(len(view)))
