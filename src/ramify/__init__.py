@@ -1,3 +1,58 @@
-"""Ramify: language models for text that branches."""
+"""Ramify: language models for text that branches.
 
-__version__ = "0.1.0"
+model = ramify.load("runs/reddit")
+model.fill_mask(tree, node="c42")
+model.embed(trees)
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from ramify.errors import RamifyError
+from ramify.tree import Node, Piece, Tree, multiplicity, read_jsonl, split
+from ramify.version import __version__
+
+if TYPE_CHECKING:
+    from ramify.dataset.build import build
+    from ramify.dataset.store import Store
+    from ramify.hub import load, push_to_hub, save
+    from ramify.run import Run, execute
+    from ramify.tokenizer import Tokenizer
+
+__all__ = [
+    "Node",
+    "Piece",
+    "RamifyError",
+    "Run",
+    "Store",
+    "Tokenizer",
+    "Tree",
+    "__version__",
+    "build",
+    "execute",
+    "load",
+    "multiplicity",
+    "push_to_hub",
+    "read_jsonl",
+    "save",
+    "split",
+]
+
+_HOMES = {
+    "Run": "run",
+    "Store": "dataset.store",
+    "Tokenizer": "tokenizer",
+    "build": "dataset.build",
+    "execute": "run",
+    "load": "hub",
+    "push_to_hub": "hub",
+    "save": "hub",
+}
+"""Names whose modules are imported when first asked for, so that `ramify --help` does not wait for torch."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'ramify' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"ramify.{_HOMES[name]}"), name)

@@ -10,10 +10,11 @@ from jaxtyping import Float64, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ramify.forest import Forest
 from ramify.nn.blocks import Wanted
 from ramify.nn.ragged import Rows, doubling_key, length_key
-from ramify.forest import Forest
-from ramify.views import Example
+from ramify.tokenizer import Tokenizer
+from ramify.views import Example, Reading
 
 IGNORE = -100
 """The label of a position that is not to be predicted."""
@@ -63,6 +64,12 @@ class Batch:
     def tokens(self) -> int:
         """Tokens that the model computes: clean nodes and targets."""
         return self.nodes.total + self.targets.total
+
+    def node_part(self, start: int, stop: int) -> tuple[Int[Tensor, " total"], Rows]:
+        """The clean texts of the nodes `[start, stop)`."""
+        host = self.nodes.host_lengths
+        ids = self.input_ids[int(host[:start].sum()) : int(host[:stop].sum())]
+        return ids, Rows.build(host[start:stop]).to(ids.device)
 
     def select(self, start: int, stop: int) -> "Batch":
         """The targets `[start, stop)` alone, reading the same nodes."""
@@ -119,26 +126,28 @@ def _move(value: Any, device: torch.device | str) -> Any:
 class Collator:
     """Lays examples flat: clean nodes sorted by length, targets sorted by length and number of context nodes.
 
-    `concatenate` writes the context's texts into the target's own row instead, `[CLS] oldest [SEP] … [SEP] own [SEP]`, the oldest
-    cut first where the row would pass this number of tokens.
+    With `reading.concatenate` the context's texts stand in the target's own row instead, `[CLS] oldest [SEP] … [SEP] own
+    [SEP]`, the oldest cut first where the row would be too long.
     """
 
     forest: Forest
-    cls_id: int
-    sep_id: int
-    max_tokens: int
-    concatenate: int | None = None
-    null_context: bool = False
+    tokenizer: Tokenizer
+    reading: Reading
+
+    @property
+    def concatenate(self) -> int:
+        return self.reading.concatenate
 
     def __call__(self, examples: Sequence[Example]) -> Batch:
         source = _join([example.targets for example in examples])
         keys = _join([example.context_lengths for example in examples])
         context = _join([example.context for example in examples])
         weight = np.concatenate([example.weight for example in examples]) if examples else np.zeros(0)
-        room = self.max_tokens - 2
+        room = self.reading.max_tokens - 2
         own = np.minimum(self.forest.length[source], room)
         types = None
-        if self.concatenate is None:
+        before: list[NDArray[np.int64]] = []
+        if not self.concatenate:
             lengths = own + 2
         else:
             before, lengths = self._rows_with_context(own, keys, context)
@@ -148,7 +157,7 @@ class Collator:
         context = context[_gather(keys, order)]
         source, keys, weight, own, lengths = source[order], keys[order], weight[order], own[order], lengths[order]
 
-        if self.concatenate is None:
+        if not self.concatenate:
             target_ids = self._wrap(source, own)
         else:
             target_ids, types = self._concatenated([before[i] for i in order], source, own, lengths)
@@ -180,7 +189,7 @@ class Collator:
             source=source,
             node_source=nodes,
             token_type_ids=None if types is None else torch.from_numpy(types),
-            null_context=self.null_context,
+            null_context=self.reading.seen == "null",
         )
 
     def _wrap(self, nodes: NDArray[np.int64], own: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -188,7 +197,7 @@ class Collator:
         ends = np.cumsum(own + 2)
         ids = np.empty(int(ends[-1]) if len(ends) else 0, dtype=np.int64)
         starts = ends - own - 2
-        ids[starts], ids[ends - 1] = self.cls_id, self.sep_id
+        ids[starts], ids[ends - 1] = self.tokenizer.cls_id, self.tokenizer.sep_id
         inside = np.repeat(starts + 1, own) + (np.arange(own.sum()) - np.repeat(np.cumsum(own) - own, own))
         ids[inside] = self.forest.gather(nodes, own)
         return ids
@@ -197,15 +206,14 @@ class Collator:
         self, own: NDArray[np.int64], keys: NDArray[np.int64], context: NDArray[np.int64]
     ) -> tuple[list[NDArray[np.int64]], NDArray[np.int64]]:
         """The tokens that stand before each target's own text, oldest cut first; and the whole rows' lengths."""
-        assert self.concatenate is not None
-        lengths = np.minimum(self.forest.length[context], self.max_tokens - 2)
+        lengths = np.minimum(self.forest.length[context], self.reading.max_tokens - 2)
         ids = self.forest.gather(context, lengths)
         ends = np.cumsum(lengths)
         before, key = [], 0
         for index, count in enumerate(keys.tolist()):
             parts: list[NDArray[np.int64]] = []
             for node in range(key, key + count):
-                parts += [ids[ends[node] - lengths[node] : ends[node]], np.array([self.sep_id])]
+                parts += [ids[ends[node] - lengths[node] : ends[node]], np.array([self.tokenizer.sep_id])]
             key += count
             room = max(0, self.concatenate - int(own[index]) - 2)
             joined = np.concatenate(parts) if parts else np.zeros(0, np.int64)
@@ -213,13 +221,17 @@ class Collator:
         return before, own + 2 + np.array([len(each) for each in before], dtype=np.int64)
 
     def _concatenated(
-        self, before: list[NDArray[np.int64]], source: NDArray[np.int64], own: NDArray[np.int64], lengths: NDArray[np.int64]
+        self,
+        before: list[NDArray[np.int64]],
+        source: NDArray[np.int64],
+        own: NDArray[np.int64],
+        lengths: NDArray[np.int64],
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Rows `[CLS] context own [SEP]` and their token types: 0 up to the context's end, 1 for the own text."""
         texts = np.split(self.forest.gather(source, own), np.cumsum(own)[:-1]) if len(own) else []
         ids, types = [], []
         for context, text in zip(before, texts, strict=True):
-            ids += [np.array([self.cls_id]), context, text, np.array([self.sep_id])]
+            ids += [np.array([self.tokenizer.cls_id]), context, text, np.array([self.tokenizer.sep_id])]
             types.append(np.repeat([0, 1], [1 + len(context), len(text) + 1]))
         return _join(ids), _join(types)
 
@@ -243,7 +255,16 @@ class TokenBudget:
     `state()` is two numbers.
     """
 
-    def __init__(self, costs: NDArray[np.int64], budget: int, *, seed: int, world_size: int = 1, rank: int = 0, shuffle: bool = True) -> None:
+    def __init__(
+        self,
+        costs: NDArray[np.int64],
+        budget: int,
+        *,
+        seed: int,
+        world_size: int = 1,
+        rank: int = 0,
+        shuffle: bool = True,
+    ) -> None:
         self.costs = costs
         self.budget = budget
         self.seed = seed

@@ -1,17 +1,18 @@
 """The nodes of many trees as arrays: structure and token ids. What views and batches read."""
 
+import hashlib
 import json
 import os
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ramify.dataset import Store
+from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.tokenizer import Tokenizer
 from ramify.tree import depths
@@ -49,7 +50,7 @@ class Forest:
         room = max_tokens - 2
         over = np.maximum(length - room, 0)
         cut = {
-            "texts": int(len(length)),
+            "texts": len(length),
             "tokens": int(length.sum()),
             "texts_over": int((over > 0).sum()),
             "tokens_over": int(over.sum()),
@@ -86,6 +87,12 @@ class Forest:
         ends = np.cumsum(lengths)
         places = np.repeat(self.start[nodes] - (ends - lengths), lengths) + np.arange(ends[-1] if len(ends) else 0)
         return self.ids[places].astype(np.int64)
+
+    def with_text(self, node: int, ids: Sequence[int]) -> "Forest":
+        """The same nodes, one with another text."""
+        start, length = self.start.copy(), self.length.copy()
+        start[node], length[node] = len(self.ids), len(ids)
+        return replace(self, start=start, length=length, ids=np.concatenate([self.ids, np.asarray(ids, dtype=self.ids.dtype)]))
 
 
 def _roots(parent: Ints) -> Ints:
@@ -150,10 +157,8 @@ def _tokenize(store: Store, tokenizer: Tokenizer, scratch: Path, final: Path) ->
 
 def node_seeds(store: Store, nodes: Sequence[int] | Ints) -> Ints:
     """A number for every node that depends on its tree's and its own id alone: seeds that no batching can change."""
-    import hashlib
-
     nodes = np.asarray(nodes)
     trees = store.tree_ids(store.tree_of(nodes))
     keys = (f"{tree}\n{node}".encode() for tree, node in zip(trees, store.ids(nodes), strict=True))
     digests = b"".join(hashlib.blake2b(key, digest_size=8).digest() for key in keys)
-    return np.frombuffer(digests, dtype=np.int64)
+    return np.frombuffer(digests, dtype=np.int64).copy()

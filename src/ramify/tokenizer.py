@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +18,9 @@ from ramify.errors import RamifyError
 Kind = Literal["wordpiece", "bpe", "unigram"]
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+ALPHABET = 1000
+"""Most letters that a trained WordPiece vocabulary knows."""
 
 ROLES = {
     "pad": ("[PAD]", "<pad>"),
@@ -70,13 +74,18 @@ class Tokenizer:
 
     @classmethod
     def train(
-        cls, texts: Iterable[str], *, kind: Kind = "wordpiece", vocab_size: int = 16_384, lowercase: bool = True, progress: bool = False
+        cls,
+        texts: Iterable[str],
+        *,
+        kind: Kind = "wordpiece",
+        vocab_size: int = 16_384,
+        lowercase: bool = True,
+        progress: bool = False,
     ) -> "Tokenizer":
         """Train on texts: WordPiece as BERT's, byte-level BPE as RoBERTa's, or Unigram as XLNet's."""
         if kind == "wordpiece":
-            engine = _bert_pipeline(Engine(models.WordPiece(unk_token="[UNK]")), lowercase)
-            trainer = trainers.WordPieceTrainer(vocab_size=vocab_size, special_tokens=list(SPECIAL), show_progress=progress)
-        elif kind == "bpe":
+            return cls._train_wordpiece(list(texts), vocab_size, lowercase, progress)
+        if kind == "bpe":
             engine = Engine(models.BPE())
             engine.normalizer = normalizers.Lowercase() if lowercase else None
             engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
@@ -99,9 +108,29 @@ class Tokenizer:
         else:
             raise RamifyError(f"a tokenizer is 'wordpiece', 'bpe' or 'unigram', not {kind!r}.")
         engine.train_from_iterator(texts, trainer)
-        cls_id, sep_id = engine.token_to_id("[CLS]"), engine.token_to_id("[SEP]")
-        engine.post_processor = processors.BertProcessing(("[SEP]", sep_id), ("[CLS]", cls_id))
-        return cls(engine)
+        return cls(_framed(engine))
+
+    @classmethod
+    def _train_wordpiece(cls, texts: list[str], vocab_size: int, lowercase: bool, progress: bool) -> "Tokenizer":
+        """The library numbers the continuing letters (##a) in the order of a randomly seeded hash table, and ties between
+        merges follow those numbers. Naming the letters beforehand makes training repeatable."""
+        engine = _bert_pipeline(Engine(models.WordPiece(unk_token="[UNK]")), lowercase)
+        counts: Counter[str] = Counter()
+        for text in texts:
+            counts.update(engine.normalizer.normalize_str(text))
+        letters = sorted(counts, key=lambda letter: (-counts[letter], letter))[:ALPHABET]
+        continuing = [f"##{letter}" for letter in sorted(letters) if not letter.isspace()]
+        trainer = trainers.WordPieceTrainer(
+            vocab_size=vocab_size,
+            special_tokens=[*SPECIAL, *continuing],
+            limit_alphabet=ALPHABET,
+            show_progress=progress,
+        )
+        engine.train_from_iterator(texts, trainer)
+        # The letters were declared special only to be numbered: they are ordinary pieces of the final tokenizer.
+        final = Engine(models.WordPiece(engine.get_vocab(with_added_tokens=True), unk_token="[UNK]"))
+        final.add_special_tokens(list(SPECIAL))
+        return cls(_bert_pipeline(final, lowercase))
 
     def save(self, path: str | Path) -> None:
         """Write tokenizer.json into a directory, or to a file of that name."""
@@ -179,6 +208,13 @@ def _bert_pipeline(engine: Engine, lowercase: bool) -> Engine:
     engine.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     engine.decoder = decoders.WordPiece()
+    return _framed(engine) if engine.token_to_id("[CLS]") is not None else engine
+
+
+def _framed(engine: Engine) -> Engine:
+    """[CLS] text [SEP] for whoever else loads the tokenizer.json; our batches add them themselves."""
+    frame = [(token, engine.token_to_id(token)) for token in ("[SEP]", "[CLS]")]
+    engine.post_processor = processors.BertProcessing(*frame)
     return engine
 
 

@@ -25,8 +25,8 @@ NO_PARENT = -1
 class Node:
     """A post, comment, message or section.
 
-    `parents` are indices of earlier nodes of the same tree: `()` is a root, `None` means that nobody annotated it. More than
-    one parent occurs only in chat logs, where `self_link` (starts a conversation) may stand beside others.
+    `parents` are indices of earlier nodes of the same tree: `()` is a root, `None` means that nobody annotated it. More
+    than one parent occurs only in chat logs, where `self_link` (starts a conversation) may stand beside others.
     """
 
     text: str = ""
@@ -56,8 +56,8 @@ class Tree:
             for parent in node.parents or ():
                 if not 0 <= parent < index:
                     raise RamifyError(
-                        f"tree {self.id!r}, node {index} ({node.id!r}): its parent is node {parent}, but a parent must stand "
-                        "before its child. Sort the nodes so that parents come first, and break cycles."
+                        f"tree {self.id!r}, node {index} ({node.id!r}): its parent is node {parent}, but a parent must "
+                        "stand before its child. Sort the nodes so that parents come first, and break cycles."
                     )
 
     def __len__(self) -> int:
@@ -68,13 +68,14 @@ class Tree:
         """The parent of every node, -1 for roots and for nodes that nobody annotated; raises where a node has two."""
         parent = np.full(len(self.nodes), NO_PARENT, dtype=np.int64)
         for index, node in enumerate(self.nodes):
-            if node.parents:
-                if len(node.parents) > 1:
+            parents = node.parents
+            if parents:
+                if len(parents) != 1:
                     raise RamifyError(
-                        f"tree {self.id!r}, node {index} ({node.id!r}) has {len(node.parents)} parents; "
+                        f"tree {self.id!r}, node {index} ({node.id!r}) has {len(parents)} parents; "
                         "this operation needs a tree with one parent a node."
                     )
-                parent[index] = node.parents[0]
+                parent[index] = parents[0]
         return parent
 
     @cached_property
@@ -144,11 +145,9 @@ class Tree:
                 record["parent"] = self.nodes[node.parents[0]].id or str(node.parents[0]) if node.parents else None
             if node.self_link:
                 record["self_link"] = True
-            record |= {
-                name: value
-                for name in ("kind", "author", "time", "label")
-                if (value := getattr(node, name)) is not None and value != ""
-            }
+            if node.kind:
+                record["kind"] = node.kind
+            record |= {name: value for name in ("author", "time", "label") if (value := getattr(node, name)) is not None}
             record["text"] = node.text
             nodes.append(record)
         record = {"id": self.id}
@@ -162,11 +161,14 @@ class Tree:
         where = f"{where}: " if where else ""
         try:
             record = json.loads(line)
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        except (ValueError, RecursionError) as error:
             raise RamifyError(f"{where}not valid JSON ({error}).") from None
         if not isinstance(record, dict) or not isinstance(record.get("nodes"), list):
             raise RamifyError(f'{where}expected a JSON object with "id" and a list "nodes".')
         tree_id = str(record.get("id", ""))
+        meta = record.get("meta") or {}
+        if not isinstance(meta, dict):
+            raise RamifyError(f'{where}tree {tree_id!r}: "meta" must be an object, not {type(meta).__name__}.')
         position: dict[str, int] = {}
         nodes = []
         for index, entry in enumerate(record["nodes"]):
@@ -194,6 +196,10 @@ class Tree:
                 raise RamifyError(f'{here}: "text" must be a string, not {type(text).__name__}.')
             position[node_id] = index
             author, time = entry.get("author"), entry.get("time")
+            try:
+                time = None if time is None else float(time)
+            except (TypeError, ValueError, OverflowError):
+                raise RamifyError(f'{here}: "time" must be a number (seconds since 1970), not {time!r:.40}.') from None
             nodes.append(
                 Node(
                     text=text,
@@ -201,12 +207,12 @@ class Tree:
                     self_link=bool(entry.get("self_link", False)),
                     id=node_id,
                     author=None if author is None else str(author),
-                    time=None if time is None else float(time),
+                    time=time,
                     kind=str(entry.get("kind") or ""),
                     label=entry.get("label"),
                 )
             )
-        return cls(tuple(nodes), id=tree_id, meta=record.get("meta") or {})
+        return cls(tuple(nodes), id=tree_id, meta=meta)
 
 
 def read_jsonl(path: str | Path) -> Iterator[Tree]:
@@ -221,20 +227,25 @@ def read_jsonl(path: str | Path) -> Iterator[Tree]:
         raise RamifyError(f"{path} holds no tree: it is empty. Expected JSON lines, one tree a line.")
 
 
-# --- structure as arrays of parents: what trees, stores and views share ---------------------------------------------------------
+# --- structure as arrays of parents: what trees, stores and views share -----------------------------------------------
 
 
 def depths(parent: Sequence[int] | Indices) -> Indices:
-    """Edges from each node to its root, by pointer doubling: log(depth) passes, so deep chains cost nothing special."""
+    """Edges from each node to its root, by pointer doubling: log(depth) passes, so deep chains cost nothing special.
+
+    Parents need not stand before children. Raises `RamifyError` where they form a ring.
+    """
     jump = np.asarray(parent, dtype=np.int64)
     # One extra node stands for "above the roots", so that every pointer stays inside the array.
     top = len(jump)
     jump = np.append(np.where(jump < 0, top, jump), top)
     depth = (jump != top).astype(np.int64)
-    while (jump != top).any():
+    for _ in range(top.bit_length() + 1):
+        if (jump == top).all():
+            return depth[:-1]
         depth += depth[jump]
         jump = jump[jump]
-    return depth[:-1]
+    raise RamifyError(f"the parents of {int((jump[:-1] != top).sum())} nodes form a cycle. Break it before you ask for depths.")
 
 
 def subtree_sizes(parent: Sequence[int] | Indices) -> Indices:
@@ -261,8 +272,8 @@ def leaf_counts(parent: Sequence[int] | Indices) -> Indices:
 def multiplicity(parent: Sequence[int] | Indices, over: Literal["all", "leaves"] = "all") -> Indices:
     """How often the `threads` regime predicts each node: once a thread that passes through it.
 
-    `all`: one thread ends at every comment, so a node occurs once for each node of its subtree; `leaves`: once for each leaf
-    below it. Both fall exponentially with depth, which is the regime's bias.
+    `all`: one thread ends at every comment, so a node occurs once for each node of its subtree; `leaves`: once for each
+    leaf below it. Both fall exponentially with depth, which is the regime's bias.
     """
     if over == "all":
         return subtree_sizes(parent)
@@ -271,7 +282,7 @@ def multiplicity(parent: Sequence[int] | Indices, over: Literal["all", "leaves"]
     raise RamifyError(f"threads run over 'all' comments or over 'leaves', not {over!r}.")
 
 
-# --- the bounded split ----------------------------------------------------------------------------------------------------------
+# --- the bounded split ------------------------------------------------------------------------------------------------
 
 Bound = Literal["strict", "soft"]
 Weighting = Literal["once", "share", "seed"]
@@ -279,7 +290,7 @@ Weighting = Literal["once", "share", "seed"]
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a tree with at most M comments: `context` (root to parent, comments only) is read, `targets` are predicted.
+    """A part of a tree with at most M comments: `context` (root to parent) is read, `targets` are predicted.
 
     The post is in every piece and in neither list. `weights` has one entry a target.
     """
@@ -298,13 +309,13 @@ def split(
     weighting: Weighting = "once",
     name: str = "",
 ) -> list[Piece]:
-    """Cut a tree with one root into pieces of at most `max_tree_size` comments: one thread and whole subtrees below its end.
+    """Cut a tree with one root into pieces of at most `max_tree_size` comments: a thread and whole subtrees below it.
 
     `pack` puts sibling subtrees into one piece while they fit; without it every child of a cut node has its own piece.
-    `bound="strict"` cuts paths that are longer than the bound and carries the nearest half on; `"soft"` keeps complete paths,
-    so a piece may hold as many comments as the deepest path.
-    `weighting`: `once` predicts every comment in one piece; `share` and `seed` predict all comments of a piece, weighted by one
-    over the number of times, or by 1. Raises `RamifyError` when `parent` is not a single tree.
+    `bound="strict"` cuts paths that are longer than the bound and carries the nearest half on; `"soft"` keeps complete
+    paths, so a piece may hold as many comments as the deepest path.
+    `weighting`: `once` predicts every comment in one piece; `share` and `seed` predict all comments of a piece,
+    weighted by one over the number of times, or by 1. Raises `RamifyError` when `parent` is not a single tree.
     """
     parents = np.asarray(parent, dtype=np.int64)
     tree = f"tree {name!r}" if name else "the tree"
@@ -317,8 +328,8 @@ def split(
     bad = np.flatnonzero(parents >= np.arange(len(parents)))
     if len(bad):
         raise RamifyError(
-            f"{tree}: node {bad[0]} has the parent {parents[bad[0]]}, which does not stand before it (a cycle, or an unsorted "
-            "tree). Readers put parents first and break cycles by their `cycle` policy."
+            f"{tree}: node {bad[0]} has the parent {parents[bad[0]]}, which does not stand before it (a cycle, or an "
+            "unsorted tree). Readers put parents first and break cycles by their `cycle` policy."
         )
     roots = np.flatnonzero(parents < 0)
     if len(roots) != 1:
@@ -329,24 +340,16 @@ def split(
     cuts = _cut(parents, max_tree_size, pack, bound)
     if weighting == "once":
         return [Piece(context, targets, (1.0,) * len(targets)) for context, targets in cuts]
-    pieces = [(context, _riders(parents, context, targets, max_tree_size, bound)) for context, targets in cuts]
-    times: dict[int, int] = {}
-    for _, riders in pieces:
-        for comment in riders:
-            times[comment] = times.get(comment, 0) + 1
+    excepted = [_excepted(parents, context, max_tree_size, bound) for context, _ in cuts]
+    pieces = [(context[:count], (*context[count:], *targets)) for (context, targets), count in zip(cuts, excepted, strict=True)]
+    times = np.bincount([comment for _, riders in pieces for comment in riders], minlength=len(parents)).tolist()
     return [
-        Piece(
-            tuple(comment for comment in context if comment not in riders),
-            riders,
-            tuple(1.0 if weighting == "seed" else 1 / times[comment] for comment in riders),
-        )
+        Piece(context, riders, tuple(1.0 if weighting == "seed" else 1 / times[comment] for comment in riders))
         for context, riders in pieces
     ]
 
 
-def _cut(
-    parents: Indices, limit: int, pack: bool, bound: Bound
-) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+def _cut(parents: Indices, limit: int, pack: bool, bound: Bound) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """(context, targets) of every piece, each comment a target once. An explicit stack replaces the recursion."""
     comments = len(parents) - 1
     if comments == 0:
@@ -363,8 +366,8 @@ def _cut(
         kept = len(path) - pending
         pieces.append((tuple(path[:kept]), (*path[kept:], *_preorder(children, subtrees))))
 
-    # A frame is a node whose children are still to be visited; the last `pending` comments of `path` are not yet predicted.
-    # `path` is one list shared by all frames: a frame remembers where its own part begins (strict pieces drop the front).
+    # A frame is a node whose children are still to be visited; the last `pending` comments of `path` are not yet
+    # predicted.
     stack: list[_Frame] = [_Frame([], 0, _Children(children[0]))]
     while stack:
         frame = stack[-1]
@@ -406,7 +409,9 @@ class _Frame:
     todo: _Children
 
 
-def _emit_small(frame: _Frame, sizes: Indices, limit: int, pack: bool, bound: Bound, children: list[list[int]], emit: _Emit) -> list[int]:
+def _emit_small(
+    frame: _Frame, sizes: Indices, limit: int, pack: bool, bound: Bound, children: list[list[int]], emit: _Emit
+) -> list[int]:
     """Emit the subtrees that fit below the path; return the children that do not, last first."""
     room = limit - len(frame.path)
     small, big = [], []
@@ -438,19 +443,9 @@ def _preorder(children: list[list[int]], roots: Iterable[int]) -> list[int]:
     return order
 
 
-def _riders(
-    parents: Indices, context: tuple[int, ...], targets: tuple[int, ...], limit: int, bound: Bound
-) -> tuple[int, ...]:
-    """All comments of a piece that may be predicted in it: under the strict bound, a path comment only where the nearest
-    min(depth - 1, limit // 2) comments above it are there."""
-    if bound == "soft":
-        return (*context, *targets)
-    inside = set(context)
-    kept = []
-    for comment in context:
-        above, seen = int(parents[comment]), 0
-        while seen < limit // 2 and above in inside:
-            above, seen = int(parents[above]), seen + 1
-        if seen == limit // 2 or above == 0:
-            kept.append(comment)
-    return (*kept, *targets)
+def _excepted(parents: Indices, context: tuple[int, ...], limit: int, bound: Bound) -> int:
+    """How many comments at the head of a cut path may not be predicted, because the nearest min(depth - 1, limit // 2)
+    comments above them are not all in the piece."""
+    if bound == "soft" or not context or parents[context[0]] == 0:
+        return 0
+    return min(len(context), limit // 2)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramify.errors import RamifyError
-from ramify.forest import Forest, Ints
+from ramify.forest import Forest, Ints, Overflow
 from ramify.tree import Bound, Weighting, multiplicity, split
 
 Seen = Literal["tree", "none", "null", "parent", "wrong"]
@@ -32,6 +32,20 @@ class Example:
     context_lengths: Ints
 
 
+@dataclass(frozen=True)
+class Reading:
+    """How texts and their surroundings are read: part of a trained model, so that it is used as it was trained."""
+
+    max_tokens: int = 128
+    """Longest text, with CLS and SEP."""
+    overflow: Overflow = "truncate"
+    max_context: int = 128
+    rule: Rule = "post_nearest"
+    seen: Seen = "tree"
+    concatenate: int = 0
+    """Write the context's texts into the target's own row, of at most this many tokens (0 = do not)."""
+
+
 class View(ABC):
     """Examples of a forest, by number."""
 
@@ -44,6 +58,16 @@ class View(ABC):
     @abstractmethod
     def weights(self) -> NDArray[np.float64]:
         """Sum of the targets' weights of each example."""
+
+    @property
+    @abstractmethod
+    def sizes(self) -> Ints:
+        """Number of targets of each example."""
+
+    @property
+    @abstractmethod
+    def target_tokens(self) -> Ints:
+        """Tokens of each example's targets alone: equal for views that differ only in what a target reads."""
 
     @abstractmethod
     def example(self, number: int, epoch: int = 0) -> Example:
@@ -153,24 +177,21 @@ class Discussions(View):
         self,
         forest: Forest,
         parts: Units,
+        reading: Reading,
         *,
-        max_tokens: int,
-        max_context: int,
-        rule: Rule = "post_nearest",
-        seen: Seen = "tree",
         seed: int = 0,
         trees: Sequence[int] | Ints = (),
     ) -> None:
-        """`max_context` is the number of context vectors (cl). `trees` are those from which `seen="wrong"` draws."""
-        if max_context < 1:
-            raise RamifyError(f"max_context must be at least 1, not {max_context}.")
+        """`trees` are those from which `seen="wrong"` draws."""
+        if reading.max_context < 1:
+            raise RamifyError(f"max_context must be at least 1, not {reading.max_context}.")
         self.forest = forest
         self.parts = parts
-        self.max_context = max_context
-        self.rule = rule
-        self.seen = seen
+        self.reading = reading
         self.seed = seed
-        own = np.minimum(forest.length, max_tokens - 2) + 2
+        seen = reading.seen
+        own = np.minimum(forest.length, reading.max_tokens - 2) + 2
+        self._target_tokens = np.add.reduceat(own[parts.targets], np.concatenate([[0], parts.ends[:-1]]))
         inner = np.zeros(len(own), dtype=bool)
         inner[forest.parent[forest.parent >= 0]] = True
         # A target is decoded; if it has replies, it is encoded as well. The post is encoded in every unit.
@@ -191,6 +212,14 @@ class Discussions(View):
     def weights(self) -> NDArray[np.float64]:
         return self._weights
 
+    @property
+    def target_tokens(self) -> Ints:
+        return self._target_tokens
+
+    @property
+    def sizes(self) -> Ints:
+        return np.diff(self.parts.ends, prepend=0)
+
     def example(self, number: int, epoch: int = 0) -> Example:
         part = self.parts.part(number)
         targets = self.parts.targets[part]
@@ -198,13 +227,13 @@ class Discussions(View):
         asked = targets
         if self._strangers is not None:
             asked = self._strangers.of(targets, np.random.Generator(np.random.Philox(key=[self.seed, (epoch << 32) + number])))
-        if self.seen in ("none", "null"):
+        if self.reading.seen in ("none", "null"):
             context, lengths = np.zeros(0, np.int64), np.zeros(len(targets), np.int64)
-        elif self.seen == "parent":
+        elif self.reading.seen == "parent":
             parent = self.forest.parent[targets]
             context, lengths = parent[parent >= 0], (parent >= 0).astype(np.int64)
         else:
-            context, lengths = ancestors(self.forest, asked, self.max_context, self.rule, top)
+            context, lengths = ancestors(self.forest, asked, self.reading.max_context, self.reading.rule, top)
         return Example(targets, self._weight[part], context, lengths)
 
 
@@ -240,7 +269,9 @@ class _Strangers:
 
     def __init__(self, forest: Forest, trees: Ints) -> None:
         self.forest = forest
-        deepest = np.array([int(forest.depth[forest.offsets[tree] : forest.offsets[tree + 1]].max(initial=0)) for tree in trees])
+        deepest = np.array(
+            [int(forest.depth[forest.offsets[tree] : forest.offsets[tree + 1]].max(initial=0)) for tree in trees]
+        )
         order = np.argsort(deepest, kind="stable")
         self.trees, self.deepest = trees[order], deepest[order]
         if (self.deepest > 0).sum() < 2:

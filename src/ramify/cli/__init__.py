@@ -1,1 +1,30 @@
-def main() -> None: ...
+"""The command line: `ramify`. A module of this package holds a group of commands, and imports what is heavy inside them."""
+
+import sys
+
+import typer
+
+from ramify.cli import data, train, use
+from ramify.errors import RamifyError
+
+app = typer.Typer(
+    name="ramify",
+    help="Language models for text that branches: comment trees, chat logs, nested documents.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(data.app, name="data")
+app.add_typer(train.app, name="train")
+app.add_typer(use.tokenizer, name="tokenizer")
+app.command()(use.evaluate)
+app.command()(use.embed)
+app.command("fill-mask")(use.fill_mask)
+
+
+def main() -> None:
+    """Run a command: what the user can mend is one message on stderr and exit status 2, never a traceback."""
+    try:
+        app()
+    except (RamifyError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)

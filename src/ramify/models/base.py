@@ -1,10 +1,11 @@
 """What every system is made of: a backbone turns a batch into hidden states."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -40,8 +41,8 @@ class Backbone(nn.Module, ABC):
         """One vector a target, from all its tokens' states."""
 
 
-class TwoPhase(ABC):
-    """A backbone whose forward pass falls into encoding nodes and reading their vectors, so that a whole tree's gradient can be
+class TwoPhase(Backbone):
+    """A backbone that reads other nodes' vectors, and whose forward pass falls into encoding nodes and reading their vectors, so that a whole tree's gradient can be
     had chunk by chunk."""
 
     @abstractmethod
@@ -55,3 +56,27 @@ class TwoPhase(ABC):
     @abstractmethod
     def decode(self, batch: Batch, context: Context) -> Hidden:
         """The targets' states, given what they read."""
+
+
+def encode_nodes(backbone: TwoPhase, batch: Batch, limit: int) -> Float[Tensor, "node dim"]:
+    """All clean nodes' vectors, at most `limit` tokens at a time."""
+    vectors = [backbone.encode(*batch.node_part(start, stop)) for start, stop in batch.nodes.runs(limit)]
+    if vectors:
+        return torch.cat(vectors)
+    return torch.zeros(0, backbone.embedding.embedding_dim, device=batch.input_ids.device)
+
+
+def decode_parts(
+    backbone: Backbone, batch: Batch, limit: int, vectors: Float[Tensor, "node dim"] | None = None
+) -> Iterator[tuple[Batch, Hidden]]:
+    """The batch's targets in parts of at most `limit` tokens, with their states; nodes are encoded once (or not at all, where
+    their `vectors` are given)."""
+    if isinstance(backbone, TwoPhase) and not batch.null_context:
+        vectors = encode_nodes(backbone, batch, limit) if vectors is None else vectors
+        for start, stop in batch.targets.runs(limit):
+            part = batch.select(start, stop)
+            yield part, backbone.decode(part, backbone.contextualize(vectors, part))
+    else:
+        for start, stop in batch.targets.runs(limit):
+            part = batch.select(start, stop)
+            yield part, backbone(part)

@@ -22,7 +22,8 @@ from ramify.nn.pooling import Pool, Pooling
 class BertConfig:
     """Sizes default to a small model; BERT-base is dim 768, 12 layers, 12 heads, ffn_dim 3072, max_tokens 512."""
 
-    vocab_size: int
+    vocab_size: int = 0
+    """0 = the tokenizer's."""
     dim: int = 256
     num_layers: int = 4
     num_heads: int = 4

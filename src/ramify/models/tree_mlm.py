@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ramify.batch import Batch
 from ramify.errors import RamifyError
 from ramify.models import hf
-from ramify.models.base import Backbone, Hidden, State, TwoPhase
+from ramify.models.base import Hidden, State, TwoPhase
 from ramify.nn.blocks import Activation, Context, Layer, Norm, Stack
 from ramify.nn.embeddings import Embeddings, Position, PositionTable, init_weights
 from ramify.nn.pooling import Pool, Pooling
@@ -29,7 +29,8 @@ ContextPosition = Literal["none", "depth", "distance"]
 class TreeMLMConfig:
     """Defaults follow the paper; where it is silent, a field's docstring says what was chosen."""
 
-    vocab_size: int
+    vocab_size: int = 0
+    """0 = the tokenizer's."""
     dim: int = 256
     encoder_layers: int = 4
     decoder_layers: int = 4
@@ -72,7 +73,7 @@ class TreeMLMConfig:
         return self.max_context or self.max_tokens
 
 
-class TreeMLM(Backbone, TwoPhase):
+class TreeMLM(TwoPhase):
     """Figure 1: clean nodes → encoder → average pooling → K and V; masked comment → N × {self, cross, feed-forward}."""
 
     config: TreeMLMConfig
@@ -147,9 +148,7 @@ class TreeMLM(Backbone, TwoPhase):
         if table is not None and self.config.context_position == "depth":
             vectors = vectors + table(batch.depth)
         elif table is not None:
-            reader = torch.repeat_interleave(
-                batch.target_depth, batch.contexts.lengths, output_size=batch.contexts.total
-            )
+            reader = torch.repeat_interleave(batch.target_depth, batch.contexts.lengths, output_size=batch.contexts.total)
             distance = reader - batch.depth.index_select(0, batch.context)
             pair_vectors, pair_index = table.weight, distance.clamp(0, table.weight.shape[0] - 1)
         return Context(vectors, batch.context, batch.readers, batch.contexts, pair_vectors, pair_index)
@@ -192,7 +191,9 @@ def init_from_bert(model: TreeMLM, source: str | Path, *, decoder: bool = True) 
             )
     layers = wanted["encoder_layers"]
     if model.config.encoder_layers != layers or (decoder and model.config.decoder_layers > layers):
-        raise RamifyError(f"{directory} has {layers} layers; the model has {model.config.encoder_layers} and {model.config.decoder_layers}.")
+        raise RamifyError(
+            f"{directory} has {layers} layers; the model has {model.config.encoder_layers} and {model.config.decoder_layers}."
+        )
     own = model.state_dict()
     positions = tensors["embeddings.position_embeddings.weight"] + tensors["embeddings.token_type_embeddings.weight"][0]
     sides = ["encoder", "decoder"] if decoder else ["encoder"]

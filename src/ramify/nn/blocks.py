@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ramify.nn.attention import attend
-from ramify.nn.dropout import add_dropout, dropout
+from ramify.nn.dropout import add_dropout
 from ramify.nn.ragged import Rows
 
 Activation = Literal["relu", "gelu", "gelu_tanh"]
@@ -35,7 +35,6 @@ class Wanted:
 
     def to(self, device: torch.device | str) -> "Wanted":
         return Wanted(self.index.to(device), self.rows.to(device), self.cross_rows.to(device))
-
 
 
 @dataclass(frozen=True)
@@ -143,11 +142,19 @@ class Layer(nn.Module):
 class Stack(nn.Module):
     """Layers one above the other; pre-norm stacks end with a LayerNorm of their own."""
 
-    def __init__(self, num_layers: int, dim: int, num_heads: int, ffn_dim: int, *, norm: Norm = "post", eps: float = 1e-12, **layer) -> None:
+    def __init__(
+        self,
+        num_layers: int,
+        dim: int,
+        num_heads: int,
+        ffn_dim: int,
+        *,
+        norm: Norm = "post",
+        eps: float = 1e-12,
+        **layer,
+    ) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(
-            Layer(dim, num_heads, ffn_dim, norm=norm, eps=eps, **layer) for _ in range(num_layers)
-        )
+        self.layers = nn.ModuleList(Layer(dim, num_heads, ffn_dim, norm=norm, eps=eps, **layer) for _ in range(num_layers))
         self.final_norm = nn.LayerNorm(dim, eps) if norm == "pre" else None
 
     def forward(

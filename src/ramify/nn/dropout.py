@@ -18,7 +18,9 @@ def dropout(x: Float[Tensor, "*axes"], p: float, training: bool) -> Float[Tensor
     return _apply(_ByteDropout, x, round(p * 256))
 
 
-def add_dropout(residual: Float[Tensor, "*axes"], x: Float[Tensor, "*axes"], p: float, training: bool) -> Float[Tensor, "*axes"]:
+def add_dropout(
+    residual: Float[Tensor, "*axes"], x: Float[Tensor, "*axes"], p: float, training: bool
+) -> Float[Tensor, "*axes"]:
     """`residual + dropout(x)`, with the scaling fused into the addition."""
     if not training or p == 0.0:
         return residual + x

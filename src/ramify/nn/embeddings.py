@@ -62,7 +62,10 @@ class Embeddings(nn.Module):
         self.dropout = dropout
 
     def forward(
-        self, ids: Int[Tensor, " total"], positions: Int[Tensor, " total"], type_ids: Int[Tensor, " total"] | None = None
+        self,
+        ids: Int[Tensor, " total"],
+        positions: Int[Tensor, " total"],
+        type_ids: Int[Tensor, " total"] | None = None,
     ) -> Float[Tensor, "total dim"]:
         x = self.tokens(ids)
         if self.scale != 1.0:
@@ -82,7 +85,5 @@ def init_weights(module: nn.Module, std: float = 0.02) -> None:
             nn.init.normal_(child.weight, std=std)
             if child.bias is not None:
                 nn.init.zeros_(child.bias)
-        elif isinstance(child, nn.Embedding):
-            nn.init.normal_(child.weight, std=std)
-        elif isinstance(child, PositionTable) and isinstance(child.weight, nn.Parameter):
+        elif isinstance(child, nn.Embedding) or (isinstance(child, PositionTable) and isinstance(child.weight, nn.Parameter)):
             nn.init.normal_(child.weight, std=std)

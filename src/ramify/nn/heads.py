@@ -19,12 +19,20 @@ class VocabularyHead(nn.Module):
     """
 
     def __init__(
-        self, dim: int, vocab_size: int, *, transform: bool = False, embedding: nn.Embedding | None = None, eps: float = 1e-12
+        self,
+        dim: int,
+        vocab_size: int,
+        *,
+        transform: bool = False,
+        embedding: nn.Embedding | None = None,
+        eps: float = 1e-12,
     ) -> None:
         super().__init__()
         self.dense = nn.Linear(dim, dim) if transform else None
         self.norm = nn.LayerNorm(dim, eps) if transform else None
-        self.weight = embedding.weight if embedding is not None else nn.Parameter(torch.empty(vocab_size, dim).normal_(std=0.02))
+        self.weight = (
+            embedding.weight if embedding is not None else nn.Parameter(torch.empty(vocab_size, dim).normal_(std=0.02))
+        )
         self.bias = nn.Parameter(torch.zeros(vocab_size))
 
     def features(self, x: Float[Tensor, "position dim"]) -> Float[Tensor, "position dim"]:

@@ -4,7 +4,7 @@ All tokens of a batch lie on one axis `[total]`. Only attention (and recurrence)
 consecutive rows of near-equal length, and `pad`/`unpad` move between the flat axis and those groups.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -109,6 +109,17 @@ class Rows:
     def keys(self) -> NDArray[np.int64]:
         """A number a row, the same for all rows of a group: `build(…, keys=rows.keys)` takes over the borders."""
         return np.repeat(np.arange(len(self.groups)), [group.size for group in self.groups])
+
+    def runs(self, limit: int) -> Iterator[tuple[int, int]]:
+        """Runs of rows with at most `limit` tokens; a longer row is a run of its own."""
+        start = filled = 0
+        for row, length in enumerate(self.host_lengths.tolist()):
+            if filled and filled + length > limit:
+                yield start, row
+                start, filled = row, 0
+            filled += length
+        if start < len(self):
+            yield start, len(self)
 
     def key_mask(self, group: Group) -> Tensor | None:
         """`[row 1 1 key]`, true where a key may be seen; None where all may."""

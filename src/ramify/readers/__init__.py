@@ -1,0 +1,71 @@
+"""File formats: each a module of this package that turns files into trees, or into batches of posts.
+
+Nothing heavy is imported before a format is used.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Literal
+
+from ramify.errors import RamifyError
+
+
+@dataclass(frozen=True)
+class Format:
+    """`posts`: one post a record, in any order, to be joined into trees; `trees`: every record is a whole tree."""
+
+    yields: Literal["posts", "trees"]
+    module: str
+    summary: str
+
+    def load(self) -> ModuleType:
+        """The reader's module, with its functions `read` and `matches` (see `readers.base`)."""
+        return import_module(self.module)
+
+
+FORMATS: dict[str, Format] = {
+    "pushshift": Format("posts", "ramify.readers.pushshift", "Reddit dumps, submissions and comments, as JSON lines"),
+    "table": Format("posts", "ramify.readers.table", "one post a row: CSV, TSV, Parquet or JSON lines"),
+    "jsonl": Format("trees", "ramify.readers.jsonl", "Ramify's own JSON lines, one tree a line"),
+}
+
+
+def find(name: str) -> Format:
+    """The format of this name; raises with the list of formats."""
+    if name not in FORMATS:
+        known = "\n".join(f"  {each:<12} {format.summary}" for each, format in FORMATS.items())
+        raise RamifyError(f"there is no format {name!r}. The formats are:\n{known}")
+    return FORMATS[name]
+
+
+def guess(paths: Sequence[Path]) -> str:
+    """The name of the first format that recognises every input by its name and first bytes."""
+    from ramify.readers.base import open_bytes
+
+    heads = {}
+    for path in paths:
+        if path.is_dir():
+            heads[path] = b""
+        else:
+            with open_bytes(path) as stream:
+                heads[path] = stream.read(1 << 16)
+    for name, format in FORMATS.items():
+        matches = format.load().matches
+        if all(matches(path, head) for path, head in heads.items()):
+            return name
+    raise RamifyError(f"cannot tell the format of {', '.join(map(str, paths))}. Name it with --format: {', '.join(FORMATS)}.")
+
+
+def files(paths: Sequence[Path]) -> list[Path]:
+    """The files among the paths and, sorted and without hidden ones, in the folders among them."""
+    found = []
+    for path in paths:
+        if path.is_dir():
+            inside = (each for each in path.rglob("*") if each.is_file())
+            found += sorted(each for each in inside if not any(part.startswith(".") for part in each.relative_to(path).parts))
+        else:
+            found.append(path)
+    return found

@@ -1,0 +1,8 @@
+"""Runs as functions: the docstring says what to expect, the parameters are the command line's options."""
+
+from ramify.recipes import comment_trees
+
+RECIPES = {
+    "tree-mlm": comment_trees.tree_mlm,
+    "bert": comment_trees.bert,
+}

@@ -1,19 +1,132 @@
-"""What training asks of an objective: it corrupts a batch, counts it, and yields losses one backward pass at a time."""
+"""What users ask of a trained model (embed), and what training asks of an objective."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Literal, NoReturn
 
+import numpy as np
 import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ramify.batch import Batch
-from ramify.models.base import Backbone
+from ramify.batch import Batch, Collator, TokenBudget
+from ramify.dataset.store import Store
+from ramify.errors import RamifyError
+from ramify.forest import Forest, Ints
+from ramify.models.base import Backbone, TwoPhase, decode_parts
+from ramify.tokenizer import Tokenizer
+from ramify.tree import Tree
+from ramify.views import Discussions, Reading, units
+
+VERBS = {"embed", "fill_mask", "score"}
+"""What some model can be asked; which ones a given model knows is `verbs`."""
+
+TOKENS = 16_384
+"""Tokens computed at once where no gradient is needed."""
 
 
-class Task(nn.Module, ABC):
-    """A backbone with its heads and one objective."""
+class Model(nn.Module, ABC):
+    """A backbone with the tokenizer and the way of reading that it was trained with. Takes trees and text, never tensors."""
 
     backbone: Backbone
+    tokenizer: Tokenizer
+    reading: Reading
+    normalize: bool = False
+    """Whether `embed` gives vectors of length 1."""
+
+    @property
+    def verbs(self) -> list[str]:
+        return sorted(verb for verb in VERBS if hasattr(type(self), verb))
+
+    def __getattr__(self, name: str) -> NoReturn:
+        try:
+            return super().__getattr__(name)  # pyright: ignore[reportReturnType]
+        except AttributeError:
+            if name in VERBS:
+                raise RamifyError(f"this {type(self).__name__} cannot {name}; it can {', '.join(self.verbs)}.") from None
+            raise
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
+
+    def collator(self, forest: Forest, reading: Reading | None = None) -> Collator:
+        return Collator(forest, self.tokenizer, reading or self.reading)
+
+    def forest(self, data: Store | Iterable[Tree]) -> Forest:
+        store = data if isinstance(data, Store) else Store.of(data)
+        return Forest.open(store, self.tokenizer, self.reading.max_tokens, self.reading.overflow)
+
+    def embed(
+        self, data: Tree | Iterable[Tree], *, context: Literal["tree", "none"] | None = None
+    ) -> Float[NDArray, "node dim"]:
+        """A vector for every node, tree after tree: given everything said above it (`tree`), or of its text alone (`none`)."""
+        trees = [data] if isinstance(data, Tree) else list(data)
+        forest = self.forest(trees)
+        out = np.zeros((forest.store.num_nodes, self.backbone.embedding.embedding_dim), dtype=np.float32)
+        for nodes, vectors in self.embed_batches(forest, context=context):
+            out[nodes] = vectors
+        return out
+
+    @torch.no_grad()
+    def embed_batches(
+        self, forest: Forest, *, context: Literal["tree", "none"] | None = None, tokens: int = TOKENS
+    ) -> Iterator[tuple[Ints, Float[NDArray, "node dim"]]]:
+        """Nodes of the store and their vectors, batch by batch, whole trees at a time."""
+        reads = isinstance(self.backbone, TwoPhase)
+        if context == "tree" and not reads:
+            raise RamifyError(f"a {type(self.backbone).__name__} reads no context: embed with context 'none'.")
+        seen = "none" if context == "none" or not reads else "tree"
+        reading = replace(self.reading, seen=seen, concatenate=0)
+        view = Discussions(forest, units(forest, np.arange(forest.num_trees), predict_post=True), reading)
+        collate = self.collator(forest, reading)
+        training = self.training
+        self.eval()
+        for numbers in TokenBudget(view.costs, tokens, seed=0, shuffle=False).steps(0):
+            batch = collate([view.example(int(number)) for number in numbers]).to(self.device)
+            vectors = torch.cat([self._vectors(part, tokens, seen) for part in _in_parts(batch, tokens, seen)])
+            # The parts of a chained text share one vector, their mean.
+            nodes, place = np.unique(forest.node[batch.source], return_inverse=True)
+            total = torch.zeros(len(nodes), vectors.shape[1], dtype=torch.float32, device=vectors.device)
+            total.index_add_(0, torch.from_numpy(place).to(vectors.device), vectors.float())
+            total /= torch.from_numpy(np.bincount(place)).to(vectors.device)[:, None]
+            if self.normalize:
+                total = nn.functional.normalize(total, dim=1)
+            yield nodes, total.cpu().numpy()
+        self.train(training)
+
+    def _vectors(self, batch: Batch, tokens: int, seen: str) -> Tensor:
+        if seen == "none" and isinstance(self.backbone, TwoPhase):
+            return self.backbone.encode(batch.target_ids, batch.targets)
+        return torch.cat([self.backbone.pooled(hidden, part) for part, hidden in decode_parts(self.backbone, batch, tokens)])
+
+
+def _in_parts(batch: Batch, tokens: int, seen: str) -> Iterator[Batch]:
+    """A batch whose nodes are read is taken whole, so that they are encoded once."""
+    if seen == "tree":
+        yield batch
+        return
+    for start, stop in batch.targets.runs(tokens):
+        yield batch.select(start, stop)
+
+
+class Embedder(Model):
+    """A backbone that nothing but vectors is asked of, such as a sentence-transformers directory."""
+
+    def __init__(self, backbone: Backbone, tokenizer: Tokenizer, reading: Reading, *, normalize: bool = False) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.tokenizer = tokenizer
+        self.reading = reading
+        self.normalize = normalize
+
+
+class Task(Model, ABC):
+    """A model with an objective: it corrupts a batch, counts it, and yields losses one backward pass at a time."""
+
+    loss_names: tuple[str, ...]
 
     @abstractmethod
     def corrupt(self, batch: Batch, generator: torch.Generator) -> Batch:
@@ -21,7 +134,8 @@ class Task(nn.Module, ABC):
 
     @abstractmethod
     def counts(self, batch: Batch) -> dict[str, float]:
-        """What every named loss of a corrupted batch is to be divided by, summed over a step; known before any forward pass."""
+        """What each named loss of a corrupted batch is to be divided by, summed over a step; known before any forward
+        pass."""
 
     @abstractmethod
     def losses(self, batch: Batch, divisors: Mapping[str, float]) -> Iterator[dict[str, Tensor]]:

@@ -2,21 +2,22 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ramify.batch import IGNORE, Batch, want
 from ramify.errors import RamifyError
-from ramify.models.base import Backbone, TwoPhase
+from ramify.models.base import Backbone, TwoPhase, decode_parts
 from ramify.nn.heads import VocabularyHead
-from ramify.nn.ragged import Rows
-from ramify.tasks import noise
+from ramify.tasks import filling, noise
 from ramify.tasks.base import Task
+from ramify.tokenizer import Tokenizer
+from ramify.tree import Tree
+from ramify.views import Reading, Seen
 
 LossNorm = Literal["constant", "sum", "step"]
 
@@ -57,14 +58,16 @@ class MaskedLM(Task):
     backbone: Backbone
     head: VocabularyHead
     choices: Tensor
+    loss_names = ("masked_lm",)
 
     def __init__(
-        self, backbone: Backbone, config: MaskedLMConfig | None = None, *, mask_id: int, special_ids: Sequence[int] = ()
+        self, backbone: Backbone, tokenizer: Tokenizer, reading: Reading | None = None, config: MaskedLMConfig | None = None
     ) -> None:
         super().__init__()
         self.config = config or MaskedLMConfig()
         self.backbone = backbone
-        self.mask_id = mask_id
+        self.tokenizer = tokenizer
+        self.reading = reading or Reading()
         vocab_size, dim = backbone.embedding.weight.shape
         self.head = VocabularyHead(
             dim,
@@ -73,7 +76,7 @@ class MaskedLM(Task):
             embedding=backbone.embedding if self.config.tie_weights else None,
             eps=backbone.config.eps,
         )
-        banned = set() if self.config.random_special else set(special_ids)
+        banned = set() if self.config.random_special else set(tokenizer.special_ids)
         choices = torch.tensor([token for token in range(vocab_size) if token not in banned])
         self.register_buffer("choices", choices, persistent=False)
 
@@ -90,7 +93,9 @@ class MaskedLM(Task):
         chosen = np.minimum(np.maximum(np.round(config.mask_rate * (own + 2)), 1), own).astype(np.int64)
         lengths = batch.targets.host_lengths
         rows = torch.repeat_interleave(
-            torch.arange(len(batch.targets), device=seeds.device), batch.targets.lengths, output_size=batch.targets.total
+            torch.arange(len(batch.targets), device=seeds.device),
+            batch.targets.lengths,
+            output_size=batch.targets.total,
         )
         first = batch.targets.lengths - 1 - torch.from_numpy(own).to(seeds.device)
         place = batch.targets.positions - first.index_select(0, rows)
@@ -107,7 +112,7 @@ class MaskedLM(Task):
         action = noise.uniform(seed, place * 4 + 1)
         drawn = self.choices[noise.below(len(self.choices), seed, place * 4 + 2)]
         to_mask, to_random, _ = config.mask_split
-        shown = torch.where(action < to_mask, self.mask_id, torch.where(action < to_mask + to_random, drawn, answers))
+        shown = torch.where(action < to_mask, self.tokenizer.mask_id, torch.where(action < to_mask + to_random, drawn, answers))
         return replace(
             batch,
             target_ids=batch.target_ids.index_copy(0, index, shown),
@@ -128,9 +133,9 @@ class MaskedLM(Task):
         # Phase one: every node's vector without a graph; the generator's state at each chunk is kept, so that dropout can
         # be drawn again.
         device = batch.target_ids.device
-        chunks = list(_chunks(batch.nodes.host_lengths, self.config.chunk_tokens))
+        chunks = list(batch.nodes.runs(self.config.chunk_tokens))
+        parts = [batch.node_part(start, stop) for start, stop in chunks]
         states, vectors = [], []
-        parts = [_part(batch, start, stop) for start, stop in chunks]
         with torch.no_grad():
             for ids, rows in parts:
                 states.append(_generator_state(device))
@@ -139,9 +144,7 @@ class MaskedLM(Task):
         leaf = torch.cat(vectors) if vectors else torch.zeros(0, dim, device=device)
         leaf = leaf.detach().requires_grad_()
         # Phase two: decode in chunks; what the targets want of the nodes' vectors gathers in `leaf.grad`.
-        for start, stop in _chunks(batch.targets.host_lengths, self.config.chunk_tokens):
-            part = batch.select(start, stop)
-            hidden = self.backbone.decode(part, self.backbone.contextualize(leaf, part))
+        for part, hidden in decode_parts(self.backbone, batch, self.config.chunk_tokens, leaf):
             yield {"masked_lm": self._loss(hidden.tokens, part) * scale}
         # Phase three: encode again with a graph, and hand the gathered gradient on.
         if leaf.grad is None:
@@ -167,28 +170,24 @@ class MaskedLM(Task):
         weights = torch.repeat_interleave(weight, counts, output_size=batch.wanted.rows.total)
         return self.head.loss(states, batch.labels, weights)
 
-    @torch.no_grad()
-    def measure(self, batch: Batch) -> tuple[Float[Tensor, " position"], Int[Tensor, " position"]]:
-        """Cross-entropy in nats and the best-scored id of every masked position."""
-        return self.head.measure(self.backbone(batch).tokens, batch.labels)
+    # --- what users ask -----------------------------------------------------------------------------------------------------
 
+    def fill_mask(
+        self,
+        tree: Tree,
+        node: str | int,
+        *,
+        top_k: int = 5,
+        context: Seen | None = None,
+        candidates: Sequence[str] | None = None,
+        joint: bool = False,
+    ) -> dict[str, Any]:
+        """The likeliest pieces for every mask token in a node's text, given what stands above it (see `filling.fill`)."""
+        return filling.fill(self, tree, node, top_k=top_k, context=context, candidates=candidates, joint=joint)
 
-def _chunks(lengths: NDArray[np.int64], limit: int) -> Iterator[tuple[int, int]]:
-    """Runs of rows with at most `limit` tokens; a longer row is a run of its own."""
-    start = filled = 0
-    for row, length in enumerate(lengths.tolist()):
-        if filled and filled + length > limit:
-            yield start, row
-            start, filled = row, 0
-        filled += length
-    if start < len(lengths):
-        yield start, len(lengths)
-
-
-def _part(batch: Batch, start: int, stop: int) -> tuple[Tensor, Rows]:
-    host = batch.nodes.host_lengths
-    ids = batch.input_ids[int(host[:start].sum()) : int(host[:stop].sum())]
-    return ids, Rows.build(host[start:stop]).to(ids.device)
+    def score(self, tree: Tree, node: str | int, *, context: Seen | None = None) -> dict[str, Any]:
+        """The pseudo-log-likelihood of a node's text (see `filling.pseudo_log_likelihood`)."""
+        return filling.pseudo_log_likelihood(self, tree, node, context=context)
 
 
 def _generator_state(device: torch.device) -> Tensor:

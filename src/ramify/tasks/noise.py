@@ -1,6 +1,5 @@
 """Random numbers by counter: a value depends on its seed and its place alone, so no batching or order can change it."""
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 

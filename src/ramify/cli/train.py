@@ -1,0 +1,150 @@
+"""`ramify train RECIPE`: one subcommand a recipe, whose parameters are its options."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from ramify.run import Run
+
+app = typer.Typer(help="Train a model by a recipe.", no_args_is_help=True)
+
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change any setting of the run, e.g. model.dim=128.")
+]
+Out = Annotated[Path, typer.Option("--out", help="Folder of the run.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint.")]
+Data = Annotated[Path, typer.Option("--data", help="A data set built by `ramify data build`.")]
+Steps = Annotated[int, typer.Option(help="Updates.")]
+TargetTokens = Annotated[int, typer.Option(help="Stop after so many tokens of predicted comments instead (0 = after --steps).")]
+Init = Annotated[str, typer.Option(help="Start from a BERT-family checkpoint: directory or hub id.")]
+TokenizerPath = Annotated[str, typer.Option("--tokenizer", help="tokenizer.json or a directory with one; else one is trained.")]
+MaxTokens = Annotated[int, typer.Option(help="Longest text, with CLS and SEP.")]
+Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
+
+
+@app.command("tree-mlm")
+def tree_mlm(
+    data: Data,
+    out: Out,
+    steps: Steps = 2000,
+    target_tokens: TargetTokens = 0,
+    init: Init = "",
+    tokenizer: TokenizerPath = "",
+    max_tokens: MaxTokens = 128,
+    seed: Seed = 0,
+    settings: Settings = None,
+    resume: Resume = False,
+) -> None:
+    """Masked language model on comment trees, conditioned on everything said above a comment.
+
+    Example: ramify train tree-mlm --data data/reddit --out runs/reddit --set train.steps=2000 --set model.encoder_layers=2
+    """
+    from ramify.recipes import RECIPES
+
+    run = RECIPES["tree-mlm"](
+        str(data), steps=steps, target_tokens=target_tokens, init=init, tokenizer=tokenizer, max_tokens=max_tokens, seed=seed
+    )
+    train(run, out, settings, resume)
+
+
+@app.command("bert")
+def bert(
+    data: Data,
+    out: Out,
+    steps: Steps = 2000,
+    target_tokens: TargetTokens = 0,
+    init: Init = "",
+    tokenizer: TokenizerPath = "",
+    max_tokens: MaxTokens = 128,
+    concatenate: Annotated[int, typer.Option(help="Put the ancestors' texts into the row, up to so many tokens (0 = no).")] = 0,
+    seed: Seed = 0,
+    settings: Settings = None,
+    resume: Resume = False,
+) -> None:
+    """BERT-style masked language model on single comments: the baseline.
+
+    Example: ramify train bert --data data/reddit --out runs/bert --steps 1000
+    """
+    from ramify.recipes import RECIPES
+
+    run = RECIPES["bert"](
+        str(data),
+        steps=steps,
+        target_tokens=target_tokens,
+        init=init,
+        tokenizer=tokenizer,
+        max_tokens=max_tokens,
+        concatenate=concatenate,
+        seed=seed,
+    )
+    train(run, out, settings, resume)
+
+
+def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> None:
+    """Change the run as `--set` says, execute it with a progress display, and say what to do next."""
+    import os
+
+    from ramify.errors import RamifyError
+    from ramify.report import write_report
+    from ramify.run import execute
+
+    changes = {}
+    for setting in settings or []:
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise RamifyError(f"--set {setting}: expected KEY=VALUE, such as train.steps=2000.")
+        changes[key.strip()] = value.strip()
+    main = int(os.environ.get("RANK", "0")) == 0
+    with progress_display(enabled=main) as report:
+        _, progress = execute(run.changed(changes), out, resume=resume, report=report)
+    if not main:
+        return
+    if not (out / "config.json").exists():
+        print(f"stopped at step {progress.step}; go on with the same command and --resume", file=sys.stderr)
+        raise typer.Exit(130)
+    write_report(out)
+    print(f"{out}: {progress.step} steps, best dev loss {progress.best:.4f} at step {progress.best_step}", file=sys.stderr)
+    print(f"next: ramify evaluate {out} --data {run.data}", file=sys.stderr)
+
+
+@contextmanager
+def progress_display(*, enabled: bool = True) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """A bar with tokens per second and time left on a terminal, a line now and then elsewhere."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    last: dict[str, float] = {}
+
+    def speed(record: dict[str, Any]) -> float:
+        first = last.setdefault("tokens", 0.0), last.setdefault("seconds", 0.0)
+        return (record["target_tokens"] - first[0]) / max(1e-9, record["seconds"] - first[1])
+
+    def line(record: dict[str, Any]) -> str:
+        dev = f"  dev {record['dev_loss']:.4f}" if "dev_loss" in record else ""
+        return f"loss {record['loss']:.4f}{dev}  {speed(record):,.0f} tokens/s"
+
+    if not enabled:
+        yield lambda record: None
+    elif not console.is_terminal:
+        shown = [-1]
+
+        def report(record: dict[str, Any]) -> None:
+            tenth = int(record["progress"] * 10)
+            if tenth > shown[0] or "dev_loss" in record:
+                shown[0] = tenth
+                print(f"step {record['step']:>7}  {record['progress']:>4.0%}  {line(record)}", file=sys.stderr, flush=True)
+
+        yield report
+    else:
+        columns = (TextColumn("step {task.fields[step]}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
+        with Progress(
+            *columns, TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.description}"), console=console
+        ) as bar:
+            row = bar.add_task("", total=1.0, step=0)
+            yield lambda record: bar.update(row, completed=record["progress"], description=line(record), step=record["step"])

@@ -1,0 +1,180 @@
+"""What trained models are used for: `ramify evaluate`, `embed`, `fill-mask`, and `ramify tokenizer train`."""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from ramify.tree import Tree
+
+tokenizer = typer.Typer(help="Train tokenizers.", no_args_is_help=True)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="A run or a saved model.")],
+    data: Annotated[Path, typer.Option("--data", help="A data set built by `ramify data build`.")],
+    context: Annotated[
+        Literal["tree", "none", "parent", "wrong", "null"] | None,
+        typer.Option(
+            help="What a comment reads: its ancestors, nothing, its parent, another tree's ancestors, or the learned "
+            "null row. Default: as the model was trained."
+        ),
+    ] = None,
+    split: Annotated[Literal["train", "dev", "test", "all"], typer.Option(help="The trees to evaluate on.")] = "test",
+    draws: Annotated[int, typer.Option(help="Masks drawn for every comment, by the hash of its id.")] = 8,
+    save: Annotated[Path | None, typer.Option(help="Keep the sums by tree (.npz), for paired comparisons.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Held-out loss in nats per masked token, perplexity and accuracy, also by depth. The masks are the same for every model.
+
+    Example: ramify evaluate runs/reddit --data data/reddit --context none --json
+    """
+    import ramify
+    from ramify.dataset.store import Store
+    from ramify.errors import RamifyError
+    from ramify.evaluate import evaluate as score
+    from ramify.run import discussions
+    from ramify.tasks.masked_lm import MaskedLM
+
+    task = ramify.load(run)
+    if not isinstance(task, MaskedLM):
+        raise RamifyError(f"{run} holds no masked language model; it can {', '.join(task.verbs)}.")
+    store = Store.open(data)
+    trees = store.split(split)
+    if len(trees) == 0:
+        raise RamifyError(f"{data} has no trees in the split {split!r}.")
+    forest = task.forest(store)
+    view, collator = discussions(task, forest, trees, seen=context)
+    with bar("evaluating", int(view.sizes.sum())) as advance:
+        scores = score(task, view, collator, trees, draws=draws, progress=advance)
+    if save is not None:
+        scores.save(save)
+    summary = scores.summary()
+    if as_json:
+        print(json.dumps(summary))
+        return
+    print(f"{'depth':>6} {'loss':>8} {'accuracy':>9} {'masked tokens':>14}")
+    for depth, row in [("all", summary), *summary["by_depth"].items()]:
+        print(f"{depth:>6} {row['loss']:>8.4f} {row['accuracy']:>9.2%} {row['count']:>14,}")
+    print(f"perplexity {summary['perplexity']:.2f}")
+
+
+def embed(
+    model: Annotated[str, typer.Argument(help="A run, a Hugging Face directory, or a hub id.")],
+    data: Annotated[
+        Path, typer.Option("--data", help="A data set built by `ramify data build`, or a JSON lines file of trees.")
+    ],
+    out: Annotated[Path, typer.Option("--out", help="The file to write.")],
+    context: Annotated[
+        Literal["tree", "none"] | None, typer.Option(help="Given everything said above (tree), or the text alone (none).")
+    ] = None,
+    format: Annotated[
+        Literal["parquet", "npy"] | None,
+        typer.Option(help="parquet: columns tree, id, vector; npy: the matrix, with ids beside it."),
+    ] = None,
+) -> None:
+    """A vector for every comment, streamed to a file: any corpus size.
+
+    Example: ramify embed runs/reddit --data data/reddit --out vectors.parquet --context tree
+    """
+    import ramify
+    from ramify.vectors import write_vectors
+
+    loaded = ramify.load(model)
+    kind = format or ("npy" if out.suffix == ".npy" else "parquet")
+    with bar("embedding", None) as advance:
+        cut = write_vectors(loaded, data, out, kind, context, advance)
+    print(f"{out}: {cut['vectors']:,} vectors of {loaded.backbone.embedding.embedding_dim} numbers", file=sys.stderr)
+    if cut["texts_over"]:
+        limit = loaded.reading.max_tokens
+        print(f"{cut['texts_over']:,} of {cut['texts']:,} texts were longer than {limit} tokens and were cut", file=sys.stderr)
+
+
+def fill_mask(
+    run: Annotated[str, typer.Argument(help="A run or a saved model.")],
+    data: Annotated[Path, typer.Option("--data", help="A JSON lines file of trees, or a built data set.")],
+    node: Annotated[str, typer.Option("--node", help="The id of the node whose text holds [MASK].")],
+    tree: Annotated[str | None, typer.Option("--tree", help="The id of its tree, where node ids repeat.")] = None,
+    context: Annotated[Literal["tree", "none", "parent", "null"] | None, typer.Option(help="What the node reads.")] = None,
+    top_k: Annotated[int, typer.Option(help="Pieces shown for every mask.")] = 5,
+    candidates: Annotated[str | None, typer.Option(help="Words to choose from, separated by commas.")] = None,
+    joint: Annotated[bool, typer.Option(help="Also fill all masks together (beam search).")] = False,
+    as_json: Json = False,
+) -> None:
+    """Fill [MASK] in a comment, given what was said above it.
+
+    Example: ramify fill-mask runs/reddit --data trees.jsonl --node c42 --context tree --json
+    """
+    import ramify
+    from ramify.errors import RamifyError
+    from ramify.tasks.masked_lm import MaskedLM
+
+    task = ramify.load(run)
+    if not isinstance(task, MaskedLM):
+        raise RamifyError(f"{run} holds no masked language model; it can {', '.join(task.verbs)}.")
+    words = [word.strip() for word in candidates.split(",") if word.strip()] if candidates else None
+    answer = task.fill_mask(find_tree(data, node, tree), node, top_k=top_k, context=context, candidates=words, joint=joint)
+    if as_json:
+        print(json.dumps(answer, ensure_ascii=False))
+        return
+    print(f"node {answer['node']}, given {answer['context']} ({len(answer['ancestors'])} nodes above)")
+    for mask in answer["masks"]:
+        guesses = "  ".join(f"{guess['token']} {guess['probability']:.3f}" for guess in mask["tokens"])
+        print(f"  [{mask['position']}] {guesses}")
+    for filled in answer.get("joint", []):
+        print(f"  {filled['probability']:.4f}  {filled['text']}")
+
+
+def find_tree(data: Path, node: str, tree: str | None) -> "Tree":
+    """The tree that holds a node, in a JSON lines file or a built data set."""
+    from ramify.dataset.store import Store
+    from ramify.errors import RamifyError
+    from ramify.tree import read_jsonl
+
+    if data.is_dir():
+        store = Store.open(data)
+        return store.tree(int(store.tree_of([store.find(node, tree)])[0]))
+    for found in read_jsonl(data):
+        if (tree is None or found.id == tree) and any(each.id == node for each in found.nodes):
+            return found
+    raise RamifyError(f"{data} holds no node {node!r}{f' in the tree {tree!r}' if tree else ''}.")
+
+
+@tokenizer.command("train")
+def train_tokenizer(
+    data: Annotated[Path, typer.Argument(help="A data set built by `ramify data build`.")],
+    out: Annotated[Path, typer.Option("--out", help="The tokenizer.json to write.")],
+    kind: Annotated[Literal["wordpiece", "bpe", "unigram"], typer.Option(help="The algorithm.")] = "wordpiece",
+    vocab_size: Annotated[int, typer.Option(help="Pieces, special tokens included.")] = 16_384,
+    lowercase: Annotated[bool, typer.Option(help="Fold case first.")] = True,
+) -> None:
+    """Train a tokenizer on the training split (on a uniform sample of at most 64 MiB of it).
+
+    Example: ramify tokenizer train data/reddit --out tokenizer.json --kind bpe --vocab-size 32000
+    """
+    from ramify.dataset.store import Store
+    from ramify.run import TokenizerConfig
+    from ramify.run import train_tokenizer as train
+
+    trained = train(Store.open(data), TokenizerConfig(kind=kind, vocab_size=vocab_size, lowercase=lowercase))
+    trained.save(out)
+    print(f"{out}: {trained.vocab_size:,} pieces", file=sys.stderr)
+
+
+@contextmanager
+def bar(what: str, total: int | None) -> Iterator[Any]:
+    """A progress bar on stderr, where that is a terminal; yields a function that advances it."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, disable=not console.is_terminal) as progress:
+        row = progress.add_task(what, total=total)
+        yield lambda count: progress.advance(row, count)

@@ -1,0 +1,7 @@
+"""Data sets of trees: `build` turns files into a store, `Store` reads it."""
+
+from ramify.dataset.build import build
+from ramify.dataset.store import Split, Store
+from ramify.readers.base import Policy
+
+__all__ = ["Policy", "Split", "Store", "build"]

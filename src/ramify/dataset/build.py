@@ -1,0 +1,284 @@
+"""From files to a store, out of core: scatter what readers yield by tree, then join, filter and write one part at a time."""
+
+import contextlib
+import errno
+import hashlib
+import inspect
+import json
+import secrets
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ramify import readers
+from ramify.dataset import filters, posts, trees
+from ramify.dataset.chunk import EMPTIED, MADE_UP, Chunk
+from ramify.dataset.spill import Spill
+from ramify.dataset.store import INFO_FILE, NODES, SPLITS, TREES, TREES_FILE, VERSION, Store
+from ramify.errors import RamifyError
+from ramify.readers.base import Policy, Report, pc
+from ramify.version import __version__
+
+Progress = Callable[[Literal["read", "write"], int, int, int], None]
+"""Called with what is being done, how much of it is done (bytes of input, or nodes), of how much, and posts read so far."""
+
+PARTS = 8
+"""A part is joined with a few copies of itself in memory: the memory bound holds this many."""
+
+
+def build(
+    inputs: Sequence[str | Path],
+    format: str | None,
+    out: str | Path,
+    *,
+    policy: Policy = Policy(),  # noqa: B008
+    split: tuple[float, float, float] = (0.9, 0.05, 0.05),
+    drop_bots: bool = False,
+    bots: Sequence[str] = (),
+    anonymise: bool = False,
+    salt: str = "",
+    min_nodes: int = 1,
+    memory: int = 512 << 20,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Store:
+    """Build a store in the folder `out`. `format` is a key of `readers.FORMATS` (None: guess); `options` go to its reader.
+
+    `split` are the shares of train, dev and test; where a tree falls depends on its id alone. `memory` bounds what is held at
+    a time, apart from the process itself: one tree must fit, the data need not. A failed build leaves nothing behind.
+    """
+    wall, cpu = time.perf_counter(), time.process_time()
+    paths, out = [Path(path) for path in inputs], Path(out)
+    _check_inputs(paths)
+    _check_out(out, overwrite)
+    _check_split(split)
+    format = format or readers.guess(paths)
+    reader = readers.find(format)
+    read = reader.load().read
+    _check_options(read, options or {}, format)
+    report = Report()
+    sizes = {str(path): sum(file.stat().st_size for file in readers.files([path])) for path in paths}
+    tell = progress or _silently
+    with _written_beside(out) as folder:
+        spill = Spill(folder / "spill", memory // PARTS)
+        records = read(paths, report, **(options or {}))
+        for batch in trees.batches(records) if reader.yields == "trees" else records:
+            spill.add(batch.append_column("hash", pa.array(tree_hashes(batch.column("tree")))))
+            tell("read", report.bytes, sum(sizes.values()), report.read)
+        join = trees.gather if reader.yields == "trees" else posts.join
+        chunks: Iterator[Chunk] = (join(part, policy, report) for part in spill.parts())
+        if drop_bots:
+            chunks = (filters.without_bots(chunk, bots, report) for chunk in chunks)
+        if min_nodes > 1:
+            chunks = (filters.without_small(chunk, min_nodes, report) for chunk in chunks)
+        writer = _Writer(folder, split, salt if anonymise else None)
+        for chunk in chunks:
+            if len(chunk):
+                writer.add(chunk)
+            tell("write", writer.nodes, report.read, report.read)
+        if not writer.nodes:
+            raise RamifyError(_nothing(paths, format, report))
+        info = writer.close() | {
+            "read": report.read,
+            "skipped": dict(report.skipped),
+            "kept": dict(report.kept + writer.blank),
+            "examples": report.examples,
+            "inputs": [{"name": name, "bytes": size} for name, size in sizes.items()],
+            "format": format,
+            "options": {
+                "policy": vars(policy),
+                "split": list(split),
+                "drop_bots": drop_bots,
+                "bots": list(bots),
+                "anonymise": anonymise,
+                "min_nodes": min_nodes,
+                "memory": memory,
+                "reader": dict(options or {}),
+            },
+            "ramify": __version__,
+            "wall_seconds": time.perf_counter() - wall,
+            "cpu_seconds": time.process_time() - cpu,
+        }
+        info["comments_per_cpu_second"] = info["comments"] / max(info["cpu_seconds"], 1e-9)
+        (folder / INFO_FILE).write_text(json.dumps(info, indent=1, ensure_ascii=False, default=str) + "\n", encoding="utf-8")
+    return Store.open(out)
+
+
+def tree_hashes(ids: pa.Array) -> NDArray[np.uint64]:
+    """What decides where a tree stands in the store and in which split: its id alone."""
+    encoded = ids.dictionary_encode()
+    digests = b"".join(hashlib.blake2b(id.encode(), digest_size=8).digest() for id in encoded.dictionary.to_pylist())
+    return np.frombuffer(digests, dtype=">u8").astype(np.uint64)[encoded.indices.to_numpy()]
+
+
+# --- checks before anything is written --------------------------------------------------------------------------------
+
+
+def _check_inputs(paths: Sequence[Path]) -> None:
+    if not paths:
+        raise RamifyError("nothing to build from: name at least one input file.")
+    for path in paths:
+        if not path.exists():
+            raise RamifyError(f"there is no file or folder {path}. Check the spelling of the input.")
+        if path.is_dir() and not readers.files([path]):
+            raise RamifyError(f"the folder {path} is empty. Check the spelling of the input.")
+
+
+def _check_out(out: Path, overwrite: bool) -> None:
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return
+    if not (out / INFO_FILE).is_file():
+        raise RamifyError(f"{out} exists and is not a Ramify data set: it is not touched. Choose another --out.")
+    if not overwrite:
+        raise RamifyError(f"{out} holds a data set already. Replace it with --overwrite, or choose another --out.")
+
+
+def _check_split(split: Sequence[float]) -> None:
+    if len(split) != len(SPLITS) or min(split) < 0 or abs(sum(split) - 1) > 1e-6:
+        raise RamifyError(f"the shares of {', '.join(SPLITS)} must be three numbers that sum to 1, not {tuple(split)}.")
+
+
+def _check_options(read: Callable[..., Any], options: Mapping[str, Any], format: str) -> None:
+    known = list(inspect.signature(read).parameters)[2:]
+    for name in options:
+        if name not in known:
+            has = f"it has {', '.join(known)}" if known else "it has none"
+            raise RamifyError(f"the format {format!r} has no option {name!r}; {has}.")
+
+
+def _nothing(paths: Sequence[Path], format: str, report: Report) -> str:
+    skipped = ", ".join(f"{reason} {count:,}" for reason, count in report.skipped.most_common()) or "none"
+    example = next((f" For example {where[0]}." for where in report.examples.values() if where), "")
+    return (
+        f"no tree came out of {', '.join(map(str, paths))}: {report.read:,} posts read as {format!r}, "
+        f"left out: {skipped}.{example} Is the format right (--format)?"
+    )
+
+
+def _silently(stage: str, done: int, total: int, posts: int) -> None:
+    pass
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
+
+
+@contextlib.contextmanager
+def _written_beside(out: Path) -> Iterator[Path]:
+    """A folder that takes the place of `out` when all went well, and is removed when not."""
+    mark = secrets.token_hex(4)
+    folder = out.with_name(f"{out.name}.partial-{mark}")
+    try:
+        folder.mkdir(parents=True)
+    except OSError as error:
+        raise RamifyError(f"cannot write to {out.parent}: {error.strerror}. Choose another --out.") from None
+    try:
+        yield folder
+        shutil.rmtree(folder / "spill", ignore_errors=True)
+        if out.exists():
+            old = out.rename(out.with_name(f"{out.name}.old-{mark}"))
+            folder.rename(out)
+            shutil.rmtree(old)
+        else:
+            folder.rename(out)
+    except BaseException as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, OSError) and error.errno in FULL:
+            raise RamifyError(
+                f"cannot write {out}: the disk is full, or the file-size limit reached. Nothing was left behind; "
+                "free some space (a build needs about twice the size of the text) or choose another --out."
+            ) from None
+        raise
+
+
+class _Writer:
+    """Writes chunks as files of the store, and counts and hashes what it writes."""
+
+    def __init__(self, folder: Path, split: Sequence[float], salt: str | None) -> None:
+        self.nodes = 0
+        self.blank: Counter[str] = Counter()
+        self._folder = folder
+        self._limits = np.cumsum(split)
+        self._salt = salt
+        self._files: list[str] = []
+        self._comments = 0
+        self._splits = {name: Counter(trees=0, nodes=0) for name in SPLITS}
+        self._digest = _Digest()
+        self._trees = pa.ipc.new_file(str(folder / TREES_FILE), TREES)
+
+    def add(self, chunk: Chunk) -> None:
+        nodes = chunk.node_table()
+        if self._salt is not None:
+            authors = filters.pseudonyms(nodes["author"].chunk(0), self._salt)
+            nodes = nodes.set_column(NODES.get_field_index("author"), NODES.field("author"), authors)
+        share = chunk.hashes.astype(np.float64) / 2.0**64
+        split = np.minimum(np.searchsorted(self._limits, share, side="right"), len(SPLITS) - 1).astype(np.int8)
+        rows = pa.table([chunk.tree_ids, chunk.metas, chunk.lengths, split], schema=TREES)
+        name = f"nodes-{len(self._files):05d}.arrow"
+        with pa.ipc.new_file(str(self._folder / name), NODES) as file:
+            file.write_table(nodes)
+        self._trees.write_table(rows)
+        self._files.append(name)
+        self._digest.update(nodes, rows)
+        self.nodes += len(chunk)
+        self.blank["placeholder_roots"] += int((chunk.state == MADE_UP).sum())
+        self.blank["emptied_roots"] += int((chunk.state == EMPTIED).sum())
+        self._comments += int((chunk.first_parent >= 0).sum())
+        for number, each in enumerate(SPLITS):
+            self._splits[each]["trees"] += int((split == number).sum())
+            self._splits[each]["nodes"] += int(chunk.lengths[split == number].sum())
+
+    def close(self) -> dict[str, Any]:
+        """What `dataset.json` says of the files."""
+        self._trees.close()
+        return {
+            "version": VERSION,
+            "hash": self._digest.hexdigest(),
+            "files": self._files,
+            "trees": sum(counts["trees"] for counts in self._splits.values()),
+            "nodes": self.nodes - self.blank["placeholder_roots"],
+            "placeholders": self.blank["placeholder_roots"],
+            "comments": self._comments,
+            "splits": {name: dict(counts) for name, counts in self._splits.items()},
+        }
+
+
+class _Digest:
+    """A hash of columns that does not depend on where they are cut into files, nor on how dictionaries are numbered."""
+
+    def __init__(self) -> None:
+        self._columns: dict[str, Any] = {}
+
+    def update(self, nodes: pa.Table, trees: pa.Table) -> None:
+        for side, table in (("node", nodes), ("tree", trees.drop_columns(["split"]))):
+            for name in table.column_names:
+                self._add(f"{side}.{name}", table[name].chunk(0))
+
+    def hexdigest(self) -> str:
+        whole = hashlib.sha256()
+        for name, column in sorted(self._columns.items()):
+            whole.update(name.encode() + column.digest())
+        return whole.hexdigest()
+
+    def _add(self, name: str, values: pa.Array) -> None:
+        if isinstance(values, pa.DictionaryArray):
+            values = values.dictionary_decode()
+        if isinstance(values, pa.ListArray):
+            self._add(name + "[]", values.flatten())
+            values = values.value_lengths().fill_null(-1)
+        elif isinstance(values, pa.StringArray | pa.LargeStringArray):
+            self._feed(name + "''", values.buffers()[2])
+            values = pc.binary_length(values).fill_null(-1)
+        self._feed(name, values.to_numpy(zero_copy_only=False).tobytes())
+
+    def _feed(self, name: str, data: Any) -> None:
+        self._columns.setdefault(name, hashlib.sha256()).update(data or b"")

@@ -1,0 +1,56 @@
+"""What a build leaves out or hides on request: bots, small trees, names."""
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from ramify.dataset.chunk import Chunk, Mask
+from ramify.readers.base import Report
+
+BOTS = frozenset(
+    [
+        "automoderator",
+        "autotldr",
+        "bitcointip",
+        "changetip",
+        "dpkg",
+        "imagesofnetwork",
+        "mentioned_videos",
+        "mtgcardfetcher",
+        "totesmessenger",
+        "tweetposter",
+        "ubottu",
+        "ubotu",
+    ]
+)
+"""Accounts that are programs though their names do not end in "bot", in lower case."""
+
+PSEUDONYM_BYTES = 5
+
+
+def without_bots(chunk: Chunk, extra: Sequence[str], report: Report) -> Chunk:
+    """Leave out what known bots wrote, names in `extra` and names that end in "bot"."""
+    authors = chunk.column("author").dictionary_encode()
+    known = BOTS | {name.casefold() for name in extra}
+    names = [name.casefold() for name in authors.dictionary.to_pylist()]
+    is_bot = np.array([name in known or name.endswith("bot") for name in names] + [False])
+    indices = authors.indices.fill_null(len(names)).to_numpy()
+    return chunk.without({"bot": is_bot[indices]}, report)
+
+
+def without_small(chunk: Chunk, min_nodes: int, report: Report) -> Chunk:
+    """Leave out trees with fewer nodes."""
+    small: Mask = (chunk.lengths < min_nodes)[chunk.tree]
+    return chunk.without({"small_tree": small}, report)
+
+
+def pseudonyms(authors: pa.DictionaryArray, salt: str) -> pa.DictionaryArray:
+    """The same name for the same author and salt, from which the author cannot be told."""
+    key = hashlib.blake2b(salt.encode(), digest_size=32).digest()
+    names = [
+        "user_" + hashlib.blake2b(name.encode(), digest_size=PSEUDONYM_BYTES, key=key).hexdigest()
+        for name in authors.dictionary.to_pylist()
+    ]
+    return pa.DictionaryArray.from_arrays(authors.indices, pa.array(names, pa.string()))

@@ -1,0 +1,232 @@
+"""Posts in any order, joined into trees: a few passes over arrays, never a Python object for a post."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from ramify.dataset.chunk import MADE_UP, SPEAKS, Chunk, Mask, roots
+from ramify.readers.base import EXAMPLES, MUTE_TEXTS, Policy, Report, pc
+from ramify.tree import NO_PARENT, Indices, depths
+
+UNKNOWN_PARENT = -2
+
+
+def join(posts: pa.Table, policy: Policy, report: Report) -> Chunk:
+    """The trees of some posts: `POSTS` (and a `label`), and a column `hash` of the tree's id. All posts of a tree are there.
+
+    A tree's nodes are ordered by time, but never before their parents; without times, and at equal times, by their order in
+    the input.
+    """
+    draft = _Draft(posts, report)
+    draft.link(policy)
+    draft.add_roots(policy)
+    draft.break_cycles(policy)
+    draft.hang_orphans(policy)
+    if policy.two_roots == "first":
+        draft.drop_below("two_roots", draft.is_further_root)
+    mute = _mute(draft.content["text"].chunk(0))
+    handling = {reason: policy.empty if reason == "empty" else policy.deleted for reason in mute}
+    for reason, mask in mute.items():
+        if handling[reason] == "drop":
+            draft.drop_below(reason, mask[draft.row] & (draft.state == SPEAKS))
+    chunk = draft.chunk(policy)
+    return chunk.without({reason: mute[reason][chunk.rows] for reason in mute if handling[reason] == "reattach"}, report)
+
+
+class _Draft:
+    """The posts that remain, as parallel arrays in the order of the input. Its methods are the steps of `join`."""
+
+    def __init__(self, posts: pa.Table, report: Report) -> None:
+        self.report = report
+        self.content = posts.drop_columns(["hash"]).combine_chunks()
+        encoded = self.content["tree"].chunk(0).dictionary_encode()
+        tree = encoded.indices.to_numpy()
+        hashes = posts["hash"].to_numpy()[np.unique(tree, return_index=True)[1]]
+        by_hash = np.argsort(hashes, kind="stable")
+        self.hashes = hashes[by_hash]
+        self.tree_ids = encoded.dictionary.take(pa.array(by_hash))
+        self.row = np.arange(posts.num_rows)
+        self.tree = _inverse(by_hash)[tree]
+        self.state = np.full(posts.num_rows, SPEAKS, dtype=np.int8)
+        names = pa.concat_arrays([self.content["id"].chunk(0), self.content["parent"].chunk(0), self.tree_ids])
+        names = names.dictionary_encode()
+        codes = names.indices.fill_null(NO_PARENT).to_numpy().astype(np.int64)
+        own, above, of_tree = np.split(codes, [len(tree), 2 * len(tree)])
+        self.key = self.tree * len(names.dictionary) + own
+        self.wanted = np.where(above == NO_PARENT, NO_PARENT, self.tree * len(names.dictionary) + above)
+        self.answers_tree = above == of_tree[self.tree]
+        self.parent = np.full(len(tree), UNKNOWN_PARENT, dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    @property
+    def first_root(self) -> Indices:
+        """[tree]: its first root, or -1."""
+        places = np.flatnonzero(self.parent == NO_PARENT)[::-1]
+        first = np.full(len(self.hashes), NO_PARENT, dtype=np.int64)
+        first[self.tree[places]] = places
+        return first
+
+    @property
+    def is_further_root(self) -> Mask:
+        return (self.parent == NO_PARENT) & (self.first_root[self.tree] != np.arange(len(self)))
+
+    def link(self, policy: Policy) -> None:
+        """Look parents up by id; of several posts with one id a single one stays."""
+        if policy.duplicate_id == "last":
+            stays = len(self) - 1 - _find(self.key, self.key[::-1])
+        else:
+            stays = _find(self.key, self.key)
+        found = _find(self.wanted, self.key)
+        self.parent = np.where(found >= 0, stays[found], found)
+        self.parent[self.wanted == NO_PARENT] = NO_PARENT
+        self._leave_out("duplicate_id", stays != np.arange(len(self)))
+
+    def add_roots(self, policy: Policy) -> None:
+        """Trees without a root get one, and what names the tree as its parent hangs on the root."""
+        rootless = np.flatnonzero(self.first_root == NO_PARENT)
+        if policy.missing_root == "drop":
+            self._leave_out("missing_root", np.isin(self.tree, rootless))
+        else:
+            self._make_up_roots(rootless)
+        answers = (self.parent == UNKNOWN_PARENT) & self.answers_tree
+        self.parent[answers] = self.first_root[self.tree[answers]]
+
+    def _make_up_roots(self, trees: Indices) -> None:
+        count = len(trees)
+        if count == 0:
+            return
+        ids = self.tree_ids.take(pa.array(trees))
+        columns = {"id": ids, "tree": ids, "text": pa.array([""] * count, pa.large_string())}
+        schema = self.content.schema
+        rows = pa.table([columns.get(field.name, pa.nulls(count, field.type)) for field in schema], schema=schema)
+        self.row = np.append(self.row, self.content.num_rows + np.arange(count))
+        self.content = pa.concat_tables([self.content, rows]).combine_chunks()
+        self.tree = np.append(self.tree, trees)
+        self.state = np.append(self.state, np.full(count, MADE_UP, dtype=np.int8))
+        self.parent = np.append(self.parent, np.full(count, NO_PARENT))
+        self.answers_tree = np.append(self.answers_tree, np.zeros(count, dtype=bool))
+
+    def break_cycles(self, policy: Policy) -> None:
+        """Posts that never reach a root stand on a ring, or hang on one."""
+        far = np.full(len(self) + 1, len(self))
+        for up in _jumps(self.parent):
+            far = up[up]
+        stuck = far[:-1] != len(self)
+        if policy.cycle == "drop":
+            self._leave_out("cycle", stuck)
+        elif stuck.any():
+            ring = np.unique(far[:-1][stuck])
+            lowest = np.arange(len(self))
+            step = lowest.copy()
+            step[ring] = self.parent[ring]
+            for _ in range(len(ring).bit_length()):
+                lowest, step = np.minimum(lowest, lowest[step]), step[step]
+            cut = ring[lowest[ring] == ring]
+            self.parent[cut] = self.first_root[self.tree[cut]]
+            self._mend("cycle", cut)
+
+    def hang_orphans(self, policy: Policy) -> None:
+        orphan = self.parent == UNKNOWN_PARENT
+        if policy.orphan == "drop":
+            self.drop_below("orphan", orphan)
+        else:
+            self.parent[orphan] = self.first_root[self.tree[orphan]]
+            self._mend("orphan", np.flatnonzero(orphan))
+
+    def drop_below(self, reason: str, mask: Mask) -> None:
+        """Leave posts out with everything below them."""
+        below = np.append(mask, False)
+        for up in _jumps(self.parent):
+            below |= below[up]
+        self._leave_out(reason, below[:-1])
+
+    def chunk(self, policy: Policy) -> Chunk:
+        further = self.is_further_root if policy.two_roots == "split" else np.zeros(len(self), dtype=bool)
+        self._mend("split_roots", np.flatnonzero(further))
+        # A further root's nodes come after those of the first, and are a tree of their own.
+        part = np.where(further, np.arange(len(self)), NO_PARENT)[roots(self.parent)]
+        time = np.nan_to_num(self.content["time"].chunk(0).to_numpy(zero_copy_only=False), nan=-np.inf)
+        time = np.append(time[self.row], -np.inf)
+        arrival = np.append(np.where(self.state == MADE_UP, NO_PARENT, np.arange(len(self))), NO_PARENT)
+        for up in _jumps(self.parent):
+            time, arrival = np.maximum(time, time[up]), np.maximum(arrival, arrival[up])
+        order = np.lexsort((depths(self.parent), arrival[:-1], time[:-1], part, self.tree))
+        tree, part, parent, row = self.tree[order], part[order], self.parent[order], self.row[order]
+        child = np.flatnonzero(parent != NO_PARENT)
+        starts = np.flatnonzero((np.diff(tree, prepend=-1) != 0) | (np.diff(part, prepend=-1) != 0))
+        return Chunk(
+            content=self.content,
+            rows=row,
+            edges=np.stack([child, _inverse(order)[parent[child]]], axis=1),
+            annotated=np.ones(len(row), dtype=bool),
+            state=self.state[order],
+            lengths=np.diff(starts, append=len(row)),
+            hashes=self.hashes[tree[starts]],
+            tree_ids=self._part_ids(tree[starts], row[starts], part[starts] != NO_PARENT),
+            metas=self.content["meta"].chunk(0).take(pa.array(row[starts])),
+        )
+
+    def _part_ids(self, trees: Indices, root_rows: Indices, further: Mask) -> pa.Array:
+        """The trees' ids; the tree of a further root is called after both."""
+        ids = self.tree_ids.take(pa.array(trees))
+        if not further.any():
+            return ids
+        root_ids = self.content["id"].chunk(0).take(pa.array(root_rows))
+        return pc.if_else(pa.array(further), pc.binary_join_element_wise(ids, root_ids, "/"), ids)
+
+    def _leave_out(self, reason: str, mask: Mask) -> None:
+        """Forget posts that nothing which stays hangs on."""
+        if not mask.any():
+            return
+        read = np.flatnonzero(mask & (self.state != MADE_UP))
+        self.report.skip(reason, count=len(read))
+        self._remember(reason, read)
+        stays = ~mask
+        number = np.append(np.cumsum(stays) - 1, [UNKNOWN_PARENT, NO_PARENT])
+        self.parent = number[self.parent[stays]]
+        self.row, self.tree, self.state = self.row[stays], self.tree[stays], self.state[stays]
+        self.answers_tree = self.answers_tree[stays]
+
+    def _mend(self, reason: str, places: Indices) -> None:
+        self.report.mend(reason, count=len(places))
+        self._remember(reason, places)
+
+    def _remember(self, reason: str, places: Indices) -> None:
+        for row in self.row[places[:EXAMPLES]].tolist():
+            self.report.example(reason, f"tree {self.content['tree'][row]}, post {self.content['id'][row]}")
+
+
+def _mute(texts: pa.Array) -> dict[str, Mask]:
+    """Reason -> which posts have nothing to say for it."""
+    masks: dict[str, Mask] = {"empty": pc.or_(pc.equal(texts, ""), pc.utf8_is_space(texts)).to_numpy(False)}
+    for text, reason in MUTE_TEXTS.items():
+        masks[reason] = masks.get(reason, False) | pc.equal(texts, text).to_numpy(False)
+    return masks
+
+
+def _find(wanted: Indices, keys: Indices) -> Indices:
+    """Where each value first stands in `keys`, or UNKNOWN_PARENT."""
+    return pc.index_in(pa.array(wanted), value_set=pa.array(keys)).fill_null(UNKNOWN_PARENT).to_numpy().astype(np.int64)
+
+
+def _inverse(order: Indices) -> Indices:
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    return place
+
+
+def _jumps(parent: Indices) -> Iterator[Indices]:
+    """Everybody's 1st, 2nd, 4th, 8th … ancestor; `len(parent)`, which has an entry of its own, stands for none.
+
+    Ends when nobody has one, or, where there are rings, when all have been walked around.
+    """
+    none = len(parent)
+    up = np.append(np.where(parent < 0, none, parent), none)
+    for _ in range(none.bit_length() + 1):
+        if (up == none).all():
+            return
+        yield up
+        up = up[up]

@@ -1,0 +1,200 @@
+"""Models on disk and on the hub: config.json, model.safetensors, tokenizer.json, a model card; loaded strictly."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from ramify.errors import RamifyError
+from ramify.models import MODELS, bert, hf
+from ramify.models.bert import Bert
+from ramify.tasks import TASKS
+from ramify.tasks.base import Embedder, Model, Task
+from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
+from ramify.tokenizer import Tokenizer
+from ramify.views import Reading
+
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+CARD = "README.md"
+
+
+def own_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Every parameter once, under its first name (tied weights have several)."""
+    return {name: parameter.detach().contiguous() for name, parameter in model.named_parameters()}
+
+
+def load_own_tensors(model: nn.Module, tensors: Mapping[str, Tensor], where: str | Path) -> None:
+    """Copy tensors into the parameters; nothing may be missing, left over, or of another shape."""
+    own = dict(model.named_parameters())
+    missing, extra = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
+    shapes = [name for name in sorted(own.keys() & tensors.keys()) if own[name].shape != tensors[name].shape]
+    if missing or extra or shapes:
+        raise RamifyError(
+            f"{where} does not fit this model: {len(missing)} parameters missing {missing[:3]}, "
+            f"{len(extra)} not expected {extra[:3]}, {len(shapes)} of another shape {shapes[:3]}. Is it another architecture?"
+        )
+    with torch.no_grad():
+        for name, parameter in own.items():
+            parameter.copy_(tensors[name])
+
+
+def save(task: Task, directory: str | Path, *, card: str | None = None, dtype: torch.dtype | None = None) -> None:
+    """Write a directory that `load` and `push_to_hub` take. `dtype` stores the weights in less (half precision, say)."""
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    config = {
+        "library_name": "ramify",
+        "ramify_version": __version__,
+        "model": {"name": _name(MODELS, task.backbone), **asdict(task.backbone.config)},
+        "task": {"name": _name(TASKS, task), **asdict(task.config)},
+        "reading": asdict(task.reading),
+    }
+    tensors = own_tensors(task)
+    if dtype is not None:
+        tensors = {name: tensor.to(dtype) for name, tensor in tensors.items()}
+    (directory / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    scratch = directory / f".partial-{WEIGHTS}"
+    save_file(tensors, scratch, {"format": "pt"})
+    scratch.rename(directory / WEIGHTS)
+    task.tokenizer.save(directory)
+    (directory / CARD).write_text(card or model_card(task), encoding="utf-8")
+
+
+def _name(table: Mapping[str, tuple[type, type]], value: Any) -> str:
+    return next(name for name, (_, kind) in table.items() if kind is type(value))
+
+
+def load(source: str | Path) -> Model:
+    """A trained model by run directory, Hugging Face directory (BERT family, sentence-transformers) or hub id."""
+    directory = Path(source)
+    if (directory / "run.json").exists() and not (directory / CONFIG).exists():
+        raise RamifyError(f"{directory} is a run that has not finished: resume it with `ramify train … --resume`.")
+    directory = hf.locate(source)
+    config = hf.read_json(directory / CONFIG)
+    if config.get("library_name") != "ramify":
+        return _load_hugging_face(directory)
+    try:
+        model_config, model = _build(MODELS, config["model"])
+        task_config, task = _build(TASKS, config["task"])
+        reading = Reading(**config["reading"])
+    except (KeyError, TypeError) as error:
+        raise RamifyError(f"{directory / CONFIG}: a part is missing or unknown ({error}).") from None
+    loaded = task(model(model_config), Tokenizer.load(directory), reading, task_config)
+    load_own_tensors(loaded, {name: value.float() for name, value in hf.read_tensors(directory).items()}, directory / WEIGHTS)
+    return loaded.eval()
+
+
+def load_weights(task: Task, file: Path) -> None:
+    """Read a file of `own_tensors` into a task."""
+    load_own_tensors(task, load_file(file), file)
+
+
+def _build(table: Mapping[str, tuple[type, type]], record: Mapping[str, Any]) -> tuple[Any, type]:
+    name = record["name"]
+    if name not in table:
+        raise RamifyError(f"config.json names {name!r}; this Ramify has {', '.join(table)}.")
+    config, kind = table[name]
+    return config(**{field: _tuples(value) for field, value in record.items() if field != "name"}), kind
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(each) for each in value) if isinstance(value, list) else value
+
+
+def _load_hugging_face(directory: Path) -> Model:
+    """A BERT-family checkpoint: with its masked-LM head where it has one, else for embedding, pooled as sentence-transformers
+    says where it says so."""
+    pooling, normalize, max_tokens = _sentence_transformers(directory)
+    backbone = bert.from_pretrained(directory, pooling=pooling)
+    tokenizer = Tokenizer.load(directory)
+    reading = Reading(max_tokens=min(max_tokens or 512, backbone.config.max_tokens), seen="none")
+    head = bert.head_from_hf(hf.bert_tensors(directory))
+    if head is None:
+        return Embedder(backbone, tokenizer, reading, normalize=normalize).eval()
+    task = MaskedLM(backbone, tokenizer, reading, MaskedLMConfig(head="bert"))
+    load_own_tensors(task, own_tensors(task) | {f"head.{name}": value for name, value in head.items()}, directory)
+    return task.eval()
+
+
+def _sentence_transformers(directory: Path) -> tuple[str, bool, int]:
+    """(pooling, normalise, longest text) of a sentence-transformers directory; mean, no and 0 elsewhere."""
+    if not (directory / "modules.json").exists():
+        return "mean", False, 0
+    modules = json.loads((directory / "modules.json").read_text("utf-8"))
+    kinds = [module["type"].rsplit(".", 1)[-1] for module in modules]
+    if unknown := set(kinds) - {"Transformer", "Pooling", "Normalize"}:
+        raise RamifyError(f"{directory / 'modules.json'} has modules that cannot be read here: {', '.join(sorted(unknown))}.")
+    pooling = "mean"
+    for module, kind in zip(modules, kinds, strict=True):
+        if kind == "Pooling":
+            modes = hf.read_json(directory / module["path"] / CONFIG)
+            on = [name for name, value in modes.items() if name.startswith("pooling_mode_") and value is True]
+            known = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls", "pooling_mode_max_tokens": "max"}
+            if len(on) != 1 or on[0] not in known:
+                raise RamifyError(f"{directory / module['path']}: only one of mean, cls and max pooling can be read, not {on}.")
+            pooling = known[on[0]]
+    settings = directory / "sentence_bert_config.json"
+    longest = hf.read_json(settings).get("max_seq_length") if settings.exists() else None
+    return pooling, "Normalize" in kinds, int(longest or 0)
+
+
+def export_hugging_face(task: MaskedLM, directory: str | Path) -> None:
+    """Write a Bert with its head as `transformers` reads it (`BertForMaskedLM`)."""
+    if not isinstance(task.backbone, Bert) or task.config.head != "bert" or not task.config.tie_weights:
+        raise RamifyError("only a Bert with task.head = bert and tied weights has a Hugging Face form.")
+    bert.save_pretrained(task.backbone, directory, task.head)
+    task.tokenizer.save(Path(directory))
+
+
+def push_to_hub(directory: str | Path, repo: str, *, private: bool = False) -> str:
+    """Upload a saved directory; returns its address. Needs a login (`hf auth login`)."""
+    from huggingface_hub import HfApi
+
+    api = HfApi()
+    address = api.create_repo(repo, private=private, exist_ok=True)
+    api.upload_folder(
+        folder_path=str(directory), repo_id=repo, allow_patterns=[CONFIG, WEIGHTS, "tokenizer.json", CARD, "run.json"]
+    )
+    return str(address)
+
+
+def model_card(task: Task, *, title: str = "", notes: str = "", results: Mapping[str, Any] | None = None) -> str:
+    """The README of a saved model, with the hub's metadata."""
+    parameters = sum(parameter.numel() for parameter in task.parameters())
+    name = _name(MODELS, task.backbone)
+    lines = [
+        "---",
+        "library_name: ramify",
+        f"tags: [ramify, {name}, {_name(TASKS, task)}]",
+        "pipeline_tag: fill-mask",
+        "---",
+        "",
+        f"# {title or name}",
+        "",
+        f"A {type(task.backbone).__name__} with {parameters:,} parameters, trained as {type(task).__name__} by Ramify "
+        f"{__version__}.",
+        "",
+        "```python",
+        "import ramify",
+        "",
+        'model = ramify.load("this directory or its hub id")',
+        'model.fill_mask(tree, node="id")  # a ramify.Tree whose node holds [MASK]',
+        "model.embed(trees)",
+        "```",
+        "",
+        "| setting | value |",
+        "|---|---|",
+        *(f"| {field.name} | {getattr(task.backbone.config, field.name)} |" for field in fields(task.backbone.config)),
+    ]
+    if notes:
+        lines += ["", notes]
+    if results:
+        lines += ["", "## Held-out results", "", "| measure | value |", "|---|---|"]
+        lines += [f"| {key} | {value} |" for key, value in results.items()]
+    return "\n".join(lines) + "\n"

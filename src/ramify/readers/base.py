@@ -1,0 +1,272 @@
+"""What all readers share: the post schema, the report of what was left out, the policies, and opening of archives.
+
+A reader is a module with two functions:
+
+    matches(path, head) -> bool               is this file (its first decompressed 64 KiB; b"" for a folder) in my format?
+    read(paths, report, **options)            "posts" formats yield record batches of `POSTS`, in any order;
+                                              "trees" formats yield `Tree`s
+
+Readers stream, never import torch, and never stop at a bad record: they `skip` it in the report and go on. They raise
+`RamifyError` for what no user would want skipped: an unreadable file, an unknown option.
+"""
+
+import bz2
+import codecs
+import gzip
+import io
+import lzma
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute
+
+from ramify.errors import RamifyError
+
+pc: Any = pyarrow.compute
+"""Its functions are made when it is imported: type checkers cannot see them."""
+
+POSTS = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        # The id of the post that this one answers, within the same tree; null = a root.
+        pa.field("parent", pa.string()),
+        pa.field("tree", pa.string(), nullable=False),
+        pa.field("author", pa.string()),
+        pa.field("time", pa.float64()),
+        pa.field("kind", pa.string()),
+        pa.field("text", pa.large_string(), nullable=False),
+        # A JSON object, on a root only: what is said about the tree as a whole (title, topic, subreddit).
+        pa.field("meta", pa.string()),
+    ]
+)
+
+MUTE_TEXTS = {
+    "[deleted]": "deleted",
+    "[deleted by user]": "deleted",
+    "[removed]": "removed",
+    "[ Removed by Reddit ]": "removed",
+}
+"""Texts that stand for a post which is gone, and why. A reader of posts whose format says so otherwise puts one of them in."""
+
+EXAMPLES = 10
+BLOCK_BYTES = 8 << 20
+MAX_LINE_BYTES = 64 << 20
+
+
+@dataclass
+class Report:
+    """What a build read, left out and mended: `read` = nodes kept + the sum of `skipped`.
+
+    `read` counts posts seen in the input; a line that is no post at all counts too, and is skipped. `kept` counts posts that
+    stayed but were changed, and nodes that were made up. `bytes` is how far the input files were read, compressed.
+    """
+
+    read: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
+    kept: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, list[str]] = field(default_factory=dict)
+    bytes: int = 0
+
+    def skip(self, reason: str, where: str = "", count: int = 1) -> None:
+        """Count posts that are left out. `where`: file and line, or tree and post."""
+        self._count(self.skipped, reason, where, count)
+
+    def mend(self, reason: str, where: str = "", count: int = 1) -> None:
+        """Count posts that are kept after a repair."""
+        self._count(self.kept, reason, where, count)
+
+    def example(self, reason: str, where: str) -> None:
+        """Remember where it happened, the first few times."""
+        examples = self.examples.setdefault(reason, [])
+        if len(examples) < EXAMPLES:
+            examples.append(where)
+
+    def _count(self, counter: Counter[str], reason: str, where: str, count: int) -> None:
+        if count:
+            counter[reason] += count
+            if where:
+                self.example(reason, where)
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What happens to posts that do not fit into a tree; the first value of each is the default.
+
+    deleted, empty   `reattach`: left out, its children hang on its nearest living ancestor (a root with children stays, as
+                     an empty placeholder); `keep`: stays as it is; `drop`: left out with everything below it
+    orphan           its parent is not in its tree. `root`: hangs on the root; `drop`: left out with everything below it
+    cycle            its ancestors form a ring. `drop`: left out with everything below it; `root`: the ring's first post hangs
+                     on the root
+    duplicate_id     two posts of a tree have the same id, or two whole trees have: the `first` or the `last` in the input stays
+    two_roots        `split`: a tree for each root; `first`: the tree of the first root stays; `forest`: a tree of many roots
+    missing_root     `placeholder`: an empty root is made up; `drop`: the posts are left out
+    """
+
+    deleted: Literal["reattach", "keep", "drop"] = "reattach"
+    empty: Literal["reattach", "keep", "drop"] = "reattach"
+    orphan: Literal["root", "drop"] = "root"
+    cycle: Literal["drop", "root"] = "drop"
+    duplicate_id: Literal["first", "last"] = "first"
+    two_roots: Literal["split", "first", "forest"] = "split"
+    missing_root: Literal["placeholder", "drop"] = "placeholder"
+
+
+# --- opening files ----------------------------------------------------------------------------------------------------
+
+
+def open_bytes(path: Path, report: Report | None = None) -> io.BufferedReader:
+    """The decompressed bytes of a file: zstd (windows up to 2 GiB, many frames), bzip2, gzip, xz or plain, told by content.
+
+    Raises `RamifyError` for an empty file, and while reading for a damaged or truncated archive. `report.bytes` follows.
+    """
+    raw: io.BufferedReader = io.BufferedReader(_File(path, report), buffer_size=1 << 18)
+    magic = raw.peek(6)
+    if magic.startswith(_ZSTD_MAGIC):
+        inner = _Zstd(raw)
+    elif magic.startswith(b"BZh"):
+        inner = bz2.BZ2File(raw)
+    elif magic.startswith(b"\x1f\x8b"):
+        inner = gzip.GzipFile(fileobj=raw)
+    elif magic.startswith(b"\xfd7zXZ\x00"):
+        inner = lzma.LZMAFile(raw)  # noqa: SIM115
+    else:
+        inner = raw
+    stream: io.BufferedReader = io.BufferedReader(_Checked(inner, path), buffer_size=1 << 20)
+    if not stream.peek(1):
+        raise RamifyError(f"{path} is empty. Check that it was written or downloaded completely.")
+    return stream
+
+
+def blocks(
+    stream: io.BufferedReader,
+    report: Report,
+    path: Path,
+    *,
+    size: int = BLOCK_BYTES,
+    max_line_bytes: int = MAX_LINE_BYTES,
+) -> Iterator[tuple[int, bytes]]:
+    """Blocks of whole lines, each with the number of its first line. Lines end with b"\\n" only; a byte order mark is dropped.
+
+    A longer line is never held as a whole: an empty one stands in its place, and it is counted as read and `too_long`.
+    """
+    if stream.peek(3).startswith(codecs.BOM_UTF8):
+        stream.read(3)
+    number, rest, skipping = 1, b"", False
+    while chunk := stream.read(size):
+        if skipping:
+            end = chunk.find(b"\n")
+            if end < 0:
+                continue
+            chunk, skipping = chunk[end:], False
+        cut = chunk.rfind(b"\n") + 1
+        if cut:
+            block, rest = rest + chunk[:cut], chunk[cut:]
+            yield number, block
+            number += block.count(b"\n")
+        else:
+            rest += chunk
+        if len(rest) > max_line_bytes:
+            report.read += 1
+            report.skip("too_long", f"{path}, line {number}: longer than {max_line_bytes:,} bytes")
+            rest, skipping = b"", True
+    if rest:
+        yield number, rest
+
+
+def lines(
+    stream: io.BufferedReader, report: Report, path: Path, *, max_line_bytes: int = MAX_LINE_BYTES
+) -> Iterator[list[bytes]]:
+    """Blocks of lines without their ends. Blank lines are there, so that the line number can be counted along."""
+    for _, block in blocks(stream, report, path, max_line_bytes=max_line_bytes):
+        yield block.removesuffix(b"\n").split(b"\n")
+
+
+_ZSTD_MAGIC = (b"\x28\xb5\x2f\xfd", *(bytes([0x50 + n, 0x2A, 0x4D, 0x18]) for n in range(16)))
+_ZSTD_WINDOW = 2**31
+# Small slices of input, because one slice is decompressed as a whole: 4 KiB may stand for 128 MiB of equal bytes.
+_ZSTD_SLICE = 4 << 10
+
+
+class _File(io.FileIO):
+    """A file that tells the report how far it was read."""
+
+    def __init__(self, path: Path, report: Report | None) -> None:
+        super().__init__(path)
+        self._report = report
+
+    def readinto(self, buffer: Any, /) -> int | None:
+        size = super().readinto(buffer)
+        if self._report is not None:
+            self._report.bytes += size or 0
+        return size
+
+
+class _Zstd(io.RawIOBase):
+    """Decompressed zstd frames. The library's own stream reader takes a truncated frame for the end of the file."""
+
+    def __init__(self, raw: io.BufferedReader) -> None:
+        import zstandard
+
+        self._raw = raw
+        self._decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW)
+        self._frame = None
+        self._ready = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        while not self._ready:
+            data = self._raw.read(_ZSTD_SLICE)
+            if not data:
+                if self._frame is not None:
+                    raise EOFError("it ends in the middle of a zstd frame")
+                return 0
+            self._ready = memoryview(self._decompress(data))
+        target = memoryview(buffer).cast("B")
+        size = min(len(target), len(self._ready))
+        target[:size], self._ready = self._ready[:size], self._ready[size:]
+        return size
+
+    def _decompress(self, data: bytes) -> bytes:
+        output = []
+        while data:
+            if self._frame is None:
+                self._frame = self._decompressor.decompressobj()
+            output.append(self._frame.decompress(data))
+            data = b""
+            if self._frame.eof:
+                data, self._frame = self._frame.unused_data, None
+        return b"".join(output)
+
+
+class _Checked(io.RawIOBase):
+    """Turns what decompressors raise on damaged and truncated archives into a message that names the file."""
+
+    def __init__(self, inner: io.RawIOBase | io.BufferedIOBase, path: Path) -> None:
+        self._inner = inner
+        self._path = path
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int | None:
+        import zstandard
+
+        try:
+            return self._inner.readinto(buffer)
+        except EOFError as error:
+            raise RamifyError(
+                f"{self._path} is truncated ({error}). Download or copy it again and compare its size with the source's."
+            ) from None
+        except (zstandard.ZstdError, zlib.error, lzma.LZMAError, OSError) as error:
+            raise RamifyError(f"{self._path} cannot be read ({error}). Is the archive damaged? Download it again.") from None
+
+    def close(self) -> None:
+        self._inner.close()
+        super().close()

@@ -1,0 +1,184 @@
+"""The change-my-view-modes corpus (XML, versions 1.0 and 2.0): threads with their claims, premises and relations marked.
+
+A file holds a submission and one chain of replies. Files about one submission become one tree, with a chain in each
+branch. The marks go; a node's label is the list of its components:
+
+    {"kind": "claim" | "premise", "id", "type", "start", "end", "relation", "refs", "relation_id"}
+
+start and end count characters of the node's text (title, blank line, body). Ids hold along one chain; the submission's
+title is "title". What a chain achieved ("positive": a delta) is in the tree's meta, under its first reply.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ramify.readers import files
+from ramify.readers.base import Report, open_bytes
+from ramify.readers.markup import MarkupError, XmlParser
+from ramify.tree import Node, Tree
+
+COMPONENTS = ("claim", "premise")
+OUTCOMES = ("positive", "negative")
+MAX_FILE_BYTES = 64 << 20
+
+
+def matches(path: Path, head: bytes) -> bool:
+    if path.is_dir():
+        return any(_looks_like_a_thread(file) for file in files([path]) if file.suffix == ".xml")
+    return b"<thread ID=" in head and b"<OP" in head
+
+
+def _looks_like_a_thread(path: Path) -> bool:
+    with path.open("rb") as file:
+        return matches(path, file.read(1 << 16))
+
+
+def read(paths: Sequence[Path], report: Report) -> Iterator[Tree]:
+    """A file that is not well-formed is skipped and counted once. Of two versions of a post the newer one's stays."""
+    trees: dict[str, _Draft] = {}
+    # Version 2.0 before 1.0.
+    for path in sorted((file for file in files(paths) if file.suffix == ".xml" or file in paths), reverse=True):
+        try:
+            parts = _parse(path, report)
+        except MarkupError as error:
+            report.read += 1
+            report.skip("bad_xml", f"{path}, line {error.line}: {error}")
+        else:
+            _add(trees, parts, path, report)
+    for name, draft in sorted(trees.items()):
+        yield Tree(tuple(draft.nodes), id=name, meta=draft.meta)
+
+
+@dataclass
+class _Part:
+    """A title, a submission's body or a reply, while it is read."""
+
+    tag: str
+    id: str
+    author: str | None
+    text: str = ""
+    components: list[dict[str, Any]] = field(default_factory=list)
+
+    def stripped(self) -> "_Part":
+        """Without white space around it, which moves the components."""
+        lead = len(self.text) - len(self.text.lstrip())
+        return self.shifted(self.text.strip(), -lead)
+
+    def shifted(self, text: str, by: int) -> "_Part":
+        def place(at: int) -> int:
+            return min(max(0, at + by), len(text))
+
+        moved = [each | {"start": place(each["start"]), "end": place(each["end"])} for each in self.components]
+        return _Part(self.tag, self.id, self.author, text, moved)
+
+
+@dataclass
+class _Draft:
+    meta: dict[str, Any]
+    nodes: list[Node] = field(default_factory=list)
+    places: dict[str, int] = field(default_factory=dict)
+
+
+def _add(trees: dict[str, _Draft], parts: list[_Part], path: Path, report: Report) -> None:
+    """Hang a file's chain into its tree."""
+    by_tag = {part.tag: part.stripped() for part in reversed(parts)}
+    title, source = by_tag.get("title", _Part("title", "", None)), by_tag.get("source")
+    opening, name = by_tag.get("OP"), by_tag["thread"].id
+    if opening is None or not name:
+        report.read += 1
+        report.skip("not_a_post", f"{path}: no <OP> in it, or a thread without an ID")
+        return
+    if name not in trees:
+        trees[name] = _Draft({"title": title.text, "source": source.text if source else "", "outcomes": {}})
+    draft = trees[name]
+    body_start = len(title.text) + 2 if title.text else 0
+    text = "\n\n".join(part for part in (title.text, opening.text) if part)
+    body = opening.shifted(text, body_start)
+    components = [each | {"id": each["id"] or "title"} for each in title.components] + body.components
+    above = _hang(draft, _Part("OP", name, opening.author, text, components), None, path, report)
+    replies = [part.stripped() for part in parts if part.tag == "reply"]
+    for place, reply in enumerate(replies):
+        reply.id = reply.id or f"{path.stem}-{place + 1}"
+        above = _hang(draft, reply, above, path, report)
+    if replies and path.parent.name in OUTCOMES:
+        draft.meta["outcomes"].setdefault(replies[0].id, path.parent.name)
+
+
+def _hang(draft: _Draft, part: _Part, above: int | None, path: Path, report: Report) -> int:
+    report.read += 1
+    if part.id in draft.places:
+        # The submission stands in every file of its tree.
+        report.skip("duplicate_id", f"{path}: {part.id}")
+        return draft.places[part.id]
+    draft.places[part.id] = len(draft.nodes)
+    draft.nodes.append(
+        Node(
+            text=part.text,
+            parents=() if above is None else (above,),
+            id=part.id,
+            author=None if part.author == "[deleted]" else part.author,
+            label=[{name: value for name, value in each.items() if value != ""} for each in part.components],
+        )
+    )
+    return draft.places[part.id]
+
+
+def _parse(path: Path, report: Report) -> list[_Part]:
+    """The thread, its title, source, submission and replies, in the order of the file."""
+    parts: list[_Part] = []
+    open_components: list[dict[str, Any] | None] = []
+    reading: list[_Part] = []
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        if reading:
+            open_components.append(_component(tag, attributes, len(reading[0].text)))
+        else:
+            part = _Part(tag, attributes.get("ID") or attributes.get("id", ""), attributes.get("author"))
+            parts.append(part)
+            if tag != "thread":
+                reading.append(part)
+
+    def end(tag: str) -> None:
+        if not open_components:
+            reading.clear()
+            return
+        component = open_components.pop()
+        if component is not None:
+            component["end"] = len(reading[0].text)
+            reading[0].components.append(component)
+
+    def text(data: str) -> None:
+        if reading:
+            reading[0].text += data
+
+    parser = XmlParser(start, end, text)
+    with open_bytes(path, report) as stream:
+        data = stream.read(MAX_FILE_BYTES)
+        if stream.read(1):
+            raise MarkupError(f"longer than {MAX_FILE_BYTES:,} bytes", 1, 0)
+    parser.feed(data, final=True)
+    if parts[0].tag != "thread":
+        raise MarkupError(f"<{parts[0].tag}> where <thread> was expected", 1, 0)
+    for part in parts:
+        part.components.sort(key=lambda each: (each["start"], -each["end"]))
+    return parts
+
+
+def _component(tag: str, attributes: dict[str, str], start: int) -> dict[str, Any] | None:
+    if tag not in COMPONENTS:
+        return None
+    component: dict[str, Any] = {
+        "kind": tag,
+        "id": attributes.get("id", ""),
+        "type": attributes.get("type", ""),
+        "start": start,
+        "end": start,
+    }
+    if "rel" in attributes:
+        component["relation"] = attributes["rel"]
+        component["refs"] = [ref for ref in attributes.get("ref", "").split("_") if ref]
+    if "rid" in attributes:
+        component["relation_id"] = attributes["rid"]
+    return component

@@ -1,0 +1,153 @@
+"""JSON values from files that hold one a line, or one altogether, nested to any depth."""
+
+import json
+import re
+from collections.abc import Iterator
+from json.decoder import scanstring  # pyright: ignore[reportAttributeAccessIssue]
+from pathlib import Path
+from typing import Any
+
+from ramify.errors import RamifyError
+from ramify.readers.base import Report, lines, open_bytes
+
+MAX_DOCUMENT_BYTES = 1 << 30
+MAX_NESTING = 1_000_000
+
+
+def documents(path: Path, report: Report) -> Iterator[tuple[str, Any]]:
+    """(file and line, value). What cannot be parsed counts as one post, read and skipped."""
+    with open_bytes(path, report) as stream:
+        number = 0
+        first = True
+        for block in (blocks := lines(stream, report, path)):
+            for place, line in enumerate(block):
+                number += 1
+                if not line.strip():
+                    continue
+                where = f"{path}, line {number}"
+                try:
+                    value = loads(line)
+                except ValueError as error:
+                    if first and _is_unfinished(error):
+                        yield from _as_one([*block[place:], *_gathered(blocks, path)], number, path, report)
+                        return
+                    _bad(report, where, error)
+                else:
+                    yield where, value
+                first = False
+
+
+def loads(data: bytes) -> Any:
+    """Parse JSON without recursion where its nesting is deep. Raises ValueError."""
+    text = data.decode("utf-8-sig")
+    try:
+        return json.loads(text, strict=False)
+    except RecursionError:
+        return _loads_nested(text)
+
+
+def _gathered(blocks: Iterator[list[bytes]], path: Path) -> Iterator[bytes]:
+    size = 0
+    for block in blocks:
+        size += sum(map(len, block))
+        if size > MAX_DOCUMENT_BYTES:
+            raise RamifyError(
+                f"{path} is one JSON value of more than {MAX_DOCUMENT_BYTES >> 30} GiB, which would have to be held as a "
+                "whole. Write it as JSON lines, one value a line."
+            )
+        yield from block
+
+
+def _as_one(rest: list[bytes], number: int, path: Path, report: Report) -> Iterator[tuple[str, Any]]:
+    """The rest of a file as a single value or, where that fails, as lines after all."""
+    try:
+        value = loads(b"\n".join(rest))
+    except ValueError:
+        for line_number, line in enumerate(rest, number):
+            if line.strip():
+                where = f"{path}, line {line_number}"
+                try:
+                    yield where, loads(line)
+                except ValueError as error:
+                    _bad(report, where, error)
+    else:
+        yield f"{path}", value
+
+
+def _bad(report: Report, where: str, error: ValueError) -> None:
+    report.read += 1
+    report.skip("bad_json", f"{where}: {error}")
+
+
+def _is_unfinished(error: ValueError) -> bool:
+    return isinstance(error, json.JSONDecodeError) and error.pos >= len(error.doc.rstrip())
+
+
+# --- parsing without recursion ------------------------------------------------------------------------------------------
+
+_space = re.compile(r"[ \t\n\r]*").match
+_scalar = re.compile(r"(?:-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|true|false|null|NaN|-?Infinity)(?![\w.])").match
+
+
+def _loads_nested(text: str) -> Any:
+    """`json.loads` with a stack of its own: the containers that are open, and the key that waits for its value."""
+    open_: list[tuple[Any, str | None]] = []
+    at = _skip(text, 0)
+    while True:
+        char = text[at : at + 1]
+        if char in ("{", "["):
+            if len(open_) == MAX_NESTING:
+                raise json.JSONDecodeError(f"Nested deeper than {MAX_NESTING:,}", text, at)
+            value = {} if char == "{" else []
+            at = _skip(text, at + 1)
+            if text[at : at + 1] != ("}" if char == "{" else "]"):
+                key = None
+                if char == "{":
+                    key, at = _key(text, at)
+                open_.append((value, key))
+                continue
+            at += 1
+        elif char == '"':
+            value, at = scanstring(text, at + 1, False)
+        elif match := _scalar(text, at):
+            value, at = json.loads(match.group()), match.end()
+        else:
+            raise json.JSONDecodeError("Expecting value", text, at)
+        while True:
+            at = _skip(text, at)
+            if not open_:
+                if at != len(text):
+                    raise json.JSONDecodeError("Extra data", text, at)
+                return value
+            container, key = open_[-1]
+            if key is None:
+                container.append(value)
+            else:
+                container[key] = value
+            char = text[at : at + 1]
+            at += 1
+            if char == ",":
+                at = _skip(text, at)
+                if key is not None:
+                    key, at = _key(text, at)
+                    open_[-1] = container, key
+                break
+            if char != ("]" if key is None else "}"):
+                raise json.JSONDecodeError("Expecting ',' delimiter", text, at - 1)
+            open_.pop()
+            value = container
+
+
+def _skip(text: str, at: int) -> int:
+    match = _space(text, at)
+    return match.end() if match else at
+
+
+def _key(text: str, at: int) -> tuple[str, int]:
+    if text[at : at + 1] != '"':
+        raise json.JSONDecodeError("Expecting property name enclosed in double quotes", text, at)
+    key, at = scanstring(text, at + 1, False)
+    at = _skip(text, at)
+    if text[at : at + 1] != ":":
+        raise json.JSONDecodeError("Expecting ':' delimiter", text, at)
+    return key, _skip(text, at + 1)

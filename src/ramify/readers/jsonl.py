@@ -1,0 +1,34 @@
+"""Ramify's own JSON lines: one tree a line, see `Tree.to_json`."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ramify.errors import RamifyError
+from ramify.readers import files
+from ramify.readers.base import Report, lines, open_bytes
+from ramify.tree import Tree
+
+
+def matches(path: Path, head: bytes) -> bool:
+    line = head.lstrip()[:512].partition(b"\n")[0]
+    return line.startswith(b"{") and b'"nodes"' in head.partition(b"\n")[0]
+
+
+def read(paths: Sequence[Path], report: Report) -> Iterator[Tree]:
+    """A line that is not a tree is skipped and counted as one post."""
+    for path in files(paths):
+        with open_bytes(path, report) as stream:
+            number = 0
+            for block in lines(stream, report, path):
+                for line in block:
+                    number += 1
+                    if not line.strip():
+                        continue
+                    try:
+                        tree = Tree.from_json(line, where=f"{path}, line {number}")
+                    except RamifyError as error:
+                        report.read += 1
+                        report.skip("bad_tree", str(error))
+                        continue
+                    report.read += len(tree)
+                    yield tree

@@ -1,0 +1,90 @@
+"""Molweni: windows of chat logs with discourse relations, JSON `[{"id", "edus": [{"text", "speaker"}], "relations"}]`.
+
+A dialogue is a forest: an utterance answers each utterance that a relation comes from, and several may answer none. Its label
+names the relations: [{"parent", "type"}]. Windows overlap: meta's "group" is the same for dialogues that share utterances.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ramify.readers import files
+from ramify.readers.base import Report
+from ramify.readers.documents import documents
+from ramify.readers.rows import encodable
+from ramify.tree import Node, Tree
+
+
+def matches(path: Path, head: bytes) -> bool:
+    return b'"edus"' in head and b'"speaker"' in head
+
+
+def read(paths: Sequence[Path], report: Report) -> Iterator[Tree]:
+    """A relation that does not lead from an earlier utterance to a later one is left out and counted in `report.kept`."""
+    dialogues = []
+    for path in files(paths):
+        for where, document in documents(path, report):
+            for record in document if isinstance(document, list) else [document]:
+                if isinstance(record, dict) and isinstance(record.get("edus"), list):
+                    dialogues.append((where, record))
+                else:
+                    report.read += 1
+                    report.skip("not_a_post", f'{where}: no list "edus" in it')
+    groups = _groups([record["edus"] for _, record in dialogues])
+    for number, (where, record) in enumerate(dialogues):
+        name = str(record.get("id", number))
+        first = dialogues[groups[number]][1]
+        yield _tree(record, name, {"group": str(first.get("id", groups[number]))}, where, report)
+
+
+def _tree(record: dict[str, Any], name: str, meta: dict[str, Any], where: str, report: Report) -> Tree:
+    utterances = record["edus"]
+    report.read += len(utterances)
+    relations: list[list[dict[str, Any]]] = [[] for _ in utterances]
+    for relation in record.get("relations") or []:
+        source, target = (relation.get("x"), relation.get("y")) if isinstance(relation, dict) else (None, None)
+        if not (isinstance(source, int) and isinstance(target, int) and 0 <= source < target < len(utterances)):
+            report.mend("bad_relation", f"{where}, dialogue {name}: {relation!r:.80}")
+            continue
+        relations[target].append({"parent": str(source), "type": str(relation.get("type", ""))})
+    nodes = []
+    for place, (utterance, above) in enumerate(zip(utterances, relations, strict=True)):
+        text, speaker = _said(utterance)
+        nodes.append(
+            Node(
+                text=encodable(text),
+                parents=tuple(sorted({int(each["parent"]) for each in above})),
+                id=str(place),
+                author=None if speaker is None else encodable(speaker),
+                label=above or None,
+            )
+        )
+    return Tree(tuple(nodes), id=name, meta=meta)
+
+
+def _said(utterance: Any) -> tuple[str, str | None]:
+    if not isinstance(utterance, dict):
+        return "", None
+    text, speaker = utterance.get("text"), utterance.get("speaker")
+    return text if isinstance(text, str) else "", None if speaker is None else str(speaker)
+
+
+def _groups(dialogues: list[list[Any]]) -> list[int]:
+    """The first of the dialogues that each is connected with through shared utterances."""
+    first = list(range(len(dialogues)))
+
+    def leader(dialogue: int) -> int:
+        while first[dialogue] != dialogue:
+            first[dialogue] = dialogue = first[first[dialogue]]
+        return dialogue
+
+    sharing: dict[tuple[str, str | None], list[int]] = defaultdict(list)
+    for number, utterances in enumerate(dialogues):
+        for utterance in utterances:
+            sharing[_said(utterance)].append(number)
+    for numbers in sharing.values():
+        for number in numbers[1:]:
+            one, other = leader(numbers[0]), leader(number)
+            first[max(one, other)] = min(one, other)
+    return [leader(number) for number in range(len(dialogues))]

@@ -1,0 +1,76 @@
+"""OpenAssistant's conversation trees: JSON lines of `{"message_tree_id", "tree_state", "prompt": {…, "replies": [...]}}`.
+
+A node's kind is its role (prompter, assistant); its label holds rank, language, whether it is synthetic and by which model.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ramify.readers import files
+from ramify.readers.base import Report
+from ramify.readers.documents import documents
+from ramify.readers.rows import LABELLED, Post, batches
+
+_LABEL = ("rank", "lang", "synthetic", "model_name")
+
+
+def matches(path: Path, head: bytes) -> bool:
+    return b'"message_tree_id"' in head and b'"prompt"' in head
+
+
+def read(paths: Sequence[Path], report: Report) -> Iterator[pa.RecordBatch]:
+    return batches(_posts(paths, report), LABELLED)
+
+
+def _posts(paths: Sequence[Path], report: Report) -> Iterator[Post]:
+    for path in files(paths):
+        for where, document in documents(path, report):
+            for record in document if isinstance(document, list) else [document]:
+                prompt = record.get("prompt") if isinstance(record, dict) else None
+                if isinstance(prompt, dict):
+                    yield from _messages(record, prompt, where, report)
+                else:
+                    report.read += 1
+                    report.skip("not_a_post", f'{where}: no object "prompt" in it')
+
+
+def _messages(record: dict[str, Any], prompt: dict[str, Any], where: str, report: Report) -> Iterator[Post]:
+    tree = str(record.get("message_tree_id") or prompt.get("message_id") or where)
+    meta = {"tree_state": record["tree_state"]} if "tree_state" in record else None
+    stack: list[tuple[Any, str | None]] = [(prompt, None)]
+    while stack:
+        message, parent = stack.pop()
+        report.read += 1
+        own = message.get("message_id") if isinstance(message, dict) else None
+        if not isinstance(own, str) or not isinstance(message.get("text"), str):
+            report.skip("not_a_post", f"{where}: a message without id or text")
+            own = parent
+        else:
+            yield Post(
+                id=own,
+                parent=parent,
+                tree=tree,
+                author=_string(message.get("user_id")),
+                time=_time(message.get("created_date")),
+                kind=_string(message.get("role")),
+                text="[deleted]" if message.get("deleted") else message["text"],
+                meta=meta if parent is None else None,
+                label={name: message[name] for name in _LABEL if message.get(name) not in (None, False)} or None,
+            )
+        replies = message.get("replies") if isinstance(message, dict) else None
+        stack += [(reply, own) for reply in reversed(replies if isinstance(replies, list) else [])]
+
+
+def _string(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _time(value: Any) -> float | None:
+    try:
+        return datetime.fromisoformat(value).timestamp()
+    except (TypeError, ValueError):
+        return None

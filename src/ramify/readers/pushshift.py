@@ -1,0 +1,132 @@
+"""Reddit dumps as Pushshift and Arctic Shift publish them: JSON lines of submissions (RS_…) and of comments (RC_…).
+
+A tree is a submission with its comments. Submissions and comments may be in any files, in any order.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from html import unescape
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+
+from ramify.readers import files
+from ramify.readers.base import MUTE_TEXTS, POSTS, Report, pc
+from ramify.readers.records import records
+
+DELETED_AUTHOR = "[deleted]"
+BASE_36 = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+class _Post(msgspec.Struct, gc=False):
+    """What is read of a submission or comment. Ids are numbers in some years' dumps, times are strings in others."""
+
+    id: str | int | None = None
+    link_id: str | int | None = None
+    parent_id: str | int | None = None
+    author: str | None = None
+    created_utc: int | float | str | None = None
+    body: str | None = None
+    title: str | None = None
+    selftext: str | None = None
+    subreddit: str | None = None
+
+
+def matches(path: Path, head: bytes) -> bool:
+    if path.is_dir():
+        return any(file.name.startswith(("RC_", "RS_")) for file in files([path]))
+    line = head.partition(b"\n")[0]
+    is_comment = b'"link_id"' in line and b'"body"' in line
+    is_submission = b'"subreddit"' in line and b'"title"' in line
+    return line.startswith(b"{") and b'"Listing"' not in line and (is_comment or is_submission)
+
+
+def read(paths: Sequence[Path], report: Report) -> Iterator[pa.RecordBatch]:
+    """Ids lose their `t1_` and `t3_`; entities are unescaped; a submission's text is its title, a blank line, its body."""
+    for path in files(paths):
+        for numbers, posts in records(path, report, _Post):
+            comments = [post for post in posts if post.link_id is not None and post.id is not None]
+            if len(comments) < len(posts):
+                submissions = [post for post in posts if _is_submission(post)]
+                for number, post in zip(numbers, posts):
+                    if not _is_submission(post) and (post.link_id is None or post.id is None):
+                        report.skip("not_a_post", f"{path}, line {number}: neither a comment nor a submission with an id")
+                if submissions:
+                    yield _submissions(submissions)
+            if comments:
+                yield _comments(comments, report)
+
+
+def _is_submission(post: _Post) -> bool:
+    return post.link_id is None and post.id is not None and (post.title is not None or post.selftext is not None)
+
+
+def _comments(posts: list[_Post], report: Report) -> pa.RecordBatch:
+    tree = _ids([post.link_id for post in posts])
+    parent = _ids([post.parent_id for post in posts])
+    # Top-level comments of some dumps have no parent: the submission is.
+    report.mend("missing_parent", count=parent.null_count)
+    texts = [post.body or "" for post in posts]
+    return _batch(posts, pc.coalesce(parent, tree), tree, [unescape(text) if "&" in text else text for text in texts])
+
+
+def _submissions(posts: list[_Post]) -> pa.RecordBatch:
+    ids = _ids([post.id for post in posts])
+    metas = [json.dumps({"title": unescape(post.title or ""), "subreddit": post.subreddit}) for post in posts]
+    return _batch(posts, pa.nulls(len(posts), pa.string()), ids, [_submission_text(post) for post in posts], metas)
+
+
+def _submission_text(post: _Post) -> str:
+    title, body = unescape(post.title or ""), unescape(post.selftext or "")
+    if title.strip() and (body in MUTE_TEXTS or not body.strip()):
+        return title
+    return f"{title}\n\n{body}" if title.strip() else body
+
+
+def _batch(
+    posts: list[_Post], parent: pa.Array, tree: pa.Array, texts: list[str], metas: list[str] | None = None
+) -> pa.RecordBatch:
+    author = pa.array([post.author for post in posts], pa.string())
+    columns = {
+        "id": _ids([post.id for post in posts]),
+        "parent": parent,
+        "tree": tree,
+        "author": pc.if_else(pc.equal(author, DELETED_AUTHOR), pa.scalar(None, pa.string()), author),
+        "time": _times([post.created_utc for post in posts]),
+        "kind": pa.nulls(len(posts), pa.string()),
+        "text": pa.array(texts, pa.large_string()),
+        "meta": pa.nulls(len(posts), pa.string()) if metas is None else pa.array(metas, pa.string()),
+    }
+    return pa.RecordBatch.from_pydict(columns, schema=POSTS)
+
+
+def _ids(values: list[str | int | None]) -> pa.Array:
+    try:
+        names = pa.array(values, pa.string())
+    except pa.ArrowTypeError:
+        names = pa.array([base36(value) if isinstance(value, int) else value for value in values], pa.string())
+    return pc.replace_substring_regex(names, "^t[0-9]_", "")
+
+
+def base36(number: int) -> str:
+    """A number as Reddit spells it in ids."""
+    digits = ""
+    while number > 0:
+        number, digit = divmod(number, len(BASE_36))
+        digits = BASE_36[digit] + digits
+    return digits or "0"
+
+
+def _times(values: list[int | float | str | None]) -> pa.Array:
+    try:
+        return pa.array(values, pa.float64())
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return pa.array([_seconds(value) for value in values], pa.float64())
+
+
+def _seconds(value: int | float | str | None) -> float | None:
+    try:
+        return None if value is None else float(value)
+    except ValueError:
+        return None

@@ -1,0 +1,67 @@
+"""JSON lines to typed records, fast while lines are as they should be, and leniently where they are not."""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from ramify.readers.base import Report, blocks, open_bytes
+
+Record = TypeVar("Record", bound=msgspec.Struct)
+
+
+def records(path: Path, report: Report, kind: type[Record]) -> Iterator[tuple[Sequence[int], list[Record]]]:
+    """Batches of records and the numbers of their lines. All fields of `kind` must have defaults.
+
+    Blank lines are passed over. Every other line is counted as read; what is no JSON object is skipped as `bad_json`.
+    """
+    decoder = msgspec.json.Decoder(kind)
+    with open_bytes(path, report) as stream:
+        for first, block in blocks(stream, report, path):
+            try:
+                batch = decoder.decode_lines(block)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                batch = []
+            numbers: Sequence[int] = range(first, first + len(batch))
+            if len(batch) != block.count(b"\n") + (not block.endswith(b"\n")):
+                numbers, batch = _one_by_one(path, report, decoder, first, block)
+            report.read += len(batch)
+            yield numbers, batch
+
+
+def _one_by_one(
+    path: Path, report: Report, decoder: msgspec.json.Decoder[Record], first: int, block: bytes
+) -> tuple[list[int], list[Record]]:
+    numbers, batch = [], []
+    for number, line in enumerate(block.split(b"\n"), first):
+        if not line.strip():
+            continue
+        try:
+            record = decoder.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            try:
+                record = _leniently(decoder.type, line)
+            except (ValueError, RecursionError) as error:
+                report.read += 1
+                report.skip("bad_json", f"{path}, line {number}: {error}")
+                continue
+            report.mend("odd_json", f"{path}, line {number}")
+        numbers.append(number)
+        batch.append(record)
+    return numbers, batch
+
+
+def _leniently(kind: type[Record], line: bytes) -> Record:
+    """Bytes that are not UTF-8 and unpaired surrogates become question marks; values of other types than text and number go."""
+    record = json.loads(line.decode("utf-8", "replace"))
+    if not isinstance(record, dict):
+        raise ValueError(f"expected a JSON object, got {type(record).__name__}")
+    return kind(**{name: _plain(record.get(name)) for name in kind.__struct_encode_fields__ if name in record})
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None

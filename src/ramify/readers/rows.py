@@ -1,0 +1,68 @@
+"""Posts one by one into record batches, for formats whose records cannot be decoded as columns."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from ramify.readers.base import POSTS
+
+BATCH_ROWS = 1 << 14
+BATCH_CHARACTERS = 16 << 20
+
+LABELLED = POSTS.append(pa.field("label", pa.string()))
+"""`POSTS` and what is said about each post: any JSON value."""
+
+
+class Post(NamedTuple):
+    """A row of `LABELLED`; `meta` and `label` are still Python values."""
+
+    id: str
+    parent: str | None
+    tree: str
+    author: str | None = None
+    time: float | None = None
+    kind: str | None = None
+    text: str = ""
+    meta: dict[str, Any] | None = None
+    label: Any = None
+
+
+def batches(posts: Iterable[Post], schema: pa.Schema = POSTS) -> Iterator[pa.RecordBatch]:
+    """Record batches of `POSTS` or `LABELLED`. Half surrogate pairs, which UTF-8 cannot hold, become U+FFFD."""
+    held: list[Post] = []
+    characters = 0
+    for post in posts:
+        held.append(post)
+        characters += len(post.text)
+        if len(held) >= BATCH_ROWS or characters >= BATCH_CHARACTERS:
+            yield _batch(held, schema)
+            held, characters = [], 0
+    if held:
+        yield _batch(held, schema)
+
+
+def encodable(text: str) -> str:
+    """The text without half surrogate pairs."""
+    return _SURROGATES.sub("\ufffd", text) if not text.isascii() else text
+
+
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+def _batch(posts: list[Post], schema: pa.Schema) -> pa.RecordBatch:
+    columns = dict(zip(Post._fields, map(list, zip(*posts)), strict=True))
+    for name in ("meta", "label"):
+        columns[name] = [None if value is None else json.dumps(value, ensure_ascii=False) for value in columns[name]]
+    try:
+        return _arrays(columns, schema)
+    except UnicodeEncodeError:
+        for name in columns.keys() - {"time"}:
+            columns[name] = [value and encodable(value) for value in columns[name]]
+        return _arrays(columns, schema)
+
+
+def _arrays(columns: dict[str, list[Any]], schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array(columns[field.name], field.type) for field in schema], schema=schema)

@@ -1,0 +1,211 @@
+"""Stack Exchange dumps: a folder for each site with `Posts.xml` and `Comments.xml`, as published or compressed one by one.
+
+Questions are roots, answers hang on them, comments on either. Ids: a tree is `site/question`, a post its number, a comment
+`c` and its number; `site` is the folder's name.
+"""
+
+import re
+from array import array
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from io import BufferedReader
+from pathlib import Path
+
+import pyarrow as pa
+
+from ramify.errors import RamifyError
+from ramify.readers.base import Report, open_bytes
+from ramify.readers.markup import MarkupError, XmlParser, html_to_text
+from ramify.readers.rows import Post, batches
+
+QUESTION, ANSWER = "1", "2"
+
+_CHUNK = 1 << 20
+_NEXT_ROW = re.compile(rb"\n[ \t]{0,50}<row[ \t]")
+_ROW_START_BYTES = 64
+_PAGE = 1 << 16
+
+
+def matches(path: Path, head: bytes) -> bool:
+    if path.is_dir():
+        return any(_sites(path))
+    return path.name.lower().startswith("posts.xml") and b"<posts>" in head
+
+
+def read(paths: Sequence[Path], report: Report) -> Iterator[pa.RecordBatch]:
+    """A path is a site's folder, its `Posts.xml`, or a folder of sites. Wiki pages and tag descriptions are skipped."""
+    sites = []
+    for path in paths:
+        found = sorted(_sites(path)) if path.is_dir() else [path.parent]
+        if not found:
+            raise RamifyError(
+                f"{path} holds no Posts.xml, and neither do the folders in it. Unpack the site's archive (.7z) into a folder."
+            )
+        sites += found
+    return batches(post for site in dict.fromkeys(sites) for post in _posts(site, report))
+
+
+def _sites(folder: Path) -> Iterator[Path]:
+    for path in [*folder.glob("*"), *folder.glob("*/*")]:
+        if path.name.lower().startswith("posts.xml") and path.is_file():
+            yield path.parent
+
+
+def _table(site: Path, name: str) -> Path | None:
+    return next((path for path in sorted(site.iterdir()) if path.name.lower().startswith(f"{name}.xml")), None)
+
+
+def _posts(site: Path, report: Report) -> Iterator[Post]:
+    name = site.resolve().name
+    questions = _Questions()
+    posts, comments = _table(site, "posts"), _table(site, "comments")
+    if posts is None:
+        raise RamifyError(f"{site} holds no Posts.xml.")
+    for where, row in _rows(posts, report):
+        report.read += 1
+        own, kind = row.get("Id", ""), row.get("PostTypeId")
+        question = row.get("ParentId", "") if kind == ANSWER else own
+        if kind not in (QUESTION, ANSWER):
+            questions.add(own, None)
+            report.skip("not_a_post", f"{where}: PostTypeId {kind}")
+        elif not questions.add(own, question):
+            report.skip("bad_id", f"{where}: Id {own!r}, ParentId {row.get('ParentId')!r}")
+        else:
+            title, body = row.get("Title", ""), html_to_text(row.get("Body", ""))
+            yield Post(
+                id=own,
+                parent=None if kind == QUESTION else question,
+                tree=f"{name}/{question}",
+                author=row.get("OwnerUserId") or row.get("OwnerDisplayName"),
+                time=_time(row),
+                kind="question" if kind == QUESTION else "answer",
+                text="\n\n".join(part for part in (title, body) if part),
+                meta=_meta(name, row) if kind == QUESTION else None,
+            )
+    for where, row in _rows(comments, report) if comments else ():
+        report.read += 1
+        own, post = row.get("Id", ""), row.get("PostId", "")
+        question = questions.of(post)
+        if not own or question is None:
+            report.skip("not_a_post" if own else "bad_id", f"{where}: a comment on post {post!r}")
+            continue
+        yield Post(
+            id=f"c{own}",
+            parent=post,
+            tree=f"{name}/{question}",
+            author=row.get("UserId") or row.get("UserDisplayName"),
+            time=_time(row),
+            kind="comment",
+            text=row.get("Text", "").strip(),
+        )
+
+
+def _meta(site: str, row: dict[str, str]) -> dict[str, str | list[str]]:
+    meta: dict[str, str | list[str]] = {"site": site, "title": row.get("Title", "")}
+    if tags := re.findall(r"[^<>|]+", row.get("Tags", "")):
+        meta["tags"] = tags
+    if accepted := row.get("AcceptedAnswerId"):
+        meta["accepted"] = accepted
+    return meta
+
+
+def _time(row: dict[str, str]) -> float | None:
+    try:
+        return datetime.fromisoformat(row["CreationDate"]).replace(tzinfo=UTC).timestamp()
+    except (KeyError, ValueError):
+        return None
+
+
+class _Questions:
+    """Which question a post belongs to: four bytes a post in pages, so that no single big number costs memory."""
+
+    _UNKNOWN, _NO_QUESTION = 0, -1
+    _HIGHEST = 2**31 - 1
+
+    def __init__(self) -> None:
+        self._blank = array("i", [self._UNKNOWN]) * _PAGE
+        self._pages: dict[int, array[int]] = {}
+
+    def add(self, post: str, question: str | None) -> bool:
+        """False where one of them is no number that could be an id."""
+        number, of = self._number(post), self._NO_QUESTION if question is None else self._number(question)
+        if number is None or of is None:
+            return False
+        page = self._pages.get(number // _PAGE)
+        if page is None:
+            page = self._pages[number // _PAGE] = self._blank[:]
+        page[number % _PAGE] = of
+        return True
+
+    def of(self, post: str) -> str | None:
+        """The post's own number where it was not in the dump; None where it is no question and no answer."""
+        number = self._number(post)
+        if number is None:
+            return None
+        question = self._pages.get(number // _PAGE, self._blank)[number % _PAGE]
+        if question == self._NO_QUESTION:
+            return None
+        return str(question) if question != self._UNKNOWN else post
+
+    def _number(self, text: str) -> int | None:
+        if not (text.isascii() and text.isdigit() and len(text) <= 10):
+            return None
+        number = int(text)
+        return number if 0 < number <= self._HIGHEST else None
+
+
+def _rows(path: Path, report: Report) -> Iterator[tuple[str, dict[str, str]]]:
+    """(file and line, attributes) of every row. After a fault, reading goes on with the next row that begins a line."""
+    rows: list[tuple[int, dict[str, str]]] = []
+    root = ""
+    above = newlines = 0
+    """Line ends before the parser's first byte, and before the chunk."""
+
+    def start(name: str, attributes: dict[str, str]) -> None:
+        nonlocal root
+        root = root or name
+        if name == "row":
+            rows.append((above + parser.line, attributes))
+
+    parser = XmlParser(start)
+    with open_bytes(path, report) as stream:
+        fed, chunk = 0, stream.read(_CHUNK)
+        while True:
+            fault = None
+            try:
+                parser.feed(chunk, final=not chunk)
+            except MarkupError as error:
+                fault = error
+            for line, row in rows:
+                yield f"{path}, line {line}", row
+            rows.clear()
+            if fault is None:
+                if not chunk:
+                    return
+                fed, newlines = fed + len(chunk), newlines + chunk.count(b"\n")
+                chunk = stream.read(_CHUNK)
+                continue
+            report.read += 1
+            report.skip("bad_xml", f"{path}, line {above + fault.line}: {fault}")
+            chunk, passed = _resume(stream, chunk, max(1, fault.offset - fed))
+            if not chunk:
+                return
+            above = newlines = newlines + passed
+            parser = XmlParser(start)
+            opening = f"<{root or path.name.lower().partition('.')[0]}>".encode()
+            parser.feed(opening)
+            fed = len(opening)
+
+
+def _resume(stream: BufferedReader, chunk: bytes, at: int) -> tuple[bytes, int]:
+    """What follows from the next row on, and how many line ends were passed over."""
+    passed = chunk.count(b"\n", 0, at)
+    chunk = chunk[at:]
+    while not (match := _NEXT_ROW.search(chunk)):
+        kept = max(0, len(chunk) - _ROW_START_BYTES)
+        passed += chunk.count(b"\n", 0, kept)
+        more = stream.read(_CHUNK)
+        if not more:
+            return b"", passed
+        chunk = chunk[kept:] + more
+    return chunk[match.start() :], passed + chunk.count(b"\n", 0, match.start())

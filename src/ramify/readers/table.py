@@ -1,0 +1,323 @@
+"""One post a row, in any order: CSV, TSV, Parquet or JSON lines, compressed or not.
+
+Columns are found by name: `id`, `parent` (empty = a root), `tree`, `author`, `time`, `text`, or one of their synonyms;
+`columns` names them otherwise. `title`, `topic` and their like on a root describe the tree.
+"""
+
+import contextlib
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from html import unescape
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from ramify.errors import RamifyError
+from ramify.readers import files
+from ramify.readers.base import POSTS, Report, open_bytes, pc
+from ramify.readers.records import records
+
+SYNONYMS = {
+    "id": ("id", "post_id", "comment_id", "message_id", "node_id"),
+    "parent": ("parent", "parent_id", "reply_to", "in_reply_to", "in_reply_to_id", "parent_post_id"),
+    "tree": ("tree", "tree_id", "thread", "thread_id", "discussion", "discussion_id", "conversation", "conversation_id"),
+    "author": ("author", "user", "username", "author_id", "user_id", "author_name", "speaker", "poster"),
+    "time": ("time", "timestamp", "created_utc", "created_at", "created", "date", "datetime"),
+    "kind": ("kind",),
+    "text": ("text", "body", "content", "message", "comment"),
+}
+REQUIRED = ("id", "parent", "tree", "text")
+TITLES = ("title", "subject")
+TREE_COLUMNS = (*TITLES, "topic", "subreddit", "forum", "section", "category", "url")
+ROOT_MARKS = ("", "null", "None", "NULL", "nan", "NaN")
+"""What stands for "no parent" where a format cannot say null."""
+
+Entities = Literal["numeric", "all", "none"]
+NUMERIC_ENTITY = re.compile(r"&#(?:[0-9]+|[xX][0-9a-fA-F]+);?")
+ODD: dict[str, str] = {"numeric": "&#|[\u0080-\u009f]", "all": "&|[\u0080-\u009f]"}
+WINDOWS_1252 = {code: bytes([code]).decode("cp1252", "replace") for code in range(0x80, 0xA0)}
+"""C1 control characters, which no text means: what the same bytes are in Windows-1252."""
+
+CSV_BLOCK_BYTES = 16 << 20
+PARQUET = b"PAR1"
+DELIMITERS = "\t,;|"
+
+Columns = dict[str, pa.Array]
+"""Our names (`SYNONYMS`, `TREE_COLUMNS`) -> values of any type."""
+
+
+def matches(path: Path, head: bytes) -> bool:
+    if path.is_dir():
+        return False
+    if head.startswith(PARQUET):
+        return _has_posts(pyarrow.parquet.read_schema(path).names)
+    line = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0].decode("utf-8", "replace")
+    if line.startswith("{"):
+        try:
+            return _has_posts(json.loads(line))
+        except ValueError:
+            return False
+    return _has_posts(_split_header(line, _delimiter(line)))
+
+
+def read(
+    paths: Sequence[Path],
+    report: Report,
+    *,
+    columns: Mapping[str, str] | None = None,
+    delimiter: str | None = None,
+    quote: str = '"',
+    entities: Entities = "numeric",
+) -> Iterator[pa.RecordBatch]:
+    """`columns`: our name -> the table's. `delimiter`: if not the one that the first line holds most of. `quote=""`: quotation
+    marks are text. `entities`: HTML entities to unescape; unless "none", C1 control characters are read as Windows-1252.
+    """
+    for name in columns or {}:
+        if name not in SYNONYMS:
+            raise RamifyError(f"there is no column {name!r} to fill; the columns are {', '.join(SYNONYMS)}.")
+    for path in files(paths):
+        row = 1
+        for batch in _batches(path, report, columns or {}, delimiter, quote):
+            yield _posts(batch, path, row, entities, report)
+            row += len(batch["id"])
+
+
+def _batches(path: Path, report: Report, columns: Mapping[str, str], delimiter: str | None, quote: str) -> Iterator[Columns]:
+    with open_bytes(path) as stream:
+        head = stream.read(1 << 16)
+    if head.startswith(PARQUET):
+        return _parquet(path, report, columns)
+    if head.lstrip(b"\xef\xbb\xbf \n").startswith(b"{"):
+        return _json_lines(path, report, columns)
+    return _delimited(path, report, columns, head, delimiter, quote)
+
+
+# --- the three kinds of files -----------------------------------------------------------------------------------------
+
+
+def _parquet(path: Path, report: Report, columns: Mapping[str, str]) -> Iterator[Columns]:
+    try:
+        file = pyarrow.parquet.ParquetFile(path)
+        names = _names(file.schema_arrow.names, columns, path)
+        for batch in file.iter_batches(batch_size=1 << 14, columns=list(names.values())):
+            report.read += batch.num_rows
+            yield {ours: batch.column(theirs) for ours, theirs in names.items()}
+    except pa.ArrowInvalid as error:
+        raise RamifyError(f"{path} is not a whole Parquet file ({error}). Write or download it again.") from None
+
+
+def _json_lines(path: Path, report: Report, columns: Mapping[str, str]) -> Iterator[Columns]:
+    keys = dict.fromkeys(key for line in _first_lines(path) for key in line)
+    names = _names([*keys, *TREE_COLUMNS], columns, path)
+    row_type = msgspec.defstruct("Row", [(ours, Any, None) for ours in names], rename=names, gc=False)
+    for _, rows in records(path, report, row_type):
+        yield {name: _values([getattr(row, name) for row in rows]) for name in names}
+
+
+def _first_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Objects among the first lines: a field may be absent from any of them."""
+    with open_bytes(path) as stream:
+        for line in stream.read(1 << 20).split(b"\n"):
+            try:
+                record = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(record, dict):
+                yield record
+
+
+def _values(values: list[Any]) -> pa.Array:
+    try:
+        return pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        return pa.array([None if value is None else str(value) for value in values], pa.large_string())
+
+
+def _delimited(
+    path: Path, report: Report, columns: Mapping[str, str], head: bytes, delimiter: str | None, quote: str
+) -> Iterator[Columns]:
+    line = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0].decode("utf-8", "replace")
+    delimiter = delimiter or _delimiter(line)
+    names = _names(_split_header(line, delimiter), columns, path)
+
+    def bad_row(row: Any) -> str:
+        report.read += 1
+        report.skip("bad_row", f"{path}, row {row.number}: {row.actual_columns} columns, not {row.expected_columns}")
+        return "skip"
+
+    with open_bytes(path, report) as stream:
+        try:
+            batches = pyarrow.csv.open_csv(
+                stream,
+                read_options=pyarrow.csv.ReadOptions(use_threads=False, block_size=CSV_BLOCK_BYTES),
+                parse_options=pyarrow.csv.ParseOptions(
+                    delimiter=delimiter,
+                    quote_char=quote or False,
+                    newlines_in_values=bool(quote),
+                    invalid_row_handler=bad_row,
+                ),
+                convert_options=pyarrow.csv.ConvertOptions(
+                    column_types=dict.fromkeys(names.values(), pa.binary()),
+                    include_columns=list(names.values()),
+                    strings_can_be_null=True,
+                    null_values=[""],
+                    check_utf8=False,
+                ),
+            )
+            for batch in batches:
+                report.read += batch.num_rows
+                yield {ours: _decoded(batch.column(theirs), report) for ours, theirs in names.items()}
+        except pa.ArrowInvalid as error:
+            raise RamifyError(
+                f"{path} cannot be read as a table ({error}). If its fields are not quoted, say --option quote= ; "
+                "if its columns are not parted by the most frequent of tab, comma, semicolon and bar, say --option delimiter=…"
+            ) from None
+
+
+def _decoded(values: pa.Array, report: Report) -> pa.Array:
+    try:
+        return values.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        texts = [None if value is None else value.decode("utf-8", "replace") for value in values.to_pylist()]
+        report.mend("bad_utf8", count=sum(text is not None and "\ufffd" in text for text in texts))
+        return pa.array(texts, pa.large_string())
+
+
+# --- which column is what ---------------------------------------------------------------------------------------------
+
+
+def _delimiter(header: str) -> str:
+    return max(DELIMITERS, key=header.count)
+
+
+def _split_header(line: str, delimiter: str) -> list[str]:
+    return [name.strip().strip('"') for name in line.rstrip("\r").split(delimiter)]
+
+
+def _has_posts(names: Iterable[str]) -> bool:
+    found = _known(list(names))
+    return all(name in found for name in REQUIRED)
+
+
+def _known(names: Sequence[str]) -> dict[str, str]:
+    """Our names -> the table's, as far as they are there."""
+    spelled = {name.casefold(): name for name in reversed(names)}
+    found = {}
+    for ours, synonyms in (*SYNONYMS.items(), *((name, (name,)) for name in TREE_COLUMNS)):
+        theirs = next((spelled[synonym] for synonym in synonyms if synonym in spelled), None)
+        if theirs is not None:
+            found[ours] = theirs
+    return found
+
+
+def _names(names: Sequence[str], columns: Mapping[str, str], path: Path) -> dict[str, str]:
+    for ours, theirs in columns.items():
+        if theirs not in names:
+            raise RamifyError(f"{path} has no column {theirs!r} (for {ours}); it has {', '.join(dict.fromkeys(names))}.")
+    found = _known(names) | dict(columns)
+    for ours in REQUIRED:
+        if ours not in found:
+            raise RamifyError(
+                f"{path} has no column for {ours}: none of {', '.join(SYNONYMS[ours])}. It has "
+                f"{', '.join(dict.fromkeys(names))}. Say which one it is with --column {ours}=NAME."
+            )
+    return found
+
+
+# --- columns to posts -------------------------------------------------------------------------------------------------
+
+
+def _posts(columns: Columns, path: Path, first_row: int, entities: Entities, report: Report) -> pa.RecordBatch:
+    strings = {name: _strings(values) for name, values in columns.items() if name != "time"}
+    count = len(strings["id"])
+    absent = pa.nulls(count, pa.large_string())
+    is_root = pc.or_(strings["parent"].is_null(), pc.is_in(strings["parent"], pa.array(ROOT_MARKS, pa.large_string())))
+    texts, metas = _describe_trees(strings, is_root, _mend(strings["text"].fill_null(""), entities), entities)
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "id": strings["id"].cast(pa.string()),
+            "parent": pc.if_else(is_root, absent, strings["parent"]).cast(pa.string()),
+            "tree": strings["tree"].cast(pa.string()),
+            "author": strings.get("author", absent).cast(pa.string()),
+            "time": _times(columns["time"], report) if "time" in columns else pa.nulls(count, pa.float64()),
+            "kind": strings.get("kind", absent).cast(pa.string()),
+            "text": texts,
+            "meta": metas,
+        }
+    )
+    placed = pc.and_(strings["id"].is_valid(), strings["tree"].is_valid())
+    for row in np.flatnonzero(~placed.to_numpy(zero_copy_only=False)).tolist():
+        report.skip("not_a_post", f"{path}, post {first_row + row}: without an id, or without a tree")
+    return batch.filter(placed).cast(POSTS)
+
+
+def _describe_trees(strings: Columns, is_root: pa.Array, texts: pa.Array, entities: Entities) -> tuple[pa.Array, pa.Array]:
+    """A root's text is its title, a blank line, its text; what describes the tree goes into its metadata."""
+    roots = pc.indices_nonzero(is_root)
+    names = [name for name in TREE_COLUMNS if name in strings]
+    described = {name: _mend(strings[name].take(roots).fill_null(""), entities).to_pylist() for name in names}
+    metas = []
+    spoken = texts.take(roots).to_pylist()
+    for row, text in enumerate(spoken):
+        meta = {name: described[name][row] for name in names if described[name][row]}
+        title = next((meta[name] for name in TITLES if name in meta), "")
+        spoken[row] = f"{title}\n\n{text}" if title and text else title or text
+        metas.append(json.dumps(meta, ensure_ascii=False) if meta else None)
+    return (
+        pc.replace_with_mask(texts, is_root, pa.array(spoken, pa.large_string())),
+        pc.replace_with_mask(pa.nulls(len(texts), pa.string()), is_root, pa.array(metas, pa.string())),
+    )
+
+
+def _strings(values: pa.Array) -> pa.Array:
+    """Numbers are spelled as whole numbers where they all are: 3.0 and 3 are the same id."""
+    if pa.types.is_floating(values.type) and pc.all(pc.equal(pc.floor(values), values)).as_py():
+        values = values.cast(pa.int64())
+    try:
+        return values.cast(pa.large_string())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return pa.array([None if value is None else str(value) for value in values.to_pylist()], pa.large_string())
+
+
+def _mend(texts: pa.Array, entities: Entities) -> pa.Array:
+    if entities == "none":
+        return texts
+    odd = pc.match_substring_regex(texts, ODD[entities])
+    mended = [_mend_one(text, entities) for text in texts.filter(odd).to_pylist()]
+    return pc.replace_with_mask(texts, odd, pa.array(mended, pa.large_string())) if mended else texts
+
+
+def _mend_one(text: str, entities: Entities) -> str:
+    text = unescape(text) if entities == "all" else NUMERIC_ENTITY.sub(lambda found: unescape(found[0]), text)
+    return text.translate(WINDOWS_1252)
+
+
+def _times(values: pa.Array, report: Report) -> pa.Array:
+    """Seconds since 1970 from numbers, timestamps, or dates as ISO 8601 writes them (in UTC unless they say otherwise)."""
+    if pa.types.is_temporal(values.type):
+        return pc.divide(values.cast(pa.timestamp("us")).cast(pa.int64()).cast(pa.float64()), 1e6)
+    try:
+        return values.cast(pa.float64())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        times = [_seconds(value) for value in values.to_pylist()]
+    report.mend("bad_time", count=sum(math.isnan(time) for time in times if time is not None))
+    return pc.if_else(pc.is_nan(pa.array(times, pa.float64())), None, pa.array(times, pa.float64()))
+
+
+def _seconds(value: Any) -> float | None:
+    if value is None:
+        return None
+    with contextlib.suppress(ValueError):
+        return float(value)
+    with contextlib.suppress(ValueError):
+        time = datetime.fromisoformat(str(value).strip())
+        return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+    return math.nan

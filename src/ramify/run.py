@@ -1,0 +1,354 @@
+"""A run: everything that decides a result, as one frozen value; and its execution."""
+
+import dataclasses
+import json
+import platform
+import shlex
+import subprocess
+import sys
+import typing
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from ramify.version import __version__
+from ramify import hub
+from ramify.batch import Collator
+from ramify.dataset.store import Store
+from ramify.errors import RamifyError
+from ramify.evaluate import Scores, evaluate
+from ramify.forest import Forest, Ints
+from ramify.models import MODELS, bert, hf, tree_mlm
+from ramify.models.bert import Bert, BertConfig
+from ramify.models.tree_mlm import TreeMLM, TreeMLMConfig
+from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
+from ramify.tokenizer import Kind, Tokenizer, sample
+from ramify.train import Progress, Stage, TrainConfig, Trainer, mean_step_weight, step_seed
+from ramify.tree import Bound, Weighting
+from ramify.views import Discussions, Reading, Regime, units
+
+RUN_FILE = "run.json"
+TOKENIZER_BYTES = 64 * 2**20
+"""Text that a tokenizer is trained on (a uniform sample of the training split)."""
+
+
+@dataclass(frozen=True)
+class RegimeConfig:
+    """Which units of the trees training visits (Juneja 2021, section 3)."""
+
+    regime: Regime = "tree"
+    max_tree_size: int = 60
+    pack: bool = True
+    bound: Bound = "strict"
+    weighting: Weighting = "once"
+    threads_over: Literal["all", "leaves"] = "all"
+    predict_post: bool = False
+
+
+@dataclass(frozen=True)
+class TokenizerConfig:
+    """A tokenizer.json or a directory with one (`path`), or how to train one on the training split."""
+
+    path: str = ""
+    kind: Kind = "wordpiece"
+    vocab_size: int = 16_384
+    lowercase: bool = True
+
+
+@dataclass(frozen=True)
+class DevConfig:
+    """How the dev loss is had during training: on the first dev trees that hold this many comments, with so many masks each."""
+
+    targets: int = 2000
+    draws: int = 1
+
+
+@dataclass(frozen=True)
+class Run:
+    """All that decides a result. JSON in a run's run.json; `changed` applies `--set key=value`."""
+
+    recipe: str
+    data: str
+    model: TreeMLMConfig | BertConfig
+    task: MaskedLMConfig = field(default_factory=MaskedLMConfig)
+    reading: Reading = field(default_factory=Reading)
+    view: RegimeConfig = field(default_factory=RegimeConfig)
+    stages: tuple[TrainConfig, ...] = (TrainConfig(),)
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    dev: DevConfig = field(default_factory=DevConfig)
+    init: str = ""
+    """A BERT-family checkpoint (directory or hub id) to start from; its sizes replace the model's."""
+    seed: int = 0
+
+    def changed(self, settings: dict[str, str]) -> "Run":
+        """With fields set from text: `model.dim`, `task.…`, `reading.…`, `view.…`, `tokenizer.…`, `dev.…`, `train.…` (all stages),
+        `stages.0.…`, `init`, `seed`."""
+        run = self
+        for key, text in settings.items():
+            head, _, rest = key.partition(".")
+            if head == "train":
+                run = replace(run, stages=tuple(_set(stage, rest, text, key) for stage in run.stages))
+            elif head == "stages":
+                number, _, name = rest.partition(".")
+                if not number.isdigit() or int(number) >= len(run.stages):
+                    raise RamifyError(f"--set {key}: this recipe has {len(run.stages)} stage(s), counted from 0.")
+                stages = list(run.stages)
+                stages[int(number)] = _set(stages[int(number)], name, text, key)
+                run = replace(run, stages=tuple(stages))
+            else:
+                run = _set(run, key, text, key)
+        return run
+
+
+def _set(value: Any, path: str, text: str, key: str) -> Any:
+    """A dataclass with the field at a dotted path set from text."""
+    name, _, rest = path.partition(".")
+    kinds = typing.get_type_hints(type(value))
+    if name not in kinds:
+        raise RamifyError(f"--set {key}: there is no {name!r} here; the fields are {', '.join(kinds)}.")
+    if rest:
+        inner = getattr(value, name)
+        if not dataclasses.is_dataclass(inner):
+            raise RamifyError(f"--set {key}: {name} has no fields.")
+        return replace(value, **{name: _set(inner, rest, text, key)})
+    return replace(value, **{name: _parse(text, kinds[name], key)})
+
+
+def _parse(text: str, kind: Any, key: str) -> Any:
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Literal:
+        if text not in arguments:
+            raise RamifyError(f"--set {key}: expected one of {', '.join(map(str, arguments))}, not {text!r}.")
+        return text
+    if origin is tuple:
+        try:
+            parsed = json.loads(text)
+        except json.JSONDecodeError:
+            raise RamifyError(f"--set {key}: expected a JSON list, such as [1, 2], not {text!r}.") from None
+        return _tuples(parsed)
+    if kind is bool:
+        if text.lower() not in ("true", "false", "1", "0", "yes", "no"):
+            raise RamifyError(f"--set {key}: expected true or false, not {text!r}.")
+        return text.lower() in ("true", "1", "yes")
+    if kind in (int, float, str):
+        try:
+            return kind(text.replace("_", "")) if kind is not str else text
+        except ValueError:
+            raise RamifyError(f"--set {key}: expected a {kind.__name__}, not {text!r}.") from None
+    raise RamifyError(f"--set {key}: set its fields one by one ({key}.…).")
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(each) for each in value) if isinstance(value, list) else value
+
+
+def from_json(record: dict[str, Any]) -> Run:
+    """A run from the `run` part of its run.json."""
+    model_config = next(config for name, (config, _) in MODELS.items() if name == record["model"]["name"])
+    parts: dict[str, Any] = {
+        "model": model_config,
+        "task": MaskedLMConfig,
+        "reading": Reading,
+        "view": RegimeConfig,
+        "tokenizer": TokenizerConfig,
+        "dev": DevConfig,
+    }
+    fields: dict[str, Any] = {name: record[name] for name in ("recipe", "data", "init", "seed")}
+    for name, kind in parts.items():
+        fields[name] = kind(**{key: _tuples(value) for key, value in record[name].items() if key != "name"})
+    stages = (TrainConfig(**{key: _tuples(value) for key, value in stage.items()}) for stage in record["stages"])
+    return Run(**fields, stages=tuple(stages))
+
+
+def to_json(run: Run) -> dict[str, Any]:
+    name = next(name for name, (config, _) in MODELS.items() if config is type(run.model))
+    return asdict(run) | {"model": {"name": name, **asdict(run.model)}}
+
+
+# --- execution ------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run with its data opened and its model built: what training, evaluation and reports share."""
+
+    run: Run
+    store: Store
+    forest: Forest
+    task: MaskedLM
+
+    def view(self, trees: Ints, *, seen: str | None = None, train: bool = False) -> tuple[Discussions, Collator]:
+        """Units of these trees, and their collator: as the run trains (`train`), or whole trees for evaluation."""
+        config = self.run.view if train else RegimeConfig(predict_post=self.run.view.predict_post)
+        return discussions(self.task, self.forest, trees, seen=seen, regime=config, seed=self.run.seed)
+
+
+def discussions(
+    task: MaskedLM, forest: Forest, trees: Ints, *, seen: str | None = None, regime: RegimeConfig | None = None, seed: int = 0
+) -> tuple[Discussions, Collator]:
+    """Units of some trees as a task reads them (or with other things seen), and their collator."""
+    reading = task.reading if seen is None else replace(task.reading, seen=typing.cast(Any, seen))
+    parts = units(forest, trees, **asdict(regime or RegimeConfig()))
+    return Discussions(forest, parts, reading, seed=seed, trees=trees), task.collator(forest, reading)
+
+
+def prepare(run: Run, out: Path) -> Prepared:
+    """Open the data, load or train the tokenizer, build the model and initialise it."""
+    store = Store.open(run.data)
+    if len(store.split("train")) == 0:
+        raise RamifyError(f"{run.data} has no training trees: build it with a larger share for train (--split).")
+    tokenizer = _tokenizer(run, store, out)
+    torch.manual_seed(step_seed(run.seed, 0))
+    model_config = run.model if run.model.vocab_size else replace(run.model, vocab_size=tokenizer.vocab_size)
+    if run.init:
+        model_config = _sized(model_config, run.init)
+    if model_config.vocab_size < tokenizer.vocab_size:
+        raise RamifyError(f"the tokenizer has {tokenizer.vocab_size} pieces, the model's vocabulary {model_config.vocab_size}.")
+    longest = run.reading.concatenate or run.reading.max_tokens
+    if model_config.max_tokens < longest and model_config.position == "learned":
+        raise RamifyError(f"texts of up to {longest} tokens are read, but model.max_tokens is {model_config.max_tokens}.")
+    if isinstance(model_config, TreeMLMConfig):
+        backbone = TreeMLM(model_config)
+        if run.init:
+            tree_mlm.init_from_bert(backbone, run.init)
+    else:
+        backbone = bert.from_pretrained(run.init, **_changes(model_config)) if run.init else Bert(model_config)
+    task = MaskedLM(backbone, tokenizer, run.reading, run.task)
+    forest = Forest.open(store, tokenizer, run.reading.max_tokens, run.reading.overflow)
+    return Prepared(run, store, forest, task)
+
+
+def _sized(config: TreeMLMConfig | BertConfig, init: str) -> TreeMLMConfig | BertConfig:
+    """The config with the sizes of the checkpoint that it starts from."""
+    theirs = hf.read_config(hf.locate(init))
+    if isinstance(config, TreeMLMConfig):
+        return replace(config, **tree_mlm.config_from_bert(theirs))
+    sizes = vars(bert.config_from_hf(theirs))
+    return replace(config, **{name: value for name, value in sizes.items() if name not in _changes(config)})
+
+
+def _changes(config: BertConfig) -> dict[str, Any]:
+    """What a run may choose freely beside a checkpoint."""
+    return {name: getattr(config, name) for name in ("dropout", "attention_dropout", "pooling")}
+
+
+def _tokenizer(run: Run, store: Store, out: Path) -> Tokenizer:
+    own = out / "tokenizer.json"
+    if own.exists():
+        return Tokenizer.load(own)
+    path = run.tokenizer.path or run.init
+    if path:
+        return Tokenizer.load(hf.locate(path) if not Path(path).is_file() else path)
+    return train_tokenizer(store, run.tokenizer, seed=run.seed)
+
+
+def train_tokenizer(store: Store, config: TokenizerConfig, *, seed: int = 0) -> Tokenizer:
+    """A tokenizer trained on a sample of the training split, in bounded memory."""
+    trees = store.split("train") if len(store.split("train")) else store.split("all")
+    nodes = (np.arange(store.offsets[tree], store.offsets[tree + 1]) for tree in trees)
+    texts = (text for each in nodes for text in store.texts(each))
+    return Tokenizer.train(
+        sample(texts, TOKENIZER_BYTES, seed), kind=config.kind, vocab_size=config.vocab_size, lowercase=config.lowercase
+    )
+
+
+def environment() -> dict[str, Any]:
+    """What a result was had with: versions, hardware, command, commit."""
+    try:
+        commit = subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=Path(__file__).parent, timeout=10
+        ).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        commit = ""
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else _processor()
+    return {
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "commit": commit,
+        "ramify": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "hardware": device,
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def execute(
+    run: Run, out: Path, *, resume: bool = False, report: Callable[[dict[str, Any]], None] | None = None, cpu: bool = False
+) -> tuple[Prepared, Progress]:
+    """Train a run under `out` and leave the best model there, ready for `ramify.load`. Returns before the end only if it was
+    interrupted (then `out` holds a checkpoint and no config.json)."""
+    if resume and (out / RUN_FILE).exists():
+        saved = from_json(json.loads((out / RUN_FILE).read_text())["run"])
+        if saved != run:
+            different = [name for name in vars(run) if getattr(saved, name) != getattr(run, name)]
+            raise RamifyError(
+                f"{out} was started with other settings ({', '.join(different)}); resume it with the same command, or start anew."
+            )
+    elif (out / RUN_FILE).exists():
+        raise RamifyError(f"{out} already holds a run: add --resume to go on with it, or choose another --out.")
+    prepared = prepare(run, out)
+    task = prepared.task
+    stages = []
+    dev_trees = _first_trees(prepared.forest, prepared.store.split("dev"), run.dev.targets)
+    for config in run.stages:
+        view, collator = prepared.view(prepared.store.split("train"), train=True)
+        stages.append(Stage(config, view, collator, _dev_loss(prepared, dev_trees) if len(dev_trees) else None))
+    trainer = Trainer(task, stages, out, seed=run.seed, divisors=_divisors(run), report=report, cpu=cpu)
+    if trainer.accelerator.is_main_process:
+        out.mkdir(parents=True, exist_ok=True)
+        task.tokenizer.save(out)
+        weights = [
+            mean_step_weight(s.view, s.config, run.seed + n, trainer.accelerator.num_processes) for n, s in enumerate(stages)
+        ]
+        record = {
+            "run": to_json(run),
+            "data_hash": prepared.store.hash,
+            "mean_step_weight": weights,
+            "cut": prepared.forest.cut,
+            "without_tokens": int((prepared.forest.length == 0).sum()),
+            "parameters": sum(parameter.numel() for parameter in task.parameters()),
+            "environment": environment() | {"processes": trainer.accelerator.num_processes},
+        }
+        (out / RUN_FILE).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    progress = trainer.run(resume=resume)
+    trainer.accelerator.wait_for_everyone()
+    if not trainer.stop_asked and trainer.accelerator.is_main_process:
+        if (out / "best.safetensors").exists():
+            hub.load_weights(task, out / "best.safetensors")
+        hub.save(task, out)
+    return prepared, progress
+
+
+def _divisors(run: Run) -> dict[str, float] | None:
+    """What divides the loss: nothing to say for `constant`, one for `sum`, the step's own weight (0) for `step`."""
+    if run.task.loss_norm == "constant":
+        return None
+    return {"masked_lm": 1.0 if run.task.loss_norm == "sum" else 0.0}
+
+
+def _first_trees(forest: Forest, trees: Ints, targets: int) -> Ints:
+    """The first trees that together hold this many comments."""
+    comments = forest.offsets[trees + 1] - forest.offsets[trees] - 1
+    return trees[: int(np.searchsorted(np.cumsum(comments), targets)) + 1]
+
+
+def _dev_loss(prepared: Prepared, trees: Ints) -> Callable[[], float]:
+    view, collator = prepared.view(trees)
+
+    def loss() -> float:
+        scores: Scores = evaluate(prepared.task, view, collator, trees, draws=prepared.run.dev.draws)
+        return scores.summary()["loss"]
+
+    return loss

@@ -1,0 +1,459 @@
+"""The one training loop, on accelerate: one process or many, and a killed run resumes to the same numbers.
+
+Every random draw of a step follows from (run seed, step, rank, micro-batch), so a checkpoint needs no generator states.
+"""
+
+import json
+import math
+import re
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from accelerate.utils import broadcast
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from ramify.batch import Batch, Collator, TokenBudget
+from ramify.errors import RamifyError
+from ramify.hub import load_own_tensors, own_tensors
+from ramify.tasks.base import Task
+from ramify.views import View
+
+CHECKPOINTS = "checkpoints"
+METRICS = "metrics.jsonl"
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """One stage of training. It lasts `steps` updates, or until `target_tokens` tokens of targets were seen."""
+
+    steps: int = 2000
+    target_tokens: int = 0
+    budget: int = 4096
+    """What fills a micro-batch (`budget_unit`): all tokens that are computed, those of the predicted comments alone (then models
+    that read different things see the same comments at the same step), or predicted comments."""
+    budget_unit: Literal["tokens", "target_tokens", "targets"] = "tokens"
+    accumulate: int = 1
+    """Micro-batches an update and rank."""
+    lr: float = 5e-4
+    warmup: float = 0.1
+    """Share of the stage over which the learning rate rises."""
+    schedule: Literal["linear", "cosine", "constant"] = "linear"
+    weight_decay: float = 0.01
+    betas: tuple[float, float] = (0.9, 0.98)
+    eps: float = 1e-6
+    clip: float = 1.0
+    """Largest norm of the whole gradient; 0 = no clipping."""
+    lr_scale: tuple[tuple[str, float], ...] = ()
+    """(pattern, factor): parameters whose name matches the regular expression learn at this multiple."""
+    freeze: tuple[str, ...] = ()
+    precision: Literal["fp32", "bf16"] = "fp32"
+    compile: bool = False
+    log_every: int = 10
+    evaluate_every: int = 200
+    checkpoint_every: int = 200
+    patience: int = 0
+    """Evaluations without a better dev loss after which training stops; 0 = never."""
+
+    def __post_init__(self) -> None:
+        if self.steps <= 0 and self.target_tokens <= 0:
+            raise RamifyError("train.steps or train.target_tokens must be positive.")
+        if self.budget <= 0 or self.accumulate <= 0:
+            raise RamifyError("train.budget and train.accumulate must be positive.")
+
+
+@dataclass
+class Progress:
+    """Where a run stands; all that a checkpoint holds besides tensors."""
+
+    step: int = 0
+    target_tokens: int = 0
+    targets: int = 0
+    seconds: float = 0.0
+    best: float = math.inf
+    best_step: int = -1
+    epoch: int = 0
+    position: int = 0
+    stage: int = 0
+    bad: int = 0
+    """Evaluations since the best one."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What a stage trains on, and how its dev loss is had."""
+
+    config: TrainConfig
+    view: View
+    collator: Collator
+    dev: Callable[[], float] | None = None
+    constant_norm: bool = True
+
+
+def mean_step_weight(view: View, config: TrainConfig, seed: int, world_size: int) -> float:
+    """The mean weight of a step over the first epoch: the constant that divides the loss (specification's W)."""
+    sampler = _sampler(view, config, seed, world_size, 0)
+    steps = math.ceil(len(sampler.steps(0)) / (world_size * config.accumulate))
+    return float(view.weights.sum()) / max(1, steps)
+
+
+def _sampler(view: View, config: TrainConfig, seed: int, world_size: int, rank: int) -> TokenBudget:
+    costs = {"tokens": view.costs, "target_tokens": view.target_tokens, "targets": view.sizes}[config.budget_unit]
+    return TokenBudget(costs, config.budget, seed=seed, world_size=world_size, rank=rank)
+
+
+def step_seed(seed: int, *numbers: int) -> int:
+    """A 63-bit seed for one draw of one step."""
+    return int(np.random.SeedSequence([seed, *numbers]).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+class Trainer:
+    """Runs stages, writes metrics and checkpoints under `out`, and resumes from them."""
+
+    def __init__(
+        self,
+        task: Task,
+        stages: Sequence[Stage],
+        out: Path,
+        *,
+        seed: int,
+        divisors: dict[str, float] | None = None,
+        report: Callable[[dict[str, Any]], None] | None = None,
+        cpu: bool = False,
+    ) -> None:
+        precisions = {stage.config.precision for stage in stages}
+        if len(precisions) > 1:
+            raise RamifyError("all stages must have the same train.precision.")
+        self.accelerator = Accelerator(mixed_precision="bf16" if precisions == {"bf16"} else "no", cpu=cpu)
+        self.task = task.to(self.accelerator.device)
+        self.stages = stages
+        self.out = out
+        self.seed = seed
+        self.divisors = divisors or {}
+        self.report = report or (lambda record: None)
+        self.progress = Progress()
+        self.stop_asked = False
+        # Denormal numbers in gradients slow matrix products tenfold on CPU.
+        torch.set_flush_denormal(True)
+        for tensor in (*self.task.parameters(), *self.task.buffers()):
+            broadcast(tensor.data, from_process=0)
+
+    # --- the loop ---------------------------------------------------------------------------------------------------------------
+
+    def run(self, *, resume: bool = False, until: int | None = None) -> Progress:
+        """Train all stages; `until` stops before this step, as a kill would (for tests)."""
+        start = self._load() if resume else None
+        with self._metrics_file(truncate_after=self.progress.step if resume else -1) as log, self._interrupts():
+            for number in range(self.progress.stage, len(self.stages)):
+                if number > self.progress.stage:
+                    self.progress.stage, self.progress.epoch, self.progress.position = number, 0, 0
+                if not self._stage(self.stages[number], number, start, log, until):
+                    return self.progress
+                start = None
+        return self.progress
+
+    def _stage(self, stage: Stage, number: int, optimizer_state: Any, log: "_Log", until: int | None) -> bool:
+        """False when training was stopped from outside."""
+        config, progress, accelerator = stage.config, self.progress, self.accelerator
+        parameters = self._parameters(config)
+        optimizer = self._optimizer(config, parameters)
+        if optimizer_state is not None:
+            _load_optimizer(optimizer, optimizer_state)
+        sampler = _sampler(stage.view, config, self.seed + number, accelerator.num_processes, accelerator.process_index)
+        sampler.load_state({"epoch": progress.epoch, "position": progress.position})
+        backbone = self.task.backbone
+        if config.compile and not getattr(backbone, "_compiled_call_impl", None):
+            backbone.compile(dynamic=True)
+        divisors = dict(self.divisors)
+        if stage.constant_norm and not divisors:
+            divisors = dict.fromkeys(
+                self.task.loss_names, mean_step_weight(stage.view, config, self.seed + number, accelerator.num_processes)
+            )
+        steps = iter(sampler)
+        first_step, first_tokens = progress.step, progress.target_tokens
+        if optimizer_state is not None:
+            first_step, first_tokens = optimizer_state["first_step"], optimizer_state["first_tokens"]
+        while not self._done(config, first_step, first_tokens):
+            if until is not None and progress.step >= until:
+                return False
+            began = time.perf_counter()
+            share = self._share(config, first_step, first_tokens)
+            for group in optimizer.param_groups:
+                group["lr"] = config.lr * group["scale"] * schedule(config, share)
+            batches = [self._draw(stage, steps, sampler, micro) for micro in range(config.accumulate)]
+            record = self._update(stage, batches, parameters, optimizer, divisors)
+            progress.step += 1
+            progress.epoch, progress.position = sampler.epoch, sampler.position
+            progress.seconds += time.perf_counter() - began
+            record |= {"step": progress.step, "lr": optimizer.param_groups[0]["lr"], "seconds": progress.seconds}
+            record |= {"target_tokens": progress.target_tokens, "targets": progress.targets}
+            finished = self._done(config, first_step, first_tokens)
+            if stage.dev is not None and (progress.step % config.evaluate_every == 0 or finished):
+                record["dev_loss"] = stage.dev()
+                if record["dev_loss"] < progress.best:
+                    progress.best, progress.best_step, progress.bad = record["dev_loss"], progress.step, 0
+                    self._save_weights(self.out / "best.safetensors")
+                else:
+                    progress.bad += 1
+            record["progress"] = self._share(config, first_step, first_tokens)
+            if progress.step % config.log_every == 0 or finished or "dev_loss" in record:
+                log.write(record)
+            self.report(record)
+            if progress.step % config.checkpoint_every == 0 or finished or self.stop_asked:
+                self._save(optimizer, first_step, first_tokens)
+            if self.stop_asked:
+                return False
+            if config.patience and progress.bad >= config.patience:
+                break
+        return True
+
+    def _done(self, config: TrainConfig, first_step: int, first_tokens: int) -> bool:
+        if config.target_tokens:
+            return self.progress.target_tokens - first_tokens >= config.target_tokens
+        return self.progress.step - first_step >= config.steps
+
+    def _share(self, config: TrainConfig, first_step: int, first_tokens: int) -> float:
+        if config.target_tokens:
+            return min(1.0, (self.progress.target_tokens - first_tokens) / config.target_tokens)
+        return min(1.0, (self.progress.step - first_step) / config.steps)
+
+    def _draw(self, stage: Stage, steps: Iterator[Any], sampler: TokenBudget, micro: int) -> Batch:
+        numbers = next(steps)
+        batch = stage.collator([stage.view.example(int(number), sampler.epoch) for number in numbers])
+        generator = torch.Generator().manual_seed(
+            step_seed(self.seed, 1, self.progress.step, self.accelerator.process_index, micro)
+        )
+        return self.task.corrupt(batch.to(self.accelerator.device), generator)
+
+    def _update(
+        self,
+        stage: Stage,
+        batches: list[Batch],
+        parameters: list[tuple[str, nn.Parameter]],
+        optimizer: torch.optim.Optimizer,
+        divisors: dict[str, float],
+    ) -> dict[str, Any]:
+        accelerator, progress = self.accelerator, self.progress
+        names = self.task.loss_names
+        counts = torch.zeros(len(names) + 2, dtype=torch.float64, device=accelerator.device)
+        for batch in batches:
+            own = self.task.counts(batch)
+            tokens = [float(batch.targets.total), float(len(batch.targets))]
+            counts += torch.tensor([own[name] for name in names] + tokens, dtype=torch.float64, device=accelerator.device)
+        counts = _sum(accelerator, counts)
+        own_counts = dict(zip(names, counts.tolist(), strict=False))
+        divide = {name: divisors.get(name) or own_counts[name] or 1.0 for name in names}
+        progress.target_tokens += int(counts[-2])
+        progress.targets += int(counts[-1])
+
+        self.task.train()
+        optimizer.zero_grad(set_to_none=True)
+        sums = dict.fromkeys(names, 0.0)
+        for micro, batch in enumerate(batches):
+            if len(batch.targets) == 0:
+                continue
+            torch.manual_seed(step_seed(self.seed, 2, progress.step, accelerator.process_index, micro))
+            losses = self.task.losses(batch, divide)
+            while True:
+                with accelerator.autocast():
+                    named = next(losses, None)
+                if named is None:
+                    break
+                torch.stack(list(named.values())).sum().backward()
+                for name in named.keys() & sums.keys():
+                    sums[name] = sums[name] + named[name].detach().double()
+        reduce_gradients(accelerator, [parameter for _, parameter in parameters])
+        norm = torch.nn.utils.clip_grad_norm_([p for _, p in parameters], self._clip(stage.config))
+        if not torch.isfinite(norm):
+            raise RamifyError(
+                f"step {progress.step + 1}: the gradient is not finite (norm {norm.item()}). "
+                "Lower train.lr, or resume from the last checkpoint with another seed."
+            )
+        optimizer.step()
+        values = torch.stack([torch.as_tensor(sums[name], dtype=torch.float64, device=accelerator.device) for name in names])
+        values = _sum(accelerator, values).tolist()
+        shown = {f"loss_{name}": value * divide[name] / max(own_counts[name], 1e-12) for name, value in zip(names, values)}
+        return {"loss": sum(shown.values()), "grad_norm": float(norm)}
+
+    @staticmethod
+    def _clip(config: TrainConfig) -> float:
+        return config.clip or math.inf
+
+    # --- parameters -------------------------------------------------------------------------------------------------------------
+
+    def _parameters(self, config: TrainConfig) -> list[tuple[str, nn.Parameter]]:
+        named = list(self.task.named_parameters())
+        for pattern in (*config.freeze, *(pattern for pattern, _ in config.lr_scale)):
+            if not any(re.search(pattern, name) for name, _ in named):
+                raise RamifyError(
+                    f"no parameter matches the pattern {pattern!r}; names look like {', '.join(name for name, _ in named[:3])}."
+                )
+        for name, parameter in named:
+            parameter.requires_grad_(not any(re.search(pattern, name) for pattern in config.freeze))
+        return [(name, parameter) for name, parameter in named if parameter.requires_grad]
+
+    def _optimizer(self, config: TrainConfig, parameters: list[tuple[str, nn.Parameter]]) -> torch.optim.Optimizer:
+        groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+        for name, parameter in parameters:
+            # Vectors (biases, LayerNorms) are not decayed.
+            decay = config.weight_decay if parameter.ndim > 1 else 0.0
+            scale = math.prod(factor for pattern, factor in config.lr_scale if re.search(pattern, name))
+            groups.setdefault((decay, scale), []).append(parameter)
+        return torch.optim.AdamW(
+            [{"params": each, "weight_decay": decay, "scale": scale} for (decay, scale), each in groups.items()],
+            lr=config.lr,
+            betas=config.betas,
+            eps=config.eps,
+            fused=True,
+        )
+
+    # --- files ------------------------------------------------------------------------------------------------------------------
+
+    def _save_weights(self, path: Path) -> None:
+        if self.accelerator.is_main_process:
+            _write_safely(path, lambda scratch: save_file(own_tensors(self.task), scratch))
+
+    def _save(self, optimizer: torch.optim.Optimizer, first_step: int, first_tokens: int) -> None:
+        if not self.accelerator.is_main_process:
+            return
+        folder = self.out / CHECKPOINTS
+        folder.mkdir(parents=True, exist_ok=True)
+        final = folder / f"step-{self.progress.step:08d}"
+        scratch = folder / f".partial-{final.name}"
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir()
+        save_file(own_tensors(self.task), scratch / "model.safetensors")
+        save_file(_optimizer_tensors(optimizer), scratch / "optimizer.safetensors")
+        state = vars(self.progress) | {"first_step": first_step, "first_tokens": first_tokens}
+        (scratch / "state.json").write_text(json.dumps(state, indent=1))
+        shutil.rmtree(final, ignore_errors=True)
+        scratch.rename(final)
+        for old in sorted(folder.glob("step-*"))[:-2]:
+            shutil.rmtree(old)
+
+    def _load(self) -> dict[str, Any] | None:
+        """The newest checkpoint's optimizer state, or None where there is no checkpoint yet."""
+        found = sorted((self.out / CHECKPOINTS).glob("step-*"))
+        if not found:
+            return None
+        state = json.loads((found[-1] / "state.json").read_text())
+        first = {name: state.pop(name) for name in ("first_step", "first_tokens")}
+        self.progress = Progress(**state)
+        load_own_tensors(self.task, load_file(found[-1] / "model.safetensors"), found[-1])
+        return first | {"tensors": load_file(found[-1] / "optimizer.safetensors")}
+
+    @contextmanager
+    def _metrics_file(self, truncate_after: int) -> Iterator["_Log"]:
+        if not self.accelerator.is_main_process:
+            yield _Log(None, None)
+            return
+        self.out.mkdir(parents=True, exist_ok=True)
+        path = self.out / METRICS
+        kept = []
+        if truncate_after >= 0 and path.exists():
+            kept = [line for line in path.read_text().splitlines() if json.loads(line)["step"] <= truncate_after]
+        path.write_text("".join(line + "\n" for line in kept))
+        with open(path, "a", encoding="utf-8") as file, _tensorboard(self.out / "tensorboard", truncate_after) as board:
+            yield _Log(file, board)
+
+    @contextmanager
+    def _interrupts(self) -> Iterator[None]:
+        """Ctrl-C and termination end the step that is under way, then write a checkpoint."""
+
+        def ask(*_: Any) -> None:
+            self.stop_asked = True
+
+        try:
+            before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+        except ValueError:  # not in the main thread: the caller handles signals
+            before = {}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+class _Log:
+    def __init__(self, file: Any, board: Any) -> None:
+        self.file, self.board = file, board
+
+    def write(self, record: dict[str, Any]) -> None:
+        if self.file is None:
+            return
+        self.file.write(json.dumps(record) + "\n")
+        self.file.flush()
+        if self.board is not None:
+            for name in record.keys() - {"step"}:
+                self.board.add_scalar(name, record[name], record["step"])
+
+
+@contextmanager
+def _tensorboard(folder: Path, step: int) -> Iterator[Any]:
+    """A tensorboard writer where tensorboard is installed."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        yield None
+        return
+    with SummaryWriter(str(folder), purge_step=step + 1 if step >= 0 else None) as board:
+        yield board
+
+
+def schedule(config: TrainConfig, share: float) -> float:
+    """The factor of the learning rate when this share of the stage is done."""
+    if share < config.warmup:
+        return max(share, 1e-4) / config.warmup
+    rest = (share - config.warmup) / max(1e-9, 1 - config.warmup)
+    if config.schedule == "constant":
+        return 1.0
+    return 1 - rest if config.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * rest))
+
+
+def reduce_gradients(accelerator: Accelerator, parameters: Sequence[nn.Parameter]) -> None:
+    """Add gradients up over ranks, in one reduction. A parameter that no rank used keeps no gradient at all."""
+    if accelerator.num_processes == 1:
+        return
+    used = torch.tensor(
+        [parameter.grad is not None for parameter in parameters], dtype=torch.float32, device=accelerator.device
+    )
+    used = _sum(accelerator, used)
+    shared = [parameter for parameter, ranks in zip(parameters, used.tolist(), strict=True) if ranks]
+    flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in shared])
+    flat = _sum(accelerator, flat)
+    for parameter, gradient in zip(shared, flat.split([p.numel() for p in shared]), strict=True):
+        parameter.grad = gradient.view_as(parameter).clone()
+
+
+def _sum(accelerator: Accelerator, tensor: Tensor) -> Tensor:
+    reduced = accelerator.reduce(tensor, reduction="sum")
+    assert isinstance(reduced, Tensor)
+    return reduced
+
+
+def _optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    state = optimizer.state_dict()["state"]
+    return {f"{index}.{name}": value for index, entry in state.items() for name, value in entry.items()}
+
+
+def _load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, value in saved["tensors"].items():
+        index, name = key.split(".", 1)
+        state.setdefault(int(index), {})[name] = value
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+def _write_safely(path: Path, write: Callable[[Path], None]) -> None:
+    scratch = path.with_name(f".partial-{path.name}")
+    write(scratch)
+    scratch.rename(path)

@@ -1,0 +1,109 @@
+"""Vectors of whole corpora, streamed to a file."""
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ramify.dataset.store import Store
+from ramify.errors import RamifyError
+from ramify.tasks.base import Model
+from ramify.tree import read_jsonl
+
+TREES = 256
+"""Trees of a JSON lines file that are held at once."""
+
+
+def write_vectors(
+    model: Model,
+    data: Path,
+    out: Path,
+    kind: Literal["parquet", "npy"],
+    context: Literal["tree", "none"] | None,
+    advance: Callable[[int], None],
+) -> dict[str, int]:
+    """A vector for every node of a built data set or of a JSON lines file of trees, in their order. Returns how many, and how
+    many texts were cut.
+
+    Parquet has the columns tree, id, vector; npy holds the matrix, and `OUT.ids.tsv` beside it names its rows.
+    """
+    if not out.parent.is_dir():
+        raise RamifyError(f"{out}: the folder {out.parent} does not exist.")
+    totals = {"vectors": 0, "texts": 0, "texts_over": 0, "tokens_over": 0}
+    dim = model.backbone.embedding.embedding_dim
+    scratch = out.with_name(f".partial-{out.name}")
+    names = out.with_name(f"{out.name}.ids.tsv")
+    try:
+        with _Parquet(scratch, dim) if kind == "parquet" else _Npy(scratch, names, dim) as sink:
+            for store in _stores(data):
+                forest = model.forest(store)
+                for name in ("texts", "texts_over", "tokens_over"):
+                    totals[name] += forest.cut[name]
+                for nodes, vectors in model.embed_batches(forest, context=context):
+                    trees = store.tree_ids(store.tree_of(nodes))
+                    sink.write(trees, store.ids(nodes), vectors)
+                    totals["vectors"] += len(nodes)
+                    advance(len(nodes))
+        scratch.rename(out)
+    finally:
+        scratch.unlink(missing_ok=True)
+    return totals
+
+
+def _stores(data: Path) -> Iterator[Store]:
+    if data.is_dir():
+        yield Store.open(data)
+        return
+    trees = read_jsonl(data)
+    while some := list(islice(trees, TREES)):
+        yield Store.of(some)
+
+
+class _Parquet:
+    def __init__(self, path: Path, dim: int) -> None:
+        self.vector = pa.list_(pa.float32(), dim)
+        self.schema = pa.schema([("tree", pa.string()), ("id", pa.string()), ("vector", self.vector)])
+        self.writer = pq.ParquetWriter(path, self.schema)
+
+    def __enter__(self) -> "_Parquet":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.writer.close()
+
+    def write(self, trees: list[str], ids: list[str], vectors: np.ndarray) -> None:
+        column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), type=self.vector)
+        self.writer.write_batch(pa.record_batch([pa.array(trees), pa.array(ids), column], schema=self.schema))
+
+
+class _Npy:
+    """A .npy file whose number of rows is known only at the end: the header is written with room, then again."""
+
+    def __init__(self, path: Path, names: Path, dim: int) -> None:
+        self.dim, self.rows = dim, 0
+        self.file = open(path, "wb")  # noqa: SIM115 (closed by __exit__)
+        self.names = open(names, "w", encoding="utf-8", newline="\n")  # noqa: SIM115
+        self._header()
+
+    def _header(self) -> None:
+        # numpy pads the header so that any number of rows fits where zero rows were written.
+        header = {"descr": "<f4", "fortran_order": False, "shape": (self.rows, self.dim)}
+        np.lib.format.write_array_header_1_0(self.file, header)
+
+    def __enter__(self) -> "_Npy":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.file.seek(0)
+        self._header()
+        self.file.close()
+        self.names.close()
+
+    def write(self, trees: list[str], ids: list[str], vectors: np.ndarray) -> None:
+        self.file.write(np.ascontiguousarray(vectors, dtype="<f4").tobytes())
+        self.rows += len(vectors)
+        self.names.writelines(f"{tree}\t{node}\n" for tree, node in zip(trees, ids, strict=True))
