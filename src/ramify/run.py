@@ -15,20 +15,20 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from ramify.version import __version__
 from ramify import hub
 from ramify.batch import Collator
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
-from ramify.evaluate import Scores, evaluate
+from ramify.evaluate import evaluate
 from ramify.forest import Forest, Ints
 from ramify.models import MODELS, bert, hf, tree_mlm
 from ramify.models.bert import Bert, BertConfig
 from ramify.models.tree_mlm import TreeMLM, TreeMLMConfig
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.tokenizer import Kind, Tokenizer, sample
-from ramify.train import Progress, Stage, TrainConfig, Trainer, mean_step_weight, step_seed
+from ramify.train import BEST, Progress, Stage, TrainConfig, Trainer, mean_step_weight, step_seed
 from ramify.tree import Bound, Weighting
+from ramify.version import __version__
 from ramify.views import Discussions, Reading, Regime, units
 
 RUN_FILE = "run.json"
@@ -65,6 +65,8 @@ class DevConfig:
 
     targets: int = 2000
     draws: int = 1
+    without_context: bool = True
+    """Where the model reads a context, measure it without any as well: `dev_loss_none`, from which reports draw the gain."""
 
 
 @dataclass(frozen=True)
@@ -301,7 +303,7 @@ def execute(
     prepared = prepare(run, out)
     task = prepared.task
     stages = []
-    dev_trees = _first_trees(prepared.forest, prepared.store.split("dev"), run.dev.targets)
+    dev_trees = first_trees(prepared.forest, prepared.store.split("dev"), run.dev.targets)
     for config in run.stages:
         view, collator = prepared.view(prepared.store.split("train"), train=True)
         stages.append(Stage(config, view, collator, _dev_loss(prepared, dev_trees) if len(dev_trees) else None))
@@ -325,8 +327,8 @@ def execute(
     progress = trainer.run(resume=resume)
     trainer.accelerator.wait_for_everyone()
     if not trainer.stop_asked and trainer.accelerator.is_main_process:
-        if (out / "best.safetensors").exists():
-            hub.load_weights(task, out / "best.safetensors")
+        if (out / BEST).exists():
+            hub.load_weights(task, out / BEST)
         hub.save(task, out)
     return prepared, progress
 
@@ -338,17 +340,20 @@ def _divisors(run: Run) -> dict[str, float] | None:
     return {"masked_lm": 1.0 if run.task.loss_norm == "sum" else 0.0}
 
 
-def _first_trees(forest: Forest, trees: Ints, targets: int) -> Ints:
+def first_trees(forest: Forest, trees: Ints, targets: int) -> Ints:
     """The first trees that together hold this many comments."""
     comments = forest.offsets[trees + 1] - forest.offsets[trees] - 1
     return trees[: int(np.searchsorted(np.cumsum(comments), targets)) + 1]
 
 
-def _dev_loss(prepared: Prepared, trees: Ints) -> Callable[[], float]:
-    view, collator = prepared.view(trees)
+def _dev_loss(prepared: Prepared, trees: Ints) -> Callable[[], dict[str, float]]:
+    config, task = prepared.run.dev, prepared.task
+    views = {"dev_loss": prepared.view(trees)}
+    if config.without_context and task.reading.seen not in ("none", "null"):
+        views["dev_loss_none"] = prepared.view(trees, seen="none")
 
-    def loss() -> float:
-        scores: Scores = evaluate(prepared.task, view, collator, trees, draws=prepared.run.dev.draws)
-        return scores.summary()["loss"]
+    def measure() -> dict[str, float]:
+        scores = {name: evaluate(task, *view, trees, draws=config.draws) for name, view in views.items()}
+        return {name: each.summary()["loss"] for name, each in scores.items()}
 
-    return loss
+    return measure

@@ -82,7 +82,10 @@ class Tokenizer:
         lowercase: bool = True,
         progress: bool = False,
     ) -> "Tokenizer":
-        """Train on texts: WordPiece as BERT's, byte-level BPE as RoBERTa's, or Unigram as XLNet's."""
+        """Train on texts: WordPiece as BERT's, byte-level BPE as RoBERTa's, or Unigram as XLNet's.
+
+        Equal texts give equal tokenizers, but for Unigram, whose trainer adds up its scores in the order of its threads.
+        """
         if kind == "wordpiece":
             return cls._train_wordpiece(list(texts), vocab_size, lowercase, progress)
         if kind == "bpe":
@@ -108,7 +111,7 @@ class Tokenizer:
         else:
             raise RamifyError(f"a tokenizer is 'wordpiece', 'bpe' or 'unigram', not {kind!r}.")
         engine.train_from_iterator(texts, trainer)
-        return cls(_framed(engine))
+        return cls(_as_saved(_framed(engine)))
 
     @classmethod
     def _train_wordpiece(cls, texts: list[str], vocab_size: int, lowercase: bool, progress: bool) -> "Tokenizer":
@@ -216,6 +219,14 @@ def _framed(engine: Engine) -> Engine:
     frame = [(token, engine.token_to_id(token)) for token in ("[SEP]", "[CLS]")]
     engine.post_processor = processors.BertProcessing(*frame)
     return engine
+
+
+def _as_saved(engine: Engine) -> Engine:
+    """The library's JSON is not exact about Unigram's scores: what was trained must be what a saved copy gives back."""
+    text = engine.to_str()
+    while (again := Engine.from_str(text)).to_str() != text:
+        text = again.to_str()
+    return again
 
 
 def sample(texts: Iterable[str], bytes_held: int, seed: int = 0) -> Iterator[str]:

@@ -29,6 +29,7 @@ from ramify.tasks.base import Task
 from ramify.views import View
 
 CHECKPOINTS = "checkpoints"
+BEST = "best.safetensors"
 METRICS = "metrics.jsonl"
 
 
@@ -90,12 +91,13 @@ class Progress:
 
 @dataclass(frozen=True)
 class Stage:
-    """What a stage trains on, and how its dev loss is had."""
+    """What a stage trains on, and how it is measured on the dev set."""
 
     config: TrainConfig
     view: View
     collator: Collator
-    dev: Callable[[], float] | None = None
+    dev: Callable[[], dict[str, float]] | None = None
+    """Measures on held-out trees by name; the smallest `dev_loss` is the best."""
     constant_norm: bool = True
 
 
@@ -198,10 +200,10 @@ class Trainer:
             record |= {"target_tokens": progress.target_tokens, "targets": progress.targets}
             finished = self._done(config, first_step, first_tokens)
             if stage.dev is not None and (progress.step % config.evaluate_every == 0 or finished):
-                record["dev_loss"] = stage.dev()
+                record |= stage.dev()
                 if record["dev_loss"] < progress.best:
                     progress.best, progress.best_step, progress.bad = record["dev_loss"], progress.step, 0
-                    self._save_weights(self.out / "best.safetensors")
+                    self._save_weights(self.out / BEST)
                 else:
                     progress.bad += 1
             record["progress"] = self._share(config, first_step, first_tokens)
@@ -358,10 +360,8 @@ class Trainer:
             return
         self.out.mkdir(parents=True, exist_ok=True)
         path = self.out / METRICS
-        kept = []
-        if truncate_after >= 0 and path.exists():
-            kept = [line for line in path.read_text().splitlines() if json.loads(line)["step"] <= truncate_after]
-        path.write_text("".join(line + "\n" for line in kept))
+        kept = [record for record in read_metrics(self.out) if record["step"] <= truncate_after]
+        path.write_text("".join(json.dumps(record) + "\n" for record in kept))
         with open(path, "a", encoding="utf-8") as file, _tensorboard(self.out / "tensorboard", truncate_after) as board:
             yield _Log(file, board)
 
@@ -381,6 +381,14 @@ class Trainer:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def read_metrics(out: Path) -> list[dict[str, Any]]:
+    """What a run has logged so far. A last line that a kill cut short is left out."""
+    path = out / METRICS
+    lines = path.read_text(encoding="utf-8").split("\n") if path.exists() else []
+    # What stands after the last line end was not written to its end.
+    return [json.loads(line) for line in lines[:-1] if line]
 
 
 class _Log:

@@ -1,10 +1,293 @@
 """`ramify data`: build, show, count and split data sets of trees."""
 
+import json
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
 import typer
+
+from ramify.errors import RamifyError
+
+if TYPE_CHECKING:
+    from ramify.dataset.build import Progress
+    from ramify.tree import Indices
 
 app = typer.Typer(help="Build, show, count and split data sets of trees.", no_args_is_help=True)
 
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Folder = Annotated[Path, typer.Argument(help="A data set built by `ramify data build`.")]
 
-@app.callback()
-def _group() -> None:
-    pass
+UNITS = {"KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
+
+
+@app.command()
+def build(
+    inputs: Annotated[list[Path], typer.Argument(help="Files, compressed or not, or folders of them.")],
+    out: Annotated[Path, typer.Option("--out", help="The folder to write.")],
+    format: Annotated[str | None, typer.Option(help="What the files are; guessed by default.")] = None,
+    policy: Annotated[
+        list[str],
+        typer.Option(
+            metavar="CASE=WHAT",
+            help="deleted, empty = reattach|keep|drop; orphan = root|drop; cycle = drop|root; duplicate_id = first|last; "
+            "two_roots = split|first|forest; missing_root = placeholder|drop. The first of each is the default.",
+        ),
+    ] = [],  # noqa: B006
+    split: Annotated[str, typer.Option(help="Shares of train, dev and test, by tree.")] = "0.9,0.05,0.05",
+    near_duplicates: Annotated[
+        Literal["exact", "minhash"] | None,
+        typer.Option(
+            help="Leave out repeated texts: equal but for case, space and links, or similar in their 5-word shingles."
+        ),
+    ] = None,
+    drop_bots: Annotated[bool, typer.Option("--drop-bots", help="Leave out known bots and names that end in “bot”.")] = False,
+    bot: Annotated[list[str], typer.Option(help="A further bot to leave out (with --drop-bots).")] = [],  # noqa: B006
+    anonymise: Annotated[bool, typer.Option("--anonymise", help="Replace authors by pseudonyms.")] = False,
+    salt: Annotated[str, typer.Option(help="Secret of the pseudonyms: equal salts give equal names.")] = "",
+    min_nodes: Annotated[int, typer.Option(min=1, help="Leave out smaller trees.")] = 1,
+    column: Annotated[list[str], typer.Option(metavar="OURS=THEIRS", help="Format table: which column is what.")] = [],  # noqa: B006
+    option: Annotated[list[str], typer.Option(metavar="NAME=VALUE", help="A further option of the format.")] = [],  # noqa: B006
+    memory: Annotated[str, typer.Option(help="What may be held at a time, such as 512MB.")] = "512MB",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a data set that is there.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Turn files into a data set of trees: memory-mapped Arrow, split by tree, with a report of what was left out.
+
+    Example: ramify data build RS_2019-01.zst RC_2019-01.zst --format pushshift --out data/reddit
+    """
+    from ramify import dataset, readers
+
+    options: dict[str, Any] = dict(_pair(each, "--option") for each in option)
+    if column:
+        options["columns"] = dict(_pair(each, "--column") for each in column)
+    if format is None:
+        format = readers.guess(inputs)
+        print(f"the format looks like {format!r}: {readers.FORMATS[format].summary}", file=sys.stderr)
+    with _progress() as progress:
+        store = dataset.build(
+            inputs,
+            format,
+            out,
+            policy=dataset.Policy.named(dict(_pair(each, "--policy") for each in policy)),
+            split=_shares(split),
+            near_duplicates=near_duplicates,
+            drop_bots=drop_bots,
+            bots=bot,
+            anonymise=anonymise,
+            salt=salt,
+            min_nodes=min_nodes,
+            memory=_bytes(memory),
+            overwrite=overwrite,
+            progress=progress,
+            options=options,
+        )
+    if as_json:
+        print(json.dumps(store.info, ensure_ascii=False))
+    else:
+        _print_counts(out, store.info)
+
+
+@app.command()
+def show(
+    folder: Folder,
+    tree: Annotated[str | None, typer.Option(help="The id of a tree; by default one of medium size.")] = None,
+    max_nodes: Annotated[int, typer.Option(min=1, help="Nodes to draw.")] = 40,
+) -> None:
+    """Draw a tree.
+
+    Example: ramify data show data/reddit --tree 5yarj
+    """
+    from ramify.cli.drawing import draw
+    from ramify.dataset import Store
+
+    store = Store.open(folder)
+    number = _medium_tree(store.offsets, max_nodes) if tree is None else store.find_tree(tree)
+    found = store.tree(number)
+    deepest = store.depth[store.offsets[number] : store.offsets[number + 1]].max()
+    print(f"tree {found.id}: {len(found):,} nodes, {deepest:,} deep")
+    for name, value in found.meta.items():
+        print(f"{name}: {value}")
+    for line in draw(found, shutil.get_terminal_size((100, 24)).columns, max_nodes):
+        print(line)
+
+
+@app.command()
+def stats(
+    folder: Folder,
+    as_json: Json = False,
+    plot: Annotated[Path | None, typer.Option(help="Also draw depth, width and length: a .png, .svg or .pdf file.")] = None,
+) -> None:
+    """Count trees and nodes, what was left out and why; measure depth, width and length.
+
+    Example: ramify data stats data/reddit --plot shape.svg
+    """
+    from ramify.dataset import Store
+    from ramify.dataset import statistics as shape
+
+    store = Store.open(folder)
+    counted = shape.statistics(store)
+    if plot is not None:
+        shape.plot(store, plot)
+    if as_json:
+        print(json.dumps(counted, ensure_ascii=False))
+        return
+    _print_counts(folder, counted)
+    columns = ("mean", *(f"p{share * 100:.0f}" for share in shape.QUANTILES), "max")
+    print(f"\n{'':34}" + "".join(f"{column:>10}" for column in columns))
+    for name, title in shape.MEASURES.items():
+        values = (counted[name].get(column, 0) for column in columns)
+        print(
+            f"{title:34}"
+            + "".join(f"{value:>10,.1f}" if column == "mean" else f"{value:>10,.0f}" for column, value in zip(columns, values))
+        )
+
+
+@app.command()
+def export(
+    folders: Annotated[list[Path], typer.Argument(help="Data sets built by `ramify data build`.")],
+    out: Annotated[Path, typer.Option("--out", help="The JSON lines file to write, one tree a line.")],
+) -> None:
+    """Write data sets out as JSON lines of trees: to read them elsewhere, or to build one data set from several.
+
+    Example: ramify data export data/reddit data/forum --out both.jsonl
+    """
+    from ramify.dataset import Store
+
+    stores = [Store.open(folder) for folder in folders]
+    scratch = out.with_name(f".partial-{out.name}")
+    try:
+        with open(scratch, "w", encoding="utf-8") as file:
+            for store in stores:
+                file.writelines(tree.to_json() + "\n" for tree in store.trees())
+        scratch.rename(out)
+    except BaseException:
+        scratch.unlink(missing_ok=True)
+        raise
+    print(f"{out}: {sum(store.num_trees for store in stores):,} trees", file=sys.stderr)
+
+
+@app.command("split")
+def split_trees(
+    data: Annotated[Path, typer.Argument(help="A data set built by `ramify data build`, or a JSON lines file of trees.")],
+    max_tree_size: Annotated[int, typer.Option("--max-tree-size", help="Comments in a piece, at most (M).")],
+    pack: Annotated[bool, typer.Option("--pack/--no-pack", help="Sibling subtrees share a piece while they fit.")] = True,
+    bound: Annotated[
+        Literal["strict", "soft"], typer.Option(help="strict cuts paths longer than M; soft keeps them, and exceeds M.")
+    ] = "strict",
+    weighting: Annotated[
+        Literal["once", "share", "seed"],
+        typer.Option(
+            help="Each comment predicted in one piece (once), or in all that hold it, weighted by its share, or by 1."
+        ),
+    ] = "once",
+    as_json: Json = False,
+) -> None:
+    """Cut trees into bounded pieces: with --json a line a piece, its context (ids, root to parent, without the post), its
+    targets and their weights; without, a summary.
+
+    Example: ramify data split trees.jsonl --max-tree-size 60 --json
+    """
+    from ramify.tree import split
+
+    trees = pieces = targets = context = largest = 0
+    for tree_id, parent, ids in _structures(data):
+        trees += 1
+        for piece in split(parent, max_tree_size, pack=pack, bound=bound, weighting=weighting, name=tree_id):
+            pieces += 1
+            targets += len(piece.targets)
+            context += len(piece.context)
+            largest = max(largest, len(piece.targets) + len(piece.context))
+            if as_json:
+                line = {
+                    "tree": tree_id,
+                    "context": [ids[node] for node in piece.context],
+                    "targets": [ids[node] for node in piece.targets],
+                    "weights": piece.weights,
+                }
+                print(json.dumps(line, ensure_ascii=False))
+    if not as_json:
+        print(f"{trees:,} trees, {pieces:,} pieces of at most {largest:,} comments")
+        print(f"{targets:,} targets, {context:,} context comments ({context / max(pieces, 1):.1f} a piece)")
+
+
+def _structures(data: Path) -> Iterator[tuple[str, "Indices", list[str]]]:
+    """(tree id, parents, node ids) of every tree of a built data set or a JSON lines file."""
+    from ramify.dataset import Store
+    from ramify.tree import NO_PARENT, read_jsonl
+
+    if data.is_file():
+        for tree in read_jsonl(data):
+            yield tree.id, tree.parent, [node.id for node in tree.nodes]
+        return
+    store = Store.open(data)
+    for number, tree_id in enumerate(store.tree_ids(range(store.num_trees))):
+        start, stop = store.offsets[number : number + 2].tolist()
+        parent = store.parent[start:stop]
+        local = parent - start
+        local[parent == NO_PARENT] = NO_PARENT
+        yield tree_id, local, store.ids(range(start, stop))
+
+
+def _medium_tree(offsets: "Indices", max_nodes: int) -> int:
+    """The first of the trees that come nearest to filling a screen."""
+    import numpy as np
+
+    return int(np.argmin(np.abs(np.diff(offsets) - max_nodes / 2)))
+
+
+def _print_counts(folder: Path, counted: dict[str, Any]) -> None:
+    print(f"{folder}: {counted['trees']:,} trees, {counted['nodes']:,} nodes, {counted['comments']:,} of them comments")
+    for name, split in counted["splits"].items():
+        print(f"  {name:5} {split['trees']:>10,} trees {split['nodes']:>12,} nodes")
+    for name, title in (("skipped", "left out"), ("kept", "mended")):
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in counted[name].items() if count)
+        print(f"{title}: {reasons or 'nothing'}")
+    print(f"{counted['read']:,} posts were read; content hash {counted['hash'][:16]}")
+
+
+# --- values of options --------------------------------------------------------------------------------------------------
+
+
+def _pair(text: str, option: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise RamifyError(f"{option} takes NAME=VALUE, not {text!r}.")
+    return name.strip(), value
+
+
+def _shares(text: str) -> Sequence[float]:
+    try:
+        return [float(share) for share in text.split(",")]
+    except ValueError:
+        raise RamifyError(f"--split takes three shares, such as 0.9,0.05,0.05, not {text!r}.") from None
+
+
+def _bytes(text: str) -> int:
+    number, unit = text[:-2], text[-2:].upper()
+    try:
+        return int(float(number) * UNITS[unit])
+    except (KeyError, ValueError):
+        raise RamifyError(f"--memory takes a number and KB, MB or GB, such as 512MB, not {text!r}.") from None
+
+
+@contextmanager
+def _progress() -> Iterator["Progress"]:
+    """Bytes read, nodes written and posts a second, on stderr where that is a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = ("{task.description}", BarColumn(), TaskProgressColumn(), "{task.fields[posts]:,} posts", TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bars:
+        rows = {}
+
+        def tell(stage: str, done: int, total: int, posts: int) -> None:
+            if stage not in rows:
+                rows[stage] = bars.add_task(stage, posts=0)
+            bars.update(rows[stage], completed=done, total=total, posts=posts)
+
+        yield tell

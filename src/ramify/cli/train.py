@@ -85,6 +85,30 @@ def bert(
     train(run, out, settings, resume)
 
 
+@app.command("shipped")
+def shipped(
+    data: Data,
+    out: Out,
+    target_tokens: TargetTokens = 6_000_000,
+    pack: Annotated[
+        Path | None, typer.Option(help="Also write the packed checkpoint, in half precision with its card.")
+    ] = None,
+    seed: Seed = 0,
+    settings: Settings = None,
+    resume: Resume = False,
+) -> None:
+    """The small checkpoint that `ramify demo` uses, trained again.
+
+    Example: ramify train shipped --data data/open --out runs/shipped --pack runs/shipped/packed
+    """
+    from ramify.recipes import RECIPES
+    from ramify.recipes.shipped import pack as write_packed
+
+    train(RECIPES["shipped"](str(data), target_tokens=target_tokens, seed=seed), out, settings, resume)
+    if pack is not None:
+        write_packed(out, data, pack)
+
+
 def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> None:
     """Change the run as `--set` says, execute it with a progress display, and say what to do next."""
     import os

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from ramify import readers
 from ramify.dataset import filters, posts, trees
 from ramify.dataset.chunk import EMPTIED, MADE_UP, Chunk
+from ramify.dataset.duplicates import Method, without_near_duplicates
 from ramify.dataset.spill import Spill
 from ramify.dataset.store import INFO_FILE, NODES, SPLITS, TREES, TREES_FILE, VERSION, Store
 from ramify.errors import RamifyError
@@ -28,6 +29,8 @@ from ramify.version import __version__
 
 Progress = Callable[[Literal["read", "write"], int, int, int], None]
 """Called with what is being done, how much of it is done (bytes of input, or nodes), of how much, and posts read so far."""
+
+SCRATCH = "scratch"
 
 PARTS = 8
 """A part is joined with a few copies of itself in memory: the memory bound holds this many."""
@@ -39,7 +42,8 @@ def build(
     out: str | Path,
     *,
     policy: Policy = Policy(),  # noqa: B008
-    split: tuple[float, float, float] = (0.9, 0.05, 0.05),
+    split: Sequence[float] = (0.9, 0.05, 0.05),
+    near_duplicates: Method | None = None,
     drop_bots: bool = False,
     bots: Sequence[str] = (),
     anonymise: bool = False,
@@ -68,7 +72,7 @@ def build(
     sizes = {str(path): sum(file.stat().st_size for file in readers.files([path])) for path in paths}
     tell = progress or _silently
     with _written_beside(out) as folder:
-        spill = Spill(folder / "spill", memory // PARTS)
+        spill = Spill(folder / SCRATCH / "posts", memory // PARTS)
         records = read(paths, report, **(options or {}))
         for batch in trees.batches(records) if reader.yields == "trees" else records:
             spill.add(batch.append_column("hash", pa.array(tree_hashes(batch.column("tree")))))
@@ -77,6 +81,8 @@ def build(
         chunks: Iterator[Chunk] = (join(part, policy, report) for part in spill.parts())
         if drop_bots:
             chunks = (filters.without_bots(chunk, bots, report) for chunk in chunks)
+        if near_duplicates:
+            chunks = without_near_duplicates(chunks, near_duplicates, folder / SCRATCH / "texts", memory // PARTS, report)
         if min_nodes > 1:
             chunks = (filters.without_small(chunk, min_nodes, report) for chunk in chunks)
         writer = _Writer(folder, split, salt if anonymise else None)
@@ -96,6 +102,7 @@ def build(
             "options": {
                 "policy": vars(policy),
                 "split": list(split),
+                "near_duplicates": near_duplicates,
                 "drop_bots": drop_bots,
                 "bots": list(bots),
                 "anonymise": anonymise,
@@ -183,7 +190,7 @@ def _written_beside(out: Path) -> Iterator[Path]:
         raise RamifyError(f"cannot write to {out.parent}: {error.strerror}. Choose another --out.") from None
     try:
         yield folder
-        shutil.rmtree(folder / "spill", ignore_errors=True)
+        shutil.rmtree(folder / SCRATCH, ignore_errors=True)
         if out.exists():
             old = out.rename(out.with_name(f"{out.name}.old-{mark}"))
             folder.rename(out)
@@ -276,9 +283,18 @@ class _Digest:
             self._add(name + "[]", values.flatten())
             values = values.value_lengths().fill_null(-1)
         elif isinstance(values, pa.StringArray | pa.LargeStringArray):
-            self._feed(name + "''", values.buffers()[2])
+            self._feed(name + "''", _characters(values))
             values = pc.binary_length(values).fill_null(-1)
         self._feed(name, values.to_numpy(zero_copy_only=False).tobytes())
 
     def _feed(self, name: str, data: Any) -> None:
-        self._columns.setdefault(name, hashlib.sha256()).update(data or b"")
+        self._columns.setdefault(name, hashlib.sha256()).update(data)
+
+
+def _characters(values: pa.StringArray | pa.LargeStringArray) -> memoryview:
+    """The UTF-8 of all values, one after the other: buffers may be longer."""
+    _, offsets, data = values.buffers()
+    if data is None:
+        return memoryview(b"")
+    ends = np.frombuffer(offsets, np.int64 if isinstance(values, pa.LargeStringArray) else np.int32)
+    return memoryview(data)[ends[values.offset] : ends[values.offset + len(values)]]

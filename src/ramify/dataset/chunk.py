@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ramify.dataset.store import NODES
+from ramify.dataset.store import NODES, decoded
 from ramify.readers.base import EXAMPLES, Report, pc
 from ramify.tree import NO_PARENT, Indices, depths
 
@@ -76,7 +76,7 @@ class Chunk:
 
     def column(self, name: str) -> pa.Array:
         """[node]: a column of the content, as it was read."""
-        return self.content[name].chunk(0).take(pa.array(self.rows))
+        return decoded(self.content[name].chunk(0).take(pa.array(self.rows)))
 
     def without(self, reasons: Mapping[str, Mask], report: Report) -> "Chunk":
         """Leave nodes out and count each under the first reason that holds for it.

@@ -78,8 +78,8 @@ class Store:
         if version != VERSION:
             raise RamifyError(f"{path} has version {version} of the format; this Ramify reads version {VERSION}. {remedy}")
         try:
-            nodes = [_map(path / name) for name in info["files"]]
-            trees = _map(path / TREES_FILE)
+            nodes = [map_file(path / name) for name in info["files"]]
+            trees = map_file(path / TREES_FILE)
         except (OSError, pa.ArrowInvalid) as error:
             raise RamifyError(f"{path} is damaged ({error}). {remedy}") from None
         return cls(nodes, trees, info, path)
@@ -130,7 +130,7 @@ class Store:
         """[edge, 2]: (child, parent), sorted by child; the parent always is the smaller number."""
         pairs = [np.zeros((0, 2), dtype=np.int64)]
         for start, table in zip(self._starts.tolist(), self._nodes):
-            parents = _only_chunk(table["parents"])
+            parents = only_chunk(table["parents"])
             counts = pc.fill_null(pc.list_value_length(parents), 0).to_numpy()
             child = np.repeat(np.arange(start, start + len(counts)), counts)
             local = parents.flatten().to_numpy(zero_copy_only=False)
@@ -155,12 +155,12 @@ class Store:
     @cached_property
     def annotated(self) -> np.ndarray:
         """[node]: did somebody say what this node answers?"""
-        return np.concatenate([pc.is_valid(_only_chunk(table["parents"])).to_numpy(False) for table in self._nodes])
+        return np.concatenate([pc.is_valid(only_chunk(table["parents"])).to_numpy(False) for table in self._nodes])
 
     @cached_property
     def depth(self) -> np.ndarray:
         """[node], int32: edges to the root, along first parents."""
-        columns = [_only_chunk(table["depth"]).to_numpy() for table in self._nodes]
+        columns = [only_chunk(table["depth"]).to_numpy() for table in self._nodes]
         return columns[0] if len(columns) == 1 else np.concatenate(columns)
 
     def tree_of(self, nodes: Numbers) -> Indices:
@@ -197,20 +197,25 @@ class Store:
         for number in np.unique(file).tolist():
             here = np.flatnonzero(file == number)
             local = pa.array(nodes[here] - self._starts[number])
-            parts.append(_plain(_only_chunk(self._nodes[number][name]).take(local)))
+            parts.append(decoded(only_chunk(self._nodes[number][name]).take(local)))
             places.append(here)
         if len(parts) == 1:
             return parts[0]
         if not parts:
-            return _plain(pa.array([], type=NODES.field(name).type))
+            return decoded(pa.array([], type=NODES.field(name).type))
         return pa.concat_arrays(parts).take(pa.array(np.argsort(np.concatenate(places))))
+
+    def text_arrays(self, size: int = 8192) -> Iterator[pa.Array]:
+        """All texts in the order of the nodes, some at a time, where they lie."""
+        for table in self._nodes:
+            texts = only_chunk(table["text"])
+            for start in range(0, len(texts), size):
+                yield texts.slice(start, size)
 
     def text_batches(self, size: int = 8192) -> Iterator[list[str]]:
         """All texts in the order of the nodes, some at a time."""
-        for table in self._nodes:
-            texts = _only_chunk(table["text"])
-            for start in range(0, len(texts), size):
-                yield texts.slice(start, size).to_pylist()
+        for texts in self.text_arrays(size):
+            yield texts.to_pylist()
 
     def find_tree(self, tree_id: str) -> int:
         number = pc.index(self._trees["id"], tree_id).as_py()
@@ -285,7 +290,8 @@ def to_json(value: Any) -> str | None:
     return None if value is None else json.dumps(value, ensure_ascii=False)
 
 
-def _map(path: Path) -> pa.Table:
+def map_file(path: Path) -> pa.Table:
+    """The table of an Arrow file, where it lies."""
     return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
 
 
@@ -294,9 +300,11 @@ def _single(table: pa.Table) -> pa.Table:
     return table.combine_chunks() if table.num_rows else pa.Table.from_batches([pa.RecordBatch.from_pylist([], table.schema)])
 
 
-def _only_chunk(column: pa.ChunkedArray) -> pa.Array:
+def only_chunk(column: pa.ChunkedArray) -> pa.Array:
+    """The values of a column that lies in one piece."""
     return column.chunk(0)
 
 
-def _plain(values: pa.Array) -> pa.Array:
+def decoded(values: pa.Array) -> pa.Array:
+    """Plain values instead of a dictionary's."""
     return values.dictionary_decode() if isinstance(values, pa.DictionaryArray) else values

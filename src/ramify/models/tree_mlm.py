@@ -103,7 +103,7 @@ class TreeMLM(TwoPhase):
         # Scaled embeddings (Vaswani et al., section 3.4) start at 1/sqrt(dim), so that they meet the positions at unit size.
         init_weights(self)
         if config.scale_embedding:
-            for table in {self.embedding, own}:
+            for table in dict.fromkeys((self.embedding, own)):
                 nn.init.normal_(table.weight, std=config.dim**-0.5)
         nn.init.normal_(self.null)
         if config.cross_init == "zero":

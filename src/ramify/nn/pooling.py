@@ -24,6 +24,8 @@ class Pool(nn.Module):
         self.score = nn.Linear(dim, 1, bias=False) if kind == "attn" else None
 
     def forward(self, x: Float[Tensor, "total dim"], rows: Rows) -> Float[Tensor, "row dim"]:
+        if len(rows) == 0:
+            return x.new_zeros(0, x.shape[1])
         if self.kind == "cls":
             return x.index_select(0, rows.offsets[:-1].to(torch.int64))
         if self.hidden is not None and self.score is not None:

@@ -28,6 +28,13 @@ class Format:
 
 FORMATS: dict[str, Format] = {
     "pushshift": Format("posts", "ramify.readers.pushshift", "Reddit dumps, submissions and comments, as JSON lines"),
+    "reddit-api": Format("posts", "ramify.readers.reddit_api", "answers of Reddit's API, JSON with nested replies"),
+    "stackexchange": Format("posts", "ramify.readers.stackexchange", "Stack Exchange dumps, a folder for each site"),
+    "convokit": Format("posts", "ramify.readers.convokit", "ConvoKit corpora, a folder each"),
+    "cmv-modes": Format("trees", "ramify.readers.cmv_modes", "change-my-view-modes, XML with claims and premises"),
+    "cmv-chains": Format("posts", "ramify.readers.cmv_chains", "chains of change-my-view comments, ad hominem or not"),
+    "oasst": Format("posts", "ramify.readers.oasst", "OpenAssistant's conversation trees"),
+    "molweni": Format("trees", "ramify.readers.molweni", "Molweni's dialogues with discourse relations"),
     "table": Format("posts", "ramify.readers.table", "one post a row: CSV, TSV, Parquet or JSON lines"),
     "jsonl": Format("trees", "ramify.readers.jsonl", "Ramify's own JSON lines, one tree a line"),
 }
@@ -36,7 +43,7 @@ FORMATS: dict[str, Format] = {
 def find(name: str) -> Format:
     """The format of this name; raises with the list of formats."""
     if name not in FORMATS:
-        known = "\n".join(f"  {each:<12} {format.summary}" for each, format in FORMATS.items())
+        known = "\n".join(f"  {each:<14} {format.summary}" for each, format in FORMATS.items())
         raise RamifyError(f"there is no format {name!r}. The formats are:\n{known}")
     return FORMATS[name]
 

@@ -17,10 +17,10 @@ import io
 import lzma
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_type_hints
 
 import pyarrow as pa
 import pyarrow.compute
@@ -115,6 +115,17 @@ class Policy:
     two_roots: Literal["split", "first", "forest"] = "split"
     missing_root: Literal["placeholder", "drop"] = "placeholder"
 
+    @classmethod
+    def named(cls, values: Mapping[str, str]) -> "Policy":
+        """From the names that users write; raises with what there is to choose from."""
+        choices = {name: get_args(kind) for name, kind in get_type_hints(cls).items()}
+        for case, what in values.items():
+            if case not in choices:
+                raise RamifyError(f"there is no policy for {case!r}; the cases are {', '.join(choices)}.")
+            if what not in choices[case]:
+                raise RamifyError(f"the policy for {case} is {' or '.join(choices[case])}, not {what!r}.")
+        return cls(**values)  # pyright: ignore[reportArgumentType]
+
 
 # --- opening files ----------------------------------------------------------------------------------------------------
 
@@ -149,8 +160,8 @@ def blocks(
     *,
     size: int = BLOCK_BYTES,
     max_line_bytes: int = MAX_LINE_BYTES,
-) -> Iterator[tuple[int, bytes]]:
-    """Blocks of whole lines, each with the number of its first line. Lines end with b"\\n" only; a byte order mark is dropped.
+) -> Iterator[tuple[range, bytes]]:
+    """Blocks of whole lines, each with their numbers. Lines end with b"\\n" only; a byte order mark is dropped.
 
     A longer line is never held as a whole: an empty one stands in its place, and it is counted as read and `too_long`.
     """
@@ -166,8 +177,9 @@ def blocks(
         cut = chunk.rfind(b"\n") + 1
         if cut:
             block, rest = rest + chunk[:cut], chunk[cut:]
-            yield number, block
-            number += block.count(b"\n")
+            numbers = range(number, number + block.count(b"\n"))
+            yield numbers, block
+            number = numbers.stop
         else:
             rest += chunk
         if len(rest) > max_line_bytes:
@@ -175,7 +187,7 @@ def blocks(
             report.skip("too_long", f"{path}, line {number}: longer than {max_line_bytes:,} bytes")
             rest, skipping = b"", True
     if rest:
-        yield number, rest
+        yield range(number, number + 1), rest
 
 
 def lines(

@@ -59,10 +59,14 @@ def _messages(record: dict[str, Any], prompt: dict[str, Any], where: str, report
                 kind=_string(message.get("role")),
                 text="[deleted]" if message.get("deleted") else message["text"],
                 meta=meta if parent is None else None,
-                label={name: message[name] for name in _LABEL if message.get(name) not in (None, False)} or None,
+                label=_label(message),
             )
         replies = message.get("replies") if isinstance(message, dict) else None
         stack += [(reply, own) for reply in reversed(replies if isinstance(replies, list) else [])]
+
+
+def _label(message: dict[str, Any]) -> dict[str, Any] | None:
+    return {name: value for name in _LABEL if (value := message.get(name)) is not None and value is not False} or None
 
 
 def _string(value: Any) -> str | None:

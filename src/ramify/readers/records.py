@@ -19,23 +19,22 @@ def records(path: Path, report: Report, kind: type[Record]) -> Iterator[tuple[Se
     """
     decoder = msgspec.json.Decoder(kind)
     with open_bytes(path, report) as stream:
-        for first, block in blocks(stream, report, path):
+        for numbers, block in blocks(stream, report, path):
             try:
                 batch = decoder.decode_lines(block)
             except (msgspec.DecodeError, UnicodeDecodeError):
                 batch = []
-            numbers: Sequence[int] = range(first, first + len(batch))
-            if len(batch) != block.count(b"\n") + (not block.endswith(b"\n")):
-                numbers, batch = _one_by_one(path, report, decoder, first, block)
+            if len(batch) != len(numbers):
+                numbers, batch = _one_by_one(path, report, decoder, numbers, block)
             report.read += len(batch)
             yield numbers, batch
 
 
 def _one_by_one(
-    path: Path, report: Report, decoder: msgspec.json.Decoder[Record], first: int, block: bytes
+    path: Path, report: Report, decoder: msgspec.json.Decoder[Record], lines: range, block: bytes
 ) -> tuple[list[int], list[Record]]:
     numbers, batch = [], []
-    for number, line in enumerate(block.split(b"\n"), first):
+    for number, line in zip(lines, block.split(b"\n")):
         if not line.strip():
             continue
         try:

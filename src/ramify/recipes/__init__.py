@@ -1,8 +1,9 @@
 """Runs as functions: the docstring says what to expect, the parameters are the command line's options."""
 
-from ramify.recipes import comment_trees
+from ramify.recipes import comment_trees, shipped
 
 RECIPES = {
     "tree-mlm": comment_trees.tree_mlm,
     "bert": comment_trees.bert,
+    "shipped": shipped.shipped,
 }

@@ -11,7 +11,11 @@ _SECOND = 0x94D049BB133111EB - 2**64
 
 def words(seeds: Int[Tensor, "*axes"], counters: Int[Tensor, "*axes"] | int) -> Int[Tensor, "*axes"]:
     """64 random bits for every (seed, counter)."""
-    return _mix(_mix(seeds) + counters * _GAMMA)
+    step = counters * _GAMMA
+    if isinstance(step, int):
+        # Torch takes no Python number beyond 64 bits, where products of tensors wrap around.
+        step = (step + 2**63) % 2**64 - 2**63
+    return _mix(_mix(seeds) + step)
 
 
 def uniform(seeds: Int[Tensor, "*axes"], counters: Int[Tensor, "*axes"] | int) -> Float[Tensor, "*axes"]:

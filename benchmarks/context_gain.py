@@ -1,0 +1,140 @@
+"""Does the tree help? Five models on one data set: same comments at every step, same masks at the end.
+
+    python benchmarks/context_gain.py plan
+    python benchmarks/context_gain.py run --data STORE --init MINILM --model tree --seed 0 --out runs/gain/reddit
+    python benchmarks/context_gain.py table --out runs/gain/reddit
+
+A run is resumable: call it again and it goes on. It leaves OUT/MODEL-SEED/ with the trained model, its metrics, and
+scores-CONTEXT.npz (sums by tree and depth), from which `table` makes paired bootstrap intervals over trees.
+
+Models: tree (ancestors), none (one learned null row), wrong (trained with the ancestors of another tree's comment of equal
+depth), parent (the parent alone), text (a BERT on the concatenated ancestors, rows of 256 tokens).
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+
+import ramify
+from ramify.dataset.store import Store
+from ramify.evaluate import Scores, describe, evaluate, gain
+from ramify.recipes import RECIPES
+from ramify.run import Run, discussions, execute
+
+MODELS = ("tree", "none", "wrong", "parent", "text")
+SEEN = {"tree": "tree", "none": "null", "wrong": "wrong", "parent": "parent", "text": "tree"}
+CONTROLS = {"tree": ("tree", "none", "wrong", "parent")}
+"""What each model is evaluated with; the others with what they were trained on."""
+
+SETTINGS = {
+    "train.budget": "3072",
+    "train.budget_unit": "target_tokens",
+    "train.lr": "3e-4",
+    "train.evaluate_every": "50",
+    "train.checkpoint_every": "25",
+}
+TREE_SETTINGS = {
+    "model.cross_init": "zero",
+    "model.context_position": "distance",
+    "train.lr_scale": json.dumps([[r"\.cross\.", 3.0]]),
+}
+
+
+def make_run(model: str, data: str, init: str, seed: int, target_tokens: int) -> Run:
+    if model == "text":
+        run = RECIPES["bert"](data, init=init, target_tokens=target_tokens, seed=seed, concatenate=256)
+        return run.changed(SETTINGS)
+    run = RECIPES["tree-mlm"](data, init=init, target_tokens=target_tokens, seed=seed)
+    return run.changed(SETTINGS | TREE_SETTINGS | {"reading.seen": SEEN[model]})
+
+
+def train_and_score(arguments: argparse.Namespace) -> None:
+    out = arguments.out / f"{arguments.model}-{arguments.seed}"
+    run = make_run(arguments.model, str(arguments.data), arguments.init, arguments.seed, arguments.target_tokens)
+    if not (out / "config.json").exists():
+        execute(run, out, resume=(out / "run.json").exists(), report=_say)
+    if not (out / "config.json").exists():
+        return
+    task = ramify.load(out)
+    store = Store.open(arguments.data)
+    forest = task.forest(store)
+    trees = store.split("test")
+    for context in CONTROLS.get(arguments.model, (arguments.model,)):
+        file = out / f"scores-{context}.npz"
+        if file.exists():
+            continue
+        began = time.perf_counter()
+        view, collator = discussions(task, forest, trees, seen=SEEN[arguments.model] if context == arguments.model else context)
+        scores = evaluate(task, view, collator, trees, draws=arguments.draws)
+        scores.save(file)
+        summary = scores.summary() | {"model": arguments.model, "context": context, "seed": arguments.seed}
+        print(json.dumps(summary | {"seconds": round(time.perf_counter() - began)}), flush=True)
+
+
+def _say(record: dict) -> None:
+    if record["step"] % 10 == 0 or "dev_loss" in record:
+        shown = {key: record[key] for key in ("step", "loss", "dev_loss", "target_tokens", "seconds") if key in record}
+        print(json.dumps(shown), flush=True)
+
+
+def table(arguments: argparse.Namespace) -> None:
+    """Losses, and each model's distance to (tree), by seed and pooled over seeds."""
+    found: dict[tuple[str, str], dict[int, Scores]] = {}
+    for file in sorted(arguments.out.glob("*-*/scores-*.npz")):
+        model, seed = file.parent.name.rsplit("-", 1)
+        found.setdefault((model, file.stem.removeprefix("scores-")), {})[int(seed)] = Scores.load(file)
+    reference = found.get(("tree", "tree"), {})
+    for (model, context), by_seed in found.items():
+        losses = [scores.summary()["loss"] for scores in by_seed.values()]
+        print(
+            f"{model} evaluated with {context}: {np.mean(losses):.4f} (sd {np.std(losses, ddof=len(losses) > 1):.4f}, {len(losses)} seeds)"
+        )
+        shared = sorted(by_seed.keys() & reference.keys())
+        if shared and (model, context) != ("tree", "tree"):
+            pooled = gain(_pool([reference[seed] for seed in shared]), _pool([by_seed[seed] for seed in shared]))
+            print("  gain of tree: " + json.dumps(describe(pooled)))
+
+
+def _pool(scores: list[Scores]) -> Scores:
+    """Sums over seeds: a tree stays one unit of the bootstrap."""
+    return Scores(
+        scores[0].trees,
+        np.sum([each.loss for each in scores], axis=0),
+        np.sum([each.correct for each in scores], axis=0),
+        np.sum([each.count for each in scores], axis=0),
+    )
+
+
+def plan(arguments: argparse.Namespace) -> None:
+    """The runs and what they cost on two cores of the machine in results.md (hours, measured on the first runs)."""
+    for data, models in (("reddit-college", ("tree", "none", "wrong")), ("iac-4forums", MODELS)):
+        for seed in range(3):
+            print(f"{data}: " + ", ".join(f"{model}-{seed}" for model in models))
+    print("24 runs of 2 M target tokens; about 35 minutes of training and 15 of scoring each.")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    commands.add_parser("plan").set_defaults(call=plan)
+    running = commands.add_parser("run")
+    running.set_defaults(call=train_and_score)
+    running.add_argument("--data", type=Path, required=True)
+    running.add_argument("--init", required=True)
+    running.add_argument("--model", choices=MODELS, required=True)
+    running.add_argument("--seed", type=int, default=0)
+    running.add_argument("--target-tokens", type=int, default=2_000_000)
+    running.add_argument("--draws", type=int, default=8)
+    running.add_argument("--out", type=Path, required=True)
+    tables = commands.add_parser("table")
+    tables.set_defaults(call=table)
+    tables.add_argument("--out", type=Path, required=True)
+    arguments = parser.parse_args()
+    arguments.call(arguments)
+
+
+if __name__ == "__main__":
+    main()

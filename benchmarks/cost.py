@@ -1,0 +1,234 @@
+"""What does a regime cost? Time per predicted comment and peak memory, beside counted operations.
+
+    python benchmarks/cost.py --stores NAME=DIR … --repeats 7 --json results.json
+
+One process, the regimes interleaved, medians with their range. Counts are multiply-adds of linear maps and attention, so the
+predicted ratios are exact for what they count; norms, dropout, the optimizer and Python are what a measured ratio adds.
+Peak memory is that of a fresh subprocess for each regime.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from ramify.batch import Batch, TokenBudget
+from ramify.dataset.store import Store
+from ramify.forest import Forest
+from ramify.models.bert import Bert, BertConfig
+from ramify.models.tree_mlm import TreeMLM, TreeMLMConfig
+from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
+from ramify.tokenizer import Tokenizer
+from ramify.tree import Node, Tree
+from ramify.views import Discussions, Reading, units
+
+VOCABULARY = 8192
+REGIMES = {
+    "naive": {"regime": "naive"},
+    "threads": {"regime": "threads", "threads_over": "leaves"},
+    "tree": {"regime": "tree"},
+    "middle": {"regime": "middle", "max_tree_size": 60},
+}
+
+
+def random_tree(shape: str, comments: int, random: np.random.Generator) -> Tree:
+    """A post and so many comments of geometric lengths (mean 30 words): `uniform` attaches each anywhere; `reddit` 30 % to the
+    post, else to one of the last 12; `chain`; `star`."""
+    nodes = []
+    for index in range(comments + 1):
+        if index == 0:
+            parents: tuple[int, ...] = ()
+        elif shape == "chain":
+            parents = (index - 1,)
+        elif shape == "star" or (shape == "reddit" and random.random() < 0.3):
+            parents = (0,)
+        elif shape == "reddit":
+            parents = (int(random.integers(max(0, index - 12), index)),)
+        else:
+            parents = (int(random.integers(index)),)
+        words = " ".join(f"w{number}" for number in random.integers(0, 6000, size=random.geometric(1 / 30)))
+        nodes.append(Node(text=words, parents=parents, id=str(index)))
+    return Tree(tuple(nodes), id=f"{shape}-{comments}")
+
+
+def operations(batch: Batch, dim: int, layers: int, context: bool) -> float:
+    """Multiply-adds of a forward pass: 12 d² a token and layer (14 d² with cross-attention), attention, and the vocabulary at
+    the masked positions; the last decoder layer computes only those, besides keys and values for all."""
+
+    def attention(lengths: np.ndarray) -> float:
+        return 2 * dim * float((lengths.astype(np.float64) ** 2).sum())
+
+    assert batch.wanted is not None
+    masked = batch.wanted.rows.total
+    target, per_token = batch.targets, (14 if context else 12) * dim**2
+    full = layers - 1
+    total = full * (target.total * per_token + attention(target.host_lengths))
+    total += (
+        2 * dim**2 * target.total
+        + (per_token - 2 * dim**2) * masked
+        + 2 * dim * float((target.host_lengths * batch.wanted.rows.host_lengths).sum())
+    )
+    if context:
+        keys, queries = batch.contexts.host_lengths, target.host_lengths
+        total += full * 2 * dim * float((keys * queries).sum()) + layers * 2 * dim**2 * len(batch.nodes)
+        total += layers * (batch.nodes.total * 12 * dim**2 + attention(batch.nodes.host_lengths))
+    return total + masked * dim * VOCABULARY
+
+
+class Case:
+    """One regime on one data set: its steps, ready to be run and counted."""
+
+    def __init__(
+        self, name: str, forest: Forest, trees: np.ndarray, tokenizer: Tokenizer, dim: int, layers: int, budget: int
+    ) -> None:
+        self.name = name
+        regime = REGIMES.get(name, REGIMES["tree"])
+        seen = "none" if name == "bert" else "tree"
+        reading = Reading(seen=seen)
+        shared = {"dropout": 0.1, "num_heads": max(1, dim // 64), "ffn_dim": 4 * dim, "dim": dim, "vocab_size": VOCABULARY}
+        torch.manual_seed(0)
+        if name == "bert":
+            backbone: Bert | TreeMLM = Bert(BertConfig(num_layers=layers, **shared))
+        else:
+            backbone = TreeMLM(TreeMLMConfig(encoder_layers=layers, decoder_layers=layers, **shared))
+        phase = "always" if name == "two-phase" else "never"
+        self.task = MaskedLM(backbone, tokenizer, reading, MaskedLMConfig(two_phase=phase, chunk_tokens=budget)).train()
+        view = Discussions(forest, units(forest, trees, **regime), reading)
+        # The paper's units know nothing of each other: a node is encoded anew in every unit that reads it.
+        collate = replace(self.task.collator(forest), share=name not in ("naive", "threads", "middle"))
+        generator = torch.Generator().manual_seed(0)
+        # Whole trees for the two-phase gradient; elsewhere steps of one budget.
+        steps = TokenBudget(view.costs, budget if name != "two-phase" else 2**40, seed=0).steps(0)
+        self.batches = [self.task.corrupt(collate([view.example(int(n)) for n in step]), generator) for step in steps]
+        self.predicted = sum(len(batch.targets) for batch in self.batches)
+        if name == "threads":
+            self.predicted = len(np.unique(np.concatenate([batch.source for batch in self.batches])))
+        self.encoder_runs = sum(len(batch.nodes) for batch in self.batches)
+        forward = sum(operations(batch, dim, layers, name != "bert") for batch in self.batches)
+        encoder = sum(
+            layers * (batch.nodes.total * 12 * dim**2 + 2 * dim * float((batch.nodes.host_lengths**2).sum()))
+            for batch in self.batches
+        )
+        # A backward pass costs two forward passes; a two-phase gradient encodes once more.
+        self.operations = 3 * forward + (encoder if name == "two-phase" else 0.0)
+
+    def run(self) -> float:
+        began = time.perf_counter()
+        for batch in self.batches:
+            self.task.zero_grad(set_to_none=True)
+            for losses in self.task.losses(batch, {"masked_lm": 1.0}):
+                losses["masked_lm" if "masked_lm" in losses else "encoder"].backward()
+        return time.perf_counter() - began
+
+
+def measure(cases: list[Case], repeats: int) -> list[dict]:
+    times: dict[str, list[float]] = {case.name: [] for case in cases}
+    for case in cases:
+        case.run()
+    for _ in range(repeats):
+        for case in cases:
+            times[case.name].append(case.run())
+    rows = []
+    for case in cases:
+        each = sorted(1e3 * seconds / case.predicted for seconds in times[case.name])
+        rows.append(
+            {
+                "regime": case.name,
+                "predicted": case.predicted,
+                "encoder_runs": case.encoder_runs,
+                "ms_per_comment": statistics.median(each),
+                "range": [each[0], each[-1]],
+                "operations_per_comment": case.operations / case.predicted,
+            }
+        )
+    return rows
+
+
+def prepare(source: str, comments: int, max_trees: int, seed: int = 0) -> tuple[Forest, np.ndarray, Tokenizer]:
+    """A few trees: random ones of a shape, or the first of a built store."""
+    if source in ("uniform", "reddit", "chain", "star"):
+        random = np.random.Generator(np.random.Philox(key=seed))
+        store = Store.of([replace(random_tree(source, comments, random), id=str(n)) for n in range(max_trees)])
+        nodes = np.arange(store.num_nodes)
+        tokenizer = Tokenizer.train(store.texts(nodes), vocab_size=VOCABULARY)
+        trees = np.arange(max_trees)
+    else:
+        store = Store.open(source)
+        train = store.split("train")
+        sizes = store.offsets[train + 1] - store.offsets[train]
+        trees = train[sizes > 1][:max_trees]
+        texts = [text for tree in trees[:2000] for text in store.texts(np.arange(store.offsets[tree], store.offsets[tree + 1]))]
+        tokenizer = Tokenizer.train(texts, vocab_size=VOCABULARY)
+        store = Store.of(store.trees(trees))
+        trees = np.arange(store.num_trees)
+    return Forest.open(store, tokenizer, 128), trees, tokenizer
+
+
+def peak(arguments: argparse.Namespace) -> None:
+    """In a fresh process: the memory that one pass of a regime takes over what was there before it."""
+    forest, trees, tokenizer = prepare(arguments.source, arguments.comments, arguments.trees)
+    case = Case(arguments.peak, forest, trees, tokenizer, arguments.dim, arguments.layers, arguments.budget)
+    Path("/proc/self/clear_refs").write_text("5")  # the high-water mark starts again from here
+    before = _resident("VmRSS")
+    seconds = case.run()
+    print(json.dumps({"mib": _resident("VmHWM") - before, "comments": case.predicted, "seconds": seconds}))
+
+
+def _resident(name: str) -> float:
+    """A line of this process's status, in MiB."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(name))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--source", default="uniform", help="uniform, reddit, chain, star, or the folder of a built store")
+    parser.add_argument("--comments", type=int, default=500, help="comments of a random tree")
+    parser.add_argument("--trees", type=int, default=1)
+    parser.add_argument("--dim", type=int, default=256)
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--budget", type=int, default=8192, help="tokens a step, and of a two-phase chunk")
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--regimes", default="naive,threads,tree,middle,two-phase,bert")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--peak", help="measure the peak memory of this regime alone, and stop")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    torch.set_flush_denormal(True)
+    if arguments.peak:
+        peak(arguments)
+        return
+    forest, trees, tokenizer = prepare(arguments.source, arguments.comments, arguments.trees)
+    names = arguments.regimes.split(",")
+    cases = [Case(name, forest, trees, tokenizer, arguments.dim, arguments.layers, arguments.budget) for name in names]
+    rows = measure(cases, arguments.repeats)
+    tree = next((row for row in rows if row["regime"] == "tree"), rows[0])
+    print(
+        f"{'regime':>10} {'comments':>9} {'encoded':>8} {'ms/comment':>11} {'range':>16} {'÷ tree':>7} {'counted ÷ tree':>15} {'MiB':>7}"
+    )
+    for row in rows:
+        own = [sys.executable, __file__, "--peak", row["regime"], "--source", arguments.source]
+        own += [f"--{name}={getattr(arguments, name)}" for name in ("comments", "trees", "dim", "layers", "budget", "threads")]
+        row["mib"] = json.loads(subprocess.run(own, capture_output=True, text=True, check=True).stdout)["mib"]
+        row["ratio"] = row["ms_per_comment"] / tree["ms_per_comment"]
+        row["counted_ratio"] = row["operations_per_comment"] / tree["operations_per_comment"]
+        low, high = row["range"]
+        print(
+            f"{row['regime']:>10} {row['predicted']:>9,} {row['encoder_runs']:>8,} {row['ms_per_comment']:>11.3f} "
+            f"{low:>8.3f}-{high:<7.3f} {row['ratio']:>7.2f} {row['counted_ratio']:>15.2f} {row['mib']:>7.0f}"
+        )
+    print(json.dumps({"source": arguments.source, "comments": arguments.comments, "rows": rows}))
+    if arguments.json:
+        arguments.json.write_text(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,203 @@
+"""Texts that occur again: leaving them out of a whole build, with a bounded part of it in memory.
+
+`exact`: equal after folding case and white space and replacing links. `minhash`: at least JACCARD of the 5-word shingles of two
+texts are common to both; candidates are found by locality-sensitive hashing (a pair at the threshold is found with
+probability 0.95, one at 0.9 practically always) and compared. The text that stands first in the store stays.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ramify.dataset.chunk import Chunk
+from ramify.dataset.spill import Spill
+from ramify.dataset.store import TREES, Store, map_file
+from ramify.readers.base import Report, pc
+from ramify.tree import Indices
+
+Method = Literal["exact", "minhash"]
+Hashes = NDArray[np.uint64]
+
+MIN_WORDS = 8
+"""Shorter texts are never called duplicates."""
+SHINGLE = 5
+JACCARD = 0.8
+BANDS, BAND_ROWS = 16, 8
+
+BATCH_TEXTS = 8192
+LINK = r"(?:https?://|www\.)\S+"
+
+
+def without_near_duplicates(
+    chunks: Iterable[Chunk], method: Method, folder: Path, part_bytes: int, report: Report
+) -> Iterator[Chunk]:
+    """Two passes: chunks are put aside in `folder` while their texts are compared, then come back without the duplicates."""
+    aside = _Aside(folder / "chunks")
+    keys = Spill(folder / "keys", part_bytes)
+    for chunk in chunks:
+        first = aside.num_nodes
+        for texts, start in _slices(aside.put(chunk), first):
+            keys.add(_keys(texts, start, METHODS[method]))
+    pairs = _pairs(keys)
+    duplicates = np.unique(pairs[:, 1]) if method == "exact" else _similar(pairs, aside.store())
+    for first, chunk in aside.chunks():
+        inside = duplicates[(duplicates >= first) & (duplicates < first + len(chunk))]
+        mask = np.zeros(len(chunk), dtype=bool)
+        mask[inside - first] = True
+        yield chunk.without({"near_duplicate": mask}, report)
+
+
+class _Aside:
+    """Chunks on disk."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True)
+        self.num_nodes = 0
+        self._folder = folder
+        self._lengths: list[int] = []
+
+    def put(self, chunk: Chunk) -> pa.Array:
+        """Returns the chunk's texts."""
+        nodes = chunk.node_table().append_column("state", pa.array(chunk.state))
+        trees = {"id": chunk.tree_ids, "meta": chunk.metas, "length": chunk.lengths, "hash": chunk.hashes}
+        for name, table in (("nodes", nodes), ("trees", pa.table(trees))):
+            path = self._folder / f"{len(self._lengths)}.{name}"
+            with pa.ipc.new_file(str(path), table.schema) as file:
+                file.write_table(table)
+        self._lengths.append(len(chunk))
+        self.num_nodes += len(chunk)
+        return nodes["text"].chunk(0)
+
+    def store(self) -> Store:
+        """Everything that was put aside, for looking texts up."""
+        nodes = [nodes for nodes, _ in self._tables()]
+        return Store(nodes, TREES.empty_table(), {}, None)
+
+    def chunks(self) -> Iterator[tuple[int, Chunk]]:
+        """(number of its first node, chunk)."""
+        first = 0
+        for nodes, trees in self._tables():
+            yield (
+                first,
+                Chunk.of(
+                    nodes,
+                    rows=np.arange(nodes.num_rows),
+                    lengths=trees["length"].to_numpy(),
+                    hashes=trees["hash"].to_numpy(),
+                    tree_ids=trees["id"].chunk(0),
+                    metas=trees["meta"].chunk(0),
+                    state=nodes["state"].to_numpy(),
+                ),
+            )
+            first += nodes.num_rows
+
+    def _tables(self) -> Iterator[tuple[pa.Table, pa.Table]]:
+        for number in range(len(self._lengths)):
+            yield map_file(self._folder / f"{number}.nodes"), map_file(self._folder / f"{number}.trees")
+
+
+def _slices(texts: pa.Array, first: int) -> Iterator[tuple[pa.Array, int]]:
+    for start in range(0, len(texts), BATCH_TEXTS):
+        yield texts.slice(start, BATCH_TEXTS), first + start
+
+
+# --- what must be equal for two texts to be compared --------------------------------------------------------------------
+
+
+def _keys(texts: pa.Array, first: int, method: Callable[[pa.Array], Hashes]) -> pa.RecordBatch:
+    """(key, node) of every text that is long enough; a method has one or several keys a text."""
+    texts = _normal(texts)
+    long_enough = np.flatnonzero(pc.count_substring(texts, " ").to_numpy() >= MIN_WORDS - 1)
+    keys = method(texts.take(pa.array(long_enough))).reshape(len(long_enough), -1)
+    nodes = np.repeat(long_enough + first, keys.shape[1])
+    return pa.RecordBatch.from_pydict({"hash": keys.ravel(), "node": nodes})
+
+
+def _normal(texts: pa.Array) -> pa.Array:
+    texts = pc.replace_substring_regex(pc.utf8_lower(texts), LINK, "<link>")
+    return pc.utf8_trim_whitespace(pc.replace_substring_regex(texts, r"\s+", " "))
+
+
+def _whole(texts: pa.Array) -> Hashes:
+    """[text]: a hash of all of it."""
+    return _hash_each(texts.to_pylist())
+
+
+def _bands(texts: pa.Array) -> Hashes:
+    """[text, band]: hashes of the least values that 8 permutations give to the text's shingles."""
+    if len(texts) == 0:
+        return np.zeros((0, BANDS), dtype=np.uint64)
+    words = pc.split_pattern(texts, " ")
+    counts = pc.list_value_length(words).to_numpy()
+    encoded = words.flatten().dictionary_encode()
+    word = _hash_each(encoded.dictionary.to_pylist())[encoded.indices.to_numpy()]
+    shingle = np.zeros(len(word) - SHINGLE + 1, dtype=np.uint64)
+    for place in range(SHINGLE):
+        shingle = shingle * _MIX + word[place : len(word) - SHINGLE + 1 + place]
+    starts = np.cumsum(counts) - counts
+    kept = np.ones(len(word), dtype=bool)
+    for place in range(1, SHINGLE):
+        kept[starts + counts - place] = False
+    shingle = shingle[kept[: len(shingle)]]
+    shingle_starts = starts - np.arange(len(starts)) * (SHINGLE - 1)
+    keys = np.zeros((len(texts), BANDS), dtype=np.uint64)
+    for band in range(BANDS):
+        key = np.full(len(texts), band, dtype=np.uint64)
+        for factor, shift in _PERMUTATIONS[band]:
+            key = key * _MIX + np.minimum.reduceat(shingle * factor + shift >> _HALF, shingle_starts)
+        keys[:, band] = key * _MIX ^ (key >> _HALF)
+    return keys
+
+
+METHODS: dict[Method, Callable[[pa.Array], Hashes]] = {"exact": _whole, "minhash": _bands}
+
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+_HALF = np.uint64(32)
+_PERMUTATIONS = np.random.default_rng(0).integers(0, 2**64, (BANDS, BAND_ROWS, 2), dtype=np.uint64) | np.uint64(1)
+
+
+def _hash_each(texts: list[str]) -> Hashes:
+    digests = b"".join(hashlib.blake2b(text.encode(), digest_size=8).digest() for text in texts)
+    return np.frombuffer(digests, dtype=np.uint64)
+
+
+# --- from keys to duplicates --------------------------------------------------------------------------------------------
+
+
+def _pairs(keys: Spill) -> Indices:
+    """[pair, 2]: (earlier, later) nodes with a common key: every node with the first that has it, and with the one before."""
+    pairs = np.zeros((0, 2), dtype=np.int64)
+    for part in keys.parts():
+        key, node = part["hash"].to_numpy(), part["node"].to_numpy()
+        order = np.lexsort((node, key))
+        key, node = key[order], node[order]
+        again = np.flatnonzero(key[1:] == key[:-1]) + 1
+        first = np.maximum.accumulate(np.where(np.append(True, key[1:] != key[:-1]), np.arange(len(key)), 0))
+        found = [np.stack([node[before], node[again]], axis=1) for before in (first[again], again - 1)]
+        pairs = np.unique(np.concatenate([pairs, *found]), axis=0)
+    return pairs[np.lexsort((pairs[:, 0], pairs[:, 1]))]
+
+
+def _similar(pairs: Indices, store: Store) -> Indices:
+    """The later nodes of pairs that are similar, unless the earlier one is left out itself."""
+    duplicates: set[int] = set()
+    for start in range(0, len(pairs), BATCH_TEXTS):
+        batch = pairs[start : start + BATCH_TEXTS]
+        nodes = np.unique(batch)
+        shingles = dict(zip(nodes.tolist(), map(_shingles, _normal(store.column("text", nodes)).to_pylist())))
+        for earlier, later in batch.tolist():
+            if later not in duplicates and earlier not in duplicates:
+                common = len(shingles[earlier] & shingles[later])
+                if common >= JACCARD * (len(shingles[earlier]) + len(shingles[later]) - common):
+                    duplicates.add(later)
+    return np.array(sorted(duplicates), dtype=np.int64)
+
+
+def _shingles(text: str) -> set[tuple[str, ...]]:
+    words = text.split(" ")
+    return set(zip(*(words[place:] for place in range(SHINGLE))))

@@ -1,0 +1,116 @@
+"""The shape of a store's trees: how deep, how wide, how long. Numbers, and a picture of them."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ramify.dataset.store import Store
+from ramify.errors import RamifyError
+from ramify.readers.base import pc
+from ramify.tree import Indices
+
+QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.99)
+
+MEASURES = {
+    "nodes_per_tree": "nodes per tree",
+    "depth": "depth of a comment",
+    "tree_depth": "depth of a tree",
+    "children": "children per node",
+    "width": "most nodes on one level of a tree",
+    "words": "words per node",
+    "characters": "characters per node",
+}
+"""What is measured, and how it is called in tables and pictures."""
+
+
+def measures(store: Store) -> dict[str, Indices]:
+    """The keys of `MEASURES` -> one number for each tree, node or comment."""
+    depth = store.depth.astype(np.int64)
+    sizes = np.diff(store.offsets)
+    tree = np.repeat(np.arange(store.num_trees), sizes)
+    tree_depth = np.maximum.reduceat(depth, store.offsets[:-1])
+    levels, counts = np.unique(tree * (int(depth.max()) + 1) + depth, return_counts=True)
+    level_tree = levels // (int(depth.max()) + 1)
+    words, characters = _lengths(store)
+    return {
+        "nodes_per_tree": sizes,
+        "depth": depth[depth > 0],
+        "tree_depth": tree_depth,
+        "children": np.bincount(store.edges[:, 1], minlength=store.num_nodes),
+        "width": np.maximum.reduceat(counts, np.searchsorted(level_tree, np.arange(store.num_trees))),
+        "words": words,
+        "characters": characters,
+    }
+
+
+def statistics(store: Store) -> dict[str, Any]:
+    """What the build counted, and mean, quantiles and maximum of every measure."""
+    counted = ("trees", "nodes", "placeholders", "comments", "read", "skipped", "kept", "splits", "hash", "format", "inputs")
+    measured = measures(store)
+    children = measured["children"]
+    return {
+        **{name: store.info[name] for name in counted},
+        "roots": store.num_nodes - len(np.unique(store.edges[:, 0])),
+        "leaves": int((children == 0).sum()),
+        **{name: summary(values) for name, values in measured.items()},
+    }
+
+
+def summary(values: Indices) -> dict[str, float]:
+    if len(values) == 0:
+        return {"count": 0}
+    quantiles = {f"p{share * 100:.0f}": value for share, value in zip(QUANTILES, np.quantile(values, QUANTILES).tolist())}
+    return {"count": len(values), "mean": float(values.mean()), **quantiles, "max": int(values.max())}
+
+
+def plot(store: Store, path: Path) -> None:
+    """Depth, width and length, each as the share of nodes or trees that reach a value, to a picture file."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+    from matplotlib.ticker import PercentFormatter
+
+    if path.suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise RamifyError(f"a picture is written as .png, .svg or .pdf, not as {path.name!r}.")
+    measured = measures(store)
+    panels = (
+        ("depth", "Depth", "share of comments at least this deep", "#2f6f8f"),
+        ("children", "Width", "share of nodes with at least so many children", "#b5651d"),
+        ("words", "Length", "share of nodes with at least so many words", "#4c7a34"),
+    )
+    figure, axes = pyplot.subplots(1, len(panels), figsize=(12, 3.8), layout="constrained")
+    for axis, (name, title, label, color) in zip(axes, panels):
+        values, share = _survival(measured[name])
+        axis.step(values, share, where="post", color=color, linewidth=1.8)
+        axis.fill_between(values, share, step="post", color=color, alpha=0.12)
+        if name != "depth":
+            axis.set_xscale("symlog", linthresh=1)
+        axis.set_yscale("log")
+        axis.yaxis.set_major_formatter(PercentFormatter(1, decimals=None))
+        axis.set_xlim(left=0)
+        axis.set_title(title, loc="left", fontweight="bold")
+        axis.set_xlabel(MEASURES[name])
+        axis.set_ylabel(label)
+        axis.grid(color="#dddddd", linewidth=0.6)
+        axis.set_axisbelow(True)
+        axis.spines[["top", "right"]].set_visible(False)
+    name = store.path.name if store.path else "trees"
+    figure.suptitle(f"{name}: {store.num_trees:,} trees, {store.num_nodes:,} nodes", x=0.01, ha="left", color="#555555")
+    figure.savefig(path, dpi=150)
+    pyplot.close(figure)
+
+
+def _survival(values: Indices) -> tuple[Indices, np.ndarray]:
+    """Distinct values, and the share of all that is at least as large."""
+    distinct, counts = np.unique(values, return_counts=True)
+    return distinct, counts[::-1].cumsum()[::-1] / max(len(values), 1)
+
+
+def _lengths(store: Store) -> tuple[Indices, Indices]:
+    words, characters = [], []
+    for texts in store.text_arrays():
+        words.append(pc.count_substring_regex(texts, r"\S+").to_numpy())
+        characters.append(pc.utf8_length(texts).to_numpy())
+    return np.concatenate(words), np.concatenate(characters)

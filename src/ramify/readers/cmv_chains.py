@@ -1,0 +1,105 @@
+"""Chains of change-my-view comments, ad hominem or not: an archive (.tar, compressed or not) of one JSON-lines file a chain.
+
+Chains about one submission become one tree, so that a split by tree keeps them together; the submission itself is mostly
+missing. The label of a chain's last comment: {"chain": its file, "ad_hominem": bool, "delta": bool}.
+"""
+
+import tarfile
+from collections.abc import Iterator, Sequence
+from html import unescape
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pyarrow as pa
+
+from ramify.errors import RamifyError
+from ramify.readers import files
+from ramify.readers.base import Report, open_bytes
+from ramify.readers.documents import loads
+from ramify.readers.rows import LABELLED, Post, batches
+
+AD_HOMINEM = 2
+"""The number of the rule that a removed comment broke."""
+
+MAX_FILE_BYTES = 64 << 20
+
+
+def matches(path: Path, head: bytes) -> bool:
+    return head[257:262] == b"ustar" and b'"violated_rule"' in head
+
+
+def read(paths: Sequence[Path], report: Report) -> Iterator[pa.RecordBatch]:
+    return batches(_posts(paths, report), LABELLED)
+
+
+def _posts(paths: Sequence[Path], report: Report) -> Iterator[Post]:
+    for path in files(paths):
+        with open_bytes(path, report) as stream:
+            try:
+                with tarfile.open(fileobj=stream, mode="r|") as archive:
+                    for member in archive:
+                        content = archive.extractfile(member) if member.isfile() else None
+                        if content is None:
+                            continue
+                        where = f"{path}, {member.name}"
+                        if member.size > MAX_FILE_BYTES:
+                            report.read += 1
+                            report.skip("too_long", f"{where}: longer than {MAX_FILE_BYTES:,} bytes")
+                        else:
+                            yield from _chain(content.read(), PurePosixPath(member.name).stem, where, report)
+            except tarfile.TarError as error:
+                raise RamifyError(f"{path} is no readable tar archive ({error}). Download it again.") from None
+
+
+def _chain(content: bytes, name: str, where: str, report: Report) -> Iterator[Post]:
+    comments: list[dict[str, Any]] = []
+    for number, line in enumerate(content.split(b"\n"), 1):
+        if not line.strip():
+            continue
+        report.read += 1
+        try:
+            comment = loads(line)
+        except ValueError as error:
+            report.skip("bad_json", f"{where}, line {number}: {error}")
+            continue
+        if isinstance(comment, dict) and isinstance(comment.get("name"), str) and isinstance(comment.get("body"), str):
+            comments.append(comment)
+        else:
+            report.skip("not_a_post", f"{where}, line {number}: no name or no body")
+    discussion = _id(comments[-1].get("link_id")) if comments else None
+    if discussion is None:
+        report.skip("not_a_post", f"{where}: a chain without a link_id", count=len(comments))
+        return
+    for place, comment in enumerate(comments):
+        own, author = _id(comment["name"]) or "", comment.get("author_name")
+        title, body = unescape(comment.get("title") or ""), unescape(comment["body"])
+        is_last = place == len(comments) - 1
+        yield Post(
+            id=own,
+            parent=None if own == discussion else _id(comment.get("parent_id")) or discussion,
+            tree=discussion,
+            author=author if isinstance(author, str) and author != "[deleted]" else None,
+            time=_time(comment.get("created_utc")),
+            text=f"{title}\n\n{body}" if own == discussion and title else body,
+            meta={"title": title} if own == discussion and title else None,
+            label=_label(comment, name) if is_last else None,
+        )
+
+
+def _label(comment: dict[str, Any], chain: str) -> dict[str, Any]:
+    return {
+        "chain": chain,
+        "ad_hominem": comment.get("violated_rule") == AD_HOMINEM,
+        "delta": comment.get("delta") is True,
+    }
+
+
+def _id(name: Any) -> str | None:
+    return name[3:] if isinstance(name, str) and len(name) > 3 and name[2] == "_" else None
+
+
+def _time(value: Any) -> float | None:
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None

@@ -1,0 +1,203 @@
+"""ConvoKit corpora, read and written: a folder with utterances.jsonl (or .json), conversations.json, speakers.json, …
+
+A conversation is a tree, its meta the tree's; an utterance's speaker is the node's author, its meta the node's label.
+"""
+
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ramify.errors import RamifyError
+from ramify.readers.base import Report, open_bytes
+from ramify.readers.documents import documents, loads
+from ramify.readers.rows import LABELLED, Post, batches
+from ramify.tree import Node, Tree
+
+NOBODY = "[deleted]"
+"""The speaker of utterances without an author, as in ConvoKit's own Reddit corpora."""
+
+_LABEL, _KIND = "label", "kind"
+_ANSWERED = "parents"
+
+
+def matches(path: Path, head: bytes) -> bool:
+    if path.is_dir():
+        return _find(path, "utterances") is not None
+    return path.name.startswith("utterances.json") and (b'"conversation_id"' in head or b'"root"' in head)
+
+
+def read(paths: Sequence[Path], report: Report) -> Iterator[pa.RecordBatch]:
+    """A path is a corpus folder. Utterances may be in any order. Pickled metadata are not loaded."""
+    return batches((post for path in paths for post in _posts(path, report)), LABELLED)
+
+
+def _find(folder: Path, name: str) -> Path | None:
+    found = sorted(path for path in folder.glob(f"{name}.json*") if path.is_file())
+    return found[-1] if found else None
+
+
+def _posts(path: Path, report: Report) -> Iterator[Post]:
+    folder = path if path.is_dir() else path.parent
+    utterances = _find(folder, "utterances") if path.is_dir() else path
+    if utterances is None:
+        raise RamifyError(f"{path} holds no utterances.jsonl and no utterances.json: it is no ConvoKit corpus.")
+    conversations = _conversations(folder, report)
+    for where, document in documents(utterances, report):
+        for record in document if isinstance(document, list) else [document]:
+            report.read += 1
+            post = _post(record, conversations) if isinstance(record, dict) else None
+            if post is None:
+                report.skip("not_a_post", f"{where}: no utterance with an id and a conversation: {record!r:.80}")
+            else:
+                yield post
+
+
+def _conversations(folder: Path, report: Report) -> dict[str, Any]:
+    path = _find(folder, "conversations")
+    if path is None:
+        return {}
+    with open_bytes(path, report) as stream:
+        try:
+            conversations = loads(stream.read())
+        except ValueError as error:
+            raise RamifyError(f"{path} is not valid JSON ({error}). Copy it again, or remove it to read without it.") from None
+    return conversations if isinstance(conversations, dict) else {}
+
+
+def _post(record: dict[str, Any], conversations: dict[str, Any]) -> Post | None:
+    own = _name(record.get("id"))
+    above = _name(record.get("reply_to", record.get("reply-to")))
+    tree = _name(record.get("conversation_id", record.get("root")))
+    if tree is None and above is None:
+        tree = own
+    if own is None or tree is None:
+        return None
+    speaker = record.get("speaker", record.get("user"))
+    author = _name(speaker.get("id") if isinstance(speaker, dict) else speaker)
+    text, kind, label = record.get("text"), None, record.get("meta")
+    if isinstance(label, dict):
+        if isinstance(label.get(_KIND), str):
+            kind = label[_KIND]
+            label = {name: value for name, value in label.items() if name != _KIND}
+        label = label[_LABEL] if label.keys() == {_LABEL} else label or None
+    return Post(
+        id=own,
+        parent=above,
+        tree=tree,
+        author=None if author == NOBODY else author,
+        time=_time(record.get("timestamp")),
+        kind=kind,
+        text=text if isinstance(text, str) else "",
+        meta=_meta(conversations.get(tree)) if above is None else None,
+        label=label,
+    )
+
+
+def _meta(conversation: Any) -> dict[str, Any] | None:
+    """Older corpora have no "vectors" beside a conversation's meta, and no key for it."""
+    if not isinstance(conversation, dict):
+        return None
+    meta = conversation.get("meta")
+    return (meta if isinstance(meta, dict) else conversation) or None
+
+
+def _name(value: Any) -> str | None:
+    return None if value is None or value == "" else str(value)
+
+
+def _time(value: Any) -> float | None:
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+# --- writing ------------------------------------------------------------------------------------------------------------
+
+
+def write_convokit(trees: Iterable[Tree], out: str | Path) -> None:
+    """Write trees (`store.trees()`) as a ConvoKit corpus into a new folder; `read` gives the same trees back.
+
+    Ids that occur in several trees get the tree's id before them. An utterance answers one other at most: of several
+    parents the last is kept, and all of them are named in its meta, as "parents".
+    """
+    out = Path(out)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise RamifyError(f"{out} exists and is not an empty folder. Name another, or remove it first.")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    partial = out.with_name(f"{out.name}.partial-{secrets.token_hex(4)}")
+    partial.mkdir()
+    try:
+        _write(trees, partial)
+        if out.exists():
+            out.rmdir()
+        os.replace(partial, out)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _write(trees: Iterable[Tree], folder: Path) -> None:
+    seen: set[str] = set()
+    names: set[str] = set()
+    speakers: dict[str, dict[str, Any]] = {}
+    in_meta: dict[str, dict[str, list[str]]] = {"utterances": {}, "conversations": {}}
+    with (
+        open(folder / "utterances.jsonl", "w", encoding="ascii") as utterances,
+        open(folder / "conversations.json", "w", encoding="ascii") as conversations,
+    ):
+        conversations.write("{")
+        for number, tree in enumerate(trees):
+            name = tree.id or str(number)
+            if name in names:
+                raise RamifyError(f"two trees are called {name!r}; a corpus needs a different id for each conversation.")
+            names.add(name)
+            ids = [node.id or str(place) for place, node in enumerate(tree.nodes)]
+            if len(set(ids)) < len(ids) or not seen.isdisjoint(ids):
+                ids = [f"{name}/{id_}" for id_ in ids]
+            seen.update(ids)
+            for place, node in enumerate(tree.nodes):
+                record = _utterance(node, ids[place], [ids[parent] for parent in node.parents or ()], name)
+                in_meta["utterances"] |= {key: [] for key in record["meta"]}
+                speakers.setdefault(record["speaker"], {"meta": {}, "vectors": []})
+                utterances.write(json.dumps(record) + "\n")
+            meta = dict(tree.meta)
+            in_meta["conversations"] |= {key: [] for key in meta}
+            entry = json.dumps({"meta": meta, "vectors": []})
+            conversations.write(f"{',' if number else ''}\n{json.dumps(name)}: {entry}")
+        conversations.write("\n}\n")
+    index = {
+        # A key without types stands for values of any type.
+        "utterances-index": in_meta["utterances"],
+        "speakers-index": {},
+        "conversations-index": in_meta["conversations"],
+        "overall-index": {},
+        "version": 1,
+        "vectors": [],
+    }
+    for file, content in (("speakers", speakers), ("corpus", {}), ("index", index)):
+        (folder / f"{file}.json").write_text(json.dumps(content) + "\n", encoding="ascii")
+
+
+def _utterance(node: Node, own: str, above: list[str], conversation: str) -> dict[str, Any]:
+    label = node.label
+    meta = dict(label) if isinstance(label, dict) and label.keys() != {_LABEL} else {} if label is None else {_LABEL: label}
+    if node.kind:
+        meta[_KIND] = node.kind
+    if len(above) > 1:
+        meta[_ANSWERED] = above
+    return {
+        "id": own,
+        "conversation_id": conversation,
+        "text": node.text,
+        "speaker": node.author or NOBODY,
+        "meta": meta,
+        "reply-to": above[-1] if above else None,
+        "timestamp": node.time,
+        "vectors": [],
+    }

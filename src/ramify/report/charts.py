@@ -1,0 +1,128 @@
+"""Line charts and interval marks as inline SVG. Colours are classes of the page's style, so they follow light and dark."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+WIDTH, HEIGHT = 560, 300
+LEFT, RIGHT, TOP, BOTTOM = 58, 14, 14, 44
+POINTS = 400
+"""Most points drawn of one line."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """`kind` is a class of the style sheet; `marks` draws every point."""
+
+    name: str
+    kind: str
+    x: Floats
+    y: Floats
+    marks: bool = False
+
+
+@dataclass(frozen=True)
+class Axis:
+    low: float
+    high: float
+    start: float
+    stop: float
+
+    def __call__(self, value: float) -> float:
+        return self.start + (value - self.low) / (self.high - self.low) * (self.stop - self.start)
+
+    def ticks(self, about: int) -> list[float]:
+        """Round numbers (1, 2 or 5 times a power of ten apart) within the axis."""
+        step = 10 ** math.floor(math.log10((self.high - self.low) / about))
+        step *= next(factor for factor in (1, 2, 5, 10) if (self.high - self.low) / (step * factor) <= about)
+        first = math.ceil(self.low / step - 1e-9)
+        return [number * step for number in range(first, math.floor(self.high / step + 1e-9) + 1)]
+
+
+def line_chart(lines: Sequence[Line], x_label: str, y_label: str, *, zero: bool = False) -> str:
+    """Lines over a common x from zero on; `zero` puts y's zero into the picture and draws it."""
+    lines = [line for line in lines if len(line.x)]
+    x_axis = Axis(0.0, max(max(float(line.x.max()) for line in lines), 1e-9), LEFT, WIDTH - RIGHT)
+    y_axis = _y_axis(lines, zero)
+    parts = [*_grid(x_axis, y_axis, x_label, y_label)]
+    if zero:
+        parts.append(f'<line class="zero" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y_axis(0):.1f}" y2="{y_axis(0):.1f}"/>')
+    for line in lines:
+        parts += _line(line, x_axis, y_axis)
+    names = ", ".join(line.name for line in lines)
+    label = escape(f"{y_label} against {x_label}: {names}")
+    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
+
+
+def _y_axis(lines: Sequence[Line], zero: bool) -> Axis:
+    # The first steps of training, where the loss falls from its random start, may leave the picture at its top.
+    marked = [line for line in lines if line.marks] or lines
+    high = max(float(line.y.max()) for line in marked)
+    low = min(float(line.y.min()) for line in lines)
+    for line in lines:
+        high = max(high, float(np.quantile(line.y, 0.95)))
+    if zero:
+        low, high = min(low, 0.0), max(high, 0.0)
+    margin = max(0.06 * (high - low), 1e-6 * max(1.0, abs(high)))
+    return Axis(low - margin, high + margin, HEIGHT - BOTTOM, TOP)
+
+
+def _grid(x_axis: Axis, y_axis: Axis, x_label: str, y_label: str) -> list[str]:
+    parts = []
+    for value in y_axis.ticks(6):
+        y = y_axis(value)
+        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(f'<text class="tick" x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{_number(value)}</text>')
+    for value in x_axis.ticks(6):
+        parts.append(f'<text class="tick" x="{x_axis(value):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">')
+        parts.append(f"{_number(value)}</text>")
+    parts.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{HEIGHT - BOTTOM}" y2="{HEIGHT - BOTTOM}"/>')
+    middle = (LEFT + WIDTH - RIGHT) / 2
+    parts.append(f'<text class="label" x="{middle}" y="{HEIGHT - 6}" text-anchor="middle">{escape(x_label)}</text>')
+    height = (TOP + HEIGHT - BOTTOM) / 2
+    turned = f'transform="translate(13 {height}) rotate(-90)"'
+    parts.append(f'<text class="label" {turned} text-anchor="middle">{escape(y_label)}</text>')
+    return parts
+
+
+def _line(line: Line, x_axis: Axis, y_axis: Axis) -> list[str]:
+    keep = np.unique(np.linspace(0, len(line.x) - 1, min(POINTS, len(line.x))).round().astype(int))
+    points = [(x_axis(float(line.x[i])), max(TOP, y_axis(float(line.y[i])))) for i in keep]
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    parts = [f'<polyline class="{line.kind}" points="{path}"/>']
+    if line.marks and len(points) <= 60:
+        for place, (x, y) in zip(keep, points):
+            hint = escape(f"{line.name}: {line.y[place]:.4f} at {line.x[place]:,.0f}")
+            parts.append(f'<circle class="{line.kind}" cx="{x:.1f}" cy="{y:.1f}" r="3"><title>{hint}</title></circle>')
+    return parts
+
+
+def interval_mark(value: float, low: float, high: float, least: float, most: float) -> str:
+    """A dot with its interval on a common scale from `least` to `most`, zero marked."""
+    axis = Axis(min(least, 0.0), max(most, 1e-9), 6, 154)
+    inside = [f'<line class="zero" x1="{axis(0):.1f}" x2="{axis(0):.1f}" y1="2" y2="20"/>']
+    inside.append(f'<line class="bar" x1="{axis(low):.1f}" x2="{axis(high):.1f}" y1="11" y2="11"/>')
+    inside.append(f'<circle class="dot" cx="{axis(value):.1f}" cy="11" r="4"/>')
+    return f'<svg class="interval" viewBox="0 0 160 22" aria-hidden="true">{"".join(inside)}</svg>'
+
+
+def smooth(values: Floats, window: int) -> Floats:
+    """Mean over the last `window` values (fewer at the start)."""
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    stop = np.arange(1, len(values) + 1)
+    start = np.maximum(stop - window, 0)
+    return (sums[stop] - sums[start]) / (stop - start)
+
+
+def _number(value: float) -> str:
+    if abs(value) >= 1e6:
+        return f"{value / 1e6:.3g} M"
+    if abs(value) >= 1e4:
+        return f"{value / 1e3:.3g} k"
+    return f"{value:.4g}" if abs(value) > 1e-12 else "0"

@@ -1,0 +1,171 @@
+"""What a report measures of a model: held-out loss with and without context, and masked words filled in both ways."""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ramify.dataset.store import Split, Store
+from ramify.errors import RamifyError
+from ramify.evaluate import Scores, evaluate
+from ramify.forest import Forest, Ints, node_seeds
+from ramify.run import discussions, first_trees
+from ramify.tasks.filling import Slot
+from ramify.tasks.masked_lm import MaskedLM
+from ramify.tree import Tree
+from ramify.views import Seen
+
+BLIND = ("none", "null")
+"""Ways of reading in which a comment sees nothing of its tree."""
+
+NAMES: dict[str, str] = {
+    "tree": "with ancestors",
+    "parent": "with the parent",
+    "wrong": "with another tree's ancestors",
+    "none": "without context",
+    "null": "without context",
+}
+"""How reports call what a comment reads."""
+
+FILLINGS = 10
+RULE = (
+    "The first ten comments, in the order of a hash of their ids, that stand at depth 2 or deeper and that the model can read "
+    "whole; in each, the longest word that is a single piece of the vocabulary (the first of several) is masked."
+)
+"""How the masked words that a report shows are chosen."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Held-out loss of one model on the same masks, by what a comment reads. The first is how the model was trained."""
+
+    split: Split
+    trees: int
+    comments: int
+    draws: int
+    scores: dict[Seen, Scores]
+
+    @property
+    def own(self) -> Seen:
+        return next(iter(self.scores))
+
+
+@dataclass(frozen=True)
+class Guess:
+    """The likeliest pieces for a masked word, and the probability of the word that stood there."""
+
+    probability: float
+    tokens: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True)
+class Filling:
+    """One masked word, what stands around and above it, and what the model makes of it by what it reads."""
+
+    title: str
+    ancestors: tuple[str, ...]
+    before: str
+    word: str
+    after: str
+    guesses: dict[Seen, Guess]
+
+
+def measure(
+    task: MaskedLM,
+    store: Store,
+    split: Split,
+    *,
+    draws: int,
+    comments: int = 0,
+    controls: tuple[Seen, ...] = (),
+    progress: Callable[[int], None] | None = None,
+) -> Measured:
+    """Score a model on a split: as it reads, without context if it reads one, and as `controls` say.
+
+    `comments` takes only the first trees that together hold so many (0 = all).
+    """
+    forest = task.forest(store)
+    trees = chosen_trees(forest, store, split, comments)
+    own = task.reading.seen
+    kinds: tuple[Seen, ...] = (own,) if own in BLIND else (own, "none", *controls)
+    scores: dict[Seen, Scores] = {}
+    for seen in kinds:
+        view, collator = discussions(task, forest, trees, seen=seen)
+        scores[seen] = evaluate(task, view, collator, trees, draws=draws, progress=progress)
+    count = int((store.offsets[trees + 1] - store.offsets[trees] - 1).sum())
+    return Measured(split, len(trees), count, draws, scores)
+
+
+def chosen_trees(forest: Forest, store: Store, split: Split, comments: int) -> Ints:
+    trees = store.split(split)
+    if len(trees) == 0:
+        raise RamifyError(f"{store.path} has no trees in the split {split!r}.")
+    return first_trees(forest, trees, comments) if comments else trees
+
+
+def fillings(task: MaskedLM, store: Store, split: Split, *, count: int = FILLINGS, top_k: int = 3) -> list[Filling]:
+    """Masked words chosen by `RULE`, filled by a model that reads context."""
+    own: Seen = "parent" if task.reading.seen == "parent" else "tree"
+    kinds: tuple[Seen, ...] = (task.reading.seen,) if task.reading.seen in BLIND else (own, "none")
+    found = []
+    for thread in _threads(store, split):
+        node = len(thread) - 1
+        ids = task.tokenizer.encode(thread.nodes[node].text)
+        masked = mask_longest_word(task, thread.nodes[node].text, ids)
+        if masked is None:
+            continue
+        start, stop, place = masked
+        text = thread.nodes[node].text
+        guesses = {seen: _guess(task, thread, node, ids, place, seen, top_k) for seen in kinds}
+        found.append(
+            Filling(
+                title=str(thread.meta.get("title", "")),
+                ancestors=tuple(each.text for each in thread.nodes[:node]),
+                before=text[:start],
+                word=text[start:stop],
+                after=text[stop:],
+                guesses=guesses,
+            )
+        )
+        if len(found) == count:
+            break
+    return found
+
+
+def _threads(store: Store, split: Split) -> Iterator[Tree]:
+    """The threads that end in the comments of depth 2 and more, in the order of a hash of the comments' ids."""
+    trees = store.split(split)
+    nodes = np.concatenate([np.arange(store.offsets[tree], store.offsets[tree + 1]) for tree in trees])
+    nodes = nodes[store.depth[nodes] >= 2]
+    for node in nodes[np.argsort(node_seeds(store, nodes), kind="stable")].tolist():
+        number = int(store.tree_of([node])[0])
+        tree = store.tree(number)
+        path = tree.thread(node - int(store.offsets[number]))
+        own = [replace(tree.nodes[index], parents=(place - 1,) if place else ()) for place, index in enumerate(path)]
+        yield replace(tree, nodes=tuple(own))
+
+
+def mask_longest_word(task: MaskedLM, text: str, ids: list[int]) -> tuple[int, int, int] | None:
+    """(start, end, place among the pieces) of the longest word that is one piece; None where there is none, or where the
+    text is longer than the model reads."""
+    if len(ids) > task.reading.max_tokens - 2:
+        return None
+    tokenizer = task.tokenizer
+    mask = tokenizer.token(tokenizer.mask_id)
+    for word in sorted(re.finditer(r"[^\W\d_]+", text), key=lambda match: match.start() - match.end()):
+        masked = tokenizer.encode(text[: word.start()] + mask + text[word.end() :], masks=True)
+        if len(masked) != len(ids):
+            continue
+        different = [place for place, (old, new) in enumerate(zip(ids, masked, strict=True)) if old != new]
+        if len(different) == 1 and masked[different[0]] == tokenizer.mask_id:
+            return word.start(), word.end(), different[0]
+    return None
+
+
+def _guess(task: MaskedLM, thread: Tree, node: int, ids: list[int], place: int, seen: Seen, top_k: int) -> Guess:
+    masked = [*ids[:place], task.tokenizer.mask_id, *ids[place + 1 :]]
+    found = Slot.of(task, thread, node, seen).log_probabilities([masked], [[place]])[0, 0].exp()
+    best = found.topk(min(top_k, len(found)))
+    tokens = [(task.tokenizer.token(token), share) for token, share in zip(best.indices.tolist(), best.values.tolist())]
+    return Guess(float(found[ids[place]]), tuple(tokens))

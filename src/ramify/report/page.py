@@ -1,0 +1,33 @@
+"""A self-contained HTML page from sections: style and pictures inside, light and dark."""
+
+import datetime
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+from ramify.report.sections import Section, text
+from ramify.version import __version__
+
+
+def write_page(path: Path, *, kind: str, title: str, lead: str, sections: Sequence[Section]) -> None:
+    """`lead` is HTML, `kind` and `title` are text."""
+    own = files("ramify.report")
+    page = Template(own.joinpath("page.html").read_text("utf-8")).substitute(
+        kind=text(kind),
+        title=text(title),
+        lead=lead,
+        style=own.joinpath("style.css").read_text("utf-8").strip(),
+        sections="\n".join(_section(each) for each in sections),
+        version=__version__,
+        date=f"{datetime.datetime.now().astimezone():%d %B %Y, %H:%M %Z}",
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f".partial-{path.name}")
+    scratch.write_text(page, encoding="utf-8")
+    scratch.rename(path)
+
+
+def _section(section: Section) -> str:
+    lead = f'<p class="lead">{section.lead}</p>' if section.lead else ""
+    return f"<section>\n<h2>{text(section.title)}</h2>\n{lead}\n{section.body}\n</section>"

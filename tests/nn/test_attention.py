@@ -1,0 +1,171 @@
+"""Attention over ragged rows against the same thing written plainly, row by row."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ramify.nn.attention import attend
+from ramify.nn.blocks import Attention, Context, Layer, Stack, Wanted
+from ramify.nn.ragged import Rows, doubling_key, length_key
+
+HEADS, SIZE = 2, 4
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"))]
+
+pairs_of_lengths = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 9)), min_size=1, max_size=12)
+
+
+def rows_of(pairs, device="cpu"):
+    queries, keys = (np.array(lengths, dtype=np.int64) for lengths in zip(*pairs))
+    borders = length_key(queries) * 64 + doubling_key(keys)
+    return Rows.build(queries, keys=borders).to(device), Rows.build(keys, keys=borders).to(device)
+
+
+def inputs(q_rows, k_rows, dtype=torch.float64, device="cpu"):
+    torch.manual_seed(0)
+    q = torch.randn(q_rows.total, HEADS, SIZE, dtype=torch.float64)
+    kv = torch.randn(k_rows.total, 2, HEADS, SIZE, dtype=torch.float64)
+    return tuple(x.to(device, dtype).requires_grad_() for x in (q, kv))
+
+
+def plainly(q, kv, q_lengths, k_lengths):
+    """softmax(q kᵀ / √size) v of every row; a row without keys is zero."""
+    out = []
+    for q_row, kv_row in zip(q.split(q_lengths), kv.split(k_lengths)):
+        k, v = kv_row.unbind(1)
+        if len(k) == 0:
+            out.append(torch.zeros_like(q_row) + 0 * q_row)
+            continue
+        scores = torch.einsum("qhs,khs->hqk", q_row, k) / math.sqrt(SIZE)
+        out.append(torch.einsum("hqk,khs->qhs", scores.softmax(-1), v))
+    return torch.cat(out)
+
+
+@given(pairs=pairs_of_lengths)
+@settings(max_examples=60)
+def test_attend_is_the_plain_thing(pairs):
+    q_rows, k_rows = rows_of(pairs)
+    q, kv = inputs(q_rows, k_rows)
+    expected = plainly(q, kv, q_rows.lengths.tolist(), k_rows.lengths.tolist())
+    found = attend(q, kv, q_rows, k_rows)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    if not (q_rows.total and k_rows.total):
+        return
+    weight = torch.randn_like(found)
+    wanted = torch.autograd.grad((expected * weight).sum(), (q, kv))
+    for own, theirs in zip(torch.autograd.grad((found * weight).sum(), (q, kv)), wanted):
+        torch.testing.assert_close(own, theirs, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        [(3, 0), (5, 4), (8, 0)],
+        [(5, 0), (5, 0)],
+        [(4, 2), (6, 0), (7, 1), (20, 0), (1, 3)],
+        [(0, 0), (3, 2), (0, 4)],
+        [(2, 0)],
+    ],
+    ids=str,
+)
+def test_rows_that_see_nothing(pairs, dtype, device):
+    """Exact zeros with finite gradients; the others are right within the type's precision."""
+    q_rows, k_rows = rows_of(pairs, device)
+    q, kv = inputs(q_rows, k_rows, dtype, device)
+    found = attend(q, kv, q_rows, k_rows)
+    blind = torch.repeat_interleave(k_rows.lengths == 0, q_rows.lengths)
+    assert blind.any() or (0, 0) in pairs
+    assert (found[blind] == 0).all()
+    exact = plainly(q.double().cpu(), kv.double().cpu(), q_rows.lengths.tolist(), k_rows.lengths.tolist())
+    torch.testing.assert_close(found.double().cpu(), exact, rtol=0, atol=1e-5 if dtype == torch.float32 else 0.05)
+    if k_rows.total == 0:
+        return
+    gradients = torch.autograd.grad(found.float().square().sum(), (q, kv))
+    assert all(bool(torch.isfinite(each).all()) for each in gradients)
+    assert (gradients[0][blind] == 0).all()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("distance", [False, True])
+def test_layer_of_readers_that_see_nothing(dtype, device, distance):
+    """Cross-attention adds nothing to such rows, though its output has a bias; all gradients are finite."""
+    torch.manual_seed(0)
+    layer = Layer(8, 2, 16, dropout=0.0, cross=True).to(device, dtype)
+    assert layer.cross is not None
+    torch.nn.init.normal_(layer.cross.out.bias)
+    q_rows, k_rows = rows_of([(3, 0), (4, 2), (9, 0), (9, 1)], device)
+    kinds = torch.randn(4, 8, device=device, dtype=dtype) if distance else None
+    context = Context(
+        torch.randn(3, 8, device=device, dtype=dtype, requires_grad=True),
+        torch.tensor([0, 2, 1], device=device),
+        q_rows,
+        k_rows,
+        kinds,
+        torch.tensor([1, 2, 3], device=device) if distance else None,
+    )
+    x = torch.randn(q_rows.total, 8, device=device, dtype=dtype, requires_grad=True)
+    added = layer.cross.read(x, context, q_rows)
+    blind = torch.repeat_interleave(k_rows.lengths == 0, q_rows.lengths)
+    assert (added[blind] == 0).all()
+    assert (added[~blind] != 0).any(1).all()
+    layer(x, q_rows, context).float().square().sum().backward()
+    assert x.grad is not None
+    assert context.vectors.grad is not None
+    for gradient in (x.grad, context.vectors.grad, *(parameter.grad for parameter in layer.parameters())):
+        assert gradient is not None
+        assert torch.isfinite(gradient).all()
+
+
+def test_pair_vectors_are_added_before_projection():
+    """Projecting what is added by pair apart equals adding it to each gathered vector first."""
+    torch.manual_seed(0)
+    attention = Attention(8, 2, 0.0).double()
+    q_rows, k_rows = rows_of([(3, 2), (4, 3)])
+    vectors, kinds = torch.randn(4, 8, dtype=torch.float64), torch.randn(3, 8, dtype=torch.float64)
+    index, pair = torch.tensor([0, 1, 0, 2, 3]), torch.tensor([2, 1, 2, 1, 0])
+    x = torch.randn(7, 8, dtype=torch.float64)
+    found = attention.read(x, Context(vectors, index, q_rows, k_rows, kinds, pair), q_rows)
+    torch.testing.assert_close(found, attention(x, vectors[index] + kinds[pair], q_rows, k_rows), rtol=0, atol=1e-12)
+
+
+def test_attention_dropout_is_unbiased_and_only_in_training():
+    torch.manual_seed(0)
+    q_rows, k_rows = rows_of([(3, 9), (5, 9)])
+    q, kv = (x.detach() for x in inputs(q_rows, k_rows))
+    exact = attend(q, kv, q_rows, k_rows)
+    draws = torch.stack([attend(q, kv, q_rows, k_rows, dropout=0.3) for _ in range(3000)])
+    assert float(draws.std(0).min()) > 0.01
+    error = (draws.mean(0) - exact).abs() / (draws.std(0) / 3000**0.5)
+    assert float(error.max()) < 5
+    module = Attention(HEADS * SIZE, HEADS, 0.3).double()
+    x = torch.randn(q_rows.total, HEADS * SIZE, dtype=torch.float64)
+    assert not torch.equal(module(x, x, q_rows, q_rows), module(x, x, q_rows, q_rows))
+    module.eval()
+    assert torch.equal(module(x, x, q_rows, q_rows), module(x, x, q_rows, q_rows))
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@given(lengths=st.lists(st.integers(1, 12), min_size=1, max_size=6), data=st.data())
+@settings(max_examples=20)
+def test_wanted_positions_are_those_of_the_whole(norm, lengths, data):
+    """The last layer computes only what is asked for; the values are those of the full computation."""
+    torch.manual_seed(0)
+    stack = Stack(2, 8, 2, 16, norm=norm, dropout=0.0, cross=True).double()
+    keys = np.array([length % 3 for length in lengths], dtype=np.int64)
+    host = np.array(lengths, dtype=np.int64)
+    borders = length_key(host) * 64 + doubling_key(keys)
+    rows, readers, contexts = Rows.build(host), Rows.build(host, keys=borders), Rows.build(keys, keys=borders)
+    counts = np.array([data.draw(st.integers(0, length)) for length in lengths], dtype=np.int64)
+    starts = np.cumsum(host) - host
+    index = torch.from_numpy(np.concatenate([start + np.arange(count) for start, count in zip(starts, counts)]))
+    wanted = Wanted(index, Rows.build(counts, keys=rows.keys), Rows.build(counts, keys=readers.keys))
+    vectors = torch.randn(4, 8, dtype=torch.float64)
+    context = Context(vectors, torch.randint(4, (contexts.total,)), readers, contexts)
+    x = torch.randn(rows.total, 8, dtype=torch.float64)
+    torch.testing.assert_close(stack(x, rows, context, wanted), stack(x, rows, context)[index], rtol=0, atol=1e-12)

@@ -1,0 +1,101 @@
+"""Rows on the flat axis: nothing is lost between flat and padded, whatever the lengths."""
+
+from itertools import pairwise
+
+import numpy as np
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ramify.nn.ragged import ROUND_TO, Rows, doubling_key, length_key, pad, unpad
+
+lengths_of_rows = st.lists(st.integers(0, 20), max_size=15)
+
+
+@given(lengths=lengths_of_rows, features=st.sampled_from([(), (3,), (2, 3)]))
+def test_unpad_undoes_pad(lengths, features):
+    rows = Rows.build(lengths)
+    x = torch.randn(sum(lengths), *features, dtype=torch.float64)
+    assert torch.equal(unpad(pad(x, rows), rows), x)
+
+
+@given(lengths=lengths_of_rows)
+def test_layout(lengths):
+    rows = Rows.build(lengths)
+    x = torch.arange(sum(lengths))
+    padded = x.index_select(0, rows.padded)
+    flat = 0
+    seen = []
+    for group in rows.groups:
+        own = lengths[group.start : group.stop]
+        assert group.length == max(own)
+        assert group.full == (min(own) == max(own))
+        block = padded[group.offset : group.end].view(group.size, group.length)
+        filled = rows.filled[group.offset : group.end].view(group.size, group.length)
+        for row, length in enumerate(own):
+            assert block[row, :length].tolist() == list(range(flat, flat + length))
+            assert filled[row].tolist() == [column < length for column in range(group.length)]
+            flat += length
+        seen += own
+        mask = rows.key_mask(group)
+        assert (mask is None) == group.full
+        assert mask is None or torch.equal(mask[:, 0, 0], filled)
+    assert seen == lengths
+    assert rows.positions.tolist() == [place for length in lengths for place in range(length)]
+    assert rows.offsets.tolist() == [0, *np.cumsum(lengths).astype(int).tolist()]
+    assert (rows.total, rows.max_length, len(rows)) == (sum(lengths), max(lengths, default=0), len(lengths))
+
+
+@given(lengths=st.lists(st.integers(0, 40), max_size=20))
+def test_groups_waste_less_than_one_step(lengths):
+    """Sorted rows are padded by less than `ROUND_TO` each, and no two groups could be one."""
+    rows = Rows.build(sorted(lengths))
+    for group in rows.groups:
+        own = rows.host_lengths[group.start : group.stop]
+        assert (group.length - own < ROUND_TO).all()
+    keys = [length_key(rows.host_lengths[group.start : group.stop])[0] for group in rows.groups]
+    assert keys == sorted(set(keys))
+
+
+@given(lengths=lengths_of_rows)
+def test_gradients(lengths):
+    rows = Rows.build(lengths)
+    x = torch.randn(sum(lengths), 2, dtype=torch.float64, requires_grad=True)
+    # Padding slots are masked by whoever reads them: here their weight is zero.
+    weight = torch.randn(len(rows.filled), 2, dtype=torch.float64) * rows.filled[:, None]
+    if not lengths:
+        return
+    (found,) = torch.autograd.grad((pad(x, rows) * weight).sum(), x)
+    assert torch.equal(found, weight.index_select(0, rows.unpadded))
+    y = torch.randn(len(rows.filled), 2, dtype=torch.float64, requires_grad=True)
+    flat_weight = torch.randn(sum(lengths), 2, dtype=torch.float64)
+    (found,) = torch.autograd.grad((unpad(y, rows) * flat_weight).sum(), y)
+    expected = torch.zeros_like(y)
+    expected[rows.unpadded] = flat_weight
+    assert torch.equal(found, expected)
+
+
+@given(lengths=lengths_of_rows, limit=st.integers(1, 60))
+def test_runs_cover_all_rows_within_the_limit(lengths, limit):
+    rows = Rows.build(lengths)
+    runs = list(rows.runs(limit))
+    assert [row for start, stop in runs for row in range(start, stop)] == list(range(len(lengths)))
+    for start, stop in runs:
+        assert sum(lengths[start:stop]) <= limit or np.count_nonzero(lengths[start:stop]) == 1
+    for (start, stop), (_, end) in pairwise(runs):
+        # No run ends early: the next row would not have fitted.
+        assert end > stop
+        assert sum(lengths[start : stop + 1]) > limit
+
+
+@given(lengths=lengths_of_rows)
+def test_keys_take_over_borders(lengths):
+    rows = Rows.build(lengths)
+    counts = [length % 3 for length in lengths]
+    other = Rows.build(counts, keys=rows.keys)
+    assert [(group.start, group.stop) for group in other.groups] == [(group.start, group.stop) for group in rows.groups]
+
+
+def test_doubling_key():
+    counts = np.arange(18)
+    assert doubling_key(counts).tolist() == [0, 1, 2, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5, 5, 5, 5, 5, 6]

@@ -1,0 +1,76 @@
+import json
+
+import pytest
+
+from ramify import dataset, readers
+from ramify.readers import molweni
+from ramify.readers.base import Report
+
+
+def dialogue(name, said, *relations):
+    return {
+        "id": name,
+        "edus": [{"speaker": each[0], "text": each} for each in said],
+        "relations": [{"x": x, "y": y, "type": type_} for x, y, type_ in relations],
+    }
+
+
+DIALOGUES = [
+    dialogue("1", ["ann: hi?", "bob: yes", "eve: who?", "ann: both"], (0, 1, "QAP"), (1, 3, "Result"), (2, 3, "QAP")),
+    dialogue("2", ["joe: alone"]),
+    dialogue("3", ["bob: yes", "eve: later"], (0, 1, "Comment")),
+]
+
+
+def read(path, dialogues):
+    path.write_text(json.dumps(dialogues, indent=1), encoding="utf-8")
+    report = Report()
+    trees = list(molweni.read([path], report))
+    assert report.read == sum(map(len, trees)) + sum(report.skipped.values())
+    return trees, report
+
+
+def test_dialogues_are_forests(tmp_path):
+    trees, report = read(tmp_path / "dev.json", DIALOGUES)
+    assert [tree.id for tree in trees] == ["1", "2", "3"]
+    assert [node.parents for node in trees[0].nodes] == [(), (0,), (), (1, 2)]
+    assert [node.author for node in trees[0].nodes] == ["a", "b", "e", "a"]
+    assert trees[0].nodes[1].label == [{"parent": "0", "type": "QAP"}]
+    assert [each["type"] for each in trees[0].nodes[3].label] == ["Result", "QAP"]
+    assert trees[0].nodes[0].label is None
+    assert report.skipped == report.kept == {}
+    assert readers.guess([tmp_path / "dev.json"]) == "molweni"
+
+
+def test_overlapping_windows_are_one_group(tmp_path):
+    trees, _ = read(tmp_path / "dev.json", [*DIALOGUES, dialogue("4", ["eve: later", "joe: new"])])
+    assert [tree.meta["group"] for tree in trees] == ["1", "2", "1", "1"]
+
+
+def test_store_keeps_several_parents(tmp_path):
+    trees, _ = read(tmp_path / "dev.json", DIALOGUES)
+    store = dataset.build([tmp_path / "dev.json"], None, tmp_path / "store")
+    assert store.tree(store.find_tree("1")) == trees[0]
+
+
+@pytest.mark.parametrize("relation", [(3, 1, "x"), (1, 1, "x"), (0, 4, "x"), (-1, 2, "x"), ("0", 2, "x"), (None, 2, "x")])
+def test_bad_relations_are_counted(tmp_path, relation):
+    trees, report = read(tmp_path / "dev.json", [dialogue("1", ["a", "b", "c", "d"], relation)])
+    assert [node.parents for node in trees[0].nodes] == [()] * 4
+    assert report.kept == {"bad_relation": 1}
+
+
+def test_what_is_no_dialogue_is_counted(tmp_path):
+    trees, report = read(tmp_path / "dev.json", [DIALOGUES[1], {"id": "x"}, 3, {"id": "y", "edus": [{"text": 5}, 6]}])
+    assert [[node.text for node in tree.nodes] for tree in trees] == [["joe: alone"], ["", ""]]
+    assert report.skipped == {"not_a_post": 2}
+
+
+@pytest.mark.data
+def test_published_dialogues(data_dir):
+    report = Report()
+    trees = list(molweni.read([data_dir("molweni") / "dev.json"], report))
+    assert len(trees) == 500
+    assert report.read == sum(map(len, trees)) == 4_386
+    assert [len(tree.roots) for tree in trees].count(2) == 6
+    assert max(len(node.parents or ()) for tree in trees for node in tree.nodes) == 1

@@ -1,0 +1,567 @@
+"""Masked language modelling on trees, stated as theorems: what is masked, what each regime's gradient is, what may be seen."""
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn import functional as F
+
+from fixtures import (
+    NAMES,
+    SHAPES,
+    W,
+    bert_task,
+    chain,
+    discussion,
+    discussions,
+    distance,
+    forest,
+    gradient,
+    masked,
+    masked_units,
+    parent_arrays,
+    path_to,
+    size,
+    star,
+    text,
+    tokenizer,
+    tree_task,
+    uniform,
+    view_of,
+    whole,
+    with_text,
+)
+from ramify.batch import IGNORE
+from ramify.errors import RamifyError
+from ramify.models.base import decode_parts
+from ramify.nn import ragged
+from ramify.tasks.masked_lm import MaskedLMConfig
+from ramify.tree import multiplicity
+from ramify.views import Reading
+
+EXACT = 1e-10
+
+# --- what is masked -----------------------------------------------------------------------------------------------------------
+
+
+def wanted_by_target(batch):
+    """For every target: the flat places that are asked for."""
+    counts = batch.wanted.rows.host_lengths
+    return np.split(batch.wanted.index.numpy(), np.cumsum(counts)[:-1])
+
+
+@given(lengths=st.lists(st.integers(0, 60), min_size=1, max_size=12), rate=st.sampled_from([0.05, 0.15, 0.5, 1.0]))
+@settings(max_examples=40)
+def test_number_of_masks(lengths, rate):
+    task = tree_task(reading=Reading(max_tokens=48), task={"mask_rate": rate})
+    data = forest([discussion(star(len(lengths)), lengths=[3, *lengths])], max_tokens=48)
+    batch = masked(task, data, whole(task, data))
+    for node, places in zip(batch.source.tolist(), wanted_by_target(batch)):
+        # Texts are cut at 48 tokens, CLS and SEP included; the length that the rate applies to counts both.
+        own = min(lengths[node - 1], 46)
+        assert len(places) == min(max(1, round(rate * (own + 2))), own)
+
+
+@pytest.mark.parametrize("concatenate", [0, 20])
+def test_candidates_are_the_targets_own_words(concatenate):
+    reading = Reading(max_tokens=32, concatenate=concatenate)
+    task = bert_task(reading=reading, task={"mask_rate": 1.0}) if concatenate else tree_task(task={"mask_rate": 1.0})
+    data = forest(discussions(3, 12))
+    clean = whole(task, data)
+    batch = masked(task, data, clean)
+    ends = np.cumsum(clean.targets.host_lengths)
+    asked = 0
+    for node, end, places in zip(batch.source.tolist(), ends.tolist(), wanted_by_target(batch)):
+        own = data.length[node]
+        # With rate 1 all candidates are chosen: the own words, which stand before the last SEP.
+        assert places.tolist() == list(range(end - 1 - own, end - 1))
+        asked += own
+    words = data.ids[np.concatenate([np.arange(data.start[n], data.start[n] + data.length[n]) for n in batch.source])]
+    assert batch.labels.tolist() == words.tolist()
+    assert len(batch.labels) == asked > 0
+
+
+def test_what_is_not_chosen_stays():
+    task = tree_task()
+    data = forest(discussions(3, 20))
+    clean = whole(task, data)
+    batch = masked(task, data, clean)
+    others = np.setdiff1d(np.arange(clean.targets.total), batch.wanted.index.numpy())
+    assert torch.equal(batch.target_ids[others], clean.target_ids[others])
+    # The clean nodes that serve as context are never touched.
+    assert torch.equal(batch.input_ids, clean.input_ids)
+
+
+def one_long_batch(task, words=30, comments=2000):
+    data = forest([discussion(star(comments), lengths=[1] + [words] * comments)], max_tokens=words + 2)
+    return masked(task, data, whole(task, data))
+
+
+def within(count: int, total: int, share: float, deviations: float = 5) -> bool:
+    """Is a binomial count where it should be, up to so many standard deviations?"""
+    return abs(count - total * share) <= deviations * (total * share * (1 - share)) ** 0.5
+
+
+@pytest.mark.parametrize("shares", [(0.8, 0.1, 0.1), (0.5, 0.3, 0.2), (0.0, 1.0, 0.0), (1.0, 0.0, 0.0), (0.0, 0.0, 1.0)])
+def test_shares_of_mask_random_and_unchanged(shares):
+    batch = one_long_batch(tree_task(task={"mask_split": shares}))
+    shown, answer = batch.target_ids[batch.wanted.index], batch.labels
+    total, vocabulary = len(answer), tokenizer().vocab_size
+    assert total == 2000 * round(0.15 * 32)
+    to_mask, to_random, to_same = shares
+    # A random piece is the mask, or the answer, once in a vocabulary.
+    assert within(int((shown == tokenizer().mask_id).sum()), total, to_mask + to_random / vocabulary)
+    assert within(int((shown == answer).sum()), total, to_same + to_random / vocabulary)
+
+
+def test_random_pieces_are_uniform_over_the_vocabulary():
+    batch = one_long_batch(tree_task(task={"mask_split": (0.0, 1.0, 0.0)}))
+    shown = batch.target_ids[batch.wanted.index].tolist()
+    counts = np.bincount(shown, minlength=tokenizer().vocab_size)
+    expected = len(shown) / tokenizer().vocab_size
+    assert counts.min() > 0
+    # Chi-square with 60 degrees of freedom: above 120 once in a hundred thousand.
+    assert ((counts - expected) ** 2 / expected).sum() < 120
+
+
+def test_random_special():
+    batch = one_long_batch(tree_task(task={"mask_split": (0.0, 1.0, 0.0), "random_special": False}))
+    counts = np.bincount(batch.target_ids[batch.wanted.index].tolist(), minlength=tokenizer().vocab_size)
+    assert counts[tokenizer().special_ids].sum() == 0
+    assert (counts[len(tokenizer().special_ids) :] > 0).all()
+
+
+def test_every_place_is_chosen_equally_often():
+    batch = one_long_batch(tree_task())
+    places = batch.targets.positions[batch.wanted.index].numpy()
+    counts = np.bincount(places, minlength=32)
+    assert counts[0] == counts[31] == 0
+    expected = len(places) / 30
+    # Without replacement the counts vary less than chi-square with 29 degrees of freedom, which passes 75 once in 10^5.
+    assert ((counts[1:31] - expected) ** 2 / expected).sum() < 75
+
+
+def test_masks_differ_by_seed_and_repeat_with_it():
+    task = tree_task()
+    clean = whole(task, forest(discussions(2, 30)))
+    draws = [task.corrupt(clean, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)]
+    assert torch.equal(draws[0].target_ids, draws[1].target_ids)
+    assert not torch.equal(draws[0].target_ids, draws[2].target_ids)
+
+
+def test_masks_do_not_depend_on_the_batch():
+    task = tree_task()
+    data = forest(discussions(3, 12))
+    together = masked(task, data, whole(task, data))
+    found = dict(zip(together.source.tolist(), shown_by_target(together)))
+    for batch in masked_units(task, data, regime="naive"):
+        (own,) = shown_by_target(batch)
+        assert own == found[int(batch.source[0])]
+
+
+def shown_by_target(batch):
+    return [ids.tolist() for ids in torch.split(batch.target_ids, batch.targets.host_lengths.tolist())]
+
+
+def test_nothing_to_mask():
+    task = tree_task()
+    data = forest([discussion(chain(3), lengths=[2, 0, 4, 0])])
+    batch = masked(task, data, whole(task, data))
+    by_node = dict(zip(batch.source.tolist(), zip(batch.weight.tolist(), batch.wanted.rows.host_lengths.tolist())))
+    # The comments without words weigh nothing; the second still is context.
+    assert by_node == {1: (0.0, 0), 2: (1.0, 1), 3: (0.0, 0)}
+    assert 1 in batch.node_source
+    assert task.counts(batch) == {"masked_lm": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mask_rate": 0.0}, "task.mask_rate"),
+        ({"mask_rate": 1.5}, "task.mask_rate"),
+        ({"mask_split": (0.8, 0.1, 0.2)}, "task.mask_split"),
+        ({"mask_split": (0.8, 0.2)}, "task.mask_split"),
+        ({"mask_split": (1.2, -0.1, -0.1)}, "task.mask_split"),
+    ],
+)
+def test_refused_options(options, message):
+    with pytest.raises(RamifyError, match=message):
+        MaskedLMConfig(**options)
+
+
+# --- the loss -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("comment_loss", ["mean", "token"])
+def test_loss_is_the_weighted_sum_over_comments(comment_loss):
+    task = tree_task(task={"comment_loss": comment_loss, "mask_rate": 0.5})
+    data = forest([discussion(W)])
+    batch = masked(task, data, whole(task, data))
+    batch = replace(batch, weight=torch.rand(len(batch.weight), dtype=torch.float64) * (batch.weight > 0))
+    (found,) = task.losses(batch, {"masked_lm": 7.0})
+    logits = task.head(task.backbone(batch).tokens)
+    expected = 0.0
+    start = 0
+    for weight, count in zip(batch.weight, batch.wanted.rows.host_lengths.tolist()):
+        own = slice(start, start + count)
+        start += count
+        if count:
+            loss = F.cross_entropy(logits[own], batch.labels[own], reduction="mean" if comment_loss == "mean" else "sum")
+            expected += weight * loss
+    torch.testing.assert_close(found["masked_lm"], expected / 7.0, rtol=0, atol=EXACT)
+
+
+# --- the regimes' gradients ---------------------------------------------------------------------------------------------------
+
+EQUAL = {
+    "naive": {"regime": "naive"},
+    "debiased threads": {"regime": "threads_debiased"},
+    "debiased leaf threads": {"regime": "threads_debiased", "threads_over": "leaves"},
+    "middle, soft, packed": {"regime": "middle", "bound": "soft", "max_tree_size": 4},
+    "middle, soft, literal": {"regime": "middle", "bound": "soft", "max_tree_size": 4, "pack": False},
+    "middle, soft, of one": {"regime": "middle", "bound": "soft", "max_tree_size": 1},
+    "middle, soft, share": {"regime": "middle", "bound": "soft", "max_tree_size": 4, "weighting": "share"},
+    "middle, larger than the tree": {"regime": "middle", "max_tree_size": 10_000},
+}
+
+
+@pytest.mark.parametrize("regime", EQUAL.values(), ids=EQUAL)
+@given(parent=parent_arrays(max_comments=14, min_comments=1), seed=st.integers(0, 100))
+@settings(max_examples=8)
+def test_equal_gradients(regime, parent, seed):
+    """Summed over an epoch, with the same masks, at fixed parameters: the same gradient as the whole tree's."""
+    task = tree_task()
+    data = forest([discussion(parent, seed=seed)])
+    expected = gradient(task, masked_units(task, data, regime="tree"))
+    assert distance(gradient(task, masked_units(task, data, **regime)), expected) < EXACT
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("position", ["none", "depth", "distance"])
+def test_equal_gradients_by_shape_and_position(shape, position):
+    task = tree_task(context_position=position, pooling="attn")
+    data = forest([discussion(SHAPES[shape](12, 3), seed=5), discussion(SHAPES[shape](7, 4), seed=6, name="u")])
+    expected = gradient(task, masked_units(task, data, regime="tree"))
+    assert size(expected) > 1e-3
+    assert expected.keys() == {name for name, _ in task.named_parameters()} - {"backbone.null"}
+    for regime in EQUAL.values():
+        assert distance(gradient(task, masked_units(task, data, **regime)), expected) < EXACT
+    together = gradient(task, [masked(task, data, whole(task, data))])
+    assert distance(together, expected) < EXACT
+
+
+@pytest.mark.parametrize("rule", ["post_nearest", "nearest"])
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_equal_gradients_with_cut_contexts(rule, limit):
+    """The equality holds for any context length: the whole path is in every unit, and is cut the same way."""
+    task = tree_task(reading=Reading(max_tokens=32, max_context=limit, rule=rule))
+    data = forest([discussion(uniform(12, 8), seed=8)])
+    expected = gradient(task, masked_units(task, data, regime="tree"))
+    for regime in EQUAL.values():
+        assert distance(gradient(task, masked_units(task, data, **regime)), expected) < EXACT
+
+
+@pytest.mark.parametrize("over", ["all", "leaves"])
+@given(parent=parent_arrays(max_comments=12, min_comments=1))
+@settings(max_examples=8)
+def test_threads_weigh_each_comment_by_its_count(over, parent):
+    """The gradient of `threads` is Σ count(c) ∂ℓ(c): the regime's bias, and nothing else."""
+    task = tree_task()
+    data = forest([discussion(parent)])
+    counts = multiplicity(parent, over)
+    weighted = (
+        replace(batch, weight=batch.weight * float(counts[batch.source[0]]))
+        for batch in masked_units(task, data, regime="naive")
+    )
+    expected = gradient(task, weighted)
+    assert distance(gradient(task, masked_units(task, data, regime="threads", threads_over=over)), expected) < EXACT
+
+
+def test_threads_are_biased():
+    task = tree_task()
+    data = forest([discussion(W)])
+    tree = gradient(task, masked_units(task, data, regime="tree"))
+    for over in ("all", "leaves"):
+        threads = gradient(task, masked_units(task, data, regime="threads", threads_over=over))
+        assert distance(threads, tree) > 0.1 * size(tree)
+
+
+@given(parent=parent_arrays(max_comments=12, min_comments=1), pack=st.booleans())
+@settings(max_examples=10)
+def test_pieces_of_one_comment_are_the_leaf_threads(parent, pack):
+    """The limit theorem, gradient for gradient: soft bound, M = 1, every comment of a piece a target of weight 1."""
+    task = tree_task()
+    data = forest([discussion(parent)])
+    threads = gradient(task, masked_units(task, data, regime="threads", threads_over="leaves"))
+    options = {"max_tree_size": 1, "bound": "soft", "weighting": "seed", "pack": pack}
+    assert distance(gradient(task, masked_units(task, data, regime="middle", **options)), threads) < EXACT
+
+
+def test_cut_paths_change_the_gradient():
+    """The strict bound hides ancestors, so the equality must not hold for it."""
+    task = tree_task()
+    data = forest([discussion(chain(12), seed=1, lengths=[5] * 13)])
+    expected = gradient(task, masked_units(task, data, regime="tree"))
+    assert distance(gradient(task, masked_units(task, data, regime="middle", max_tree_size=4)), expected) > 1e-3
+
+
+# --- the whole tree's gradient in bounded memory ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chunk", [1, 20, 60, 10_000])
+@given(parent=parent_arrays(max_comments=14, min_comments=1), seed=st.integers(0, 100))
+@settings(max_examples=6)
+def test_two_phases_give_the_one_graph_gradient(chunk, parent, seed):
+    data = forest([discussion(parent, seed=seed), discussion(W, seed=seed, name="w")])
+    one = tree_task(task={"two_phase": "never"})
+    two = tree_task(task={"two_phase": "always", "chunk_tokens": chunk})
+    expected = gradient(one, [masked(one, data, whole(one, data))])
+    assert distance(gradient(two, [masked(two, data, whole(two, data))]), expected) < EXACT
+
+
+@pytest.mark.parametrize("position", ["none", "depth", "distance"])
+@pytest.mark.parametrize("pooling", ["mean", "max", "cls", "attn"])
+def test_two_phases_with_every_option(position, pooling):
+    options = {"context_position": position, "pooling": pooling, "share_embeddings": False, "norm": "pre"}
+    data = forest([discussion(W, seed=2)])
+    one = tree_task(task={"two_phase": "never", "tie_weights": False, "head": "bert"}, **options)
+    two = tree_task(task={"two_phase": "always", "tie_weights": False, "head": "bert", "chunk_tokens": 30}, **options)
+    expected = gradient(one, [masked(one, data, whole(one, data))])
+    assert distance(gradient(two, [masked(two, data, whole(two, data))]), expected) < EXACT
+
+
+def one_graph_over_chunks(task, batch, seed):
+    """The reference: the same chunks in the same order from the same generator state, all in one graph."""
+    task.zero_grad(set_to_none=True)
+    torch.manual_seed(seed)
+    limit = task.config.chunk_tokens
+    vectors = [task.backbone.encode(*batch.node_part(start, stop)) for start, stop in batch.nodes.runs(limit)]
+    total = torch.zeros((), dtype=torch.float64)
+    for start, stop in batch.targets.runs(limit):
+        part = batch.select(start, stop)
+        hidden = task.backbone.decode(part, task.backbone.contextualize(torch.cat(vectors), part))
+        logits = task.head(hidden.tokens)
+        counts = part.wanted.rows.lengths
+        weights = torch.repeat_interleave(part.weight / counts.clamp(min=1), counts)
+        total = total + (F.cross_entropy(logits, part.labels, reduction="none") * weights).sum()
+    total.backward()
+    return {name: parameter.grad.clone() for name, parameter in task.named_parameters() if parameter.grad is not None}
+
+
+@pytest.mark.parametrize("attention_dropout", [0.0, 0.2])
+@pytest.mark.parametrize("chunk", [20, 60])
+def test_two_phases_with_dropout(chunk, attention_dropout):
+    task = tree_task(
+        task={"two_phase": "always", "chunk_tokens": chunk}, dropout=0.3, attention_dropout=attention_dropout, encoder_layers=2
+    ).train()
+    data = forest([discussion(uniform(25, 1), seed=1)])
+    batch = masked(task, data, whole(task, data))
+    assert len(list(batch.nodes.runs(chunk))) > 1
+    assert len(list(batch.targets.runs(chunk))) > 1
+    expected = one_graph_over_chunks(task, batch, seed=3)
+    torch.manual_seed(3)
+    assert distance(gradient(task, [batch]), expected) < EXACT
+    # The generator must matter, or the equality would say nothing.
+    torch.manual_seed(4)
+    assert distance(gradient(task, [batch]), expected) > 1e-3
+
+
+def test_two_phases_leave_the_generator_where_decoding_did():
+    """What is drawn after the step must not depend on how often chunks were encoded."""
+    task = tree_task(task={"two_phase": "always", "chunk_tokens": 30}, dropout=0.3).train()
+    data = forest([discussion(W, seed=2)])
+    batch = masked(task, data, whole(task, data))
+    torch.manual_seed(5)
+    gradient(task, [batch])
+    after = torch.rand(3)
+    torch.manual_seed(5)
+    with torch.no_grad():
+        for _ in decode_parts(task.backbone, batch, 30):
+            pass
+    assert torch.equal(torch.rand(3), after)
+
+
+def test_two_phases_only_where_they_are_due():
+    data = forest([discussion(W, seed=2)])
+
+    def passes(**options):
+        task = tree_task(task=options)
+        found = []
+        for named in task.losses(masked(task, data, whole(task, data)), {"masked_lm": 1.0}):
+            found += named
+            torch.stack(list(named.values())).sum().backward()
+        return Counter(found)
+
+    assert passes(chunk_tokens=10_000) == {"masked_lm": 1}
+    assert passes(chunk_tokens=20, two_phase="never") == {"masked_lm": 1}
+    assert passes(chunk_tokens=10_000, two_phase="always") == {"masked_lm": 1, "encoder": 1}
+    many = passes(chunk_tokens=20)
+    assert min(many["masked_lm"], many["encoder"]) > 1
+
+
+# --- who may see whom ---------------------------------------------------------------------------------------------------------
+
+
+def losses_and_vectors(task, data):
+    """ℓ(x) of every target in one graph over all targets, and the nodes' vectors that it hangs on."""
+    batch = masked(task, data, whole(task, data))
+    vectors = task.backbone.encode(batch.input_ids, batch.nodes).detach().requires_grad_()
+    logits = task.head(task.backbone.decode(batch, task.backbone.contextualize(vectors, batch)).tokens)
+    each = F.cross_entropy(logits, batch.labels, reduction="none")
+    counts = batch.wanted.rows.host_lengths
+    return batch, vectors, [part.mean() if len(part) else None for part in torch.split(each, counts.tolist())]
+
+
+@pytest.mark.parametrize("position", ["none", "depth", "distance"])
+@given(parent=parent_arrays(max_comments=16, min_comments=2), limit=st.sampled_from([1, 2, 3, 100]))
+@settings(max_examples=10)
+def test_gradient_locality(position, parent, limit):
+    """∂ℓ(x)/∂e(c) is exactly zero unless c is a strict ancestor of x, and not zero for every one within the context length."""
+    task = tree_task(reading=Reading(max_tokens=32, max_context=limit), context_position=position)
+    data = forest([discussion(parent, lengths=[4] * len(parent))])
+    batch, vectors, losses = losses_and_vectors(task, data)
+    nodes = batch.node_source.tolist()
+    for target, loss in zip(batch.source.tolist(), losses):
+        (reached,) = torch.autograd.grad(loss, vectors, retain_graph=True)
+        touched = {node for node, row in zip(nodes, reached) if bool((row != 0).any())}
+        above = path_to(parent, target)
+        assert touched == {above[0], *above[1:][max(0, len(above) - limit) :]}
+
+
+def test_post_and_no_context_are_exact_zeros():
+    """Cross-attention adds nothing where no row is visible, whatever its parameters are."""
+    task = tree_task(reading=Reading(max_tokens=32, seen="none"))
+    data = forest([discussion(W, seed=3)])
+    batch = masked(task, data, whole(task, data, predict_post=True))
+    before = task.backbone(batch).tokens
+    with torch.no_grad():
+        for layer in task.backbone.decoder.layers:
+            for parameter in layer.cross.parameters():
+                parameter.normal_()
+    assert torch.equal(task.backbone(batch).tokens, before)
+    # The post sees nothing in the tree either: same states, among comments that do see their ancestors.
+    task.reading = replace(task.reading, seen="tree")
+    tree = masked(task, data, whole(task, data, predict_post=True))
+    states = by_node(tree, task.backbone(tree).tokens)
+    alone = by_node(batch, before)
+    torch.testing.assert_close(states[0], alone[0], rtol=0, atol=1e-12)
+    assert any(not torch.allclose(states[node], alone[node]) for node in range(1, len(W)) if len(alone[node]))
+
+
+def by_node(batch, rows):
+    parts = torch.split(rows, batch.wanted.rows.host_lengths.tolist())
+    return dict(zip(batch.source.tolist(), parts, strict=True))
+
+
+@pytest.mark.parametrize("seen", ["tree", "none", "null", "parent", "wrong"])
+def test_parameters_that_each_reading_trains(seen):
+    task = tree_task(reading=Reading(max_tokens=32, seen=seen))
+    data = forest(discussions(3, 10))
+    trained = gradient(task, [masked(task, data, whole(task, data))])
+    moved = {name for name, own in trained.items() if bool((own != 0).any())}
+    assert ("backbone.null" in moved) == (seen == "null")
+    assert any(name.startswith("backbone.encoder.") for name in moved) == (seen in ("tree", "parent", "wrong"))
+    assert any(".cross." in name for name in moved) == (seen != "none")
+
+
+def test_null_context_is_one_row_for_everybody():
+    task = tree_task(reading=Reading(max_tokens=32, seen="null"))
+    data = forest([discussion(W, seed=3)])
+    batch = masked(task, data, whole(task, data))
+    assert len(batch.nodes) == 0
+    before = task.backbone(batch).tokens
+    with torch.no_grad():
+        task.backbone.null.add_(1.0)
+    after = task.backbone(batch).tokens
+    assert (before != after).any(1).all()
+
+
+def test_parent_reads_the_parent_alone():
+    task = tree_task(reading=Reading(max_tokens=32, seen="parent"))
+    data = forest([discussion(W, lengths=[4] * len(W))])
+    batch, vectors, losses = losses_and_vectors(task, data)
+    for target, loss in zip(batch.source.tolist(), losses):
+        (reached,) = torch.autograd.grad(loss, vectors, retain_graph=True)
+        assert batch.node_source[(reached != 0).any(1).numpy()].tolist() == [W[target]], NAMES[target]
+
+
+# --- invariances --------------------------------------------------------------------------------------------------------------
+
+
+def logits_by_node(task, data, batch):
+    batch = masked(task, data, batch)
+    return by_node(batch, task.head(task.backbone(batch).tokens))
+
+
+@pytest.mark.parametrize("make", [tree_task, bert_task], ids=["tree-mlm", "bert"])
+def test_logits_do_not_depend_on_the_batch(make):
+    task = make()
+    data = forest(discussions(4, 10))
+    view, collate = view_of(task, data, regime="tree")
+    together = logits_by_node(task, data, whole(task, data))
+    backwards = logits_by_node(task, data, collate([view.example(number) for number in (3, 1, 2, 0)]))
+    for node, rows in together.items():
+        torch.testing.assert_close(rows, backwards[node], rtol=0, atol=1e-12)
+    seen = Counter()
+    for batch in masked_units(task, data, regime="naive"):
+        (node,) = batch.source.tolist()
+        torch.testing.assert_close(task.head(task.backbone(batch).tokens), together[node], rtol=0, atol=1e-12)
+        seen[node] += 1
+    assert seen == Counter(dict.fromkeys(together, 1))
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max", "cls", "attn"])
+def test_padding_is_invisible(monkeypatch, pooling):
+    """Pooling never meets padding: it reads the flat axis. Attention pads rows to the longest of their group, so the logits
+    must not depend on how coarse the groups are."""
+    task = tree_task(pooling=pooling)
+    data = forest(discussions(3, 12))
+    found = []
+    for step in (1, 8, 64):
+        monkeypatch.setattr(ragged, "ROUND_TO", step)
+        batch = whole(task, data)
+        if step == 64:
+            assert len(batch.nodes.groups) == 1
+            assert not batch.nodes.groups[0].full
+        found.append(logits_by_node(task, data, batch))
+    for node, rows in found[0].items():
+        torch.testing.assert_close(rows, found[1][node], rtol=0, atol=1e-12)
+        torch.testing.assert_close(rows, found[2][node], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("position", ["none", "depth", "distance"])
+def test_ancestors_are_a_set_unless_positions_tell_them_apart(position):
+    """Exchange the texts of two ancestors: the comment below reads the same set of vectors, in another order."""
+    task = tree_task(context_position=position)
+    lengths = [5, 6, 7, 4, 8]
+    tree = discussion(chain(4), lengths=lengths)
+    swapped = with_text(with_text(tree, 0, tree.nodes[2].text), 2, tree.nodes[0].text)
+    rows = []
+    for each in (tree, swapped):
+        data = forest([each])
+        rows.append(logits_by_node(task, data, whole(task, data))[4])
+    difference = float((rows[0] - rows[1]).detach().abs().max())
+    assert difference < 1e-12 if position == "none" else difference > 1e-4
+
+
+def test_unmasked_labels_are_not_asked():
+    """Special tokens have no label: nothing may ask for them."""
+    task = tree_task()
+    data = forest(discussions(2, 10))
+    batch = whole(task, data)
+    special = torch.isin(batch.target_ids, torch.tensor(tokenizer().special_ids))
+    assert torch.equal(batch.labels == IGNORE, special)
+    assert torch.equal(batch.labels[~special], batch.target_ids[~special])
+
+
+def test_a_word_that_is_not_in_the_vocabulary_can_be_asked():
+    task = tree_task(task={"mask_rate": 1.0})
+    random = np.random.default_rng(0)
+    data = forest([with_text(discussion(star(1)), 1, f"{text(random, 2)} unheard-of")])
+    batch = masked(task, data, whole(task, data))
+    unknown = tokenizer().engine.token_to_id("[UNK]")
+    assert unknown in batch.labels.tolist()

@@ -1,0 +1,206 @@
+"""Tokenizers: training that repeats, text that stays text, and the formats that others write."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer as Engine
+from tokenizers import models
+
+from fixtures import tokenizer
+from ramify.errors import RamifyError
+from ramify.tokenizer import SPECIAL, Tokenizer, sample
+
+KINDS = ("wordpiece", "bpe", "unigram")
+
+
+@pytest.fixture(scope="module")
+def texts(sample):
+    return [node.text for tree in sample for node in tree.nodes]
+
+
+@pytest.fixture(scope="module")
+def trained(texts):
+    return {kind: Tokenizer.train(texts, kind=kind, vocab_size=600) for kind in KINDS}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_training(trained, texts, kind):
+    own = trained[kind]
+    assert own.vocab_size == 600
+    assert [own.token(number) for number in range(5)] == list(SPECIAL)
+    assert own.special_ids == [0, 1, 2, 3, 4]
+    assert (own.cls_id, own.sep_id, own.mask_id) == (2, 3, 4)
+    ids = [own.encode(text) for text in texts[:50]]
+    # Trained on these texts, it must say them in fewer pieces than letters, and know nearly all.
+    assert sum(map(len, ids)) < 0.6 * sum(map(len, texts[:50]))
+    unknown = own.engine.token_to_id("[UNK]")
+    assert sum(each.count(unknown) for each in ids) < 0.001 * sum(map(len, ids))
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_text_comes_back(trained, kind):
+    text = "the crust goes soft an hour out of the oven, why?"
+    assert trained[kind].decode(trained[kind].encode(text)).strip() == text
+
+
+def test_wordpiece_gives_words_back(trained):
+    own = trained["wordpiece"]
+    assert own.decode(own.encode("The crust goes soft")) == "the crust goes soft"
+
+
+def test_bytes_cover_every_text(trained):
+    own = trained["bpe"]
+    text = "naïve ∂ℓ/∂e 🥖 日本語 \x00"
+    assert own.engine.token_to_id("[UNK]") not in own.encode(text)
+    assert own.decode(own.encode(text)).strip() == text.lower()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_case(texts, kind):
+    words = "Flour AND water"
+    own = Tokenizer.train(texts, kind=kind, vocab_size=600, lowercase=False)
+    assert own.encode(words) != own.encode(words.lower())
+    assert own.decode(own.encode(words)).strip() == words
+    folded = Tokenizer.train(texts, kind=kind, vocab_size=600)
+    assert folded.encode(words) == folded.encode(words.lower())
+
+
+TRAIN = """
+import sys
+from ramify.tokenizer import Tokenizer
+from ramify.tree import read_jsonl
+texts = [node.text for tree in read_jsonl(sys.argv[1]) for node in tree.nodes]
+print(Tokenizer.train(texts, kind=sys.argv[2], vocab_size=600).hash)
+"""
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
+def test_training_repeats(trained, texts, kind, request):
+    """Hash tables are seeded anew for every process and every table: none of that may show."""
+    assert Tokenizer.train(texts, kind=kind, vocab_size=600).json == trained[kind].json
+    source = request.config.rootpath / "examples" / "discussions.jsonl"
+    command = [sys.executable, "-c", TRAIN, str(source), kind]
+    other = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert other.stdout.strip() == trained[kind].hash
+
+
+def test_unknown_kind(texts):
+    with pytest.raises(RamifyError, match="'wordpiece', 'bpe' or 'unigram'"):
+        Tokenizer.train(texts, kind="words")  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_save_and_load(trained, tmp_path, kind):
+    own = trained[kind]
+    own.save(tmp_path)
+    own.save(tmp_path / "other.json")
+    for path in (tmp_path, tmp_path / "tokenizer.json", tmp_path / "other.json"):
+        again = Tokenizer.load(path)
+        assert (again.json, again.hash) == (own.json, own.hash)
+        assert again.encode("why, oh why?") == own.encode("why, oh why?")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_batches_are_texts_one_by_one(trained, texts, kind):
+    some = [*texts[:40], "", "[MASK] [CLS]"]
+    flat, lengths = trained[kind].encode_batch(some)
+    singly = [trained[kind].encode(text) for text in some]
+    assert lengths.tolist() == [len(ids) for ids in singly]
+    assert flat.tolist() == [token for ids in singly for token in ids]
+    flat, lengths = trained[kind].encode_batch([])
+    assert (len(flat), len(lengths)) == (0, 0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_text_that_spells_special_tokens_stays_text(trained, tmp_path, kind):
+    trained[kind].save(tmp_path)
+    for own in (trained[kind], Tokenizer.load(tmp_path)):
+        ids = own.encode("I wrote [MASK] and [SEP] [PAD][CLS] myself")
+        special = {own.cls_id, own.sep_id, own.mask_id, own.engine.token_to_id("[PAD]")}
+        assert special.isdisjoint(ids)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_masks_are_read_on_request(trained, kind):
+    own = trained[kind]
+    plain = [token for part in ("bread is", "and", "tasty") for token in own.encode(part)]
+    ids = own.encode("bread is [MASK] and [MASK][MASK] tasty", masks=True)
+    assert ids.count(own.mask_id) == 3
+    assert [token for token in ids if token != own.mask_id] == plain
+    assert own.encode("[MASK]", masks=True) == [own.mask_id]
+    # Other special tokens stay text even then.
+    assert own.cls_id not in own.encode("[CLS] [MASK]", masks=True)
+
+
+def test_vocabulary_file_equals_tokenizer_json(minilm, tmp_path, texts):
+    """A directory of BERT's older form (vocab.txt) gives the same ids as its tokenizer.json."""
+    for name in ("vocab.txt", "tokenizer_config.json"):
+        (tmp_path / name).write_bytes((minilm / name).read_bytes())
+    old, new = Tokenizer.load(tmp_path), Tokenizer.load(minilm)
+    assert old.vocab_size == new.vocab_size == 30522
+    assert (old.cls_id, old.sep_id, old.mask_id) == (new.cls_id, new.sep_id, new.mask_id) == (101, 102, 103)
+    hard = ["Ünïcödé façade", "日本語 text", "e-mail@x.org's", "a" * 300, "\t\n", "[MASK] here", "½ ﬁne"]
+    for text in [*texts, *hard]:
+        assert old.encode(text) == new.encode(text), text
+    assert new.encode("the oven", masks=True) == [1996, 17428]
+
+
+def test_case_of_a_vocabulary_file(tmp_path):
+    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL, "Oven", "oven"]) + "\n")
+    assert Tokenizer.load(tmp_path).encode("Oven") == [6]
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False}))
+    assert Tokenizer.load(tmp_path).encode("Oven") == [5]
+
+
+def test_refused_files(tmp_path):
+    with pytest.raises(RamifyError, match="holds no tokenizer"):
+        Tokenizer.load(tmp_path)
+    (tmp_path / "tokenizer.json").write_text('{"version": "1.0", "model": ')
+    with pytest.raises(RamifyError, match=r"not a tokenizer\.json"):
+        Tokenizer.load(tmp_path)
+    Engine(models.WordLevel({"[CLS]": 0, "[SEP]": 1, "[UNK]": 2}, unk_token="[UNK]")).save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(RamifyError, match="no mask token"):
+        Tokenizer.load(tmp_path)
+
+
+def test_an_id_outside_the_vocabulary_has_a_name():
+    assert tokenizer().token(5) == "aa"
+    assert tokenizer().token(10_000) == "[10000]"
+
+
+# --- the sample that a tokenizer is trained on --------------------------------------------------------------------------------
+
+
+def test_sample_is_uniform():
+    """Every one of 60 texts is kept equally often: chi-square over 3,000 draws of 10."""
+    texts = [f"{number:010d}" for number in range(60)]
+    kept = np.zeros(60)
+    for seed in range(3000):
+        drawn = list(sample(texts, bytes_held=100, seed=seed))
+        assert len(drawn) == len(set(drawn)) == 10
+        assert drawn == sorted(drawn)
+        kept[[int(text) for text in drawn]] += 1
+    expected = 3000 * 10 / 60
+    # A draw holds exactly ten, so this is below chi-square with 59 degrees of freedom, which passes 120 once in 10^5.
+    assert ((kept - expected) ** 2 / expected).sum() < 120
+
+
+@given(texts=st.lists(st.text(max_size=30), max_size=60), held=st.integers(1, 200), seed=st.integers(0, 9))
+def test_sample_is_bounded(texts, held, seed):
+    drawn = list(sample(iter(texts), held, seed))
+    assert drawn == list(sample(iter(texts), held, seed))
+    if sum(len(text.encode()) for text in texts) < held:
+        assert drawn == texts
+    # As many texts as filled the bound at first, in their first order.
+    filled, size = 0, 0
+    while filled < held and size < len(texts):
+        filled += len(texts[size].encode())
+        size += 1
+    assert len(drawn) == size
+    order = iter(texts)
+    assert all(text in order for text in drawn)
