@@ -89,9 +89,8 @@ def table(arguments: argparse.Namespace) -> None:
     reference = found.get(("tree", "tree"), {})
     for (model, context), by_seed in found.items():
         losses = [scores.summary()["loss"] for scores in by_seed.values()]
-        print(
-            f"{model} evaluated with {context}: {np.mean(losses):.4f} (sd {np.std(losses, ddof=len(losses) > 1):.4f}, {len(losses)} seeds)"
-        )
+        spread = np.std(losses, ddof=1) if len(losses) > 1 else float("nan")
+        print(f"{model} evaluated with {context}: {np.mean(losses):.4f} (sd {spread:.4f}, {len(losses)} seeds)")
         shared = sorted(by_seed.keys() & reference.keys())
         if shared and (model, context) != ("tree", "tree"):
             pooled = gain(_pool([reference[seed] for seed in shared]), _pool([by_seed[seed] for seed in shared]))

@@ -211,9 +211,17 @@ def main() -> None:
     cases = [Case(name, forest, trees, tokenizer, arguments.dim, arguments.layers, arguments.budget) for name in names]
     rows = measure(cases, arguments.repeats)
     tree = next((row for row in rows if row["regime"] == "tree"), rows[0])
-    print(
-        f"{'regime':>10} {'comments':>9} {'encoded':>8} {'ms/comment':>11} {'range':>16} {'÷ tree':>7} {'counted ÷ tree':>15} {'MiB':>7}"
-    )
+    columns = {
+        "regime": 10,
+        "comments": 9,
+        "encoded": 8,
+        "ms/comment": 11,
+        "range": 16,
+        "÷ tree": 7,
+        "counted ÷ tree": 15,
+        "MiB": 7,
+    }
+    print(*(f"{name:>{width}}" for name, width in columns.items()))
     for row in rows:
         own = [sys.executable, __file__, "--peak", row["regime"], "--source", arguments.source]
         own += [f"--{name}={getattr(arguments, name)}" for name in ("comments", "trees", "dim", "layers", "budget", "threads")]

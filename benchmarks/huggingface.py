@@ -138,9 +138,8 @@ def interleave(sides: dict[str, Callable[[], int]], repeats: int, steps: int) ->
 def show(speeds: dict[str, list[float]], reference: str, unit: str, note: dict) -> None:
     medians = {name: statistics.median(each) for name, each in speeds.items()}
     for name, each in speeds.items():
-        print(
-            f"{name:>24} {medians[name]:>9,.0f} {unit}  ({min(each):,.0f} to {max(each):,.0f})  {medians[name] / medians[reference]:.2f}x"
-        )
+        ratio = medians[name] / medians[reference]
+        print(f"{name:>24} {medians[name]:>9,.0f} {unit}  ({min(each):,.0f} to {max(each):,.0f})  {ratio:.2f}x")
     print(
         json.dumps(note | {"medians": medians, "threads": torch.get_num_threads(), "amx": torch.cpu._is_amx_tile_supported()})
     )

@@ -62,7 +62,7 @@ def gain(better: Scores, worse: Scores, *, accuracy: bool = False, seed: int = 0
     `all`, and every depth bin."""
     if better.trees != worse.trees or not np.array_equal(better.count, worse.count):
         raise RamifyError("these evaluations do not have the same trees and masks: they cannot be paired.")
-    difference = better.correct - worse.correct if accuracy else worse.loss - better.loss
+    difference = (better.correct - worse.correct).astype(np.float64) if accuracy else worse.loss - better.loss
     gains = {"all": bootstrap_ratio(difference.sum(1), better.count.sum(1), seed=seed)}
     for place, name in enumerate(DEPTH_BINS):
         if better.count[:, place].any():

@@ -38,7 +38,7 @@ class Forest:
     node: Ints
     """The store's node behind each node; a text that was chained is several nodes here."""
     cut: dict[str, int]
-    """How many texts and tokens do not fit `max_tokens`."""
+    """Texts and tokens in all, those past `max_tokens` that are lost, and texts that were chained instead."""
 
     @classmethod
     def open(cls, store: Store, tokenizer: Tokenizer, max_tokens: int, overflow: Overflow = "truncate") -> "Forest":
@@ -71,6 +71,7 @@ class Forest:
             length = np.minimum(length[node] - place * room, room)
             offsets = np.append(first, len(node))[offsets]
             depth = depths(parent)
+            cut |= {"texts_over": 0, "tokens_over": 0, "texts_chained": cut["texts_over"]}
         elif overflow != "truncate":
             raise RamifyError(f"overflow is 'truncate' or 'chain', not {overflow!r}.")
         return cls(store, offsets, parent, _roots(parent), depth, start, length, ids, node, cut)

@@ -118,7 +118,7 @@ def _load_hugging_face(directory: Path) -> Model:
     head = bert.head_from_hf(hf.bert_tensors(directory))
     if head is None:
         return Embedder(backbone, tokenizer, reading, normalize=normalize).eval()
-    task = MaskedLM(backbone, tokenizer, reading, MaskedLMConfig(head="bert"))
+    task = MaskedLM(backbone, tokenizer, reading, MaskedLMConfig(head="bert", tie_weights="weight" not in head))
     load_own_tensors(task, own_tensors(task) | {f"head.{name}": value for name, value in head.items()}, directory)
     return task.eval()
 

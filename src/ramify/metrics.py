@@ -5,8 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-
 DEPTH_BINS = {"1": (1, 1), "2": (2, 2), "3-5": (3, 5), "6-10": (6, 10), "11-20": (11, 20), "21+": (21, 2**31)}
 """Depths of comments (top level = 1) as reports group them."""
 
@@ -26,7 +24,9 @@ class Interval:
     p: float
 
 
-def bootstrap_ratio(totals: Floats, counts: Floats, *, level: float = 0.95, resamples: int = 10_000, seed: int = 0) -> Interval:
+def bootstrap_ratio(
+    totals: NDArray[np.float64], counts: NDArray[np.int64], *, level: float = 0.95, resamples: int = 10_000, seed: int = 0
+) -> Interval:
     """Σ totals / Σ counts over units drawn with replacement. For a paired difference of two systems on the same units, give
     the differences of their totals.
 

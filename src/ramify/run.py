@@ -87,8 +87,8 @@ class Run:
     seed: int = 0
 
     def changed(self, settings: dict[str, str]) -> "Run":
-        """With fields set from text: `model.dim`, `task.…`, `reading.…`, `view.…`, `tokenizer.…`, `dev.…`, `train.…` (all stages),
-        `stages.0.…`, `init`, `seed`."""
+        """With fields set from text: `model.dim`, `task.…`, `reading.…`, `view.…`, `tokenizer.…`, `dev.…`, `train.…` (all
+        stages), `stages.0.…`, `init`, `seed`."""
         run = self
         for key, text in settings.items():
             head, _, rest = key.partition(".")
@@ -171,7 +171,7 @@ def to_json(run: Run) -> dict[str, Any]:
     return asdict(run) | {"model": {"name": name, **asdict(run.model)}}
 
 
-# --- execution ------------------------------------------------------------------------------------------------------------------
+# --- execution ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -251,7 +251,7 @@ def _tokenizer(run: Run, store: Store, out: Path) -> Tokenizer:
 def train_tokenizer(store: Store, config: TokenizerConfig, *, seed: int = 0) -> Tokenizer:
     """A tokenizer trained on a sample of the training split, in bounded memory."""
     trees = store.split("train") if len(store.split("train")) else store.split("all")
-    nodes = (np.arange(store.offsets[tree], store.offsets[tree + 1]) for tree in trees)
+    nodes = (np.arange(int(store.offsets[tree]), int(store.offsets[tree + 1])) for tree in trees)
     texts = (text for each in nodes for text in store.texts(each))
     return Tokenizer.train(
         sample(texts, TOKENIZER_BYTES, seed), kind=config.kind, vocab_size=config.vocab_size, lowercase=config.lowercase
@@ -296,7 +296,7 @@ def execute(
         if saved != run:
             different = [name for name in vars(run) if getattr(saved, name) != getattr(run, name)]
             raise RamifyError(
-                f"{out} was started with other settings ({', '.join(different)}); resume it with the same command, or start anew."
+                f"{out} was started with other settings ({', '.join(different)}); resume it with the same command."
             )
     elif (out / RUN_FILE).exists():
         raise RamifyError(f"{out} already holds a run: add --resume to go on with it, or choose another --out.")

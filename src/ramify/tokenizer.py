@@ -216,8 +216,10 @@ def _bert_pipeline(engine: Engine, lowercase: bool) -> Engine:
 
 def _framed(engine: Engine) -> Engine:
     """[CLS] text [SEP] for whoever else loads the tokenizer.json; our batches add them themselves."""
-    frame = [(token, engine.token_to_id(token)) for token in ("[SEP]", "[CLS]")]
-    engine.post_processor = processors.BertProcessing(*frame)
+    sep_id, cls_id = engine.token_to_id("[SEP]"), engine.token_to_id("[CLS]")
+    assert sep_id is not None
+    assert cls_id is not None
+    engine.post_processor = processors.BertProcessing(("[SEP]", sep_id), ("[CLS]", cls_id))
     return engine
 
 

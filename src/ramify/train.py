@@ -5,6 +5,7 @@ Every random draw of a step follows from (run seed, step, rank, micro-batch), so
 
 import json
 import math
+import os
 import re
 import shutil
 import signal
@@ -40,8 +41,8 @@ class TrainConfig:
     steps: int = 2000
     target_tokens: int = 0
     budget: int = 4096
-    """What fills a micro-batch (`budget_unit`): all tokens that are computed, those of the predicted comments alone (then models
-    that read different things see the same comments at the same step), or predicted comments."""
+    """What fills a micro-batch (`budget_unit`): all tokens that are computed; those of the predicted comments alone (then
+    models that read different things see the same comments at the same step); or predicted comments."""
     budget_unit: Literal["tokens", "target_tokens", "targets"] = "tokens"
     accumulate: int = 1
     """Micro-batches an update and rank."""
@@ -135,7 +136,15 @@ class Trainer:
         precisions = {stage.config.precision for stage in stages}
         if len(precisions) > 1:
             raise RamifyError("all stages must have the same train.precision.")
+        world_size = int(os.environ.get("WORLD_SIZE", "1"))
+        # Unless told that it runs on CPU, accelerate gives each rank without a GPU a world of its own.
+        cpu = cpu or (world_size > 1 and not torch.accelerator.is_available())
         self.accelerator = Accelerator(mixed_precision="bf16" if precisions == {"bf16"} else "no", cpu=cpu)
+        if self.accelerator.num_processes != world_size:
+            raise RamifyError(
+                f"{world_size} processes were started (WORLD_SIZE), but accelerate sees {self.accelerator.num_processes}. "
+                "Start them with torchrun."
+            )
         self.task = task.to(self.accelerator.device)
         self.stages = stages
         self.out = out
@@ -149,7 +158,7 @@ class Trainer:
         for tensor in (*self.task.parameters(), *self.task.buffers()):
             broadcast(tensor.data, from_process=0)
 
-    # --- the loop ---------------------------------------------------------------------------------------------------------------
+    # --- the loop ----------------------------------------------------------------------------------------------------
 
     def run(self, *, resume: bool = False, until: int | None = None) -> Progress:
         """Train all stages; `until` stops before this step, as a kill would (for tests)."""
@@ -259,7 +268,7 @@ class Trainer:
 
         self.task.train()
         optimizer.zero_grad(set_to_none=True)
-        sums = dict.fromkeys(names, 0.0)
+        sums: dict[str, Tensor | float] = dict.fromkeys(names, 0.0)
         for micro, batch in enumerate(batches):
             if len(batch.targets) == 0:
                 continue
@@ -290,7 +299,7 @@ class Trainer:
     def _clip(config: TrainConfig) -> float:
         return config.clip or math.inf
 
-    # --- parameters -------------------------------------------------------------------------------------------------------------
+    # --- parameters --------------------------------------------------------------------------------------------------
 
     def _parameters(self, config: TrainConfig) -> list[tuple[str, nn.Parameter]]:
         named = list(self.task.named_parameters())
@@ -318,7 +327,7 @@ class Trainer:
             fused=True,
         )
 
-    # --- files ------------------------------------------------------------------------------------------------------------------
+    # --- files -------------------------------------------------------------------------------------------------------
 
     def _save_weights(self, path: Path) -> None:
         if self.accelerator.is_main_process:

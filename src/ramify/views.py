@@ -24,7 +24,7 @@ Regime = Literal["naive", "threads", "threads_debiased", "tree", "middle"]
 
 @dataclass(frozen=True)
 class Example:
-    """A unit of training: targets, their weights, and the nodes that each target reads, oldest first, one target after the other."""
+    """A unit of training: targets, their weights, and the nodes that each reads, oldest first, one target after the other."""
 
     targets: Ints
     weight: NDArray[np.float64]
@@ -105,8 +105,8 @@ def units(
     threads_over: Literal["all", "leaves"] = "all",
     predict_post: bool = False,
 ) -> Units:
-    """The units of a regime (Juneja 2021, section 3): `naive` predicts one comment a unit, `threads` all comments of a root-to-node
-    path, `tree` a whole tree, `middle` bounded pieces. `threads_debiased` divides by how often a comment occurs."""
+    """The units of a regime (Juneja 2021, section 3): `naive` predicts one comment a unit, `threads` all comments of a
+    root-to-node path, `tree` a whole tree, `middle` bounded pieces. `threads_debiased` divides by a comment's count."""
     targets: list[Ints] = []
     weights: list[NDArray[np.float64]] = []
     top: list[int] = []
@@ -126,8 +126,8 @@ def units(
         if regime == "tree":
             add(comments)
         elif regime == "naive":
-            for comment in comments:
-                add(comment[None])
+            for comment in comments.tolist():
+                add(np.array([comment]))
         elif regime in ("threads", "threads_debiased"):
             local = np.where(parent >= 0, parent - first, -1)
             ends = np.arange(len(nodes)) if threads_over == "all" else np.flatnonzero(_childless(local))

@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from ramify.cli import data, train, use
+from ramify.cli import data, demo, train, use
 from ramify.errors import RamifyError
 
 app = typer.Typer(
@@ -19,6 +19,8 @@ app.add_typer(use.tokenizer, name="tokenizer")
 app.command()(use.evaluate)
 app.command()(use.embed)
 app.command("fill-mask")(use.fill_mask)
+app.command()(use.report)
+app.command()(demo.demo)
 
 
 def main() -> None:

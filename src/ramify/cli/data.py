@@ -21,6 +21,7 @@ app = typer.Typer(help="Build, show, count and split data sets of trees.", no_ar
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Folder = Annotated[Path, typer.Argument(help="A data set built by `ramify data build`.")]
 
+SWITCH = {"true": True, "false": False}
 UNITS = {"KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 
 
@@ -30,27 +31,31 @@ def build(
     out: Annotated[Path, typer.Option("--out", help="The folder to write.")],
     format: Annotated[str | None, typer.Option(help="What the files are; guessed by default.")] = None,
     policy: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
             metavar="CASE=WHAT",
             help="deleted, empty = reattach|keep|drop; orphan = root|drop; cycle = drop|root; duplicate_id = first|last; "
             "two_roots = split|first|forest; missing_root = placeholder|drop. The first of each is the default.",
         ),
-    ] = [],  # noqa: B006
+    ] = None,
     split: Annotated[str, typer.Option(help="Shares of train, dev and test, by tree.")] = "0.9,0.05,0.05",
-    near_duplicates: Annotated[
-        Literal["exact", "minhash"] | None,
+    clean: Annotated[
+        list[str] | None,
         typer.Option(
-            help="Leave out repeated texts: equal but for case, space and links, or similar in their 5-word shingles."
+            help="quotes (quoted lines go), links (each becomes <link>), space (evened out, invisible characters go)."
         ),
     ] = None,
+    near_duplicates: Annotated[
+        Literal["exact", "minhash"] | None,
+        typer.Option(help="Leave out texts that are equal but for case, space and links, or that share 80 % of 5-word runs."),
+    ] = None,
     drop_bots: Annotated[bool, typer.Option("--drop-bots", help="Leave out known bots and names that end in “bot”.")] = False,
-    bot: Annotated[list[str], typer.Option(help="A further bot to leave out (with --drop-bots).")] = [],  # noqa: B006
+    bot: Annotated[list[str] | None, typer.Option(help="A further bot to leave out (with --drop-bots).")] = None,
     anonymise: Annotated[bool, typer.Option("--anonymise", help="Replace authors by pseudonyms.")] = False,
     salt: Annotated[str, typer.Option(help="Secret of the pseudonyms: equal salts give equal names.")] = "",
     min_nodes: Annotated[int, typer.Option(min=1, help="Leave out smaller trees.")] = 1,
-    column: Annotated[list[str], typer.Option(metavar="OURS=THEIRS", help="Format table: which column is what.")] = [],  # noqa: B006
-    option: Annotated[list[str], typer.Option(metavar="NAME=VALUE", help="A further option of the format.")] = [],  # noqa: B006
+    column: Annotated[list[str] | None, typer.Option(metavar="OURS=THEIRS", help="Format table: which column is what.")] = None,
+    option: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A further option of the format.")] = None,
     memory: Annotated[str, typer.Option(help="What may be held at a time, such as 512MB.")] = "512MB",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a data set that is there.")] = False,
     as_json: Json = False,
@@ -61,7 +66,7 @@ def build(
     """
     from ramify import dataset, readers
 
-    options: dict[str, Any] = dict(_pair(each, "--option") for each in option)
+    options: dict[str, Any] = {name: SWITCH.get(value, value) for name, value in (_pair(each, "--option") for each in option or [])}
     if column:
         options["columns"] = dict(_pair(each, "--column") for each in column)
     if format is None:
@@ -72,11 +77,12 @@ def build(
             inputs,
             format,
             out,
-            policy=dataset.Policy.named(dict(_pair(each, "--policy") for each in policy)),
+            policy=dataset.Policy.named(dict(_pair(each, "--policy") for each in policy or [])),
             split=_shares(split),
+            clean=clean or [],
             near_duplicates=near_duplicates,
             drop_bots=drop_bots,
-            bots=bot,
+            bots=bot or [],
             anonymise=anonymise,
             salt=salt,
             min_nodes=min_nodes,
@@ -180,9 +186,7 @@ def split_trees(
     ] = "strict",
     weighting: Annotated[
         Literal["once", "share", "seed"],
-        typer.Option(
-            help="Each comment predicted in one piece (once), or in all that hold it, weighted by its share, or by 1."
-        ),
+        typer.Option(help="Predict a comment in one piece (once), or in all that hold it, weighted by its share, or by 1."),
     ] = "once",
     as_json: Json = False,
 ) -> None:

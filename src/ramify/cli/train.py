@@ -129,10 +129,11 @@ def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> No
     if not main:
         return
     if not (out / "config.json").exists():
+        write_report(out, evaluate=False)
         print(f"stopped at step {progress.step}; go on with the same command and --resume", file=sys.stderr)
         raise typer.Exit(130)
-    write_report(out)
     print(f"{out}: {progress.step} steps, best dev loss {progress.best:.4f} at step {progress.best_step}", file=sys.stderr)
+    print(f"report: {write_report(out)}", file=sys.stderr)
     print(f"next: ramify evaluate {out} --data {run.data}", file=sys.stderr)
 
 

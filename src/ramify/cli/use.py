@@ -66,6 +66,25 @@ def evaluate(
     print(f"perplexity {summary['perplexity']:.2f}")
 
 
+def report(
+    run: Annotated[Path, typer.Argument(help="A run's folder, finished or not.")],
+    data: Annotated[Path | None, typer.Option("--data", help="The data set to evaluate on; by default the run's own.")] = None,
+    split: Annotated[Literal["train", "dev", "test", "all"], typer.Option(help="The trees to evaluate on.")] = "dev",
+    draws: Annotated[int, typer.Option(min=1, help="Masks drawn for every comment.")] = 8,
+    comments: Annotated[int, typer.Option(min=0, help="Only the first trees that hold so many comments (0 = all).")] = 0,
+    evaluate: Annotated[bool, typer.Option("--evaluate/--no-evaluate", help="Evaluate and fill masks, or only draw.")] = True,
+) -> None:
+    """Write a run's report.html anew: curves, loss by depth with and without context, filled masks, data and settings.
+
+    Example: ramify report runs/reddit --data data/reddit --split test
+    """
+    from ramify.report import write_report
+
+    with bar("evaluating", None) as advance:
+        page = write_report(run, data, split=split, draws=draws, comments=comments, evaluate=evaluate, progress=advance)
+    print(page, file=sys.stderr)
+
+
 def embed(
     model: Annotated[str, typer.Argument(help="A run, a Hugging Face directory, or a hub id.")],
     data: Annotated[

@@ -43,6 +43,7 @@ def build(
     *,
     policy: Policy = Policy(),  # noqa: B008
     split: Sequence[float] = (0.9, 0.05, 0.05),
+    clean: Sequence[str] = (),
     near_duplicates: Method | None = None,
     drop_bots: bool = False,
     bots: Sequence[str] = (),
@@ -56,14 +57,16 @@ def build(
 ) -> Store:
     """Build a store in the folder `out`. `format` is a key of `readers.FORMATS` (None: guess); `options` go to its reader.
 
-    `split` are the shares of train, dev and test; where a tree falls depends on its id alone. `memory` bounds what is held at
-    a time, apart from the process itself: one tree must fit, the data need not. A failed build leaves nothing behind.
+    `split` are the shares of train, dev and test; where a tree falls depends on its id alone. `clean`: keys of
+    `filters.CLEANINGS`, in order. `memory` bounds what is held at a time, apart from the process itself: one tree must fit, the
+    data need not. A failed build leaves nothing behind.
     """
     wall, cpu = time.perf_counter(), time.process_time()
     paths, out = [Path(path) for path in inputs], Path(out)
-    _check_inputs(paths)
+    readers.check(paths)
     _check_out(out, overwrite)
     _check_split(split)
+    filters.check_cleanings(clean)
     format = format or readers.guess(paths)
     reader = readers.find(format)
     read = reader.load().read
@@ -75,6 +78,7 @@ def build(
         spill = Spill(folder / SCRATCH / "posts", memory // PARTS)
         records = read(paths, report, **(options or {}))
         for batch in trees.batches(records) if reader.yields == "trees" else records:
+            batch = filters.cleaned(batch, clean)
             spill.add(batch.append_column("hash", pa.array(tree_hashes(batch.column("tree")))))
             tell("read", report.bytes, sum(sizes.values()), report.read)
         join = trees.gather if reader.yields == "trees" else posts.join
@@ -102,6 +106,7 @@ def build(
             "options": {
                 "policy": vars(policy),
                 "split": list(split),
+                "clean": list(clean),
                 "near_duplicates": near_duplicates,
                 "drop_bots": drop_bots,
                 "bots": list(bots),
@@ -127,16 +132,6 @@ def tree_hashes(ids: pa.Array) -> NDArray[np.uint64]:
 
 
 # --- checks before anything is written --------------------------------------------------------------------------------
-
-
-def _check_inputs(paths: Sequence[Path]) -> None:
-    if not paths:
-        raise RamifyError("nothing to build from: name at least one input file.")
-    for path in paths:
-        if not path.exists():
-            raise RamifyError(f"there is no file or folder {path}. Check the spelling of the input.")
-        if path.is_dir() and not readers.files([path]):
-            raise RamifyError(f"the folder {path} is empty. Check the spelling of the input.")
 
 
 def _check_out(out: Path, overwrite: bool) -> None:
@@ -242,7 +237,7 @@ class _Writer:
         self._comments += int((chunk.first_parent >= 0).sum())
         for number, each in enumerate(SPLITS):
             self._splits[each]["trees"] += int((split == number).sum())
-            self._splits[each]["nodes"] += int(chunk.lengths[split == number].sum())
+            self._splits[each]["nodes"] += int((chunk.state[split[chunk.tree] == number] != MADE_UP).sum())
 
     def close(self) -> dict[str, Any]:
         """What `dataset.json` says of the files."""

@@ -15,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ramify.dataset.chunk import Chunk
+from ramify.dataset.filters import LINK
 from ramify.dataset.spill import Spill
 from ramify.dataset.store import TREES, Store, map_file
 from ramify.readers.base import Report, pc
@@ -30,7 +31,6 @@ JACCARD = 0.8
 BANDS, BAND_ROWS = 16, 8
 
 BATCH_TEXTS = 8192
-LINK = r"(?:https?://|www\.)\S+"
 
 
 def without_near_duplicates(

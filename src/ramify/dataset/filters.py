@@ -1,4 +1,4 @@
-"""What a build leaves out or hides on request: bots, small trees, names."""
+"""What a build changes, leaves out or hides on request: noise in texts, bots, small trees, names."""
 
 import hashlib
 from collections.abc import Sequence
@@ -7,7 +7,25 @@ import numpy as np
 import pyarrow as pa
 
 from ramify.dataset.chunk import Chunk, Mask
-from ramify.readers.base import Report
+from ramify.errors import RamifyError
+from ramify.readers.base import Report, pc
+
+LINK = r"(?:https?://|www\.)[^\s)\]>]+"
+
+CLEANINGS: dict[str, tuple[tuple[str, str], ...]] = {
+    "quotes": ((r"(?m)^[ \t]*>.*\n?", ""),),
+    "links": ((LINK, "<link>"),),
+    "space": (
+        ("[\u200b-\u200d\u2060\ufeff]|&#x200[bB];", ""),
+        ("[\\p{Zs}\t]|&nbsp;", " "),
+        (" *\n *", "\n"),
+        (" {2,}", " "),
+        ("\n{3,}", "\n\n"),
+        (r"^\s+|\s+$", ""),
+    ),
+}
+"""Names of cleanings -> patterns and what replaces them: quoted lines go; links become a word; invisible characters go, white
+space is evened out."""
 
 BOTS = frozenset(
     [
@@ -28,6 +46,21 @@ BOTS = frozenset(
 """Accounts that are programs though their names do not end in "bot", in lower case."""
 
 PSEUDONYM_BYTES = 5
+
+
+def check_cleanings(names: Sequence[str]) -> None:
+    for name in names:
+        if name not in CLEANINGS:
+            raise RamifyError(f"there is no cleaning {name!r}; there are {', '.join(CLEANINGS)}.")
+
+
+def cleaned(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+    """The batch with cleaned texts."""
+    texts = batch.column("text")
+    for name in names:
+        for pattern, replacement in CLEANINGS[name]:
+            texts = pc.replace_substring_regex(texts, pattern, replacement)
+    return batch.set_column(batch.schema.get_field_index("text"), batch.schema.field("text"), texts) if names else batch
 
 
 def without_bots(chunk: Chunk, extra: Sequence[str], report: Report) -> Chunk:

@@ -76,7 +76,7 @@ class Spill:
     def _again(self, file: "_File") -> "Spill":
         """A file that is too big for a part, scattered by the next bits of the hash."""
         finer = Spill(file.path.with_suffix(""), self._part_bytes, self._skip_bits + FANOUT_BITS)
-        with pa.OSFile(str(file.path)) as source, pa.ipc.open_stream(source) as batches:
+        with pa.ipc.open_stream(pa.memory_map(str(file.path))) as batches:
             for batch in batches:
                 finer.add(batch)
         file.path.unlink()
@@ -104,7 +104,7 @@ def _take(files: list[_File]) -> pa.Table:
     """Read files and remove them."""
     tables = []
     for file in files:
-        with pa.OSFile(str(file.path)) as source, pa.ipc.open_stream(source) as batches:
+        with pa.ipc.open_stream(pa.memory_map(str(file.path))) as batches:
             tables.append(batches.read_all())
         file.path.unlink()
     return pa.concat_tables(tables)

@@ -42,8 +42,8 @@ class Backbone(nn.Module, ABC):
 
 
 class TwoPhase(Backbone):
-    """A backbone that reads other nodes' vectors, and whose forward pass falls into encoding nodes and reading their vectors, so that a whole tree's gradient can be
-    had chunk by chunk."""
+    """A backbone that reads other nodes' vectors: encoding nodes and reading their vectors are two steps, so that a whole
+    tree's gradient can be had chunk by chunk."""
 
     @abstractmethod
     def encode(self, ids: Int[Tensor, " total"], rows: Rows) -> Float[Tensor, "row dim"]:

@@ -88,13 +88,10 @@ class Bert(Backbone):
         return self.pool(hidden.tokens, batch.targets)
 
 
-# --- Hugging Face ---------------------------------------------------------------------------------------------------------------
+# --- Hugging Face ---------------------------------------------------------------------------------------------------
 
 
 def config_from_hf(theirs: Mapping[str, Any]) -> BertConfig:
-    activation = {"gelu": "gelu", "relu": "relu", "gelu_new": "gelu_tanh"}.get(theirs.get("hidden_act", "gelu"))
-    if activation is None:
-        raise RamifyError(f"config.json: hidden_act {theirs['hidden_act']!r} is not one of gelu, gelu_new, relu.")
     return BertConfig(
         vocab_size=theirs["vocab_size"],
         dim=theirs["hidden_size"],
@@ -103,7 +100,7 @@ def config_from_hf(theirs: Mapping[str, Any]) -> BertConfig:
         ffn_dim=theirs["intermediate_size"],
         dropout=theirs.get("hidden_dropout_prob", 0.1),
         attention_dropout=theirs.get("attention_probs_dropout_prob", 0.1),
-        activation=activation,
+        activation=hf.activation(theirs),
         max_tokens=theirs["max_position_embeddings"],
         type_vocab_size=theirs.get("type_vocab_size", 2),
         eps=theirs.get("layer_norm_eps", 1e-12),
@@ -171,10 +168,19 @@ def _fresh(model: Bert) -> dict[str, Tensor]:
 
 
 def head_from_hf(tensors: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
-    """The masked-LM head under our names, or None where the checkpoint has none."""
+    """The masked-LM head under our names, or None where the checkpoint has none. It has a `weight` only if that is not tied."""
     if "cls.predictions.bias" not in tensors:
         return None
-    return {name: tensors[theirs] for name, theirs in hf.HEAD_KEYS.items()}
+    try:
+        head = {name: tensors[theirs] for name, theirs in hf.HEAD_KEYS.items()}
+    except KeyError as missing:
+        raise RamifyError(f"the checkpoint holds no tensor {missing.args[0]!r}: its head is not complete.") from None
+    # The bias may stand twice; the linear map's own is the one that counts where the two are not tied.
+    head["bias"] = tensors.get("cls.predictions.decoder.bias", head["bias"])
+    weight = tensors.get("cls.predictions.decoder.weight")
+    if weight is not None and not torch.equal(weight, tensors["embeddings.word_embeddings.weight"]):
+        head["weight"] = weight
+    return head
 
 
 def save_pretrained(model: Bert, directory: str | Path, head: nn.Module | None = None) -> None:

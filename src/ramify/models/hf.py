@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from ramify.errors import RamifyError
+from ramify.nn.blocks import Activation
 
 LAYER_KEYS = {
     "attention.query": "attention.self.query",
@@ -37,6 +38,8 @@ HEAD_KEYS = {
     "norm.bias": "cls.predictions.transform.LayerNorm.bias",
     "bias": "cls.predictions.bias",
 }
+
+ACTIVATIONS: dict[str, Activation] = {"gelu": "gelu", "gelu_new": "gelu_tanh", "relu": "relu"}
 
 MODEL_TYPES = {"bert"}
 
@@ -73,6 +76,14 @@ def read_config(directory: Path) -> dict[str, Any]:
             f"only {', '.join(sorted(MODEL_TYPES))} checkpoints can be read here."
         )
     return config
+
+
+def activation(config: Mapping[str, Any]) -> Activation:
+    """Our name of a checkpoint's activation."""
+    name = config.get("hidden_act", "gelu")
+    if name not in ACTIVATIONS:
+        raise RamifyError(f"config.json: hidden_act {name!r} is not one of {', '.join(ACTIVATIONS)}.")
+    return ACTIVATIONS[name]
 
 
 def read_json(path: Path) -> dict[str, Any]:

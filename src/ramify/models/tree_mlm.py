@@ -214,11 +214,6 @@ def init_from_bert(model: TreeMLM, source: str | Path, *, decoder: bool = True) 
 
 def config_from_bert(theirs: dict[str, Any]) -> dict[str, Any]:
     """The config fields that a BERT-family checkpoint settles."""
-    from ramify.nn.blocks import ACTIVATIONS
-
-    activation = {"gelu_new": "gelu_tanh"}.get(theirs.get("hidden_act", "gelu"), theirs.get("hidden_act", "gelu"))
-    if activation not in ACTIVATIONS:
-        raise RamifyError(f"config.json: hidden_act {activation!r} is not one of {', '.join(ACTIVATIONS)}.")
     return {
         "vocab_size": theirs["vocab_size"],
         "dim": theirs["hidden_size"],
@@ -226,7 +221,7 @@ def config_from_bert(theirs: dict[str, Any]) -> dict[str, Any]:
         "decoder_layers": theirs["num_hidden_layers"],
         "num_heads": theirs["num_attention_heads"],
         "ffn_dim": theirs["intermediate_size"],
-        "activation": activation,
+        "activation": hf.activation(theirs),
         "norm": "post",
         "position": "learned",
         "scale_embedding": False,

@@ -20,14 +20,16 @@ def attend(
     *,
     dropout: float = 0.0,
 ) -> Float[Tensor, "query head size"]:
-    """Every token of row i of `q` attends to all tokens of row i of `kv` (keys and values). Both have the same group borders."""
+    """Every token of row i of `q` attends to all tokens of row i of `kv` (keys, values). Both have the same group borders."""
     if q_rows.total == 0 or k_rows.total == 0:
         return torch.zeros_like(q)
     if q.is_cuda and dropout == 0.0 and q.dtype in (torch.float16, torch.bfloat16):
         from torch.nn.attention.varlen import varlen_attn
 
         k, v = kv.unbind(1)
-        return varlen_attn(q, k, v, q_rows.offsets, k_rows.offsets, q_rows.max_length, k_rows.max_length)
+        out = varlen_attn(q, k, v, q_rows.offsets, k_rows.offsets, q_rows.max_length, k_rows.max_length)
+        assert isinstance(out, Tensor)
+        return out
     padded_q, padded_kv = pad(q, q_rows), pad(kv, k_rows)
     blocks = []
     for q_group, k_group in zip(q_rows.groups, k_rows.groups, strict=True):

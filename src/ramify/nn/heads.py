@@ -8,12 +8,14 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ramify.nn.blocks import ACTIVATIONS, Activation
+
 MAX_LOGITS = 64 * 2**20 // 4
 """Logits formed at once: 64 MiB in single precision."""
 
 
 class VocabularyHead(nn.Module):
-    """Scores over the vocabulary: one linear map, with BERT's dense-GELU-LayerNorm before it if `transform`.
+    """Scores over the vocabulary: one linear map, with BERT's dense-activation-LayerNorm before it if `transform`.
 
     `embedding` ties the map to the token embedding (Press & Wolf 2017).
     """
@@ -24,11 +26,13 @@ class VocabularyHead(nn.Module):
         vocab_size: int,
         *,
         transform: bool = False,
+        activation: Activation = "gelu",
         embedding: nn.Embedding | None = None,
         eps: float = 1e-12,
     ) -> None:
         super().__init__()
         self.dense = nn.Linear(dim, dim) if transform else None
+        self.activation = ACTIVATIONS[activation]
         self.norm = nn.LayerNorm(dim, eps) if transform else None
         self.weight = (
             embedding.weight if embedding is not None else nn.Parameter(torch.empty(vocab_size, dim).normal_(std=0.02))
@@ -38,7 +42,7 @@ class VocabularyHead(nn.Module):
     def features(self, x: Float[Tensor, "position dim"]) -> Float[Tensor, "position dim"]:
         if self.dense is None or self.norm is None:
             return x
-        return self.norm(F.gelu(self.dense(x)))
+        return self.norm(self.activation(self.dense(x)))
 
     def forward(self, x: Float[Tensor, "position dim"]) -> Float[Tensor, "position vocab"]:
         return F.linear(self.features(x), self.weight, self.bias)

@@ -52,6 +52,7 @@ def guess(paths: Sequence[Path]) -> str:
     """The name of the first format that recognises every input by its name and first bytes."""
     from ramify.readers.base import open_bytes
 
+    check(paths)
     heads = {}
     for path in paths:
         if path.is_dir():
@@ -64,6 +65,17 @@ def guess(paths: Sequence[Path]) -> str:
         if all(matches(path, head) for path, head in heads.items()):
             return name
     raise RamifyError(f"cannot tell the format of {', '.join(map(str, paths))}. Name it with --format: {', '.join(FORMATS)}.")
+
+
+def check(paths: Sequence[Path]) -> None:
+    """Raise where there is nothing to read."""
+    if not paths:
+        raise RamifyError("nothing to build from: name at least one input file.")
+    for path in paths:
+        if not path.exists():
+            raise RamifyError(f"there is no file or folder {path}. Check the spelling of the input.")
+        if path.is_dir() and not files([path]):
+            raise RamifyError(f"the folder {path} is empty. Check the spelling of the input.")
 
 
 def files(paths: Sequence[Path]) -> list[Path]:

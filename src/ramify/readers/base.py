@@ -167,27 +167,25 @@ def blocks(
     """
     if stream.peek(3).startswith(codecs.BOM_UTF8):
         stream.read(3)
-    number, rest, skipping = 1, b"", False
-    while chunk := stream.read(size):
-        if skipping:
-            end = chunk.find(b"\n")
-            if end < 0:
-                continue
-            chunk, skipping = chunk[end:], False
-        cut = chunk.rfind(b"\n") + 1
-        if cut:
-            block, rest = rest + chunk[:cut], chunk[cut:]
-            numbers = range(number, number + block.count(b"\n"))
-            yield numbers, block
-            number = numbers.stop
-        else:
-            rest += chunk
-        if len(rest) > max_line_bytes:
+    number = 1
+    while block := stream.read(size):
+        if not block.endswith(b"\n"):
+            block += stream.readline(max_line_bytes)
+        too_long = not block.endswith(b"\n") and bool(stream.peek(1))
+        if too_long:
+            block = block[: block.rfind(b"\n") + 1] + b"\n"
+            _skip_line(stream)
+        numbers = range(number, number + block.count(b"\n") + (not block.endswith(b"\n")))
+        if too_long:
             report.read += 1
-            report.skip("too_long", f"{path}, line {number}: longer than {max_line_bytes:,} bytes")
-            rest, skipping = b"", True
-    if rest:
-        yield range(number, number + 1), rest
+            report.skip("too_long", f"{path}, line {numbers[-1]}: longer than {max_line_bytes:,} bytes")
+        yield numbers, block
+        number = numbers.stop
+
+
+def _skip_line(stream: io.BufferedReader) -> None:
+    while (rest := stream.readline(BLOCK_BYTES)) and not rest.endswith(b"\n"):
+        pass
 
 
 def lines(

@@ -55,14 +55,14 @@ quantum computing.
 def shipped(data: str, *, target_tokens: int = 6_000_000, seed: int = 0) -> Run:
     """The demo's checkpoint: 4.3 M parameters, 8.6 MB in half precision, trained on openly licensed discussions.
 
-    `OMP_NUM_THREADS=1 ramify train shipped --data data/open --out runs/shipped`: about 40 minutes on one CPU thread. NOTES says how
-    data/open is built.
+    `OMP_NUM_THREADS=1 ramify train shipped --data data/open --out runs/shipped`: about 40 minutes on one CPU thread. NOTES
+    says how data/open is built.
     """
     return Run(
         recipe="shipped",
         data=data,
-        model=TreeMLMConfig(dim=192, ffn_dim=768, encoder_layers=2, decoder_layers=3, max_tokens=128),
-        reading=Reading(max_tokens=128, max_context=128),
+        model=TreeMLMConfig(dim=192, ffn_dim=768, encoder_layers=2, decoder_layers=3, max_tokens=256),
+        reading=Reading(max_tokens=256),
         stages=(TrainConfig(target_tokens=target_tokens, budget=2048, lr=1e-3, evaluate_every=400, checkpoint_every=400),),
         tokenizer=TokenizerConfig(vocab_size=8192),
         seed=seed,

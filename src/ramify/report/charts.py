@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-WIDTH, HEIGHT = 560, 300
-LEFT, RIGHT, TOP, BOTTOM = 58, 14, 14, 44
+WIDTH, HEIGHT = 430, 280
+LEFT, RIGHT, TOP, BOTTOM = 64, 16, 12, 44
 POINTS = 400
 """Most points drawn of one line."""
 
@@ -79,7 +79,7 @@ def _grid(x_axis: Axis, y_axis: Axis, x_label: str, y_label: str) -> list[str]:
         y = y_axis(value)
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(f'<text class="tick" x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{_number(value)}</text>')
-    for value in x_axis.ticks(6):
+    for value in x_axis.ticks(5):
         parts.append(f'<text class="tick" x="{x_axis(value):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">')
         parts.append(f"{_number(value)}</text>")
     parts.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{HEIGHT - BOTTOM}" y2="{HEIGHT - BOTTOM}"/>')
@@ -125,4 +125,4 @@ def _number(value: float) -> str:
         return f"{value / 1e6:.3g} M"
     if abs(value) >= 1e4:
         return f"{value / 1e3:.3g} k"
-    return f"{value:.4g}" if abs(value) > 1e-12 else "0"
+    return f"{value:.4g}".replace("-", "−") if abs(value) > 1e-12 else "0"

@@ -117,7 +117,7 @@ def fillings(task: MaskedLM, store: Store, split: Split, *, count: int = FILLING
             continue
         start, stop, place = masked
         text = thread.nodes[node].text
-        guesses = {seen: _guess(task, thread, node, ids, place, seen, top_k) for seen in kinds}
+        guesses: dict[Seen, Guess] = {seen: _guess(task, thread, node, ids, place, seen, top_k) for seen in kinds}
         found.append(
             Filling(
                 title=str(thread.meta.get("title", "")),
@@ -135,9 +135,8 @@ def fillings(task: MaskedLM, store: Store, split: Split, *, count: int = FILLING
 
 def _threads(store: Store, split: Split) -> Iterator[Tree]:
     """The threads that end in the comments of depth 2 and more, in the order of a hash of the comments' ids."""
-    trees = store.split(split)
-    nodes = np.concatenate([np.arange(store.offsets[tree], store.offsets[tree + 1]) for tree in trees])
-    nodes = nodes[store.depth[nodes] >= 2]
+    inside = np.isin(store.tree_of(np.arange(store.num_nodes)), store.split(split))
+    nodes = np.flatnonzero(inside & (np.asarray(store.depth) >= 2))
     for node in nodes[np.argsort(node_seeds(store, nodes), kind="stable")].tolist():
         number = int(store.tree_of([node])[0])
         tree = store.tree(number)

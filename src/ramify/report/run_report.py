@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,7 +13,7 @@ from ramify.evaluate import gain
 from ramify.report import sections
 from ramify.report.measure import BLIND, NAMES, Measured, fillings, measure
 from ramify.report.page import write_page
-from ramify.report.sections import Section, text
+from ramify.report.sections import Section, number, text, trees_of
 from ramify.run import RUN_FILE, from_json, prepare
 from ramify.tasks.masked_lm import MaskedLM
 from ramify.train import BEST, CHECKPOINTS, read_metrics
@@ -37,7 +38,7 @@ def write_report(
     """Write `report.html` into a run directory: curves, the table by depth, filled masks, data and circumstances.
 
     `data` is the built data set, by default the run's own. Without `evaluate`, and where the data or any weights are missing,
-    the page says so in place of the parts that need them.
+    the page says so in place of the parts that need them. An interrupted run is shown with the weights that it left.
     """
     run_dir = Path(run_dir)
     try:
@@ -47,39 +48,37 @@ def write_report(
             f"{run_dir} is not a run: it has no {RUN_FILE}. Train one with: ramify train RECIPE --out {run_dir}"
         ) from None
     metrics = read_metrics(run_dir)
-    seen = cast(Seen, record["run"]["reading"]["seen"])
-    store, missing = _store(Path(data or record["run"]["data"]))
-    parts = [sections.curves(metrics, seen)]
-    found = None
+    run = record["run"]
+    store, missing = (Store.open(data), "") if data else _store(run["data"])
+    found, parts = None, [sections.curves(metrics, cast(Seen, run["reading"]["seen"]))]
     if not evaluate:
         missing = "This page was written without an evaluation."
     elif store is not None:
-        task, missing = _model(run_dir, record)
-        if task is not None:
-            found, missing = _measured(task, store, split, draws, comments, progress)
-        if task is not None and found is not None:
+        task, missing = _model(run_dir, record, store)
+        if task is not None and len(store.split(split)) == 0:
+            missing = f"The data set has no trees in the split {split!r}."
+        elif task is not None:
+            found = measure(task, store, split, draws=draws, comments=comments, progress=progress)
             parts += [sections.by_depth(found), sections.filled(fillings(task, store, split))]
     if missing:
         again = f"ramify report {run_dir} --data DIR"
         parts.append(Section("Evaluation", f'<p class="notice">{text(missing)} To add it: <code>{text(again)}</code></p>'))
-    info = store.info if store else {}
-    parts.append(sections.data(info, record["cut"], record["without_tokens"]))
+    parts.append(_data(record, store))
     parts.append(sections.circumstances(record, metrics))
-    path = run_dir / REPORT
-    run = record["run"]
     title = f"{run['recipe']} on {Path(run['data']).name}"
-    write_page(path, kind="Report of a training run", title=title, lead=_lead(run_dir, record, metrics, found), sections=parts)
-    return path
+    lead = _lead(run_dir, record, metrics, found)
+    write_page(run_dir / REPORT, kind="Report of a training run", title=title, lead=lead, sections=parts)
+    return run_dir / REPORT
 
 
-def _store(path: Path) -> tuple[Store | None, str]:
+def _store(path: str) -> tuple[Store | None, str]:
     try:
         return Store.open(path), ""
     except RamifyError as error:
         return None, f"The data set is not at hand ({error})."
 
 
-def _model(run_dir: Path, record: dict[str, Any]) -> tuple[MaskedLM | None, str]:
+def _model(run_dir: Path, record: dict[str, Any], store: Store) -> tuple[MaskedLM | None, str]:
     """The trained model; of an unfinished run the best or newest weights that it left."""
     if (run_dir / hub.CONFIG).exists():
         task = hub.load(run_dir)
@@ -89,20 +88,18 @@ def _model(run_dir: Path, record: dict[str, Any]) -> tuple[MaskedLM | None, str]
     if weights is None:
         return None, "This run has not written any weights yet."
     try:
-        task = prepare(from_json(record["run"]), run_dir).task
+        task = prepare(replace(from_json(record["run"]), data=str(store.path)), run_dir).task
     except RamifyError as error:
         return None, f"The unfinished run's model cannot be built again ({error})."
     hub.load_weights(task, weights)
     return task, ""
 
 
-def _measured(
-    task: MaskedLM, store: Store, split: Split, draws: int, comments: int, progress: Callable[[int], None] | None
-) -> tuple[Measured | None, str]:
-    try:
-        return measure(task, store, split, draws=draws, comments=comments, progress=progress), ""
-    except RamifyError as error:
-        return None, str(error)
+def _data(record: dict[str, Any], store: Store | None) -> Section:
+    if store is not None and store.hash != record["data_hash"]:
+        section = sections.data(store.info)
+        return Section(section.title, section.body, "This is not the data set that the model was trained on.")
+    return sections.data(store.info if store else {}, record["cut"], record["without_tokens"])
 
 
 def _lead(run_dir: Path, record: dict[str, Any], metrics: list[dict[str, Any]], found: Measured | None) -> str:
@@ -124,8 +121,9 @@ def _lead(run_dir: Path, record: dict[str, Any], metrics: list[dict[str, Any]], 
     if found is not None and found.own not in BLIND:
         saved = gain(found.scores[found.own], found.scores["none"])["all"]
         paragraphs.append(
-            f"<p>On the {text(found.split)} trees, reading its comments {text(NAMES[found.own])} instead of without saves the model "
-            f"<b>{saved.value:+.4f} nats per masked token</b> (95 % interval {saved.low:+.4f} to {saved.high:+.4f})."
+            f"<p>On {trees_of(found.split)}, reading comments {text(NAMES[found.own])} instead of without saves the "
+            f"model <b>{number(saved.value, '+.4f')} nats per masked token</b> (95 % interval {number(saved.low, '+.4f')} to "
+            f"{number(saved.high, '+.4f')})."
             f"{_chosen_on_dev(found.split)} This compares one model with itself: how a model fares that was trained "
             "without context is a matter of another run.</p>"
         )

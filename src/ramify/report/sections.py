@@ -47,6 +47,15 @@ def shortened(value: str, length: int) -> str:
     return whole[:length].rsplit(" ", 1)[0] + " …"
 
 
+def number(value: float, form: str) -> str:
+    """A formatted number with a real minus sign."""
+    return f"{value:{form}}".replace("-", "−")
+
+
+def trees_of(split: str) -> str:
+    return "all trees" if split == "all" else f"the {split} trees"
+
+
 # --- curves -----------------------------------------------------------------------------------------------------------
 
 
@@ -54,7 +63,7 @@ def curves(metrics: Sequence[Mapping[str, float]], seen: Seen, title: str = "Lea
     """Loss against steps and tokens, and where dev was also measured without context, the gain against tokens."""
     if not metrics:
         return Section(title, "<p>Nothing was logged yet.</p>")
-    window = max(1, len(metrics) // 40)
+    window = max(1, len(metrics) // 15)
     with_gain = any("dev_loss_none" in record for record in metrics)
     by_step, by_tokens = (
         line_chart(_losses(metrics, key, window, seen), label, "nats per masked token")
@@ -100,22 +109,21 @@ def _figure(svg: str) -> str:
 def by_depth(measured: Measured, title: str = "What the context is worth, by depth") -> Section:
     """Loss of one model by what it reads, and the differences, with bootstrap intervals over trees."""
     own = measured.scores[measured.own]
-    others = [seen for seen in measured.scores if seen != measured.own]
-    gains = {seen: gain(own, measured.scores[seen]) for seen in others}
-    shown = [interval for each in gains.values() for interval in each.values()]
+    others: list[Seen] = [seen for seen in measured.scores if seen != measured.own]
+    gains = [gain(own, measured.scores[seen]) for seen in others]
+    shown = [interval for each in gains for interval in each.values()]
     scale = (min((i.low for i in shown), default=0.0), max((i.high for i in shown), default=1.0))
     head = "".join(f"<th>{text(NAMES[seen])}</th>" for seen in measured.scores)
-    head += "".join(f'<th colspan="2">saved over {text(NAMES[seen])}</th>' for seen in others)
+    head += "".join(f'<th colspan="2">saved, against {text(NAMES[seen])}</th>' for seen in others)
     rows = [
-        _depth_row(name, measured.scores, [gains[seen] for seen in others], scale)
+        _depth_row(name, measured.scores, gains, scale)
         for name in ("all", *DEPTH_BINS)
         if name == "all" or own.count[:, list(DEPTH_BINS).index(name)].any()
     ]
     table = f'<table class="numbers"><thead><tr><th>depth</th><th>masked tokens</th>{head}</tr></thead>'
     table += f"<tbody>{''.join(rows)}</tbody></table>"
     lead = (
-        f"Loss in nats per masked token on the {text(measured.split)} trees: {measured.trees:,} trees, "
-        f"{measured.comments:,} comments, {measured.draws} draw{'s' if measured.draws > 1 else ''} of masks each, the same "
+        f"Loss in nats per masked token on {trees_of(measured.split)}: {measured.trees:,} trees, {measured.comments:,} comments, {measured.draws} draw{'s' if measured.draws > 1 else ''} of masks each, the same "
         "masks in every column. In small print, 95 % intervals (bootstrap over trees, 10,000 resamples; paired for "
         "differences)."
     )
@@ -143,9 +151,8 @@ def _trees(count: np.ndarray) -> int:
 
 def _estimate(interval: Interval, count: np.ndarray, form: str) -> str:
     """An interval over a single tree says nothing."""
-    if _trees(count) < 2:
-        return f"{interval.value:{form}}<small>one tree only</small>"
-    return f"{interval.value:{form}}<small>{interval.low:{form}} to {interval.high:{form}}</small>"
+    value, low, high = (number(each, form) for each in (interval.value, interval.low, interval.high))
+    return f"{value}<small>{'one tree only' if _trees(count) < 2 else f'{low} to {high}'}</small>"
 
 
 # --- filled masks -----------------------------------------------------------------------------------------------------

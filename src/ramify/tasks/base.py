@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Literal, NoReturn
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -40,9 +40,9 @@ class Model(nn.Module, ABC):
     def verbs(self) -> list[str]:
         return sorted(verb for verb in VERBS if hasattr(type(self), verb))
 
-    def __getattr__(self, name: str) -> NoReturn:
+    def __getattr__(self, name: str) -> Any:
         try:
-            return super().__getattr__(name)  # pyright: ignore[reportReturnType]
+            return super().__getattr__(name)
         except AttributeError:
             if name in VERBS:
                 raise RamifyError(f"this {type(self).__name__} cannot {name}; it can {', '.join(self.verbs)}.") from None

@@ -120,7 +120,8 @@ def fill(
     if not masks:
         mask = tokenizer.token(tokenizer.mask_id)
         raise RamifyError(
-            f"tree {tree.id!r}, node {tree.nodes[slot.node].id!r}: its text holds no {mask}. Write {mask} for each word to fill."
+            f"tree {tree.id!r}, node {tree.nodes[slot.node].id!r}: its text holds no {mask}. "
+            f"Write {mask} where a word is to be filled."
         )
     if candidates:
         answers = [_among(slot, ids, place, candidates) for place in masks]

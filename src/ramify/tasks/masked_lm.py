@@ -37,7 +37,7 @@ class MaskedLMConfig:
     """What divides a step's loss: the mean weight of a step, counted over an epoch before training; nothing (`sum`, the
     paper's words); or the step's own weight (`step`: biased as soon as steps differ in their number of comments)."""
     head: Literal["linear", "bert"] = "linear"
-    """One linear map (Figure 1), or BERT's dense-GELU-LayerNorm before it."""
+    """One linear map (Figure 1), or BERT's dense-activation-LayerNorm before it, with the layers' activation."""
     tie_weights: bool = True
     two_phase: Literal["auto", "always", "never"] = "auto"
     """The whole tree's gradient in bounded memory; `auto`: for batches above `chunk_tokens`."""
@@ -73,6 +73,7 @@ class MaskedLM(Task):
             dim,
             vocab_size,
             transform=self.config.head == "bert",
+            activation=backbone.config.activation,
             embedding=backbone.embedding if self.config.tie_weights else None,
             eps=backbone.config.eps,
         )

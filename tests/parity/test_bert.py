@@ -1,0 +1,225 @@
+"""Our Bert against transformers' BertForMaskedLM, both ways, on randomly initialised weights; and what is refused."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import ramify
+from fixtures import bert_task, discussion, forest, tokenizer, tree_task, whole
+from ramify import hub
+from ramify.errors import RamifyError
+from ramify.tasks.base import Embedder
+from ramify.tasks.masked_lm import MaskedLM
+from ramify.views import Reading
+
+transformers = pytest.importorskip("transformers", reason="parity needs transformers: pip install 'ramify[hf]'")
+
+SIZES = {
+    "vocab_size": tokenizer().vocab_size,
+    "hidden_size": 24,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 40,
+    "max_position_embeddings": 40,
+    "hidden_act": "gelu",
+}
+
+
+def saved(folder, kind="BertForMaskedLM", seed=0, **changes):
+    """A random transformers model with well-spread weights, in a directory."""
+    torch.manual_seed(seed)
+    model = getattr(transformers, kind)(transformers.BertConfig(**SIZES | changes)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    model.save_pretrained(folder)
+    tokenizer().save(folder)
+    return model
+
+
+@pytest.fixture
+def batch():
+    own = forest([discussion([-1, *([0] * 9)], lengths=[0, 1, 2, 5, 5, 9, 17, 30, 38, 38])], 40)
+    return whole(bert_task(reading=Reading(max_tokens=40, seen="none")), own, predict_post=True)
+
+
+def logits_of(model, batch, type_ids=None):
+    """transformers on the same rows, padded; back on the flat axis."""
+    lengths = batch.targets.host_lengths.tolist()
+    rows = torch.nn.utils.rnn.pad_sequence(torch.split(batch.target_ids, lengths), batch_first=True)
+    mask = torch.arange(rows.shape[1]) < batch.targets.lengths[:, None]
+    if type_ids is not None:
+        type_ids = torch.nn.utils.rnn.pad_sequence(torch.split(type_ids, lengths), batch_first=True)
+    with torch.no_grad():
+        return model(input_ids=rows, attention_mask=mask.long(), token_type_ids=type_ids).logits[mask]
+
+
+@torch.no_grad()
+def our_logits(task, batch):
+    return task.head(task.backbone(batch).tokens)
+
+
+@pytest.mark.parametrize("activation", ["gelu", "gelu_new", "relu"])
+@pytest.mark.parametrize("eps", [1e-12, 1e-5])
+def test_logits(tmp_path, batch, activation, eps):
+    theirs = saved(tmp_path, hidden_act=activation, layer_norm_eps=eps)
+    task = ramify.load(tmp_path)
+    assert isinstance(task, MaskedLM)
+    torch.testing.assert_close(our_logits(task, batch), logits_of(theirs, batch), rtol=0, atol=1e-5)
+
+
+def test_untied_head(tmp_path, batch):
+    theirs = saved(tmp_path, tie_word_embeddings=False)
+    assert not torch.equal(theirs.cls.predictions.decoder.weight, theirs.bert.embeddings.word_embeddings.weight)
+    task = ramify.load(tmp_path)
+    assert isinstance(task, MaskedLM)
+    assert not task.config.tie_weights
+    torch.testing.assert_close(our_logits(task, batch), logits_of(theirs, batch), rtol=0, atol=1e-5)
+
+
+def test_token_types(tmp_path, batch):
+    theirs = saved(tmp_path)
+    task = ramify.load(tmp_path)
+    types = torch.randint(2, batch.target_ids.shape)
+    batch = replace(batch, token_type_ids=types)
+    torch.testing.assert_close(our_logits(task, batch), logits_of(theirs, batch, types), rtol=0, atol=1e-5)
+
+
+def test_exported_models_come_back_into_transformers(tmp_path, batch):
+    task = bert_task(dtype=torch.float32, task={"head": "bert"}, max_tokens=40).eval()
+    hub.export_hugging_face(task, tmp_path)
+    theirs, report = transformers.BertForMaskedLM.from_pretrained(tmp_path, output_loading_info=True)
+    assert not report["missing_keys"]
+    assert not report["unexpected_keys"]
+    torch.testing.assert_close(our_logits(task, batch), logits_of(theirs.eval(), batch), rtol=0, atol=1e-5)
+    again = ramify.load(tmp_path)
+    torch.testing.assert_close(our_logits(again, batch), our_logits(task, batch), rtol=0, atol=0)
+    fast = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert fast("aa be", add_special_tokens=False)["input_ids"] == tokenizer().encode("aa be")
+
+
+def test_round_trip_of_their_weights(tmp_path):
+    """Nothing of an encoder or its head is lost on the way in and out again."""
+    saved(tmp_path / "in")
+    task = ramify.load(tmp_path / "in")
+    hub.export_hugging_face(task, tmp_path / "out")
+    before, after = (load_file(tmp_path / side / "model.safetensors") for side in ("in", "out"))
+    tied = {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"}
+    assert before.keys() - tied == after.keys() - tied
+    assert all(torch.equal(before[name], after[name]) for name in before.keys() - tied)
+
+
+@pytest.mark.parametrize("options", [{"task": {"head": "linear"}}, {"task": {"head": "bert", "tie_weights": False}}])
+def test_what_has_no_hugging_face_form(tmp_path, options):
+    with pytest.raises(RamifyError, match="Hugging Face form"):
+        hub.export_hugging_face(bert_task(**options), tmp_path)
+    with pytest.raises(RamifyError, match="Hugging Face form"):
+        hub.export_hugging_face(tree_task(task={"head": "bert"}), tmp_path)
+
+
+def test_pre_norm_has_no_hugging_face_form(tmp_path):
+    with pytest.raises(RamifyError, match="post-norm"):
+        hub.export_hugging_face(bert_task(task={"head": "bert"}, norm="pre"), tmp_path)
+
+
+def test_encoder_without_a_head_embeds(tmp_path, batch):
+    theirs = saved(tmp_path, "BertModel")
+    own = ramify.load(tmp_path)
+    assert isinstance(own, Embedder)
+    assert own.verbs == ["embed"]
+    tree = discussion([-1, 0, 0], lengths=[4, 7, 1])
+    found = own.embed(tree)
+    for node, vector in zip(tree.nodes, found):
+        ids = torch.tensor([[tokenizer().cls_id, *tokenizer().encode(node.text), tokenizer().sep_id]])
+        with torch.no_grad():
+            expected = theirs(ids).last_hidden_state[0].mean(0).numpy()
+        np.testing.assert_allclose(vector, expected, rtol=0, atol=1e-5)
+
+
+# --- refusals -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "config"), [("RobertaForMaskedLM", "RobertaConfig"), ("DistilBertForMaskedLM", "DistilBertConfig")]
+)
+def test_other_architectures_are_refused(tmp_path, kind, config):
+    sizes = {"vocab_size": 61, "max_position_embeddings": 40}
+    sizes |= (
+        {"dim": 24, "n_layers": 1, "n_heads": 2, "hidden_dim": 40}
+        if "Distil" in kind
+        else {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 40}
+    )
+    getattr(transformers, kind)(getattr(transformers, config)(**sizes)).save_pretrained(tmp_path)
+    tokenizer().save(tmp_path)
+    with pytest.raises(RamifyError, match=json.loads((tmp_path / "config.json").read_text())["model_type"]):
+        ramify.load(tmp_path)
+
+
+def test_pickled_weights_are_refused(tmp_path):
+    theirs = saved(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    torch.save(theirs.state_dict(), tmp_path / "pytorch_model.bin")
+    with pytest.raises(RamifyError, match="pickled weights are never read"):
+        ramify.load(tmp_path)
+
+
+def test_missing_tensors_are_refused(tmp_path):
+    saved(tmp_path)
+    file = tmp_path / "model.safetensors"
+    whole_file = load_file(file)
+    for name in (
+        "bert.encoder.layer.2.output.dense.bias",
+        "bert.embeddings.LayerNorm.weight",
+        "cls.predictions.transform.dense.bias",
+    ):
+        save_file({key: value for key, value in whole_file.items() if key != name}, file, {"format": "pt"})
+        with pytest.raises(RamifyError, match=r"output\.dense\.bias|LayerNorm\.weight|dense\.bias"):
+            ramify.load(tmp_path)
+
+
+def test_wrong_shapes_are_refused(tmp_path):
+    saved(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"intermediate_size": 41}))
+    with pytest.raises(RamifyError, match="shape"):
+        ramify.load(tmp_path)
+
+
+def test_damaged_files_are_refused(tmp_path):
+    saved(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"not safetensors")
+    with pytest.raises(RamifyError, match="not a readable safetensors file"):
+        ramify.load(tmp_path)
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(RamifyError, match="not valid JSON"):
+        ramify.load(tmp_path)
+    (tmp_path / "config.json").unlink()
+    with pytest.raises(RamifyError, match=r"config\.json"):
+        ramify.load(tmp_path)
+
+
+def test_sharded_and_old_spellings(tmp_path, batch):
+    """Weights in several files, LayerNorms called gamma and beta, an older `position_ids`: all are read."""
+    theirs = saved(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    (tmp_path / "model.safetensors").unlink()
+    old = {
+        key.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): value
+        for key, value in tensors.items()
+    } | {"bert.embeddings.position_ids": torch.arange(40)[None]}
+    names = sorted(old)
+    places = {name: f"model-0000{1 + number % 2}-of-00002.safetensors" for number, name in enumerate(names)}
+    for file in set(places.values()):
+        save_file({name: old[name].contiguous() for name in names if places[name] == file}, tmp_path / file, {"format": "pt"})
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
+    torch.testing.assert_close(our_logits(ramify.load(tmp_path), batch), logits_of(theirs, batch), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("source", ["nowhere/at/all", "./absent", "no-slash"])
+def test_sources_that_do_not_exist(source):
+    with pytest.raises(RamifyError, match="does not exist"):
+        ramify.load(source)

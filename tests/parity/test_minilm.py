@@ -1,0 +1,140 @@
+"""all-MiniLM-L6-v2, loaded by us, against the same files in transformers."""
+
+import numpy as np
+import pytest
+import torch
+
+import ramify
+from ramify.models import hf
+from ramify.models.tree_mlm import TreeMLM, TreeMLMConfig, config_from_bert, init_from_bert
+from ramify.tree import Node, Tree
+from ramify.views import Discussions, units
+
+transformers = pytest.importorskip("transformers", reason="parity needs transformers: pip install 'ramify[hf]'")
+
+TEXTS = [
+    "Why does my crust go soft an hour out of the oven?",
+    "",
+    "yes",
+    "Flour, water, salt: three things, and time does the rest. " * 12,
+    "Ünïcode, numbers 1234, and [MASK] spelled out.",
+    "An answer that nobody asked for; " * 60,
+]
+
+
+@pytest.fixture(scope="module")
+def theirs(minilm):
+    return transformers.AutoModel.from_pretrained(minilm, attn_implementation="eager").eval()
+
+
+@pytest.fixture(scope="module")
+def ours(minilm):
+    return ramify.load(minilm)
+
+
+@pytest.fixture(scope="module")
+def last_hidden(minilm, theirs):
+    """[text, token, 384] of transformers, padded, with its mask; texts are cut as the sentence-transformers directory says."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(minilm)
+    plain = [text.replace("[MASK]", "[mask]") for text in TEXTS]
+    batch = tokenizer(plain, padding=True, truncation=True, max_length=256, return_tensors="pt")
+    with torch.no_grad():
+        return theirs(**batch).last_hidden_state, batch["attention_mask"]
+
+
+def tree(texts):
+    return Tree(tuple(Node(text, () if number == 0 else (0,), id=str(number)) for number, text in enumerate(texts)), id="t")
+
+
+def whole_batch(model, texts):
+    own = model.forest([tree(texts)])
+    view = Discussions(own, units(own, [0], predict_post=True), model.reading)
+    return model.collator(own)([view.example(0)])
+
+
+def test_last_hidden_state(ours, last_hidden):
+    batch = whole_batch(ours, [text.replace("[MASK]", "[mask]") for text in TEXTS])
+    with torch.no_grad():
+        rows = torch.split(ours.backbone(batch).tokens, batch.targets.host_lengths.tolist())
+    states, mask = last_hidden
+    for node, row in zip(batch.source.tolist(), rows, strict=True):
+        expected = states[node][mask[node].bool()]
+        assert row.shape == expected.shape
+        torch.testing.assert_close(row, expected, rtol=0, atol=1e-5)
+    assert max(map(len, rows)) == 256
+
+
+def test_sentence_embeddings(ours, last_hidden):
+    """`embed` pools and normalises as the directory says: mean over tokens, length 1."""
+    states, mask = last_hidden
+    mean = (states * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+    expected = torch.nn.functional.normalize(mean, dim=1).numpy()
+    found = ours.embed(tree([text.replace("[MASK]", "[mask]") for text in TEXTS]))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1.0, atol=1e-6)
+
+
+def test_cut_texts_are_counted(ours):
+    own = ours.forest([tree(TEXTS)])
+    assert own.cut["texts_over"] == 1
+    assert own.cut["tokens_over"] == max(own.length) - 254 > 0
+
+
+def test_what_it_cannot_do(ours):
+    with pytest.raises(ramify.RamifyError, match="cannot fill_mask; it can embed"):
+        ours.fill_mask(tree(TEXTS), "0")
+    with pytest.raises(ramify.RamifyError, match="reads no context"):
+        ours.embed(tree(TEXTS), context="tree")
+
+
+def test_tree_mlm_starts_from_it(minilm, ours):
+    """The encoder gives the checkpoint's own vectors, and the decoder's layers start as its layers."""
+    sizes = config_from_bert(hf.read_config(minilm))
+    torch.manual_seed(0)
+    model = TreeMLM(TreeMLMConfig(**sizes, max_tokens=256)).eval()
+    init_from_bert(model, minilm)
+    batch = whole_batch(ours, TEXTS[:3])
+    with torch.no_grad():
+        states = ours.backbone(batch)
+        torch.testing.assert_close(
+            model.encode(batch.target_ids, batch.targets), ours.backbone.pooled(states, batch), rtol=0, atol=1e-5
+        )
+    table = model.state_dict()
+    assert torch.equal(table["embedding.weight"], ours.backbone.embedding.weight)
+    assert torch.equal(table["decoder.layers.3.attention.query.weight"], table["encoder.layers.3.attention.query.weight"])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"dim": 192}, r"model\.dim = 384"),
+        ({"norm": "pre"}, r"model\.norm = 'post'"),
+        ({"encoder_layers": 3}, "6 layers"),
+        ({"decoder_layers": 7}, "6 layers"),
+        ({"vocab_size": 100}, r"model\.vocab_size = 30522"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_named(minilm, change, message):
+    sizes = config_from_bert(hf.read_config(minilm)) | {"num_heads": 12} | change
+    with pytest.raises(ramify.RamifyError, match=message):
+        init_from_bert(TreeMLM(TreeMLMConfig(**sizes, max_tokens=128)), minilm)
+
+
+def test_fewer_decoder_layers_take_the_lowest(minilm):
+    sizes = config_from_bert(hf.read_config(minilm)) | {"decoder_layers": 2}
+    model = TreeMLM(TreeMLMConfig(**sizes, max_tokens=64))
+    init_from_bert(model, minilm)
+    table = model.state_dict()
+    assert torch.equal(table["decoder.layers.1.ffn_in.weight"], table["encoder.layers.1.ffn_in.weight"])
+
+
+def test_encoder_alone(minilm):
+    sizes = config_from_bert(hf.read_config(minilm))
+    torch.manual_seed(0)
+    model = TreeMLM(TreeMLMConfig(**sizes, max_tokens=64, share_embeddings=False))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    init_from_bert(model, minilm, decoder=False)
+    after = model.state_dict()
+    moved = {name for name in before if not torch.equal(before[name], after[name])}
+    assert all(name.startswith(("encoder.", "encoder_embeddings.")) for name in moved)
+    assert "encoder_embeddings.tokens.weight" in moved

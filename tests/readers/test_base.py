@@ -1,0 +1,152 @@
+import bz2
+import gzip
+import io
+import lzma
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from ramify.errors import RamifyError
+from ramify.readers import FORMATS, base, files, find, guess
+from ramify.readers.base import Policy, Report, blocks, lines, open_bytes
+
+TEXT = b"".join(b"line %d, some text\n" % number for number in range(5_000))
+
+PACKERS = {
+    "zst": zstandard.compress,
+    "two frames.zst": lambda data: zstandard.compress(data[:1000]) + zstandard.compress(data[1000:]),
+    "long window.zst": lambda data: zstandard.ZstdCompressor(
+        compression_params=zstandard.ZstdCompressionParameters(window_log=31, enable_ldm=True)
+    ).compress(data),
+    "bz2": bz2.compress,
+    "gz": gzip.compress,
+    "xz": lzma.compress,
+    "txt": bytes,
+}
+
+
+def stream_of(data):
+    return io.BufferedReader(io.BytesIO(data), buffer_size=16)
+
+
+@pytest.mark.parametrize("name", PACKERS)
+def test_archives_are_told_by_content(tmp_path, name):
+    packed = PACKERS[name](TEXT)
+    path = tmp_path / "no-suffix"
+    path.write_bytes(packed)
+    report = Report()
+    with open_bytes(path, report) as stream:
+        assert stream.read() == TEXT
+    assert report.bytes == len(packed)
+
+
+@pytest.mark.parametrize("name", ["zst", "two frames.zst", "bz2", "gz", "xz"])
+@pytest.mark.parametrize("left", [0.5, -1])
+def test_a_truncated_archive_is_refused(tmp_path, name, left):
+    packed = PACKERS[name](TEXT)
+    path = tmp_path / "half"
+    path.write_bytes(packed[: int(len(packed) * left) if left > 0 else left])
+    with pytest.raises(RamifyError, match=r"half is truncated .* again"), open_bytes(path) as stream:
+        stream.read()
+
+
+def test_a_damaged_archive_is_refused(tmp_path):
+    path = tmp_path / "damaged"
+    path.write_bytes(zstandard.compress(TEXT)[:40] + b"x" * 400)
+    with pytest.raises(RamifyError, match="damaged cannot be read"), open_bytes(path) as stream:
+        stream.read()
+
+
+@pytest.mark.parametrize("content", [b"", zstandard.compress(b""), gzip.compress(b"")])
+def test_an_empty_file_is_refused(tmp_path, content):
+    path = tmp_path / "nothing"
+    path.write_bytes(content)
+    with pytest.raises(RamifyError, match="nothing is empty"):
+        open_bytes(path)
+
+
+@pytest.mark.parametrize("size", [1, 7, 100, 10_000])
+def test_blocks_hold_whole_lines(size):
+    data = TEXT[:2_000] + b"no end"
+    found = list(blocks(stream_of(data), Report(), Path("f"), size=size))
+    assert b"".join(block for _, block in found) == data
+    assert all(block.endswith(b"\n") for _, block in found[:-1])
+    numbers = [number for numbers, _ in found for number in numbers]
+    assert numbers == list(range(1, data.count(b"\n") + 2))
+
+
+def test_lines_end_with_newlines_only_and_the_byte_order_mark_goes():
+    data = "\ufeffone\x85still one\r\n\n\x1cthree".encode()
+    assert [line for block in lines(stream_of(data), Report(), Path("f")) for line in block] == [
+        "one\x85still one\r".encode(),
+        b"",
+        b"\x1cthree",
+    ]
+
+
+@pytest.mark.parametrize("size", [4, 64, 1_000])
+def test_a_long_line_is_skipped_and_the_numbers_stay(size):
+    data = b"one\n" + b"x" * 5_000 + b"\nthree\n" + b"y" * 5_000
+    report = Report()
+    found = list(blocks(stream_of(data), report, Path("f"), size=size, max_line_bytes=100))
+    joined = b"".join(block for _, block in found)
+    assert joined.split(b"\n")[:3] == [b"one", b"", b"three"]
+    assert b"xx" not in joined
+    assert report.skipped["too_long"] == report.read == 2
+    assert report.examples["too_long"] == ["f, line 2: longer than 100 bytes", "f, line 4: longer than 100 bytes"]
+
+
+def test_report_keeps_ten_examples():
+    report = Report()
+    for number in range(20):
+        report.skip("odd", f"line {number}")
+    report.skip("none", count=0)
+    report.mend("mended", count=3)
+    assert report.skipped == {"odd": 20}
+    assert report.kept == {"mended": 3}
+    assert report.examples == {"odd": [f"line {number}" for number in range(base.EXAMPLES)]}
+
+
+def test_policy_names():
+    assert Policy.named({"cycle": "root"}) == Policy(cycle="root")
+    with pytest.raises(RamifyError, match="the policy for cycle is drop or root, not 'keep'"):
+        Policy.named({"cycle": "keep"})
+    with pytest.raises(RamifyError, match="the cases are deleted, empty, orphan"):
+        Policy.named({"bots": "drop"})
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_formats_are_readers(name):
+    module = find(name).load()
+    assert callable(module.read)
+    assert not module.matches(Path("nothing.of-the-kind"), b"\x00\x01")
+
+
+def test_unknown_formats_are_answered_with_a_list():
+    with pytest.raises(RamifyError, match=r"no format 'nope'(.|\n)*pushshift(.|\n)*jsonl"):
+        find("nope")
+
+
+def test_guess(tmp_path):
+    path = tmp_path / "x"
+    path.write_text('{"id": "a", "nodes": []}\n')
+    assert guess([path]) == "jsonl"
+    path.write_text('{"id": "a", "parent": null, "tree": "t", "text": "x"}\n')
+    assert guess([path]) == "table"
+    path.write_text("id\tparent\ttree\ttext\n")
+    assert guess([path]) == "table"
+    path.write_text('{"id": "a", "link_id": "t3_b", "parent_id": "t3_b", "body": ""}\n')
+    assert guess([path]) == "pushshift"
+    path.write_text("nothing that anybody knows\n")
+    with pytest.raises(RamifyError, match="cannot tell the format"):
+        guess([path])
+    with pytest.raises(RamifyError, match="there is no file or folder"):
+        guess([tmp_path / "absent"])
+
+
+def test_folders_stand_for_their_files(tmp_path):
+    for name in ("b/2", "b/1", "a", ".hidden", ".git/config"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert [str(file.relative_to(tmp_path)) for file in files([tmp_path])] == ["a", "b/1", "b/2"]

@@ -1,0 +1,23 @@
+from pathlib import Path
+
+from ramify import Node, Tree
+from ramify.readers import jsonl
+from ramify.readers.base import Report
+
+TREE = Tree((Node("root", id="r"), Node("reply", parents=(0,), id="a", author="ann", label=[1])), id="t", meta={"title": "T"})
+
+
+def test_round_trip_and_bad_lines(tmp_path):
+    path = tmp_path / "trees.jsonl"
+    path.write_text(f"{TREE.to_json()}\n\nnothing\n{TREE.to_json().replace('parent', 'parents')}\n{TREE.to_json()}\n")
+    report = Report()
+    assert list(jsonl.read([path], report)) == [TREE, TREE]
+    assert report.read == 4 + report.skipped["bad_tree"]
+    assert report.skipped == {"bad_tree": 2}
+    assert f"{path}, line 3" in report.examples["bad_tree"][0]
+    assert f"{path}, line 4" in report.examples["bad_tree"][1]
+
+
+def test_matches():
+    assert jsonl.matches(Path("x"), TREE.to_json().encode())
+    assert not jsonl.matches(Path("x"), b'{"id": "1", "text": "x"}\n{"nodes": 1}')

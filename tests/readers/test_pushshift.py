@@ -1,0 +1,126 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from ramify.readers import pushshift
+from ramify.readers.base import Report
+
+COMMENT = {"id": "c1", "link_id": "t3_s1", "parent_id": "t3_s1", "author": "ann", "created_utc": 100, "body": "hello"}
+SUBMISSION = {"id": "s1", "title": "A title", "selftext": "Its body", "author": "bob", "created_utc": "90", "subreddit": "talk"}
+
+
+def read(tmp_path, *records):
+    path = tmp_path / "RC"
+    path.write_bytes(b"".join(each if isinstance(each, bytes) else json.dumps(each).encode() + b"\n" for each in records))
+    report = Report()
+    rows = [row for batch in pushshift.read([path], report) for row in batch.to_pylist()]
+    assert report.read == len(rows) + report.skipped.total()
+    return rows, report
+
+
+def test_comment_and_submission(tmp_path):
+    rows, _ = read(tmp_path, COMMENT, COMMENT | {"id": "c2", "parent_id": "t1_c1", "author": "[deleted]"}, SUBMISSION)
+    by_id = {row["id"]: row for row in rows}
+    assert by_id["c1"] == {
+        "id": "c1", "parent": "s1", "tree": "s1", "author": "ann", "time": 100.0, "kind": None, "text": "hello", "meta": None,
+    }  # fmt: skip
+    assert (by_id["c2"]["parent"], by_id["c2"]["author"]) == ("c1", None)
+    root = by_id["s1"]
+    assert (root["parent"], root["tree"], root["time"], root["text"]) == (None, "s1", 90.0, "A title\n\nIts body")
+    assert json.loads(root["meta"]) == {"title": "A title", "subreddit": "talk"}
+
+
+@pytest.mark.parametrize(
+    ("title", "body", "text"),
+    [
+        ("Title", "[deleted]", "Title"),
+        ("Title", "[removed]", "Title"),
+        ("Title", "", "Title"),
+        ("Title", None, "Title"),
+        ("A &amp; B", "x &lt; y", "A & B\n\nx < y"),
+        ("[deleted by user]", "[removed]", "[deleted by user]"),
+        ("", "[deleted]", "[deleted]"),
+    ],
+)
+def test_text_of_a_submission(tmp_path, title, body, text):
+    rows, _ = read(tmp_path, SUBMISSION | {"title": title, "selftext": body})
+    assert rows[0]["text"] == text
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ("a &gt; b &amp;&amp; c &lt; d", "a > b && c < d"),
+        ("&amp;gt; typed", "&gt; typed"),
+        ("A&B &#x27;C&#39; &eacute;", "A&B 'C' é"),
+        ("&amp;#x200B;", "&#x200B;"),
+        (None, ""),
+    ],
+)
+def test_entities_are_unescaped_once(tmp_path, body, text):
+    rows, _ = read(tmp_path, COMMENT | {"body": body})
+    assert rows[0]["text"] == text
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "column", "expected"),
+    [
+        ("parent_id", 1296, "parent", "100"),
+        ("parent_id", None, "parent", "s1"),
+        ("parent_id", "c9", "parent", "c9"),
+        ("link_id", 46655, "tree", "zzz"),
+        ("link_id", "s1", "tree", "s1"),
+        ("id", 35, "id", "z"),
+        ("created_utc", "1.5", "time", 1.5),
+        ("created_utc", 1.5, "time", 1.5),
+        ("created_utc", None, "time", None),
+        ("created_utc", "yesterday", "time", None),
+        ("author", None, "author", None),
+        ("author", 7, "author", None),
+    ],
+)
+def test_fields_of_other_types(tmp_path, field, value, column, expected):
+    rows, _ = read(tmp_path, COMMENT, COMMENT | {field: value})
+    assert rows[1][column] == expected
+
+
+def test_lines_that_are_no_posts(tmp_path):
+    rows, report = read(
+        tmp_path,
+        COMMENT,
+        b"\n",
+        b"{broken\n",
+        b"[1, 2]\n",
+        {"id": "x", "about": "something else"},
+        COMMENT | {"id": None},
+        b'{"id":"c3","link_id":"t3_s1","body":"bytes \xff and \\ud83d half a pair"}\n',
+        b"\x00" * 50,
+    )
+    assert [row["text"] for row in rows] == ["hello", "bytes \ufffd and ? half a pair"]
+    assert report.skipped == {"bad_json": 3, "not_a_post": 2}
+    assert report.kept["odd_json"] == 1
+    assert [example.split(":")[0].rsplit(", ", 1)[1] for example in report.examples["bad_json"]] == ["line 3", "line 4", "line 8"]
+    assert [example.split(":")[0].rsplit(", ", 1)[1] for example in report.examples["not_a_post"]] == ["line 5", "line 6"]
+
+
+def test_base36():
+    assert [pushshift.base36(number) for number in (0, 35, 36, 46655)] == ["0", "z", "10", "zzz"]
+
+
+def test_matches(tmp_path):
+    assert pushshift.matches(Path("x"), json.dumps(COMMENT).encode() + b"\n{")
+    assert pushshift.matches(Path("x"), json.dumps(SUBMISSION).encode())
+    assert not pushshift.matches(tmp_path, b"")
+    (tmp_path / "RC_2005-12.zst").touch()
+    assert pushshift.matches(tmp_path, b"")
+
+
+@pytest.mark.data
+def test_untouched_monthly_files(data_dir):
+    """2 GiB windows, bzip2, times that are strings."""
+    report = Report()
+    batches = list(pushshift.read([data_dir("pushshift-2006")], report))
+    assert report.read == sum(map(len, batches)) == 13_836 + 572
+    assert not report.skipped
+    assert all(batch.column("time").null_count == 0 for batch in batches)

@@ -1,0 +1,181 @@
+import gzip
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from ramify.errors import RamifyError
+from ramify.readers import table
+from ramify.readers.base import Report
+
+ROWS = [
+    {"id": "1", "parent": None, "tree": "t", "author": "ann", "time": 10.0, "text": "root, with a comma"},
+    {"id": "2", "parent": "1", "tree": "t", "author": None, "time": 20.5, "text": "reply\nof two lines"},
+    {"id": "3", "parent": "2", "tree": "t", "author": "bob", "time": 30.0, "text": 'said "so"'},
+]
+EXPECTED = [row | {"kind": None, "meta": None} for row in ROWS]
+
+
+def read(path, **options):
+    report = Report()
+    rows = [row for batch in table.read([path], report, **options) for row in batch.to_pylist()]
+    assert report.read == len(rows) + report.skipped.total()
+    return rows, report
+
+
+def delimited(rows, delimiter=",", quote='"'):
+    def cell(value):
+        return "" if value is None else quote + str(value).replace('"', '""') + quote if quote else str(value)
+
+    lines = [delimiter.join(rows[0]), *(delimiter.join(cell(value) for value in row.values()) for row in rows)]
+    return "\n".join(lines) + "\n"
+
+
+WRITERS = {
+    "csv": lambda path: path.write_text(delimited(ROWS)),
+    "tsv": lambda path: path.write_text(delimited(ROWS, "\t")),
+    "semicolons": lambda path: path.write_text(delimited(ROWS, ";")),
+    "csv.gz": lambda path: path.write_bytes(gzip.compress(delimited(ROWS).encode())),
+    "marked": lambda path: path.write_text("\ufeff" + delimited(ROWS), encoding="utf-8"),
+    "windows": lambda path: path.write_bytes(delimited(ROWS).replace("\n", "\r\n").replace("of\r\n", "of\n").encode()),
+    "parquet": lambda path: pa.parquet.write_table(pa.Table.from_pylist(ROWS), path),
+    "jsonl": lambda path: path.write_text("".join(json.dumps(row) + "\n" for row in ROWS)),
+}
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_kinds_of_tables(tmp_path, kind):
+    path = tmp_path / "posts"
+    WRITERS[kind](path)
+    head = gzip.decompress(path.read_bytes()) if kind == "csv.gz" else path.read_bytes()
+    assert table.matches(path, head)
+    rows, _ = read(path)
+    expected = [row | {"text": row["text"].replace("\n", "\r\n")} for row in EXPECTED] if kind == "windows" else EXPECTED
+    assert rows == expected
+
+
+def test_synonyms_and_named_columns(tmp_path):
+    path = tmp_path / "posts.csv"
+    path.write_text("Post_ID,reply_to,thread_id,what\n7,,t,x\n8,7,t,y\n")
+    with pytest.raises(RamifyError, match=r"no column for text: none of text, body.* --column text=NAME"):
+        read(path)
+    rows, _ = read(path, columns={"text": "what"})
+    assert [(row["id"], row["parent"], row["tree"], row["text"]) for row in rows] == [("7", None, "t", "x"), ("8", "7", "t", "y")]
+    with pytest.raises(RamifyError, match="has no column 'nope'"):
+        read(path, columns={"text": "nope"})
+    with pytest.raises(RamifyError, match="the columns are id, parent, tree"):
+        read(path, columns={"title": "what"})
+
+
+def test_titles_and_topics_describe_the_tree(tmp_path):
+    path = tmp_path / "posts.jsonl"
+    records = [
+        ROWS[0] | {"title": "A title", "topic": "Talk"},
+        ROWS[1],
+        ROWS[0] | {"id": "9", "tree": "u", "title": "Alone", "text": ""},
+    ]
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    rows, _ = read(path)
+    assert [row["text"] for row in rows] == ["A title\n\nroot, with a comma", "reply\nof two lines", "Alone"]
+    assert [row["meta"] and json.loads(row["meta"]) for row in rows] == [
+        {"title": "A title", "topic": "Talk"},
+        None,
+        {"title": "Alone"},
+    ]
+
+
+def test_numbers_as_ids(tmp_path):
+    """Parquet files often hold ids as numbers, and parents, for some are missing, as fractions."""
+    path = tmp_path / "posts.parquet"
+    pa.parquet.write_table(pa.table({"id": [1, 2], "parent": [None, 1.0], "tree": [5, 5], "text": ["a", "b"]}), path)
+    rows, _ = read(path)
+    assert [(row["id"], row["parent"], row["tree"]) for row in rows] == [("1", None, "5"), ("2", "1", "5")]
+    path = tmp_path / "posts.jsonl"
+    path.write_text(
+        '{"id": 1, "parent": null, "tree": 5, "text": "a"}\n{"id": "x", "parent": 1, "tree": 5, "text": 3}\n'
+        '{"id": 12345678901234567890123, "parent": [1], "tree": true, "text": null}\n'
+    )
+    rows, _ = read(path)
+    assert [(row["id"], row["parent"], row["tree"], row["text"]) for row in rows][:2] == [("1", None, "5", "a"), ("x", "1", "5", "3")]
+    assert rows[2]["id"] == "12345678901234567890123"
+
+
+@pytest.mark.parametrize(
+    ("time", "seconds"),
+    [
+        ("12.5", 12.5),
+        ("1970-01-01T00:01:00Z", 60.0),
+        ("1970-01-01 00:01:00", 60.0),
+        ("1970-01-02", 86400.0),
+        ("1970-01-01T01:00:00+01:00", 0.0),
+        ("", None),
+        ("soon", None),
+    ],
+)
+def test_times(tmp_path, time, seconds):
+    path = tmp_path / "posts.csv"
+    path.write_text(f"id,parent,tree,time,text\n1,,t,{time},x\n")
+    rows, report = read(path)
+    assert rows[0]["time"] == seconds
+    assert report.kept["bad_time"] == (time == "soon")
+
+
+def test_timestamps_of_parquet(tmp_path):
+    path = tmp_path / "posts.parquet"
+    times = pa.array([1_500, None], pa.timestamp("ms"))
+    pa.parquet.write_table(pa.table({"id": ["1", "2"], "parent": [None, "1"], "tree": ["t"] * 2, "text": ["a"] * 2, "time": times}), path)
+    assert [row["time"] for row in read(path)[0]] == [1.5, None]
+
+
+@pytest.mark.parametrize(
+    ("entities", "text"),
+    [
+        ("numeric", "it’s &amp; • a’b"),
+        ("all", "it’s & • a’b"),
+        ("none", "it&#8217;s &amp; \x95 a&#146;b"),
+    ],
+)
+def test_entities(tmp_path, entities, text):
+    path = tmp_path / "posts.jsonl"
+    path.write_text(json.dumps(ROWS[0] | {"text": "it&#8217;s &amp; \x95 a&#146;b"}) + "\n")
+    assert read(path, entities=entities)[0][0]["text"] == text
+
+
+def test_rows_that_do_not_fit(tmp_path):
+    path = tmp_path / "posts.csv"
+    path.write_bytes(b"id,parent,tree,text\n1,,t,x\n2,1,t\n,1,t,nameless\n4,1,,homeless\n5,1,t,\xff\n")
+    rows, report = read(path)
+    assert [row["text"] for row in rows] == ["x", "\ufffd"]
+    assert report.skipped == {"bad_row": 1, "not_a_post": 2}
+    assert report.kept == {"bad_utf8": 1}
+    assert "post 2" in report.examples["not_a_post"][0]
+
+
+def test_quotation_marks_can_be_text(tmp_path):
+    path = tmp_path / "posts.tsv"
+    path.write_text('id\tparent\ttree\ttext\n1\t\tt\t"half a quotation\n2\t1\tt\tmore\n')
+    assert [row["text"] for row in read(path, quote="")[0]] == ['"half a quotation', "more"]
+
+
+def test_a_truncated_parquet_file(tmp_path):
+    path = tmp_path / "posts.parquet"
+    WRITERS["parquet"](path)
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(RamifyError, match="not a whole Parquet file"):
+        read(path)
+
+
+def test_matches_nothing_else():
+    assert not table.matches(Path("x"), b'{"id": "a", "nodes": [{"id": "1"}]}')
+    assert not table.matches(Path("x"), b"some text, and more text\n")
+
+
+@pytest.mark.data
+def test_forum_posts(data_dir):
+    report = Report()
+    batches = list(table.read([data_dir("iac-4forums")], report))
+    posts = pa.Table.from_batches(batches)
+    assert (report.read, posts.num_rows, posts["parent"].null_count) == (162_973, 162_973, 4_940)
+    assert posts["meta"].null_count == 162_973 - 4_940
