@@ -38,4 +38,4 @@ $(VENV)/.dev: $(VENV)/.core
 	touch $@
 
 clean:
-	rm -rf $(VENV) runs docs/_build
+	rm -rf $(VENV) runs docs/_build docs/_generated

@@ -17,10 +17,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "ill_typed: gives values that signatures rule out (left out with --shapes)")
     if config.getoption("--shapes"):
         from jaxtyping import install_import_hook
 
         install_import_hook("ramify", "beartype.beartype")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--shapes"):
+        for item in items:
+            if item.get_closest_marker("ill_typed"):
+                item.add_marker(pytest.mark.skip(reason="--shapes refuses the call before we can"))
 
 
 @pytest.fixture(scope="session")
@@ -48,6 +56,7 @@ def minilm():
 @pytest.fixture(scope="session")
 def sample():
     """The discussions that the project ships."""
+    import ramify
     from ramify.tree import read_jsonl
 
-    return list(read_jsonl(Path(__file__).parents[1] / "examples" / "discussions.jsonl"))
+    return list(read_jsonl(Path(ramify.__file__).parent / "sample" / "discussions.jsonl"))

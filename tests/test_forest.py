@@ -168,13 +168,16 @@ def test_chain_hangs_the_rest_below(parent, data):
     assert (own.parent < np.arange(len(own.parent))).all()
 
 
-@pytest.mark.parametrize("overflow", ["truncate", "chain"])
-def test_what_does_not_fit_is_counted(overflow):
-    own = forest([discussion([-1, 0, 0], lengths=[3, 10, 6])], 8, overflow)
-    assert own.cut == {"texts": 3, "tokens": 19, "texts_over": 1, "tokens_over": 4}
-    assert len(own.node) == (3 if overflow == "truncate" else 4)
+def test_what_does_not_fit_is_counted():
+    tree = discussion([-1, 0, 0], lengths=[3, 10, 6])
+    cut, chained = forest([tree], 8), forest([tree], 8, "chain")
+    assert cut.cut == {"texts": 3, "tokens": 19, "texts_over": 1, "tokens_over": 4}
+    # Nothing of a chained text is lost.
+    assert chained.cut == {"texts": 3, "tokens": 19, "texts_over": 0, "tokens_over": 0, "texts_chained": 1}
+    assert (len(cut.node), len(chained.node)) == (3, 4)
 
 
+@pytest.mark.ill_typed
 def test_unknown_overflow():
     with pytest.raises(RamifyError, match="'truncate' or 'chain'"):
         forest([discussion(W)], 8, "wrap")

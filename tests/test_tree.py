@@ -376,6 +376,7 @@ def test_multiplicity_of_the_ternary_tree():
     assert multiplicity(parent, "all")[first].tolist() == [40, 13, 4, 1]
 
 
+@pytest.mark.ill_typed
 def test_multiplicity_refuses_other_threads():
     with pytest.raises(RamifyError, match="'all' comments or over 'leaves', not 'some'"):
         multiplicity(W, "some")  # pyright: ignore[reportArgumentType]
@@ -431,6 +432,7 @@ def test_split_refuses_what_is_not_one_tree(parent, message):
         ({"max_tree_size": 3, "weighting": "twice"}, "'once', 'share' or 'seed', not 'twice'"),
     ],
 )
+@pytest.mark.ill_typed
 def test_split_refuses_unknown_options(options, message):
     with pytest.raises(RamifyError, match=message):
         split(W, **options)

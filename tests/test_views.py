@@ -138,6 +138,7 @@ def test_posts_alone_have_nothing_to_predict():
     assert len(units(own, [0, 1], predict_post=True)) == 2
 
 
+@pytest.mark.ill_typed
 def test_unknown_regime():
     with pytest.raises(RamifyError, match="regime is naive"):
         units(forest([discussion(W)]), [0], "branches")  # pyright: ignore[reportArgumentType]

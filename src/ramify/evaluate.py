@@ -34,13 +34,12 @@ class Scores:
     def summary(self) -> dict[str, Any]:
         """Loss in nats per masked token, perplexity, accuracy and count; and the same by depth, where there is anything."""
         by_depth = {
-            name: _row(self.loss[:, place].sum(), self.correct[:, place].sum(), self.count[:, place].sum())
+            name: _row(self.loss[:, place], self.correct[:, place], self.count[:, place])
             for place, name in enumerate(DEPTH_BINS)
             if self.count[:, place].any()
         }
-        loss = self.loss.sum() / max(1, self.count.sum())
-        whole = _row(self.loss.sum(), self.correct.sum(), self.count.sum())
-        return {**whole, "perplexity": float(np.exp(loss)), "by_depth": by_depth}
+        whole = _row(self.loss, self.correct, self.count)
+        return {**whole, "perplexity": float(np.exp(whole["loss"])), "by_depth": by_depth}
 
     def save(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,9 +51,9 @@ class Scores:
             return cls(file["trees"].tolist(), file["loss"], file["correct"], file["count"])
 
 
-def _row(loss: float, correct: int, count: int) -> dict[str, Any]:
-    count = int(count)
-    return {"loss": float(loss) / max(1, count), "accuracy": float(correct) / max(1, count), "count": count}
+def _row(loss: NDArray[np.float64], correct: NDArray[np.int64], count: NDArray[np.int64]) -> dict[str, Any]:
+    total = int(count.sum())
+    return {"loss": float(loss.sum()) / max(1, total), "accuracy": int(correct.sum()) / max(1, total), "count": total}
 
 
 def gain(better: Scores, worse: Scores, *, accuracy: bool = False, seed: int = 0) -> dict[str, Interval]:
@@ -94,7 +93,7 @@ def evaluate(
     place = {int(tree): number for number, tree in enumerate(trees)}
     shape = (len(trees), BINS)
     loss, correct, count = np.zeros(shape), np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-    depth = np.asarray(forest.store.depth)
+    depth = np.asarray(forest.store.depth, dtype=np.int64)
     was_training = task.training
     task.eval()
     for batch in batches(view, collator, tokens):

@@ -86,9 +86,16 @@ def load(source: str | Path) -> Model:
         reading = Reading(**config["reading"])
     except (KeyError, TypeError) as error:
         raise RamifyError(f"{directory / CONFIG}: a part is missing or unknown ({error}).") from None
-    loaded = task(model(model_config), Tokenizer.load(directory), reading, task_config)
+    loaded = task(model(model_config), _tokenizer(directory, model_config.vocab_size), reading, task_config)
     load_own_tensors(loaded, {name: value.float() for name, value in hf.read_tensors(directory).items()}, directory / WEIGHTS)
     return loaded.eval()
+
+
+def _tokenizer(directory: Path, vocab_size: int) -> Tokenizer:
+    tokenizer = Tokenizer.load(directory)
+    if tokenizer.vocab_size > vocab_size:
+        raise RamifyError(f"{directory}: the tokenizer has {tokenizer.vocab_size} pieces, the model's vocabulary {vocab_size}.")
+    return tokenizer
 
 
 def load_weights(task: Task, file: Path) -> None:
@@ -113,7 +120,7 @@ def _load_hugging_face(directory: Path) -> Model:
     says where it says so."""
     pooling, normalize, max_tokens = _sentence_transformers(directory)
     backbone = bert.from_pretrained(directory, pooling=pooling)
-    tokenizer = Tokenizer.load(directory)
+    tokenizer = _tokenizer(directory, backbone.config.vocab_size)
     reading = Reading(max_tokens=min(max_tokens or 512, backbone.config.max_tokens), seen="none")
     head = bert.head_from_hf(hf.bert_tensors(directory))
     if head is None:

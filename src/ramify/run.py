@@ -128,10 +128,9 @@ def _parse(text: str, kind: Any, key: str) -> Any:
         return text
     if origin is tuple:
         try:
-            parsed = json.loads(text)
-        except json.JSONDecodeError:
-            raise RamifyError(f"--set {key}: expected a JSON list, such as [1, 2], not {text!r}.") from None
-        return _tuples(parsed)
+            return _typed(json.loads(text), kind)
+        except ValueError:
+            raise RamifyError(f"--set {key}: expected a JSON list of the form {_spelled(kind)}, not {text!r}.") from None
     if kind is bool:
         if text.lower() not in ("true", "false", "1", "0", "yes", "no"):
             raise RamifyError(f"--set {key}: expected true or false, not {text!r}.")
@@ -142,6 +141,27 @@ def _parse(text: str, kind: Any, key: str) -> Any:
         except ValueError:
             raise RamifyError(f"--set {key}: expected a {kind.__name__}, not {text!r}.") from None
     raise RamifyError(f"--set {key}: set its fields one by one ({key}.…).")
+
+
+def _typed(value: Any, kind: Any) -> Any:
+    """A value from JSON as a type made of tuples, numbers and strings; raises ValueError where it is of another."""
+    if typing.get_origin(kind) is tuple and isinstance(value, list):
+        inner = typing.get_args(kind)
+        inner = inner[:1] * len(value) if inner[-1] is Ellipsis else inner
+        if len(inner) == len(value):
+            return tuple(map(_typed, value, inner))
+    elif kind is float and type(value) in (int, float):
+        return float(value)
+    elif type(value) is kind:
+        return value
+    raise ValueError
+
+
+def _spelled(kind: Any) -> str:
+    """A type as its JSON looks: [number, number], [[string, number], …]."""
+    if typing.get_origin(kind) is not tuple:
+        return {float: "number", int: "number", str: "string"}[kind]
+    return f"[{', '.join('…' if each is Ellipsis else _spelled(each) for each in typing.get_args(kind))}]"
 
 
 def _tuples(value: Any) -> Any:
@@ -326,7 +346,7 @@ def execute(
         (out / RUN_FILE).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     progress = trainer.run(resume=resume)
     trainer.accelerator.wait_for_everyone()
-    if not trainer.stop_asked and trainer.accelerator.is_main_process:
+    if not trainer.stopped and trainer.accelerator.is_main_process:
         if (out / BEST).exists():
             hub.load_weights(task, out / BEST)
         hub.save(task, out)

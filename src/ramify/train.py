@@ -153,8 +153,8 @@ class Trainer:
         self.report = report or (lambda record: None)
         self.progress = Progress()
         self.stop_asked = False
-        # Denormal numbers in gradients slow matrix products tenfold on CPU.
-        torch.set_flush_denormal(True)
+        self.stopped = False
+        """Whether some rank was asked to stop and all have agreed to, after the same step."""
         for tensor in (*self.task.parameters(), *self.task.buffers()):
             broadcast(tensor.data, from_process=0)
 
@@ -163,10 +163,11 @@ class Trainer:
     def run(self, *, resume: bool = False, until: int | None = None) -> Progress:
         """Train all stages; `until` stops before this step, as a kill would (for tests)."""
         start = self._load() if resume else None
-        with self._metrics_file(truncate_after=self.progress.step if resume else -1) as log, self._interrupts():
+        metrics = self._metrics_file(truncate_after=self.progress.step if resume else -1)
+        with _flushed_denormals(), metrics as log, self._interrupts():
             for number in range(self.progress.stage, len(self.stages)):
                 if number > self.progress.stage:
-                    self.progress.stage, self.progress.epoch, self.progress.position = number, 0, 0
+                    self.progress.stage, self.progress.epoch, self.progress.position, self.progress.bad = number, 0, 0, 0
                 if not self._stage(self.stages[number], number, start, log, until):
                     return self.progress
                 start = None
@@ -193,7 +194,7 @@ class Trainer:
         first_step, first_tokens = progress.step, progress.target_tokens
         if optimizer_state is not None:
             first_step, first_tokens = optimizer_state["first_step"], optimizer_state["first_tokens"]
-        while not self._done(config, first_step, first_tokens):
+        while not self._done(config, first_step, first_tokens) and not self._out_of_patience(config):
             if until is not None and progress.step >= until:
                 return False
             began = time.perf_counter()
@@ -219,13 +220,15 @@ class Trainer:
             if progress.step % config.log_every == 0 or finished or "dev_loss" in record:
                 log.write(record)
             self.report(record)
-            if progress.step % config.checkpoint_every == 0 or finished or self.stop_asked:
+            over = finished or self._out_of_patience(config)
+            if progress.step % config.checkpoint_every == 0 or over or self.stopped:
                 self._save(optimizer, first_step, first_tokens)
-            if self.stop_asked:
+            if self.stopped:
                 return False
-            if config.patience and progress.bad >= config.patience:
-                break
         return True
+
+    def _out_of_patience(self, config: TrainConfig) -> bool:
+        return 0 < config.patience <= self.progress.bad
 
     def _done(self, config: TrainConfig, first_step: int, first_tokens: int) -> bool:
         if config.target_tokens:
@@ -290,8 +293,10 @@ class Trainer:
                 "Lower train.lr, or resume from the last checkpoint with another seed."
             )
         optimizer.step()
-        values = torch.stack([torch.as_tensor(sums[name], dtype=torch.float64, device=accelerator.device) for name in names])
-        values = _sum(accelerator, values).tolist()
+        ends = (*(sums[name] for name in names), float(self.stop_asked))
+        values = torch.stack([torch.as_tensor(end, dtype=torch.float64, device=accelerator.device) for end in ends])
+        *values, stop = _sum(accelerator, values).tolist()
+        self.stopped = stop > 0
         shown = {f"loss_{name}": value * divide[name] / max(own_counts[name], 1e-12) for name, value in zip(names, values)}
         return {"loss": sum(shown.values()), "grad_norm": float(norm)}
 
@@ -412,6 +417,16 @@ class _Log:
         if self.board is not None:
             for name in record.keys() - {"step"}:
                 self.board.add_scalar(name, record[name], record["step"])
+
+
+@contextmanager
+def _flushed_denormals() -> Iterator[None]:
+    """Denormal numbers in gradients slow matrix products tenfold on CPU; here they count as zero."""
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)
 
 
 @contextmanager

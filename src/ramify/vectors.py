@@ -36,7 +36,7 @@ def write_vectors(
     totals = {"vectors": 0, "texts": 0, "texts_over": 0, "tokens_over": 0}
     dim = model.backbone.embedding.embedding_dim
     scratch = out.with_name(f".partial-{out.name}")
-    names = out.with_name(f"{out.name}.ids.tsv")
+    names = out.with_name(f"{scratch.name}.ids.tsv")
     try:
         with _Parquet(scratch, dim) if kind == "parquet" else _Npy(scratch, names, dim) as sink:
             for store in _stores(data):
@@ -48,9 +48,12 @@ def write_vectors(
                     sink.write(trees, store.ids(nodes), vectors)
                     totals["vectors"] += len(nodes)
                     advance(len(nodes))
+        if kind == "npy":
+            names.rename(out.with_name(f"{out.name}.ids.tsv"))
         scratch.rename(out)
     finally:
         scratch.unlink(missing_ok=True)
+        names.unlink(missing_ok=True)
     return totals
 
 

@@ -53,7 +53,7 @@ def test_a_truncated_archive_is_refused(tmp_path, name, left):
 
 def test_a_damaged_archive_is_refused(tmp_path):
     path = tmp_path / "damaged"
-    path.write_bytes(zstandard.compress(TEXT)[:40] + b"x" * 400)
+    path.write_bytes(zstandard.compress(TEXT)[:4] + b"x" * 400)
     with pytest.raises(RamifyError, match="damaged cannot be read"), open_bytes(path) as stream:
         stream.read()
 
@@ -138,6 +138,7 @@ def test_guess(tmp_path):
     assert guess([path]) == "table"
     path.write_text('{"id": "a", "link_id": "t3_b", "parent_id": "t3_b", "body": ""}\n')
     assert guess([path]) == "pushshift"
+    assert guess([tmp_path]) == "pushshift"
     path.write_text("nothing that anybody knows\n")
     with pytest.raises(RamifyError, match="cannot tell the format"):
         guess([path])

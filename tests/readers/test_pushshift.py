@@ -100,7 +100,11 @@ def test_lines_that_are_no_posts(tmp_path):
     assert [row["text"] for row in rows] == ["hello", "bytes \ufffd and ? half a pair"]
     assert report.skipped == {"bad_json": 3, "not_a_post": 2}
     assert report.kept["odd_json"] == 1
-    assert [example.split(":")[0].rsplit(", ", 1)[1] for example in report.examples["bad_json"]] == ["line 3", "line 4", "line 8"]
+    assert [example.split(":")[0].rsplit(", ", 1)[1] for example in report.examples["bad_json"]] == [
+        "line 3",
+        "line 4",
+        "line 8",
+    ]
     assert [example.split(":")[0].rsplit(", ", 1)[1] for example in report.examples["not_a_post"]] == ["line 5", "line 6"]
 
 

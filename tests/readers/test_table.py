@@ -25,6 +25,10 @@ def read(path, **options):
     return rows, report
 
 
+def key(row):
+    return row["id"], row["parent"], row["tree"], row["text"]
+
+
 def delimited(rows, delimiter=",", quote='"'):
     def cell(value):
         return "" if value is None else quote + str(value).replace('"', '""') + quote if quote else str(value)
@@ -62,7 +66,10 @@ def test_synonyms_and_named_columns(tmp_path):
     with pytest.raises(RamifyError, match=r"no column for text: none of text, body.* --column text=NAME"):
         read(path)
     rows, _ = read(path, columns={"text": "what"})
-    assert [(row["id"], row["parent"], row["tree"], row["text"]) for row in rows] == [("7", None, "t", "x"), ("8", "7", "t", "y")]
+    assert [(row["id"], row["parent"], row["tree"], row["text"]) for row in rows] == [
+        ("7", None, "t", "x"),
+        ("8", "7", "t", "y"),
+    ]
     with pytest.raises(RamifyError, match="has no column 'nope'"):
         read(path, columns={"text": "nope"})
     with pytest.raises(RamifyError, match="the columns are id, parent, tree"):
@@ -91,14 +98,17 @@ def test_numbers_as_ids(tmp_path):
     path = tmp_path / "posts.parquet"
     pa.parquet.write_table(pa.table({"id": [1, 2], "parent": [None, 1.0], "tree": [5, 5], "text": ["a", "b"]}), path)
     rows, _ = read(path)
-    assert [(row["id"], row["parent"], row["tree"]) for row in rows] == [("1", None, "5"), ("2", "1", "5")]
+    assert [key(row) for row in rows] == [("1", None, "5", "a"), ("2", "1", "5", "b")]
     path = tmp_path / "posts.jsonl"
     path.write_text(
         '{"id": 1, "parent": null, "tree": 5, "text": "a"}\n{"id": "x", "parent": 1, "tree": 5, "text": 3}\n'
         '{"id": 12345678901234567890123, "parent": [1], "tree": true, "text": null}\n'
     )
     rows, _ = read(path)
-    assert [(row["id"], row["parent"], row["tree"], row["text"]) for row in rows][:2] == [("1", None, "5", "a"), ("x", "1", "5", "3")]
+    assert [(row["id"], row["parent"], row["tree"], row["text"]) for row in rows][:2] == [
+        ("1", None, "5", "a"),
+        ("x", "1", "5", "3"),
+    ]
     assert rows[2]["id"] == "12345678901234567890123"
 
 
@@ -125,7 +135,8 @@ def test_times(tmp_path, time, seconds):
 def test_timestamps_of_parquet(tmp_path):
     path = tmp_path / "posts.parquet"
     times = pa.array([1_500, None], pa.timestamp("ms"))
-    pa.parquet.write_table(pa.table({"id": ["1", "2"], "parent": [None, "1"], "tree": ["t"] * 2, "text": ["a"] * 2, "time": times}), path)
+    columns = {"id": ["1", "2"], "parent": [None, "1"], "tree": ["t"] * 2, "text": ["a"] * 2, "time": times}
+    pa.parquet.write_table(pa.table(columns), path)
     assert [row["time"] for row in read(path)[0]] == [1.5, None]
 
 

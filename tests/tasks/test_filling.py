@@ -165,9 +165,19 @@ def test_chained_models_fill_whole_texts(tree):
     """A model that chains long texts is asked about one text, which then may be as long as the model reads."""
     task = tree_task(reading=Reading(max_tokens=8, overflow="chain")).eval()
     long = with_text(tree, 0, " ".join(["aa"] * 20))
-    answer = task.fill_mask(long, 9)
+    answer = task.fill_mask(long, 9, top_k=1)
     assert [mask["position"] for mask in answer["masks"]] == [2, 4]
     assert answer["ancestors"] == ["t.0", "t.6", "t.7", "t.8"]
+    # What it reads: the post in four parts, then the three comments. The same as if they had been nodes of their own.
+    chained = Tree(
+        (
+            Node(" ".join(["aa"] * 6), id="0"),
+            *(Node(" ".join(["aa"] * size), (above,), id=str(above + 1)) for above, size in enumerate((6, 6, 2))),
+            *(Node(long.nodes[6 + place].text, (3 + place,), id=str(4 + place)) for place in range(4)),
+        ),
+        id="u",
+    )
+    assert task.fill_mask(chained, 7, top_k=1)["masks"] == answer["masks"]
 
 
 @pytest.mark.parametrize(

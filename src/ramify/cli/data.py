@@ -66,9 +66,9 @@ def build(
     """
     from ramify import dataset, readers
 
-    options: dict[str, Any] = {name: SWITCH.get(value, value) for name, value in (_pair(each, "--option") for each in option or [])}
+    options: dict[str, Any] = {name: SWITCH.get(value, value) for name, value in _pairs(option, "--option").items()}
     if column:
-        options["columns"] = dict(_pair(each, "--column") for each in column)
+        options["columns"] = _pairs(column, "--column")
     if format is None:
         format = readers.guess(inputs)
         print(f"the format looks like {format!r}: {readers.FORMATS[format].summary}", file=sys.stderr)
@@ -77,7 +77,7 @@ def build(
             inputs,
             format,
             out,
-            policy=dataset.Policy.named(dict(_pair(each, "--policy") for each in policy or [])),
+            policy=dataset.Policy.named(_pairs(policy, "--policy")),
             split=_shares(split),
             clean=clean or [],
             near_duplicates=near_duplicates,
@@ -256,11 +256,11 @@ def _print_counts(folder: Path, counted: dict[str, Any]) -> None:
 # --- values of options --------------------------------------------------------------------------------------------------
 
 
-def _pair(text: str, option: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise RamifyError(f"{option} takes NAME=VALUE, not {text!r}.")
-    return name.strip(), value
+def _pairs(texts: list[str] | None, option: str) -> dict[str, str]:
+    for text in texts or []:
+        if "=" not in text:
+            raise RamifyError(f"{option} takes NAME=VALUE, not {text!r}.")
+    return dict(text.split("=", 1) for text in texts or [])
 
 
 def _shares(text: str) -> Sequence[float]:

@@ -38,7 +38,7 @@ def _line(tree: Tree, index: int, depth: int, before: str, width: int) -> str:
     if len(before) > 3 * MAX_INDENT:
         before = f"{'':{3 * MAX_INDENT - 3}}… {depth}: "
     author = node.author or (f"({node.kind})" if node.kind else "(unknown)")
-    others = "".join(f" ↖{tree.nodes[parent].id}" for parent in (node.parents or ())[1:])
+    others = "".join(f" ↖{tree.nodes[parent].id or parent}" for parent in (node.parents or ())[1:])
     text = " ".join(node.text.split())
     line = f"{before}{author}{others}: {text}" if text else f"{before}{author}{others}"
     return line if len(line) <= width else line[: width - 1] + "…"

@@ -61,7 +61,7 @@ def build(
     `filters.CLEANINGS`, in order. `memory` bounds what is held at a time, apart from the process itself: one tree must fit, the
     data need not. A failed build leaves nothing behind.
     """
-    wall, cpu = time.perf_counter(), time.process_time()
+    started = time.perf_counter(), time.process_time()
     paths, out = [Path(path) for path in inputs], Path(out)
     readers.check(paths)
     _check_out(out, overwrite)
@@ -69,57 +69,47 @@ def build(
     filters.check_cleanings(clean)
     format = format or readers.guess(paths)
     reader = readers.find(format)
-    read = reader.load().read
-    _check_options(read, options or {}, format)
-    report = Report()
+    _check_options(reader, options or {}, format)
     sizes = {str(path): sum(file.stat().st_size for file in readers.files([path])) for path in paths}
     tell = progress or _silently
+    report = Report()
     with _written_beside(out) as folder:
-        spill = Spill(folder / SCRATCH / "posts", memory // PARTS)
-        records = read(paths, report, **(options or {}))
+        scratch = folder / SCRATCH
+        spill = Spill(scratch / "posts", memory // PARTS)
+        records = reader.load().read(paths, report, **(options or {}))
         for batch in trees.batches(records) if reader.yields == "trees" else records:
-            batch = filters.cleaned(batch, clean)
-            spill.add(batch.append_column("hash", pa.array(tree_hashes(batch.column("tree")))))
+            hashes = pa.array(tree_hashes(batch.column("tree")))
+            spill.add(filters.cleaned(batch, clean).append_column("hash", hashes))
             tell("read", report.bytes, sum(sizes.values()), report.read)
         join = trees.gather if reader.yields == "trees" else posts.join
         chunks: Iterator[Chunk] = (join(part, policy, report) for part in spill.parts())
         if drop_bots:
             chunks = (filters.without_bots(chunk, bots, report) for chunk in chunks)
         if near_duplicates:
-            chunks = without_near_duplicates(chunks, near_duplicates, folder / SCRATCH / "texts", memory // PARTS, report)
+            chunks = without_near_duplicates(chunks, near_duplicates, scratch / "texts", memory // PARTS, report)
         if min_nodes > 1:
             chunks = (filters.without_small(chunk, min_nodes, report) for chunk in chunks)
         writer = _Writer(folder, split, salt if anonymise else None)
         for chunk in chunks:
-            if len(chunk):
-                writer.add(chunk)
+            writer.add(chunk)
             tell("write", writer.nodes, report.read, report.read)
         if not writer.nodes:
             raise RamifyError(_nothing(paths, format, report))
-        info = writer.close() | {
-            "read": report.read,
-            "skipped": dict(report.skipped),
-            "kept": dict(report.kept + writer.blank),
-            "examples": report.examples,
-            "inputs": [{"name": name, "bytes": size} for name, size in sizes.items()],
-            "format": format,
-            "options": {
-                "policy": vars(policy),
-                "split": list(split),
-                "clean": list(clean),
-                "near_duplicates": near_duplicates,
-                "drop_bots": drop_bots,
-                "bots": list(bots),
-                "anonymise": anonymise,
-                "min_nodes": min_nodes,
-                "memory": memory,
-                "reader": dict(options or {}),
-            },
-            "ramify": __version__,
-            "wall_seconds": time.perf_counter() - wall,
-            "cpu_seconds": time.process_time() - cpu,
+        used = {
+            "policy": vars(policy),
+            "split": list(split),
+            "clean": list(clean),
+            "near_duplicates": near_duplicates,
+            "drop_bots": drop_bots,
+            "bots": list(bots),
+            "anonymise": anonymise,
+            "min_nodes": min_nodes,
+            "memory": memory,
+            "reader": dict(options or {}),
         }
-        info["comments_per_cpu_second"] = info["comments"] / max(info["cpu_seconds"], 1e-9)
+        inputs_read = [{"name": name, "bytes": size} for name, size in sizes.items()]
+        info = writer.close(report) | {"inputs": inputs_read, "format": format, "options": used}
+        info |= _costs(writer.comments, *started)
         (folder / INFO_FILE).write_text(json.dumps(info, indent=1, ensure_ascii=False, default=str) + "\n", encoding="utf-8")
     return Store.open(out)
 
@@ -148,8 +138,8 @@ def _check_split(split: Sequence[float]) -> None:
         raise RamifyError(f"the shares of {', '.join(SPLITS)} must be three numbers that sum to 1, not {tuple(split)}.")
 
 
-def _check_options(read: Callable[..., Any], options: Mapping[str, Any], format: str) -> None:
-    known = list(inspect.signature(read).parameters)[2:]
+def _check_options(reader: readers.Format, options: Mapping[str, Any], format: str) -> None:
+    known = list(inspect.signature(reader.load().read).parameters)[2:]
     for name in options:
         if name not in known:
             has = f"it has {', '.join(known)}" if known else "it has none"
@@ -165,6 +155,12 @@ def _nothing(paths: Sequence[Path], format: str, report: Report) -> str:
     )
 
 
+def _costs(comments: int, wall: float, cpu: float) -> dict[str, Any]:
+    """Since a time by the clock and by the processor."""
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    return {"ramify": __version__, "wall_seconds": wall, "cpu_seconds": cpu, "comments_per_cpu_second": comments / cpu}
+
+
 def _silently(stage: str, done: int, total: int, posts: int) -> None:
     pass
 
@@ -178,6 +174,7 @@ FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 def _written_beside(out: Path) -> Iterator[Path]:
     """A folder that takes the place of `out` when all went well, and is removed when not."""
     mark = secrets.token_hex(4)
+    out = out.resolve()
     folder = out.with_name(f"{out.name}.partial-{mark}")
     try:
         folder.mkdir(parents=True)
@@ -207,17 +204,19 @@ class _Writer:
 
     def __init__(self, folder: Path, split: Sequence[float], salt: str | None) -> None:
         self.nodes = 0
-        self.blank: Counter[str] = Counter()
+        self.comments = 0
+        self._blank: Counter[str] = Counter()
         self._folder = folder
         self._limits = np.cumsum(split)
         self._salt = salt
         self._files: list[str] = []
-        self._comments = 0
         self._splits = {name: Counter(trees=0, nodes=0) for name in SPLITS}
         self._digest = _Digest()
         self._trees = pa.ipc.new_file(str(folder / TREES_FILE), TREES)
 
     def add(self, chunk: Chunk) -> None:
+        if not len(chunk):
+            return
         nodes = chunk.node_table()
         if self._salt is not None:
             authors = filters.pseudonyms(nodes["author"].chunk(0), self._salt)
@@ -232,24 +231,28 @@ class _Writer:
         self._files.append(name)
         self._digest.update(nodes, rows)
         self.nodes += len(chunk)
-        self.blank["placeholder_roots"] += int((chunk.state == MADE_UP).sum())
-        self.blank["emptied_roots"] += int((chunk.state == EMPTIED).sum())
-        self._comments += int((chunk.first_parent >= 0).sum())
+        self._blank["placeholder_roots"] += int((chunk.state == MADE_UP).sum())
+        self._blank["emptied_roots"] += int((chunk.state == EMPTIED).sum())
+        self.comments += int((chunk.first_parent >= 0).sum())
         for number, each in enumerate(SPLITS):
             self._splits[each]["trees"] += int((split == number).sum())
             self._splits[each]["nodes"] += int((chunk.state[split[chunk.tree] == number] != MADE_UP).sum())
 
-    def close(self) -> dict[str, Any]:
-        """What `dataset.json` says of the files."""
+    def close(self, report: Report) -> dict[str, Any]:
+        """What `dataset.json` says of the files, and of what was read for them."""
         self._trees.close()
         return {
             "version": VERSION,
             "hash": self._digest.hexdigest(),
             "files": self._files,
             "trees": sum(counts["trees"] for counts in self._splits.values()),
-            "nodes": self.nodes - self.blank["placeholder_roots"],
-            "placeholders": self.blank["placeholder_roots"],
-            "comments": self._comments,
+            "nodes": self.nodes - self._blank["placeholder_roots"],
+            "placeholders": self._blank["placeholder_roots"],
+            "comments": self.comments,
+            "read": report.read,
+            "skipped": dict(report.skipped),
+            "kept": dict(report.kept + self._blank),
+            "examples": report.examples,
             "splits": {name: dict(counts) for name, counts in self._splits.items()},
         }
 

@@ -38,7 +38,8 @@ def without_near_duplicates(
 ) -> Iterator[Chunk]:
     """Two passes: chunks are put aside in `folder` while their texts are compared, then come back without the duplicates."""
     aside = _Aside(folder / "chunks")
-    keys = Spill(folder / "keys", part_bytes)
+    # Sorting keys and pairing nodes takes several times the memory that keys do.
+    keys = Spill(folder / "keys", part_bytes // 4)
     for chunk in chunks:
         first = aside.num_nodes
         for texts, start in _slices(aside.put(chunk), first):

@@ -79,9 +79,8 @@ class _Draft:
             stays = len(self) - 1 - _find(self.key, self.key[::-1])
         else:
             stays = _find(self.key, self.key)
-        found = _find(self.wanted, self.key)
-        self.parent = np.where(found >= 0, stays[found], found)
-        self.parent[self.wanted == NO_PARENT] = NO_PARENT
+        found = np.where(self.wanted == NO_PARENT, NO_PARENT, _find(self.wanted, self.key))
+        self.parent = _renumber(found, stays)
         self._leave_out("duplicate_id", stays != np.arange(len(self)))
 
     def add_roots(self, policy: Policy) -> None:
@@ -185,8 +184,7 @@ class _Draft:
         self.report.skip(reason, count=len(read))
         self._remember(reason, read)
         stays = ~mask
-        number = np.append(np.cumsum(stays) - 1, [UNKNOWN_PARENT, NO_PARENT])
-        self.parent = number[self.parent[stays]]
+        self.parent = _renumber(self.parent[stays], np.cumsum(stays) - 1)
         self.row, self.tree, self.state = self.row[stays], self.tree[stays], self.state[stays]
         self.answers_tree = self.answers_tree[stays]
 
@@ -210,6 +208,11 @@ def _mute(texts: pa.Array) -> dict[str, Mask]:
 def _find(wanted: Indices, keys: Indices) -> Indices:
     """Where each value first stands in `keys`, or UNKNOWN_PARENT."""
     return pc.index_in(pa.array(wanted), value_set=pa.array(keys)).fill_null(UNKNOWN_PARENT).to_numpy().astype(np.int64)
+
+
+def _renumber(parent: Indices, number: Indices) -> Indices:
+    """Parents by their new numbers; UNKNOWN_PARENT and NO_PARENT, which are -2 and -1, stay."""
+    return np.append(number, [UNKNOWN_PARENT, NO_PARENT])[parent]
 
 
 def _inverse(order: Indices) -> Indices:

@@ -70,25 +70,25 @@ def plot(store: Store, path: Path) -> None:
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
-    from matplotlib.ticker import PercentFormatter
 
     if path.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise RamifyError(f"a picture is written as .png, .svg or .pdf, not as {path.name!r}.")
     measured = measures(store)
     panels = (
-        ("depth", "Depth", "share of comments at least this deep", "#2f6f8f"),
-        ("children", "Width", "share of nodes with at least so many children", "#b5651d"),
-        ("words", "Length", "share of nodes with at least so many words", "#4c7a34"),
+        ("depth", "Depth", "share of comments at least so deep", "#2f6f8f"),
+        ("children", "Width", "share of nodes with at least so many", "#b5651d"),
+        ("words", "Length", "share of nodes with at least so many", "#4c7a34"),
     )
-    figure, axes = pyplot.subplots(1, len(panels), figsize=(12, 3.8), layout="constrained")
+    figure, axes = pyplot.subplots(1, len(panels), figsize=(12, 4.2), layout="constrained")
     for axis, (name, title, label, color) in zip(axes, panels):
         values, share = _survival(measured[name])
         axis.step(values, share, where="post", color=color, linewidth=1.8)
         axis.fill_between(values, share, step="post", color=color, alpha=0.12)
         if name != "depth":
             axis.set_xscale("symlog", linthresh=1)
-        axis.set_yscale("log")
-        axis.yaxis.set_major_formatter(PercentFormatter(1, decimals=None))
+        if len(values):
+            axis.set_yscale("log")
+        axis.yaxis.set_major_formatter(lambda share, _: f"{100 * share:g} %")
         axis.set_xlim(left=0)
         axis.set_title(title, loc="left", fontweight="bold")
         axis.set_xlabel(MEASURES[name])

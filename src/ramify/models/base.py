@@ -63,7 +63,7 @@ def encode_nodes(backbone: TwoPhase, batch: Batch, limit: int) -> Float[Tensor, 
     vectors = [backbone.encode(*batch.node_part(start, stop)) for start, stop in batch.nodes.runs(limit)]
     if vectors:
         return torch.cat(vectors)
-    return torch.zeros(0, backbone.embedding.embedding_dim, device=batch.input_ids.device)
+    return backbone.embedding.weight.new_zeros(0, backbone.embedding.embedding_dim)
 
 
 def decode_parts(

@@ -49,7 +49,7 @@ def find(name: str) -> Format:
 
 
 def guess(paths: Sequence[Path]) -> str:
-    """The name of the first format that recognises every input by its name and first bytes."""
+    """The first format that recognises every input by its name and first bytes, or every file of the folders among them."""
     from ramify.readers.base import open_bytes
 
     check(paths)
@@ -64,6 +64,8 @@ def guess(paths: Sequence[Path]) -> str:
         matches = format.load().matches
         if all(matches(path, head) for path, head in heads.items()):
             return name
+    if any(path.is_dir() for path in paths):
+        return guess(files(paths))
     raise RamifyError(f"cannot tell the format of {', '.join(map(str, paths))}. Name it with --format: {', '.join(FORMATS)}.")
 
 

@@ -1,5 +1,6 @@
 """JSON lines to typed records, fast while lines are as they should be, and leniently where they are not."""
 
+import contextlib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -53,14 +54,16 @@ def _one_by_one(
 
 
 def _leniently(kind: type[Record], line: bytes) -> Record:
-    """Bytes that are not UTF-8 and unpaired surrogates become question marks; values of other types than text and number go."""
+    """Bytes that are not UTF-8 and unpaired surrogates become question marks; values of other types than expected go."""
     record = json.loads(line.decode("utf-8", "replace"))
     if not isinstance(record, dict):
         raise ValueError(f"expected a JSON object, got {type(record).__name__}")
-    return kind(**{name: _plain(record.get(name)) for name in kind.__struct_encode_fields__ if name in record})
+    values = {}
+    for field in msgspec.structs.fields(kind):
+        with contextlib.suppress(msgspec.ValidationError):
+            values[field.name] = msgspec.convert(_encodable(record.get(field.encode_name)), field.type)
+    return kind(**values)
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+def _encodable(value: Any) -> Any:
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value

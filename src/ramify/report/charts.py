@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 
 import numpy as np
@@ -47,7 +47,9 @@ class Axis:
 
 def line_chart(lines: Sequence[Line], x_label: str, y_label: str, *, zero: bool = False) -> str:
     """Lines over a common x from zero on; `zero` puts y's zero into the picture and draws it."""
-    lines = [line for line in lines if len(line.x)]
+    lines = [replace(line, x=line.x[fine], y=line.y[fine]) for line in lines if (fine := np.isfinite(line.y)).any()]
+    if not lines:
+        return "<p>Nothing was measured yet.</p>"
     x_axis = Axis(0.0, max(max(float(line.x.max()) for line in lines), 1e-9), LEFT, WIDTH - RIGHT)
     y_axis = _y_axis(lines, zero)
     parts = [*_grid(x_axis, y_axis, x_label, y_label)]
@@ -93,9 +95,11 @@ def _grid(x_axis: Axis, y_axis: Axis, x_label: str, y_label: str) -> list[str]:
 
 def _line(line: Line, x_axis: Axis, y_axis: Axis) -> list[str]:
     keep = np.unique(np.linspace(0, len(line.x) - 1, min(POINTS, len(line.x))).round().astype(int))
-    points = [(x_axis(float(line.x[i])), max(TOP, y_axis(float(line.y[i])))) for i in keep]
+    points = [(x_axis(float(line.x[i])), y_axis(float(line.y[i]))) for i in keep]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    parts = [f'<polyline class="{line.kind}" points="{path}"/>']
+    # An inner picture cuts off what lies outside the axes.
+    box = f'y="{TOP}" width="{WIDTH}" height="{HEIGHT - BOTTOM - TOP}" viewBox="0 {TOP} {WIDTH} {HEIGHT - BOTTOM - TOP}"'
+    parts = [f'<svg {box}><polyline class="{line.kind}" points="{path}"/></svg>']
     if line.marks and len(points) <= 60:
         for place, (x, y) in zip(keep, points):
             hint = escape(f"{line.name}: {line.y[place]:.4f} at {line.x[place]:,.0f}")

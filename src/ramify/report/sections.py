@@ -5,6 +5,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from math import floor, log10
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,16 @@ def shortened(value: str, length: int) -> str:
 def number(value: float, form: str) -> str:
     """A formatted number with a real minus sign."""
     return f"{value:{form}}".replace("-", "−")
+
+
+def percent(share: float) -> str:
+    """Two digits, down to a millionth of a percent."""
+    digits = 1 - floor(log10(max(100 * share, 1e-6)))
+    return f"{100 * share:.{max(0, digits)}f} %"
+
+
+def counted(count: int, what: str, ending: str = "s") -> str:
+    return f"{count:,} {what}{'' if count == 1 else ending}"
 
 
 def trees_of(split: str) -> str:
@@ -123,9 +134,9 @@ def by_depth(measured: Measured, title: str = "What the context is worth, by dep
     table = f'<table class="numbers"><thead><tr><th>depth</th><th>masked tokens</th>{head}</tr></thead>'
     table += f"<tbody>{''.join(rows)}</tbody></table>"
     lead = (
-        f"Loss in nats per masked token on {trees_of(measured.split)}: {measured.trees:,} trees, {measured.comments:,} comments, {measured.draws} draw{'s' if measured.draws > 1 else ''} of masks each, the same "
-        "masks in every column. In small print, 95 % intervals (bootstrap over trees, 10,000 resamples; paired for "
-        "differences)."
+        f"Loss in nats per masked token on {trees_of(measured.split)}: {measured.trees:,} trees, {measured.comments:,} "
+        f"comments, {counted(measured.draws, 'draw')} of masks each, the same masks in every column. In "
+        "small print, 95 % intervals (bootstrap over trees, 10,000 resamples; paired for differences)."
     )
     return Section(title, f'<div class="wide">{table}</div>', lead)
 
@@ -186,10 +197,10 @@ def _card(example: Filling) -> str:
 
 
 def _guess(seen: Seen, guess: Guess, word: str) -> str:
-    best = " · ".join(f"{text(token)} {share:.1%}" for token, share in guess.tokens)
+    best = " · ".join(f"{text(token)} {percent(share)}" for token, share in guess.tokens)
     return (
         f"<tr class='{'none' if seen in BLIND or seen == 'none' else 'dev'}'><th>{text(NAMES[seen])}</th>"
-        f"<td>{text(word)} <b>{guess.probability:.2%}</b></td><td>{best}</td></tr>"
+        f"<td>{text(word)} <b>{percent(guess.probability)}</b></td><td>{best}</td></tr>"
     )
 
 
@@ -230,7 +241,10 @@ def circumstances(record: Mapping[str, Any], metrics: Sequence[Mapping[str, floa
         ("command", where["command"]),
         ("seed", run["seed"]),
         ("commit", where["commit"] or "not known (no git repository)"),
-        ("hardware", f"{where['hardware']}, {where['threads']} threads, {where.get('processes', 1)} process(es)"),
+        (
+            "hardware",
+            f"{where['hardware']}, {counted(where['threads'], 'thread')}, {counted(where['processes'], 'process', 'es')}",
+        ),
         ("versions", f"ramify {where['ramify']}, torch {where['torch']}, Python {where['python']}"),
         ("parameters", f"{record['parameters']:,}"),
     ]

@@ -70,7 +70,6 @@ class Model(nn.Module, ABC):
             out[nodes] = vectors
         return out
 
-    @torch.no_grad()
     def embed_batches(
         self, forest: Forest, *, context: Literal["tree", "none"] | None = None, tokens: int = TOKENS
     ) -> Iterator[tuple[Ints, Float[NDArray, "node dim"]]]:
@@ -78,7 +77,9 @@ class Model(nn.Module, ABC):
         reads = isinstance(self.backbone, TwoPhase)
         if context == "tree" and not reads:
             raise RamifyError(f"a {type(self.backbone).__name__} reads no context: embed with context 'none'.")
-        seen = "none" if context == "none" or not reads else "tree"
+        # Unasked, a node reads what it read in training.
+        trained = "tree" if self.reading.seen == "wrong" else self.reading.seen
+        seen = context or (trained if reads else "none")
         reading = replace(self.reading, seen=seen, concatenate=0)
         view = Discussions(forest, units(forest, np.arange(forest.num_trees), predict_post=True), reading)
         collate = self.collator(forest, reading)
@@ -86,7 +87,7 @@ class Model(nn.Module, ABC):
         self.eval()
         for numbers in TokenBudget(view.costs, tokens, seed=0, shuffle=False).steps(0):
             batch = collate([view.example(int(number)) for number in numbers]).to(self.device)
-            vectors = torch.cat([self._vectors(part, tokens, seen) for part in _in_parts(batch, tokens, seen)])
+            vectors = self._batch_vectors(batch, tokens, seen)
             # The parts of a chained text share one vector, their mean.
             nodes, place = np.unique(forest.node[batch.source], return_inverse=True)
             total = torch.zeros(len(nodes), vectors.shape[1], dtype=torch.float32, device=vectors.device)
@@ -97,7 +98,11 @@ class Model(nn.Module, ABC):
             yield nodes, total.cpu().numpy()
         self.train(training)
 
-    def _vectors(self, batch: Batch, tokens: int, seen: str) -> Tensor:
+    @torch.no_grad()
+    def _batch_vectors(self, batch: Batch, tokens: int, seen: str) -> Float[Tensor, "target dim"]:
+        return torch.cat([self._vectors(part, tokens, seen) for part in _in_parts(batch, tokens, seen)])
+
+    def _vectors(self, batch: Batch, tokens: int, seen: str) -> Float[Tensor, "target dim"]:
         if seen == "none" and isinstance(self.backbone, TwoPhase):
             return self.backbone.encode(batch.target_ids, batch.targets)
         return torch.cat([self.backbone.pooled(hidden, part) for part, hidden in decode_parts(self.backbone, batch, tokens)])
@@ -105,7 +110,7 @@ class Model(nn.Module, ABC):
 
 def _in_parts(batch: Batch, tokens: int, seen: str) -> Iterator[Batch]:
     """A batch whose nodes are read is taken whole, so that they are encoded once."""
-    if seen == "tree":
+    if seen in ("tree", "parent"):
         yield batch
         return
     for start, stop in batch.targets.runs(tokens):

@@ -32,7 +32,10 @@ class Slot:
     forest: Forest
     tree: Tree
     node: int
+    part: int
+    """The node's place in the forest: of its first part, where long texts are chained."""
     context: tuple[int, ...]
+    """Places in the forest."""
 
     @classmethod
     def of(cls, task: "MaskedLM", tree: Tree, node: str | int, seen: Seen | None) -> "Slot":
@@ -42,20 +45,20 @@ class Slot:
         place = tree.index(node) if isinstance(node, str) else node
         if not 0 <= place < len(tree):
             raise RamifyError(f"tree {tree.id!r} has no node {node}; its nodes are 0 to {len(tree) - 1}.")
-        # The node's own text is given apart, so a long one need not be chained.
-        reading = replace(task.reading, seen=seen, overflow="truncate")
+        reading = replace(task.reading, seen=seen)
         forest = task.forest([tree])
+        part = int(np.searchsorted(forest.node, place))
         view = Discussions(forest, units(forest, [0], predict_post=True), reading)
         whole = view.example(0)
-        row = int(np.flatnonzero(whole.targets == place)[0])
+        row = int(np.flatnonzero(whole.targets == part)[0])
         stop = int(whole.context_lengths[: row + 1].sum())
         start = stop - int(whole.context_lengths[row])
-        return cls(task, reading, forest, tree, place, tuple(whole.context[start:stop].tolist()))
+        return cls(task, reading, forest, tree, place, part, tuple(whole.context[start:stop].tolist()))
 
     @property
     def head(self) -> dict[str, Any]:
         """What every answer begins with."""
-        ancestors = [self.tree.nodes[index].id for index in self.context]
+        ancestors = [self.tree.nodes[index].id for index in np.unique(self.forest.node[list(self.context)])]
         return {"node": self.tree.nodes[self.node].id, "context": self.reading.seen, "ancestors": ancestors}
 
     @torch.no_grad()
@@ -72,10 +75,10 @@ class Slot:
         task = self.task
         training = task.training
         task.eval()
-        forest = self.forest.with_text(self.node, texts[0])
+        forest = self.forest.with_text(self.part, texts[0])
         count = len(texts)
         example = Example(
-            np.full(count, self.node),
+            np.full(count, self.part),
             np.ones(count),
             np.tile(np.array(self.context, dtype=np.int64), count),
             np.full(count, len(self.context)),

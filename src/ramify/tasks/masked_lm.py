@@ -141,8 +141,8 @@ class MaskedLM(Task):
             for ids, rows in parts:
                 states.append(_generator_state(device))
                 vectors.append(self.backbone.encode(ids, rows))
-        dim = self.backbone.embedding.embedding_dim
-        leaf = torch.cat(vectors) if vectors else torch.zeros(0, dim, device=device)
+        table = self.backbone.embedding.weight
+        leaf = torch.cat(vectors) if vectors else table.new_zeros(0, table.shape[1])
         leaf = leaf.detach().requires_grad_()
         # Phase two: decode in chunks; what the targets want of the nodes' vectors gathers in `leaf.grad`.
         for part, hidden in decode_parts(self.backbone, batch, self.config.chunk_tokens, leaf):

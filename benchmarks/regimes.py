@@ -1,0 +1,186 @@
+"""What do the regimes learn? Held-out loss by depth, speed and gradient noise, at equal predicted comments and updates.
+
+    python benchmarks/regimes.py train --data STORE --regime tree --seed 0 --out runs/regimes
+    python benchmarks/regimes.py noise --data STORE --regime tree --out runs/regimes
+    python benchmarks/regimes.py table --out runs/regimes
+
+`train` makes `--steps` updates of about `--comments` predicted comments each (a larger tree is a step of its own), whatever the
+regime, and scores the dev split: these are comparisons among regimes, nothing is chosen on test data. `noise` measures
+tr Cov(g) / |E g|² over steps of exactly `--comments` predicted comments at fixed parameters.
+"""
+
+import argparse
+import json
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import ramify
+from ramify.dataset.store import Store
+from ramify.evaluate import Scores, describe, evaluate, gain
+from ramify.forest import Ints
+from ramify.recipes import RECIPES
+from ramify.run import Run, discussions, execute, prepare
+from ramify.views import Discussions, Example
+
+REGIMES: dict[str, dict[str, str]] = {
+    "naive": {"view.regime": "naive"},
+    "threads-all": {"view.regime": "threads"},
+    "threads-leaves": {"view.regime": "threads", "view.threads_over": "leaves"},
+    "threads-debiased": {"view.regime": "threads_debiased"},
+    "tree": {"view.regime": "tree"},
+    **{
+        f"middle-{size}-{bound}": {"view.regime": "middle", "view.max_tree_size": str(size), "view.bound": bound}
+        for size in (5, 20, 60, 200)
+        for bound in ("strict", "soft")
+    },
+}
+
+MODEL = {
+    "model.dim": "128",
+    "model.num_heads": "2",
+    "model.ffn_dim": "512",
+    "model.encoder_layers": "2",
+    "model.decoder_layers": "2",
+    "model.cross_init": "zero",
+    "model.context_position": "distance",
+    "tokenizer.vocab_size": "8192",
+}
+
+
+def make_run(arguments: argparse.Namespace, seed: int) -> Run:
+    run = RECIPES["tree-mlm"](str(arguments.data), steps=arguments.steps, tokenizer=arguments.tokenizer, seed=seed)
+    settings = {"train.budget_unit": "targets", "train.budget": str(arguments.comments), "train.evaluate_every": str(10**9)}
+    return run.changed(MODEL | settings | REGIMES[arguments.regime])
+
+
+def train(arguments: argparse.Namespace) -> None:
+    out = arguments.out / f"{arguments.regime}-{arguments.seed}"
+    run = make_run(arguments, arguments.seed)
+    if not (out / "config.json").exists():
+        _, progress = execute(run, out, resume=(out / "run.json").exists())
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        speed = progress.target_tokens / progress.seconds
+        record = {"regime": arguments.regime, "seed": arguments.seed, "predicted": progress.targets, "steps": progress.step}
+        record |= {"target_tokens_per_second": speed, "peak_mib": peak}
+        (out / "cost.json").write_text(json.dumps(record))
+        print(json.dumps(record), flush=True)
+    task = ramify.load(out)
+    store = Store.open(arguments.data)
+    trees = store.split("dev")
+    view, collator = discussions(task, task.forest(store), trees)
+    scores = evaluate(task, view, collator, trees, draws=2)
+    scores.save(out / "scores.npz")
+    print(json.dumps(scores.summary()), flush=True)
+
+
+def exact_steps(view: Discussions, comments: int, seed: int) -> Iterator[list[Example]]:
+    """Shuffled units, cut so that every step predicts exactly so many comments; a cut unit goes on in the next step."""
+    random = np.random.Generator(np.random.Philox(key=seed))
+    held: list[Example] = []
+    room = comments
+    while True:
+        for number in random.permutation(len(view)).tolist():
+            rest = view.example(number)
+            while len(rest.targets) >= room:
+                first, rest = _cut(rest, room)
+                yield [*held, first]
+                held, room = [], comments
+            if len(rest.targets):
+                held.append(rest)
+                room -= len(rest.targets)
+
+
+def _cut(example: Example, count: int) -> tuple[Example, Example]:
+    keys = int(example.context_lengths[:count].sum())
+    parts = [(slice(0, count), slice(0, keys)), (slice(count, None), slice(keys, None))]
+    first, rest = (
+        Example(example.targets[t], example.weight[t], example.context[k], example.context_lengths[t]) for t, k in parts
+    )
+    return first, rest
+
+
+def noise(arguments: argparse.Namespace) -> None:
+    """Gradient noise at the initial parameters, and at those of a trained run where `--at` names one."""
+    run = make_run(arguments, seed=0)
+    prepared = prepare(run, arguments.out)
+    task = prepared.task if arguments.at is None else ramify.load(arguments.at)
+    trees: Ints = prepared.store.split("train")
+    view, collator = discussions(task, prepared.forest, trees, regime=run.view)
+    generator = torch.Generator().manual_seed(0)
+    task.eval()  # noise of the data and its masks, not of dropout
+    total: torch.Tensor | None = None
+    squares = 0.0
+    for number, examples in enumerate(exact_steps(view, arguments.comments, seed=1)):
+        if number == arguments.steps:
+            break
+        batch = task.corrupt(collator(examples), generator)
+        task.zero_grad()
+        for losses in task.losses(batch, {"masked_lm": float(arguments.comments)}):
+            torch.stack(list(losses.values())).sum().backward()
+        gradient = torch.cat([p.grad.flatten().double() for p in task.parameters() if p.grad is not None])
+        total = gradient if total is None else total + gradient
+        squares += float(gradient @ gradient)
+    assert total is not None
+    count = arguments.steps
+    mean = total / count
+    covariance = (squares - count * float(mean @ mean)) / (count - 1)
+    signal = float(mean @ mean) - covariance / count
+    record = {"regime": arguments.regime, "at": str(arguments.at or "start"), "steps": count, "comments": arguments.comments}
+    record |= {"trace_covariance": covariance, "squared_mean": signal, "noise": covariance / signal}
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    name = f"noise-{arguments.regime}-{'start' if arguments.at is None else arguments.at.name}.json"
+    (arguments.out / name).write_text(json.dumps(record))
+    print(json.dumps(record), flush=True)
+
+
+def table(arguments: argparse.Namespace) -> None:
+    """Loss by depth of each regime over seeds, its difference to `tree`, cost, and noise."""
+    found: dict[str, dict[int, Scores]] = {}
+    for file in sorted(arguments.out.glob("*/scores.npz")):
+        regime, seed = file.parent.name.rsplit("-", 1)
+        found.setdefault(regime, {})[int(seed)] = Scores.load(file)
+    for regime, by_seed in found.items():
+        rows = [scores.summary() for scores in by_seed.values()]
+        losses = {depth: [row["by_depth"][depth]["loss"] for row in rows] for depth in rows[0]["by_depth"]}
+        shown = {
+            depth: f"{np.mean(each):.4f}±{np.std(each, ddof=1) if len(each) > 1 else 0:.4f}" for depth, each in losses.items()
+        }
+        print(regime, f"{np.mean([row['loss'] for row in rows]):.4f}", json.dumps(shown, ensure_ascii=False))
+        shared = sorted(by_seed.keys() & found.get("tree", {}).keys())
+        if regime != "tree" and shared:
+            print("  behind tree:", json.dumps([describe(gain(found["tree"][seed], by_seed[seed]))["all"] for seed in shared]))
+    for file in sorted([*arguments.out.glob("*/cost.json"), *arguments.out.glob("noise-*.json")]):
+        print(file.read_text())
+
+
+def _spread(values: list[float]) -> float:
+    return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    for name, call, steps in (("train", train, 1500), ("noise", noise, 200)):
+        command = commands.add_parser(name)
+        command.set_defaults(call=call)
+        command.add_argument("--data", type=Path, required=True)
+        command.add_argument("--regime", choices=list(REGIMES), required=True)
+        command.add_argument("--seed", type=int, default=0)
+        command.add_argument("--steps", type=int, default=steps)
+        command.add_argument("--comments", type=int, default=64)
+        command.add_argument("--tokenizer", default="", help="one tokenizer.json for all runs")
+        command.add_argument("--out", type=Path, required=True)
+        command.add_argument("--at", type=Path, help="a trained run whose parameters are held fixed (noise)")
+    tables = commands.add_parser("table")
+    tables.set_defaults(call=table)
+    tables.add_argument("--out", type=Path, required=True)
+    arguments = parser.parse_args()
+    arguments.call(arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""Sphinx: pages in MyST Markdown, pictures and numbers computed by `figures.py` and `reference.py` as the pages are built."""
+
+import sys
+from pathlib import Path
+
+from docutils import nodes
+from docutils.utils.math.latex2mathml import tex2mathml
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+import figures  # noqa: E402
+import reference  # noqa: E402
+
+from ramify.version import __version__  # noqa: E402
+
+project = "Ramify"
+author = "The Ramify authors"
+release = version = __version__
+
+extensions = ["myst_parser"]
+myst_enable_extensions = ["dollarmath", "deflist", "colon_fence"]
+myst_heading_anchors = 3
+# Included as parts of pages, not pages of their own.
+exclude_patterns = ["_build", "_generated"]
+
+html_theme = "furo"
+html_title = "Ramify"
+html_static_path = ["_static"]
+html_css_files = ["figures.css"]
+html_copy_source = False
+html_show_sphinx = False
+html_show_copyright = False
+html_math_renderer = "mathml"
+highlight_language = "text"
+pygments_style = "friendly"
+pygments_dark_style = "monokai"
+
+
+class Drawing(SphinxDirective):
+    """A picture of `figures.py`, inline so that it follows the theme; the content is its caption."""
+
+    required_arguments = 1
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        path = figures.GENERATED / f"{self.arguments[0]}.svg"
+        if not path.exists():
+            raise self.error(f"figures.py draws no picture {self.arguments[0]!r}.")
+        self.env.note_dependency(str(path))
+        figure = nodes.figure(classes=["drawing"])
+        figure += nodes.raw("", path.read_text("utf-8"), format="html")
+        caption = nodes.caption()
+        for paragraph in self.parse_content_to_nodes():
+            caption += paragraph.children if isinstance(paragraph, nodes.paragraph) else [paragraph]
+        if caption.children:
+            figure += caption
+        return [figure]
+
+
+def math(writer, node) -> None:
+    """Formulas as MathML, which browsers draw themselves: no script, no network."""
+    block = isinstance(node, nodes.math_block)
+    formula = tex2mathml(node.astext(), as_block=block)
+    writer.body.append(f'<div class="math">{formula}</div>' if block else formula)
+    raise nodes.SkipNode
+
+
+def setup(app: Sphinx) -> None:
+    app.add_directive("drawing", Drawing)
+    app.add_html_math_renderer("mathml", (math, None), (math, None))
+    figures.write()
+    reference.write()

@@ -1,0 +1,81 @@
+"""Tables read from the package itself, so that they cannot fall behind it: settings of a run, and file formats."""
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterator
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from figures import GENERATED, table
+
+from ramify.models.bert import BertConfig
+from ramify.models.tree_mlm import TreeMLMConfig
+from ramify.readers import FORMATS
+from ramify.run import DevConfig, RegimeConfig, TokenizerConfig
+from ramify.tasks.masked_lm import MaskedLMConfig
+from ramify.train import TrainConfig
+from ramify.views import Reading
+
+SETTINGS: dict[str, type] = {
+    "settings-tree-mlm": TreeMLMConfig,
+    "settings-bert": BertConfig,
+    "settings-task": MaskedLMConfig,
+    "settings-reading": Reading,
+    "settings-view": RegimeConfig,
+    "settings-train": TrainConfig,
+    "settings-tokenizer": TokenizerConfig,
+    "settings-dev": DevConfig,
+}
+
+
+def settings_table(config: type) -> str:
+    """A row a field: its name, its default, what it may be, and what its source says of it."""
+    kinds, said = get_type_hints(config), dict(docstrings(config))
+    rows = []
+    for each in fields(config):
+        default = each.default if each.default is not MISSING else each.default_factory()  # pyright: ignore
+        rows.append((f"`{each.name}`", f"`{shown(default)}`", choices(kinds[each.name]), said.get(each.name, "")))
+    return table(("setting", "default", "values", "meaning"), rows).replace(":-:", "---")
+
+
+def docstrings(config: type) -> Iterator[tuple[str, str]]:
+    """(field, the string literal below it) of a dataclass."""
+    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(config))).body
+    assert isinstance(definition, ast.ClassDef)
+    for field, below in zip(definition.body, definition.body[1:], strict=False):
+        is_text = isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and is_text:
+            yield field.target.id, " ".join(str(below.value.value).split()).replace("|", "\\|")
+
+
+def shown(default: Any) -> str:
+    if isinstance(default, bool):
+        return str(default).lower()
+    if isinstance(default, tuple):
+        return str(list(default))
+    return str(default) if default != "" else '""'
+
+
+def choices(kind: Any) -> str:
+    if get_origin(kind) is Literal:
+        return ", ".join(f"`{value}`" for value in get_args(kind))
+    if get_origin(kind) is tuple:
+        return "JSON list"
+    return {int: "whole number", float: "number", bool: "`true`, `false`", str: "text"}[kind]
+
+
+def formats_table() -> str:
+    rows = [(f"`{name}`", each.summary, "whole trees" if each.yields == "trees" else "posts") for name, each in FORMATS.items()]
+    return table(("format", "what it is", "a record is"), rows).replace(":-:", "---")
+
+
+def write(folder: Path = GENERATED) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {f"{name}.md": settings_table(config) for name, config in SETTINGS.items()}
+    files["formats.md"] = formats_table()
+    for name, content in files.items():
+        path = folder / name
+        if not path.exists() or path.read_text("utf-8") != content:
+            path.write_text(content, encoding="utf-8")

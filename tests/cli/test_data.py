@@ -1,0 +1,142 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+from ramify import Node, Tree
+from ramify.cli import main
+
+TREE = Tree(
+    (
+        Node("the post", id="p"),
+        Node("one", parents=(0,), id="a"),
+        Node("two", parents=(1,), id="b"),
+        Node("three", parents=(2,), id="c"),
+        Node("four", parents=(0,), id="d"),
+    ),
+    id="t",
+    meta={"title": "Of trees"},
+)
+
+
+@pytest.fixture
+def ramify(capsys, monkeypatch):
+    """Run a command; (exit status, stdout, stderr)."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["ramify", *map(str, arguments)])
+        with pytest.raises(SystemExit) as left:
+            main()
+        shown = capsys.readouterr()
+        return left.value.code, shown.out, shown.err
+
+    return run
+
+
+@pytest.fixture
+def trees(tmp_path):
+    path = tmp_path / "trees.jsonl"
+    path.write_text(TREE.to_json() + "\n")
+    return path
+
+
+@pytest.fixture
+def folder(ramify, trees, tmp_path):
+    assert ramify("data", "build", trees, "--format", "jsonl", "--out", tmp_path / "store")[0] == 0
+    return tmp_path / "store"
+
+
+def test_build(ramify, trees, tmp_path):
+    status, out, err = ramify("data", "build", trees, "--out", tmp_path / "store")
+    assert status == 0
+    assert "1 trees, 5 nodes, 4 of them comments" in out
+    assert err == "the format looks like 'jsonl': Ramify's own JSON lines, one tree a line\n"
+
+
+def test_build_takes_what_scripts_need(ramify, tmp_path):
+    path = tmp_path / "posts.csv"
+    path.write_text("nr,parent,tree,author,said\n1,,t,ann,root\n2,1,t,bob,[deleted]\n3,2,t,cy,> quoted\n4,3,t,xbot,more\n")
+    options = (
+        "--column id=nr --column text=said --option delimiter=, --policy deleted=drop --policy empty=keep --split 0,0,1 "
+        "--clean quotes --drop-bots --bot cy --min-nodes 1 --anonymise --salt s --memory 64MB --json"
+    )
+    status, out, _ = ramify("data", "build", path, "--format", "table", "--out", tmp_path / "store", *options.split())
+    info = json.loads(out)
+    assert status == 0
+    assert (info["trees"], info["nodes"], info["skipped"], info["splits"]["test"]["trees"]) == (1, 1, {"deleted": 3}, 1)
+    assert info["options"]["reader"] == {"delimiter": ",", "columns": {"id": "nr", "text": "said"}}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--format", "nope"], "there is no format 'nope'. The formats are:\n  pushshift"),
+        (["--policy", "cycle"], "--policy takes NAME=VALUE, not 'cycle'"),
+        (["--policy", "cycle=keep"], "the policy for cycle is drop or root, not 'keep'"),
+        (["--split", "most"], "--split takes three shares"),
+        (["--memory", "much"], "--memory takes a number and KB, MB or GB"),
+        (["--option", "x=1"], "the format 'jsonl' has no option 'x'"),
+        (["--column", "x=1"], "the format 'jsonl' has no option 'columns'"),
+    ],
+)
+def test_mistakes(ramify, trees, tmp_path, arguments, message):
+    status, out, err = ramify("data", "build", trees, "--out", tmp_path / "store", "--format", "jsonl", *arguments)
+    assert (status, out) == (2, "")
+    assert err.startswith(f"error: {message}")
+    assert sorted(tmp_path.iterdir()) == [trees]
+
+
+def test_show(ramify, folder):
+    status, out, _ = ramify("data", "show", folder, "--tree", "t")
+    assert status == 0
+    assert out.splitlines()[:5] == [
+        "tree t: 5 nodes, 3 deep",
+        "title: Of trees",
+        "(unknown): the post",
+        "├─ (unknown): one",
+        "│  └─ (unknown): two",
+    ]
+    assert ramify("data", "show", folder, "--max-nodes", "2")[1].endswith("… 3 more nodes\n")
+    status, _, err = ramify("data", "show", folder, "--tree", "u")
+    assert (status, err) == (2, "error: there is no tree 'u' among the 1 trees; ids look like 't'.\n")
+
+
+def test_stats(ramify, folder, tmp_path):
+    status, out, _ = ramify("data", "stats", folder, "--json", "--plot", tmp_path / "shape.svg")
+    found = json.loads(out)
+    assert status == 0
+    assert (found["trees"], found["nodes"], found["skipped"], found["read"]) == (1, 5, {}, 5)
+    assert (tmp_path / "shape.svg").exists()
+    assert "depth of a comment" in ramify("data", "stats", folder)[1]
+    status, _, err = ramify("data", "stats", tmp_path)
+    assert status == 2
+    assert "is not a Ramify data set" in err
+
+
+@pytest.mark.parametrize("source", ["file", "folder"])
+def test_split(ramify, trees, folder, source):
+    data = trees if source == "file" else folder
+    status, out, _ = ramify("data", "split", data, "--max-tree-size", 2, "--json")
+    pieces = [json.loads(line) for line in out.splitlines()]
+    assert status == 0
+    assert all(piece.keys() == {"tree", "context", "targets", "weights"} for piece in pieces)
+    assert sorted(target for piece in pieces for target in piece["targets"]) == ["a", "b", "c", "d"]
+    assert all(len(piece["context"]) + len(piece["targets"]) <= 2 for piece in pieces)
+    assert {"tree": "t", "context": ["b"], "targets": ["c"], "weights": [1.0]} in pieces
+    assert "4 targets" in ramify("data", "split", data, "--max-tree-size", 60, "--bound", "soft", "--no-pack")[1]
+
+
+def test_split_refuses_what_is_no_tree(ramify, tmp_path):
+    path = tmp_path / "forest.jsonl"
+    path.write_text(Tree((Node("one"), Node("two")), id="f").to_json())
+    status, _, err = ramify("data", "split", path, "--max-tree-size", 2)
+    assert status == 2
+    assert "tree 'f' has 2 roots" in err
+    assert ramify("data", "split", path, "--max-tree-size", 0)[0] == 2
+
+
+def test_help_is_quick_to_import():
+    """What takes long to import is imported by the command that needs it."""
+    code = "import sys, ramify.cli; print([name for name in ('torch', 'pyarrow', 'matplotlib') if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"

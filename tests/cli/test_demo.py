@@ -1,0 +1,95 @@
+"""`ramify demo`, and the sample and checkpoint that travel with the package."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import ramify
+from ramify.cli import app
+from ramify.cli.demo import CHECKPOINT, DISCUSSIONS, _sparkline
+from ramify.dataset.store import Store
+from ramify.evaluate import gain
+from ramify.report.measure import measure
+from ramify.tree import read_jsonl
+
+MOST_BYTES = 10_000_000
+
+
+def in_a_minute(out):
+    """What the demo prints with a few updates and one mask a comment."""
+    result = CliRunner().invoke(app, ["demo", "--out", str(out), "--steps", "3", "--draws", "1"])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    out = tmp_path_factory.mktemp("demo")
+    return out, in_a_minute(out)
+
+
+def test_demo_prints_the_checkpoints_own_difference(demo):
+    out, printed = demo
+    measured = measure(ramify.load(CHECKPOINT), Store.open(out / "data"), "all", draws=1, controls=("wrong",))
+    for other in ("none", "wrong"):
+        found = gain(measured.scores["tree"], measured.scores[other])["all"]
+        assert f"{found.value:+.4f} (95 % interval {found.low:+.4f} to {found.high:+.4f}" in printed
+    assert f"{measured.scores['tree'].count.sum():,} masked tokens in 40 trees" in printed
+
+
+def test_demo_says_whose_the_gain_is(demo):
+    told = " ".join(demo[1].split())
+    assert "Six hundred comments are far too few to learn" in told
+    assert "shipped checkpoint" in told
+    assert "benchmarks/results.md" in told
+
+
+def test_demo_leaves_a_report(demo):
+    out, printed = demo
+    page = (out / "report.html").read_text("utf-8")
+    assert str(out / "report.html") in printed
+    assert page.count("<article>") == 10
+    assert "shipped checkpoint" in page
+    assert not re.search(r"https?://|<script|<link", page)
+
+
+def test_demo_runs_again_in_the_same_folder(demo):
+    in_a_minute(demo[0])
+
+
+def test_sample_is_what_it_says():
+    trees = list(read_jsonl(DISCUSSIONS))
+    assert len(trees) == 40
+    assert sum(len(tree) - 1 for tree in trees) == 600
+    assert "Apache" in (DISCUSSIONS.parent / "README.md").read_text("utf-8")
+
+
+def test_checkpoint_is_small_half_precision_and_licensed():
+    from safetensors import safe_open
+
+    assert sum(file.stat().st_size for file in CHECKPOINT.iterdir()) <= MOST_BYTES
+    with safe_open(CHECKPOINT / "model.safetensors", "pt") as tensors:
+        assert {str(tensors.get_tensor(name).dtype) for name in tensors.keys()} == {"torch.float16"}  # noqa: SIM118
+    card = (CHECKPOINT / "README.md").read_text("utf-8")
+    assert "license: cc-by-sa-4.0" in card
+    assert "ramify train shipped" in card
+    assert json.loads((CHECKPOINT / "config.json").read_text())["model"]["name"] == "tree-mlm"
+
+
+def test_sparkline_spans_the_values():
+    assert _sparkline([3.0, 2.0, 1.0]) == "█▅▁"
+    assert len(_sparkline([float(value) for value in range(1000)])) == 40
+
+
+@pytest.mark.slow
+def test_whole_demo_takes_at_most_three_minutes(tmp_path):
+    command = [str(Path(sys.executable).with_name("ramify")), "demo", "--out", str(tmp_path / "demo")]
+    began = time.perf_counter()
+    subprocess.run(command, check=True, capture_output=True)
+    assert time.perf_counter() - began < 180

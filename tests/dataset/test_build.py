@@ -1,0 +1,207 @@
+import json
+import os
+import random
+import subprocess
+import sys
+
+import pytest
+
+from ramify import Node, RamifyError, Tree
+from ramify.dataset import Store, build
+
+
+def posts(count, seed=0):
+    """Comments of some threads in any order, as Reddit dumps hold them."""
+    dice = random.Random(seed)
+    threads = [f"thread{number}" for number in range(count // 10)]
+    lines, earlier = [], {thread: [] for thread in threads}
+    for thread in threads:
+        lines.append({"id": thread, "title": f"About {thread}", "selftext": "", "author": "op", "created_utc": 1})
+    for number in range(count):
+        thread = dice.choice(threads)
+        parent = f"t1_{dice.choice(earlier[thread])}" if earlier[thread] and dice.random() < 0.6 else f"t3_{thread}"
+        earlier[thread].append(f"c{number}")
+        body = dice.choice(["[deleted]", "some words", "many more words " * dice.randrange(40)])
+        author = dice.choice(["ann", "bob", "helpful_bot", "AutoModerator", "[deleted]"])
+        lines.append(
+            {
+                "id": f"c{number}",
+                "link_id": f"t3_{thread}",
+                "parent_id": parent,
+                "author": author,
+                "created_utc": number,
+                "body": body,
+            }
+        )
+    dice.shuffle(lines)
+    return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+@pytest.fixture(scope="module")
+def dump(tmp_path_factory):
+    path = tmp_path_factory.mktemp("dump") / "RC.json"
+    path.write_text(posts(4_000))
+    return path
+
+
+def test_the_result_does_not_depend_on_the_memory(dump, tmp_path):
+    """One part in memory; 64 files; files that are scattered again."""
+    stores = [build([dump], "pushshift", tmp_path / str(memory), memory=memory) for memory in (64 << 20, 1 << 20, 20_000)]
+    one, several, many = (len(store.info["files"]) for store in stores)
+    assert 1 == one < several < many
+    assert len({store.hash for store in stores}) == 1
+    assert all(list(store.trees()) == list(stores[0].trees()) for store in stores[1:])
+    assert not any((store.path / "scratch").exists() for store in stores)
+
+
+def test_the_hash_is_that_of_the_content(dump, tmp_path):
+    first = build([dump], "pushshift", tmp_path / "a")
+    assert build([dump], "pushshift", tmp_path / "b", split=(0.5, 0.5, 0)).hash == first.hash
+    assert build([dump], "pushshift", tmp_path / "c", anonymise=True).hash != first.hash
+    changed = tmp_path / "changed.json"
+    changed.write_text(dump.read_text().replace("some words", "same words", 1))
+    assert build([changed], "pushshift", tmp_path / "d").hash != first.hash
+
+
+def test_what_went_in_is_counted(dump, tmp_path):
+    told = []
+    store = build([dump], "pushshift", tmp_path / "store", progress=lambda *news: told.append(news))
+    info = store.info
+    assert info["read"] == 4_400 == info["nodes"] + sum(info["skipped"].values())
+    assert info["nodes"] == store.num_nodes == sum(split["nodes"] for split in info["splits"].values())
+    assert info["trees"] == store.num_trees == 400
+    assert info["comments"] == store.num_nodes - 400
+    assert info["inputs"] == [{"name": str(dump), "bytes": dump.stat().st_size}]
+    assert info["options"]["policy"]["orphan"] == "root"
+    assert told[0][0] == "read"
+    assert told[-1] == ("write", store.num_nodes, 4_400, 4_400)
+
+
+def test_splits_depend_on_the_tree_alone(dump, tmp_path):
+    def places(store):
+        return {name: set(store.tree_ids(store.split(name))) for name in ("train", "dev", "test")}
+
+    whole = places(build([dump], "pushshift", tmp_path / "whole"))
+    assert 0.8 < len(whole["train"]) / 400 < 0.97
+    some = tmp_path / "some.json"
+    some.write_text("".join(dump.read_text().splitlines(keepends=True)[:1_000]))
+    part = places(build([some], "pushshift", tmp_path / "part"))
+    assert all(part[name] <= whole[name] for name in part)
+    assert places(build([dump], "pushshift", tmp_path / "none", split=(1, 0, 0)))["train"] == set().union(*whole.values())
+
+
+def test_whole_trees(tmp_path):
+    trees = [
+        Tree((Node("one", id="1"), Node("two", parents=(0,), id="2")), id="a"),
+        Tree((Node("unnamed"),)),
+        Tree((Node("again", id="1"),), id="a"),
+        Tree(()),
+    ]
+    path = tmp_path / "trees.jsonl"
+    path.write_text("".join(tree.to_json() + "\n" for tree in trees))
+    for memory in (64 << 20, 100):
+        store = build([path], "jsonl", tmp_path / "store", memory=memory, overwrite=True)
+        assert {tree.id: [node.text for node in tree.nodes] for tree in store.trees()} == {
+            "a": ["one", "two"],
+            "1": ["unnamed"],
+        }
+        assert store.info["skipped"] == {"duplicate_tree": 1}
+        assert store.info["read"] == 4
+
+
+@pytest.mark.parametrize("name", ["file", "folder", "store"])
+def test_what_is_there_already(dump, tmp_path, name):
+    out = tmp_path / "out"
+    if name == "file":
+        out.write_text("mine")
+    elif name == "folder":
+        out.mkdir()
+        (out / "mine").touch()
+    else:
+        build([dump], "pushshift", out)
+        with pytest.raises(RamifyError, match=r"holds a data set already. Replace it with --overwrite"):
+            build([dump], "pushshift", out)
+        assert build([dump], "pushshift", out, overwrite=True, min_nodes=2).num_trees <= 400
+        assert sorted(tmp_path.iterdir()) == [out]
+        return
+    with pytest.raises(RamifyError, match="is not a Ramify data set: it is not touched"):
+        build([dump], "pushshift", out, overwrite=True)
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        (b"", {}, "is empty"),
+        (
+            b"nothing\nnowhere\n",
+            {},
+            r"no tree came out of .*: 2 posts read as 'pushshift', left out: bad_json 2. For example .*line 1",
+        ),
+        (b"{}", {"split": (0.5, 0.5)}, "three numbers that sum to 1"),
+        (b"{}", {"split": (0.5, 0.6, 0.1)}, "three numbers that sum to 1"),
+        (b"{}", {"options": {"columns": {}}}, "the format 'pushshift' has no option 'columns'; it has none"),
+        (b"{}", {"clean": ["dirt"]}, "no cleaning 'dirt'; there are quotes, links, space"),
+    ],
+)
+def test_mistakes_leave_nothing_behind(tmp_path, content, options, message):
+    path = tmp_path / "input"
+    path.write_bytes(content)
+    with pytest.raises(RamifyError, match=message):
+        build([path], "pushshift", tmp_path / "out", **options)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_inputs_that_are_not_there(tmp_path):
+    for inputs, message in (([], "nothing to build from"), ([tmp_path / "x"], "no file or folder"), ([tmp_path], "is empty")):
+        with pytest.raises(RamifyError, match=message):
+            build(inputs, "jsonl", tmp_path / "out")
+
+
+def test_places_that_cannot_be_written(dump, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(RamifyError, match=r"cannot write to .*file.*: Not a directory. Choose another --out"):
+        build([dump], "pushshift", tmp_path / "file" / "out")
+    if os.geteuid():
+        (tmp_path / "closed").mkdir(mode=0o500)
+        with pytest.raises(RamifyError, match="Permission denied"):
+            build([dump], "pushshift", tmp_path / "closed" / "out")
+
+
+@pytest.mark.parametrize(("limit", "memory"), [(100, "64MB"), (4, "1MB")])
+def test_a_full_disk(dump, tmp_path, limit, memory):
+    """The store does not fit, or the scattered posts do not."""
+    ramify = f"{sys.executable} -c 'from ramify.cli import main; main()'"
+    limited = f"ulimit -f {limit}; {ramify} data build {dump} --format pushshift --out out --memory {memory}"
+    done = subprocess.run(["bash", "-c", limited], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "out: the disk is full, or the file-size limit reached." in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_filters_work_together(dump, tmp_path):
+    store = build(
+        [dump], "pushshift", tmp_path / "store",
+        drop_bots=True, anonymise=True, salt="s", min_nodes=3, clean=["space"], near_duplicates="exact",
+    )  # fmt: skip
+    info = store.info
+    assert info["read"] == info["nodes"] + sum(info["skipped"].values())
+    assert info["nodes"] + info["placeholders"] == store.num_nodes
+    assert {"bot", "small_tree", "deleted", "near_duplicate"} <= set(info["skipped"])
+    authors = set(store.column("author", range(store.num_nodes)).to_pylist())
+    assert len(authors - {None}) == 3
+    assert all(author is None or author.startswith("user_") for author in authors)
+
+
+@pytest.mark.data
+def test_reddit(data_dir, tmp_path):
+    store = build([data_dir("reddit-college")], "pushshift", tmp_path / "store")
+    assert (store.num_trees, store.info["read"]) == (15_897, 272_488 + 15_897)
+    assert store.info["nodes"] == store.num_nodes == store.info["read"] - sum(store.info["skipped"].values())
+    assert 0.015 < store.info["skipped"]["deleted"] / 272_488 < 0.02
+
+
+@pytest.mark.data
+def test_dumps_with_gaps(data_dir, tmp_path):
+    store = build([data_dir("pushshift-2006")], "pushshift", tmp_path / "store")
+    assert store.info["kept"]["orphan"] == 246
+    assert isinstance(Store.open(tmp_path / "store").tree(0), Tree)

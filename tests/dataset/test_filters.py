@@ -1,0 +1,83 @@
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from ramify import Node, RamifyError, Tree
+from ramify.dataset import build, filters
+
+
+def store_of(folder, nodes, **options):
+    path = folder / "trees.jsonl"
+    path.write_text(Tree(tuple(nodes), id="t").to_json())
+    return build([path], "jsonl", folder / "store", **options)
+
+
+def test_bots(tmp_path):
+    authors = ["ann", "AutoModerator", "TheBOT", "robotics_fan", None, "mine"]
+    nodes = [
+        Node("x", id=str(place), parents=(place - 1,) if place else (), author=author) for place, author in enumerate(authors)
+    ]
+    store = store_of(tmp_path, nodes, drop_bots=True, bots=["Mine"])
+    assert store.column("author", range(3)).to_pylist() == ["ann", "robotics_fan", None]
+    assert store.parent.tolist() == [-1, 0, 1]
+    assert store.info["skipped"] == {"bot": 3}
+
+
+def test_a_node_with_several_parents_outlives_them(tmp_path):
+    """A lost parent is replaced by its own first parent; two that become one are one."""
+    nodes = [
+        Node("root", id="r"),
+        Node("a", id="a", parents=(0,), author="abot"),
+        Node("b", id="b", parents=(0,)),
+        Node("c", id="c", parents=(1, 2)),
+        Node("d", id="d", parents=(0, 1)),
+        Node("unknown", id="e", parents=None),
+    ]
+    tree = store_of(tmp_path, nodes, drop_bots=True).tree(0)
+    assert [(node.id, node.parents) for node in tree.nodes] == [("r", ()), ("b", (0,)), ("c", (0, 1)), ("d", (0,)), ("e", None)]
+
+
+def test_small_trees_leave_with_their_made_up_roots(tmp_path):
+    path = tmp_path / "posts.csv"
+    path.write_text("id,parent,tree,text\n1,t,t,alone\n2,u,u,one\n3,2,u,two\n")
+    store = build([path], "table", tmp_path / "store", min_nodes=3)
+    assert store.tree_ids([0]) == ["u"]
+    assert store.info["skipped"] == {"small_tree": 1}
+    assert (store.info["nodes"], store.info["placeholders"]) == (2, 1)
+
+
+def test_pseudonyms():
+    names = pa.array(["ann", None, "bob", "ann"]).dictionary_encode()
+    found = filters.pseudonyms(names, "salt").to_pylist()
+    assert found == [found[0], None, found[2], found[0]]
+    assert found[0] != found[2]
+    assert len(found[0]) == len("user_") + 10
+    assert filters.pseudonyms(names, "other").to_pylist()[0] != found[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "cleaned"),
+    [
+        ("quotes", "> said before\n&gt; not this\nanswer > question\n  > again", "&gt; not this\nanswer > question\n"),
+        (
+            "links",
+            "see https://example.org/a?b=c [here](http://x.y/z) or www.example.org",
+            "see <link>, [here](<link>) or <link>".replace("<link>,", "<link>"),
+        ),
+        ("space", "  a\u200b b&#x200B;\u00a0\u2003c \n\n\n\n d&nbsp;e\t\tf ", "a b c\n\nd e f"),
+    ],
+)
+def test_cleanings(name, text, cleaned):
+    batch = pa.RecordBatch.from_pydict({"text": pa.array([text], pa.large_string())})
+    assert filters.cleaned(batch, [name]).column("text").to_pylist() == [cleaned]
+    assert filters.cleaned(batch, []) is batch
+    with pytest.raises(RamifyError, match="there is no cleaning 'x'"):
+        filters.check_cleanings([name, "x"])
+
+
+def test_what_cleaning_leaves_empty_is_skipped(tmp_path):
+    path = tmp_path / "posts.csv"
+    path.write_text('id,parent,tree,text\n1,,t,root\n2,1,t,"> only a quotation"\n3,2,t,answer\n')
+    store = build([path], "table", tmp_path / "store", clean=["quotes"])
+    assert store.info["skipped"] == {"empty": 1}
+    assert np.array_equal(store.parent, [-1, 0])

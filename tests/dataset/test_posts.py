@@ -1,0 +1,274 @@
+"""Joining posts into trees: each policy, and all of them against a plain re-telling in dictionaries."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ramify.dataset import Policy, build
+
+
+def post(id, parent, tree="t", text=None, time=None, **more):
+    return {"id": id, "parent": parent, "tree": tree, "text": f"text of {id}" if text is None else text, "time": time, **more}
+
+
+def store_of(folder, posts, memory=64 << 20, **policies):
+    path = folder / "posts.jsonl"
+    path.write_text("".join(json.dumps(each) + "\n" for each in posts))
+    return build([path], "table", folder / "store", policy=Policy(**policies), memory=memory, overwrite=True)
+
+
+def shape(store):
+    """tree id -> [(node id, parent id)] in the order of the store."""
+    return {
+        tree.id: [(node.id, tree.nodes[node.parents[0]].id if node.parents else None) for node in tree.nodes]
+        for tree in store.trees()
+    }
+
+
+def counts(store):
+    info = store.info
+    assert info["read"] == info["nodes"] + sum(info["skipped"].values())
+    assert info["nodes"] + info["placeholders"] == store.num_nodes
+    return info["skipped"], {reason: count for reason, count in info["kept"].items() if count}
+
+
+ROOTED = [post("r", None), post("a", "r"), post("b", "a"), post("c", "b")]
+
+
+def test_order_of_a_tree(tmp_path):
+    """By time, but never before the parent; at equal times as in the input."""
+    posts = [
+        post("late", "r", time=50),
+        post("child", "late", time=10),
+        post("first", "r", time=20),
+        post("tie", "r", time=20),
+        post("r", None, time=15),
+        post("timeless", "first"),
+    ]
+    assert [node for node, _ in shape(store_of(tmp_path, posts))["t"]] == ["r", "first", "tie", "timeless", "late", "child"]
+
+
+def test_posts_without_times_keep_their_order(tmp_path):
+    posts = [post("b", "a"), post("r", None), post("a", "r"), post("c", "r")]
+    assert [node for node, _ in shape(store_of(tmp_path, posts))["t"]] == ["r", "a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [("[deleted]", "deleted"), ("[removed]", "removed"), ("[ Removed by Reddit ]", "removed"), ("", "empty"), (" \n", "empty")],
+)
+def test_mute_posts(tmp_path, text, reason):
+    posts = [*ROOTED[:2], post("b", "a", text=text), *ROOTED[3:]]
+    case = "empty" if reason == "empty" else "deleted"
+    store = store_of(tmp_path, posts)
+    assert shape(store) == {"t": [("r", None), ("a", "r"), ("c", "a")]}
+    assert counts(store) == ({reason: 1}, {"reattached": 1})
+    store = store_of(tmp_path, posts, **{case: "drop"})
+    assert shape(store) == {"t": [("r", None), ("a", "r")]}
+    assert counts(store) == ({reason: 2}, {})
+    store = store_of(tmp_path, posts, **{case: "keep"})
+    assert store.texts([store.find("b")]) == [text]
+    assert counts(store) == ({}, {})
+
+
+def test_a_mute_root_stays_for_its_descendants(tmp_path):
+    posts = [
+        post("r", None, text="[deleted]", author="ann"),
+        post("a", "r", text="[removed]"),
+        post("b", "a"),
+        post("x", None, "u", ""),
+    ]
+    store = store_of(tmp_path, posts)
+    tree = store.tree(0)
+    assert [(node.id, node.kind, node.text, node.author) for node in tree.nodes] == [
+        ("r", "emptied", "", "ann"),
+        ("b", "", "text of b", None),
+    ]
+    assert counts(store) == ({"removed": 1, "empty": 1}, {"reattached": 1, "emptied_roots": 1})
+
+
+def test_orphans(tmp_path):
+    posts = [*ROOTED, post("o", "gone"), post("below", "o")]
+    store = store_of(tmp_path, posts)
+    assert shape(store)["t"][-2:] == [("o", "r"), ("below", "o")]
+    assert counts(store) == ({}, {"orphan": 1})
+    assert store.info["examples"] == {"orphan": ["tree t, post o"]}
+    assert counts(store_of(tmp_path, posts, orphan="drop")) == ({"orphan": 2}, {})
+
+
+def test_a_parent_in_another_tree_is_not_there(tmp_path):
+    posts = [*ROOTED, post("s", None, "u"), post("o", "a", "u")]
+    assert shape(store_of(tmp_path, posts))["u"] == [("s", None), ("o", "s")]
+
+
+def test_cycles(tmp_path):
+    posts = [*ROOTED[:2], post("x", "y"), post("y", "z"), post("z", "x"), post("below", "y"), post("self", "self")]
+    store = store_of(tmp_path, posts)
+    assert shape(store) == {"t": [("r", None), ("a", "r")]}
+    assert counts(store) == ({"cycle": 5}, {})
+    store = store_of(tmp_path, posts, cycle="root")
+    assert sorted(shape(store)["t"][2:]) == [("below", "y"), ("self", "r"), ("x", "r"), ("y", "z"), ("z", "x")]
+    assert counts(store) == ({}, {"cycle": 2})
+
+
+def test_duplicate_ids(tmp_path):
+    posts = [*ROOTED, post("b", "r", text="again"), post("b", None, "u", text="the id of another tree")]
+    store = store_of(tmp_path, posts)
+    assert store.texts([store.find("b", "t")]) == ["text of b"]
+    assert shape(store)["t"] == [("r", None), ("a", "r"), ("b", "a"), ("c", "b")]
+    assert counts(store) == ({"duplicate_id": 1}, {})
+    store = store_of(tmp_path, posts, duplicate_id="last")
+    assert store.texts([store.find("b", "t")]) == ["again"]
+    assert dict(shape(store)["t"])["c"] == "b"
+
+
+def test_two_roots(tmp_path):
+    posts = [*ROOTED, post("s", None), post("d", "s"), post("o", "gone")]
+    store = store_of(tmp_path, posts)
+    assert shape(store) == {
+        "t": [("r", None), ("a", "r"), ("b", "a"), ("c", "b"), ("o", "r")],
+        "t/s": [("s", None), ("d", "s")],
+    }
+    assert counts(store) == ({}, {"orphan": 1, "split_roots": 1})
+    assert counts(store_of(tmp_path, posts, two_roots="first")) == ({"two_roots": 2}, {"orphan": 1})
+    forest = store_of(tmp_path, posts, two_roots="forest")
+    assert (forest.num_trees, forest.num_nodes) == (1, 7)
+    assert counts(forest) == ({}, {"orphan": 1})
+
+
+def test_missing_roots(tmp_path):
+    """What names the tree as its parent answers the root that is missing, and is no orphan."""
+    posts = [post("a", "t"), post("b", "a"), post("o", "gone"), *(each | {"tree": "u"} for each in ROOTED)]
+    store = store_of(tmp_path, posts)
+    assert shape(store)["t"] == [("t", None), ("a", "t"), ("b", "a"), ("o", "t")]
+    assert store.tree(store.find_tree("t")).nodes[0].kind == "placeholder"
+    assert counts(store) == ({}, {"orphan": 1, "placeholder_roots": 1})
+    store = store_of(tmp_path, posts, missing_root="drop")
+    assert (store.num_trees, counts(store)) == (1, ({"missing_root": 3}, {}))
+
+
+def test_a_chain_of_100_000(tmp_path):
+    length = 100_000
+    posts = [post(str(number), str(number - 1) if number else None, text="x") for number in range(length)]
+    store = store_of(tmp_path, reversed(posts))
+    assert store.depth.tolist() == list(range(length))
+    assert store.parent.tolist() == list(range(-1, length - 1))
+
+
+def test_50_000_children_of_one_node(tmp_path):
+    store = store_of(tmp_path, [post("r", None), *(post(str(number), "r", text="x") for number in range(50_000))])
+    assert (store.num_trees, store.num_nodes, int(store.parent.max())) == (1, 50_001, 0)
+
+
+def retell(posts, policy):
+    """{tree: {node: parent}}, dead included only where policies keep them, in the plainest way."""
+    known = {}
+    for each in posts if policy.duplicate_id == "first" else reversed(posts):
+        known.setdefault((each["tree"], each["id"]), each)
+    kept_order = [each for each in posts if known[each["tree"], each["id"]] is each]
+    trees = {}
+    for each in kept_order:
+        trees.setdefault(each["tree"], []).append(each)
+    result = {}
+    for name, members in trees.items():
+        ids = {each["id"]: each for each in members}
+        root = next((each["id"] for each in members if each["parent"] is None), None)
+        if root is None and policy.missing_root == "drop":
+            continue
+        top = root or name
+        parent = {}
+        for each in members:
+            above = each["parent"]
+            if above is not None and above not in ids:
+                above = top if above == name or policy.orphan == "root" else "dropped"
+            parent[each["id"]] = above
+        if policy.cycle == "root":
+            for each in members:
+                seen, node = [], each["id"]
+                while node in parent and node not in seen:
+                    seen.append(node)
+                    node = parent[node]
+                if node in seen:
+                    ring = seen[seen.index(node) :]
+                    parent[min(ring, key=lambda id: members.index(ids[id]))] = top
+
+        def path(node, parent=parent):
+            """Ancestors up to a root; None if there is no way up."""
+            above = []
+            while (node := parent.get(node)) is not None:
+                if node == "dropped" or node in above:
+                    return None
+                above.append(node)
+            return above
+
+        mute = {each["id"] for each in members if each["text"] in ("", "[deleted]")}
+        if policy.empty == "keep":
+            mute -= {each["id"] for each in members if each["text"] == ""}
+        if policy.deleted == "keep":
+            mute -= {each["id"] for each in members if each["text"] == "[deleted]"}
+        stays = {}
+        for each in members:
+            above = path(each["id"])
+            if above is None:
+                continue
+            first = above[-1] if above else each["id"]
+            if first != top and policy.two_roots == "first":
+                continue
+            handled = {"": policy.empty, "[deleted]": policy.deleted}
+            if any(
+                ids[node]["text"] in handled and handled[ids[node]["text"]] == "drop"
+                for node in [each["id"], *above]
+                if node in ids
+            ):
+                continue
+            stays[each["id"]] = (above, first)
+        # The tree keeps its name for the first root that was not dropped.
+        named = next((each["id"] for each in members if each["parent"] is None and each["id"] in stays), top)
+        for node, (above, first) in stays.items():
+            if node in mute:
+                continue
+            tree = name if first == named or policy.two_roots == "forest" else f"{name}/{first}"
+            living = next((each for each in above if each not in mute), first)
+            result.setdefault(tree, {})
+            if node != first:
+                result[tree][node] = living
+            result[tree][first] = None
+    return result
+
+
+IDS = st.sampled_from("abcdefgh")
+POST = st.builds(
+    post,
+    IDS,
+    st.one_of(st.none(), st.sampled_from("abcdefghtu")),
+    st.sampled_from("tu"),
+    st.sampled_from(["words", "words", "words", "", "[deleted]"]),
+    st.one_of(st.none(), st.integers(0, 5)),
+)
+POLICY = st.builds(
+    Policy,
+    deleted=st.sampled_from(["reattach", "keep", "drop"]),
+    empty=st.sampled_from(["reattach", "keep", "drop"]),
+    orphan=st.sampled_from(["root", "drop"]),
+    cycle=st.sampled_from(["drop", "root"]),
+    duplicate_id=st.sampled_from(["first", "last"]),
+    two_roots=st.sampled_from(["split", "first", "forest"]),
+    missing_root=st.sampled_from(["placeholder", "drop"]),
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(POST, max_size=14), POLICY)
+def test_any_posts_under_any_policy(tmp_path_factory, posts, policy):
+    folder = tmp_path_factory.mktemp("any")
+    expected = retell(posts, policy)
+    # One tree that always works, so that there is something to build.
+    store = store_of(folder, [*posts, post("r", None, "always")], **vars(policy))
+    found = {name: dict(nodes) for name, nodes in shape(store).items() if name != "always"}
+    assert found == expected
+    counts(store)
+    for tree in store.trees():
+        times = [node.time for node in tree.nodes]
+        assert all(parent < child for child, node in enumerate(tree.nodes) for parent in node.parents), times

@@ -1,0 +1,52 @@
+import pytest
+
+from ramify import Node, RamifyError, Tree
+from ramify.dataset import build
+from ramify.dataset.statistics import measures, plot, statistics
+
+WIDE = Tree((Node("the post"), *(Node("two words", parents=(0,)) for _ in range(4))), id="wide")
+DEEP = Tree((Node("post"), Node("", parents=(0,)), Node("a b c", parents=(1,))), id="deep")
+
+
+@pytest.fixture
+def store(tmp_path):
+    path = tmp_path / "trees.jsonl"
+    path.write_text(f"{WIDE.to_json()}\n{DEEP.to_json()}\n")
+    return build([path], "jsonl", tmp_path / "store")
+
+
+def test_measures(store):
+    found = {name: sorted(values.tolist()) for name, values in measures(store).items()}
+    assert found == {
+        "nodes_per_tree": [3, 5],
+        "depth": [1, 1, 1, 1, 1, 2],
+        "tree_depth": [1, 2],
+        "children": [0, 0, 0, 0, 0, 1, 1, 4],
+        "width": [1, 4],
+        "words": [0, 1, 2, 2, 2, 2, 2, 3],
+        "characters": [0, 4, 5, 8, 9, 9, 9, 9],
+    }
+
+
+def test_statistics(store):
+    found = statistics(store)
+    assert (found["trees"], found["nodes"], found["comments"], found["roots"], found["leaves"]) == (2, 8, 6, 2, 5)
+    assert (found["skipped"], found["kept"]) == ({}, {})
+    assert found["depth"]["max"] == 2
+    assert found["children"]["mean"] == pytest.approx(6 / 8)
+
+
+@pytest.mark.parametrize("name", ["shape.png", "shape.svg"])
+def test_plot(store, tmp_path, name):
+    plot(store, tmp_path / name)
+    assert (tmp_path / name).stat().st_size > 5_000
+
+
+def test_plot_of_roots_alone(tmp_path):
+    path = tmp_path / "trees.jsonl"
+    path.write_text(Tree((Node("alone"),), id="t").to_json())
+    store = build([path], "jsonl", tmp_path / "store")
+    assert statistics(store)["depth"] == {"count": 0}
+    plot(store, tmp_path / "shape.svg")
+    with pytest.raises(RamifyError, match=r"as .png, .svg or .pdf, not as 'shape.doc'"):
+        plot(store, tmp_path / "shape.doc")

@@ -1,0 +1,115 @@
+import json
+import pickle
+
+import numpy as np
+import pytest
+
+from ramify import Node, RamifyError, Tree
+from ramify.dataset import Store, build
+
+CHAT = Tree(
+    (
+        Node("hello", id="m1", author="ann", time=1.0, kind="message"),
+        Node("hi", parents=(0,), id="m2", author="bob", time=2.0, self_link=True, label={"links": [1, 2]}),
+        Node("both of you", parents=(0, 1), id="m3"),
+        Node("who knows", parents=None, id="m4"),
+    ),
+    id="chat",
+    meta={"channel": "#talk", "topic": None},
+)
+DEBATE = Tree(
+    (Node("question", id="r"), Node("answer", parents=(0,), id="a"), Node("reply", parents=(1,), id="b")), id="debate"
+)
+
+
+@pytest.fixture(params=["memory", "built", "unpickled"])
+def store(request, tmp_path):
+    if request.param == "memory":
+        return Store.of([CHAT, DEBATE])
+    path = tmp_path / "trees.jsonl"
+    path.write_text(f"{DEBATE.to_json()}\n{CHAT.to_json()}\n")
+    store = build([path], "jsonl", tmp_path / "store")
+    return pickle.loads(pickle.dumps(store)) if request.param == "unpickled" else store
+
+
+def test_trees_come_back_whole(store):
+    assert [store.tree(store.find_tree(tree.id)) for tree in (CHAT, DEBATE)] == [CHAT, DEBATE]
+    assert {tree.id for tree in store.trees()} == {"chat", "debate"}
+    assert [tree.id for tree in store.trees([1])] == store.tree_ids([1])
+
+
+def test_numbers(store):
+    chat, debate = store.find_tree("chat"), store.find_tree("debate")
+    start = int(store.offsets[chat])
+    assert (store.num_trees, store.num_nodes) == (2, 7)
+    assert np.diff(store.offsets)[[chat, debate]].tolist() == [4, 3]
+    assert [pair for pair in (store.edges - start).tolist() if 0 <= pair[0] < 4] == [[1, 0], [2, 0], [2, 1]]
+    assert store.annotated[start : start + 4].tolist() == [True, True, True, False]
+    assert store.depth[start : start + 4].tolist() == [0, 1, 1, 0]
+    assert store.tree_of(range(7)).tolist() == sorted([chat] * 4 + [debate] * 3)
+
+
+def test_what_nodes_say(store):
+    nodes = [store.find("b"), store.find("m1"), store.find("m2", "chat"), store.find("b", "debate")]
+    assert store.ids(nodes) == ["b", "m1", "m2", "b"]
+    assert store.texts(nodes) == ["reply", "hello", "hi", "reply"]
+    assert store.column("author", nodes).to_pylist() == [None, "ann", "bob", None]
+    assert store.texts([]) == []
+    assert [text for texts in store.text_batches(2) for text in texts] == store.texts(range(7))
+    assert store.metas([store.find_tree("chat"), store.find_tree("debate")]) == [{"channel": "#talk", "topic": None}, {}]
+
+
+def test_two_parents_are_refused_where_one_is_meant(store):
+    with pytest.raises(RamifyError, match="tree 'chat', node 'm3' has several parents"):
+        _ = store.parent
+
+
+def test_parent():
+    assert Store.of([DEBATE, Tree(()), DEBATE]).parent.tolist() == [-1, 0, 1, -1, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda store: store.find("nobody"), "no node 'nobody' among the 7 nodes"),
+        (lambda store: store.find("m1", "debate"), "tree 'debate' has no node 'm1'"),
+        (lambda store: store.find_tree("nothing"), "no tree 'nothing' among the 2 trees; ids look like '"),
+        (lambda store: store.tree(2), "no tree number 2"),
+        (lambda store: store.split("valid"), "no split 'valid'; the splits are train, dev, test and all"),
+    ],
+)
+def test_what_is_not_there(store, ask, message):
+    with pytest.raises(RamifyError, match=message):
+        ask(store)
+
+
+def test_splits_are_parts_of_all(store):
+    parts = [store.split(name) for name in ("train", "dev", "test")]
+    assert store.split("all").tolist() == [0, 1]
+    assert sorted(np.concatenate(parts).tolist()) == ([0, 1] if store.path else [])
+
+
+def test_folders_that_are_no_store(tmp_path):
+    with pytest.raises(RamifyError, match=r"is not a Ramify data set.* ramify data build"):
+        Store.open(tmp_path)
+    with pytest.raises(RamifyError, match="is not a Ramify data set"):
+        Store.open(tmp_path / "absent")
+    (tmp_path / "dataset.json").write_text('{"some": "thing"}')
+    with pytest.raises(RamifyError, match="is not a Ramify data set"):
+        Store.open(tmp_path)
+    (tmp_path / "dataset.json").write_text('{"version": 99}')
+    with pytest.raises(RamifyError, match="has version 99 of the format; this Ramify reads version 1"):
+        Store.open(tmp_path)
+
+
+def test_a_damaged_store(tmp_path):
+    path = tmp_path / "trees.jsonl"
+    path.write_text(DEBATE.to_json())
+    build([path], "jsonl", tmp_path / "store")
+    nodes = tmp_path / "store" / json.loads((tmp_path / "store" / "dataset.json").read_text())["files"][0]
+    nodes.write_bytes(nodes.read_bytes()[:100])
+    with pytest.raises(RamifyError, match="store is damaged"):
+        Store.open(tmp_path / "store")
+    nodes.unlink()
+    with pytest.raises(RamifyError, match="store is damaged"):
+        Store.open(tmp_path / "store")

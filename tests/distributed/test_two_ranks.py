@@ -1,0 +1,127 @@
+"""Two ranks take the step that one process would take over the same examples: gradients are compared, not losses."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from two_ranks import CONFIG, SEED, setting
+
+import ramify
+from fixtures import built, discussions, distance, masked, size, view_of
+from ramify.batch import TokenBudget
+from ramify.train import mean_step_weight, read_metrics
+
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+RAMIFY = str(Path(sys.executable).with_name("ramify"))
+
+
+def environment():
+    return os.environ | {"OMP_NUM_THREADS": "1"}
+
+
+def torchrun(*arguments):
+    done = subprocess.run([*TORCHRUN, *map(str, arguments)], env=environment(), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def one_process(phases):
+    """The gradient of every step of the first epoch: the examples of both ranks in one batch."""
+    task, data = setting(phases)
+    view, collate = view_of(task, data)
+    steps = TokenBudget(view.costs, CONFIG.budget, seed=SEED, world_size=2).steps(0)
+    divisors = {"masked_lm": mean_step_weight(view, CONFIG, SEED, 2)}
+    found = []
+    for first in range(0, len(steps), 2):
+        numbers = np.concatenate(steps[first : first + 2])
+        batch = masked(task, data, collate([view.example(int(number)) for number in numbers]))
+        task.zero_grad(set_to_none=True)
+        for named in task.losses(batch, divisors):
+            torch.stack(list(named.values())).sum().backward()
+        found.append({name: p.grad.clone() for name, p in task.named_parameters() if p.grad is not None})
+    return found, len(steps), view
+
+
+@pytest.mark.parametrize("phases", ["never", "always"], ids=["one graph", "two phases"])
+def test_reduced_gradients(tmp_path, phases):
+    expected, steps, view = one_process(phases)
+    # The last step of the epoch is had by rank 0 alone.
+    assert steps % 2 == 1
+    assert len(expected) >= 2
+    torchrun(Path(__file__).with_name("two_ranks.py"), phases, tmp_path)
+    ranks = [load_file(tmp_path / f"rank-{rank}.safetensors") for rank in (0, 1)]
+    for own in ranks:
+        for number, gradient in enumerate(expected, 1):
+            found = {name.partition(".")[2]: value for name, value in own.items() if name.startswith(f"{number}.")}
+            assert found.keys() == gradient.keys()
+            assert size(gradient) > 1e-3
+            assert distance(found, gradient) < 1e-10
+        # Counts are those of both ranks.
+        assert int(own["progress"][0]) == CONFIG.steps
+    logged = read_metrics(tmp_path)
+    assert logged[len(expected) - 1]["targets"] == int(view.sizes.sum())
+    assert ranks[0]["progress"].tolist() == ranks[1]["progress"].tolist()
+
+
+SETTINGS = {
+    "model.dim": 8,
+    "model.num_heads": 2,
+    "model.ffn_dim": 16,
+    "model.encoder_layers": 1,
+    "model.decoder_layers": 1,
+    "tokenizer.vocab_size": 90,
+    "train.budget": 150,
+    "train.log_every": 1,
+    "train.evaluate_every": 4,
+    "train.lr": 0.01,
+}
+
+
+def command(store, out, steps, *more):
+    settings = [part for name, value in SETTINGS.items() for part in ("--set", f"{name}={value}")]
+    return [RAMIFY, "train", "tree-mlm", "--data", store.path, "--out", out, "--steps", steps, *settings, *more]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return built(discussions(40, 9), tmp_path_factory.mktemp("data"))
+
+
+def test_train_from_the_command_line(store, tmp_path):
+    out = tmp_path / "run"
+    torchrun(*command(store, out, 6))
+    assert json.loads((out / "run.json").read_text())["environment"]["processes"] == 2
+    logged = read_metrics(out)
+    assert [record["step"] for record in logged] == list(range(1, 7))
+    assert ramify.load(out).verbs == ["embed", "fill_mask", "score"]
+
+
+def test_an_interrupt_stops_all_ranks_after_the_same_step(store, tmp_path):
+    """One rank alone is told; neither is left waiting for the other, and the step they ended with is the checkpoint's."""
+    out = tmp_path / "run"
+    running = subprocess.Popen(
+        [*TORCHRUN, *map(str, command(store, out, 100_000))], env=environment(), stderr=subprocess.PIPE, text=True
+    )
+    try:
+        deadline = time.monotonic() + 120
+        while len(read_metrics(out)) < 3:
+            assert time.monotonic() < deadline
+            assert running.poll() is None
+            time.sleep(0.2)
+        children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
+        os.kill(int(children[-1]), signal.SIGINT)
+        running.communicate(timeout=120)
+    finally:
+        running.kill()
+    (checkpoint,) = (out / "checkpoints").iterdir()
+    stopped = int(checkpoint.name.removeprefix("step-"))
+    assert read_metrics(out)[-1]["step"] == stopped
+    assert not (out / "config.json").exists()

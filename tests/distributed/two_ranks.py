@@ -1,0 +1,61 @@
+"""Run by torchrun: an epoch of steps on every rank, whose reduced gradients are saved for `test_two_ranks.py` to compare."""
+
+import sys
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from fixtures import discussions, forest, masked, tree_task, view_of
+from ramify.batch import Batch
+from ramify.forest import Forest
+from ramify.tasks.masked_lm import MaskedLM
+from ramify.train import Stage, TrainConfig, Trainer
+
+SEED = 3
+CONFIG = TrainConfig(steps=4, budget=220, lr=0.0, clip=0.0, log_every=1)
+"""A learning rate of nothing: all steps are taken at the same parameters."""
+
+
+class SameMasks(MaskedLM):
+    """A comment has the same masks on whatever rank it is visited."""
+
+    data: Forest
+
+    def corrupt(self, batch: Batch, generator: torch.Generator) -> Batch:
+        return masked(self, self.data, batch)
+
+
+def setting(phases: str) -> tuple[MaskedLM, Forest]:
+    """A task in double precision and its data, the same in every process."""
+    data = forest(discussions(5, 12, seed=2))
+    task = tree_task(task={"two_phase": phases, "chunk_tokens": 60}, context_position="depth")
+    task.__class__ = SameMasks
+    task.data = data
+    return task, data
+
+
+def main(phases: str, folder: Path) -> None:
+    task, data = setting(phases)
+    view, collate = view_of(task, data)
+    gradients: dict[str, Tensor] = {}
+
+    def keep(record: dict) -> None:
+        for name, parameter in task.named_parameters():
+            if parameter.grad is not None:
+                gradients[f"{record['step']}.{name}"] = parameter.grad.clone()
+
+    trainer = Trainer(task, [Stage(CONFIG, view, collate)], folder, seed=SEED, report=keep)
+    assert trainer.accelerator.num_processes == 2, trainer.accelerator.num_processes
+    # Ranks that start from different weights would train different models.
+    progress = trainer.run()
+    gradients["progress"] = torch.tensor([progress.step, progress.targets, progress.target_tokens])
+    save_file(gradients, folder / f"rank-{trainer.accelerator.process_index}.safetensors")
+    trainer.accelerator.wait_for_everyone()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

@@ -1,0 +1,58 @@
+"""Losses of ten steps with a fixed seed: whatever changes them changes every result, so it must be meant.
+
+In double precision, so that machines which round otherwise agree to the fourth digit.
+
+To renew them after a change that is meant: `python tests/golden/test_golden.py` prints the new lists. Say in the change log
+why they moved.
+"""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from fixtures import bert_task, discussions, forest, tree_task, view_of
+from ramify.tasks.masked_lm import MaskedLM
+from ramify.train import Stage, TrainConfig, Trainer, read_metrics
+from ramify.views import Reading
+
+TASKS = {
+    "tree-mlm": lambda: tree_task(dropout=0.1, dim=32, num_heads=4, ffn_dim=64),
+    "tree-mlm, distance, attn": lambda: tree_task(context_position="distance", pooling="attn"),
+    "tree-mlm, two phases": lambda: tree_task(task={"two_phase": "always", "chunk_tokens": 100}),
+    "bert": lambda: bert_task(dropout=0.1, dim=32, num_heads=4, ffn_dim=64),
+    "bert, concatenated": lambda: bert_task(reading=Reading(max_tokens=32, concatenate=64)),
+}
+
+LOSSES = {
+    "tree-mlm": [6.09126, 6.15514, 5.90222, 5.68509, 6.72934, 5.32365, 6.32887, 5.13037, 5.43993, 5.80075],
+    "tree-mlm, distance, attn": [5.33948, 4.82118, 5.2035, 4.68442, 5.31236, 4.5593, 4.31142, 4.6409, 4.50851, 4.25736],
+    "tree-mlm, two phases": [5.88079, 4.82924, 5.55319, 5.55018, 4.97214, 5.12877, 5.43655, 5.19345, 4.31403, 5.17627],
+    "bert": [5.96525, 5.51122, 5.46387, 5.89063, 5.19745, 4.8681, 4.76276, 4.32766, 4.5032, 4.92728],
+    "bert, concatenated": [4.27166, 4.40249, 4.73403, 4.53421, 4.61052, 4.27915, 4.1819, 4.05572, 4.12796, 4.36891],
+}
+
+
+def losses(task: MaskedLM, out: Path) -> list[float]:
+    data = forest(discussions(12, 10, seed=5))
+    config = TrainConfig(steps=10, budget=300, lr=3e-3, log_every=1)
+    Trainer(task, [Stage(config, *view_of(task, data))], out, seed=11, cpu=True).run()
+    return [record["loss"] for record in read_metrics(out)]
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_ten_steps(tmp_path, name):
+    found = losses(TASKS[name](), tmp_path)
+    assert found == pytest.approx(LOSSES[name], abs=1e-4)
+    assert len(found) == 10
+
+
+if __name__ == "__main__":
+    from tempfile import TemporaryDirectory
+
+    for key, make in TASKS.items():
+        with TemporaryDirectory() as folder:
+            print(f'    "{key}": {[round(loss, 5) for loss in losses(make(), Path(folder))]},')

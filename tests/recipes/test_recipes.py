@@ -1,0 +1,61 @@
+"""Two steps of every recipe, with its own sizes, from the shipped sample to a model that loads."""
+
+import inspect
+import typing
+
+import numpy as np
+import pytest
+
+import ramify
+from fixtures import built
+from ramify.cli import train as commands
+from ramify.recipes import RECIPES
+from ramify.run import execute
+from ramify.train import read_metrics
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory, sample):
+    return built(sample, tmp_path_factory.mktemp("sample"))
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_two_steps(store, tmp_path, recipe):
+    run = RECIPES[recipe](str(store.path)).changed({"train.steps": "2", "train.target_tokens": "0", "train.log_every": "1"})
+    out = tmp_path / "run"
+    prepared, progress = execute(run, out, cpu=True)
+    assert progress.step == 2
+    first, second = read_metrics(out)
+    # Untrained models know nothing: near the logarithm of the vocabulary's size (above it, as they favour what they see).
+    guess = np.log(prepared.task.tokenizer.vocab_size)
+    assert guess - 0.5 < first["loss"] < guess + 3
+    assert np.isfinite(second["dev_loss"])
+    model = ramify.load(out)
+    assert model.embed(next(store.trees())).shape[1] == prepared.task.backbone.config.dim
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_docstrings_give_the_command(recipe):
+    text = inspect.getdoc(RECIPES[recipe])
+    assert text is not None
+    assert f"ramify train {recipe} --data" in text
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_parameters_are_the_options(recipe):
+    """Every parameter of a recipe is an option of its command, with the same default."""
+    command = next(each.callback for each in commands.app.registered_commands if each.name == recipe)
+    assert command is not None
+    options = inspect.signature(command).parameters
+    for name, parameter in inspect.signature(RECIPES[recipe]).parameters.items():
+        if name == "data":
+            continue
+        assert options[name].default == parameter.default, name
+        assert typing.get_type_hints(command)[name] is parameter.annotation, name
+
+
+def test_concatenation_makes_room_for_the_ancestors():
+    run = RECIPES["bert"]("data", concatenate=300)
+    assert (run.model.max_tokens, run.reading.concatenate, run.reading.seen) == (300, 300, "tree")
+    plain = RECIPES["bert"]("data")
+    assert (plain.reading.concatenate, plain.reading.seen) == (0, "none")

@@ -1,0 +1,52 @@
+"""Packing the demo's checkpoint: half precision, BERT's masks, and a card whose numbers are the packed model's own."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import ramify
+from fixtures import built, discussions
+from ramify.evaluate import gain
+from ramify.recipes.shipped import pack, shipped
+from ramify.report.measure import measure
+from ramify.run import execute
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shipped")
+    store = built(discussions(30, 8), folder / "data", split=(0.4, 0.3, 0.3))
+    sizes = {"model.dim": "16", "model.num_heads": "2", "model.ffn_dim": "32", "tokenizer.vocab_size": "200"}
+    few = {"train.target_tokens": "0", "train.steps": "2"}
+    execute(shipped(str(store.path)).changed(sizes | few), folder / "run", cpu=True)
+    pack(folder / "run", store.path, folder / "packed")
+    return store, folder / "packed"
+
+
+def test_weights_are_in_half_precision(packed):
+    assert {tensor.dtype for tensor in load_file(packed[1] / "model.safetensors").values()} == {torch.float16}
+
+
+def test_masks_are_berts(packed):
+    assert json.loads((packed[1] / "config.json").read_text())["task"]["mask_rate"] == 0.15
+
+
+def test_card_tells_the_packed_models_results(packed):
+    store, folder = packed
+    card = (folder / "README.md").read_text("utf-8")
+    measured = measure(ramify.load(folder), store, "test", draws=8, controls=("wrong",))
+    for scores in measured.scores.values():
+        assert f"{scores.summary()['loss']:.4f}" in card
+    for other in ("none", "wrong"):
+        saved = gain(measured.scores["tree"], measured.scores[other])["all"]
+        assert f"{saved.value:+.4f} (95 % interval over trees {saved.low:+.4f} to {saved.high:+.4f})" in card
+
+
+def test_card_states_licence_sources_and_commands(packed):
+    card = (packed[1] / "README.md").read_text("utf-8")
+    assert "\nlicense: cc-by-sa-4.0\n" in card.split("---")[1]
+    assert "Stack Exchange" in card
+    assert "ramify data build" in card
+    assert "ramify train shipped" in card

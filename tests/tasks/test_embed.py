@@ -1,0 +1,105 @@
+"""Vectors of nodes: given everything said above them, or of their text alone."""
+
+import numpy as np
+import pytest
+import torch
+
+from fixtures import W, bert_task, discussion, discussions, forest, tree_task, view_of, whole
+from ramify.errors import RamifyError
+from ramify.tree import Node, Tree
+from ramify.views import Reading
+
+
+def one_by_one(task, tree, context):
+    """Every node in a batch of its own, unmasked."""
+    task.reading = Reading(max_tokens=task.reading.max_tokens, seen=context)
+    data = forest([tree], task.reading.max_tokens)
+    view, collate = view_of(task, data, regime="naive", predict_post=True)
+    out = np.zeros((len(tree), 8))
+    for number in range(len(view)):
+        batch = collate([view.example(number)])
+        with torch.no_grad():
+            if context == "tree":
+                vector = task.backbone.pooled(task.backbone(batch), batch)
+            else:
+                vector = task.backbone.encode(batch.target_ids, batch.targets)
+        out[int(batch.source[0])] = vector[0].numpy()
+    return out
+
+
+@pytest.mark.parametrize("context", ["tree", "none"])
+@pytest.mark.parametrize("pooling", ["mean", "max", "cls", "attn"])
+def test_vectors_of_a_tree(context, pooling):
+    tree = discussion(W, seed=1)
+    found = tree_task(pooling=pooling).embed(tree, context=context)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, one_by_one(tree_task(pooling=pooling), tree, context), rtol=0, atol=1e-6)
+
+
+def test_context_is_the_tree_unless_said_otherwise():
+    tree = discussion(W, seed=1)
+    task = tree_task()
+    np.testing.assert_array_equal(task.embed(tree), task.embed(tree, context="tree"))
+    assert np.abs(task.embed(tree) - task.embed(tree, context="none")).max() > 1e-3
+    changed = Tree((Node("ho hu", id="t.0"), *tree.nodes[1:]), id="t")
+    moved = np.abs(task.embed(changed) - task.embed(tree)).max(1) > 1e-9
+    assert moved.all()
+    alone = np.abs(task.embed(changed, context="none") - task.embed(tree, context="none")).max(1) > 1e-9
+    assert alone.tolist() == [True] + [False] * 10
+
+
+def test_many_trees_are_the_same_in_any_batch():
+    trees = discussions(5, 9)
+    task = tree_task()
+    together = task.embed(trees)
+    assert together.shape == (50, 8)
+    np.testing.assert_allclose(together, np.concatenate([task.embed(tree) for tree in trees]), rtol=0, atol=1e-6)
+    data = task.forest(trees)
+    for tokens in (1, 60):
+        out = np.zeros_like(together)
+        for nodes, vectors in task.embed_batches(data, tokens=tokens):
+            out[nodes] = vectors
+        np.testing.assert_allclose(out, together, rtol=0, atol=1e-6)
+
+
+def test_a_chained_text_has_the_mean_of_its_parts():
+    tree = discussion([-1, 0], lengths=[3, 20])
+    task = tree_task(reading=Reading(max_tokens=10, overflow="chain"))
+    for context in ("tree", "none"):
+        words = tree.nodes[1].text.split()
+        parts = [" ".join(words[start : start + 8]) for start in (0, 8, 16)]
+        chained = Tree((tree.nodes[0], *(Node(part, (place,)) for place, part in enumerate(parts))), id="u")
+        expected = task.embed(chained, context=context)
+        found = task.embed(tree, context=context)
+        np.testing.assert_allclose(found, [expected[0], expected[1:].mean(0)], rtol=0, atol=1e-6)
+
+
+def test_normalized():
+    task = bert_task()
+    tree = discussion(W)
+    plain = task.embed(tree)
+    task.normalize = True
+    np.testing.assert_allclose(task.embed(tree), plain / np.linalg.norm(plain, axis=1, keepdims=True), rtol=0, atol=1e-6)
+
+
+def test_bert_reads_the_text_alone():
+    tree = discussion(W, seed=1)
+    task = bert_task()
+    batch = whole(task, forest([tree]), predict_post=True)
+    with torch.no_grad():
+        expected = task.backbone.pooled(task.backbone(batch), batch)[np.argsort(batch.source)].numpy()
+    for context in (None, "none"):
+        np.testing.assert_allclose(task.embed(tree, context=context), expected, rtol=0, atol=1e-6)
+    with pytest.raises(RamifyError, match="reads no context"):
+        task.embed(tree, context="tree")
+
+
+def test_embedding_leaves_the_model_as_it_was():
+    task = tree_task(dropout=0.5).train()
+    tree = discussion(W)
+    assert np.array_equal(task.embed(tree), task.embed(tree))
+    assert task.training
+
+
+def test_verbs_are_named():
+    assert tree_task().verbs == ["embed", "fill_mask", "score"]

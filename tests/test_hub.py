@@ -1,0 +1,248 @@
+"""Models on disk: what is saved comes back whole, and nothing else is taken for it."""
+
+import json
+import typing
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import ramify
+from fixtures import bert_task, discussion, discussions, forest, masked, tree_task, whole
+from ramify import hub
+from ramify.errors import RamifyError
+from ramify.models.bert import BertConfig
+from ramify.models.tree_mlm import TreeMLMConfig
+from ramify.tasks.masked_lm import MaskedLMConfig
+from ramify.tokenizer import Tokenizer
+from ramify.views import Reading
+
+
+def variants(config, own):
+    """Every field at every value that differs from its default: choices one by one, the rest by `own`."""
+    kinds = typing.get_type_hints(config)
+    for field in fields(config):
+        if typing.get_origin(kinds[field.name]) is typing.Literal:
+            choices = typing.get_args(kinds[field.name])
+        elif kinds[field.name] is bool:
+            choices = (False, True)
+        else:
+            choices = (own[field.name],)
+        yield from ({field.name: value} for value in choices if value != field.default)
+
+
+TREE = {
+    "vocab_size": 70,
+    "dim": 12,
+    "encoder_layers": 2,
+    "decoder_layers": 1,
+    "num_heads": 1,
+    "ffn_dim": 20,
+    "dropout": 0.3,
+    "attention_dropout": 0.2,
+    "max_tokens": 40,
+    "max_context": 3,
+    "context_positions": 9,
+    "eps": 1e-3,
+}
+BERT = {name: TREE[name] for name in TREE.keys() & {field.name for field in fields(BertConfig)}} | {
+    "num_layers": 1,
+    "type_vocab_size": 3,
+    "vocab_size": 70,
+    "max_tokens": 70,
+}
+TASK = {"mask_rate": 0.3, "mask_split": (0.5, 0.25, 0.25), "chunk_tokens": 99}
+READING = {"max_tokens": 20, "max_context": 4, "concatenate": 30}
+
+CASES = [
+    *((tree_task, options, {}, {}) for options in variants(TreeMLMConfig, TREE)),
+    *((tree_task, {"context_position": kind, "context_position_kind": "sinusoidal"}, {}, {}) for kind in ("depth", "distance")),
+    *((bert_task, options, {}, {}) for options in variants(BertConfig, BERT)),
+    *((tree_task, {}, options, {}) for options in variants(MaskedLMConfig, TASK)),
+    *((tree_task, {}, {"head": "bert", "tie_weights": False}, {}) for _ in range(1)),
+    *((tree_task, {}, {}, options) for options in variants(Reading, READING) if "concatenate" not in options),
+    (bert_task, {}, {}, {"concatenate": 30, "max_tokens": 20}),
+]
+
+
+def scores(task, data):
+    batch = masked(task, data, whole(task, data))
+    with torch.no_grad():
+        return task.head(task.backbone(batch).tokens)
+
+
+@pytest.mark.parametrize(
+    ("make", "model", "task", "reading"), CASES, ids=[f"{c[0].__name__}-{c[1] | c[2] | c[3]}" for c in CASES]
+)
+def test_every_option_comes_back(tmp_path, make, model, task, reading):
+    own = make(dtype=torch.float32, task=task, reading=replace(Reading(max_tokens=32), **reading), **model).eval()
+    hub.save(own, tmp_path)
+    again = ramify.load(tmp_path)
+    assert again.backbone.config == own.backbone.config
+    assert again.config == own.config
+    assert again.reading == own.reading
+    assert again.tokenizer.json == own.tokenizer.json
+    assert not again.training
+    before, after = dict(own.named_parameters()), dict(again.named_parameters())
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    data = forest(discussions(2, 8), own.reading.max_tokens, own.reading.overflow)
+    assert torch.equal(scores(again, data), scores(own, data))
+
+
+def test_what_is_written(tmp_path):
+    task = tree_task(dtype=torch.float32)
+    hub.save(task, tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"config.json", "model.safetensors", "tokenizer.json", "README.md"}
+    card = (tmp_path / "README.md").read_text()
+    assert card.startswith("---\nlibrary_name: ramify\n")
+    assert "| context_position | none |" in card
+    # Tied weights are stored once.
+    stored = load_file(tmp_path / "model.safetensors")
+    assert sum(tensor.numel() for tensor in stored.values()) == sum(parameter.numel() for parameter in task.parameters())
+    hub.save(task, tmp_path, card="# Mine\n")
+    assert (tmp_path / "README.md").read_text() == "# Mine\n"
+
+
+def test_card_with_results():
+    card = hub.model_card(bert_task(), title="A model", notes="Made of words.", results={"loss": 3.2})
+    assert "# A model" in card
+    assert "Made of words." in card
+    assert "| loss | 3.2 |" in card
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_weights_in_half_precision(tmp_path, dtype):
+    task = tree_task(dtype=torch.float32).eval()
+    hub.save(task, tmp_path / "half", dtype=dtype)
+    hub.save(task, tmp_path / "whole")
+    sizes = [(tmp_path / side / "model.safetensors").stat().st_size for side in ("half", "whole")]
+    assert sizes[0] < 0.7 * sizes[1]
+    again = ramify.load(tmp_path / "half")
+    for name, parameter in again.named_parameters():
+        assert parameter.dtype == torch.float32
+        assert torch.equal(parameter, dict(task.named_parameters())[name].to(dtype).float())
+    tree = discussion([-1, 0, 1])
+    np.testing.assert_allclose(again.embed(tree), task.embed(tree), atol=0.05)
+
+
+# --- refusals -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def saved(tmp_path):
+    hub.save(tree_task(dtype=torch.float32), tmp_path)
+    return tmp_path
+
+
+def change(folder, part, **values):
+    config = json.loads((folder / "config.json").read_text())
+    config[part] |= values
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize(
+    ("part", "values", "message"),
+    [
+        ("model", {"name": "mht"}, "names 'mht'; this Ramify has bert, tree-mlm"),
+        ("task", {"name": "reply-to"}, "names 'reply-to'; this Ramify has masked-lm"),
+        ("model", {"wings": 2}, "wings"),
+        ("reading", {"wings": 2}, "wings"),
+        ("model", {"dim": 16}, "of another shape"),
+        ("model", {"encoder_layers": 2}, "missing"),
+        ("model", {"decoder_layers": 1}, "not expected"),
+        ("model", {"context_position": "depth"}, "missing"),
+        ("task", {"tie_weights": False}, "missing"),
+        ("model", {"num_heads": 3}, "multiple of"),
+    ],
+)
+def test_configs_that_do_not_fit(saved, part, values, message):
+    change(saved, part, **values)
+    with pytest.raises(RamifyError, match=message):
+        ramify.load(saved)
+
+
+def test_weights_of_another_architecture(saved, tmp_path):
+    hub.save(bert_task(dtype=torch.float32), tmp_path / "bert")
+    (saved / "model.safetensors").write_bytes((tmp_path / "bert" / "model.safetensors").read_bytes())
+    with pytest.raises(RamifyError, match="another architecture"):
+        ramify.load(saved)
+
+
+@pytest.mark.parametrize("name", ["backbone.null", "head.bias", "backbone.decoder.layers.1.cross.out.bias"])
+def test_missing_tensors(saved, name):
+    tensors = load_file(saved / "model.safetensors")
+    del tensors[name]
+    save_file(tensors, saved / "model.safetensors")
+    with pytest.raises(RamifyError, match=r"1 parameters missing \['" + name.replace(".", r"\.")):
+        ramify.load(saved)
+
+
+def test_left_over_tensors(saved):
+    tensors = load_file(saved / "model.safetensors")
+    save_file(tensors | {"more": torch.zeros(1)}, saved / "model.safetensors")
+    with pytest.raises(RamifyError, match="1 not expected"):
+        ramify.load(saved)
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [("config.json", r"config\.json"), ("model.safetensors", r"model\.safetensors"), ("tokenizer.json", "tokenizer")],
+)
+def test_missing_and_damaged_files(saved, file, message):
+    (saved / file).write_bytes(b"\x00\xff")
+    with pytest.raises(RamifyError, match=message):
+        ramify.load(saved)
+    (saved / file).unlink()
+    with pytest.raises(RamifyError, match=message):
+        ramify.load(saved)
+
+
+def test_vocabulary_of_another_size(saved, sample):
+    """A tokenizer with more pieces than the model knows would index past its embedding."""
+    Tokenizer.train([node.text for node in sample[0].nodes], vocab_size=200).save(saved)
+    with pytest.raises(RamifyError, match="200 pieces, the model's vocabulary 61"):
+        ramify.load(saved)
+
+
+def test_unfinished_run(tmp_path):
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(RamifyError, match="has not finished"):
+        ramify.load(tmp_path)
+
+
+def test_a_file_is_no_model(saved):
+    with pytest.raises(RamifyError, match="is a file"):
+        ramify.load(saved / "config.json")
+
+
+def test_a_failed_save_leaves_the_old_weights(saved, monkeypatch):
+    before = (saved / "model.safetensors").read_bytes()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(hub, "save_file", full)
+    with pytest.raises(OSError, match="No space"):
+        hub.save(tree_task(dtype=torch.float32, pooling="max"), saved)
+    assert (saved / "model.safetensors").read_bytes() == before
+
+
+def test_pushing_uploads_the_model_and_nothing_else(saved, monkeypatch):
+    calls = []
+
+    class Api:
+        def create_repo(self, repo, **options):
+            calls.append((repo, options))
+            return "https://huggingface.co/" + repo
+
+        def upload_folder(self, **options):
+            calls.append(options)
+
+    monkeypatch.setattr("huggingface_hub.HfApi", Api)
+    assert hub.push_to_hub(saved, "me/model", private=True) == "https://huggingface.co/me/model"
+    assert calls[0] == ("me/model", {"private": True, "exist_ok": True})
+    assert calls[1]["folder_path"] == str(saved)
+    assert set(calls[1]["allow_patterns"]) >= {"config.json", "model.safetensors", "tokenizer.json", "README.md"}

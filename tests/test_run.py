@@ -1,0 +1,313 @@
+"""Runs as values: settings from text, JSON and back; and their execution from a built data set to a model on disk."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import ramify
+from fixtures import bert_task, built, discussions, tokenizer
+from ramify import hub
+from ramify.errors import RamifyError
+from ramify.models.bert import BertConfig
+from ramify.models.tree_mlm import TreeMLMConfig
+from ramify.recipes import RECIPES
+from ramify.run import Run, execute, first_trees, from_json, to_json
+from ramify.train import TrainConfig, read_metrics
+
+PLAIN = Run(recipe="tree-mlm", data="somewhere", model=TreeMLMConfig())
+TWO = replace(PLAIN, stages=(TrainConfig(steps=5), TrainConfig(steps=7)))
+
+# --- settings from text -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("seed", "7", 7),
+        ("init", "some/dir", "some/dir"),
+        ("model.dim", "128", 128),
+        ("model.vocab_size", "30_522", 30522),
+        ("model.dropout", "1e-1", 0.1),
+        ("model.pooling", "attn", "attn"),
+        ("model.share_embeddings", "no", False),
+        ("model.scale_embedding", "True", True),
+        ("task.mask_split", "[0.5, 0.25, 0.25]", (0.5, 0.25, 0.25)),
+        ("task.loss_norm", "step", "step"),
+        ("reading.seen", "wrong", "wrong"),
+        ("view.max_tree_size", "20", 20),
+        ("view.pack", "0", False),
+        ("tokenizer.kind", "bpe", "bpe"),
+        ("dev.targets", "10", 10),
+    ],
+)
+def test_settings(key, text, value):
+    changed = PLAIN.changed({key: text})
+    found = changed
+    for name in key.split("."):
+        found = getattr(found, name)
+    assert found == value
+    assert type(found) is type(value)
+    # All else stays.
+    head, _, rest = key.partition(".")
+    other = replace(getattr(changed, head), **{rest: getattr(getattr(PLAIN, head), rest)}) if rest else getattr(PLAIN, head)
+    assert replace(changed, **{head: other}) == PLAIN
+
+
+def test_settings_of_stages():
+    assert [stage.lr for stage in TWO.changed({"train.lr": "0.5"}).stages] == [0.5, 0.5]
+    changed = TWO.changed({"stages.1.lr": "0.5", "stages.1.lr_scale": '[["cross", 2], ["out", 0.5]]'})
+    assert changed.stages[0] == TWO.stages[0]
+    assert changed.stages[1] == replace(TWO.stages[1], lr=0.5, lr_scale=(("cross", 2.0), ("out", 0.5)))
+    assert TWO.changed({"train.freeze": "[]"}) == TWO
+    assert TWO.changed({"train.freeze": '["a", "b"]'}).stages[0].freeze == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "message"),
+    [
+        ("wings", "2", "there is no 'wings' here; the fields are recipe, data, model"),
+        ("model.wings", "2", "there is no 'wings' here; the fields are vocab_size, dim"),
+        ("train.wings", "2", "there is no 'wings'"),
+        ("train", "2", "there is no ''"),
+        ("seed.more", "2", "seed has no fields"),
+        ("model", "big", r"one by one \(model\.…\)"),
+        ("stages.2.lr", "1", r"2 stage\(s\), counted from 0"),
+        ("stages.one.lr", "1", r"2 stage\(s\)"),
+        ("model.dim", "wide", "expected a int"),
+        ("model.dim", "1.5", "expected a int"),
+        ("model.dropout", "much", "expected a float"),
+        ("model.pooling", "median", "expected one of mean, max, cls, attn, not 'median'"),
+        ("view.pack", "perhaps", "expected true or false"),
+        ("task.mask_split", "0.5 0.5", r"of the form \[number, number, number\]"),
+        ("task.mask_split", '["a", 0.5, 0.5]', r"of the form \[number, number, number\]"),
+        ("task.mask_split", "[0.5, 0.5]", r"of the form \[number, number, number\]"),
+        ("task.mask_split", "1", r"of the form"),
+        ("train.freeze", '"encoder"', r"of the form \[string, …\]"),
+        ("train.lr_scale", '[["cross"]]', r"of the form \[\[string, number\], …\]"),
+        ("train.betas", "[true, 0.5]", r"of the form \[number, number\]"),
+        # What each config says of its own values.
+        ("model.dim", "255", r"model\.dim \(255\) must be a multiple"),
+        ("model.max_tokens", "2", r"model\.max_tokens"),
+        ("task.mask_rate", "0", r"task\.mask_rate"),
+        ("train.budget", "0", r"train\.budget"),
+    ],
+)
+def test_refused_settings(key, text, message):
+    with pytest.raises(RamifyError, match=message):
+        TWO.changed({key: text})
+
+
+def test_later_settings_win():
+    assert PLAIN.changed({"train.lr": "1", "stages.0.lr": "2"}).stages[0].lr == 2.0
+
+
+# --- JSON ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_json_round_trip(recipe):
+    run = RECIPES[recipe]("data/somewhere", seed=3)
+    settings = {
+        "train.lr_scale": '[["cross", 0.5]]',
+        "train.freeze": '["null"]',
+        "task.mask_split": "[1, 0, 0]",
+        "model.pooling": "max",
+        "reading.rule": "nearest",
+        "view.regime": "middle",
+        "dev.draws": "2",
+    }
+    for each in (run, run.changed(settings)):
+        assert from_json(json.loads(json.dumps(to_json(each)))) == each
+    assert run.changed(settings) != run
+
+
+def test_json_round_trip_of_stages_and_models():
+    for run in (TWO, replace(TWO, model=BertConfig(dim=12, num_heads=3), init="x")):
+        assert from_json(json.loads(json.dumps(to_json(run)))) == run
+    assert to_json(TWO)["model"]["name"] == "tree-mlm"
+    assert to_json(replace(TWO, model=BertConfig()))["model"]["name"] == "bert"
+
+
+# --- execution ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return built(discussions(40, 9), tmp_path_factory.mktemp("data"))
+
+
+SMALL = {
+    "train.steps": "6",
+    "train.budget": "300",
+    "train.evaluate_every": "2",
+    "train.checkpoint_every": "2",
+    "train.log_every": "1",
+    "train.lr": "0.01",
+    "dev.targets": "20",
+}
+SIZES = {
+    "tree-mlm": {
+        "model.dim": "8",
+        "model.num_heads": "2",
+        "model.ffn_dim": "16",
+        "model.encoder_layers": "1",
+        "model.decoder_layers": "1",
+    },
+    "bert": {"model.dim": "8", "model.num_heads": "2", "model.ffn_dim": "16", "model.num_layers": "1"},
+}
+
+
+def small(store, recipe="tree-mlm", tokenizer_path=None, **settings):
+    run = RECIPES[recipe](str(store.path), max_tokens=32, tokenizer=tokenizer_path or "")
+    sizes = SIZES[recipe] | ({} if tokenizer_path else {"tokenizer.vocab_size": "90"})
+    return run.changed({**SMALL, **sizes, **{key.replace("__", "."): value for key, value in settings.items()}})
+
+
+@pytest.mark.parametrize("recipe", ["tree-mlm", "bert"])
+def test_execution(store, tmp_path, recipe):
+    run, out = small(store, recipe), tmp_path / "run"
+    prepared, progress = execute(run, out, cpu=True)
+    assert progress.step == 6
+    record = json.loads((out / "run.json").read_text())
+    assert from_json(record["run"]) == run
+    assert record["data_hash"] == store.hash
+    assert record["parameters"] == sum(parameter.numel() for parameter in prepared.task.parameters())
+    assert record["cut"] == prepared.forest.cut
+    assert record["without_tokens"] == int((prepared.forest.length == 0).sum()) > 0
+    assert record["environment"]["processes"] == 1
+    assert record["environment"]["torch"] == torch.__version__
+    assert record["mean_step_weight"][0] > 0
+    losses = [record["dev_loss"] for record in read_metrics(out) if "dev_loss" in record]
+    assert len(losses) == 3
+    assert progress.best == min(losses)
+
+    # What is left there is the best model, ready for use.
+    model = ramify.load(out)
+    assert model.backbone.config == prepared.task.backbone.config
+    assert model.reading == run.reading
+    assert model.tokenizer.json == prepared.task.tokenizer.json
+    trained, best = dict(prepared.task.named_parameters()), dict(model.named_parameters())
+    assert all(torch.equal(trained[name], best[name]) for name in best)
+    assert model.tokenizer.vocab_size <= 90
+
+
+def test_interrupted_and_resumed_execution_is_the_same(store, tmp_path):
+    import os
+    import signal
+
+    run = small(store, model__dropout="0.1")
+    execute(run, tmp_path / "straight", cpu=True)
+
+    def interrupt(record):
+        if record["step"] == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    out = tmp_path / "stopped"
+    _, progress = execute(run, out, cpu=True, report=interrupt)
+    assert progress.step < 6
+    assert not (out / "config.json").exists()
+    with pytest.raises(RamifyError, match="has not finished"):
+        ramify.load(out)
+    with pytest.raises(RamifyError, match="already holds a run: add --resume"):
+        execute(run, out, cpu=True)
+    with pytest.raises(RamifyError, match=r"other settings \(stages\)"):
+        execute(run.changed({"train.lr": "0.5"}), out, cpu=True, resume=True)
+    execute(run, out, cpu=True, resume=True)
+    for name in ("model.safetensors", "tokenizer.json", "config.json"):
+        assert (out / name).read_bytes() == (tmp_path / "straight" / name).read_bytes()
+
+
+def test_resuming_what_was_never_started_starts_it(store, tmp_path):
+    _, progress = execute(small(store), tmp_path / "new", cpu=True, resume=True)
+    assert progress.step == 6
+
+
+def test_a_run_repeats(store, tmp_path):
+    for side in ("one", "two"):
+        execute(small(store), tmp_path / side, cpu=True)
+    execute(small(store).changed({"seed": "1"}), tmp_path / "other", cpu=True)
+    one, two, other = ((tmp_path / side / "model.safetensors").read_bytes() for side in ("one", "two", "other"))
+    assert one == two
+    assert one != other
+
+
+@pytest.mark.parametrize("seen", ["none", "null", "parent", "wrong"])
+def test_every_reading_trains(store, tmp_path, seen):
+    _, progress = execute(small(store, reading__seen=seen), tmp_path / "run", cpu=True)
+    assert np.isfinite(progress.best)
+
+
+@pytest.mark.parametrize("regime", ["naive", "threads", "threads_debiased", "middle"])
+def test_every_regime_trains(store, tmp_path, regime):
+    _, progress = execute(small(store, view__regime=regime, view__max_tree_size="4"), tmp_path / "run", cpu=True)
+    assert np.isfinite(progress.best)
+
+
+def test_given_tokenizer(store, tmp_path):
+    tokenizer().save(tmp_path / "words.json")
+    prepared, _ = execute(small(store, tokenizer_path=str(tmp_path / "words.json")), tmp_path / "run", cpu=True)
+    assert prepared.task.tokenizer.hash == tokenizer().hash
+    assert prepared.task.backbone.config.vocab_size == 61
+
+
+@pytest.mark.parametrize("recipe", ["tree-mlm", "bert"])
+def test_start_from_a_checkpoint(store, tmp_path, recipe):
+    """Sizes, tokenizer and weights are the checkpoint's; what a run may choose freely stays its own."""
+    there = bert_task(dtype=torch.float32, task={"head": "bert"}, max_tokens=40, activation="relu")
+    hub.export_hugging_face(there, tmp_path / "there")
+    run = small(store, recipe, train__lr="1e-12", train__weight_decay="0", model__dropout="0.2")
+    prepared, _ = execute(
+        replace(run, init=str(tmp_path / "there"), tokenizer=replace(run.tokenizer, path="")), tmp_path / "run", cpu=True
+    )
+    own = prepared.task.backbone
+    assert (own.config.activation, own.config.dropout) == ("relu", 0.2)
+    assert prepared.task.tokenizer.hash == tokenizer().hash
+    torch.testing.assert_close(own.embedding.weight, there.backbone.embedding.weight, rtol=0, atol=1e-6)
+    stack = own.encoder if recipe == "tree-mlm" else own.stack
+    for name, value in there.backbone.stack.state_dict().items():
+        torch.testing.assert_close(stack.state_dict()[name], value, rtol=0, atol=1e-6)
+
+
+def test_texts_longer_than_the_positions_are_refused(store, tmp_path):
+    with pytest.raises(RamifyError, match=r"model\.max_tokens is 16"):
+        execute(small(store, "bert", model__max_tokens="16"), tmp_path / "run", cpu=True)
+
+
+def test_vocabularies_that_do_not_fit_are_refused(store, tmp_path):
+    with pytest.raises(RamifyError, match="pieces, the model's vocabulary 50"):
+        execute(small(store, model__vocab_size="50"), tmp_path / "run", cpu=True)
+
+
+def test_data_without_training_trees_is_refused(tmp_path):
+    store = built(discussions(2, 3), tmp_path, split=(0.0, 0.5, 0.5))
+    with pytest.raises(RamifyError, match="no training trees"):
+        execute(small(store), tmp_path / "run", cpu=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_data_without_dev_trees_trains_to_the_end(tmp_path):
+    store = built(discussions(10, 5), tmp_path, split=(1.0, 0.0, 0.0))
+    _, progress = execute(small(store), tmp_path / "run", cpu=True)
+    assert (progress.step, progress.best_step) == (6, -1)
+    assert not (tmp_path / "run" / "best.safetensors").exists()
+    assert ramify.load(tmp_path / "run").verbs == ["embed", "fill_mask", "score"]
+
+
+def test_a_run_does_not_need_its_data_any_more(tmp_path):
+    store = built(discussions(30, 5), tmp_path)
+    execute(small(store), tmp_path / "run", cpu=True)
+    shutil.rmtree(store.path)
+    assert ramify.load(tmp_path / "run").embed(discussions(1, 3)).shape == (4, 8)
+
+
+def test_dev_trees_are_the_first_with_enough_comments(store):
+    own = hub.Model.forest(bert_task(), store)
+    trees = store.split("all")
+    for targets in (1, 9, 10, 27):
+        assert len(first_trees(own, trees, targets)) == -(-targets // 9)
+    assert len(first_trees(own, trees, 10**9)) == len(trees)
+    assert len(first_trees(own, trees[:0], 5)) == 0
