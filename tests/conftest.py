@@ -21,7 +21,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--shapes"):
         from jaxtyping import install_import_hook
 
-        install_import_hook("ramify", "beartype.beartype")
+        install_import_hook("ramify", "shapes.checked")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -43,7 +43,6 @@ TREE = {
     "dropout": 0.3,
     "attention_dropout": 0.2,
     "max_tokens": 40,
-    "max_context": 3,
     "context_positions": 9,
     "eps": 1e-3,
 }

@@ -353,6 +353,7 @@ def test_text_is_one_escaped_line():
     ]
 
 
+@pytest.mark.ill_typed
 def test_page_is_written_whole_or_not_at_all(tmp_path):
     path = tmp_path / "page.html"
     write_page(path, kind="k", title="t", lead="", sections=[Section("s", "<p>x</p>")])

@@ -2,10 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -85,11 +81,3 @@ def test_checkpoint_is_small_half_precision_and_licensed():
 def test_sparkline_spans_the_values():
     assert _sparkline([3.0, 2.0, 1.0]) == "█▅▁"
     assert len(_sparkline([float(value) for value in range(1000)])) == 40
-
-
-@pytest.mark.slow
-def test_whole_demo_takes_at_most_three_minutes(tmp_path):
-    command = [str(Path(sys.executable).with_name("ramify")), "demo", "--out", str(tmp_path / "demo")]
-    began = time.perf_counter()
-    subprocess.run(command, check=True, capture_output=True)
-    assert time.perf_counter() - began < 180

@@ -38,19 +38,19 @@ def without_near_duplicates(
 ) -> Iterator[Chunk]:
     """Two passes: chunks are put aside in `folder` while their texts are compared, then come back without the duplicates."""
     aside = _Aside(folder / "chunks")
-    # Sorting keys and pairing nodes takes several times the memory that keys do.
+    # Sorting takes several times the memory of what is sorted.
     keys = Spill(folder / "keys", part_bytes // 4)
     for chunk in chunks:
         first = aside.num_nodes
         for texts, start in _slices(aside.put(chunk), first):
             keys.add(_keys(texts, start, METHODS[method]))
-    pairs = _pairs(keys)
-    duplicates = np.unique(pairs[:, 1]) if method == "exact" else _similar(pairs, aside.store())
+    pairs = _pairs(keys, aside.num_nodes, Spill(folder / "pairs", part_bytes // 4))
+    store = aside.store()
+    duplicate = np.zeros(aside.num_nodes, dtype=bool)
+    for batch in pairs:
+        duplicate[batch[:, 1] if method == "exact" else _similar(batch, duplicate, store)] = True
     for first, chunk in aside.chunks():
-        inside = duplicates[(duplicates >= first) & (duplicates < first + len(chunk))]
-        mask = np.zeros(len(chunk), dtype=bool)
-        mask[inside - first] = True
-        yield chunk.without({"near_duplicate": mask}, report)
+        yield chunk.without({"near_duplicate": duplicate[first : first + len(chunk)]}, report)
 
 
 class _Aside:
@@ -170,33 +170,41 @@ def _hash_each(texts: list[str]) -> Hashes:
 # --- from keys to duplicates --------------------------------------------------------------------------------------------
 
 
-def _pairs(keys: Spill) -> Indices:
-    """[pair, 2]: (earlier, later) nodes with a common key: every node with the first that has it, and with the one before."""
-    pairs = np.zeros((0, 2), dtype=np.int64)
+def _pairs(keys: Spill, num_nodes: int, pairs: Spill) -> Iterator[Indices]:
+    """[pair, 2]: (earlier, later) nodes with a common key: every node with the first that has it, and with the one before.
+
+    Ordered by the later node, in batches that end where it changes.
+    """
+    bits = np.uint64(64 - num_nodes.bit_length())
     for part in keys.parts():
         key, node = part["hash"].to_numpy(), part["node"].to_numpy()
         order = np.lexsort((node, key))
         key, node = key[order], node[order]
         again = np.flatnonzero(key[1:] == key[:-1]) + 1
         first = np.maximum.accumulate(np.where(np.append(True, key[1:] != key[:-1]), np.arange(len(key)), 0))
-        found = [np.stack([node[before], node[again]], axis=1) for before in (first[again], again - 1)]
-        pairs = np.unique(np.concatenate([pairs, *found]), axis=0)
-    return pairs[np.lexsort((pairs[:, 0], pairs[:, 1]))]
+        for before in (first[again], again - 1):
+            later = node[again]
+            pairs.add(
+                pa.RecordBatch.from_pydict({"hash": later.astype(np.uint64) << bits, "earlier": node[before], "later": later})
+            )
+    for part in pairs.parts():
+        found = np.stack([part["later"].to_numpy(), part["earlier"].to_numpy()], axis=1)
+        yield np.unique(found, axis=0)[:, ::-1]
 
 
-def _similar(pairs: Indices, store: Store) -> Indices:
-    """The later nodes of pairs that are similar, unless the earlier one is left out itself."""
-    duplicates: set[int] = set()
+def _similar(pairs: Indices, duplicate: NDArray[np.bool_], store: Store) -> list[int]:
+    """The later nodes of pairs that are similar, unless the earlier one is a duplicate itself."""
+    found: set[int] = set()
     for start in range(0, len(pairs), BATCH_TEXTS):
         batch = pairs[start : start + BATCH_TEXTS]
         nodes = np.unique(batch)
         shingles = dict(zip(nodes.tolist(), map(_shingles, _normal(store.column("text", nodes)).to_pylist())))
-        for earlier, later in batch.tolist():
-            if later not in duplicates and earlier not in duplicates:
+        for earlier, later in batch[~duplicate[batch[:, 0]]].tolist():
+            if later not in found and earlier not in found:
                 common = len(shingles[earlier] & shingles[later])
                 if common >= JACCARD * (len(shingles[earlier]) + len(shingles[later]) - common):
-                    duplicates.add(later)
-    return np.array(sorted(duplicates), dtype=np.int64)
+                    found.add(later)
+    return sorted(found)
 
 
 def _shingles(text: str) -> set[tuple[str, ...]]:

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-
-from ramify.tree import Indices
+from numpy.typing import NDArray
 
 FANOUT_BITS = 6
 FANOUT = 1 << FANOUT_BITS
@@ -90,7 +89,7 @@ class _File:
         self.bytes = 0
         self._lowest, self._highest = np.iinfo(np.uint64).max, 0
 
-    def write(self, rows: pa.Table, hashes: Indices) -> None:
+    def write(self, rows: pa.Table, hashes: NDArray[np.uint64]) -> None:
         self.writer.write_table(rows)
         self.bytes += rows.nbytes
         self._lowest, self._highest = min(self._lowest, int(hashes.min())), max(self._highest, int(hashes.max()))

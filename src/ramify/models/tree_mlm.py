@@ -20,7 +20,6 @@ from ramify.nn.blocks import Activation, Context, Layer, Norm, Stack
 from ramify.nn.embeddings import Embeddings, Position, PositionTable, init_weights
 from ramify.nn.pooling import Pool, Pooling
 from ramify.nn.ragged import Rows
-from ramify.views import Rule
 
 ContextPosition = Literal["none", "depth", "distance"]
 
@@ -43,10 +42,6 @@ class TreeMLMConfig:
     norm: Norm = "post"
     max_tokens: int = 128
     """Longest text with CLS and SEP (L_max)."""
-    max_context: int = 0
-    """Most context vectors a comment reads (cl); 0 = `max_tokens`, the paper's value."""
-    context_rule: Rule = "post_nearest"
-    """Reconstructed: the post and the nearest cl - 1 ancestors stay; `nearest` lets the post go as well."""
     context_position: ContextPosition = "none"
     """What tells ancestors apart. The paper adds nothing, so the decoder reads them as a set."""
     context_position_kind: Position = "learned"
@@ -65,12 +60,8 @@ class TreeMLMConfig:
     def __post_init__(self) -> None:
         if self.dim % self.num_heads:
             raise RamifyError(f"model.dim ({self.dim}) must be a multiple of model.num_heads ({self.num_heads}).")
-        if self.max_context < 0 or self.max_tokens < 3:
-            raise RamifyError("model.max_context must not be negative, and model.max_tokens at least 3.")
-
-    @property
-    def context_length(self) -> int:
-        return self.max_context or self.max_tokens
+        if self.max_tokens < 3:
+            raise RamifyError(f"model.max_tokens must be at least 3, not {self.max_tokens}.")
 
 
 class TreeMLM(TwoPhase):

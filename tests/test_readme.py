@@ -1,0 +1,68 @@
+"""The README, followed to the letter in a fresh folder and a fresh environment: `make demo`, then every other command."""
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from ramify.tree import read_jsonl
+
+ROOT = Path(__file__).parents[1]
+SAMPLE = ROOT / "src/ramify/sample/discussions.jsonl"
+
+
+def commands() -> list[str]:
+    """The `ramify` commands of the README's second block."""
+    readme = (ROOT / "README.md").read_text("utf-8")
+    blocks = re.findall(r"^```\n(.*?)^```", readme, re.M | re.S)
+    return [line for block in blocks for line in block.splitlines() if line.startswith("ramify ")]
+
+
+def write_dump(folder: Path) -> None:
+    """Our sample as a Pushshift dump under the README's file names, and a tree with a masked comment."""
+    submissions, comments = [], []
+    for tree in read_jsonl(SAMPLE):
+        names = [f"{'t3' if index == 0 else 't1'}_{node.id.replace('.', '')}" for index, node in enumerate(tree.nodes)]
+        for index, node in enumerate(tree.nodes):
+            post = {"id": names[index][3:], "author": node.author, "created_utc": int(node.time or 0), "subreddit": "sample"}
+            if not node.parents:
+                title, _, body = node.text.partition("\n\n")
+                submissions.append(post | {"title": title, "selftext": body})
+            else:
+                comments.append(post | {"link_id": names[0], "parent_id": names[node.parents[0]], "body": node.text})
+    for name, posts in (("RS_2019-04.zst", submissions), ("RC_2019-04.zst", comments)):
+        lines = "".join(json.dumps(post) + "\n" for post in posts)
+        (folder / name).write_bytes(zstandard.ZstdCompressor().compress(lines.encode()))
+    masked = {
+        "id": "t",
+        "nodes": [{"id": "p", "parent": None, "text": "Bread"}, {"id": "c42", "parent": "p", "text": "I [MASK] it."}],
+    }
+    (folder / "trees.jsonl").write_text(json.dumps(masked) + "\n")
+
+
+@pytest.mark.slow
+def test_readme_in_a_fresh_environment(tmp_path):
+    """Everything but `make test` itself, which runs this test."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("the tracked files are not known here: this is no git checkout")
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in filter(None, listed.split("\0")):
+        if (ROOT / name).exists():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, tmp_path / name)
+    subprocess.run(["make", "demo"], cwd=tmp_path, check=True, timeout=900)
+    assert (tmp_path / "runs/demo/report.html").stat().st_size > 10_000
+    write_dump(tmp_path)
+    found = commands()
+    assert len(found) >= 7
+    for line in found:
+        arguments = shlex.split(line)
+        if arguments[1] == "train":
+            arguments += ["--steps", "2"]  # the run's length is the one thing that is cut
+        subprocess.run([tmp_path / ".venv/bin/ramify", *arguments[1:]], cwd=tmp_path, check=True, timeout=300)
+    assert (tmp_path / "vectors.parquet").exists()
