@@ -1,52 +1,168 @@
-"""TreeMLM as it is before training: what its options start from."""
+"""TreeMLM's options: what each adds to what the others compute."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 
-from fixtures import W, discussion, forest, masked, tokenizer, whole
+from fixtures import W, chain, discussion, forest, masked, path_to, tokenizer, tree_task, view_of, whole
+from ramify.errors import RamifyError
 from ramify.models.tree_mlm import TreeMLM, TreeMLMConfig
+from ramify.nn.embeddings import sinusoids
 from ramify.tasks.masked_lm import MaskedLM
 from ramify.views import Reading
 
-READING = Reading(max_tokens=32)
+SIZES = TreeMLMConfig(
+    vocab_size=tokenizer().vocab_size,
+    dim=8,
+    num_heads=2,
+    ffn_dim=16,
+    encoder_layers=2,
+    decoder_layers=2,
+    max_tokens=32,
+    dropout=0.0,
+)
 
 
-def fresh(**options) -> MaskedLM:
+def fresh(**options):
     torch.manual_seed(0)
-    sizes = {"dim": 16, "num_heads": 2, "ffn_dim": 32, "encoder_layers": 1, "decoder_layers": 2, "max_tokens": 32}
-    config = TreeMLMConfig(vocab_size=tokenizer().vocab_size, dropout=0.0, **sizes, **options)
-    return MaskedLM(TreeMLM(config), tokenizer(), READING).double().eval()
+    return TreeMLM(replace(SIZES, **options))
 
 
-def states(task: MaskedLM, seen) -> torch.Tensor:
-    task.reading = Reading(max_tokens=32, seen=seen)
-    data = forest([discussion(W, lengths=[5] * len(W), seed=4)])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"share_embeddings": False},
+        {"share_embeddings": False, "scale_embedding": False},
+        {"context_position": "distance", "pooling": "attn"},
+        {"position": "learned", "embedding_norm": True, "norm": "pre"},
+        {"cross_init": "zero"},
+    ],
+    ids=str,
+)
+def test_a_seed_gives_the_same_weights_every_time(options):
+    """Sets and hash tables must not decide in which order weights are drawn."""
+    first = fresh(**options).state_dict()
+    for _ in range(5):
+        again = fresh(**options).state_dict()
+        assert all(torch.equal(first[name], again[name]) for name in first)
+
+
+def test_shared_and_separate_embeddings():
+    shared, apart = fresh(), fresh(share_embeddings=False)
+    assert shared.encoder_embeddings.tokens is shared.decoder_embeddings.tokens is shared.embedding
+    assert apart.encoder_embeddings.tokens is not apart.decoder_embeddings.tokens
+    assert apart.decoder_embeddings.tokens is apart.embedding
+    difference = sum(p.numel() for p in apart.parameters()) - sum(p.numel() for p in shared.parameters())
+    assert difference == SIZES.vocab_size * SIZES.dim
+
+
+def test_scaled_embeddings_meet_positions_at_unit_size():
+    model = fresh(vocab_size=5000, dim=64)
+    scaled = model.embedding.weight.detach() * model.decoder_embeddings.scale
+    assert float(scaled.std()) == pytest.approx(1.0, rel=0.02)
+    plain = fresh(vocab_size=5000, dim=64, scale_embedding=False).embedding.weight.detach()
+    assert float(plain.std()) == pytest.approx(0.02, rel=0.02)
+
+
+def states(model, reading, data):
+    task = MaskedLM(model, tokenizer(), reading)
     batch = masked(task, data, whole(task, data))
-    found = task.backbone(batch).tokens
-    # Batches are laid out by the number of nodes that targets read: put both in the order of the targets.
-    owner = torch.from_numpy(batch.source).repeat_interleave(batch.wanted.rows.lengths)
-    return found[torch.argsort(owner, stable=True)]
+    rows = torch.split(model(batch).tokens, batch.wanted.rows.host_lengths.tolist())
+    return torch.cat([rows[place] for place in np.argsort(batch.source)])
 
 
-@pytest.mark.parametrize("norm", ["post", "pre"])
-def test_zero_cross_attention_starts_as_a_model_without_context(norm):
-    task = fresh(cross_init="zero", norm=norm)
-    torch.testing.assert_close(states(task, "tree"), states(task, "none"), rtol=0, atol=1e-12)
-    usual = fresh(norm=norm)
-    assert not torch.allclose(states(usual, "tree"), states(usual, "none"), atol=1e-4)
+def test_zero_initialised_cross_attention_starts_without_context():
+    """It then gives what the same model gives when nothing is seen; initialised as usual it does not."""
+    data = forest([discussion(W, lengths=[4] * len(W))])
+    tree, none = Reading(max_tokens=32), Reading(max_tokens=32, seen="none")
+    zero, normal = fresh(cross_init="zero"), fresh()
+    torch.testing.assert_close(states(zero, tree, data), states(zero, none, data), rtol=0, atol=1e-6)
+    assert float((states(normal, tree, data) - states(normal, none, data)).detach().abs().max()) > 1e-5
+    # It can learn to use the context: its output projection has a gradient.
+    states(zero, tree, data).square().sum().backward()
+    for layer in zero.decoder.layers:
+        gradient = layer.cross.out.weight.grad
+        assert gradient is not None
+        assert gradient.abs().max() > 0
 
 
-def test_zero_cross_attention_can_learn():
-    """Zero is where it starts, not a fixed point: the output projection has a gradient from the first step on."""
-    task = fresh(cross_init="zero")
-    data = forest([discussion(W, lengths=[5] * len(W), seed=4)])
-    (found,) = task.losses(masked(task, data, whole(task, data)), {"masked_lm": 1.0})
-    found["masked_lm"].backward()
-    for layer in task.backbone.decoder.layers:
-        assert layer.cross.out.weight.grad.abs().max() > 0
+# --- positions of ancestors ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("scale", "deviation"), [(True, 16**-0.5), (False, 0.02)])
-def test_embeddings_start_at_the_deviation_that_their_scale_wants(scale, deviation):
-    weight = fresh(scale_embedding=scale).backbone.embedding.weight
-    assert weight.std().item() == pytest.approx(deviation, rel=0.1)
+@pytest.mark.parametrize("kind", ["learned", "sinusoidal"])
+@pytest.mark.parametrize("rows", [3, 128])
+def test_depth_is_that_in_the_whole_tree(kind, rows):
+    """Also in pieces that were cut out of it; depths past the table share its last row."""
+    task = tree_task(context_position="depth", context_position_kind=kind, context_positions=rows)
+    data = forest([discussion(chain(9), lengths=[2] * 10)])
+    view, collate = view_of(task, data, regime="middle", max_tree_size=4)
+    table = task.backbone.context_table.weight
+    if kind == "sinusoidal":
+        torch.testing.assert_close(table, sinusoids(rows, 8).double())
+    cut = 0
+    for number in range(len(view)):
+        batch = collate([view.example(number)])
+        vectors = torch.randn(len(batch.nodes), 8, dtype=torch.float64)
+        context = task.backbone.contextualize(vectors, batch)
+        expected = [vectors[place] + table[min(node, rows - 1)] for place, node in enumerate(batch.node_source.tolist())]
+        torch.testing.assert_close(context.vectors, torch.stack(expected), rtol=0, atol=0)
+        assert context.pair_vectors is None
+        cut += 1 not in batch.node_source
+    assert cut
+
+
+@pytest.mark.parametrize("rows", [3, 128])
+def test_distance_is_that_of_each_pair(rows):
+    task = tree_task(context_position="distance", context_positions=rows)
+    data = forest([discussion(W, lengths=[2] * len(W))])
+    batch = whole(task, data)
+    vectors = torch.randn(len(batch.nodes), 8, dtype=torch.float64)
+    context = task.backbone.contextualize(vectors, batch)
+    assert context.vectors is vectors
+    assert context.pair_vectors is task.backbone.context_table.weight
+    expected = []
+    for target in batch.source.tolist():
+        above = path_to(W, target)
+        expected += [min(len(above) - depth, rows - 1) for depth in range(len(above))]
+    assert context.pair_index.tolist() == expected
+
+
+def test_without_positions_there_is_no_table():
+    task = tree_task()
+    assert task.backbone.context_table is None
+    assert not any("context_table" in name for name, _ in task.named_parameters())
+
+
+# --- one model, many readings -------------------------------------------------------------------------------------------------
+
+
+def test_every_reading_has_the_same_parameters():
+    """Models that are compared differ in what they read, not in what they are."""
+    counts = {
+        seen: sum(p.numel() for p in tree_task(reading=Reading(max_tokens=32, seen=seen)).parameters())
+        for seen in ("tree", "none", "null", "parent", "wrong")
+    }
+    assert len(set(counts.values())) == 1
+
+
+def test_only_ancestors_are_encoded():
+    """Leaves are never read, so nothing is computed for them; the post always is."""
+    task = tree_task()
+    data = forest([discussion(W, lengths=[2] * len(W))])
+    assert sorted(whole(task, data).node_source.tolist()) == [0, 1, 2, 6, 7, 8]
+    assert len(np.unique(W)) - 1 == 6
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dim": 10, "num_heads": 4}, r"model\.dim \(10\) must be a multiple of model\.num_heads \(4\)"),
+        ({"max_tokens": 2}, r"model\.max_tokens"),
+    ],
+)
+def test_refused_sizes(options, message):
+    with pytest.raises(RamifyError, match=message):
+        TreeMLMConfig(**options)

@@ -19,10 +19,10 @@ def one_by_one(task, tree, context):
     for number in range(len(view)):
         batch = collate([view.example(number)])
         with torch.no_grad():
-            if context == "tree":
-                vector = task.backbone.pooled(task.backbone(batch), batch)
-            else:
+            if context == "none":
                 vector = task.backbone.encode(batch.target_ids, batch.targets)
+            else:
+                vector = task.backbone.pooled(task.backbone(batch), batch)
         out[int(batch.source[0])] = vector[0].numpy()
     return out
 
@@ -46,6 +46,14 @@ def test_context_is_the_tree_unless_said_otherwise():
     assert moved.all()
     alone = np.abs(task.embed(changed, context="none") - task.embed(tree, context="none")).max(1) > 1e-9
     assert alone.tolist() == [True] + [False] * 10
+
+
+@pytest.mark.parametrize("seen", ["tree", "none", "null", "parent", "wrong"])
+def test_unasked_a_node_reads_what_it_read_in_training(seen):
+    tree = discussion(W, seed=1)
+    task = tree_task(reading=Reading(max_tokens=32, seen=seen))
+    expected = one_by_one(tree_task(), tree, "tree" if seen == "wrong" else seen)
+    np.testing.assert_allclose(task.embed(tree), expected, rtol=0, atol=1e-6)
 
 
 def test_many_trees_are_the_same_in_any_batch():

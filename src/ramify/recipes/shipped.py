@@ -47,8 +47,8 @@ shared alike. The code of Ramify is under the Apache License 2.0.
 
 ## Limits
 
-The training set is tiny (2.6 million word pieces, of which less than half was read), and the model is under-trained. About half of
-it is debate in which people insult each other, so the model can be made to fill masks with insults. It knows English only, and
+The training set is tiny (2.6 million word pieces, of which less than half was read), and the model is under-trained. About half
+of it is debate in which people insult each other, so it can be made to fill masks with insults. It knows English only, and
 mostly two subjects: artificial intelligence and quantum computing.
 
 ## How to train it again
