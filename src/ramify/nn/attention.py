@@ -5,10 +5,11 @@ CUDA in half precision without attention dropout takes the variable-length kerne
 """
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from ramify.nn.dropout import dropout as drop
 from ramify.nn.ragged import Rows, pad, unpad
 
 
@@ -48,8 +49,24 @@ def attend(
             empty = ~mask.any(-1, keepdim=True)
             mask = mask | empty
         key, value = keys.transpose(1, 3).unbind(2)
-        mixed = F.scaled_dot_product_attention(query.transpose(1, 2), key, value, attn_mask=mask, dropout_p=dropout)
+        mixed = _mix(query.transpose(1, 2), key, value, mask, dropout)
         if empty is not None:
             mixed = mixed.masked_fill(empty, 0.0)
         blocks.append(mixed.transpose(1, 2).flatten(0, 1))
     return unpad(torch.cat(blocks), q_rows)
+
+
+def _mix(
+    query: Float[Tensor, "row head query size"],
+    key: Float[Tensor, "row head key size"],
+    value: Float[Tensor, "row head key size"],
+    mask: Bool[Tensor, "row 1 1 key"] | None,
+    dropout: float,
+) -> Float[Tensor, "row head query size"]:
+    if dropout == 0.0 or query.device.type != "cpu":
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
+    # On CPU torch has no fused kernel with dropout, and draws its mask entry by entry.
+    scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)
+    if mask is not None:
+        scores = scores.masked_fill_(~mask, -torch.inf)
+    return drop(scores.softmax(-1), dropout, training=True) @ value
