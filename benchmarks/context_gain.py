@@ -16,6 +16,10 @@ import json
 import time
 from pathlib import Path
 
+from ramify.memory import keep_pages
+
+keep_pages()  # before torch comes in
+
 import numpy as np
 
 import ramify

@@ -15,6 +15,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from ramify.memory import keep_pages
+
+keep_pages()  # before torch comes in
+
 import numpy as np
 import torch
 

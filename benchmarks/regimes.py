@@ -15,6 +15,10 @@ import resource
 from collections.abc import Iterator
 from pathlib import Path
 
+from ramify.memory import keep_pages
+
+keep_pages()  # before torch comes in
+
 import numpy as np
 import torch
 

@@ -121,6 +121,8 @@ class Tree:
 
     def threads(self, over: Literal["all", "leaves"] = "all") -> Iterator[tuple[int, ...]]:
         """Root-to-node paths of every non-root node, or of the leaves only."""
+        if over not in ("all", "leaves"):
+            raise RamifyError(f"threads run over 'all' nodes or over 'leaves', not {over!r}.")
         for index in range(len(self.nodes)):
             if self.nodes[index].parents and (over == "all" or not self.children[index]):
                 yield self.thread(index)

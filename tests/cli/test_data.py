@@ -6,6 +6,7 @@ import pytest
 
 from ramify import Node, Tree
 from ramify.cli import main
+from ramify.tokenizer import Tokenizer
 
 TREE = Tree(
     (
@@ -112,6 +113,19 @@ def test_stats(ramify, folder, tmp_path):
     status, _, err = ramify("data", "stats", tmp_path)
     assert status == 2
     assert "is not a Ramify data set" in err
+
+
+def test_stats_count_the_tokens_that_are_cut(ramify, trees, folder, tmp_path):
+    texts = [node["text"] for line in trees.read_text().splitlines() for node in json.loads(line)["nodes"]]
+    Tokenizer.train(texts, vocab_size=60).save(tmp_path)
+    lengths = [len(Tokenizer.load(tmp_path).encode(text)) for text in texts]
+    status, out, _ = ramify("data", "stats", folder, "--json", "--tokenizer", tmp_path, "--max-tokens", 3)
+    found = json.loads(out)["tokens"]
+    over = [max(0, length - 2) for length in lengths]
+    assert status == 0
+    assert (found["tokens"], found["tokens_over"], found["texts_over"]) == (sum(lengths), sum(over), sum(map(bool, over)))
+    assert found["share_over"] == sum(over) / sum(lengths) > 0
+    assert f"{sum(over)} (" in ramify("data", "stats", folder, "--tokenizer", tmp_path, "--max-tokens", 3)[1]
 
 
 @pytest.mark.parametrize("source", ["file", "folder"])

@@ -1,10 +1,13 @@
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
+from filelock import FileLock
 
 from ramify import Node, RamifyError, Tree
 from ramify.dataset import Store, build
@@ -176,6 +179,26 @@ def test_a_full_disk(dump, tmp_path, limit, memory):
     assert done.returncode == 2
     assert "out: the disk is full, or the file-size limit reached." in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_killed_build(dump, tmp_path):
+    """Asked to stop, it cleans up; killed outright, the next build of the same folder does, unless it is still at work."""
+    (tmp_path / "large").write_text(posts(30_000))
+    command = [sys.executable, "-c", "from ramify.cli import main; main()", "data", "build", "large", "--format", "pushshift"]
+    for number, left in ((signal.SIGTERM, 0), (signal.SIGKILL, 1)):
+        process = subprocess.Popen([*command, "--out", "out"], cwd=tmp_path, stderr=subprocess.DEVNULL)
+        while not list(tmp_path.glob("out.partial-*/lock")):
+            assert process.poll() is None
+            time.sleep(0.001)
+        process.send_signal(number)
+        assert process.wait() != 0
+        assert len(list(tmp_path.glob("out.partial-*"))) == left
+    (busy,) = (path.rename(tmp_path / "out.partial-busy") for path in tmp_path.glob("out.partial-*"))
+    with FileLock(busy / "lock"):
+        build([dump], "pushshift", tmp_path / "out")
+        assert busy.exists()
+    build([dump], "pushshift", tmp_path / "out", overwrite=True)
+    assert {path.name for path in tmp_path.iterdir()} == {"large", "out"}
 
 
 def test_filters_work_together(dump, tmp_path):

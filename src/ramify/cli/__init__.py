@@ -1,11 +1,13 @@
 """The command line: `ramify`. A module of this package holds a group of commands, and imports what is heavy inside them."""
 
+import signal
 import sys
 
 import typer
 
 from ramify.cli import data, demo, train, use
 from ramify.errors import RamifyError
+from ramify.memory import keep_pages
 
 app = typer.Typer(
     name="ramify",
@@ -25,6 +27,10 @@ app.command()(demo.demo)
 
 def main() -> None:
     """Run a command: what the user can mend is one message on stderr and exit status 2, never a traceback."""
+    # A polite kill unwinds as an exception does, so that what is half written goes.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    if sys.argv[1:2] != ["data"]:  # builds stay within a stated bound: they give back what they can
+        keep_pages()
     try:
         app()
     except (RamifyError, OSError) as error:

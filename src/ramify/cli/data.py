@@ -13,6 +13,7 @@ import typer
 from ramify.errors import RamifyError
 
 if TYPE_CHECKING:
+    from ramify.dataset import Store
     from ramify.dataset.build import Progress
     from ramify.tree import Indices
 
@@ -126,16 +127,22 @@ def stats(
     folder: Folder,
     as_json: Json = False,
     plot: Annotated[Path | None, typer.Option(help="Also draw depth, width and length: a .png, .svg or .pdf file.")] = None,
+    tokenizer: Annotated[
+        Path | None, typer.Option(help="Also count tokens, and those that are cut: a tokenizer.json, or a folder with one.")
+    ] = None,
+    max_tokens: Annotated[int, typer.Option(min=3, help="With --tokenizer: the longest text, with CLS and SEP.")] = 128,
 ) -> None:
     """Count trees and nodes, what was left out and why; measure depth, width and length.
 
-    Example: ramify data stats data/reddit --plot shape.svg
+    Example: ramify data stats data/reddit --plot shape.svg --tokenizer runs/reddit
     """
     from ramify.dataset import Store
     from ramify.dataset import statistics as shape
 
     store = Store.open(folder)
     counted = shape.statistics(store)
+    if tokenizer is not None:
+        counted["tokens"] = _tokens(store, tokenizer, max_tokens)
     if plot is not None:
         shape.plot(store, plot)
     if as_json:
@@ -150,6 +157,20 @@ def stats(
             f"{title:34}"
             + "".join(f"{value:>10,.1f}" if column == "mean" else f"{value:>10,.0f}" for column, value in zip(columns, values))
         )
+    if tokenizer is not None:
+        print(
+            "\n{tokens:,} tokens in {texts:,} texts; with at most {max_tokens} a text (CLS and SEP counted) {tokens_over:,} "
+            "({share_over:.2%}) are cut, from {texts_over:,} texts".format_map(counted["tokens"])
+        )
+
+
+def _tokens(store: "Store", tokenizer: Path, max_tokens: int) -> dict[str, Any]:
+    """How many tokens there are, and how many lie past the longest text."""
+    from ramify.forest import Forest
+    from ramify.tokenizer import Tokenizer
+
+    cut = Forest.open(store, Tokenizer.load(tokenizer), max_tokens).cut
+    return {**cut, "share_over": cut["tokens_over"] / max(1, cut["tokens"]), "max_tokens": max_tokens}
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import glob
 import hashlib
 import inspect
 import json
@@ -15,6 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from ramify import readers
@@ -31,6 +33,8 @@ Progress = Callable[[Literal["read", "write"], int, int, int], None]
 """Called with what is being done, how much of it is done (bytes of input, or nodes), of how much, and posts read so far."""
 
 SCRATCH = "scratch"
+LOCK = "lock"
+"""Held while a build is at work: an unfinished folder whose lock is free was left by a killed one."""
 
 PARTS = 8
 """A part is joined with a few copies of itself in memory: the memory bound holds this many."""
@@ -172,16 +176,22 @@ FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 @contextlib.contextmanager
 def _written_beside(out: Path) -> Iterator[Path]:
-    """A folder that takes the place of `out` when all went well, and is removed when not."""
+    """A folder that takes the place of `out` when all went well, and is removed when not; by the next build of `out`, where
+    this one is killed."""
     mark = secrets.token_hex(4)
     out = out.resolve()
+    for left in out.parent.glob(f"{glob.escape(out.name)}.partial-*"):
+        with contextlib.suppress(Timeout), FileLock(left / LOCK, blocking=False):
+            shutil.rmtree(left, ignore_errors=True)
     folder = out.with_name(f"{out.name}.partial-{mark}")
     try:
         folder.mkdir(parents=True)
     except OSError as error:
         raise RamifyError(f"cannot write to {out.parent}: {error.strerror}. Choose another --out.") from None
     try:
-        yield folder
+        with FileLock(folder / LOCK):
+            yield folder
+        (folder / LOCK).unlink(missing_ok=True)
         shutil.rmtree(folder / SCRATCH, ignore_errors=True)
         if out.exists():
             old = out.rename(out.with_name(f"{out.name}.old-{mark}"))

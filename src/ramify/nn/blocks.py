@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from ramify.nn.attention import attend
 from ramify.nn.dropout import add_dropout
+from ramify.nn.linear import Linear, linear
 from ramify.nn.ragged import Rows
 
 Activation = Literal["relu", "gelu", "gelu_tanh"]
@@ -58,9 +59,9 @@ class Attention(nn.Module):
         super().__init__()
         self.num_heads = num_heads
         self.dropout = dropout
-        self.query = nn.Linear(dim, dim)
-        self.key_value = nn.Linear(dim, 2 * dim)
-        self.out = nn.Linear(dim, dim)
+        self.query = Linear(dim, dim)
+        self.key_value = Linear(dim, 2 * dim)
+        self.out = Linear(dim, dim)
 
     def forward(
         self,
@@ -76,7 +77,7 @@ class Attention(nn.Module):
         is projected apart, because the projection is linear."""
         kv = self.key_value(context.vectors).index_select(0, context.index)
         if context.pair_vectors is not None and context.pair_index is not None:
-            kv = kv + F.linear(context.pair_vectors, self.key_value.weight).index_select(0, context.pair_index)
+            kv = kv + linear(context.pair_vectors, self.key_value.weight).index_select(0, context.pair_index)
         seen = self._attend(x, kv, q_rows, context.k_rows)
         if context.k_rows.host_lengths.min(initial=1) > 0:
             return seen
@@ -115,8 +116,8 @@ class Layer(nn.Module):
         self.attention_norm = nn.LayerNorm(dim, eps)
         self.cross = Attention(dim, num_heads, attention_dropout) if cross else None
         self.cross_norm = nn.LayerNorm(dim, eps) if cross else None
-        self.ffn_in = nn.Linear(dim, ffn_dim)
-        self.ffn_out = nn.Linear(ffn_dim, dim)
+        self.ffn_in = Linear(dim, ffn_dim)
+        self.ffn_out = Linear(ffn_dim, dim)
         self.ffn_norm = nn.LayerNorm(dim, eps)
 
     def forward(

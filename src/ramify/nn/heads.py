@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ramify.nn.blocks import ACTIVATIONS, Activation
+from ramify.nn.linear import Linear, linear
 
 MAX_LOGITS = 64 * 2**20 // 4
 """Logits formed at once: 64 MiB in single precision."""
@@ -31,7 +32,7 @@ class VocabularyHead(nn.Module):
         eps: float = 1e-12,
     ) -> None:
         super().__init__()
-        self.dense = nn.Linear(dim, dim) if transform else None
+        self.dense = Linear(dim, dim) if transform else None
         self.activation = ACTIVATIONS[activation]
         self.norm = nn.LayerNorm(dim, eps) if transform else None
         self.weight = (
@@ -45,7 +46,7 @@ class VocabularyHead(nn.Module):
         return self.norm(self.activation(self.dense(x)))
 
     def forward(self, x: Float[Tensor, "position dim"]) -> Float[Tensor, "position vocab"]:
-        return F.linear(self.features(x), self.weight, self.bias)
+        return linear(self.features(x), self.weight, self.bias)
 
     def loss(
         self, x: Float[Tensor, "position dim"], labels: Int[Tensor, " position"], weights: Float[Tensor, " position"]
@@ -62,7 +63,7 @@ class VocabularyHead(nn.Module):
         x = self.features(x)
         losses, best = [], []
         for start in range(0, len(labels), step := _chunk(self.bias)):
-            logits = F.linear(x[start : start + step], self.weight, self.bias).float()
+            logits = linear(x[start : start + step], self.weight, self.bias).float()
             losses.append(F.cross_entropy(logits, labels[start : start + step], reduction="none"))
             best.append(logits.argmax(-1))
         if not losses:
@@ -87,7 +88,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         grad_bias = torch.zeros_like(bias) if needs[2] else None
         for start in range(0, len(labels), step := _chunk(bias)):
             part = slice(start, start + step)
-            logits = F.linear(x[part], weight, bias)
+            logits = linear(x[part], weight, bias)
             log_probabilities = F.log_softmax(logits, -1, dtype=weights.dtype)
             picked = log_probabilities.gather(1, labels[part, None])[:, 0]
             total -= (picked * weights[part]).sum()
@@ -100,9 +101,9 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 grad_bias += scores.sum(0)
             scores = scores.to(logits.dtype)
             if grad_x is not None:
-                grad_x[part] = scores @ weight
+                grad_x[part] = linear(scores, weight.t())
             if grad_weight is not None:
-                grad_weight += scores.t() @ x[part]
+                grad_weight += linear(scores.t(), x[part].t())
         ctx.save_for_backward(grad_x, grad_weight, grad_bias)
         return total
 

@@ -1,0 +1,53 @@
+import pytest
+import torch
+from torch.nn import functional as F
+
+from ramify.nn import linear as module
+from ramify.nn.linear import Linear, linear
+
+SHAPES = [(900, 256, 512), (1, 3000, 40_000), (777, 384, 384)]
+
+
+@pytest.fixture(autouse=True)
+def around_mkl(monkeypatch):
+    """oneDNN's way, whatever the processor, if torch has it."""
+    if not torch.backends.mkldnn.is_available():
+        pytest.skip("this torch has no oneDNN")
+    monkeypatch.setattr(module, "_slow_mkl", lambda: True)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("rows", "inner", "outer"), SHAPES)
+def test_values_and_gradients_are_those_of_torch(rows, inner, outer, bias):
+    torch.manual_seed(0)
+    inputs = [torch.randn(rows, inner), torch.randn(outer, inner) / inner**0.5]
+    inputs += [torch.randn(outer)] if bias else []
+    own = [x.clone().requires_grad_() for x in inputs]
+    theirs = [x.clone().requires_grad_() for x in inputs]
+    assert module._pays(*own[:2])
+    found, expected = linear(*own), F.linear(*theirs)
+    assert type(found.grad_fn).__name__ == "_LinearBackward"
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    # An expanded gradient, as a sum hands back, and one of its own.
+    for weight in (torch.ones(()), torch.randn(rows, outer)):
+        for a, b in zip(torch.autograd.grad((found * weight).sum(), own, retain_graph=True),
+                        torch.autograd.grad((expected * weight).sum(), theirs, retain_graph=True)):  # fmt: skip
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4 * float(b.abs().max()))
+
+
+def test_what_does_not_pay_is_left_to_torch():
+    large, weight = torch.randn(900, 256), torch.randn(512, 256)
+    assert module._pays(large, weight)
+    assert not module._pays(large[:10], weight)
+    assert not module._pays(large.double(), weight.double())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert not module._pays(large, weight)
+
+
+def test_only_the_gradients_that_are_asked_for():
+    layer = Linear(256, 512).requires_grad_(False)
+    x = torch.randn(900, 256, requires_grad=True)
+    layer(x).sum().backward()
+    assert layer.weight.grad is None
+    assert layer.bias.grad is None
+    torch.testing.assert_close(x.grad, layer.weight.sum(0).expand(900, -1), rtol=1e-4, atol=1e-4)
