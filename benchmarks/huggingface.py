@@ -10,6 +10,7 @@ fp32 unless said. One process, A/B/A/B interleaved, medians. tokens/s counts rea
 import argparse
 import json
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,7 +18,8 @@ from pathlib import Path
 
 from ramify.memory import keep_pages
 
-keep_pages()  # before torch comes in
+if "--keep-pages" in sys.argv:  # before torch comes in
+    keep_pages()
 
 import numpy as np
 import torch
@@ -215,6 +217,7 @@ def main() -> None:
         command.add_argument("--init", required=True, help="MiniLM's directory: its tokenizer, and the vectors of `embed`")
         command.add_argument("--comments", type=int, default=4000)
         command.add_argument("--repeats", type=int, default=7)
+        command.add_argument("--keep-pages", action="store_true", help="ramify's allocator settings, for both sides")
         command.add_argument("--threads", type=int, default=torch.get_num_threads())
         if name == "step":
             command.add_argument("--steps", type=int, default=3, help="steps of 32 comments between turns")

@@ -121,7 +121,7 @@ def test_stats_count_the_tokens_that_are_cut(ramify, trees, folder, tmp_path):
     lengths = [len(Tokenizer.load(tmp_path).encode(text)) for text in texts]
     status, out, _ = ramify("data", "stats", folder, "--json", "--tokenizer", tmp_path, "--max-tokens", 3)
     found = json.loads(out)["tokens"]
-    over = [max(0, length - 2) for length in lengths]
+    over = [max(0, length - 1) for length in lengths]
     assert status == 0
     assert (found["tokens"], found["tokens_over"], found["texts_over"]) == (sum(lengths), sum(over), sum(map(bool, over)))
     assert found["share_over"] == sum(over) / sum(lengths) > 0
