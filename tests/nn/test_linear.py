@@ -51,3 +51,11 @@ def test_only_the_gradients_that_are_asked_for():
     assert layer.weight.grad is None
     assert layer.bias.grad is None
     torch.testing.assert_close(x.grad, layer.weight.sum(0).expand(900, -1), rtol=1e-4, atol=1e-4)
+
+
+def test_finding_out_draws_no_random_number(monkeypatch):
+    monkeypatch.undo()
+    module._slow_mkl.cache_clear()
+    before = torch.get_rng_state()
+    module._slow_mkl()
+    assert torch.equal(torch.get_rng_state(), before)

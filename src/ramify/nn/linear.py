@@ -50,7 +50,8 @@ def _slow_mkl() -> bool:
         return False
     if "AuthenticAMD" not in Path("/proc/cpuinfo").read_text() or not torch.backends.mkldnn.is_available():
         return False
-    x, weight = torch.randn(3, 4), torch.randn(5, 4)
+    # Not drawn: this is asked in the middle of a training step, whose random numbers are its own.
+    x, weight = torch.arange(12.0).view(3, 4), torch.arange(20.0).view(5, 4)
     try:
         return torch.allclose(_product(x, weight), x @ weight.t(), atol=1e-5)
     except (AttributeError, RuntimeError):
