@@ -4,7 +4,10 @@
     python benchmarks/context_gain.py run --data STORE --init MINILM --model tree --seed 0 --out runs/gain/reddit
     python benchmarks/context_gain.py table --out runs/gain/reddit
 
-A run is resumable: call it again and it goes on. It leaves OUT/MODEL-SEED/ with the trained model, its metrics, and
+    python benchmarks/context_gain.py run … --model tree --name cls --set model.pooling=cls        an ablation
+    python benchmarks/context_gain.py run … --model tree --target-tokens 50_000_000 --set train.lr=5e-4      from scratch: no --init
+
+A run is resumable: call it again and it goes on. It leaves OUT/MODEL-SEED/ (OUT/MODEL.NAME-SEED/) with the trained model, its metrics, and
 scores-CONTEXT.npz (sums by tree and depth), from which `table` makes paired bootstrap intervals over trees.
 
 Models: tree (ancestors), none (one learned null row), wrong (trained with the ancestors of another tree's comment of equal
@@ -47,20 +50,22 @@ TREE_SETTINGS = {
 }
 
 
-def make_run(model: str, data: str, init: str, seed: int, target_tokens: int) -> Run:
+def make_run(model: str, data: str, init: str, seed: int, target_tokens: int, changes: dict[str, str] | None = None) -> Run:
     if model == "text":
         run = RECIPES["bert"](data, init=init, target_tokens=target_tokens, seed=seed, concatenate=256)
-        return run.changed(SETTINGS)
+        return run.changed(SETTINGS | (changes or {}))
     run = RECIPES["tree-mlm"](data, init=init, target_tokens=target_tokens, seed=seed)
-    return run.changed(SETTINGS | TREE_SETTINGS | {"reading.seen": SEEN[model]})
+    return run.changed(SETTINGS | TREE_SETTINGS | {"reading.seen": SEEN[model]} | (changes or {}))
 
 
 def train_and_score(arguments: argparse.Namespace) -> None:
-    out = arguments.out / f"{arguments.model}-{arguments.seed}"
-    run = make_run(arguments.model, str(arguments.data), arguments.init, arguments.seed, arguments.target_tokens)
+    name = f"{arguments.model}.{arguments.name}" if arguments.name else arguments.model
+    out = arguments.out / f"{name}-{arguments.seed}"
+    changes = dict(each.split("=", 1) for each in arguments.set)
+    run = make_run(arguments.model, str(arguments.data), arguments.init, arguments.seed, arguments.target_tokens, changes)
     if not (out / "config.json").exists():
         execute(run, out, resume=(out / "run.json").exists(), report=_say)
-    if not (out / "config.json").exists():
+    if not (out / "config.json").exists() or arguments.draws == 0:
         return
     task = ramify.load(out)
     store = Store.open(arguments.data)
@@ -126,11 +131,13 @@ def main() -> None:
     running = commands.add_parser("run")
     running.set_defaults(call=train_and_score)
     running.add_argument("--data", type=Path, required=True)
-    running.add_argument("--init", required=True)
+    running.add_argument("--init", default="", help="a BERT-family checkpoint; without one, from scratch")
+    running.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting of the run")
+    running.add_argument("--name", default="", help="what the change is called")
     running.add_argument("--model", choices=MODELS, required=True)
     running.add_argument("--seed", type=int, default=0)
     running.add_argument("--target-tokens", type=int, default=2_000_000)
-    running.add_argument("--draws", type=int, default=8)
+    running.add_argument("--draws", type=int, default=8, help="0 trains only: pilots on the dev loss")
     running.add_argument("--out", type=Path, required=True)
     tables = commands.add_parser("table")
     tables.set_defaults(call=table)

@@ -144,32 +144,85 @@ def test_unknown_regime():
         units(forest([discussion(W)]), [0], "branches")  # pyright: ignore[reportArgumentType]
 
 
-def test_view_counts_what_its_examples_hold():
-    own = forest(discussions(3, 12))
-    for seen in ("tree", "none", "parent"):
-        for options in ({"regime": "threads"}, {"regime": "middle", "max_tree_size": 4}):
-            view = Discussions(own, units(own, [0, 1, 2], **options), Reading(max_tokens=8, seen=seen))
-            room = np.minimum(own.length, 6) + 2
-            inner = np.isin(np.arange(len(own.length)), own.parent)
-            for number in range(len(view)):
-                example = view.example(number)
-                assert view.sizes[number] == len(example.targets)
-                assert view.target_tokens[number] == room[example.targets].sum()
-                assert view.weights[number] == pytest.approx(example.weight.sum())
-                assert (example.weight[own.length[example.targets] == 0] == 0).all()
-                # What is computed: targets, those among them that have replies once more, and the post.
-                clean = (
-                    0
-                    if seen == "none"
-                    else room[example.targets][inner[example.targets]].sum() + room[own.root[example.targets[0]]]
-                )
-                assert view.costs[number] == view.target_tokens[number] + clean
+REGIMES = (
+    {"regime": "naive"},
+    {"regime": "threads"},
+    {"regime": "threads", "threads_over": "leaves"},
+    {"regime": "tree"},
+    {"regime": "tree", "predict_post": True},
+    {"regime": "middle", "max_tree_size": 4},
+    {"regime": "middle", "max_tree_size": 4, "bound": "soft", "predict_post": True},
+)
 
 
-def test_reading_needs_room():
-    own = forest([discussion(W)])
-    with pytest.raises(RamifyError, match="max_context"):
-        Discussions(own, units(own, [0]), Reading(max_context=0))
+@pytest.mark.parametrize("seen", ["tree", "none", "parent"])
+@pytest.mark.parametrize("options", REGIMES, ids=str)
+def test_view_counts_what_its_examples_hold(options, seen):
+    own = forest(discussions(3, 25))
+    view = Discussions(own, units(own, [0, 1, 2], **options), Reading(max_tokens=8, seen=seen))
+    room = np.minimum(own.length, 6) + 2
+    for number in range(len(view)):
+        example = view.example(number)
+        assert view.sizes[number] == len(example.targets)
+        assert view.target_tokens[number] == room[example.targets].sum()
+        assert view.weights[number] == pytest.approx(example.weight.sum())
+        assert (example.weight[own.length[example.targets] == 0] == 0).all()
+        assert view.costs[number] == view.target_tokens[number] + room[np.unique(example.context)].sum()
+
+
+def test_cost_ends_where_the_context_does():
+    own = forest([discussion([-1, *range(30)])])
+    view = Discussions(own, units(own, [0], "naive"), Reading(max_context=5, rule="nearest"))
+    room = own.length + 2
+    for number in range(6, len(view)):
+        example = view.example(number)
+        assert view.costs[number] == (room[example.targets].sum() + room[example.context].sum() + room[0])  # at most
+
+
+@pytest.mark.parametrize("options", REGIMES[:5], ids=str)
+@pytest.mark.parametrize("width", [5, 20, 1000])
+def test_cost_of_rows_that_hold_their_context(options, width):
+    own = forest(discussions(3, 25))
+    view = Discussions(own, units(own, [0, 1, 2], **options), Reading(max_tokens=8, concatenate=width))
+    room = np.minimum(own.length, 6) + 2
+    for number in range(len(view)):
+        example = view.example(number)
+        above = np.split(example.context, np.cumsum(example.context_lengths)[:-1])
+        rows = [room[target] + (room[nodes] - 1).sum() for target, nodes in zip(example.targets, above, strict=True)]
+        assert view.costs[number] == np.maximum(room[example.targets], np.minimum(rows, width)).sum()
+
+
+@pytest.mark.parametrize("bound", ["strict", "soft"])
+def test_pieces_and_the_post(bound):
+    own = forest(discussions(2, 20))
+    parts = units(own, [0, 1], "middle", max_tree_size=5, bound=bound, predict_post=True)
+    assert np.array_equal(np.sort(parts.targets), np.arange(len(own.length)))
+
+
+@pytest.mark.parametrize("regime", ["naive", "threads", "threads_debiased", "tree", "middle"])
+def test_a_chained_text_weighs_as_one_and_a_chained_post_is_no_target(regime):
+    own = forest([discussion([-1, 0, 1, 0], lengths=[8, 8, 2, 2])], max_tokens=5, overflow="chain")
+    parts = units(own, [0], regime, max_tree_size=3)
+    assert set(own.node[parts.targets]) == {1, 2, 3}
+    if regime not in ("threads", "threads_debiased"):
+        assert np.bincount(own.node[parts.targets], parts.weights).tolist() == pytest.approx([0, 1, 1, 1])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_tokens": 2}, "at least 3"),
+        ({"max_context": 0}, "max_context"),
+        ({"concatenate": -1}, "concatenate"),
+        ({"seen": "sibling"}, "seen is one of tree, none"),
+        ({"rule": "oldest"}, "rule is one of"),
+        ({"overflow": "wrap"}, "overflow is one of truncate, chain"),
+    ],
+    ids=str,
+)
+def test_readings_that_cannot_be(options, message):
+    with pytest.raises(RamifyError, match=message):
+        Reading(**options)
 
 
 # --- the control: ancestors of a stranger -------------------------------------------------------------------------------------

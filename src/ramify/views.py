@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,9 @@ from ramify.tree import Bound, Weighting, multiplicity, split
 Seen = Literal["tree", "none", "null", "parent", "wrong"]
 """What a target reads: its ancestors; nothing; nothing but the model's learned null row; its parent alone; or the ancestors
 of a comment of equal depth in another tree."""
+
+BLIND = ("none", "null")
+"""Ways of reading in which a target sees nothing of its tree."""
 
 Rule = Literal["post_nearest", "nearest"]
 """Which ancestors stay when a target has more than fit: the post and the nearest, or the nearest alone."""
@@ -45,6 +48,22 @@ class Reading:
     concatenate: int = 0
     """Write the context's texts into the target's own row, of at most this many tokens (0 = do not)."""
 
+    def __post_init__(self) -> None:
+        if self.max_tokens < 3:
+            raise RamifyError(f"max_tokens counts CLS and SEP: it must be at least 3, not {self.max_tokens}.")
+        if self.max_context < 1:
+            raise RamifyError(f"max_context must be at least 1, not {self.max_context}.")
+        if self.concatenate < 0:
+            raise RamifyError(f"concatenate must be a number of tokens, or 0 for none, not {self.concatenate}.")
+        for name, known in (("seen", Seen), ("rule", Rule), ("overflow", Overflow)):
+            if getattr(self, name) not in get_args(known):
+                raise RamifyError(f"{name} is one of {', '.join(get_args(known))}, not {getattr(self, name)!r}.")
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest row: a text that fits alone keeps its place beside its context."""
+        return max(self.max_tokens, self.concatenate)
+
 
 class View(ABC):
     """Examples of a forest, by number."""
@@ -52,7 +71,8 @@ class View(ABC):
     @property
     @abstractmethod
     def costs(self) -> Ints:
-        """Tokens that each example adds to a batch, before its context is shared with others."""
+        """Tokens that each example adds to a batch, before its context is shared with others; at most, where `max_context`
+        cuts the context short."""
 
     @property
     @abstractmethod
@@ -106,10 +126,14 @@ def units(
     predict_post: bool = False,
 ) -> Units:
     """The units of a regime (Juneja 2021, section 3): `naive` predicts one comment a unit, `threads` all comments of a
-    root-to-node path, `tree` a whole tree, `middle` bounded pieces. `threads_debiased` divides by a comment's count."""
+    root-to-node path, `tree` a whole tree, `middle` bounded pieces. `threads_debiased` divides by a comment's count.
+
+    A chained text weighs as one, and what a post was chained into is no more a target than the post."""
     targets: list[Ints] = []
     weights: list[NDArray[np.float64]] = []
     top: list[int] = []
+    is_comment = np.asarray(forest.store.depth)[forest.node] > 0
+    chained = np.bincount(forest.node, minlength=forest.store.num_nodes)[forest.node]
 
     def add(nodes: Ints, weight: NDArray[np.float64] | None = None, highest: int = 1) -> None:
         targets.append(nodes)
@@ -120,7 +144,7 @@ def units(
         first, stop = int(forest.offsets[tree]), int(forest.offsets[tree + 1])
         nodes = np.arange(first, stop)
         parent = forest.parent[first:stop]
-        comments = nodes if predict_post else nodes[parent >= 0]
+        comments = nodes if predict_post else nodes[is_comment[first:stop]]
         if len(comments) == 0:
             continue
         if regime == "tree":
@@ -134,7 +158,7 @@ def units(
             share = 1.0 / multiplicity(local, threads_over)
             for end in ends.tolist():
                 path = _path(local, end)
-                path = path if predict_post else path[local[path] >= 0]
+                path = path if predict_post else path[is_comment[path + first]]
                 if len(path):
                     add(path + first, share[path] if regime == "threads_debiased" else None)
         elif regime == "middle":
@@ -142,16 +166,22 @@ def units(
             pieces = split(
                 local, max_tree_size, pack=pack, bound=bound, weighting=weighting, name=forest.store.tree_ids([tree])[0]
             )
+            if predict_post:  # it is in every piece, and a target of none
+                add(nodes[parent < 0])
             for piece in pieces:
                 inside = np.array([*piece.context, *piece.targets], dtype=np.int64) + first
-                add(np.array(piece.targets) + first, np.array(piece.weights), int(forest.depth[inside].min()))
+                asked = np.array(piece.targets) + first
+                own = np.ones(len(asked), bool) if predict_post else is_comment[asked]
+                if own.any():
+                    add(asked[own], np.array(piece.weights)[own], int(forest.depth[inside].min()))
         else:
             raise RamifyError(f"regime is naive, threads, threads_debiased, tree or middle, not {regime!r}.")
     if not targets:
         raise RamifyError("there is nothing to predict: no tree of this split holds a comment.")
+    flat = np.concatenate(targets)
     return Units(
-        np.concatenate(targets),
-        np.concatenate(weights),
+        flat,
+        np.concatenate(weights) / chained[flat],
         np.cumsum([len(each) for each in targets]),
         np.array(top, dtype=np.int64),
     )
@@ -183,22 +213,19 @@ class Discussions(View):
         trees: Sequence[int] | Ints = (),
     ) -> None:
         """`trees` are those from which `seen="wrong"` draws."""
-        if reading.max_context < 1:
-            raise RamifyError(f"max_context must be at least 1, not {reading.max_context}.")
         self.forest = forest
         self.parts = parts
         self.reading = reading
         self.seed = seed
         seen = reading.seen
         own = np.minimum(forest.length, reading.max_tokens - 2) + 2
-        self._target_tokens = np.add.reduceat(own[parts.targets], np.concatenate([[0], parts.ends[:-1]]))
-        inner = np.zeros(len(own), dtype=bool)
-        inner[forest.parent[forest.parent >= 0]] = True
-        # A target is decoded; if it has replies, it is encoded as well. The post is encoded in every unit.
-        cost = own * (1 + inner) if seen not in ("none", "null") else own
-        sums = np.add.reduceat(cost[parts.targets], np.concatenate([[0], parts.ends[:-1]]))
-        firsts = parts.targets[np.concatenate([[0], parts.ends[:-1]])]
-        self._costs = sums + (own[forest.root[firsts]] if seen not in ("none", "null") else 0)
+        starts = np.concatenate([[0], parts.ends[:-1]])
+        self._target_tokens = np.add.reduceat(own[parts.targets], starts)
+        if reading.concatenate:
+            rows = own + (_tokens_above(forest, own) if seen not in BLIND else 0)
+            self._costs = np.add.reduceat(np.maximum(own, np.minimum(rows, reading.concatenate))[parts.targets], starts)
+        else:
+            self._costs = self._target_tokens + _context_tokens(forest, parts, reading, own)
         # A text without tokens has nothing to predict; it still serves as context.
         self._weight = np.where(forest.length[parts.targets] > 0, parts.weights, 0.0)
         self._weights = np.add.reduceat(self._weight, np.concatenate([[0], parts.ends[:-1]]))
@@ -227,7 +254,7 @@ class Discussions(View):
         asked = targets
         if self._strangers is not None:
             asked = self._strangers.of(targets, np.random.Generator(np.random.Philox(key=[self.seed, (epoch << 32) + number])))
-        if self.reading.seen in ("none", "null"):
+        if self.reading.seen in BLIND:
             context, lengths = np.zeros(0, np.int64), np.zeros(len(targets), np.int64)
         elif self.reading.seen == "parent":
             parent = self.forest.parent[targets]
@@ -235,6 +262,52 @@ class Discussions(View):
         else:
             context, lengths = ancestors(self.forest, asked, self.reading.max_context, self.reading.rule, top)
         return Example(targets, self._weight[part], context, lengths)
+
+
+def _context_tokens(forest: Forest, parts: Units, reading: Reading, own: Ints) -> Ints:
+    """Tokens of the nodes that each unit reads, each node once. A stranger's ancestors are taken to be as long as one's own."""
+    tokens = np.zeros(len(parts), dtype=np.int64)
+    if reading.seen in BLIND:
+        return tokens
+    unit = np.repeat(np.arange(len(parts)), np.diff(parts.ends, prepend=0))
+    count = len(forest.parent)
+    rooted = forest.parent[parts.targets] >= 0
+    keys = unit[rooted] * count + forest.parent[parts.targets[rooted]]
+    level = forest.depth[parts.targets[rooted]] - 1
+    if reading.seen == "parent":
+        keys = np.unique(keys)
+        return tokens + np.bincount(keys // count, weights=own[keys % count], minlength=len(parts)).astype(np.int64)
+    roots = np.unique(unit[rooted] * count + forest.root[parts.targets[rooted]])
+    tokens += np.bincount(roots // count, weights=own[roots % count], minlength=len(parts)).astype(np.int64)
+    # Level by level from the deepest: a node is read by targets below it, directly or through a node that they read.
+    order = np.argsort(level, kind="stable")
+    keys, level = keys[order], level[order]
+    above, steps = np.zeros(0, np.int64), np.zeros(0, np.int64)
+    for depth in range(int(level.max(initial=0)), 0, -1):
+        fresh = keys[np.searchsorted(level, depth) : np.searchsorted(level, depth, side="right")]
+        joined = np.concatenate([fresh, above])
+        age = np.concatenate([np.zeros(len(fresh), np.int64), steps])
+        # The nearest target that reads a node decides how much further up is read.
+        joined, first = np.unique(joined[by_age := np.argsort(age, kind="stable")], return_index=True)
+        age = age[by_age][first]
+        inside = depth >= parts.top[joined // count]
+        joined, age = joined[inside], age[inside]
+        tokens += np.bincount(joined // count, weights=own[joined % count], minlength=len(parts)).astype(np.int64)
+        on = age + 1 < reading.max_context
+        above, steps = joined[on] // count * count + forest.parent[joined[on] % count], age[on] + 1
+    return tokens
+
+
+def _tokens_above(forest: Forest, own: Ints) -> Ints:
+    """Tokens of all that stands above each node, as a row holds them: a text and its SEP."""
+    total = np.zeros(len(own), dtype=np.int64)
+    order = np.argsort(forest.depth, kind="stable")
+    ends = np.cumsum(np.bincount(forest.depth))
+    for start, stop in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True):
+        nodes = order[start:stop]
+        parent = forest.parent[nodes]
+        total[nodes] = total[parent] + own[parent] - 1
+    return total
 
 
 def ancestors(forest: Forest, targets: Ints, limit: int, rule: Rule = "post_nearest", top: int = 1) -> tuple[Ints, Ints]:
