@@ -4,10 +4,10 @@
     python benchmarks/context_gain.py run --data STORE --init MINILM --model tree --seed 0 --out runs/gain/reddit
     python benchmarks/context_gain.py table --out runs/gain/reddit
 
-    python benchmarks/context_gain.py run … --model tree --name cls --set model.pooling=cls        an ablation
-    python benchmarks/context_gain.py run … --model tree --target-tokens 50_000_000 --set train.lr=5e-4      from scratch: no --init
 
-A run is resumable: call it again and it goes on. It leaves OUT/MODEL-SEED/ (OUT/MODEL.NAME-SEED/) with the trained model, its metrics, and
+Ablations: `--model tree --name cls --set model.pooling=cls`. From scratch: no `--init`.
+
+A run is resumable: call it again and it goes on. It leaves OUT/MODEL-SEED/ with the trained model, its metrics, and
 scores-CONTEXT.npz (sums by tree and depth), from which `table` makes paired bootstrap intervals over trees.
 
 Models: tree (ancestors), none (one learned null row), wrong (trained with the ancestors of another tree's comment of equal

@@ -161,10 +161,6 @@ def table(arguments: argparse.Namespace) -> None:
         print(file.read_text())
 
 
-def _spread(values: list[float]) -> float:
-    return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)

@@ -17,9 +17,12 @@ from ramify.tree import (
     Piece,
     Tree,
     depths,
+    encodable,
+    encodable_json,
     leaf_counts,
     multiplicity,
     read_jsonl,
+    roots_of,
     split,
     subtree_sizes,
 )
@@ -392,10 +395,27 @@ def test_structure_arrays(parent):
     assert leaf_counts(parent)[0] == len(ends)
 
 
-@pytest.mark.parametrize("parent", [[0], [1, 0], [-1, 2, 1], [*range(1, 1000), 0]])
-def test_depths_refuses_rings(parent):
+@pytest.mark.parametrize("parent", [[0], [1, 0], [-1, 2, 1], [1, 2, 0, -1, 0], [-1, *range(2, 9), 1], [*range(1, 1000), 0]])
+def test_rings_are_refused(parent):
     with pytest.raises(RamifyError, match="cycle"):
         depths(parent)
+    with pytest.raises(RamifyError, match="cycle"):
+        roots_of(parent)
+
+
+@given(st.lists(parent_arrays(), max_size=4), st.randoms())
+def test_roots_of_a_forest_in_any_order(trees, dice):
+    parent, root = [], []
+    for tree in trees:
+        start = len(parent)
+        parent += [above + start if above >= 0 else above for above in tree]
+        root += [start] * len(tree)
+    order = list(range(len(parent)))
+    dice.shuffle(order)
+    place = [order.index(node) for node in range(len(order))]
+    shuffled = [place[parent[node]] if parent[node] >= 0 else -1 for node in order]
+    assert roots_of(shuffled).tolist() == [place[root[node]] for node in order]
+    assert roots_of([-2, 0, -1, 1]).tolist() == [0, 0, 2, 0]
 
 
 def test_expected_cost_of_naive_on_random_recursive_trees():
@@ -557,6 +577,35 @@ def test_json_round_trip(tree):
 def test_json_fills_in_what_may_be_absent():
     tree = Tree.from_json('{"id": 7, "nodes": [{"id": 1, "parent": null, "text": "a"}, {"id": 2, "parent": 1, "text": "b"}]}')
     assert tree == Tree((Node("a", id="1"), Node("b", (0,), id="2")), id="7")
+
+
+def test_half_surrogate_pairs():
+    """Escaped or not; whole pairs stay, and so does what only looks like an escape."""
+    nodes = [
+        {"id": "\ud83d", "text": "a\udc00b", "author": "\udfff", "kind": "\ud800"},
+        {"id": "x", "parent": "\ud83d", "text": "\U0001f600 \\ud83d", "label": {"\ud83d": ["\ud83d"]}},
+    ]
+    record = {"id": "t\ud83d", "meta": {"k": "\ud83d"}, "nodes": nodes}
+    expected = Tree(
+        (
+            Node("a\ufffdb", id="\ufffd", author="\ufffd", kind="\ufffd"),
+            Node("\U0001f600 \\ud83d", (0,), id="x", label={"\ufffd": ["\ufffd"]}),
+        ),
+        id="t\ufffd",
+        meta={"k": "\ufffd"},
+    )
+    escaped, raw = json.dumps(record), json.dumps(record, ensure_ascii=False)
+    for line in (escaped, escaped.encode(), escaped.replace("ud", "uD"), raw, raw.encode("utf-8", "surrogatepass")):
+        tree = Tree.from_json(line)
+        assert tree.to_json().encode().decode().replace("uD83d", "ud83d") == expected.to_json()
+
+
+@given(st.text(st.characters(), max_size=8))
+def test_encodable_changes_half_pairs_alone(text):
+    sound = encodable(text)
+    sound.encode()
+    assert [a for a, b in zip(text, sound, strict=True) if a != b] == [a for a in text if "\ud800" <= a <= "\udfff"]
+    assert encodable_json([text, {text: 1.5}, None]) == [sound, {sound: 1.5}, None]
 
 
 @pytest.mark.parametrize(

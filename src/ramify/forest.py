@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.tokenizer import Tokenizer
-from ramify.tree import depths
+from ramify.tree import depths, roots_of
 
 Overflow = Literal["truncate", "chain"]
 Ints = NDArray[np.int64]
@@ -74,7 +74,7 @@ class Forest:
             cut |= {"texts_over": 0, "tokens_over": 0, "texts_chained": cut["texts_over"]}
         elif overflow != "truncate":
             raise RamifyError(f"overflow is 'truncate' or 'chain', not {overflow!r}.")
-        return cls(store, offsets, parent, _roots(parent), depth, start, length, ids, node, cut)
+        return cls(store, offsets, parent, roots_of(parent), depth, start, length, ids, node, cut)
 
     @property
     def num_trees(self) -> int:
@@ -94,13 +94,6 @@ class Forest:
         start, length = self.start.copy(), self.length.copy()
         start[node], length[node] = len(self.ids), len(ids)
         return replace(self, start=start, length=length, ids=np.concatenate([self.ids, np.asarray(ids, dtype=self.ids.dtype)]))
-
-
-def _roots(parent: Ints) -> Ints:
-    root = np.where(parent < 0, np.arange(len(parent)), parent)
-    while not np.array_equal(further := root[root], root):
-        root = further
-    return root
 
 
 def token_cache(store: Store, tokenizer: Tokenizer) -> tuple[NDArray[np.unsignedinteger], Ints]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -59,12 +60,33 @@ def save(task: Task, directory: str | Path, *, card: str | None = None, dtype: t
     tensors = own_tensors(task)
     if dtype is not None:
         tensors = {name: tensor.to(dtype) for name, tensor in tensors.items()}
-    (directory / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    scratch = directory / f".partial-{WEIGHTS}"
-    save_file(tensors, scratch, {"format": "pt"})
-    scratch.rename(directory / WEIGHTS)
+    write_tensors(tensors, directory / WEIGHTS)
     task.tokenizer.save(directory)
     (directory / CARD).write_text(card or model_card(task), encoding="utf-8")
+    # Last: a directory that has it is whole.
+    write_text(directory / CONFIG, json.dumps(config, indent=2) + "\n")
+
+
+def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Write a safetensors file under another name, then rename it."""
+    scratch = path.with_name(f".partial-{path.name}")
+    try:
+        save_file(dict(tensors), scratch, {"format": "pt"})
+        scratch.rename(path)
+    except (SafetensorError, OSError) as error:
+        scratch.unlink(missing_ok=True)
+        raise RamifyError(f"cannot write {path}: {error}. Is the disk full?") from None
+
+
+def write_text(path: Path, content: str) -> None:
+    """Write a text file under another name, then rename it."""
+    scratch = path.with_name(f".partial-{path.name}")
+    try:
+        scratch.write_text(content, encoding="utf-8")
+        scratch.rename(path)
+    except OSError as error:
+        scratch.unlink(missing_ok=True)
+        raise RamifyError(f"cannot write {path}: {error.strerror}. Is the disk full?") from None
 
 
 def _name(table: Mapping[str, tuple[type, type]], value: Any) -> str:
@@ -108,11 +130,12 @@ def _build(table: Mapping[str, tuple[type, type]], record: Mapping[str, Any]) ->
     if name not in table:
         raise RamifyError(f"config.json names {name!r}; this Ramify has {', '.join(table)}.")
     config, kind = table[name]
-    return config(**{field: _tuples(value) for field, value in record.items() if field != "name"}), kind
+    return config(**{field: as_tuples(value) for field, value in record.items() if field != "name"}), kind
 
 
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(each) for each in value) if isinstance(value, list) else value
+def as_tuples(value: Any) -> Any:
+    """Lists, as JSON has them, as the tuples that frozen configs hold."""
+    return tuple(as_tuples(each) for each in value) if isinstance(value, list) else value
 
 
 def _load_hugging_face(directory: Path) -> Model:

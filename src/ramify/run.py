@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import platform
 import shlex
 import subprocess
@@ -29,7 +30,7 @@ from ramify.tokenizer import Kind, Tokenizer, sample
 from ramify.train import BEST, Progress, Stage, TrainConfig, Trainer, mean_step_weight, step_seed
 from ramify.tree import Bound, Weighting
 from ramify.version import __version__
-from ramify.views import Discussions, Reading, Regime, units
+from ramify.views import BLIND, Discussions, Reading, Regime, Seen, units
 
 RUN_FILE = "run.json"
 TOKENIZER_BYTES = 64 * 2**20
@@ -67,6 +68,10 @@ class DevConfig:
     draws: int = 1
     without_context: bool = True
     """Where the model reads a context, measure it without any as well: `dev_loss_none`, from which reports draw the gain."""
+
+    def __post_init__(self) -> None:
+        if self.targets < 1 or self.draws < 1:
+            raise RamifyError("dev.targets and dev.draws must be positive.")
 
 
 @dataclass(frozen=True)
@@ -164,12 +169,15 @@ def _spelled(kind: Any) -> str:
     return f"[{', '.join('…' if each is Ellipsis else _spelled(each) for each in typing.get_args(kind))}]"
 
 
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(each) for each in value) if isinstance(value, list) else value
-
-
 def from_json(record: dict[str, Any]) -> Run:
-    """A run from the `run` part of its run.json."""
+    """A run from the `run` part of its run.json; raises where another version of Ramify wrote other fields."""
+    try:
+        return _from_json(record)
+    except (KeyError, TypeError, ValueError, StopIteration) as error:
+        raise RamifyError(f"{RUN_FILE} is damaged, or was written by another version of Ramify ({error!r}).") from None
+
+
+def _from_json(record: dict[str, Any]) -> Run:
     model_config = next(config for name, (config, _) in MODELS.items() if name == record["model"]["name"])
     parts: dict[str, Any] = {
         "model": model_config,
@@ -181,8 +189,8 @@ def from_json(record: dict[str, Any]) -> Run:
     }
     fields: dict[str, Any] = {name: record[name] for name in ("recipe", "data", "init", "seed")}
     for name, kind in parts.items():
-        fields[name] = kind(**{key: _tuples(value) for key, value in record[name].items() if key != "name"})
-    stages = (TrainConfig(**{key: _tuples(value) for key, value in stage.items()}) for stage in record["stages"])
+        fields[name] = kind(**{key: hub.as_tuples(value) for key, value in record[name].items() if key != "name"})
+    stages = (TrainConfig(**{key: hub.as_tuples(value) for key, value in stage.items()}) for stage in record["stages"])
     return Run(**fields, stages=tuple(stages))
 
 
@@ -203,17 +211,17 @@ class Prepared:
     forest: Forest
     task: MaskedLM
 
-    def view(self, trees: Ints, *, seen: str | None = None, train: bool = False) -> tuple[Discussions, Collator]:
+    def view(self, trees: Ints, *, seen: Seen | None = None, train: bool = False) -> tuple[Discussions, Collator]:
         """Units of these trees, and their collator: as the run trains (`train`), or whole trees for evaluation."""
         config = self.run.view if train else RegimeConfig(predict_post=self.run.view.predict_post)
         return discussions(self.task, self.forest, trees, seen=seen, regime=config, seed=self.run.seed)
 
 
 def discussions(
-    task: MaskedLM, forest: Forest, trees: Ints, *, seen: str | None = None, regime: RegimeConfig | None = None, seed: int = 0
+    task: MaskedLM, forest: Forest, trees: Ints, *, seen: Seen | None = None, regime: RegimeConfig | None = None, seed: int = 0
 ) -> tuple[Discussions, Collator]:
     """Units of some trees as a task reads them (or with other things seen), and their collator."""
-    reading = task.reading if seen is None else replace(task.reading, seen=typing.cast(Any, seen))
+    reading = task.reading_as(seen)
     parts = units(forest, trees, **asdict(regime or RegimeConfig()))
     return Discussions(forest, parts, reading, seed=seed, trees=trees), task.collator(forest, reading)
 
@@ -230,9 +238,11 @@ def prepare(run: Run, out: Path) -> Prepared:
         model_config = _sized(model_config, run.init)
     if model_config.vocab_size < tokenizer.vocab_size:
         raise RamifyError(f"the tokenizer has {tokenizer.vocab_size} pieces, the model's vocabulary {model_config.vocab_size}.")
-    longest = run.reading.concatenate or run.reading.max_tokens
-    if model_config.max_tokens < longest and model_config.position == "learned":
-        raise RamifyError(f"texts of up to {longest} tokens are read, but model.max_tokens is {model_config.max_tokens}.")
+    if model_config.max_tokens < run.reading.longest:
+        raise RamifyError(
+            f"rows of up to {run.reading.longest} tokens are read, but model.max_tokens is {model_config.max_tokens}: "
+            "set model.max_tokens too, or lower reading.max_tokens or reading.concatenate."
+        )
     if isinstance(model_config, TreeMLMConfig):
         backbone = TreeMLM(model_config)
         if run.init:
@@ -265,6 +275,11 @@ def _tokenizer(run: Run, store: Store, out: Path) -> Tokenizer:
     path = run.tokenizer.path or run.init
     if path:
         return Tokenizer.load(hf.locate(path) if not Path(path).is_file() else path)
+    if run.tokenizer.kind == "unigram" and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise RamifyError(
+            "two processes do not train the same Unigram tokenizer: train one first (ramify tokenizer train --kind unigram) "
+            "and name it with --tokenizer."
+        )
     return train_tokenizer(store, run.tokenizer, seed=run.seed)
 
 
@@ -280,22 +295,33 @@ def train_tokenizer(store: Store, config: TokenizerConfig, *, seed: int = 0) -> 
 
 def environment() -> dict[str, Any]:
     """What a result was had with: versions, hardware, command, commit."""
-    try:
-        commit = subprocess.run(
-            ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=Path(__file__).parent, timeout=10
-        ).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        commit = ""
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else _processor()
     return {
         "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
-        "commit": commit,
+        "commit": _commit(),
         "ramify": __version__,
         "torch": torch.__version__,
         "python": platform.python_version(),
         "hardware": device,
         "threads": torch.get_num_threads(),
     }
+
+
+def _commit() -> str:
+    """The commit of the checkout that this package lies in, with a + if files were changed since; nothing if installed."""
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists():
+        return ""
+    git = ["git", "-C", str(root)]
+    try:
+        found = (
+            subprocess.run([*git, *command], capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+            for command in (["rev-parse", "--short", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
+        )
+        commit, changed = found
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return commit + "+" * bool(changed)
 
 
 def _processor() -> str:
@@ -311,8 +337,10 @@ def execute(
 ) -> tuple[Prepared, Progress]:
     """Train a run under `out` and leave the best model there, ready for `ramify.load`. Returns before the end only if it was
     interrupted (then `out` holds a checkpoint and no config.json)."""
+    before: dict[str, Any] | None = None
     if resume and (out / RUN_FILE).exists():
-        saved = from_json(json.loads((out / RUN_FILE).read_text())["run"])
+        before = hf.read_json(out / RUN_FILE)
+        saved = from_json(before.get("run", {}))
         if saved != run:
             different = [name for name in vars(run) if getattr(saved, name) != getattr(run, name)]
             raise RamifyError(
@@ -328,6 +356,9 @@ def execute(
         view, collator = prepared.view(prepared.store.split("train"), train=True)
         stages.append(Stage(config, view, collator, _dev_loss(prepared, dev_trees) if len(dev_trees) else None))
     trainer = Trainer(task, stages, out, seed=run.seed, divisors=_divisors(run), report=report, cpu=cpu)
+    here = environment() | {"processes": trainer.accelerator.num_processes}
+    if before is not None:
+        _check_same(before, prepared, here, out)
     if trainer.accelerator.is_main_process:
         out.mkdir(parents=True, exist_ok=True)
         task.tokenizer.save(out)
@@ -341,9 +372,13 @@ def execute(
             "cut": prepared.forest.cut,
             "without_tokens": int((prepared.forest.length == 0).sum()),
             "parameters": sum(parameter.numel() for parameter in task.parameters()),
-            "environment": environment() | {"processes": trainer.accelerator.num_processes},
+            "environment": here,
         }
-        (out / RUN_FILE).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        if run.init:
+            record["init_hash"] = hf.content_hash(run.init)
+        if before is not None:
+            record = before | {"resumed": [*before.get("resumed", []), here]}
+        hub.write_text(out / RUN_FILE, json.dumps(record, indent=2) + "\n")
     progress = trainer.run(resume=resume)
     trainer.accelerator.wait_for_everyone()
     if not trainer.stopped and trainer.accelerator.is_main_process:
@@ -351,6 +386,17 @@ def execute(
             hub.load_weights(task, out / BEST)
         hub.save(task, out)
     return prepared, progress
+
+
+def _check_same(before: dict[str, Any], prepared: Prepared, here: dict[str, Any], out: Path) -> None:
+    """What a run was started with beside its settings: the order of its examples follows from these, too."""
+    if before["data_hash"] != prepared.store.hash:
+        raise RamifyError(f"{prepared.run.data} is not the data set that {out} was started with: it has been built anew.")
+    if before["environment"]["processes"] != here["processes"]:
+        raise RamifyError(
+            f"{out} was started on {before['environment']['processes']} process(es), not {here['processes']}: "
+            "resume it on as many."
+        )
 
 
 def _divisors(run: Run) -> dict[str, float] | None:
@@ -369,7 +415,7 @@ def first_trees(forest: Forest, trees: Ints, targets: int) -> Ints:
 def _dev_loss(prepared: Prepared, trees: Ints) -> Callable[[], dict[str, float]]:
     config, task = prepared.run.dev, prepared.task
     views = {"dev_loss": prepared.view(trees)}
-    if config.without_context and task.reading.seen not in ("none", "null"):
+    if config.without_context and task.reading.seen not in BLIND:
         views["dev_loss_none"] = prepared.view(trees, seen="none")
 
     def measure() -> dict[str, float]:

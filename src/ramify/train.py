@@ -19,13 +19,14 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from accelerate.utils import broadcast
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ramify.batch import Batch, Collator, TokenBudget
 from ramify.errors import RamifyError
-from ramify.hub import load_own_tensors, own_tensors
+from ramify.hub import load_own_tensors, own_tensors, write_tensors, write_text
 from ramify.tasks.base import Task
 from ramify.views import View
 
@@ -60,9 +61,12 @@ class TrainConfig:
     freeze: tuple[str, ...] = ()
     precision: Literal["fp32", "bf16"] = "fp32"
     compile: bool = False
+    deterministic: bool = True
+    """On CUDA, sum in a fixed order, so that a killed run resumes to the same bits there too."""
     log_every: int = 10
     evaluate_every: int = 200
     checkpoint_every: int = 200
+    """These three count updates; 0 = only at the end of the stage."""
     patience: int = 0
     """Evaluations without a better dev loss after which training stops; 0 = never."""
 
@@ -71,6 +75,8 @@ class TrainConfig:
             raise RamifyError("train.steps or train.target_tokens must be positive.")
         if self.budget <= 0 or self.accumulate <= 0:
             raise RamifyError("train.budget and train.accumulate must be positive.")
+        if min(self.log_every, self.evaluate_every, self.checkpoint_every, self.patience) < 0:
+            raise RamifyError("train.log_every, evaluate_every, checkpoint_every and patience must not be negative.")
 
 
 @dataclass
@@ -99,7 +105,6 @@ class Stage:
     collator: Collator
     dev: Callable[[], dict[str, float]] | None = None
     """Measures on held-out trees by name; the smallest `dev_loss` is the best."""
-    constant_norm: bool = True
 
 
 def mean_step_weight(view: View, config: TrainConfig, seed: int, world_size: int) -> float:
@@ -112,6 +117,10 @@ def mean_step_weight(view: View, config: TrainConfig, seed: int, world_size: int
 def _sampler(view: View, config: TrainConfig, seed: int, world_size: int, rank: int) -> TokenBudget:
     costs = {"tokens": view.costs, "target_tokens": view.target_tokens, "targets": view.sizes}[config.budget_unit]
     return TokenBudget(costs, config.budget, seed=seed, world_size=world_size, rank=rank)
+
+
+def _due(step: int, every: int) -> bool:
+    return every > 0 and step % every == 0
 
 
 def step_seed(seed: int, *numbers: int) -> int:
@@ -137,8 +146,12 @@ class Trainer:
         if len(precisions) > 1:
             raise RamifyError("all stages must have the same train.precision.")
         world_size = int(os.environ.get("WORLD_SIZE", "1"))
-        # Unless told that it runs on CPU, accelerate gives each rank without a GPU a world of its own.
-        cpu = cpu or (world_size > 1 and not torch.accelerator.is_available())
+        # Unless told that it runs on CPU, accelerate gives each rank without a GPU a world of its own. Apple's GPUs know no
+        # double precision, in which weights and counts are held.
+        cpu = cpu or (world_size > 1 and not torch.accelerator.is_available()) or torch.backends.mps.is_available()
+        if world_size == 1:
+            # Accelerate keeps the first device and precision of a process; a later run there may want others.
+            AcceleratorState._reset_state(reset_partial_state=True)
         self.accelerator = Accelerator(mixed_precision="bf16" if precisions == {"bf16"} else "no", cpu=cpu)
         if self.accelerator.num_processes != world_size:
             raise RamifyError(
@@ -164,7 +177,8 @@ class Trainer:
         """Train all stages; `until` stops before this step, as a kill would (for tests)."""
         start = self._load() if resume else None
         metrics = self._metrics_file(truncate_after=self.progress.step if resume else -1)
-        with _flushed_denormals(), metrics as log, self._interrupts():
+        deterministic = all(stage.config.deterministic for stage in self.stages) and self.accelerator.device.type == "cuda"
+        with _flushed_denormals(), _deterministic(deterministic), metrics as log, self._interrupts():
             for number in range(self.progress.stage, len(self.stages)):
                 if number > self.progress.stage:
                     self.progress.stage, self.progress.epoch, self.progress.position, self.progress.bad = number, 0, 0, 0
@@ -186,7 +200,7 @@ class Trainer:
         if config.compile and not getattr(backbone, "_compiled_call_impl", None):
             backbone.compile(dynamic=True)
         divisors = dict(self.divisors)
-        if stage.constant_norm and not divisors:
+        if not divisors:
             divisors = dict.fromkeys(
                 self.task.loss_names, mean_step_weight(stage.view, config, self.seed + number, accelerator.num_processes)
             )
@@ -209,7 +223,7 @@ class Trainer:
             record |= {"step": progress.step, "lr": optimizer.param_groups[0]["lr"], "seconds": progress.seconds}
             record |= {"target_tokens": progress.target_tokens, "targets": progress.targets}
             finished = self._done(config, first_step, first_tokens)
-            if stage.dev is not None and (progress.step % config.evaluate_every == 0 or finished):
+            if stage.dev is not None and (_due(progress.step, config.evaluate_every) or finished):
                 record |= stage.dev()
                 if record["dev_loss"] < progress.best:
                     progress.best, progress.best_step, progress.bad = record["dev_loss"], progress.step, 0
@@ -217,11 +231,11 @@ class Trainer:
                 else:
                     progress.bad += 1
             record["progress"] = self._share(config, first_step, first_tokens)
-            if progress.step % config.log_every == 0 or finished or "dev_loss" in record:
+            if _due(progress.step, config.log_every) or finished or "dev_loss" in record:
                 log.write(record)
             self.report(record)
             over = finished or self._out_of_patience(config)
-            if progress.step % config.checkpoint_every == 0 or over or self.stopped:
+            if _due(progress.step, config.checkpoint_every) or over or self.stopped:
                 self._save(optimizer, first_step, first_tokens)
             if self.stopped:
                 return False
@@ -290,7 +304,7 @@ class Trainer:
         if not torch.isfinite(norm):
             raise RamifyError(
                 f"step {progress.step + 1}: the gradient is not finite (norm {norm.item()}). "
-                "Lower train.lr, or resume from the last checkpoint with another seed."
+                "Begin anew in another folder with a lower train.lr, a longer train.warmup, or a smaller train.clip."
             )
         optimizer.step()
         ends = (*(sums[name] for name in names), float(self.stop_asked))
@@ -336,7 +350,7 @@ class Trainer:
 
     def _save_weights(self, path: Path) -> None:
         if self.accelerator.is_main_process:
-            _write_safely(path, lambda scratch: save_file(own_tensors(self.task), scratch))
+            write_tensors(own_tensors(self.task), path)
 
     def _save(self, optimizer: torch.optim.Optimizer, first_step: int, first_tokens: int) -> None:
         if not self.accelerator.is_main_process:
@@ -347,10 +361,14 @@ class Trainer:
         scratch = folder / f".partial-{final.name}"
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir()
-        save_file(own_tensors(self.task), scratch / "model.safetensors")
-        save_file(_optimizer_tensors(optimizer), scratch / "optimizer.safetensors")
-        state = vars(self.progress) | {"first_step": first_step, "first_tokens": first_tokens}
-        (scratch / "state.json").write_text(json.dumps(state, indent=1))
+        try:
+            write_tensors(own_tensors(self.task), scratch / "model.safetensors")
+            write_tensors(_optimizer_tensors(optimizer), scratch / "optimizer.safetensors")
+            state = vars(self.progress) | {"first_step": first_step, "first_tokens": first_tokens}
+            write_text(scratch / "state.json", json.dumps(state, indent=1))
+        except RamifyError:
+            shutil.rmtree(scratch)
+            raise
         shutil.rmtree(final, ignore_errors=True)
         scratch.rename(final)
         for old in sorted(folder.glob("step-*"))[:-2]:
@@ -375,7 +393,7 @@ class Trainer:
         self.out.mkdir(parents=True, exist_ok=True)
         path = self.out / METRICS
         kept = [record for record in read_metrics(self.out) if record["step"] <= truncate_after]
-        path.write_text("".join(json.dumps(record) + "\n" for record in kept))
+        write_text(path, "".join(json.dumps(record) + "\n" for record in kept))
         with open(path, "a", encoding="utf-8") as file, _tensorboard(self.out / "tensorboard", truncate_after) as board:
             yield _Log(file, board)
 
@@ -427,6 +445,20 @@ def _flushed_denormals() -> Iterator[None]:
         yield
     finally:
         torch.set_flush_denormal(False)
+
+
+@contextmanager
+def _deterministic(on: bool) -> Iterator[None]:
+    """Torch's deterministic algorithms, where asked for."""
+    before = torch.are_deterministic_algorithms_enabled()
+    if on:
+        # cuBLAS reads it when it is first used.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
 
 
 @contextmanager
@@ -483,9 +515,3 @@ def _load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> 
         index, name = key.split(".", 1)
         state.setdefault(int(index), {})[name] = value
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
-
-
-def _write_safely(path: Path, write: Callable[[Path], None]) -> None:
-    scratch = path.with_name(f".partial-{path.name}")
-    write(scratch)
-    scratch.rename(path)

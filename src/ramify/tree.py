@@ -5,6 +5,7 @@ pass depth 1,000.
 """
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -159,10 +160,17 @@ class Tree:
 
     @classmethod
     def from_json(cls, line: str | bytes, where: str = "") -> "Tree":
-        """Read one line of our JSON lines format; `where` (file and line) leads every error message."""
+        """Read one line of our JSON lines format; `where` (file and line) leads every error message.
+
+        Half surrogate pairs become U+FFFD: no file could hold them.
+        """
         where = f"{where}: " if where else ""
         try:
-            record = json.loads(line)
+            text = encodable(line if isinstance(line, str) else line.decode("utf-8-sig", "surrogatepass"))
+            record = json.loads(text)
+            # Escapes of halves, and of whole pairs: most lines have neither, and are not worth a second look.
+            if "\\ud" in text or "\\uD" in text:
+                record = encodable_json(record)
         except (ValueError, RecursionError) as error:
             raise RamifyError(f"{where}not valid JSON ({error}).") from None
         if not isinstance(record, dict) or not isinstance(record.get("nodes"), list):
@@ -229,6 +237,27 @@ def read_jsonl(path: str | Path) -> Iterator[Tree]:
         raise RamifyError(f"{path} holds no tree: it is empty. Expected JSON lines, one tree a line.")
 
 
+# --- text that UTF-8 can hold -------------------------------------------------------------------------------------------
+
+_HALVES = re.compile("[\ud800-\udfff]")
+
+
+def encodable(text: str) -> str:
+    """The text with U+FFFD for half surrogate pairs, which JSON can spell and UTF-8 cannot hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return _HALVES.sub("\ufffd", text)
+    return text
+
+
+def encodable_json(value: Any) -> Any:
+    """A JSON value with all its strings and keys `encodable`."""
+    text = json.dumps(value, ensure_ascii=False)
+    sound = encodable(text)
+    return value if sound is text else json.loads(sound)
+
+
 # --- structure as arrays of parents: what trees, stores and views share -----------------------------------------------
 
 
@@ -248,6 +277,25 @@ def depths(parent: Sequence[int] | Indices) -> Indices:
         depth += depth[jump]
         jump = jump[jump]
     raise RamifyError(f"the parents of {int((jump[:-1] != top).sum())} nodes form a cycle. Break it before you ask for depths.")
+
+
+def roots_of(parent: Sequence[int] | Indices) -> Indices:
+    """The root above each node, for a root itself, by pointer doubling as in `depths`.
+
+    Parents need not stand before children. Raises `RamifyError` where they form a ring.
+    """
+    parents = np.asarray(parent, dtype=np.int64)
+    root = np.where(parents < 0, np.arange(len(parents)), parents)
+    for _ in range(len(root).bit_length() + 1):
+        further = root[root]
+        if np.array_equal(further, root):
+            break
+        root = further
+    # Doubling may come to rest on a ring too: going around a ring of two twice leads back.
+    lost = int((parents[root] >= 0).sum())
+    if lost:
+        raise RamifyError(f"the parents of {lost} nodes form a cycle. Break it before you ask for roots.")
+    return root
 
 
 def subtree_sizes(parent: Sequence[int] | Indices) -> Indices:

@@ -5,7 +5,6 @@ import sys
 import pytest
 
 from ramify import Node, Tree
-from ramify.cli import main
 from ramify.tokenizer import Tokenizer
 
 TREE = Tree(
@@ -19,20 +18,6 @@ TREE = Tree(
     id="t",
     meta={"title": "Of trees"},
 )
-
-
-@pytest.fixture
-def ramify(capsys, monkeypatch):
-    """Run a command; (exit status, stdout, stderr)."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["ramify", *map(str, arguments)])
-        with pytest.raises(SystemExit) as left:
-            main()
-        shown = capsys.readouterr()
-        return left.value.code, shown.out, shown.err
-
-    return run
 
 
 @pytest.fixture

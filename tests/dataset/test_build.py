@@ -154,6 +154,12 @@ def test_mistakes_leave_nothing_behind(tmp_path, content, options, message):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_name_of_a_file_that_is_no_text(dump, tmp_path):
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
+    os.symlink(dump, path)
+    assert build([path], "pushshift", tmp_path / "out").info["inputs"][0]["name"] == f"{tmp_path}/\ufffd"
+
+
 def test_inputs_that_are_not_there(tmp_path):
     for inputs, message in (([], "nothing to build from"), ([tmp_path / "x"], "no file or folder"), ([tmp_path], "is empty")):
         with pytest.raises(RamifyError, match=message):

@@ -51,8 +51,23 @@ def test_pseudonyms():
     found = filters.pseudonyms(names, "salt").to_pylist()
     assert found == [found[0], None, found[2], found[0]]
     assert found[0] != found[2]
-    assert len(found[0]) == len("user_") + 10
+    assert len(found[0]) == len("user_") + 2 * filters.PSEUDONYM_BYTES
     assert filters.pseudonyms(names, "other").to_pylist()[0] != found[0]
+
+
+def test_pseudonyms_without_a_salt_cannot_be_tried_out(tmp_path):
+    nodes = [Node("x", id=str(place), parents=(0,) if place else (), author=name) for place, name in enumerate("aba")]
+    found = []
+    for name, options in (("1", {}), ("2", {}), ("3", {"salt": ""}), ("4", {"salt": "s"}), ("5", {"salt": "s"})):
+        (tmp_path / name).mkdir()
+        store = store_of(tmp_path / name, nodes, anonymise=True, **options)
+        authors = store.column("author", range(3)).to_pylist()
+        assert authors[0] == authors[2] != authors[1]
+        assert "salt" not in store.info["options"]
+        found.append(authors[0])
+    assert len(set(found)) == 4
+    assert found[3] == found[4]
+    assert filters.pseudonyms(pa.array(["a"]).dictionary_encode(), "")[0].as_py() not in found
 
 
 @pytest.mark.parametrize(

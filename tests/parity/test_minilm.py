@@ -83,7 +83,7 @@ def test_cut_texts_are_counted(ours):
 def test_what_it_cannot_do(ours):
     with pytest.raises(ramify.RamifyError, match="cannot fill_mask; it can embed"):
         ours.fill_mask(tree(TEXTS), "0")
-    with pytest.raises(ramify.RamifyError, match="reads no context"):
+    with pytest.raises(ramify.RamifyError, match="embeds texts alone"):
         ours.embed(tree(TEXTS), context="tree")
 
 

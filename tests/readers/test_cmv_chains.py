@@ -64,10 +64,16 @@ def test_chains(tmp_path, mode):
 
 
 def test_bad_chains_are_counted(tmp_path):
-    files = {"1": b'nonsense\n{"name": 5}', "2": [comment("t1_x", "t1_w", link="")], "3": DELTA, "4": b""}
+    files = {
+        "1": b'nonsense\n{"name": 5}',
+        "2": [comment("t1_x", "t1_w", link="")],
+        "3": DELTA,
+        "4": b"",
+        "5": [comment("", "t1_w")],
+    }
     rows, report = read(archive(tmp_path / "chains.tar.bz2", files))
     assert [row["id"] for row in rows] == ["a", "c"]
-    assert report.skipped == {"bad_json": 1, "not_a_post": 2}
+    assert report.skipped == {"bad_json": 1, "not_a_post": 3}
 
 
 def test_truncated_archives(tmp_path):

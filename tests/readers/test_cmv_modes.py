@@ -1,7 +1,8 @@
 import pytest
 
 from ramify import dataset, readers
-from ramify.readers import cmv_modes
+from ramify.errors import RamifyError
+from ramify.readers import base, cmv_modes
 from ramify.readers.base import Report
 
 HEAD = """<?xml version="1.0"?>
@@ -125,6 +126,13 @@ def test_thread_without_submission(corpus):
     (corpus / "v2.0" / "positive" / "2.xml").write_text('<thread ID="q"><reply id="r">x</reply></thread>', encoding="utf-8")
     _, report = read(corpus)
     assert report.skipped["not_a_post"] == 1
+
+
+def test_what_is_held_as_a_whole_is_bounded(corpus, monkeypatch):
+    monkeypatch.setattr(base, "MAX_HELD_BYTES", len(FIRST.encode()) + 100)
+    read(corpus / "v2.0" / "positive")
+    with pytest.raises(RamifyError, match=r"7\.xml and the files before it have more than .* fewer or smaller files"):
+        read(corpus)
 
 
 def test_store_keeps_the_labels(corpus, tmp_path):

@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from ramify import dataset, readers
 from ramify.errors import RamifyError
-from ramify.readers import convokit
+from ramify.readers import base, convokit
 from ramify.readers.base import Report
+from ramify.readers.reddit import NOBODY
 from ramify.tree import Node, Tree
 
 UTTERANCES = [
@@ -91,6 +92,14 @@ def test_mistakes(tmp_path, corpus):
         read(corpus)
 
 
+def test_what_is_held_as_a_whole_is_bounded(corpus, monkeypatch):
+    monkeypatch.setattr(base, "MAX_HELD_BYTES", 60)
+    with pytest.raises(RamifyError, match=r"conversations\.json is one JSON value of more than .* Remove it"):
+        read(corpus)
+    (corpus / "conversations.json").unlink()
+    assert len(read(corpus)[0]) == 3
+
+
 # --- the round trip -----------------------------------------------------------------------------------------------------
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
@@ -107,7 +116,7 @@ def discussions(draw: st.DrawFn, number: int = 0) -> Tree:
             text=draw(texts) + "x",
             parents=(draw(st.integers(0, place - 1)),) if place else (),
             id=f"{number}/{place}",
-            author=draw(st.none() | texts.filter(lambda name: name not in ("", convokit.NOBODY))),
+            author=draw(st.none() | texts.filter(lambda name: name not in ("", NOBODY))),
             time=float(place) if draw(st.booleans()) else None,
             kind=draw(texts),
             label=draw(labels.filter(lambda label: not isinstance(label, dict) or "kind" not in label)),

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ramify.errors import RamifyError
-from ramify.readers import documents
+from ramify.readers import base, documents
 from ramify.readers.base import Report
 
 VALUES = st.recursive(
@@ -82,7 +82,7 @@ def test_binary_junk(tmp_path):
 
 
 def test_a_single_value_is_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr(documents, "MAX_DOCUMENT_BYTES", 10)
+    monkeypatch.setattr(base, "MAX_HELD_BYTES", 10)
     content = b"[\n" + b'"some text",\n' * 1_000_000 + b"1]"
     with pytest.raises(RamifyError, match=r"x\.json is one JSON value of more than"):
         read(tmp_path / "x.json", content)

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from ramify import Node, Tree
+from ramify import Node, Tree, dataset
 from ramify.readers import jsonl
 from ramify.readers.base import Report
 
@@ -16,6 +16,16 @@ def test_round_trip_and_bad_lines(tmp_path):
     assert report.skipped == {"bad_tree": 2}
     assert f"{path}, line 3" in report.examples["bad_tree"][0]
     assert f"{path}, line 4" in report.examples["bad_tree"][1]
+
+
+def test_a_half_surrogate_pair_does_not_end_a_build(tmp_path):
+    path = tmp_path / "trees.jsonl"
+    half = r'{"id": "u\ud83d", "meta": {"k": "\ud83d"}, "nodes": [{"id": "r", "text": "\uD83d", "label": ["\udE00"]}]}'
+    path.write_text(f"{TREE.to_json()}\n{half}\n")
+    store = dataset.build([path], "jsonl", tmp_path / "store")
+    assert store.info["skipped"] == {}
+    tree = store.tree(store.find_tree("u\ufffd"))
+    assert (tree.meta, tree.nodes[0].text, tree.nodes[0].label) == ({"k": "\ufffd"}, "\ufffd", ["\ufffd"])
 
 
 def test_matches():

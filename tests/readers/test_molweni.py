@@ -3,7 +3,8 @@ import json
 import pytest
 
 from ramify import dataset, readers
-from ramify.readers import molweni
+from ramify.errors import RamifyError
+from ramify.readers import base, molweni
 from ramify.readers.base import Report
 
 
@@ -64,6 +65,28 @@ def test_what_is_no_dialogue_is_counted(tmp_path):
     trees, report = read(tmp_path / "dev.json", [DIALOGUES[1], {"id": "x"}, 3, {"id": "y", "edus": [{"text": 5}, 6]}])
     assert [[node.text for node in tree.nodes] for tree in trees] == [["joe: alone"], ["", ""]]
     assert report.skipped == {"not_a_post": 2}
+
+
+def test_half_surrogate_pairs(tmp_path):
+    half = "\ud83d"
+    record = {"id": half, "edus": [{"speaker": half, "text": half}] * 2, "relations": [{"x": 0, "y": 1, "type": half}]}
+    read(tmp_path / "dev.json", [record])
+    store = dataset.build([tmp_path / "dev.json"], "molweni", tmp_path / "store")
+    tree = store.tree(0)
+    assert (tree.id, tree.meta) == ("\ufffd", {"group": "\ufffd"})
+    assert [(node.text, node.author) for node in tree.nodes] == [("\ufffd", "\ufffd")] * 2
+    assert tree.nodes[1].label == [{"parent": "0", "type": "\ufffd"}]
+
+
+def test_what_is_held_as_a_whole_is_bounded(tmp_path, monkeypatch):
+    """All files together count, however their lines are cut."""
+    line = json.dumps(DIALOGUES[1])
+    for name, content in (("a", line), ("b", f"[\n{line}\n]"), ("c", f"{line}\n{line}")):
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    monkeypatch.setattr(base, "MAX_HELD_BYTES", 3 * len(line))
+    assert len(list(molweni.read([tmp_path / "a", tmp_path / "b"], Report()))) == 2
+    with pytest.raises(RamifyError, match=r"c and the files before it have more than .* fewer or smaller files"):
+        list(molweni.read([tmp_path / name for name in "abc"], Report()))
 
 
 @pytest.mark.data

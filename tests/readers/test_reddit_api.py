@@ -3,6 +3,7 @@ import json
 import pytest
 
 from ramify import dataset, readers
+from ramify.errors import RamifyError
 from ramify.readers import reddit_api
 from ramify.readers.base import Report
 
@@ -68,6 +69,8 @@ def test_answer_written_over_many_lines(tmp_path):
 def test_unescape_is_an_option(tmp_path):
     rows, _ = read(tmp_path / "a.json", ANSWER, unescape=False)
     assert rows[0]["text"] == "Cats &amp; dogs"
+    with pytest.raises(RamifyError, match="the option 'unescape' takes true or false, not 'no'"):
+        dataset.build([tmp_path / "a.json"], "reddit-api", tmp_path / "store", options={"unescape": "no"})
 
 
 NESTED = {

@@ -170,6 +170,48 @@ def test_quotation_marks_can_be_text(tmp_path):
     assert [row["text"] for row in read(path, quote="")[0]] == ['"half a quotation', "more"]
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "takes"),
+    [
+        ("entities", "x", "numeric or all or none"),
+        ("entities", False, "numeric or all or none"),
+        ("delimiter", "", "one ASCII character"),
+        ("delimiter", r"\t", "one ASCII character"),
+        ("delimiter", "\n", "one ASCII character"),
+        ("delimiter", "\0", "one ASCII character"),
+        ("delimiter", "é", "one ASCII character"),
+        ("delimiter", True, "one ASCII character"),
+        ("delimiter", '"', "another character than the delimiter"),
+        ("quote", "''", "one ASCII character that ends no line, or nothing"),
+        ("quote", None, "one ASCII character that ends no line, or nothing"),
+        ("quote", ",", "another character than the delimiter of .*posts.csv"),
+        ("columns", "text=what", "our names for the table's columns"),
+    ],
+)
+def test_bad_options(tmp_path, option, value, takes):
+    path = tmp_path / "posts.csv"
+    path.write_text(delimited(ROWS))
+    named = "quote" if value == '"' else option
+    with pytest.raises(RamifyError, match=f"the option '{named}' takes {takes}"):
+        read(path, **{option: value})
+
+
+def test_a_header_in_other_quotation_marks(tmp_path):
+    path = tmp_path / "posts.csv"
+    path.write_text(delimited(ROWS).replace("id,parent,tree", '"id","parent","tree"'))
+    assert len(read(path)[0]) == 3
+    with pytest.raises(RamifyError, match=r"posts\.csv cannot be read as a table"):
+        read(path, quote="'")
+
+
+def test_half_surrogate_pairs(tmp_path):
+    path = tmp_path / "posts.jsonl"
+    path.write_text(r'{"id": "1", "parent": null, "tree": "t", "text": "\ud83d", "author": ["\ud83d"]}')
+    (row,), report = read(path)
+    assert (row["text"], row["author"]) == ("\ufffd", "['\ufffd']")
+    assert report.kept == {"odd_json": 1}
+
+
 def test_a_truncated_parquet_file(tmp_path):
     path = tmp_path / "posts.parquet"
     WRITERS["parquet"](path)

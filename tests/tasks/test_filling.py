@@ -47,7 +47,8 @@ IDS = tokenizer().encode("aa be [MASK] co [MASK] da", masks=True)
 
 
 @pytest.mark.parametrize("context", ["tree", "none", "parent", "null"])
-def test_likeliest_pieces(task, tree, context):
+def test_likeliest_pieces(tree, context):
+    task = tree_task(reading=Reading(max_tokens=32, seen="null" if context == "null" else "tree")).eval()
     answer = task.fill_mask(tree, "t.9", top_k=4, context=context)
     above = {"tree": ["t.0", "t.6", "t.7", "t.8"], "parent": ["t.8"], "none": [], "null": []}
     assert (answer["node"], answer["context"], answer["ancestors"]) == ("t.9", context, above[context])
@@ -56,6 +57,11 @@ def test_likeliest_pieces(task, tree, context):
         top = torch.topk(probabilities(task, tree, 9, IDS, mask["position"], context), 4)
         assert [each["token"] for each in mask["tokens"]] == [tokenizer().token(token) for token in top.indices.tolist()]
         assert [each["probability"] for each in mask["tokens"]] == pytest.approx(top.values.tolist(), abs=1e-6)
+
+
+def test_null_row_is_read_by_those_who_learned_it(task, tree):
+    with pytest.raises(RamifyError, match="only a model that was trained on its null row"):
+        task.fill_mask(tree, 9, context="null")
 
 
 def test_context_matters(task, tree):

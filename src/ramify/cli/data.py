@@ -53,7 +53,9 @@ def build(
     drop_bots: Annotated[bool, typer.Option("--drop-bots", help="Leave out known bots and names that end in “bot”.")] = False,
     bot: Annotated[list[str] | None, typer.Option(help="A further bot to leave out (with --drop-bots).")] = None,
     anonymise: Annotated[bool, typer.Option("--anonymise", help="Replace authors by pseudonyms.")] = False,
-    salt: Annotated[str, typer.Option(help="Secret of the pseudonyms: equal salts give equal names.")] = "",
+    salt: Annotated[
+        str, typer.Option(help="Secret of the pseudonyms: equal salts give equal names; drawn at random by default.")
+    ] = "",
     min_nodes: Annotated[int, typer.Option(min=1, help="Leave out smaller trees.")] = 1,
     column: Annotated[list[str] | None, typer.Option(metavar="OURS=THEIRS", help="Format table: which column is what.")] = None,
     option: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A further option of the format.")] = None,

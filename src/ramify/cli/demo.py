@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ramify.errors import RamifyError
+
 if TYPE_CHECKING:
     from ramify.dataset.store import Store
     from ramify.report.measure import Filling, Measured
@@ -59,6 +61,7 @@ def demo(
     import torch
 
     began = time.perf_counter()
+    _claim(out)
     # Matrices this small gain little from a second thread, and lose much where cores are shared.
     torch.set_num_threads(1)
     _step(1, f"Build a data set from {DISCUSSIONS.name}: forty discussions that came with Ramify")
@@ -74,6 +77,15 @@ def demo(
     _report(out, task, store, record, metrics, measured, examples)
     print(f"\n{out / 'report.html'} has the curves, the table by depth and {len(examples)} filled masks.")
     print(f"All this took {time.perf_counter() - began:.0f} seconds.")
+
+
+def _claim(out: Path) -> None:
+    """A demo may be run again over its own folder, and over no other."""
+    mark = out / ".ramify-demo"
+    if out.is_dir() and any(out.iterdir()) and not mark.exists():
+        raise RamifyError(f"{out} holds other things, which the demo would replace: choose another --out.")
+    out.mkdir(parents=True, exist_ok=True)
+    mark.touch()
 
 
 def _step(number: int, what: str) -> None:
@@ -118,12 +130,12 @@ def _train(data: Path, out: Path, steps: int) -> tuple[dict[str, Any], list[dict
     measured = [record for record in metrics if "dev_loss" in record]
     print()
     for name, records, key in (
-        ("train", metrics, "loss"),
+        ("train, a mean per comment", metrics, "loss"),
         ("dev, with ancestors", measured, "dev_loss"),
         ("dev, without", measured, "dev_loss_none"),
     ):
         values = [record[key] for record in records]
-        print(f"   {name:<20} {values[0]:.3f} {_sparkline(values)} {values[-1]:.3f} nats per masked token")
+        print(f"   {name:<26} {values[0]:.3f} {_sparkline(values)} {values[-1]:.3f} nats per masked token")
     print()
     return json.loads((out / RUN_FILE).read_text("utf-8")), metrics
 

@@ -1,6 +1,7 @@
 """`ramify train RECIPE`: one subcommand a recipe, whose parameters are its options."""
 
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -144,11 +145,13 @@ def progress_display(*, enabled: bool = True) -> Iterator[Callable[[dict[str, An
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
-    last: dict[str, float] = {}
+    recent: deque[tuple[float, float]] = deque(maxlen=20)
 
     def speed(record: dict[str, Any]) -> float:
-        first = last.setdefault("tokens", 0.0), last.setdefault("seconds", 0.0)
-        return (record["target_tokens"] - first[0]) / max(1e-9, record["seconds"] - first[1])
+        """Over the last steps."""
+        recent.append((record["target_tokens"], record["seconds"]))
+        tokens, seconds = (end - start for start, end in zip(recent[0], recent[-1]))
+        return tokens / max(1e-9, seconds) if len(recent) > 1 else record["target_tokens"] / max(1e-9, record["seconds"])
 
     def line(record: dict[str, Any]) -> str:
         dev = f"  dev {record['dev_loss']:.4f}" if "dev_loss" in record else ""

@@ -28,7 +28,7 @@ def evaluate(
         ),
     ] = None,
     split: Annotated[Literal["train", "dev", "test", "all"], typer.Option(help="The trees to evaluate on.")] = "test",
-    draws: Annotated[int, typer.Option(help="Masks drawn for every comment, by the hash of its id.")] = 8,
+    draws: Annotated[int, typer.Option(min=1, help="Masks drawn for every comment, by the hash of its id.")] = 8,
     save: Annotated[Path | None, typer.Option(help="Keep the sums by tree (.npz), for paired comparisons.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -122,7 +122,7 @@ def fill_mask(
     node: Annotated[str, typer.Option("--node", help="The id of the node whose text holds [MASK].")],
     tree: Annotated[str | None, typer.Option("--tree", help="The id of its tree, where node ids repeat.")] = None,
     context: Annotated[Literal["tree", "none", "parent", "null"] | None, typer.Option(help="What the node reads.")] = None,
-    top_k: Annotated[int, typer.Option(help="Pieces shown for every mask.")] = 5,
+    top_k: Annotated[int, typer.Option(min=1, help="Pieces shown for every mask.")] = 5,
     candidates: Annotated[str | None, typer.Option(help="Words to choose from, separated by commas.")] = None,
     joint: Annotated[bool, typer.Option(help="Also fill all masks together (beam search).")] = False,
     as_json: Json = False,
@@ -171,7 +171,7 @@ def train_tokenizer(
     data: Annotated[Path, typer.Argument(help="A data set built by `ramify data build`.")],
     out: Annotated[Path, typer.Option("--out", help="The tokenizer.json to write.")],
     kind: Annotated[Literal["wordpiece", "bpe", "unigram"], typer.Option(help="The algorithm.")] = "wordpiece",
-    vocab_size: Annotated[int, typer.Option(help="Pieces, special tokens included.")] = 16_384,
+    vocab_size: Annotated[int, typer.Option(min=1, help="Pieces, special tokens included.")] = 16_384,
     lowercase: Annotated[bool, typer.Option(help="Fold case first.")] = True,
 ) -> None:
     """Train a tokenizer on the training split (on a uniform sample of at most 64 MiB of it).

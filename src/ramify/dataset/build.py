@@ -27,6 +27,7 @@ from ramify.dataset.spill import Spill
 from ramify.dataset.store import INFO_FILE, NODES, SPLITS, TREES, TREES_FILE, VERSION, Store
 from ramify.errors import RamifyError
 from ramify.readers.base import Policy, Report, pc
+from ramify.tree import encodable
 from ramify.version import __version__
 
 Progress = Callable[[Literal["read", "write"], int, int, int], None]
@@ -62,8 +63,8 @@ def build(
     """Build a store in the folder `out`. `format` is a key of `readers.FORMATS` (None: guess); `options` go to its reader.
 
     `split` are the shares of train, dev and test; where a tree falls depends on its id alone. `clean`: keys of
-    `filters.CLEANINGS`, in order. `memory` bounds what is held at a time, apart from the process itself: one tree must fit, the
-    data need not. A failed build leaves nothing behind.
+    `filters.CLEANINGS`, in order. Without a `salt`, `anonymise` draws one and forgets it. `memory` bounds what is held at
+    a time, apart from the process itself: one tree must fit, the data need not. A failed build leaves nothing behind.
     """
     started = time.perf_counter(), time.process_time()
     paths, out = [Path(path) for path in inputs], Path(out)
@@ -93,7 +94,8 @@ def build(
             chunks = without_near_duplicates(chunks, near_duplicates, scratch / "texts", memory // PARTS, report)
         if min_nodes > 1:
             chunks = (filters.without_small(chunk, min_nodes, report) for chunk in chunks)
-        writer = _Writer(folder, split, salt if anonymise else None)
+        # A salt that everybody knows would let everybody try names out.
+        writer = _Writer(folder, split, (salt or secrets.token_hex(16)) if anonymise else None)
         for chunk in chunks:
             writer.add(chunk)
             tell("write", writer.nodes, report.read, report.read)
@@ -114,7 +116,9 @@ def build(
         inputs_read = [{"name": name, "bytes": size} for name, size in sizes.items()]
         info = writer.close(report) | {"inputs": inputs_read, "format": format, "options": used}
         info |= _costs(writer.comments, *started)
-        (folder / INFO_FILE).write_text(json.dumps(info, indent=1, ensure_ascii=False, default=str) + "\n", encoding="utf-8")
+        # Names of files may be bytes that are no text.
+        text = encodable(json.dumps(info, indent=1, ensure_ascii=False, default=str))
+        (folder / INFO_FILE).write_text(text + "\n", encoding="utf-8")
     return Store.open(out)
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ramify.dataset.store import NODES, decoded
 from ramify.readers.base import EXAMPLES, Report, pc
-from ramify.tree import NO_PARENT, Indices, depths
+from ramify.tree import NO_PARENT, Indices, depths, roots_of
 
 Mask = NDArray[np.bool_]
 
@@ -89,7 +89,7 @@ class Chunk:
             unwanted |= mask
         if not unwanted.any():
             return self
-        root = roots(self.first_parent)
+        root = roots_of(self.first_parent)
         needed = np.zeros(len(self), dtype=bool)
         needed[root[~unwanted]] = True
         dead = unwanted & ~needed
@@ -165,25 +165,12 @@ def first_parents(nodes: int, edges: Indices) -> Indices:
     return first
 
 
-def roots(parent: Indices) -> Indices:
-    """[node]: the root above it; itself for a root."""
-    return _last(np.where(parent < 0, np.arange(len(parent)), parent))
-
-
-def _last(step: Indices) -> Indices:
-    """Where one arrives by following pointers until one that points to itself: log(steps) passes."""
-    while not np.array_equal(further := step[step], step):
-        step = further
-    return step
-
-
 def _reattach(edges: Indices, first_parent: Indices, dead: Mask) -> tuple[Indices, int]:
     """The edges of the living, each to its nearest living ancestor, and how many nodes that moved.
 
     A dead node passes what hangs on it to its first parent; edges that become equal, or end nowhere, vanish.
     """
-    itself = np.arange(len(dead))
-    living = _last(np.where(dead & (first_parent >= 0), first_parent, itself))
+    living = roots_of(np.where(dead, first_parent, NO_PARENT))
     child, parent = edges[~dead[edges[:, 0]]].T
     above = living[parent]
     moved = len(np.unique(child[above != parent]))

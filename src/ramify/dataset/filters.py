@@ -45,7 +45,8 @@ BOTS = frozenset(
 )
 """Accounts that are programs though their names do not end in "bot", in lower case."""
 
-PSEUDONYM_BYTES = 5
+PSEUDONYM_BYTES = 8
+"""Few enough to read, so many that among the authors of all of Reddit hardly two get one name."""
 
 
 def check_cleanings(names: Sequence[str]) -> None:

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from ramify.dataset.chunk import MADE_UP, SPEAKS, Chunk, Mask, roots
+from ramify.dataset.chunk import MADE_UP, SPEAKS, Chunk, Mask
 from ramify.readers.base import EXAMPLES, MUTE_TEXTS, Policy, Report, pc
-from ramify.tree import NO_PARENT, Indices, depths
+from ramify.tree import NO_PARENT, Indices, depths, roots_of
 
 UNKNOWN_PARENT = -2
 
@@ -146,7 +146,7 @@ class _Draft:
         further = self.is_further_root if policy.two_roots == "split" else np.zeros(len(self), dtype=bool)
         self._mend("split_roots", np.flatnonzero(further))
         # A further root's nodes come after those of the first, and are a tree of their own.
-        part = np.where(further, np.arange(len(self)), NO_PARENT)[roots(self.parent)]
+        part = np.where(further, np.arange(len(self)), NO_PARENT)[roots_of(self.parent)]
         time = np.nan_to_num(self.content["time"].chunk(0).to_numpy(zero_copy_only=False), nan=-np.inf)
         time = np.append(time[self.row], -np.inf)
         arrival = np.append(np.where(self.state == MADE_UP, NO_PARENT, np.arange(len(self))), NO_PARENT)

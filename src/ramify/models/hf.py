@@ -1,5 +1,6 @@
 """Hugging Face checkpoints: strict reading, and the key table of the BERT family (shared by several systems)."""
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -93,6 +94,14 @@ def read_json(path: Path) -> dict[str, Any]:
         raise RamifyError(f"{path.parent} holds no {path.name}: it is not a checkpoint.") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise RamifyError(f"{path} is not valid JSON ({error}).") from None
+
+
+def content_hash(source: str | Path) -> str:
+    """SHA-256 of a checkpoint's weights."""
+    digest = hashlib.sha256()
+    for file in sorted(locate(source).glob("*.safetensors")):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
 
 
 def read_tensors(directory: Path) -> dict[str, Tensor]:

@@ -56,6 +56,7 @@ MUTE_TEXTS = {
 EXAMPLES = 10
 BLOCK_BYTES = 8 << 20
 MAX_LINE_BYTES = 64 << 20
+MAX_HELD_BYTES = 1 << 30
 
 
 @dataclass
@@ -125,6 +126,38 @@ class Policy:
             if what not in choices[case]:
                 raise RamifyError(f"the policy for {case} is {' or '.join(choices[case])}, not {what!r}.")
         return cls(**values)  # pyright: ignore[reportArgumentType]
+
+
+def bad_option(name: str, takes: str, value: object) -> RamifyError:
+    """What a reader raises where it cannot use the value of one of its options."""
+    return RamifyError(f"the option {name!r} takes {takes}, not {value!r:.80}.")
+
+
+class Held:
+    """Counts the decompressed bytes that a reader must hold as a whole, for no memory bound covers them.
+
+    Raises `RamifyError` past MAX_HELD_BYTES; `what` says between the file's name and the limit what is too much.
+    """
+
+    def __init__(self, what: str, remedy: str) -> None:
+        self._what, self._remedy = what, remedy
+        self._bytes = 0
+
+    def add(self, path: Path, size: int) -> None:
+        self._bytes += size
+        if self._bytes > MAX_HELD_BYTES:
+            raise RamifyError(
+                f"{path} {self._what} more than {MAX_HELD_BYTES >> 30} GiB, which would have to be held as a whole. "
+                f"{self._remedy}"
+            )
+
+    def read(self, stream: io.BufferedReader, path: Path) -> bytes:
+        """The rest of a file; where it is too much, no more than the limit is read."""
+        data = bytearray()
+        while block := stream.read(BLOCK_BYTES):
+            self.add(path, len(block))
+            data += block
+        return bytes(data)
 
 
 # --- opening files ----------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from ramify.errors import RamifyError
 from ramify.readers import files
 from ramify.readers.base import Report, open_bytes
 from ramify.readers.documents import loads
+from ramify.readers.reddit import author, bare_id, seconds, submission_text
 from ramify.readers.rows import LABELLED, Post, batches
 
 AD_HOMINEM = 2
@@ -62,25 +63,25 @@ def _chain(content: bytes, name: str, where: str, report: Report) -> Iterator[Po
         except ValueError as error:
             report.skip("bad_json", f"{where}, line {number}: {error}")
             continue
-        if isinstance(comment, dict) and isinstance(comment.get("name"), str) and isinstance(comment.get("body"), str):
+        if isinstance(comment, dict) and bare_id(comment.get("name")) and isinstance(comment.get("body"), str):
             comments.append(comment)
         else:
             report.skip("not_a_post", f"{where}, line {number}: no name or no body")
-    discussion = _id(comments[-1].get("link_id")) if comments else None
+    discussion = bare_id(comments[-1].get("link_id")) if comments else None
     if discussion is None:
         report.skip("not_a_post", f"{where}: a chain without a link_id", count=len(comments))
         return
     for place, comment in enumerate(comments):
-        own, author = _id(comment["name"]) or "", comment.get("author_name")
+        own = bare_id(comment["name"]) or ""
         title, body = unescape(comment.get("title") or ""), unescape(comment["body"])
         is_last = place == len(comments) - 1
         yield Post(
             id=own,
-            parent=None if own == discussion else _id(comment.get("parent_id")) or discussion,
+            parent=None if own == discussion else bare_id(comment.get("parent_id")) or discussion,
             tree=discussion,
-            author=author if isinstance(author, str) and author != "[deleted]" else None,
-            time=_time(comment.get("created_utc")),
-            text=f"{title}\n\n{body}" if own == discussion and title else body,
+            author=author(comment.get("author_name")),
+            time=seconds(comment.get("created_utc")),
+            text=submission_text(title, body) if own == discussion else body,
             meta={"title": title} if own == discussion and title else None,
             label=_label(comment, name) if is_last else None,
         )
@@ -92,14 +93,3 @@ def _label(comment: dict[str, Any], chain: str) -> dict[str, Any]:
         "ad_hominem": comment.get("violated_rule") == AD_HOMINEM,
         "delta": comment.get("delta") is True,
     }
-
-
-def _id(name: Any) -> str | None:
-    return name[3:] if isinstance(name, str) and len(name) > 3 and name[2] == "_" else None
-
-
-def _time(value: Any) -> float | None:
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError):
-        return None

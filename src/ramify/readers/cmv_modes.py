@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from ramify.readers import files
-from ramify.readers.base import Report, open_bytes
+from ramify.readers.base import Held, Report, open_bytes
 from ramify.readers.markup import MarkupError, XmlParser
-from ramify.tree import Node, Tree
+from ramify.readers.reddit import author
+from ramify.tree import Node, Tree, encodable
 
 COMPONENTS = ("claim", "premise")
 OUTCOMES = ("positive", "negative")
@@ -38,10 +39,11 @@ def _looks_like_a_thread(path: Path) -> bool:
 def read(paths: Sequence[Path], report: Report) -> Iterator[Tree]:
     """A file that is not well-formed is skipped and counted once. Of two versions of a post the newer one's stays."""
     trees: dict[str, _Draft] = {}
+    held = Held("and the files before it have", "Build from fewer or smaller files.")
     # Version 2.0 before 1.0.
     for path in sorted((file for file in files(paths) if file.suffix == ".xml" or file in paths), reverse=True):
         try:
-            parts = _parse(path, report)
+            parts = _parse(path, report, held)
         except MarkupError as error:
             report.read += 1
             report.skip("bad_xml", f"{path}, line {error.line}: {error}")
@@ -100,7 +102,7 @@ def _add(trees: dict[str, _Draft], parts: list[_Part], path: Path, report: Repor
     above = _hang(draft, _Part("OP", name, opening.author, text, components), None, path, report)
     replies = [part.stripped() for part in parts if part.tag == "reply"]
     for place, reply in enumerate(replies):
-        reply.id = reply.id or f"{path.stem}-{place + 1}"
+        reply.id = reply.id or encodable(f"{path.stem}-{place + 1}")
         above = _hang(draft, reply, above, path, report)
     if replies and path.parent.name in OUTCOMES:
         draft.meta["outcomes"].setdefault(replies[0].id, path.parent.name)
@@ -118,14 +120,14 @@ def _hang(draft: _Draft, part: _Part, above: int | None, path: Path, report: Rep
             text=part.text,
             parents=() if above is None else (above,),
             id=part.id,
-            author=None if part.author == "[deleted]" else part.author,
+            author=author(part.author),
             label=[{name: value for name, value in each.items() if value != ""} for each in part.components],
         )
     )
     return draft.places[part.id]
 
 
-def _parse(path: Path, report: Report) -> list[_Part]:
+def _parse(path: Path, report: Report, held: Held) -> list[_Part]:
     """The thread, its title, source, submission and replies, in the order of the file."""
     parts: list[_Part] = []
     open_components: list[dict[str, Any] | None] = []
@@ -158,6 +160,7 @@ def _parse(path: Path, report: Report) -> list[_Part]:
         data = stream.read(MAX_FILE_BYTES)
         if stream.read(1):
             raise MarkupError(f"longer than {MAX_FILE_BYTES:,} bytes", 1, 0)
+    held.add(path, len(data))
     parser.feed(data, final=True)
     if parts[0].tag != "thread":
         raise MarkupError(f"<{parts[0].tag}> where <thread> was expected", 1, 0)

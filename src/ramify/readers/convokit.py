@@ -15,12 +15,10 @@ import pyarrow as pa
 
 from ramify.errors import RamifyError
 from ramify.readers.base import Report, open_bytes
-from ramify.readers.documents import documents, loads
+from ramify.readers.documents import documents, loads, single_value
+from ramify.readers.reddit import NOBODY, seconds
 from ramify.readers.rows import LABELLED, Post, batches
 from ramify.tree import Node, Tree
-
-NOBODY = "[deleted]"
-"""The speaker of utterances without an author, as in ConvoKit's own Reddit corpora."""
 
 _LABEL, _KIND = "label", "kind"
 _ANSWERED = "parents"
@@ -63,8 +61,9 @@ def _conversations(folder: Path, report: Report) -> dict[str, Any]:
     if path is None:
         return {}
     with open_bytes(path, report) as stream:
+        data = single_value("Remove it to read the corpus without what it says of its conversations.").read(stream, path)
         try:
-            conversations = loads(stream.read())
+            conversations = loads(data)
         except ValueError as error:
             raise RamifyError(f"{path} is not valid JSON ({error}). Copy it again, or remove it to read without it.") from None
     return conversations if isinstance(conversations, dict) else {}
@@ -90,8 +89,9 @@ def _post(record: dict[str, Any], conversations: dict[str, Any]) -> Post | None:
         id=own,
         parent=above,
         tree=tree,
+        # ConvoKit's own Reddit corpora call nobody so.
         author=None if author == NOBODY else author,
-        time=_time(record.get("timestamp")),
+        time=seconds(record.get("timestamp")),
         kind=kind,
         text=text if isinstance(text, str) else "",
         meta=_meta(conversations.get(tree)) if above is None else None,
@@ -109,13 +109,6 @@ def _meta(conversation: Any) -> dict[str, Any] | None:
 
 def _name(value: Any) -> str | None:
     return None if value is None or value == "" else str(value)
-
-
-def _time(value: Any) -> float | None:
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
 
 
 # --- writing ------------------------------------------------------------------------------------------------------------

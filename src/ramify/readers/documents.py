@@ -3,23 +3,28 @@
 import json
 import re
 from collections.abc import Iterator
+from itertools import chain
 from json.decoder import scanstring  # pyright: ignore[reportAttributeAccessIssue]
 from pathlib import Path
 from typing import Any
 
-from ramify.errors import RamifyError
-from ramify.readers.base import Report, lines, open_bytes
+from ramify.readers.base import Held, Report, lines, open_bytes
 
-MAX_DOCUMENT_BYTES = 1 << 30
 MAX_NESTING = 1_000_000
 
 
-def documents(path: Path, report: Report) -> Iterator[tuple[str, Any]]:
-    """(file and line, value). What cannot be parsed counts as one post, read and skipped."""
+def documents(path: Path, report: Report, held: Held | None = None) -> Iterator[tuple[str, Any]]:
+    """(file and line, value). What cannot be parsed counts as one post, read and skipped.
+
+    A reader that keeps all values says so with `held`; that a single value is bounded needs no saying.
+    """
     with open_bytes(path, report) as stream:
         number = 0
         first = True
-        for block in (blocks := lines(stream, report, path)):
+        blocks = lines(stream, report, path)
+        if held is not None:
+            blocks = _counted(blocks, path, held)
+        for block in blocks:
             for place, line in enumerate(block):
                 number += 1
                 if not line.strip():
@@ -29,7 +34,8 @@ def documents(path: Path, report: Report) -> Iterator[tuple[str, Any]]:
                     value = loads(line)
                 except ValueError as error:
                     if first and _is_unfinished(error):
-                        yield from _as_one([*block[place:], *_gathered(blocks, path)], number, path, report)
+                        rest = _counted(blocks, path, single_value("Write it as JSON lines, one value a line."))
+                        yield from _as_one([*block[place:], *chain.from_iterable(rest)], number, path, report)
                         return
                     _bad(report, where, error)
                 else:
@@ -46,16 +52,15 @@ def loads(data: bytes) -> Any:
         return _loads_nested(text)
 
 
-def _gathered(blocks: Iterator[list[bytes]], path: Path) -> Iterator[bytes]:
-    size = 0
+def single_value(remedy: str) -> Held:
+    """What counts a file that is one JSON value."""
+    return Held("is one JSON value of", remedy)
+
+
+def _counted(blocks: Iterator[list[bytes]], path: Path, held: Held) -> Iterator[list[bytes]]:
     for block in blocks:
-        size += sum(map(len, block))
-        if size > MAX_DOCUMENT_BYTES:
-            raise RamifyError(
-                f"{path} is one JSON value of more than {MAX_DOCUMENT_BYTES >> 30} GiB, which would have to be held as a "
-                "whole. Write it as JSON lines, one value a line."
-            )
-        yield from block
+        held.add(path, sum(map(len, block)))
+        yield block
 
 
 def _as_one(rest: list[bytes], number: int, path: Path, report: Report) -> Iterator[tuple[str, Any]]:

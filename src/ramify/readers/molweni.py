@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ramify.readers import files
-from ramify.readers.base import Report
+from ramify.readers.base import Held, Report
 from ramify.readers.documents import documents
-from ramify.readers.rows import encodable
-from ramify.tree import Node, Tree
+from ramify.tree import Node, Tree, encodable
 
 
 def matches(path: Path, head: bytes) -> bool:
@@ -23,8 +22,9 @@ def matches(path: Path, head: bytes) -> bool:
 def read(paths: Sequence[Path], report: Report) -> Iterator[Tree]:
     """A relation that does not lead from an earlier utterance to a later one is left out and counted in `report.kept`."""
     dialogues = []
+    held = Held("and the files before it have", "Build from fewer or smaller files.")
     for path in files(paths):
-        for where, document in documents(path, report):
+        for where, document in documents(path, report, held):
             for record in document if isinstance(document, list) else [document]:
                 if isinstance(record, dict) and isinstance(record.get("edus"), list):
                     dialogues.append((where, record))
@@ -33,9 +33,9 @@ def read(paths: Sequence[Path], report: Report) -> Iterator[Tree]:
                     report.skip("not_a_post", f'{where}: no list "edus" in it')
     groups = _groups([record["edus"] for _, record in dialogues])
     for number, (where, record) in enumerate(dialogues):
-        name = str(record.get("id", number))
+        name = _name(record, number)
         first = dialogues[groups[number]][1]
-        yield _tree(record, name, {"group": str(first.get("id", groups[number]))}, where, report)
+        yield _tree(record, name, {"group": _name(first, groups[number])}, where, report)
 
 
 def _tree(record: dict[str, Any], name: str, meta: dict[str, Any], where: str, report: Report) -> Tree:
@@ -47,27 +47,31 @@ def _tree(record: dict[str, Any], name: str, meta: dict[str, Any], where: str, r
         if not (isinstance(source, int) and isinstance(target, int) and 0 <= source < target < len(utterances)):
             report.mend("bad_relation", f"{where}, dialogue {name}: {relation!r:.80}")
             continue
-        relations[target].append({"parent": str(source), "type": str(relation.get("type", ""))})
+        relations[target].append({"parent": str(source), "type": encodable(str(relation.get("type", "")))})
     nodes = []
     for place, (utterance, above) in enumerate(zip(utterances, relations, strict=True)):
         text, speaker = _said(utterance)
         nodes.append(
             Node(
-                text=encodable(text),
+                text=text,
                 parents=tuple(sorted({int(each["parent"]) for each in above})),
                 id=str(place),
-                author=None if speaker is None else encodable(speaker),
+                author=speaker,
                 label=above or None,
             )
         )
     return Tree(tuple(nodes), id=name, meta=meta)
 
 
+def _name(record: dict[str, Any], number: int) -> str:
+    return encodable(str(record.get("id", number)))
+
+
 def _said(utterance: Any) -> tuple[str, str | None]:
     if not isinstance(utterance, dict):
         return "", None
     text, speaker = utterance.get("text"), utterance.get("speaker")
-    return text if isinstance(text, str) else "", None if speaker is None else str(speaker)
+    return encodable(text) if isinstance(text, str) else "", None if speaker is None else encodable(str(speaker))
 
 
 def _groups(dialogues: list[list[Any]]) -> list[int]:

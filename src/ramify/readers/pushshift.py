@@ -12,10 +12,10 @@ import msgspec
 import pyarrow as pa
 
 from ramify.readers import files
-from ramify.readers.base import MUTE_TEXTS, POSTS, Report, pc
+from ramify.readers.base import POSTS, Report, pc
 from ramify.readers.records import records
+from ramify.readers.reddit import NOBODY, seconds, submission_text
 
-DELETED_AUTHOR = "[deleted]"
 BASE_36 = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
@@ -73,15 +73,10 @@ def _comments(posts: list[_Post], report: Report) -> pa.RecordBatch:
 
 def _submissions(posts: list[_Post]) -> pa.RecordBatch:
     ids = _ids([post.id for post in posts])
-    metas = [json.dumps({"title": _unescaped(post.title or ""), "subreddit": post.subreddit}) for post in posts]
-    return _batch(posts, pa.nulls(len(posts), pa.string()), ids, [_submission_text(post) for post in posts], metas)
-
-
-def _submission_text(post: _Post) -> str:
-    title, body = _unescaped(post.title or ""), _unescaped(post.selftext or "")
-    if title.strip() and (body in MUTE_TEXTS or not body.strip()):
-        return title
-    return f"{title}\n\n{body}" if title.strip() else body
+    titles = [_unescaped(post.title or "") for post in posts]
+    texts = [submission_text(title, _unescaped(post.selftext or "")) for title, post in zip(titles, posts)]
+    metas = [json.dumps({"title": title, "subreddit": post.subreddit}) for title, post in zip(titles, posts)]
+    return _batch(posts, pa.nulls(len(posts), pa.string()), ids, texts, metas)
 
 
 def _unescaped(text: str) -> str:
@@ -99,7 +94,7 @@ def _batch(
         "id": _ids([post.id for post in posts]),
         "parent": parent,
         "tree": tree,
-        "author": pc.if_else(pc.equal(author, DELETED_AUTHOR), pa.scalar(None, pa.string()), author),
+        "author": pc.if_else(pc.equal(author, NOBODY), pa.scalar(None, pa.string()), author),
         "time": _times([post.created_utc for post in posts]),
         "kind": pa.nulls(len(posts), pa.string()),
         "text": pa.array(texts, pa.large_string()),
@@ -129,11 +124,4 @@ def _times(values: list[int | float | str | None]) -> pa.Array:
     try:
         return pa.array(values, pa.float64())
     except (pa.ArrowInvalid, pa.ArrowTypeError):
-        return pa.array([_seconds(value) for value in values], pa.float64())
-
-
-def _seconds(value: int | float | str | None) -> float | None:
-    try:
-        return None if value is None else float(value)
-    except ValueError:
-        return None
+        return pa.array([seconds(value) for value in values], pa.float64())

@@ -4,11 +4,12 @@ import contextlib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from ramify.readers.base import Report, blocks, open_bytes
+from ramify.tree import encodable_json
 
 Record = TypeVar("Record", bound=msgspec.Struct)
 
@@ -54,16 +55,12 @@ def _one_by_one(
 
 
 def _leniently(kind: type[Record], line: bytes) -> Record:
-    """Bytes that are not UTF-8 and unpaired surrogates become question marks; values of other types than expected go."""
-    record = json.loads(line.decode("utf-8", "replace"))
+    """Bytes that are not UTF-8 and half surrogate pairs become U+FFFD; values of other types than expected go."""
+    record = encodable_json(json.loads(line.decode("utf-8", "replace")))
     if not isinstance(record, dict):
         raise ValueError(f"expected a JSON object, got {type(record).__name__}")
     values = {}
     for field in msgspec.structs.fields(kind):
         with contextlib.suppress(msgspec.ValidationError):
-            values[field.name] = msgspec.convert(_encodable(record.get(field.encode_name)), field.type)
+            values[field.name] = msgspec.convert(record.get(field.encode_name), field.type)
     return kind(**values)
-
-
-def _encodable(value: Any) -> Any:
-    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value

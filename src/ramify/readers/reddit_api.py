@@ -14,8 +14,9 @@ from typing import Any
 import pyarrow as pa
 
 from ramify.readers import files
-from ramify.readers.base import MUTE_TEXTS, Report
+from ramify.readers.base import Report, bad_option
 from ramify.readers.documents import documents
+from ramify.readers.reddit import author, bare_id, seconds, submission_text
 from ramify.readers.rows import Post, batches
 
 _LISTING = re.compile(rb'"kind"\s*:\s*"(?:Listing|t1|t3|more)"')
@@ -33,6 +34,8 @@ def read(paths: Sequence[Path], report: Report, *, unescape: bool = True) -> Ite
 
     "more" objects, which stand for comments that were not sent, are counted in `report.kept`.
     """
+    if not isinstance(unescape, bool):
+        raise bad_option("unescape", "true or false", unescape)
     return batches(_posts(paths, report, unescaped if unescape else str))
 
 
@@ -58,7 +61,7 @@ def _walk(document: Any, where: str, report: Report, clean: Callable[[str], str]
             continue
         kind, inner = thing.get("kind"), thing.get("data")
         data: dict[str, Any] = inner if isinstance(inner, dict) else thing
-        own = _id(data.get("id") or data.get("name"))
+        own = bare_id(data.get("id") or data.get("name"))
         if kind == "more" or ("count" in data and "children" in data and "body" not in data):
             report.mend("more", where)
             report.mend("more_comments", count=_count(data))
@@ -71,13 +74,20 @@ def _walk(document: Any, where: str, report: Report, clean: Callable[[str], str]
             yield _submission(data, own, clean)
             stack += [(data.get(name), own) for name in ("comments", "replies")]
         elif kind == "t1" or isinstance(data.get("body"), str):
-            discussion = _id(data.get("link_id")) or tree
+            discussion = bare_id(data.get("link_id")) or tree
             if own is None or discussion is None:
                 _refuse(data, where, report)
             else:
                 report.read += 1
-                above = _id(data.get("parent_id")) or parent or discussion
-                yield Post(own, above, discussion, _author(data), _time(data), text=clean(_text(data, "body")))
+                above = bare_id(data.get("parent_id")) or parent or discussion
+                yield Post(
+                    own,
+                    above,
+                    discussion,
+                    author(data.get("author")),
+                    seconds(data.get("created_utc")),
+                    text=clean(_text(data, "body")),
+                )
             stack.append((data.get("replies"), own))
         elif inside := [data[name] for name in _CONTAINERS if isinstance(data.get(name), list | dict)]:
             stack += [(each, parent) for each in reversed(inside)]
@@ -92,33 +102,14 @@ def _refuse(thing: Any, where: str, report: Report) -> None:
 
 def _submission(data: dict[str, Any], own: str, clean: Callable[[str], str]) -> Post:
     title, body = clean(_text(data, "title")), clean(_text(data, "selftext"))
-    text = f"{title}\n\n{body}" if title.strip() else body
-    if title.strip() and (body in MUTE_TEXTS or not body.strip()):
-        text = title
     meta = {"title": title, "subreddit": data.get("subreddit")}
-    return Post(own, None, own, _author(data), _time(data), text=text, meta=meta)
+    text = submission_text(title, body)
+    return Post(own, None, own, author(data.get("author")), seconds(data.get("created_utc")), text=text, meta=meta)
 
 
 def _text(data: dict[str, Any], name: str) -> str:
     text = data.get(name)
     return text if isinstance(text, str) else ""
-
-
-def _author(data: dict[str, Any]) -> str | None:
-    author = data.get("author")
-    return author if isinstance(author, str) and author != "[deleted]" else None
-
-
-def _time(data: dict[str, Any]) -> float | None:
-    try:
-        return float(data["created_utc"])
-    except (KeyError, TypeError, ValueError, OverflowError):
-        return None
-
-
-def _id(name: Any) -> str | None:
-    """An id without the prefix that tells its kind (t1_, t3_)."""
-    return re.sub(r"^t[0-9]_", "", name) or None if isinstance(name, str) else None
 
 
 def _count(data: dict[str, Any]) -> int:

@@ -1,13 +1,13 @@
 """Posts one by one into record batches, for formats whose records cannot be decoded as columns."""
 
 import json
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from ramify.readers.base import POSTS
+from ramify.tree import encodable
 
 BATCH_ROWS = 1 << 14
 BATCH_CHARACTERS = 16 << 20
@@ -42,14 +42,6 @@ def batches(posts: Iterable[Post], schema: pa.Schema = POSTS) -> Iterator[pa.Rec
             held, characters = [], 0
     if held:
         yield _batch(held, schema)
-
-
-def encodable(text: str) -> str:
-    """The text without half surrogate pairs."""
-    return _SURROGATES.sub("\ufffd", text) if not text.isascii() else text
-
-
-_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def _batch(posts: list[Post], schema: pa.Schema) -> pa.RecordBatch:

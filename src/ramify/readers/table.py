@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from html import unescape
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 import numpy as np
@@ -22,7 +22,7 @@ import pyarrow.parquet
 
 from ramify.errors import RamifyError
 from ramify.readers import files
-from ramify.readers.base import POSTS, Report, open_bytes, pc
+from ramify.readers.base import POSTS, Report, bad_option, open_bytes, pc
 from ramify.readers.records import records
 
 SYNONYMS = {
@@ -80,6 +80,7 @@ def read(
     """`columns`: our name -> the table's. `delimiter`: if not the one that the first line holds most of. `quote=""`: quotation
     marks are text. `entities`: HTML entities to unescape; unless "none", C1 control characters are read as Windows-1252.
     """
+    _check(columns, delimiter, quote, entities)
     for name in columns or {}:
         if name not in SYNONYMS:
             raise RamifyError(f"there is no column {name!r} to fill; the columns are {', '.join(SYNONYMS)}.")
@@ -88,6 +89,24 @@ def read(
         for batch in _batches(path, report, columns or {}, delimiter, quote):
             yield _posts(batch, path, row, entities, report)
             row += len(batch["id"])
+
+
+def _check(columns: object, delimiter: object, quote: object, entities: object) -> None:
+    """Users write them, as text."""
+    if columns is not None and not isinstance(columns, Mapping):
+        raise bad_option("columns", "our names for the table's columns (--column OURS=THEIRS)", columns)
+    if delimiter is not None and not _is_mark(delimiter):
+        raise bad_option("delimiter", "one ASCII character that ends no line (a tab: --option delimiter=$'\\t')", delimiter)
+    if quote != "" and not _is_mark(quote):
+        raise bad_option("quote", "one ASCII character that ends no line, or nothing (--option quote=)", quote)
+    if quote == delimiter:
+        raise bad_option("quote", "another character than the delimiter", quote)
+    if entities not in get_args(Entities):
+        raise bad_option("entities", " or ".join(get_args(Entities)), entities)
+
+
+def _is_mark(value: object) -> bool:
+    return isinstance(value, str) and len(value) == 1 and "\0" < value < "\x80" and value not in "\r\n"
 
 
 def _batches(path: Path, report: Report, columns: Mapping[str, str], delimiter: str | None, quote: str) -> Iterator[Columns]:
@@ -146,6 +165,8 @@ def _delimited(
 ) -> Iterator[Columns]:
     line = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0].decode("utf-8", "replace")
     delimiter = delimiter or _delimiter(line)
+    if quote == delimiter:
+        raise bad_option("quote", f"another character than the delimiter of {path}", quote)
     names = _names(_split_header(line, delimiter), columns, path)
 
     def bad_row(row: Any) -> str:
@@ -175,7 +196,7 @@ def _delimited(
             for batch in batches:
                 report.read += batch.num_rows
                 yield {ours: _decoded(batch.column(theirs), report) for ours, theirs in names.items()}
-        except pa.ArrowInvalid as error:
+        except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
             raise RamifyError(
                 f"{path} cannot be read as a table ({error}). If its fields are not quoted, say --option quote= ; "
                 "if its columns are not parted by the most frequent of tab, comma, semicolon and bar, say --option delimiter=…"

@@ -53,7 +53,7 @@ def bert(
     return Run(
         recipe="bert",
         data=data,
-        model=BertConfig(max_tokens=concatenate or max_tokens),
+        model=BertConfig(max_tokens=max(concatenate, max_tokens)),
         reading=Reading(
             max_tokens=max_tokens, max_context=max_tokens, seen="tree" if concatenate else "none", concatenate=concatenate
         ),

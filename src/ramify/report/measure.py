@@ -14,10 +14,7 @@ from ramify.run import discussions, first_trees
 from ramify.tasks.filling import Slot
 from ramify.tasks.masked_lm import MaskedLM
 from ramify.tree import Tree
-from ramify.views import Seen
-
-BLIND = ("none", "null")
-"""Ways of reading in which a comment sees nothing of its tree."""
+from ramify.views import BLIND, Seen
 
 NAMES: dict[str, str] = {
     "tree": "with ancestors",

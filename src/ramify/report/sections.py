@@ -77,15 +77,16 @@ def curves(metrics: Sequence[Mapping[str, float]], seen: Seen, title: str = "Lea
     window = max(1, len(metrics) // 15)
     with_gain = any("dev_loss_none" in record for record in metrics)
     by_step, by_tokens = (
-        line_chart(_losses(metrics, key, window, seen), label, "nats per masked token")
+        line_chart(_losses(metrics, key, window, seen), label, "nats")
         for key, label in (("step", "updates"), ("target_tokens", "tokens of predicted comments seen"))
     )
     figures = [_figure(by_step), _figure(by_tokens)]
     if with_gain:
         figures.append(_figure(_gain_chart(metrics)))
-    keys = [("train", f"train, mean of {window} logged steps" if window > 1 else "train")]
+    every = f", mean of {window} logged steps" if window > 1 else ""
+    keys = [("train", f"train (as it is minimised: per comment){every}")]
     if any("dev_loss" in record for record in metrics):
-        keys.append(("dev", f"dev, {NAMES[seen]}"))
+        keys.append(("dev", f"dev, {NAMES[seen]} (per masked token)"))
     if with_gain:
         keys += [("none", "dev, the same model without context"), ("gain", "gain: the difference of the two")]
     legend = "".join(f'<span class="key {kind}">{text(name)}</span>' for kind, name in keys)
@@ -199,7 +200,7 @@ def _card(example: Filling) -> str:
 def _guess(seen: Seen, guess: Guess, word: str) -> str:
     best = " · ".join(f"{text(token)} {percent(share)}" for token, share in guess.tokens)
     return (
-        f"<tr class='{'none' if seen in BLIND or seen == 'none' else 'dev'}'><th>{text(NAMES[seen])}</th>"
+        f"<tr class='{'none' if seen in BLIND else 'dev'}'><th>{text(NAMES[seen])}</th>"
         f"<td>{text(word)} <b>{percent(guess.probability)}</b></td><td>{best}</td></tr>"
     )
 

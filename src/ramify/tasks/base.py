@@ -18,7 +18,7 @@ from ramify.forest import Forest, Ints
 from ramify.models.base import Backbone, TwoPhase, decode_parts
 from ramify.tokenizer import Tokenizer
 from ramify.tree import Tree
-from ramify.views import Discussions, Reading, units
+from ramify.views import Discussions, Reading, Seen, units
 
 VERBS = {"embed", "fill_mask", "score"}
 """What some model can be asked; which ones a given model knows is `verbs`."""
@@ -52,6 +52,16 @@ class Model(nn.Module, ABC):
     def device(self) -> torch.device:
         return next(self.parameters()).device
 
+    def reading_as(self, seen: Seen | None) -> Reading:
+        """The model's way of reading, with something else seen (None: as it was trained); raises where it cannot see that."""
+        if seen is None or seen == self.reading.seen:
+            return self.reading
+        if seen == "null":
+            raise RamifyError("only a model that was trained on its null row can read it: choose the context none.")
+        if seen != "none" and not (isinstance(self.backbone, TwoPhase) or self.reading.concatenate):
+            raise RamifyError(f"this {type(self.backbone).__name__} reads no context: choose the context none, not {seen}.")
+        return replace(self.reading, seen=seen)
+
     def collator(self, forest: Forest, reading: Reading | None = None) -> Collator:
         return Collator(forest, self.tokenizer, reading or self.reading)
 
@@ -76,7 +86,7 @@ class Model(nn.Module, ABC):
         """Nodes of the store and their vectors, batch by batch, whole trees at a time."""
         reads = isinstance(self.backbone, TwoPhase)
         if context == "tree" and not reads:
-            raise RamifyError(f"a {type(self.backbone).__name__} reads no context: embed with context 'none'.")
+            raise RamifyError(f"a {type(self.backbone).__name__} embeds texts alone: choose the context none, not tree.")
         # Unasked, a node reads what it read in training.
         trained = "tree" if self.reading.seen == "wrong" else self.reading.seen
         seen = context or (trained if reads else "none")

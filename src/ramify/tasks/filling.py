@@ -13,14 +13,12 @@ from ramify.batch import want
 from ramify.errors import RamifyError
 from ramify.forest import Forest
 from ramify.models.base import decode_parts
+from ramify.tasks.base import TOKENS
 from ramify.tree import Tree
 from ramify.views import Discussions, Example, Reading, Seen, units
 
 if TYPE_CHECKING:
     from ramify.tasks.masked_lm import MaskedLM
-
-TOKENS = 16_384
-"""Tokens computed at once."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class Slot:
         place = tree.index(node) if isinstance(node, str) else node
         if not 0 <= place < len(tree):
             raise RamifyError(f"tree {tree.id!r} has no node {node}; its nodes are 0 to {len(tree) - 1}.")
-        reading = replace(task.reading, seen=seen)
+        reading = task.reading_as(seen)
         forest = task.forest([tree])
         part = int(np.searchsorted(forest.node, place))
         view = Discussions(forest, units(forest, [0], predict_post=True), reading)

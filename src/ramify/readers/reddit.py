@@ -1,0 +1,35 @@
+"""What the formats of Reddit's posts have in common."""
+
+import re
+from typing import Any
+
+from ramify.readers.base import MUTE_TEXTS
+
+NOBODY = "[deleted]"
+"""The author of a post whose account is gone."""
+
+_PREFIX = re.compile("^t[0-9]_")
+
+
+def author(name: Any) -> str | None:
+    return name if isinstance(name, str) and name != NOBODY else None
+
+
+def bare_id(name: Any) -> str | None:
+    """An id without the prefix that tells its kind (t1_, t3_)."""
+    return _PREFIX.sub("", name) or None if isinstance(name, str) else None
+
+
+def seconds(time: Any) -> float | None:
+    """A time that some years' dumps spell as text; null where it is none."""
+    try:
+        return float(time)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def submission_text(title: str, body: str) -> str:
+    """Title, blank line, body; one of them where the other says nothing."""
+    if not title.strip():
+        return body
+    return title if body in MUTE_TEXTS or not body.strip() else f"{title}\n\n{body}"

@@ -1,0 +1,84 @@
+"""For all commands: how to run one, and a small run that was trained once."""
+
+import subprocess
+import sys
+
+import pytest
+
+from fixtures import built, chain, discussion, uniform
+from ramify.cli import main
+
+COMMAND = (sys.executable, "-c", "from ramify.cli import main; main()")
+
+SETTINGS = (
+    *("model.dim=16", "model.num_heads=2", "model.ffn_dim=32", "model.encoder_layers=1", "model.decoder_layers=1"),
+    *("tokenizer.vocab_size=80", "train.budget=400", "train.lr=1e-2", "train.log_every=1"),
+)
+
+
+@pytest.fixture
+def ramify(capsys, monkeypatch):
+    """Run a command; (exit status, stdout, stderr)."""
+    # What it does to the allocator lasts as long as the process, which is that of all tests.
+    monkeypatch.setattr("ramify.cli.keep_pages", lambda: None)
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["ramify", *map(str, arguments)])
+        with pytest.raises(SystemExit) as left:
+            main()
+        shown = capsys.readouterr()
+        return left.value.code, shown.out, shown.err
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def start():
+    """Start a command in a process of its own, where no file grows beyond so many kilobytes."""
+
+    def start(*arguments, kilobytes="unlimited"):
+        limited = ["bash", "-c", f'ulimit -Sf {kilobytes}; exec "$@"', "bash", *COMMAND, *map(str, arguments)]
+        return subprocess.Popen(limited, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def apart(start):
+    """Run a command in a process of its own; (exit status, stdout, stderr)."""
+
+    def run(*arguments, **limits):
+        process = start(*arguments, **limits)
+        out, err = process.communicate()
+        return process.returncode, out, err
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory):
+    """Trees of all depths that evaluations tell apart."""
+    trees = (discussion((chain if n % 2 else uniform)(24, n), seed=n, name=f"t{n}") for n in range(32))
+    return built(trees, tmp_path_factory.mktemp("data"), (0.5, 0.2, 0.3))
+
+
+@pytest.fixture(scope="session")
+def recipe(store):
+    """All of the command that trains `trained`, but for --out."""
+    settings = (part for setting in SETTINGS for part in ("--set", setting))
+    return ["train", "tree-mlm", "--data", store.path, "--steps", 6, *settings]
+
+
+@pytest.fixture(scope="session")
+def told(apart, recipe, tmp_path_factory):
+    """The folder of a run, and what was printed while it trained."""
+    out = tmp_path_factory.mktemp("trained") / "run"
+    status, printed, err = apart(*recipe, "--out", out)
+    assert (status, printed) == (0, ""), err
+    return out, err
+
+
+@pytest.fixture(scope="session")
+def trained(told):
+    """The folder of a run: not to be changed."""
+    return told[0]

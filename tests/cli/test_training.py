@@ -1,0 +1,217 @@
+"""`ramify train`: what it leaves, what it refuses, and what a kill or a full disk leaves of it."""
+
+import json
+import shutil
+import signal
+import time
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from ramify.nn.linear import MIN_PRODUCTS
+from ramify.tokenizer import Tokenizer
+from ramify.train import read_metrics
+
+
+def equal(one, other):
+    one, other = load_file(one), load_file(other)
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def records(out):
+    """What was logged, but for the clock."""
+    return [{name: value for name, value in record.items() if name != "seconds"} for record in read_metrics(out)]
+
+
+def contents(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def partial(folder):
+    return [path for path in folder.rglob("*") if ".partial-" in path.name]
+
+
+# --- a run that ends ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_run_leaves(trained, store):
+    left = {path.name for path in trained.iterdir()} - {"tensorboard"}
+    model = {"config.json", "model.safetensors", "tokenizer.json", "README.md"}
+    assert left == model | {"run.json", "metrics.jsonl", "report.html", "best.safetensors", "checkpoints"}
+    assert partial(trained) == []
+    config = json.loads((trained / "config.json").read_text())
+    assert (config["library_name"], config["model"]["name"], config["task"]["name"]) == ("ramify", "tree-mlm", "masked-lm")
+    assert (config["model"]["dim"], config["model"]["encoder_layers"], config["model"]["decoder_layers"]) == (16, 1, 1)
+    assert config["model"]["vocab_size"] == Tokenizer.load(trained).vocab_size == 80
+    record = json.loads((trained / "run.json").read_text())
+    weights = load_file(trained / "model.safetensors")
+    assert record["data_hash"] == store.hash
+    assert record["parameters"] == sum(tensor.numel() for tensor in weights.values())
+    assert record["run"]["stages"][0]["lr"] == 1e-2
+    assert equal(trained / "model.safetensors", trained / "best.safetensors")
+    assert (trained / "README.md").read_text().startswith("---\nlibrary_name: ramify\n")
+    assert "tree-mlm on store" in (trained / "report.html").read_text()
+
+
+def test_what_is_logged(trained):
+    logged = read_metrics(trained)
+    assert [record["step"] for record in logged] == [1, 2, 3, 4, 5, 6]
+    assert [record["progress"] for record in logged] == pytest.approx([step / 6 for step in range(1, 7)])
+    assert logged[-1]["dev_loss"] < logged[0]["loss"] - 0.2
+    assert [step for step, record in enumerate(logged, 1) if "dev_loss" in record] == [6]
+
+
+def test_what_is_said(told, store):
+    out, err = told
+    best = read_metrics(out)[-1]["dev_loss"]
+    assert err.splitlines()[-3:] == [
+        f"{out}: 6 steps, best dev loss {best:.4f} at step 6",
+        f"report: {out / 'report.html'}",
+        f"next: ramify evaluate {out} --data {store.path}",
+    ]
+    assert f"step       6  100%  loss {read_metrics(out)[-1]['loss']:.4f}  dev {best:.4f}" in err
+
+
+# --- refusals -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ([], "already holds a run: add --resume to go on with it, or choose another --out"),
+        (["--resume", "--seed", 1], "was started with other settings (seed); resume it with the same command"),
+        (["--resume", "--set", "model.pooling=max"], "was started with other settings (model)"),
+    ],
+)
+def test_a_folder_with_a_run_is_refused(ramify, recipe, trained, more, message):
+    before = contents(trained)
+    status, out, err = ramify(*recipe, "--out", trained, *more)
+    assert (status, out) == (2, "")
+    assert err.startswith(f"error: {trained} ")
+    assert message in err
+    assert contents(trained) == before
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("model.wings=2", "--set model.wings: there is no 'wings' here; the fields are vocab_size, dim, "),
+        ("wings=2", "--set wings: there is no 'wings' here; the fields are recipe, data, model, "),
+        ("model.dim=wide", "--set model.dim: expected a int, not 'wide'."),
+        ("train.lr=fast", "--set train.lr: expected a float, not 'fast'."),
+        ("view.pack=perhaps", "--set view.pack: expected true or false, not 'perhaps'."),
+        ("model.pooling=median", "--set model.pooling: expected one of mean, max, cls, attn, not 'median'."),
+        ("train.betas=[1]", "--set train.betas: expected a JSON list of the form [number, number], not '[1]'."),
+        ("model.dim=15", "model.dim (15) must be a multiple of model.num_heads (4)."),
+        ("model.dim", "--set model.dim: expected KEY=VALUE, such as train.steps=2000."),
+    ],
+)
+def test_settings_that_are_refused(ramify, store, tmp_path, setting, message):
+    status, out, err = ramify("train", "tree-mlm", "--data", store.path, "--out", tmp_path / "run", "--set", setting)
+    assert (status, out) == (2, "")
+    assert err.startswith(f"error: {message}")
+    assert err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["tree-mlm", "--data", "nowhere"], "nowhere is not a Ramify data set"),
+        (["tree-mlm"], "Missing option '--data'"),
+        (["nothing", "--data", "nowhere"], "No such command 'nothing'"),
+    ],
+)
+def test_mistakes(ramify, tmp_path, monkeypatch, command, message):
+    monkeypatch.chdir(tmp_path)
+    status, out, err = ramify("train", *command, "--out", "run")
+    assert (status, out) == (2, "")
+    assert message in err
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- kills --------------------------------------------------------------------------------------------------------------------
+
+DIM, FFN, STEPS = 256, 1280, 10
+"""Sizes at which the processor's own matrix products are used, where there are any."""
+
+
+@pytest.fixture(scope="module")
+def large(store):
+    settings = {
+        "model.dim": DIM,
+        "model.ffn_dim": FFN,
+        "model.encoder_layers": 1,
+        "model.decoder_layers": 1,
+        "tokenizer.vocab_size": 100,
+        "train.budget": 1024,
+        "train.budget_unit": "target_tokens",
+        "train.log_every": 1,
+        "train.evaluate_every": 4,
+        "train.checkpoint_every": 3,
+        "dev.targets": 20,
+    }
+    changes = (part for key, value in settings.items() for part in ("--set", f"{key}={value}"))
+    return ["train", "tree-mlm", "--data", store.path, "--steps", STEPS, *changes]
+
+
+def test_a_killed_run_resumes_to_the_same_bits(start, apart, large, tmp_path):
+    """Killed between two checkpoints, resumed, asked to stop, and resumed again."""
+    straight, killed = tmp_path / "straight", tmp_path / "killed"
+    status, _, err = apart(*large, "--out", straight)
+    assert status == 0, err
+    for number, step, ended in ((signal.SIGKILL, 4, -signal.SIGKILL), (signal.SIGTERM, 7, 130)):
+        process = start(*large, "--out", killed, "--resume")
+        while len(read_metrics(killed)) < step:
+            assert process.poll() is None, process.communicate()[1]
+            time.sleep(0.005)
+        process.send_signal(number)
+        _, err = process.communicate()
+        assert process.returncode == ended, err
+        assert step <= len(read_metrics(killed)) < STEPS
+        assert not (killed / "config.json").exists()
+    assert "go on with the same command and --resume" in err
+    status, _, err = apart(*large, "--out", killed, "--resume")
+    assert status == 0, err
+    assert equal(killed / "model.safetensors", straight / "model.safetensors")
+    assert equal(killed / "best.safetensors", straight / "best.safetensors")
+    assert records(killed) == records(straight)
+    assert len(records(killed)) == STEPS
+    assert partial(killed) == []
+    tokens = np.diff([0, *(record["target_tokens"] for record in records(killed))])
+    assert tokens.min() * DIM * FFN >= MIN_PRODUCTS
+
+
+# --- a full disk --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("every", [1, 100], ids=["checkpoint", "best weights"])
+def test_a_full_disk_while_training(apart, recipe, tmp_path, every):
+    out = tmp_path / "run"
+    status, _, err = apart(*recipe, "--out", out, "--set", f"train.checkpoint_every={every}", kilobytes=16)
+    said = [line for line in err.splitlines() if not line.startswith("step ")]
+    assert status == 2, err
+    assert len(said) == 1
+    assert said[0].startswith("error: ")
+    assert partial(out) == []
+    assert not (out / "config.json").exists()
+
+
+def test_a_full_disk_at_the_end(apart, recipe, trained, tmp_path):
+    """All is trained, and the model does not fit: with room again, the same command and --resume write it."""
+    out = tmp_path / "run"
+    shutil.copytree(trained, out)
+    for name in ("config.json", "model.safetensors", "README.md"):
+        (out / name).unlink()
+    status, _, err = apart(*recipe, "--out", out, "--resume", kilobytes=16)
+    assert status == 2, err
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert partial(out) == []
+    assert not (out / "config.json").exists()
+    status, _, err = apart(*recipe, "--out", out, "--resume")
+    assert status == 0, err
+    for name in ("config.json", "model.safetensors", "README.md", "metrics.jsonl"):
+        assert (out / name).read_bytes() == (trained / name).read_bytes()

@@ -1,0 +1,417 @@
+"""What scripts do with a trained run: `ramify evaluate`, `embed`, `fill-mask`, `report` and `tokenizer train`."""
+
+import json
+import math
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import ramify as package
+from fixtures import tokenizer as words
+from ramify import Node, Tree
+from ramify.evaluate import Scores
+from ramify.metrics import DEPTH_BINS
+from ramify.tokenizer import Tokenizer
+
+CONTEXTS = ("tree", "none", "parent", "wrong")
+
+ASK = "ce [MASK] da, [MASK]"
+TREE = Tree(
+    (
+        Node("ba be bi", id="post"),
+        Node(ASK, parents=(0,), id="above"),
+        Node("ha hi gu", parents=(0,), id="between"),
+        Node(ASK, parents=(2,), id="below"),
+        Node("", parents=(3,), id="silent"),
+    ),
+    id="asked",
+)
+
+
+@pytest.fixture
+def asked(tmp_path):
+    path = tmp_path / "asked.jsonl"
+    path.write_text(Tree((Node("fe", id="other"),), id="before").to_json() + "\n" + TREE.to_json() + "\n")
+    return path
+
+
+# --- evaluate -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def evaluated(ramify, trained, store):
+    def run(*more):
+        status, out, err = ramify("evaluate", trained, "--data", store.path, "--json", *more)
+        assert (status, err) == (0, "")
+        return json.loads(out)
+
+    return run
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_evaluate_has_the_fields_that_scripts_read(evaluated, context):
+    found = evaluated("--context", context)
+    assert found.keys() == {"loss", "perplexity", "accuracy", "count", "by_depth"}
+    assert list(found["by_depth"]) == ["1", "2", "3-5", "6-10", "11-20", "21+"] == list(DEPTH_BINS)
+    rows = found["by_depth"].values()
+    assert all(row.keys() == {"loss", "accuracy", "count"} for row in rows)
+    assert found["perplexity"] == pytest.approx(math.exp(found["loss"]), rel=1e-12)
+    assert sum(row["count"] for row in rows) == found["count"] > 1000
+    for name in ("loss", "accuracy"):
+        assert sum(row[name] * row["count"] for row in rows) == pytest.approx(found[name] * found["count"], rel=1e-12)
+    assert abs(found["loss"] - math.log(80)) < 0.5
+    assert 1 / 80 < found["accuracy"] < 0.5
+
+
+def test_evaluate_scores_the_same_masks_in_every_context(evaluated):
+    found = {context: evaluated("--context", context) for context in CONTEXTS}
+    counts = [[row["count"] for row in each["by_depth"].values()] for each in found.values()]
+    assert counts == [counts[0]] * 4
+    assert len({each["loss"] for each in found.values()}) == 4
+    # Comments at the top have no ancestor but their parent, the post.
+    assert found["tree"]["by_depth"]["1"] == pytest.approx(found["parent"]["by_depth"]["1"], rel=1e-5)
+    assert evaluated() == found["tree"]
+    assert evaluated("--context", "wrong") == found["wrong"]
+
+
+def test_evaluate_reads_the_test_trees(evaluated, store, tmp_path):
+    found = evaluated("--save", tmp_path / "scores.npz")
+    scores = Scores.load(tmp_path / "scores.npz")
+    assert scores.trees == store.tree_ids(store.split("test"))
+    assert scores.loss.sum() / scores.count.sum() == pytest.approx(found["loss"], rel=1e-12)
+    counts = {split: evaluated("--split", split)["count"] for split in ("train", "dev", "test", "all")}
+    assert counts["test"] == found["count"]
+    assert counts["train"] + counts["dev"] + counts["test"] == counts["all"]
+    assert evaluated("--draws", 2)["count"] < found["count"]
+
+
+def test_evaluate_for_people(ramify, evaluated, trained, store):
+    found = evaluated()
+    status, out, _ = ramify("evaluate", trained, "--data", store.path)
+    lines = out.splitlines()
+    assert status == 0
+    assert [line.split()[0] for line in lines] == ["depth", "all", *DEPTH_BINS, "perplexity"]
+    assert lines[1].split()[1:] == [f"{found['loss']:.4f}", f"{found['accuracy']:.2%}", f"{found['count']:,}"]
+    assert lines[-1] == f"perplexity {found['perplexity']:.2f}"
+
+
+def test_evaluate_refuses(ramify, trained, store, tmp_path):
+    for arguments, message in (
+        ([trained, "--data", tmp_path], "is not a Ramify data set"),
+        ([tmp_path / "none", "--data", store.path], "none does not exist"),
+        ([trained, "--data", store.path, "--context", "siblings"], "'siblings' is not one of"),
+    ):
+        status, out, err = ramify("evaluate", *arguments, "--json")
+        assert (status, out) == (2, "")
+        assert message in err
+
+
+def test_evaluate_refuses_to_draw_nothing(ramify, trained, store):
+    status, out, err = ramify("evaluate", trained, "--data", store.path, "--draws", 0, "--json")
+    assert (status, out) == (2, "")
+    assert "--draws" in err
+
+
+# --- embed --------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def embedded(ramify, trained, tmp_path):
+    """Tree ids, node ids and vectors of what `ramify embed` writes."""
+
+    def run(data, *more, out=tmp_path / "vectors.parquet"):
+        status, printed, err = ramify("embed", trained, "--data", data, "--out", out, *more)
+        assert (status, printed) == (0, ""), err
+        table = pq.read_table(out)
+        assert table.column_names == ["tree", "id", "vector"]
+        assert err == f"{out}: {len(table)} vectors of 16 numbers\n"
+        return table["tree"].to_pylist(), table["id"].to_pylist(), np.array(table["vector"].to_pylist(), dtype=np.float32)
+
+    return run
+
+
+def test_embed_a_built_data_set(embedded, trained, store):
+    trees, ids, vectors = embedded(store.path)
+    every = list(store.trees())
+    assert trees == [tree.id for tree in every for _ in tree.nodes]
+    assert ids == [node.id for tree in every for node in tree.nodes]
+    assert vectors.shape == (store.num_nodes, 16)
+    np.testing.assert_allclose(vectors, package.load(trained).embed(every), atol=1e-5)
+    assert vectors.std(0).min() > 1e-3
+
+
+def test_embed_a_file_of_trees(embedded, store, tmp_path):
+    path = tmp_path / "trees.jsonl"
+    path.write_text("".join(tree.to_json() + "\n" for tree in store.trees()))
+    trees, ids, vectors = embedded(path)
+    of_store = embedded(store.path)
+    assert (trees, ids) == of_store[:2]
+    np.testing.assert_allclose(vectors, of_store[2], atol=1e-5)
+
+
+def test_embed_with_and_without_context(embedded, asked):
+    """The same text in two places is the same without context, and differs with it."""
+    found = {}
+    for context in ("tree", "none"):
+        trees, ids, vectors = embedded(asked, "--context", context)
+        assert trees == ["before"] + ["asked"] * 5
+        assert ids == ["other", "post", "above", "between", "below", "silent"]
+        found[context] = dict(zip(ids, vectors))
+    np.testing.assert_allclose(found["none"]["above"], found["none"]["below"], atol=1e-6)
+    assert np.abs(found["tree"]["above"] - found["tree"]["below"]).max() > 1e-3
+    assert np.abs(found["tree"]["below"] - found["none"]["below"]).max() > 1e-3
+    assert np.array_equal(embedded(asked)[2], embedded(asked, "--context", "tree")[2])
+
+
+@pytest.mark.parametrize("more", [["--format", "npy"], []], ids=["by option", "by name"])
+def test_embed_as_numpy(ramify, embedded, trained, asked, tmp_path, more):
+    trees, ids, vectors = embedded(asked)
+    out = tmp_path / ("vectors" if more else "vectors.npy")
+    status, _, err = ramify("embed", trained, "--data", asked, "--out", out, *more)
+    assert (status, err) == (0, f"{out}: 6 vectors of 16 numbers\n")
+    written = np.load(out)
+    assert written.dtype == np.float32
+    assert np.array_equal(written, vectors)
+    names = out.with_name(f"{out.name}.ids.tsv").read_text()
+    assert names == "".join(f"{tree}\t{node}\n" for tree, node in zip(trees, ids))
+
+
+def test_embed_says_what_was_cut(ramify, trained, tmp_path):
+    path = tmp_path / "long.jsonl"
+    path.write_text(Tree((Node("ba " * 200, id="p"), Node("be", parents=(0,), id="a")), id="t").to_json() + "\n")
+    status, _, err = ramify("embed", trained, "--data", path, "--out", tmp_path / "vectors.parquet")
+    assert status == 0
+    assert err.endswith("1 of 2 texts were longer than 128 tokens and were cut\n")
+
+
+@pytest.mark.parametrize("name", ["vectors.parquet", "vectors.npy"])
+def test_embed_leaves_nothing_half_written(ramify, apart, trained, store, asked, tmp_path, name):
+    damaged = tmp_path / "damaged.jsonl"
+    damaged.write_text((TREE.to_json() + "\n") * 300 + '{"id": "cut", "nod\n')
+    status, _, err = ramify("embed", trained, "--data", damaged, "--out", tmp_path / name)
+    assert status == 2
+    assert "damaged.jsonl" in err
+    assert "301" in err
+    status, _, err = ramify("embed", trained, "--data", asked, "--out", tmp_path / "no" / name)
+    assert (status, err) == (2, f"error: {tmp_path / 'no' / name}: the folder {tmp_path / 'no'} does not exist.\n")
+    status, _, err = apart("embed", trained, "--data", store.path, "--out", tmp_path / name, kilobytes=4)
+    assert (status, err.count("\n")) == (2, 1)
+    assert err.startswith("error: ")
+    assert sorted(tmp_path.iterdir()) == [asked, damaged]
+
+
+# --- fill-mask ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def filled(ramify, trained, asked):
+    def run(node, *more):
+        status, out, err = ramify("fill-mask", trained, "--data", asked, "--node", node, "--json", *more)
+        assert (status, err) == (0, "")
+        return json.loads(out)
+
+    return run
+
+
+def test_fill_mask_has_the_fields_that_scripts_read(filled, trained):
+    found = filled("below")
+    assert (found["node"], found["context"], found["ancestors"]) == ("below", "tree", ["post", "between"])
+    assert found.keys() == {"node", "masks", "context", "ancestors"}
+    own = Tokenizer.load(trained)
+    first = len(own.encode("ce"))
+    second = first + 1 + len(own.encode("da,"))
+    assert [mask["position"] for mask in found["masks"]] == [first, second]
+    for mask in found["masks"]:
+        assert mask.keys() == {"position", "tokens"}
+        assert all(guess.keys() == {"token", "probability"} for guess in mask["tokens"])
+        shares = [guess["probability"] for guess in mask["tokens"]]
+        assert len(shares) == 5
+        assert shares == sorted(shares, reverse=True)
+        assert 0 < shares[-1] <= shares[0] < 1
+        assert sum(shares) < 1
+    assert found == package.load(trained).fill_mask(TREE, node="below")
+
+
+def test_fill_mask_knows_all_probabilities(filled):
+    for mask in filled("above", "--top-k", 80)["masks"]:
+        assert len({guess["token"] for guess in mask["tokens"]}) == 80
+        assert sum(guess["probability"] for guess in mask["tokens"]) == pytest.approx(1, abs=1e-5)
+    assert [len(mask["tokens"]) for mask in filled("above", "--top-k", 2)["masks"]] == [2, 2]
+
+
+def test_fill_mask_with_and_without_context(filled):
+    def shares(node, context):
+        found = filled(node, "--context", context, "--top-k", 80)
+        assert found["context"] == context
+        return [{guess["token"]: guess["probability"] for guess in mask["tokens"]} for mask in found["masks"]]
+
+    for one, other in zip(shares("above", "none"), shares("below", "none")):
+        assert one == pytest.approx(other, abs=1e-6)
+    for one, other in (("none", "tree"), ("tree", "parent")):
+        assert shares("below", one) != pytest.approx(shares("below", other)[0], abs=1e-6)
+    for one, other in zip(shares("above", "tree"), shares("below", "tree")):
+        assert max(abs(one[token] - other[token]) for token in one) > 1e-4
+    assert filled("below", "--context", "none")["ancestors"] == []
+    assert filled("below", "--context", "parent")["ancestors"] == ["between"]
+
+
+def test_fill_mask_among_candidates_and_jointly(filled):
+    found = filled("above", "--candidates", "ba, be,bi", "--joint", "--top-k", 3)
+    for mask in found["masks"]:
+        assert {guess["token"] for guess in mask["tokens"]} == {"ba", "be", "bi"}
+        assert sum(guess["probability"] for guess in mask["tokens"]) == pytest.approx(1)
+    shares = [beam["probability"] for beam in found["joint"]]
+    assert shares == sorted(shares, reverse=True)
+    assert [len(beam["tokens"]) for beam in found["joint"]] == [2, 2, 2]
+
+
+def test_fill_mask_in_a_built_data_set(ramify, filled, asked, trained, tmp_path):
+    """Also without a post above it: a node is found by its id and its tree's."""
+    assert ramify("data", "build", asked, "--format", "jsonl", "--out", tmp_path / "store", "--min-nodes", 1)[0] == 0
+    more = ["--node", "below", "--tree", "asked", "--json"]
+    status, out, _ = ramify("fill-mask", trained, "--data", tmp_path / "store", *more)
+    assert status == 0
+    assert json.loads(out) == filled("below")
+
+
+def test_fill_mask_for_people(ramify, filled, asked, trained):
+    found = filled("below")
+    status, out, _ = ramify("fill-mask", trained, "--data", asked, "--node", "below")
+    best = found["masks"][0]["tokens"][0]
+    assert status == 0
+    assert out.splitlines()[0] == "node below, given tree (2 nodes above)"
+    assert out.splitlines()[1].startswith(f"  [{found['masks'][0]['position']}] {best['token']} {best['probability']:.3f}  ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--node", "nobody"], "asked.jsonl holds no node 'nobody'."),
+        (["--node", "below", "--tree", "before"], "asked.jsonl holds no node 'below' in the tree 'before'."),
+        (["--node", "post"], "node 'post': its text holds no [MASK]. Write [MASK] where a word is to be filled."),
+        (["--node", "silent"], "node 'silent': its text holds no [MASK]."),
+        (["--node", "below", "--context", "wrong"], "'wrong' is not one of"),
+        (["--node", "below", "--top-k", -1], "--top-k"),
+        ([], "Missing option '--node'"),
+    ],
+)
+def test_fill_mask_refuses(ramify, trained, asked, arguments, message):
+    status, out, err = ramify("fill-mask", trained, "--data", asked, "--json", *arguments)
+    assert (status, out) == (2, "")
+    assert message in err
+
+
+def test_models_that_are_none(ramify, asked, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.json").write_text("{}")
+    for model, message in (
+        (tmp_path / "run", "is a run that has not finished: resume it with `ramify train … --resume`."),
+        (tmp_path / "nowhere", "nowhere does not exist (neither a directory here nor a hub id"),
+        (asked, "is a file"),
+    ):
+        for command in (["embed", "--out", tmp_path / "out.parquet"], ["fill-mask", "--node", "below"]):
+            status, out, err = ramify(command[0], model, "--data", asked, *command[1:])
+            assert (status, out) == (2, "")
+            assert message in err
+    assert not (tmp_path / "out.parquet").exists()
+
+
+# --- report -------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def copied(trained, tmp_path):
+    shutil.copytree(trained, tmp_path / "run")
+    (tmp_path / "run" / "report.html").unlink()
+    return tmp_path / "run"
+
+
+def test_report(ramify, copied):
+    status, out, err = ramify("report", copied, "--split", "test", "--draws", 1)
+    page = (copied / "report.html").read_text()
+    assert (status, out, err) == (0, "", f"{copied / 'report.html'}\n")
+    assert "on the test trees: 14 trees, 336 comments" in page
+    assert page.count("<article>") == 10
+    assert "written without an evaluation" not in page
+
+
+def test_report_without_evaluation(ramify, copied):
+    assert ramify("report", copied, "--no-evaluate")[0] == 0
+    page = (copied / "report.html").read_text()
+    assert "This page was written without an evaluation." in page
+    assert "<article>" not in page
+
+
+def test_report_of_no_run(ramify, tmp_path):
+    status, out, err = ramify("report", tmp_path)
+    assert (status, out) == (2, "")
+    assert err.startswith(f"error: {tmp_path} is not a run: it has no run.json.")
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- tokenizer train ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "size", "pieces"), [("wordpiece", 80, 80), ("bpe", 270, 270), ("unigram", 500, None)])
+def test_tokenizer_train(ramify, store, tmp_path, kind, size, pieces):
+    out = tmp_path / "own.json"
+    status, printed, err = ramify("tokenizer", "train", store.path, "--out", out, "--kind", kind, "--vocab-size", size)
+    own = Tokenizer.load(out)
+    assert (status, printed, err) == (0, "", f"{out}: {own.vocab_size} pieces\n")
+    assert own.vocab_size == pieces or pieces is None
+    assert json.loads(out.read_text())["model"]["type"].lower() == kind
+    assert own.decode(own.encode("ba ce fu")).strip() == "ba ce fu"
+    assert own.encode("BA") == own.encode("ba")
+
+
+def test_tokenizer_train_is_what_training_does(ramify, trained, store, tmp_path):
+    assert ramify("tokenizer", "train", store.path, "--out", tmp_path, "--vocab-size", 80)[0] == 0
+    assert (tmp_path / "tokenizer.json").read_text() == (trained / "tokenizer.json").read_text()
+    assert Tokenizer.load(tmp_path).hash != words().hash
+
+
+def test_tokenizer_train_keeps_case_where_told(ramify, store, tmp_path):
+    assert ramify("tokenizer", "train", store.path, "--out", tmp_path / "own.json", "--no-lowercase")[0] == 0
+    own = Tokenizer.load(tmp_path / "own.json")
+    assert own.encode("BA") != own.encode("ba")
+
+
+def test_tokenizer_train_refuses(ramify, store, tmp_path):
+    for arguments, message in (
+        ([tmp_path, "--out", tmp_path / "own.json"], "is not a Ramify data set"),
+        ([store.path, "--out", tmp_path / "no" / "own.json"], "no/own.json"),
+        ([store.path, "--out", tmp_path / "own.json", "--kind", "letters"], "'letters' is not one of"),
+    ):
+        status, out, err = ramify("tokenizer", "train", *arguments)
+        assert (status, out) == (2, "")
+        assert message in err
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- help ---------------------------------------------------------------------------------------------------------------------
+
+HELP = """
+import sys
+from ramify.cli import main
+
+for command in ("", "train", "train tree-mlm", "evaluate", "embed", "fill-mask", "report", "tokenizer train", "data build"):
+    sys.argv = ["ramify", *command.split(), "--help"]
+    try:
+        main()
+    except SystemExit as left:
+        assert left.code == 0, command
+heavy = "torch pyarrow matplotlib tokenizers safetensors accelerate transformers huggingface_hub scipy sklearn jaxtyping"
+print([name for name in heavy.split() if name in sys.modules])
+"""
+
+
+def test_help_imports_nothing_heavy():
+    done = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "[]"
+    for word in ("data", "train", "tokenizer", "evaluate", "embed", "fill-mask", "report", "--resume", "--set", "--node"):
+        assert word in done.stdout

@@ -1,0 +1,141 @@
+"""What holds on CPU holds on a CUDA device: logits, masks, gradients, scores, and the bits of a resumed run."""
+
+import numpy as np
+import pytest
+import torch
+
+from fixtures import (
+    bert_task,
+    discussion,
+    discussions,
+    distance,
+    forest,
+    gradient,
+    masked,
+    tree_task,
+    uniform,
+    view_of,
+    whole,
+    with_text,
+)
+from ramify.evaluate import evaluate
+from ramify.run import discussions as read_trees
+from ramify.train import Stage, TrainConfig, Trainer
+from ramify.views import Reading
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+
+TASKS = {
+    "tree": lambda **options: tree_task(context_position="distance", **options),
+    "null": lambda **options: tree_task(reading=Reading(max_tokens=32, seen="null"), **options),
+    "attn": lambda **options: tree_task(pooling="attn", context_position="depth", **options),
+    "max": lambda **options: tree_task(pooling="max", **options),
+    "bert": bert_task,
+}
+
+
+@pytest.fixture(scope="module")
+def data():
+    return forest(discussions(6, 12))
+
+
+@pytest.mark.parametrize("two_phase", ["never", "always"])
+@pytest.mark.parametrize("name", TASKS)
+def test_gradients_are_those_of_the_cpu(data, name, two_phase):
+    here, there = (TASKS[name](task={"two_phase": two_phase, "chunk_tokens": 60}) for _ in range(2))
+    there.cuda()
+    batch = whole(here, data)
+    mine, its = masked(here, data, batch), masked(there, data, batch.to("cuda"))
+    assert torch.equal(mine.target_ids, its.target_ids.cpu())
+    expected = gradient(here, [mine])
+    found = {key: value.cpu() for key, value in gradient(there, [its]).items()}
+    assert distance(found, expected) < 1e-10
+
+
+def test_two_phases_draw_the_same_dropout_twice():
+    """The encoder's gradient belongs to the vectors that the decoder read: the loss falls along it by as much as it says."""
+    task = tree_task(task={"two_phase": "always", "chunk_tokens": 40}, dropout=0.3).train().cuda()
+    data = forest([discussion(uniform(25, 1), seed=1)])
+    batch = masked(task, data, whole(task, data).to("cuda"))
+
+    def loss() -> float:
+        torch.manual_seed(3)
+        with torch.no_grad():
+            return sum(float(named["masked_lm"]) for named in task.losses(batch, {"masked_lm": 1.0}) if "masked_lm" in named)
+
+    torch.manual_seed(3)
+    own = gradient(task, [batch])
+    encoder = {name: value for name, value in own.items() if name.startswith("backbone.encoder.")}
+    slope = sum(float(value.square().sum()) for value in encoder.values())
+    step = 1e-5 / slope**0.5
+    ends = []
+    for sign in (1, -1):
+        with torch.no_grad():
+            for name, parameter in task.named_parameters():
+                if name in encoder:
+                    parameter.add_(encoder[name], alpha=sign * step)
+        ends.append(loss())
+        with torch.no_grad():
+            for name, parameter in task.named_parameters():
+                if name in encoder:
+                    parameter.add_(encoder[name], alpha=-sign * step)
+    assert (ends[0] - ends[1]) / (2 * step) == pytest.approx(slope, rel=1e-5)
+
+
+def test_half_precision_is_near(data):
+    """bf16 goes through the variable-length kernel, single precision through groups of rows."""
+    sizes = {"dim": 64, "num_heads": 2, "ffn_dim": 128, "context_position": "distance"}
+    task = tree_task(dtype=torch.float32, **sizes).cuda()
+    with torch.no_grad():
+        for parameter in task.parameters():
+            if parameter.ndim > 1:
+                parameter.mul_(0.3)
+    batch = masked(task, data, whole(task, data).to("cuda"))
+    expected = gradient(task, [batch])
+    with torch.autocast("cuda", torch.bfloat16):
+        found = gradient(task, [batch])
+    apart = sum(float((found[name] - value).square().sum()) for name, value in expected.items()) ** 0.5
+    assert 0 < apart < 0.05 * sum(float(value.square().sum()) for value in expected.values()) ** 0.5
+
+
+@pytest.mark.parametrize("seen", ["tree", "none", "wrong"])
+def test_scores_are_those_of_the_cpu(data, seen):
+    task = tree_task(context_position="distance")
+    trees = np.arange(data.num_trees)
+    view, collator = read_trees(task, data, trees, seen=seen)
+    here = evaluate(task, view, collator, trees, draws=2)
+    there = evaluate(task.cuda(), view, collator, trees, draws=2)
+    np.testing.assert_allclose(there.loss, here.loss, atol=1e-9)
+    np.testing.assert_array_equal(there.count, here.count)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_killed_run_resumes_to_the_same_bits(tmp_path, data, precision):
+    config = TrainConfig(steps=8, budget=150, lr=1e-2, evaluate_every=0, checkpoint_every=2, precision=precision)
+
+    def run(out, until=None):
+        task = tree_task(dtype=torch.float32, dropout=0.1, dim=16)
+        trainer = Trainer(task, [Stage(config, *view_of(task, data))], out, seed=3)
+        trainer.run(resume=True, until=until)
+        return {name: parameter.detach().cpu() for name, parameter in task.named_parameters()}
+
+    straight = run(tmp_path / "straight")
+    run(tmp_path / "killed", until=5)
+    resumed = run(tmp_path / "killed")
+    assert all(torch.equal(resumed[name], straight[name]) for name in straight)
+
+
+def test_models_answer_from_the_gpu(data):
+    """`embed` and `fill_mask` give what they give on CPU."""
+    task = tree_task(context_position="distance", dtype=torch.float32).eval()
+    tree = discussions(1, 12)[0]
+    asked = with_text(tree, 5, f"[MASK] {tree.nodes[5].text}")
+    node = asked.nodes[5].id
+    vectors, answer, score = task.embed([tree]), task.fill_mask(asked, node, joint=True), task.score(tree, node)
+    task.cuda()
+    np.testing.assert_allclose(task.embed([tree]), vectors, atol=1e-4)
+    again = task.fill_mask(asked, node, joint=True)
+    assert [guess["token"] for guess in again["masks"][0]["tokens"]] == [
+        guess["token"] for guess in answer["masks"][0]["tokens"]
+    ]
+    assert task.score(tree, node)["pseudo_log_likelihood"] == pytest.approx(score["pseudo_log_likelihood"], abs=1e-3)
