@@ -3,7 +3,7 @@
     python benchmarks/context_gain.py plan
     python benchmarks/context_gain.py run --data STORE --init MINILM --model tree --seed 0 --out runs/gain/reddit
     python benchmarks/context_gain.py table --out runs/gain/reddit
-
+    python benchmarks/context_gain.py picture --out runs/gain/reddit --svg gain.svg
 
 Ablations: `--model tree --name cls --set model.pooling=cls`. From scratch: no `--init`.
 
@@ -28,8 +28,10 @@ import numpy as np
 import ramify
 from ramify.dataset.store import Store
 from ramify.evaluate import Scores, describe, evaluate, gain
+from ramify.metrics import DEPTH_BINS
 from ramify.recipes import RECIPES
 from ramify.run import Run, discussions, execute
+from ramify.train import read_metrics
 
 MODELS = ("tree", "none", "wrong", "parent", "text")
 SEEN = {"tree": "tree", "none": "null", "wrong": "wrong", "parent": "parent", "text": "tree"}
@@ -91,10 +93,7 @@ def _say(record: dict) -> None:
 
 def table(arguments: argparse.Namespace) -> None:
     """Losses, and each model's distance to (tree), by seed and pooled over seeds."""
-    found: dict[tuple[str, str], dict[int, Scores]] = {}
-    for file in sorted(arguments.out.glob("*-*/scores-*.npz")):
-        model, seed = file.parent.name.rsplit("-", 1)
-        found.setdefault((model, file.stem.removeprefix("scores-")), {})[int(seed)] = Scores.load(file)
+    found = _found(arguments.out)
     reference = found.get(("tree", "tree"), {})
     for (model, context), by_seed in found.items():
         losses = [scores.summary()["loss"] for scores in by_seed.values()]
@@ -104,6 +103,60 @@ def table(arguments: argparse.Namespace) -> None:
         if shared and (model, context) != ("tree", "tree"):
             pooled = gain(_pool([reference[seed] for seed in shared]), _pool([by_seed[seed] for seed in shared]))
             print("  gain of tree: " + json.dumps(describe(pooled)))
+
+
+def _found(out: Path) -> dict[tuple[str, str], dict[int, Scores]]:
+    """Scores by (model, context it was evaluated with) and seed."""
+    found: dict[tuple[str, str], dict[int, Scores]] = {}
+    for file in sorted(out.glob("*-*/scores-*.npz")):
+        model, seed = file.parent.name.rsplit("-", 1)
+        found.setdefault((model, file.stem.removeprefix("scores-")), {})[int(seed)] = Scores.load(file)
+    return found
+
+
+def picture(arguments: argparse.Namespace) -> None:
+    """What (tree) saves against the others: on dev while training, a line a seed; on the held-out trees by depth."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    from matplotlib import pyplot
+
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained")
+    by_run = {run.parent.name: read_metrics(run.parent) for run in sorted(arguments.out.glob("*-*/metrics.jsonl"))}
+    curves = {name: {m["target_tokens"]: m for m in metrics if "dev_loss" in m} for name, metrics in by_run.items()}
+    seeds = sorted(int(name.removeprefix("tree-")) for name in curves if name.startswith("tree-"))
+    for number, other in enumerate(("none", "wrong", "parent", "text", "itself, without context")):
+        label = f"over {other}"
+        for seed in seeds:
+            own = curves[f"tree-{seed}"]
+            against = {at: m["dev_loss"] for at, m in curves.get(f"{other}-{seed}", {}).items()}
+            if other.startswith("itself"):
+                against = {at: m["dev_loss_none"] for at, m in own.items()}
+            shared = sorted(own.keys() & against.keys())
+            if shared:
+                gains = [against[at] - own[at]["dev_loss"] for at in shared]
+                left.plot([at / 1e6 for at in shared], gains, "o-", markersize=3, color=f"C{number}", label=label)
+                label = "_"
+    left.set(xlabel="tokens of predicted comments seen, millions", ylabel="dev: nats per masked token saved")
+    found = _found(arguments.out)
+    reference = found.get(("tree", "tree"), {})
+    others = [key for key in found if key != ("tree", "tree") and "." not in key[0]]
+    for number, (model, context) in enumerate(others):
+        shared = sorted(found[model, context].keys() & reference.keys())
+        gains = gain(_pool([reference[seed] for seed in shared]), _pool([found[model, context][seed] for seed in shared]))
+        depths = [depth for depth in DEPTH_BINS if depth in gains]
+        values = np.array([[gains[d].value, gains[d].low, gains[d].high] for d in depths]).T
+        place = np.arange(len(depths)) + (number - (len(others) - 1) / 2) * 0.1
+        shown = f"tree, evaluated with {context}" if model == "tree" else model
+        bars = [values[0] - values[1], values[2] - values[0]]
+        right.errorbar(place, values[0], bars, fmt="o", markersize=4, label=f"over {shown} ({len(shared)} seeds)")
+        right.set_xticks(range(len(depths)), depths)
+    right.set(xlabel="depth of the comment", ylabel="held out: nats per masked token saved, 95 %")
+    for axes in (left, right):
+        axes.axhline(0, color="grey", linewidth=0.8)
+        axes.legend(fontsize=8)
+    arguments.svg.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(arguments.svg, metadata={"Date": None})
 
 
 def _pool(scores: list[Scores]) -> Scores:
@@ -139,6 +192,10 @@ def main() -> None:
     running.add_argument("--target-tokens", type=int, default=2_000_000)
     running.add_argument("--draws", type=int, default=8, help="0 trains only: pilots on the dev loss")
     running.add_argument("--out", type=Path, required=True)
+    pictures = commands.add_parser("picture")
+    pictures.set_defaults(call=picture)
+    pictures.add_argument("--out", type=Path, required=True)
+    pictures.add_argument("--svg", type=Path, required=True)
     tables = commands.add_parser("table")
     tables.set_defaults(call=table)
     tables.add_argument("--out", type=Path, required=True)

@@ -3,6 +3,7 @@
     python benchmarks/regimes.py train --data STORE --regime tree --seed 0 --out runs/regimes
     python benchmarks/regimes.py noise --data STORE --regime tree --out runs/regimes
     python benchmarks/regimes.py table --out runs/regimes
+    python benchmarks/regimes.py picture --out runs/regimes --svg regimes.svg
 
 `train` makes `--steps` updates of about `--comments` predicted comments each (a larger tree is a step of its own), whatever the
 regime, and scores the dev split: these are comparisons among regimes, nothing is chosen on test data. `noise` measures
@@ -26,6 +27,7 @@ import ramify
 from ramify.dataset.store import Store
 from ramify.evaluate import Scores, describe, evaluate, gain
 from ramify.forest import Ints
+from ramify.metrics import DEPTH_BINS
 from ramify.recipes import RECIPES
 from ramify.run import Run, discussions, execute, prepare
 from ramify.views import Discussions, Example
@@ -143,10 +145,7 @@ def noise(arguments: argparse.Namespace) -> None:
 
 def table(arguments: argparse.Namespace) -> None:
     """Loss by depth of each regime over seeds, its difference to `tree`, cost, and noise."""
-    found: dict[str, dict[int, Scores]] = {}
-    for file in sorted(arguments.out.glob("*/scores.npz")):
-        regime, seed = file.parent.name.rsplit("-", 1)
-        found.setdefault(regime, {})[int(seed)] = Scores.load(file)
+    found = _found(arguments.out)
     for regime, by_seed in found.items():
         rows = [scores.summary() for scores in by_seed.values()]
         losses = {depth: [row["by_depth"][depth]["loss"] for row in rows] for depth in rows[0]["by_depth"]}
@@ -159,6 +158,49 @@ def table(arguments: argparse.Namespace) -> None:
             print("  behind tree:", json.dumps([describe(gain(found["tree"][seed], by_seed[seed]))["all"] for seed in shared]))
     for file in sorted([*arguments.out.glob("*/cost.json"), *arguments.out.glob("noise-*.json")]):
         print(file.read_text())
+
+
+def _found(out: Path) -> dict[str, dict[int, Scores]]:
+    """Scores by regime and seed, in the order of REGIMES."""
+    found: dict[str, dict[int, Scores]] = {}
+    for regime in REGIMES:
+        for file in sorted(out.glob(f"{regime}-[0-9]*/scores.npz")):
+            seed = file.parent.name.removeprefix(f"{regime}-")
+            if seed.isdigit():
+                found.setdefault(regime, {})[int(seed)] = Scores.load(file)
+    return found
+
+
+def picture(arguments: argparse.Namespace) -> None:
+    """How far every regime's loss lies behind `tree` at each depth (a dot a seed), and how noisy its gradient is."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    from matplotlib import pyplot
+
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4.5), layout="constrained")
+    found = _found(arguments.out)
+    reference = found.get("tree", {})
+    for number, (regime, by_seed) in enumerate((name, seeds) for name, seeds in found.items() if name != "tree"):
+        shared = sorted(by_seed.keys() & reference.keys())
+        behind = [gain(reference[seed], by_seed[seed]) for seed in shared]
+        depths = [depth for depth in DEPTH_BINS if behind and depth in behind[0]]
+        values = np.array([[each[depth].value for depth in depths] for each in behind]).reshape(len(shared), len(depths))
+        place = np.arange(len(depths)) + (number - len(found) / 2) * 0.06
+        left.plot(place, values.mean(0), "_", color=f"C{number}", markersize=10)
+        left.plot(np.tile(place, (len(shared), 1)).T, values.T, ".", color=f"C{number}", markersize=4)
+        left.plot([], [], "s", color=f"C{number}", label=regime)
+        left.set_xticks(range(len(depths)), depths)
+    left.axhline(0, color="grey", linewidth=0.8)
+    left.set(xlabel="depth of the comment", ylabel="dev loss minus that of tree, nats per masked token")
+    left.legend(fontsize=7, ncols=2)
+    records = [json.loads(file.read_text()) for file in sorted(arguments.out.glob("noise-*-start.json"))]
+    records.sort(key=lambda record: list(REGIMES).index(record["regime"]))
+    right.barh([record["regime"] for record in records], [record["noise"] for record in records])
+    right.invert_yaxis()
+    right.set(xlabel="gradient noise at the start, tr Cov(g) / |E g|²")
+    arguments.svg.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(arguments.svg, metadata={"Date": None})
 
 
 def main() -> None:
@@ -175,6 +217,10 @@ def main() -> None:
         command.add_argument("--tokenizer", default="", help="one tokenizer.json for all runs")
         command.add_argument("--out", type=Path, required=True)
         command.add_argument("--at", type=Path, help="a trained run whose parameters are held fixed (noise)")
+    pictures = commands.add_parser("picture")
+    pictures.set_defaults(call=picture)
+    pictures.add_argument("--out", type=Path, required=True)
+    pictures.add_argument("--svg", type=Path, required=True)
     tables = commands.add_parser("table")
     tables.set_defaults(call=table)
     tables.add_argument("--out", type=Path, required=True)

@@ -1,7 +1,7 @@
 """The forest: structure and token ids as arrays, the cache of ids, and texts that are too long."""
 
 import errno
-import tempfile
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -103,14 +103,14 @@ def test_what_a_killed_process_left_is_not_read(store):
 def test_store_that_may_not_be_written(store, tmp_path, monkeypatch):
     """Ids then lie under the user's cache folder, and are found there."""
     shut = {store.path}
-    make = tempfile.mkdtemp
+    make = Path.mkdir
 
-    def mkdtemp(prefix: str, dir: Path) -> str:
-        if dir in shut:
+    def mkdir(self: Path, *args: object, **options: object) -> None:
+        if self.parent in shut:
             raise OSError(errno.EROFS, "Read-only file system")
-        return make(prefix=prefix, dir=dir)
+        make(self, *args, **options)
 
-    monkeypatch.setattr(module.tempfile, "mkdtemp", mkdtemp)
+    monkeypatch.setattr(Path, "mkdir", mkdir)
     first = Forest.open(store, tokenizer(), 32)
     assert texts_of(first) == expected_texts(store)
     assert caches(store.path) == []
@@ -122,6 +122,17 @@ def test_store_that_may_not_be_written(store, tmp_path, monkeypatch):
     other = Tokenizer.train(["aa ab ba be bo"] * 9, vocab_size=40)
     with pytest.raises(RamifyError, match="no place to keep token ids"):
         Forest.open(store, other, 32)
+
+
+def test_everybody_may_read_the_ids_whom_the_umask_lets(store):
+    before = os.umask(0o022)
+    try:
+        Forest.open(store, tokenizer(), 32)
+    finally:
+        os.umask(before)
+    (cache,) = caches(store.path)
+    assert cache.stat().st_mode & 0o777 == 0o755
+    assert {file.stat().st_mode & 0o777 for file in cache.iterdir()} == {0o644}
 
 
 def test_full_disk_leaves_nothing_behind(store, monkeypatch):

@@ -1,6 +1,7 @@
 """Models on disk: what is saved comes back whole, and nothing else is taken for it."""
 
 import json
+import os
 import typing
 from dataclasses import fields, replace
 
@@ -223,10 +224,51 @@ def test_a_failed_save_leaves_the_old_weights(saved, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(hub, "save_file", full)
+    monkeypatch.setattr(hub.hf, "save_file", full)
     with pytest.raises(RamifyError, match=r"cannot write .*No space left"):
         hub.save(tree_task(dtype=torch.float32, pooling="max"), saved)
     assert (saved / "model.safetensors").read_bytes() == before
+
+
+def test_everybody_may_read_the_model_whom_the_umask_lets(tmp_path):
+    before = os.umask(0o022)
+    try:
+        hub.save(tree_task(dtype=torch.float32), tmp_path / "own")
+        hub.export_hugging_face(bert_task(dtype=torch.float32, task={"head": "bert"}), tmp_path / "theirs")
+    finally:
+        os.umask(before)
+    assert {file.stat().st_mode & 0o777 for folder in tmp_path.iterdir() for file in folder.iterdir()} == {0o644}
+
+
+# --- devices ------------------------------------------------------------------------------------------------------------------
+
+
+def test_models_lie_on_the_cpu_unless_another_device_is_named(saved):
+    for options in ({}, {"device": None}, {"device": "cpu"}, {"device": torch.device("cpu")}):
+        assert ramify.load(saved, **options).device == torch.device("cpu")
+    assert ramify.load(saved, device="auto").device.type == hub.find_device().type
+
+
+@pytest.mark.parametrize("name", ["wings", "cpu:1", "meta", "cuda:99", "mps"])
+def test_devices_that_are_not_there(tmp_path, name):
+    """Said before anything is read."""
+    with pytest.raises(RamifyError, match=rf"no device '{name}' here that could be used; choose auto, cpu"):
+        ramify.load(tmp_path / "nowhere", device=name)
+
+
+def test_the_accelerator_that_torch_finds(monkeypatch):
+    """Apple's knows no double precision, and is none here."""
+    kind = "cuda"
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: torch.device(kind))
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
+    assert hub.find_device() == torch.device("cuda")
+    assert hub.find_device("cuda:1") == torch.device("cuda:1")
+    with pytest.raises(RamifyError, match=r"no device 'cuda:2' .* choose auto, cpu or cuda\."):
+        hub.find_device("cuda:2")
+    kind = "mps"
+    assert hub.find_device() == torch.device("cpu")
+    with pytest.raises(RamifyError, match="no device 'mps'"):
+        hub.find_device("mps")
 
 
 def test_pushing_uploads_the_model_and_nothing_else(saved, monkeypatch):

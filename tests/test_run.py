@@ -9,13 +9,14 @@ import pytest
 import torch
 
 import ramify
-from fixtures import bert_task, built, discussions, tokenizer
+from fixtures import bert_task, built, discussions, tokenizer, tree_task
 from ramify import hub
 from ramify.errors import RamifyError
 from ramify.models.bert import BertConfig
 from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.recipes import RECIPES
 from ramify.run import Run, execute, first_trees, from_json, to_json
+from ramify.tokenizer import Tokenizer
 from ramify.train import TrainConfig, read_metrics
 
 PLAIN = Run(recipe="tree-mlm", data="somewhere", model=TreeMLMConfig())
@@ -28,7 +29,7 @@ TWO = replace(PLAIN, stages=(TrainConfig(steps=5), TrainConfig(steps=7)))
     ("key", "text", "value"),
     [
         ("seed", "7", 7),
-        ("init", "some/dir", "some/dir"),
+        ("init_decoder", "false", False),
         ("model.dim", "128", 128),
         ("model.vocab_size", "30_522", 30522),
         ("model.dropout", "1e-1", 0.1),
@@ -149,6 +150,9 @@ SMALL = {
     "train.lr": "0.01",
     "dev.targets": "20",
 }
+STILL = {"train__lr": "1e-12", "train__weight_decay": "0"}
+"""Settings under which training moves no weight that a test could see."""
+
 SIZES = {
     "tree-mlm": {
         "model.dim": "8",
@@ -259,17 +263,157 @@ def test_start_from_a_checkpoint(store, tmp_path, recipe):
     """Sizes, tokenizer and weights are the checkpoint's; what a run may choose freely stays its own."""
     there = bert_task(dtype=torch.float32, task={"head": "bert"}, max_tokens=40, activation="relu")
     hub.export_hugging_face(there, tmp_path / "there")
-    run = small(store, recipe, train__lr="1e-12", train__weight_decay="0", model__dropout="0.2")
-    prepared, _ = execute(
-        replace(run, init=str(tmp_path / "there"), tokenizer=replace(run.tokenizer, path="")), tmp_path / "run", cpu=True
-    )
+    run = small(store, recipe, **STILL, model__dropout="0.2").changed({"init": str(tmp_path / "there")})
+    prepared, _ = execute(run, tmp_path / "run", cpu=True)
     own = prepared.task.backbone
-    assert (own.config.activation, own.config.dropout) == ("relu", 0.2)
+    assert own.config == run.model
+    assert (own.config.activation, own.config.dropout, own.config.max_tokens) == ("relu", 0.2, 32)
     assert prepared.task.tokenizer.hash == tokenizer().hash
     torch.testing.assert_close(own.embedding.weight, there.backbone.embedding.weight, rtol=0, atol=1e-6)
     stack = own.encoder if recipe == "tree-mlm" else own.stack
     for name, value in there.backbone.stack.state_dict().items():
         torch.testing.assert_close(stack.state_dict()[name], value, rtol=0, atol=1e-6)
+
+
+@pytest.fixture
+def theirs(tmp_path):
+    """A BERT-family checkpoint of two layers that reads 40 tokens."""
+    hub.export_hugging_face(bert_task(dtype=torch.float32, task={"head": "bert"}, max_tokens=40), tmp_path / "theirs")
+    return str(tmp_path / "theirs")
+
+
+def begun(store, recipe, init, **settings):
+    """As `ramify train RECIPE --init … --set …` makes it: the recipe sizes the model, then settings change it."""
+    run = RECIPES[recipe](str(store.path), init=init, max_tokens=32)
+    return run.changed(SMALL | {key.replace("__", "."): value for key, value in (STILL | settings).items()})
+
+
+def test_a_decoder_may_have_fewer_layers_than_the_checkpoint(store, theirs, tmp_path):
+    prepared, _ = execute(begun(store, "tree-mlm", theirs, model__decoder_layers="1"), tmp_path / "run", cpu=True)
+    own = prepared.task.backbone
+    assert (own.config.encoder_layers, len(own.encoder.layers), len(own.decoder.layers)) == (2, 2, 1)
+    table = own.state_dict()
+    torch.testing.assert_close(
+        table["decoder.layers.0.ffn_in.weight"], table["encoder.layers.0.ffn_in.weight"], rtol=0, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "message"),
+    [
+        ("tree-mlm", {"model__dim": "16"}, r"needs model\.dim = 8 \(not 16\)"),
+        # Also where it is what a model without a checkpoint would have.
+        ("tree-mlm", {"model__dim": "256", "model__ffn_dim": "1024"}, r"model\.dim = 8 \(not 256\), model\.ffn_dim = 16"),
+        ("tree-mlm", {"model__encoder_layers": "1"}, r"model\.encoder_layers = 2 \(not 1\)"),
+        ("tree-mlm", {"model__decoder_layers": "3"}, r"2 layers, too few for model\.decoder_layers = 3"),
+        ("tree-mlm", {"model__norm": "pre"}, r"model\.norm = 'post' \(not 'pre'\)"),
+        ("tree-mlm", {"model__max_tokens": "41"}, r"reads at most 40 tokens, but model\.max_tokens is 41"),
+        ("bert", {"model__num_layers": "1"}, r"model\.num_layers = 2 \(not 1\)"),
+        ("bert", {"model__position": "sinusoidal"}, r"model\.position = 'learned'"),
+        ("bert", {"model__max_tokens": "41"}, r"reads at most 40 tokens, but model\.max_tokens is 41"),
+        ("bert", {"init_decoder": "false"}, "init_decoder=false is for tree-mlm runs"),
+    ],
+)
+def test_sizes_other_than_the_checkpoints_are_refused(store, theirs, tmp_path, recipe, settings, message):
+    with pytest.raises(RamifyError, match=message):
+        execute(begun(store, recipe, theirs, **settings), tmp_path / "run", cpu=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_encoder_may_start_alone(store, theirs, tmp_path):
+    settings = {"init_decoder": "false", "model__share_embeddings": "false", "model__decoder_layers": "3"}
+    prepared, _ = execute(begun(store, "tree-mlm", theirs, **settings), tmp_path / "run", cpu=True)
+    own, checkpoint = prepared.task.backbone, ramify.load(theirs).backbone
+    assert len(own.decoder.layers) == 3
+    for name, value in checkpoint.stack.layers[0].state_dict().items():
+        torch.testing.assert_close(own.encoder.layers[0].state_dict()[name], value, rtol=0, atol=1e-6)
+        assert "weight" not in name or "norm" in name or not torch.allclose(own.decoder.layers[0].state_dict()[name], value)
+    assert not torch.allclose(own.embedding.weight, checkpoint.embedding.weight)
+
+
+# --- going on from a model that Ramify saved ----------------------------------------------------------------------------------
+
+MAKE = {"tree-mlm": tree_task, "bert": bert_task}
+
+
+@pytest.mark.parametrize("dtype", [None, torch.float16])
+@pytest.mark.parametrize("recipe", MAKE)
+def test_start_from_a_saved_model(store, tmp_path, recipe, dtype):
+    """All weights, its config and its tokenizer are taken; dropout may be another."""
+    there = MAKE[recipe](dtype=torch.float32, max_tokens=40, activation="relu", pooling="attn", dropout=0.3)
+    hub.save(there, tmp_path / "there", dtype=dtype)
+    prepared, _ = execute(begun(store, recipe, str(tmp_path / "there"), model__dropout="0"), tmp_path / "run", cpu=True)
+    assert prepared.task.backbone.config == replace(there.backbone.config, dropout=0.0)
+    assert prepared.task.tokenizer.hash == there.tokenizer.hash
+    before = dict(ramify.load(tmp_path / "there").named_parameters())
+    for name, parameter in ramify.load(tmp_path / "run").named_parameters():
+        torch.testing.assert_close(parameter, before[name], rtol=0, atol=1e-6)
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["init_hash"]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "message"),
+    [
+        ("tree-mlm", {"model__dim": "16"}, r"needs model\.dim = 8 \(not 16\)"),
+        ("tree-mlm", {"model__decoder_layers": "1"}, r"model\.decoder_layers = 2 \(not 1\)"),
+        ("tree-mlm", {"model__cross_init": "zero"}, r"model\.cross_init = 'normal'"),
+        ("tree-mlm", {"task__head": "bert"}, r"task\.head = 'linear' \(not 'bert'\)"),
+        ("tree-mlm", {"init_decoder": "false"}, "init_decoder=false is for"),
+        ("tree-mlm", {"tokenizer__path": "other"}, "brings its own tokenizer.*leave --tokenizer out"),
+        ("bert", {}, r"is a tree-mlm model of Ramify's: a bert run starts from a bert model, or from a BERT-family checkpoint"),
+    ],
+)
+def test_what_does_not_suit_a_saved_model_is_refused(store, tmp_path, recipe, settings, message):
+    hub.save(tree_task(dtype=torch.float32), tmp_path / "there")
+    with pytest.raises(RamifyError, match=message):
+        execute(begun(store, recipe, str(tmp_path / "there"), **settings), tmp_path / "run", cpu=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_has_not_finished_is_no_start(store, tmp_path):
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(RamifyError, match="has not finished"):
+        RECIPES["tree-mlm"](str(store.path), init=str(tmp_path))
+
+
+# --- what is wrong is found before anything is written ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("train.freeze", '["wings"]', r"train\.freeze: no parameter matches the pattern 'wings'"),
+        ("train.freeze", '["("]', r"train\.freeze: '\(' is not a regular expression \(missing"),
+        ("train.lr_scale", '[["wings", 2]]', r"train\.lr_scale: no parameter matches the pattern 'wings'"),
+        ("train.lr_scale", '[["*", 2]]', r"train\.lr_scale: '\*' is not a regular expression \(nothing"),
+    ],
+)
+def test_bad_patterns(store, tmp_path, key, value, message):
+    run = small(store).changed({key: value})
+    for each in (run, replace(run, stages=(TrainConfig(steps=2, budget=300), *run.stages))):
+        with pytest.raises(RamifyError, match=message):
+            execute(each, tmp_path / "run", cpu=True)
+        assert not (tmp_path / "run").exists()
+
+
+def test_a_tokenizer_in_a_folder_without_a_run_is_not_used(store, tmp_path):
+    run, out = small(store), tmp_path / "run"
+    out.mkdir()
+    tokenizer().save(out)
+    prepared, _ = execute(run, out, cpu=True)
+    assert prepared.task.tokenizer.hash != tokenizer().hash
+    assert Tokenizer.load(out).hash == prepared.task.tokenizer.hash
+
+
+def test_resuming_leaves_the_tokenizer_alone(store, tmp_path, monkeypatch):
+    run, out = small(store), tmp_path / "run"
+    execute(run, out, cpu=True)
+    (out / "config.json").unlink()
+    saved = []
+    monkeypatch.setattr(Tokenizer, "save", lambda self, path: saved.append((out / "config.json").exists()))
+    monkeypatch.setattr(hub, "save", lambda task, out: None)
+    execute(run, out, cpu=True, resume=True)
+    assert saved == []
 
 
 def test_texts_longer_than_the_positions_are_refused(store, tmp_path):

@@ -1,6 +1,7 @@
 """Tokenizers: training that repeats, text that stays text, and the formats that others write."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -91,6 +92,17 @@ def test_training_repeats(trained, texts, kind):
     assert other.stdout.strip() == trained[kind].hash
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_vocabularies_too_small_for_the_letters(texts, kind):
+    """The message says how many are needed, and that many are enough."""
+    with pytest.raises(RamifyError, match=f"a vocabulary of 20 pieces is too small.* in a {kind} tokenizer") as refused:
+        Tokenizer.train(texts, kind=kind, vocab_size=20)
+    least = int(re.search(r"take ([\d,]+)", str(refused.value)).group(1).replace(",", ""))
+    with pytest.raises(RamifyError, match=f"take {least:,} "):
+        Tokenizer.train(texts, kind=kind, vocab_size=least - 1)
+    assert Tokenizer.train(texts, kind=kind, vocab_size=least).vocab_size == least
+
+
 @pytest.mark.ill_typed
 def test_unknown_kind(texts):
     with pytest.raises(RamifyError, match="'wordpiece', 'bpe' or 'unigram'"):
@@ -106,6 +118,18 @@ def test_save_and_load(trained, tmp_path, kind):
         again = Tokenizer.load(path)
         assert (again.json, again.hash) == (own.json, own.hash)
         assert again.encode("why, oh why?") == own.encode("why, oh why?")
+
+
+def test_a_failed_save_leaves_the_old_file(trained, tmp_path, monkeypatch):
+    def half(path, content, **options):
+        path.write_bytes(content.encode()[:100])
+        raise OSError(28, "No space left on device")
+
+    trained["bpe"].save(tmp_path)
+    monkeypatch.setattr(Path, "write_text", half)
+    with pytest.raises(RamifyError, match=r"cannot write .*tokenizer\.json: No space left"):
+        trained["wordpiece"].save(tmp_path)
+    assert Tokenizer.load(tmp_path).hash == trained["bpe"].hash
 
 
 @pytest.mark.parametrize("kind", KINDS)

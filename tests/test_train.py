@@ -11,7 +11,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from accelerate.state import AcceleratorState
 from safetensors.torch import load_file
 
 from fixtures import (
@@ -139,6 +138,61 @@ def test_a_finished_run_has_nothing_to_resume(tmp_path, data):
     assert progress.step == 8
     assert equal(weights(again), weights(straight))
     assert records(tmp_path) == before
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-40])
+
+
+DAMAGE = {
+    "cut weights": lambda folder: cut(folder / "model.safetensors"),
+    "cut optimizer": lambda folder: cut(folder / "optimizer.safetensors"),
+    "no optimizer": lambda folder: (folder / "optimizer.safetensors").unlink(),
+    "no JSON": lambda folder: (folder / "state.json").write_text('{"step": '),
+    "no object": lambda folder: (folder / "state.json").write_text("[]"),
+    "no step": lambda folder: (folder / "state.json").write_text('{"first_step": 0, "first_tokens": 0}'),
+    "nothing": lambda folder: [file.unlink() for file in folder.iterdir()],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_checkpoint_is_passed_over(tmp_path, data, capsys, damage):
+    """The run goes on from the one before, to the same bits and the same log."""
+    straight, _ = run(tmp_path / "straight", data)
+    run(tmp_path / "killed", data, until=7)
+    checkpoints = tmp_path / "killed" / "checkpoints"
+    assert sorted(folder.name for folder in checkpoints.iterdir()) == ["step-00000004", "step-00000006"]
+    DAMAGE[damage](checkpoints / "step-00000006")
+    run(tmp_path / "killed", data, resume=True, until=5)
+    warning = capsys.readouterr().err
+    assert warning.startswith("warning: ")
+    assert "step-00000006" in warning
+    assert [record["step"] for record in records(tmp_path / "killed")] == [1, 2, 3, 4, 5]
+    resumed, _ = run(tmp_path / "killed", data, resume=True)
+    assert equal(weights(resumed), weights(straight))
+    assert records(tmp_path / "killed") == records(tmp_path / "straight")
+    best = [(tmp_path / side / "best.safetensors").read_bytes() for side in ("straight", "killed")]
+    assert best[0] == best[1]
+
+
+def test_a_damaged_checkpoint_takes_no_place(tmp_path, data):
+    """The two that stay are whole."""
+    config = replace(SHORT, checkpoint_every=1)
+    run(tmp_path, data, config, until=7)
+    for folder in (tmp_path / "checkpoints").iterdir():
+        if folder.name == "step-00000007":
+            DAMAGE["no JSON"](folder)
+    (tmp_path / "checkpoints" / "step-00000099").mkdir()
+    run(tmp_path, data, config, resume=True, until=7)
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-00000006", "step-00000007"]
+
+
+def test_checkpoints_that_are_all_damaged(tmp_path, data):
+    run(tmp_path, data)
+    for folder in (tmp_path / "checkpoints").iterdir():
+        DAMAGE["cut weights"](folder)
+    with pytest.raises(RamifyError, match=rf"none of the checkpoints in {tmp_path / 'checkpoints'} can be read\. Copy"):
+        run(tmp_path, data, resume=True)
 
 
 def test_checkpoints_of_another_model_are_refused(tmp_path, data):
@@ -495,19 +549,10 @@ def test_gradients_that_are_not_finite_are_refused(tmp_path, data):
         trainer_of(tmp_path, data, task=task).run()
 
 
-@pytest.fixture
-def fresh_accelerator():
-    """accelerate keeps one precision a process."""
-    AcceleratorState._reset_state(True)
-    yield
-    AcceleratorState._reset_state(True)
-
-
-def test_bf16(tmp_path, data, fresh_accelerator):
+def test_bf16(tmp_path, data):
     """Nearly the same losses as in single precision, in one graph and in two phases; the weights stay in single precision."""
     logs = {}
     for precision in ("fp32", "bf16"):
-        AcceleratorState._reset_state(True)
         for phases in ("never", "always"):
             task = tree_task(dtype=torch.float32, dropout=0.0, task={"two_phase": phases, "chunk_tokens": 60})
             out = tmp_path / f"{precision}-{phases}"
@@ -555,3 +600,21 @@ def test_metrics_are_json_lines(tmp_path, data):
 def test_metrics_may_be_sparse(tmp_path, data):
     trainer_of(tmp_path, data, replace(SHORT, log_every=5)).run()
     assert [record["step"] for record in records(tmp_path)] == [5, 8]
+
+
+def test_compiled(tmp_path, data, monkeypatch):
+    """Traced, and run as traced: the losses are those of the plain model."""
+    compiled = []
+
+    def plainly(module, **options):
+        compiled.append(options)
+        torch.nn.Module.compile(module, backend="aot_eager", **options)
+
+    logs = []
+    for name in ("plain", "compiled"):
+        task = tree_task(dtype=torch.float32, context_position="distance", task={"two_phase": "always", "chunk_tokens": 60})
+        monkeypatch.setattr(type(task.backbone), "compile", plainly)
+        trainer_of(tmp_path / name, data, replace(SHORT, steps=3, compile=name == "compiled"), task=task).run()
+        logs.append([record["loss"] for record in records(tmp_path / name)])
+    assert compiled == [{"dynamic": True}]
+    assert logs[0] == pytest.approx(logs[1], abs=1e-4)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ramify.batch import Collator, TokenBudget
 from ramify.errors import RamifyError
+from ramify.files import replacing
 from ramify.forest import Forest, Ints, node_seeds
 from ramify.metrics import DEPTH_BINS, Interval, bootstrap_ratio, depth_bin
 from ramify.models.base import TwoPhase, decode_parts, encode_nodes
@@ -43,7 +44,9 @@ class Scores:
 
     def save(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        np.savez_compressed(path, trees=np.array(self.trees), loss=self.loss, correct=self.correct, count=self.count)
+        # Given a name, numpy would add a suffix to it.
+        with replacing(path) as scratch, open(scratch, "wb") as file:
+            np.savez_compressed(file, trees=np.array(self.trees), loss=self.loss, correct=self.correct, count=self.count)
 
     @classmethod
     def load(cls, path: Path) -> "Scores":

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-import tempfile
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -112,7 +112,9 @@ def token_cache(store: Store, tokenizer: Tokenizer) -> tuple[NDArray[np.unsigned
     for place in places:
         try:
             place.mkdir(parents=True, exist_ok=True)
-            scratch = Path(tempfile.mkdtemp(prefix=f"{name}.partial-", dir=place))
+            # Other users of the machine may read it, as far as the umask allows: tempfile's folders are for their owner alone.
+            scratch = place / f"{name}.partial-{secrets.token_hex(4)}"
+            scratch.mkdir()
         except OSError:
             continue
         return _tokenize(store, tokenizer, scratch, place / name)

@@ -2,16 +2,15 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from ramify.errors import RamifyError
+from ramify.files import write_text
 from ramify.models import MODELS, bert, hf
 from ramify.models.bert import Bert
 from ramify.tasks import TASKS
@@ -60,57 +59,83 @@ def save(task: Task, directory: str | Path, *, card: str | None = None, dtype: t
     tensors = own_tensors(task)
     if dtype is not None:
         tensors = {name: tensor.to(dtype) for name, tensor in tensors.items()}
-    write_tensors(tensors, directory / WEIGHTS)
+    hf.write_file(directory / WEIGHTS, tensors)
     task.tokenizer.save(directory)
-    (directory / CARD).write_text(card or model_card(task), encoding="utf-8")
+    write_text(directory / CARD, card or model_card(task))
     # Last: a directory that has it is whole.
     write_text(directory / CONFIG, json.dumps(config, indent=2) + "\n")
-
-
-def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Write a safetensors file under another name, then rename it."""
-    scratch = path.with_name(f".partial-{path.name}")
-    try:
-        save_file(dict(tensors), scratch, {"format": "pt"})
-        scratch.rename(path)
-    except (SafetensorError, OSError) as error:
-        scratch.unlink(missing_ok=True)
-        raise RamifyError(f"cannot write {path}: {error}. Is the disk full?") from None
-
-
-def write_text(path: Path, content: str) -> None:
-    """Write a text file under another name, then rename it."""
-    scratch = path.with_name(f".partial-{path.name}")
-    try:
-        scratch.write_text(content, encoding="utf-8")
-        scratch.rename(path)
-    except OSError as error:
-        scratch.unlink(missing_ok=True)
-        raise RamifyError(f"cannot write {path}: {error.strerror}. Is the disk full?") from None
 
 
 def _name(table: Mapping[str, tuple[type, type]], value: Any) -> str:
     return next(name for name, (_, kind) in table.items() if kind is type(value))
 
 
-def load(source: str | Path) -> Model:
-    """A trained model by run directory, Hugging Face directory (BERT family, sentence-transformers) or hub id."""
+def find_device(name: str | torch.device = "auto") -> torch.device:
+    """A device by torch's name for it; `auto` is the accelerator that torch finds, else the CPU."""
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    if accelerator is not None and accelerator.type == "mps":
+        accelerator = None  # Apple's GPUs know no double precision, in which weights and counts are held
+    if name == "auto":
+        return accelerator or torch.device("cpu")
+    counts = {"cpu": 1} | ({accelerator.type: torch.accelerator.device_count()} if accelerator else {})
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        device = None
+    if device is None or (device.index or 0) >= counts.get(device.type, 0):
+        raise RamifyError(f"there is no device {str(name)!r} here that could be used; choose auto, {' or '.join(counts)}.")
+    return device
+
+
+def load(source: str | Path, *, device: str | torch.device | None = None) -> Model:
+    """A trained model by run directory, Hugging Face directory (BERT family, sentence-transformers) or hub id; on the CPU,
+    unless a `device` is named (see `find_device`)."""
+    place = find_device(device or "cpu")
+    directory = _locate(source)
+    saved = _saved(directory)
+    return (_load_hugging_face(directory) if saved is None else _load_saved(directory, saved)).to(place).eval()
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What the config.json of `save` says."""
+
+    model: Any
+    task: Any
+    reading: Reading
+    backbone_kind: type
+    task_kind: type
+
+
+def saved_config(source: str | Path) -> Saved | None:
+    """What a directory or hub id that `save` wrote holds; None where the checkpoint is another library's."""
+    return _saved(_locate(source))
+
+
+def _locate(source: str | Path) -> Path:
     directory = Path(source)
     if (directory / "run.json").exists() and not (directory / CONFIG).exists():
         raise RamifyError(f"{directory} is a run that has not finished: resume it with `ramify train … --resume`.")
-    directory = hf.locate(source)
+    return hf.locate(source)
+
+
+def _saved(directory: Path) -> Saved | None:
     config = hf.read_json(directory / CONFIG)
     if config.get("library_name") != "ramify":
-        return _load_hugging_face(directory)
+        return None
     try:
-        model_config, model = _build(MODELS, config["model"])
-        task_config, task = _build(TASKS, config["task"])
-        reading = Reading(**config["reading"])
+        model, backbone_kind = _build(MODELS, config["model"])
+        task, task_kind = _build(TASKS, config["task"])
+        return Saved(model, task, Reading(**config["reading"]), backbone_kind, task_kind)
     except (KeyError, TypeError) as error:
         raise RamifyError(f"{directory / CONFIG}: a part is missing or unknown ({error}).") from None
-    loaded = task(model(model_config), _tokenizer(directory, model_config.vocab_size), reading, task_config)
-    load_own_tensors(loaded, {name: value.float() for name, value in hf.read_tensors(directory).items()}, directory / WEIGHTS)
-    return loaded.eval()
+
+
+def _load_saved(directory: Path, saved: Saved) -> Model:
+    tokenizer = _tokenizer(directory, saved.model.vocab_size)
+    loaded = saved.task_kind(saved.backbone_kind(saved.model), tokenizer, saved.reading, saved.task)
+    load_own_tensors(loaded, hf.read_tensors(directory), directory / WEIGHTS)
+    return loaded
 
 
 def _tokenizer(directory: Path, vocab_size: int) -> Tokenizer:
@@ -122,7 +147,7 @@ def _tokenizer(directory: Path, vocab_size: int) -> Tokenizer:
 
 def load_weights(task: Task, file: Path) -> None:
     """Read a file of `own_tensors` into a task."""
-    load_own_tensors(task, load_file(file), file)
+    load_own_tensors(task, hf.read_file(file), file)
 
 
 def _build(table: Mapping[str, tuple[type, type]], record: Mapping[str, Any]) -> tuple[Any, type]:
@@ -147,10 +172,10 @@ def _load_hugging_face(directory: Path) -> Model:
     reading = Reading(max_tokens=min(max_tokens or 512, backbone.config.max_tokens), seen="none")
     head = bert.head_from_hf(hf.bert_tensors(directory))
     if head is None:
-        return Embedder(backbone, tokenizer, reading, normalize=normalize).eval()
+        return Embedder(backbone, tokenizer, reading, normalize=normalize)
     task = MaskedLM(backbone, tokenizer, reading, MaskedLMConfig(head="bert", tie_weights="weight" not in head))
     load_own_tensors(task, own_tensors(task) | {f"head.{name}": value for name, value in head.items()}, directory)
-    return task.eval()
+    return task
 
 
 def _sentence_transformers(directory: Path) -> tuple[str, bool, int]:

@@ -21,6 +21,7 @@ from ramify.batch import Collator
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.evaluate import evaluate
+from ramify.files import write_text
 from ramify.forest import Forest, Ints
 from ramify.models import MODELS, bert, hf, tree_mlm
 from ramify.models.bert import Bert, BertConfig
@@ -88,13 +89,16 @@ class Run:
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     dev: DevConfig = field(default_factory=DevConfig)
     init: str = ""
-    """A BERT-family checkpoint (directory or hub id) to start from; its sizes replace the model's."""
+    """A checkpoint (directory or hub id) to start from: of the BERT family, or a model of this kind that Ramify saved. The
+    model must be as large as it is: see `sized`."""
+    init_decoder: bool = True
+    """Whether a TreeMLM's decoder starts from a BERT-family checkpoint too, or its encoder alone."""
     seed: int = 0
 
     def changed(self, settings: dict[str, str]) -> "Run":
         """With fields set from text: `model.dim`, `task.…`, `reading.…`, `view.…`, `tokenizer.…`, `dev.…`, `train.…` (all
-        stages), `stages.0.…`, `init`, `seed`."""
-        run = self
+        stages), `stages.0.…`, `init` (which sizes the model, before all others), `init_decoder`, `seed`."""
+        run = replace(self, model=sized(self.model, settings.get("init", "")))
         for key, text in settings.items():
             head, _, rest = key.partition(".")
             if head == "train":
@@ -109,6 +113,31 @@ class Run:
             else:
                 run = _set(run, key, text, key)
         return run
+
+
+def sized(model: TreeMLMConfig | BertConfig, init: str) -> TreeMLMConfig | BertConfig:
+    """The config with all that a checkpoint to start from settles: sizes and conventions of the BERT family, the whole config
+    of a model that Ramify saved. Whatever is changed afterwards must suit it, or `prepare` refuses the run."""
+    if not init:
+        return model
+    saved = hub.saved_config(init)
+    if saved is not None:
+        own, theirs = _name(model), _name(saved.model)
+        if own != theirs:
+            raise RamifyError(
+                f"{init} is a {theirs} model of Ramify's: a {own} run starts from a {own} model, or from a BERT-family "
+                "checkpoint in Hugging Face's form."
+            )
+        return saved.model
+    config = hf.read_config(hf.locate(init))
+    if isinstance(model, TreeMLMConfig):
+        return replace(model, **tree_mlm.config_from_bert(config))
+    return replace(bert.config_from_hf(config), **_free(model))
+
+
+def _free(config: BertConfig) -> dict[str, Any]:
+    """What a Bert may have otherwise than the BERT-family checkpoint that it starts from."""
+    return {name: getattr(config, name) for name in ("dropout", "attention_dropout", "pooling", "max_tokens")}
 
 
 def _set(value: Any, path: str, text: str, key: str) -> Any:
@@ -187,7 +216,8 @@ def _from_json(record: dict[str, Any]) -> Run:
         "tokenizer": TokenizerConfig,
         "dev": DevConfig,
     }
-    fields: dict[str, Any] = {name: record[name] for name in ("recipe", "data", "init", "seed")}
+    own = ("recipe", "data", "init", "init_decoder", "seed")
+    fields: dict[str, Any] = {name: record[name] for name in own if name in record}
     for name, kind in parts.items():
         fields[name] = kind(**{key: hub.as_tuples(value) for key, value in record[name].items() if key != "name"})
     stages = (TrainConfig(**{key: hub.as_tuples(value) for key, value in stage.items()}) for stage in record["stages"])
@@ -195,8 +225,11 @@ def _from_json(record: dict[str, Any]) -> Run:
 
 
 def to_json(run: Run) -> dict[str, Any]:
-    name = next(name for name, (config, _) in MODELS.items() if config is type(run.model))
-    return asdict(run) | {"model": {"name": name, **asdict(run.model)}}
+    return asdict(run) | {"model": {"name": _name(run.model), **asdict(run.model)}}
+
+
+def _name(model: TreeMLMConfig | BertConfig) -> str:
+    return next(name for name, (config, _) in MODELS.items() if config is type(model))
 
 
 # --- execution ------------------------------------------------------------------------------------------------------
@@ -227,15 +260,14 @@ def discussions(
 
 
 def prepare(run: Run, out: Path) -> Prepared:
-    """Open the data, load or train the tokenizer, build the model and initialise it."""
+    """Open the data, load or train the tokenizer, build the model and initialise it. `out` is where the run lies if it was
+    begun before: its tokenizer is taken then."""
     store = Store.open(run.data)
     if len(store.split("train")) == 0:
         raise RamifyError(f"{run.data} has no training trees: build it with a larger share for train (--split).")
     tokenizer = _tokenizer(run, store, out)
     torch.manual_seed(step_seed(run.seed, 0))
     model_config = run.model if run.model.vocab_size else replace(run.model, vocab_size=tokenizer.vocab_size)
-    if run.init:
-        model_config = _sized(model_config, run.init)
     if model_config.vocab_size < tokenizer.vocab_size:
         raise RamifyError(f"the tokenizer has {tokenizer.vocab_size} pieces, the model's vocabulary {model_config.vocab_size}.")
     if model_config.max_tokens < run.reading.longest:
@@ -243,35 +275,42 @@ def prepare(run: Run, out: Path) -> Prepared:
             f"rows of up to {run.reading.longest} tokens are read, but model.max_tokens is {model_config.max_tokens}: "
             "set model.max_tokens too, or lower reading.max_tokens or reading.concatenate."
         )
-    if isinstance(model_config, TreeMLMConfig):
-        backbone = TreeMLM(model_config)
-        if run.init:
-            tree_mlm.init_from_bert(backbone, run.init)
-    else:
-        backbone = bert.from_pretrained(run.init, **_changes(model_config)) if run.init else Bert(model_config)
-    task = MaskedLM(backbone, tokenizer, run.reading, run.task)
+    task = _started(run, model_config, tokenizer)
     forest = Forest.open(store, tokenizer, run.reading.max_tokens, run.reading.overflow)
     return Prepared(run, store, forest, task)
 
 
-def _sized(config: TreeMLMConfig | BertConfig, init: str) -> TreeMLMConfig | BertConfig:
-    """The config with the sizes of the checkpoint that it starts from."""
-    theirs = hf.read_config(hf.locate(init))
+def _started(run: Run, config: TreeMLMConfig | BertConfig, tokenizer: Tokenizer) -> MaskedLM:
+    """The run's task, with the weights of the checkpoint that it starts from; refuses one that does not suit it."""
+    saved = hub.saved_config(run.init) if run.init else None
+    from_bert = bool(run.init) and saved is None
+    if not run.init_decoder and not (from_bert and isinstance(config, TreeMLMConfig)):
+        raise RamifyError("init_decoder=false is for tree-mlm runs that start from a BERT-family checkpoint (--init).")
     if isinstance(config, TreeMLMConfig):
-        return replace(config, **tree_mlm.config_from_bert(theirs))
-    sizes = vars(bert.config_from_hf(theirs))
-    return replace(config, **{name: value for name, value in sizes.items() if name not in _changes(config)})
-
-
-def _changes(config: BertConfig) -> dict[str, Any]:
-    """What a run may choose freely beside a checkpoint."""
-    return {name: getattr(config, name) for name in ("dropout", "attention_dropout", "pooling")}
+        backbone = TreeMLM(config)
+        if from_bert:
+            tree_mlm.init_from_bert(backbone, run.init, decoder=run.init_decoder)
+    elif from_bert:
+        backbone = bert.from_pretrained(run.init, **_free(config))
+        hf.require(config, vars(backbone.config), run.init)
+    else:
+        backbone = Bert(config)
+    task = MaskedLM(backbone, tokenizer, run.reading, run.task)
+    if saved is not None:
+        rates = {name: getattr(config, name) for name in ("dropout", "attention_dropout")}
+        hf.require(config, vars(saved.model) | rates, run.init)
+        hf.require(run.task, {name: getattr(saved.task, name) for name in ("head", "tie_weights")}, run.init, "task")
+        hub.load_own_tensors(task, hf.read_tensors(hf.locate(run.init)), run.init)
+    return task
 
 
 def _tokenizer(run: Run, store: Store, out: Path) -> Tokenizer:
+    """A run's own where it was begun before; a tokenizer.json that lies in a folder without a run is none of its."""
     own = out / "tokenizer.json"
-    if own.exists():
+    if own.exists() and (out / RUN_FILE).exists():
         return Tokenizer.load(own)
+    if run.tokenizer.path and run.init and hub.saved_config(run.init) is not None:
+        raise RamifyError(f"{run.init} brings its own tokenizer, which its weights belong to: leave --tokenizer out.")
     path = run.tokenizer.path or run.init
     if path:
         return Tokenizer.load(hf.locate(path) if not Path(path).is_file() else path)
@@ -361,7 +400,8 @@ def execute(
         _check_same(before, prepared, here, out)
     if trainer.accelerator.is_main_process:
         out.mkdir(parents=True, exist_ok=True)
-        task.tokenizer.save(out)
+        if before is None:
+            task.tokenizer.save(out)
         weights = [
             mean_step_weight(s.view, s.config, run.seed + n, trainer.accelerator.num_processes) for n, s in enumerate(stages)
         ]
@@ -378,8 +418,8 @@ def execute(
             record["init_hash"] = hf.content_hash(run.init)
         if before is not None:
             record = before | {"resumed": [*before.get("resumed", []), here]}
-        hub.write_text(out / RUN_FILE, json.dumps(record, indent=2) + "\n")
-    progress = trainer.run(resume=resume)
+        write_text(out / RUN_FILE, json.dumps(record, indent=2) + "\n")
+    progress = trainer.run(resume=before is not None)
     trainer.accelerator.wait_for_everyone()
     if not trainer.stopped and trainer.accelerator.is_main_process:
         if (out / BEST).exists():

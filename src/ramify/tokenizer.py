@@ -14,6 +14,7 @@ from tokenizers import Tokenizer as Engine
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from ramify.errors import RamifyError
+from ramify.files import write_text
 
 Kind = Literal["wordpiece", "bpe", "unigram"]
 
@@ -86,8 +87,15 @@ class Tokenizer:
 
         Equal texts give equal tokenizers, but for Unigram, whose trainer adds up its scores in the order of its threads.
         """
+        own = cls._train(list(texts), kind, vocab_size, lowercase, progress)
+        if own.vocab_size > vocab_size:
+            raise _too_few(kind, vocab_size, own.vocab_size)
+        return own
+
+    @classmethod
+    def _train(cls, texts: list[str], kind: Kind, vocab_size: int, lowercase: bool, progress: bool) -> "Tokenizer":
         if kind == "wordpiece":
-            return cls._train_wordpiece(list(texts), vocab_size, lowercase, progress)
+            return cls._train_wordpiece(texts, vocab_size, lowercase, progress)
         if kind == "bpe":
             engine = Engine(models.BPE())
             engine.normalizer = normalizers.Lowercase() if lowercase else None
@@ -103,6 +111,10 @@ class Tokenizer:
             engine = Engine(models.Unigram())
             steps = [normalizers.NFKC(), *([normalizers.Lowercase()] if lowercase else [])]
             engine.normalizer = normalizers.Sequence(steps)
+            # Its trainer names no number where letters do not fit, or passes the size. It keeps [UNK] apart from its letters.
+            letters = {letter for text in texts for letter in engine.normalizer.normalize_str(text)} - {" "} | {"▁"}
+            if vocab_size <= len(SPECIAL) + len(letters):
+                raise _too_few(kind, vocab_size, len(SPECIAL) + len(letters) + 1)
             engine.pre_tokenizer = pre_tokenizers.Metaspace()
             engine.decoder = decoders.Metaspace()
             trainer = trainers.UnigramTrainer(
@@ -138,7 +150,7 @@ class Tokenizer:
     def save(self, path: str | Path) -> None:
         """Write tokenizer.json into a directory, or to a file of that name."""
         path = Path(path)
-        (path / "tokenizer.json" if path.is_dir() else path).write_text(self.json, encoding="utf-8")
+        write_text(path / "tokenizer.json" if path.is_dir() else path, self.json)
 
     @cached_property
     def json(self) -> str:
@@ -205,6 +217,13 @@ class Tokenizer:
         """One id as it is spelled in the vocabulary."""
         token = self.engine.id_to_token(token_id)
         return token if token is not None else f"[{token_id}]"
+
+
+def _too_few(kind: Kind, vocab_size: int, least: int) -> RamifyError:
+    return RamifyError(
+        f"a vocabulary of {vocab_size:,} pieces is too small: special tokens and single letters of these texts take {least:,} "
+        f"in a {kind} tokenizer. Choose a vocab_size of at least so many."
+    )
 
 
 def _bert_pipeline(engine: Engine, lowercase: bool) -> Engine:

@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,12 +22,13 @@ import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from accelerate.utils import broadcast
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ramify.batch import Batch, Collator, TokenBudget
 from ramify.errors import RamifyError
-from ramify.hub import load_own_tensors, own_tensors, write_tensors, write_text
+from ramify.files import write_text
+from ramify.hub import find_device, load_own_tensors, own_tensors
+from ramify.models import hf
 from ramify.tasks.base import Task
 from ramify.views import View
 
@@ -119,6 +121,20 @@ def _sampler(view: View, config: TrainConfig, seed: int, world_size: int, rank: 
     return TokenBudget(costs, config.budget, seed=seed, world_size=world_size, rank=rank)
 
 
+def _check_patterns(config: TrainConfig, names: Sequence[str]) -> None:
+    """Raise where a pattern of a stage is no regular expression, or matches no parameter."""
+    for field, patterns in (("freeze", config.freeze), ("lr_scale", [pattern for pattern, _ in config.lr_scale])):
+        for pattern in patterns:
+            try:
+                found = any(re.search(pattern, name) for name in names)
+            except re.error as error:
+                raise RamifyError(f"train.{field}: {pattern!r} is not a regular expression ({error}).") from None
+            if not found:
+                raise RamifyError(
+                    f"train.{field}: no parameter matches the pattern {pattern!r}; names look like {', '.join(names[:3])}."
+                )
+
+
 def _due(step: int, every: int) -> bool:
     return every > 0 and step % every == 0
 
@@ -142,13 +158,14 @@ class Trainer:
         report: Callable[[dict[str, Any]], None] | None = None,
         cpu: bool = False,
     ) -> None:
+        for stage in stages:
+            _check_patterns(stage.config, [name for name, _ in task.named_parameters()])
         precisions = {stage.config.precision for stage in stages}
         if len(precisions) > 1:
             raise RamifyError("all stages must have the same train.precision.")
         world_size = int(os.environ.get("WORLD_SIZE", "1"))
-        # Unless told that it runs on CPU, accelerate gives each rank without a GPU a world of its own. Apple's GPUs know no
-        # double precision, in which weights and counts are held.
-        cpu = cpu or (world_size > 1 and not torch.accelerator.is_available()) or torch.backends.mps.is_available()
+        # Unless told that it runs on CPU, accelerate gives each rank without a GPU a world of its own.
+        cpu = cpu or find_device().type == "cpu"
         if world_size == 1:
             # Accelerate keeps the first device and precision of a process; a later run there may want others.
             AcceleratorState._reset_state(reset_partial_state=True)
@@ -322,11 +339,6 @@ class Trainer:
 
     def _parameters(self, config: TrainConfig) -> list[tuple[str, nn.Parameter]]:
         named = list(self.task.named_parameters())
-        for pattern in (*config.freeze, *(pattern for pattern, _ in config.lr_scale)):
-            if not any(re.search(pattern, name) for name, _ in named):
-                raise RamifyError(
-                    f"no parameter matches the pattern {pattern!r}; names look like {', '.join(name for name, _ in named[:3])}."
-                )
         for name, parameter in named:
             parameter.requires_grad_(not any(re.search(pattern, name) for pattern in config.freeze))
         return [(name, parameter) for name, parameter in named if parameter.requires_grad]
@@ -350,7 +362,7 @@ class Trainer:
 
     def _save_weights(self, path: Path) -> None:
         if self.accelerator.is_main_process:
-            write_tensors(own_tensors(self.task), path)
+            hf.write_file(path, own_tensors(self.task))
 
     def _save(self, optimizer: torch.optim.Optimizer, first_step: int, first_tokens: int) -> None:
         if not self.accelerator.is_main_process:
@@ -362,8 +374,8 @@ class Trainer:
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir()
         try:
-            write_tensors(own_tensors(self.task), scratch / "model.safetensors")
-            write_tensors(_optimizer_tensors(optimizer), scratch / "optimizer.safetensors")
+            hf.write_file(scratch / "model.safetensors", own_tensors(self.task))
+            hf.write_file(scratch / "optimizer.safetensors", _optimizer_tensors(optimizer))
             state = vars(self.progress) | {"first_step": first_step, "first_tokens": first_tokens}
             write_text(scratch / "state.json", json.dumps(state, indent=1))
         except RamifyError:
@@ -371,19 +383,33 @@ class Trainer:
             raise
         shutil.rmtree(final, ignore_errors=True)
         scratch.rename(final)
-        for old in sorted(folder.glob("step-*"))[:-2]:
-            shutil.rmtree(old)
+        found = sorted(folder.glob("step-*"))
+        # A later one is a damaged one that this run went back behind.
+        kept = [each for each in found if each.name <= final.name][-2:]
+        for old in found:
+            if old not in kept:
+                shutil.rmtree(old)
 
     def _load(self) -> dict[str, Any] | None:
-        """The newest checkpoint's optimizer state, or None where there is no checkpoint yet."""
-        found = sorted((self.out / CHECKPOINTS).glob("step-*"))
-        if not found:
-            return None
-        state = json.loads((found[-1] / "state.json").read_text())
-        first = {name: state.pop(name) for name in ("first_step", "first_tokens")}
-        self.progress = Progress(**state)
-        load_own_tensors(self.task, load_file(found[-1] / "model.safetensors"), found[-1])
-        return first | {"tensors": load_file(found[-1] / "optimizer.safetensors")}
+        """Take over the newest whole checkpoint; its optimizer's state, or None where there is no checkpoint yet."""
+        folder = self.out / CHECKPOINTS
+        found = sorted(folder.glob("step-*"), reverse=True)
+        for checkpoint in found:
+            try:
+                progress, tensors, optimizer = _read_checkpoint(checkpoint)
+            except RamifyError as error:
+                if self.accelerator.is_main_process:
+                    print(f"warning: {error} An older checkpoint is looked for.", file=sys.stderr)
+                continue
+            load_own_tensors(self.task, tensors, checkpoint)
+            self.progress = progress
+            return optimizer
+        if found:
+            raise RamifyError(
+                f"none of the checkpoints in {folder} can be read. Copy a whole one back there, or remove {self.out} and begin "
+                "anew without --resume."
+            )
+        return None
 
     @contextmanager
     def _metrics_file(self, truncate_after: int) -> Iterator["_Log"]:
@@ -413,6 +439,16 @@ class Trainer:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _read_checkpoint(folder: Path) -> tuple[Progress, dict[str, Tensor], dict[str, Any]]:
+    """(progress, weights, the optimizer's state) of a checkpoint; raises where anything of it is damaged."""
+    state = hf.read_json(folder / "state.json")
+    if not isinstance(state, dict) or state.keys() != {*vars(Progress()), "first_step", "first_tokens"}:
+        raise RamifyError(f"{folder / 'state.json'} is damaged: it does not hold the counters of a run.")
+    optimizer = {name: state.pop(name) for name in ("first_step", "first_tokens")}
+    tensors = hf.read_file(folder / "model.safetensors")
+    return Progress(**state), tensors, optimizer | {"tensors": hf.read_file(folder / "optimizer.safetensors")}
 
 
 def read_metrics(out: Path) -> list[dict[str, Any]]:

@@ -228,11 +228,14 @@ class Tree:
 def read_jsonl(path: str | Path) -> Iterator[Tree]:
     """The trees of a JSON lines file, strictly: the first bad line raises with file and line."""
     empty = True
-    with open(path, "rb") as lines:
-        for number, line in enumerate(lines, 1):
-            if line.strip():
-                empty = False
-                yield Tree.from_json(line, where=f"{path}, line {number}")
+    try:
+        with open(path, "rb") as lines:
+            for number, line in enumerate(lines, 1):
+                if line.strip():
+                    empty = False
+                    yield Tree.from_json(line, where=f"{path}, line {number}")
+    except OSError as error:
+        raise RamifyError(f"{path} cannot be read: {error.strerror}. Expected JSON lines, one tree a line.") from None
     if empty:
         raise RamifyError(f"{path} holds no tree: it is empty. Expected JSON lines, one tree a line.")
 

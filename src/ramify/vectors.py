@@ -1,6 +1,7 @@
 """Vectors of whole corpora, streamed to a file."""
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from typing import Literal
@@ -11,6 +12,7 @@ import pyarrow.parquet as pq
 
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
+from ramify.files import replacing
 from ramify.tasks.base import Model
 from ramify.tree import read_jsonl
 
@@ -35,25 +37,22 @@ def write_vectors(
         raise RamifyError(f"{out}: the folder {out.parent} does not exist.")
     totals = {"vectors": 0, "texts": 0, "texts_over": 0, "tokens_over": 0}
     dim = model.backbone.embedding.embedding_dim
-    scratch = out.with_name(f".partial-{out.name}")
-    names = out.with_name(f"{scratch.name}.ids.tsv")
-    try:
-        with _Parquet(scratch, dim) if kind == "parquet" else _Npy(scratch, names, dim) as sink:
-            for store in _stores(data):
-                forest = model.forest(store)
-                for name in ("texts", "texts_over", "tokens_over"):
-                    totals[name] += forest.cut[name]
-                for nodes, vectors in model.embed_batches(forest, context=context):
-                    trees = store.tree_ids(store.tree_of(nodes))
-                    sink.write(trees, store.ids(nodes), vectors)
-                    totals["vectors"] += len(nodes)
-                    advance(len(nodes))
-        if kind == "npy":
-            names.rename(out.with_name(f"{out.name}.ids.tsv"))
-        scratch.rename(out)
-    finally:
-        scratch.unlink(missing_ok=True)
-        names.unlink(missing_ok=True)
+    with ExitStack() as stack:
+        scratch = stack.enter_context(replacing(out))
+        if kind == "parquet":
+            sink = stack.enter_context(_Parquet(scratch, dim))
+        else:
+            names = stack.enter_context(replacing(out.with_name(f"{out.name}.ids.tsv")))
+            sink = stack.enter_context(_Npy(scratch, names, dim))
+        for store in _stores(data):
+            forest = model.forest(store)
+            for name in ("texts", "texts_over", "tokens_over"):
+                totals[name] += forest.cut[name]
+            for nodes, vectors in model.embed_batches(forest, context=context):
+                trees = store.tree_ids(store.tree_of(nodes))
+                sink.write(trees, store.ids(nodes), vectors)
+                totals["vectors"] += len(nodes)
+                advance(len(nodes))
     return totals
 
 

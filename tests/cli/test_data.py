@@ -57,7 +57,7 @@ def test_build_takes_what_scripts_need(ramify, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--format", "nope"], "there is no format 'nope'. The formats are:\n  pushshift"),
+        (["--format", "nope"], "there is no format 'nope'. The formats are:\n  jsonl"),
         (["--policy", "cycle"], "--policy takes NAME=VALUE, not 'cycle'"),
         (["--policy", "cycle=keep"], "the policy for cycle is drop or root, not 'keep'"),
         (["--split", "most"], "--split takes three shares"),

@@ -110,6 +110,35 @@ def test_evaluate_refuses(ramify, trained, store, tmp_path):
         assert message in err
 
 
+def test_evaluate_saves_where_it_is_told(evaluated, tmp_path):
+    evaluated("--save", tmp_path / "new" / "scores")
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["scores"]
+    assert Scores.load(tmp_path / "new" / "scores").count.sum() > 1000
+
+
+def test_every_use_has_a_device(ramify, evaluated, filled, trained, copied, store, asked, tmp_path):
+    """The same answers where it is named, and a plain message where it is not there."""
+    assert evaluated("--device", "cpu") == evaluated()
+    assert filled("below", "--device", "cpu") == filled("below")
+    vectors = ["embed", trained, "--data", asked, "--out", tmp_path / "vectors.npy"]
+    page = ["report", copied, "--draws", 1, "--comments", 20]
+    for command in (vectors, page):
+        assert ramify(*command, "--device", "cpu")[0] == 0
+    (tmp_path / "vectors.npy").unlink()
+    (copied / "report.html").unlink()
+    for command in (
+        ["evaluate", trained, "--data", store.path],
+        ["fill-mask", trained, "--data", asked, "--node", "below"],
+        vectors,
+        page,
+    ):
+        status, out, err = ramify(*command, "--device", "cuda:99")
+        assert (status, out) == (2, "")
+        assert err.startswith("error: there is no device 'cuda:99' here that could be used; choose auto, cpu")
+    assert not (tmp_path / "vectors.npy").exists()
+    assert not (copied / "report.html").exists()
+
+
 def test_evaluate_refuses_to_draw_nothing(ramify, trained, store):
     status, out, err = ramify("evaluate", trained, "--data", store.path, "--draws", 0, "--json")
     assert (status, out) == (2, "")
@@ -200,7 +229,10 @@ def test_embed_leaves_nothing_half_written(ramify, apart, trained, store, asked,
     assert (status, err) == (2, f"error: {tmp_path / 'no' / name}: the folder {tmp_path / 'no'} does not exist.\n")
     status, _, err = apart("embed", trained, "--data", store.path, "--out", tmp_path / name, kilobytes=4)
     assert (status, err.count("\n")) == (2, 1)
-    assert err.startswith("error: ")
+    assert err.startswith(f"error: cannot write {tmp_path / name}")
+    status, _, err = ramify("embed", trained, "--data", tmp_path / "none.jsonl", "--out", tmp_path / name)
+    assert (status, err.count("\n")) == (2, 1)
+    assert err.startswith(f"error: {tmp_path / 'none.jsonl'} cannot be read: No such file")
     assert sorted(tmp_path.iterdir()) == [asked, damaged]
 
 
@@ -296,6 +328,8 @@ def test_fill_mask_for_people(ramify, filled, asked, trained):
         (["--node", "silent"], "node 'silent': its text holds no [MASK]."),
         (["--node", "below", "--context", "wrong"], "'wrong' is not one of"),
         (["--node", "below", "--top-k", -1], "--top-k"),
+        (["--node", "below", "--candidates", " , "], "--candidates takes words separated by commas; ' , ' holds none."),
+        (["--node", "below", "--candidates", ""], "--candidates takes words separated by commas; '' holds none."),
         ([], "Missing option '--node'"),
     ],
 )
@@ -303,6 +337,21 @@ def test_fill_mask_refuses(ramify, trained, asked, arguments, message):
     status, out, err = ramify("fill-mask", trained, "--data", asked, "--json", *arguments)
     assert (status, out) == (2, "")
     assert message in err
+
+
+def test_fill_mask_where_node_ids_repeat(ramify, filled, asked, trained, tmp_path):
+    """Which is meant must be said, whether the trees lie in a file or in a data set."""
+    with open(asked, "a") as file:
+        file.write(Tree(TREE.nodes, id="again").to_json() + "\n")
+    assert ramify("data", "build", asked, "--format", "jsonl", "--out", tmp_path / "store", "--split", "1,0,0")[0] == 0
+    for data in (asked, tmp_path / "store"):
+        status, out, err = ramify("fill-mask", trained, "--data", data, "--node", "below")
+        assert (status, out) == (2, "")
+        assert "'asked'" in err
+        assert "'again'" in err
+        assert "both have a node 'below': say which is meant (--tree)." in err
+        assert ramify("fill-mask", trained, "--data", data, "--node", "below", "--tree", "again")[0] == 0
+    assert filled("below", "--tree", "asked")["ancestors"] == ["post", "between"]
 
 
 def test_models_that_are_none(ramify, asked, tmp_path):
@@ -385,6 +434,7 @@ def test_tokenizer_train_refuses(ramify, store, tmp_path):
         ([tmp_path, "--out", tmp_path / "own.json"], "is not a Ramify data set"),
         ([store.path, "--out", tmp_path / "no" / "own.json"], "no/own.json"),
         ([store.path, "--out", tmp_path / "own.json", "--kind", "letters"], "'letters' is not one of"),
+        ([store.path, "--out", tmp_path / "own.json", "--vocab-size", 9], "a vocabulary of 9 pieces is too small"),
     ):
         status, out, err = ramify("tokenizer", "train", *arguments)
         assert (status, out) == (2, "")

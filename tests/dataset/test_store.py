@@ -1,5 +1,6 @@
 import json
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -66,6 +67,14 @@ def test_two_parents_are_refused_where_one_is_meant(store):
 
 def test_parent():
     assert Store.of([DEBATE, Tree(()), DEBATE]).parent.tolist() == [-1, 0, 1, -1, 3, 4]
+
+
+def test_ids_that_several_trees_have(store):
+    assert store.find("a", "debate") == store.find("a")
+    twice = Store.of([CHAT, DEBATE, replace(DEBATE, id="again")])
+    assert twice.find("a", "again") == 4 + 3 + 1
+    with pytest.raises(RamifyError, match=r"the trees 'debate' and 'again' both have a node 'a': .*--tree"):
+        twice.find("a")
 
 
 @pytest.mark.parametrize(

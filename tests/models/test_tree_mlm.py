@@ -1,6 +1,7 @@
 """TreeMLM's options: what each adds to what the others compute."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
+from math import inf, nan
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import torch
 
 from fixtures import W, chain, discussion, forest, masked, path_to, tokenizer, tree_task, view_of, whole
 from ramify.errors import RamifyError
+from ramify.models.bert import BertConfig
 from ramify.models.tree_mlm import TreeMLM, TreeMLMConfig
 from ramify.nn.embeddings import sinusoids
 from ramify.tasks.masked_lm import MaskedLM
@@ -156,13 +158,29 @@ def test_only_ancestors_are_encoded():
     assert len(np.unique(W)) - 1 == 6
 
 
+COUNTS = ("dim", "num_heads", "ffn_dim", "encoder_layers", "decoder_layers", "num_layers", "context_positions")
+RATES = ("dropout", "attention_dropout")
+
+
+REFUSED = [
+    ({"dim": 10, "num_heads": 4}, r"model\.dim \(10\) must be a multiple of model\.num_heads \(4\)"),
+    ({"max_tokens": 2}, r"model\.max_tokens must be at least 3, not 2"),
+    ({"vocab_size": -1}, r"model\.vocab_size must be at least 0, not -1"),
+    *(({name: value}, rf"model\.{name} must be at least 1, not {value}") for name in COUNTS for value in (0, -4)),
+    *(({name: value}, rf"model\.{name} must be at least 0 and below 1") for name in RATES for value in (-0.1, 1.0, nan)),
+    *(({"eps": value}, r"model\.eps must be a positive number") for value in (0.0, -1e-5, inf, nan)),
+]
+
+
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("config", "options", "message"),
     [
-        ({"dim": 10, "num_heads": 4}, r"model\.dim \(10\) must be a multiple of model\.num_heads \(4\)"),
-        ({"max_tokens": 2}, r"model\.max_tokens"),
+        (config, options, message)
+        for config in (TreeMLMConfig, BertConfig)
+        for options, message in REFUSED
+        if options.keys() <= {field.name for field in fields(config)}
     ],
 )
-def test_refused_sizes(options, message):
+def test_refused_sizes(config, options, message):
     with pytest.raises(RamifyError, match=message):
-        TreeMLMConfig(**options)
+        config(**options)

@@ -124,7 +124,7 @@ def test_formats_are_readers(name):
 
 
 def test_unknown_formats_are_answered_with_a_list():
-    with pytest.raises(RamifyError, match=r"no format 'nope'(.|\n)*pushshift(.|\n)*jsonl"):
+    with pytest.raises(RamifyError, match=r"no format 'nope'(.|\n)*jsonl(.|\n)*pushshift"):
         find("nope")
 
 
@@ -139,6 +139,10 @@ def test_guess(tmp_path):
     path.write_text('{"id": "a", "link_id": "t3_b", "parent_id": "t3_b", "body": ""}\n')
     assert guess([path]) == "pushshift"
     assert guess([tmp_path]) == "pushshift"
+    path.write_text('{"id": "a", "meta": {"title": "T", "subreddit": "s"}, "nodes": [{"id": "p", "text": "x"}]}\n')
+    assert guess([path]) == "jsonl"
+    path.write_text('{"id": "a", "title": "T", "subreddit": "s", "selftext": "say \\"nodes\\": [1]"}\n')
+    assert guess([path]) == "pushshift"
     path.write_text("nothing that anybody knows\n")
     with pytest.raises(RamifyError, match="cannot tell the format"):
         guess([path])

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -401,6 +402,16 @@ def test_two_phases_only_where_they_are_due():
     assert passes(chunk_tokens=10_000, two_phase="always") == {"masked_lm": 1, "encoder": 1}
     many = passes(chunk_tokens=20)
     assert min(many["masked_lm"], many["encoder"]) > 1
+
+
+@pytest.mark.parametrize("make", [bert_task, partial(tree_task, reading=Reading(max_tokens=32, seen="null"))])
+def test_targets_that_share_nothing_are_taken_in_parts(make):
+    """However large the batch, no more than `chunk_tokens` lie in one graph; the gradient is the same."""
+    data = forest([discussion(uniform(40), seed=2)])
+    one, many = make(task={"two_phase": "never"}), make(task={"chunk_tokens": 60})
+    batch = masked(one, data, whole(one, data))
+    assert distance(gradient(one, [batch]), gradient(many, [batch])) < EXACT
+    assert len(list(many.losses(batch, {"masked_lm": 1.0}))) == len(list(batch.targets.runs(60))) > 1
 
 
 # --- who may see whom ---------------------------------------------------------------------------------------------------------

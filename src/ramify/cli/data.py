@@ -185,17 +185,12 @@ def export(
     Example: ramify data export data/reddit data/forum --out both.jsonl
     """
     from ramify.dataset import Store
+    from ramify.files import replacing
 
     stores = [Store.open(folder) for folder in folders]
-    scratch = out.with_name(f".partial-{out.name}")
-    try:
-        with open(scratch, "w", encoding="utf-8") as file:
-            for store in stores:
-                file.writelines(tree.to_json() + "\n" for tree in store.trees())
-        scratch.rename(out)
-    except BaseException:
-        scratch.unlink(missing_ok=True)
-        raise
+    with replacing(out) as scratch, open(scratch, "w", encoding="utf-8") as file:
+        for store in stores:
+            file.writelines(tree.to_json() + "\n" for tree in store.trees())
     print(f"{out}: {sum(store.num_trees for store in stores):,} trees", file=sys.stderr)
 
 

@@ -22,7 +22,9 @@ Resume = Annotated[bool, typer.Option("--resume", help="Go on from the newest ch
 Data = Annotated[Path, typer.Option("--data", help="A data set built by `ramify data build`.")]
 Steps = Annotated[int, typer.Option(help="Updates.")]
 TargetTokens = Annotated[int, typer.Option(help="Stop after so many tokens of predicted comments instead (0 = after --steps).")]
-Init = Annotated[str, typer.Option(help="Start from a BERT-family checkpoint: directory or hub id.")]
+Init = Annotated[
+    str, typer.Option(help="Start from a BERT-family checkpoint or a saved model of the same kind: directory or hub id.")
+]
 TokenizerPath = Annotated[str, typer.Option("--tokenizer", help="tokenizer.json or a directory with one; else one is trained.")]
 MaxTokens = Annotated[int, typer.Option(help="Longest text, with CLS and SEP.")]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
@@ -134,7 +136,7 @@ def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> No
         print(f"stopped at step {progress.step}; go on with the same command and --resume", file=sys.stderr)
         raise typer.Exit(130)
     print(f"{out}: {progress.step} steps, best dev loss {progress.best:.4f} at step {progress.best_step}", file=sys.stderr)
-    print(f"report: {write_report(out)}", file=sys.stderr)
+    print(f"report: {write_report(out, device='auto')}", file=sys.stderr)
     print(f"next: ramify evaluate {out} --data {run.data}", file=sys.stderr)
 
 

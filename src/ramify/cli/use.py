@@ -4,17 +4,23 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 if TYPE_CHECKING:
+    from ramify.tasks.masked_lm import MaskedLM
     from ramify.tree import Tree
 
 tokenizer = typer.Typer(help="Train tokenizers.", no_args_is_help=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Device = Annotated[
+    str,
+    typer.Option("--device", help="Where to compute: cpu, cuda, cuda:1 …; auto is the accelerator that torch finds, else cpu."),
+]
 
 
 def evaluate(
@@ -30,22 +36,19 @@ def evaluate(
     split: Annotated[Literal["train", "dev", "test", "all"], typer.Option(help="The trees to evaluate on.")] = "test",
     draws: Annotated[int, typer.Option(min=1, help="Masks drawn for every comment, by the hash of its id.")] = 8,
     save: Annotated[Path | None, typer.Option(help="Keep the sums by tree (.npz), for paired comparisons.")] = None,
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Held-out loss in nats per masked token, perplexity and accuracy, also by depth. The masks are the same for every model.
 
     Example: ramify evaluate runs/reddit --data data/reddit --context none --json
     """
-    import ramify
     from ramify.dataset.store import Store
     from ramify.errors import RamifyError
     from ramify.evaluate import evaluate as score
     from ramify.run import discussions
-    from ramify.tasks.masked_lm import MaskedLM
 
-    task = ramify.load(run)
-    if not isinstance(task, MaskedLM):
-        raise RamifyError(f"{run} holds no masked language model; it can {', '.join(task.verbs)}.")
+    task = _masked_lm(str(run), device)
     store = Store.open(data)
     trees = store.split(split)
     if len(trees) == 0:
@@ -73,6 +76,7 @@ def report(
     draws: Annotated[int, typer.Option(min=1, help="Masks drawn for every comment.")] = 8,
     comments: Annotated[int, typer.Option(min=0, help="Only the first trees that hold so many comments (0 = all).")] = 0,
     evaluate: Annotated[bool, typer.Option("--evaluate/--no-evaluate", help="Evaluate and fill masks, or only draw.")] = True,
+    device: Device = "auto",
 ) -> None:
     """Write a run's report.html anew: curves, loss by depth with and without context, filled masks, data and settings.
 
@@ -81,7 +85,9 @@ def report(
     from ramify.report import write_report
 
     with bar("evaluating", None) as advance:
-        page = write_report(run, data, split=split, draws=draws, comments=comments, evaluate=evaluate, progress=advance)
+        page = write_report(
+            run, data, split=split, draws=draws, comments=comments, evaluate=evaluate, device=device, progress=advance
+        )
     print(page, file=sys.stderr)
 
 
@@ -98,6 +104,7 @@ def embed(
         Literal["parquet", "npy"] | None,
         typer.Option(help="parquet: columns tree, id, vector; npy: the matrix, with ids beside it."),
     ] = None,
+    device: Device = "auto",
 ) -> None:
     """A vector for every comment, streamed to a file: any corpus size.
 
@@ -106,7 +113,7 @@ def embed(
     import ramify
     from ramify.vectors import write_vectors
 
-    loaded = ramify.load(model)
+    loaded = ramify.load(model, device=device)
     kind = format or ("npy" if out.suffix == ".npy" else "parquet")
     with bar("embedding", None) as advance:
         cut = write_vectors(loaded, data, out, kind, context, advance)
@@ -125,20 +132,19 @@ def fill_mask(
     top_k: Annotated[int, typer.Option(min=1, help="Pieces shown for every mask.")] = 5,
     candidates: Annotated[str | None, typer.Option(help="Words to choose from, separated by commas.")] = None,
     joint: Annotated[bool, typer.Option(help="Also fill all masks together (beam search).")] = False,
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Fill [MASK] in a comment, given what was said above it.
 
     Example: ramify fill-mask runs/reddit --data trees.jsonl --node c42 --context tree --json
     """
-    import ramify
     from ramify.errors import RamifyError
-    from ramify.tasks.masked_lm import MaskedLM
 
-    task = ramify.load(run)
-    if not isinstance(task, MaskedLM):
-        raise RamifyError(f"{run} holds no masked language model; it can {', '.join(task.verbs)}.")
-    words = [word.strip() for word in candidates.split(",") if word.strip()] if candidates else None
+    words = None if candidates is None else [word.strip() for word in candidates.split(",") if word.strip()]
+    if words == []:
+        raise RamifyError(f"--candidates takes words separated by commas; {candidates!r} holds none.")
+    task = _masked_lm(run, device)
     answer = task.fill_mask(find_tree(data, node, tree), node, top_k=top_k, context=context, candidates=words, joint=joint)
     if as_json:
         print(json.dumps(answer, ensure_ascii=False))
@@ -151,19 +157,33 @@ def fill_mask(
         print(f"  {filled['probability']:.4f}  {filled['text']}")
 
 
+def _masked_lm(source: str, device: str) -> "MaskedLM":
+    import ramify
+    from ramify.errors import RamifyError
+    from ramify.tasks.masked_lm import MaskedLM
+
+    task = ramify.load(source, device=device)
+    if not isinstance(task, MaskedLM):
+        raise RamifyError(f"{source} holds no masked language model; it can {', '.join(task.verbs)}.")
+    return task
+
+
 def find_tree(data: Path, node: str, tree: str | None) -> "Tree":
     """The tree that holds a node, in a JSON lines file or a built data set."""
-    from ramify.dataset.store import Store
+    from ramify.dataset.store import Store, several_trees
     from ramify.errors import RamifyError
     from ramify.tree import read_jsonl
 
     if data.is_dir():
         store = Store.open(data)
         return store.tree(int(store.tree_of([store.find(node, tree)])[0]))
-    for found in read_jsonl(data):
-        if (tree is None or found.id == tree) and any(each.id == node for each in found.nodes):
-            return found
-    raise RamifyError(f"{data} holds no node {node!r}{f' in the tree {tree!r}' if tree else ''}.")
+    trees = (each for each in read_jsonl(data) if tree is None or each.id == tree)
+    found = list(islice((each for each in trees if any(own.id == node for own in each.nodes)), 2 if tree is None else 1))
+    if not found:
+        raise RamifyError(f"{data} holds no node {node!r}{f' in the tree {tree!r}' if tree else ''}.")
+    if len(found) > 1:
+        raise several_trees(node, [each.id for each in found])
+    return found[0]
 
 
 @tokenizer.command("train")

@@ -1,5 +1,6 @@
 """What every system is made of: a backbone turns a batch into hidden states."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,11 +11,27 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ramify.batch import Batch
+from ramify.errors import RamifyError
 from ramify.nn.blocks import Context
 from ramify.nn.ragged import Rows
 
 State = Mapping[str, Tensor]
 """What the next batch of the same rows continues from (memories, caches); detached."""
+
+
+def check_config(config: Any) -> None:
+    """Raise where a model's config holds a size, a rate or a constant that no model can be built with."""
+    least = {"vocab_size": 0, "type_vocab_size": 0, "max_tokens": 3}
+    for name, value in vars(config).items():
+        if type(value) is int and value < least.get(name, 1):
+            raise RamifyError(f"model.{name} must be at least {least.get(name, 1)}, not {value}.")
+    for name in ("dropout", "attention_dropout"):
+        if not 0 <= getattr(config, name) < 1:
+            raise RamifyError(f"model.{name} must be at least 0 and below 1, not {getattr(config, name)}.")
+    if not 0 < config.eps < math.inf:
+        raise RamifyError(f"model.eps must be a positive number, not {config.eps}.")
+    if config.dim % config.num_heads:
+        raise RamifyError(f"model.dim ({config.dim}) must be a multiple of model.num_heads ({config.num_heads}).")
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ramify.batch import Batch
 from ramify.errors import RamifyError
 from ramify.models import hf
-from ramify.models.base import Backbone, Hidden, State
+from ramify.models.base import Backbone, Hidden, State, check_config
 from ramify.nn.blocks import Activation, Norm, Stack
 from ramify.nn.embeddings import Embeddings, Position, init_weights
 from ramify.nn.pooling import Pool, Pooling
@@ -40,8 +40,7 @@ class BertConfig:
     eps: float = 1e-12
 
     def __post_init__(self) -> None:
-        if self.dim % self.num_heads:
-            raise RamifyError(f"model.dim ({self.dim}) must be a multiple of model.num_heads ({self.num_heads}).")
+        check_config(self)
 
 
 class Bert(Backbone):
@@ -133,6 +132,7 @@ def tensors_from_hf(tensors: Mapping[str, Tensor], config: BertConfig) -> dict[s
     try:
         ours = {f"embeddings.{name}": tensors[f"embeddings.{theirs}"] for name, theirs in hf.EMBEDDING_KEYS.items()}
         ours["embedding.weight"] = ours["embeddings.tokens.weight"]
+        ours["embeddings.positions.weight"] = hf.first_positions(ours["embeddings.positions.weight"], config.max_tokens)
         for number in range(config.num_layers):
             layer = hf.layer_from_bert(tensors, number)
             ours |= {f"stack.layers.{number}.{key}": value for key, value in layer.items()}

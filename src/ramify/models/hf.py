@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from ramify.errors import RamifyError
+from ramify.files import replacing, write_text
 from ramify.nn.blocks import Activation
 
 LAYER_KEYS = {
@@ -79,6 +80,26 @@ def read_config(directory: Path) -> dict[str, Any]:
     return config
 
 
+def require(config: Any, wanted: Mapping[str, Any], source: str | Path, part: str = "model") -> None:
+    """Raise where a config has other values than a checkpoint needs."""
+    other = [
+        f"{part}.{name} = {value!r} (not {getattr(config, name)!r})"
+        for name, value in wanted.items()
+        if getattr(config, name) != value
+    ]
+    if other:
+        raise RamifyError(f"{source} needs {', '.join(other)}. Set it so, or start without this checkpoint.")
+
+
+def first_positions(table: Tensor, max_tokens: int) -> Tensor:
+    """The rows of a checkpoint's position table that a model needs, which may read shorter texts."""
+    if len(table) < max_tokens:
+        raise RamifyError(
+            f"the checkpoint reads at most {len(table)} tokens, but model.max_tokens is {max_tokens}: lower it (--max-tokens)."
+        )
+    return table[:max_tokens]
+
+
 def activation(config: Mapping[str, Any]) -> Activation:
     """Our name of a checkpoint's activation."""
     name = config.get("hidden_act", "gelu")
@@ -116,13 +137,25 @@ def read_tensors(directory: Path) -> dict[str, Tensor]:
         if not file.exists():
             hint = "; pickled weights are never read: convert them to safetensors" if any(directory.glob("*.bin")) else ""
             raise RamifyError(f"{directory} holds no {file.name}{hint}.")
-        try:
-            with safe_open(file, framework="pt") as opened:
-                for key in opened.keys():  # noqa: SIM118 (not a dict)
-                    tensors[key] = opened.get_tensor(key)
-        except SafetensorError as error:
-            raise RamifyError(f"{file} is not a readable safetensors file: {error}.") from None
+        tensors |= read_file(file)
     return tensors
+
+
+def read_file(file: Path) -> dict[str, Tensor]:
+    """All tensors of one safetensors file."""
+    try:
+        return load_file(file)
+    except (SafetensorError, OSError) as error:
+        raise RamifyError(f"{file} is not a readable safetensors file: {error}.") from None
+
+
+def write_file(file: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write a safetensors file under another name, then rename it."""
+    with replacing(file) as scratch:
+        try:
+            save_file({key: value.contiguous() for key, value in tensors.items()}, scratch, {"format": "pt"})
+        except SafetensorError as error:
+            raise RamifyError(f"cannot write {file}: {error}. Make room there, or choose another place.") from None
 
 
 def bert_tensors(directory: Path) -> dict[str, Tensor]:
@@ -180,5 +213,5 @@ def load_strictly(module: nn.Module, tensors: Mapping[str, Tensor], where: str |
 def write(directory: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
     """config.json and model.safetensors, as Hugging Face's loaders expect them."""
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "config.json").write_text(json.dumps(dict(config), indent=2) + "\n", encoding="utf-8")
-    save_file({key: value.contiguous() for key, value in tensors.items()}, directory / "model.safetensors", {"format": "pt"})
+    write_file(directory / "model.safetensors", tensors)
+    write_text(directory / "config.json", json.dumps(dict(config), indent=2) + "\n")

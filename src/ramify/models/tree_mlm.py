@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ramify.batch import Batch
 from ramify.errors import RamifyError
 from ramify.models import hf
-from ramify.models.base import Hidden, State, TwoPhase
+from ramify.models.base import Hidden, State, TwoPhase, check_config
 from ramify.nn.blocks import Activation, Context, Layer, Norm, Stack
 from ramify.nn.embeddings import Embeddings, Position, PositionTable, init_weights
 from ramify.nn.pooling import Pool, Pooling
@@ -58,10 +58,7 @@ class TreeMLMConfig:
     eps: float = 1e-5
 
     def __post_init__(self) -> None:
-        if self.dim % self.num_heads:
-            raise RamifyError(f"model.dim ({self.dim}) must be a multiple of model.num_heads ({self.num_heads}).")
-        if self.max_tokens < 3:
-            raise RamifyError(f"model.max_tokens must be at least 3, not {self.max_tokens}.")
+        check_config(self)
 
 
 class TreeMLM(TwoPhase):
@@ -175,24 +172,22 @@ def init_from_bert(model: TreeMLM, source: str | Path, *, decoder: bool = True) 
     directory = hf.locate(source)
     tensors = hf.bert_tensors(directory)
     wanted = config_from_bert(hf.read_config(directory))
-    for name, value in wanted.items():
-        if name not in ("encoder_layers", "decoder_layers") and getattr(model.config, name) != value:
-            raise RamifyError(
-                f"{directory} needs model.{name} = {value!r}, but this model has {getattr(model.config, name)!r}."
-            )
-    layers = wanted["encoder_layers"]
-    if model.config.encoder_layers != layers or (decoder and model.config.decoder_layers > layers):
+    layers = wanted.pop("decoder_layers")
+    hf.require(model.config, wanted, directory)
+    if decoder and model.config.decoder_layers > layers:
         raise RamifyError(
-            f"{directory} has {layers} layers; the model has {model.config.encoder_layers} and {model.config.decoder_layers}."
+            f"{directory} has {layers} layers, too few for model.decoder_layers = {model.config.decoder_layers}: lower it, or "
+            "start the encoder alone (init_decoder=false)."
         )
     own = model.state_dict()
-    positions = tensors["embeddings.position_embeddings.weight"] + tensors["embeddings.token_type_embeddings.weight"][0]
+    positions = hf.first_positions(tensors["embeddings.position_embeddings.weight"], model.config.max_tokens)
+    positions = positions + tensors["embeddings.token_type_embeddings.weight"][0]
     sides = ["encoder", "decoder"] if decoder else ["encoder"]
     if decoder or model.config.share_embeddings:
         own["embedding.weight"] = tensors["embeddings.word_embeddings.weight"]
     for side in sides:
         own[f"{side}_embeddings.tokens.weight"] = tensors["embeddings.word_embeddings.weight"]
-        own[f"{side}_embeddings.positions.weight"] = positions[: model.config.max_tokens]
+        own[f"{side}_embeddings.positions.weight"] = positions
         for kind in ("weight", "bias"):
             own[f"{side}_embeddings.norm.{kind}"] = tensors[f"embeddings.LayerNorm.{kind}"]
         for number in range(getattr(model.config, f"{side}_layers")):

@@ -4,6 +4,9 @@ CUDA in half precision without attention dropout takes the variable-length kerne
 `scaled_dot_product_attention` over groups of rows of near-equal length. A row that sees nothing comes out as exact zeros.
 """
 
+from collections.abc import Callable
+from typing import Any, TypeVar
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -12,7 +15,16 @@ from torch.nn import functional as F
 from ramify.nn.dropout import dropout as drop
 from ramify.nn.ragged import Rows, pad, unpad
 
+Function = TypeVar("Function", bound=Callable[..., Tensor])
 
+
+def _eager(function: Function) -> Function:
+    """Left out of compiled graphs: groups differ from batch to batch, and each would be compiled anew."""
+    outside: Any = torch.compiler.disable(function)
+    return outside
+
+
+@_eager
 def attend(
     q: Float[Tensor, "query head size"],
     kv: Float[Tensor, "key 2 head size"],

@@ -27,6 +27,8 @@ class Format:
 
 
 FORMATS: dict[str, Format] = {
+    # First, because `guess` takes the first that matches: what trees of ours say about themselves may look like others.
+    "jsonl": Format("trees", "ramify.readers.jsonl", "Ramify's own JSON lines, one tree a line"),
     "pushshift": Format("posts", "ramify.readers.pushshift", "Reddit dumps, submissions and comments, as JSON lines"),
     "reddit-api": Format("posts", "ramify.readers.reddit_api", "answers of Reddit's API, JSON with nested replies"),
     "stackexchange": Format("posts", "ramify.readers.stackexchange", "Stack Exchange dumps, a folder for each site"),
@@ -36,7 +38,6 @@ FORMATS: dict[str, Format] = {
     "oasst": Format("posts", "ramify.readers.oasst", "OpenAssistant's conversation trees"),
     "molweni": Format("trees", "ramify.readers.molweni", "Molweni's dialogues with discourse relations"),
     "table": Format("posts", "ramify.readers.table", "one post a row: CSV, TSV, Parquet or JSON lines"),
-    "jsonl": Format("trees", "ramify.readers.jsonl", "Ramify's own JSON lines, one tree a line"),
 }
 
 

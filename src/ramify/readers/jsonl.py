@@ -1,5 +1,6 @@
 """Ramify's own JSON lines: one tree a line, see `Tree.to_json`."""
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -10,8 +11,8 @@ from ramify.tree import Tree
 
 
 def matches(path: Path, head: bytes) -> bool:
-    line = head.lstrip()[:512].partition(b"\n")[0]
-    return line.startswith(b"{") and b'"nodes"' in head.partition(b"\n")[0]
+    line = head.lstrip().partition(b"\n")[0]
+    return line.startswith(b"{") and re.search(rb'"nodes"\s*:\s*\[', line) is not None
 
 
 def read(paths: Sequence[Path], report: Report) -> Iterator[Tree]:

@@ -2,7 +2,7 @@
 
 from ramify.models.bert import BertConfig
 from ramify.models.tree_mlm import TreeMLMConfig
-from ramify.run import Run, TokenizerConfig
+from ramify.run import Run, TokenizerConfig, sized
 from ramify.train import TrainConfig
 from ramify.views import Reading
 
@@ -20,13 +20,13 @@ def tree_mlm(
     """Tree-conditioned masked language model: every comment given everything said above it.
 
     `ramify train tree-mlm --data DIR --out RUN`: 8 M parameters with a 16k vocabulary, 4,096 tokens a step.
-    With `--init DIR` (a BERT-family checkpoint such as all-MiniLM-L6-v2) it takes over that model's sizes, tokenizer and
-    weights, and learns at a rate that suits them.
+    With `--init DIR` (a BERT-family checkpoint such as all-MiniLM-L6-v2, or a tree-mlm model that Ramify saved) it takes over
+    that model's sizes, tokenizer and weights, and learns at a rate that suits them.
     """
     return Run(
         recipe="tree-mlm",
         data=data,
-        model=TreeMLMConfig(max_tokens=max_tokens, dropout=0.1),
+        model=sized(TreeMLMConfig(max_tokens=max_tokens, dropout=0.1), init),
         reading=Reading(max_tokens=max_tokens, max_context=max_tokens),
         stages=(TrainConfig(steps=steps, target_tokens=target_tokens, lr=1e-4 if init else 5e-4),),
         tokenizer=TokenizerConfig(path=tokenizer),
@@ -53,7 +53,7 @@ def bert(
     return Run(
         recipe="bert",
         data=data,
-        model=BertConfig(max_tokens=max(concatenate, max_tokens)),
+        model=sized(BertConfig(max_tokens=max(concatenate, max_tokens)), init),
         reading=Reading(
             max_tokens=max_tokens, max_context=max_tokens, seen="tree" if concatenate else "none", concatenate=concatenate
         ),

@@ -9,6 +9,7 @@ from ramify import hub
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.evaluate import gain
+from ramify.files import write_text
 from ramify.metrics import Interval
 from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.report.measure import measure
@@ -92,7 +93,7 @@ def pack(run: Path, data: Path, out: Path) -> None:
         raise RamifyError(f"{run} holds no masked language model.")
     task.config = replace(task.config, mask_rate=MaskedLMConfig().mask_rate)
     hub.save(task, out, dtype=torch.float16)
-    packed = hub.load(out)
+    packed = hub.load(out, device="auto")
     assert isinstance(packed, MaskedLM)
     found = measure(packed, Store.open(data), "test", draws=8, controls=("wrong",))
     scores = found.scores
@@ -106,7 +107,7 @@ def pack(run: Path, data: Path, out: Path) -> None:
         "saved, against another tree's ancestors": _interval(gain(scores["tree"], scores["wrong"])["all"]),
     }
     card = hub.model_card(packed, title=TITLE, license=LICENSE, notes=NOTES, results=results)
-    (out / hub.CARD).write_text(card, encoding="utf-8")
+    write_text(out / hub.CARD, card)
 
 
 def _interval(saved: Interval) -> str:

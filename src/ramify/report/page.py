@@ -6,6 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 
+from ramify.files import write_text
 from ramify.report.sections import Section, text
 from ramify.version import __version__
 
@@ -23,9 +24,7 @@ def write_page(path: Path, *, kind: str, title: str, lead: str, sections: Sequen
         date=f"{datetime.datetime.now().astimezone():%d %B %Y, %H:%M %Z}",
     )
     path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f".partial-{path.name}")
-    scratch.write_text(page, encoding="utf-8")
-    scratch.rename(path)
+    write_text(path, page)
 
 
 def _section(section: Section) -> str:

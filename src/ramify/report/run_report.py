@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+import torch
+
 from ramify import hub
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
@@ -33,6 +35,7 @@ def write_report(
     draws: int = DRAWS,
     comments: int = COMMENTS,
     evaluate: bool = True,
+    device: str | torch.device | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Path:
     """Write `report.html` into a run directory: curves, the table by depth, filled masks, data and circumstances.
@@ -54,7 +57,7 @@ def write_report(
     if not evaluate:
         missing = "This page was written without an evaluation."
     elif store is not None:
-        task, missing = _model(run_dir, record, store)
+        task, missing = _model(run_dir, record, store, device or "cpu")
         if task is not None and len(store.split(split)) == 0:
             missing = f"The data set has no trees in the split {split!r}."
         elif task is not None:
@@ -78,10 +81,10 @@ def _store(path: str) -> tuple[Store | None, str]:
         return None, f"The data set is not at hand ({error})."
 
 
-def _model(run_dir: Path, record: dict[str, Any], store: Store) -> tuple[MaskedLM | None, str]:
+def _model(run_dir: Path, record: dict[str, Any], store: Store, device: str | torch.device) -> tuple[MaskedLM | None, str]:
     """The trained model; of an unfinished run the best or newest weights that it left."""
     if (run_dir / hub.CONFIG).exists():
-        task = hub.load(run_dir)
+        task = hub.load(run_dir, device=device)
         return (task, "") if isinstance(task, MaskedLM) else (None, "This model does not fill masks.")
     newest = sorted((run_dir / CHECKPOINTS).glob("step-*/model.safetensors"))
     weights = run_dir / BEST if (run_dir / BEST).exists() else newest[-1] if newest else None
@@ -92,7 +95,7 @@ def _model(run_dir: Path, record: dict[str, Any], store: Store) -> tuple[MaskedL
     except RamifyError as error:
         return None, f"The unfinished run's model cannot be built again ({error})."
     hub.load_weights(task, weights)
-    return task, ""
+    return task.to(hub.find_device(device)), ""
 
 
 def _data(record: dict[str, Any], store: Store | None) -> Section:

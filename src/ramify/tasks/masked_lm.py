@@ -40,7 +40,8 @@ class MaskedLMConfig:
     """One linear map (Figure 1), or BERT's dense-activation-LayerNorm before it, with the layers' activation."""
     tie_weights: bool = True
     two_phase: Literal["auto", "always", "never"] = "auto"
-    """The whole tree's gradient in bounded memory; `auto`: for batches above `chunk_tokens`."""
+    """The whole tree's gradient in bounded memory; `auto`: for batches above `chunk_tokens`. Models that encode no other node
+    go through their targets in parts."""
     chunk_tokens: int = 16_384
     """Tokens whose graph is held at once by a two-phase gradient."""
 
@@ -127,10 +128,14 @@ class MaskedLM(Task):
 
     def losses(self, batch: Batch, divisors: Mapping[str, float]) -> Iterator[dict[str, Tensor]]:
         scale = 1.0 / divisors["masked_lm"]
-        if not self._in_two_phases(batch):
+        if not self._in_parts(batch):
             yield {"masked_lm": self._loss(self.backbone(batch).tokens, batch) * scale}
             return
-        assert isinstance(self.backbone, TwoPhase)
+        if not isinstance(self.backbone, TwoPhase) or batch.null_context:
+            # No target needs what another computes: each part is a graph of its own.
+            for part, hidden in decode_parts(self.backbone, batch, self.config.chunk_tokens):
+                yield {"masked_lm": self._loss(hidden.tokens, part) * scale}
+            return
         # Phase one: every node's vector without a graph; the generator's state at each chunk is kept, so that dropout can
         # be drawn again.
         device = batch.target_ids.device
@@ -156,8 +161,8 @@ class MaskedLM(Task):
             yield {"encoder": (self.backbone.encode(ids, rows) * leaf.grad[start:stop]).sum()}
         _set_generator_state(device, after)
 
-    def _in_two_phases(self, batch: Batch) -> bool:
-        if self.config.two_phase == "never" or not isinstance(self.backbone, TwoPhase) or batch.null_context:
+    def _in_parts(self, batch: Batch) -> bool:
+        if self.config.two_phase == "never":
             return False
         return self.config.two_phase == "always" or batch.tokens > self.config.chunk_tokens
 

@@ -1,0 +1,35 @@
+"""Files that are written whole or not at all."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from ramify.errors import RamifyError
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Another name to write a file under, which takes the place of `path` when all went well. What the system refuses (no
+    room, no such folder) is raised as `RamifyError` with the path."""
+    scratch = path.with_name(f".partial-{path.name}")
+    try:
+        scratch.unlink(missing_ok=True)
+        # Made here, so that its permissions are those of any new file: some libraries make theirs for the owner alone.
+        scratch.touch()
+        mode = scratch.stat().st_mode
+        yield scratch
+        scratch.chmod(mode)
+        scratch.rename(path)
+    except OSError as error:
+        raise RamifyError(
+            f"cannot write {path}: {error.strerror or error}. Make room there, or choose another place."
+        ) from None
+    finally:
+        with suppress(OSError):
+            scratch.unlink()
+
+
+def write_text(path: Path, content: str) -> None:
+    """Write a text file under another name, then rename it."""
+    with replacing(path) as scratch:
+        scratch.write_text(content, encoding="utf-8")

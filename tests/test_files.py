@@ -1,0 +1,44 @@
+"""Files that are written whole or not at all."""
+
+import contextlib
+import os
+
+import pytest
+
+from ramify.errors import RamifyError
+from ramify.files import replacing, write_text
+
+
+@pytest.fixture(params=[0o022, 0o027])
+def umask(request):
+    before = os.umask(request.param)
+    yield request.param
+    os.umask(before)
+
+
+def test_permissions_are_those_of_any_new_file(tmp_path, umask):
+    """Also where whoever writes makes the file anew, for its owner alone."""
+    with replacing(tmp_path / "secret") as scratch:
+        scratch.unlink()
+        os.close(os.open(scratch, os.O_CREAT, 0o600))
+    assert (tmp_path / "secret").stat().st_mode & 0o777 == 0o666 & ~umask
+
+
+def test_what_was_there_stays_until_all_is_written(tmp_path):
+    path = tmp_path / "text"
+    write_text(path, "old")
+    with contextlib.suppress(KeyboardInterrupt), replacing(path) as scratch:
+        scratch.write_text("half of the n")
+        raise KeyboardInterrupt
+    assert path.read_text() == "old"
+    (tmp_path / ".partial-text").write_text("left by a killed process")
+    write_text(path, "new")
+    assert path.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("place", ["no/text", "file/text"])
+def test_what_the_system_refuses_names_the_path(tmp_path, place):
+    (tmp_path / "file").touch()
+    with pytest.raises(RamifyError, match=rf"cannot write {tmp_path / place}: (No such file|Not a directory)"):
+        write_text(tmp_path / place, "")
