@@ -73,8 +73,10 @@ def test_ids_that_several_trees_have(store):
     assert store.find("a", "debate") == store.find("a")
     twice = Store.of([CHAT, DEBATE, replace(DEBATE, id="again")])
     assert twice.find("a", "again") == 4 + 3 + 1
-    with pytest.raises(RamifyError, match=r"the trees 'debate' and 'again' both have a node 'a': .*--tree"):
-        twice.find("a")
+    assert twice.find_all("a").tolist() == [twice.find("a", "debate"), twice.find("a", "again")]
+    assert twice.find("a") == twice.find("a", "debate")
+    with pytest.raises(RamifyError, match="no node 'zz' among"):
+        twice.find("zz")
 
 
 @pytest.mark.parametrize(

@@ -170,19 +170,26 @@ def _masked_lm(source: str, device: str) -> "MaskedLM":
 
 def find_tree(data: Path, node: str, tree: str | None) -> "Tree":
     """The tree that holds a node, in a JSON lines file or a built data set."""
-    from ramify.dataset.store import Store, several_trees
+    import numpy as np
+
+    from ramify.dataset.store import Store
     from ramify.errors import RamifyError
     from ramify.tree import read_jsonl
 
     if data.is_dir():
         store = Store.open(data)
-        return store.tree(int(store.tree_of([store.find(node, tree)])[0]))
-    trees = (each for each in read_jsonl(data) if tree is None or each.id == tree)
-    found = list(islice((each for each in trees if any(own.id == node for own in each.nodes)), 2 if tree is None else 1))
+        nodes = store.find_all(node) if tree is None else [store.find(node, tree)]
+        found = [store.tree(int(number)) for number in np.unique(store.tree_of(nodes))[:2]]
+    else:
+        trees = (each for each in read_jsonl(data) if tree is None or each.id == tree)
+        found = list(islice((each for each in trees if any(own.id == node for own in each.nodes)), 2 if tree is None else 1))
     if not found:
         raise RamifyError(f"{data} holds no node {node!r}{f' in the tree {tree!r}' if tree else ''}.")
     if len(found) > 1:
-        raise several_trees(node, [each.id for each in found])
+        first, second = (each.id for each in found)
+        print(
+            f"note: the trees {first!r} and {second!r} both have a node {node!r}; the first is taken (--tree).", file=sys.stderr
+        )
     return found[0]
 
 

@@ -225,7 +225,7 @@ class Store:
         return number
 
     def find(self, node_id: str, tree_id: str | None = None) -> int:
-        """The node with this id, in one tree or in any; raises where several trees have it and none is named."""
+        """The first node with this id, in one tree or in any."""
         if tree_id is not None:
             tree = self.find_tree(tree_id)
             nodes = np.arange(self.offsets[tree], self.offsets[tree + 1])
@@ -233,6 +233,10 @@ class Store:
             if place >= 0:
                 return int(nodes[place])
             raise RamifyError(f"tree {tree_id!r} has no node {node_id!r}; it has {len(nodes):,} nodes.")
+        return int(self.find_all(node_id)[0])
+
+    def find_all(self, node_id: str) -> Indices:
+        """Every node with this id, in whatever tree; raises where there is none."""
         found = [
             start + np.flatnonzero(pc.equal(only_chunk(table["id"]), node_id))
             for start, table in zip(self._starts, self._nodes)
@@ -240,10 +244,7 @@ class Store:
         nodes = np.concatenate(found)
         if not len(nodes):
             raise RamifyError(f"there is no node {node_id!r} among the {self.num_nodes:,} nodes.")
-        trees = self.tree_ids(np.unique(self.tree_of(nodes))[:2])
-        if len(trees) > 1:
-            raise several_trees(node_id, trees)
-        return int(nodes[0])
+        return nodes
 
     def tree(self, number: int) -> Tree:
         if not 0 <= number < self.num_trees:
@@ -274,11 +275,6 @@ class Store:
     def _starts(self) -> Indices:
         """[file]: the first node of each file."""
         return np.cumsum([0, *(table.num_rows for table in self._nodes)])[:-1]
-
-
-def several_trees(node_id: str, trees: Sequence[str]) -> RamifyError:
-    """What is raised where a node id alone does not say which node is meant."""
-    return RamifyError(f"the trees {trees[0]!r} and {trees[1]!r} both have a node {node_id!r}: say which is meant (--tree).")
 
 
 def node_columns(trees: Iterable[Tree]) -> dict[str, Any]:
