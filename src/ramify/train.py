@@ -490,7 +490,7 @@ def _deterministic(on: bool) -> Iterator[None]:
     if on:
         # cuBLAS reads it when it is first used.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True)
+        torch.use_deterministic_algorithms(True, warn_only=True)
     try:
         yield
     finally:
