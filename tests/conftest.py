@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+# Tensors are tiny here: threads would only wait for each other. Read by torch when it is imported, by subprocesses too.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # Examples train models: their time says nothing about them.
 settings.register_profile("ramify", deadline=None)
 settings.load_profile("ramify")
