@@ -92,7 +92,7 @@ def bert(
 def shipped(
     data: Data,
     out: Out,
-    target_tokens: TargetTokens = 1_000_000,
+    target_tokens: TargetTokens = 8_000_000,
     pack: Annotated[
         Path | None, typer.Option(help="Also write the packed checkpoint, in half precision with its card.")
     ] = None,
