@@ -110,17 +110,17 @@ def _cut(example: Example, count: int) -> tuple[Example, Example]:
 
 
 def noise(arguments: argparse.Namespace) -> None:
-    """Gradient noise at the initial parameters, and at those of a trained run where `--at` names one."""
+    """Gradient noise at the initial parameters, or at those of a trained run (`--at`); `--seed` draws other steps."""
     run = make_run(arguments, seed=0)
     prepared = prepare(run, arguments.out)
     task = prepared.task if arguments.at is None else ramify.load(arguments.at)
     trees: Ints = prepared.store.split("train")
     view, collator = discussions(task, prepared.forest, trees, regime=run.view)
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(arguments.seed)
     task.eval()  # noise of the data and its masks, not of dropout
     total: torch.Tensor | None = None
     squares = 0.0
-    for number, examples in enumerate(exact_steps(view, arguments.comments, seed=1)):
+    for number, examples in enumerate(exact_steps(view, arguments.comments, seed=arguments.seed + 1)):
         if number == arguments.steps:
             break
         batch = task.corrupt(collator(examples), generator)
@@ -135,10 +135,16 @@ def noise(arguments: argparse.Namespace) -> None:
     mean = total / count
     covariance = (squares - count * float(mean @ mean)) / (count - 1)
     signal = float(mean @ mean) - covariance / count
-    record = {"regime": arguments.regime, "at": str(arguments.at or "start"), "steps": count, "comments": arguments.comments}
+    record = {
+        "regime": arguments.regime,
+        "seed": arguments.seed,
+        "at": str(arguments.at or "start"),
+        "steps": count,
+        "comments": arguments.comments,
+    }
     record |= {"trace_covariance": covariance, "squared_mean": signal, "noise": covariance / signal}
     arguments.out.mkdir(parents=True, exist_ok=True)
-    name = f"noise-{arguments.regime}-{'start' if arguments.at is None else arguments.at.name}.json"
+    name = f"noise-{arguments.regime}-{arguments.seed}-{'start' if arguments.at is None else arguments.at.name}.json"
     (arguments.out / name).write_text(json.dumps(record))
     print(json.dumps(record), flush=True)
 
@@ -195,8 +201,10 @@ def picture(arguments: argparse.Namespace) -> None:
     left.set(xlabel="depth of the comment", ylabel="dev loss minus that of tree, nats per masked token")
     left.legend(fontsize=7, ncols=2)
     records = [json.loads(file.read_text()) for file in sorted(arguments.out.glob("noise-*-start.json"))]
-    records.sort(key=lambda record: list(REGIMES).index(record["regime"]))
-    right.barh([record["regime"] for record in records], [record["noise"] for record in records])
+    drawn = {regime: [record["noise"] for record in records if record["regime"] == regime] for regime in REGIMES}
+    for regime, values in drawn.items():
+        right.barh(regime, np.mean(values) if values else 0.0, color="C0")
+        right.plot(values, [regime] * len(values), "k.", markersize=4)
     right.invert_yaxis()
     right.set(xlabel="gradient noise at the start, tr Cov(g) / |E g|²")
     arguments.svg.parent.mkdir(parents=True, exist_ok=True)
