@@ -204,12 +204,17 @@ def _report(
     from ramify.report import sections, write_page
     from ramify.report.sections import text
 
-    found = gain(measured.scores["tree"], measured.scores["none"])["all"]
-    value, low, high = (sections.number(each, "+.4f") for each in (found.value, found.low, found.high))
+    saved = {}
+    for other in ("none", "wrong"):
+        found = gain(measured.scores["tree"], measured.scores[other])["all"]
+        value, low, high = (sections.number(each, "+.4f") for each in (found.value, found.low, found.high))
+        unclear = ", zero among it" if found.low <= 0 <= found.high else ""
+        saved[other] = f"<b>{value} nats per masked token</b> (95 % interval {low} to {high}{unclear})"
     lead = (
         "<p>Forty discussions that came with Ramify, read twice: by a small model trained on them for a minute, and by the "
         "checkpoint that ships with Ramify.</p><p>Reading each comment with its ancestors instead of without saves the shipped "
-        f"checkpoint <b>{value} nats per masked token</b> (95 % interval {low} to {high}, paired bootstrap over trees).</p>"
+        f"checkpoint {saved['none']}; instead of with another tree's ancestors, {saved['wrong']}. Intervals by paired "
+        "bootstrap over trees.</p>"
     )
     parts = [
         replace(sections.curves(metrics, "tree", "A minute of training from scratch"), lead=text(TOO_FEW)),
