@@ -12,6 +12,8 @@ import ramify
 from fixtures import bert_task, discussion, forest, tokenizer, tree_task, whole
 from ramify import hub
 from ramify.errors import RamifyError
+from ramify.models import hf
+from ramify.models.tree_mlm import TreeMLM, TreeMLMConfig, config_from_bert, init_from_bert
 from ramify.tasks.base import Embedder
 from ramify.tasks.masked_lm import MaskedLM
 from ramify.views import Reading
@@ -179,6 +181,9 @@ def test_missing_tensors_are_refused(tmp_path):
         save_file({key: value for key, value in whole_file.items() if key != name}, file, {"format": "pt"})
         with pytest.raises(RamifyError, match=r"output\.dense\.bias|LayerNorm\.weight|dense\.bias"):
             ramify.load(tmp_path)
+        if not name.startswith("cls."):
+            with pytest.raises(RamifyError, match="holds no tensor"):
+                init_from_bert(TreeMLM(TreeMLMConfig(**config_from_bert(hf.read_config(tmp_path)), max_tokens=16)), tmp_path)
 
 
 def test_wrong_shapes_are_refused(tmp_path):

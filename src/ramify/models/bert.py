@@ -129,15 +129,12 @@ def config_to_hf(config: BertConfig) -> dict[str, Any]:
 
 def tensors_from_hf(tensors: Mapping[str, Tensor], config: BertConfig) -> dict[str, Tensor]:
     """The encoder's parameters under our names; heads and the pooler are left out."""
-    try:
-        ours = {f"embeddings.{name}": tensors[f"embeddings.{theirs}"] for name, theirs in hf.EMBEDDING_KEYS.items()}
-        ours["embedding.weight"] = ours["embeddings.tokens.weight"]
-        ours["embeddings.positions.weight"] = hf.first_positions(ours["embeddings.positions.weight"], config.max_tokens)
-        for number in range(config.num_layers):
-            layer = hf.layer_from_bert(tensors, number)
-            ours |= {f"stack.layers.{number}.{key}": value for key, value in layer.items()}
-    except KeyError as missing:
-        raise RamifyError(f"the checkpoint holds no tensor {missing.args[0]!r}: it is not a complete BERT encoder.") from None
+    ours = {f"embeddings.{name}": tensors[f"embeddings.{theirs}"] for name, theirs in hf.EMBEDDING_KEYS.items()}
+    ours["embedding.weight"] = ours["embeddings.tokens.weight"]
+    ours["embeddings.positions.weight"] = hf.first_positions(ours["embeddings.positions.weight"], config.max_tokens)
+    for number in range(config.num_layers):
+        layer = hf.layer_from_bert(tensors, number)
+        ours |= {f"stack.layers.{number}.{key}": value for key, value in layer.items()}
     return ours
 
 

@@ -158,9 +158,16 @@ def write_file(file: Path, tensors: Mapping[str, Tensor]) -> None:
             raise RamifyError(f"cannot write {file}: {error}. Make room there, or choose another place.") from None
 
 
-def bert_tensors(directory: Path) -> dict[str, Tensor]:
+class Tensors(dict[str, Tensor]):
+    """A checkpoint's tensors; asking for one that it lacks is the user's matter."""
+
+    def __missing__(self, name: str) -> Tensor:
+        raise RamifyError(f"the checkpoint holds no tensor {name!r}: it is not a complete BERT encoder.")
+
+
+def bert_tensors(directory: Path) -> Tensors:
     """The tensors of a BERT checkpoint without their `bert.` prefix; old LayerNorm spellings are mended."""
-    mended = {}
+    mended = Tensors()
     for key, value in read_tensors(directory).items():
         key = key.removeprefix("bert.").replace("LayerNorm.gamma", "LayerNorm.weight")
         mended[key.replace("LayerNorm.beta", "LayerNorm.bias")] = value
