@@ -42,7 +42,7 @@ class MaskedLMConfig:
     two_phase: Literal["auto", "always", "never"] = "auto"
     """The whole tree's gradient in bounded memory; `auto`: for batches above `chunk_tokens`. Models that encode no other node
     go through their targets in parts."""
-    chunk_tokens: int = 16_384
+    chunk_tokens: int = 8_192
     """Tokens whose graph is held at once by a two-phase gradient."""
 
     def __post_init__(self) -> None:
