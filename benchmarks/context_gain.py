@@ -174,7 +174,8 @@ def plan(arguments: argparse.Namespace) -> None:
     for data, models in (("reddit-college", ("tree", "none", "wrong")), ("iac-4forums", MODELS)):
         for seed in range(3):
             print(f"{data}: " + ", ".join(f"{model}-{seed}" for model in models))
-    print("24 runs of 2 M target tokens; about 35 minutes of training and 15 of scoring each.")
+    print("24 runs of 2 M target tokens, 42 scorings. Two side by side on a busy machine: 33 to 59 minutes a run,")
+    print("36 a scoring; in all about 21 hours.")
 
 
 def main() -> None:
