@@ -18,6 +18,7 @@ import argparse
 import json
 import time
 from pathlib import Path
+from typing import get_args
 
 from ramify.memory import keep_pages
 
@@ -29,6 +30,7 @@ import ramify
 from ramify.dataset.store import Store
 from ramify.evaluate import Scores, describe, evaluate, gain
 from ramify.metrics import DEPTH_BINS
+from ramify.nn.precision import Precision, autocast
 from ramify.recipes import RECIPES
 from ramify.run import Run, discussions, execute
 from ramify.train import read_metrics
@@ -52,18 +54,18 @@ TREE_SETTINGS = {
 }
 
 
-def make_run(model: str, data: str, init: str, seed: int, target_tokens: int, changes: dict[str, str] | None = None) -> Run:
+def make_run(model: str, data: str, init: str, seed: int, target_tokens: int, changes: dict[str, str]) -> Run:
     if model == "text":
         run = RECIPES["bert"](data, init=init, target_tokens=target_tokens, seed=seed, concatenate=256)
-        return run.changed(SETTINGS | (changes or {}))
+        return run.changed(SETTINGS | changes)
     run = RECIPES["tree-mlm"](data, init=init, target_tokens=target_tokens, seed=seed)
-    return run.changed(SETTINGS | TREE_SETTINGS | {"reading.seen": SEEN[model]} | (changes or {}))
+    return run.changed(SETTINGS | TREE_SETTINGS | {"reading.seen": SEEN[model]} | changes)
 
 
 def train_and_score(arguments: argparse.Namespace) -> None:
     name = f"{arguments.model}.{arguments.name}" if arguments.name else arguments.model
     out = arguments.out / f"{name}-{arguments.seed}"
-    changes = dict(each.split("=", 1) for each in arguments.set)
+    changes = {"train.precision": arguments.precision} | dict(each.split("=", 1) for each in arguments.set)
     run = make_run(arguments.model, str(arguments.data), arguments.init, arguments.seed, arguments.target_tokens, changes)
     if not (out / "config.json").exists():
         execute(run, out, resume=(out / "run.json").exists(), report=_say)
@@ -79,9 +81,11 @@ def train_and_score(arguments: argparse.Namespace) -> None:
             continue
         began = time.perf_counter()
         view, collator = discussions(task, forest, trees, seen=SEEN[arguments.model] if context == arguments.model else context)
-        scores = evaluate(task, view, collator, trees, draws=arguments.draws)
+        with autocast(task.device, arguments.precision):
+            scores = evaluate(task, view, collator, trees, draws=arguments.draws)
         scores.save(file)
         summary = scores.summary() | {"model": arguments.model, "context": context, "seed": arguments.seed}
+        summary["precision"] = arguments.precision
         print(json.dumps(summary | {"seconds": round(time.perf_counter() - began)}), flush=True)
 
 
@@ -189,6 +193,7 @@ def main() -> None:
     running.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting of the run")
     running.add_argument("--name", default="", help="what the change is called")
     running.add_argument("--model", choices=MODELS, required=True)
+    running.add_argument("--precision", choices=get_args(Precision), default="fp32", help="of training and of scoring")
     running.add_argument("--seed", type=int, default=0)
     running.add_argument("--target-tokens", type=int, default=2_000_000)
     running.add_argument("--draws", type=int, default=8, help="0 trains only: pilots on the dev loss")

@@ -565,6 +565,19 @@ def test_bf16(tmp_path, data):
     assert logs["fp32", "always"] == pytest.approx(logs["fp32", "never"], rel=1e-3)
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_dev_set_is_measured_in_the_precision_of_training(tmp_path, data, precision):
+    seen = []
+
+    def dev():
+        seen.append(torch.is_autocast_enabled("cpu"))
+        return {"dev_loss": 1.0}
+
+    trainer_of(tmp_path, data, replace(SHORT, precision=precision), dev=dev).run()
+    assert seen
+    assert all(found == (precision == "bf16") for found in seen)
+
+
 def test_stages_share_one_precision(tmp_path, data):
     task = tree_task(dtype=torch.float32)
     stages = [stage_of(task, data, replace(SHORT, precision=precision)) for precision in ("fp32", "bf16")]

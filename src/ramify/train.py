@@ -29,6 +29,7 @@ from ramify.errors import RamifyError
 from ramify.files import write_text
 from ramify.hub import find_device, load_own_tensors, own_tensors
 from ramify.models import hf
+from ramify.nn.precision import Precision
 from ramify.tasks.base import Task
 from ramify.views import View
 
@@ -61,7 +62,7 @@ class TrainConfig:
     lr_scale: tuple[tuple[str, float], ...] = ()
     """(pattern, factor): parameters whose name matches the regular expression learn at this multiple."""
     freeze: tuple[str, ...] = ()
-    precision: Literal["fp32", "bf16"] = "fp32"
+    precision: Precision = "fp32"
     compile: bool = False
     deterministic: bool = True
     """On CUDA, sum in a fixed order, so that a killed run resumes to the same bits there too."""
@@ -241,7 +242,8 @@ class Trainer:
             record |= {"target_tokens": progress.target_tokens, "targets": progress.targets}
             finished = self._done(config, first_step, first_tokens)
             if stage.dev is not None and (_due(progress.step, config.evaluate_every) or finished):
-                record |= stage.dev()
+                with accelerator.autocast():
+                    record |= stage.dev()
                 if record["dev_loss"] < progress.best:
                     progress.best, progress.best_step, progress.bad = record["dev_loss"], progress.step, 0
                     self._save_weights(self.out / BEST)

@@ -139,6 +139,15 @@ def test_every_use_has_a_device(ramify, evaluated, filled, trained, copied, stor
     assert not (copied / "report.html").exists()
 
 
+def test_half_precision_is_near_single(evaluated, embedded, store):
+    whole, half = evaluated(), evaluated("--precision", "bf16")
+    assert half["count"] == whole["count"]
+    assert 0 < abs(half["loss"] - whole["loss"]) < 0.01 * whole["loss"]
+    (*ids, vectors), (*same, near) = embedded(store.path), embedded(store.path, "--precision", "bf16")
+    assert ids == same
+    assert 0 < np.abs(vectors - near).max() < 0.1
+
+
 def test_evaluate_refuses_to_draw_nothing(ramify, trained, store):
     status, out, err = ramify("evaluate", trained, "--data", store.path, "--draws", 0, "--json")
     assert (status, out) == (2, "")

@@ -61,6 +61,17 @@ def test_attend_is_the_plain_thing(pairs):
         torch.testing.assert_close(own, theirs, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_cpu_mixes_half_precision_in_single(dropout):
+    q_rows, k_rows = rows_of([(5, 4), (3, 0), (8, 7), (7, 7)])
+    q, kv = inputs(q_rows, k_rows, torch.bfloat16)
+    with torch.autocast("cpu", torch.bfloat16):
+        torch.manual_seed(1)
+        found = attend(q, kv, q_rows, k_rows, dropout=dropout)
+    torch.manual_seed(1)
+    assert torch.equal(found, attend(q.float(), kv.float(), q_rows, k_rows, dropout=dropout).bfloat16())
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(

@@ -21,6 +21,10 @@ Device = Annotated[
     str,
     typer.Option("--device", help="Where to compute: cpu, cuda, cuda:1 …; auto is the accelerator that torch finds, else cpu."),
 ]
+Precision = Annotated[
+    Literal["fp32", "bf16"],
+    typer.Option(help="bf16 is faster where the processor has it (GPUs, CPUs with AMX or AVX-512 BF16); scores move a little."),
+]
 
 
 def evaluate(
@@ -37,6 +41,7 @@ def evaluate(
     draws: Annotated[int, typer.Option(min=1, help="Masks drawn for every comment, by the hash of its id.")] = 8,
     save: Annotated[Path | None, typer.Option(help="Keep the sums by tree (.npz), for paired comparisons.")] = None,
     device: Device = "auto",
+    precision: Precision = "fp32",
     as_json: Json = False,
 ) -> None:
     """Held-out loss in nats per masked token, perplexity and accuracy, also by depth. The masks are the same for every model.
@@ -46,6 +51,7 @@ def evaluate(
     from ramify.dataset.store import Store
     from ramify.errors import RamifyError
     from ramify.evaluate import evaluate as score
+    from ramify.nn.precision import autocast
     from ramify.run import discussions
 
     task = _masked_lm(str(run), device)
@@ -55,7 +61,7 @@ def evaluate(
         raise RamifyError(f"{data} has no trees in the split {split!r}.")
     forest = task.forest(store)
     view, collator = discussions(task, forest, trees, seen=context)
-    with bar("evaluating", int(view.sizes.sum())) as advance:
+    with bar("evaluating", int(view.sizes.sum())) as advance, autocast(task.device, precision):
         scores = score(task, view, collator, trees, draws=draws, progress=advance)
     if save is not None:
         scores.save(save)
@@ -105,17 +111,19 @@ def embed(
         typer.Option(help="parquet: columns tree, id, vector; npy: the matrix, with ids beside it."),
     ] = None,
     device: Device = "auto",
+    precision: Precision = "fp32",
 ) -> None:
     """A vector for every comment, streamed to a file: any corpus size.
 
     Example: ramify embed runs/reddit --data data/reddit --out vectors.parquet --context tree
     """
     import ramify
+    from ramify.nn.precision import autocast
     from ramify.vectors import write_vectors
 
     loaded = ramify.load(model, device=device)
     kind = format or ("npy" if out.suffix == ".npy" else "parquet")
-    with bar("embedding", None) as advance:
+    with bar("embedding", None) as advance, autocast(loaded.device, precision):
         cut = write_vectors(loaded, data, out, kind, context, advance)
     print(f"{out}: {cut['vectors']:,} vectors of {loaded.backbone.embedding.embedding_dim} numbers", file=sys.stderr)
     if cut["texts_over"]:

@@ -75,6 +75,10 @@ def _mix(
     mask: Bool[Tensor, "row 1 1 key"] | None,
     dropout: float,
 ) -> Float[Tensor, "row head query size"]:
+    if query.device.type == "cpu" and query.dtype != torch.promote_types(query.dtype, torch.float32):
+        # torch's half-precision kernels for CPUs take four times as long on the way back as those in single precision.
+        with torch.autocast("cpu", enabled=False):
+            return _mix(query.float(), key.float(), value.float(), mask, dropout).to(query.dtype)
     if dropout == 0.0 or query.device.type != "cpu":
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
     # On CPU torch has no fused kernel with dropout, and draws its mask entry by entry.

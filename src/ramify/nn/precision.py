@@ -1,0 +1,12 @@
+"""Half precision without training in it: linear maps in bfloat16, sums and losses in single precision."""
+
+from typing import Literal
+
+import torch
+
+Precision = Literal["fp32", "bf16"]
+
+
+def autocast(device: torch.device, precision: Precision) -> torch.autocast:
+    """Compute what runs inside with this precision; weights stay as they are."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
