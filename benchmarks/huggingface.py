@@ -3,6 +3,8 @@
     python benchmarks/huggingface.py step --data STORE --init MINILM --dim 256 --layers 4
     python benchmarks/huggingface.py embed --data STORE --init MINILM
 
+What it compares with: `pip install -e .[bench]`.
+
 Same comments (in the store's order), same tokenizer and ids truncated to 128, same configuration, same threads, AdamW fused,
 fp32 unless said. One process, A/B/A/B interleaved, medians. tokens/s counts real tokens, never padding.
 """

@@ -176,14 +176,14 @@ def test_missing_tensors(saved, name):
     tensors = load_file(saved / "model.safetensors")
     del tensors[name]
     save_file(tensors, saved / "model.safetensors")
-    with pytest.raises(RamifyError, match=r"1 parameters missing \['" + name.replace(".", r"\.")):
+    with pytest.raises(RamifyError, match="missing " + name.replace(".", r"\.")):
         ramify.load(saved)
 
 
 def test_left_over_tensors(saved):
     tensors = load_file(saved / "model.safetensors")
     save_file(tensors | {"more": torch.zeros(1)}, saved / "model.safetensors")
-    with pytest.raises(RamifyError, match="1 not expected"):
+    with pytest.raises(RamifyError, match=r"not expected .*\(1\)"):
         ramify.load(saved)
 
 

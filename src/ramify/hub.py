@@ -32,17 +32,7 @@ def own_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 def load_own_tensors(model: nn.Module, tensors: Mapping[str, Tensor], where: str | Path) -> None:
     """Copy tensors into the parameters; nothing may be missing, left over, or of another shape."""
-    own = dict(model.named_parameters())
-    missing, extra = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
-    shapes = [name for name in sorted(own.keys() & tensors.keys()) if own[name].shape != tensors[name].shape]
-    if missing or extra or shapes:
-        raise RamifyError(
-            f"{where} does not fit this model: {len(missing)} parameters missing {missing[:3]}, "
-            f"{len(extra)} not expected {extra[:3]}, {len(shapes)} of another shape {shapes[:3]}. Is it another architecture?"
-        )
-    with torch.no_grad():
-        for name, parameter in own.items():
-            parameter.copy_(tensors[name])
+    hf.load_strictly(dict(model.named_parameters()), tensors, where)
 
 
 def save(task: Task, directory: str | Path, *, card: str | None = None, dtype: torch.dtype | None = None) -> None:

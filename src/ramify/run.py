@@ -18,6 +18,7 @@ import torch
 
 from ramify import hub
 from ramify.batch import Collator
+from ramify.checkpoints import Progress
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.evaluate import evaluate
@@ -28,7 +29,7 @@ from ramify.models.bert import Bert, BertConfig
 from ramify.models.tree_mlm import TreeMLM, TreeMLMConfig
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.tokenizer import Kind, Tokenizer, sample
-from ramify.train import BEST, Progress, Stage, TrainConfig, Trainer, mean_step_weight, step_seed
+from ramify.train import BEST, Stage, TrainConfig, Trainer, step_seed
 from ramify.tree import Bound, Weighting
 from ramify.version import __version__
 from ramify.views import BLIND, Discussions, Reading, Regime, Seen, units
@@ -402,13 +403,10 @@ def execute(
         out.mkdir(parents=True, exist_ok=True)
         if before is None:
             task.tokenizer.save(out)
-        weights = [
-            mean_step_weight(s.view, s.config, run.seed + n, trainer.accelerator.num_processes) for n, s in enumerate(stages)
-        ]
         record = {
             "run": to_json(run),
             "data_hash": prepared.store.hash,
-            "mean_step_weight": weights,
+            "mean_step_weight": trainer.step_weights,
             "cut": prepared.forest.cut,
             "without_tokens": int((prepared.forest.length == 0).sum()),
             "parameters": sum(parameter.numel() for parameter in task.parameters()),

@@ -7,11 +7,10 @@ import json
 import math
 import os
 import re
-import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from accelerate.utils import broadcast
 from torch import Tensor, nn
 
 from ramify.batch import Batch, Collator, TokenBudget
+from ramify.checkpoints import Checkpoint, Progress, newest_checkpoint, write_checkpoint
 from ramify.errors import RamifyError
 from ramify.files import write_text
 from ramify.hub import find_device, load_own_tensors, own_tensors
@@ -33,7 +33,6 @@ from ramify.nn.precision import Precision
 from ramify.tasks.base import Task
 from ramify.views import View
 
-CHECKPOINTS = "checkpoints"
 BEST = "best.safetensors"
 METRICS = "metrics.jsonl"
 
@@ -80,23 +79,6 @@ class TrainConfig:
             raise RamifyError("train.budget and train.accumulate must be positive.")
         if min(self.log_every, self.evaluate_every, self.checkpoint_every, self.patience) < 0:
             raise RamifyError("train.log_every, evaluate_every, checkpoint_every and patience must not be negative.")
-
-
-@dataclass
-class Progress:
-    """Where a run stands; all that a checkpoint holds besides tensors."""
-
-    step: int = 0
-    target_tokens: int = 0
-    targets: int = 0
-    seconds: float = 0.0
-    best: float = math.inf
-    best_step: int = -1
-    epoch: int = 0
-    position: int = 0
-    stage: int = 0
-    bad: int = 0
-    """Evaluations since the best one."""
 
 
 @dataclass(frozen=True)
@@ -183,6 +165,9 @@ class Trainer:
         self.divisors = divisors or {}
         self.report = report or (lambda record: None)
         self.progress = Progress()
+        self.step_weights = [
+            mean_step_weight(stage.view, stage.config, seed + number, world_size) for number, stage in enumerate(stages)
+        ]
         self.stop_asked = False
         self.stopped = False
         """Whether some rank was asked to stop and all have agreed to, after the same step."""
@@ -205,32 +190,27 @@ class Trainer:
                 start = None
         return self.progress
 
-    def _stage(self, stage: Stage, number: int, optimizer_state: Any, log: "_Log", until: int | None) -> bool:
+    def _stage(self, stage: Stage, number: int, start: Checkpoint | None, log: "_Log", until: int | None) -> bool:
         """False when training was stopped from outside."""
         config, progress, accelerator = stage.config, self.progress, self.accelerator
         parameters = self._parameters(config)
         optimizer = self._optimizer(config, parameters)
-        if optimizer_state is not None:
-            _load_optimizer(optimizer, optimizer_state)
+        if start is None:
+            progress.first_step, progress.first_tokens = progress.step, progress.target_tokens
+        else:
+            _load_optimizer(optimizer, start.optimizer)
         sampler = _sampler(stage.view, config, self.seed + number, accelerator.num_processes, accelerator.process_index)
         sampler.load_state({"epoch": progress.epoch, "position": progress.position})
         backbone = self.task.backbone
         if config.compile and not getattr(backbone, "_compiled_call_impl", None):
             backbone.compile(dynamic=True)
-        divisors = dict(self.divisors)
-        if not divisors:
-            divisors = dict.fromkeys(
-                self.task.loss_names, mean_step_weight(stage.view, config, self.seed + number, accelerator.num_processes)
-            )
+        divisors = self.divisors or dict.fromkeys(self.task.loss_names, self.step_weights[number])
         steps = iter(sampler)
-        first_step, first_tokens = progress.step, progress.target_tokens
-        if optimizer_state is not None:
-            first_step, first_tokens = optimizer_state["first_step"], optimizer_state["first_tokens"]
-        while not self._done(config, first_step, first_tokens) and not self._out_of_patience(config):
+        while not self._done(config) and not self._out_of_patience(config):
             if until is not None and progress.step >= until:
                 return False
             began = time.perf_counter()
-            share = self._share(config, first_step, first_tokens)
+            share = self._share(config)
             for group in optimizer.param_groups:
                 group["lr"] = config.lr * group["scale"] * schedule(config, share)
             batches = [self._draw(stage, steps, sampler, micro) for micro in range(config.accumulate)]
@@ -240,7 +220,7 @@ class Trainer:
             progress.seconds += time.perf_counter() - began
             record |= {"step": progress.step, "lr": optimizer.param_groups[0]["lr"], "seconds": progress.seconds}
             record |= {"target_tokens": progress.target_tokens, "targets": progress.targets}
-            finished = self._done(config, first_step, first_tokens)
+            finished = self._done(config)
             if stage.dev is not None and (_due(progress.step, config.evaluate_every) or finished):
                 with accelerator.autocast():
                     record |= stage.dev()
@@ -249,13 +229,13 @@ class Trainer:
                     self._save_weights(self.out / BEST)
                 else:
                     progress.bad += 1
-            record["progress"] = self._share(config, first_step, first_tokens)
+            record["progress"] = self._share(config)
             if _due(progress.step, config.log_every) or finished or "dev_loss" in record:
                 log.write(record)
             self.report(record)
             over = finished or self._out_of_patience(config)
             if _due(progress.step, config.checkpoint_every) or over or self.stopped:
-                self._save(optimizer, first_step, first_tokens)
+                self._save(optimizer)
             if self.stopped:
                 return False
         return True
@@ -263,15 +243,15 @@ class Trainer:
     def _out_of_patience(self, config: TrainConfig) -> bool:
         return 0 < config.patience <= self.progress.bad
 
-    def _done(self, config: TrainConfig, first_step: int, first_tokens: int) -> bool:
-        if config.target_tokens:
-            return self.progress.target_tokens - first_tokens >= config.target_tokens
-        return self.progress.step - first_step >= config.steps
+    def _done(self, config: TrainConfig) -> bool:
+        return self._share(config) >= 1.0
 
-    def _share(self, config: TrainConfig, first_step: int, first_tokens: int) -> float:
+    def _share(self, config: TrainConfig) -> float:
+        """How much of the stage is done."""
+        progress = self.progress
         if config.target_tokens:
-            return min(1.0, (self.progress.target_tokens - first_tokens) / config.target_tokens)
-        return min(1.0, (self.progress.step - first_step) / config.steps)
+            return min(1.0, (progress.target_tokens - progress.first_tokens) / config.target_tokens)
+        return min(1.0, (progress.step - progress.first_step) / config.steps)
 
     def _draw(self, stage: Stage, steps: Iterator[Any], sampler: TokenBudget, micro: int) -> Batch:
         numbers = next(steps)
@@ -366,52 +346,21 @@ class Trainer:
         if self.accelerator.is_main_process:
             hf.write_file(path, own_tensors(self.task))
 
-    def _save(self, optimizer: torch.optim.Optimizer, first_step: int, first_tokens: int) -> None:
-        if not self.accelerator.is_main_process:
-            return
-        folder = self.out / CHECKPOINTS
-        folder.mkdir(parents=True, exist_ok=True)
-        final = folder / f"step-{self.progress.step:08d}"
-        scratch = folder / f".partial-{final.name}"
-        shutil.rmtree(scratch, ignore_errors=True)
-        scratch.mkdir()
-        try:
-            hf.write_file(scratch / "model.safetensors", own_tensors(self.task))
-            hf.write_file(scratch / "optimizer.safetensors", _optimizer_tensors(optimizer))
-            state = vars(self.progress) | {"first_step": first_step, "first_tokens": first_tokens}
-            write_text(scratch / "state.json", json.dumps(state, indent=1))
-        except RamifyError:
-            shutil.rmtree(scratch)
-            raise
-        shutil.rmtree(final, ignore_errors=True)
-        scratch.rename(final)
-        found = sorted(folder.glob("step-*"))
-        # A later one is a damaged one that this run went back behind.
-        kept = [each for each in found if each.name <= final.name][-2:]
-        for old in found:
-            if old not in kept:
-                shutil.rmtree(old)
+    def _save(self, optimizer: torch.optim.Optimizer) -> None:
+        if self.accelerator.is_main_process:
+            write_checkpoint(self.out, self.progress, own_tensors(self.task), _optimizer_tensors(optimizer))
 
-    def _load(self) -> dict[str, Any] | None:
-        """Take over the newest whole checkpoint; its optimizer's state, or None where there is no checkpoint yet."""
-        folder = self.out / CHECKPOINTS
-        found = sorted(folder.glob("step-*"), reverse=True)
-        for checkpoint in found:
-            try:
-                progress, tensors, optimizer = _read_checkpoint(checkpoint)
-            except RamifyError as error:
-                if self.accelerator.is_main_process:
-                    print(f"warning: {error} An older checkpoint is looked for.", file=sys.stderr)
-                continue
-            load_own_tensors(self.task, tensors, checkpoint)
-            self.progress = progress
-            return optimizer
-        if found:
-            raise RamifyError(
-                f"none of the checkpoints in {folder} can be read. Copy a whole one back there, or remove {self.out} and begin "
-                "anew without --resume."
-            )
-        return None
+    def _load(self) -> Checkpoint | None:
+        """Take over the newest whole checkpoint, if there is one yet."""
+        found = newest_checkpoint(self.out, self._warn)
+        if found is not None:
+            load_own_tensors(self.task, found.weights, found.path)
+            self.progress = found.progress
+        return found
+
+    def _warn(self, text: str) -> None:
+        if self.accelerator.is_main_process:
+            print(f"warning: {text}", file=sys.stderr)
 
     @contextmanager
     def _metrics_file(self, truncate_after: int) -> Iterator["_Log"]:
@@ -441,16 +390,6 @@ class Trainer:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-
-def _read_checkpoint(folder: Path) -> tuple[Progress, dict[str, Tensor], dict[str, Any]]:
-    """(progress, weights, the optimizer's state) of a checkpoint; raises where anything of it is damaged."""
-    state = hf.read_json(folder / "state.json")
-    if not isinstance(state, dict) or state.keys() != {*vars(Progress()), "first_step", "first_tokens"}:
-        raise RamifyError(f"{folder / 'state.json'} is damaged: it does not hold the counters of a run.")
-    optimizer = {name: state.pop(name) for name in ("first_step", "first_tokens")}
-    tensors = hf.read_file(folder / "model.safetensors")
-    return Progress(**state), tensors, optimizer | {"tensors": hf.read_file(folder / "optimizer.safetensors")}
 
 
 def read_metrics(out: Path) -> list[dict[str, Any]]:
@@ -547,9 +486,9 @@ def _optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     return {f"{index}.{name}": value for index, entry in state.items() for name, value in entry.items()}
 
 
-def _load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
+def _load_optimizer(optimizer: torch.optim.Optimizer, saved: Mapping[str, Tensor]) -> None:
     state: dict[int, dict[str, Tensor]] = {}
-    for key, value in saved["tensors"].items():
+    for key, value in saved.items():
         index, name = key.split(".", 1)
         state.setdefault(int(index), {})[name] = value
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})

@@ -155,7 +155,7 @@ def from_pretrained(source: str | Path, **changes: Any) -> Bert:
     fields = vars(config_from_hf(theirs)) | changes
     config = BertConfig(**fields)
     model = Bert(config)
-    hf.load_strictly(model, tensors_from_hf(hf.bert_tensors(directory), config) | _fresh(model), directory)
+    hf.load_strictly(model.state_dict(), tensors_from_hf(hf.bert_tensors(directory), config) | _fresh(model), directory)
     return model
 
 

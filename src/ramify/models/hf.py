@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from ramify.errors import RamifyError
 from ramify.files import replacing, write_text
@@ -198,9 +198,8 @@ def layer_to_bert(ours: Mapping[str, Tensor], number: int) -> dict[str, Tensor]:
     return theirs
 
 
-def load_strictly(module: nn.Module, tensors: Mapping[str, Tensor], where: str | Path) -> None:
-    """Copy every parameter and buffer, or refuse: nothing missing, nothing left over, all shapes equal."""
-    own = module.state_dict()
+def load_strictly(own: Mapping[str, Tensor], tensors: Mapping[str, Tensor], where: str | Path) -> None:
+    """Copy tensors into a model's own of the same names, or refuse: nothing missing, nothing left over, all shapes equal."""
     missing, extra = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
     shapes = [
         f"{key}: {tuple(tensors[key].shape)} there, {tuple(own[key].shape)} here"
@@ -213,8 +212,10 @@ def load_strictly(module: nn.Module, tensors: Mapping[str, Tensor], where: str |
             for name, keys in (("missing", missing), ("not expected", extra), ("of another shape:", shapes))
             if keys
         ]
-        raise RamifyError(f"{where} does not hold this model's parameters: {'; '.join(parts)}.")
-    module.load_state_dict(dict(tensors))
+        raise RamifyError(f"{where} does not fit this model: {'; '.join(parts)}. Is it another architecture?")
+    with torch.no_grad():
+        for name, tensor in own.items():
+            tensor.copy_(tensors[name])
 
 
 def write(directory: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:

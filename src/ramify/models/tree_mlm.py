@@ -195,7 +195,7 @@ def init_from_bert(model: TreeMLM, source: str | Path, *, decoder: bool = True) 
                 own[f"{side}.layers.{number}.{key}"] = value
     if model.config.share_embeddings and not decoder:
         own["decoder_embeddings.tokens.weight"] = own["embedding.weight"]
-    hf.load_strictly(model, own, directory)
+    hf.load_strictly(model.state_dict(), own, directory)
 
 
 def config_from_bert(theirs: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any, cast
 import torch
 
 from ramify import hub
+from ramify.checkpoints import newest_weights
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
 from ramify.evaluate import gain
@@ -18,7 +19,7 @@ from ramify.report.page import write_page
 from ramify.report.sections import Section, number, text, trees_of
 from ramify.run import RUN_FILE, from_json, prepare
 from ramify.tasks.masked_lm import MaskedLM
-from ramify.train import BEST, CHECKPOINTS, read_metrics
+from ramify.train import BEST, read_metrics
 from ramify.views import Seen
 
 REPORT = "report.html"
@@ -86,8 +87,7 @@ def _model(run_dir: Path, record: dict[str, Any], store: Store, device: str | to
     if (run_dir / hub.CONFIG).exists():
         task = hub.load(run_dir, device=device)
         return (task, "") if isinstance(task, MaskedLM) else (None, "This model does not fill masks.")
-    newest = sorted((run_dir / CHECKPOINTS).glob("step-*/model.safetensors"))
-    weights = run_dir / BEST if (run_dir / BEST).exists() else newest[-1] if newest else None
+    weights = run_dir / BEST if (run_dir / BEST).exists() else newest_weights(run_dir)
     if weights is None:
         return None, "This run has not written any weights yet."
     try:
