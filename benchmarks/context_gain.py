@@ -75,7 +75,7 @@ def train_and_score(arguments: argparse.Namespace) -> None:
     store = Store.open(arguments.data)
     forest = task.forest(store)
     trees = store.split("test")
-    for context in CONTROLS.get(arguments.model, (arguments.model,)):
+    for context in arguments.contexts or CONTROLS.get(arguments.model, (arguments.model,)):
         file = out / f"scores-{context}.npz"
         if file.exists():
             continue
@@ -197,6 +197,7 @@ def main() -> None:
     running.add_argument("--seed", type=int, default=0)
     running.add_argument("--target-tokens", type=int, default=2_000_000)
     running.add_argument("--draws", type=int, default=8, help="0 trains only: pilots on the dev loss")
+    running.add_argument("--contexts", nargs="*", help="what to evaluate (tree) with; by default all of its controls")
     running.add_argument("--out", type=Path, required=True)
     pictures = commands.add_parser("picture")
     pictures.set_defaults(call=picture)
