@@ -43,11 +43,10 @@ def attend(
         out = varlen_attn(q, k, v, q_rows.offsets, k_rows.offsets, q_rows.max_length, k_rows.max_length)
         assert isinstance(out, Tensor)
         return out
-    padded_q, padded_kv = pad(q, q_rows), pad(kv, k_rows)
     blocks = []
-    for q_group, k_group in zip(q_rows.groups, k_rows.groups, strict=True):
-        query = padded_q[q_group.offset : q_group.end].view(q_group.size, q_group.length, *q.shape[1:])
-        keys = padded_kv[k_group.offset : k_group.end].view(k_group.size, k_group.length, *kv.shape[1:])
+    for q_group, k_group, query, keys in zip(
+        q_rows.groups, k_rows.groups, _by_group(q, q_rows), _by_group(kv, k_rows), strict=True
+    ):
         if q_group.length == 0:
             continue
         if k_group.length == 0:
@@ -66,6 +65,12 @@ def attend(
             mixed = mixed.masked_fill(empty, 0.0)
         blocks.append(mixed.transpose(1, 2).flatten(0, 1))
     return unpad(torch.cat(blocks), q_rows)
+
+
+def _by_group(x: Float[Tensor, "total *feature"], rows: Rows) -> list[Float[Tensor, "row column *feature"]]:
+    # One split, whose gradient is one concatenation: a slice a group would add up as many gradients of the whole.
+    blocks = pad(x, rows).split([group.size * group.length for group in rows.groups])
+    return [block.view(group.size, group.length, *x.shape[1:]) for block, group in zip(blocks, rows.groups, strict=True)]
 
 
 def _mix(
