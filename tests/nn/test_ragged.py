@@ -97,5 +97,5 @@ def test_keys_take_over_borders(lengths):
 
 
 def test_doubling_key():
-    counts = np.arange(18)
-    assert doubling_key(counts).tolist() == [0, 1, 2, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5, 5, 5, 5, 5, 6]
+    counts = np.array([0, 1, 16, 17, 32, 33, 64, 65, 1000])
+    assert doubling_key(counts).tolist() == [0, 0, 0, 1, 1, 2, 2, 3, 6]

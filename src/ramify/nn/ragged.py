@@ -17,6 +17,9 @@ from torch import Tensor
 ROUND_TO = 8
 """Rows are padded inside a group to a multiple of this: fewer, larger calls beat exact lengths (measured)."""
 
+LEAST_KEYS = 16
+"""Contexts up to this size share a group."""
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -134,8 +137,8 @@ def length_key(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def doubling_key(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """0, 1, 2, 3-4, 5-8, 9-16 …: rows of one key waste less than half of what they are padded to."""
-    return np.where(counts > 0, 1 + np.ceil(np.log2(np.maximum(counts, 1))), 0).astype(np.int64)
+    """0-16, 17-32, 33-64 …: attention to so few vectors costs less, padding included, than one more call for a group."""
+    return np.ceil(np.log2(np.maximum(counts, LEAST_KEYS) / LEAST_KEYS)).astype(np.int64)
 
 
 def _edges(keys: NDArray[np.int64]) -> list[tuple[int, int]]:
