@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ramify.nn.blocks import ACTIVATIONS, Activation
-from ramify.nn.linear import Linear, linear
+from ramify.nn.linear import Linear, linear, outer
 
 MAX_LOGITS = 64 * 2**20 // 4
 """Logits formed at once: 64 MiB in single precision."""
@@ -103,7 +103,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
             if grad_x is not None:
                 grad_x[part] = linear(scores, weight.t())
             if grad_weight is not None:
-                grad_weight += linear(scores.t(), x[part].t())
+                grad_weight += outer(scores, x[part])
         ctx.save_for_backward(grad_x, grad_weight, grad_bias)
         return total
 

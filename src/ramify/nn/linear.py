@@ -31,6 +31,14 @@ def linear(
     return apply(x, weight, bias)
 
 
+def outer(
+    x: Float[Tensor, "rows left"], y: Float[Tensor, "rows right"], product: Callable[[Tensor, Tensor], Tensor] = linear
+) -> Float[Tensor, "left right"]:
+    """Xᵀ Y, the gradient of a weight; `product` is x Wᵀ."""
+    # oneDNN copies a transposed first factor: that had better be the smaller one.
+    return product(y.t(), x.t()).t() if x.shape[1] > y.shape[1] else product(x.t(), y.t())
+
+
 def _pays(x: Tensor, weight: Tensor) -> bool:
     return (
         x.dtype == weight.dtype == torch.float32
@@ -75,6 +83,6 @@ class _Linear(torch.autograd.Function):
         for_x, for_weight, for_bias = ctx.needs_input_grad
         return (
             _product(gradient, weight.t()) if for_x else None,
-            _product(gradient.t(), x.t()) if for_weight else None,
+            outer(gradient, x, _product) if for_weight else None,
             gradient.sum(0) if for_bias else None,
         )
