@@ -28,12 +28,15 @@ from ramify.dataset.store import Store
 from ramify.forest import Forest
 from ramify.models.bert import Bert, BertConfig
 from ramify.models.tree_mlm import TreeMLM, TreeMLMConfig
+from ramify.nn.precision import Precision, autocast
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.tokenizer import Tokenizer
 from ramify.tree import Node, Tree
 from ramify.views import Discussions, Reading, units
 
 VOCABULARY = 8192
+HALF = "-bf16"
+"""What follows the name of a regime that is to be computed in half precision."""
 REGIMES = {
     "naive": {"regime": "naive"},
     "threads": {"regime": "threads", "threads_over": "leaves"},
@@ -93,6 +96,8 @@ class Case:
         self, name: str, forest: Forest, trees: np.ndarray, tokenizer: Tokenizer, dim: int, layers: int, budget: int
     ) -> None:
         self.name = name
+        self.precision: Precision = "bf16" if name.endswith(HALF) else "fp32"
+        name = name.removesuffix(HALF)
         regime = REGIMES.get(name, REGIMES["tree"])
         seen = "none" if name == "bert" else "tree"
         reading = Reading(seen=seen)
@@ -127,7 +132,12 @@ class Case:
         began = time.perf_counter()
         for batch in self.batches:
             self.task.zero_grad(set_to_none=True)
-            for losses in self.task.losses(batch, {"masked_lm": 1.0}):
+            passes = self.task.losses(batch, {"masked_lm": 1.0})
+            while True:
+                with autocast(self.task.device, self.precision):
+                    losses = next(passes, None)
+                if losses is None:
+                    break
                 losses["masked_lm" if "masked_lm" in losses else "encoder"].backward()
         return time.perf_counter() - began
 
@@ -200,7 +210,9 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--budget", type=int, default=8192, help="tokens a step, and of a two-phase chunk")
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--regimes", default="naive,threads,tree,middle,two-phase,bert")
+    parser.add_argument(
+        "--regimes", default="naive,threads,tree,middle,two-phase,bert", help="tree-bf16 is tree in half precision, and so on"
+    )
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--peak", help="measure the peak memory of this regime alone, and stop")
     parser.add_argument("--json", type=Path)

@@ -81,7 +81,7 @@ def _mix(
     dropout: float,
 ) -> Float[Tensor, "row head query size"]:
     if query.device.type == "cpu" and query.dtype != torch.promote_types(query.dtype, torch.float32):
-        # torch's half-precision kernels for CPUs take four times as long on the way back as those in single precision.
+        # torch's half-precision kernel for CPUs takes several times as long on the way back as that in single precision.
         with torch.autocast("cpu", enabled=False):
             return _mix(query.float(), key.float(), value.float(), mask, dropout).to(query.dtype)
     if dropout == 0.0 or query.device.type != "cpu":
