@@ -5,7 +5,7 @@ from torch.nn import functional as F
 from ramify.nn import linear as module
 from ramify.nn.linear import Linear, linear
 
-SHAPES = [(900, 256, 512), (1, 300, 400), (777, 384, 384)]
+SHAPES = [(900, 256, 512), (900, 512, 256), (1, 300, 400), (777, 384, 384)]
 
 
 @pytest.fixture(autouse=True)

@@ -17,6 +17,8 @@ from ramify.nn.ragged import Rows, pad, unpad
 
 Function = TypeVar("Function", bound=Callable[..., Tensor])
 
+HALF = (torch.float16, torch.bfloat16)
+
 
 def _eager(function: Function) -> Function:
     """Left out of compiled graphs: groups differ from batch to batch, and each would be compiled anew."""
@@ -36,7 +38,7 @@ def attend(
     """Every token of row i of `q` attends to all tokens of row i of `kv` (keys, values). Both have the same group borders."""
     if q_rows.total == 0 or k_rows.total == 0:
         return torch.zeros_like(q)
-    if q.is_cuda and dropout == 0.0 and q.dtype in (torch.float16, torch.bfloat16):
+    if q.is_cuda and dropout == 0.0 and q.dtype in HALF:
         from torch.nn.attention.varlen import varlen_attn
 
         k, v = kv.unbind(1)
@@ -80,7 +82,7 @@ def _mix(
     mask: Bool[Tensor, "row 1 1 key"] | None,
     dropout: float,
 ) -> Float[Tensor, "row head query size"]:
-    if query.device.type == "cpu" and query.dtype != torch.promote_types(query.dtype, torch.float32):
+    if query.device.type == "cpu" and query.dtype in HALF:
         # torch's half-precision kernel for CPUs takes several times as long on the way back as that in single precision.
         with torch.autocast("cpu", enabled=False):
             return _mix(query.float(), key.float(), value.float(), mask, dropout).to(query.dtype)

@@ -1,4 +1,4 @@
-"""Half precision without training in it: linear maps in bfloat16, sums and losses in single precision."""
+"""Half precision: linear maps in bfloat16, weights, sums and losses in single precision. Training has accelerate's own."""
 
 from typing import Literal
 
