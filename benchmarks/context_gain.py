@@ -178,7 +178,8 @@ def plan(arguments: argparse.Namespace) -> None:
     for data, models in (("reddit-college", ("tree", "none", "wrong")), ("iac-4forums", MODELS)):
         for seed in range(3):
             print(f"{data}: " + ", ".join(f"{model}-{seed}" for model in models))
-    print("24 runs of 2 M target tokens, 42 scorings. Two side by side in bf16: 22 minutes a run, 12 a scoring; in all 9 hours.")
+    print("24 runs of 2 M target tokens, 42 scorings. Two side by side in bf16: 22 minutes a run, 12 a scoring;")
+    print("in all about 9 hours.")
 
 
 def main() -> None:
