@@ -147,15 +147,21 @@ def picture(arguments: argparse.Namespace) -> None:
     others = [key for key in found if key != ("tree", "tree") and "." not in key[0]]
     for number, (model, context) in enumerate(others):
         shared = sorted(found[model, context].keys() & reference.keys())
+        by_seed = [gain(reference[seed], found[model, context][seed]) for seed in shared]
         gains = gain(_pool([reference[seed] for seed in shared]), _pool([found[model, context][seed] for seed in shared]))
-        depths = [depth for depth in DEPTH_BINS if depth in gains]
+        # A bin that only one tree reaches has no interval.
+        trees = (reference[shared[0]].count > 0).sum(0)
+        depths = [depth for depth, count in zip(DEPTH_BINS, trees) if count > 1]
         values = np.array([[gains[d].value, gains[d].low, gains[d].high] for d in depths]).T
         place = np.arange(len(depths)) + (number - (len(others) - 1) / 2) * 0.1
         shown = f"tree, evaluated with {context}" if model == "tree" else model
         bars = [values[0] - values[1], values[2] - values[0]]
-        right.errorbar(place, values[0], bars, fmt="o", markersize=4, label=f"over {shown} ({len(shared)} seeds)")
+        right.errorbar(place, values[0], bars, fmt="o", markersize=4, label=f"over {shown}, mean of {len(shared)} seeds")
+        for each in by_seed:
+            right.plot(place, [each[depth].value for depth in depths], "_", color=f"C{number}", markersize=10)
         right.set_xticks(range(len(depths)), depths)
-    right.set(xlabel="depth of the comment", ylabel="held out: nats per masked token saved, 95 %")
+    right.set(xlabel="depth of the comment", ylabel="held out: nats per masked token saved")
+    right.set_title("bars: 95 % over trees; dashes: single seeds", fontsize=9)
     for axes in (left, right):
         axes.axhline(0, color="grey", linewidth=0.8)
         axes.legend(fontsize=8)
