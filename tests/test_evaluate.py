@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from fixtures import bert_task, chain, discussion, discussions, forest, tree_task, uniform, view_of
 from ramify.errors import RamifyError
-from ramify.evaluate import BINS, Scores, describe, evaluate, gain
+from ramify.evaluate import BINS, Scores, context_spread, describe, evaluate, gain
 from ramify.forest import node_seeds
 from ramify.metrics import DEPTH_BINS, depth_bin
 from ramify.tasks import noise
@@ -52,6 +52,28 @@ def test_sums_by_tree_and_depth(data):
     assert found.count.tolist() == count.tolist()
     # The chain reaches every bin.
     assert (found.count[3] > 0).all()
+
+
+def test_context_spread_is_the_share_by_which_vectors_differ(data):
+    task = tree_task()
+    view, collate = view_of(task, data, regime="tree")
+    batch = collate([view.example(number) for number in range(len(view))])
+    with torch.no_grad():
+        vectors = task.backbone.encode(batch.input_ids, batch.nodes).numpy()
+    expected = vectors.var(0).sum() / (vectors**2).sum(1).mean()
+    assert 0.01 < expected < 1
+    assert context_spread(task, view, collate) == pytest.approx(expected, abs=1e-12)
+    # An encoder whose last LayerNorm says its bias alone tells no texts apart.
+    with torch.no_grad():
+        task.backbone.encoder.layers[-1].ffn_norm.weight.zero_()
+    assert context_spread(task, view, collate) == pytest.approx(0, abs=1e-12)
+
+
+def test_context_spread_of_what_encodes_no_nodes(data):
+    task = bert_task()
+    assert context_spread(task, *view_of(task, data, regime="tree")) is None
+    lone = forest([discussion([-1, 0], lengths=[3, 3])])
+    assert context_spread(tree_task(), *view_of(tree_task(), lone, regime="tree")) is None
 
 
 def test_summary(data):

@@ -21,6 +21,9 @@ from ramify.views import Discussions
 
 BINS = len(DEPTH_BINS)
 
+COLLAPSED = 0.02
+"""A `context_spread` below which a model has nothing to tell its contexts apart by."""
+
 
 @dataclass(frozen=True)
 class Scores:
@@ -128,6 +131,22 @@ def evaluate(
             progress(len(batch.targets))
     task.train(was_training)
     return Scores(forest.store.tree_ids(trees), loss, correct, count)
+
+
+@torch.no_grad()
+def context_spread(task: MaskedLM, view: Discussions, collator: Collator, *, tokens: int = 16_384) -> float | None:
+    """Share of the context vectors' energy in which they differ from text to text, 1 − |mean|² / mean |v|², on the view's
+    first targets. Near zero the encoder says the same of every text, and no ancestor can help. None where a model encodes no
+    nodes, or these targets read fewer than two."""
+    backbone = task.backbone
+    batch = next(batches(view, collator, tokens), None)
+    if batch is None or batch.null_context or not isinstance(backbone, TwoPhase) or len(batch.nodes) < 2:
+        return None
+    was_training = task.training
+    task.eval()
+    vectors = encode_nodes(backbone, batch.to(next(task.parameters()).device), tokens).double()
+    task.train(was_training)
+    return 1.0 - float(vectors.mean(0).square().sum() / vectors.square().sum(1).mean())
 
 
 def describe(intervals: Mapping[str, Interval]) -> dict[str, dict[str, float]]:

@@ -21,7 +21,7 @@ from ramify.batch import Collator
 from ramify.checkpoints import Progress
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
-from ramify.evaluate import evaluate
+from ramify.evaluate import context_spread, evaluate
 from ramify.files import write_text
 from ramify.forest import Forest, Ints
 from ramify.models import MODELS, bert, hf, tree_mlm
@@ -458,6 +458,8 @@ def _dev_loss(prepared: Prepared, trees: Ints) -> Callable[[], dict[str, float]]
 
     def measure() -> dict[str, float]:
         scores = {name: evaluate(task, *view, trees, draws=config.draws) for name, view in views.items()}
-        return {name: each.summary()["loss"] for name, each in scores.items()}
+        record = {name: each.summary()["loss"] for name, each in scores.items()}
+        spread = context_spread(task, *views["dev_loss"])
+        return record if spread is None else record | {"context_spread": spread}
 
     return measure

@@ -117,8 +117,10 @@ def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> No
     import os
 
     from ramify.errors import RamifyError
+    from ramify.evaluate import COLLAPSED
     from ramify.report import write_report
     from ramify.run import execute
+    from ramify.train import read_metrics
 
     changes = {}
     for setting in settings or []:
@@ -136,6 +138,14 @@ def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> No
         print(f"stopped at step {progress.step}; go on with the same command and --resume", file=sys.stderr)
         raise typer.Exit(130)
     print(f"{out}: {progress.step} steps, best dev loss {progress.best:.4f} at step {progress.best_step}", file=sys.stderr)
+    spreads = [record["context_spread"] for record in read_metrics(out) if "context_spread" in record]
+    if spreads and spreads[-1] < COLLAPSED:
+        print(
+            f"warning: the encoder's vectors differ by {spreads[-1]:.2%} of their energy from text to text, so ancestors cannot help "
+            "what reads them. A lower learning rate for the encoder keeps them apart, such as "
+            "--set 'train.lr_scale=[[\"encoder\", 0.1]]'; see docs/training.md.",
+            file=sys.stderr,
+        )
     print(f"report: {write_report(out, device='auto')}", file=sys.stderr)
     print(f"next: ramify evaluate {out} --data {run.data}", file=sys.stderr)
 

@@ -83,12 +83,16 @@ def curves(metrics: Sequence[Mapping[str, float]], seen: Seen, title: str = "Lea
     figures = [_figure(by_step), _figure(by_tokens)]
     if with_gain:
         figures.append(_figure(_gain_chart(metrics)))
+    if any("context_spread" in record for record in metrics):
+        figures.append(_figure(_spread_chart(metrics)))
     every = f", mean of {window} logged steps" if window > 1 else ""
     keys = [("train", f"train (as it is minimised: per comment){every}")]
     if any("dev_loss" in record for record in metrics):
         keys.append(("dev", f"dev, {NAMES[seen]} (per masked token)"))
     if with_gain:
         keys += [("none", "dev, the same model without context"), ("gain", "gain: the difference of the two")]
+    if any("context_spread" in record for record in metrics):
+        keys.append(("spread", "how much the encoder's vectors differ from text to text (near zero no ancestor can help)"))
     legend = "".join(f'<span class="key {kind}">{text(name)}</span>' for kind, name in keys)
     return Section(title, f'<p class="legend">{legend}</p><div class="figures">{"".join(figures)}</div>')
 
@@ -109,6 +113,13 @@ def _gain_chart(metrics: Sequence[Mapping[str, float]]) -> str:
     gains = np.array([record["dev_loss_none"] - record["dev_loss"] for record in had])
     line = Line("gain", "gain", tokens, gains, marks=True)
     return line_chart([line], "tokens of predicted comments seen", "gain, nats per masked token", zero=True)
+
+
+def _spread_chart(metrics: Sequence[Mapping[str, float]]) -> str:
+    had = [record for record in metrics if "context_spread" in record]
+    x, y = (np.array([float(record[each]) for record in had]) for each in ("target_tokens", "context_spread"))
+    line = Line("spread", "spread", x, y, marks=True)
+    return line_chart([line], "tokens of predicted comments seen", "spread of the context vectors, share", zero=True)
 
 
 def _figure(svg: str) -> str:
