@@ -141,8 +141,8 @@ def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> No
     spreads = [record["context_spread"] for record in read_metrics(out) if "context_spread" in record]
     if spreads and spreads[-1] < COLLAPSED:
         print(
-            f"warning: the encoder's vectors differ by {spreads[-1]:.2%} of their energy from text to text, so ancestors cannot help "
-            "what reads them. A lower learning rate for the encoder keeps them apart, such as "
+            f"warning: the encoder's vectors differ by {spreads[-1]:.2%} of their energy from text to text, so no ancestor can "
+            "help. A lower learning rate for the encoder keeps them apart, such as "
             "--set 'train.lr_scale=[[\"encoder\", 0.1]]'; see docs/training.md.",
             file=sys.stderr,
         )
