@@ -50,7 +50,6 @@ SETTINGS = {
 TREE_SETTINGS = {
     "model.cross_init": "zero",
     "model.context_position": "distance",
-    "train.lr_scale": json.dumps([[r"\.cross\.", 3.0], [r"\.encoder", 0.1]]),
 }
 
 

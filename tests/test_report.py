@@ -336,6 +336,16 @@ def test_chart_leaves_out_what_is_not_finite():
     assert len(ElementTree.fromstring(svg).findall("circle")) == 2
 
 
+def test_curve_of_the_spread():
+    metrics = [{"step": step, "loss": 1.0, "target_tokens": 10 * step} for step in range(5)]
+    for step in (3, 4):
+        metrics[step]["context_spread"] = 0.1 * step
+    body = curves(metrics, "tree").body
+    assert body.count('<circle class="spread"') == 2
+    assert '<span class="key spread">' in body
+    assert "spread" not in curves(metrics[:2], "tree").body
+
+
 def test_curves_of_nothing():
     assert "Nothing was logged" in curves([], "tree").body
 

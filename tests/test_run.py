@@ -15,7 +15,7 @@ from ramify.errors import RamifyError
 from ramify.models.bert import BertConfig
 from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.recipes import RECIPES
-from ramify.run import Run, execute, first_trees, from_json, to_json
+from ramify.run import Run, execute, first_trees, from_json, prepare, to_json
 from ramify.tokenizer import Tokenizer
 from ramify.train import TrainConfig, read_metrics
 
@@ -286,6 +286,18 @@ def begun(store, recipe, init, **settings):
     """As `ramify train RECIPE --init … --set …` makes it: the recipe sizes the model, then settings change it."""
     run = RECIPES[recipe](str(store.path), init=init, max_tokens=32)
     return run.changed(SMALL | {key.replace("__", "."): value for key, value in (STILL | settings).items()})
+
+
+def test_a_pretrained_encoder_learns_slowly_beside_new_layers(store, theirs, tmp_path):
+    """As long as cross-attention is at its start, what comes back to the encoder is noise."""
+    stage = RECIPES["tree-mlm"](str(store.path), init=theirs).stages[0]
+    assert (stage.lr, dict(stage.lr_scale)) == (3e-4, {"encoder": 0.1, r"\.cross\.": 3.0})
+    task = prepare(begun(store, "tree-mlm", theirs), tmp_path / "run").task
+    assert all(layer.cross.out.weight.eq(0).all() for layer in task.backbone.decoder.layers)
+    hub.save(task, tmp_path / "saved")
+    # A model of Ramify's has learnt to read its contexts.
+    for init in (str(tmp_path / "saved"), ""):
+        assert RECIPES["tree-mlm"](str(store.path), init=init).stages[0].lr_scale == ()
 
 
 def test_a_decoder_may_have_fewer_layers_than_the_checkpoint(store, theirs, tmp_path):

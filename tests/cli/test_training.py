@@ -74,6 +74,15 @@ def test_what_is_said(told, store):
     assert f"step       6  100%  loss {read_metrics(out)[-1]['loss']:.4f}  dev {best:.4f}" in err
 
 
+def test_a_collapsed_encoder_is_warned_of(ramify, recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr("ramify.evaluate.COLLAPSED", 1.1)
+    out = tmp_path / "run"
+    status, _, err = ramify(*recipe, "--out", out, "--steps", 1)
+    spread = read_metrics(out)[-1]["context_spread"]
+    assert status == 0
+    assert f"warning: the encoder's vectors differ by {spread:.2%} of their energy from text to text" in err
+
+
 # --- refusals -----------------------------------------------------------------------------------------------------------------
 
 

@@ -137,7 +137,6 @@ def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> No
         write_report(out, evaluate=False)
         print(f"stopped at step {progress.step}; go on with the same command and --resume", file=sys.stderr)
         raise typer.Exit(130)
-    print(f"{out}: {progress.step} steps, best dev loss {progress.best:.4f} at step {progress.best_step}", file=sys.stderr)
     spreads = [record["context_spread"] for record in read_metrics(out) if "context_spread" in record]
     if spreads and spreads[-1] < COLLAPSED:
         print(
@@ -146,6 +145,7 @@ def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> No
             "--set 'train.lr_scale=[[\"encoder\", 0.1]]'; see docs/training.md.",
             file=sys.stderr,
         )
+    print(f"{out}: {progress.step} steps, best dev loss {progress.best:.4f} at step {progress.best_step}", file=sys.stderr)
     print(f"report: {write_report(out, device='auto')}", file=sys.stderr)
     print(f"next: ramify evaluate {out} --data {run.data}", file=sys.stderr)
 
