@@ -10,6 +10,8 @@ Ablations: `--model tree --name cls --set model.pooling=cls`. From scratch: no `
 A run is resumable: call it again and it goes on. It leaves OUT/MODEL-SEED/ with the trained model, its metrics, and
 scores-CONTEXT.npz (sums by tree and depth), from which `table` makes paired bootstrap intervals over trees.
 
+All train with 40 % of the tokens masked, which teaches more in a short training, and are scored with 15 %.
+
 Models: tree (ancestors), none (one learned null row), wrong (trained with the ancestors of another tree's comment of equal
 depth), parent (the parent alone), text (a BERT on the concatenated ancestors, rows of 256 tokens).
 """
@@ -17,6 +19,7 @@ depth), parent (the parent alone), text (a BERT on the concatenated ancestors, r
 import argparse
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -33,6 +36,7 @@ from ramify.metrics import DEPTH_BINS
 from ramify.nn.precision import Precision, autocast
 from ramify.recipes import RECIPES
 from ramify.run import Run, discussions, execute
+from ramify.tasks.masked_lm import MaskedLMConfig
 from ramify.train import read_metrics
 
 MODELS = ("tree", "none", "wrong", "parent", "text")
@@ -41,11 +45,12 @@ CONTROLS = {"tree": ("tree", "none", "wrong", "parent")}
 """What each model is evaluated with; the others with what they were trained on."""
 
 SETTINGS = {
-    "train.budget": "3072",
+    "train.budget": "1024",
     "train.budget_unit": "target_tokens",
     "train.lr": "3e-4",
-    "train.evaluate_every": "50",
-    "train.checkpoint_every": "25",
+    "train.evaluate_every": "200",
+    "train.checkpoint_every": "100",
+    "task.mask_rate": "0.4",
 }
 TREE_SETTINGS = {
     "model.cross_init": "zero",
@@ -71,6 +76,7 @@ def train_and_score(arguments: argparse.Namespace) -> None:
     if not (out / "config.json").exists() or arguments.draws == 0:
         return
     task = ramify.load(out)
+    task.config = replace(task.config, mask_rate=MaskedLMConfig().mask_rate)  # BERT's, as everybody's
     store = Store.open(arguments.data)
     forest = task.forest(store)
     trees = store.split("test")
@@ -140,7 +146,7 @@ def picture(arguments: argparse.Namespace) -> None:
                 gains = [against[at] - own[at]["dev_loss"] for at in shared]
                 left.plot([at / 1e6 for at in shared], gains, "o-", markersize=3, color=f"C{number}", label=label)
                 label = "_"
-    left.set(xlabel="tokens of predicted comments seen, millions", ylabel="dev: nats per masked token saved")
+    left.set(xlabel="tokens of predicted comments seen, millions", ylabel="dev, 40 % masked: nats per masked token saved")
     found = _found(arguments.out)
     reference = found.get(("tree", "tree"), {})
     others = [key for key in found if key != ("tree", "tree") and "." not in key[0]]
