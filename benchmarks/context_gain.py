@@ -79,7 +79,7 @@ def train_and_score(arguments: argparse.Namespace) -> None:
     task.config = replace(task.config, mask_rate=MaskedLMConfig().mask_rate)  # BERT's, as everybody's
     store = Store.open(arguments.data)
     forest = task.forest(store)
-    trees = store.split("test")
+    trees = store.split(arguments.split)[: arguments.trees]
     for context in arguments.contexts or CONTROLS.get(arguments.model, (arguments.model,)):
         file = out / f"scores-{context}.npz"
         if file.exists():
@@ -208,6 +208,8 @@ def main() -> None:
     running.add_argument("--seed", type=int, default=0)
     running.add_argument("--target-tokens", type=int, default=2_000_000)
     running.add_argument("--draws", type=int, default=8, help="0 trains only: pilots on the dev loss")
+    running.add_argument("--split", default="test", help="what is scored: dev for whatever is chosen by it")
+    running.add_argument("--trees", type=int, help="score the first so many trees only")
     running.add_argument("--contexts", nargs="*", help="what to evaluate (tree) with; by default all of its controls")
     running.add_argument("--out", type=Path, required=True)
     pictures = commands.add_parser("picture")

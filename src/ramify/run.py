@@ -445,8 +445,10 @@ def _divisors(run: Run) -> dict[str, float] | None:
 
 
 def first_trees(forest: Forest, trees: Ints, targets: int) -> Ints:
-    """The first trees that together hold this many comments."""
+    """The first trees that together hold this many comments; none where all are bare posts."""
     comments = forest.offsets[trees + 1] - forest.offsets[trees] - 1
+    if not comments.any():
+        return trees[:0]
     return trees[: int(np.searchsorted(np.cumsum(comments), targets)) + 1]
 
 

@@ -177,7 +177,7 @@ def units(
         else:
             raise RamifyError(f"regime is naive, threads, threads_debiased, tree or middle, not {regime!r}.")
     if not targets:
-        raise RamifyError("there is nothing to predict: no tree of this split holds a comment.")
+        raise RamifyError(f"there is nothing to predict: none of these trees ({len(trees):,}) holds a comment.")
     flat = np.concatenate(targets)
     return Units(
         flat,

@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from fixtures import built, discussion, uniform
 from ramify.nn.linear import MIN_PRODUCTS
 from ramify.tokenizer import Tokenizer
 from ramify.train import read_metrics
@@ -81,6 +82,26 @@ def test_a_collapsed_encoder_is_warned_of(ramify, recipe, tmp_path, monkeypatch)
     spread = read_metrics(out)[-1]["context_spread"]
     assert status == 0
     assert f"warning: the encoder's vectors differ by {spread:.2%} of their energy from text to text" in err
+
+
+def test_dev_trees_that_are_bare_posts(ramify, recipe, tmp_path):
+    bare = {f"t{number}": discussion([-1], seed=number, name=f"t{number}") for number in range(24)}
+    shares = (0.5, 0.5, 0.0)
+    probe = built(bare.values(), tmp_path / "probe", shares)
+    trained = probe.tree_ids(probe.split("train"))
+    assert 0 < len(trained) < 24
+    full = {name: discussion(uniform(12, number), seed=number, name=name) for number, name in enumerate(trained)}
+    data, out = built((bare | full).values(), tmp_path / "data", shares).path, tmp_path / "run"
+    command = [str(data) if part == recipe[3] else part for part in recipe]
+    status, _, err = ramify(*command, "--out", out, "--steps", 1)
+    assert status == 0, err
+    assert f"{out}: 1 steps, not measured: no tree of the dev split holds a comment" in err
+    assert "no trees in the split &#x27;dev&#x27; that hold a comment" in (out / "report.html").read_text()
+    for split in ("dev", "test"):
+        status, _, err = ramify("evaluate", out, "--data", data, "--split", split)
+        assert status == 2
+        there = f"trees: {len(trained)} in train, {24 - len(trained)} in dev, 0 in test"
+        assert f"no trees in the split {split!r} that hold a comment ({there})" in err
 
 
 # --- refusals -----------------------------------------------------------------------------------------------------------------

@@ -212,6 +212,82 @@ def test_half_surrogate_pairs(tmp_path):
     assert report.kept == {"odd_json": 1}
 
 
+def write_parquet(path, table):
+    pyarrow.parquet.write_table(table, path)
+    return path
+
+
+def test_parquet_that_is_compressed_as_a_whole(tmp_path):
+    plain = write_parquet(tmp_path / "posts.parquet", pa.Table.from_pylist(ROWS))
+    packed = tmp_path / "posts.parquet.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    assert read(packed)[0] == EXPECTED
+    assert table.matches(packed, plain.read_bytes()[:1000])
+
+
+def test_a_damaged_parquet_file_is_a_table_all_the_same(tmp_path):
+    path = tmp_path / "posts.parquet"
+    path.write_bytes(b"PAR1" + bytes(100))
+    assert table.matches(path, path.read_bytes())
+    with pytest.raises(RamifyError, match="is not a whole Parquet file"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    ("type", "value", "seconds"),
+    [
+        (pa.timestamp("ns"), 1_500_000_000_123_456_789, 1_500_000_000.123456),
+        (pa.timestamp("s", "UTC"), 1_500_000_000, 1_500_000_000.0),
+        (pa.date32(), 1, 86_400.0),
+        (pa.time32("s"), 3_600, None),
+        (pa.duration("ms"), 3_600, None),
+    ],
+)
+def test_what_parquet_calls_a_time(tmp_path, type, value, seconds):
+    posts = pa.Table.from_pylist(ROWS).set_column(4, "time", pa.array([value, None, value], type))
+    rows, report = read(write_parquet(tmp_path / "posts.parquet", posts))
+    assert [row["time"] for row in rows] == [seconds, None, seconds]
+    assert report.kept["bad_time"] == (2 if seconds is None else 0)
+
+
+def test_bytes_of_parquet_that_are_no_utf8(tmp_path):
+    texts = pa.array([b"r\xff", b"caf\xc3\xa9", None], pa.binary())
+    posts = pa.Table.from_pylist(ROWS).set_column(5, "text", texts)
+    rows, report = read(write_parquet(tmp_path / "posts.parquet", posts))
+    assert [row["text"] for row in rows] == ["r\ufffd", "café", ""]
+    assert report.kept["bad_utf8"] == 1
+
+
+def test_spaces_around_the_names_of_columns(tmp_path):
+    path = tmp_path / "posts.csv"
+    path.write_text("id, parent , tree,text\n1,,t,root\n2,1,t,reply\n")
+    assert [key(row) for row in read(path)[0]] == [("1", None, "t", "root"), ("2", "1", "t", "reply")]
+
+
+def test_json_fields_that_come_late(tmp_path):
+    """Past the first lines that tell what is there, and under two names."""
+    path = tmp_path / "posts.jsonl"
+    roots = [{"id": f"{number}", "tree": f"{number}", "text": "x" * 500} for number in range(3000)]
+    replies = [
+        {"id": "a", "reply_to": "0", "tree": "0", "text": "one", "user": "ann", "created": 5},
+        {"id": "b", "parent": "1", "tree": "1", "text": "two", "author": "bob"},
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in roots + replies))
+    rows, _ = read(path)
+    assert [(row["parent"], row["author"], row["time"]) for row in rows[-3:]] == [
+        (None, None, None),
+        ("0", "ann", 5.0),
+        ("1", "bob", None),
+    ]
+
+
+def test_json_lines_without_any_parent(tmp_path):
+    path = tmp_path / "posts.jsonl"
+    path.write_text('{"id": "1", "tree": "t", "text": "root"}\n')
+    with pytest.raises(RamifyError, match="has no column for parent"):
+        read(path)
+
+
 def test_a_truncated_parquet_file(tmp_path):
     path = tmp_path / "posts.parquet"
     WRITERS["parquet"](path)

@@ -48,7 +48,9 @@ def build(
     ] = None,
     near_duplicates: Annotated[
         Literal["exact", "minhash"] | None,
-        typer.Option(help="Leave out texts that are equal but for case, space and links, or that share 80 % of 5-word runs."),
+        typer.Option(
+            help="Leave out texts equal but for case, space and links, or (from eight words on) sharing 80 % of 5-word runs."
+        ),
     ] = None,
     drop_bots: Annotated[bool, typer.Option("--drop-bots", help="Leave out known bots and names that end in “bot”.")] = False,
     bot: Annotated[list[str] | None, typer.Option(help="A further bot to leave out (with --drop-bots).")] = None,

@@ -145,7 +145,10 @@ def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> No
             "--set 'train.lr_scale=[[\"encoder\", 0.1]]'; see docs/training.md.",
             file=sys.stderr,
         )
-    print(f"{out}: {progress.step} steps, best dev loss {progress.best:.4f} at step {progress.best_step}", file=sys.stderr)
+    measured = f"best dev loss {progress.best:.4f} at step {progress.best_step}"
+    if progress.best_step < 0:
+        measured = "not measured: no tree of the dev split holds a comment"
+    print(f"{out}: {progress.step} steps, {measured}", file=sys.stderr)
     print(f"report: {write_report(out, device='auto')}", file=sys.stderr)
     print(f"next: ramify evaluate {out} --data {run.data}", file=sys.stderr)
 

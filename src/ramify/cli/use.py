@@ -56,9 +56,7 @@ def evaluate(
 
     task = _masked_lm(str(run), device)
     store = Store.open(data)
-    trees = store.split(split)
-    if len(trees) == 0:
-        raise RamifyError(f"{data} has no trees in the split {split!r}.")
+    trees = store.held(split)
     forest = task.forest(store)
     view, collator = discussions(task, forest, trees, seen=context)
     with bar("evaluating", int(view.sizes.sum())) as advance, autocast(task.device, precision):
@@ -66,6 +64,8 @@ def evaluate(
     if save is not None:
         scores.save(save)
     summary = scores.summary()
+    if not summary["count"]:
+        raise RamifyError(f"no comment of {data} ({split}) has a token that could be masked.")
     if as_json:
         print(json.dumps(summary))
         return

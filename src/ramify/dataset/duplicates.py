@@ -24,8 +24,8 @@ from ramify.tree import Indices
 Method = Literal["exact", "minhash"]
 Hashes = NDArray[np.uint64]
 
-MIN_WORDS = 8
-"""Shorter texts are never called duplicates."""
+MIN_WORDS: dict[Method, int] = {"exact": 1, "minhash": 8}
+"""Shorter texts are never called duplicates: an empty text says nothing, and few words have too few shingles."""
 SHINGLE = 5
 JACCARD = 0.8
 BANDS, BAND_ROWS = 16, 8
@@ -41,9 +41,11 @@ def without_near_duplicates(
     # Sorting takes several times the memory of what is sorted.
     keys = Spill(folder / "keys", part_bytes // 4)
     for chunk in chunks:
+        if not len(chunk):
+            continue
         first = aside.num_nodes
         for texts, start in _slices(aside.put(chunk), first):
-            keys.add(_keys(texts, start, METHODS[method]))
+            keys.add(_keys(texts, start, method))
     pairs = _pairs(keys, aside.num_nodes, Spill(folder / "pairs", part_bytes // 4))
     store = aside.store()
     duplicate = np.zeros(aside.num_nodes, dtype=bool)
@@ -110,11 +112,12 @@ def _slices(texts: pa.Array, first: int) -> Iterator[tuple[pa.Array, int]]:
 # --- what must be equal for two texts to be compared --------------------------------------------------------------------
 
 
-def _keys(texts: pa.Array, first: int, method: Callable[[pa.Array], Hashes]) -> pa.RecordBatch:
+def _keys(texts: pa.Array, first: int, method: Method) -> pa.RecordBatch:
     """(key, node) of every text that is long enough; a method has one or several keys a text."""
     texts = _normal(texts)
-    long_enough = np.flatnonzero(pc.count_substring(texts, " ").to_numpy() >= MIN_WORDS - 1)
-    keys = method(texts.take(pa.array(long_enough))).reshape(len(long_enough), -1)
+    words = np.where(pc.equal(texts, "").to_numpy(zero_copy_only=False), 0, pc.count_substring(texts, " ").to_numpy() + 1)
+    long_enough = np.flatnonzero(words >= MIN_WORDS[method])
+    keys = METHODS[method](texts.take(pa.array(long_enough)))
     nodes = np.repeat(long_enough + first, keys.shape[1])
     return pa.RecordBatch.from_pydict({"hash": keys.ravel(), "node": nodes})
 
@@ -125,8 +128,8 @@ def _normal(texts: pa.Array) -> pa.Array:
 
 
 def _whole(texts: pa.Array) -> Hashes:
-    """[text]: a hash of all of it."""
-    return _hash_each(texts.to_pylist())
+    """[text, 1]: a hash of all of it."""
+    return _hash_each(texts.to_pylist())[:, None]
 
 
 def _bands(texts: pa.Array) -> Hashes:

@@ -174,6 +174,21 @@ class Store:
             raise RamifyError(f"there is no split {name!r}; the splits are {', '.join(SPLITS)} and all.")
         return np.flatnonzero(pc.fill_null(self._trees["split"], -1).to_numpy() == SPLITS.index(name))
 
+    def has_comments(self, name: Split) -> bool:
+        """Whether any tree of a split is more than a bare post."""
+        trees = self.split(name)
+        return bool((self.offsets[trees + 1] - self.offsets[trees] > 1).any())
+
+    def held(self, name: Split) -> Indices:
+        """The trees of a split of which something is to be measured; raises where none of them holds a comment."""
+        if not self.has_comments(name):
+            counts = ", ".join(f"{len(self.split(each)):,} in {each}" for each in SPLITS)
+            raise RamifyError(
+                f"{self.path} has no trees in the split {name!r} that hold a comment (trees: {counts}). Choose another split "
+                "(--split all takes every tree), or build the data again with other shares (ramify data build --split …)."
+            )
+        return self.split(name)
+
     # --- what nodes and trees say ---------------------------------------------------------------------------------------------
 
     def ids(self, nodes: Numbers) -> list[str]:

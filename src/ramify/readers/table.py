@@ -8,6 +8,8 @@ import contextlib
 import json
 import math
 import re
+import shutil
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from html import unescape
@@ -58,7 +60,10 @@ def matches(path: Path, head: bytes) -> bool:
     if path.is_dir():
         return False
     if head.startswith(PARQUET):
-        return _has_posts(pyarrow.parquet.read_schema(path).names)
+        try:
+            return _has_posts(_open_parquet(path).schema_arrow.names)
+        except pa.ArrowInvalid:
+            return True  # `read` says what is wrong with it.
     line = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0].decode("utf-8", "replace")
     if line.startswith("{"):
         try:
@@ -124,7 +129,7 @@ def _batches(path: Path, report: Report, columns: Mapping[str, str], delimiter: 
 
 def _parquet(path: Path, report: Report, columns: Mapping[str, str]) -> Iterator[Columns]:
     try:
-        file = pyarrow.parquet.ParquetFile(path)
+        file = _open_parquet(path)
         names = _names(file.schema_arrow.names, columns, path)
         for batch in file.iter_batches(batch_size=1 << 14, columns=list(names.values())):
             report.read += batch.num_rows
@@ -133,12 +138,38 @@ def _parquet(path: Path, report: Report, columns: Mapping[str, str]) -> Iterator
         raise RamifyError(f"{path} is not a whole Parquet file ({error}). Write or download it again.") from None
 
 
+def _open_parquet(path: Path) -> pyarrow.parquet.ParquetFile:
+    """Its end is read first, so one that is compressed as a whole is unpacked to disk."""
+    with open(path, "rb") as file:
+        if file.read(len(PARQUET)) == PARQUET:
+            return pyarrow.parquet.ParquetFile(path)
+    unpacked = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as what reads it)
+    with open_bytes(path) as stream:
+        shutil.copyfileobj(stream, unpacked)
+    return pyarrow.parquet.ParquetFile(unpacked)
+
+
 def _json_lines(path: Path, report: Report, columns: Mapping[str, str]) -> Iterator[Columns]:
     keys = dict.fromkeys(key for line in _first_lines(path) for key in line)
-    names = _names([*keys, *TREE_COLUMNS], columns, path)
-    row_type = msgspec.defstruct("Row", [(ours, Any, None) for ours in names], rename=names, gc=False)
+    # Roots may come first, and say nothing of a parent.
+    names = _names([*keys, *TREE_COLUMNS], columns, path, without=("parent",))
+    # A field that none of the first lines has may still come, by whatever name.
+    late = {(ours, name): f"{ours}_{name}" for ours in SYNONYMS if ours not in names for name in SYNONYMS[ours]}
+    spelled = names | {field: name for (_, name), field in late.items()}
+    row_type = msgspec.defstruct("Row", [(field, Any, None) for field in spelled], rename=spelled, gc=False)
+    came = "parent" in names
     for _, rows in records(path, report, row_type):
-        yield {name: _values([getattr(row, name) for row in rows]) for name in names}
+        columns_here = {field: _values([getattr(row, field) for row in rows]) for field in names}
+        for (ours, _), field in late.items():
+            values = _values([getattr(row, field) for row in rows])
+            if len(values) > values.null_count:
+                came = came or ours == "parent"
+                before = columns_here.get(ours)
+                columns_here[ours] = values if before is None else pc.coalesce(_strings(before), _strings(values))
+        columns_here.setdefault("parent", pa.nulls(len(rows), pa.large_string()))
+        yield columns_here
+    if not came:
+        _names([*keys], columns, path)
 
 
 def _first_lines(path: Path) -> Iterator[dict[str, Any]]:
@@ -167,7 +198,9 @@ def _delimited(
     delimiter = delimiter or _delimiter(line)
     if quote == delimiter:
         raise bad_option("quote", f"another character than the delimiter of {path}", quote)
-    names = _names(_split_header(line, delimiter), columns, path)
+    header = _split_header(line, delimiter)
+    names = _names(header, columns, path)
+    spaced = any(name != name.strip() for name in line.rstrip("\r").split(delimiter))
 
     def bad_row(row: Any) -> str:
         report.read += 1
@@ -178,7 +211,12 @@ def _delimited(
         try:
             batches = pyarrow.csv.open_csv(
                 stream,
-                read_options=pyarrow.csv.ReadOptions(use_threads=False, block_size=CSV_BLOCK_BYTES),
+                read_options=pyarrow.csv.ReadOptions(
+                    use_threads=False,
+                    block_size=CSV_BLOCK_BYTES,
+                    column_names=header if spaced else None,
+                    skip_rows=1 if spaced else 0,
+                ),
                 parse_options=pyarrow.csv.ParseOptions(
                     delimiter=delimiter,
                     quote_char=quote or False,
@@ -239,13 +277,14 @@ def _known(names: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _names(names: Sequence[str], columns: Mapping[str, str], path: Path) -> dict[str, str]:
+def _names(names: Sequence[str], columns: Mapping[str, str], path: Path, *, without: Sequence[str] = ()) -> dict[str, str]:
+    """Our names -> the table's. Raises where one that is required is missing, but for those that may be (`without`)."""
     for ours, theirs in columns.items():
         if theirs not in names:
             raise RamifyError(f"{path} has no column {theirs!r} (for {ours}); it has {', '.join(dict.fromkeys(names))}.")
     found = _known(names) | dict(columns)
     for ours in REQUIRED:
-        if ours not in found:
+        if ours not in found and ours not in without:
             raise RamifyError(
                 f"{path} has no column for {ours}: none of {', '.join(SYNONYMS[ours])}. It has "
                 f"{', '.join(dict.fromkeys(names))}. Say which one it is with --column {ours}=NAME."
@@ -257,7 +296,7 @@ def _names(names: Sequence[str], columns: Mapping[str, str], path: Path) -> dict
 
 
 def _posts(columns: Columns, path: Path, first_row: int, entities: Entities, report: Report) -> pa.RecordBatch:
-    strings = {name: _strings(values) for name, values in columns.items() if name != "time"}
+    strings = {name: _strings(_text(values, report)) for name, values in columns.items() if name != "time"}
     count = len(strings["id"])
     absent = pa.nulls(count, pa.large_string())
     is_root = pc.or_(strings["parent"].is_null(), pc.is_in(strings["parent"], pa.array(ROOT_MARKS, pa.large_string())))
@@ -298,6 +337,11 @@ def _describe_trees(strings: Columns, is_root: pa.Array, texts: pa.Array, entiti
     )
 
 
+def _text(values: pa.Array, report: Report) -> pa.Array:
+    binary = pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type)
+    return _decoded(values, report) if binary else values
+
+
 def _strings(values: pa.Array) -> pa.Array:
     """Numbers are spelled as whole numbers where they all are: 3.0 and 3 are the same id."""
     if pa.types.is_floating(values.type) and pc.all(pc.equal(pc.floor(values), values)).as_py():
@@ -323,8 +367,12 @@ def _mend_one(text: str, entities: Entities) -> str:
 
 def _times(values: pa.Array, report: Report) -> pa.Array:
     """Seconds since 1970 from numbers, timestamps, or dates as ISO 8601 writes them (in UTC unless they say otherwise)."""
+    if pa.types.is_timestamp(values.type) or pa.types.is_date(values.type):
+        return pc.divide(values.cast(pa.timestamp("us"), safe=False).cast(pa.int64()).cast(pa.float64()), 1e6)
     if pa.types.is_temporal(values.type):
-        return pc.divide(values.cast(pa.timestamp("us")).cast(pa.int64()).cast(pa.float64()), 1e6)
+        # A time of day, or how long something took.
+        report.mend("bad_time", count=len(values) - values.null_count)
+        return pa.nulls(len(values), pa.float64())
     try:
         return values.cast(pa.float64())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ramify.dataset.store import Split, Store
-from ramify.errors import RamifyError
 from ramify.evaluate import Scores, evaluate
 from ramify.forest import Forest, Ints, node_seeds
 from ramify.run import discussions, first_trees
@@ -95,9 +94,7 @@ def measure(
 
 
 def chosen_trees(forest: Forest, store: Store, split: Split, comments: int) -> Ints:
-    trees = store.split(split)
-    if len(trees) == 0:
-        raise RamifyError(f"{store.path} has no trees in the split {split!r}.")
+    trees = store.held(split)
     return first_trees(forest, trees, comments) if comments else trees
 
 

@@ -59,8 +59,8 @@ def write_report(
         missing = "This page was written without an evaluation."
     elif store is not None:
         task, missing = _model(run_dir, record, store, device or "cpu")
-        if task is not None and len(store.split(split)) == 0:
-            missing = f"The data set has no trees in the split {split!r}."
+        if task is not None and not store.has_comments(split):
+            missing = f"The data set has no trees in the split {split!r} that hold a comment."
         elif task is not None:
             found = measure(task, store, split, draws=draws, comments=comments, progress=progress)
             parts += [sections.by_depth(found), sections.filled(fillings(task, store, split))]
