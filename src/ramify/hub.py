@@ -172,18 +172,22 @@ def _sentence_transformers(directory: Path) -> tuple[str, bool, int]:
     """(pooling, normalise, longest text) of a sentence-transformers directory; mean, no and 0 elsewhere."""
     if not (directory / "modules.json").exists():
         return "mean", False, 0
-    modules = json.loads((directory / "modules.json").read_text("utf-8"))
-    kinds = [module["type"].rsplit(".", 1)[-1] for module in modules]
+    try:
+        modules = json.loads((directory / "modules.json").read_text("utf-8"))
+        kinds = [module["type"].rsplit(".", 1)[-1] for module in modules]
+        paths = [directory / module["path"] for module in modules]
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise RamifyError(f"{directory / 'modules.json'} is no list of modules with a type and a path each.") from None
     if unknown := set(kinds) - {"Transformer", "Pooling", "Normalize"}:
         raise RamifyError(f"{directory / 'modules.json'} has modules that cannot be read here: {', '.join(sorted(unknown))}.")
     pooling = "mean"
-    for module, kind in zip(modules, kinds, strict=True):
+    for path, kind in zip(paths, kinds, strict=True):
         if kind == "Pooling":
-            modes = hf.read_json(directory / module["path"] / CONFIG)
+            modes = hf.read_json(path / CONFIG)
             on = [name for name, value in modes.items() if name.startswith("pooling_mode_") and value is True]
             known = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls", "pooling_mode_max_tokens": "max"}
             if len(on) != 1 or on[0] not in known:
-                raise RamifyError(f"{directory / module['path']}: only one of mean, cls and max pooling can be read, not {on}.")
+                raise RamifyError(f"{path}: only one of mean, cls and max pooling can be read, not {on}.")
             pooling = known[on[0]]
     settings = directory / "sentence_bert_config.json"
     longest = hf.read_json(settings).get("max_seq_length") if settings.exists() else None

@@ -117,6 +117,18 @@ def test_folders_that_are_no_store(tmp_path):
         Store.open(tmp_path)
 
 
+@pytest.mark.parametrize(("key", "message"), [("files", "store is damaged"), ("skipped", "it does not say skipped")])
+def test_a_description_that_lacks_something(tmp_path, key, message):
+    (tmp_path / "trees.jsonl").write_text(DEBATE.to_json())
+    build([tmp_path / "trees.jsonl"], "jsonl", tmp_path / "store")
+    file = tmp_path / "store" / "dataset.json"
+    info = json.loads(file.read_text())
+    del info[key]
+    file.write_text(json.dumps(info))
+    with pytest.raises(RamifyError, match=message):
+        Store.open(tmp_path / "store")
+
+
 def test_a_damaged_store(tmp_path):
     path = tmp_path / "trees.jsonl"
     path.write_text(DEBATE.to_json())

@@ -161,6 +161,23 @@ def test_other_architectures_are_refused(tmp_path, kind, config):
         ramify.load(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("config.json", '{"model_type": "bert", "vocab_size": "many"}', "does not say vocab_size, hidden_size"),
+        ("config.json", '["bert"]', "holds no JSON object"),
+        ("modules.json", "{", "is no list of modules"),
+        ("modules.json", '[{"type": "x.Pooling"}]', "is no list of modules"),
+        ("modules.json", "[3]", "is no list of modules"),
+    ],
+)
+def test_damaged_descriptions_are_refused(tmp_path, name, content, message):
+    saved(tmp_path)
+    (tmp_path / name).write_text(content)
+    with pytest.raises(RamifyError, match=message):
+        ramify.load(tmp_path)
+
+
 def test_pickled_weights_are_refused(tmp_path):
     theirs = saved(tmp_path)
     (tmp_path / "model.safetensors").unlink()

@@ -113,6 +113,26 @@ def test_joint_filling_is_a_beam_search(task, tree):
     assert chances == sorted(chances, reverse=True)
 
 
+def test_joint_filling_keeps_to_the_candidates(task, tree):
+    """The share of each word, times that of the next once the first stands there; words of several pieces move what follows."""
+    words = ["ga", "ba bu"]
+    answer = task.fill_mask(tree, 9, top_k=4, candidates=words, joint=True)
+    expected = {}
+    for first in answer["masks"][0]["tokens"]:
+        text = tree.nodes[9].text.replace("[MASK]", first["token"], 1)
+        (second,) = task.fill_mask(with_text(tree, 9, text), 9, candidates=words)["masks"]
+        for each in second["tokens"]:
+            chance = first["probability"] * each["probability"]
+            expected[first["token"], each["token"], text.replace("[MASK]", each["token"])] = chance
+    found = {(*each["tokens"], each["text"]): each["probability"] for each in answer["joint"]}
+    assert found == pytest.approx(expected, abs=1e-9)
+    assert sum(found.values()) == pytest.approx(1)
+    chances = [each["probability"] for each in answer["joint"]]
+    assert chances == sorted(chances, reverse=True)
+    (best,) = task.fill_mask(tree, 9, top_k=1, candidates=["ga"], joint=True)["joint"]
+    assert (best["tokens"], best["probability"]) == (["ga", "ga"], pytest.approx(1))
+
+
 def test_masks_are_filled_one_by_one_unless_jointly(task, tree):
     assert "joint" not in task.fill_mask(tree, 9)
 

@@ -293,9 +293,12 @@ def _shares(text: str) -> Sequence[float]:
 def _bytes(text: str) -> int:
     number, unit = text[:-2], text[-2:].upper()
     try:
-        return int(float(number) * UNITS[unit])
-    except (KeyError, ValueError):
-        raise RamifyError(f"--memory takes a number and KB, MB or GB, such as 512MB, not {text!r}.") from None
+        size = int(float(number) * UNITS[unit])
+    except (KeyError, ValueError, OverflowError):
+        size = 0
+    if size <= 0:
+        raise RamifyError(f"--memory takes a positive number and KB, MB or GB, such as 512MB, not {text!r}.")
+    return size
 
 
 @contextmanager

@@ -142,7 +142,7 @@ def _check_out(out: Path, overwrite: bool) -> None:
 
 
 def _check_split(split: Sequence[float]) -> None:
-    if len(split) != len(SPLITS) or min(split) < 0 or abs(sum(split) - 1) > 1e-6:
+    if len(split) != len(SPLITS) or min(split) < 0 or not abs(sum(split) - 1) <= 1e-6:
         raise RamifyError(f"the shares of {', '.join(SPLITS)} must be three numbers that sum to 1, not {tuple(split)}.")
 
 

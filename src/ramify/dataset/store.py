@@ -80,8 +80,11 @@ class Store:
         try:
             nodes = [map_file(path / name) for name in info["files"]]
             trees = map_file(path / TREES_FILE)
-        except (OSError, pa.ArrowInvalid) as error:
+            missing = [key for key in ("skipped", "kept", "read") if key not in info]
+        except (OSError, KeyError, TypeError, pa.ArrowInvalid) as error:
             raise RamifyError(f"{path} is damaged ({error}). {remedy}") from None
+        if missing:
+            raise RamifyError(f"{path / INFO_FILE} is damaged: it does not say {', '.join(missing)}. {remedy}")
         return cls(nodes, trees, info, path)
 
     @classmethod

@@ -44,6 +44,15 @@ HEAD_KEYS = {
 ACTIVATIONS: dict[str, Activation] = {"gelu": "gelu", "gelu_new": "gelu_tanh", "relu": "relu"}
 
 MODEL_TYPES = {"bert"}
+SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "max_position_embeddings",
+)
+"""What config.json of every BERT says."""
 
 
 def locate(source: str | Path) -> Path:
@@ -70,13 +79,16 @@ def locate(source: str | Path) -> Path:
 
 def read_config(directory: Path) -> dict[str, Any]:
     """config.json of a BERT-family checkpoint; refuses other architectures by name."""
-    config = read_json(directory / "config.json")
+    path = directory / "config.json"
+    config = read_json(path)
     kind = config.get("model_type")
     if kind not in MODEL_TYPES:
         raise RamifyError(
             f"{directory}: its config.json says model_type {kind!r}; "
             f"only {', '.join(sorted(MODEL_TYPES))} checkpoints can be read here."
         )
+    if missing := [name for name in SIZES if type(config.get(name)) is not int]:
+        raise RamifyError(f"{path} does not say {', '.join(missing)} as whole numbers: it is no complete checkpoint.")
     return config
 
 
@@ -110,11 +122,14 @@ def activation(config: Mapping[str, Any]) -> Activation:
 
 def read_json(path: Path) -> dict[str, Any]:
     try:
-        return json.loads(path.read_text("utf-8"))
+        found = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         raise RamifyError(f"{path.parent} holds no {path.name}: it is not a checkpoint.") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise RamifyError(f"{path} is not valid JSON ({error}).") from None
+    if not isinstance(found, dict):
+        raise RamifyError(f"{path} holds no JSON object: it is no file of a checkpoint.")
+    return found
 
 
 def content_hash(source: str | Path) -> str:

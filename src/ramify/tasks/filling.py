@@ -112,7 +112,8 @@ def fill(
     """The likeliest pieces for each mask token in a node's text.
 
     `position` counts the text's pieces from 0. `candidates` (words of any number of pieces) share the probability among them.
-    `joint` adds the likeliest fillings of all masks together, found by beam search from left to right.
+    `joint` adds the likeliest fillings of all masks together, of the candidates where there are any, found by beam search from
+    left to right.
     """
     slot = Slot.of(task, tree, node, context)
     tokenizer = task.tokenizer
@@ -138,7 +139,12 @@ def fill(
         ]
     found = [{"position": place, "tokens": tokens} for place, tokens in zip(masks, answers, strict=True)]
     answer = {**slot.head, "masks": found}
-    if joint:
+    if joint and candidates:
+        answer["joint"] = [
+            {"tokens": words, "text": tokenizer.decode(filled), "probability": float(np.exp(score))}
+            for words, filled, score in _word_beams(slot, ids, masks, candidates, top_k)
+        ]
+    elif joint:
         answer["joint"] = [
             {
                 "tokens": [tokenizer.token(filled[place]) for place in masks],
@@ -151,9 +157,17 @@ def fill(
 
 
 def _among(slot: Slot, ids: list[int], place: int, candidates: Sequence[str]) -> list[dict[str, Any]]:
-    """Candidates by probability. A word of several pieces takes as many masks, filled from left to right."""
+    """Candidates by probability."""
+    shares = [float(np.exp(score)) for _, _, score in _words(slot, ids, place, candidates)]
+    ranked = sorted(zip(shares, candidates, strict=True), key=lambda pair: -pair[0])
+    return [{"token": word, "probability": share} for share, word in ranked]
+
+
+def _words(slot: Slot, ids: list[int], place: int, candidates: Sequence[str]) -> list[tuple[str, list[int], float]]:
+    """(word, the text with it, log of its share) of every candidate. A word of several pieces takes as many masks, filled from
+    left to right."""
     mask_id = slot.task.tokenizer.mask_id
-    scores = []
+    scores, texts = [], []
     for word in candidates:
         pieces = slot.task.tokenizer.encode(word)
         if not pieces:
@@ -163,9 +177,25 @@ def _among(slot: Slot, ids: list[int], place: int, candidates: Sequence[str]) ->
             rows.append(ids[:place] + pieces[:known] + [mask_id] * (len(pieces) - known) + ids[place + 1 :])
         found = slot.log_probabilities(rows, [[place + known] for known in range(len(pieces))])
         scores.append(sum(float(found[known, 0, piece]) for known, piece in enumerate(pieces)))
-    shares = torch.tensor(scores, dtype=torch.float64).softmax(0).tolist()
-    ranked = sorted(zip(shares, candidates, strict=True), key=lambda pair: -pair[0])
-    return [{"token": word, "probability": share} for share, word in ranked]
+        texts.append([*ids[:place], *pieces, *ids[place + 1 :]])
+    shares = torch.tensor(scores, dtype=torch.float64).log_softmax(0).tolist()
+    return list(zip(candidates, texts, shares, strict=True))
+
+
+def _word_beams(
+    slot: Slot, ids: list[int], masks: list[int], candidates: Sequence[str], width: int
+) -> list[tuple[list[str], list[int], float]]:
+    """(words, filled text, log-probability): a candidate for every mask, each given those left of it."""
+    beams: list[tuple[list[str], list[int], float]] = [([], ids, 0.0)]
+    for place in masks:
+        grown = [
+            ([*words, word], filled, score + own)
+            for words, text, score in beams
+            # Words of several pieces have moved what stands right of them.
+            for word, filled, own in _words(slot, text, place + len(text) - len(ids), candidates)
+        ]
+        beams = sorted(grown, key=lambda beam: -beam[2])[:width]
+    return beams
 
 
 def _beams(slot: Slot, ids: list[int], masks: list[int], width: int) -> list[tuple[list[int], float]]:
