@@ -140,7 +140,7 @@ def test_page_has_every_part(page, run, store):
     parsed = Page(page)
     record = json.loads((run / "run.json").read_text())
     assert parsed.tags.count("article") == 10
-    assert parsed.tags.count("figure") == 3
+    assert parsed.tags.count("figure") == 4
     assert record["environment"]["command"].split()[0] in parsed.text
     assert record["environment"]["hardware"] in parsed.text
     assert store.hash in parsed.text
@@ -209,7 +209,7 @@ def test_run_without_weights(copy):
     shutil.rmtree(copy / "checkpoints")
     shown = Page(write_report(copy).read_text("utf-8"))
     assert "has not written any weights yet" in shown.text
-    assert shown.tags.count("figure") == 3
+    assert shown.tags.count("figure") == 4
 
 
 def test_run_that_was_killed_before_its_first_step(copy):

@@ -57,6 +57,35 @@ def test_the_result_does_not_depend_on_the_memory(dump, tmp_path):
     assert not any((store.path / "scratch").exists() for store in stores)
 
 
+def peak_mib(dump, out):
+    """Of a process of its own, which holds at most 32 MB of posts at a time."""
+    program = "import sys; from ramify.dataset import build; build([sys.argv[1]], 'pushshift', sys.argv[2], memory=32 << 20)"
+    process = subprocess.Popen([sys.executable, "-c", program, str(dump), str(out)])
+    _, status, usage = os.wait4(process.pid, 0)
+    assert status == 0
+    return usage.ru_maxrss / 1024
+
+
+def test_memory_does_not_grow_with_the_dump(tmp_path):
+    """Two dumps that are both larger than the bound, one by 100 MB larger than the other, threads scattered all over."""
+    filler = "y" * 700
+    peaks = []
+    for comments in (50_000, 150_000):
+        order = random.Random(0).sample(range(comments), comments)
+        file = tmp_path / f"{comments}.json"
+        with open(file, "w", encoding="utf-8") as lines:
+            for number in order:
+                thread = number // 100
+                parent = f"t1_c{number - 1 - number % 7}" if number % 100 > 7 else f"t3_s{thread}"
+                post = {"id": f"c{number}", "parent_id": parent, "link_id": f"t3_s{thread}", "created_utc": number}
+                lines.write(json.dumps(post | {"body": f"{number} " * 40, "filler": filler}) + "\n")
+        assert file.stat().st_size > (32 << 20) * (1.5 if comments == 50_000 else 4.5)
+        peaks.append(peak_mib(file, tmp_path / f"store{comments}"))
+        assert Store.open(tmp_path / f"store{comments}").info["nodes"] == comments
+        file.unlink()
+    assert peaks[1] < peaks[0] + 32
+
+
 def test_the_hash_is_that_of_the_content(dump, tmp_path):
     first = build([dump], "pushshift", tmp_path / "a")
     assert build([dump], "pushshift", tmp_path / "b", split=(0.5, 0.5, 0)).hash == first.hash

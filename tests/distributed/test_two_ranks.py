@@ -15,9 +15,9 @@ from safetensors.torch import load_file
 from two_ranks import CONFIG, SEED, setting
 
 import ramify
-from fixtures import built, discussions, distance, masked, size, view_of
+from fixtures import built, discussions, distance, masked, one_graph_over_chunks, size, view_of
 from ramify.batch import TokenBudget
-from ramify.train import mean_step_weight, read_metrics
+from ramify.train import mean_step_weight, read_metrics, step_seed
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
 RAMIFY = str(Path(sys.executable).with_name("ramify"))
@@ -56,7 +56,7 @@ def test_reduced_gradients(tmp_path, phases):
     # The last step of the epoch is had by rank 0 alone.
     assert steps % 2 == 1
     assert len(expected) >= 2
-    torchrun(Path(__file__).with_name("two_ranks.py"), phases, tmp_path)
+    torchrun(Path(__file__).with_name("two_ranks.py"), phases, 0.0, tmp_path)
     ranks = [load_file(tmp_path / f"rank-{rank}.safetensors") for rank in (0, 1)]
     for own in ranks:
         for number, gradient in enumerate(expected, 1):
@@ -69,6 +69,26 @@ def test_reduced_gradients(tmp_path, phases):
     logged = read_metrics(tmp_path)
     assert logged[len(expected) - 1]["targets"] == int(view.sizes.sum())
     assert ranks[0]["progress"].tolist() == ranks[1]["progress"].tolist()
+
+
+def test_two_phases_with_dropout(tmp_path):
+    """The sum over ranks of one graph over each rank's chunks, from the generator states that the ranks had."""
+    task, data = setting("always", 0.3)
+    task.train()
+    view, collate = view_of(task, data)
+    steps = TokenBudget(view.costs, CONFIG.budget, seed=SEED, world_size=2).steps(0)
+    divisor = mean_step_weight(view, CONFIG, SEED, 2)
+    torchrun(Path(__file__).with_name("two_ranks.py"), "always", 0.3, tmp_path)
+    ranks = [load_file(tmp_path / f"rank-{rank}.safetensors") for rank in (0, 1)]
+    for step in range(len(steps) // 2):
+        parts = []
+        for rank in (0, 1):
+            batch = masked(task, data, collate([view.example(int(number)) for number in steps[2 * step + rank]]))
+            parts.append(one_graph_over_chunks(task, batch, step_seed(SEED, 2, step, rank, 0)))
+        expected = {name: (parts[0][name] + parts[1][name]) / divisor for name in parts[0]}
+        for own in ranks:
+            found = {name: own[f"{step + 1}.{name}"] for name in expected}
+            assert distance(found, expected) < 1e-10
 
 
 SETTINGS = {

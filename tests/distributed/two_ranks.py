@@ -29,17 +29,17 @@ class SameMasks(MaskedLM):
         return masked(self, self.data, batch)
 
 
-def setting(phases: str) -> tuple[MaskedLM, Forest]:
+def setting(phases: str, dropout: float = 0.0) -> tuple[MaskedLM, Forest]:
     """A task in double precision and its data, the same in every process."""
     data = forest(discussions(5, 12, seed=2))
-    task = tree_task(task={"two_phase": phases, "chunk_tokens": 60}, context_position="depth")
+    task = tree_task(task={"two_phase": phases, "chunk_tokens": 60}, context_position="depth", dropout=dropout)
     task.__class__ = SameMasks
     task.data = data
     return task, data
 
 
-def main(phases: str, folder: Path) -> None:
-    task, data = setting(phases)
+def main(phases: str, dropout: float, folder: Path) -> None:
+    task, data = setting(phases, dropout)
     view, collate = view_of(task, data)
     gradients: dict[str, Tensor] = {}
 
@@ -58,4 +58,4 @@ def main(phases: str, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(sys.argv[1], float(sys.argv[2]), Path(sys.argv[3]))

@@ -24,6 +24,7 @@ from fixtures import (
     gradient,
     masked,
     masked_units,
+    one_graph_over_chunks,
     parent_arrays,
     path_to,
     size,
@@ -333,24 +334,6 @@ def test_two_phases_with_every_option(position, pooling):
     two = tree_task(task={"two_phase": "always", "tie_weights": False, "head": "bert", "chunk_tokens": 30}, **options)
     expected = gradient(one, [masked(one, data, whole(one, data))])
     assert distance(gradient(two, [masked(two, data, whole(two, data))]), expected) < EXACT
-
-
-def one_graph_over_chunks(task, batch, seed):
-    """The reference: the same chunks in the same order from the same generator state, all in one graph."""
-    task.zero_grad(set_to_none=True)
-    torch.manual_seed(seed)
-    limit = task.config.chunk_tokens
-    vectors = [task.backbone.encode(*batch.node_part(start, stop)) for start, stop in batch.nodes.runs(limit)]
-    total = torch.zeros((), dtype=torch.float64)
-    for start, stop in batch.targets.runs(limit):
-        part = batch.select(start, stop)
-        hidden = task.backbone.decode(part, task.backbone.contextualize(torch.cat(vectors), part))
-        logits = task.head(hidden.tokens)
-        counts = part.wanted.rows.lengths
-        weights = torch.repeat_interleave(part.weight / counts.clamp(min=1), counts)
-        total = total + (F.cross_entropy(logits, part.labels, reduction="none") * weights).sum()
-    total.backward()
-    return {name: parameter.grad.clone() for name, parameter in task.named_parameters() if parameter.grad is not None}
 
 
 @pytest.mark.parametrize("attention_dropout", [0.0, 0.2])
