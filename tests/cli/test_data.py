@@ -66,6 +66,8 @@ def test_build_takes_what_scripts_need(ramify, tmp_path):
         (["--memory", "0MB"], "--memory takes a positive number and KB, MB or GB"),
         (["--memory=-5MB"], "--memory takes a positive number and KB, MB or GB"),
         (["--memory", "infGB"], "--memory takes a positive number and KB, MB or GB"),
+        (["--bot", "ann"], "--bot names further bots for --drop-bots"),
+        (["--salt", "s"], "--salt is for the pseudonyms of --anonymise"),
         (["--option", "x=1"], "the format 'jsonl' has no option 'x'"),
         (["--column", "x=1"], "the format 'jsonl' has no option 'columns'"),
     ],
@@ -75,6 +77,14 @@ def test_mistakes(ramify, trees, tmp_path, arguments, message):
     assert (status, out) == (2, "")
     assert err.startswith(f"error: {message}")
     assert sorted(tmp_path.iterdir()) == [trees]
+
+
+def test_policies_that_change_nothing_are_said(ramify, trees, tmp_path):
+    policies = ["--policy", "orphan=drop", "--policy", "duplicate_id=last"]
+    status, _, err = ramify("data", "build", trees, "--out", tmp_path / "store", "--format", "jsonl", *policies)
+    assert status == 0
+    assert "note: the format 'jsonl' holds whole trees" in err
+    assert "the policies for orphan change nothing" in err
 
 
 def test_show(ramify, folder):

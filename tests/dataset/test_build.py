@@ -138,6 +138,7 @@ def test_whole_trees(tmp_path):
             "1": ["unnamed"],
         }
         assert store.info["skipped"] == {"duplicate_tree": 1}
+        assert store.info["kept"] == {"empty_tree": 1}
         assert store.info["read"] == 4
 
 

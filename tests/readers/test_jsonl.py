@@ -13,9 +13,18 @@ def test_round_trip_and_bad_lines(tmp_path):
     report = Report()
     assert list(jsonl.read([path], report)) == [TREE, TREE]
     assert report.read == 4 + report.skipped["bad_tree"]
-    assert report.skipped == {"bad_tree": 2}
+    assert report.skipped == {"bad_tree": 1 + 2}
     assert f"{path}, line 3" in report.examples["bad_tree"][0]
     assert f"{path}, line 4" in report.examples["bad_tree"][1]
+
+
+def test_a_tree_without_nodes_is_counted(tmp_path):
+    path = tmp_path / "trees.jsonl"
+    path.write_text(TREE.to_json() + '\n{"id": "e", "nodes": []}\n')
+    report = Report()
+    assert list(jsonl.read([path], report)) == [TREE, Tree((), id="e")]
+    assert (report.read, report.skipped, report.kept) == (2, {}, {"empty_tree": 1})
+    assert report.examples["empty_tree"] == [f"{path}, line 2: tree 'e' has no nodes"]
 
 
 def test_a_half_surrogate_pair_does_not_end_a_build(tmp_path):
@@ -30,6 +39,7 @@ def test_a_half_surrogate_pair_does_not_end_a_build(tmp_path):
 
 def test_matches():
     assert jsonl.matches(Path("x"), TREE.to_json().encode())
+    assert jsonl.matches(Path("x"), b"\xef\xbb\xbf" + TREE.to_json().encode())
     assert jsonl.matches(Path("x"), b'\n{"id": "1", "meta": {"subreddit": "s", "title": "t"}, "nodes" : [')
     assert not jsonl.matches(Path("x"), b'{"id": "1", "text": "x"}\n{"nodes": []}')
     assert not jsonl.matches(Path("x"), b'{"id": "1", "nodes": 1}')

@@ -74,15 +74,27 @@ def build(
     options: dict[str, Any] = {name: SWITCH.get(value, value) for name, value in _pairs(option, "--option").items()}
     if column:
         options["columns"] = _pairs(column, "--column")
+    if bot and not drop_bots:
+        raise RamifyError("--bot names further bots for --drop-bots: say that too.")
+    if salt and not anonymise:
+        raise RamifyError("--salt is for the pseudonyms of --anonymise: say that too.")
+    policies = _pairs(policy, "--policy")
+    chosen = dataset.Policy.named(policies)
     if format is None:
         format = readers.guess(inputs)
         print(f"the format looks like {format!r}: {readers.FORMATS[format].summary}", file=sys.stderr)
+    if idle := sorted(policies.keys() - {"duplicate_id"}) if readers.find(format).yields == "trees" else []:
+        print(
+            f"note: the format {format!r} holds whole trees, whose posts are not joined: "
+            f"the policies for {', '.join(idle)} change nothing",
+            file=sys.stderr,
+        )
     with _progress() as progress:
         store = dataset.build(
             inputs,
             format,
             out,
-            policy=dataset.Policy.named(_pairs(policy, "--policy")),
+            policy=chosen,
             split=_shares(split),
             clean=clean or [],
             near_duplicates=near_duplicates,

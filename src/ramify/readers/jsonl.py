@@ -1,5 +1,6 @@
 """Ramify's own JSON lines: one tree a line, see `Tree.to_json`."""
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,12 +12,12 @@ from ramify.tree import Tree
 
 
 def matches(path: Path, head: bytes) -> bool:
-    line = head.lstrip().partition(b"\n")[0]
+    line = head.removeprefix(b"\xef\xbb\xbf").lstrip().partition(b"\n")[0]
     return line.startswith(b"{") and re.search(rb'"nodes"\s*:\s*\[', line) is not None
 
 
 def read(paths: Sequence[Path], report: Report) -> Iterator[Tree]:
-    """A line that is not a tree is skipped and counted as one post."""
+    """A line that is not a tree is skipped, and all posts that it lists are counted (one where it lists none)."""
     for path in files(paths):
         with open_bytes(path, report) as stream:
             number = 0
@@ -28,8 +29,19 @@ def read(paths: Sequence[Path], report: Report) -> Iterator[Tree]:
                     try:
                         tree = Tree.from_json(line, where=f"{path}, line {number}")
                     except RamifyError as error:
-                        report.read += 1
-                        report.skip("bad_tree", str(error))
+                        count = _listed(line)
+                        report.read += count
+                        report.skip("bad_tree", str(error), count)
                         continue
                     report.read += len(tree)
+                    if not len(tree):
+                        report.mend("empty_tree", f"{path}, line {number}: tree {tree.id!r} has no nodes")
                     yield tree
+
+
+def _listed(line: bytes) -> int:
+    """How many posts a line was to hold."""
+    try:
+        return max(1, len(json.loads(line)["nodes"]))
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return 1
