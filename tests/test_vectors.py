@@ -7,6 +7,7 @@ import torch
 
 from fixtures import built, discussion, discussions, tree_task
 from ramify import vectors
+from ramify.dataset import build
 from ramify.errors import RamifyError
 from ramify.vectors import write_vectors
 
@@ -51,6 +52,15 @@ def test_parquet(task, trees, data, tmp_path, context, monkeypatch):
     np.testing.assert_allclose(found, task.embed(ordered, context=context), rtol=0, atol=1e-5)
     assert totals == {"vectors": 44, "texts": 44, "texts_over": 1, "tokens_over": 30}
     assert sum(counted) == 44
+
+
+def test_roots_that_no_input_held_have_none(task, tmp_path):
+    (tmp_path / "posts.csv").write_text("id,parent,tree,text\na,gone,t,one\nb,a,t,two\nr,,u,root\n")
+    store = build([tmp_path / "posts.csv"], "table", tmp_path / "store")
+    assert store.num_nodes == store.info["nodes"] + 1 == 4
+    totals = write_vectors(task, store.path, tmp_path / "v.parquet", "parquet", None, lambda count: None)
+    assert sorted(pq.read_table(tmp_path / "v.parquet")["id"].to_pylist()) == ["a", "b", "r"]
+    assert totals["vectors"] == 3
 
 
 @pytest.mark.parametrize("data", ["jsonl", "store"], indirect=True)

@@ -28,8 +28,8 @@ def write_vectors(
     context: Literal["tree", "none"] | None,
     advance: Callable[[int], None],
 ) -> dict[str, int]:
-    """A vector for every node of a built data set or of a JSON lines file of trees, in their order. Returns how many, and how
-    many texts were cut.
+    """A vector for every node of a built data set or of a JSON lines file of trees, in their order; roots that no input held
+    have none. Returns how many, and how many texts were cut.
 
     Parquet has the columns tree, id, vector; npy holds the matrix, and `OUT.ids.tsv` beside it names its rows.
     """
@@ -49,10 +49,11 @@ def write_vectors(
             for name in ("texts", "texts_over", "tokens_over"):
                 totals[name] += forest.cut[name]
             for nodes, vectors in model.embed_batches(forest, context=context):
-                trees = store.tree_ids(store.tree_of(nodes))
-                sink.write(trees, store.ids(nodes), vectors)
-                totals["vectors"] += len(nodes)
                 advance(len(nodes))
+                read = ~store.made_up(nodes)
+                nodes, vectors = nodes[read], vectors[read]
+                sink.write(store.tree_ids(store.tree_of(nodes)), store.ids(nodes), vectors)
+                totals["vectors"] += len(nodes)
     return totals
 
 

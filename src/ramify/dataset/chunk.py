@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ramify.dataset.store import NODES, decoded
+from ramify.dataset.store import NODES, PLACEHOLDER, decoded
 from ramify.readers.base import EXAMPLES, Report, pc
 from ramify.tree import NO_PARENT, Indices, depths, roots_of
 
@@ -18,7 +18,7 @@ SPEAKS, EMPTIED, MADE_UP = 0, 1, 2
 """A node's `state`: as it was read; a root that was to be left out, kept without its text for what hangs below it; a root that
 was in no input."""
 
-BLANK_KINDS = {EMPTIED: "emptied", MADE_UP: "placeholder"}
+BLANK_KINDS = {EMPTIED: "emptied", MADE_UP: PLACEHOLDER}
 """The kind of a node that says nothing, in the store."""
 
 

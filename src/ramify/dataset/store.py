@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from ramify.errors import RamifyError
 from ramify.readers.base import pc
@@ -50,6 +51,9 @@ TREES = pa.schema(
         pa.field("split", pa.int8()),
     ]
 )
+
+PLACEHOLDER = "placeholder"
+"""The kind of a root that no input held."""
 
 SPLITS = ("train", "dev", "test")
 Split = Literal["train", "dev", "test", "all"]
@@ -191,6 +195,12 @@ class Store:
                 "(--split all takes every tree), or build the data again with other shares (ramify data build --split …)."
             )
         return self.split(name)
+
+    def made_up(self, nodes: Numbers) -> NDArray[np.bool_]:
+        """Which nodes are roots that no input held, put there for what hangs below them."""
+        nodes = np.asarray(nodes, dtype=np.int64)
+        silent = pc.and_(pc.equal(self.column("kind", nodes), PLACEHOLDER), pc.equal(self.column("text", nodes), ""))
+        return (self.depth[nodes] == 0) & silent.to_numpy(zero_copy_only=False)
 
     # --- what nodes and trees say ---------------------------------------------------------------------------------------------
 
