@@ -352,7 +352,8 @@ def _commit() -> str:
     root = Path(__file__).parents[2]
     if not (root / ".git").exists():
         return ""
-    git = ["git", "-C", str(root)]
+    # Asking must take no lock: a run that is killed meanwhile would leave it behind.
+    git = ["git", "--no-optional-locks", "-C", str(root)]
     try:
         found = (
             subprocess.run([*git, *command], capture_output=True, text=True, timeout=10, check=True).stdout.strip()

@@ -281,6 +281,13 @@ def test_json_fields_that_come_late(tmp_path):
     ]
 
 
+def test_one_json_field_as_two_columns(tmp_path):
+    path = tmp_path / "posts.jsonl"
+    path.write_text('{"id": "1", "parent": null, "text": "root"}\n')
+    rows, _ = read(path, columns={"tree": "id"})
+    assert [(row["id"], row["tree"]) for row in rows] == [("1", "1")]
+
+
 def test_json_lines_without_any_parent(tmp_path):
     path = tmp_path / "posts.jsonl"
     path.write_text('{"id": "1", "tree": "t", "text": "root"}\n')

@@ -154,14 +154,16 @@ def _json_lines(path: Path, report: Report, columns: Mapping[str, str]) -> Itera
     # Roots may come first, and say nothing of a parent.
     names = _names([*keys, *TREE_COLUMNS], columns, path, without=("parent",))
     # A field that none of the first lines has may still come, by whatever name.
-    late = {(ours, name): f"{ours}_{name}" for ours in SYNONYMS if ours not in names for name in SYNONYMS[ours]}
-    spelled = names | {field: name for (_, name), field in late.items()}
-    row_type = msgspec.defstruct("Row", [(field, Any, None) for field in spelled], rename=spelled, gc=False)
+    late = [(ours, name) for ours in SYNONYMS if ours not in names for name in SYNONYMS[ours]]
+    # One field may be two of our columns.
+    fields = {name: f"field{place}" for place, name in enumerate(dict.fromkeys([*names.values(), *(name for _, name in late)]))}
+    rename = {field: name for name, field in fields.items()}
+    row_type = msgspec.defstruct("Row", [(field, Any, None) for field in rename], rename=rename, gc=False)
     came = "parent" in names
     for _, rows in records(path, report, row_type):
-        columns_here = {field: _values([getattr(row, field) for row in rows]) for field in names}
-        for (ours, _), field in late.items():
-            values = _values([getattr(row, field) for row in rows])
+        columns_here = {ours: _values([getattr(row, fields[theirs]) for row in rows]) for ours, theirs in names.items()}
+        for ours, theirs in late:
+            values = _values([getattr(row, fields[theirs]) for row in rows])
             if len(values) > values.null_count:
                 came = came or ours == "parent"
                 before = columns_here.get(ours)
