@@ -60,6 +60,6 @@ def minilm():
 def sample():
     """The discussions that the project ships."""
     import ramify
-    from ramify.tree import read_jsonl
+    from ramify.readers.jsonl import read_jsonl
 
     return list(read_jsonl(Path(ramify.__file__).parent / "sample" / "discussions.jsonl"))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from ramify.tree import read_jsonl
+from ramify.readers.jsonl import read_jsonl
 
 ROOT = Path(__file__).parents[1]
 SAMPLE = ROOT / "src/ramify/sample/discussions.jsonl"

@@ -76,7 +76,7 @@ def test_case(texts, kind):
 TRAIN = """
 import sys
 from ramify.tokenizer import Tokenizer
-from ramify.tree import read_jsonl
+from ramify.readers.jsonl import read_jsonl
 texts = [node.text for tree in read_jsonl(sys.argv[1]) for node in tree.nodes]
 print(Tokenizer.train(texts, kind=sys.argv[2], vocab_size=600).hash)
 """

@@ -21,7 +21,6 @@ from ramify.tree import (
     encodable_json,
     leaf_counts,
     multiplicity,
-    read_jsonl,
     roots_of,
     split,
     subtree_sizes,
@@ -633,26 +632,3 @@ def test_encodable_changes_half_pairs_alone(text):
 def test_json_mistakes_are_named(line, message):
     with pytest.raises(RamifyError, match="f.jsonl, line 3: .*" + message):
         Tree.from_json(line, where="f.jsonl, line 3")
-
-
-def test_read_jsonl(tmp_path):
-    path = tmp_path / "trees.jsonl"
-    trees = [tree_of(chain(2)), tree_of(star(3))]
-    path.write_text("\n".join(tree.to_json() for tree in trees) + "\n\n", encoding="utf-8")
-    assert list(read_jsonl(path)) == trees
-    path.write_text(trees[0].to_json() + "\nnonsense\n", encoding="utf-8")
-    reader = read_jsonl(path)
-    assert next(reader) == trees[0]
-    with pytest.raises(RamifyError, match=r"trees\.jsonl, line 2: not valid JSON"):
-        next(reader)
-    path.write_text("", encoding="utf-8")
-    with pytest.raises(RamifyError, match="it is empty"):
-        list(read_jsonl(path))
-
-
-def test_json_keeps_line_separators_inside_texts(tmp_path):
-    tree = Tree((Node("a\x1cb\x85c\u2028d\ne", id="0"),), id="t")
-    path = tmp_path / "trees.jsonl"
-    path.write_text(tree.to_json() + "\n", encoding="utf-8")
-    assert list(read_jsonl(path)) == [tree]
-    assert json.loads(tree.to_json())["nodes"][0]["text"] == tree.nodes[0].text

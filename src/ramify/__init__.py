@@ -8,13 +8,14 @@ model.embed(trees)
 from typing import TYPE_CHECKING, Any
 
 from ramify.errors import RamifyError
-from ramify.tree import Node, Piece, Tree, multiplicity, read_jsonl, split
+from ramify.tree import Node, Piece, Tree, multiplicity, split
 from ramify.version import __version__
 
 if TYPE_CHECKING:
     from ramify.dataset.build import build
     from ramify.dataset.store import Store
     from ramify.hub import load, push_to_hub, save
+    from ramify.readers.jsonl import read_jsonl
     from ramify.run import Run, execute
     from ramify.tokenizer import Tokenizer
 
@@ -45,6 +46,7 @@ _HOMES = {
     "execute": "run",
     "load": "hub",
     "push_to_hub": "hub",
+    "read_jsonl": "readers.jsonl",
     "save": "hub",
 }
 """Names whose modules are imported when first asked for, so that `ramify --help` does not wait for torch."""

@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -20,6 +19,9 @@ from ramify.errors import RamifyError
 Indices = NDArray[np.int64]
 
 NO_PARENT = -1
+
+PLACEHOLDER = "placeholder"
+"""The kind of a root that no input held, put there for what hangs below it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +140,13 @@ class Tree:
     def to_json(self) -> str:
         """One line of our JSON lines format; fields at their default are left out."""
         nodes = []
+        # Several roots are meant where nodes say `parents`: those of a reply tree would be taken for a mistake.
+        several = len(self.roots) > 1
         for index, node in enumerate(self.nodes):
             record: dict[str, Any] = {"id": node.id or str(index)}
             if node.parents is None:
                 record["parents"] = None
-            elif len(node.parents) > 1:
+            elif len(node.parents) > 1 or (several and not node.parents):
                 record["parents"] = [self.nodes[parent].id or str(parent) for parent in node.parents]
             else:
                 record["parent"] = self.nodes[node.parents[0]].id or str(node.parents[0]) if node.parents else None
@@ -164,80 +168,92 @@ class Tree:
 
         Half surrogate pairs become U+FFFD: no file could hold them.
         """
-        where = f"{where}: " if where else ""
-        try:
-            text = encodable(line if isinstance(line, str) else line.decode("utf-8-sig", "surrogatepass"))
-            record = json.loads(text)
-            # Escapes of halves, and of whole pairs: most lines have neither, and are not worth a second look.
-            if "\\ud" in text or "\\uD" in text:
-                record = encodable_json(record)
-        except (ValueError, RecursionError) as error:
-            raise RamifyError(f"{where}not valid JSON ({error}).") from None
-        if not isinstance(record, dict) or not isinstance(record.get("nodes"), list):
-            raise RamifyError(f'{where}expected a JSON object with "id" and a list "nodes".')
-        tree_id = str(record.get("id", ""))
-        meta = record.get("meta") or {}
-        if not isinstance(meta, dict):
-            raise RamifyError(f'{where}tree {tree_id!r}: "meta" must be an object, not {type(meta).__name__}.')
+        return cls.from_record(parse_json(line, where), where)
+
+    @classmethod
+    def from_record(cls, record: Any, where: str = "") -> "Tree":
+        """From what a line says, parsed; strictly: the first node that does not fit raises."""
+        entries, tree_id, meta = tree_fields(record, where)
         position: dict[str, int] = {}
         nodes = []
-        for index, entry in enumerate(record["nodes"]):
-            if not isinstance(entry, dict) or "id" not in entry:
-                raise RamifyError(f'{where}tree {tree_id!r}, node {index}: expected an object with an "id".')
-            node_id = str(entry["id"])
-            here = f"{where}tree {tree_id!r}, node {node_id!r}"
+        for index, entry in enumerate(entries):
+            here = f"{where and where + ': '}tree {tree_id!r}, node "
+            fields, named = node_fields(entry, index, here)
+            node_id = fields["id"]
             if node_id in position:
-                raise RamifyError(f"{here}: this id stands twice; node ids must differ within a tree.")
-            if "parents" in entry:
-                named = entry["parents"]
-            else:
-                named = [] if entry.get("parent") is None else [entry["parent"]]
-            if named is not None and not isinstance(named, list):
-                raise RamifyError(f'{here}: "parents" must be a list of ids or null.')
+                raise RamifyError(f"{here}{node_id!r}: this id stands twice; node ids must differ within a tree.")
             try:
-                parents = None if named is None else tuple(position[str(name)] for name in named)
+                parents = None if named is None else tuple(position[name] for name in named)
             except KeyError as missing:
                 raise RamifyError(
-                    f"{here}: its parent {missing.args[0]!r} does not stand before it; "
+                    f"{here}{node_id!r}: its parent {missing.args[0]!r} does not stand before it; "
                     "parents must come first, in the same tree."
                 ) from None
-            text = entry.get("text", "")
-            if not isinstance(text, str):
-                raise RamifyError(f'{here}: "text" must be a string, not {type(text).__name__}.')
             position[node_id] = index
-            author, time = entry.get("author"), entry.get("time")
-            try:
-                time = None if time is None else float(time)
-            except (TypeError, ValueError, OverflowError):
-                raise RamifyError(f'{here}: "time" must be a number (seconds since 1970), not {time!r:.40}.') from None
-            nodes.append(
-                Node(
-                    text=text,
-                    parents=parents,
-                    self_link=bool(entry.get("self_link", False)),
-                    id=node_id,
-                    author=None if author is None else str(author),
-                    time=time,
-                    kind=str(entry.get("kind") or ""),
-                    label=entry.get("label"),
-                )
-            )
+            nodes.append(Node(parents=parents, **fields))
         return cls(tuple(nodes), id=tree_id, meta=meta)
 
 
-def read_jsonl(path: str | Path) -> Iterator[Tree]:
-    """The trees of a JSON lines file, strictly: the first bad line raises with file and line."""
-    empty = True
+# --- what a line of JSON says ---------------------------------------------------------------------------------------------
+
+
+def parse_json(line: str | bytes, where: str = "") -> Any:
+    """The JSON value of a line, without half surrogate pairs. Raises `RamifyError`."""
     try:
-        with open(path, "rb") as lines:
-            for number, line in enumerate(lines, 1):
-                if line.strip():
-                    empty = False
-                    yield Tree.from_json(line, where=f"{path}, line {number}")
-    except OSError as error:
-        raise RamifyError(f"{path} cannot be read: {error.strerror}. Expected JSON lines, one tree a line.") from None
-    if empty:
-        raise RamifyError(f"{path} holds no tree: it is empty. Expected JSON lines, one tree a line.")
+        text = encodable(line if isinstance(line, str) else line.decode("utf-8-sig", "surrogatepass"))
+        value = json.loads(text)
+        # Escapes of halves, and of whole pairs: most lines have neither, and are not worth a second look.
+        if "\\ud" in text or "\\uD" in text:
+            value = encodable_json(value)
+    except (ValueError, RecursionError) as error:
+        raise RamifyError(f"{where and where + ': '}not valid JSON ({error}).") from None
+    return value
+
+
+def tree_fields(record: Any, where: str = "") -> tuple[list[Any], str, dict[str, Any]]:
+    """The entries for nodes, the id and the metadata of a tree. Raises `RamifyError` where it is none."""
+    where = where and where + ": "
+    if not isinstance(record, dict) or not isinstance(record.get("nodes"), list):
+        raise RamifyError(f'{where}expected a JSON object with "id" and a list "nodes".')
+    tree_id, meta = record.get("id"), record.get("meta") or {}
+    tree_id = "" if tree_id is None else str(tree_id)
+    if not isinstance(meta, dict):
+        raise RamifyError(f'{where}tree {tree_id!r}: "meta" must be an object, not {type(meta).__name__}.')
+    return record["nodes"], tree_id, meta
+
+
+def node_fields(entry: Any, index: int, here: str) -> tuple[dict[str, Any], tuple[str, ...] | None]:
+    """A `Node`'s fields but `parents`, and its parents' ids (None: nobody annotated them).
+
+    `here` and the node's id lead every error message.
+    """
+    if not isinstance(entry, dict) or entry.get("id") is None:
+        raise RamifyError(f'{here}{index}: expected an object with an "id".')
+    here = f"{here}{str(entry['id'])!r}"
+    if "parents" in entry:
+        named = entry["parents"]
+    else:
+        named = [] if entry.get("parent") is None else [entry["parent"]]
+    if named is not None and not isinstance(named, list):
+        raise RamifyError(f'{here}: "parents" must be a list of ids or null.')
+    text = entry.get("text", "")
+    if not isinstance(text, str):
+        raise RamifyError(f'{here}: "text" must be a string, not {type(text).__name__}.')
+    author, time = entry.get("author"), entry.get("time")
+    try:
+        time = None if time is None else float(time)
+    except (TypeError, ValueError, OverflowError):
+        raise RamifyError(f'{here}: "time" must be a number (seconds since 1970), not {time!r:.40}.') from None
+    fields = {
+        "text": text,
+        "self_link": bool(entry.get("self_link", False)),
+        "id": str(entry["id"]),
+        "author": None if author is None else str(author),
+        "time": time,
+        "kind": str(entry.get("kind") or ""),
+        "label": entry.get("label"),
+    }
+    return fields, None if named is None else tuple(str(name) for name in named)
 
 
 # --- text that UTF-8 can hold -------------------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.files import replacing
+from ramify.readers.jsonl import read_jsonl
 from ramify.tasks.base import Model
-from ramify.tree import read_jsonl
 
 TREES = 256
 """Trees of a JSON lines file that are held at once."""

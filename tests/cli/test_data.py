@@ -79,11 +79,14 @@ def test_mistakes(ramify, trees, tmp_path, arguments, message):
     assert sorted(tmp_path.iterdir()) == [trees]
 
 
-def test_policies_that_change_nothing_are_said(ramify, trees, tmp_path):
-    policies = ["--policy", "orphan=drop", "--policy", "duplicate_id=last"]
-    status, _, err = ramify("data", "build", trees, "--out", tmp_path / "store", "--format", "jsonl", *policies)
-    assert status == 0
-    assert "note: the format 'jsonl' holds whole trees" in err
+def test_policies_that_change_nothing_are_said(ramify, tmp_path):
+    path = tmp_path / "dialogues.json"
+    edus = [{"text": text, "speaker": "ann"} for text in ("one", "[deleted]")]
+    path.write_text(json.dumps([{"id": "d", "edus": edus, "relations": [{"x": 0, "y": 1, "type": "Comment"}]}]))
+    policies = ["--policy", "orphan=drop", "--policy", "duplicate_id=last", "--policy", "deleted=drop"]
+    status, out, err = ramify("data", "build", path, "--out", tmp_path / "store", "--format", "molweni", "--json", *policies)
+    assert (status, json.loads(out)["skipped"]) == (0, {"deleted": 1})
+    assert "note: the format 'molweni' holds whole trees" in err
     assert "the policies for orphan change nothing" in err
 
 

@@ -6,7 +6,7 @@ from fixtures import built, discussions
 from ramify.cli import app
 from ramify.dataset.build import build
 from ramify.errors import RamifyError
-from ramify.tree import read_jsonl
+from ramify.readers.jsonl import read_jsonl
 
 
 def test_several_sets_become_one(tmp_path):

@@ -19,6 +19,16 @@ def store_of(folder, posts, memory=64 << 20, **policies):
     return build([path], "table", folder / "store", policy=Policy(**policies), memory=memory, overwrite=True)
 
 
+def store_of_lines(folder, posts, **policies):
+    """The same posts as JSON lines of trees."""
+    trees = {}
+    for each in posts:
+        trees.setdefault(each["tree"], []).append({name: value for name, value in each.items() if name != "tree"})
+    path = folder / "trees.jsonl"
+    path.write_text("".join(json.dumps({"id": name, "nodes": nodes}) + "\n" for name, nodes in trees.items()))
+    return build([path], "jsonl", folder / "store", policy=Policy(**policies), overwrite=True)
+
+
 def shape(store):
     """tree id -> [(node id, parent id)] in the order of the store."""
     return {
@@ -224,12 +234,10 @@ def retell(posts, policy):
             ):
                 continue
             stays[each["id"]] = (above, first)
-        # The tree keeps its name for the first root that was not dropped.
-        named = next((each["id"] for each in members if each["parent"] is None and each["id"] in stays), top)
         for node, (above, first) in stays.items():
             if node in mute:
                 continue
-            tree = name if first == named or policy.two_roots == "forest" else f"{name}/{first}"
+            tree = name if first == top or policy.two_roots == "forest" else f"{name}/{first}"
             living = next((each for each in above if each not in mute), first)
             result.setdefault(tree, {})
             if node != first:
@@ -259,13 +267,14 @@ POLICY = st.builds(
 )
 
 
+@pytest.mark.parametrize("read_as", [store_of, store_of_lines])
 @settings(max_examples=100, deadline=None)
-@given(st.lists(POST, max_size=14), POLICY)
-def test_any_posts_under_any_policy(tmp_path_factory, posts, policy):
+@given(posts=st.lists(POST, max_size=14), policy=POLICY)
+def test_any_posts_under_any_policy(tmp_path_factory, read_as, posts, policy):
     folder = tmp_path_factory.mktemp("any")
     expected = retell(posts, policy)
     # One tree that always works, so that there is something to build.
-    store = store_of(folder, [*posts, post("r", None, "always")], **vars(policy))
+    store = read_as(folder, [*posts, post("r", None, "always")], **vars(policy))
     found = {name: dict(nodes) for name, nodes in shape(store).items() if name != "always"}
     assert found == expected
     counts(store)

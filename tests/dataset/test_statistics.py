@@ -1,7 +1,7 @@
 import pytest
 
 from ramify import Node, RamifyError, Tree
-from ramify.dataset import build
+from ramify.dataset import Policy, build
 from ramify.dataset.statistics import measures, plot, statistics
 
 WIDE = Tree((Node("the post"), *(Node("two words", parents=(0,)) for _ in range(4))), id="wide")
@@ -12,7 +12,7 @@ DEEP = Tree((Node("post"), Node("", parents=(0,)), Node("a b c", parents=(1,))),
 def store(tmp_path):
     path = tmp_path / "trees.jsonl"
     path.write_text(f"{WIDE.to_json()}\n{DEEP.to_json()}\n")
-    return build([path], "jsonl", tmp_path / "store")
+    return build([path], "jsonl", tmp_path / "store", policy=Policy(empty="keep"))
 
 
 def test_measures(store):

@@ -7,7 +7,7 @@ import pytest
 from ramify import dataset, readers
 from ramify.errors import RamifyError
 from ramify.readers import cmv_chains
-from ramify.readers.base import Report
+from ramify.readers.base import Policy, Report
 
 
 def comment(name, parent, link="t3_p", **more):
@@ -39,7 +39,7 @@ def archive(path, files, mode="w:bz2"):
 
 def read(path):
     report = Report()
-    rows = [row for batch in cmv_chains.read([path], report) for row in batch.to_pylist()]
+    rows = [row for batch in cmv_chains.read([path], report, policy=Policy()) for row in batch.to_pylist()]
     assert report.read == len(rows) + sum(report.skipped.values())
     return rows, report
 

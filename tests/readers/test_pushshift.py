@@ -3,18 +3,19 @@ from pathlib import Path
 
 import pytest
 
+from ramify.dataset import build
 from ramify.readers import pushshift
-from ramify.readers.base import Report
+from ramify.readers.base import EITHER, Policy, Report
 
 COMMENT = {"id": "c1", "link_id": "t3_s1", "parent_id": "t3_s1", "author": "ann", "created_utc": 100, "body": "hello"}
 SUBMISSION = {"id": "s1", "title": "A title", "selftext": "Its body", "author": "bob", "created_utc": "90", "subreddit": "talk"}
 
 
-def read(tmp_path, *records):
+def read(tmp_path, *records, **policies):
     path = tmp_path / "RC"
     path.write_bytes(b"".join(each if isinstance(each, bytes) else json.dumps(each).encode() + b"\n" for each in records))
     report = Report()
-    rows = [row for batch in pushshift.read([path], report) for row in batch.to_pylist()]
+    rows = [row for batch in pushshift.read([path], report, policy=Policy(**policies)) for row in batch.to_pylist()]
     assert report.read == len(rows) + report.skipped.total()
     return rows, report
 
@@ -66,7 +67,7 @@ def test_entities_are_unescaped_once(tmp_path, body, text):
 @pytest.mark.parametrize(
     ("field", "value", "column", "expected"),
     [
-        ("parent_id", 1296, "parent", "100"),
+        ("parent_id", 1296, "parent", f"100{EITHER}1296"),
         ("parent_id", None, "parent", "s1"),
         ("parent_id", "c9", "parent", "c9"),
         ("link_id", 46655, "tree", "zzz"),
@@ -109,6 +110,30 @@ def test_lines_that_are_no_posts(tmp_path):
     assert [example.split(":")[0].rsplit(", ", 1)[1] for example in report.examples["not_a_post"]] == ["line 5", "line 6"]
 
 
+def test_missing_parents(tmp_path):
+    orphan = COMMENT | {"id": "c2", "parent_id": None}
+    rows, report = read(tmp_path, SUBMISSION, COMMENT, orphan)
+    assert [row["parent"] for row in rows] == [None, "s1", "s1"]
+    assert (report.kept, report.examples["missing_parent"]) == (
+        {"missing_parent": 1},
+        [f"{tmp_path / 'RC'}, line 3: comment c2"],
+    )
+    rows, report = read(tmp_path, SUBMISSION, orphan, COMMENT, missing_parent="drop")
+    assert ([row["id"] for row in rows], report.skipped) == (["s1", "c1"], {"missing_parent": 1})
+
+
+@pytest.mark.parametrize(("parent", "expected"), [(36, "10"), (11, "11"), (10, "a"), (13, "s1")])
+def test_numbers_as_parents(tmp_path, parent, expected):
+    """What Reddit spells to the base of 36, if that is there; otherwise the number itself."""
+    path = tmp_path / "RC"
+    comments = [COMMENT | {"id": own} for own in ("10", "11", "a")] + [COMMENT | {"id": "c", "parent_id": parent}]
+    path.write_text("".join(json.dumps(post) + "\n" for post in [SUBMISSION, *comments]))
+    store = build([path], "pushshift", tmp_path / "store")
+    tree = store.tree(0)
+    assert tree.nodes[tree.parent[tree.index("c")]].id == expected
+    assert store.info["kept"].get("orphan", 0) == (expected == "s1")
+
+
 def test_base36():
     assert [pushshift.base36(number) for number in (0, 35, 36, 46655)] == ["0", "z", "10", "zzz"]
 
@@ -125,7 +150,7 @@ def test_matches(tmp_path):
 def test_untouched_monthly_files(data_dir):
     """2 GiB windows, bzip2, times that are strings."""
     report = Report()
-    batches = list(pushshift.read([data_dir("pushshift-2006")], report))
+    batches = list(pushshift.read([data_dir("pushshift-2006")], report, policy=Policy()))
     assert report.read == sum(map(len, batches)) == 13_836 + 572
     assert not report.skipped
     assert all(batch.column("time").null_count == 0 for batch in batches)

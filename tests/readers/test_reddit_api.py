@@ -5,7 +5,7 @@ import pytest
 from ramify import dataset, readers
 from ramify.errors import RamifyError
 from ramify.readers import reddit_api
-from ramify.readers.base import Report
+from ramify.readers.base import Policy, Report
 
 
 def thing(kind, **data):
@@ -39,7 +39,7 @@ ANSWER = [
 def read(path, *values, **options):
     path.write_text("\n".join(json.dumps(value) for value in values), encoding="utf-8")
     report = Report()
-    rows = [row for batch in reddit_api.read([path], report, **options) for row in batch.to_pylist()]
+    rows = [row for batch in reddit_api.read([path], report, policy=Policy(), **options) for row in batch.to_pylist()]
     assert report.read == len(rows) + sum(report.skipped.values())
     return rows, report
 
@@ -62,7 +62,7 @@ def test_answer(tmp_path):
 
 def test_answer_written_over_many_lines(tmp_path):
     (tmp_path / "a.json").write_text(json.dumps(ANSWER, indent=2), encoding="utf-8")
-    rows = [row for batch in reddit_api.read([tmp_path / "a.json"], Report()) for row in batch.to_pylist()]
+    rows = [row for batch in reddit_api.read([tmp_path / "a.json"], Report(), policy=Policy()) for row in batch.to_pylist()]
     assert links(rows) == {"post": None, "a": "post", "b": "a", "c": "post"}
 
 
@@ -125,7 +125,7 @@ def test_what_is_no_post_is_counted(tmp_path, value):
 
 def test_half_surrogate_pairs(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"id": "p", "title": "x\\ud83d y \\ud83d\\ude00"}', encoding="utf-8")
-    (batch,) = reddit_api.read([tmp_path / "a.jsonl"], Report())
+    (batch,) = reddit_api.read([tmp_path / "a.jsonl"], Report(), policy=Policy())
     assert batch["text"][0].as_py() == "x\ufffd y \U0001f600"
 
 

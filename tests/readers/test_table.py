@@ -315,3 +315,25 @@ def test_forum_posts(data_dir):
     posts = pa.Table.from_batches(batches)
     assert (report.read, posts.num_rows, posts["parent"].null_count) == (162_973, 162_973, 4_940)
     assert posts["meta"].null_count == 162_973 - 4_940
+
+
+def test_a_quotation_mark_too_many_is_noticed(tmp_path):
+    """It takes rows into a text without a word; an inch mark does not, nor does a table quoted in a sound file."""
+    path = tmp_path / "t.csv"
+    path.write_text('id,parent,tree,text\n1,,t,"hello"\n2,1,t,"unclosed\n3,1,t,x\n4,1,t,"y"\n')
+    rows, report = read(path)
+    assert [row["id"] for row in rows] == ["1", "2"]
+    assert report.kept == {"swallowed_rows": 1}
+    assert report.examples["swallowed_rows"][0].startswith(f"{path}, post 2: ")
+    for sound in ('2,1,t,5" wide\n3,1,t,x\n', '2,1,t,"see\n1,2,3,4\nthere"\n'):
+        path.write_text("id,parent,tree,text\n1,,t,a\n" + sound)
+        assert not read(path)[1].kept
+
+
+def test_places_of_what_was_mended(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"id,parent,tree,time,text,author\n1,,t,5,a,ann\n2,1,t,noon,\xff,[deleted]\n")
+    rows, report = read(path)
+    assert [row["author"] for row in rows] == ["ann", None]
+    assert report.kept == {"bad_utf8": 1, "bad_time": 1}
+    assert report.examples == {"bad_utf8": [f"{path}, post 2"], "bad_time": [f"{path}, post 2: 'noon'"]}

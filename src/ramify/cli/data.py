@@ -23,6 +23,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Folder = Annotated[Path, typer.Argument(help="A data set built by `ramify data build`.")]
 
 SWITCH = {"true": True, "false": False}
+WHOLE_TREE_POLICIES = {"deleted", "empty", "duplicate_id"}
+"""What concerns formats whose trees come with their structure."""
 UNITS = {"KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 
 
@@ -35,8 +37,9 @@ def build(
         list[str] | None,
         typer.Option(
             metavar="CASE=WHAT",
-            help="deleted, empty = reattach|keep|drop; orphan = root|drop; cycle = drop|root; duplicate_id = first|last; "
-            "two_roots = split|first|forest; missing_root = placeholder|drop. The first of each is the default.",
+            help="deleted, empty = reattach|keep|drop; orphan = root|drop; missing_parent = root|drop; "
+            "cycle = drop|root; duplicate_id = first|last; two_roots = split|first|forest; missing_root = placeholder|drop. "
+            "The first of each is the default.",
         ),
     ] = None,
     split: Annotated[str, typer.Option(help="Shares of train, dev and test, by tree.")] = "0.9,0.05,0.05",
@@ -83,10 +86,12 @@ def build(
     if format is None:
         format = readers.guess(inputs)
         print(f"the format looks like {format!r}: {readers.FORMATS[format].summary}", file=sys.stderr)
-    if idle := sorted(policies.keys() - {"duplicate_id"}) if readers.find(format).yields == "trees" else []:
+    known = readers.find(format)
+    idle = policies.keys() - WHOLE_TREE_POLICIES if known.yields == "trees" and not known.takes_policy else ()
+    if idle:
         print(
             f"note: the format {format!r} holds whole trees, whose posts are not joined: "
-            f"the policies for {', '.join(idle)} change nothing",
+            f"the policies for {', '.join(sorted(idle))} change nothing",
             file=sys.stderr,
         )
     with _progress() as progress:
@@ -253,7 +258,8 @@ def split_trees(
 def _structures(data: Path) -> Iterator[tuple[str, "Indices", list[str]]]:
     """(tree id, parents, node ids) of every tree of a built data set or a JSON lines file."""
     from ramify.dataset import Store
-    from ramify.tree import NO_PARENT, read_jsonl
+    from ramify.readers.jsonl import read_jsonl
+    from ramify.tree import NO_PARENT
 
     if data.is_file():
         for tree in read_jsonl(data):

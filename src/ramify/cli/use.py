@@ -182,7 +182,7 @@ def find_tree(data: Path, node: str, tree: str | None) -> "Tree":
 
     from ramify.dataset.store import Store
     from ramify.errors import RamifyError
-    from ramify.tree import read_jsonl
+    from ramify.readers.jsonl import read_jsonl
 
     if data.is_dir():
         store = Store.open(data)

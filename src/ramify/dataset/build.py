@@ -4,7 +4,6 @@ import contextlib
 import errno
 import glob
 import hashlib
-import inspect
 import json
 import secrets
 import shutil
@@ -75,19 +74,21 @@ def build(
     format = format or readers.guess(paths)
     reader = readers.find(format)
     _check_options(reader, options or {}, format)
+    settings = dict(options or {}) | ({"policy": policy} if reader.takes_policy else {})
     sizes = {str(path): sum(file.stat().st_size for file in readers.files([path])) for path in paths}
     tell = progress or _silently
     report = Report()
     with _written_beside(out) as folder:
         scratch = folder / SCRATCH
         spill = Spill(scratch / "posts", memory // PARTS)
-        records = reader.load().read(paths, report, **(options or {}))
+        records = reader.load().read(paths, report, **settings)
         for batch in trees.batches(records) if reader.yields == "trees" else records:
             hashes = pa.array(tree_hashes(batch.column("tree")))
             spill.add(filters.cleaned(batch, clean).append_column("hash", hashes))
             tell("read", report.bytes, sum(sizes.values()), report.read)
         join = trees.gather if reader.yields == "trees" else posts.join
         chunks: Iterator[Chunk] = (join(part, policy, report) for part in spill.parts())
+        chunks = (filters.without_mute(chunk, policy, report) for chunk in chunks)
         if drop_bots:
             chunks = (filters.without_bots(chunk, bots, report) for chunk in chunks)
         if near_duplicates:
@@ -147,7 +148,7 @@ def _check_split(split: Sequence[float]) -> None:
 
 
 def _check_options(reader: readers.Format, options: Mapping[str, Any], format: str) -> None:
-    known = list(inspect.signature(reader.load().read).parameters)[2:]
+    known = reader.options
     for name in options:
         if name not in known:
             has = f"it has {', '.join(known)}" if known else "it has none"

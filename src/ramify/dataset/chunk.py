@@ -1,6 +1,6 @@
 """Whole trees on their way into a store: their structure as arrays, while what the nodes say stays where it was read."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ramify.dataset.store import NODES, PLACEHOLDER, decoded
+from ramify.dataset.store import NODES, decoded
 from ramify.readers.base import EXAMPLES, Report, pc
-from ramify.tree import NO_PARENT, Indices, depths, roots_of
+from ramify.tree import NO_PARENT, PLACEHOLDER, Indices, depths, roots_of
 
 Mask = NDArray[np.bool_]
 
@@ -78,6 +78,13 @@ class Chunk:
         """[node]: a column of the content, as it was read."""
         return decoded(self.content[name].chunk(0).take(pa.array(self.rows)))
 
+    def below(self, mask: Mask) -> Mask:
+        """[node]: is it, or one of its ancestors (along first parents), in the mask?"""
+        inside = np.append(mask, False)
+        for up in jumps(self.first_parent):
+            inside |= inside[up]
+        return inside[:-1]
+
     def without(self, reasons: Mapping[str, Mask], report: Report) -> "Chunk":
         """Leave nodes out and count each under the first reason that holds for it.
 
@@ -99,7 +106,9 @@ class Chunk:
             return replace(self, state=state)
         living = ~dead
         edges, moved = _reattach(self.edges, self.first_parent, dead)
-        report.mend("reattached", count=moved)
+        report.mend("reattached", count=len(moved))
+        for node in moved[:EXAMPLES].tolist():
+            report.example("reattached", self.name(node))
         number = np.cumsum(living) - 1
         lengths = np.bincount(self.tree[living], minlength=len(self.lengths))
         stays = lengths > 0
@@ -165,17 +174,31 @@ def first_parents(nodes: int, edges: Indices) -> Indices:
     return first
 
 
-def _reattach(edges: Indices, first_parent: Indices, dead: Mask) -> tuple[Indices, int]:
-    """The edges of the living, each to its nearest living ancestor, and how many nodes that moved.
+def _reattach(edges: Indices, first_parent: Indices, dead: Mask) -> tuple[Indices, Indices]:
+    """The edges of the living, each to its nearest living ancestor, and the nodes that this moved.
 
     A dead node passes what hangs on it to its first parent; edges that become equal, or end nowhere, vanish.
     """
     living = roots_of(np.where(dead, first_parent, NO_PARENT))
     child, parent = edges[~dead[edges[:, 0]]].T
     above = living[parent]
-    moved = len(np.unique(child[above != parent]))
+    moved = np.unique(child[above != parent])
     kept = np.stack([child, above], axis=1)[~dead[above]]
-    if moved:
+    if len(moved):
         _, first = np.unique(kept[:, 0] * len(dead) + kept[:, 1], return_index=True)
         kept = kept[np.sort(first)]
     return kept, moved
+
+
+def jumps(parent: Indices) -> Iterator[Indices]:
+    """Everybody's 1st, 2nd, 4th, 8th … ancestor; `len(parent)`, which has an entry of its own, stands for none.
+
+    Ends when nobody has one, or, where there are rings, when all have been walked around.
+    """
+    none = len(parent)
+    up = np.append(np.where(parent < 0, none, parent), none)
+    for _ in range(none.bit_length() + 1):
+        if (up == none).all():
+            return
+        yield up
+        up = up[up]

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from ramify.dataset.chunk import Chunk, Mask
+from ramify.dataset.chunk import SPEAKS, Chunk, Mask
 from ramify.errors import RamifyError
-from ramify.readers.base import Report, pc
+from ramify.readers.base import MUTE_TEXTS, Policy, Report, pc
 
 LINK = r"(?:https?://|www\.)[^\s)\]>]+"
 
@@ -62,6 +62,28 @@ def cleaned(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
         for pattern, replacement in CLEANINGS[name]:
             texts = pc.replace_substring_regex(texts, pattern, replacement)
     return batch.set_column(batch.schema.get_field_index("text"), batch.schema.field("text"), texts) if names else batch
+
+
+def without_mute(chunk: Chunk, policy: Policy, report: Report) -> Chunk:
+    """Leave out posts that are gone or say nothing, as the policy says."""
+    speaks = chunk.state == SPEAKS
+    dropped, reattached = {}, {}
+    for reason, mask in _mute(chunk.content["text"].chunk(0)).items():
+        handling = policy.empty if reason == "empty" else policy.deleted
+        mask = mask[chunk.rows] & speaks
+        if handling == "drop":
+            dropped[reason] = chunk.below(mask)
+        elif handling == "reattach":
+            reattached[reason] = mask
+    return chunk.without(dropped | reattached, report)
+
+
+def _mute(texts: pa.Array) -> dict[str, Mask]:
+    """Reason -> which posts have nothing to say for it."""
+    masks: dict[str, Mask] = {"empty": pc.or_(pc.equal(texts, ""), pc.utf8_is_space(texts)).to_numpy(False)}
+    for text, reason in MUTE_TEXTS.items():
+        masks[reason] = masks.get(reason, False) | pc.equal(texts, text).to_numpy(False)
+    return masks
 
 
 def without_bots(chunk: Chunk, extra: Sequence[str], report: Report) -> Chunk:

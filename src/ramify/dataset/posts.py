@@ -1,12 +1,10 @@
 """Posts in any order, joined into trees: a few passes over arrays, never a Python object for a post."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pyarrow as pa
 
-from ramify.dataset.chunk import MADE_UP, SPEAKS, Chunk, Mask
-from ramify.readers.base import EXAMPLES, MUTE_TEXTS, Policy, Report, pc
+from ramify.dataset.chunk import MADE_UP, SPEAKS, Chunk, Mask, jumps
+from ramify.readers.base import EITHER, EXAMPLES, Policy, Report, pc
 from ramify.tree import NO_PARENT, Indices, depths, roots_of
 
 UNKNOWN_PARENT = -2
@@ -25,13 +23,7 @@ def join(posts: pa.Table, policy: Policy, report: Report) -> Chunk:
     draft.hang_orphans(policy)
     if policy.two_roots == "first":
         draft.drop_below("two_roots", draft.is_further_root)
-    mute = _mute(draft.content["text"].chunk(0))
-    handling = {reason: policy.empty if reason == "empty" else policy.deleted for reason in mute}
-    for reason, mask in mute.items():
-        if handling[reason] == "drop":
-            draft.drop_below(reason, mask[draft.row] & (draft.state == SPEAKS))
-    chunk = draft.chunk(policy)
-    return chunk.without({reason: mute[reason][chunk.rows] for reason in mute if handling[reason] == "reattach"}, report)
+    return draft.chunk(policy)
 
 
 class _Draft:
@@ -49,12 +41,15 @@ class _Draft:
         self.row = np.arange(posts.num_rows)
         self.tree = _inverse(by_hash)[tree]
         self.state = np.full(posts.num_rows, SPEAKS, dtype=np.int8)
-        names = pa.concat_arrays([self.content["id"].chunk(0), self.content["parent"].chunk(0), self.tree_ids])
-        names = names.dictionary_encode()
+        parents, others = _alternatives(self.content["parent"].chunk(0))
+        names = pa.concat_arrays([self.content["id"].chunk(0), parents, self.tree_ids, others]).dictionary_encode()
         codes = names.indices.fill_null(NO_PARENT).to_numpy().astype(np.int64)
-        own, above, of_tree = np.split(codes, [len(tree), 2 * len(tree)])
+        own, above, of_tree, other = np.split(codes, np.cumsum([len(tree), len(tree), len(self.tree_ids)]))
         self.key = self.tree * len(names.dictionary) + own
-        self.wanted = np.where(above == NO_PARENT, NO_PARENT, self.tree * len(names.dictionary) + above)
+        self.wanted, self.or_wanted = (
+            np.where(each == NO_PARENT, NO_PARENT, self.tree[: len(each)] * len(names.dictionary) + each)
+            for each in (above, other)
+        )
         self.answers_tree = above == of_tree[self.tree]
         self.parent = np.full(len(tree), UNKNOWN_PARENT, dtype=np.int64)
 
@@ -80,6 +75,9 @@ class _Draft:
         else:
             stays = _find(self.key, self.key)
         found = np.where(self.wanted == NO_PARENT, NO_PARENT, _find(self.wanted, self.key))
+        if len(self.or_wanted):
+            second = (found == UNKNOWN_PARENT) & (self.or_wanted != NO_PARENT)
+            found[second] = _find(self.or_wanted[second], self.key)
         self.parent = _renumber(found, stays)
         self._leave_out("duplicate_id", stays != np.arange(len(self)))
 
@@ -111,7 +109,7 @@ class _Draft:
     def break_cycles(self, policy: Policy) -> None:
         """Posts that never reach a root stand on a ring, or hang on one."""
         far = np.full(len(self) + 1, len(self))
-        for up in _jumps(self.parent):
+        for up in jumps(self.parent):
             far = up[up]
         stuck = far[:-1] != len(self)
         if policy.cycle == "drop":
@@ -138,7 +136,7 @@ class _Draft:
     def drop_below(self, reason: str, mask: Mask) -> None:
         """Leave posts out with everything below them."""
         below = np.append(mask, False)
-        for up in _jumps(self.parent):
+        for up in jumps(self.parent):
             below |= below[up]
         self._leave_out(reason, below[:-1])
 
@@ -150,7 +148,7 @@ class _Draft:
         time = np.nan_to_num(self.content["time"].chunk(0).to_numpy(zero_copy_only=False), nan=-np.inf)
         time = np.append(time[self.row], -np.inf)
         arrival = np.append(np.where(self.state == MADE_UP, NO_PARENT, np.arange(len(self))), NO_PARENT)
-        for up in _jumps(self.parent):
+        for up in jumps(self.parent):
             time, arrival = np.maximum(time, time[up]), np.maximum(arrival, arrival[up])
         order = np.lexsort((depths(self.parent), arrival[:-1], time[:-1], part, self.tree))
         tree, part, parent, row = self.tree[order], part[order], self.parent[order], self.row[order]
@@ -197,12 +195,13 @@ class _Draft:
             self.report.example(reason, f"tree {self.content['tree'][row]}, post {self.content['id'][row]}")
 
 
-def _mute(texts: pa.Array) -> dict[str, Mask]:
-    """Reason -> which posts have nothing to say for it."""
-    masks: dict[str, Mask] = {"empty": pc.or_(pc.equal(texts, ""), pc.utf8_is_space(texts)).to_numpy(False)}
-    for text, reason in MUTE_TEXTS.items():
-        masks[reason] = masks.get(reason, False) | pc.equal(texts, text).to_numpy(False)
-    return masks
+def _alternatives(parents: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """The ids that are looked up first, and those in their stead where one is not there: none at all, if no format has any."""
+    if not pc.any(pc.match_substring(parents, EITHER)).as_py():
+        return parents, pa.array([], parents.type)
+    several = pc.match_substring(parents, EITHER)
+    second = pc.if_else(several, pc.replace_substring_regex(parents, f"^.*{EITHER}", ""), None)
+    return pc.replace_substring_regex(parents, f"{EITHER}.*$", ""), second
 
 
 def _find(wanted: Indices, keys: Indices) -> Indices:
@@ -219,17 +218,3 @@ def _inverse(order: Indices) -> Indices:
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
     return place
-
-
-def _jumps(parent: Indices) -> Iterator[Indices]:
-    """Everybody's 1st, 2nd, 4th, 8th … ancestor; `len(parent)`, which has an entry of its own, stands for none.
-
-    Ends when nobody has one, or, where there are rings, when all have been walked around.
-    """
-    none = len(parent)
-    up = np.append(np.where(parent < 0, none, parent), none)
-    for _ in range(none.bit_length() + 1):
-        if (up == none).all():
-            return
-        yield up
-        up = up[up]

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ramify.errors import RamifyError
 from ramify.readers.base import pc
-from ramify.tree import NO_PARENT, Indices, Node, Tree, depths
+from ramify.tree import NO_PARENT, PLACEHOLDER, Indices, Node, Tree, depths
 
 VERSION = 1
 INFO_FILE = "dataset.json"
@@ -51,9 +51,6 @@ TREES = pa.schema(
         pa.field("split", pa.int8()),
     ]
 )
-
-PLACEHOLDER = "placeholder"
-"""The kind of a root that no input held."""
 
 SPLITS = ("train", "dev", "test")
 Split = Literal["train", "dev", "test", "all"]

@@ -1,14 +1,14 @@
 """Trees that readers yield whole, as columns that can be scattered and gathered again."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from ramify.dataset.chunk import SPEAKS, Chunk
+from ramify.dataset.chunk import BLANK_KINDS, MADE_UP, SPEAKS, Chunk
 from ramify.dataset.store import NODES, node_columns, to_json
-from ramify.readers.base import Policy, Report
+from ramify.readers.base import Policy, Report, pc
 from ramify.tree import Tree
 
 BATCH_NODES = 1 << 14
@@ -27,12 +27,12 @@ ROWS = pa.schema(
 
 
 def batches(trees: Iterable[Tree]) -> Iterator[pa.RecordBatch]:
-    """One row a node, in order. A tree without an id is called by its number in the input."""
+    """One row a node, in order."""
     held: list[Tree] = []
     nodes = 0
-    for number, tree in enumerate(trees):
+    for tree in trees:
         if len(tree):
-            held.append(tree if tree.id else replace(tree, id=str(number)))
+            held.append(tree)
             nodes += len(tree)
         if nodes >= BATCH_NODES:
             yield _batch(held)
@@ -62,7 +62,9 @@ def gather(rows: pa.Table, policy: Policy, report: Report) -> Chunk:
     _, winners = np.unique(earlier_first, return_index=True)
     winners = np.sort(winners if policy.duplicate_id == "first" else len(names) - 1 - winners)
     losers = np.delete(order, winners)
-    report.skip("duplicate_tree", count=int(lengths[losers].sum()))
+    state = _states(content)
+    made_up = np.add.reduceat(state == MADE_UP, starts) if len(starts) else lengths
+    report.skip("duplicate_tree", count=int((lengths - made_up)[losers].sum()))
     for tree in losers.tolist():
         report.example("duplicate_tree", f"tree {ids[tree]}")
     kept = order[winners]
@@ -75,5 +77,14 @@ def gather(rows: pa.Table, policy: Policy, report: Report) -> Chunk:
         hashes=hashes[kept],
         tree_ids=ids.take(pa.array(kept)),
         metas=content["meta"].chunk(0).take(pa.array(starts[kept])),
-        state=np.full(len(places), SPEAKS, dtype=np.int8),
+        state=state[places],
     )
+
+
+def _states(content: pa.Table) -> NDArray[np.int8]:
+    """Roots that said nothing in the store that these trees were exported from say nothing here."""
+    blank = pc.and_(pc.equal(content["text"], ""), pc.equal(pc.fill_null(pc.list_value_length(content["parents"]), 0), 0))
+    state = np.full(content.num_rows, SPEAKS, dtype=np.int8)
+    for which, kind in BLANK_KINDS.items():
+        state[pc.and_(blank, pc.equal(content["kind"], kind)).to_numpy()] = which
+    return state

@@ -6,6 +6,7 @@ Nothing heavy is imported before a format is used.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from types import ModuleType
 from typing import Literal
@@ -24,6 +25,16 @@ class Format:
     def load(self) -> ModuleType:
         """The reader's module, with its functions `read` and `matches` (see `readers.base`)."""
         return import_module(self.module)
+
+    @property
+    def options(self) -> list[str]:
+        """The names of what `read` takes besides files, report and policy."""
+        return [name for name in list(signature(self.load().read).parameters)[2:] if name != "policy"]
+
+    @property
+    def takes_policy(self) -> bool:
+        """Does the reader itself decide about posts that do not fit?"""
+        return "policy" in signature(self.load().read).parameters
 
 
 FORMATS: dict[str, Format] = {

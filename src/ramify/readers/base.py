@@ -4,7 +4,7 @@ A reader is a module with two functions:
 
     matches(path, head) -> bool               is this file (its first decompressed 64 KiB; b"" for a folder) in my format?
     read(paths, report, **options)            "posts" formats yield record batches of `POSTS`, in any order;
-                                              "trees" formats yield `Tree`s
+                                              "trees" formats yield `Tree`s; `policy` among the parameters is given
 
 Readers stream, never import torch, and never stop at a bad record: they `skip` it in the report and go on. They raise
 `RamifyError` for what no user would want skipped: an unreadable file, an unknown option.
@@ -33,7 +33,8 @@ pc: Any = pyarrow.compute
 POSTS = pa.schema(
     [
         pa.field("id", pa.string(), nullable=False),
-        # The id of the post that this one answers, within the same tree; null = a root.
+        # The id of the post that this one answers, within the same tree; null = a root. Two ids with EITHER between them
+        # where the format leaves open which one it is: the first, if it is there.
         pa.field("parent", pa.string()),
         pa.field("tree", pa.string(), nullable=False),
         pa.field("author", pa.string()),
@@ -44,6 +45,8 @@ POSTS = pa.schema(
         pa.field("meta", pa.string()),
     ]
 )
+
+EITHER = "\x1f"
 
 MUTE_TEXTS = {
     "[deleted]": "deleted",
@@ -101,6 +104,7 @@ class Policy:
     deleted, empty   `reattach`: left out, its children hang on its nearest living ancestor (a root with children stays, as
                      an empty placeholder); `keep`: stays as it is; `drop`: left out with everything below it
     orphan           its parent is not in its tree. `root`: hangs on the root; `drop`: left out with everything below it
+    missing_parent   a comment of a Reddit format names no parent. `root`: it hangs on its submission; `drop`: left out
     cycle            its ancestors form a ring. `drop`: left out with everything below it; `root`: the ring's first post hangs
                      on the root
     duplicate_id     two posts of a tree have the same id, or two whole trees have: the `first` or the `last` in the input stays
@@ -111,6 +115,7 @@ class Policy:
     deleted: Literal["reattach", "keep", "drop"] = "reattach"
     empty: Literal["reattach", "keep", "drop"] = "reattach"
     orphan: Literal["root", "drop"] = "root"
+    missing_parent: Literal["root", "drop"] = "root"
     cycle: Literal["drop", "root"] = "drop"
     duplicate_id: Literal["first", "last"] = "first"
     two_roots: Literal["split", "first", "forest"] = "split"
@@ -257,6 +262,7 @@ class _Zstd(io.RawIOBase):
 
         self._raw = raw
         self._decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW)
+        self._error = zstandard.ZstdError
         self._frame = None
         self._ready = memoryview(b"")
 
@@ -281,7 +287,10 @@ class _Zstd(io.RawIOBase):
         while data:
             if self._frame is None:
                 self._frame = self._decompressor.decompressobj()
-            output.append(self._frame.decompress(data))
+            try:
+                output.append(self._frame.decompress(data))
+            except self._error as error:
+                raise OSError(str(error)) from None
             data = b""
             if self._frame.eof:
                 data, self._frame = self._frame.unused_data, None
@@ -299,15 +308,13 @@ class _Checked(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any, /) -> int | None:
-        import zstandard
-
         try:
             return self._inner.readinto(buffer)
         except EOFError as error:
             raise RamifyError(
                 f"{self._path} is truncated ({error}). Download or copy it again and compare its size with the source's."
             ) from None
-        except (zstandard.ZstdError, zlib.error, lzma.LZMAError, OSError) as error:
+        except (zlib.error, lzma.LZMAError, OSError) as error:
             raise RamifyError(f"{self._path} cannot be read ({error}). Is the archive damaged? Download it again.") from None
 
     def close(self) -> None:

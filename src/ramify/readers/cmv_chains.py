@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from ramify.errors import RamifyError
 from ramify.readers import files
-from ramify.readers.base import Report, open_bytes
+from ramify.readers.base import Policy, Report, open_bytes
 from ramify.readers.documents import loads
-from ramify.readers.reddit import author, bare_id, seconds, submission_text
+from ramify.readers.reddit import answered, author, bare_id, seconds, submission_text
 from ramify.readers.rows import LABELLED, Post, batches
 
 AD_HOMINEM = 2
@@ -29,11 +29,11 @@ def matches(path: Path, head: bytes) -> bool:
     return head[257:262] == b"ustar" and b'"violated_rule"' in head
 
 
-def read(paths: Sequence[Path], report: Report) -> Iterator[pa.RecordBatch]:
-    return batches(_posts(paths, report), LABELLED)
+def read(paths: Sequence[Path], report: Report, *, policy: Policy) -> Iterator[pa.RecordBatch]:
+    return batches(_posts(paths, report, policy), LABELLED)
 
 
-def _posts(paths: Sequence[Path], report: Report) -> Iterator[Post]:
+def _posts(paths: Sequence[Path], report: Report, policy: Policy) -> Iterator[Post]:
     for path in files(paths):
         with open_bytes(path, report) as stream:
             try:
@@ -47,12 +47,12 @@ def _posts(paths: Sequence[Path], report: Report) -> Iterator[Post]:
                             report.read += 1
                             report.skip("too_long", f"{where}: longer than {MAX_FILE_BYTES:,} bytes")
                         else:
-                            yield from _chain(content.read(), PurePosixPath(member.name).stem, where, report)
+                            yield from _chain(content.read(), PurePosixPath(member.name).stem, where, report, policy)
             except tarfile.TarError as error:
                 raise RamifyError(f"{path} is no readable tar archive ({error}). Download it again.") from None
 
 
-def _chain(content: bytes, name: str, where: str, report: Report) -> Iterator[Post]:
+def _chain(content: bytes, name: str, where: str, report: Report, policy: Policy) -> Iterator[Post]:
     comments: list[dict[str, Any]] = []
     for number, line in enumerate(content.split(b"\n"), 1):
         if not line.strip():
@@ -73,11 +73,16 @@ def _chain(content: bytes, name: str, where: str, report: Report) -> Iterator[Po
         return
     for place, comment in enumerate(comments):
         own = bare_id(comment["name"]) or ""
+        parent = None
+        if own != discussion:
+            parent = answered(bare_id(comment.get("parent_id")), discussion, f"{where}: comment {own}", policy, report)
+            if parent is None:
+                continue
         title, body = unescape(comment.get("title") or ""), unescape(comment["body"])
         is_last = place == len(comments) - 1
         yield Post(
             id=own,
-            parent=None if own == discussion else bare_id(comment.get("parent_id")) or discussion,
+            parent=parent,
             tree=discussion,
             author=author(comment.get("author_name")),
             time=seconds(comment.get("created_utc")),

@@ -4,7 +4,7 @@ A tree is a submission with its comments. Submissions and comments may be in any
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import unescape
 from pathlib import Path
 
@@ -12,9 +12,9 @@ import msgspec
 import pyarrow as pa
 
 from ramify.readers import files
-from ramify.readers.base import POSTS, Report, pc
+from ramify.readers.base import EITHER, POSTS, Policy, Report, pc
 from ramify.readers.records import records
-from ramify.readers.reddit import NOBODY, seconds, submission_text
+from ramify.readers.reddit import NOBODY, answered, seconds, submission_text
 
 BASE_36 = "0123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -42,7 +42,7 @@ def matches(path: Path, head: bytes) -> bool:
     return line.startswith(b"{") and b'"Listing"' not in line and (is_comment or is_submission)
 
 
-def read(paths: Sequence[Path], report: Report) -> Iterator[pa.RecordBatch]:
+def read(paths: Sequence[Path], report: Report, *, policy: Policy) -> Iterator[pa.RecordBatch]:
     """Ids lose their `t1_` and `t3_`; entities are unescaped; a submission's text is its title, a blank line, its body."""
     for path in files(paths):
         for numbers, posts in records(path, report, _Post):
@@ -55,20 +55,38 @@ def read(paths: Sequence[Path], report: Report) -> Iterator[pa.RecordBatch]:
                 if submissions:
                     yield _submissions(submissions)
             if comments:
-                yield _comments(comments, report)
+                batch = _comments(comments)
+                if batch["parent"].null_count:
+                    lines = (number for number, post in zip(numbers, posts) if post.link_id is not None and post.id is not None)
+                    batch = _with_parents(batch, path, lines, policy, report)
+                yield batch
 
 
 def _is_submission(post: _Post) -> bool:
     return post.link_id is None and post.id is not None and (post.title is not None or post.selftext is not None)
 
 
-def _comments(posts: list[_Post], report: Report) -> pa.RecordBatch:
+def _comments(posts: list[_Post]) -> pa.RecordBatch:
     tree = _ids([post.link_id for post in posts])
-    parent = _ids([post.parent_id for post in posts])
-    # Top-level comments of some dumps have no parent: the submission is.
-    report.mend("missing_parent", count=parent.null_count)
+    parent = _ids([post.parent_id for post in posts], spell=_either)
     texts = [post.body or "" for post in posts]
-    return _batch(posts, pc.coalesce(parent, tree), tree, [_unescaped(text) if "&" in text else text for text in texts])
+    return _batch(posts, parent, tree, [_unescaped(text) if "&" in text else text for text in texts])
+
+
+def _either(parent: int) -> str:
+    """Dumps with numbers for parents mean what Reddit spells to the base of 36; files written by hand mean the number."""
+    return f"{base36(parent)}{EITHER}{parent}"
+
+
+def _with_parents(batch: pa.RecordBatch, path: Path, lines: Iterable[int], policy: Policy, report: Report) -> pa.RecordBatch:
+    """Top-level comments of some dumps name no parent."""
+    columns = [batch.column(name).to_pylist() for name in ("parent", "tree", "id")]
+    parents = [
+        answered(parent, tree, f"{path}, line {line}: comment {own}", policy, report)
+        for parent, tree, own, line in zip(*columns, lines, strict=True)
+    ]
+    filled = batch.set_column(batch.schema.get_field_index("parent"), POSTS.field("parent"), pa.array(parents, pa.string()))
+    return filled.filter(filled["parent"].is_valid())
 
 
 def _submissions(posts: list[_Post]) -> pa.RecordBatch:
@@ -103,11 +121,12 @@ def _batch(
     return pa.RecordBatch.from_pydict(columns, schema=POSTS)
 
 
-def _ids(values: list[str | int | None]) -> pa.Array:
+def _ids(values: list[str | int | None], spell: Callable[[int], str] | None = None) -> pa.Array:
+    spell = spell or base36
     try:
         names = pa.array(values, pa.string())
     except pa.ArrowTypeError:
-        names = pa.array([base36(value) if isinstance(value, int) else value for value in values], pa.string())
+        names = pa.array([spell(value) if isinstance(value, int) else value for value in values], pa.string())
     return pc.replace_substring_regex(names, "^t[0-9]_", "")
 
 

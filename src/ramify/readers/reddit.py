@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from ramify.readers.base import MUTE_TEXTS
+from ramify.readers.base import MUTE_TEXTS, Policy, Report
 
 NOBODY = "[deleted]"
 """The author of a post whose account is gone."""
@@ -26,6 +26,17 @@ def seconds(time: Any) -> float | None:
         return float(time)
     except (TypeError, ValueError, OverflowError):
         return None
+
+
+def answered(parent: str | None, submission: str, where: str, policy: Policy, report: Report) -> str | None:
+    """What a comment hangs on that may name no parent; None: it is left out, and counted."""
+    if parent is not None:
+        return parent
+    if policy.missing_parent == "drop":
+        report.skip("missing_parent", where)
+        return None
+    report.mend("missing_parent", where)
+    return submission
 
 
 def submission_text(title: str, body: str) -> str:

@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow as pa
 
 from ramify.readers import files
-from ramify.readers.base import Report, bad_option
+from ramify.readers.base import Policy, Report, bad_option
 from ramify.readers.documents import documents
-from ramify.readers.reddit import author, bare_id, seconds, submission_text
+from ramify.readers.reddit import answered, author, bare_id, seconds, submission_text
 from ramify.readers.rows import Post, batches
 
 _LISTING = re.compile(rb'"kind"\s*:\s*"(?:Listing|t1|t3|more)"')
@@ -29,23 +29,23 @@ def matches(path: Path, head: bytes) -> bool:
     return bool(_LISTING.search(head) or nested)
 
 
-def read(paths: Sequence[Path], report: Report, *, unescape: bool = True) -> Iterator[pa.RecordBatch]:
+def read(paths: Sequence[Path], report: Report, *, policy: Policy, unescape: bool = True) -> Iterator[pa.RecordBatch]:
     """`unescape`: the answers hold &amp; &lt; &gt; (they do unless they were asked for with raw_json=1).
 
     "more" objects, which stand for comments that were not sent, are counted in `report.kept`.
     """
     if not isinstance(unescape, bool):
         raise bad_option("unescape", "true or false", unescape)
-    return batches(_posts(paths, report, unescaped if unescape else str))
+    return batches(_posts(paths, report, policy, unescaped if unescape else str))
 
 
-def _posts(paths: Sequence[Path], report: Report, clean: Callable[[str], str]) -> Iterator[Post]:
+def _posts(paths: Sequence[Path], report: Report, policy: Policy, clean: Callable[[str], str]) -> Iterator[Post]:
     for path in files(paths):
         for where, document in documents(path, report):
-            yield from _walk(document, where, report, clean)
+            yield from _walk(document, where, report, policy, clean)
 
 
-def _walk(document: Any, where: str, report: Report, clean: Callable[[str], str]) -> Iterator[Post]:
+def _walk(document: Any, where: str, report: Report, policy: Policy, clean: Callable[[str], str]) -> Iterator[Post]:
     """Depth first with a stack of its own: (a thing, the post that it is nested in)."""
     tree: str | None = None
     stack: list[tuple[Any, str | None]] = [(document, None)]
@@ -79,15 +79,17 @@ def _walk(document: Any, where: str, report: Report, clean: Callable[[str], str]
                 _refuse(data, where, report)
             else:
                 report.read += 1
-                above = bare_id(data.get("parent_id")) or parent or discussion
-                yield Post(
-                    own,
-                    above,
-                    discussion,
-                    author(data.get("author")),
-                    seconds(data.get("created_utc")),
-                    text=clean(_text(data, "body")),
-                )
+                named = bare_id(data.get("parent_id")) or parent
+                above = answered(named, discussion, f"{where}: comment {own}", policy, report)
+                if above is not None:
+                    yield Post(
+                        own,
+                        above,
+                        discussion,
+                        author(data.get("author")),
+                        seconds(data.get("created_utc")),
+                        text=clean(_text(data, "body")),
+                    )
             stack.append((data.get("replies"), own))
         elif inside := [data[name] for name in _CONTAINERS if isinstance(data.get(name), list | dict)]:
             stack += [(each, parent) for each in reversed(inside)]

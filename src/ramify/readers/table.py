@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from html import unescape
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, BinaryIO, Literal, get_args
 
 import msgspec
 import numpy as np
@@ -26,6 +26,7 @@ from ramify.errors import RamifyError
 from ramify.readers import files
 from ramify.readers.base import POSTS, Report, bad_option, open_bytes, pc
 from ramify.readers.records import records
+from ramify.readers.reddit import NOBODY
 
 SYNONYMS = {
     "id": ("id", "post_id", "comment_id", "message_id", "node_id"),
@@ -209,10 +210,12 @@ def _delimited(
         report.skip("bad_row", f"{path}, row {row.number}: {row.actual_columns} columns, not {row.expected_columns}")
         return "skip"
 
+    row, swallowed = 1, []
     with open_bytes(path, report) as stream:
+        marks = _Marks(stream, quote)
         try:
             batches = pyarrow.csv.open_csv(
-                stream,
+                marks,
                 read_options=pyarrow.csv.ReadOptions(
                     use_threads=False,
                     block_size=CSV_BLOCK_BYTES,
@@ -235,20 +238,52 @@ def _delimited(
             )
             for batch in batches:
                 report.read += batch.num_rows
-                yield {ours: _decoded(batch.column(theirs), report) for ours, theirs in names.items()}
+                values = {ours: _decoded(batch.column(theirs), path, row, report) for ours, theirs in names.items()}
+                swallowed += _swallowed(values, delimiter, len(header), row)
+                yield values
+                row += batch.num_rows
         except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
             raise RamifyError(
                 f"{path} cannot be read as a table ({error}). If its fields are not quoted, say --option quote= ; "
                 "if its columns are not parted by the most frequent of tab, comma, semicolon and bar, say --option delimiter=…"
             ) from None
+    if marks.count % 2:
+        for number in swallowed:
+            report.mend(
+                "swallowed_rows", f"{path}, post {number}: it seems to hold further rows, because of a quotation mark too many"
+            )
 
 
-def _decoded(values: pa.Array, report: Report) -> pa.Array:
+class _Marks:
+    """A stream that counts the quotation marks in it."""
+
+    def __init__(self, stream: BinaryIO, quote: str) -> None:
+        self._stream, self._quote = stream, quote.encode()
+        self.count = 0
+        self.closed = False
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._stream.read(size)
+        self.count += data.count(self._quote) if self._quote else 0
+        return data
+
+
+def _swallowed(values: Columns, delimiter: str, width: int, first_row: int) -> list[int]:
+    """Posts with a line in their text that could be a row of the table."""
+    field = f"[^{re.escape(delimiter)}\n]*"
+    row = f"\n{field}(?:{re.escape(delimiter)}{field}){{{width - 1}}}(?:\n|$)"
+    found = pc.fill_null(pc.match_substring_regex(values["text"], row), False)
+    return (np.flatnonzero(found.to_numpy(zero_copy_only=False)) + first_row).tolist()
+
+
+def _decoded(values: pa.Array, path: Path, first_row: int, report: Report) -> pa.Array:
     try:
         return values.cast(pa.large_string())
     except pa.ArrowInvalid:
         texts = [None if value is None else value.decode("utf-8", "replace") for value in values.to_pylist()]
-        report.mend("bad_utf8", count=sum(text is not None and "\ufffd" in text for text in texts))
+        for row, text in enumerate(texts, first_row):
+            if text is not None and "\ufffd" in text:
+                report.mend("bad_utf8", f"{path}, post {row}")
         return pa.array(texts, pa.large_string())
 
 
@@ -298,9 +333,10 @@ def _names(names: Sequence[str], columns: Mapping[str, str], path: Path, *, with
 
 
 def _posts(columns: Columns, path: Path, first_row: int, entities: Entities, report: Report) -> pa.RecordBatch:
-    strings = {name: _strings(_text(values, report)) for name, values in columns.items() if name != "time"}
+    strings = {name: _strings(_text(values, path, first_row, report)) for name, values in columns.items() if name != "time"}
     count = len(strings["id"])
     absent = pa.nulls(count, pa.large_string())
+    authors = strings.get("author", absent)
     is_root = pc.or_(strings["parent"].is_null(), pc.is_in(strings["parent"], pa.array(ROOT_MARKS, pa.large_string())))
     texts, metas = _describe_trees(strings, is_root, _mend(strings["text"].fill_null(""), entities), entities)
     batch = pa.RecordBatch.from_pydict(
@@ -308,8 +344,8 @@ def _posts(columns: Columns, path: Path, first_row: int, entities: Entities, rep
             "id": strings["id"].cast(pa.string()),
             "parent": pc.if_else(is_root, absent, strings["parent"]).cast(pa.string()),
             "tree": strings["tree"].cast(pa.string()),
-            "author": strings.get("author", absent).cast(pa.string()),
-            "time": _times(columns["time"], report) if "time" in columns else pa.nulls(count, pa.float64()),
+            "author": pc.if_else(pc.equal(authors, NOBODY), absent, authors).cast(pa.string()),
+            "time": _times(columns["time"], path, first_row, report) if "time" in columns else pa.nulls(count, pa.float64()),
             "kind": strings.get("kind", absent).cast(pa.string()),
             "text": texts,
             "meta": metas,
@@ -339,9 +375,9 @@ def _describe_trees(strings: Columns, is_root: pa.Array, texts: pa.Array, entiti
     )
 
 
-def _text(values: pa.Array, report: Report) -> pa.Array:
+def _text(values: pa.Array, path: Path, first_row: int, report: Report) -> pa.Array:
     binary = pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type)
-    return _decoded(values, report) if binary else values
+    return _decoded(values, path, first_row, report) if binary else values
 
 
 def _strings(values: pa.Array) -> pa.Array:
@@ -367,19 +403,21 @@ def _mend_one(text: str, entities: Entities) -> str:
     return text.translate(WINDOWS_1252)
 
 
-def _times(values: pa.Array, report: Report) -> pa.Array:
+def _times(values: pa.Array, path: Path, first_row: int, report: Report) -> pa.Array:
     """Seconds since 1970 from numbers, timestamps, or dates as ISO 8601 writes them (in UTC unless they say otherwise)."""
     if pa.types.is_timestamp(values.type) or pa.types.is_date(values.type):
         return pc.divide(values.cast(pa.timestamp("us"), safe=False).cast(pa.int64()).cast(pa.float64()), 1e6)
     if pa.types.is_temporal(values.type):
         # A time of day, or how long something took.
-        report.mend("bad_time", count=len(values) - values.null_count)
+        report.mend("bad_time", f"{path}: {values.type} is no point in time", count=len(values) - values.null_count)
         return pa.nulls(len(values), pa.float64())
     try:
         return values.cast(pa.float64())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         times = [_seconds(value) for value in values.to_pylist()]
-    report.mend("bad_time", count=sum(math.isnan(time) for time in times if time is not None))
+    for row, time in enumerate(times):
+        if time is not None and math.isnan(time):
+            report.mend("bad_time", f"{path}, post {first_row + row}: {values[row].as_py()!r:.80}")
     return pc.if_else(pc.is_nan(pa.array(times, pa.float64())), None, pa.array(times, pa.float64()))
 
 
