@@ -266,6 +266,7 @@ EFFECTIVE = {
     "debiased, leaves": {"regime": "threads_debiased", "threads_over": "leaves"},
     "middle": {"regime": "middle", "max_tree_size": 4},
     "middle, soft": {"regime": "middle", "max_tree_size": 4, "bound": "soft"},
+    "middle, a step for each tree": {"regime": "middle", "max_tree_size": 4, "step_per": "tree"},
     "middle, share": {"regime": "middle", "max_tree_size": 4, "weighting": "share"},
     "threads": {"regime": "threads"},
 }

@@ -49,6 +49,7 @@ class RegimeConfig:
     bound: Bound = "strict"
     weighting: Weighting = "once"
     threads_over: Literal["all", "leaves"] = "all"
+    step_per: Literal["piece", "tree"] = "piece"
     predict_post: bool = False
 
 

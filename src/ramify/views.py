@@ -99,7 +99,7 @@ class View(ABC):
 
 @dataclass(frozen=True)
 class Units:
-    """Parts of trees: flat targets and weights, and how far up a target of the unit may look (`top` is a depth)."""
+    """Parts of trees: flat targets and weights, and how far up each target may look (`top` is a depth)."""
 
     targets: Ints
     weights: NDArray[np.float64]
@@ -123,22 +123,24 @@ def units(
     bound: Bound = "strict",
     weighting: Weighting = "once",
     threads_over: Literal["all", "leaves"] = "all",
+    step_per: Literal["piece", "tree"] = "piece",
     predict_post: bool = False,
 ) -> Units:
     """The units of a regime (Juneja 2021, section 3): `naive` predicts one comment a unit, `threads` all comments of a
-    root-to-node path, `tree` a whole tree, `middle` bounded pieces. `threads_debiased` divides by a comment's count.
+    root-to-node path, `tree` a whole tree, `middle` bounded pieces, or all pieces of a tree (`step_per="tree"`).
+    `threads_debiased` divides by a comment's count.
 
     A chained text weighs as one, and what a post was chained into is no more a target than the post."""
     targets: list[Ints] = []
     weights: list[NDArray[np.float64]] = []
-    top: list[int] = []
+    top: list[Ints] = []
     is_comment = np.asarray(forest.store.depth)[forest.node] > 0
     chained = np.bincount(forest.node, minlength=forest.store.num_nodes)[forest.node]
 
-    def add(nodes: Ints, weight: NDArray[np.float64] | None = None, highest: int = 1) -> None:
+    def add(nodes: Ints, weight: NDArray[np.float64] | None = None, highest: Ints | None = None) -> None:
         targets.append(nodes)
         weights.append(np.ones(len(nodes)) if weight is None else weight)
-        top.append(highest)
+        top.append(np.ones(len(nodes), dtype=np.int64) if highest is None else highest)
 
     for tree in np.asarray(trees, dtype=np.int64).tolist():
         first, stop = int(forest.offsets[tree]), int(forest.offsets[tree + 1])
@@ -168,12 +170,18 @@ def units(
             )
             if predict_post:  # it is in every piece, and a target of none
                 add(nodes[parent < 0])
+            asked_of = []
             for piece in pieces:
                 inside = np.array([*piece.context, *piece.targets], dtype=np.int64) + first
                 asked = np.array(piece.targets) + first
                 own = np.ones(len(asked), bool) if predict_post else is_comment[asked]
                 if own.any():
-                    add(asked[own], np.array(piece.weights)[own], int(forest.depth[inside].min()))
+                    highest = np.full(own.sum(), forest.depth[inside].min())
+                    asked_of.append((asked[own], np.array(piece.weights)[own], highest))
+            for part in (
+                [tuple(map(np.concatenate, zip(*asked_of, strict=True)))] if step_per == "tree" and asked_of else asked_of
+            ):
+                add(*part)
         else:
             raise RamifyError(f"regime is naive, threads, threads_debiased, tree or middle, not {regime!r}.")
     if not targets:
@@ -183,7 +191,7 @@ def units(
         flat,
         np.concatenate(weights) / chained[flat],
         np.cumsum([len(each) for each in targets]),
-        np.array(top, dtype=np.int64),
+        np.concatenate(top),
     )
 
 
@@ -250,7 +258,7 @@ class Discussions(View):
     def example(self, number: int, epoch: int = 0) -> Example:
         part = self.parts.part(number)
         targets = self.parts.targets[part]
-        top = int(self.parts.top[number])
+        top = self.parts.top[part]
         asked = targets
         if self._strangers is not None:
             asked = self._strangers.of(targets, np.random.Generator(np.random.Philox(key=[self.seed, (epoch << 32) + number])))
@@ -265,10 +273,12 @@ class Discussions(View):
 
 
 def _context_tokens(forest: Forest, parts: Units, reading: Reading, own: Ints) -> Ints:
-    """Tokens of the nodes that each unit reads, each node once. A stranger's ancestors are taken to be as long as one's own."""
+    """Tokens of the nodes that each unit reads, each node once. A stranger's ancestors are taken to be as long as one's own,
+    and all targets of a unit to look as far up as the one that looks farthest."""
     tokens = np.zeros(len(parts), dtype=np.int64)
     if reading.seen in BLIND:
         return tokens
+    top = np.minimum.reduceat(parts.top, np.concatenate([[0], parts.ends[:-1]]))
     unit = np.repeat(np.arange(len(parts)), np.diff(parts.ends, prepend=0))
     count = len(forest.parent)
     rooted = forest.parent[parts.targets] >= 0
@@ -290,7 +300,7 @@ def _context_tokens(forest: Forest, parts: Units, reading: Reading, own: Ints) -
         # The nearest target that reads a node decides how much further up is read.
         joined, first = np.unique(joined[by_age := np.argsort(age, kind="stable")], return_index=True)
         age = age[by_age][first]
-        inside = depth >= parts.top[joined // count]
+        inside = depth >= top[joined // count]
         joined, age = joined[inside], age[inside]
         tokens += np.bincount(joined // count, weights=own[joined % count], minlength=len(parts)).astype(np.int64)
         on = age + 1 < reading.max_context
@@ -310,11 +320,11 @@ def _tokens_above(forest: Forest, own: Ints) -> Ints:
     return total
 
 
-def ancestors(forest: Forest, targets: Ints, limit: int, rule: Rule = "post_nearest", top: int = 1) -> tuple[Ints, Ints]:
+def ancestors(forest: Forest, targets: Ints, limit: int, rule: Rule = "post_nearest", top: int | Ints = 1) -> tuple[Ints, Ints]:
     """Strict ancestors of every target, root first, one target after the other, and how many each has.
 
-    Comments above depth `top` are not seen (they are outside the piece); the root always is, unless `rule="nearest"` and
-    `limit` comments stand nearer.
+    Comments above depth `top` (one for all, or one each) are not seen, for they are outside the piece; the root always is,
+    unless `rule="nearest"` and `limit` comments stand nearer.
     """
     above = np.maximum(forest.depth[targets] - top, 0)
     rooted = forest.parent[targets] >= 0

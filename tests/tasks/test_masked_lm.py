@@ -227,6 +227,14 @@ EQUAL = {
     "middle, soft, literal": {"regime": "middle", "bound": "soft", "max_tree_size": 4, "pack": False},
     "middle, soft, of one": {"regime": "middle", "bound": "soft", "max_tree_size": 1},
     "middle, soft, share": {"regime": "middle", "bound": "soft", "max_tree_size": 4, "weighting": "share"},
+    "middle, soft, one step": {"regime": "middle", "bound": "soft", "max_tree_size": 4, "step_per": "tree"},
+    "middle, soft, share, one step": {
+        "regime": "middle",
+        "bound": "soft",
+        "max_tree_size": 4,
+        "weighting": "share",
+        "step_per": "tree",
+    },
     "middle, larger than the tree": {"regime": "middle", "max_tree_size": 10_000},
 }
 
@@ -301,6 +309,18 @@ def test_pieces_of_one_comment_are_the_leaf_threads(parent, pack):
     threads = gradient(task, masked_units(task, data, regime="threads", threads_over="leaves"))
     options = {"max_tree_size": 1, "bound": "soft", "weighting": "seed", "pack": pack}
     assert distance(gradient(task, masked_units(task, data, regime="middle", **options)), threads) < EXACT
+
+
+@pytest.mark.parametrize("weighting", ["once", "share", "seed"])
+@given(parent=parent_arrays(max_comments=14, min_comments=1), seed=st.integers(0, 100))
+@settings(max_examples=8)
+def test_all_pieces_in_one_step(weighting, parent, seed):
+    """Strictly cut too, each target keeps the context of its own piece: one step has the gradient of the pieces together."""
+    task = tree_task()
+    data = forest([discussion(parent, seed=seed)])
+    options = {"regime": "middle", "max_tree_size": 3, "weighting": weighting}
+    together = masked_units(task, data, **options, step_per="tree")
+    assert distance(gradient(task, together), gradient(task, masked_units(task, data, **options))) < EXACT
 
 
 def test_cut_paths_change_the_gradient():
