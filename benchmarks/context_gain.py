@@ -19,7 +19,6 @@ depth), parent (the parent alone), text (a BERT on the concatenated ancestors, r
 import argparse
 import json
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -76,7 +75,6 @@ def train_and_score(arguments: argparse.Namespace) -> None:
     if not (out / "config.json").exists() or arguments.draws == 0:
         return
     task = ramify.load(out)
-    task.config = replace(task.config, mask_rate=MaskedLMConfig().mask_rate)  # BERT's, as everybody's
     store = Store.open(arguments.data)
     forest = task.forest(store)
     trees = store.split(arguments.split)[: arguments.trees]
@@ -87,7 +85,7 @@ def train_and_score(arguments: argparse.Namespace) -> None:
         began = time.perf_counter()
         view, collator = discussions(task, forest, trees, seen=SEEN[arguments.model] if context == arguments.model else context)
         with autocast(task.device, arguments.precision):
-            scores = evaluate(task, view, collator, trees, draws=arguments.draws)
+            scores = evaluate(task, view, collator, trees, draws=arguments.draws, mask_rate=MaskedLMConfig().mask_rate)
         scores.save(file)
         summary = scores.summary() | {"model": arguments.model, "context": context, "seed": arguments.seed}
         summary["precision"] = arguments.precision

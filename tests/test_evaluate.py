@@ -100,8 +100,8 @@ def shown(task, data, monkeypatch, **options):
     seen = defaultdict(list)
     plain = type(task).mask
 
-    def mask(self, batch, seeds):
-        masked = plain(self, batch, seeds)
+    def mask(self, batch, seeds, rate):
+        masked = plain(self, batch, seeds, rate)
         rows = torch.split(masked.target_ids, masked.targets.host_lengths.tolist())
         for node, own, ids in zip(masked.source.tolist(), masked.maskable.tolist(), rows):
             seen[node].append(ids[len(ids) - 1 - own : -1].tolist())
@@ -141,6 +141,15 @@ def test_scores_do_not_depend_on_the_batch(data, make):
     np.testing.assert_allclose(one.loss, other.loss, rtol=0, atol=1e-4)
     assert one.correct.tolist() == other.correct.tolist()
     assert one.count.tolist() == other.count.tolist()
+
+
+def test_models_trained_at_different_rates_meet_at_one(data):
+    tasks = [tree_task(task={"mask_rate": rate}) for rate in (0.15, 0.4)]
+    own = [scores(task, data, draws=1) for task in tasks]
+    assert own[1].count.sum() > 1.5 * own[0].count.sum()
+    at_one_rate = scores(tasks[1], data, draws=1, mask_rate=0.15)
+    assert np.array_equal(at_one_rate.count, own[0].count)
+    assert np.array_equal(at_one_rate.loss, own[0].loss)
 
 
 def test_chained_texts():

@@ -180,7 +180,8 @@ def test_execution(store, tmp_path, recipe):
     assert from_json(record["run"]) == run
     assert record["data_hash"] == store.hash
     assert record["parameters"] == sum(parameter.numel() for parameter in prepared.task.parameters())
-    assert record["cut"] == prepared.forest.cut
+    cut = prepared.forest.cut
+    assert record["cut"] == {**cut, "share_over": cut["tokens_over"] / cut["tokens"]}
     assert record["without_tokens"] == int((prepared.forest.length == 0).sum()) > 0
     assert record["environment"]["processes"] == 1
     assert record["environment"]["torch"] == torch.__version__
@@ -220,9 +221,17 @@ def test_interrupted_and_resumed_execution_is_the_same(store, tmp_path):
         execute(run, out, cpu=True)
     with pytest.raises(RamifyError, match=r"other settings \(stages\)"):
         execute(run.changed({"train.lr": "0.5"}), out, cpu=True, resume=True)
-    execute(run, out, cpu=True, resume=True)
+    (tmp_path / "moved").symlink_to(store.path)
+    execute(replace(run, data=str(tmp_path / "moved")), out, cpu=True, resume=True)
     for name in ("model.safetensors", "tokenizer.json", "config.json"):
         assert (out / name).read_bytes() == (tmp_path / "straight" / name).read_bytes()
+
+
+def test_no_bias_by_the_back_door(store, tmp_path):
+    run = small(store).changed({"task.loss_norm": "step", "view.regime": "threads_debiased"})
+    with pytest.raises(RamifyError, match=r"choose task\.loss_norm=constant"):
+        execute(run, tmp_path / "run", cpu=True)
+    assert not (tmp_path / "run").exists()
 
 
 def test_resuming_what_was_never_started_starts_it(store, tmp_path):

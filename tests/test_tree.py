@@ -440,7 +440,7 @@ def test_expected_cost_of_naive_on_random_recursive_trees():
 )
 def test_split_refuses_what_is_not_one_tree(parent, message):
     with pytest.raises(RamifyError, match=f"tree 'x'.*{message}" if parent else message):
-        split(parent, 3, name="x")
+        split(parent, 3, name="tree 'x'")
 
 
 @pytest.mark.parametrize(

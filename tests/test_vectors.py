@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fixtures import built, discussion, discussions, tree_task
-from ramify import vectors
+from ramify import Node, Tree, vectors
 from ramify.dataset import build
 from ramify.errors import RamifyError
 from ramify.vectors import write_vectors
@@ -71,6 +71,16 @@ def test_npy(task, trees, data, tmp_path):
     np.testing.assert_allclose(found, task.embed(ordered), rtol=0, atol=1e-5)
     names = (tmp_path / "v.npy.ids.tsv").read_text().splitlines()
     assert names == [f"{tree.id}\t{node.id}" for tree in ordered for node in tree.nodes]
+
+
+def test_npy_names_rows_by_any_id(task, tmp_path):
+    file = tmp_path / "trees.jsonl"
+    file.write_text(
+        Tree((Node("a", id="tab\there"), Node("b", (0,), id="new\r\nline"), Node("c", (0,), id="back\\n")), id="t").to_json()
+    )
+    write_vectors(task, file, tmp_path / "v.npy", "npy", None, lambda count: None)
+    names = (tmp_path / "v.npy.ids.tsv").read_text().split("\n")
+    assert names == ["t\ttab\\there", "t\tnew\\r\\nline", "t\tback\\\\n", ""]
 
 
 def test_a_failed_run_leaves_nothing(task, tmp_path, trees):

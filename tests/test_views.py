@@ -52,6 +52,13 @@ def test_ancestors_of_deep_chains():
     assert nodes.tolist() == [0, 2996, 2997, 2998, 2999, 0]
 
 
+def test_the_context_is_as_high_as_a_text_may_be_long():
+    """Unless a limit is set: the paper's cl."""
+    own = forest([discussion(chain(40), lengths=[1] * 41)])
+    for reading, expected in ((Reading(max_tokens=12), 12), (Reading(max_tokens=12, max_context=3), 3)):
+        assert len(Discussions(own, units(own, [0], "naive"), reading).example(39).context) == expected
+
+
 # --- units --------------------------------------------------------------------------------------------------------------------
 
 
@@ -212,7 +219,7 @@ def test_a_chained_text_weighs_as_one_and_a_chained_post_is_no_target(regime):
     ("options", "message"),
     [
         ({"max_tokens": 2}, "at least 3"),
-        ({"max_context": 0}, "max_context"),
+        ({"max_context": -1}, "max_context"),
         ({"concatenate": -1}, "concatenate"),
         ({"seen": "sibling"}, "seen is one of tree, none"),
         ({"rule": "oldest"}, "rule is one of"),

@@ -89,10 +89,14 @@ def evaluate(
     trees: Sequence[int] | Ints,
     *,
     draws: int = 8,
+    mask_rate: float | None = None,
     tokens: int = 16_384,
     progress: Callable[[int], None] | None = None,
 ) -> Scores:
-    """Mask every target `draws` times, seeded by the hash of its id, and score. Nodes are encoded once for all draws."""
+    """Mask every target `draws` times, seeded by the hash of its id, and score. Nodes are encoded once for all draws.
+
+    `mask_rate`: the share of tokens that is masked; None: as in training.
+    """
     forest: Forest = view.forest
     device = next(task.parameters()).device
     trees = np.asarray(trees, dtype=np.int64)
@@ -115,7 +119,7 @@ def evaluate(
         row = np.array([place[int(tree)] for tree in forest.tree_of(batch.source)])
         column = depth_bin(depth[nodes])
         for draw in range(draws):
-            masked = task.mask(moved, noise.words(seeds, draw).to(device))
+            masked = task.mask(moved, noise.words(seeds, draw).to(device), mask_rate)
             start = 0
             for piece, hidden in decode_parts(backbone, masked, tokens, vectors):
                 losses, best = task.head.measure(hidden.tokens, piece.labels)

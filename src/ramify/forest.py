@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -94,6 +94,11 @@ class Forest:
         start, length = self.start.copy(), self.length.copy()
         start[node], length[node] = len(self.ids), len(ids)
         return replace(self, start=start, length=length, ids=np.concatenate([self.ids, np.asarray(ids, dtype=self.ids.dtype)]))
+
+
+def share_over(cut: Mapping[str, int]) -> float:
+    """The share of all tokens that `Forest.cut` counts as lost."""
+    return cut["tokens_over"] / max(1, cut["tokens"])
 
 
 def token_cache(store: Store, tokenizer: Tokenizer) -> tuple[NDArray[np.unsignedinteger], Ints]:

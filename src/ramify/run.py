@@ -23,7 +23,7 @@ from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.evaluate import context_spread, evaluate
 from ramify.files import write_text
-from ramify.forest import Forest, Ints
+from ramify.forest import Forest, Ints, share_over
 from ramify.models import MODELS, bert, hf, tree_mlm
 from ramify.models.bert import Bert, BertConfig
 from ramify.models.tree_mlm import TreeMLM, TreeMLMConfig
@@ -69,10 +69,16 @@ class DevConfig:
 
     targets: int = 2000
     draws: int = 1
+    mask_rate: float = 0.0
+    """The share of tokens that is masked, so that models trained at different rates can be compared; 0: as in training."""
     without_context: bool = True
     """Where the model reads a context, measure it without any as well: `dev_loss_none`, from which reports draw the gain."""
 
     def __post_init__(self) -> None:
+        if not 0 <= self.mask_rate <= 1:
+            raise RamifyError(
+                f"dev.mask_rate must be above 0 and at most 1, or 0 for the rate of training, not {self.mask_rate}."
+            )
         if self.targets < 1 or self.draws < 1:
             raise RamifyError("dev.targets and dev.draws must be positive.")
 
@@ -382,7 +388,8 @@ def execute(
     before: dict[str, Any] | None = None
     if resume and (out / RUN_FILE).exists():
         before = hf.read_json(out / RUN_FILE)
-        saved = from_json(before.get("run", {}))
+        # Where the data lies may change; that it is the same is checked by its hash.
+        saved = replace(from_json(before.get("run", {})), data=run.data)
         if saved != run:
             different = [name for name in vars(run) if getattr(saved, name) != getattr(run, name)]
             raise RamifyError(
@@ -390,6 +397,7 @@ def execute(
             )
     elif (out / RUN_FILE).exists():
         raise RamifyError(f"{out} already holds a run: add --resume to go on with it, or choose another --out.")
+    _check_norm(run)
     prepared = prepare(run, out)
     task = prepared.task
     stages = []
@@ -409,7 +417,7 @@ def execute(
             "run": to_json(run),
             "data_hash": prepared.store.hash,
             "mean_step_weight": trainer.step_weights,
-            "cut": prepared.forest.cut,
+            "cut": {**prepared.forest.cut, "share_over": share_over(prepared.forest.cut)},
             "without_tokens": int((prepared.forest.length == 0).sum()),
             "parameters": sum(parameter.numel() for parameter in task.parameters()),
             "environment": here,
@@ -417,7 +425,7 @@ def execute(
         if run.init:
             record["init_hash"] = hf.content_hash(run.init)
         if before is not None:
-            record = before | {"resumed": [*before.get("resumed", []), here]}
+            record = before | {"run": to_json(run), "resumed": [*before.get("resumed", []), here]}
         write_text(out / RUN_FILE, json.dumps(record, indent=2) + "\n")
     progress = trainer.run(resume=before is not None)
     trainer.accelerator.wait_for_everyone()
@@ -436,6 +444,15 @@ def _check_same(before: dict[str, Any], prepared: Prepared, here: dict[str, Any]
         raise RamifyError(
             f"{out} was started on {before['environment']['processes']} process(es), not {here['processes']}: "
             "resume it on as many."
+        )
+
+
+def _check_norm(run: Run) -> None:
+    """Where steps hold different numbers of comments, dividing by a step's own weight undoes what the regime weighs."""
+    if run.task.loss_norm == "step" and run.view.regime == "threads_debiased":
+        raise RamifyError(
+            "task.loss_norm=step weighs a comment by what else is in its step, which brings back the bias that "
+            "view.regime=threads_debiased takes out: choose task.loss_norm=constant."
         )
 
 
@@ -461,7 +478,10 @@ def _dev_loss(prepared: Prepared, trees: Ints) -> Callable[[], dict[str, float]]
         views["dev_loss_none"] = prepared.view(trees, seen="none")
 
     def measure() -> dict[str, float]:
-        scores = {name: evaluate(task, *view, trees, draws=config.draws) for name, view in views.items()}
+        scores = {
+            name: evaluate(task, *view, trees, draws=config.draws, mask_rate=config.mask_rate or None)
+            for name, view in views.items()
+        }
         record = {name: each.summary()["loss"] for name, each in scores.items()}
         spread = context_spread(task, *views["dev_loss"])
         return record if spread is None else record | {"context_spread": spread}

@@ -376,7 +376,7 @@ def split(
     pack: bool = True,
     bound: Bound = "strict",
     weighting: Weighting = "once",
-    name: str = "",
+    name: str = "the tree",
 ) -> list[Piece]:
     """Cut a tree with one root into pieces of at most `max_tree_size` comments: a thread and whole subtrees below it.
 
@@ -384,10 +384,10 @@ def split(
     `bound="strict"` cuts paths that are longer than the bound and carries the nearest half on; `"soft"` keeps complete
     paths, so a piece may hold as many comments as the deepest path.
     `weighting`: `once` predicts every comment in one piece; `share` and `seed` predict all comments of a piece,
-    weighted by one over the number of times, or by 1. Raises `RamifyError` when `parent` is not a single tree.
+    weighted by one over the number of times, or by 1. `name` is what messages call the tree. Raises `RamifyError` when
+    `parent` is not a single tree.
     """
     parents = np.asarray(parent, dtype=np.int64)
-    tree = f"tree {name!r}" if name else "the tree"
     if max_tree_size < 1:
         raise RamifyError(f"max_tree_size must be at least 1, not {max_tree_size}.")
     if bound not in ("strict", "soft"):
@@ -397,14 +397,14 @@ def split(
     bad = np.flatnonzero(parents >= np.arange(len(parents)))
     if len(bad):
         raise RamifyError(
-            f"{tree}: node {bad[0]} has the parent {parents[bad[0]]}, which does not stand before it (a cycle, or an "
+            f"{name}: node {bad[0]} has the parent {parents[bad[0]]}, which does not stand before it (a cycle, or an "
             "unsorted tree). Readers put parents first and break cycles by their `cycle` policy."
         )
     roots = np.flatnonzero(parents < 0)
     if len(roots) != 1:
         raise RamifyError(
-            f"{tree} has {len(roots)} roots and cannot be split; it needs exactly one post. "
-            "Rebuild the data with another policy for two roots or missing parents."
+            f"{name} has {len(roots)} roots and cannot be split; it needs exactly one post. `ramify data build` makes a tree "
+            "of each root of a discussion (--policy two_roots=split); chat logs and documents without a root are not split."
         )
     cuts = _cut(parents, max_tree_size, pack, bound)
     if weighting == "once":

@@ -109,4 +109,11 @@ class _Npy:
     def write(self, trees: list[str], ids: list[str], vectors: np.ndarray) -> None:
         self.file.write(np.ascontiguousarray(vectors, dtype="<f4").tobytes())
         self.rows += len(vectors)
-        self.names.writelines(f"{tree}\t{node}\n" for tree, node in zip(trees, ids, strict=True))
+        self.names.writelines(f"{_escaped(tree)}\t{_escaped(node)}\n" for tree, node in zip(trees, ids, strict=True))
+
+
+def _escaped(name: str) -> str:
+    """Tabs and line ends part the file's columns and rows."""
+    for mark, escape in (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r")):
+        name = name.replace(mark, escape)
+    return name

@@ -42,7 +42,8 @@ class Reading:
     max_tokens: int = 128
     """Longest text, with CLS and SEP."""
     overflow: Overflow = "truncate"
-    max_context: int = 128
+    max_context: int = 0
+    """Nodes that a target reads at most (the paper's cl); 0: as many as a text may have tokens, as the paper has it."""
     rule: Rule = "post_nearest"
     seen: Seen = "tree"
     concatenate: int = 0
@@ -51,13 +52,17 @@ class Reading:
     def __post_init__(self) -> None:
         if self.max_tokens < 3:
             raise RamifyError(f"max_tokens counts CLS and SEP: it must be at least 3, not {self.max_tokens}.")
-        if self.max_context < 1:
-            raise RamifyError(f"max_context must be at least 1, not {self.max_context}.")
+        if self.max_context < 0:
+            raise RamifyError(f"max_context must be at least 1, or 0 for max_tokens, not {self.max_context}.")
         if self.concatenate < 0:
             raise RamifyError(f"concatenate must be a number of tokens, or 0 for none, not {self.concatenate}.")
         for name, known in (("seen", Seen), ("rule", Rule), ("overflow", Overflow)):
             if getattr(self, name) not in get_args(known):
                 raise RamifyError(f"{name} is one of {', '.join(get_args(known))}, not {getattr(self, name)!r}.")
+
+    @property
+    def context_length(self) -> int:
+        return self.max_context or self.max_tokens
 
     @property
     def longest(self) -> int:
@@ -166,7 +171,12 @@ def units(
         elif regime == "middle":
             local = np.where(parent >= 0, parent - first, -1)
             pieces = split(
-                local, max_tree_size, pack=pack, bound=bound, weighting=weighting, name=forest.store.tree_ids([tree])[0]
+                local,
+                max_tree_size,
+                pack=pack,
+                bound=bound,
+                weighting=weighting,
+                name=f"tree {forest.store.tree_ids([tree])[0]!r}",
             )
             if predict_post:  # it is in every piece, and a target of none
                 add(nodes[parent < 0])
@@ -268,7 +278,7 @@ class Discussions(View):
             parent = self.forest.parent[targets]
             context, lengths = parent[parent >= 0], (parent >= 0).astype(np.int64)
         else:
-            context, lengths = ancestors(self.forest, asked, self.reading.max_context, self.reading.rule, top)
+            context, lengths = ancestors(self.forest, asked, self.reading.context_length, self.reading.rule, top)
         return Example(targets, self._weight[part], context, lengths)
 
 
@@ -303,7 +313,7 @@ def _context_tokens(forest: Forest, parts: Units, reading: Reading, own: Ints) -
         inside = depth >= top[joined // count]
         joined, age = joined[inside], age[inside]
         tokens += np.bincount(joined // count, weights=own[joined % count], minlength=len(parts)).astype(np.int64)
-        on = age + 1 < reading.max_context
+        on = age + 1 < reading.context_length
         above, steps = joined[on] // count * count + forest.parent[joined[on] % count], age[on] + 1
     return tokens
 

@@ -148,7 +148,7 @@ def test_split_refuses_what_is_no_tree(ramify, tmp_path):
     path.write_text(Tree((Node("one"), Node("two")), id="f").to_json())
     status, _, err = ramify("data", "split", path, "--max-tree-size", 2)
     assert status == 2
-    assert "tree 'f' has 2 roots" in err
+    assert f"{path}, line 1: tree 'f' has 2 roots" in err
     assert ramify("data", "split", path, "--max-tree-size", 0)[0] == 2
 
 

@@ -187,11 +187,11 @@ def stats(
 
 def _tokens(store: "Store", tokenizer: Path, max_tokens: int) -> dict[str, Any]:
     """How many tokens there are, and how many lie past the longest text."""
-    from ramify.forest import Forest
+    from ramify.forest import Forest, share_over
     from ramify.tokenizer import Tokenizer
 
     cut = Forest.open(store, Tokenizer.load(tokenizer), max_tokens).cut
-    return {**cut, "share_over": cut["tokens_over"] / max(1, cut["tokens"]), "max_tokens": max_tokens}
+    return {**cut, "share_over": share_over(cut), "max_tokens": max_tokens}
 
 
 @app.command()
@@ -235,9 +235,9 @@ def split_trees(
     from ramify.tree import split
 
     trees = pieces = targets = context = largest = 0
-    for tree_id, parent, ids in _structures(data):
+    for name, tree_id, parent, ids in _structures(data):
         trees += 1
-        for piece in split(parent, max_tree_size, pack=pack, bound=bound, weighting=weighting, name=tree_id):
+        for piece in split(parent, max_tree_size, pack=pack, bound=bound, weighting=weighting, name=name):
             pieces += 1
             targets += len(piece.targets)
             context += len(piece.context)
@@ -255,15 +255,15 @@ def split_trees(
         print(f"{targets:,} targets, {context:,} context comments ({context / max(pieces, 1):.1f} a piece)")
 
 
-def _structures(data: Path) -> Iterator[tuple[str, "Indices", list[str]]]:
-    """(tree id, parents, node ids) of every tree of a built data set or a JSON lines file."""
+def _structures(data: Path) -> Iterator[tuple[str, str, "Indices", list[str]]]:
+    """(what messages call the tree, tree id, parents, node ids) of every tree of a built data set or a JSON lines file."""
     from ramify.dataset import Store
-    from ramify.readers.jsonl import read_jsonl
+    from ramify.readers.jsonl import numbered_trees
     from ramify.tree import NO_PARENT
 
     if data.is_file():
-        for tree in read_jsonl(data):
-            yield tree.id, tree.parent, [node.id for node in tree.nodes]
+        for line, tree in numbered_trees(data):
+            yield f"{data}, line {line}: tree {tree.id!r}", tree.id, tree.parent, [node.id for node in tree.nodes]
         return
     store = Store.open(data)
     for number, tree_id in enumerate(store.tree_ids(range(store.num_trees))):
@@ -271,7 +271,7 @@ def _structures(data: Path) -> Iterator[tuple[str, "Indices", list[str]]]:
         parent = store.parent[start:stop]
         local = parent - start
         local[parent == NO_PARENT] = NO_PARENT
-        yield tree_id, local, store.ids(range(start, stop))
+        yield f"{data}: tree {tree_id!r}", tree_id, local, store.ids(range(start, stop))
 
 
 def _medium_tree(offsets: "Indices", max_nodes: int) -> int:

@@ -20,13 +20,18 @@ def matches(path: Path, head: bytes) -> bool:
 
 def read_jsonl(path: str | Path) -> Iterator[Tree]:
     """The trees of a JSON lines file, compressed or not, strictly: the first bad line raises with file and line."""
+    return (tree for _, tree in numbered_trees(path))
+
+
+def numbered_trees(path: str | Path) -> Iterator[tuple[int, Tree]]:
+    """The trees of `read_jsonl`, each with the number of its line."""
     empty = True
     try:
         with open_bytes(Path(path)) as stream:
             for number, line in enumerate(stream, 1):
                 if line.strip():
                     empty = False
-                    yield Tree.from_json(line, where=f"{path}, line {number}")
+                    yield number, Tree.from_json(line, where=f"{path}, line {number}")
     except OSError as error:
         raise RamifyError(f"{path} cannot be read: {error.strerror}. Expected JSON lines, one tree a line.") from None
     if empty:

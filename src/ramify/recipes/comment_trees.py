@@ -39,7 +39,7 @@ def tree_mlm(
         recipe="tree-mlm",
         data=data,
         model=sized(model, init),
-        reading=Reading(max_tokens=max_tokens, max_context=max_tokens),
+        reading=Reading(max_tokens=max_tokens),
         stages=(stage,),
         tokenizer=TokenizerConfig(path=tokenizer),
         init=init,
@@ -66,9 +66,7 @@ def bert(
         recipe="bert",
         data=data,
         model=sized(BertConfig(max_tokens=max(concatenate, max_tokens)), init),
-        reading=Reading(
-            max_tokens=max_tokens, max_context=max_tokens, seen="tree" if concatenate else "none", concatenate=concatenate
-        ),
+        reading=Reading(max_tokens=max_tokens, seen="tree" if concatenate else "none", concatenate=concatenate),
         stages=(TrainConfig(steps=steps, target_tokens=target_tokens, lr=1e-4 if init else 5e-4),),
         tokenizer=TokenizerConfig(path=tokenizer),
         init=init,

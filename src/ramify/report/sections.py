@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ramify.evaluate import Scores, gain
+from ramify.forest import share_over
 from ramify.metrics import DEPTH_BINS, Interval, bootstrap_ratio
 from ramify.report.charts import Line, interval_mark, line_chart, smooth
 from ramify.report.measure import BLIND, NAMES, RULE, Filling, Guess, Measured
@@ -236,11 +237,9 @@ def data(info: Mapping[str, Any], cut: Mapping[str, int] | None = None, without_
         if not any(info["skipped"].values()):
             pairs.append(("left out", "nothing"))
     if cut:
-        share = cut["tokens_over"] / max(1, cut["tokens"])
         pairs.append(("tokens", f"{cut['tokens']:,} in {cut['texts']:,} texts"))
-        pairs.append(
-            ("tokens past the model's longest text", f"{cut['tokens_over']:,} ({share:.2%}), in {cut['texts_over']:,} texts")
-        )
+        lost = f"{cut['tokens_over']:,} ({share_over(cut):.2%}), in {cut['texts_over']:,} texts"
+        pairs.append(("tokens past the model's longest text", lost))
     if without_tokens is not None:
         pairs.append(("texts without a token", f"{without_tokens:,}"))
     return Section("Data", _definitions(pairs))

@@ -87,12 +87,13 @@ class MaskedLM(Task):
         seeds = torch.randint(-(2**63), 2**63 - 1, (len(batch.targets),), generator=generator, device=generator.device)
         return self.mask(batch, seeds.to(device))
 
-    def mask(self, batch: Batch, seeds: Int[Tensor, " target"]) -> Batch:
-        """Choose tokens by one seed a target: which are chosen depends on the seed and the target's own length alone."""
+    def mask(self, batch: Batch, seeds: Int[Tensor, " target"], rate: float | None = None) -> Batch:
+        """Choose tokens by one seed a target: which are chosen depends on the seed, the target's own length, and the rate
+        (None: the rate of training)."""
         config = self.config
         own = batch.maskable
         # Python's round, over a length that counts CLS and SEP.
-        chosen = np.minimum(np.maximum(np.round(config.mask_rate * (own + 2)), 1), own).astype(np.int64)
+        chosen = np.minimum(np.maximum(np.round((rate or config.mask_rate) * (own + 2)), 1), own).astype(np.int64)
         lengths = batch.targets.host_lengths
         rows = torch.repeat_interleave(
             torch.arange(len(batch.targets), device=seeds.device),
