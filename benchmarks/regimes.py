@@ -1,18 +1,21 @@
 """What do the regimes learn? Held-out loss by depth, speed and gradient noise, at equal predicted comments and updates.
 
-    python benchmarks/regimes.py train --data STORE --regime tree --seed 0 --out runs/regimes
+    python benchmarks/regimes.py data --data STORE --out SMALL
+    python benchmarks/regimes.py train --data SMALL --regime tree --seed 0 --out runs/regimes
     python benchmarks/regimes.py noise --data STORE --regime tree --out runs/regimes
     python benchmarks/regimes.py table --out runs/regimes
     python benchmarks/regimes.py picture --out runs/regimes --svg regimes.svg
 
-`train` makes `--steps` updates of about `--comments` predicted comments each (a larger tree is a step of its own), whatever the
-regime, and scores the dev split: these are comparisons among regimes, nothing is chosen on test data. `noise` measures
-tr Cov(g) / |E g|² over steps of exactly `--comments` predicted comments at fixed parameters.
+`data` leaves out trees of more than `--most` comments: one of 14,000 would be a single update of `tree` and hundreds of the
+others. `train` makes `--steps` updates of `--comments` predicted comments on average, whatever the regime (a unit is never cut,
+so the budget of a step is chosen for that mean), and scores the test split with BERT's masks; settings were chosen on dev. `noise`
+measures tr Cov(g) / |E g|² over steps of exactly `--comments` predicted comments at fixed parameters.
 """
 
 import argparse
 import json
 import resource
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,12 +27,14 @@ import numpy as np
 import torch
 
 import ramify
+from ramify.batch import TokenBudget
 from ramify.dataset.store import Store
 from ramify.evaluate import Scores, describe, evaluate, gain
 from ramify.forest import Ints
 from ramify.metrics import DEPTH_BINS
 from ramify.recipes import RECIPES
 from ramify.run import Run, discussions, execute, prepare
+from ramify.tasks.masked_lm import MaskedLMConfig
 from ramify.views import Discussions, Example
 
 REGIMES: dict[str, dict[str, str]] = {
@@ -57,16 +62,43 @@ MODEL = {
 }
 
 
+LEARNING = {"task.mask_rate": "0.4"}
+
+
 def make_run(arguments: argparse.Namespace, seed: int) -> Run:
     run = RECIPES["tree-mlm"](str(arguments.data), steps=arguments.steps, tokenizer=arguments.tokenizer, seed=seed)
     settings = {"train.budget_unit": "targets", "train.budget": str(arguments.comments), "train.evaluate_every": str(10**9)}
     return run.changed(MODEL | settings | REGIMES[arguments.regime])
 
 
+def small_trees(arguments: argparse.Namespace) -> None:
+    store = Store.open(arguments.data)
+    small = np.flatnonzero(np.diff(store.offsets) - 1 <= arguments.most)
+    with tempfile.TemporaryDirectory() as folder:
+        lines = Path(folder) / "trees.jsonl"
+        with open(lines, "w", encoding="utf-8") as file:
+            file.writelines(tree.to_json() + "\n" for tree in store.trees(small))
+        kept = ramify.build([lines], "jsonl", arguments.out)
+    print(f"{len(small):,} of {store.num_trees:,} trees, {kept.info['comments']:,} of {store.info['comments']:,} comments")
+
+
+def budget_for(run: Run, out: Path, comments: int) -> int:
+    """The budget of a step with which an epoch's steps predict so many comments on average."""
+    prepared = prepare(run, out)
+    sizes = prepared.view(prepared.store.split("train"), train=True)[0].sizes
+    low, high = 1, comments * 4
+    while high - low > 1:
+        middle = (low + high) // 2
+        mean = sizes.sum() / len(TokenBudget(sizes, middle, seed=run.seed).steps(0))
+        low, high = (low, middle) if mean > comments else (middle, high)
+    return low
+
+
 def train(arguments: argparse.Namespace) -> None:
     out = arguments.out / f"{arguments.regime}-{arguments.seed}"
     run = make_run(arguments, arguments.seed)
     if not (out / "config.json").exists():
+        run = run.changed(LEARNING | {"train.budget": str(budget_for(run, out, arguments.comments))})
         _, progress = execute(run, out, resume=(out / "run.json").exists())
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         speed = progress.target_tokens / progress.seconds
@@ -76,9 +108,9 @@ def train(arguments: argparse.Namespace) -> None:
         print(json.dumps(record), flush=True)
     task = ramify.load(out)
     store = Store.open(arguments.data)
-    trees = store.split("dev")
+    trees = store.split(arguments.split)
     view, collator = discussions(task, task.forest(store), trees)
-    scores = evaluate(task, view, collator, trees, draws=2)
+    scores = evaluate(task, view, collator, trees, draws=2, mask_rate=MaskedLMConfig().mask_rate)
     scores.save(out / "scores.npz")
     print(json.dumps(scores.summary()), flush=True)
 
@@ -198,7 +230,7 @@ def picture(arguments: argparse.Namespace) -> None:
         left.plot([], [], "s", color=f"C{number}", label=regime)
         left.set_xticks(range(len(depths)), depths)
     left.axhline(0, color="grey", linewidth=0.8)
-    left.set(xlabel="depth of the comment", ylabel="dev loss minus that of tree, nats per masked token")
+    left.set(xlabel="depth of the comment", ylabel="test loss minus that of tree, nats per masked token")
     left.legend(fontsize=7, ncols=2)
     records = [json.loads(file.read_text()) for file in sorted(arguments.out.glob("noise-*-start.json"))]
     drawn = {regime: [record["noise"] for record in records if record["regime"] == regime] for regime in REGIMES}
@@ -214,17 +246,23 @@ def picture(arguments: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
-    for name, call, steps in (("train", train, 1500), ("noise", noise, 200)):
+    for name, call, steps in (("train", train, 2000), ("noise", noise, 200)):
         command = commands.add_parser(name)
         command.set_defaults(call=call)
         command.add_argument("--data", type=Path, required=True)
         command.add_argument("--regime", choices=list(REGIMES), required=True)
         command.add_argument("--seed", type=int, default=0)
         command.add_argument("--steps", type=int, default=steps)
-        command.add_argument("--comments", type=int, default=64)
+        command.add_argument("--comments", type=int, default=32 if call is train else 64)
+        command.add_argument("--split", default="test", choices=["dev", "test"], help="what is scored (train)")
         command.add_argument("--tokenizer", default="", help="one tokenizer.json for all runs")
         command.add_argument("--out", type=Path, required=True)
         command.add_argument("--at", type=Path, help="a trained run whose parameters are held fixed (noise)")
+    data = commands.add_parser("data")
+    data.set_defaults(call=small_trees)
+    data.add_argument("--data", type=Path, required=True)
+    data.add_argument("--most", type=int, default=500, help="comments of the largest tree that stays")
+    data.add_argument("--out", type=Path, required=True)
     pictures = commands.add_parser("picture")
     pictures.set_defaults(call=picture)
     pictures.add_argument("--out", type=Path, required=True)
