@@ -8,8 +8,8 @@
 
 `data` leaves out trees of more than `--most` comments: one of 14,000 would be a single update of `tree` and hundreds of the
 others. `train` makes `--steps` updates of `--comments` predicted comments on average, whatever the regime (a unit is never cut,
-so the budget of a step is chosen for that mean), and scores the test split with BERT's masks; settings were chosen on dev. `noise`
-measures tr Cov(g) / |E g|² over steps of exactly `--comments` predicted comments at fixed parameters.
+so the budget of a step is chosen for that mean), and scores the test split with BERT's masks; settings were chosen on dev.
+`noise` measures tr Cov(g) / |E g|² over steps of exactly `--comments` predicted comments at fixed parameters.
 """
 
 import argparse
