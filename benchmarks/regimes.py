@@ -17,6 +17,7 @@ import json
 import resource
 import tempfile
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 from ramify.memory import keep_pages
@@ -62,7 +63,7 @@ MODEL = {
 }
 
 
-LEARNING = {"task.mask_rate": "0.4"}
+LEARNING = {"task.mask_rate": "0.4", "train.lr": "2e-3"}
 
 
 def make_run(arguments: argparse.Namespace, seed: int) -> Run:
@@ -83,15 +84,19 @@ def small_trees(arguments: argparse.Namespace) -> None:
 
 
 def budget_for(run: Run, out: Path, comments: int) -> int:
-    """The budget of a step with which an epoch's steps predict so many comments on average."""
+    """The budget of a step with which this run's steps predict so many comments on average."""
     prepared = prepare(run, out)
     sizes = prepared.view(prepared.store.split("train"), train=True)[0].sizes
     low, high = 1, comments * 4
     while high - low > 1:
         middle = (low + high) // 2
-        mean = sizes.sum() / len(TokenBudget(sizes, middle, seed=run.seed).steps(0))
-        low, high = (low, middle) if mean > comments else (middle, high)
-    return low
+        low, high = (low, middle) if _mean(sizes, middle, run) > comments else (middle, high)
+    return min(low, high, key=lambda budget: abs(_mean(sizes, budget, run) - comments))
+
+
+def _mean(sizes: Ints, budget: int, run: Run) -> float:
+    sampler = TokenBudget(sizes, budget, seed=run.seed)
+    return float(np.mean([sizes[step].sum() for step in islice(sampler, run.stages[0].steps)]))
 
 
 def train(arguments: argparse.Namespace) -> None:

@@ -227,6 +227,12 @@ def test_interrupted_and_resumed_execution_is_the_same(store, tmp_path):
         assert (out / name).read_bytes() == (tmp_path / "straight" / name).read_bytes()
 
 
+def test_the_limit_of_the_context_may_be_spelled_out(store, tmp_path):
+    run = small(store)
+    execute(run.changed({"reading.max_context": str(run.reading.max_tokens)}), tmp_path / "run", cpu=True)
+    execute(run, tmp_path / "run", cpu=True, resume=True)
+
+
 def test_no_bias_by_the_back_door(store, tmp_path):
     run = small(store).changed({"task.loss_norm": "step", "view.regime": "threads_debiased"})
     with pytest.raises(RamifyError, match=r"choose task\.loss_norm=constant"):

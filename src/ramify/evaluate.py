@@ -97,6 +97,8 @@ def evaluate(
 
     `mask_rate`: the share of tokens that is masked; None: as in training.
     """
+    if mask_rate is not None and not 0 < mask_rate <= 1:
+        raise RamifyError(f"the share of tokens that is masked must be above 0 and at most 1, not {mask_rate}.")
     forest: Forest = view.forest
     device = next(task.parameters()).device
     trees = np.asarray(trees, dtype=np.int64)

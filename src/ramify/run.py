@@ -388,10 +388,9 @@ def execute(
     before: dict[str, Any] | None = None
     if resume and (out / RUN_FILE).exists():
         before = hf.read_json(out / RUN_FILE)
-        # Where the data lies may change; that it is the same is checked by its hash.
-        saved = replace(from_json(before.get("run", {})), data=run.data)
-        if saved != run:
-            different = [name for name in vars(run) if getattr(saved, name) != getattr(run, name)]
+        saved, asked = (_resolved(each) for each in (from_json(before.get("run", {})), run))
+        different = [name for name in vars(run) if getattr(saved, name) != getattr(asked, name)]
+        if different:
             raise RamifyError(
                 f"{out} was started with other settings ({', '.join(different)}); resume it with the same command."
             )
@@ -445,6 +444,11 @@ def _check_same(before: dict[str, Any], prepared: Prepared, here: dict[str, Any]
             f"{out} was started on {before['environment']['processes']} process(es), not {here['processes']}: "
             "resume it on as many."
         )
+
+
+def _resolved(run: Run) -> Run:
+    """As far as two spellings of one run are equal: where the data lies may change, for its hash is compared."""
+    return replace(run, data="", reading=replace(run.reading, max_context=run.reading.context_length))
 
 
 def _check_norm(run: Run) -> None:

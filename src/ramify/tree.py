@@ -23,6 +23,9 @@ NO_PARENT = -1
 PLACEHOLDER = "placeholder"
 """The kind of a root that no input held, put there for what hangs below it."""
 
+GROUP = "group"
+"""In a tree's metadata: trees in which it is the same are in the same split of a data set."""
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -40,6 +43,11 @@ class Node:
     time: float | None = None
     kind: str = ""
     label: Any = None
+
+    @property
+    def is_made_up(self) -> bool:
+        """Is it a root that no input held?"""
+        return self.kind == PLACEHOLDER and not self.parents and not self.text
 
 
 @dataclass(frozen=True)
@@ -227,7 +235,7 @@ def node_fields(entry: Any, index: int, here: str) -> tuple[dict[str, Any], tupl
 
     `here` and the node's id lead every error message.
     """
-    if not isinstance(entry, dict) or entry.get("id") is None:
+    if not isinstance(entry, dict) or entry.get("id") in (None, ""):
         raise RamifyError(f'{here}{index}: expected an object with an "id".')
     here = f"{here}{str(entry['id'])!r}"
     if "parents" in entry:
@@ -236,7 +244,7 @@ def node_fields(entry: Any, index: int, here: str) -> tuple[dict[str, Any], tupl
         named = [] if entry.get("parent") is None else [entry["parent"]]
     if named is not None and not isinstance(named, list):
         raise RamifyError(f'{here}: "parents" must be a list of ids or null.')
-    text = entry.get("text", "")
+    text = "" if entry.get("text") is None else entry["text"]
     if not isinstance(text, str):
         raise RamifyError(f'{here}: "text" must be a string, not {type(text).__name__}.')
     author, time = entry.get("author"), entry.get("time")
@@ -253,7 +261,7 @@ def node_fields(entry: Any, index: int, here: str) -> tuple[dict[str, Any], tupl
         "kind": str(entry.get("kind") or ""),
         "label": entry.get("label"),
     }
-    return fields, None if named is None else tuple(str(name) for name in named)
+    return fields, None if named is None else tuple(dict.fromkeys(str(name) for name in named if name is not None))
 
 
 # --- text that UTF-8 can hold -------------------------------------------------------------------------------------------

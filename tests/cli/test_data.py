@@ -150,6 +150,8 @@ def test_split_refuses_what_is_no_tree(ramify, tmp_path):
     assert status == 2
     assert f"{path}, line 1: tree 'f' has 2 roots" in err
     assert ramify("data", "split", path, "--max-tree-size", 0)[0] == 2
+    path.write_text(Tree((Node("one", id="a"), Node("two", (0,), id="b"), Node("three", (0, 1), id="c")), id="f").to_json())
+    assert f"{path}, line 1: tree 'f', node 2 ('c') has 2 parents" in ramify("data", "split", path, "--max-tree-size", 2)[2]
 
 
 def test_help_is_quick_to_import():

@@ -123,6 +123,11 @@ def test_cycles(tmp_path):
     assert counts(store) == ({}, {"cycle": 2})
 
 
+def test_a_made_up_root_takes_nobodys_id(tmp_path):
+    store = store_of(tmp_path, [post("t", "0"), post("b", "t"), post("t/root", "b")])
+    assert shape(store) == {"t": [("t/root/root", None), ("t", "t/root/root"), ("b", "t"), ("t/root", "b")]}
+
+
 def test_duplicate_ids(tmp_path):
     posts = [*ROOTED, post("b", "r", text="again"), post("b", None, "u", text="the id of another tree")]
     store = store_of(tmp_path, posts)

@@ -73,28 +73,106 @@ def test_chats_may_have_several_roots_and_parents(tmp_path):
     roots = Tree((Node("a", id="a"), Node("b", id="b"), Node("c", (1,), id="c")), id="u")
     path.write_text(f"{chat.to_json()}\n{roots.to_json()}\n")
     assert read(path, two_roots="first")[0] == [chat, roots]
-    broken = {"id": "d", "parents": ["c", "gone"]}, {"id": "a", "parents": []}, {"id": "b", "parents": []}
-    path.write_text(line(*broken, {"id": "c", "parents": ["b", "a", "b"]}, {"id": "e", "parents": None}))
+    # No message answers a later one: such relations go, and nothing else with them.
+    path.write_text(
+        line(
+            {"id": "d", "parents": ["c", "gone"]},
+            {"id": "a", "parents": []},
+            {"id": "b", "parents": ["b", "a"]},
+            {"id": "c", "parents": ["b", "a", "b", None, "d"]},
+            {"id": "e", "parents": None},
+            {"id": "f", "parents": ["e", "z"]},
+        )
+    )
     (tree,), report = read(path)
-    assert [(node.id, node.parents) for node in tree.nodes] == [("a", ()), ("b", ()), ("c", (1, 0)), ("d", (2,)), ("e", None)]
-    assert report.kept == {"bad_relation": 1}
+    parents = [(node.id, node.parents) for node in tree.nodes]
+    assert parents == [("d", ()), ("a", ()), ("b", (1,)), ("c", (2, 1, 0)), ("e", None), ("f", (4,))]
+    assert report.kept == {"bad_relation": 4, "orphan": 1}
+    (tree,), report = read(path, orphan="drop")
+    assert [node.id for node in tree.nodes] == ["a", "b", "c", "e", "f"]
+    assert tree.nodes[2].parents == (1, 0)
+    assert report.skipped == {"orphan": 1}
 
 
-def test_rings_in_rings(tmp_path):
-    """Thousands of them, and what hangs on two at once."""
+def test_thousands_of_rings(tmp_path):
     path = tmp_path / "trees.jsonl"
     pairs = [node for n in range(3000) for node in ({"id": f"x{n}", "parent": f"y{n}"}, {"id": f"y{n}", "parent": f"x{n}"})]
-    path.write_text(line({"id": "low", "parents": ["y0", "y1"]}, *pairs, {"id": "r"}))
+    path.write_text(line({"id": "low", "parent": "y0"}, *pairs, {"id": "r"}))
     (tree,), report = read(path, cycle="root")
     assert (len(tree), report.kept) == (6002, {"cycle": 3000})
-    assert {tree.nodes[above].id for above in tree.nodes[tree.index("low")].parents} == {"y0", "y1"}
+    assert tree.nodes[tree.parent[tree.index("low")]].id == "y0"
     (tree,), report = read(path)
     assert (len(tree), report.skipped) == (1, {"cycle": 6001})
 
 
+@pytest.mark.parametrize("time", ["noon", "", [], {}])
+def test_odd_times(tmp_path, time):
+    path = tmp_path / "trees.jsonl"
+    path.write_text(line({"id": "r", "time": time, "text": None}))
+    (tree,), report = read(path)
+    assert (tree.nodes[0].time, tree.nodes[0].text, report.kept) == (None, "", {"bad_time": 1})
+
+
+def test_metadata_that_is_none(tmp_path):
+    path = tmp_path / "trees.jsonl"
+    path.write_text(line({"id": "r"}, {"id": "a", "parent": "r"}, meta=["x"]))
+    (tree,), report = read(path)
+    assert (len(tree), tree.meta, report.kept) == (2, {}, {"bad_meta": 1})
+
+
+def test_a_tree_without_an_id_is_nobodys_parent(tmp_path):
+    path = tmp_path / "trees.jsonl"
+    path.write_text(json.dumps({"nodes": [{"id": "1"}, {"id": "7", "parent": 0}, {"id": "8", "parent": "1"}]}))
+    (tree,), report = read(path, orphan="drop")
+    assert (tree.id, [node.id for node in tree.nodes], report.skipped) == ("0", ["1", "8"], {"orphan": 1})
+
+
+def test_a_made_up_root_that_stands_twice_is_counted_once_at_most(tmp_path):
+    path = tmp_path / "trees.jsonl"
+    root = {"id": "p", "kind": "placeholder"}
+    path.write_text(line(root, {"id": "q", "parent": "p", "text": "q"}, root, {"id": "q", "parent": "p", "text": "again"}))
+    for which in ("first", "last"):
+        store = dataset.build([path], "jsonl", tmp_path / which, policy=Policy(duplicate_id=which))
+        assert (store.info["read"], store.info["nodes"], store.info["skipped"]) == (2, 1, {"duplicate_id": 1})
+
+
+def test_cleaning_makes_nobody_up(tmp_path):
+    path = tmp_path / "trees.jsonl"
+    path.write_text(line({"id": "p", "kind": "placeholder", "text": ">quoted"}, {"id": "q", "parent": "p", "text": "q"}))
+    info = dataset.build([path], "jsonl", tmp_path / "store", clean=["quotes"]).info
+    assert info["read"] == info["nodes"] + sum(info["skipped"].values()) == 2
+
+
+def test_parts_of_a_discussion_stay_in_one_split(tmp_path):
+    """From posts, from lines, and from lines that were exported from posts: the same store."""
+    rows = [
+        {"id": own, "parent": parent, "tree": f"t{n}", "text": own}
+        for n in range(60)
+        for own, parent in (("r", None), ("a", "r"), ("z", None), ("y", "z"), ("k", None))
+    ]
+    table, lines = tmp_path / "rows.jsonl", tmp_path / "trees.jsonl"
+    table.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    stores = [dataset.build([table], "table", tmp_path / "posts", split=(0.5, 0.25, 0.25))]
+    lines.write_text(
+        "".join(json.dumps({"id": f"t{n}", "nodes": [row for row in rows if row["tree"] == f"t{n}"]}) + "\n" for n in range(60))
+    )
+    stores.append(dataset.build([lines], "jsonl", tmp_path / "lines", split=(0.5, 0.25, 0.25)))
+    lines.write_text("".join(tree.to_json() + "\n" for tree in reversed(list(stores[0].trees()))))
+    stores.append(dataset.build([lines], "jsonl", tmp_path / "again", split=(0.5, 0.25, 0.25)))
+    assert len({store.hash for store in stores}) == 1
+    for store in stores:
+        assert store.num_trees == 180
+        where = {}
+        for name in ("train", "dev", "test"):
+            for tree in store.trees(store.split(name)):
+                where.setdefault(tree.id.split("/")[0], set()).add(name)
+        assert all(len(names) == 1 for names in where.values())
+
+
 def test_made_up_roots_survive_export_and_build_uncounted(tmp_path):
     path = tmp_path / "trees.jsonl"
-    path.write_text(line({"id": "a", "parent": "gone", "text": "a"}, {"id": "b", "parent": "a", "text": "b"}))
+    # A node has the tree's own id: the root must have another.
+    path.write_text(line({"id": "t", "parent": "gone", "text": "a"}, {"id": "b", "parent": "t", "text": "b"}))
     first = dataset.build([path], "jsonl", tmp_path / "first")
     assert (first.info["placeholders"], first.info["nodes"], first.info["kept"]["orphan"]) == (1, 2, 1)
     path.write_text("".join(tree.to_json() + "\n" for tree in first.trees()))

@@ -5,7 +5,7 @@ import pytest
 
 from ramify.dataset import build
 from ramify.readers import pushshift
-from ramify.readers.base import EITHER, Policy, Report
+from ramify.readers.base import Policy, Report
 
 COMMENT = {"id": "c1", "link_id": "t3_s1", "parent_id": "t3_s1", "author": "ann", "created_utc": 100, "body": "hello"}
 SUBMISSION = {"id": "s1", "title": "A title", "selftext": "Its body", "author": "bob", "created_utc": "90", "subreddit": "talk"}
@@ -25,6 +25,7 @@ def test_comment_and_submission(tmp_path):
     by_id = {row["id"]: row for row in rows}
     assert by_id["c1"] == {
         "id": "c1", "parent": "s1", "tree": "s1", "author": "ann", "time": 100.0, "kind": None, "text": "hello", "meta": None,
+        "or_parent": None,
     }  # fmt: skip
     assert (by_id["c2"]["parent"], by_id["c2"]["author"]) == ("c1", None)
     root = by_id["s1"]
@@ -67,7 +68,9 @@ def test_entities_are_unescaped_once(tmp_path, body, text):
 @pytest.mark.parametrize(
     ("field", "value", "column", "expected"),
     [
-        ("parent_id", 1296, "parent", f"100{EITHER}1296"),
+        ("parent_id", 1296, "parent", "100"),
+        ("parent_id", 1296, "or_parent", "1296"),
+        ("parent_id", "", "parent", "s1"),
         ("parent_id", None, "parent", "s1"),
         ("parent_id", "c9", "parent", "c9"),
         ("link_id", 46655, "tree", "zzz"),

@@ -325,6 +325,8 @@ def test_a_quotation_mark_too_many_is_noticed(tmp_path):
     assert [row["id"] for row in rows] == ["1", "2"]
     assert report.kept == {"swallowed_rows": 1}
     assert report.examples["swallowed_rows"][0].startswith(f"{path}, post 2: ")
+    path.write_text('id,parent,tree,text,author\n1,,t,a,bob\n3,1,t,hello,"ann\n4,1,t,y,x\n5,1,t,y,x\n')
+    assert read(path)[1].kept["swallowed_rows"] == 1
     for sound in ('2,1,t,5" wide\n3,1,t,x\n', '2,1,t,"see\n1,2,3,4\nthere"\n'):
         path.write_text("id,parent,tree,text\n1,,t,a\n" + sound)
         assert not read(path)[1].kept
@@ -337,3 +339,10 @@ def test_places_of_what_was_mended(tmp_path):
     assert [row["author"] for row in rows] == ["ann", None]
     assert report.kept == {"bad_utf8": 1, "bad_time": 1}
     assert report.examples == {"bad_utf8": [f"{path}, post 2"], "bad_time": [f"{path}, post 2: 'noon'"]}
+
+
+def test_very_wide_tables(tmp_path):
+    path = tmp_path / "t.csv"
+    more = [f"c{number}" for number in range(1500)]
+    path.write_text(",".join(["id", "parent", "tree", "text", *more]) + "\n" + ",".join(["1", "", "t", "hello", *more]) + "\n")
+    assert [row["text"] for row in read(path)[0]] == ["hello"]

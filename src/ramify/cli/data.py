@@ -263,7 +263,11 @@ def _structures(data: Path) -> Iterator[tuple[str, str, "Indices", list[str]]]:
 
     if data.is_file():
         for line, tree in numbered_trees(data):
-            yield f"{data}, line {line}: tree {tree.id!r}", tree.id, tree.parent, [node.id for node in tree.nodes]
+            try:
+                parent = tree.parent
+            except RamifyError as error:
+                raise RamifyError(f"{data}, line {line}: {error}") from None
+            yield f"{data}, line {line}: tree {tree.id!r}", tree.id, parent, [node.id for node in tree.nodes]
         return
     store = Store.open(data)
     for number, tree_id in enumerate(store.tree_ids(range(store.num_trees))):

@@ -39,9 +39,7 @@ def evaluate(
     ] = None,
     split: Annotated[Literal["train", "dev", "test", "all"], typer.Option(help="The trees to evaluate on.")] = "test",
     draws: Annotated[int, typer.Option(min=1, help="Masks drawn for every comment, by the hash of its id.")] = 8,
-    mask_rate: Annotated[
-        float | None, typer.Option(min=0.01, max=1.0, help="Share of tokens that is masked. Default: as in training.")
-    ] = None,
+    mask_rate: Annotated[float | None, typer.Option(help="Share of tokens that is masked. Default: as in training.")] = None,
     save: Annotated[Path | None, typer.Option(help="Keep the sums by tree (.npz), for paired comparisons.")] = None,
     device: Device = "auto",
     precision: Precision = "fp32",
@@ -66,7 +64,7 @@ def evaluate(
         scores = score(task, view, collator, trees, draws=draws, mask_rate=mask_rate, progress=advance)
     if save is not None:
         scores.save(save)
-    summary = scores.summary()
+    summary = scores.summary() | {"mask_rate": mask_rate or task.config.mask_rate, "draws": draws}
     if not summary["count"]:
         raise RamifyError(f"no comment of {data} ({split}) has a token that could be masked.")
     if as_json:

@@ -83,7 +83,7 @@ def build(
         spill = Spill(scratch / "posts", memory // PARTS)
         records = reader.load().read(paths, report, **settings)
         for batch in trees.batches(records) if reader.yields == "trees" else records:
-            hashes = pa.array(tree_hashes(batch.column("tree")))
+            hashes = pa.array(tree_hashes(batch.column("group" if reader.yields == "trees" else "tree")))
             spill.add(filters.cleaned(batch, clean).append_column("hash", hashes))
             tell("read", report.bytes, sum(sizes.values()), report.read)
         join = trees.gather if reader.yields == "trees" else posts.join
@@ -124,7 +124,7 @@ def build(
 
 
 def tree_hashes(ids: pa.Array) -> NDArray[np.uint64]:
-    """What decides where a tree stands in the store and in which split: its id alone."""
+    """What decides where a tree stands in the store and in which split: its id alone, or that of its group."""
     encoded = ids.dictionary_encode()
     digests = b"".join(hashlib.blake2b(id.encode(), digest_size=8).digest() for id in encoded.dictionary.to_pylist())
     return np.frombuffer(digests, dtype=">u8").astype(np.uint64)[encoded.indices.to_numpy()]

@@ -1,11 +1,13 @@
 """Posts in any order, joined into trees: a few passes over arrays, never a Python object for a post."""
 
+import json
+
 import numpy as np
 import pyarrow as pa
 
 from ramify.dataset.chunk import MADE_UP, SPEAKS, Chunk, Mask, jumps
-from ramify.readers.base import EITHER, EXAMPLES, Policy, Report, pc
-from ramify.tree import NO_PARENT, Indices, depths, roots_of
+from ramify.readers.base import EXAMPLES, Policy, Report, free_id, pc
+from ramify.tree import GROUP, NO_PARENT, Indices, depths, roots_of
 
 UNKNOWN_PARENT = -2
 
@@ -41,16 +43,17 @@ class _Draft:
         self.row = np.arange(posts.num_rows)
         self.tree = _inverse(by_hash)[tree]
         self.state = np.full(posts.num_rows, SPEAKS, dtype=np.int8)
-        parents, others = _alternatives(self.content["parent"].chunk(0))
-        names = pa.concat_arrays([self.content["id"].chunk(0), parents, self.tree_ids, others]).dictionary_encode()
+        parents = [self.content[name].chunk(0) for name in ("parent", "or_parent") if name in self.content.column_names]
+        names = pa.concat_arrays([self.content["id"].chunk(0), self.tree_ids, *parents]).dictionary_encode()
         codes = names.indices.fill_null(NO_PARENT).to_numpy().astype(np.int64)
-        own, above, of_tree, other = np.split(codes, np.cumsum([len(tree), len(tree), len(self.tree_ids)]))
-        self.key = self.tree * len(names.dictionary) + own
-        self.wanted, self.or_wanted = (
-            np.where(each == NO_PARENT, NO_PARENT, self.tree[: len(each)] * len(names.dictionary) + each)
-            for each in (above, other)
+        own, of_tree, *above = np.split(
+            codes, np.cumsum([len(tree), len(self.tree_ids), *(len(each) for each in parents[:-1])])
         )
-        self.answers_tree = above == of_tree[self.tree]
+        self.key = self.tree * len(names.dictionary) + own
+        self.wanted = [np.where(each == NO_PARENT, NO_PARENT, self.tree * len(names.dictionary) + each) for each in above]
+        """What is looked up as a post's parent; further arrays hold what is looked up where that is not there."""
+        self.answers_tree = np.any([each == of_tree[self.tree] for each in above], axis=0)
+        self.has_trees_id = own == of_tree[self.tree]
         self.parent = np.full(len(tree), UNKNOWN_PARENT, dtype=np.int64)
 
     def __len__(self) -> int:
@@ -74,10 +77,11 @@ class _Draft:
             stays = len(self) - 1 - _find(self.key, self.key[::-1])
         else:
             stays = _find(self.key, self.key)
-        found = np.where(self.wanted == NO_PARENT, NO_PARENT, _find(self.wanted, self.key))
-        if len(self.or_wanted):
-            second = (found == UNKNOWN_PARENT) & (self.or_wanted != NO_PARENT)
-            found[second] = _find(self.or_wanted[second], self.key)
+        first, *others = self.wanted
+        found = np.where(first == NO_PARENT, NO_PARENT, _find(first, self.key))
+        for other in others:
+            again = (found == UNKNOWN_PARENT) & (other != NO_PARENT)
+            found[again] = _find(other[again], self.key)
         self.parent = _renumber(found, stays)
         self._leave_out("duplicate_id", stays != np.arange(len(self)))
 
@@ -95,8 +99,8 @@ class _Draft:
         count = len(trees)
         if count == 0:
             return
-        ids = self.tree_ids.take(pa.array(trees))
-        columns = {"id": ids, "tree": ids, "text": pa.array([""] * count, pa.large_string())}
+        names = self.tree_ids.take(pa.array(trees))
+        columns = {"id": self._free_ids(trees, names), "tree": names, "text": pa.array([""] * count, pa.large_string())}
         schema = self.content.schema
         rows = pa.table([columns.get(field.name, pa.nulls(count, field.type)) for field in schema], schema=schema)
         self.row = np.append(self.row, self.content.num_rows + np.arange(count))
@@ -105,6 +109,18 @@ class _Draft:
         self.state = np.append(self.state, np.full(count, MADE_UP, dtype=np.int8))
         self.parent = np.append(self.parent, np.full(count, NO_PARENT))
         self.answers_tree = np.append(self.answers_tree, np.zeros(count, dtype=bool))
+        self.has_trees_id = np.append(self.has_trees_id, np.zeros(count, dtype=bool))
+
+    def _free_ids(self, trees: Indices, names: pa.Array) -> pa.Array:
+        """The trees' ids, or others where a post has that."""
+        clash = np.isin(trees, self.tree[self.has_trees_id])
+        if not clash.any():
+            return names
+        ids = self.content["id"].chunk(0)
+        taken = (
+            set(ids.take(pa.array(self.row[self.tree == tree])).to_pylist()) if bad else () for tree, bad in zip(trees, clash)
+        )
+        return pa.array([free_id(name, each) for name, each in zip(names.to_pylist(), taken)], pa.string())
 
     def break_cycles(self, policy: Policy) -> None:
         """Posts that never reach a root stand on a ring, or hang on one."""
@@ -143,8 +159,12 @@ class _Draft:
     def chunk(self, policy: Policy) -> Chunk:
         further = self.is_further_root if policy.two_roots == "split" else np.zeros(len(self), dtype=bool)
         self._mend("split_roots", np.flatnonzero(further))
-        # A further root's nodes come after those of the first, and are a tree of their own.
-        part = np.where(further, np.arange(len(self)), NO_PARENT)[roots_of(self.parent)]
+        # A further root's nodes come after those of the first, by the root's id, and are a tree of their own.
+        rank = np.full(len(self), NO_PARENT)
+        places = np.flatnonzero(further)
+        by_id = pc.sort_indices(self.content["id"].chunk(0).take(pa.array(self.row[places]))).to_numpy()
+        rank[places[by_id]] = np.arange(len(places))
+        part = rank[roots_of(self.parent)]
         time = np.nan_to_num(self.content["time"].chunk(0).to_numpy(zero_copy_only=False), nan=-np.inf)
         time = np.append(time[self.row], -np.inf)
         arrival = np.append(np.where(self.state == MADE_UP, NO_PARENT, np.arange(len(self))), NO_PARENT)
@@ -163,7 +183,7 @@ class _Draft:
             lengths=np.diff(starts, append=len(row)),
             hashes=self.hashes[tree[starts]],
             tree_ids=self._part_ids(tree[starts], row[starts], part[starts] != NO_PARENT),
-            metas=self.content["meta"].chunk(0).take(pa.array(row[starts])),
+            metas=self._part_metas(tree[starts], row[starts], part[starts] != NO_PARENT),
         )
 
     def _part_ids(self, trees: Indices, root_rows: Indices, further: Mask) -> pa.Array:
@@ -173,6 +193,16 @@ class _Draft:
             return ids
         root_ids = self.content["id"].chunk(0).take(pa.array(root_rows))
         return pc.if_else(pa.array(further), pc.binary_join_element_wise(ids, root_ids, "/"), ids)
+
+    def _part_metas(self, trees: Indices, root_rows: Indices, further: Mask) -> pa.Array:
+        """What is said about the trees. Those of further roots are of the same group as the first's."""
+        metas = self.content["meta"].chunk(0).take(pa.array(root_rows))
+        if not further.any():
+            return metas
+        names = self.tree_ids.take(pa.array(trees[further])).to_pylist()
+        own = [json.loads(meta or "{}") for meta in metas.filter(pa.array(further)).to_pylist()]
+        grouped = [json.dumps({GROUP: name, **meta}, ensure_ascii=False) for name, meta in zip(names, own, strict=True)]
+        return pc.replace_with_mask(metas, pa.array(further), pa.array(grouped, pa.string()))
 
     def _leave_out(self, reason: str, mask: Mask) -> None:
         """Forget posts that nothing which stays hangs on."""
@@ -184,7 +214,7 @@ class _Draft:
         stays = ~mask
         self.parent = _renumber(self.parent[stays], np.cumsum(stays) - 1)
         self.row, self.tree, self.state = self.row[stays], self.tree[stays], self.state[stays]
-        self.answers_tree = self.answers_tree[stays]
+        self.answers_tree, self.has_trees_id = self.answers_tree[stays], self.has_trees_id[stays]
 
     def _mend(self, reason: str, places: Indices) -> None:
         self.report.mend(reason, count=len(places))
@@ -193,15 +223,6 @@ class _Draft:
     def _remember(self, reason: str, places: Indices) -> None:
         for row in self.row[places[:EXAMPLES]].tolist():
             self.report.example(reason, f"tree {self.content['tree'][row]}, post {self.content['id'][row]}")
-
-
-def _alternatives(parents: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """The ids that are looked up first, and those in their stead where one is not there: none at all, if no format has any."""
-    if not pc.any(pc.match_substring(parents, EITHER)).as_py():
-        return parents, pa.array([], parents.type)
-    several = pc.match_substring(parents, EITHER)
-    second = pc.if_else(several, pc.replace_substring_regex(parents, f"^.*{EITHER}", ""), None)
-    return pc.replace_substring_regex(parents, f"{EITHER}.*$", ""), second
 
 
 def _find(wanted: Indices, keys: Indices) -> Indices:

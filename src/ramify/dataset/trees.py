@@ -4,12 +4,11 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from ramify.dataset.chunk import BLANK_KINDS, MADE_UP, SPEAKS, Chunk
+from ramify.dataset.chunk import BLANK_KINDS, EMPTIED, MADE_UP, SPEAKS, Chunk
 from ramify.dataset.store import NODES, node_columns, to_json
 from ramify.readers.base import Policy, Report, pc
-from ramify.tree import Tree
+from ramify.tree import GROUP, Node, Tree
 
 BATCH_NODES = 1 << 14
 
@@ -19,7 +18,10 @@ ROWS = pa.schema(
         pa.field("author", pa.string()),
         pa.field("kind", pa.string()),
         pa.field("tree", pa.string()),
+        # What decides about its split: trees of one group are in the same.
+        pa.field("group", pa.string()),
         pa.field("first", pa.bool_()),
+        pa.field("state", pa.int8()),
         # On the first node of each tree.
         pa.field("meta", pa.string()),
     ]
@@ -44,6 +46,8 @@ def batches(trees: Iterable[Tree]) -> Iterator[pa.RecordBatch]:
 def _batch(trees: list[Tree]) -> pa.RecordBatch:
     columns = node_columns(trees)
     columns["tree"] = [tree.id for tree in trees for _ in tree.nodes]
+    columns["group"] = [str(tree.meta.get(GROUP, tree.id)) for tree in trees for _ in tree.nodes]
+    columns["state"] = [_state(node) for tree in trees for node in tree.nodes]
     columns["first"] = [place == 0 for tree in trees for place in range(len(tree))]
     columns["meta"] = [to_json(dict(tree.meta) or None) if place == 0 else None for tree in trees for place in range(len(tree))]
     return pa.RecordBatch.from_pydict(columns, schema=ROWS)
@@ -56,13 +60,14 @@ def gather(rows: pa.Table, policy: Policy, report: Report) -> Chunk:
     lengths = np.diff(starts, append=content.num_rows)
     hashes = content["hash"].to_numpy()[starts]
     ids = content["tree"].chunk(0).take(pa.array(starts))
-    order = np.argsort(hashes, kind="stable")
-    names = ids.dictionary_encode().indices.to_numpy()[order]
+    names = pc.rank(ids, tiebreaker="dense").to_numpy()
+    order = np.lexsort((names, hashes))
+    names = names[order]
     earlier_first = names if policy.duplicate_id == "first" else names[::-1]
     _, winners = np.unique(earlier_first, return_index=True)
     winners = np.sort(winners if policy.duplicate_id == "first" else len(names) - 1 - winners)
     losers = np.delete(order, winners)
-    state = _states(content)
+    state = content["state"].to_numpy()
     made_up = np.add.reduceat(state == MADE_UP, starts) if len(starts) else lengths
     report.skip("duplicate_tree", count=int((lengths - made_up)[losers].sum()))
     for tree in losers.tolist():
@@ -81,10 +86,8 @@ def gather(rows: pa.Table, policy: Policy, report: Report) -> Chunk:
     )
 
 
-def _states(content: pa.Table) -> NDArray[np.int8]:
-    """Roots that said nothing in the store that these trees were exported from say nothing here."""
-    blank = pc.and_(pc.equal(content["text"], ""), pc.equal(pc.fill_null(pc.list_value_length(content["parents"]), 0), 0))
-    state = np.full(content.num_rows, SPEAKS, dtype=np.int8)
-    for which, kind in BLANK_KINDS.items():
-        state[pc.and_(blank, pc.equal(content["kind"], kind)).to_numpy()] = which
-    return state
+def _state(node: Node) -> int:
+    """Roots that said nothing in the store that their tree was exported from say nothing here."""
+    if node.is_made_up:
+        return MADE_UP
+    return EMPTIED if node.kind == BLANK_KINDS[EMPTIED] and not node.parents and not node.text else SPEAKS

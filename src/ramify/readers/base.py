@@ -17,7 +17,7 @@ import io
 import lzma
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
@@ -33,8 +33,7 @@ pc: Any = pyarrow.compute
 POSTS = pa.schema(
     [
         pa.field("id", pa.string(), nullable=False),
-        # The id of the post that this one answers, within the same tree; null = a root. Two ids with EITHER between them
-        # where the format leaves open which one it is: the first, if it is there.
+        # The id of the post that this one answers, within the same tree; null = a root.
         pa.field("parent", pa.string()),
         pa.field("tree", pa.string(), nullable=False),
         pa.field("author", pa.string()),
@@ -46,7 +45,8 @@ POSTS = pa.schema(
     ]
 )
 
-EITHER = "\x1f"
+EITHER = POSTS.append(pa.field("or_parent", pa.string()))
+"""`POSTS` of a format that leaves open which of two ids a parent's is: `or_parent`, where there is no `parent` in the tree."""
 
 MUTE_TEXTS = {
     "[deleted]": "deleted",
@@ -136,6 +136,13 @@ class Policy:
 def bad_option(name: str, takes: str, value: object) -> RamifyError:
     """What a reader raises where it cannot use the value of one of its options."""
     return RamifyError(f"the option {name!r} takes {takes}, not {value!r:.80}.")
+
+
+def free_id(name: str, taken: Container[str]) -> str:
+    """An id for a root that is made up: its tree's, unless some post has that."""
+    while name in taken:
+        name += "/root"
+    return name
 
 
 class Held:

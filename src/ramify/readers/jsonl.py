@@ -9,8 +9,8 @@ from typing import Any
 
 from ramify.errors import RamifyError
 from ramify.readers import files
-from ramify.readers.base import Policy, Report, lines, open_bytes
-from ramify.tree import PLACEHOLDER, Node, Tree, node_fields, parse_json, tree_fields
+from ramify.readers.base import Policy, Report, free_id, lines, open_bytes
+from ramify.tree import GROUP, PLACEHOLDER, Node, Tree, node_fields, parse_json, tree_fields
 
 
 def matches(path: Path, head: bytes) -> bool:
@@ -62,6 +62,9 @@ def _trees(line: bytes, name: str, where: str, policy: Policy, report: Report) -
     try:
         record = parse_json(line, where)
         reason = "bad_tree"
+        if isinstance(record, dict) and not isinstance(record.get("meta") or {}, dict):
+            report.mend("bad_meta", where)
+            record["meta"] = {}
         entries, tree_id, meta = tree_fields(record, where)
     except RamifyError as error:
         report.read += 1
@@ -69,23 +72,22 @@ def _trees(line: bytes, name: str, where: str, policy: Policy, report: Report) -
         return None
     if not entries:
         report.mend("empty_tree", f"{where}: tree {tree_id!r} has no nodes")
+        return []
     try:
         tree = Tree.from_record(record, where)
-        if len(tree.roots) < 2 or policy.two_roots == "forest" or _is_chat(entries):
-            report.read += sum(not _is_made_up(node, node.parents) for node in tree.nodes)
-            return [replace(tree, id=tree_id or name)] if entries else []
     except RamifyError:
         pass
-    return _Draft(entries, tree_id or name, where, policy, report).trees(meta)
+    else:
+        if len(tree.roots) < 2 or policy.two_roots == "forest" or _is_chat(entries):
+            report.read += sum(not node.is_made_up for node in tree.nodes)
+            return [replace(tree, id=tree_id or name)]
+    draft = _Draft(entries, tree_id, where, policy, report)
+    return draft.chat(meta, tree_id or name) if _is_chat(entries) else draft.trees(meta, tree_id or name)
 
 
 def _is_chat(entries: list[Any]) -> bool:
     """Reply trees name one parent a node. Where lists of them are named, several roots are meant."""
     return any(isinstance(entry, dict) and ("parents" in entry or entry.get("self_link")) for entry in entries)
-
-
-def _is_made_up(node: Node, above: Sequence[int | str] | None) -> bool:
-    return node.kind == PLACEHOLDER and not above and not node.text
 
 
 MADE_UP = -1
@@ -95,33 +97,59 @@ MADE_UP = -1
 class _Draft:
     """The nodes of a tree that does not hold together, by their places in the line, while the policies are applied."""
 
-    def __init__(self, entries: list[Any], name: str, where: str, policy: Policy, report: Report) -> None:
-        self.name, self.where, self.policy, self.report = name, where, policy, report
+    def __init__(self, entries: list[Any], tree_id: str, where: str, policy: Policy, report: Report) -> None:
+        self.tree_id, self.where, self.policy, self.report = tree_id, where, policy, report
         self.nodes: dict[int, Node] = {}
         self.named: dict[int, tuple[str, ...] | None] = {}
-        self.parents: dict[int, list[int]] = {}
         self.left_out: dict[int, str] = {}
         """Place -> why. What hangs on it leaves with it."""
-        self.is_forest = policy.two_roots == "forest" or _is_chat(entries)
-        self._read(entries)
+        self._place_of: dict[str, int] = {}
+        for place, entry in enumerate(entries):
+            self._read(entry, place)
 
-    def trees(self, meta: dict[str, Any]) -> list[Tree]:
-        first = self._link()
-        order = self._sorted(first)
-        if self.policy.two_roots == "first" and not self.is_forest:
-            further = (place for place, named in self.named.items() if not named and place != first)
-            self.left_out |= dict.fromkeys(further, "two_roots")
+    def chat(self, meta: dict[str, Any], name: str) -> list[Tree]:
+        """The order of a log is that of its messages: none answers a later one."""
+        number: dict[int, int] = {}
+        nodes = []
+        for place, named in self.named.items():
+            above = [self._place_of.get(each, place) for each in named or ()]
+            self.report.mend("bad_relation", self._called(place), count=sum(each >= place for each in above))
+            known = [each for each in above if each < place]
+            if named and not known and self.policy.orphan == "drop":
+                self.left_out[place] = "orphan"
+            elif named and not known:
+                self.report.mend("orphan", self._called(place))
+            elif known and known[0] in self.left_out:
+                self.left_out[place] = self.left_out[known[0]]
+            if place in self.left_out:
+                self._skip(self.left_out[place], place)
+                continue
+            number[place] = len(nodes)
+            living = tuple(number[each] for each in known if each in number)
+            nodes.append(replace(self.nodes[place], parents=None if named is None else living))
+        return [Tree(tuple(nodes), id=name, meta=meta)] if nodes else []
+
+    def trees(self, meta: dict[str, Any], name: str) -> list[Tree]:
+        """A reply tree, or one for each root."""
+        parent = self._linked(name)
+        self._cut_rings(parent)
+        first = next((place for place, named in self.named.items() if not named), MADE_UP)
         members: dict[int, dict[int, int]] = {}
         """Root of a tree -> place -> number in that tree."""
         tree_of: dict[int, int] = {}
-        for place in order:
-            above = self.parents[place]
-            reason = self.left_out.get(place) or (self.left_out.get(above[0]) if above else None)
-            if reason:
-                self.left_out[place] = reason
-                self._skip(reason, place)
+        for place in _parents_first(parent):
+            above = parent[place]
+            if above is None and place != first and self.policy.two_roots == "first":
+                self.left_out.setdefault(place, "two_roots")
+            if above in self.left_out:
+                self.left_out[place] = self.left_out[above]
+            if place in self.left_out:
+                self._skip(self.left_out[place], place)
                 continue
-            root = tree_of[above[0]] if above else first if self.is_forest else place
+            if above is not None:
+                root = tree_of[above]
+            else:
+                root = first if self.policy.two_roots == "forest" else place
             if root == place != first:
                 self.report.mend("split_roots", self._called(place))
             tree_of[place] = root
@@ -129,117 +157,111 @@ class _Draft:
             inside[place] = len(inside)
         return [
             Tree(
-                tuple(self._placed(place, inside) for place in inside),
-                id=self.name if root == first else f"{self.name}/{self.nodes[root].id}",
-                meta=meta if root == first else {},
+                tuple(self._placed(place, parent, inside) for place in inside),
+                id=name if root == first else f"{name}/{self.nodes[root].id}",
+                meta=meta if root == first else {GROUP: meta.get(GROUP, name)},
             )
             for root, inside in members.items()
         ]
 
-    def _read(self, entries: list[Any]) -> None:
-        place_of: dict[str, int] = {}
-        for place, entry in enumerate(entries):
-            here = f"{self.where}: tree {self.name!r}, node "
-            try:
-                fields, named = node_fields(self._with_sound_time(entry, f"{here}{place}"), place, here)
-            except RamifyError as error:
-                self.report.read += 1
-                self.report.skip("not_a_post", str(error))
-                continue
-            node = Node(**fields)
-            self.report.read += not _is_made_up(node, named)
-            if node.id in place_of:
-                self.report.skip("duplicate_id", f"{here}{node.id!r}")
-                if self.policy.duplicate_id == "first":
-                    continue
-                del self.nodes[place_of[node.id]], self.named[place_of[node.id]]
-            place_of[node.id] = place
-            self.nodes[place], self.named[place] = node, named
-
-    def _with_sound_time(self, entry: Any, here: str) -> Any:
+    def _read(self, entry: Any, place: int) -> None:
+        here = f"{self.where}: tree {self.tree_id!r}, node "
+        sound = entry
         try:
-            float((entry.get("time") if isinstance(entry, dict) else None) or 0)
-        except (TypeError, ValueError, OverflowError):
-            self.report.mend("bad_time", here)
-            return {**entry, "time": None}
-        return entry
+            try:
+                fields, named = node_fields(entry, place, here)
+            except RamifyError:
+                sound = {**entry, "time": None} if isinstance(entry, dict) else entry
+                fields, named = node_fields(sound, place, here)
+                self.report.mend("bad_time", f"{here}{fields['id']!r}")
+        except RamifyError as error:
+            self.report.read += 1
+            self.report.skip("not_a_post", str(error))
+            return
+        node = Node(**fields)
+        self.report.read += not (node.is_made_up and not named)
+        older = self._place_of.get(node.id)
+        if older is not None:
+            thrown = place if self.policy.duplicate_id == "first" else older
+            was_read = not (node.is_made_up and not named) if thrown == place else self._was_read(older)
+            self.report.skip("duplicate_id", f"{here}{node.id!r}", count=int(was_read))
+            if thrown == place:
+                return
+            del self.nodes[older], self.named[older]
+        self._place_of[node.id] = place
+        self.nodes[place], self.named[place] = node, named
 
-    def _link(self) -> int:
-        """Ids to places; what answers nothing that is here is an orphan. The first root's place."""
-        place_of = {node.id: place for place, node in self.nodes.items()}
+    def _linked(self, name: str) -> dict[int, int | None]:
+        """Place -> its parent's. What answers nothing that is here is an orphan."""
+        root = next((place for place, named in self.named.items() if not named), MADE_UP)
+        if root == MADE_UP and self.policy.missing_root == "drop":
+            self.left_out = dict.fromkeys(self.nodes, "missing_root")
+            return dict.fromkeys(self.nodes)
+        parent: dict[int, int | None] = {}
+        if root == MADE_UP:
+            self.nodes = {MADE_UP: Node(id=free_id(name, self._place_of), kind=PLACEHOLDER), **self.nodes}
+            self.named[MADE_UP], parent[MADE_UP] = (), None
         for place, named in self.named.items():
-            self.parents[place] = list(dict.fromkeys(place_of[name] for name in named or () if name in place_of))
-        root = next((place for place, named in self.named.items() if not named), None)
-        if root is None and self.policy.missing_root == "drop":
-            for place in self.nodes:
-                self._skip("missing_root", place)
-            self.nodes, self.named, self.parents = {}, {}, {}
-            return MADE_UP
-        if root is None:
-            root = MADE_UP
-            self.nodes[root] = Node(id=self.name if self.name not in place_of else f"{self.name}/root", kind=PLACEHOLDER)
-            self.named[root], self.parents[root] = (), []
-        for place, named in self.named.items():
-            if not named or self.parents[place]:
-                unknown = sum(name not in place_of for name in named or ())
-                self.report.mend("bad_relation", self._called(place), count=unknown)
-            elif self.policy.orphan == "root" or named == (self.name,):
-                self.parents[place] = [root]
+            known = [self._place_of[each] for each in named or () if each in self._place_of]
+            parent[place] = known[0] if known else None
+            if not named or known:
+                continue
+            if named == (self.tree_id,):
                 # To name the tree is to name its root.
-                self.report.mend("orphan", self._called(place), count=int(named != (self.name,)))
+                parent[place] = root
+            elif self.policy.orphan == "root":
+                parent[place] = root
+                self.report.mend("orphan", self._called(place))
             else:
                 self.left_out[place] = "orphan"
-        return root
+        return parent
 
-    def _sorted(self, root: int) -> list[int]:
-        """In the order of the line, but parents first; rings are cut or left out."""
-        children: dict[int, list[int]] = {place: [] for place in self.nodes}
-        for place, above in self.parents.items():
-            for each in above:
-                children[each].append(place)
-        waits_for = {place: len(above) for place, above in self.parents.items()}
-        ready = [place for place, count in waits_for.items() if not count]
-        heapify(ready)
-        order: list[int] = []
-        placed: set[int] = set()
-        rest = sorted(self.nodes, reverse=True)
-        while len(order) < len(self.nodes):
-            if not ready:
-                while rest[-1] in placed:
-                    rest.pop()
-                if self.policy.cycle == "drop":
-                    for place in self.nodes.keys() - placed:
-                        self._skip("cycle", place)
-                    break
-                ready.append(self._cut_ring(rest[-1], placed, root))
-            place = heappop(ready)
-            placed.add(place)
-            order.append(place)
-            for child in children[place]:
-                waits_for[child] -= 1
-                # What a ring was cut at still has its old parent above it.
-                if not waits_for[child] and child not in placed:
-                    heappush(ready, child)
-        return order
+    def _cut_rings(self, parent: dict[int, int | None]) -> None:
+        """At the first node of each."""
+        root = next((place for place, named in self.named.items() if not named), None)
+        reaches_a_root: set[int] = set()
+        for start in self.nodes:
+            path: dict[int, int] = {}
+            at: int | None = start
+            while at is not None and at not in reaches_a_root and at not in path:
+                path[at] = len(path)
+                at = parent[at]
+            if at in path:
+                cut = min(list(path)[path[at] :])
+                if self.policy.cycle == "root":
+                    parent[cut] = root
+                    self.report.mend("cycle", self._called(cut))
+                else:
+                    parent[cut] = None
+                    self.left_out[cut] = "cycle"
+            reaches_a_root |= path.keys()
 
-    def _cut_ring(self, start: int, placed: set[int], root: int) -> int:
-        """Hang the first node of the ring above `start` on the root."""
-        path: dict[int, int] = {}
-        at = start
-        while at not in path:
-            path[at] = len(path)
-            at = next(above for above in self.parents[at] if above not in placed)
-        cut = min(list(path)[path[at] :])
-        self.parents[cut] = [root]
-        self.report.mend("cycle", self._called(cut))
-        return cut
-
-    def _placed(self, place: int, inside: dict[int, int]) -> Node:
-        above = tuple(inside[each] for each in self.parents[place] if each in inside)
-        return replace(self.nodes[place], parents=None if self.named[place] is None else above)
+    def _placed(self, place: int, parent: dict[int, int | None], inside: dict[int, int]) -> Node:
+        above = parent[place]
+        return replace(self.nodes[place], parents=() if above is None else (inside[above],))
 
     def _skip(self, reason: str, place: int) -> None:
-        self.report.skip(reason, self._called(place), count=int(not _is_made_up(self.nodes[place], self.named[place])))
+        self.report.skip(reason, self._called(place), count=int(self._was_read(place)))
+
+    def _was_read(self, place: int) -> bool:
+        return bool(self.named[place]) or not self.nodes[place].is_made_up
 
     def _called(self, place: int) -> str:
-        return f"{self.where}: tree {self.name!r}, node {self.nodes[place].id!r}"
+        return f"{self.where}: tree {self.tree_id!r}, node {self.nodes[place].id!r}"
+
+
+def _parents_first(parent: dict[int, int | None]) -> list[int]:
+    """In the order of the line as far as that is so. There are no rings."""
+    children: dict[int, list[int]] = {}
+    for place, above in parent.items():
+        if above is not None:
+            children.setdefault(above, []).append(place)
+    ready = [place for place, above in parent.items() if above is None]
+    heapify(ready)
+    order = []
+    while ready:
+        place = heappop(ready)
+        order.append(place)
+        for child in children.get(place, ()):
+            heappush(ready, child)
+    return order

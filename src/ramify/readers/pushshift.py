@@ -4,7 +4,7 @@ A tree is a submission with its comments. Submissions and comments may be in any
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import unescape
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 
 from ramify.readers import files
-from ramify.readers.base import EITHER, POSTS, Policy, Report, pc
+from ramify.readers.base import EITHER, Policy, Report, pc
 from ramify.readers.records import records
 from ramify.readers.reddit import NOBODY, answered, seconds, submission_text
 
@@ -68,14 +68,12 @@ def _is_submission(post: _Post) -> bool:
 
 def _comments(posts: list[_Post]) -> pa.RecordBatch:
     tree = _ids([post.link_id for post in posts])
-    parent = _ids([post.parent_id for post in posts], spell=_either)
+    parent = _ids([post.parent_id for post in posts])
+    parent = pc.if_else(pc.equal(parent, ""), pa.scalar(None, pa.string()), parent)
+    # Dumps with numbers for parents mean what Reddit spells to the base of 36; files written by hand mean the number.
+    plain = pa.array([str(post.parent_id) if isinstance(post.parent_id, int) else None for post in posts], pa.string())
     texts = [post.body or "" for post in posts]
-    return _batch(posts, parent, tree, [_unescaped(text) if "&" in text else text for text in texts])
-
-
-def _either(parent: int) -> str:
-    """Dumps with numbers for parents mean what Reddit spells to the base of 36; files written by hand mean the number."""
-    return f"{base36(parent)}{EITHER}{parent}"
+    return _batch(posts, parent, tree, [_unescaped(text) if "&" in text else text for text in texts], or_parent=plain)
 
 
 def _with_parents(batch: pa.RecordBatch, path: Path, lines: Iterable[int], policy: Policy, report: Report) -> pa.RecordBatch:
@@ -85,7 +83,7 @@ def _with_parents(batch: pa.RecordBatch, path: Path, lines: Iterable[int], polic
         answered(parent, tree, f"{path}, line {line}: comment {own}", policy, report)
         for parent, tree, own, line in zip(*columns, lines, strict=True)
     ]
-    filled = batch.set_column(batch.schema.get_field_index("parent"), POSTS.field("parent"), pa.array(parents, pa.string()))
+    filled = batch.set_column(batch.schema.get_field_index("parent"), EITHER.field("parent"), pa.array(parents, pa.string()))
     return filled.filter(filled["parent"].is_valid())
 
 
@@ -94,7 +92,7 @@ def _submissions(posts: list[_Post]) -> pa.RecordBatch:
     titles = [_unescaped(post.title or "") for post in posts]
     texts = [submission_text(title, _unescaped(post.selftext or "")) for title, post in zip(titles, posts)]
     metas = [json.dumps({"title": title, "subreddit": post.subreddit}) for title, post in zip(titles, posts)]
-    return _batch(posts, pa.nulls(len(posts), pa.string()), ids, texts, metas)
+    return _batch(posts, pa.nulls(len(posts), pa.string()), ids, texts, metas=metas)
 
 
 def _unescaped(text: str) -> str:
@@ -105,7 +103,13 @@ def _unescaped(text: str) -> str:
 
 
 def _batch(
-    posts: list[_Post], parent: pa.Array, tree: pa.Array, texts: list[str], metas: list[str] | None = None
+    posts: list[_Post],
+    parent: pa.Array,
+    tree: pa.Array,
+    texts: list[str],
+    *,
+    or_parent: pa.Array | None = None,
+    metas: list[str] | None = None,
 ) -> pa.RecordBatch:
     author = pa.array([post.author for post in posts], pa.string())
     columns = {
@@ -117,16 +121,16 @@ def _batch(
         "kind": pa.nulls(len(posts), pa.string()),
         "text": pa.array(texts, pa.large_string()),
         "meta": pa.nulls(len(posts), pa.string()) if metas is None else pa.array(metas, pa.string()),
+        "or_parent": pa.nulls(len(posts), pa.string()) if or_parent is None else or_parent,
     }
-    return pa.RecordBatch.from_pydict(columns, schema=POSTS)
+    return pa.RecordBatch.from_pydict(columns, schema=EITHER)
 
 
-def _ids(values: list[str | int | None], spell: Callable[[int], str] | None = None) -> pa.Array:
-    spell = spell or base36
+def _ids(values: list[str | int | None]) -> pa.Array:
     try:
         names = pa.array(values, pa.string())
     except pa.ArrowTypeError:
-        names = pa.array([spell(value) if isinstance(value, int) else value for value in values], pa.string())
+        names = pa.array([base36(value) if isinstance(value, int) else value for value in values], pa.string())
     return pc.replace_substring_regex(names, "^t[0-9]_", "")
 
 

@@ -239,7 +239,7 @@ def _delimited(
             for batch in batches:
                 report.read += batch.num_rows
                 values = {ours: _decoded(batch.column(theirs), path, row, report) for ours, theirs in names.items()}
-                swallowed += _swallowed(values, delimiter, len(header), row)
+                swallowed += _swallowed(values, delimiter, len(header), row) if quote else []
                 yield values
                 row += batch.num_rows
         except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
@@ -268,12 +268,15 @@ class _Marks:
         return data
 
 
-def _swallowed(values: Columns, delimiter: str, width: int, first_row: int) -> list[int]:
-    """Posts with a line in their text that could be a row of the table."""
-    field = f"[^{re.escape(delimiter)}\n]*"
-    row = f"\n{field}(?:{re.escape(delimiter)}{field}){{{width - 1}}}(?:\n|$)"
-    found = pc.fill_null(pc.match_substring_regex(values["text"], row), False)
-    return (np.flatnonzero(found.to_numpy(zero_copy_only=False)) + first_row).tolist()
+def _swallowed(columns: Columns, delimiter: str, width: int, first_row: int) -> list[int]:
+    """Posts with a line in one of their fields that could be a row of the table."""
+    found = set()
+    for values in columns.values():
+        several = pc.fill_null(pc.match_substring(values, "\n"), False)
+        for row, text in zip(pc.indices_nonzero(several).to_pylist(), values.filter(several).to_pylist()):
+            if any(line.count(delimiter) == width - 1 for line in text.split("\n")[1:]):
+                found.add(first_row + row)
+    return sorted(found)
 
 
 def _decoded(values: pa.Array, path: Path, first_row: int, report: Report) -> pa.Array:
@@ -351,7 +354,7 @@ def _posts(columns: Columns, path: Path, first_row: int, entities: Entities, rep
             "meta": metas,
         }
     )
-    placed = pc.and_(strings["id"].is_valid(), strings["tree"].is_valid())
+    placed = pc.and_(pc.not_equal(strings["id"], "").fill_null(False), strings["tree"].is_valid())
     for row in np.flatnonzero(~placed.to_numpy(zero_copy_only=False)).tolist():
         report.skip("not_a_post", f"{path}, post {first_row + row}: without an id, or without a tree")
     return batch.filter(placed).cast(POSTS)

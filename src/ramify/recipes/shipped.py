@@ -78,7 +78,7 @@ def shipped(data: str, *, target_tokens: int = 8_000_000, seed: int = 0) -> Run:
         data=data,
         model=TreeMLMConfig(dim=192, ffn_dim=768, encoder_layers=2, decoder_layers=3, norm="pre", max_tokens=256),
         task=MaskedLMConfig(mask_rate=0.4),
-        reading=Reading(max_tokens=256),
+        reading=Reading(max_tokens=256, max_context=128),
         stages=(TrainConfig(target_tokens=target_tokens, budget=2048, lr=2e-3, evaluate_every=400, checkpoint_every=400),),
         tokenizer=TokenizerConfig(vocab_size=8192),
         seed=seed,
