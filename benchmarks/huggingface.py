@@ -6,7 +6,9 @@
 What it compares with: `pip install -e .[bench]`.
 
 Same comments (in the store's order), same tokenizer and ids truncated to 128, same configuration, same threads, AdamW fused,
-fp32 unless said. One process, A/B/A/B interleaved, medians. tokens/s counts real tokens, never padding.
+fp32 unless said. One process, A/B/A/B interleaved, medians. tokens/s counts real tokens, never padding. `counted` is the ratio
+of multiply-adds a real token in linear maps and attention, forward: what a step does beside them, the optimizer above all, is
+not in it.
 """
 
 import argparse
@@ -130,6 +132,15 @@ class Ours:
         return batch.targets.total
 
 
+def operations(config: BertConfig, rows: np.ndarray, widths: np.ndarray, asked: np.ndarray) -> float:
+    """Multiply-adds a real token, forward, of rows computed at some width; last layer and vocabulary at `asked` places."""
+    d = config.dim
+    layer = widths * (4 * d * d + 2 * d * config.ffn_dim) + 2 * widths**2 * d
+    last = widths * 2 * d * d + asked * (2 * d * d + 2 * d * config.ffn_dim) + 2 * asked * widths * d
+    total = (config.num_layers - 1) * layer + last + asked * (d * d + d * config.vocab_size)
+    return float(total.sum() / rows.sum())
+
+
 def interleave(sides: dict[str, Callable[[], int]], repeats: int, steps: int) -> dict[str, list[float]]:
     """Tokens (or texts) per second of each side, `steps` calls at a time, taking turns."""
     for step in sides.values():
@@ -143,11 +154,14 @@ def interleave(sides: dict[str, Callable[[], int]], repeats: int, steps: int) ->
     return speeds
 
 
-def show(speeds: dict[str, list[float]], reference: str, unit: str, note: dict) -> None:
+def show(
+    speeds: dict[str, list[float]], reference: str, unit: str, note: dict, operations: dict[str, float] | None = None
+) -> None:
     medians = {name: statistics.median(each) for name, each in speeds.items()}
     for name, each in speeds.items():
         ratio = medians[name] / medians[reference]
-        print(f"{name:>24} {medians[name]:>9,.0f} {unit}  ({min(each):,.0f} to {max(each):,.0f})  {ratio:.2f}x")
+        counted = f", counted {operations[reference] / operations[name]:.2f}x" if operations else ""
+        print(f"{name:>24} {medians[name]:>9,.0f} {unit}  ({min(each):,.0f} to {max(each):,.0f})  {ratio:.2f}x{counted}")
     print(
         json.dumps(note | {"medians": medians, "threads": torch.get_num_threads(), "amx": torch.cpu._is_amx_tile_supported()})
     )
@@ -167,19 +181,25 @@ def step(arguments: argparse.Namespace) -> None:
         attention_dropout=arguments.dropout,
         max_tokens=MAX_TOKENS,
     )
-    sides = {
-        "transformers, padded": Theirs(config, ids, tokenizer, False).step,
-        "transformers, grouped": Theirs(config, ids, tokenizer, True).step,
-        "ramify": Ours(config, forest, nodes, tokenizer, False).step,
-    }
+    padded, grouped = (Theirs(config, ids, tokenizer, grouped) for grouped in (False, True))
+    ours = Ours(config, forest, nodes, tokenizer, False)
+    sides = {"transformers, padded": padded.step, "transformers, grouped": grouped.step, "ramify": ours.step}
+    lengths = np.array([len(row) for row in ids])
+    rate = ours.task.config.mask_rate
+    counted = {"ramify": operations(config, lengths, lengths, np.clip(np.round(rate * lengths), 1, lengths - 2))}
+    for name, side in (("transformers, padded", padded), ("transformers, grouped", grouped)):
+        widths = np.concatenate([[max(map(len, batch))] * len(batch) for batch in side.batches])
+        counted[name] = operations(config, lengths, widths, widths)
     if torch.cpu._is_amx_tile_supported():
         sides["ramify, bf16"] = Ours(config, forest, nodes, tokenizer, True).step
+        counted["ramify, bf16"] = counted["ramify"]
     speeds = interleave(sides, arguments.repeats, arguments.steps)
     show(
         speeds,
         "transformers, padded",
         "tokens/s",
         {"dim": arguments.dim, "layers": arguments.layers, "dropout": arguments.dropout},
+        counted,
     )
 
 
