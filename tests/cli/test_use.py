@@ -87,9 +87,7 @@ def test_evaluate_reads_the_test_trees(evaluated, store, tmp_path):
     assert counts["test"] == found["count"]
     assert counts["train"] + counts["dev"] + counts["test"] == counts["all"]
     assert evaluated("--draws", 2)["count"] < found["count"]
-    more = evaluated("--mask-rate", 0.4)
-    assert more["count"] > 1.5 * found["count"]
-    assert (found["mask_rate"], more["mask_rate"]) == (0.15, 0.4)
+    assert evaluated("--mask-rate", 0.4)["count"] > 1.5 * found["count"]
 
 
 def test_evaluate_for_people(ramify, evaluated, trained, store):

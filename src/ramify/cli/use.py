@@ -64,7 +64,7 @@ def evaluate(
         scores = score(task, view, collator, trees, draws=draws, mask_rate=mask_rate, progress=advance)
     if save is not None:
         scores.save(save)
-    summary = scores.summary() | {"mask_rate": mask_rate or task.config.mask_rate, "draws": draws}
+    summary = scores.summary()
     if not summary["count"]:
         raise RamifyError(f"no comment of {data} ({split}) has a token that could be masked.")
     if as_json:
@@ -73,7 +73,8 @@ def evaluate(
     print(f"{'depth':>6} {'loss':>8} {'accuracy':>9} {'masked tokens':>14}")
     for depth, row in [("all", summary), *summary["by_depth"].items()]:
         print(f"{depth:>6} {row['loss']:>8.4f} {row['accuracy']:>9.2%} {row['count']:>14,}")
-    print(f"perplexity {summary['perplexity']:.2f}")
+    rate = mask_rate or task.config.mask_rate
+    print(f"perplexity {summary['perplexity']:.2f}; {rate:.0%} of the tokens masked, {draws} draw(s)")
 
 
 def report(
