@@ -17,8 +17,10 @@ import json
 import resource
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from ramify.memory import keep_pages
 
@@ -28,6 +30,7 @@ import numpy as np
 import torch
 
 import ramify
+import ramify.run
 from ramify.batch import TokenBudget
 from ramify.dataset.store import Store
 from ramify.evaluate import Scores, describe, evaluate, gain
@@ -36,7 +39,7 @@ from ramify.metrics import DEPTH_BINS
 from ramify.recipes import RECIPES
 from ramify.run import Run, discussions, execute, prepare
 from ramify.tasks.masked_lm import MaskedLMConfig
-from ramify.views import Discussions, Example
+from ramify.views import Discussions, Example, Units, units
 
 REGIMES: dict[str, dict[str, str]] = {
     "naive": {"view.regime": "naive"},
@@ -44,6 +47,8 @@ REGIMES: dict[str, dict[str, str]] = {
     "threads-leaves": {"view.regime": "threads", "view.threads_over": "leaves"},
     "threads-debiased": {"view.regime": "threads_debiased"},
     "tree": {"view.regime": "tree"},
+    # The control: steps as uneven as those of `tree`, of comments that have nothing to do with each other.
+    "scattered": {"view.regime": "tree"},
     **{
         f"middle-{size}-{bound}": {"view.regime": "middle", "view.max_tree_size": str(size), "view.bound": bound}
         for size in (5, 20, 60, 200)
@@ -83,6 +88,17 @@ def small_trees(arguments: argparse.Namespace) -> None:
     print(f"{len(small):,} of {store.num_trees:,} trees, {kept.info['comments']:,} of {store.info['comments']:,} comments")
 
 
+def scatter() -> None:
+    """Let units be as large as they were, and hold comments of any trees."""
+
+    def scattered(*arguments: Any, **options: Any) -> Units:
+        parts = units(*arguments, **options)
+        order = np.random.Generator(np.random.Philox(key=0)).permutation(len(parts.targets))
+        return replace(parts, targets=parts.targets[order], weights=parts.weights[order], top=parts.top[order])
+
+    ramify.run.units = scattered
+
+
 def budget_for(run: Run, out: Path, comments: int) -> int:
     """The budget of a step with which this run's steps predict so many comments on average."""
     prepared = prepare(run, out)
@@ -102,6 +118,8 @@ def _mean(sizes: Ints, budget: int, run: Run) -> float:
 def train(arguments: argparse.Namespace) -> None:
     out = arguments.out / f"{arguments.regime}-{arguments.seed}"
     run = make_run(arguments, arguments.seed)
+    if arguments.regime == "scattered":
+        scatter()
     if not (out / "config.json").exists():
         run = run.changed(LEARNING | {"train.budget": str(budget_for(run, out, arguments.comments))})
         _, progress = execute(run, out, resume=(out / "run.json").exists())

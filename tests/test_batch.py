@@ -77,7 +77,9 @@ def test_every_id_is_accounted_for(parents, seen, regime, max_tokens, data):
     assert rows(batch.input_ids, batch.nodes) == [framed(own, node, room) for node in batch.node_source]
     assert batch.target_depth.tolist() == own.depth[batch.source].tolist()
     assert batch.depth.tolist() == own.depth[batch.node_source].tolist()
-    assert batch.tokens == len(batch.input_ids) + len(batch.target_ids)
+    assert batch.costs.tolist() == [
+        own + read // 4 for own, read in zip(batch.targets.host_lengths, batch.contexts.host_lengths)
+    ]
 
     # Labels: the words themselves, nothing at CLS and SEP.
     special = (batch.target_ids == CLS) | (batch.target_ids == SEP)
@@ -112,7 +114,7 @@ def test_nothing():
     own = forest(discussions(1, 8))
     for task in (tree_task(), bert_task(), bert_task(reading=Reading(max_tokens=32, concatenate=20))):
         batch = task.collator(own)([])
-        assert (len(batch.targets), len(batch.nodes), batch.tokens) == (0, 0, 0)
+        assert (len(batch.targets), len(batch.nodes), len(batch.costs)) == (0, 0, 0)
         corrupted = task.corrupt(batch, torch.Generator().manual_seed(0))
         assert task.counts(corrupted) == {"masked_lm": 0.0}
 
@@ -275,3 +277,17 @@ def test_steps_hold_what_the_worked_example_costs():
     view, _ = view_of(tree_task(), own, regime="naive")
     steps = TokenBudget(view.sizes, 4, seed=0).steps(0)
     assert [len(step) for step in steps] == [4] * 7 + [2]
+
+
+def test_targets_with_the_nodes_that_they_read():
+    own = forest(discussions(3, 12))
+    batch = whole(tree_task(), own)
+    for start, stop in ((0, 1), (3, 9), (0, len(batch.targets))):
+        part = batch.select(start, stop)
+        alone, read = part.reading_its_own()
+        assert alone.node_source[alone.context].tolist() == part.node_source[part.context].tolist()
+        assert sorted(set(alone.context.tolist())) == list(range(len(alone.nodes)))
+        assert alone.node_source.tolist() == batch.node_source[read].tolist()
+        assert rows(alone.input_ids, alone.nodes) == [rows(batch.input_ids, batch.nodes)[node] for node in read.tolist()]
+        assert torch.equal(alone.depth, batch.depth[read])
+        assert torch.equal(alone.target_ids, part.target_ids)

@@ -200,6 +200,32 @@ def test_missing_and_damaged_files(saved, file, message):
         ramify.load(saved)
 
 
+@pytest.mark.parametrize(
+    ("part", "field", "value", "message"),
+    [
+        ("model", "norm", "sideways", r"config\.json: model\.norm must be one of post, pre, not 'sideways'"),
+        ("model", "dim", 8.0, r"config\.json: model\.dim must be of the form whole number"),
+        ("model", "max_tokens", None, r"config\.json: model\.max_tokens"),
+        ("reading", "seen", "sibling", r"config\.json: seen must be one of"),
+        ("task", "head", "cubic", r"config\.json: task\.head must be one of"),
+        ("task", "name", "dance", r"config\.json: it names 'dance'"),
+    ],
+)
+def test_settings_that_no_model_has(saved, part, field, value, message):
+    config = json.loads((saved / "config.json").read_text())
+    config[part][field] = value
+    (saved / "config.json").write_text(json.dumps(config))
+    with pytest.raises(RamifyError, match=message):
+        ramify.load(saved)
+
+
+@pytest.mark.parametrize("content", ["{}", '{"weight_map": [1]}', '{"weight_map": {"a": 1}}'])
+def test_an_index_that_names_no_files(saved, content):
+    (saved / "model.safetensors.index.json").write_text(content)
+    with pytest.raises(RamifyError, match=r'index\.json is damaged: it holds no "weight_map"'):
+        ramify.load(saved)
+
+
 def test_vocabulary_of_another_size(saved, sample):
     """A tokenizer with more pieces than the model knows would index past its embedding."""
     Tokenizer.train([node.text for node in sample[0].nodes], vocab_size=200).save(saved)

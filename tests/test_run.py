@@ -78,9 +78,9 @@ def test_settings_of_stages():
         ("model", "big", r"one by one \(model\.…\)"),
         ("stages.2.lr", "1", r"2 stage\(s\), counted from 0"),
         ("stages.one.lr", "1", r"2 stage\(s\)"),
-        ("model.dim", "wide", "expected a int"),
-        ("model.dim", "1.5", "expected a int"),
-        ("model.dropout", "much", "expected a float"),
+        ("model.dim", "wide", "expected a whole number"),
+        ("model.dim", "1.5", "expected a whole number"),
+        ("model.dropout", "much", "expected a number"),
         ("model.pooling", "median", "expected one of mean, max, cls, attn, not 'median'"),
         ("view.pack", "perhaps", "expected true or false"),
         ("task.mask_split", "0.5 0.5", r"of the form \[number, number, number\]"),
@@ -95,6 +95,11 @@ def test_settings_of_stages():
         ("model.max_tokens", "2", r"model\.max_tokens"),
         ("task.mask_rate", "0", r"task\.mask_rate"),
         ("train.budget", "0", r"train\.budget"),
+        ("task.chunk_tokens", "0", r"task\.chunk_tokens must be positive"),
+        ("view.max_tree_size", "0", r"view\.max_tree_size must be at least 1"),
+        ("seed", str(2**63), "seed must be at least 0"),
+        ("reading.concatenate", "2", "concatenate must be a number of tokens"),
+        ("seed", "-1", "seed must be at least 0"),
     ],
 )
 def test_refused_settings(key, text, message):
@@ -234,10 +239,14 @@ def test_the_limit_of_the_context_may_be_spelled_out(store, tmp_path):
 
 
 def test_no_bias_by_the_back_door(store, tmp_path):
-    run = small(store).changed({"task.loss_norm": "step", "view.regime": "threads_debiased"})
-    with pytest.raises(RamifyError, match=r"choose task\.loss_norm=constant"):
-        execute(run, tmp_path / "run", cpu=True)
-    assert not (tmp_path / "run").exists()
+    pieces = {"view.regime": "middle", "view.max_tree_size": "4"}
+    for settings in ({"view.regime": "threads_debiased"}, pieces | {"train.budget": "1"}):
+        run = small(store).changed({"task.loss_norm": "step", **settings})
+        with pytest.raises(RamifyError, match=r"choose task\.loss_norm=constant"):
+            execute(run, tmp_path / "run", cpu=True)
+        assert not (tmp_path / "run").exists()
+    _, progress = execute(small(store).changed({"task.loss_norm": "step", **pieces}), tmp_path / "run", cpu=True)
+    assert progress.step == 6
 
 
 def test_resuming_what_was_never_started_starts_it(store, tmp_path):

@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from fixtures import (
     WORDS,
     W,
+    bert_task,
     chain,
     discussion,
     discussions,
@@ -32,7 +33,7 @@ from fixtures import (
 from ramify.batch import TokenBudget
 from ramify.errors import RamifyError
 from ramify.forest import node_seeds
-from ramify.train import Stage, TrainConfig, Trainer, mean_step_weight, read_metrics, schedule, step_seed
+from ramify.train import Stage, TrainConfig, Trainer, read_metrics, schedule, step_seed
 from ramify.tree import multiplicity
 from ramify.views import Reading
 
@@ -272,8 +273,8 @@ EFFECTIVE = {
 }
 
 
-def effective_weights(tmp_path, data, monkeypatch, regime, divisors=None, **config):
-    """Σ over the steps of one epoch of w / W, for every comment: what the trainer hands to the loss."""
+def effective_weights(tmp_path, data, monkeypatch, regime, divisors=None, epochs=1, **config):
+    """Σ over the steps of some epochs of w / W, for every comment: what the trainer hands to the loss."""
     task = tree_task(dtype=torch.float32)
     total = defaultdict(float)
 
@@ -283,10 +284,10 @@ def effective_weights(tmp_path, data, monkeypatch, regime, divisors=None, **conf
         yield {"masked_lm": self.head.bias.sum() * 0.0}
 
     monkeypatch.setattr(type(task), "losses", losses)
-    settings = TrainConfig(steps=10**6, budget=100, **config)
+    settings = TrainConfig(**({"steps": 10**6, "budget": 100} | config))
     view, collate = view_of(task, data, **regime)
     trainer = Trainer(task, [Stage(settings, view, collate)], tmp_path, seed=0, divisors=divisors, cpu=True)
-    steps = math.ceil(len(TokenBudget(view.costs, settings.budget, seed=0).steps(0)) / settings.accumulate)
+    steps = math.ceil(epochs * len(TokenBudget(view.costs, settings.budget, seed=0).steps(0)) / settings.accumulate)
     trainer.run(until=steps)
     return dict(total), steps
 
@@ -315,14 +316,15 @@ def test_effective_weight_of_a_comment(tmp_path, skewed, monkeypatch, regime):
         np.testing.assert_allclose(found, steps / len(spoken), rtol=1e-12)
 
 
-def test_effective_weight_with_micro_batches(tmp_path, skewed, monkeypatch):
-    total, steps = effective_weights(tmp_path, skewed, monkeypatch, EFFECTIVE["middle"], accumulate=2)
-    found = [weight for weight in total.values() if weight]
-    assert steps > 2
-    assert max(found) < 2.5 * min(found)  # the last update may begin the next epoch
-    view, _ = view_of(tree_task(), skewed, **EFFECTIVE["middle"])
-    config = TrainConfig(budget=100, accumulate=2)
-    assert mean_step_weight(view, config, 0, 1) == pytest.approx(view.weights.sum() / steps)
+@pytest.mark.parametrize("accumulate", [2, 3, 5])
+def test_effective_weight_with_micro_batches(tmp_path, skewed, monkeypatch, accumulate):
+    """An update weighs one on average, also where it takes micro-batches of two epochs."""
+    regime = EFFECTIVE["middle"]
+    # A piece a micro-batch, so that all epochs have equally many.
+    settings = {"budget": 1, "accumulate": accumulate, "epochs": accumulate}
+    total, pieces = effective_weights(tmp_path, skewed, monkeypatch, regime, **settings)
+    found = np.array([weight for weight in total.values() if weight])
+    np.testing.assert_allclose(found, pieces / len(found), rtol=1e-12)
 
 
 def test_dividing_by_the_steps_own_weight_is_biased(tmp_path, skewed, monkeypatch):
@@ -523,12 +525,14 @@ def test_a_stage_may_last_for_target_tokens(tmp_path, data):
 def test_budget_units(tmp_path, data, unit):
     """Models that read different things see the same comments where target tokens or targets fill the steps."""
     logs = []
-    for seen in ("tree", "none"):
-        task = tree_task(dtype=torch.float32, reading=Reading(max_tokens=32, seen=seen))
+    tasks = {seen: tree_task(dtype=torch.float32, reading=Reading(max_tokens=32, seen=seen)) for seen in ("tree", "none")}
+    tasks["text"] = bert_task(dtype=torch.float32, reading=Reading(max_tokens=32, concatenate=60))
+    for name, task in tasks.items():
         config = replace(SHORT, budget=12 if unit == "targets" else 130, budget_unit=unit)
-        trainer_of(tmp_path / seen, data, config, task=task, regime={"regime": "naive"}).run()
-        logs.append([(record["target_tokens"], record["targets"]) for record in records(tmp_path / seen)])
-    assert (logs[0] == logs[1]) == (unit != "tokens")
+        trainer_of(tmp_path / name, data, config, task=task, regime={"regime": "naive"}).run()
+        logs.append([(record["target_tokens"], record["targets"]) for record in records(tmp_path / name)])
+    for log in logs[1:]:
+        assert (log == logs[0]) == (unit != "tokens")
 
 
 def test_loss_is_the_mean_over_comments(tmp_path, data, same_masks):
@@ -595,7 +599,23 @@ def test_denormal_numbers_are_zero_while_training_and_only_then(tmp_path, data):
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"steps": 0}, "train.steps"), ({"budget": 0}, "train.budget"), ({"accumulate": 0}, "train.accumulate")],
+    [
+        ({"steps": 0}, r"train\.steps"),
+        ({"target_tokens": -5}, r"train\.target_tokens"),
+        ({"budget": 0}, r"train\.budget"),
+        ({"accumulate": 0}, r"train\.accumulate"),
+        ({"lr": -1.0}, r"train\.lr must not be negative"),
+        ({"lr": math.nan}, r"train\.lr must be of the form number"),
+        ({"eps": -1.0}, r"train\.eps positive"),
+        ({"warmup": -0.1}, r"train\.warmup is a share"),
+        ({"warmup": 7}, r"train\.warmup is a share"),
+        ({"clip": -1.0}, r"train\.clip"),
+        ({"weight_decay": -5.0}, "weight_decay"),
+        ({"lr_scale": (("cross", -2.0),)}, "lr_scale"),
+        ({"betas": (1.5, 0.9)}, r"train\.betas"),
+        ({"schedule": "sideways"}, r"train\.schedule must be one of linear, cosine, constant"),
+        ({"compile": 1}, r"train\.compile must be of the form true or false"),
+    ],
 )
 def test_refused_settings(settings, message):
     with pytest.raises(RamifyError, match=message):
@@ -616,19 +636,33 @@ def test_metrics_may_be_sparse(tmp_path, data):
     assert [record["step"] for record in records(tmp_path)] == [5, 8]
 
 
-def test_compiled(tmp_path, data, monkeypatch):
+@pytest.mark.parametrize("two_phase", ["always", "never"])
+def test_compiled(tmp_path, data, monkeypatch, two_phase):
     """Traced, and run as traced: the losses are those of the plain model."""
-    compiled = []
+    options, graphs = [], []
 
-    def plainly(module, **options):
-        compiled.append(options)
-        torch.nn.Module.compile(module, backend="aot_eager", **options)
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
 
+    def compiled(function, **given):
+        options.append(given)
+        return compile(function, backend=backend, **given)
+
+    compile = torch.compile
+    monkeypatch.setattr(torch, "compile", compiled)
     logs = []
     for name in ("plain", "compiled"):
-        task = tree_task(dtype=torch.float32, context_position="distance", task={"two_phase": "always", "chunk_tokens": 60})
-        monkeypatch.setattr(type(task.backbone), "compile", plainly)
+        task = tree_task(dtype=torch.float32, context_position="distance", task={"two_phase": two_phase, "chunk_tokens": 60})
         trainer_of(tmp_path / name, data, replace(SHORT, steps=3, compile=name == "compiled"), task=task).run()
         logs.append([record["loss"] for record in records(tmp_path / name)])
-    assert compiled == [{"dynamic": True}]
+    assert options == [{"dynamic": True}] * 2
+    assert len(graphs) > 2
     assert logs[0] == pytest.approx(logs[1], abs=1e-4)
+
+
+@pytest.mark.parametrize("line", ["no json", "[1]", '{"step": 3}'])
+def test_a_damaged_line_of_metrics(tmp_path, line):
+    (tmp_path / "metrics.jsonl").write_text(f'{{"step": 1, "loss": 2.0, "target_tokens": 9}}\n{line}\n')
+    with pytest.raises(RamifyError, match=r"metrics\.jsonl, line 2: expected a JSON object with step"):
+        read_metrics(tmp_path)

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fixtures import NAMES, SHAPES, W, chain, discussion, discussions, forest, parent_arrays, path_to, star, uniform
+from ramify import views
 from ramify.errors import RamifyError
 from ramify.tree import leaf_counts, multiplicity, split, subtree_sizes
 from ramify.views import Discussions, Reading, ancestors, encoder_runs, units
@@ -221,9 +222,9 @@ def test_a_chained_text_weighs_as_one_and_a_chained_post_is_no_target(regime):
         ({"max_tokens": 2}, "at least 3"),
         ({"max_context": -1}, "max_context"),
         ({"concatenate": -1}, "concatenate"),
-        ({"seen": "sibling"}, "seen is one of tree, none"),
-        ({"rule": "oldest"}, "rule is one of"),
-        ({"overflow": "wrap"}, "overflow is one of truncate, chain"),
+        ({"seen": "sibling"}, "seen must be one of tree, none"),
+        ({"rule": "oldest"}, "rule must be one of"),
+        ({"overflow": "wrap"}, "overflow must be one of truncate, chain"),
     ],
     ids=str,
 )
@@ -344,3 +345,34 @@ def test_closed_forms_of_costs(shape, comments):
         assert runs(parent, regime="threads", threads_over="leaves") == (over_leaves, over_leaves)
         assert runs(parent, regime="tree") == (inner + 1, comments)
         assert sum(depth) == int(multiplicity(parent)[1:].sum())
+
+
+# --- refusals, and the bounds of pieces -----------------------------------------------------------------------------------
+
+
+def test_threads_of_a_tree_that_is_too_deep(monkeypatch):
+    """Counted before anything is laid out."""
+    data = forest([discussion(chain(30), name="deep")])
+    monkeypatch.setattr(views, "MAX_REPEATS", 464)
+    for regime in ("threads", "threads_debiased"):
+        with pytest.raises(RamifyError, match=r"tree 'deep': by threads its 30 comments would be predicted 465 times"):
+            units(data, [0], regime)
+        assert len(units(data, [0], regime, threads_over="leaves").targets) == 30
+    monkeypatch.setattr(views, "MAX_REPEATS", 465)
+    assert len(units(data, [0], "threads").targets) == 465
+
+
+def test_a_parent_outside_the_piece_is_not_read():
+    """A chain in strict pieces of one comment: everyone's parent but the first's, which is the post, lies in another piece."""
+    data = forest([discussion(chain(5), lengths=[3] * 6)])
+    parts = units(data, [0], "middle", max_tree_size=1)
+    view = Discussions(data, parts, Reading(max_tokens=32, seen="parent"))
+    read = {}
+    for number in range(len(view)):
+        example = view.example(number)
+        read[int(example.targets[0])] = example.context.tolist()
+    assert read == {1: [0], 2: [], 3: [], 4: [], 5: []}
+    assert view.costs.tolist() == [10, 5, 5, 5, 5]
+    soft = units(data, [0], "middle", max_tree_size=1, bound="soft")
+    view = Discussions(data, soft, Reading(max_tokens=32, seen="parent"))
+    assert [view.example(number).context.tolist() for number in range(len(view))] == [[0, 1, 2, 3, 4]]

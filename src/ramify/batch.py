@@ -19,6 +19,9 @@ from ramify.views import Example, Reading
 IGNORE = -100
 """The label of a position that is not to be predicted."""
 
+KEYS_A_TOKEN = 4
+"""So many gathered vectors hold about as much of a graph as one token (keys and values of every layer, against all states)."""
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -61,15 +64,30 @@ class Batch:
         return replace(self, **{field.name: _move(getattr(self, field.name), device) for field in fields(self)})
 
     @property
-    def tokens(self) -> int:
-        """Tokens that the model computes: clean nodes and targets."""
-        return self.nodes.total + self.targets.total
+    def costs(self) -> NDArray[np.int64]:
+        """What each target's graph holds, in tokens: its own, and a fraction of one for each vector that it gathers."""
+        return self.targets.host_lengths + self.contexts.host_lengths // KEYS_A_TOKEN
 
     def node_part(self, start: int, stop: int) -> tuple[Int[Tensor, " total"], Rows]:
         """The clean texts of the nodes `[start, stop)`."""
         host = self.nodes.host_lengths
         ids = self.input_ids[int(host[:start].sum()) : int(host[:stop].sum())]
         return ids, Rows.build(host[start:stop]).to(ids.device)
+
+    def reading_its_own(self) -> tuple["Batch", Int[Tensor, " read"]]:
+        """With none but the nodes that its targets read, and which of all nodes these are."""
+        read, context = self.context.unique(return_inverse=True)
+        host = read.cpu().numpy()
+        tokens = torch.from_numpy(_gather(self.nodes.host_lengths, host)).to(read.device)
+        own = replace(
+            self,
+            input_ids=self.input_ids[tokens],
+            nodes=Rows.build(self.nodes.host_lengths[host]).to(read.device),
+            depth=self.depth[read],
+            context=context,
+            node_source=self.node_source[host],
+        )
+        return own, read
 
     def select(self, start: int, stop: int) -> "Batch":
         """The targets `[start, stop)` alone, reading the same nodes."""

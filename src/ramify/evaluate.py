@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ramify.batch import Collator, TokenBudget
 from ramify.errors import RamifyError
-from ramify.files import replacing
+from ramify.files import make_folder, replacing
 from ramify.forest import Forest, Ints, node_seeds
 from ramify.metrics import DEPTH_BINS, Interval, bootstrap_ratio, depth_bin
 from ramify.models.base import TwoPhase, decode_parts, encode_nodes
@@ -46,7 +46,7 @@ class Scores:
         return {**whole, "perplexity": float(np.exp(whole["loss"])), "by_depth": by_depth}
 
     def save(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         # Given a name, numpy would add a suffix to it.
         with replacing(path) as scratch, open(scratch, "wb") as file:
             np.savez_compressed(file, trees=np.array(self.trees), loss=self.loss, correct=self.correct, count=self.count)
@@ -106,36 +106,34 @@ def evaluate(
     shape = (len(trees), BINS)
     loss, correct, count = np.zeros(shape), np.zeros(shape, np.int64), np.zeros(shape, np.int64)
     depth = np.asarray(forest.store.depth, dtype=np.int64)
-    was_training = task.training
-    task.eval()
-    for batch in batches(view, collator, tokens):
-        moved = batch.to(device)
-        backbone = task.backbone
-        vectors = None
-        if isinstance(backbone, TwoPhase) and not batch.null_context:
-            vectors = encode_nodes(backbone, moved, tokens)
-        nodes = forest.node[batch.source]
-        # A chained text's further parts are drawn apart from its first.
-        part = torch.from_numpy(batch.source - np.searchsorted(forest.node, nodes))
-        seeds = torch.from_numpy(node_seeds(forest.store, nodes)) + part
-        row = np.array([place[int(tree)] for tree in forest.tree_of(batch.source)])
-        column = depth_bin(depth[nodes])
-        for draw in range(draws):
-            masked = task.mask(moved, noise.words(seeds, draw).to(device), mask_rate)
-            start = 0
-            for piece, hidden in decode_parts(backbone, masked, tokens, vectors):
-                losses, best = task.head.measure(hidden.tokens, piece.labels)
-                assert piece.wanted is not None
-                targets = np.arange(start, start + len(piece.targets))
-                owner = np.repeat(targets, piece.wanted.rows.host_lengths)
-                start += len(targets)
-                where = (row[owner], column[owner])
-                np.add.at(loss, where, losses.double().cpu().numpy())
-                np.add.at(correct, where, (best == piece.labels).long().cpu().numpy())
-                np.add.at(count, where, 1)
-        if progress is not None:
-            progress(len(batch.targets))
-    task.train(was_training)
+    with task.evaluating():
+        for batch in batches(view, collator, tokens):
+            moved = batch.to(device)
+            backbone = task.backbone
+            vectors = None
+            if isinstance(backbone, TwoPhase) and not batch.null_context:
+                vectors = encode_nodes(backbone, moved, tokens)
+            nodes = forest.node[batch.source]
+            # A chained text's further parts are drawn apart from its first.
+            part = torch.from_numpy(batch.source - np.searchsorted(forest.node, nodes))
+            seeds = torch.from_numpy(node_seeds(forest.store, nodes)) + part
+            row = np.array([place[int(tree)] for tree in forest.tree_of(batch.source)])
+            column = depth_bin(depth[nodes])
+            for draw in range(draws):
+                masked = task.mask(moved, noise.words(seeds, draw).to(device), mask_rate)
+                start = 0
+                for piece, hidden in decode_parts(backbone, masked, tokens, vectors):
+                    losses, best = task.head.measure(hidden.tokens, piece.labels)
+                    assert piece.wanted is not None
+                    targets = np.arange(start, start + len(piece.targets))
+                    owner = np.repeat(targets, piece.wanted.rows.host_lengths)
+                    start += len(targets)
+                    where = (row[owner], column[owner])
+                    np.add.at(loss, where, losses.double().cpu().numpy())
+                    np.add.at(correct, where, (best == piece.labels).long().cpu().numpy())
+                    np.add.at(count, where, 1)
+            if progress is not None:
+                progress(len(batch.targets))
     return Scores(forest.store.tree_ids(trees), loss, correct, count)
 
 
@@ -148,10 +146,8 @@ def context_spread(task: MaskedLM, view: Discussions, collator: Collator, *, tok
     batch = next(batches(view, collator, tokens), None)
     if batch is None or batch.null_context or not isinstance(backbone, TwoPhase) or len(batch.nodes) < 2:
         return None
-    was_training = task.training
-    task.eval()
-    vectors = encode_nodes(backbone, batch.to(next(task.parameters()).device), tokens).double()
-    task.train(was_training)
+    with task.evaluating():
+        vectors = encode_nodes(backbone, batch.to(next(task.parameters()).device), tokens).double()
     return 1.0 - float(vectors.mean(0).square().sum() / vectors.square().sum(1).mean())
 
 

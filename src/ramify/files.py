@@ -29,6 +29,14 @@ def replacing(path: Path) -> Iterator[Path]:
             scratch.unlink()
 
 
+def make_folder(path: Path) -> None:
+    """With the folders above it. What the system refuses is raised as `RamifyError`."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RamifyError(f"cannot make the folder {path}: {error.strerror or error}. Choose another place.") from None
+
+
 def write_text(path: Path, content: str) -> None:
     """Write a text file under another name, then rename it."""
     with replacing(path) as scratch:

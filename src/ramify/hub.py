@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ramify.errors import RamifyError
-from ramify.files import write_text
+from ramify.files import make_folder, write_text
 from ramify.models import MODELS, bert, hf
 from ramify.models.bert import Bert
 from ramify.tasks import TASKS
@@ -38,7 +38,7 @@ def load_own_tensors(model: nn.Module, tensors: Mapping[str, Tensor], where: str
 def save(task: Task, directory: str | Path, *, card: str | None = None, dtype: torch.dtype | None = None) -> None:
     """Write a directory that `load` and `push_to_hub` take. `dtype` stores the weights in less (half precision, say)."""
     directory = Path(directory)
-    directory.mkdir(parents=True, exist_ok=True)
+    make_folder(directory)
     config = {
         "library_name": "ramify",
         "ramify_version": __version__,
@@ -117,8 +117,10 @@ def _saved(directory: Path) -> Saved | None:
         model, backbone_kind = _build(MODELS, config["model"])
         task, task_kind = _build(TASKS, config["task"])
         return Saved(model, task, Reading(**config["reading"]), backbone_kind, task_kind)
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise RamifyError(f"{directory / CONFIG}: a part is missing or unknown ({error}).") from None
+    except RamifyError as error:
+        raise RamifyError(f"{directory / CONFIG}: {error}") from None
 
 
 def _load_saved(directory: Path, saved: Saved) -> Model:
@@ -143,7 +145,7 @@ def load_weights(task: Task, file: Path) -> None:
 def _build(table: Mapping[str, tuple[type, type]], record: Mapping[str, Any]) -> tuple[Any, type]:
     name = record["name"]
     if name not in table:
-        raise RamifyError(f"config.json names {name!r}; this Ramify has {', '.join(table)}.")
+        raise RamifyError(f"it names {name!r}; this Ramify has {', '.join(table)}.")
     config, kind = table[name]
     return config(**{field: as_tuples(value) for field, value in record.items() if field != "name"}), kind
 

@@ -22,19 +22,22 @@ from ramify.checkpoints import Progress
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.evaluate import context_spread, evaluate
-from ramify.files import write_text
+from ramify.fields import check_fields, spelled
+from ramify.files import make_folder, write_text
 from ramify.forest import Forest, Ints, share_over
 from ramify.models import MODELS, bert, hf, tree_mlm
 from ramify.models.bert import Bert, BertConfig
 from ramify.models.tree_mlm import TreeMLM, TreeMLMConfig
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.tokenizer import Kind, Tokenizer, sample
-from ramify.train import BEST, Stage, TrainConfig, Trainer, step_seed
+from ramify.train import BEST, Stage, TrainConfig, Trainer, sampler, step_seed
 from ramify.tree import Bound, Weighting
 from ramify.version import __version__
 from ramify.views import BLIND, Discussions, Reading, Regime, Seen, units
 
 RUN_FILE = "run.json"
+MIXED = 2
+"""With fewer pieces a step, most steps are one piece."""
 TOKENIZER_BYTES = 64 * 2**20
 """Text that a tokenizer is trained on (a uniform sample of the training split)."""
 
@@ -52,6 +55,11 @@ class RegimeConfig:
     step_per: Literal["piece", "tree"] = "piece"
     predict_post: bool = False
 
+    def __post_init__(self) -> None:
+        check_fields(self, "view.")
+        if self.max_tree_size < 1:
+            raise RamifyError(f"view.max_tree_size must be at least 1, not {self.max_tree_size}.")
+
 
 @dataclass(frozen=True)
 class TokenizerConfig:
@@ -61,6 +69,9 @@ class TokenizerConfig:
     kind: Kind = "wordpiece"
     vocab_size: int = 16_384
     lowercase: bool = True
+
+    def __post_init__(self) -> None:
+        check_fields(self, "tokenizer.")
 
 
 @dataclass(frozen=True)
@@ -75,6 +86,7 @@ class DevConfig:
     """Where the model reads a context, measure it without any as well: `dev_loss_none`, from which reports draw the gain."""
 
     def __post_init__(self) -> None:
+        check_fields(self, "dev.")
         if not 0 <= self.mask_rate <= 1:
             raise RamifyError(
                 f"dev.mask_rate must be above 0 and at most 1, or 0 for the rate of training, not {self.mask_rate}."
@@ -102,6 +114,11 @@ class Run:
     init_decoder: bool = True
     """Whether a TreeMLM's decoder starts from a BERT-family checkpoint too, or its encoder alone."""
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if not 0 <= self.seed < 2**63:
+            raise RamifyError(f"seed must be at least 0 and below 2^63, not {self.seed}.")
 
     def changed(self, settings: dict[str, str]) -> "Run":
         """With fields set from text: `model.dim`, `task.…`, `reading.…`, `view.…`, `tokenizer.…`, `dev.…`, `train.…` (all
@@ -172,7 +189,7 @@ def _parse(text: str, kind: Any, key: str) -> Any:
         try:
             return _typed(json.loads(text), kind)
         except ValueError:
-            raise RamifyError(f"--set {key}: expected a JSON list of the form {_spelled(kind)}, not {text!r}.") from None
+            raise RamifyError(f"--set {key}: expected a JSON list of the form {spelled(kind)}, not {text!r}.") from None
     if kind is bool:
         if text.lower() not in ("true", "false", "1", "0", "yes", "no"):
             raise RamifyError(f"--set {key}: expected true or false, not {text!r}.")
@@ -181,7 +198,7 @@ def _parse(text: str, kind: Any, key: str) -> Any:
         try:
             return kind(text.replace("_", "")) if kind is not str else text
         except ValueError:
-            raise RamifyError(f"--set {key}: expected a {kind.__name__}, not {text!r}.") from None
+            raise RamifyError(f"--set {key}: expected a {spelled(kind)}, not {text!r}.") from None
     raise RamifyError(f"--set {key}: set its fields one by one ({key}.…).")
 
 
@@ -199,11 +216,16 @@ def _typed(value: Any, kind: Any) -> Any:
     raise ValueError
 
 
-def _spelled(kind: Any) -> str:
-    """A type as its JSON looks: [number, number], [[string, number], …]."""
-    if typing.get_origin(kind) is not tuple:
-        return {float: "number", int: "number", str: "string"}[kind]
-    return f"[{', '.join('…' if each is Ellipsis else _spelled(each) for each in typing.get_args(kind))}]"
+def read_record(out: Path) -> dict[str, Any]:
+    """What a run's run.json says. Raises `RamifyError` where there is none, or not the whole of it."""
+    record = hf.read_json(out / RUN_FILE)
+    parts = ("run", "data_hash", "mean_step_weight", "cut", "without_tokens", "parameters", "environment")
+    if missing := [part for part in parts if part not in record]:
+        raise RamifyError(
+            f"{out / RUN_FILE} is damaged, or was written by another version of Ramify: it does not say {', '.join(missing)}."
+        )
+    from_json(record["run"])
+    return record
 
 
 def from_json(record: dict[str, Any]) -> Run:
@@ -387,8 +409,8 @@ def execute(
     interrupted (then `out` holds a checkpoint and no config.json)."""
     before: dict[str, Any] | None = None
     if resume and (out / RUN_FILE).exists():
-        before = hf.read_json(out / RUN_FILE)
-        saved, asked = (_resolved(each) for each in (from_json(before.get("run", {})), run))
+        before = read_record(out)
+        saved, asked = (_resolved(each) for each in (from_json(before["run"]), run))
         different = [name for name in vars(run) if getattr(saved, name) != getattr(asked, name)]
         if different:
             raise RamifyError(
@@ -396,20 +418,20 @@ def execute(
             )
     elif (out / RUN_FILE).exists():
         raise RamifyError(f"{out} already holds a run: add --resume to go on with it, or choose another --out.")
-    _check_norm(run)
     prepared = prepare(run, out)
     task = prepared.task
     stages = []
     dev_trees = first_trees(prepared.forest, prepared.store.split("dev"), run.dev.targets)
     for config in run.stages:
         view, collator = prepared.view(prepared.store.split("train"), train=True)
+        _check_norm(run, view, config)
         stages.append(Stage(config, view, collator, _dev_loss(prepared, dev_trees) if len(dev_trees) else None))
     trainer = Trainer(task, stages, out, seed=run.seed, divisors=_divisors(run), report=report, cpu=cpu)
     here = environment() | {"processes": trainer.accelerator.num_processes}
     if before is not None:
         _check_same(before, prepared, here, out)
     if trainer.accelerator.is_main_process:
-        out.mkdir(parents=True, exist_ok=True)
+        make_folder(out)
         if before is None:
             task.tokenizer.save(out)
         record = {
@@ -451,13 +473,19 @@ def _resolved(run: Run) -> Run:
     return replace(run, data="", reading=replace(run.reading, max_context=run.reading.context_length))
 
 
-def _check_norm(run: Run) -> None:
+def _check_norm(run: Run, view: Discussions, config: TrainConfig) -> None:
     """Where steps hold different numbers of comments, dividing by a step's own weight undoes what the regime weighs."""
-    if run.task.loss_norm == "step" and run.view.regime == "threads_debiased":
-        raise RamifyError(
-            "task.loss_norm=step weighs a comment by what else is in its step, which brings back the bias that "
-            "view.regime=threads_debiased takes out: choose task.loss_norm=constant."
-        )
+    if run.task.loss_norm != "step" or run.view.regime not in ("threads_debiased", "middle"):
+        return
+    if run.view.regime == "threads_debiased":
+        undone = "brings back the bias that view.regime=threads_debiased takes out"
+    elif (pieces := len(view) / len(sampler(view, config, run.seed).steps(0))) < MIXED:
+        undone = f"makes a comment that is alone in its piece weigh as much as sixty, where a step holds {pieces:.1f} pieces"
+    else:
+        return
+    raise RamifyError(
+        f"task.loss_norm=step weighs a comment by what else is in its step, which {undone}: choose task.loss_norm=constant."
+    )
 
 
 def _divisors(run: Run) -> dict[str, float] | None:

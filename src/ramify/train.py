@@ -26,7 +26,8 @@ from torch import Tensor, nn
 from ramify.batch import Batch, Collator, TokenBudget
 from ramify.checkpoints import Checkpoint, Progress, newest_checkpoint, write_checkpoint
 from ramify.errors import RamifyError
-from ramify.files import write_text
+from ramify.fields import check_fields
+from ramify.files import make_folder, write_text
 from ramify.hub import find_device, load_own_tensors, own_tensors
 from ramify.models import hf
 from ramify.nn.precision import Precision
@@ -73,12 +74,21 @@ class TrainConfig:
     """Evaluations without a better dev loss after which training stops; 0 = never."""
 
     def __post_init__(self) -> None:
-        if self.steps <= 0 and self.target_tokens <= 0:
-            raise RamifyError("train.steps or train.target_tokens must be positive.")
+        check_fields(self, "train.")
+        if min(self.steps, self.target_tokens) < 0 or not (self.steps or self.target_tokens):
+            raise RamifyError("train.steps or train.target_tokens must be positive, and neither negative.")
         if self.budget <= 0 or self.accumulate <= 0:
             raise RamifyError("train.budget and train.accumulate must be positive.")
         if min(self.log_every, self.evaluate_every, self.checkpoint_every, self.patience) < 0:
             raise RamifyError("train.log_every, evaluate_every, checkpoint_every and patience must not be negative.")
+        if self.lr < 0 or self.eps <= 0:
+            raise RamifyError(f"train.lr must not be negative and train.eps positive; they are {self.lr} and {self.eps}.")
+        if not 0 <= self.warmup <= 1:
+            raise RamifyError(f"train.warmup is a share of the stage, from 0 to 1, not {self.warmup}.")
+        if min(self.clip, self.weight_decay, *(factor for _, factor in self.lr_scale)) < 0:
+            raise RamifyError("train.clip, weight_decay and the factors of lr_scale must not be negative.")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise RamifyError(f"train.betas must be at least 0 and below 1, not {list(self.betas)}.")
 
 
 @dataclass(frozen=True)
@@ -94,12 +104,13 @@ class Stage:
 
 def mean_step_weight(view: View, config: TrainConfig, seed: int, world_size: int) -> float:
     """The mean weight of a step over the first epoch: the constant that divides the loss (specification's W)."""
-    sampler = _sampler(view, config, seed, world_size, 0)
-    steps = math.ceil(len(sampler.steps(0)) / (world_size * config.accumulate))
-    return float(view.weights.sum()) / max(1, steps)
+    # Updates go on across the ends of epochs, so an epoch may hold a fraction of one; only ranks wait for each other there.
+    rounds = math.ceil(len(sampler(view, config, seed, world_size).steps(0)) / world_size)
+    return float(view.weights.sum()) * config.accumulate / max(1, rounds)
 
 
-def _sampler(view: View, config: TrainConfig, seed: int, world_size: int, rank: int) -> TokenBudget:
+def sampler(view: View, config: TrainConfig, seed: int, world_size: int = 1, rank: int = 0) -> TokenBudget:
+    """The order of a stage's examples, cut into micro-batches."""
     costs = {"tokens": view.costs, "target_tokens": view.target_tokens, "targets": view.sizes}[config.budget_unit]
     return TokenBudget(costs, config.budget, seed=seed, world_size=world_size, rank=rank)
 
@@ -116,6 +127,13 @@ def _check_patterns(config: TrainConfig, names: Sequence[str]) -> None:
                 raise RamifyError(
                     f"train.{field}: no parameter matches the pattern {pattern!r}; names look like {', '.join(names[:3])}."
                 )
+
+    if names and not any(_learns(config, name) for name in names):
+        raise RamifyError(f"train.freeze: the patterns {list(config.freeze)} leave no parameter that could learn.")
+
+
+def _learns(config: TrainConfig, name: str) -> bool:
+    return not any(re.search(pattern, name) for pattern in config.freeze)
 
 
 def _due(step: int, every: int) -> bool:
@@ -199,13 +217,12 @@ class Trainer:
             progress.first_step, progress.first_tokens = progress.step, progress.target_tokens
         else:
             _load_optimizer(optimizer, start.optimizer)
-        sampler = _sampler(stage.view, config, self.seed + number, accelerator.num_processes, accelerator.process_index)
-        sampler.load_state({"epoch": progress.epoch, "position": progress.position})
-        backbone = self.task.backbone
-        if config.compile and not getattr(backbone, "_compiled_call_impl", None):
-            backbone.compile(dynamic=True)
+        order = sampler(stage.view, config, self.seed + number, accelerator.num_processes, accelerator.process_index)
+        order.load_state({"epoch": progress.epoch, "position": progress.position})
+        if config.compile:
+            self.task.backbone.compile_passes()
         divisors = self.divisors or dict.fromkeys(self.task.loss_names, self.step_weights[number])
-        steps = iter(sampler)
+        steps = iter(order)
         while not self._done(config) and not self._out_of_patience(config):
             if until is not None and progress.step >= until:
                 return False
@@ -213,10 +230,10 @@ class Trainer:
             share = self._share(config)
             for group in optimizer.param_groups:
                 group["lr"] = config.lr * group["scale"] * schedule(config, share)
-            batches = [self._draw(stage, steps, sampler, micro) for micro in range(config.accumulate)]
+            batches = [self._draw(stage, steps, order, micro) for micro in range(config.accumulate)]
             record = self._update(stage, batches, parameters, optimizer, divisors)
             progress.step += 1
-            progress.epoch, progress.position = sampler.epoch, sampler.position
+            progress.epoch, progress.position = order.epoch, order.position
             progress.seconds += time.perf_counter() - began
             record |= {"step": progress.step, "lr": optimizer.param_groups[0]["lr"], "seconds": progress.seconds}
             record |= {"target_tokens": progress.target_tokens, "targets": progress.targets}
@@ -253,9 +270,9 @@ class Trainer:
             return min(1.0, (progress.target_tokens - progress.first_tokens) / config.target_tokens)
         return min(1.0, (progress.step - progress.first_step) / config.steps)
 
-    def _draw(self, stage: Stage, steps: Iterator[Any], sampler: TokenBudget, micro: int) -> Batch:
+    def _draw(self, stage: Stage, steps: Iterator[Any], order: TokenBudget, micro: int) -> Batch:
         numbers = next(steps)
-        batch = stage.collator([stage.view.example(int(number), sampler.epoch) for number in numbers])
+        batch = stage.collator([stage.view.example(int(number), order.epoch) for number in numbers])
         generator = torch.Generator().manual_seed(
             step_seed(self.seed, 1, self.progress.step, self.accelerator.process_index, micro)
         )
@@ -274,7 +291,8 @@ class Trainer:
         counts = torch.zeros(len(names) + 2, dtype=torch.float64, device=accelerator.device)
         for batch in batches:
             own = self.task.counts(batch)
-            tokens = [float(batch.targets.total), float(len(batch.targets))]
+            # Their own text, CLS and SEP: what stands before it in a row with its context is no target.
+            tokens = [float(batch.maskable.sum()) + 2.0 * len(batch.targets), float(len(batch.targets))]
             counts += torch.tensor([own[name] for name in names] + tokens, dtype=torch.float64, device=accelerator.device)
         counts = _sum(accelerator, counts)
         own_counts = dict(zip(names, counts.tolist(), strict=False))
@@ -322,7 +340,7 @@ class Trainer:
     def _parameters(self, config: TrainConfig) -> list[tuple[str, nn.Parameter]]:
         named = list(self.task.named_parameters())
         for name, parameter in named:
-            parameter.requires_grad_(not any(re.search(pattern, name) for pattern in config.freeze))
+            parameter.requires_grad_(_learns(config, name))
         return [(name, parameter) for name, parameter in named if parameter.requires_grad]
 
     def _optimizer(self, config: TrainConfig, parameters: list[tuple[str, nn.Parameter]]) -> torch.optim.Optimizer:
@@ -367,7 +385,7 @@ class Trainer:
         if not self.accelerator.is_main_process:
             yield _Log(None, None)
             return
-        self.out.mkdir(parents=True, exist_ok=True)
+        make_folder(self.out)
         path = self.out / METRICS
         kept = [record for record in read_metrics(self.out) if record["step"] <= truncate_after]
         write_text(path, "".join(json.dumps(record) + "\n" for record in kept))
@@ -396,8 +414,20 @@ def read_metrics(out: Path) -> list[dict[str, Any]]:
     """What a run has logged so far. A last line that a kill cut short is left out."""
     path = out / METRICS
     lines = path.read_text(encoding="utf-8").split("\n") if path.exists() else []
+    records = []
     # What stands after the last line end was not written to its end.
-    return [json.loads(line) for line in lines[:-1] if line]
+    for number, line in enumerate(lines[:-1], start=1):
+        try:
+            record = json.loads(line) if line else {}
+        except ValueError:
+            record = None
+        if not isinstance(record, dict) or (line and not {"step", "loss", "target_tokens"} <= record.keys()):
+            raise RamifyError(
+                f"{path}, line {number}: expected a JSON object with step, loss and target_tokens. Take the line out by hand."
+            )
+        if record:
+            records.append(record)
+    return records
 
 
 class _Log:

@@ -5,6 +5,7 @@ pass depth 1,000.
 """
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -214,7 +215,7 @@ def parse_json(line: str | bytes, where: str = "") -> Any:
         if "\\ud" in text or "\\uD" in text:
             value = encodable_json(value)
     except (ValueError, RecursionError) as error:
-        raise RamifyError(f"{where and where + ': '}not valid JSON ({error}).") from None
+        raise RamifyError(f"{where and where + ': '}not valid JSON ({error}). Mend the line, or take it out.") from None
     return value
 
 
@@ -246,18 +247,20 @@ def node_fields(entry: Any, index: int, here: str) -> tuple[dict[str, Any], tupl
         raise RamifyError(f'{here}: "parents" must be a list of ids or null.')
     text = "" if entry.get("text") is None else entry["text"]
     if not isinstance(text, str):
-        raise RamifyError(f'{here}: "text" must be a string, not {type(text).__name__}.')
+        raise RamifyError(f'{here}: "text" must be a string, not {type(text).__name__}. Write it as one.')
     author, time = entry.get("author"), entry.get("time")
     try:
-        time = None if time is None else float(time)
+        seconds = None if time is None else float(time)
     except (TypeError, ValueError, OverflowError):
-        raise RamifyError(f'{here}: "time" must be a number (seconds since 1970), not {time!r:.40}.') from None
+        seconds = math.nan
+    if seconds is not None and not math.isfinite(seconds):
+        raise RamifyError(f'{here}: "time" must be a number (seconds since 1970), not {time!r:.40}.')
     fields = {
         "text": text,
         "self_link": bool(entry.get("self_link", False)),
         "id": str(entry["id"]),
         "author": None if author is None else str(author),
-        "time": time,
+        "time": seconds,
         "kind": str(entry.get("kind") or ""),
         "label": entry.get("label"),
     }

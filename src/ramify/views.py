@@ -1,16 +1,17 @@
 """Which examples a forest yields: the regimes of training on comment trees, and what each target may see."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ramify.errors import RamifyError
+from ramify.fields import check_fields
 from ramify.forest import Forest, Ints, Overflow
-from ramify.tree import Bound, Weighting, multiplicity, split
+from ramify.tree import Bound, Piece, Weighting, multiplicity, split
 
 Seen = Literal["tree", "none", "null", "parent", "wrong"]
 """What a target reads: its ancestors; nothing; nothing but the model's learned null row; its parent alone; or the ancestors
@@ -21,6 +22,9 @@ BLIND = ("none", "null")
 
 Rule = Literal["post_nearest", "nearest"]
 """Which ancestors stay when a target has more than fit: the post and the nearest, or the nearest alone."""
+
+MAX_REPEATS = 2**24
+"""Predictions of one tree's comments by threads (those of a chain of 5,800): more would take gigabytes."""
 
 Regime = Literal["naive", "threads", "threads_debiased", "tree", "middle"]
 
@@ -50,15 +54,13 @@ class Reading:
     """Write the context's texts into the target's own row, of at most this many tokens (0 = do not)."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.max_tokens < 3:
             raise RamifyError(f"max_tokens counts CLS and SEP: it must be at least 3, not {self.max_tokens}.")
         if self.max_context < 0:
             raise RamifyError(f"max_context must be at least 1, or 0 for max_tokens, not {self.max_context}.")
-        if self.concatenate < 0:
-            raise RamifyError(f"concatenate must be a number of tokens, or 0 for none, not {self.concatenate}.")
-        for name, known in (("seen", Seen), ("rule", Rule), ("overflow", Overflow)):
-            if getattr(self, name) not in get_args(known):
-                raise RamifyError(f"{name} is one of {', '.join(get_args(known))}, not {getattr(self, name)!r}.")
+        if self.concatenate and self.concatenate < 3:
+            raise RamifyError(f"concatenate must be a number of tokens from 3 up, or 0 for none, not {self.concatenate}.")
 
     @property
     def context_length(self) -> int:
@@ -141,59 +143,33 @@ def units(
     top: list[Ints] = []
     is_comment = np.asarray(forest.store.depth)[forest.node] > 0
     chained = np.bincount(forest.node, minlength=forest.store.num_nodes)[forest.node]
-
-    def add(nodes: Ints, weight: NDArray[np.float64] | None = None, highest: Ints | None = None) -> None:
-        targets.append(nodes)
-        weights.append(np.ones(len(nodes)) if weight is None else weight)
-        top.append(np.ones(len(nodes), dtype=np.int64) if highest is None else highest)
-
     for tree in np.asarray(trees, dtype=np.int64).tolist():
-        first, stop = int(forest.offsets[tree]), int(forest.offsets[tree + 1])
-        nodes = np.arange(first, stop)
-        parent = forest.parent[first:stop]
-        comments = nodes if predict_post else nodes[is_comment[first:stop]]
-        if len(comments) == 0:
+        own = slice(int(forest.offsets[tree]), int(forest.offsets[tree + 1]))
+        asked = is_comment[own] | predict_post
+        if not asked.any():
             continue
+        parent = forest.parent[own]
+        local = np.where(parent >= 0, parent - own.start, -1)
+        name = f"tree {forest.store.tree_ids([tree])[0]!r}"
         if regime == "tree":
-            add(comments)
+            parts = [_all_of(np.flatnonzero(asked))]
         elif regime == "naive":
-            for comment in comments.tolist():
-                add(np.array([comment]))
+            parts = [_all_of(np.array([node])) for node in np.flatnonzero(asked).tolist()]
         elif regime in ("threads", "threads_debiased"):
-            local = np.where(parent >= 0, parent - first, -1)
-            ends = np.arange(len(nodes)) if threads_over == "all" else np.flatnonzero(_childless(local))
-            share = 1.0 / multiplicity(local, threads_over)
-            for end in ends.tolist():
-                path = _path(local, end)
-                path = path if predict_post else path[is_comment[path + first]]
-                if len(path):
-                    add(path + first, share[path] if regime == "threads_debiased" else None)
+            parts = _threads(local, asked, threads_over, regime == "threads_debiased", name)
         elif regime == "middle":
-            local = np.where(parent >= 0, parent - first, -1)
-            pieces = split(
-                local,
-                max_tree_size,
-                pack=pack,
-                bound=bound,
-                weighting=weighting,
-                name=f"tree {forest.store.tree_ids([tree])[0]!r}",
-            )
+            pieces = split(local, max_tree_size, pack=pack, bound=bound, weighting=weighting, name=name)
+            parts = list(_pieces(pieces, asked, forest.depth[own]))
+            if step_per == "tree" and parts:
+                parts = [_Part(*map(np.concatenate, zip(*parts, strict=True)))]
             if predict_post:  # it is in every piece, and a target of none
-                add(nodes[parent < 0])
-            asked_of = []
-            for piece in pieces:
-                inside = np.array([*piece.context, *piece.targets], dtype=np.int64) + first
-                asked = np.array(piece.targets) + first
-                own = np.ones(len(asked), bool) if predict_post else is_comment[asked]
-                if own.any():
-                    highest = np.full(own.sum(), forest.depth[inside].min())
-                    asked_of.append((asked[own], np.array(piece.weights)[own], highest))
-            for part in (
-                [tuple(map(np.concatenate, zip(*asked_of, strict=True)))] if step_per == "tree" and asked_of else asked_of
-            ):
-                add(*part)
+                parts.insert(0, _all_of(np.flatnonzero(local < 0)))
         else:
             raise RamifyError(f"regime is naive, threads, threads_debiased, tree or middle, not {regime!r}.")
+        for part in parts:
+            targets.append(part.nodes + own.start)
+            weights.append(part.weights)
+            top.append(part.top)
     if not targets:
         raise RamifyError(f"there is nothing to predict: none of these trees ({len(trees):,}) holds a comment.")
     flat = np.concatenate(targets)
@@ -203,6 +179,45 @@ def units(
         np.cumsum([len(each) for each in targets]),
         np.concatenate(top),
     )
+
+
+class _Part(NamedTuple):
+    """A unit of one tree, its nodes counted from the tree's first."""
+
+    nodes: Ints
+    weights: NDArray[np.float64]
+    top: Ints
+
+
+def _all_of(nodes: Ints, weights: NDArray[np.float64] | None = None) -> _Part:
+    """Nodes that see all above them."""
+    return _Part(nodes, np.ones(len(nodes)) if weights is None else weights, np.ones(len(nodes), dtype=np.int64))
+
+
+def _threads(
+    local: Ints, asked: NDArray[np.bool_], over: Literal["all", "leaves"], debiased: bool, name: str
+) -> Iterator[_Part]:
+    times = multiplicity(local, over)
+    if (total := int(times[asked].sum())) > MAX_REPEATS:
+        raise RamifyError(
+            f"{name}: by threads its {int(asked.sum()):,} comments would be predicted {total:,} times. Take view.regime=tree "
+            "or middle, or view.threads_over=leaves, or leave the tree out of the data set."
+        )
+    ends = np.arange(len(local)) if over == "all" else np.flatnonzero(_childless(local))
+    for end in ends.tolist():
+        path = _path(local, end)
+        path = path[asked[path]]
+        if len(path):
+            yield _all_of(path, 1.0 / times[path] if debiased else None)
+
+
+def _pieces(pieces: Sequence[Piece], asked: NDArray[np.bool_], depth: Ints) -> Iterator[_Part]:
+    for piece in pieces:
+        targets = np.array(piece.targets, dtype=np.int64)
+        own = asked[targets]
+        if own.any():
+            highest = depth[[*piece.context, *piece.targets]].min()
+            yield _Part(targets[own], np.array(piece.weights)[own], np.full(own.sum(), highest))
 
 
 def _childless(local: Ints) -> NDArray[np.bool_]:
@@ -275,11 +290,18 @@ class Discussions(View):
         if self.reading.seen in BLIND:
             context, lengths = np.zeros(0, np.int64), np.zeros(len(targets), np.int64)
         elif self.reading.seen == "parent":
-            parent = self.forest.parent[targets]
-            context, lengths = parent[parent >= 0], (parent >= 0).astype(np.int64)
+            parent, seen = _parents_inside(self.forest, targets, top)
+            context, lengths = parent[seen], seen.astype(np.int64)
         else:
             context, lengths = ancestors(self.forest, asked, self.reading.context_length, self.reading.rule, top)
         return Example(targets, self._weight[part], context, lengths)
+
+
+def _parents_inside(forest: Forest, targets: Ints, top: Ints) -> tuple[Ints, NDArray[np.bool_]]:
+    """The parent of every target, and whether it is there: a comment above depth `top` is outside the piece, the root never."""
+    parent = forest.parent[targets]
+    depth = forest.depth[targets] - 1
+    return parent, (parent >= 0) & ((depth == 0) | (depth >= top))
 
 
 def _context_tokens(forest: Forest, parts: Units, reading: Reading, own: Ints) -> Ints:
@@ -291,12 +313,13 @@ def _context_tokens(forest: Forest, parts: Units, reading: Reading, own: Ints) -
     top = np.minimum.reduceat(parts.top, np.concatenate([[0], parts.ends[:-1]]))
     unit = np.repeat(np.arange(len(parts)), np.diff(parts.ends, prepend=0))
     count = len(forest.parent)
+    if reading.seen == "parent":
+        parent, seen = _parents_inside(forest, parts.targets, parts.top)
+        keys = np.unique(unit[seen] * count + parent[seen])
+        return tokens + np.bincount(keys // count, weights=own[keys % count], minlength=len(parts)).astype(np.int64)
     rooted = forest.parent[parts.targets] >= 0
     keys = unit[rooted] * count + forest.parent[parts.targets[rooted]]
     level = forest.depth[parts.targets[rooted]] - 1
-    if reading.seen == "parent":
-        keys = np.unique(keys)
-        return tokens + np.bincount(keys // count, weights=own[keys % count], minlength=len(parts)).astype(np.int64)
     roots = np.unique(unit[rooted] * count + forest.root[parts.targets[rooted]])
     tokens += np.bincount(roots // count, weights=own[roots % count], minlength=len(parts)).astype(np.int64)
     # Level by level from the deepest: a node is read by targets below it, directly or through a node that they read.
@@ -368,7 +391,10 @@ class _Strangers:
         order = np.argsort(deepest, kind="stable")
         self.trees, self.deepest = trees[order], deepest[order]
         if (self.deepest > 0).sum() < 2:
-            raise RamifyError("the control with wrong ancestors needs at least two trees with comments.")
+            raise RamifyError(
+                f"wrong ancestors come from another tree, but of the {len(trees):,} trees that are read here (one split of the "
+                "data set) fewer than two hold a comment. Build it with a larger share for that split (--split)."
+            )
 
     def of(self, targets: Ints, random: np.random.Generator) -> Ints:
         own = int(self.forest.tree_of(targets[:1])[0])

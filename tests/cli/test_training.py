@@ -129,13 +129,16 @@ def test_a_folder_with_a_run_is_refused(ramify, recipe, trained, more, message):
     [
         ("model.wings=2", "--set model.wings: there is no 'wings' here; the fields are vocab_size, dim, "),
         ("wings=2", "--set wings: there is no 'wings' here; the fields are recipe, data, model, "),
-        ("model.dim=wide", "--set model.dim: expected a int, not 'wide'."),
-        ("train.lr=fast", "--set train.lr: expected a float, not 'fast'."),
+        ("model.dim=wide", "--set model.dim: expected a whole number, not 'wide'."),
+        ("train.lr=fast", "--set train.lr: expected a number, not 'fast'."),
         ("view.pack=perhaps", "--set view.pack: expected true or false, not 'perhaps'."),
         ("model.pooling=median", "--set model.pooling: expected one of mean, max, cls, attn, not 'median'."),
         ("train.betas=[1]", "--set train.betas: expected a JSON list of the form [number, number], not '[1]'."),
         ("model.dim=15", "model.dim (15) must be a multiple of model.num_heads (4)."),
         ("model.dim", "--set model.dim: expected KEY=VALUE, such as train.steps=2000."),
+        ('train.freeze=[".*"]', "train.freeze: the patterns ['.*'] leave no parameter that could learn."),
+        ("train.lr=nan", "train.lr must be of the form number, not nan."),
+        ("train.clip=-1", "train.clip, weight_decay and the factors of lr_scale must not be negative."),
     ],
 )
 def test_settings_that_are_refused(ramify, store, tmp_path, setting, message):

@@ -405,6 +405,15 @@ def test_report_without_evaluation(ramify, copied):
     assert "<article>" not in page
 
 
+@pytest.mark.parametrize("content", ["{}", '{"run": {}}', "no json"])
+def test_report_of_a_damaged_run(ramify, copied, content):
+    (copied / "run.json").write_text(content)
+    status, out, err = ramify("report", copied, "--no-evaluate")
+    assert (status, out) == (2, "")
+    assert err.startswith(f"error: {copied / 'run.json'} is ")
+    assert err.count("\n") == 1
+
+
 def test_report_of_no_run(ramify, tmp_path):
     status, out, err = ramify("report", tmp_path)
     assert (status, out) == (2, "")

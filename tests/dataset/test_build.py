@@ -223,18 +223,29 @@ def test_a_killed_build(dump, tmp_path):
     command = [sys.executable, "-c", "from ramify.cli import main; main()", "data", "build", "large", "--format", "pushshift"]
     for number, left in ((signal.SIGTERM, 0), (signal.SIGKILL, 1)):
         process = subprocess.Popen([*command, "--out", "out"], cwd=tmp_path, stderr=subprocess.DEVNULL)
-        while not list(tmp_path.glob("out.partial-*/lock")):
+        while not list(tmp_path.glob(".out.partial-*/lock")):
             assert process.poll() is None
             time.sleep(0.001)
         process.send_signal(number)
         assert process.wait() != 0
-        assert len(list(tmp_path.glob("out.partial-*"))) == left
-    (busy,) = (path.rename(tmp_path / "out.partial-busy") for path in tmp_path.glob("out.partial-*"))
+        assert len(list(tmp_path.glob(".out.partial-*"))) == left
+    (busy,) = (path.rename(tmp_path / ".out.partial-busy") for path in tmp_path.glob(".out.partial-*"))
     with FileLock(busy / "lock"):
         build([dump], "pushshift", tmp_path / "out")
         assert busy.exists()
     build([dump], "pushshift", tmp_path / "out", overwrite=True)
     assert {path.name for path in tmp_path.iterdir()} == {"large", "out"}
+
+
+def test_a_store_among_its_inputs(tmp_path):
+    """What is being written is no input; a store that is there already would be one."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "RC.jsonl").write_text(posts(50))
+    store = build([folder], "pushshift", folder / "store")
+    assert store.hash == build([folder / "RC.jsonl"], "pushshift", tmp_path / "apart").hash
+    with pytest.raises(RamifyError, match="store lies inside the input folder .*in and would be read as input"):
+        build([folder], "pushshift", folder / "store", overwrite=True)
 
 
 def test_filters_work_together(dump, tmp_path):

@@ -117,7 +117,10 @@ def test_folders_that_are_no_store(tmp_path):
         Store.open(tmp_path)
 
 
-@pytest.mark.parametrize(("key", "message"), [("files", "store is damaged"), ("skipped", "it does not say skipped")])
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [("files", "store is damaged"), *((key, f"it does not say {key}") for key in ("skipped", "splits", "hash"))],
+)
 def test_a_description_that_lacks_something(tmp_path, key, message):
     (tmp_path / "trees.jsonl").write_text(DEBATE.to_json())
     build([tmp_path / "trees.jsonl"], "jsonl", tmp_path / "store")

@@ -145,3 +145,27 @@ def test_an_interrupt_stops_all_ranks_after_the_same_step(store, tmp_path):
     stopped = int(checkpoint.name.removeprefix("step-"))
     assert read_metrics(out)[-1]["step"] == stopped
     assert not (out / "config.json").exists()
+
+
+def test_two_ranks_that_were_killed_resume_to_the_same_numbers(store, tmp_path):
+    straight, killed = tmp_path / "straight", tmp_path / "killed"
+    often = ("--set", "train.checkpoint_every=3")
+    torchrun(*command(store, straight, 40, *often))
+    running = subprocess.Popen(
+        [*TORCHRUN, *map(str, command(store, killed, 40, *often))],
+        env=environment(),
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        deadline = time.monotonic() + 120
+        while not list(killed.glob("checkpoints/step-*")):
+            assert time.monotonic() < deadline
+            assert running.poll() is None
+            time.sleep(0.05)
+    finally:
+        os.killpg(running.pid, signal.SIGKILL)
+        running.wait()
+    assert not (killed / "config.json").exists()
+    torchrun(*command(store, killed, 40, *often, "--resume"))
+    assert (killed / "model.safetensors").read_bytes() == (straight / "model.safetensors").read_bytes()

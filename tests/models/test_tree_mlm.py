@@ -167,8 +167,17 @@ REFUSED = [
     ({"max_tokens": 2}, r"model\.max_tokens must be at least 3, not 2"),
     ({"vocab_size": -1}, r"model\.vocab_size must be at least 0, not -1"),
     *(({name: value}, rf"model\.{name} must be at least 1, not {value}") for name in COUNTS for value in (0, -4)),
-    *(({name: value}, rf"model\.{name} must be at least 0 and below 1") for name in RATES for value in (-0.1, 1.0, nan)),
-    *(({"eps": value}, r"model\.eps must be a positive number") for value in (0.0, -1e-5, inf, nan)),
+    *(({name: value}, rf"model\.{name} must be at least 0 and below 1") for name in RATES for value in (-0.1, 1.0)),
+    *(({"eps": value}, r"model\.eps must be a positive number") for value in (0.0, -1e-5)),
+    *(
+        ({name: value}, rf"model\.{name} must be of the form number, not")
+        for name in ("eps", *RATES)
+        for value in (inf, nan, "1")
+    ),
+    *(({name: "sideways"}, rf"model\.{name} must be one of") for name in ("norm", "activation", "context_position", "pooling")),
+    ({"dim": 8.0}, r"model\.dim must be of the form whole number, not 8\.0"),
+    ({"max_tokens": None}, r"model\.max_tokens must be of the form whole number, not None"),
+    ({"share_embeddings": 1}, r"model\.share_embeddings must be of the form true or false, not 1"),
 ]
 
 

@@ -49,11 +49,14 @@ def test_what_cannot_be_a_node_costs_that_node_alone(tmp_path):
         {"text": "no id"},
         {"id": "a", "parent": "r", "text": 5},
         {"id": "b", "parent": "a", "text": "below", "time": "noon"},
+        {"id": "c", "parent": "r", "text": "late", "time": float("inf")},
     ]
     path.write_text(json.dumps({"id": "t", "nodes": nodes}))
     trees, report = read(path)
-    assert trees == [Tree((Node("root", id="r"), Node("below", parents=(0,), id="b")), id="t")]
-    assert (report.skipped, report.kept) == ({"not_a_post": 3}, {"bad_time": 1, "orphan": 1})
+    assert trees == [
+        Tree((Node("root", id="r"), Node("below", parents=(0,), id="b"), Node("late", parents=(0,), id="c")), id="t")
+    ]
+    assert (report.skipped, report.kept) == ({"not_a_post": 3}, {"bad_time": 2, "orphan": 1})
     assert f"{path}, line 1: tree 't', node 'a': \"text\" must be a string" in report.examples["not_a_post"][2]
 
 

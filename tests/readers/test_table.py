@@ -346,3 +346,20 @@ def test_very_wide_tables(tmp_path):
     more = [f"c{number}" for number in range(1500)]
     path.write_text(",".join(["id", "parent", "tree", "text", *more]) + "\n" + ",".join(["1", "", "t", "hello", *more]) + "\n")
     assert [row["text"] for row in read(path)[0]] == ["hello"]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_times_that_no_clock_shows(tmp_path, suffix):
+    path = tmp_path / f"posts.{suffix}"
+    rows = [("1", "nan"), ("2", "1e999"), ("3", "-inf"), ("4", "7")]
+    if suffix == "csv":
+        path.write_text("id,parent,tree,text,time\n" + "".join(f"{id},,t{id},a,{time}\n" for id, time in rows))
+    else:
+        spelled = {"nan": "NaN", "1e999": "Infinity", "-inf": "-Infinity", "7": "7"}
+        path.write_text(
+            "".join(f'{{"id": "{id}", "parent": null, "tree": "t{id}", "text": "a", "time": {spelled[t]}}}\n' for id, t in rows)
+        )
+    report = Report()
+    times = [time for batch in table.read([path], report) for time in batch.column("time").to_pylist()]
+    assert times == [None, None, None, 7.0]
+    assert report.kept["bad_time"] == 3

@@ -7,11 +7,12 @@ import torch
 from fixtures import W, bert_task, discussion, discussions, forest, tree_task, view_of, whole
 from ramify.errors import RamifyError
 from ramify.tree import Node, Tree
-from ramify.views import Reading
+from ramify.views import BLIND, Reading
 
 
 def one_by_one(task, tree, context):
-    """Every node in a batch of its own, unmasked."""
+    """Every node in a batch of its own, unmasked. A model that was trained without context says it by its decoder."""
+    alone = context == "none" and task.reading.seen not in BLIND
     task.reading = Reading(max_tokens=task.reading.max_tokens, seen=context)
     data = forest([tree], task.reading.max_tokens)
     view, collate = view_of(task, data, regime="naive", predict_post=True)
@@ -19,7 +20,7 @@ def one_by_one(task, tree, context):
     for number in range(len(view)):
         batch = collate([view.example(number)])
         with torch.no_grad():
-            if context == "none":
+            if alone:
                 vector = task.backbone.encode(batch.target_ids, batch.targets)
             else:
                 vector = task.backbone.pooled(task.backbone(batch), batch)
@@ -52,8 +53,26 @@ def test_context_is_the_tree_unless_said_otherwise():
 def test_unasked_a_node_reads_what_it_read_in_training(seen):
     tree = discussion(W, seed=1)
     task = tree_task(reading=Reading(max_tokens=32, seen=seen))
-    expected = one_by_one(tree_task(), tree, "tree" if seen == "wrong" else seen)
+    expected = one_by_one(task, tree, "tree" if seen == "wrong" else seen)
     np.testing.assert_allclose(task.embed(tree), expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("seen", ["none", "null"])
+def test_without_context_where_the_encoder_was_never_trained(seen):
+    """Nothing read its vectors in training: the decoder says what the text is, as it did there."""
+    tree = discussion(W, seed=1)
+    task = tree_task(reading=Reading(max_tokens=32, seen=seen))
+    np.testing.assert_array_equal(task.embed(tree, context="none"), task.embed(tree))
+    assert np.abs(task.embed(tree) - tree_task().embed(tree, context="none")).max() > 1e-3
+
+
+def test_embedding_that_is_broken_off_leaves_the_model_as_it_was():
+    task = tree_task().train()
+    batches = task.embed_batches(task.forest(discussions(5, 9)), tokens=1)
+    next(batches)
+    assert not task.training
+    batches.close()
+    assert task.training
 
 
 def test_many_trees_are_the_same_in_any_batch():

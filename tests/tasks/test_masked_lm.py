@@ -27,6 +27,7 @@ from fixtures import (
     one_graph_over_chunks,
     parent_arrays,
     path_to,
+    reddit,
     size,
     star,
     text,
@@ -37,10 +38,11 @@ from fixtures import (
     whole,
     with_text,
 )
-from ramify.batch import IGNORE
+from ramify.batch import IGNORE, KEYS_A_TOKEN
 from ramify.errors import RamifyError
 from ramify.models.base import decode_parts
 from ramify.nn import ragged
+from ramify.nn.ragged import runs
 from ramify.tasks.masked_lm import MaskedLMConfig
 from ramify.tree import multiplicity
 from ramify.views import Reading
@@ -365,7 +367,7 @@ def test_two_phases_with_dropout(chunk, attention_dropout):
     data = forest([discussion(uniform(25, 1), seed=1)])
     batch = masked(task, data, whole(task, data))
     assert len(list(batch.nodes.runs(chunk))) > 1
-    assert len(list(batch.targets.runs(chunk))) > 1
+    assert len(list(runs(batch.costs, chunk))) > 1
     expected = one_graph_over_chunks(task, batch, seed=3)
     torch.manual_seed(3)
     assert distance(gradient(task, [batch]), expected) < EXACT
@@ -414,7 +416,20 @@ def test_targets_that_share_nothing_are_taken_in_parts(make):
     one, many = make(task={"two_phase": "never"}), make(task={"chunk_tokens": 60})
     batch = masked(one, data, whole(one, data))
     assert distance(gradient(one, [batch]), gradient(many, [batch])) < EXACT
-    assert len(list(many.losses(batch, {"masked_lm": 1.0}))) == len(list(batch.targets.runs(60))) > 1
+    assert len(list(many.losses(batch, {"masked_lm": 1.0}))) == len(list(runs(batch.costs, 60))) > 1
+
+
+def test_a_chunk_of_deep_targets_gathers_a_bounded_number_of_vectors():
+    """The graph of a chunk holds what its targets read, too: on a chain that is far more than their tokens."""
+    task = tree_task(task={"two_phase": "always", "chunk_tokens": 80})
+    for parent in (chain(60), reddit(60)):
+        data = forest([discussion(parent, lengths=[2] * 61)])
+        batch = masked(task, data, whole(task, data))
+        parts = [part for part, _ in decode_parts(task.backbone, batch, 80)]
+        assert sum(len(part.targets) for part in parts) == 60
+        assert all(part.costs.sum() <= 80 or len(part.targets) == 1 for part in parts)
+        assert all(part.contexts.total < 80 * KEYS_A_TOKEN for part in parts)
+        assert max(len(part.nodes) for part in parts) < len(batch.nodes)
 
 
 # --- who may see whom ---------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ramify.errors import RamifyError
+from ramify.files import make_folder
 
 if TYPE_CHECKING:
     from ramify.dataset.store import Store
@@ -84,7 +85,7 @@ def _claim(out: Path) -> None:
     mark = out / ".ramify-demo"
     if out.is_dir() and any(out.iterdir()) and not mark.exists():
         raise RamifyError(f"{out} holds other things, which the demo would replace: choose another --out.")
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     mark.touch()
 
 

@@ -194,7 +194,9 @@ def find_tree(data: Path, node: str, tree: str | None) -> "Tree":
         trees = (each for each in read_jsonl(data) if tree is None or each.id == tree)
         found = list(islice((each for each in trees if any(own.id == node for own in each.nodes)), 2 if tree is None else 1))
     if not found:
-        raise RamifyError(f"{data} holds no node {node!r}{f' in the tree {tree!r}' if tree else ''}.")
+        raise RamifyError(
+            f"{data} holds no node {node!r}{f' in the tree {tree!r}' if tree else ''}. Check the spelling of the id."
+        )
     if len(found) > 1:
         first, second = (each.id for each in found)
         print(

@@ -68,7 +68,7 @@ def build(
     started = time.perf_counter(), time.process_time()
     paths, out = [Path(path) for path in inputs], Path(out)
     readers.check(paths)
-    _check_out(out, overwrite)
+    _check_out(out, overwrite, paths)
     _check_split(split)
     filters.check_cleanings(clean)
     format = format or readers.guess(paths)
@@ -133,13 +133,16 @@ def tree_hashes(ids: pa.Array) -> NDArray[np.uint64]:
 # --- checks before anything is written --------------------------------------------------------------------------------
 
 
-def _check_out(out: Path, overwrite: bool) -> None:
+def _check_out(out: Path, overwrite: bool, inputs: Sequence[Path]) -> None:
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
     if not (out / INFO_FILE).is_file():
         raise RamifyError(f"{out} exists and is not a Ramify data set: it is not touched. Choose another --out.")
     if not overwrite:
         raise RamifyError(f"{out} holds a data set already. Replace it with --overwrite, or choose another --out.")
+    for path in inputs:
+        if path.is_dir() and path.resolve() in out.resolve().parents:
+            raise RamifyError(f"{out} lies inside the input folder {path} and would be read as input. Remove it first.")
 
 
 def _check_split(split: Sequence[float]) -> None:
@@ -157,7 +160,7 @@ def _check_options(reader: readers.Format, options: Mapping[str, Any], format: s
 
 def _nothing(paths: Sequence[Path], format: str, report: Report) -> str:
     skipped = ", ".join(f"{reason} {count:,}" for reason, count in report.skipped.most_common()) or "none"
-    example = next((f" For example {where[0]}." for where in report.examples.values() if where), "")
+    example = next((f" For example {where[0].rstrip('.')}." for where in report.examples.values() if where), "")
     return (
         f"no tree came out of {', '.join(map(str, paths))}: {report.read:,} posts read as {format!r}, "
         f"left out: {skipped}.{example} Is the format right (--format)?"
@@ -185,10 +188,11 @@ def _written_beside(out: Path) -> Iterator[Path]:
     this one is killed."""
     mark = secrets.token_hex(4)
     out = out.resolve()
-    for left in out.parent.glob(f"{glob.escape(out.name)}.partial-*"):
+    for left in out.parent.glob(f".{glob.escape(out.name)}.partial-*"):
         with contextlib.suppress(Timeout), FileLock(left / LOCK, blocking=False):
             shutil.rmtree(left, ignore_errors=True)
-    folder = out.with_name(f"{out.name}.partial-{mark}")
+    # Hidden, because `out` may lie among the inputs.
+    folder = out.with_name(f".{out.name}.partial-{mark}")
     try:
         folder.mkdir(parents=True)
     except OSError as error:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ramify.dataset.store import Store
+from ramify.dataset.store import COUNTED, Store
 from ramify.errors import RamifyError
 from ramify.readers.base import pc
 from ramify.tree import Indices
@@ -46,11 +46,10 @@ def measures(store: Store) -> dict[str, Indices]:
 
 def statistics(store: Store) -> dict[str, Any]:
     """What the build counted, and mean, quantiles and maximum of every measure."""
-    counted = ("trees", "nodes", "placeholders", "comments", "read", "skipped", "kept", "splits", "hash", "format", "inputs")
     measured = measures(store)
     children = measured["children"]
     return {
-        **{name: store.info[name] for name in counted},
+        **{name: store.info[name] for name in COUNTED},
         "roots": store.num_nodes - len(np.unique(store.edges[:, 0])),
         "leaves": int((children == 0).sum()),
         **{name: summary(values) for name, values in measured.items()},

@@ -23,6 +23,8 @@ from ramify.tree import NO_PARENT, PLACEHOLDER, Indices, Node, Tree, depths
 
 VERSION = 1
 INFO_FILE = "dataset.json"
+COUNTED = ("trees", "nodes", "placeholders", "comments", "read", "skipped", "kept", "splits", "hash", "format", "inputs")
+"""What a build says of a data set in INFO_FILE, beside the form of its files."""
 TREES_FILE = "trees.arrow"
 
 NODES = pa.schema(
@@ -81,7 +83,7 @@ class Store:
         try:
             nodes = [map_file(path / name) for name in info["files"]]
             trees = map_file(path / TREES_FILE)
-            missing = [key for key in ("skipped", "kept", "read") if key not in info]
+            missing = [key for key in COUNTED if key not in info]
         except (OSError, KeyError, TypeError, pa.ArrowInvalid) as error:
             raise RamifyError(f"{path} is damaged ({error}). {remedy}") from None
         if missing:

@@ -1,6 +1,5 @@
 """What every system is made of: a backbone turns a batch into hidden states."""
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,8 +11,9 @@ from torch import Tensor, nn
 
 from ramify.batch import Batch
 from ramify.errors import RamifyError
+from ramify.fields import check_fields
 from ramify.nn.blocks import Context
-from ramify.nn.ragged import Rows
+from ramify.nn.ragged import Rows, runs
 
 State = Mapping[str, Tensor]
 """What the next batch of the same rows continues from (memories, caches); detached."""
@@ -21,6 +21,7 @@ State = Mapping[str, Tensor]
 
 def check_config(config: Any) -> None:
     """Raise where a model's config holds a size, a rate or a constant that no model can be built with."""
+    check_fields(config, "model.")
     least = {"vocab_size": 0, "type_vocab_size": 0, "max_tokens": 3}
     for name, value in vars(config).items():
         if type(value) is int and value < least.get(name, 1):
@@ -28,7 +29,7 @@ def check_config(config: Any) -> None:
     for name in ("dropout", "attention_dropout"):
         if not 0 <= getattr(config, name) < 1:
             raise RamifyError(f"model.{name} must be at least 0 and below 1, not {getattr(config, name)}.")
-    if not 0 < config.eps < math.inf:
+    if config.eps <= 0:
         raise RamifyError(f"model.eps must be a positive number, not {config.eps}.")
     if config.dim % config.num_heads:
         raise RamifyError(f"model.dim ({config.dim}) must be a multiple of model.num_heads ({config.num_heads}).")
@@ -48,6 +49,8 @@ class Backbone(nn.Module, ABC):
 
     config: Any
     embedding: nn.Embedding
+    passes: tuple[str, ...] = ("forward",)
+    """The methods through which training computes."""
 
     @abstractmethod
     def forward(self, batch: Batch, state: State | None = None) -> Hidden:
@@ -57,10 +60,18 @@ class Backbone(nn.Module, ABC):
     def pooled(self, hidden: Hidden, batch: Batch) -> Float[Tensor, "target dim"]:
         """One vector a target, from all its tokens' states."""
 
+    def compile_passes(self) -> None:
+        """`torch.compile` what training calls, once."""
+        for name in self.passes:
+            if name not in vars(self):
+                setattr(self, name, torch.compile(getattr(self, name), dynamic=True))
+
 
 class TwoPhase(Backbone):
     """A backbone that reads other nodes' vectors: encoding nodes and reading their vectors are two steps, so that a whole
     tree's gradient can be had chunk by chunk."""
+
+    passes = ("encode", "decode")
 
     @abstractmethod
     def encode(self, ids: Int[Tensor, " total"], rows: Rows) -> Float[Tensor, "row dim"]:
@@ -86,14 +97,14 @@ def encode_nodes(backbone: TwoPhase, batch: Batch, limit: int) -> Float[Tensor, 
 def decode_parts(
     backbone: Backbone, batch: Batch, limit: int, vectors: Float[Tensor, "node dim"] | None = None
 ) -> Iterator[tuple[Batch, Hidden]]:
-    """The batch's targets in parts of at most `limit` tokens, with their states; nodes are encoded once (or not at all, where
-    their `vectors` are given)."""
+    """The batch's targets in parts of at most `limit` (see `Batch.costs`), with their states; nodes are encoded once (or not at
+    all, where their `vectors` are given)."""
     if isinstance(backbone, TwoPhase) and not batch.null_context:
         vectors = encode_nodes(backbone, batch, limit) if vectors is None else vectors
-        for start, stop in batch.targets.runs(limit):
-            part = batch.select(start, stop)
-            yield part, backbone.decode(part, backbone.contextualize(vectors, part))
+        for start, stop in runs(batch.costs, limit):
+            part, read = batch.select(start, stop).reading_its_own()
+            yield part, backbone.decode(part, backbone.contextualize(vectors.index_select(0, read), part))
     else:
-        for start, stop in batch.targets.runs(limit):
+        for start, stop in runs(batch.costs, limit):
             part = batch.select(start, stop)
             yield part, backbone(part)

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ramify.errors import RamifyError
-from ramify.files import replacing, write_text
+from ramify.files import make_folder, replacing, write_text
 from ramify.nn.blocks import Activation
 
 LAYER_KEYS = {
@@ -144,7 +144,10 @@ def read_tensors(directory: Path) -> dict[str, Tensor]:
     """All tensors of model.safetensors (or of its shards). Pickled weights are refused."""
     index = directory / "model.safetensors.index.json"
     if index.exists():
-        files = sorted({directory / name for name in read_json(index)["weight_map"].values()})
+        names = read_json(index).get("weight_map")
+        if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+            raise RamifyError(f'{index} is damaged: it holds no "weight_map" of tensors to files. Download it again.')
+        files = sorted({directory / name for name in names.values()})
     else:
         files = [directory / "model.safetensors"]
     tensors: dict[str, Tensor] = {}
@@ -235,6 +238,6 @@ def load_strictly(own: Mapping[str, Tensor], tensors: Mapping[str, Tensor], wher
 
 def write(directory: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
     """config.json and model.safetensors, as Hugging Face's loaders expect them."""
-    directory.mkdir(parents=True, exist_ok=True)
+    make_folder(directory)
     write_file(directory / "model.safetensors", tensors)
     write_text(directory / "config.json", json.dumps(dict(config), indent=2) + "\n")

@@ -10,12 +10,13 @@ from torch.nn import functional as F
 
 
 def dropout(x: Float[Tensor, "*axes"], p: float, training: bool) -> Float[Tensor, "*axes"]:
-    """Zero entries with probability `p` and scale the rest. On CPU `p` is rounded to 1/256, and the scale is exact for it."""
+    """Zero entries with probability `p` and scale the rest. On CPU `p` is rounded to 1/256, but not up to 1, and the scale is
+    exact for it."""
     if not training or p == 0.0:
         return x
     if x.device.type != "cpu" or torch.compiler.is_compiling():
         return F.dropout(x, p)
-    return _apply(_ByteDropout, x, round(p * 256))
+    return _apply(_ByteDropout, x, _threshold(p))
 
 
 def add_dropout(
@@ -26,7 +27,11 @@ def add_dropout(
         return residual + x
     if x.device.type != "cpu" or torch.compiler.is_compiling():
         return residual + F.dropout(x, p)
-    return _apply(_AddByteDropout, residual, x, round(p * 256))
+    return _apply(_AddByteDropout, residual, x, _threshold(p))
+
+
+def _threshold(p: float) -> int:
+    return min(round(p * 256), 255)
 
 
 def _apply(function: type[torch.autograd.Function], *arguments: Any) -> Tensor:

@@ -115,20 +115,25 @@ class Rows:
 
     def runs(self, limit: int) -> Iterator[tuple[int, int]]:
         """Runs of rows with at most `limit` tokens; a longer row is a run of its own."""
-        start = filled = 0
-        for row, length in enumerate(self.host_lengths.tolist()):
-            if filled and filled + length > limit:
-                yield start, row
-                start, filled = row, 0
-            filled += length
-        if start < len(self):
-            yield start, len(self)
+        return runs(self.host_lengths, limit)
 
     def key_mask(self, group: Group) -> Tensor | None:
         """`[row 1 1 key]`, true where a key may be seen; None where all may."""
         if group.full:
             return None
         return self.filled[group.offset : group.end].view(group.size, 1, 1, group.length)
+
+
+def runs(costs: NDArray[np.int64], limit: int) -> Iterator[tuple[int, int]]:
+    """Consecutive rows that together cost at most `limit`; one that costs more is alone."""
+    start = filled = 0
+    for row, cost in enumerate(costs.tolist()):
+        if filled and filled + cost > limit:
+            yield start, row
+            start, filled = row, 0
+        filled += cost
+    if start < len(costs):
+        yield start, len(costs)
 
 
 def length_key(lengths: NDArray[np.int64]) -> NDArray[np.int64]:

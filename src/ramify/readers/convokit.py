@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from ramify.errors import RamifyError
+from ramify.files import make_folder
 from ramify.readers.base import Report, open_bytes
 from ramify.readers.documents import documents, loads, single_value
 from ramify.readers.reddit import NOBODY, seconds
@@ -123,7 +124,7 @@ def write_convokit(trees: Iterable[Tree], out: str | Path) -> None:
     out = Path(out)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise RamifyError(f"{out} exists and is not an empty folder. Name another, or remove it first.")
-    out.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(out.parent)
     partial = out.with_name(f"{out.name}.partial-{secrets.token_hex(4)}")
     partial.mkdir()
     try:

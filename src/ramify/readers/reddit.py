@@ -1,5 +1,6 @@
 """What the formats of Reddit's posts have in common."""
 
+import math
 import re
 from typing import Any
 
@@ -23,9 +24,10 @@ def bare_id(name: Any) -> str | None:
 def seconds(time: Any) -> float | None:
     """A time that some years' dumps spell as text; null where it is none."""
     try:
-        return float(time)
+        found = float(time)
     except (TypeError, ValueError, OverflowError):
         return None
+    return found if math.isfinite(found) else None
 
 
 def answered(parent: str | None, submission: str, where: str, policy: Policy, report: Report) -> str | None:

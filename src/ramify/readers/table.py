@@ -415,13 +415,13 @@ def _times(values: pa.Array, path: Path, first_row: int, report: Report) -> pa.A
         report.mend("bad_time", f"{path}: {values.type} is no point in time", count=len(values) - values.null_count)
         return pa.nulls(len(values), pa.float64())
     try:
-        return values.cast(pa.float64())
+        times = values.cast(pa.float64())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        times = [_seconds(value) for value in values.to_pylist()]
-    for row, time in enumerate(times):
-        if time is not None and math.isnan(time):
-            report.mend("bad_time", f"{path}, post {first_row + row}: {values[row].as_py()!r:.80}")
-    return pc.if_else(pc.is_nan(pa.array(times, pa.float64())), None, pa.array(times, pa.float64()))
+        times = pa.array([_seconds(value) for value in values.to_pylist()], pa.float64())
+    bad = pc.invert(pc.is_finite(times))
+    for row in np.flatnonzero(bad.fill_null(False).to_numpy(zero_copy_only=False)).tolist():
+        report.mend("bad_time", f"{path}, post {first_row + row}: {values[row].as_py()!r:.80}")
+    return pc.if_else(bad, None, times)
 
 
 def _seconds(value: Any) -> float | None:

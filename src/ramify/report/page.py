@@ -6,7 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 
-from ramify.files import write_text
+from ramify.files import make_folder, write_text
 from ramify.report.sections import Section, text
 from ramify.version import __version__
 
@@ -23,7 +23,7 @@ def write_page(path: Path, *, kind: str, title: str, lead: str, sections: Sequen
         version=__version__,
         date=f"{datetime.datetime.now().astimezone():%d %B %Y, %H:%M %Z}",
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     write_text(path, page)
 
 

@@ -1,6 +1,5 @@
 """The report of a run directory, finished or not."""
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from ramify.report import sections
 from ramify.report.measure import BLIND, NAMES, Measured, fillings, measure
 from ramify.report.page import write_page
 from ramify.report.sections import Section, number, text, trees_of
-from ramify.run import RUN_FILE, from_json, prepare
+from ramify.run import RUN_FILE, from_json, prepare, read_record
 from ramify.tasks.masked_lm import MaskedLM
 from ramify.train import BEST, read_metrics
 from ramify.views import Seen
@@ -45,12 +44,9 @@ def write_report(
     the page says so in place of the parts that need them. An interrupted run is shown with the weights that it left.
     """
     run_dir = Path(run_dir)
-    try:
-        record = json.loads((run_dir / RUN_FILE).read_text("utf-8"))
-    except (OSError, ValueError):
-        raise RamifyError(
-            f"{run_dir} is not a run: it has no {RUN_FILE}. Train one with: ramify train RECIPE --out {run_dir}"
-        ) from None
+    if not (run_dir / RUN_FILE).is_file():
+        raise RamifyError(f"{run_dir} is not a run: it has no {RUN_FILE}. Train one with: ramify train RECIPE --out {run_dir}")
+    record = read_record(run_dir)
     metrics = read_metrics(run_dir)
     run = record["run"]
     store, missing = (Store.open(data), "") if data else _store(run["data"])

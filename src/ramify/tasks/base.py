@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -16,9 +17,10 @@ from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.forest import Forest, Ints
 from ramify.models.base import Backbone, TwoPhase, decode_parts
+from ramify.nn.ragged import runs
 from ramify.tokenizer import Tokenizer
 from ramify.tree import Tree
-from ramify.views import Discussions, Reading, Seen, units
+from ramify.views import BLIND, Discussions, Reading, Seen, units
 
 VERBS = {"embed", "fill_mask", "score"}
 """What some model can be asked; which ones a given model knows is `verbs`."""
@@ -87,44 +89,49 @@ class Model(nn.Module, ABC):
         reads = isinstance(self.backbone, TwoPhase)
         if context == "tree" and not reads:
             raise RamifyError(f"a {type(self.backbone).__name__} embeds texts alone: choose the context none, not tree.")
-        # Unasked, a node reads what it read in training.
+        # Unasked, a node reads what it read in training. Without context an encoder says it alone, unless it was never trained,
+        # because nothing read what it said.
         trained = "tree" if self.reading.seen == "wrong" else self.reading.seen
-        seen = context or (trained if reads else "none")
+        blind = trained in BLIND
+        if not reads:
+            seen: Seen = "none"
+        else:
+            seen = trained if context is None or (blind and context == "none") else context
+        alone = reads and seen == "none" and not blind
         reading = replace(self.reading, seen=seen, concatenate=0)
         view = Discussions(forest, units(forest, np.arange(forest.num_trees), predict_post=True), reading)
         collate = self.collator(forest, reading)
+        with self.evaluating():
+            for numbers in TokenBudget(view.costs, tokens, seed=0, shuffle=False).steps(0):
+                batch = collate([view.example(int(number)) for number in numbers]).to(self.device)
+                vectors = self._batch_vectors(batch, tokens, alone)
+                # The parts of a chained text share one vector, their mean.
+                nodes, place = np.unique(forest.node[batch.source], return_inverse=True)
+                total = torch.zeros(len(nodes), vectors.shape[1], dtype=torch.float32, device=vectors.device)
+                total.index_add_(0, torch.from_numpy(place).to(vectors.device), vectors.float())
+                total /= torch.from_numpy(np.bincount(place)).to(vectors.device)[:, None]
+                if self.normalize:
+                    total = nn.functional.normalize(total, dim=1)
+                yield nodes, total.cpu().numpy()
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Without dropout; afterwards as it was."""
         training = self.training
         self.eval()
-        for numbers in TokenBudget(view.costs, tokens, seed=0, shuffle=False).steps(0):
-            batch = collate([view.example(int(number)) for number in numbers]).to(self.device)
-            vectors = self._batch_vectors(batch, tokens, seen)
-            # The parts of a chained text share one vector, their mean.
-            nodes, place = np.unique(forest.node[batch.source], return_inverse=True)
-            total = torch.zeros(len(nodes), vectors.shape[1], dtype=torch.float32, device=vectors.device)
-            total.index_add_(0, torch.from_numpy(place).to(vectors.device), vectors.float())
-            total /= torch.from_numpy(np.bincount(place)).to(vectors.device)[:, None]
-            if self.normalize:
-                total = nn.functional.normalize(total, dim=1)
-            yield nodes, total.cpu().numpy()
-        self.train(training)
+        try:
+            yield
+        finally:
+            self.train(training)
 
     @torch.no_grad()
-    def _batch_vectors(self, batch: Batch, tokens: int, seen: str) -> Float[Tensor, "target dim"]:
-        return torch.cat([self._vectors(part, tokens, seen) for part in _in_parts(batch, tokens, seen)])
-
-    def _vectors(self, batch: Batch, tokens: int, seen: str) -> Float[Tensor, "target dim"]:
-        if seen == "none" and isinstance(self.backbone, TwoPhase):
-            return self.backbone.encode(batch.target_ids, batch.targets)
-        return torch.cat([self.backbone.pooled(hidden, part) for part, hidden in decode_parts(self.backbone, batch, tokens)])
-
-
-def _in_parts(batch: Batch, tokens: int, seen: str) -> Iterator[Batch]:
-    """A batch whose nodes are read is taken whole, so that they are encoded once."""
-    if seen in ("tree", "parent"):
-        yield batch
-        return
-    for start, stop in batch.targets.runs(tokens):
-        yield batch.select(start, stop)
+    def _batch_vectors(self, batch: Batch, tokens: int, alone: bool) -> Float[Tensor, "target dim"]:
+        """`alone`: the encoder's own vectors of the targets' texts."""
+        backbone = self.backbone
+        if alone and isinstance(backbone, TwoPhase):
+            parts = (batch.select(start, stop) for start, stop in runs(batch.costs, tokens))
+            return torch.cat([backbone.encode(part.target_ids, part.targets) for part in parts])
+        return torch.cat([backbone.pooled(hidden, part) for part, hidden in decode_parts(backbone, batch, tokens)])
 
 
 class Embedder(Model):

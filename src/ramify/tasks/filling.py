@@ -71,8 +71,6 @@ class Slot:
                 "Shorten the text."
             )
         task = self.task
-        training = task.training
-        task.eval()
         forest = self.forest.with_text(self.part, texts[0])
         count = len(texts)
         example = Example(
@@ -94,8 +92,9 @@ class Slot:
             labels=ids.flatten()[index],
             wanted=want(index, np.full(count, places.shape[1]), batch.targets, batch.readers),
         ).to(task.device)
-        scores = [task.head(hidden.tokens).float().log_softmax(-1) for _, hidden in decode_parts(task.backbone, batch, TOKENS)]
-        task.train(training)
+        with task.evaluating():
+            parts = decode_parts(task.backbone, batch, TOKENS)
+            scores = [task.head(hidden.tokens).float().log_softmax(-1) for _, hidden in parts]
         return torch.cat(scores).unflatten(0, (count, -1)).cpu()
 
 

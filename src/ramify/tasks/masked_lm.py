@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ramify.batch import IGNORE, Batch, want
 from ramify.errors import RamifyError
+from ramify.fields import check_fields
 from ramify.models.base import Backbone, TwoPhase, decode_parts
 from ramify.nn.heads import VocabularyHead
 from ramify.tasks import filling, noise
@@ -43,9 +44,12 @@ class MaskedLMConfig:
     """The whole tree's gradient in bounded memory; `auto`: for batches above `chunk_tokens`. Models that encode no other node
     go through their targets in parts."""
     chunk_tokens: int = 8_192
-    """Tokens whose graph is held at once by a two-phase gradient."""
+    """Tokens whose graph is held at once by a two-phase gradient; four vectors that a target reads count as one."""
 
     def __post_init__(self) -> None:
+        check_fields(self, "task.")
+        if self.chunk_tokens < 1:
+            raise RamifyError(f"task.chunk_tokens must be positive, not {self.chunk_tokens}.")
         if not 0 < self.mask_rate <= 1:
             raise RamifyError(f"task.mask_rate must be above 0 and at most 1, not {self.mask_rate}.")
         if len(self.mask_split) != 3 or min(self.mask_split) < 0 or abs(sum(self.mask_split) - 1) > 1e-9:
@@ -165,7 +169,7 @@ class MaskedLM(Task):
     def _in_parts(self, batch: Batch) -> bool:
         if self.config.two_phase == "never":
             return False
-        return self.config.two_phase == "always" or batch.tokens > self.config.chunk_tokens
+        return self.config.two_phase == "always" or batch.nodes.total + batch.costs.sum() > self.config.chunk_tokens
 
     def _loss(self, states: Float[Tensor, "position dim"], batch: Batch) -> Float[Tensor, ""]:
         assert batch.wanted is not None

@@ -1,0 +1,48 @@
+"""Frozen configs hold what their annotations say, wherever the values come from: Python, `--set`, or somebody's JSON."""
+
+import math
+import typing
+from functools import cache
+from typing import Any, Literal
+
+from ramify.errors import RamifyError
+
+
+def check_fields(config: Any, head: str = "") -> None:
+    """Raise where a field of a dataclass is not of its type or not among its choices; numbers must be finite.
+
+    `head` stands before the field's name in the message.
+    """
+    for name, kind in _kinds(type(config)).items():
+        value = getattr(config, name)
+        if not _fits(value, kind):
+            expected = f"one of {spelled(kind)}" if typing.get_origin(kind) is Literal else f"of the form {spelled(kind)}"
+            raise RamifyError(f"{head}{name} must be {expected}, not {value!r}.")
+
+
+def spelled(kind: Any) -> str:
+    """A type as its value looks in JSON: number, [number, number], [[string, number], …]; or its choices."""
+    if typing.get_origin(kind) is Literal:
+        return ", ".join(map(str, typing.get_args(kind)))
+    if typing.get_origin(kind) is tuple:
+        return f"[{', '.join('…' if each is Ellipsis else spelled(each) for each in typing.get_args(kind))}]"
+    return {float: "number", int: "whole number", str: "string", bool: "true or false"}.get(kind, getattr(kind, "__name__", ""))
+
+
+_kinds = cache(typing.get_type_hints)
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Literal:
+        return any(value == each and type(value) is type(each) for each in arguments)
+    if origin is tuple:
+        if not isinstance(value, tuple):
+            return False
+        arguments = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
+        return len(value) == len(arguments) and all(map(_fits, value, arguments))
+    if kind is float:
+        return type(value) in (int, float) and math.isfinite(value)
+    if kind in (int, str, bool):
+        return type(value) is kind
+    return True
