@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from ramify.cli import app
+from ramify.cli.evaluate import RunOrCommand
 from ramify.dataset.filters import CLEANINGS
 from ramify.readers import FORMATS
 from ramify.readers.base import Policy
@@ -158,6 +159,7 @@ def find(words: list[str]) -> tuple[TyperCommand | TyperGroup, list[str]]:
     """The command or group of commands that the words name, and what is left of them."""
     command = typer.main.get_command(app)
     while isinstance(command, TyperGroup) and words and not words[0].startswith("-"):
+        words = command.named(words) if isinstance(command, RunOrCommand) else words
         found = command.commands.get(words[0])
         assert isinstance(found, TyperCommand | TyperGroup), f"there is no command {words[0]!r} in {command.name}"
         command, words = found, words[1:]

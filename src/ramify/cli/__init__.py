@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-from ramify.cli import data, demo, train, use
+from ramify.cli import data, demo, evaluate, train, use
 from ramify.errors import RamifyError
 from ramify.memory import keep_pages
 
@@ -18,7 +18,7 @@ app = typer.Typer(
 app.add_typer(data.app, name="data")
 app.add_typer(train.app, name="train")
 app.add_typer(use.tokenizer, name="tokenizer")
-app.command()(use.evaluate)
+app.add_typer(evaluate.app, name="evaluate")
 app.command()(use.embed)
 app.command("fill-mask")(use.fill_mask)
 app.command()(use.report)

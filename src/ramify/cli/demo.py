@@ -152,7 +152,7 @@ def _sparkline(values: Sequence[float], width: int = 40) -> str:
 def _evaluate(store: "Store", draws: int) -> tuple["MaskedLM", "Measured"]:
     """The shipped checkpoint's loss on the whole sample: with ancestors, without, and with those of another tree."""
     import ramify
-    from ramify.cli.use import bar
+    from ramify.cli.shared import bar
     from ramify.evaluate import gain
     from ramify.report.measure import NAMES, measure
     from ramify.tasks.masked_lm import MaskedLM

@@ -1,80 +1,19 @@
-"""What trained models are used for: `ramify evaluate`, `embed`, `fill-mask`, and `ramify tokenizer train`."""
+"""What trained models are used for: `ramify embed`, `fill-mask`, `report`, and `ramify tokenizer train`."""
 
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from ramify.cli.shared import Device, Json, Precision, bar, masked_lm
+
 if TYPE_CHECKING:
-    from ramify.tasks.masked_lm import MaskedLM
     from ramify.tree import Tree
 
 tokenizer = typer.Typer(help="Train tokenizers.", no_args_is_help=True)
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Device = Annotated[
-    str,
-    typer.Option("--device", help="Where to compute: cpu, cuda, cuda:1 …; auto is the accelerator that torch finds, else cpu."),
-]
-Precision = Annotated[
-    Literal["fp32", "bf16"],
-    typer.Option(help="bf16 is faster where the processor has it (GPUs, CPUs with AMX or AVX-512 BF16); scores move a little."),
-]
-
-
-def evaluate(
-    run: Annotated[Path, typer.Argument(help="A run or a saved model.")],
-    data: Annotated[Path, typer.Option("--data", help="A data set built by `ramify data build`.")],
-    context: Annotated[
-        Literal["tree", "none", "parent", "wrong", "null"] | None,
-        typer.Option(
-            help="What a comment reads: its ancestors, nothing, its parent, another tree's ancestors, or the learned "
-            "null row. Default: as the model was trained."
-        ),
-    ] = None,
-    split: Annotated[Literal["train", "dev", "test", "all"], typer.Option(help="The trees to evaluate on.")] = "test",
-    draws: Annotated[int, typer.Option(min=1, help="Masks drawn for every comment, by the hash of its id.")] = 8,
-    mask_rate: Annotated[float | None, typer.Option(help="Share of tokens that is masked. Default: as in training.")] = None,
-    save: Annotated[Path | None, typer.Option(help="Keep the sums by tree (.npz), for paired comparisons.")] = None,
-    device: Device = "auto",
-    precision: Precision = "fp32",
-    as_json: Json = False,
-) -> None:
-    """Held-out loss in nats per masked token, perplexity and accuracy, also by depth. The masks are the same for every model.
-
-    Example: ramify evaluate runs/reddit --data data/reddit --context none --json
-    """
-    from ramify.dataset.store import Store
-    from ramify.errors import RamifyError
-    from ramify.evaluate import evaluate as score
-    from ramify.nn.precision import autocast
-    from ramify.run import discussions
-
-    task = _masked_lm(str(run), device)
-    store = Store.open(data)
-    trees = store.held(split)
-    forest = task.forest(store)
-    view, collator = discussions(task, forest, trees, seen=context)
-    with bar("evaluating", int(view.sizes.sum())) as advance, autocast(task.device, precision):
-        scores = score(task, view, collator, trees, draws=draws, mask_rate=mask_rate, progress=advance)
-    if save is not None:
-        scores.save(save)
-    summary = scores.summary()
-    if not summary["count"]:
-        raise RamifyError(f"no comment of {data} ({split}) has a token that could be masked.")
-    if as_json:
-        print(json.dumps(summary))
-        return
-    print(f"{'depth':>6} {'loss':>8} {'accuracy':>9} {'masked tokens':>14}")
-    for depth, row in [("all", summary), *summary["by_depth"].items()]:
-        print(f"{depth:>6} {row['loss']:>8.4f} {row['accuracy']:>9.2%} {row['count']:>14,}")
-    rate = mask_rate or task.config.mask_rate
-    print(f"perplexity {summary['perplexity']:.2f}; {rate:.0%} of the tokens masked, {draws} draw(s)")
 
 
 def report(
@@ -154,7 +93,7 @@ def fill_mask(
     words = None if candidates is None else [word.strip() for word in candidates.split(",") if word.strip()]
     if words == []:
         raise RamifyError(f"--candidates takes words separated by commas; {candidates!r} holds none.")
-    task = _masked_lm(run, device)
+    task = masked_lm(run, device)
     answer = task.fill_mask(find_tree(data, node, tree), node, top_k=top_k, context=context, candidates=words, joint=joint)
     if as_json:
         print(json.dumps(answer, ensure_ascii=False))
@@ -165,17 +104,6 @@ def fill_mask(
         print(f"  [{mask['position']}] {guesses}")
     for filled in answer.get("joint", []):
         print(f"  {filled['probability']:.4f}  {filled['text']}")
-
-
-def _masked_lm(source: str, device: str) -> "MaskedLM":
-    import ramify
-    from ramify.errors import RamifyError
-    from ramify.tasks.masked_lm import MaskedLM
-
-    task = ramify.load(source, device=device)
-    if not isinstance(task, MaskedLM):
-        raise RamifyError(f"{source} holds no masked language model; it can {', '.join(task.verbs)}.")
-    return task
 
 
 def find_tree(data: Path, node: str, tree: str | None) -> "Tree":
@@ -224,15 +152,3 @@ def train_tokenizer(
     trained = train(Store.open(data), TokenizerConfig(kind=kind, vocab_size=vocab_size, lowercase=lowercase))
     trained.save(out)
     print(f"{out}: {trained.vocab_size:,} pieces", file=sys.stderr)
-
-
-@contextmanager
-def bar(what: str, total: int | None) -> Iterator[Any]:
-    """A progress bar on stderr, where that is a terminal; yields a function that advances it."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    with Progress(console=console, disable=not console.is_terminal) as progress:
-        row = progress.add_task(what, total=total)
-        yield lambda count: progress.advance(row, count)

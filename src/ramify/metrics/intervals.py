@@ -1,22 +1,15 @@
-"""Pure functions on sums and counts."""
+"""Bootstrap intervals of ratios."""
 
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-DEPTH_BINS = {"1": (1, 1), "2": (2, 2), "3-5": (3, 5), "6-10": (6, 10), "11-20": (11, 20), "21+": (21, 2**31)}
-"""Depths of comments (top level = 1) as reports group them."""
-
-
-def depth_bin(depth: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The place of every depth in `DEPTH_BINS`; posts (depth 0) count with depth 1."""
-    return np.searchsorted([last for _, last in DEPTH_BINS.values()], depth, side="left")
-
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate with its bootstrap interval and two-sided p-value (of being on the other side of zero)."""
+    """An estimate with its bootstrap interval and two-sided p-value of being on zero's other side: twice the share of resamples
+    there, at least 1 / resamples."""
 
     value: float
     low: float
@@ -29,8 +22,6 @@ def bootstrap_ratio(
 ) -> Interval:
     """Σ totals / Σ counts over units drawn with replacement. For a paired difference of two systems on the same units, give
     the differences of their totals.
-
-    The p-value is twice the share of resamples on zero's other side, at least 1 / resamples.
     """
     units = np.flatnonzero(counts > 0)
     if len(units) == 0:
@@ -42,7 +33,12 @@ def bootstrap_ratio(
     for start in range(0, resamples, block):
         drawn = random.integers(len(units), size=(min(block, resamples - start), len(units)))
         ratios[start : start + len(drawn)] = totals[drawn].sum(1) / counts[drawn].sum(1)
-    low, high = np.quantile(ratios, [(1 - level) / 2, (1 + level) / 2])
-    other_side = min((ratios <= 0).mean(), (ratios >= 0).mean())
-    p = min(1.0, max(2 * other_side, 1 / resamples))
-    return Interval(float(totals.sum() / counts.sum()), float(low), float(high), float(p))
+    return interval(float(totals.sum() / counts.sum()), ratios, level)
+
+
+def interval(value: float, resampled: NDArray[np.float64], level: float = 0.95) -> Interval:
+    """The percentile interval of an estimate that was made again from resampled units."""
+    low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
+    other_side = min((resampled <= 0).mean(), (resampled >= 0).mean())
+    p = min(1.0, max(2 * other_side, 1 / len(resampled)))
+    return Interval(value, float(low), float(high), float(p))

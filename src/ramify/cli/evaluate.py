@@ -1,0 +1,150 @@
+"""`ramify evaluate RUN`, and `ramify evaluate links` for who replied to whom."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from ramify.cli.shared import Device, Json, Precision, bar, masked_lm
+
+
+class RunOrCommand(TyperGroup):
+    """A group whose first word may also be the first argument of its command `run`."""
+
+    def named(self, words: list[str], options: Sequence[str] = ()) -> list[str]:
+        """The words with the name of a command at their head; `options` are the group's own."""
+        return words if not words or words[0] in (*self.commands, *options) else ["run", *words]
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, self.named(args, ctx.help_option_names))
+
+
+class SeveralFiles(TyperCommand):
+    """A command whose repeatable options take several values after one flag: `--gold a.txt b.txt`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        repeatable = {flag for option in self.params if getattr(option, "multiple", False) for flag in option.opts}
+        spelled: list[str] = []
+        flag = ""
+        for word in args:
+            if word.startswith("-") and word != "-":
+                flag = word if word in repeatable else ""
+                spelled.append(word)
+            elif flag and spelled[-1] != flag:
+                spelled += [flag, word]
+            else:
+                spelled.append(word)
+        return super().parse_args(ctx, spelled)
+
+
+app = typer.Typer(cls=RunOrCommand, no_args_is_help=True)
+
+
+@app.callback()
+def evaluate() -> None:
+    """Held-out loss of a model (`ramify evaluate RUN`, options: `ramify evaluate run --help`), or scores of reply links.
+
+    Example: ramify evaluate runs/reddit --data data/reddit --context none --json
+    """
+
+
+@app.command()
+def run(
+    run: Annotated[Path, typer.Argument(help="A run or a saved model.")],
+    data: Annotated[Path, typer.Option("--data", help="A data set built by `ramify data build`.")],
+    context: Annotated[
+        Literal["tree", "none", "parent", "wrong", "null"] | None,
+        typer.Option(
+            help="What a comment reads: its ancestors, nothing, its parent, another tree's ancestors, or the learned "
+            "null row. Default: as the model was trained."
+        ),
+    ] = None,
+    split: Annotated[Literal["train", "dev", "test", "all"], typer.Option(help="The trees to evaluate on.")] = "test",
+    draws: Annotated[int, typer.Option(min=1, help="Masks drawn for every comment, by the hash of its id.")] = 8,
+    mask_rate: Annotated[float | None, typer.Option(help="Share of tokens that is masked. Default: as in training.")] = None,
+    save: Annotated[Path | None, typer.Option(help="Keep the sums by tree (.npz), for paired comparisons.")] = None,
+    device: Device = "auto",
+    precision: Precision = "fp32",
+    as_json: Json = False,
+) -> None:
+    """Held-out loss in nats per masked token, perplexity and accuracy, also by depth. The masks are the same for every model.
+
+    Example: ramify evaluate runs/reddit --data data/reddit --context none --json
+    """
+    from ramify.dataset.store import Store
+    from ramify.errors import RamifyError
+    from ramify.evaluate import evaluate as score
+    from ramify.nn.precision import autocast
+    from ramify.run import discussions
+
+    task = masked_lm(str(run), device)
+    store = Store.open(data)
+    trees = store.held(split)
+    forest = task.forest(store)
+    view, collator = discussions(task, forest, trees, seen=context)
+    with bar("evaluating", int(view.sizes.sum())) as advance, autocast(task.device, precision):
+        scores = score(task, view, collator, trees, draws=draws, mask_rate=mask_rate, progress=advance)
+    if save is not None:
+        scores.save(save)
+    summary = scores.summary()
+    if not summary["count"]:
+        raise RamifyError(f"no comment of {data} ({split}) has a token that could be masked.")
+    if as_json:
+        print(json.dumps(summary))
+        return
+    print(f"{'depth':>6} {'loss':>8} {'accuracy':>9} {'masked tokens':>14}")
+    for depth, row in [("all", summary), *summary["by_depth"].items()]:
+        print(f"{depth:>6} {row['loss']:>8.4f} {row['accuracy']:>9.2%} {row['count']:>14,}")
+    rate = mask_rate or task.config.mask_rate
+    print(f"perplexity {summary['perplexity']:.2f}; {rate:.0%} of the tokens masked, {draws} draw(s)")
+
+
+@app.command(cls=SeveralFiles)
+def links(
+    gold: Annotated[
+        list[Path], typer.Option("--gold", metavar="FILE…", help="Annotation files, or folders with *.annotation.txt in them.")
+    ],
+    predicted: Annotated[list[Path], typer.Option("--predicted", metavar="FILE…", help="The same, predicted.")],
+    protocol: Annotated[
+        Literal["official", "chunk50"],
+        typer.Option(help="Sums over all logs, or the mean over parts of fifty messages. The two are not comparable."),
+    ] = "official",
+    missing: Annotated[
+        Literal["error", "self"], typer.Option(help="A message without a predicted link: an error, or a start.")
+    ] = "error",
+    resamples: Annotated[int, typer.Option(min=0, help="Bootstrap over logs for 95 % intervals (0 = none).")] = 1000,
+    as_json: Json = False,
+) -> None:
+    """Compare predicted reply links, and the conversations they make, with gold ones. Percentages; lines [LOG:]PARENT CHILD -.
+
+    Example: ramify evaluate links --gold dev/*.annotation.txt --predicted predicted.txt --json
+    """
+    from ramify.metrics.conversations import bootstrap, match, score
+    from ramify.readers.annotation import read_links
+
+    matched = match(read_links(gold), read_links(predicted), missing=missing)
+    scores = score(matched.logs, protocol)
+    dropped = {reason: count for reason, count in matched.dropped.items() if count}
+    if as_json:
+        print(json.dumps(scores | {"protocol": protocol, "dropped": dropped, "missing": matched.missing}))
+        return
+    intervals = bootstrap(matched.logs, protocol, resamples=resamples) if resamples and len(matched.logs) > 1 else None
+    print(f"protocol {protocol}, {len(matched.logs)} logs, {sum(len(log.messages) for log in matched.logs):,} messages")
+    for name, value in _flat(scores).items():
+        low_high = "" if intervals is None else "  ({0.low:.2f} to {0.high:.2f})".format(_flat(intervals)[name])
+        print(f"{name:>18} {value:>7.2f}{low_high}")
+    for reason, count in dropped.items():
+        print(f"{count:,} predicted links left out: {reason.replace('_', ' ')}")
+    if matched.missing:
+        print(f"{matched.missing:,} messages had no predicted link and start a conversation (--missing self)")
+
+
+def _flat(scores: dict[str, Any]) -> dict[str, Any]:
+    return {
+        f"{name} {part}".strip(): value
+        for name, inner in scores.items()
+        for part, value in (inner if isinstance(inner, dict) else {"": inner}).items()
+    }

@@ -1,0 +1,43 @@
+"""What several commands share: options, a progress bar, and how a model is asked for."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from ramify.tasks.masked_lm import MaskedLM
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Device = Annotated[
+    str,
+    typer.Option("--device", help="Where to compute: cpu, cuda, cuda:1 …; auto is the accelerator that torch finds, else cpu."),
+]
+Precision = Annotated[
+    Literal["fp32", "bf16"],
+    typer.Option(help="bf16 is faster where the processor has it (GPUs, CPUs with AMX or AVX-512 BF16); scores move a little."),
+]
+
+
+def masked_lm(source: str, device: str) -> "MaskedLM":
+    import ramify
+    from ramify.errors import RamifyError
+    from ramify.tasks.masked_lm import MaskedLM
+
+    task = ramify.load(source, device=device)
+    if not isinstance(task, MaskedLM):
+        raise RamifyError(f"{source} holds no masked language model; it can {', '.join(task.verbs)}.")
+    return task
+
+
+@contextmanager
+def bar(what: str, total: int | None) -> Iterator[Any]:
+    """A progress bar on stderr, where that is a terminal; yields a function that advances it."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, disable=not console.is_terminal) as progress:
+        row = progress.add_task(what, total=total)
+        yield lambda count: progress.advance(row, count)

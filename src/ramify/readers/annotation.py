@@ -1,0 +1,77 @@
+"""Reply links as the Ubuntu IRC disentanglement data has them: `PARENT CHILD -`, or `LOG:PARENT CHILD -` for several logs.
+
+Numbers are lines of the log, from 0; a message that starts a conversation is its own parent. The name of a log is that of its
+file without folder and ending.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramify.errors import RamifyError
+from ramify.files import replacing
+from ramify.readers.base import Held, open_bytes
+
+ENDINGS = (".annotation.txt", ".ascii.txt", ".tok.txt", ".raw.txt")
+
+Links = NDArray[np.int64]
+"""[link 2]: parent and child."""
+
+_LINE = re.compile(r"(?:(?P<log>.*):)?\s*(?P<parent>\d{1,15})\s+(?P<child>\d{1,15})(?:\s+-)?\s*")
+
+
+def log_name(file: str) -> str:
+    """The name under which a log is known, whichever of its files is given."""
+    name = re.split(r"[/\\]", file)[-1]
+    return next((name.removesuffix(ending) for ending in ENDINGS if name.endswith(ending)), name)
+
+
+def read_links(paths: Sequence[Path]) -> dict[str, Links]:
+    """The links of each log, in the order of the files; a folder stands for the `*.annotation.txt` in it.
+
+    Raises `RamifyError` with file and line where a line is no link.
+    """
+    found: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    held = Held("and the files before it have", "Give fewer files at a time.")
+    for path in _files(paths):
+        with open_bytes(path) as stream:
+            text = held.read(stream, path).decode("utf-8-sig", "replace")
+        own = log_name(path.name)
+        for number, line in enumerate(text.split("\n"), start=1):
+            if not line.strip():
+                continue
+            if (link := _LINE.fullmatch(line)) is None:
+                raise RamifyError(
+                    f"{path}, line {number}: expected 'PARENT CHILD -' or 'LOG:PARENT CHILD -' with line numbers from 0, "
+                    f"found {line.strip()!r:.80}."
+                )
+            name = own if link["log"] is None else log_name(link["log"])
+            found[name].append((int(link["parent"]), int(link["child"])))
+    return {name: np.array(links, dtype=np.int64).reshape(-1, 2) for name, links in found.items()}
+
+
+def write_links(path: Path, links: Mapping[str, Iterable[tuple[int, int]]], *, named: bool = True) -> None:
+    """(parent, child) of each log, a line a link; `named` puts the log's name before it, as several logs need."""
+    if not named and len(links) > 1:
+        raise RamifyError(f"{path}: links of {len(links)} logs in one file need the logs' names before them.")
+    with replacing(path) as scratch, open(scratch, "w", encoding="utf-8", newline="\n") as file:
+        for name, pairs in links.items():
+            head = f"{name}:" if named else ""
+            file.writelines(f"{head}{parent} {child} -\n" for parent, child in pairs)
+
+
+def _files(paths: Sequence[Path]) -> list[Path]:
+    files = []
+    for path in paths:
+        inside = sorted(path.glob(f"*{ENDINGS[0]}")) if path.is_dir() else [path]
+        if not inside:
+            raise RamifyError(f"the folder {path} holds no file *{ENDINGS[0]}.")
+        files += inside
+    for path in files:
+        if not path.exists():
+            raise RamifyError(f"there is no file or folder {path}. Check the spelling of the input.")
+    return files
