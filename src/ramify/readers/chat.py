@@ -1,0 +1,38 @@
+"""What readers of chat logs share. A log is a run of messages in the order of the channel; who answers whom may be unknown.
+
+A chat format's module has, beside `matches` and `read` (see `readers.base`), a function that streams: a log of a million
+messages need never be held as a whole.
+
+    logs(paths, report, **options) -> Iterator[Log]
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ramify.tree import Node, Tree
+
+SYSTEM = "system"
+"""The kind of a message that the channel itself says: somebody joined, left, goes by another name; a new day."""
+
+
+@dataclass(frozen=True)
+class Log:
+    """A channel's messages, to be read once and before the next log is asked for.
+
+    A message's `parents` are places of earlier messages of the log: `()` where it is known to start a conversation, `None`
+    where nobody said what it answers. Ids differ within the log. `where` is the file that it comes from.
+    """
+
+    name: str
+    messages: Iterator[Node]
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    where: str = ""
+
+
+def trees(logs: Iterable[Log]) -> Iterator[Tree]:
+    """Each log that holds a message, as one tree."""
+    for log in logs:
+        nodes = tuple(log.messages)
+        if nodes:
+            yield Tree(nodes, id=log.name, meta=log.meta)
