@@ -1,0 +1,131 @@
+"""One message a row, in the order of the channel: CSV, TSV, Parquet or JSON lines, compressed or not.
+
+Columns are found by name: `text`, and, where they are there, `author`, `time`, `id`, `parent` (what the message answers;
+empty = nobody said), `kind` and `channel` (a log for each), or one of their synonyms; `columns` names them otherwise.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Literal, get_args
+
+import pyarrow as pa
+
+from ramify.readers import chat, files, table
+from ramify.readers.base import Held, Report, bad_option
+from ramify.readers.columns import Columns, Layout, batches, check, decoded, header, strings, times
+from ramify.readers.messages import LogNames, Message, in_order, nodes
+from ramify.tree import Tree
+
+SYNONYMS = {
+    "id": table.SYNONYMS["id"],
+    "parent": table.SYNONYMS["parent"],
+    "channel": ("channel", "channel_name", "channel_id", "room", "room_name", "room_id", "chat", "chat_name", "chat_id"),
+    "author": (*table.SYNONYMS["author"], "sender", "sender_name", "sender_id", "nick", "nickname", "from"),
+    "time": (*table.SYNONYMS["time"], "ts", "sent", "sent_at"),
+    "kind": table.SYNONYMS["kind"],
+    "text": (*table.SYNONYMS["text"], "msg", "utterance"),
+}
+LAYOUT = Layout(SYNONYMS, required=("text",))
+FOREIGN = ("nodes", "replies", "subreddit", "link_id")
+"""Names that only records of other formats have."""
+
+Order = Literal["file", "time"]
+
+
+def matches(path: Path, head: bytes) -> bool:
+    if path.is_dir():
+        return False
+    try:
+        names = header(path, head)
+    except pa.ArrowInvalid:
+        return False
+    said = LAYOUT.known(names).keys() >= {"text", "author", "time"}
+    return said and not table.LAYOUT.has_required(names) and not any(name in FOREIGN for name in names)
+
+
+def read(
+    paths: Sequence[Path],
+    report: Report,
+    *,
+    columns: Mapping[str, str] | None = None,
+    delimiter: str | None = None,
+    quote: str = '"',
+    order: Order = "file",
+) -> Iterator[Tree]:
+    return chat.trees(logs(paths, report, columns=columns, delimiter=delimiter, quote=quote, order=order))
+
+
+def logs(
+    paths: Sequence[Path],
+    report: Report,
+    *,
+    columns: Mapping[str, str] | None = None,
+    delimiter: str | None = None,
+    quote: str = '"',
+    order: Order = "file",
+) -> Iterator[chat.Log]:
+    """`columns`, `delimiter`, `quote`: as for a table of posts. `order`: the rows' own is the channel's, or their time is.
+
+    Rows without ids, parents and channels are never held, unless they are to be sorted. Where an answer stands before what it
+    answers, the channel is sorted by time all the same.
+    """
+    check(LAYOUT, columns, delimiter, quote)
+    if order not in get_args(Order):
+        raise bad_option("order", " or ".join(get_args(Order)), order)
+    given = LogNames()
+    for path in files(paths):
+        tables = batches(path, report, LAYOUT, columns or {}, delimiter, quote)
+        first = next(tables, None)
+        if first is None:
+            continue
+        tables = chain([first], tables)
+        if order == "file" and not any(name in first and first[name].null_count < len(first[name]) for name in _RELATED):
+            messages = (message for _, message in _rows(tables, path, report, related=False))
+            yield chat.Log(given.give(path.stem, f"{path}"), in_order(messages, report, {}), where=f"{path}")
+            continue
+        channels: dict[str | None, list[Message]] = {}
+        for channel, message in _rows(tables, path, report, related=True):
+            channels.setdefault(channel, []).append(message)
+        for channel, messages in channels.items():
+            name = given.give(channel or path.stem, f"{path.stem}/{channel}" if channel else f"{path}")
+            yield chat.Log(name, nodes(messages, report, by_time=order == "time"), where=f"{path}")
+
+
+_RELATED = ("id", "parent", "channel")
+
+
+def _rows(tables: Iterable[Columns], path: Path, report: Report, *, related: bool) -> Iterator[tuple[str | None, Message]]:
+    """Messages and the names of their channels. Unless they are `related`, their ids are the numbers of their rows."""
+    held = Held("is a table with ids, parents or channels of", "Split it by channels or by time.")
+    row = 0
+    for columns in tables:
+        if related:
+            held.add(path, sum(values.nbytes for values in columns.values()))
+        said = {
+            name: strings(decoded(each, path, row + 1, report)).to_pylist() for name, each in columns.items() if name != "time"
+        }
+        count = len(said["text"])
+        stamps = times(columns["time"], path, row + 1, report).to_pylist() if "time" in columns else [None] * count
+        absent = [None] * count
+        ids, parents, channels = ((said.get(name) or absent) if related else absent for name in _RELATED)
+        if not related:
+            # A field that comes late in a file of JSON lines: nobody waited for it.
+            late = sum(value is not None for name in _RELATED for value in said.get(name, ()))
+            report.mend("late_column", f"{path}, post {row + 1} and later", count=late)
+        rest = (said.get(name) or absent for name in ("author", "kind", "text"))
+        for own, parent, channel, time, author, kind, text in zip(ids, parents, channels, stamps, *rest, strict=True):
+            row += 1
+            yield (
+                channel or None,
+                Message(
+                    own or (f"row {row}" if related else f"{row}"),
+                    text or "",
+                    author or None,
+                    time if time is not None and math.isfinite(time) else None,
+                    kind or "",
+                    answers=None if parent in table.ROOT_MARKS else parent,
+                    where=f"{path}, post {row}",
+                ),
+            )

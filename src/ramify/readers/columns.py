@@ -1,0 +1,324 @@
+"""Tables in CSV, TSV, Parquet or JSON lines, compressed or not, as batches of columns that are found by their names."""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from ramify.errors import RamifyError
+from ramify.readers.base import Report, bad_option, open_bytes, pc
+from ramify.readers.records import records
+from ramify.readers.values import seconds
+
+CSV_BLOCK_BYTES = 16 << 20
+PARQUET = b"PAR1"
+DELIMITERS = "\t,;|"
+
+Columns = dict[str, pa.Array]
+"""Our names -> values of any type."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a format looks for. `synonyms`: our name of each column -> the names that it may have; `required`: of ours."""
+
+    synonyms: Mapping[str, Sequence[str]]
+    required: Sequence[str]
+    # Columns that go by one name.
+    added: Sequence[str] = ()
+
+    def known(self, names: Sequence[str]) -> dict[str, str]:
+        """Our names -> the table's, as far as they are there."""
+        spelled = {name.casefold(): name for name in reversed(names)}
+        found = {}
+        for ours, synonyms in (*self.synonyms.items(), *((name, (name,)) for name in self.added)):
+            theirs = next((spelled[synonym] for synonym in synonyms if synonym in spelled), None)
+            if theirs is not None:
+                found[ours] = theirs
+        return found
+
+    def has_required(self, names: Sequence[str]) -> bool:
+        found = self.known(names)
+        return all(name in found for name in self.required)
+
+
+def header(path: Path, head: bytes) -> list[str]:
+    """The names of a table's columns by its first bytes; raises `pa.ArrowInvalid` for a damaged Parquet file."""
+    if head.startswith(PARQUET):
+        return _open_parquet(path).schema_arrow.names
+    line = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0].decode("utf-8", "replace")
+    if line.startswith("{"):
+        try:
+            return list(json.loads(line))
+        except (ValueError, RecursionError):
+            return []
+    return _split_header(line, _delimiter(line))
+
+
+def check(layout: Layout, columns: Mapping[str, str] | None, delimiter: object, quote: object) -> None:
+    """Users write them, as text."""
+    if columns is not None and not isinstance(columns, Mapping):
+        raise bad_option("columns", "our names for the table's columns (--column OURS=THEIRS)", columns)
+    if delimiter is not None and not _is_mark(delimiter):
+        raise bad_option("delimiter", "one ASCII character that ends no line (a tab: --option delimiter=$'\\t')", delimiter)
+    if quote != "" and not _is_mark(quote):
+        raise bad_option("quote", "one ASCII character that ends no line, or nothing (--option quote=)", quote)
+    if quote == delimiter:
+        raise bad_option("quote", "another character than the delimiter", quote)
+    for name in columns or {}:
+        if name not in layout.synonyms:
+            raise RamifyError(f"there is no column {name!r} to fill; the columns are {', '.join(layout.synonyms)}.")
+
+
+def _is_mark(value: object) -> bool:
+    return isinstance(value, str) and len(value) == 1 and "\0" < value < "\x80" and value not in "\r\n"
+
+
+def batches(
+    path: Path, report: Report, layout: Layout, columns: Mapping[str, str], delimiter: str | None, quote: str
+) -> Iterator[Columns]:
+    with open_bytes(path) as stream:
+        head = stream.read(1 << 16)
+    if head.startswith(PARQUET):
+        return _parquet(path, report, layout, columns)
+    if head.lstrip(b"\xef\xbb\xbf \n").startswith(b"{"):
+        return _json_lines(path, report, layout, columns)
+    return _delimited(path, report, layout, columns, head, delimiter, quote)
+
+
+# --- the three kinds of files -----------------------------------------------------------------------------------------
+
+
+def _parquet(path: Path, report: Report, layout: Layout, columns: Mapping[str, str]) -> Iterator[Columns]:
+    try:
+        file = _open_parquet(path)
+        names = _names(file.schema_arrow.names, layout, columns, path)
+        for batch in file.iter_batches(batch_size=1 << 14, columns=list(names.values())):
+            report.read += batch.num_rows
+            yield {ours: batch.column(theirs) for ours, theirs in names.items()}
+    except pa.ArrowInvalid as error:
+        raise RamifyError(f"{path} is not a whole Parquet file ({error}). Write or download it again.") from None
+
+
+def _open_parquet(path: Path) -> pyarrow.parquet.ParquetFile:
+    """Its end is read first, so one that is compressed as a whole is unpacked to disk."""
+    with open(path, "rb") as file:
+        if file.read(len(PARQUET)) == PARQUET:
+            return pyarrow.parquet.ParquetFile(path)
+    unpacked = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as what reads it)
+    with open_bytes(path) as stream:
+        shutil.copyfileobj(stream, unpacked)
+    return pyarrow.parquet.ParquetFile(unpacked)
+
+
+def _json_lines(path: Path, report: Report, layout: Layout, columns: Mapping[str, str]) -> Iterator[Columns]:
+    keys = dict.fromkeys(key for line in _first_lines(path) for key in line)
+    # Roots may come first, and say nothing of a parent.
+    names = _names([*keys, *layout.added], layout, columns, path, without=("parent",))
+    # A field that none of the first lines has may still come, by whatever name.
+    late = [(ours, name) for ours in layout.synonyms if ours not in names for name in layout.synonyms[ours]]
+    # One field may be two of our columns.
+    fields = {name: f"field{place}" for place, name in enumerate(dict.fromkeys([*names.values(), *(name for _, name in late)]))}
+    rename = {field: name for name, field in fields.items()}
+    row_type = msgspec.defstruct("Row", [(field, Any, None) for field in rename], rename=rename, gc=False)
+    came = "parent" in names or "parent" not in layout.required
+    for _, rows in records(path, report, row_type):
+        columns_here = {ours: _values([getattr(row, fields[theirs]) for row in rows]) for ours, theirs in names.items()}
+        for ours, theirs in late:
+            values = _values([getattr(row, fields[theirs]) for row in rows])
+            if len(values) > values.null_count:
+                came = came or ours == "parent"
+                before = columns_here.get(ours)
+                columns_here[ours] = values if before is None else pc.coalesce(strings(before), strings(values))
+        columns_here.setdefault("parent", pa.nulls(len(rows), pa.large_string()))
+        yield columns_here
+    if not came:
+        _names([*keys], layout, columns, path)
+
+
+def _first_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Objects among the first lines: a field may be absent from any of them."""
+    with open_bytes(path) as stream:
+        for line in stream.read(1 << 20).split(b"\n"):
+            try:
+                record = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(record, dict):
+                yield record
+
+
+def _values(values: list[Any]) -> pa.Array:
+    try:
+        return pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        return pa.array([None if value is None else str(value) for value in values], pa.large_string())
+
+
+def _delimited(
+    path: Path, report: Report, layout: Layout, columns: Mapping[str, str], head: bytes, delimiter: str | None, quote: str
+) -> Iterator[Columns]:
+    line = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0].decode("utf-8", "replace")
+    delimiter = delimiter or _delimiter(line)
+    if quote == delimiter:
+        raise bad_option("quote", f"another character than the delimiter of {path}", quote)
+    header = _split_header(line, delimiter)
+    names = _names(header, layout, columns, path)
+    spaced = any(name != name.strip() for name in line.rstrip("\r").split(delimiter))
+
+    def bad_row(row: Any) -> str:
+        report.read += 1
+        report.skip("bad_row", f"{path}, row {row.number}: {row.actual_columns} columns, not {row.expected_columns}")
+        return "skip"
+
+    row, swallowed = 1, []
+    with open_bytes(path, report) as stream:
+        marks = _Marks(stream, quote)
+        try:
+            batches = pyarrow.csv.open_csv(
+                marks,
+                read_options=pyarrow.csv.ReadOptions(
+                    use_threads=False,
+                    block_size=CSV_BLOCK_BYTES,
+                    column_names=header if spaced else None,
+                    skip_rows=1 if spaced else 0,
+                ),
+                parse_options=pyarrow.csv.ParseOptions(
+                    delimiter=delimiter,
+                    quote_char=quote or False,
+                    newlines_in_values=bool(quote),
+                    invalid_row_handler=bad_row,
+                ),
+                convert_options=pyarrow.csv.ConvertOptions(
+                    column_types=dict.fromkeys(names.values(), pa.binary()),
+                    include_columns=list(names.values()),
+                    strings_can_be_null=True,
+                    null_values=[""],
+                    check_utf8=False,
+                ),
+            )
+            for batch in batches:
+                report.read += batch.num_rows
+                values = {ours: _decoded(batch.column(theirs), path, row, report) for ours, theirs in names.items()}
+                swallowed += _swallowed(values, delimiter, len(header), row) if quote else []
+                yield values
+                row += batch.num_rows
+        except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
+            raise RamifyError(
+                f"{path} cannot be read as a table ({error}). If its fields are not quoted, say --option quote= ; "
+                "if its columns are not parted by the most frequent of tab, comma, semicolon and bar, say --option delimiter=…"
+            ) from None
+    if marks.count % 2:
+        for number in swallowed:
+            report.mend(
+                "swallowed_rows", f"{path}, post {number}: it seems to hold further rows, because of a quotation mark too many"
+            )
+
+
+class _Marks:
+    """A stream that counts the quotation marks in it."""
+
+    def __init__(self, stream: BinaryIO, quote: str) -> None:
+        self._stream, self._quote = stream, quote.encode()
+        self.count = 0
+        self.closed = False
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._stream.read(size)
+        self.count += data.count(self._quote) if self._quote else 0
+        return data
+
+
+def _swallowed(columns: Columns, delimiter: str, width: int, first_row: int) -> list[int]:
+    """Posts with a line in one of their fields that could be a row of the table."""
+    found = set()
+    for values in columns.values():
+        several = pc.fill_null(pc.match_substring(values, "\n"), False)
+        for row, text in zip(pc.indices_nonzero(several).to_pylist(), values.filter(several).to_pylist()):
+            if any(line.count(delimiter) == width - 1 for line in text.split("\n")[1:]):
+                found.add(first_row + row)
+    return sorted(found)
+
+
+# --- which column is what ---------------------------------------------------------------------------------------------
+
+
+def _delimiter(header: str) -> str:
+    return max(DELIMITERS, key=header.count)
+
+
+def _split_header(line: str, delimiter: str) -> list[str]:
+    return [name.strip().strip('"') for name in line.rstrip("\r").split(delimiter)]
+
+
+def _names(
+    names: Sequence[str], layout: Layout, columns: Mapping[str, str], path: Path, *, without: Sequence[str] = ()
+) -> dict[str, str]:
+    """Our names -> the table's. Raises where one that is required is missing, but for those that may be (`without`)."""
+    for ours, theirs in columns.items():
+        if theirs not in names:
+            raise RamifyError(f"{path} has no column {theirs!r} (for {ours}); it has {', '.join(dict.fromkeys(names))}.")
+    found = layout.known(names) | dict(columns)
+    for ours in layout.required:
+        if ours not in found and ours not in without:
+            raise RamifyError(
+                f"{path} has no column for {ours}: none of {', '.join(layout.synonyms[ours])}. It has "
+                f"{', '.join(dict.fromkeys(names))}. Say which one it is with --column {ours}=NAME."
+            )
+    return found
+
+
+# --- what columns hold -------------------------------------------------------------------------------------------------
+
+
+def _decoded(values: pa.Array, path: Path, first_row: int, report: Report) -> pa.Array:
+    try:
+        return values.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        texts = [None if value is None else value.decode("utf-8", "replace") for value in values.to_pylist()]
+        for row, text in enumerate(texts, first_row):
+            if text is not None and "\ufffd" in text:
+                report.mend("bad_utf8", f"{path}, post {row}")
+        return pa.array(texts, pa.large_string())
+
+
+def decoded(values: pa.Array, path: Path, first_row: int, report: Report) -> pa.Array:
+    """Bytes as text; values of other types as they are."""
+    binary = pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type)
+    return _decoded(values, path, first_row, report) if binary else values
+
+
+def strings(values: pa.Array) -> pa.Array:
+    """Numbers are spelled as whole numbers where they all are: 3.0 and 3 are the same id."""
+    if pa.types.is_floating(values.type) and pc.all(pc.equal(pc.floor(values), values)).as_py():
+        values = values.cast(pa.int64())
+    try:
+        return values.cast(pa.large_string())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return pa.array([None if value is None else str(value) for value in values.to_pylist()], pa.large_string())
+
+
+def times(values: pa.Array, path: Path, first_row: int, report: Report) -> pa.Array:
+    """Seconds since 1970 from numbers, timestamps, or dates as ISO 8601 writes them (in UTC unless they say otherwise)."""
+    if pa.types.is_timestamp(values.type) or pa.types.is_date(values.type):
+        return pc.divide(values.cast(pa.timestamp("us"), safe=False).cast(pa.int64()).cast(pa.float64()), 1e6)
+    if pa.types.is_temporal(values.type):
+        # A time of day, or how long something took.
+        report.mend("bad_time", f"{path}: {values.type} is no point in time", count=len(values) - values.null_count)
+        return pa.nulls(len(values), pa.float64())
+    try:
+        return values.cast(pa.float64())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        found = [seconds(value) for value in values.to_pylist()]
+    for row, time in enumerate(found):
+        if time is None and values[row].is_valid:
+            report.mend("bad_time", f"{path}, post {first_row + row}: {values[row].as_py()!r:.80}")
+    return pa.array(found, pa.float64())

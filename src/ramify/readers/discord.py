@@ -1,0 +1,166 @@
+"""DiscordChatExporter's JSON: a file holds a channel or thread, or a part of it. The parts of a channel are one log.
+
+A reply answers what it refers to. In a thread, messages that are no replies answer the message that it was started with.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ramify.readers import chat
+from ramify.readers.base import Held, Report
+from ramify.readers.documents import documents
+from ramify.readers.messages import Accounts, LogNames, Message, Names, head_of, json_files, nodes, said
+from ramify.readers.values import fields, identifier, objects, seconds, string
+from ramify.tree import Tree
+
+MEDIA = "_Files"
+"""How the names of folders end that the exporter puts files of a channel into."""
+
+_CHANNEL = re.compile(rb'"channel"\s*:\s*\{\s*"id"\s*:\s*"(\d+)"')
+_GUILD = re.compile(rb'"guild"\s*:\s*\{')
+# Kinds that the exporter does not know by name are spelled as Discord's numbers.
+_SPOKEN = {"Default", "Reply", "ChatInputCommand", "ContextMenuCommand", "ThreadStarterMessage", "0", "19", "20", "21", "23"}
+_STARTERS = {"ThreadStarterMessage", "21"}
+_REPLIES = {"Reply", "19"}
+
+
+def matches(path: Path, head: bytes) -> bool:
+    if path.is_dir():
+        found = _files([path])
+        return bool(found) and all(_GUILD.search(head) and _CHANNEL.search(head) for head in map(head_of, found))
+    return bool(_GUILD.search(head) and _CHANNEL.search(head) and b'"messages"' in head)
+
+
+def read(paths: Sequence[Path], report: Report, *, names: Names = "name") -> Iterator[Tree]:
+    return chat.trees(logs(paths, report, names=names))
+
+
+def logs(paths: Sequence[Path], report: Report, *, names: Names = "name") -> Iterator[chat.Log]:
+    """`names`: authors are called by their nicknames, or by their ids.
+
+    A reply to what the export leaves out is counted in `report.kept` as `missing_parent`.
+    """
+    accounts = Accounts(names)
+    given = LogNames()
+    channels: dict[bytes, list[Path]] = {}
+    for path in _files(paths):
+        found = _CHANNEL.search(head_of(path))
+        channels.setdefault(found[1] if found else bytes(path), []).append(path)
+    for parts in channels.values():
+        log = _Log(accounts, report)
+        for path in parts:
+            log.add(path)
+        name, guild = string(log.channel.get("name")), string(log.guild.get("name"))
+        yield chat.Log(
+            given.give(name, f"{guild}/{name}", parts[0].stem),
+            nodes(log.finished(), report, called=accounts.name),
+            said(guild=guild, topic=log.channel.get("topic")),
+            f"{parts[0]}",
+        )
+
+
+def _files(paths: Sequence[Path]) -> list[Path]:
+    """What was attached to messages may be JSON too."""
+    return [path for path in json_files(paths) if path in paths or not any(part.endswith(MEDIA) for part in path.parent.parts)]
+
+
+class _Log:
+    """The records of one channel, and what is said about it."""
+
+    def __init__(self, accounts: Accounts, report: Report) -> None:
+        self._accounts, self._report = accounts, report
+        self._held = Held("and the parts before it have", "Export the channel in shorter times, and build from each alone.")
+        self._records: list[Message] = []
+        self._starter: str | None = None
+        self.channel: dict[str, Any] = {}
+        self.guild: dict[str, Any] = {}
+
+    def add(self, path: Path) -> None:
+        for place, document in documents(path, self._report, self._held):
+            if not isinstance(document, dict) or not isinstance(document.get("messages"), list):
+                self._report.read += 1
+                self._report.skip("not_a_post", f'{place}: no object with a list "messages"')
+                continue
+            self.channel = self.channel or fields(document.get("channel"))
+            self.guild = self.guild or fields(document.get("guild"))
+            for number, message in enumerate(document["messages"], 1):
+                self._report.read += 1
+                where = f"{place}, message {number}"
+                own = identifier(message.get("id")) if isinstance(message, dict) else None
+                if own is None:
+                    self._report.skip("not_a_post", f"{where}: no object with an id")
+                else:
+                    self._records.append(self._record(message, own, where))
+
+    def _record(self, message: dict[str, Any], own: str, where: str) -> Message:
+        kind = identifier(message.get("type")) or "Default"
+        author = fields(message.get("author"))
+        account = identifier(author.get("id"))
+        name = string(author.get("name"))
+        if account is not None:
+            self._accounts.add(account, author.get("nickname"), name)
+        if kind in _STARTERS:
+            self._starter = own
+        return Message(
+            own,
+            _text(message),
+            author=account or name,
+            time=seconds(message.get("timestamp")),
+            kind="" if kind in _SPOKEN else chat.SYSTEM,
+            answers=self._answered(message, kind) if kind in _SPOKEN else None,
+            edited=seconds(message.get("timestampEdited")),
+            where=where,
+        )
+
+    def _answered(self, message: dict[str, Any], kind: str) -> str | None:
+        """A message may also refer to one that it forwards, or that another channel sent here."""
+        reference = fields(message.get("reference"))
+        channel, here = identifier(reference.get("channelId")), identifier(self.channel.get("id"))
+        if reference.get("type") == "Forward" or kind in _STARTERS:
+            return None
+        if kind not in _REPLIES and channel is not None and here is not None and channel != here:
+            return None
+        return identifier(reference.get("messageId"))
+
+    def finished(self) -> list[Message]:
+        if "Thread" not in (string(self.channel.get("type")) or ""):
+            return self._records
+        ids = {record.id for record in self._records}
+        # In a forum the first message goes by the thread's id; elsewhere that is a message of the channel around it.
+        own = identifier(self.channel.get("id"))
+        starter = own if own in ids else self._starter
+        for record in self._records:
+            if record.id == starter:
+                record.starts = starter == own and record.answers is None
+            elif record.answers is None and not record.kind:
+                record.answers = starter
+        return self._records
+
+
+def _text(message: dict[str, Any]) -> str:
+    text = string(message.get("content"))
+    if text is not None:
+        return _spoken(text, message)
+    forwarded = fields(message.get("forwardedMessage"))
+    parts = [string(forwarded.get("content"))]
+    for each in (message, forwarded):
+        parts += [f"[{name}]" for file in objects(each.get("attachments")) if (name := string(file.get("fileName")))]
+        parts += [string(embed.get(field)) for embed in objects(each.get("embeds")) for field in ("title", "description")]
+        parts += [f"[{name}]" for sticker in objects(each.get("stickers")) if (name := string(sticker.get("name")))]
+    return "\n".join(part for part in parts if part)
+
+
+_MARK = re.compile(r"<(?:@!?(\d+)|a?(:\w+:)\d+)>")
+
+
+def _spoken(text: str, message: dict[str, Any]) -> str:
+    """Marks that the exporter leaves where it is told not to format: `<@1>`, `<:smile:2>`."""
+    if "<" not in text:
+        return text
+    mentioned = {
+        identifier(each.get("id")): string(each.get("nickname")) or string(each.get("name"))
+        for each in objects(message.get("mentions"))
+    }
+    return _MARK.sub(lambda mark: mark[2] or f"@{mentioned.get(mark[1]) or mark[1]}", text)

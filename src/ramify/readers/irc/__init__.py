@@ -1,0 +1,297 @@
+"""Logs of IRC channels as clients and bots write them: each line of a file is a message, and its id the line's number from 0.
+
+Nothing is left out, so that numbers agree with those of annotation files: lines that say who joins or left or what day it is,
+blank lines and lines in no dialect are of kind "system". Actions ("* ann waves", the text is "waves") are of kind "action",
+notices of kind "notice". `time` is in seconds since 1970 by the log's own clock (see `Clock`).
+"""
+
+import io
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Literal, NoReturn
+
+from ramify.errors import RamifyError
+from ramify.readers import annotation, chat, files
+from ramify.readers.base import Report, bad_option, blocks, open_bytes
+from ramify.readers.chat import Log
+from ramify.readers.irc import dialects
+from ramify.readers.irc.clock import Clock, date_in
+from ramify.readers.irc.dialects import DIALECTS, MESSAGE, STAMP, Fit, fit, system_author
+from ramify.readers.irc.text import AUTO, check_encoding, text_lines, utf8
+from ramify.tree import Node, Tree
+
+KINDS = {MESSAGE: "", dialects.ACTION: "action", dialects.NOTICE: "notice"}
+"""Of messages that have an author, by the group of their text."""
+
+SAMPLE_LINES = 500
+BLOCK_BYTES = 1 << 20
+HEAD_BYTES = 1 << 16
+
+_PACKED = (".gz", ".bz2", ".xz", ".zst")
+_ENDINGS = (".log", ".txt", ".weechatlog")
+_LINKS, _ASCII, _TOKENS, _RAW = annotation.ENDINGS
+
+Links = Mapping[int, tuple[tuple[int, ...], bool]]
+"""The parents of a line, and whether it starts a conversation."""
+
+
+def matches(path: Path, head: bytes) -> bool:
+    if path.is_dir():
+        inside = _logs_of(path)[:10]
+        return bool(inside) and all(matches(each, _head(each)) for each in inside)
+    return _is_log(head, AUTO, AUTO, share=0.8, from_first_line=True)
+
+
+def logs(
+    paths: Sequence[Path],
+    report: Report,
+    *,
+    dialect: str = AUTO,
+    encoding: str = AUTO,
+    annotations: Literal["beside", "none"] = "beside",
+) -> Iterator[Log]:
+    """A log for each file; of a folder those that look like one, and `.ascii.txt` rather than `.raw.txt` beside it.
+
+    `dialect`: names of `DIALECTS` with commas between them, the most frequent first; `auto` tells them by the first lines. A
+    line in none of them is kept as it is and counted as `unparsed`. `encoding` `auto`: UTF-8, a line that is not is cp1252.
+    """
+    _names(dialect)
+    check_encoding(encoding)
+    if annotations not in ("beside", "none"):
+        raise bad_option("annotations", "beside or none", annotations)
+    found = [each for path in paths for each in (_in_folder(path, dialect, encoding, report) if path.is_dir() else [path])]
+    for path, name in zip(found, _log_names(found)):
+        beside = path.with_name(_short(path) + _LINKS)
+        links = beside if annotations == "beside" and beside.exists() else None
+        yield Log(name, _messages(path, report, dialect, encoding, links), where=str(path))
+
+
+def read(
+    paths: Sequence[Path],
+    report: Report,
+    *,
+    dialect: str = AUTO,
+    encoding: str = AUTO,
+    annotations: Literal["beside", "none"] = "beside",
+) -> Iterator[Tree]:
+    return chat.trees(logs(paths, report, dialect=dialect, encoding=encoding, annotations=annotations))
+
+
+def _messages(path: Path, report: Report, dialect: str, encoding: str, annotated: Path | None) -> Iterator[Node]:
+    links = None if annotated is None else _links(annotated, _short(path))
+    clock = Clock(date_in(path))
+    patterns: list[dialects.Dialect] = []
+    last_stamp = None
+    parents, starts = None, False
+    before = 0
+    with open_bytes(path, report) as stream:
+        for lines in _lines(stream, path, encoding, report):
+            patterns = patterns or _chosen(lines, dialect, path, before + 1)
+            # Until something is said there is nothing to choose by, and nothing to read.
+            main, *others = [each.line.fullmatch for each in patterns] or [_no_match]
+            report.read += len(lines)
+            for number, line in enumerate(lines, start=before):
+                if links is not None:
+                    parents, starts = links.get(number, (None, False))
+                match = main(line)
+                if match is None:
+                    match = next((match for other in others if (match := other(line))), None)
+                if match is None:
+                    if not _is_blank(line):
+                        report.mend("unparsed", f"{path}, line {number + 1}")
+                    yield Node(line.replace("\t", " "), parents, starts, str(number), None, clock.time, chat.SYSTEM)
+                    continue
+                if match[STAMP] and match[STAMP] != last_stamp:
+                    last_stamp = match[STAMP]
+                    if fault := clock.set(last_stamp):
+                        report.mend(fault, f"{path}, line {number + 1}")
+                        last_stamp = None
+                group = match.lastindex or 0
+                text = match[group]
+                if group in KINDS:
+                    author, kind = match[group - 1], KINDS[group]
+                else:
+                    author, kind = system_author(text), chat.SYSTEM
+                    if group == dialects.UNSTAMPED:
+                        last_stamp = None
+                        if fault := clock.set_by_text(text):
+                            report.mend(fault, f"{path}, line {number + 1}")
+                if "\t" in text:
+                    text = text.replace("\t", " ")
+                yield Node(text, parents, starts, str(number), author, clock.time, kind)
+            before += len(lines)
+    if annotated is not None and links and max(links) >= before:
+        _refuse(annotated, path, before)
+
+
+def _no_match(line: str) -> None:
+    return None
+
+
+def _lines(packed: io.BufferedReader, path: Path, encoding: str, report: Report) -> Iterator[list[str]]:
+    """Blocks of lines. One that is too long is an empty line, a message like others: it is mended, not skipped."""
+    too_long = Report()
+    stream, encoding = utf8(packed, encoding)
+    for numbers, block in blocks(stream, too_long, path, size=BLOCK_BYTES):
+        if too_long.skipped:
+            report.mend("too_long", too_long.examples["too_long"][0])
+            too_long = Report()
+        yield text_lines(block, encoding, numbers.start, path, report)
+
+
+# --- which dialect --------------------------------------------------------------------------------------------------------
+
+
+def _names(dialect: str) -> list[str]:
+    """The dialects to be tried."""
+    if dialect == AUTO:
+        return [name for name, each in DIALECTS.items() if each.guessed]
+    names = [name.strip() for name in dialect.split(",")]
+    if not all(name in DIALECTS for name in names):
+        raise bad_option("dialect", f"auto or, with commas between them, some of {', '.join(DIALECTS)}", dialect)
+    return names
+
+
+def _chosen(lines: list[str], dialect: str, path: Path, first: int) -> list[dialects.Dialect]:
+    """The dialect that most lines are in, then those that may be mixed with it; none where nothing is said."""
+    names = _names(dialect)
+    if dialect != AUTO:
+        return [DIALECTS[name] for name in names]
+    sample = list(islice(((number, line) for number, line in enumerate(lines, first) if not _is_blank(line)), SAMPLE_LINES))
+    if not sample:
+        return []
+    fits = {name: fit([line for _, line in sample], DIALECTS[name]) for name in names}
+    best = max(names, key=lambda name: fits[name].share)
+    # What has no time in a log that has is rather the rest of a longer message.
+    chosen = [DIALECTS[best], *(DIALECTS[name] for name in names if name != best and DIALECTS[name].stamped)]
+    read = sum(any(each.line.fullmatch(line) for each in chosen) for _, line in sample)
+    if read * 2 < len(sample):
+        raise RamifyError(_unknown(path, sample, fits))
+    return chosen
+
+
+def _unknown(path: Path, sample: list[tuple[int, str]], fits: Mapping[str, Fit]) -> str:
+    tried = []
+    for name, (share, _, misfit) in fits.items():
+        number, line = sample[misfit or 0]
+        tried.append(
+            f"  {name:<9} {share:4.0%} of lines fit, not line {number} ({line!r:.60})\n{'':12}{DIALECTS[name].example}"
+        )
+    return (
+        f"{path} is in no dialect of IRC logs that can be told by its first {len(sample)} lines. Tried:\n"
+        + "\n".join(tried)
+        + f"\nIf it is a log, name the dialect that comes nearest: --option dialect=NAME, one of {', '.join(DIALECTS)}.\n"
+        f"The last is never guessed: {DIALECTS['colon'].example}."
+    )
+
+
+def _is_log(head: bytes, dialect: str, encoding: str, share: float, *, from_first_line: bool = False) -> bool:
+    """Do the first bytes of a file read as a log, and could they hardly be anything else?"""
+    stream, encoding = utf8(io.BufferedReader(io.BytesIO(head)), encoding)
+    lines = text_lines(stream.read().removeprefix(b"\xef\xbb\xbf"), encoding, 1, Path(), Report())
+    if len(head) >= HEAD_BYTES:
+        del lines[-1:]
+    sample = list(islice((line for line in lines if not _is_blank(line)), SAMPLE_LINES))
+    fits = {name: fit(sample, DIALECTS[name]) for name in _names(dialect)}
+    best = max(fits, key=lambda name: fits[name].share)
+    if fits[best].share < share or (from_first_line and fits[best].misfit == 0):
+        return False
+    if DIALECTS[best].stamped:
+        return fits[best].telling > 0
+    # Lists in Markdown begin with stars, and elements of HTML look like names.
+    closing = sum("</" in line for line in sample)
+    return fits[best].telling * 2 >= len(sample) and closing * 10 <= len(sample)
+
+
+def _is_blank(line: str) -> bool:
+    return not line or line.isspace()
+
+
+# --- files ----------------------------------------------------------------------------------------------------------------
+
+
+def _in_folder(folder: Path, dialect: str, encoding: str, report: Report) -> list[Path]:
+    logs = []
+    for path in _logs_of(folder):
+        if _is_log(_head(path), dialect, encoding, share=0.5):
+            logs.append(path)
+        else:
+            report.read += 1
+            report.skip("not_a_log", str(path))
+    if not logs:
+        raise RamifyError(
+            f"no file in the folder {folder} reads as a log of an IRC channel. Name a file of it, to be told what was tried."
+        )
+    return logs
+
+
+def _logs_of(folder: Path) -> list[Path]:
+    """The files of a folder that are not there for the sake of another one."""
+    inside = files([folder])
+    kept = {path.with_name(_unpacked(path)) for path in inside}
+    return [
+        path
+        for path in inside
+        if not (name := _unpacked(path)).endswith((_LINKS, _TOKENS))
+        and not (name.endswith(_RAW) and path.with_name(name.removesuffix(_RAW) + _ASCII) in kept)
+    ]
+
+
+def _head(path: Path) -> bytes:
+    if not path.stat().st_size:
+        return b""
+    with open_bytes(path) as stream:
+        return stream.read(HEAD_BYTES)
+
+
+def _unpacked(path: Path) -> str:
+    return next((path.name.removesuffix(ending) for ending in _PACKED if path.name.endswith(ending)), path.name)
+
+
+def _short(path: Path) -> str:
+    """The name under which annotations know a log."""
+    name = _unpacked(path)
+    known = annotation.log_name(name)
+    if known == name:
+        known = next((name.removesuffix(ending) for ending in _ENDINGS if name.endswith(ending)), name)
+    return known or name
+
+
+def _log_names(paths: Sequence[Path]) -> list[str]:
+    """Short names, with as many folders before them as it takes to tell files of one name apart."""
+    names = [_short(path) for path in paths]
+    for folders in range(1, max((len(path.parts) for path in paths), default=0)):
+        times = Counter(names)
+        if max(times.values()) == 1:
+            break
+        for place, path in enumerate(paths):
+            if times[names[place]] > 1:
+                names[place] = "/".join([*path.parts[:-1][-folders:], _short(path)])
+    times = Counter(names)
+    return [name if times[name] == 1 else str(path) for name, path in zip(names, paths)]
+
+
+def _links(path: Path, log: str) -> Links:
+    links = annotation.read_links([path])
+    if strange := sorted(links.keys() - {log}):
+        raise RamifyError(f"{path} is taken for the links of {log!r}, but names {strange[0]!r} too. --option annotations=none")
+    parents: dict[int, set[int]] = defaultdict(set)
+    for one, other in links[log].tolist() if log in links else ():
+        parents[max(one, other)].add(min(one, other))
+    return {child: (tuple(sorted(above - {child})), child in above) for child, above in parents.items()}
+
+
+def _refuse(annotated: Path, log: Path, size: int) -> NoReturn:
+    """Say which line of an annotation file names a line that the log does not have."""
+    with open_bytes(annotated) as stream:
+        for number, line in enumerate(stream, start=1):
+            numbers = [int(each) for each in re.findall(rb"\d+", line.rpartition(b":")[2])]
+            if any(each >= size for each in numbers):
+                raise RamifyError(
+                    f"{annotated}, line {number}: links line {max(numbers)}, but {log} has {size:,} lines, numbered from 0. "
+                    "Do they belong together? --option annotations=none reads the log alone."
+                )
+    raise AssertionError(annotated)

@@ -1,0 +1,115 @@
+"""How clients write a line: a regular expression for each dialect, all with the same groups.
+
+The last group that matched says what the line is, the group before it who says so.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+STAMP, NICK, MESSAGE, ACTOR, ACTION, NOTICER, NOTICE, SYSTEM, UNSTAMPED = range(1, 10)
+"""Groups. SYSTEM and UNSTAMPED, which has no time, are what the channel or the client says."""
+
+# Lengths are bounded wherever a line could otherwise be gone through once for each of its characters.
+_TIME = r"\d{1,2}:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?: ?[AaPp]\.?[Mm]\.?)?"
+_ISO = rf"\d{{4}}[-/.]\d\d[-/.]\d\d[T ,_]{{1,2}}{_TIME}(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))?"
+_MONTH_DAY = rf"[^\W\d]{{3,5}}\.? {{1,2}}\d{{1,2}} {_TIME}"
+_MODE = "[@+%&~]{0,8}"
+_SAID = r"<[ @+%&~]{0,8}([^<>\t]{0,127}[^<>\s]) {0,32}>"
+_NOTICED = r"-([^\s:/()<>!-][^\s:/()]{0,127}?)(?:[:/(]\S{0,127})?-[ \t](.*)"
+
+# After the one star that mIRC, HexChat and others put before actions as well as before what the channel says.
+_HAPPENS = (
+    r"(?:Joins|Parts|Quits|Disconnected|Connected|Rejoined)\b|Now talking (?:in|on) |Topic (?:is|for) |Set by |Retrieving [#&]"
+    r"|You (?:are|were|have) |Attempting to |"
+    r"\S+ (?:\[\S*\] |\(\S*\) )?"
+    r"(?:(?:has )?(?:joined|left|parted) [#&+!]|(?:has )?quit (?:IRC|\(|\[)|\((?:Quit|Part)\b|is now known as \S+ *$"
+    r"|sets modes?:? |was kicked (?:by|from) |has kicked |(?:changes|changed|has changed) (?:the )?topic "
+    r"|gives (?:channel operator status|voice) |removes (?:channel operator status|voice) )"
+)
+_HAPPENED = rf"(?:={{3,}}|\*{{2,}}|-!-|<-{{1,2}}>?|-{{2,3}}>?|=!=)(?:[ \t].*)?|\*[ \t]+(?={_HAPPENS}).*"
+_CLIENT = r"(?:={3}|--- (?:Log|Day)|\*{4} (?:BEGIN|ENDING)) .*|={3,}|Session (?:Start|Ident|Time|Close):.*"
+# With a space of its own before it, a star says an action and nothing else.
+_ACTED = rf"(?: \*[ \t]+|\*[ \t]+(?!{_HAPPENS})){_MODE}(\S+)[ \t]?(.*)"
+
+
+class Dialect(NamedTuple):
+    """`guessed`: told by content; else it must be asked for. `stamped`: a line has a time."""
+
+    line: re.Pattern[str]
+    example: str
+    stamped: bool = True
+    guessed: bool = True
+
+
+def _stamped(stamp: str) -> re.Pattern[str]:
+    return re.compile(rf"({stamp})(?:[ \t]?{_SAID}[ \t]?(.*)|{_ACTED}|{_NOTICED}|[ \t]?({_HAPPENED}))|({_CLIENT})")
+
+
+_WEECHAT_MARK = r" *(?:-->|<--|--|=!=|\*|)\t"
+_NO_STAMP = rf"()(?:{_SAID}(?:(?=[ \t])|$)[ \t]?(.*)|{_ACTED}|{_NOTICED}|({_HAPPENED}))|({_CLIENT})"
+
+DIALECTS = {
+    "brackets": Dialect(_stamped(rf"\[{_TIME}\][ \t]?"), "[02:56] <ann> hi  (Ubuntu's archive, ZNC, mIRC, energymech)"),
+    "irssi": Dialect(_stamped(rf" ?{_TIME}[ \t]"), "02:56 <@ann> hi  (irssi, meetbot)"),
+    "weechat": Dialect(
+        re.compile(
+            rf"({_ISO}\t)(?:(?!{_WEECHAT_MARK}) *{_MODE}(\S+)\t(.*)| *\*\t{_MODE}(\S+) ?(.*)"
+            rf"|--\tNotice\(([^()\s]+)\)[^:]{{0,200}}: ?(.*)|( *(?:-->|<--|--|=!=|)\t.*))|({_CLIENT})"
+        ),
+        "2004-11-15 02:56:01<tab>ann<tab>hi  (WeeChat)",
+    ),
+    "hexchat": Dialect(_stamped(rf"{_MONTH_DAY}[ \t]"), "Nov 15 02:56:01 <ann><tab>hi  (HexChat, XChat)"),
+    "iso": Dialect(
+        _stamped(rf"\[?{_ISO}\]?:?[ \t]{{1,2}}"),
+        "2004-11-15T02:56:01  <ann> hi  (supybot, Limnoria; [2004-11-15 02:56:01] too)",
+    ),
+    "plain": Dialect(re.compile(_NO_STAMP), "<ann> hi  (no times)", stamped=False),
+    "colon": Dialect(
+        re.compile(
+            rf"((?:[\[(]?(?:{_ISO}|{_MONTH_DAY}|{_TIME})[\])]?[ \t]{{1,2}})?)"
+            rf"(?:{_MODE}([^\s:<>*]{{1,128}}):(?:(?=[ \t])|$)[ \t]?(.*)|{_ACTED}|{_NOTICED}|({_HAPPENED}))|({_CLIENT})"
+        ),
+        "ann: hi  (with any of these times or none)",
+        stamped=False,
+        guessed=False,
+    ),
+}
+
+
+class Fit(NamedTuple):
+    """How well a dialect fits some lines: the share that it reads, those that could hardly be anything but a log's, and the
+    place of the first that it cannot read."""
+
+    share: float
+    telling: int
+    misfit: int | None
+
+
+def fit(lines: Sequence[str], dialect: Dialect) -> Fit:
+    matches = [dialect.line.fullmatch(line) for line in lines]
+    read = sum(match is not None for match in matches)
+    telling = sum(1 for match in matches if match and (match[STAMP] or match.lastindex == MESSAGE))
+    return Fit(read / max(len(lines), 1), telling, next((place for place, match in enumerate(matches) if match is None), None))
+
+
+# --- who a line is about, where the channel says it -----------------------------------------------------------------------
+
+_MARK = r"(?:={3}|\*{1,3}|-!-|-->|<--|-{2,3})[ \t]+"
+_RENAMED = re.compile(rf"{_MARK}\S+ +(?:is|are) now known as (\S+)\s*$")
+_DOES = re.compile(
+    rf"{_MARK}(?:(?:Joins|Parts|Quits):? +{_MODE}(\S+)"
+    rf"|{_MODE}(\S+)(?: +(?:\[\S*\]|\(\S*\)))? +"
+    r"(?:(?:has )?(?:joined|left|parted|quit|kicked|changed)|was kicked|sets|changes|gives|removes)\b)"
+)
+_SECOND = re.compile(rf"={{3}}[ \t]+{_MODE}(\S+)")
+
+
+def system_author(text: str) -> str | None:
+    """Who joined, left, set a mode …; of a change of names the new one. After `===` that is the second word, whatever it is:
+    old logs of the Ubuntu channels write actions so too."""
+    if match := _RENAMED.match(text):
+        return match[1]
+    if match := _SECOND.match(text):
+        return match[1]
+    return (match[1] or match[2]) if (match := _DOES.match(text)) else None

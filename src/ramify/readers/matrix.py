@@ -1,0 +1,183 @@
+"""Matrix rooms: Element's JSON export, answers of the API, and events as JSON lines. A room is a log.
+
+A reply answers what it names; a message of a thread that is no reply within it answers the message that the thread hangs on.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ramify.readers import chat
+from ramify.readers.base import Held, Report
+from ramify.readers.documents import documents
+from ramify.readers.messages import GONE, Accounts, LogNames, Message, Names, head_of, json_files, nodes, said
+from ramify.readers.values import fields, seconds, string
+from ramify.tree import Tree
+
+ENCRYPTED = "m.room.encrypted"
+MESSAGES = ("m.room.message", "m.sticker", "m.poll.start", "org.matrix.msc3381.poll.start", ENCRYPTED)
+DONE = {"join": "joined", "leave": "left", "invite": "was invited", "ban": "was banned", "knock": "asked to join"}
+"""What membership events say of the member."""
+
+# Events that are of no use without the message that they belong to: a part of their type, and why they are skipped.
+_REASONS = {"reaction": "reaction", "poll": "vote"}
+_EXPORT = re.compile(rb'"room_name"\s*:.*?"exported_by"\s*:', re.DOTALL)
+_EVENT = re.compile(rb'"event_id"\s*:\s*"\$')
+_QUOTED = re.compile(r"> (?:\* )?<@[^>\n]+>[^\n]*(?:\n>[^\n]*)*(?:\n\n?|\Z)").match
+
+
+def matches(path: Path, head: bytes) -> bool:
+    if path.is_dir():
+        found = json_files([path])
+        return bool(found) and all(matches(file, head_of(file)) for file in found)
+    named = all(key in head for key in (b'"origin_server_ts"', b'"sender"', b'"content"'))
+    return bool(_EXPORT.search(head) and b'"messages"' in head) or bool(named and _EVENT.search(head))
+
+
+def read(paths: Sequence[Path], report: Report, *, names: Names = "name") -> Iterator[Tree]:
+    return chat.trees(logs(paths, report, names=names))
+
+
+def logs(paths: Sequence[Path], report: Report, *, names: Names = "name") -> Iterator[chat.Log]:
+    """`names`: authors are called as they called themselves in the room, or by their ids (@ann:example.org).
+
+    An edited message has its latest text, a redacted one "[deleted]", and one that was not decrypted none: those are counted
+    in `report.kept` as `undecryptable`. Edits, redactions, reactions and votes are no messages: they are skipped.
+    """
+    given = LogNames()
+    for path in json_files(paths):
+        rooms: dict[str | None, _Room] = {}
+        held = Held("holds", "Build from fewer events a file.")
+        for place, document in documents(path, report, held):
+            about = fields(document)
+            inside = next((about[name] for name in ("messages", "chunk") if isinstance(about.get(name), list)), None)
+            events = inside if inside is not None else document if isinstance(document, list) else [document]
+            for number, event in enumerate(events, 1):
+                where = place if event is document else f"{place}, event {number}"
+                report.read += 1
+                if not isinstance(event, dict) or string(event.get("type")) is None:
+                    report.skip("not_a_post", f'{where}: no event with a "type"')
+                    continue
+                # Whatever else an export says, it is of one room.
+                name = None if "room_name" in about else string(event.get("room_id"))
+                if name not in rooms:
+                    rooms[name] = _Room(Accounts(names), about, report)
+                rooms[name].add(event, where)
+        for name, room in rooms.items():
+            called = room.name or string(room.about.get("room_name")) or name
+            yield chat.Log(
+                given.give(called, name, f"{called or path.stem} ({path.stem})"),
+                nodes(room.finished(), report, called=room.accounts.name, by_time=False),
+                said(topic=room.about.get("topic")),
+                f"{path}",
+            )
+
+
+class _Room:
+    """The records of one room."""
+
+    def __init__(self, accounts: Accounts, about: dict[str, Any], report: Report) -> None:
+        self.accounts, self.about, self._report = accounts, about, report
+        self.name: str | None = None
+        self._records: list[Message] = []
+        self._senders: dict[str, str] = {}
+
+    def add(self, event: dict[str, Any], where: str) -> None:
+        kind, content = event["type"], fields(event.get("content"))
+        relation = fields(content.get("m.relates_to"))
+        target = string(relation.get("event_id")) if relation.get("rel_type") == "m.replace" else None
+        time = _seconds(event)
+        record = Message(string(event.get("event_id")) or "", author=string(event.get("sender")), time=time, where=where)
+        if kind == "m.room.redaction":
+            target = string(event.get("redacts")) or string(content.get("redacts"))
+            if target is None:
+                self._report.skip("deletion", where)
+                return
+            record = Message(target, GONE, event="deletion", where=where)
+        elif "state_key" in event or kind.startswith("m.call.") or (kind.startswith("m.room.") and kind not in MESSAGES):
+            self._happened(record, event, content)
+        elif kind not in MESSAGES:
+            reason = next((reason for mark, reason in _REASONS.items() if mark in kind), "not_a_post")
+            self._report.skip(reason, f"{where}: {kind}")
+            return
+        elif not record.id:
+            self._report.skip("not_a_post", f"{where}: a message without an id")
+            return
+        elif target is not None:
+            record.id, record.event, record.edited = target, "edit", time or 0.0
+            record.text = self._text(kind, fields(content.get("m.new_content")) or content, where)
+        else:
+            self._said(record, event, content)
+        self._records.append(record)
+
+    def _said(self, record: Message, event: dict[str, Any], content: dict[str, Any]) -> None:
+        about = fields(event.get("unsigned"))
+        if "redacted_because" in about or "redacted_because" in event or not content:
+            record.text = GONE
+            return
+        record.answers = _answered(fields(content.get("m.relates_to")))
+        # What a server says along with a message: its latest version.
+        latest = fields(fields(about.get("m.relations")).get("m.replace"))
+        newer = fields(fields(latest.get("content")).get("m.new_content"))
+        if string(newer.get("body")) is not None:
+            content, record.edited = newer, _seconds(latest)
+        record.text = self._text(event["type"], content, record.where)
+
+    def _happened(self, record: Message, event: dict[str, Any], content: dict[str, Any]) -> None:
+        kind, record.kind = event["type"], chat.SYSTEM
+        record.id = record.id or f"state {len(self._records)}"
+        if kind == "m.room.name":
+            self.name = string(content.get("name")) or self.name
+        if kind == "m.room.member":
+            record.author = string(event.get("state_key")) or record.author
+            membership, shown = string(content.get("membership")) or "", string(content.get("displayname"))
+            before = fields(fields(event.get("unsigned")).get("prev_content")).get("membership")
+            if record.author is not None and membership == "join":
+                self.accounts.add(record.author, shown)
+            renamed = membership == before == "join" and shown is not None
+            record.text = f"goes by {shown}" if renamed else DONE.get(membership, kind)
+        else:
+            parts = [string(content.get(name)) for name in ("name", "topic", "body")]
+            record.text = ": ".join(part for part in (kind, *parts) if part)
+
+    def _text(self, kind: str, content: dict[str, Any], where: str) -> str:
+        if kind == ENCRYPTED or content.get("msgtype") == "m.bad.encrypted":
+            self._report.mend("undecryptable", where)
+            return ""
+        for name in ("body", "m.text", "org.matrix.msc1767.text"):
+            text = string(content.get(name))
+            if text is not None:
+                break
+        else:
+            return ""
+        relation = fields(content.get("m.relates_to"))
+        # Clients of old put what a message answers before it, as a quotation.
+        if name == "body" and relation.get("m.in_reply_to") is not None and (quoted := _QUOTED(text)):
+            text = text[quoted.end() :]
+        return text
+
+    def finished(self) -> list[Message]:
+        """Nobody may edit what another wrote. An account without a name goes by the first part of its id, if that is free."""
+        authors = {record.id: record.author for record in self._records if not record.event}
+        kept = []
+        for record in self._records:
+            if record.event == "edit" and authors.get(record.id, record.author) != record.author:
+                self._report.skip("bad_edit", record.where)
+                continue
+            kept.append(record)
+            if record.author is not None:
+                self.accounts.add(record.author, record.author.removeprefix("@").partition(":")[0])
+        return kept
+
+
+def _answered(relation: dict[str, Any]) -> str | None:
+    replied = string(fields(relation.get("m.in_reply_to")).get("event_id"))
+    thread = string(relation.get("event_id")) if relation.get("rel_type") in ("m.thread", "io.element.thread") else None
+    # In a thread, old clients are shown as a reply to the message before what is none.
+    return thread if thread is not None and (replied is None or relation.get("is_falling_back")) else replied
+
+
+def _seconds(event: dict[str, Any]) -> float | None:
+    stamp = seconds(event.get("origin_server_ts"))
+    return None if stamp is None else stamp / 1000

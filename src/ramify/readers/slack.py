@@ -1,0 +1,418 @@
+"""Slack's exports: the ZIP file as it was downloaded, the folder it unpacks to, or days of one channel, `2024-01-31.json`.
+
+A channel is a log, its days joined. A reply in a thread answers the message that the thread hangs on; what a message at the
+top level answers, nobody said. Marks in texts become what readers see: names, the words of links, & < >.
+"""
+
+import re
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from ramify.errors import RamifyError
+from ramify.readers import chat, files
+from ramify.readers.base import Held, Report, open_bytes
+from ramify.readers.documents import loads
+from ramify.readers.messages import GONE, Accounts, LogNames, Message, Names, nodes, said
+from ramify.readers.values import fields, identifier, objects, seconds, string
+from ramify.tree import Tree
+
+ZIP = b"PK\x03\x04"
+CHANNELS = ("channels.json", "groups.json", "dms.json", "mpims.json")
+USERS = ("users.json", "org_users.json")
+
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}\.json").fullmatch
+_STAMP = re.compile(rb'"ts"\s*:\s*"\d{9,}\.\d{1,6}"')
+_SYSTEM = re.compile(
+    r"(?:channel|group)_.*|(?:un)?pinned_item|bot_(?:add|remove|enable|disable)|reminder_(?:add|delete)|joiner_notification"
+    r"|app_conversation_(?:join|leave)|sh_room_.*|huddle_thread|(?:un)?share_workflow|bookmark_.*"
+).fullmatch
+_TOMBSTONES = ("tombstone", "ekm_access_denied")
+_CHANGES = ("message_changed", "message_replied")
+
+
+def matches(path: Path, head: bytes) -> bool:
+    if path.is_dir() or head.startswith(ZIP):
+        try:
+            return _is_export(_source(path))
+        except RamifyError:
+            return not path.is_dir()  # `read` says what is wrong with an archive.
+    return _is_day(head)
+
+
+def _is_day(head: bytes) -> bool:
+    return head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[") and b'"message"' in head and bool(_STAMP.search(head))
+
+
+def _is_export(source: "_Source") -> bool:
+    days = [day for channels in _layout(source.names).values() for each in channels.values() for day in each]
+    if any(name.rpartition("/")[2] in (*CHANNELS, *USERS) for name in source.names):
+        return bool(days)
+    held = Held("holds for one day", "Export a shorter time.")
+    return any(_is_day(source.read(day, held, None)) for day in days[:1])
+
+
+def read(paths: Sequence[Path], report: Report, *, names: Names = "name") -> Iterator[Tree]:
+    return chat.trees(logs(paths, report, names=names))
+
+
+def logs(paths: Sequence[Path], report: Report, *, names: Names = "name") -> Iterator[chat.Log]:
+    """`names`: authors are called by what users.json says others see, or by their ids.
+
+    Deleted messages stay, as "[deleted]", and keep their place; an edited one has its latest text. A reply whose thread hangs
+    on a message that is not there is counted in `report.kept` as `missing_thread`.
+    """
+    given = LogNames()
+    for export, channels in _exports(paths):
+        accounts = Accounts(names)
+        users = _users(export, accounts)
+        described = _descriptions(export)
+        for folder, days in channels.items():
+            name = PurePosixPath(folder).name or export.path.resolve().stem
+            about = described.get(name, {})
+            reader = _Channel(export, accounts, users, report)
+            yield chat.Log(
+                given.give(string(about.get("name")) or name, f"{export.path.stem}/{name}"),
+                nodes(reader.records(days), report, called=accounts.name, missing="missing_thread"),
+                said(**{name: fields(about.get(name)).get("value") for name in ("topic", "purpose")}),
+                f"{export.path}",
+            )
+
+
+# --- what there is to read ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A folder or ZIP file: the names of its files, and what reads one. Nothing is ever unpacked to disk."""
+
+    path: Path
+    names: list[str]
+    read: Callable[[str, Held, Report | None], bytes]
+
+    def where(self, name: str) -> str:
+        return f"{self.path / name}" if self.path.is_dir() else f"{self.path}: {name}"
+
+
+@dataclass(frozen=True)
+class _Export:
+    source: _Source
+    root: str
+
+    @property
+    def path(self) -> Path:
+        return self.source.path
+
+    def document(self, names: Sequence[str]) -> Any:
+        """What describes the export: the first of the files that is there; raises where it is no JSON."""
+        for name in names:
+            name = f"{self.root}{name}"
+            if name in self.source.names:
+                data = self.source.read(name, Held(f"is an export whose {name} is", "Remove it to read without it."), None)
+                try:
+                    return loads(data)
+                except ValueError as error:
+                    raise RamifyError(
+                        f"{self.source.where(name)} is not valid JSON ({error}). Export again, or remove it to read without it."
+                    ) from None
+        return None
+
+
+def _exports(paths: Sequence[Path]) -> Iterator[tuple[_Export, dict[str, list[str]]]]:
+    """Exports, and the days of each of their channels, which may be several of the paths."""
+    loose: dict[Path, list[str]] = {}
+    for path in paths:
+        if path.is_dir() or _is_zip(path):
+            source = _source(path)
+            layout = _layout(source.names)
+            if not layout:
+                raise RamifyError(
+                    f"{path} is no Slack export: there is no channels.json in it, and no folder of a channel with files like "
+                    "2024-01-31.json. Name the file or folder that was exported."
+                )
+            if path.is_dir() and list(layout) == [("", True)]:
+                # One channel's folder: what describes it is beside it.
+                days = [f"{path.resolve().name}/{name}" for name in layout["", True][""]]
+                loose.setdefault(path.resolve().parent, []).extend(days)
+                continue
+            for (root, _), channels in layout.items():
+                yield _Export(source, root), channels
+        else:
+            whole = path.resolve()
+            loose.setdefault(whole.parent.parent, []).append(f"{whole.parent.name}/{whole.name}")
+    for root, days in loose.items():
+        channels: dict[str, list[str]] = {}
+        for day in sorted(dict.fromkeys(days)):
+            channel = day.rpartition("/")[0] if _DAY(PurePosixPath(day).name) else day.removesuffix(".json")
+            channels.setdefault(channel, []).append(day)
+        present = [name for name in (*CHANNELS, *USERS) if (root / name).is_file()]
+        yield _Export(_Source(root, [*days, *present], _from_folder(root)), ""), channels
+
+
+def _is_zip(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(ZIP)) == ZIP
+
+
+def _source(path: Path) -> _Source:
+    if path.is_dir():
+        return _Source(path, [file.relative_to(path).as_posix() for file in files([path])], _from_folder(path))
+    try:
+        archive = zipfile.ZipFile(path)
+    except (zipfile.BadZipFile, OSError, NotImplementedError) as error:
+        raise RamifyError(f"{path} is not a whole ZIP file ({error}). Download the export again.") from None
+    names = sorted({info.filename for info in archive.infolist() if not info.is_dir()})
+
+    def read(name: str, held: Held, report: Report | None) -> bytes:
+        info = archive.getinfo(name)
+        if info.flag_bits & 1:
+            raise RamifyError(f"{path} is encrypted ({name}). Unpack it with its password, and name the folder.")
+        try:
+            with archive.open(info) as stream:
+                data = held.read(stream, path)  # pyright: ignore[reportArgumentType]
+        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as error:
+            raise RamifyError(f"{path} is damaged ({name}: {error}). Download the export again.") from None
+        if report is not None:
+            report.bytes += info.compress_size
+        return data
+
+    return _Source(path, names, read)
+
+
+def _from_folder(root: Path) -> Callable[[str, Held, Report | None], bytes]:
+    def read(name: str, held: Held, report: Report | None) -> bytes:
+        with open_bytes(root / name, report) as stream:
+            return held.read(stream, root / name)
+
+    return read
+
+
+def _layout(names: list[str]) -> dict[tuple[str, bool], dict[str, list[str]]]:
+    """(Where an export lies among the files, is it one channel's folder) -> its channels' folders -> their days."""
+    about = {name.rpartition("/")[0] for name in names if name.rpartition("/")[2] in (*CHANNELS, *USERS)}
+    layout: dict[tuple[str, bool], dict[str, list[str]]] = {}
+    for name in names:
+        folder, _, file = name.rpartition("/")
+        if _DAY(file):
+            root = folder.rpartition("/")[0]
+            alone = not folder and "" not in about
+            key = (f"{root}/" if root else "", alone)
+            layout.setdefault(key, {}).setdefault(folder, []).append(name)
+    return layout
+
+
+# --- who there is, and where --------------------------------------------------------------------------------------------
+
+
+def _users(export: _Export, accounts: Accounts) -> dict[str, str]:
+    """What texts call each account: the same as where it is an author."""
+    called = {}
+    for user in objects(export.document(USERS)):
+        account = identifier(user.get("id"))
+        if account is not None:
+            accounts.add(account, *_seen(user))
+            called[account] = accounts.name(account)
+    return called
+
+
+def _seen(user: dict[str, Any]) -> list[str | None]:
+    """The names of an account, the one that readers of a channel see first."""
+    profile = fields(user.get("profile"))
+    return [
+        string(value)
+        for value in (
+            profile.get("display_name"), user.get("display_name"), profile.get("real_name"), user.get("real_name"),
+            user.get("name"),
+        )
+    ]  # fmt: skip
+
+
+def _descriptions(export: _Export) -> dict[str, dict[str, Any]]:
+    """What is said about channels, by what their folders are called: a name, or an id."""
+    described = {}
+    for file in CHANNELS:
+        for channel in objects(export.document([file])):
+            for key in ("id", "name"):
+                name = string(channel.get(key))
+                if name is not None:
+                    described[name] = channel
+    return described
+
+
+# --- messages -----------------------------------------------------------------------------------------------------------
+
+
+class _Channel:
+    """Reads the messages of one channel."""
+
+    def __init__(self, export: _Export, accounts: Accounts, users: dict[str, str], report: Report) -> None:
+        self._export, self._accounts, self._users, self._report = export, accounts, users, report
+        self._held = Held("holds for one channel", "Export a shorter time.")
+
+    def records(self, days: list[str]) -> list[Message]:
+        """All of them, for an edit or the message that a thread hangs on may be days away."""
+        records = []
+        threads: dict[str, str] = {}
+        for day in days:
+            place = self._export.source.where(day)
+            try:
+                document = loads(self._export.source.read(day, self._held, self._report))
+            except ValueError as error:
+                self._report.read += 1
+                self._report.skip("bad_json", f"{place}: {error}")
+                continue
+            # The API answers with an object around the list.
+            document = fields(document).get("messages", document)
+            for number, message in enumerate(document if isinstance(document, list) else [document], 1):
+                self._report.read += 1
+                where = f"{place}, message {number}"
+                record = self._record(message, where) if isinstance(message, dict) else None
+                if record is None:
+                    self._report.skip("not_a_post", f'{where}: no object with a time "ts"')
+                    continue
+                records.append(record)
+                for reply in objects(message.get("replies")):
+                    stamp = identifier(reply.get("ts"))
+                    if stamp is not None:
+                        threads[stamp] = record.id
+        for record in records:
+            # Some exporters name a reply in its thread's first message only.
+            thread = threads.get(record.id)
+            if record.answers is None and thread != record.id and not record.kind:
+                record.answers = thread
+        return records
+
+    def _record(self, message: dict[str, Any], where: str) -> Message | None:
+        subtype = string(message.get("subtype")) or ""
+        if subtype == "message_deleted":
+            stamp = _stamp(message.get("deleted_ts"))
+            return (
+                None
+                if stamp is None
+                else Message(stamp, GONE, event="deletion", edited=seconds(message.get("ts")), where=where)
+            )
+        inner = message.get("message")
+        if subtype in _CHANGES and isinstance(inner, dict):
+            nested = string(inner.get("subtype"))
+            record = self._record(inner | {"subtype": None if nested in _CHANGES else nested}, where)
+            if record is not None:
+                record.event = "edit"
+                record.edited = record.edited or seconds(message.get("ts"))
+            return record
+        stamp = _stamp(message.get("ts"))
+        if stamp is None:
+            return None
+        gone = subtype in _TOMBSTONES
+        kind = chat.SYSTEM if _SYSTEM(subtype) else ""
+        thread = _stamp(message.get("thread_ts")) or _stamp(message.get("broadcast_thread_ts"))
+        return Message(
+            stamp,
+            GONE if gone else self._text(message),
+            author=None if gone else self._author(message),
+            time=seconds(stamp),
+            kind=kind,
+            answers=None if thread == stamp or kind else thread,
+            edited=seconds(fields(message.get("edited")).get("ts")),
+            where=where,
+        )
+
+    def _author(self, message: dict[str, Any]) -> str | None:
+        bot = identifier(message.get("bot_id"))
+        user = identifier(message.get("user"))
+        if user is not None:
+            self._accounts.add(user, *_seen(fields(message.get("user_profile"))))
+            return user
+        # One bot may speak under many names, as those do that bring in another network.
+        name = string(message.get("username")) or string(fields(message.get("bot_profile")).get("name"))
+        return bot or name if self._accounts.by_id else name or bot
+
+    def _text(self, message: dict[str, Any]) -> str:
+        text = string(message.get("text"))
+        if text is not None:
+            return plain(text, self._users)
+        attachments = objects(message.get("attachments"))
+        parts = [
+            _words(message.get("blocks"), self._users),
+            *(_attached(each, self._users) for each in attachments),
+            *(f"[{name}]" for each in _files(message) if (name := string(each.get("title")) or string(each.get("name")))),
+        ]
+        return "\n".join(part for part in parts if part)
+
+
+def _stamp(value: Any) -> str | None:
+    """A time as messages name each other by it. Other programs write it as a number."""
+    stamp = f"{value:.6f}" if isinstance(value, float) else identifier(value)
+    return None if stamp is None or seconds(stamp) is None else stamp
+
+
+def _files(message: dict[str, Any]) -> list[dict[str, Any]]:
+    return objects(message.get("files")) or objects([message.get("file")])
+
+
+def _attached(attachment: dict[str, Any], users: dict[str, str]) -> str:
+    parts = [string(attachment.get(name)) for name in ("pretext", "title", "text")]
+    if not any(parts):
+        parts = [_words(attachment.get("blocks"), users) or string(attachment.get("fallback"))]
+    return "\n".join(plain(part, users) for part in parts if part)
+
+
+def _words(blocks: Any, users: dict[str, str]) -> str:
+    """The text of blocks, which are nested to any depth: a line for each of the innermost that hold words."""
+    parts: list[str] = []
+    todo: list[Any] = [blocks]
+    while todo:
+        block = todo.pop()
+        if isinstance(block, list):
+            todo += reversed(block)
+        elif isinstance(block, str):
+            parts.append(block)
+        elif isinstance(block, dict):
+            kind = string(block.get("type"))
+            if kind in _WORDS:
+                parts.append(_WORDS[kind](block, users))
+            else:
+                inside = [block[name] for name in ("text", "fields", "elements") if isinstance(block.get(name), dict | list)]
+                todo += ["\n", *reversed(inside)]
+    return re.sub("\n+", "\n", "".join(parts)).strip()
+
+
+_WORDS: dict[str | None, Callable[[dict[str, Any], dict[str, str]], str]] = {
+    "text": lambda block, users: string(block.get("text")) or "",
+    "plain_text": lambda block, users: string(block.get("text")) or "",
+    "mrkdwn": lambda block, users: plain(string(block.get("text")) or "", users),
+    "link": lambda block, users: string(block.get("text")) or string(block.get("url")) or "",
+    "emoji": lambda block, users: f":{string(block.get('name')) or ''}:",
+    "broadcast": lambda block, users: f"@{string(block.get('range')) or ''}",
+    "user": lambda block, users: f"@{users.get(account := string(block.get('user_id')) or '', account)}",
+    "channel": lambda block, users: f"#{string(block.get('channel_id')) or ''}",
+    "usergroup": lambda block, users: f"@{string(block.get('usergroup_id')) or ''}",
+}
+
+
+_ENTITIES = {"amp": "&", "lt": "<", "gt": ">"}
+_ENTITY = re.compile("&(amp|lt|gt);")
+_MARK = re.compile(r"<(?:([@#!])|(?=[A-Za-z][\w+.-]*:))([^<>|]+)(?:\|([^<>]*))?>")
+
+
+def plain(text: str, users: dict[str, str]) -> str:
+    """A text without Slack's marks: `<@U1>`, `<#C1|name>`, `<!here>`, `<https://example.com|label>`, `&amp;`."""
+    if "<" in text:
+        text = _MARK.sub(lambda mark: _spoken(mark, users), text)
+    return _ENTITY.sub(lambda entity: _ENTITIES[entity[1]], text) if "&" in text else text
+
+
+def _spoken(mark: re.Match[str], users: dict[str, str]) -> str:
+    sign, name, label = mark.groups()
+    if sign is None:
+        return label or name
+    if sign == "!":
+        if name.startswith("date^"):
+            return label or ""
+        sign, name = "@", name.partition("^")[0]
+    else:
+        label = users.get(name) or label
+    label = label or name
+    return label if label.startswith(sign) else sign + label

@@ -1,0 +1,106 @@
+"""Slack channels of software developers, disentangled (Chatterjee et al. 2020): XML, each message with its conversation.
+
+A file is a log. Who answers whom is not said; a message's label is {"conversation": id}.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ramify.readers import chat, files
+from ramify.readers.base import BLOCK_BYTES, Report, open_bytes
+from ramify.readers.markup import MarkupError, XmlParser
+from ramify.readers.messages import LogNames, Message, in_order, said
+from ramify.readers.slack import plain
+from ramify.readers.values import seconds
+from ramify.tree import Tree
+
+ABOUT = ("team_domain", "channel_name", "start_date", "end_date")
+
+
+def matches(path: Path, head: bytes) -> bool:
+    return b"<slack>" in head and b"<team_domain>" in head and b"<message conversation_id=" in head
+
+
+def read(paths: Sequence[Path], report: Report) -> Iterator[Tree]:
+    return chat.trees(logs(paths, report))
+
+
+def logs(paths: Sequence[Path], report: Report) -> Iterator[chat.Log]:
+    """What follows the first mistake in a file that is not well-formed is skipped, and counted once."""
+    given = LogNames()
+    for path in files(paths):
+        about: dict[str, str] = {}
+        messages = _messages(path, about, report)
+        # What is said about the channel stands before its messages.
+        first = next(messages, None)
+        if first is None:
+            continue
+        team, channel, start = (about.get(name, "") for name in ABOUT[:3])
+        name = "/".join(part for part in (team, channel) if part) or path.stem
+        yield chat.Log(
+            given.give(name, f"{name}/{start[:10]}", f"{path}"),
+            in_order(_all(first, messages), report, {}),
+            said(team=team, channel=channel, start=start, end=about.get("end_date")),
+            f"{path}",
+        )
+
+
+def _all(first: Message, rest: Iterator[Message]) -> Iterator[Message]:
+    yield first
+    yield from rest
+
+
+def _messages(path: Path, about: dict[str, str], report: Report) -> Iterator[Message]:
+    """Fills `about`, what is said about the channel, before the first message comes."""
+    ready: list[Message] = []
+    fields: dict[str, str] = {}
+    path_of_tags: list[str] = []
+    count = 0
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        if not path_of_tags and tag != "slack":
+            raise MarkupError(f"<{tag}> where <slack> was expected", parser.line, 0)
+        path_of_tags.append(tag)
+        if tag == "message":
+            fields.clear()
+            fields["conversation"] = attributes.get("conversation_id", "")
+
+    def text(data: str) -> None:
+        if len(path_of_tags) > 1:
+            tag = path_of_tags[-1]
+            kept = fields if "message" in path_of_tags else about
+            kept[tag] = kept.get(tag, "") + data
+
+    def end(tag: str) -> None:
+        nonlocal count
+        path_of_tags.pop()
+        if tag == "message":
+            count += 1
+            report.read += 1
+            where = f"{path}, line {parser.line}"
+            time = seconds(fields.get("ts"))
+            if time is None:
+                report.mend("bad_time", where)
+            ready.append(
+                Message(
+                    f"{count}",
+                    plain(fields.get("text", ""), {}),
+                    fields.get("user") or None,
+                    time,
+                    label={"conversation": fields["conversation"]} if fields["conversation"] else None,
+                    where=where,
+                )
+            )
+
+    parser = XmlParser(start, end, text)
+    with open_bytes(path, report) as stream:
+        try:
+            while data := stream.read(BLOCK_BYTES):
+                parser.feed(data)
+                yield from ready
+                ready.clear()
+            parser.feed(b"", final=True)
+        except MarkupError as error:
+            yield from ready
+            report.read += 1
+            report.skip("bad_xml", f"{path}, line {error.line}: {error}")

@@ -1,0 +1,41 @@
+"""Values from strangers' records, which may be of any type: what they are if they are as expected, and None or nothing else."""
+
+import math
+from datetime import UTC, datetime
+from typing import Any
+
+
+def seconds(value: Any) -> float | None:
+    """Since 1970, from a number or a date as ISO 8601 writes it (in UTC unless it says otherwise); None where it is neither."""
+    if isinstance(value, bool):
+        return None
+    try:
+        time = float(value)
+    except (TypeError, ValueError, OverflowError):
+        try:
+            date = datetime.fromisoformat(value.strip())
+            time = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
+        except (AttributeError, ValueError, OverflowError):
+            return None
+    return time if math.isfinite(time) else None
+
+
+def identifier(value: Any) -> str | None:
+    """An id, which exports write as a string or as a whole number."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return string(value)
+
+
+def string(value: Any) -> str | None:
+    return value if isinstance(value, str) and value.strip() else None
+
+
+def objects(value: Any) -> list[dict[str, Any]]:
+    """The objects in what should be a list of them."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def fields(value: Any) -> dict[str, Any]:
+    """What should be an object; an empty one where it is none."""
+    return value if isinstance(value, dict) else {}

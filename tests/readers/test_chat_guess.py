@@ -1,0 +1,64 @@
+"""Each format of chat exports is told from the others, and from all other formats."""
+
+import json
+
+import pytest
+
+from ramify import readers
+from ramify.readers import Format
+
+NEW = {
+    "slack": "slack",
+    "slack-disentangled": "slack_xml",
+    "discord": "discord",
+    "matrix": "matrix",
+    "telegram": "telegram",
+    "chat-table": "chat_table",
+}
+TS = "1700000001.000100"
+SAMPLES = {
+    "slack": [{"type": "message", "user": "U1", "text": 'say "body"', "ts": TS, "replies": [{"user": "U2", "ts": TS}]}],
+    "discord": {
+        "guild": {"id": "1", "name": "x"},
+        "channel": {"id": "2", "type": "GuildTextChat", "name": "y"},
+        "messages": [
+            {"id": "3", "type": "Default", "timestamp": "2024-01-31T10:00:00+00:00", "content": "z", "author": {"id": "4"}}
+        ],
+    },
+    "matrix": {
+        "room_name": "x",
+        "exported_by": "ann",
+        "messages": [
+            {"type": "m.room.message", "event_id": "$1", "sender": "@a:b", "origin_server_ts": 1, "content": {"body": "x"}}
+        ],
+    },
+    "telegram": {"name": "x", "type": "private_group", "id": 1, "messages": [{"id": 1, "type": "message", "text": "x"}]},
+    "chat-table": "author,time,text\nann,1,x\n",
+    "slack-disentangled": '<slack>\n<team_domain>x</team_domain>\n<message conversation_id="1"><ts>1</ts></message></slack>',
+    "table": "id,parent,tree,author,time,text\n1,,t,ann,1,x\n",
+    "jsonl": {"id": "t", "nodes": [{"id": "1", "parent": None, "text": "x", "author": "ann", "time": 3}]},
+}
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_formats_are_told_apart(tmp_path, monkeypatch, name):
+    formats = {each: Format("trees", f"ramify.readers.{module}", "") for each, module in NEW.items()}
+    # Last, so that none of the others may claim what is theirs; and first, so that they claim none of the others'.
+    for order in (readers.FORMATS | formats, formats | readers.FORMATS):
+        monkeypatch.setattr(readers, "FORMATS", order)
+        sample = SAMPLES[name]
+        path = tmp_path / "sample"
+        path.write_text(sample if isinstance(sample, str) else json.dumps(sample, indent=None if name == "jsonl" else 1))
+        assert readers.guess([path]) == name
+
+
+def test_options_are_what_read_takes():
+    options = {name: Format("trees", f"ramify.readers.{module}", "").options for name, module in NEW.items()}
+    assert options == {
+        "slack": ["names"],
+        "slack-disentangled": [],
+        "discord": ["names"],
+        "matrix": ["names"],
+        "telegram": ["names"],
+        "chat-table": ["columns", "delimiter", "quote", "order"],
+    }

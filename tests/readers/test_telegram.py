@@ -1,0 +1,195 @@
+import json
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from junk import JUNK, altered
+
+from ramify.errors import RamifyError
+from ramify.readers import chat, telegram
+from ramify.readers.base import Report
+
+
+def said(number, text="", sender="Ann", **more):
+    return {
+        "id": number,
+        "type": "message",
+        "date": f"2024-01-31T10:{number:02}:00",
+        "date_unixtime": str(1_706_695_200 + 60 * number),
+        "from": sender,
+        "from_id": f"user-{sender}",
+        "text": text,
+        "text_entities": [],
+    } | more
+
+
+def service(number, action, actor="Bob", **more):
+    about = {"id": number, "type": "service", "date": f"2024-01-31T10:{number:02}:00", "actor": actor, "actor_id": "user9"}
+    return about | {"action": action, "text": ""} | more
+
+
+MESSAGES = [
+    service(1, "create_group", title="Walkers", members=["Ann", None, "Eve"]),
+    said(2, "Hills?"),
+    said(3, ["Yes, ", {"type": "bold", "text": "many"}, "! ⛰"], "Eve", reply_to_message_id=2),
+]
+
+
+def write(path, messages, name="Walkers", **more):
+    path.parent.mkdir(exist_ok=True, parents=True)
+    about = {"name": name, "type": "private_supergroup", "id": 77}
+    path.write_text(json.dumps(about | {"messages": messages} | more, indent=1, ensure_ascii=False), encoding="utf-8")
+    return path
+
+
+def read(*paths, **options):
+    report = Report()
+    trees = list(telegram.read(paths, report, **options))
+    assert report.read == sum(map(len, trees)) + report.skipped.total()
+    return trees, report
+
+
+def test_a_chat(tmp_path):
+    path = write(tmp_path / "result.json", MESSAGES)
+    (tree,), report = read(path)
+    assert (tree.id, tree.meta) == ("Walkers", {})
+    assert [(node.id, node.text, node.author, node.parents, node.kind) for node in tree.nodes] == [
+        ("1", "create group: Ann, Eve: Walkers", "Bob", None, chat.SYSTEM),
+        ("2", "Hills?", "Ann", None, ""),
+        ("3", "Yes, many! ⛰", "Eve", (1,), ""),
+    ]
+    assert [node.time for node in tree.nodes] == [1_706_695_260.0, 1_706_695_320.0, 1_706_695_380.0]
+    assert report.skipped == report.kept == {}
+    assert telegram.matches(path, path.read_bytes())
+
+
+def test_all_chats_of_an_account(tmp_path):
+    about = "Here is the data you requested. Telegram is free."
+    chats = [json.loads(write(tmp_path / "x.json", MESSAGES, name).read_text()) for name in ("Walkers", None, "Walkers")]
+    left = [{"type": "private_group", "id": 5, "messages": [said(1, "bye")]}, {"type": "private_group"}, 3]
+    whole = {"about": about, "personal_information": {}, "chats": {"about": "x", "list": chats}, "left_chats": {"list": left}}
+    path = tmp_path / "export" / "result.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(whole), encoding="utf-8")
+    (path.parent / "files").mkdir()
+    (path.parent / "files" / "sent.json").write_text("[3]")
+    for given_ in (path, path.parent):
+        trees, report = read(given_)
+        assert [(tree.id, len(tree)) for tree in trees] == [
+            ("Walkers", 3), ("private_supergroup", 3), ("Walkers 77", 3), ("private_group", 1),
+        ]  # fmt: skip
+        assert report.skipped == {"not_a_post": 2}
+        assert telegram.matches(given_, b"" if given_.is_dir() else path.read_bytes())
+
+
+def test_authors(tmp_path):
+    """Of an account that is gone the id is left; anonymous posts have neither."""
+    messages = [said(1, "a", None, from_id="user5"), said(2, "b", None, from_id=None), said(3, "c", "Ann", from_id="user6")]
+    path = write(tmp_path / "result.json", [*messages, said(4, "d", "Ann", from_id="user7")])
+    assert [node.author for node in read(path)[0][0].nodes] == ["user5", None, "Ann", "user7"]
+    assert [node.author for node in read(path, names="id")[0][0].nodes] == ["user5", None, "user6", "user7"]
+    with pytest.raises(RamifyError, match="the option 'names' takes name or id"):
+        read(path, names=3)
+
+
+def test_replies_to_what_is_elsewhere(tmp_path):
+    messages = [
+        said(2, "a"),
+        said(3, "b", reply_to_message_id=1),
+        said(4, "c", reply_to_message_id=2, reply_to_peer_id="channel5"),
+        said(5, "d", reply_to_message_id=9),
+    ]
+    (tree,), report = read(write(tmp_path / "result.json", messages))
+    assert [node.parents for node in tree.nodes] == [None] * 4
+    assert report.kept == {"missing_parent": 3}
+
+
+def test_topics_are_logs(tmp_path):
+    messages = [
+        said(1, "general"),
+        service(2, "topic_created", title="Boots"),
+        said(3, "Which?", reply_to_message_id=2),
+        service(4, "topic_created", title="Maps"),
+        said(5, "Paper", reply_to_message_id=4),
+        said(6, "Brown", reply_to_message_id=3),
+        said(7, "more general", reply_to_message_id=1),
+    ]
+    trees, report = read(write(tmp_path / "result.json", messages))
+    assert {tree.id: [(node.id, node.parents) for node in tree.nodes] for tree in trees} == {
+        "Walkers": [("1", None), ("7", (0,))],
+        "Walkers/Boots": [("2", None), ("3", None), ("6", (1,))],
+        "Walkers/Maps": [("4", None), ("5", None)],
+    }
+    assert trees[1].meta == {"topic": "Boots"}
+    assert not report.kept
+
+
+def test_rings_of_replies(tmp_path):
+    messages = [
+        service(1, "topic_created", title="x"),
+        said(2, "a", reply_to_message_id=3),
+        said(3, "b", reply_to_message_id=2),
+    ]
+    trees, report = read(write(tmp_path / "result.json", messages))
+    assert [[node.parents for node in tree.nodes] for tree in trees] == [[None], [None, (0,)]]
+    assert report.kept == {"late_parent": 1}
+
+
+def test_texts(tmp_path):
+    messages = [
+        said(1, "", text_entities=[{"type": "plain", "text": "new form"}]),
+        said(2, photo="photos/1.jpg"),
+        said(3, file="files/route.gpx", media_type=None),
+        said(4, file="(File not included. Change data exporting settings to download.)", media_type="voice_message"),
+        said(5, media_type="sticker", sticker_emoji="🥾"),
+        said(6, poll={"question": "When?", "answers": []}),
+        said(7, location_information={"latitude": 1}),
+        said(8, "look", photo="photos/2.jpg", forwarded_from="Eve"),
+        {"id": 9, "type": "unsupported"},
+        said(10, "changed", edited="2024-02-01T10:00:00"),
+        said(10, "before"),
+    ]
+    (tree,), report = read(write(tmp_path / "result.json", messages))
+    assert [node.text for node in tree.nodes] == [
+        "new form", "[photo]", "[route.gpx]", "[voice message]", "🥾", "When?", "[location information]", "look", "", "changed",
+    ]  # fmt: skip
+    assert [node.label for node in tree.nodes if node.label] == [{"forwarded_from": "Eve"}]
+    assert (tree.nodes[8].time, report.kept, report.skipped) == (None, {"unsupported": 1}, {"duplicate_id": 1})
+
+
+def test_what_is_no_message_is_counted(tmp_path):
+    path = write(tmp_path / "result.json", [3, {"text": "no id"}, said(1, "x")])
+    (tmp_path / "broken.json").write_text('{"name": ')
+    (tree,), report = read(path, tmp_path / "broken.json")
+    assert len(tree) == 1
+    assert report.skipped == {"not_a_post": 2, "bad_json": 1}
+
+
+def test_matches_nothing_else(tmp_path):
+    for other in (
+        {"type": "message", "id": 3, "text": "x"},
+        {"name": "x", "type": "channel", "id": 1, "messages": []},
+        {"about": "x"},
+    ):
+        assert not telegram.matches(Path("x.json"), json.dumps(other).encode())
+    assert not telegram.matches(tmp_path, b"")
+
+
+WHOLE = [
+    *MESSAGES,
+    service(4, "topic_created", title="x"),
+    said(5, [], poll={"question": "x"}, file="a/b", forwarded_from="Eve"),
+]
+
+
+@given(st.lists(altered(WHOLE), max_size=6), JUNK, st.booleans())
+def test_junk_never_crashes(messages, name, nested):
+    with tempfile.TemporaryDirectory() as folder:
+        about = {"name": name, "messages": messages}
+        path = Path(folder) / "result.json"
+        path.write_text(json.dumps({"chats": {"list": [about, name]}} if nested else about), encoding="utf-8")
+        trees, _ = read(path)
+        for tree in trees:
+            tree.to_json().encode()
