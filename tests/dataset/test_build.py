@@ -244,7 +244,7 @@ def test_a_store_among_its_inputs(tmp_path):
     (folder / "RC.jsonl").write_text(posts(50))
     store = build([folder], "pushshift", folder / "store")
     assert store.hash == build([folder / "RC.jsonl"], "pushshift", tmp_path / "apart").hash
-    with pytest.raises(RamifyError, match="store lies inside the input folder .*in and would be read as input"):
+    with pytest.raises(RamifyError, match=r"store lies inside the input folder .*in and would be read as input"):
         build([folder], "pushshift", folder / "store", overwrite=True)
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from ramify.readers.reddit import author, bare_id, seconds, submission_text
+from ramify.readers.reddit import author, bare_id, submission_text
 
 
 @pytest.mark.parametrize(
@@ -16,13 +16,6 @@ from ramify.readers.reddit import author, bare_id, seconds, submission_text
 )
 def test_text_of_a_submission(title, body, text):
     assert submission_text(title, body) == text
-
-
-@pytest.mark.parametrize(
-    ("time", "expected"), [(1, 1.0), ("2.5", 2.5), (None, None), ("soon", None), ([], None), (10**400, None)]
-)
-def test_times(time, expected):
-    assert seconds(time) == expected
 
 
 @pytest.mark.parametrize(("name", "expected"), [("ann", "ann"), ("[deleted]", None), (None, None), (7, None)])

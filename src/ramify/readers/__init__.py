@@ -48,7 +48,15 @@ FORMATS: dict[str, Format] = {
     "cmv-chains": Format("posts", "ramify.readers.cmv_chains", "chains of change-my-view comments, ad hominem or not"),
     "oasst": Format("posts", "ramify.readers.oasst", "OpenAssistant's conversation trees"),
     "molweni": Format("trees", "ramify.readers.molweni", "Molweni's dialogues with discourse relations"),
+    "slack": Format("trees", "ramify.readers.slack", "Slack's exports: ZIP, folder, or days of a channel"),
+    "slack-xml": Format("trees", "ramify.readers.slack_xml", "Slack channels with conversations marked, XML"),
+    "discord": Format("trees", "ramify.readers.discord", "DiscordChatExporter's JSON"),
+    "matrix": Format("trees", "ramify.readers.matrix", "Matrix rooms: Element's JSON, or events as JSON lines"),
+    "telegram": Format("trees", "ramify.readers.telegram", "Telegram Desktop's result.json"),
     "table": Format("posts", "ramify.readers.table", "one post a row: CSV, TSV, Parquet or JSON lines"),
+    "chat-table": Format("trees", "ramify.readers.chat_table", "one message a row, in the order of the channel"),
+    # Last, because tab-separated values may look like a log of WeeChat's.
+    "irc": Format("trees", "ramify.readers.irc", "logs of IRC channels, as clients and bots write them"),
 }
 
 

@@ -16,8 +16,9 @@ from ramify.errors import RamifyError
 from ramify.readers import files
 from ramify.readers.base import Policy, Report, open_bytes
 from ramify.readers.documents import loads
-from ramify.readers.reddit import answered, author, bare_id, seconds, submission_text
+from ramify.readers.reddit import answered, author, bare_id, submission_text
 from ramify.readers.rows import LABELLED, Post, batches
+from ramify.readers.values import seconds
 
 AD_HOMINEM = 2
 """The number of the rule that a removed comment broke."""

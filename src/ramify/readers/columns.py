@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
@@ -315,10 +316,11 @@ def times(values: pa.Array, path: Path, first_row: int, report: Report) -> pa.Ar
         report.mend("bad_time", f"{path}: {values.type} is no point in time", count=len(values) - values.null_count)
         return pa.nulls(len(values), pa.float64())
     try:
-        return values.cast(pa.float64())
+        found = values.cast(pa.float64())
+        found = pc.if_else(pc.is_finite(found), found, None)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        found = [seconds(value) for value in values.to_pylist()]
-    for row, time in enumerate(found):
-        if time is None and values[row].is_valid:
-            report.mend("bad_time", f"{path}, post {first_row + row}: {values[row].as_py()!r:.80}")
-    return pa.array(found, pa.float64())
+        found = pa.array([seconds(value) for value in values.to_pylist()], pa.float64())
+    bad = pc.and_(pc.is_null(found), pc.is_valid(values))
+    for row in np.flatnonzero(bad.to_numpy(zero_copy_only=False)).tolist():
+        report.mend("bad_time", f"{path}, post {first_row + row}: {values[row].as_py()!r:.80}")
+    return found

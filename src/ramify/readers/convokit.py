@@ -17,8 +17,9 @@ from ramify.errors import RamifyError
 from ramify.files import make_folder
 from ramify.readers.base import Report, open_bytes
 from ramify.readers.documents import documents, loads, single_value
-from ramify.readers.reddit import NOBODY, seconds
+from ramify.readers.reddit import NOBODY
 from ramify.readers.rows import LABELLED, Post, batches
+from ramify.readers.values import seconds
 from ramify.tree import Node, Tree
 
 _LABEL, _KIND = "label", "kind"

@@ -4,7 +4,6 @@ A node's kind is its role (prompter, assistant); its label holds rank, language,
 """
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from ramify.readers import files
 from ramify.readers.base import Report
 from ramify.readers.documents import documents
 from ramify.readers.rows import LABELLED, Post, batches
+from ramify.readers.values import seconds
 
 _LABEL = ("rank", "lang", "synthetic", "model_name")
 
@@ -55,7 +55,7 @@ def _messages(record: dict[str, Any], prompt: dict[str, Any], where: str, report
                 parent=parent,
                 tree=tree,
                 author=_string(message.get("user_id")),
-                time=_time(message.get("created_date")),
+                time=seconds(message.get("created_date")),
                 kind=_string(message.get("role")),
                 text="[deleted]" if message.get("deleted") else message["text"],
                 meta=meta if parent is None else None,
@@ -71,10 +71,3 @@ def _label(message: dict[str, Any]) -> dict[str, Any] | None:
 
 def _string(value: Any) -> str | None:
     return value if isinstance(value, str) else None
-
-
-def _time(value: Any) -> float | None:
-    try:
-        return datetime.fromisoformat(value).timestamp()
-    except (TypeError, ValueError):
-        return None

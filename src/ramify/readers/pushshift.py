@@ -14,7 +14,8 @@ import pyarrow as pa
 from ramify.readers import files
 from ramify.readers.base import EITHER, Policy, Report, pc
 from ramify.readers.records import records
-from ramify.readers.reddit import NOBODY, answered, seconds, submission_text
+from ramify.readers.reddit import NOBODY, answered, submission_text
+from ramify.readers.values import seconds
 
 BASE_36 = "0123456789abcdefghijklmnopqrstuvwxyz"
 

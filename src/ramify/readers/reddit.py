@@ -1,6 +1,5 @@
 """What the formats of Reddit's posts have in common."""
 
-import math
 import re
 from typing import Any
 
@@ -19,15 +18,6 @@ def author(name: Any) -> str | None:
 def bare_id(name: Any) -> str | None:
     """An id without the prefix that tells its kind (t1_, t3_)."""
     return _PREFIX.sub("", name) or None if isinstance(name, str) else None
-
-
-def seconds(time: Any) -> float | None:
-    """A time that some years' dumps spell as text; null where it is none."""
-    try:
-        found = float(time)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return found if math.isfinite(found) else None
 
 
 def answered(parent: str | None, submission: str, where: str, policy: Policy, report: Report) -> str | None:

@@ -16,8 +16,9 @@ import pyarrow as pa
 from ramify.readers import files
 from ramify.readers.base import Policy, Report, bad_option
 from ramify.readers.documents import documents
-from ramify.readers.reddit import answered, author, bare_id, seconds, submission_text
+from ramify.readers.reddit import answered, author, bare_id, submission_text
 from ramify.readers.rows import Post, batches
+from ramify.readers.values import seconds
 
 _LISTING = re.compile(rb'"kind"\s*:\s*"(?:Listing|t1|t3|more)"')
 _NESTED = re.compile(rb'"(?:replies|comments)"\s*:\s*[\[{]')
