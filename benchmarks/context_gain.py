@@ -159,7 +159,7 @@ def picture(arguments: argparse.Namespace) -> None:
         place = np.arange(len(depths)) + (number - (len(others) - 1) / 2) * 0.1
         shown = f"tree, evaluated with {context}" if model == "tree" else model
         bars = [values[0] - values[1], values[2] - values[0]]
-        right.errorbar(place, values[0], bars, fmt="o", markersize=4, label=f"over {shown}, mean of {len(shared)} seeds")
+        right.errorbar(place, values[0], bars, fmt="o", markersize=4, label=f"over {shown}, seed {', '.join(map(str, shared))}")
         for each in by_seed:
             right.plot(place, [each[depth].value for depth in depths], "_", color=f"C{number}", markersize=10)
         right.set_xticks(range(len(depths)), depths)

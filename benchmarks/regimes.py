@@ -123,6 +123,8 @@ def train(arguments: argparse.Namespace) -> None:
     if not (out / "config.json").exists():
         run = run.changed(LEARNING | {"train.budget": str(budget_for(run, out, arguments.comments))})
         _, progress = execute(run, out, resume=(out / "run.json").exists())
+        if not (out / "config.json").exists():
+            return  # stopped; the same command goes on
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         speed = progress.target_tokens / progress.seconds
         record = {"regime": arguments.regime, "seed": arguments.seed, "predicted": progress.targets, "steps": progress.step}
@@ -258,7 +260,9 @@ def picture(arguments: argparse.Namespace) -> None:
     records = [json.loads(file.read_text()) for file in sorted(arguments.out.glob("noise-*-start.json"))]
     drawn = {regime: [record["noise"] for record in records if record["regime"] == regime] for regime in REGIMES}
     for regime, values in drawn.items():
-        right.barh(regime, np.mean(values) if values else 0.0, color="C0")
+        if not values:
+            continue
+        right.barh(regime, np.mean(values), color="C0")
         right.plot(values, [regime] * len(values), "k.", markersize=4)
     right.invert_yaxis()
     right.set(xlabel="gradient noise at the start, tr Cov(g) / |E g|²")
