@@ -67,7 +67,8 @@ def choices(kind: Any) -> str:
 
 
 def formats_table() -> str:
-    rows = [(f"`{name}`", each.summary, "whole trees" if each.yields == "trees" else "posts") for name, each in FORMATS.items()]
+    said = {"trees": "whole trees", "logs": "chat logs", "posts": "posts"}
+    rows = [(f"`{name}`", each.summary, said[each.yields]) for name, each in FORMATS.items()]
     return table(("format", "what it is", "a record is"), rows).replace(":-:", "---")
 
 

@@ -119,7 +119,7 @@ def test_policy_names():
 @pytest.mark.parametrize("name", FORMATS)
 def test_formats_are_readers(name):
     module = find(name).load()
-    assert callable(module.read)
+    assert callable(find(name).reads)
     assert not module.matches(Path("nothing.of-the-kind"), b"\x00\x01")
 
 

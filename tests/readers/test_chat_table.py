@@ -5,13 +5,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from chats import read
 from hypothesis import given
 from hypothesis import strategies as st
 from junk import JUNK, altered
 
 from ramify.errors import RamifyError
 from ramify.readers import base, chat_table, table
-from ramify.readers.base import Report
 
 ROWS = [
     {"author": "ann", "time": 10.0, "text": "who, then?"},
@@ -29,13 +29,6 @@ def write_lines(path, rows):
     return write_csv(path, "".join(json.dumps(row) + "\n" for row in rows))
 
 
-def read(*paths, **options):
-    report = Report()
-    trees = list(chat_table.read(paths, report, **options))
-    assert report.read == sum(map(len, trees)) + report.skipped.total()
-    return trees, report
-
-
 CSV = 'author,time,text\nann,10,"who, then?"\nbob,20,"not me\nnor you"\n,,🤷\n'
 WRITERS = {
     "csv": lambda path: write_csv(path, CSV),
@@ -50,7 +43,7 @@ WRITERS = {
 def test_kinds_of_tables(tmp_path, kind):
     path = tmp_path / "log.x"
     WRITERS[kind](path)
-    (tree,), report = read(path)
+    (tree,), report = read(chat_table, path)
     assert tree.id == "log"
     assert [(node.id, node.text, node.author, node.time, node.parents) for node in tree.nodes] == [
         ("1", "who, then?", "ann", 10.0, None),
@@ -66,7 +59,7 @@ def test_replies(tmp_path):
     path = write_csv(
         tmp_path / "log.csv", "id,reply_to,user,date,text\na,,ann,1,x\nb,a,bob,2,y\nc,zz,ann,3,z\n,b,eve,4,w\nd,None,eve,5,v\n"
     )
-    (tree,), report = read(path)
+    (tree,), report = read(chat_table, path)
     assert [(node.id, node.parents) for node in tree.nodes] == [
         ("a", None), ("b", (0,)), ("c", None), ("row 4", (1,)), ("d", None),
     ]  # fmt: skip
@@ -77,7 +70,7 @@ def test_replies(tmp_path):
 def test_channels_are_logs(tmp_path):
     path = write_csv(tmp_path / "log.csv", "channel,author,time,text\nx,ann,1,a\ny,bob,2,b\nx,eve,3,c\n,eve,4,d\n")
     other = write_csv(tmp_path / "more.csv", "channel,author,time,text\nx,ann,1,e\n")
-    trees, _ = read(path, other)
+    trees, _ = read(chat_table, path, other)
     assert {tree.id: [node.text for node in tree.nodes] for tree in trees} == {
         "x": ["a", "c"], "y": ["b"], "log": ["d"], "more/x": ["e"],
     }  # fmt: skip
@@ -86,32 +79,32 @@ def test_channels_are_logs(tmp_path):
 def test_orders(tmp_path):
     """The rows' own, unless it cannot be."""
     path = write_csv(tmp_path / "log.csv", "author,time,text\nann,3,c\nann,1,a\nann,2,b\n")
-    (tree,), report = read(path)
+    (tree,), report = read(chat_table, path)
     assert ([node.text for node in tree.nodes], report.kept) == (["c", "a", "b"], {"clock_back": 1})
-    (tree,), report = read(path, order="time")
+    (tree,), report = read(chat_table, path, order="time")
     assert ([node.text for node in tree.nodes], report.kept) == (["a", "b", "c"], {})
     newest_first = write_csv(tmp_path / "back.csv", "id,parent,time,text\n3,2,3,c\n2,1,2,b\n1,,1,a\n")
-    (tree,), report = read(newest_first)
+    (tree,), report = read(chat_table, newest_first)
     assert [(node.text, node.parents) for node in tree.nodes] == [("a", None), ("b", (0,)), ("c", (1,))]
     with pytest.raises(RamifyError, match="the option 'order' takes file or time"):
-        read(path, order="id")
+        read(chat_table, path, order="id")
 
 
 def test_named_columns(tmp_path):
     path = write_csv(tmp_path / "log.csv", "who,what\nann,x\n")
     with pytest.raises(RamifyError, match=r"no column for text: .*--column text=NAME"):
-        read(path)
-    assert read(path, columns={"text": "what", "author": "who"})[0][0].nodes[0].author == "ann"
+        read(chat_table, path)
+    assert read(chat_table, path, columns={"text": "what", "author": "who"})[0][0].nodes[0].author == "ann"
     with pytest.raises(RamifyError, match="the columns are id, parent, channel"):
-        read(path, columns={"tree": "who"})
+        read(chat_table, path, columns={"tree": "who"})
     with pytest.raises(RamifyError, match="the option 'delimiter' takes one ASCII character"):
-        read(path, delimiter="ab")
+        read(chat_table, path, delimiter="ab")
 
 
 def test_rows_that_do_not_fit(tmp_path):
     path = tmp_path / "log.csv"
     path.write_bytes(b"id,author,time,text\n1,ann,noon,x\n2,ann\n1,ann,5,x\n1,bob,5,y\n3,bob,nan,\xff\n")
-    (tree,), report = read(path)
+    (tree,), report = read(chat_table, path)
     assert [(node.id, node.text, node.time) for node in tree.nodes] == [
         ("1", "x", None), ("1/2", "y", 5.0), ("3", "\ufffd", None),
     ]  # fmt: skip
@@ -124,7 +117,7 @@ def test_ids_that_come_late(tmp_path):
     """A log is not held while it may go on for ever: past the first block nobody waits for them."""
     rows = [{"author": "ann", "time": place, "text": "x" * 900_000} for place in range(10)]
     path = write_lines(tmp_path / "log.jsonl", [*rows, {"id": "a", "author": "bob", "time": 11, "text": "y"}])
-    (tree,), report = read(path)
+    (tree,), report = read(chat_table, path)
     assert (len(tree), tree.nodes[-1].id) == (11, "11")
     assert report.kept == {"late_column": 1}
 
@@ -133,9 +126,9 @@ def test_a_log_without_relations_is_not_held(tmp_path, monkeypatch):
     plain = write_csv(tmp_path / "plain.csv", "author,text\n" + "ann,hello\n" * 1000)
     related = write_csv(tmp_path / "related.csv", "channel,author,text\n" + "a,ann,hello\n" * 1000)
     monkeypatch.setattr(base, "MAX_HELD_BYTES", 1000)
-    assert len(read(plain)[0][0]) == 1000
+    assert len(read(chat_table, plain)[0][0]) == 1000
     with pytest.raises(RamifyError, match=r"related\.csv is a table with ids, parents or channels of more than"):
-        read(related)
+        read(chat_table, related)
 
 
 def test_matches_nothing_else():
@@ -160,7 +153,7 @@ WHOLE = [
 def test_junk_never_crashes(rows, name):
     with tempfile.TemporaryDirectory() as folder:
         try:
-            trees, _ = read(write_lines(Path(folder) / "log.jsonl", [*WHOLE[:1], *rows, name]))
+            trees, _ = read(chat_table, write_lines(Path(folder) / "log.jsonl", [*WHOLE[:1], *rows, name]))
         except RamifyError:
             return
         for tree in trees:

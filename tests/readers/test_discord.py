@@ -3,13 +3,13 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from chats import read
 from hypothesis import given
 from hypothesis import strategies as st
 from junk import JUNK, altered
 
 from ramify.errors import RamifyError
 from ramify.readers import base, chat, discord
-from ramify.readers.base import Report
 
 ANN = {"id": "11", "name": "ann_oak", "discriminator": "0000", "nickname": "Ann", "isBot": False}
 BOB = {"id": "12", "name": "bob", "discriminator": "0000", "nickname": "Bob", "isBot": False}
@@ -50,13 +50,6 @@ def write(path, messages, **channel):
     return path
 
 
-def read(*paths, **options):
-    report = Report()
-    trees = list(discord.read(paths, report, **options))
-    assert report.read == sum(map(len, trees)) + report.skipped.total()
-    return trees, report
-
-
 MESSAGES = [
     said(1, "slugs 🐌"),
     said(2, "hello", BOB),
@@ -67,7 +60,7 @@ MESSAGES = [
 
 def test_a_channel(tmp_path):
     path = write(tmp_path / "garden.json", MESSAGES)
-    (tree,), report = read(path)
+    (tree,), report = read(discord, path)
     assert (tree.id, tree.meta) == ("garden", {"guild": "Allotment", "topic": "Plants"})
     assert [(node.id, node.text, node.author, node.parents, node.kind) for node in tree.nodes] == [
         ("1", "slugs 🐌", "Ann", None, ""),
@@ -86,7 +79,7 @@ def test_a_channel(tmp_path):
 )
 def test_what_the_channel_says(tmp_path, kind):
     pointing = said(2, "Started a thread.", type=kind, reference={"messageId": "1", "channelId": "900"})
-    (tree,), _ = read(write(tmp_path / "a.json", [said(1, "x"), pointing]))
+    (tree,), _ = read(discord, write(tmp_path / "a.json", [said(1, "x"), pointing]))
     assert (tree.nodes[1].kind, tree.nodes[1].parents) == (chat.SYSTEM, None)
 
 
@@ -94,10 +87,10 @@ def test_names(tmp_path):
     twin = {"id": "13", "name": "ann_elm", "nickname": "Ann"}
     messages = [said(1, "x"), said(2, "y", twin), said(3, "z", {"name": "ghost"}), said(4, "w", None)]
     path = write(tmp_path / "a.json", messages)
-    assert [node.author for node in read(path)[0][0].nodes] == ["Ann", "ann_elm", "ghost", None]
-    assert [node.author for node in read(path, names="id")[0][0].nodes] == ["11", "13", "ghost", None]
+    assert [node.author for node in read(discord, path)[0][0].nodes] == ["Ann", "ann_elm", "ghost", None]
+    assert [node.author for node in read(discord, path, names="id")[0][0].nodes] == ["11", "13", "ghost", None]
     with pytest.raises(RamifyError, match="the option 'names' takes name or id"):
-        read(path, names=True)
+        read(discord, path, names=True)
 
 
 def test_references_that_are_no_replies(tmp_path):
@@ -106,7 +99,7 @@ def test_references_that_are_no_replies(tmp_path):
     )
     crossposted = said(3, "news", reference={"messageId": "1", "channelId": "77"})
     command = said(4, "done", type="20", reference={"messageId": "1", "channelId": "900"})
-    (tree,), report = read(write(tmp_path / "a.json", [said(1, "x"), forward, crossposted, command]))
+    (tree,), report = read(discord, write(tmp_path / "a.json", [said(1, "x"), forward, crossposted, command]))
     assert [(node.text, node.parents) for node in tree.nodes] == [
         ("x", None), ("old news", None), ("news", None), ("done", (0,)),
     ]  # fmt: skip
@@ -114,7 +107,7 @@ def test_references_that_are_no_replies(tmp_path):
 
 
 def test_partial_exports(tmp_path):
-    (tree,), report = read(write(tmp_path / "a.json", [reply(3, 1, "yes"), reply(4, 3, "no"), said(5, type="Reply")]))
+    (tree,), report = read(discord, write(tmp_path / "a.json", [reply(3, 1, "yes"), reply(4, 3, "no"), said(5, type="Reply")]))
     assert [node.parents for node in tree.nodes] == [None, (0,), None]
     assert report.kept == {"missing_parent": 1}
     assert report.examples["missing_parent"] == [f"{tmp_path / 'a.json'}, message 1"]
@@ -123,14 +116,14 @@ def test_partial_exports(tmp_path):
 def test_threads(tmp_path):
     """In a forum the first message has the thread's id; elsewhere a message stands for the one in the channel around it."""
     forum = [said(10, "My beans"), said(11, "nice"), reply(12, 11, "thanks", channel="10")]
-    (tree,), _ = read(write(tmp_path / "forum.json", forum, id="10", type="GuildPublicThread", name="beans"))
+    (tree,), _ = read(discord, write(tmp_path / "forum.json", forum, id="10", type="GuildPublicThread", name="beans"))
     assert [node.parents for node in tree.nodes] == [(), (0,), (1,)]
     starter = said(20, type="21", reference={"messageId": "5", "channelId": "900"})
     (tree,), report = read(
-        write(tmp_path / "thread.json", [starter, said(21, "so"), reply(22, 21)], id="5", type="GuildPublicThread")
+        discord, write(tmp_path / "thread.json", [starter, said(21, "so"), reply(22, 21)], id="5", type="GuildPublicThread")
     )
     assert [node.parents for node in tree.nodes] == [None, (0,), (1,)]
-    (tree,), _ = read(write(tmp_path / "cut.json", [said(21, "so")], id="6", type="GuildPrivateThread"))
+    (tree,), _ = read(discord, write(tmp_path / "cut.json", [said(21, "so")], id="6", type="GuildPrivateThread"))
     assert tree.nodes[0].parents is None
     assert not report.kept
 
@@ -146,7 +139,7 @@ def test_parts_of_a_channel_are_one_log(tmp_path):
     (folder / "garden.json_Files").mkdir()
     (folder / "garden.json_Files" / "sent.json").write_text('{"not": "ours"}')
     assert discord.matches(folder, b"")
-    trees, report = read(folder)
+    trees, report = read(discord, folder)
     assert [(tree.id, [node.text for node in tree.nodes]) for tree in trees] == [
         ("garden", ["one", "two", "three", "four"]),
         ("Allotment/garden", ["elsewhere"]),
@@ -156,13 +149,13 @@ def test_parts_of_a_channel_are_one_log(tmp_path):
 
 
 def test_newest_first(tmp_path):
-    (tree,), report = read(write(tmp_path / "a.json", [reply(3, 2, "c"), reply(2, 1, "b"), said(1, "a")]))
+    (tree,), report = read(discord, write(tmp_path / "a.json", [reply(3, 2, "c"), reply(2, 1, "b"), said(1, "a")]))
     assert [(node.text, node.parents) for node in tree.nodes] == [("a", None), ("b", (0,)), ("c", (1,))]
     assert not report.kept
 
 
 def test_an_answer_that_is_earlier_than_what_it_answers(tmp_path):
-    (tree,), report = read(write(tmp_path / "a.json", [reply(1, 2, "b"), reply(2, 2, "a")]))
+    (tree,), report = read(discord, write(tmp_path / "a.json", [reply(1, 2, "b"), reply(2, 2, "a")]))
     assert [node.parents for node in tree.nodes] == [None, None]
     assert report.kept == {"late_parent": 2}
 
@@ -174,20 +167,20 @@ def test_messages_without_content(tmp_path):
         said(3, stickers=[{"name": "Wave"}]),
         said(4),
     ]
-    (tree,), _ = read(write(tmp_path / "a.json", messages))
+    (tree,), _ = read(discord, write(tmp_path / "a.json", messages))
     assert [node.text for node in tree.nodes] == ["[bean.png]\n[pea.png]", "Seeds\nOn sale", "[Wave]", ""]
 
 
 def test_marks_that_were_not_formatted(tmp_path):
     messages = [said(1, "<@12> <@!12> <@99> <:bean:77> <a:dig:78> <3", mentions=[BOB])]
-    assert read(write(tmp_path / "a.json", messages))[0][0].nodes[0].text == "@Bob @Bob @99 :bean: :dig: <3"
+    assert read(discord, write(tmp_path / "a.json", messages))[0][0].nodes[0].text == "@Bob @Bob @99 :bean: :dig: <3"
 
 
 def test_what_is_no_message_is_counted(tmp_path):
     path = write(tmp_path / "a.json", [3, said(1, "x"), {"content": "no id"}])
     other = tmp_path / "b.json"
     other.write_text('{"messages": 3}\n{bad\n')
-    (tree,), report = read(path, other)
+    (tree,), report = read(discord, path, other)
     assert len(tree) == 1
     assert report.skipped == {"not_a_post": 3, "bad_json": 1}
 
@@ -195,9 +188,9 @@ def test_what_is_no_message_is_counted(tmp_path):
 def test_what_is_held_as_a_whole_is_bounded(tmp_path, monkeypatch):
     one, two = (write(tmp_path / f"{name}.json", MESSAGES) for name in "ab")
     monkeypatch.setattr(base, "MAX_HELD_BYTES", one.stat().st_size + 100)
-    read(one)
+    read(discord, one)
     with pytest.raises(RamifyError, match=r"b\.json and the parts before it have more than"):
-        read(one, two)
+        read(discord, one, two)
 
 
 def test_matches_nothing_else(tmp_path):
@@ -226,6 +219,6 @@ def test_junk_never_crashes(messages, channel, guild):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.json"
         path.write_text(json.dumps(export(messages) | {"channel": channel, "guild": guild}), encoding="utf-8")
-        trees, _ = read(path)
+        trees, _ = read(discord, path)
         for tree in trees:
             tree.to_json().encode()

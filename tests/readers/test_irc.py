@@ -2,7 +2,6 @@ import gzip
 import io
 from calendar import timegm
 from functools import partial
-from inspect import signature
 
 import pytest
 from hypothesis import given
@@ -441,10 +440,6 @@ def test_bad_options(tmp_path, options, message):
         log_of(tmp_path / "a.log", "[09:05] <wren> hi\n", **options)
 
 
-def test_read_takes_what_logs_takes():
-    assert list(signature(irc.read).parameters) == list(signature(irc.logs).parameters)
-
-
 # --- bytes ----------------------------------------------------------------------------------------------------------------
 
 
@@ -494,7 +489,6 @@ def test_empty_and_absent_files(tmp_path):
     with pytest.raises(RamifyError, match=r"a\.log is empty"):
         log_of(tmp_path / "a.log", b"")
     assert log_of(tmp_path / "b.log", b"\xef\xbb\xbf")[0] == []
-    assert list(irc.read([tmp_path / "b.log"], Report())) == []
 
 
 def test_one_line_and_one_speaker(tmp_path):
@@ -622,7 +616,7 @@ def test_a_folder(tmp_path):
     (tmp_path / "README.md").write_text("# What is here\n\n* Logs\n")
     (tmp_path / "empty.log").touch()
     report = Report()
-    trees = list(irc.read([tmp_path], report))
+    trees = [log.tree() for log in irc.logs([tmp_path], report)]
     assert [tree.id for tree in trees] == ["a", "b", "d", "c"]
     assert report.skipped == {"not_a_log": 2}
     assert report.read == 5 * 4 + 2
@@ -675,7 +669,7 @@ def test_published_logs(data_dir):
     folder = data_dir("ubuntu-irc") / "dev"
     assert irc.matches(folder, b"")
     report = Report()
-    trees = list(irc.read([folder], report))
+    trees = [log.tree() for log in irc.logs([folder], report)]
     assert len(trees) == 10
     assert report.read == sum(map(len, trees)) == 12_500
     assert report.skipped == {}

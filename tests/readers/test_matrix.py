@@ -3,13 +3,13 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from chats import read
 from hypothesis import given
 from hypothesis import strategies as st
 from junk import JUNK, altered
 
 from ramify.errors import RamifyError
 from ramify.readers import base, chat, matrix
-from ramify.readers.base import Report
 
 ANN, BOB = "@ann:example.org", "@bob:example.org"
 
@@ -65,15 +65,8 @@ def write_lines(path, events):
     return path
 
 
-def read(*paths, **options):
-    report = Report()
-    trees = list(matrix.read(paths, report, **options))
-    assert report.read == sum(map(len, trees)) + report.skipped.total()
-    return trees, report
-
-
 def one(tmp_path, *events, **options):
-    (tree,), report = read(write(tmp_path / "export.json", events), **options)
+    (tree,), report = read(matrix, write(tmp_path / "export.json", events), **options)
     return tree, report
 
 
@@ -82,7 +75,7 @@ EVENTS = [member(1, ANN, "Ann"), member(2, BOB, None), said(3, "Rain? ☔"), rep
 
 def test_an_export_of_element(tmp_path):
     path = write(tmp_path / "export.json", EVENTS)
-    (tree,), report = read(path)
+    (tree,), report = read(matrix, path)
     assert (tree.id, tree.meta) == ("Barn", {"topic": "Hay"})
     assert [(node.id, node.text, node.author, node.parents, node.kind) for node in tree.nodes] == [
         ("$1", "joined", "Ann", None, chat.SYSTEM),
@@ -102,7 +95,7 @@ def test_raw_events(tmp_path):
         event(8, {"name": "Shed"}, type="m.room.name", state_key="", room_id="!shed:example.org"),
     ]
     path = write_lines(tmp_path / "events.jsonl", [*EVENTS[::-1], *other])
-    trees, report = read(path)
+    trees, report = read(matrix, path)
     assert [(tree.id, [node.id for node in tree.nodes]) for tree in trees] == [
         ("!barn:example.org", ["$1", "$2", "$3", "$4"]),
         ("Shed", ["$9", "$8"]),
@@ -111,7 +104,7 @@ def test_raw_events(tmp_path):
     assert report.kept == {"clock_back": 1}
     answer = tmp_path / "answer.json"
     answer.write_text(json.dumps({"chunk": EVENTS, "start": "a", "end": "b"}))
-    assert read(answer)[0][0].nodes == trees[0].nodes
+    assert read(matrix, answer)[0][0].nodes == trees[0].nodes
     assert all(matrix.matches(each, each.read_bytes()) for each in (path, answer))
 
 
@@ -218,7 +211,7 @@ def test_kinds_of_events(tmp_path):
 def test_what_is_no_event_is_counted(tmp_path):
     path = write_lines(tmp_path / "events.jsonl", [3, {"content": {}}, said(1, "x") | {"event_id": None}, said(2, "y")])
     path.write_text(path.read_text() + "{bad\n")
-    (tree,), report = read(path)
+    (tree,), report = read(matrix, path)
     assert [node.text for node in tree.nodes] == ["y"]
     assert report.skipped == {"not_a_post": 3, "bad_json": 1}
     assert report.examples["not_a_post"][0].startswith(f"{path}, line 1: ")
@@ -235,7 +228,7 @@ def test_what_is_held_as_a_whole_is_bounded(tmp_path, monkeypatch):
     path = write_lines(tmp_path / "events.jsonl", EVENTS)
     monkeypatch.setattr(base, "MAX_HELD_BYTES", 100)
     with pytest.raises(RamifyError, match=r"events\.jsonl holds more than .* Build from fewer events a file"):
-        read(path)
+        read(matrix, path)
 
 
 def test_matches_nothing_else():
@@ -250,6 +243,7 @@ WHOLE = [*EVENTS, threaded(5, 3, "x", to=4), edit(6, 3, "y"), event(7, {}, type=
 def test_junk_never_crashes(events, name, lines):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "export.json"
-        trees, _ = read(write_lines(path, events or [name]) if lines else write(path, events, room_name=name, topic=name))
+        written = write_lines(path, events or [name]) if lines else write(path, events, room_name=name, topic=name)
+        trees, _ = read(matrix, written)
         for tree in trees:
             tree.to_json().encode()

@@ -4,6 +4,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from chats import read
 from hypothesis import given
 from hypothesis import strategies as st
 from junk import JUNK, altered
@@ -59,20 +60,13 @@ def pack(folder, path, top=""):
     return path
 
 
-def read(*paths, **options):
-    report = Report()
-    trees = list(slack.read(paths, report, **options))
-    assert report.read == sum(map(len, trees)) + report.skipped.total()
-    return trees, report
-
-
 def one_day(tmp_path, *messages, **options):
-    (tree,), report = read(write(tmp_path / "export", {"kitchen/2023-11-14": list(messages)}), **options)
+    (tree,), report = read(slack, write(tmp_path / "export", {"kitchen/2023-11-14": list(messages)}), **options)
     return tree, report
 
 
 def test_days_are_joined_and_replies_answer_the_first_message_of_their_thread(tmp_path):
-    (tree,), report = read(write(tmp_path / "export"))
+    (tree,), report = read(slack, write(tmp_path / "export"))
     assert (tree.id, tree.meta) == ("kitchen", {"topic": "Bread & more"})
     assert [(node.text, node.author, node.parents, node.kind) for node in tree.nodes] == [
         ("Who has yeast?", "Ann", None, ""),
@@ -88,27 +82,27 @@ def test_days_are_joined_and_replies_answer_the_first_message_of_their_thread(tm
 
 def test_forms_of_an_export(tmp_path):
     folder = write(tmp_path / "export")
-    expected, _ = read(folder)
+    expected, _ = read(slack, folder)
     packed = pack(folder, tmp_path / "export.zip")
     wrapped = pack(folder, tmp_path / "wrapped.zip", "My team/")
     days = sorted((folder / "kitchen").iterdir())
     for paths in ([packed], [wrapped], [folder / "kitchen"], days, days[::-1]):
-        assert read(*paths)[0] == expected
+        assert read(slack, *paths)[0] == expected
         head = b"" if paths[0].is_dir() else paths[0].read_bytes()[: 1 << 16]
         assert slack.matches(paths[0], head)
     assert slack.matches(folder, b"")
     report = Report()
-    list(slack.read([packed], report))
+    list(slack.logs([packed], report))
     assert 0 < report.bytes <= packed.stat().st_size
 
 
 def test_a_day_alone(tmp_path):
     days = {"kitchen/2023-11-14": FIRST}
-    (tree,), _ = read(write(tmp_path / "export", days, users=None, channels=None) / "kitchen" / "2023-11-14.json")
+    (tree,), _ = read(slack, write(tmp_path / "export", days, users=None, channels=None) / "kitchen" / "2023-11-14.json")
     assert (tree.id, tree.nodes[0].author, tree.nodes[1].text) == ("kitchen", "U1", "@U2 joined")
     whole = tmp_path / "garden.json"
     whole.write_text(json.dumps(FIRST))
-    assert read(whole)[0][0].id == "garden"
+    assert read(slack, whole)[0][0].id == "garden"
 
 
 def test_kinds_of_channels_and_several_exports(tmp_path):
@@ -117,7 +111,7 @@ def test_kinds_of_channels_and_several_exports(tmp_path):
     (one / "groups.json").write_text(json.dumps([{"id": "C7", "name": "cellar"}]))
     (one / "dms.json").write_text(json.dumps([{"id": "D9", "members": ["U1", "U2"]}]))
     other = write(tmp_path / "other")
-    trees, _ = read(one, other)
+    trees, _ = read(slack, one, other)
     assert [tree.id for tree in trees] == ["cellar", "D9", "kitchen", "other/kitchen"]
 
 
@@ -129,7 +123,7 @@ def test_authors(tmp_path, names, authors):
     assert [node.author for node in tree.nodes] == authors
     assert [node.text for node in tree.nodes] == [f"@{author}" for author in authors]
     with pytest.raises(RamifyError, match="the option 'names' takes name or id"):
-        read(tmp_path / "export", names="nick")
+        read(slack, tmp_path / "export", names="nick")
 
 
 def test_messages_without_a_user(tmp_path):
@@ -280,7 +274,7 @@ def test_what_is_no_message_is_counted(tmp_path):
         "kitchen/2023-11-14": [3, {"text": "no time"}, said(1, "x") | {"ts": "noon"}, said(2, "y")],
         "kitchen/2023-11-15": "[{",
     }
-    (tree,), report = read(write(tmp_path / "export", days))
+    (tree,), report = read(slack, write(tmp_path / "export", days))
     assert [node.text for node in tree.nodes] == ["y"]
     assert report.skipped == {"not_a_post": 3, "bad_json": 1}
     assert report.examples["not_a_post"][0].endswith('2023-11-14.json, message 1: no object with a time "ts"')
@@ -321,7 +315,7 @@ def test_bad_archives(tmp_path, harm, message):
     harm(path)
     assert slack.matches(path, path.read_bytes())
     with pytest.raises(RamifyError, match=message):
-        read(path)
+        read(slack, path)
 
 
 def test_what_is_held_as_a_whole_is_bounded(tmp_path, monkeypatch):
@@ -329,11 +323,11 @@ def test_what_is_held_as_a_whole_is_bounded(tmp_path, monkeypatch):
     days = {"kitchen/2023-11-14": [said(1, "a" * 100_000)]}
     path = pack(write(tmp_path / "export", days), tmp_path / "export.zip", "../../evil/")
     before = sorted(tmp_path.rglob("*"))
-    assert len(read(path)[0][0]) == 1
+    assert len(read(slack, path)[0][0]) == 1
     assert sorted(tmp_path.rglob("*")) == before
     monkeypatch.setattr(base, "MAX_HELD_BYTES", 50_000)
     with pytest.raises(RamifyError, match=r"export\.zip holds for one channel more than .* Export a shorter time"):
-        read(path)
+        read(slack, path)
 
 
 def test_folders_and_archives_that_are_no_export(tmp_path):
@@ -344,21 +338,21 @@ def test_folders_and_archives_that_are_no_export(tmp_path):
     assert not slack.matches(folder, b"")
     assert not slack.matches(Path("x.json"), b'[{"type": "message", "timestamp": "1700000000.000100"}]')
     with pytest.raises(RamifyError, match=r"other\.zip is no Slack export: there is no channels\.json in it"):
-        read(tmp_path / "other.zip")
+        read(slack, tmp_path / "other.zip")
 
 
 def test_what_describes_the_export_may_be_missing_but_not_broken(tmp_path):
     folder = write(tmp_path / "export", users=None, channels=None)
-    assert read(folder)[0][0].nodes[0].author == "U1"
+    assert read(slack, folder)[0][0].nodes[0].author == "U1"
     (folder / "users.json").write_text("[{")
     with pytest.raises(RamifyError, match=r"users\.json is not valid JSON .* remove it to read without it"):
-        read(folder)
+        read(slack, folder)
 
 
 def test_half_surrogate_pairs(tmp_path):
     half = "\ud83d"
     channels = [{"name": "kitchen", "topic": {"value": half}}]
-    (tree,), _ = read(write(tmp_path / "export", {"kitchen/2023-11-14": [said(1, half, user=half)]}, channels=channels))
+    (tree,), _ = read(slack, write(tmp_path / "export", {"kitchen/2023-11-14": [said(1, half, user=half)]}, channels=channels))
     assert (tree.nodes[0].text, tree.nodes[0].author, tree.meta) == ("\ufffd", "\ufffd", {"topic": "\ufffd"})
 
 
@@ -373,6 +367,6 @@ WHOLE = [
 @given(st.lists(altered(WHOLE), max_size=6), st.lists(altered(USERS), max_size=3), JUNK)
 def test_junk_never_crashes(messages, users, channels):
     with tempfile.TemporaryDirectory() as folder:
-        trees, _ = read(write(Path(folder) / "export", {"kitchen/2023-11-14": messages}, users, [channels]))
+        trees, _ = read(slack, write(Path(folder) / "export", {"kitchen/2023-11-14": messages}, users, [channels]))
         for tree in trees:
             tree.to_json().encode()

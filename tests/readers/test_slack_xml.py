@@ -2,11 +2,11 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from chats import read
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ramify.readers import slack, slack_xml
-from ramify.readers.base import Report
 
 HEAD = """<slack>
   <team_domain>bakers</team_domain>
@@ -32,16 +32,9 @@ def write(path, messages=MESSAGES, end="</slack>"):
     return path
 
 
-def read(*paths):
-    report = Report()
-    trees = list(slack_xml.read(paths, report))
-    assert report.read == sum(map(len, trees)) + report.skipped.total()
-    return trees, report
-
-
 def test_a_channel(tmp_path):
     path = write(tmp_path / "a.xml")
-    (tree,), report = read(path)
+    (tree,), report = read(slack_xml, path)
     assert tree.id == "bakers/general"
     assert tree.meta == {"team": "bakers", "channel": "general", "start": "2018-01-01T00:00:00.5", "end": "2018-06-01T00:00:00"}
     assert [(node.id, node.author, node.text, node.parents, node.label) for node in tree.nodes] == [
@@ -56,7 +49,7 @@ def test_a_channel(tmp_path):
 
 
 def test_years_of_one_channel(tmp_path):
-    trees, _ = read(write(tmp_path / "a.xml"), write(tmp_path / "b.xml"))
+    trees, _ = read(slack_xml, write(tmp_path / "a.xml"), write(tmp_path / "b.xml"))
     assert [tree.id for tree in trees] == ["bakers/general", "bakers/general/2018-01-01"]
 
 
@@ -70,7 +63,7 @@ def test_years_of_one_channel(tmp_path):
     ],
 )
 def test_files_that_are_not_well_formed(tmp_path, messages, end, kept):
-    trees, report = read(write(tmp_path / "a.xml", messages, end))
+    trees, report = read(slack_xml, write(tmp_path / "a.xml", messages, end))
     assert sum(map(len, trees)) == kept
     assert report.skipped == {"bad_xml": 1}
     assert "a.xml, line" in report.examples["bad_xml"][0]
@@ -78,12 +71,12 @@ def test_files_that_are_not_well_formed(tmp_path, messages, end, kept):
 
 def test_other_xml(tmp_path):
     (tmp_path / "a.xml").write_text('<posts><message conversation_id="1"/></posts>')
-    assert read(tmp_path / "a.xml")[1].skipped == {"bad_xml": 1}
+    assert read(slack_xml, tmp_path / "a.xml")[1].skipped == {"bad_xml": 1}
     assert not slack_xml.matches(tmp_path / "a.xml", (tmp_path / "a.xml").read_bytes())
 
 
 def test_times_that_are_none(tmp_path):
-    (tree,), report = read(write(tmp_path / "a.xml", [message(1, "noon", "Ann", "x")]))
+    (tree,), report = read(slack_xml, write(tmp_path / "a.xml", [message(1, "noon", "Ann", "x")]))
     assert tree.nodes[0].time is None
     assert report.kept == {"bad_time": 1}
 
@@ -96,12 +89,12 @@ def test_junk_never_crashes(parts):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.xml"
         path.write_bytes((HEAD + "".join(parts) + "</slack>").encode("utf-8", "replace"))
-        read(path)
+        read(slack_xml, path)
 
 
 @pytest.mark.data
 def test_published_channels(data_dir):
-    trees, report = read(data_dir("slack-swe"))
+    trees, report = read(slack_xml, data_dir("slack-swe"))
     assert [len(tree) for tree in trees] == [16_057, 14_510, 6_757, 9_709, 5_706]
     assert len({tree.id for tree in trees}) == 5
     assert not report.skipped

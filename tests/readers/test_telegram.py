@@ -3,13 +3,13 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from chats import read
 from hypothesis import given
 from hypothesis import strategies as st
 from junk import JUNK, altered
 
 from ramify.errors import RamifyError
 from ramify.readers import chat, telegram
-from ramify.readers.base import Report
 
 
 def said(number, text="", sender="Ann", **more):
@@ -44,16 +44,9 @@ def write(path, messages, name="Walkers", **more):
     return path
 
 
-def read(*paths, **options):
-    report = Report()
-    trees = list(telegram.read(paths, report, **options))
-    assert report.read == sum(map(len, trees)) + report.skipped.total()
-    return trees, report
-
-
 def test_a_chat(tmp_path):
     path = write(tmp_path / "result.json", MESSAGES)
-    (tree,), report = read(path)
+    (tree,), report = read(telegram, path)
     assert (tree.id, tree.meta) == ("Walkers", {})
     assert [(node.id, node.text, node.author, node.parents, node.kind) for node in tree.nodes] == [
         ("1", "create group: Ann, Eve: Walkers", "Bob", None, chat.SYSTEM),
@@ -76,7 +69,7 @@ def test_all_chats_of_an_account(tmp_path):
     (path.parent / "files").mkdir()
     (path.parent / "files" / "sent.json").write_text("[3]")
     for given_ in (path, path.parent):
-        trees, report = read(given_)
+        trees, report = read(telegram, given_)
         assert [(tree.id, len(tree)) for tree in trees] == [
             ("Walkers", 3), ("private_supergroup", 3), ("Walkers 77", 3), ("private_group", 1),
         ]  # fmt: skip
@@ -88,10 +81,10 @@ def test_authors(tmp_path):
     """Of an account that is gone the id is left; anonymous posts have neither."""
     messages = [said(1, "a", None, from_id="user5"), said(2, "b", None, from_id=None), said(3, "c", "Ann", from_id="user6")]
     path = write(tmp_path / "result.json", [*messages, said(4, "d", "Ann", from_id="user7")])
-    assert [node.author for node in read(path)[0][0].nodes] == ["user5", None, "Ann", "user7"]
-    assert [node.author for node in read(path, names="id")[0][0].nodes] == ["user5", None, "user6", "user7"]
+    assert [node.author for node in read(telegram, path)[0][0].nodes] == ["user5", None, "Ann", "user7"]
+    assert [node.author for node in read(telegram, path, names="id")[0][0].nodes] == ["user5", None, "user6", "user7"]
     with pytest.raises(RamifyError, match="the option 'names' takes name or id"):
-        read(path, names=3)
+        read(telegram, path, names=3)
 
 
 def test_replies_to_what_is_elsewhere(tmp_path):
@@ -101,7 +94,7 @@ def test_replies_to_what_is_elsewhere(tmp_path):
         said(4, "c", reply_to_message_id=2, reply_to_peer_id="channel5"),
         said(5, "d", reply_to_message_id=9),
     ]
-    (tree,), report = read(write(tmp_path / "result.json", messages))
+    (tree,), report = read(telegram, write(tmp_path / "result.json", messages))
     assert [node.parents for node in tree.nodes] == [None] * 4
     assert report.kept == {"missing_parent": 3}
 
@@ -116,7 +109,7 @@ def test_topics_are_logs(tmp_path):
         said(6, "Brown", reply_to_message_id=3),
         said(7, "more general", reply_to_message_id=1),
     ]
-    trees, report = read(write(tmp_path / "result.json", messages))
+    trees, report = read(telegram, write(tmp_path / "result.json", messages))
     assert {tree.id: [(node.id, node.parents) for node in tree.nodes] for tree in trees} == {
         "Walkers": [("1", None), ("7", (0,))],
         "Walkers/Boots": [("2", None), ("3", None), ("6", (1,))],
@@ -132,7 +125,7 @@ def test_rings_of_replies(tmp_path):
         said(2, "a", reply_to_message_id=3),
         said(3, "b", reply_to_message_id=2),
     ]
-    trees, report = read(write(tmp_path / "result.json", messages))
+    trees, report = read(telegram, write(tmp_path / "result.json", messages))
     assert [[node.parents for node in tree.nodes] for tree in trees] == [[None], [None, (0,)]]
     assert report.kept == {"late_parent": 1}
 
@@ -151,7 +144,7 @@ def test_texts(tmp_path):
         said(10, "changed", edited="2024-02-01T10:00:00"),
         said(10, "before"),
     ]
-    (tree,), report = read(write(tmp_path / "result.json", messages))
+    (tree,), report = read(telegram, write(tmp_path / "result.json", messages))
     assert [node.text for node in tree.nodes] == [
         "new form", "[photo]", "[route.gpx]", "[voice message]", "🥾", "When?", "[location information]", "look", "", "changed",
     ]  # fmt: skip
@@ -162,7 +155,7 @@ def test_texts(tmp_path):
 def test_what_is_no_message_is_counted(tmp_path):
     path = write(tmp_path / "result.json", [3, {"text": "no id"}, said(1, "x")])
     (tmp_path / "broken.json").write_text('{"name": ')
-    (tree,), report = read(path, tmp_path / "broken.json")
+    (tree,), report = read(telegram, path, tmp_path / "broken.json")
     assert len(tree) == 1
     assert report.skipped == {"not_a_post": 2, "bad_json": 1}
 
@@ -190,6 +183,6 @@ def test_junk_never_crashes(messages, name, nested):
         about = {"name": name, "messages": messages}
         path = Path(folder) / "result.json"
         path.write_text(json.dumps({"chats": {"list": [about, name]}} if nested else about), encoding="utf-8")
-        trees, _ = read(path)
+        trees, _ = read(telegram, path)
         for tree in trees:
             tree.to_json().encode()

@@ -87,7 +87,7 @@ def build(
         format = readers.guess(inputs)
         print(f"the format looks like {format!r}: {readers.FORMATS[format].summary}", file=sys.stderr)
     known = readers.find(format)
-    idle = policies.keys() - WHOLE_TREE_POLICIES if known.yields == "trees" and not known.takes_policy else ()
+    idle = policies.keys() - WHOLE_TREE_POLICIES if known.yields != "posts" and not known.takes_policy else ()
     if idle:
         print(
             f"note: the format {format!r} holds whole trees, whose posts are not joined: "

@@ -81,12 +81,12 @@ def build(
     with _written_beside(out) as folder:
         scratch = folder / SCRATCH
         spill = Spill(scratch / "posts", memory // PARTS)
-        records = reader.load().read(paths, report, **settings)
-        for batch in trees.batches(records) if reader.yields == "trees" else records:
-            hashes = pa.array(tree_hashes(batch.column("group" if reader.yields == "trees" else "tree")))
+        records = reader.records(paths, report, **settings)
+        for batch in records if reader.yields == "posts" else trees.batches(records):
+            hashes = pa.array(tree_hashes(batch.column("tree" if reader.yields == "posts" else "group")))
             spill.add(filters.cleaned(batch, clean).append_column("hash", hashes))
             tell("read", report.bytes, sum(sizes.values()), report.read)
-        join = trees.gather if reader.yields == "trees" else posts.join
+        join = posts.join if reader.yields == "posts" else trees.gather
         chunks: Iterator[Chunk] = (join(part, policy, report) for part in spill.parts())
         chunks = (filters.without_mute(chunk, policy, report) for chunk in chunks)
         if drop_bots:

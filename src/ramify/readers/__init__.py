@@ -3,38 +3,49 @@
 Nothing heavy is imported before a format is used.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
 from types import ModuleType
-from typing import Literal
+from typing import Any, Literal
 
 from ramify.errors import RamifyError
 
 
 @dataclass(frozen=True)
 class Format:
-    """`posts`: one post a record, in any order, to be joined into trees; `trees`: every record is a whole tree."""
+    """`posts`: one post a record, in any order, to be joined into trees; `trees`: every record is a whole tree; `logs`: a
+    channel's messages, one after the other."""
 
-    yields: Literal["posts", "trees"]
+    yields: Literal["posts", "trees", "logs"]
     module: str
     summary: str
 
     def load(self) -> ModuleType:
-        """The reader's module, with its functions `read` and `matches` (see `readers.base`)."""
+        """The reader's module, with its functions `read` or `logs`, and `matches` (see `readers.base`)."""
         return import_module(self.module)
 
     @property
+    def reads(self) -> Callable[..., Iterator[Any]]:
+        """Yields record batches, trees, or logs."""
+        return getattr(self.load(), "logs" if self.yields == "logs" else "read")
+
+    def records(self, paths: Sequence[Path], report: Any, **options: Any) -> Iterator[Any]:
+        """Record batches of posts, or trees, one of which may be a log."""
+        records = self.reads(paths, report, **options)
+        return (log.tree() for log in records) if self.yields == "logs" else records
+
+    @property
     def options(self) -> list[str]:
-        """The names of what `read` takes besides files, report and policy."""
-        return [name for name in list(signature(self.load().read).parameters)[2:] if name != "policy"]
+        """The names of what the reader takes besides files, report and policy."""
+        return [name for name in list(signature(self.reads).parameters)[2:] if name != "policy"]
 
     @property
     def takes_policy(self) -> bool:
         """Does the reader itself decide about posts that do not fit?"""
-        return "policy" in signature(self.load().read).parameters
+        return "policy" in signature(self.reads).parameters
 
 
 FORMATS: dict[str, Format] = {
@@ -48,15 +59,15 @@ FORMATS: dict[str, Format] = {
     "cmv-chains": Format("posts", "ramify.readers.cmv_chains", "chains of change-my-view comments, ad hominem or not"),
     "oasst": Format("posts", "ramify.readers.oasst", "OpenAssistant's conversation trees"),
     "molweni": Format("trees", "ramify.readers.molweni", "Molweni's dialogues with discourse relations"),
-    "slack": Format("trees", "ramify.readers.slack", "Slack's exports: ZIP, folder, or days of a channel"),
-    "slack-xml": Format("trees", "ramify.readers.slack_xml", "Slack channels with conversations marked, XML"),
-    "discord": Format("trees", "ramify.readers.discord", "DiscordChatExporter's JSON"),
-    "matrix": Format("trees", "ramify.readers.matrix", "Matrix rooms: Element's JSON, or events as JSON lines"),
-    "telegram": Format("trees", "ramify.readers.telegram", "Telegram Desktop's result.json"),
+    "slack": Format("logs", "ramify.readers.slack", "Slack's exports: ZIP, folder, or days of a channel"),
+    "slack-xml": Format("logs", "ramify.readers.slack_xml", "Slack channels with conversations marked, XML"),
+    "discord": Format("logs", "ramify.readers.discord", "DiscordChatExporter's JSON"),
+    "matrix": Format("logs", "ramify.readers.matrix", "Matrix rooms: Element's JSON, or events as JSON lines"),
+    "telegram": Format("logs", "ramify.readers.telegram", "Telegram Desktop's result.json"),
     "table": Format("posts", "ramify.readers.table", "one post a row: CSV, TSV, Parquet or JSON lines"),
-    "chat-table": Format("trees", "ramify.readers.chat_table", "one message a row, in the order of the channel"),
+    "chat-table": Format("logs", "ramify.readers.chat_table", "one message a row, in the order of the channel"),
     # Last, because tab-separated values may look like a log of WeeChat's.
-    "irc": Format("trees", "ramify.readers.irc", "logs of IRC channels, as clients and bots write them"),
+    "irc": Format("logs", "ramify.readers.irc", "logs of IRC channels, as clients and bots write them"),
 }
 
 

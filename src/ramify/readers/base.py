@@ -1,10 +1,12 @@
 """What all readers share: the post schema, the report of what was left out, the policies, and opening of archives.
 
-A reader is a module with two functions:
+A reader is a module with two functions, `matches` and one of the others:
 
     matches(path, head) -> bool               is this file (its first decompressed 64 KiB; b"" for a folder) in my format?
     read(paths, report, **options)            "posts" formats yield record batches of `POSTS`, in any order;
                                               "trees" formats yield `Tree`s; `policy` among the parameters is given
+    logs(paths, report, **options)            "logs" formats yield `chat.Log`s, whose messages stream: a log of a million
+                                              need never be held as a whole
 
 Readers stream, never import torch, and never stop at a bad record: they `skip` it in the report and go on. They raise
 `RamifyError` for what no user would want skipped: an unreadable file, an unknown option.

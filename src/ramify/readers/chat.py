@@ -1,12 +1,6 @@
-"""What readers of chat logs share. A log is a run of messages in the order of the channel; who answers whom may be unknown.
+"""What readers of chat logs share. A log is a run of messages in the order of the channel; who answers whom may be unknown."""
 
-A chat format's module has, beside `matches` and `read` (see `readers.base`), a function that streams: a log of a million
-messages need never be held as a whole.
-
-    logs(paths, report, **options) -> Iterator[Log]
-"""
-
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,10 +23,6 @@ class Log:
     meta: Mapping[str, Any] = field(default_factory=dict)
     where: str = ""
 
-
-def trees(logs: Iterable[Log]) -> Iterator[Tree]:
-    """Each log that holds a message, as one tree."""
-    for log in logs:
-        nodes = tuple(log.messages)
-        if nodes:
-            yield Tree(nodes, id=log.name, meta=log.meta)
+    def tree(self) -> Tree:
+        """The whole log, held at once."""
+        return Tree(tuple(self.messages), id=self.name, meta=self.meta)

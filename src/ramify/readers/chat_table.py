@@ -16,7 +16,6 @@ from ramify.readers import chat, files, table
 from ramify.readers.base import Held, Report, bad_option
 from ramify.readers.columns import Columns, Layout, batches, check, decoded, header, strings, times
 from ramify.readers.messages import LogNames, Message, in_order, nodes
-from ramify.tree import Tree
 
 SYNONYMS = {
     "id": table.SYNONYMS["id"],
@@ -43,18 +42,6 @@ def matches(path: Path, head: bytes) -> bool:
         return False
     said = LAYOUT.known(names).keys() >= {"text", "author", "time"}
     return said and not table.LAYOUT.has_required(names) and not any(name in FOREIGN for name in names)
-
-
-def read(
-    paths: Sequence[Path],
-    report: Report,
-    *,
-    columns: Mapping[str, str] | None = None,
-    delimiter: str | None = None,
-    quote: str = '"',
-    order: Order = "file",
-) -> Iterator[Tree]:
-    return chat.trees(logs(paths, report, columns=columns, delimiter=delimiter, quote=quote, order=order))
 
 
 def logs(

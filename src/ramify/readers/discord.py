@@ -13,7 +13,6 @@ from ramify.readers.base import Held, Report
 from ramify.readers.documents import documents
 from ramify.readers.messages import Accounts, LogNames, Message, Names, head_of, json_files, nodes, said
 from ramify.readers.values import fields, identifier, objects, seconds, string
-from ramify.tree import Tree
 
 MEDIA = "_Files"
 """How the names of folders end that the exporter puts files of a channel into."""
@@ -31,10 +30,6 @@ def matches(path: Path, head: bytes) -> bool:
         found = _files([path])
         return bool(found) and all(_GUILD.search(head) and _CHANNEL.search(head) for head in map(head_of, found))
     return bool(_GUILD.search(head) and _CHANNEL.search(head) and b'"messages"' in head)
-
-
-def read(paths: Sequence[Path], report: Report, *, names: Names = "name") -> Iterator[Tree]:
-    return chat.trees(logs(paths, report, names=names))
 
 
 def logs(paths: Sequence[Path], report: Report, *, names: Names = "name") -> Iterator[chat.Log]:

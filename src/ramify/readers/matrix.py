@@ -13,7 +13,6 @@ from ramify.readers.base import Held, Report
 from ramify.readers.documents import documents
 from ramify.readers.messages import GONE, Accounts, LogNames, Message, Names, head_of, json_files, nodes, said
 from ramify.readers.values import fields, seconds, string
-from ramify.tree import Tree
 
 ENCRYPTED = "m.room.encrypted"
 MESSAGES = ("m.room.message", "m.sticker", "m.poll.start", "org.matrix.msc3381.poll.start", ENCRYPTED)
@@ -33,10 +32,6 @@ def matches(path: Path, head: bytes) -> bool:
         return bool(found) and all(matches(file, head_of(file)) for file in found)
     named = all(key in head for key in (b'"origin_server_ts"', b'"sender"', b'"content"'))
     return bool(_EXPORT.search(head) and b'"messages"' in head) or bool(named and _EVENT.search(head))
-
-
-def read(paths: Sequence[Path], report: Report, *, names: Names = "name") -> Iterator[Tree]:
-    return chat.trees(logs(paths, report, names=names))
 
 
 def logs(paths: Sequence[Path], report: Report, *, names: Names = "name") -> Iterator[chat.Log]:

@@ -18,7 +18,6 @@ from ramify.readers.base import Held, Report, open_bytes
 from ramify.readers.documents import loads
 from ramify.readers.messages import GONE, Accounts, LogNames, Message, Names, nodes, said
 from ramify.readers.values import fields, identifier, objects, seconds, string
-from ramify.tree import Tree
 
 ZIP = b"PK\x03\x04"
 CHANNELS = ("channels.json", "groups.json", "dms.json", "mpims.json")
@@ -53,10 +52,6 @@ def _is_export(source: "_Source") -> bool:
         return bool(days)
     held = Held("holds for one day", "Export a shorter time.")
     return any(_is_day(source.read(day, held, None)) for day in days[:1])
-
-
-def read(paths: Sequence[Path], report: Report, *, names: Names = "name") -> Iterator[Tree]:
-    return chat.trees(logs(paths, report, names=names))
 
 
 def logs(paths: Sequence[Path], report: Report, *, names: Names = "name") -> Iterator[chat.Log]:

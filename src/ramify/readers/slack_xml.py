@@ -12,17 +12,12 @@ from ramify.readers.markup import MarkupError, XmlParser
 from ramify.readers.messages import LogNames, Message, in_order, said
 from ramify.readers.slack import plain
 from ramify.readers.values import seconds
-from ramify.tree import Tree
 
 ABOUT = ("team_domain", "channel_name", "start_date", "end_date")
 
 
 def matches(path: Path, head: bytes) -> bool:
     return b"<slack>" in head and b"<team_domain>" in head and b"<message conversation_id=" in head
-
-
-def read(paths: Sequence[Path], report: Report) -> Iterator[Tree]:
-    return chat.trees(logs(paths, report))
 
 
 def logs(paths: Sequence[Path], report: Report) -> Iterator[chat.Log]:

@@ -10,7 +10,6 @@ from ramify.readers.base import Report
 from ramify.readers.documents import documents
 from ramify.readers.messages import Accounts, LogNames, Message, Names, head_of, nodes, said
 from ramify.readers.values import fields, identifier, seconds, string
-from ramify.tree import Tree
 
 RESULT = "result.json"
 
@@ -26,10 +25,6 @@ def matches(path: Path, head: bytes) -> bool:
     if path.is_dir():
         return any(matches(file, head_of(file)) for file in path.rglob(RESULT) if file.is_file())
     return bool(_CHAT.search(head) or _ACCOUNT.search(head))
-
-
-def read(paths: Sequence[Path], report: Report, *, names: Names = "name") -> Iterator[Tree]:
-    return chat.trees(logs(paths, report, names=names))
 
 
 def logs(paths: Sequence[Path], report: Report, *, names: Names = "name") -> Iterator[chat.Log]:

@@ -21,7 +21,7 @@ from ramify.readers.irc import dialects
 from ramify.readers.irc.clock import Clock, date_in
 from ramify.readers.irc.dialects import DIALECTS, MESSAGE, STAMP, Fit, fit, system_author
 from ramify.readers.irc.text import AUTO, check_encoding, text_lines, utf8
-from ramify.tree import Node, Tree
+from ramify.tree import Node
 
 KINDS = {MESSAGE: "", dialects.ACTION: "action", dialects.NOTICE: "notice"}
 """Of messages that have an author, by the group of their text."""
@@ -67,17 +67,6 @@ def logs(
         beside = path.with_name(_short(path) + _LINKS)
         links = beside if annotations == "beside" and beside.exists() else None
         yield Log(name, _messages(path, report, dialect, encoding, links), where=str(path))
-
-
-def read(
-    paths: Sequence[Path],
-    report: Report,
-    *,
-    dialect: str = AUTO,
-    encoding: str = AUTO,
-    annotations: Literal["beside", "none"] = "beside",
-) -> Iterator[Tree]:
-    return chat.trees(logs(paths, report, dialect=dialect, encoding=encoding, annotations=annotations))
 
 
 def _messages(path: Path, report: Report, dialect: str, encoding: str, annotated: Path | None) -> Iterator[Node]:
