@@ -118,6 +118,10 @@ def test_messages_without_a_prediction():
     assert found.logs[0].predicted.tolist() == [[10, 10], [10, 11], [12, 12]]
     with pytest.raises(RamifyError, match="'c' holds no link"):
         match({"c": links()}, {})
+    with pytest.raises(RamifyError, match="no gold annotation"):
+        match({}, predicted)
+    with pytest.raises(RamifyError, match=r"1 predicted links are of logs that gold has not: preds\.txt\. Name the file"):
+        match(gold, {"preds.txt": links((10, 11))})
 
 
 def test_conversations_of_many_messages():
@@ -127,6 +131,17 @@ def test_conversations_of_many_messages():
     assert len(np.unique(conversations(chain, np.arange(count + 1)))) == 1
     (log,) = match({"a": chain}, {"a": np.repeat(chain[:, 1:], 2, axis=1)}).logs
     assert agreement(log).scores()["one_to_one"] == pytest.approx(100 / count)
+
+
+@pytest.mark.parametrize("side", ["gold", "predicted", "both"])
+def test_conversations_of_one_message_each(side):
+    """A hundred thousand of them: what has no rival needs no assignment."""
+    count = 100_000
+    alone = np.stack([np.arange(count)] * 2, axis=1)
+    together = np.stack([np.maximum(np.arange(count) - 1, 0), np.arange(count)], axis=1)
+    gold, predicted = alone if side != "predicted" else together, alone if side != "gold" else together
+    (log,) = match({"a": gold}, {"a": predicted}).logs
+    assert agreement(log).scores()["one_to_one"] == pytest.approx(100 if side == "both" else 100 / count)
 
 
 def test_chunks_restrict_the_conversations_of_the_log():

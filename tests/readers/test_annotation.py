@@ -1,5 +1,7 @@
 """Reply links in files: both official forms, in and out."""
 
+import gzip
+
 import pytest
 
 from ramify.errors import RamifyError
@@ -13,6 +15,7 @@ from ramify.readers.annotation import log_name, read_links, write_links
         ("dev/2004-11-15_03.ascii.txt", "2004-11-15_03"),
         ("C:\\logs\\one.tok.txt", "one"),
         ("a.raw.txt", "a"),
+        ("a.annotation.txt.gz", "a"),
         ("2004-12-25.train-c.annotation.txt", "2004-12-25.train-c"),
         ("predicted.txt", "predicted.txt"),
     ],
@@ -56,6 +59,22 @@ def test_files_that_are_not_there(tmp_path):
         read_links([tmp_path / "empty"])
 
 
+def test_two_files_of_one_name(tmp_path):
+    for folder in ("p", "q"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "s.annotation.txt").write_text("1 2 -\n")
+    with pytest.raises(RamifyError, match=r"p.s\.annotation\.txt and .*q.s\.annotation\.txt are both links of 's'"):
+        read_links([tmp_path / "p", tmp_path / "q"])
+    (tmp_path / "q" / "s.annotation.txt").write_text("t:1 2 -\n")
+    assert set(read_links([tmp_path / "p", tmp_path / "q"])) == {"s", "t"}
+
+
+def test_a_log_without_links_and_a_packed_one(tmp_path):
+    (tmp_path / "a.annotation.txt").write_text("\n\n")
+    (tmp_path / "b.annotation.txt.gz").write_bytes(gzip.compress(b"1 2 -\n"))
+    assert {name: links.tolist() for name, links in read_links([tmp_path]).items()} == {"a": [], "b": [[1, 2]]}
+
+
 def test_what_is_written_is_read_again(tmp_path):
     links = {"one": [(1, 1), (1, 2)], "other": [(0, 5)]}
     write_links(tmp_path / "all.txt", links)
@@ -64,5 +83,7 @@ def test_what_is_written_is_read_again(tmp_path):
     assert {name: [tuple(link) for link in each.tolist()] for name, each in found.items()} == links
     write_links(tmp_path / "one.annotation.txt", {"one": links["one"]}, named=False)
     assert read_links([tmp_path / "one.annotation.txt"])["one"].tolist() == [[1, 1], [1, 2]]
+    with pytest.raises(RamifyError, match="would be read again as 'c'"):
+        write_links(tmp_path / "two.txt", {"x/c": [(1, 1)]})
     with pytest.raises(RamifyError, match="need the logs' names"):
         write_links(tmp_path / "two.txt", links, named=False)

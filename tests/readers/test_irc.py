@@ -686,3 +686,46 @@ def test_published_logs(data_dir):
         content = (folder / f"{tree.id}.ascii.txt").read_text(encoding="utf-8")
         for node, line in zip(tree.nodes, content.split("\n"), strict=False):
             assert line.replace("\t", " ").endswith(node.text)
+
+
+# --- what clients say happened --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("said", "author"),
+    [
+        ("wren (~w@nest.example) has joined", "wren"),
+        ("wren has left", "wren"),
+        ("wren (~w@nest.example) has left (seeds)", "wren"),
+        ("wren (~w@nest.example) Quit (Ping timeout: 256 seconds)", "wren"),
+        ("robin sets ban on *!*@crow.example", "robin"),
+        ("robin removes channel keyword", "robin"),
+        ("robin gives channel half-operator status to wren", "robin"),
+        ("Channel #birds modes: +nt", None),
+        ("Connecting to nest.example (6667)", None),
+    ],
+)
+def test_one_star_before_what_happens(tmp_path, said, author):
+    log = f"Mar 14 09:05:00 <robin>\tseeds\nMar 14 09:05:01 *\t{said}\nMar 14 09:05:02 *\twren pecks\n"
+    nodes, _ = log_of(tmp_path / "a.log", log)
+    assert [node.kind for node in nodes] == ["", "system", "action"]
+    assert nodes[1].author == author
+
+
+def test_nobody_is_called_day(tmp_path):
+    log = "--- Log opened Sat Mar 14 09:05:00 2009\n09:05 <wren> hi\n--- Day changed Sun Mar 15 2009\n00:01 <wren> ho\n"
+    nodes, _ = log_of(tmp_path / "a.log", log)
+    assert [node.author for node in nodes] == [None, "wren", None, "wren"]
+
+
+def test_lines_that_change_places_at_midnight(tmp_path):
+    log = "".join(f"[{when}] <wren> hi\n" for when in ("23:59:58", "00:00:01", "23:59:59", "00:00:02", "23:50:00"))
+    nodes, report = log_of(tmp_path / "a.log", log)
+    first = nodes[0].time
+    assert [node.time - first for node in nodes[:4]] == [0, 3, 1, 4]
+    assert report.kept["clock_back"] == 1 + (nodes[4].time < nodes[3].time)
+
+
+def test_a_dialect_that_no_line_is_in(tmp_path):
+    with pytest.raises(RamifyError, match=r"a\.log is in no dialect"):
+        log_of(tmp_path / "a.log", "[15/11/2004 12:00:01] <wren> hi\n", dialect="brackets")

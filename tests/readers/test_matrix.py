@@ -247,3 +247,10 @@ def test_junk_never_crashes(events, name, lines):
         trees, _ = read(matrix, written)
         for tree in trees:
             tree.to_json().encode()
+
+
+def test_an_answer_that_is_newest_first(tmp_path):
+    path = write_lines(tmp_path / "events.jsonl", [event(number, {"body": f"word {number}"}) for number in (4, 3, 2, 1)])
+    (tree,), report = read(matrix, path)
+    assert [node.id for node in tree.nodes] == ["$1", "$2", "$3", "$4"]
+    assert report.kept == {}

@@ -1,7 +1,7 @@
 import pytest
 
 from ramify.readers.base import Report
-from ramify.readers.messages import Accounts, LogNames, Message, head_of, json_files, nodes
+from ramify.readers.messages import Accounts, LogNames, Message, head_of, json_files, newest_first, nodes
 
 
 def placed(*messages, **options):
@@ -87,3 +87,11 @@ def test_files_of_an_export(tmp_path):
     assert [path.name for path in json_files([tmp_path])] == ["a.json", "b.jsonl.gz", "d.json.txt"]
     assert json_files([tmp_path / "c.png"]) == [tmp_path / "c.png"]
     assert head_of(tmp_path / "a.json") == b""
+
+
+@pytest.mark.parametrize(
+    ("times", "expected"),
+    [((3, 2, 2, 1), True), ((3, 2, 3, 1), False), ((2, 1), False), ((1, 1, 1), False)],
+)
+def test_newest_first(times, expected):
+    assert newest_first([Message("a", time=float(time)) for time in times]) == expected

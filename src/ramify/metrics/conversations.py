@@ -15,9 +15,7 @@ from scipy.sparse.csgraph import connected_components, min_weight_full_bipartite
 
 from ramify.errors import RamifyError
 from ramify.metrics.intervals import interval
-
-Links = NDArray[np.int64]
-"""[link 2]: the numbers of a message's parent and of the message; equal where it starts a conversation."""
+from ramify.readers.annotation import Links
 
 Numbers = NDArray[np.int64]
 
@@ -68,8 +66,11 @@ def match(gold: Mapping[str, Links], predicted: Mapping[str, Links], *, missing:
     anything is scored, so that links between lines of context never join two conversations. Raises `RamifyError` where a
     message has no predicted link; `missing="self"` lets it start a conversation instead.
     """
+    if not gold:
+        raise RamifyError("there is no gold annotation to score against.")
     logs, lost = [], []
-    dropped = {"other_log": sum(len(links) for name, links in predicted.items() if name not in gold)}
+    strange = {name: len(links) for name, links in predicted.items() if name not in gold}
+    dropped = {"other_log": sum(strange.values())}
     dropped |= {"before_first_message": 0, "not_annotated": 0}
     for name, links in gold.items():
         links = _ordered(links)
@@ -89,6 +90,12 @@ def match(gold: Mapping[str, Links], predicted: Mapping[str, Links], *, missing:
         logs.append(Log(name, messages, links, found, conversations(links, messages), conversations(found, messages)))
     if lost and missing == "error":
         shown = ", ".join(f"{name}:{number}" for name, number in lost[:SHOWN])
+        if strange:
+            raise RamifyError(
+                f"{len(lost):,} messages have no predicted link ({shown}{' …' if len(lost) > SHOWN else ''}), but "
+                f"{dropped['other_log']:,} predicted links are of logs that gold has not: {', '.join(list(strange)[:5])}. "
+                "Name the file of predictions like its log, or write LOG:PARENT CHILD."
+            )
         raise RamifyError(
             f"{len(lost):,} messages have no predicted link: {shown}{' …' if len(lost) > SHOWN else ''}. Every annotated "
             "message needs one, its own number where it starts a conversation; --missing self counts the absent ones so."
@@ -274,14 +281,23 @@ def _pairs(sizes: Numbers) -> float:
 def _overlap(row: Numbers, column: Numbers, both: Numbers) -> float:
     """The most messages that a one-to-one assignment of conversations can have in common.
 
-    A sparse assignment, for logs of 100,000 messages: every row may also take a column of its own that is worth nothing, so
-    that all rows find one; all worths are one more than they are, because a sparse matrix has no zeros.
+    For logs of 100,000 messages: pairs that have no rival are taken at once, and the rest is a sparse assignment. There every
+    row may also take a column of its own that is worth nothing, so that all rows find one; all worths are one more than they
+    are, because a sparse matrix has no zeros.
     """
+    alone = (np.bincount(row)[row] == 1) & (np.bincount(column)[column] == 1)
+    taken, both = float(both[alone].sum()), both[~alone]
+    if not len(both):
+        return taken
+    _, row = np.unique(row[~alone], return_inverse=True)
+    _, column = np.unique(column[~alone], return_inverse=True)
+    if row.max() > column.max():
+        row, column = column, row
     rows, columns = int(row.max()) + 1, int(column.max()) + 1
-    alone = np.arange(rows)
+    free = np.arange(rows)
     worth = np.concatenate([both + 1, np.ones(rows, dtype=np.int64)]).astype(np.float64)
     table = csr_array(
-        (worth, (np.concatenate([row, alone]), np.concatenate([column, columns + alone]))), shape=(rows, columns + rows)
+        (worth, (np.concatenate([row, free]), np.concatenate([column, columns + free]))), shape=(rows, columns + rows)
     )
     chosen = min_weight_full_bipartite_matching(table, maximize=True)
-    return float(table[chosen[0], chosen[1]].sum() - rows)
+    return taken + float(table[chosen[0], chosen[1]].sum() - rows)

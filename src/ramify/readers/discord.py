@@ -58,7 +58,8 @@ def logs(paths: Sequence[Path], report: Report, *, names: Names = "name") -> Ite
 
 def _files(paths: Sequence[Path]) -> list[Path]:
     """What was attached to messages may be JSON too."""
-    return [path for path in json_files(paths) if path in paths or not any(part.endswith(MEDIA) for part in path.parent.parts)]
+    given = set(paths)
+    return [path for path in json_files(paths) if path in given or not any(part.endswith(MEDIA) for part in path.parent.parts)]
 
 
 class _Log:

@@ -11,7 +11,7 @@ from typing import Any
 from ramify.readers import chat
 from ramify.readers.base import Held, Report
 from ramify.readers.documents import documents
-from ramify.readers.messages import GONE, Accounts, LogNames, Message, Names, head_of, json_files, nodes, said
+from ramify.readers.messages import GONE, Accounts, LogNames, Message, Names, head_of, json_files, newest_first, nodes, said
 from ramify.readers.values import fields, seconds, string
 
 ENCRYPTED = "m.room.encrypted"
@@ -21,7 +21,7 @@ DONE = {"join": "joined", "leave": "left", "invite": "was invited", "ban": "was 
 
 # Events that are of no use without the message that they belong to: a part of their type, and why they are skipped.
 _REASONS = {"reaction": "reaction", "poll": "vote"}
-_EXPORT = re.compile(rb'"room_name"\s*:.*?"exported_by"\s*:', re.DOTALL)
+_EXPORT = (b'"room_name"', b'"exported_by"', b'"messages"')
 _EVENT = re.compile(rb'"event_id"\s*:\s*"\$')
 _QUOTED = re.compile(r"> (?:\* )?<@[^>\n]+>[^\n]*(?:\n>[^\n]*)*(?:\n\n?|\Z)").match
 
@@ -31,7 +31,7 @@ def matches(path: Path, head: bytes) -> bool:
         found = json_files([path])
         return bool(found) and all(matches(file, head_of(file)) for file in found)
     named = all(key in head for key in (b'"origin_server_ts"', b'"sender"', b'"content"'))
-    return bool(_EXPORT.search(head) and b'"messages"' in head) or bool(named and _EVENT.search(head))
+    return all(name in head for name in _EXPORT) or bool(named and _EVENT.search(head))
 
 
 def logs(paths: Sequence[Path], report: Report, *, names: Names = "name") -> Iterator[chat.Log]:
@@ -61,9 +61,10 @@ def logs(paths: Sequence[Path], report: Report, *, names: Names = "name") -> Ite
                 rooms[name].add(event, where)
         for name, room in rooms.items():
             called = room.name or string(room.about.get("room_name")) or name
+            records = room.finished()
             yield chat.Log(
                 given.give(called, name, f"{called or path.stem} ({path.stem})"),
-                nodes(room.finished(), report, called=room.accounts.name, by_time=False),
+                nodes(records, report, called=room.accounts.name, by_time=newest_first(records)),
                 said(topic=room.about.get("topic")),
                 f"{path}",
             )

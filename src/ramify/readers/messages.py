@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -65,7 +66,8 @@ class Accounts:
 
 def json_files(paths: Sequence[Path]) -> list[Path]:
     """The files among the paths and, in the folders among them, those of JSON: exports hold pictures and the like beside it."""
-    return [path for path in files(paths) if path in paths or _JSON.search(path.name)]
+    given = set(paths)
+    return [path for path in files(paths) if path in given or _JSON.search(path.name)]
 
 
 _JSON = re.compile(r"\.(?:json|jsonl|ndjson)(?:\.|\Z)")
@@ -221,6 +223,12 @@ def _answers_come_last(messages: list[Message]) -> bool:
             return False
         seen.add(message.id)
     return True
+
+
+def newest_first(records: Sequence[Message]) -> bool:
+    """As servers answer: no record is later than the one before it. Of two alone nothing can be said."""
+    times = [record.time for record in records if record.time is not None]
+    return len(times) > 2 and times[0] > times[-1] and all(one >= other for one, other in pairwise(times))
 
 
 def _sorted(messages: list[Message]) -> list[Message]:

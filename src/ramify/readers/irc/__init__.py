@@ -15,12 +15,14 @@ from typing import Literal, NoReturn
 
 from ramify.errors import RamifyError
 from ramify.readers import annotation, chat, files
+from ramify.readers.annotation import unpacked
 from ramify.readers.base import Report, bad_option, blocks, open_bytes
 from ramify.readers.chat import Log
 from ramify.readers.irc import dialects
 from ramify.readers.irc.clock import Clock, date_in
 from ramify.readers.irc.dialects import DIALECTS, MESSAGE, STAMP, Fit, fit, system_author
 from ramify.readers.irc.text import AUTO, check_encoding, text_lines, utf8
+from ramify.readers.messages import HEAD_BYTES, head_of
 from ramify.tree import Node
 
 KINDS = {MESSAGE: "", dialects.ACTION: "action", dialects.NOTICE: "notice"}
@@ -28,20 +30,18 @@ KINDS = {MESSAGE: "", dialects.ACTION: "action", dialects.NOTICE: "notice"}
 
 SAMPLE_LINES = 500
 BLOCK_BYTES = 1 << 20
-HEAD_BYTES = 1 << 16
 
-_PACKED = (".gz", ".bz2", ".xz", ".zst")
 _ENDINGS = (".log", ".txt", ".weechatlog")
 _LINKS, _ASCII, _TOKENS, _RAW = annotation.ENDINGS
 
-Links = Mapping[int, tuple[tuple[int, ...], bool]]
+Answers = Mapping[int, tuple[tuple[int, ...], bool]]
 """The parents of a line, and whether it starts a conversation."""
 
 
 def matches(path: Path, head: bytes) -> bool:
     if path.is_dir():
         inside = _logs_of(path)[:10]
-        return bool(inside) and all(matches(each, _head(each)) for each in inside)
+        return bool(inside) and all(matches(each, head_of(each)) for each in inside)
     return _is_log(head, AUTO, AUTO, share=0.8, from_first_line=True)
 
 
@@ -105,6 +105,8 @@ def _messages(path: Path, report: Report, dialect: str, encoding: str, annotated
                 else:
                     author, kind = system_author(text), chat.SYSTEM
                     if group == dialects.UNSTAMPED:
+                        # "--- Day changed", "--- Log opened": nobody does that.
+                        author = author if text.startswith("===") else None
                         last_stamp = None
                         if fault := clock.set_by_text(text):
                             report.mend(fault, f"{path}, line {number + 1}")
@@ -147,11 +149,11 @@ def _names(dialect: str) -> list[str]:
 def _chosen(lines: list[str], dialect: str, path: Path, first: int) -> list[dialects.Dialect]:
     """The dialect that most lines are in, then those that may be mixed with it; none where nothing is said."""
     names = _names(dialect)
-    if dialect != AUTO:
-        return [DIALECTS[name] for name in names]
     sample = list(islice(((number, line) for number, line in enumerate(lines, first) if not _is_blank(line)), SAMPLE_LINES))
     if not sample:
         return []
+    if dialect != AUTO and any(DIALECTS[name].line.fullmatch(line) for name in names for _, line in sample):
+        return [DIALECTS[name] for name in names]
     fits = {name: fit([line for _, line in sample], DIALECTS[name]) for name in names}
     best = max(names, key=lambda name: fits[name].share)
     # What has no time in a log that has is rather the rest of a longer message.
@@ -205,7 +207,7 @@ def _is_blank(line: str) -> bool:
 def _in_folder(folder: Path, dialect: str, encoding: str, report: Report) -> list[Path]:
     logs = []
     for path in _logs_of(folder):
-        if _is_log(_head(path), dialect, encoding, share=0.5):
+        if _is_log(head_of(path), dialect, encoding, share=0.5):
             logs.append(path)
         else:
             report.read += 1
@@ -220,29 +222,18 @@ def _in_folder(folder: Path, dialect: str, encoding: str, report: Report) -> lis
 def _logs_of(folder: Path) -> list[Path]:
     """The files of a folder that are not there for the sake of another one."""
     inside = files([folder])
-    kept = {path.with_name(_unpacked(path)) for path in inside}
+    kept = {path.with_name(unpacked(path.name)) for path in inside}
     return [
         path
         for path in inside
-        if not (name := _unpacked(path)).endswith((_LINKS, _TOKENS))
+        if not (name := unpacked(path.name)).endswith((_LINKS, _TOKENS))
         and not (name.endswith(_RAW) and path.with_name(name.removesuffix(_RAW) + _ASCII) in kept)
     ]
 
 
-def _head(path: Path) -> bytes:
-    if not path.stat().st_size:
-        return b""
-    with open_bytes(path) as stream:
-        return stream.read(HEAD_BYTES)
-
-
-def _unpacked(path: Path) -> str:
-    return next((path.name.removesuffix(ending) for ending in _PACKED if path.name.endswith(ending)), path.name)
-
-
 def _short(path: Path) -> str:
     """The name under which annotations know a log."""
-    name = _unpacked(path)
+    name = unpacked(path.name)
     known = annotation.log_name(name)
     if known == name:
         known = next((name.removesuffix(ending) for ending in _ENDINGS if name.endswith(ending)), name)
@@ -263,7 +254,7 @@ def _log_names(paths: Sequence[Path]) -> list[str]:
     return [name if times[name] == 1 else str(path) for name, path in zip(names, paths)]
 
 
-def _links(path: Path, log: str) -> Links:
+def _links(path: Path, log: str) -> Answers:
     links = annotation.read_links([path])
     if strange := sorted(links.keys() - {log}):
         raise RamifyError(f"{path} is taken for the links of {log!r}, but names {strange[0]!r} too. --option annotations=none")

@@ -8,6 +8,7 @@ from typing import Literal
 
 DAY = 86_400
 HALF_DAY = DAY // 2
+JITTER = 1800
 # A date without its year that falls back by more is in the next year.
 DAYS_BACK = 183
 
@@ -58,6 +59,7 @@ class Clock:
         self._day = 0 if day is None else day.toordinal() - _EPOCH
         self._second = 0.0
         self._year = day and day.year
+        self._rolled = False
 
     def set(self, stamp: str) -> Fault:
         """Move to what a stamp says, unless nothing can be made of it."""
@@ -72,7 +74,11 @@ class Clock:
             elif word and word[:3].lower() in _MONTHS:
                 day = self._yearless(_MONTHS[word[:3].lower()], int(nth_of_word))
             else:
-                day = self._day + (second < self._second - HALF_DAY)
+                rolled = second < self._second - HALF_DAY
+                # Lines that change places at midnight belong to the day that has just ended.
+                back = self._rolled and second > self._second + DAY - JITTER
+                day = self._day + rolled - back
+                self._rolled = rolled or (self._rolled and not back)
         except ValueError:
             return "bad_time"
         moment = day * DAY + second - (_offset(zone) if zone else 0)

@@ -23,9 +23,11 @@ _HAPPENS = (
     r"(?:Joins|Parts|Quits|Disconnected|Connected|Rejoined)\b|Now talking (?:in|on) |Topic (?:is|for) |Set by |Retrieving [#&]"
     r"|You (?:are|were|have) |Attempting to |"
     r"\S+ (?:\[\S*\] |\(\S*\) )?"
-    r"(?:(?:has )?(?:joined|left|parted) [#&+!]|(?:has )?quit (?:IRC|\(|\[)|\((?:Quit|Part)\b|is now known as \S+ *$"
-    r"|sets modes?:? |was kicked (?:by|from) |has kicked |(?:changes|changed|has changed) (?:the )?topic "
-    r"|gives (?:channel operator status|voice) |removes (?:channel operator status|voice) )"
+    r"(?:(?:has )?(?:joined|left|parted)(?: [#&+!]| \()|has (?:joined|left|parted) *$|(?:has )?[Qq]uit (?:IRC|\(|\[)"
+    r"|\((?:Quit|Part)\b|is now known as \S+ *$|sets modes?:? |was kicked (?:by|from) |has kicked |has offered "
+    r"|(?:changes|changed|has changed) (?:the )?topic |(?:sets|removes) (?:ban|exempt|invite|channel|user limit)"
+    r"|(?:gives|removes) (?:channel (?:half-)?operator status|voice) )"
+    r"|Channel [#&]\S+ (?:modes|created)|Connecting to |Looking up |Cannot join "
 )
 _HAPPENED = rf"(?:={{3,}}|\*{{2,}}|-!-|<-{{1,2}}>?|-{{2,3}}>?|=!=)(?:[ \t].*)?|\*[ \t]+(?={_HAPPENS}).*"
 _CLIENT = r"(?:={3}|--- (?:Log|Day)|\*{4} (?:BEGIN|ENDING)) .*|={3,}|Session (?:Start|Ident|Time|Close):.*"
@@ -96,11 +98,11 @@ def fit(lines: Sequence[str], dialect: Dialect) -> Fit:
 # --- who a line is about, where the channel says it -----------------------------------------------------------------------
 
 _MARK = r"(?:={3}|\*{1,3}|-!-|-->|<--|-{2,3})[ \t]+"
-_RENAMED = re.compile(rf"{_MARK}\S+ +(?:is|are) now known as (\S+)\s*$")
+_RENAMED = re.compile(rf"{_MARK}\S+ +(?:(?:is|are) now known as|changed nick to) (\S+)\s*$")
 _DOES = re.compile(
     rf"{_MARK}(?:(?:Joins|Parts|Quits):? +{_MODE}(\S+)"
-    rf"|{_MODE}(\S+)(?: +(?:\[\S*\]|\(\S*\)))? +"
-    r"(?:(?:has )?(?:joined|left|parted|quit|kicked|changed)|was kicked|sets|changes|gives|removes)\b)"
+    rf"|{_MODE}(\S+)(?: +(?:\[\S*\]|\(\S*\)|<\S*>))? +"
+    r"(?:(?:has )?(?:joined|left|parted|[Qq]uit|kicked|changed)|was kicked|sets|changes|gives|removes)\b)"
 )
 _SECOND = re.compile(rf"={{3}}[ \t]+{_MODE}(\S+)")
 
