@@ -291,7 +291,7 @@ def test_every_comment_of_a_depth_is_a_stranger_equally_often():
 
 
 def test_strangers_need_a_second_tree():
-    with pytest.raises(RamifyError, match="two trees"):
+    with pytest.raises(RamifyError, match="fewer than two hold a comment"):
         strange(forest([discussion(W), discussion([-1], name="u")]))
 
 
