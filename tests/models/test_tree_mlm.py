@@ -169,11 +169,10 @@ REFUSED = [
     *(({name: value}, rf"model\.{name} must be at least 1, not {value}") for name in COUNTS for value in (0, -4)),
     *(({name: value}, rf"model\.{name} must be at least 0 and below 1") for name in RATES for value in (-0.1, 1.0)),
     *(({"eps": value}, r"model\.eps must be a positive number") for value in (0.0, -1e-5)),
-    *(
-        ({name: value}, rf"model\.{name} must be of the form number, not")
-        for name in ("eps", *RATES)
-        for value in (inf, nan, "1")
-    ),
+    *(({name: value}, rf"model\.{name} must be of the form number, not") for name in ("eps", *RATES) for value in (inf, nan)),
+]
+ILL_TYPED = [
+    ({"eps": "1"}, r"model\.eps must be of the form number, not '1'"),
     *(({name: "sideways"}, rf"model\.{name} must be one of") for name in ("norm", "activation", "context_position", "pooling")),
     ({"dim": 8.0}, r"model\.dim must be of the form whole number, not 8\.0"),
     ({"max_tokens": None}, r"model\.max_tokens must be of the form whole number, not None"),
@@ -184,9 +183,10 @@ REFUSED = [
 @pytest.mark.parametrize(
     ("config", "options", "message"),
     [
-        (config, options, message)
+        pytest.param(config, options, message, marks=marks)
         for config in (TreeMLMConfig, BertConfig)
-        for options, message in REFUSED
+        for refused, marks in ((REFUSED, ()), (ILL_TYPED, pytest.mark.ill_typed))
+        for options, message in refused
         if options.keys() <= {field.name for field in fields(config)}
     ],
 )

@@ -169,7 +169,7 @@ class MaskedLM(Task):
     def _in_parts(self, batch: Batch) -> bool:
         if self.config.two_phase == "never":
             return False
-        return self.config.two_phase == "always" or batch.nodes.total + batch.costs.sum() > self.config.chunk_tokens
+        return self.config.two_phase == "always" or batch.nodes.total + int(batch.costs.sum()) > self.config.chunk_tokens
 
     def _loss(self, states: Float[Tensor, "position dim"], batch: Batch) -> Float[Tensor, ""]:
         assert batch.wanted is not None
