@@ -148,16 +148,15 @@ def units(
         asked = is_comment[own] | predict_post
         if not asked.any():
             continue
-        parent = forest.parent[own]
-        local = np.where(parent >= 0, parent - own.start, -1)
-        name = f"tree {forest.store.tree_ids([tree])[0]!r}"
         if regime == "tree":
             parts = [_all_of(np.flatnonzero(asked))]
         elif regime == "naive":
-            parts = [_all_of(np.array([node])) for node in np.flatnonzero(asked).tolist()]
+            parts = map(_all_of, np.flatnonzero(asked)[:, None])
         elif regime in ("threads", "threads_debiased"):
-            parts = _threads(local, asked, threads_over, regime == "threads_debiased", name)
+            parts = _threads(forest, tree, asked, threads_over, regime == "threads_debiased")
         elif regime == "middle":
+            local = _local(forest, tree)
+            name = _name(forest, tree)
             pieces = split(local, max_tree_size, pack=pack, bound=bound, weighting=weighting, name=name)
             parts = list(_pieces(pieces, asked, forest.depth[own]))
             if step_per == "tree" and parts:
@@ -189,19 +188,31 @@ class _Part(NamedTuple):
     top: Ints
 
 
+def _local(forest: Forest, tree: int) -> Ints:
+    """The parents of a tree's nodes, counted from its first; -1 for a root."""
+    first, stop = int(forest.offsets[tree]), int(forest.offsets[tree + 1])
+    parent = forest.parent[first:stop]
+    return np.where(parent >= 0, parent - first, -1)
+
+
+def _name(forest: Forest, tree: int) -> str:
+    return f"tree {forest.store.tree_ids([tree])[0]!r}"
+
+
 def _all_of(nodes: Ints, weights: NDArray[np.float64] | None = None) -> _Part:
     """Nodes that see all above them."""
     return _Part(nodes, np.ones(len(nodes)) if weights is None else weights, np.ones(len(nodes), dtype=np.int64))
 
 
 def _threads(
-    local: Ints, asked: NDArray[np.bool_], over: Literal["all", "leaves"], debiased: bool, name: str
+    forest: Forest, tree: int, asked: NDArray[np.bool_], over: Literal["all", "leaves"], debiased: bool
 ) -> Iterator[_Part]:
+    local = _local(forest, tree)
     times = multiplicity(local, over)
     if (total := int(times[asked].sum())) > MAX_REPEATS:
         raise RamifyError(
-            f"{name}: by threads its {int(asked.sum()):,} comments would be predicted {total:,} times. Take view.regime=tree "
-            "or middle, or view.threads_over=leaves, or leave the tree out of the data set."
+            f"{_name(forest, tree)}: by threads its {int(asked.sum()):,} comments would be predicted {total:,} times. Take "
+            "view.regime=tree or middle, or view.threads_over=leaves, or leave the tree out of the data set."
         )
     ends = np.arange(len(local)) if over == "all" else np.flatnonzero(_childless(local))
     for end in ends.tolist():
