@@ -146,8 +146,8 @@ def change(folder, part, **values):
 @pytest.mark.parametrize(
     ("part", "values", "message"),
     [
-        ("model", {"name": "mht"}, "names 'mht'; this Ramify has bert, tree-mlm"),
-        ("task", {"name": "reply-to"}, "names 'reply-to'; this Ramify has masked-lm"),
+        ("model", {"name": "mht"}, "names 'mht'; this Ramify has bert, feature-model, tree-mlm"),
+        ("task", {"name": "tell-fortunes"}, "names 'tell-fortunes'; this Ramify has masked-lm, reply-to"),
         ("model", {"wings": 2}, "wings"),
         ("reading", {"wings": 2}, "wings"),
         ("model", {"dim": 16}, "of another shape"),

@@ -16,6 +16,7 @@ from ramify.models.bert import BertConfig
 from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.recipes import RECIPES
 from ramify.run import Run, execute, first_trees, from_json, prepare, to_json
+from ramify.tasks.texts import TextModel
 from ramify.tokenizer import Tokenizer
 from ramify.train import TrainConfig, read_metrics
 
@@ -114,18 +115,30 @@ def test_later_settings_win():
 # --- JSON ---------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
-def test_json_round_trip(recipe):
-    run = RECIPES[recipe]("data/somewhere", seed=3)
-    settings = {
-        "train.lr_scale": '[["cross", 0.5]]',
-        "train.freeze": '["null"]',
+CHANGES = {
+    "masked-lm": {
         "task.mask_split": "[1, 0, 0]",
         "model.pooling": "max",
         "reading.rule": "nearest",
         "view.regime": "middle",
         "dev.draws": "2",
-    }
+    },
+    "reply-to": {
+        "task.objective": "binary",
+        "model.years": "false",
+        "reading.window": "20",
+        "view.block": "8",
+        "tokenizer.least": "2",
+        "dev.by": "cluster",
+    },
+}
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_json_round_trip(recipe):
+    run = RECIPES[recipe]("data/somewhere", seed=3)
+    settings = {"train.lr_scale": '[["cross", 0.5]]', "train.freeze": '["null"]'}
+    settings |= CHANGES[to_json(run)["task"]["name"]]
     for each in (run, run.changed(settings)):
         assert from_json(json.loads(json.dumps(to_json(each)))) == each
     assert run.changed(settings) != run
@@ -485,7 +498,7 @@ def test_a_run_does_not_need_its_data_any_more(tmp_path):
 
 
 def test_dev_trees_are_the_first_with_enough_comments(store):
-    own = hub.Model.forest(bert_task(), store)
+    own = TextModel.forest(bert_task(), store)
     trees = store.split("all")
     for targets in (1, 9, 10, 27):
         assert len(first_trees(own, trees, targets)) == -(-targets // 9)

@@ -1,8 +1,9 @@
 """The tensors of one forward pass: texts on a flat axis, and which target reads which nodes. Made on the host, moved once."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -23,8 +24,24 @@ KEYS_A_TOKEN = 4
 """So many gathered vectors hold about as much of a graph as one token (keys and values of every layer, against all states)."""
 
 
+class AnyBatch(ABC):
+    """What the training loop asks of a batch; what a task asks is its own affair."""
+
+    @abstractmethod
+    def to(self, device: torch.device | str) -> Self: ...
+
+    @property
+    @abstractmethod
+    def num_targets(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def num_target_tokens(self) -> int:
+        """Tokens of the targets' own texts."""
+
+
 @dataclass(frozen=True)
-class Batch:
+class Batch(AnyBatch):
     """Clean texts of the nodes that somebody reads, and the targets: what each shows of itself, and which nodes it reads.
 
     A target's clean text is in `input_ids` only if another target reads it: `target_ids` is the only thing that a target
@@ -57,6 +74,15 @@ class Batch:
     """The positions whose states are asked for (None = all)."""
     null_context: bool = False
     """Every target reads the model's learned null row, and nothing else."""
+
+    @property
+    def num_targets(self) -> int:
+        return len(self.targets)
+
+    @property
+    def num_target_tokens(self) -> int:
+        # With CLS and SEP; what stands before a target's own text in a row with its context is none of it.
+        return int(self.maskable.sum()) + 2 * len(self.targets)
 
     def to(self, device: torch.device | str) -> "Batch":
         if self.target_ids.device == torch.device(device):
@@ -159,9 +185,9 @@ class Collator:
         return self.reading.concatenate
 
     def __call__(self, examples: Sequence[Example]) -> Batch:
-        source = _join([example.targets for example in examples])
-        keys = _join([example.context_lengths for example in examples])
-        context = _join([example.context for example in examples])
+        source = join([example.targets for example in examples])
+        keys = join([example.context_lengths for example in examples])
+        context = join([example.context for example in examples])
         weight = np.concatenate([example.weight for example in examples]) if examples else np.zeros(0)
         room = self.reading.max_tokens - 2
         own = np.minimum(self.forest.length[source], room)
@@ -258,10 +284,10 @@ class Collator:
         for context, text in zip(before, texts, strict=True):
             ids += [np.array([self.tokenizer.cls_id]), context, text, np.array([self.tokenizer.sep_id])]
             types.append(np.repeat([0, 1], [1 + len(context), len(text) + 1]))
-        return _join(ids), _join(types)
+        return join(ids), join(types)
 
 
-def _join(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+def join(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     return np.concatenate(parts).astype(np.int64, copy=False) if parts else np.zeros(0, np.int64)
 
 

@@ -13,9 +13,10 @@ from ramify.errors import RamifyError
 from ramify.files import make_folder, write_text
 from ramify.models import MODELS, bert, hf
 from ramify.models.bert import Bert
-from ramify.tasks import TASKS
-from ramify.tasks.base import Embedder, Model, Task
+from ramify.tasks import READINGS, TASKS
+from ramify.tasks.base import Model, Task
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
+from ramify.tasks.texts import Embedder
 from ramify.tokenizer import Tokenizer
 from ramify.version import __version__
 from ramify.views import Reading
@@ -92,7 +93,7 @@ class Saved:
 
     model: Any
     task: Any
-    reading: Reading
+    reading: Any
     backbone_kind: type
     task_kind: type
 
@@ -116,7 +117,8 @@ def _saved(directory: Path) -> Saved | None:
     try:
         model, backbone_kind = _build(MODELS, config["model"])
         task, task_kind = _build(TASKS, config["task"])
-        return Saved(model, task, Reading(**config["reading"]), backbone_kind, task_kind)
+        reading = READINGS[config["task"]["name"]](**config["reading"])
+        return Saved(model, task, reading, backbone_kind, task_kind)
     except (KeyError, TypeError, AttributeError) as error:
         raise RamifyError(f"{directory / CONFIG}: a part is missing or unknown ({error}).") from None
     except RamifyError as error:

@@ -23,7 +23,7 @@ from accelerate.state import AcceleratorState
 from accelerate.utils import broadcast
 from torch import Tensor, nn
 
-from ramify.batch import Batch, Collator, TokenBudget
+from ramify.batch import AnyBatch, TokenBudget
 from ramify.checkpoints import Checkpoint, Progress, newest_checkpoint, write_checkpoint
 from ramify.errors import RamifyError
 from ramify.fields import check_fields
@@ -32,7 +32,7 @@ from ramify.hub import find_device, load_own_tensors, own_tensors
 from ramify.models import hf
 from ramify.nn.precision import Precision
 from ramify.tasks.base import Task
-from ramify.views import View
+from ramify.views import Example, View
 
 BEST = "best.safetensors"
 METRICS = "metrics.jsonl"
@@ -97,9 +97,9 @@ class Stage:
 
     config: TrainConfig
     view: View
-    collator: Collator
+    collator: Callable[[Sequence[Example]], AnyBatch]
     dev: Callable[[], dict[str, float]] | None = None
-    """Measures on held-out trees by name; the smallest `dev_loss` is the best."""
+    """Measures on held-out data by name; the smallest `dev_loss` is the best."""
 
 
 def mean_step_weight(view: View, config: TrainConfig, seed: int, world_size: int) -> float:
@@ -270,7 +270,7 @@ class Trainer:
             return min(1.0, (progress.target_tokens - progress.first_tokens) / config.target_tokens)
         return min(1.0, (progress.step - progress.first_step) / config.steps)
 
-    def _draw(self, stage: Stage, steps: Iterator[Any], order: TokenBudget, micro: int) -> Batch:
+    def _draw(self, stage: Stage, steps: Iterator[Any], order: TokenBudget, micro: int) -> AnyBatch:
         numbers = next(steps)
         batch = stage.collator([stage.view.example(int(number), order.epoch) for number in numbers])
         generator = torch.Generator().manual_seed(
@@ -281,7 +281,7 @@ class Trainer:
     def _update(
         self,
         stage: Stage,
-        batches: list[Batch],
+        batches: list[AnyBatch],
         parameters: list[tuple[str, nn.Parameter]],
         optimizer: torch.optim.Optimizer,
         divisors: dict[str, float],
@@ -291,8 +291,7 @@ class Trainer:
         counts = torch.zeros(len(names) + 2, dtype=torch.float64, device=accelerator.device)
         for batch in batches:
             own = self.task.counts(batch)
-            # Their own text, CLS and SEP: what stands before it in a row with its context is no target.
-            tokens = [float(batch.maskable.sum()) + 2.0 * len(batch.targets), float(len(batch.targets))]
+            tokens = [float(batch.num_target_tokens), float(batch.num_targets)]
             counts += torch.tensor([own[name] for name in names] + tokens, dtype=torch.float64, device=accelerator.device)
         counts = _sum(accelerator, counts)
         own_counts = dict(zip(names, counts.tolist(), strict=False))
@@ -304,7 +303,7 @@ class Trainer:
         optimizer.zero_grad(set_to_none=True)
         sums: dict[str, Tensor | float] = dict.fromkeys(names, 0.0)
         for micro, batch in enumerate(batches):
-            if len(batch.targets) == 0:
+            if batch.num_targets == 0:
                 continue
             torch.manual_seed(step_seed(self.seed, 2, progress.step, accelerator.process_index, micro))
             losses = self.task.losses(batch, divide)

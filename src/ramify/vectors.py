@@ -14,14 +14,14 @@ from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.files import replacing
 from ramify.readers.jsonl import read_jsonl
-from ramify.tasks.base import Model
+from ramify.tasks.texts import TextModel
 
 TREES = 256
 """Trees of a JSON lines file that are held at once."""
 
 
 def write_vectors(
-    model: Model,
+    model: TextModel,
     data: Path,
     out: Path,
     kind: Literal["parquet", "npy"],

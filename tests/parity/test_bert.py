@@ -14,8 +14,8 @@ from ramify import hub
 from ramify.errors import RamifyError
 from ramify.models import hf
 from ramify.models.tree_mlm import TreeMLM, TreeMLMConfig, config_from_bert, init_from_bert
-from ramify.tasks.base import Embedder
 from ramify.tasks.masked_lm import MaskedLM
+from ramify.tasks.texts import Embedder
 from ramify.views import Reading
 
 transformers = pytest.importorskip("transformers", reason="parity needs transformers: pip install 'ramify[hf]'")

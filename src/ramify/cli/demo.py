@@ -222,7 +222,7 @@ def _report(
         sections.by_depth(measured, "What ancestors are worth to the shipped checkpoint"),
         sections.filled(examples, "Masks filled by the shipped checkpoint"),
         _checkpoint(task),
-        sections.data(store.info, record["cut"], record["without_tokens"]),
+        sections.data(store.info, sections.unread(record["cut"], record["without_tokens"])),
         replace(sections.circumstances(record, metrics), title="How the small model was trained"),
     ]
     write_page(out / "report.html", kind="Ramify", title="The demo", lead=lead, sections=parts)

@@ -8,6 +8,7 @@ import typer
 
 if TYPE_CHECKING:
     from ramify.tasks.masked_lm import MaskedLM
+    from ramify.tasks.texts import TextModel
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Device = Annotated[
@@ -29,6 +30,17 @@ def masked_lm(source: str, device: str) -> "MaskedLM":
     if not isinstance(task, MaskedLM):
         raise RamifyError(f"{source} holds no masked language model; it can {', '.join(task.verbs)}.")
     return task
+
+
+def text_model(source: str, device: str) -> "TextModel":
+    import ramify
+    from ramify.errors import RamifyError
+    from ramify.tasks.texts import TextModel
+
+    model = ramify.load(source, device=device)
+    if not isinstance(model, TextModel):
+        raise RamifyError(f"{source} holds no model of texts; it can {', '.join(model.verbs)}.")
+    return model
 
 
 @contextmanager

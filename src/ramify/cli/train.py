@@ -88,6 +88,26 @@ def bert(
     train(run, out, settings, resume)
 
 
+@app.command("feature-model")
+def feature_model(
+    data: Data,
+    out: Out,
+    steps: Steps = 5600,
+    init: Init = "",
+    causal: Annotated[bool, typer.Option(help="Look at nothing that is said later, as a live channel needs it.")] = False,
+    seed: Seed = 0,
+    settings: Settings = None,
+    resume: Resume = False,
+) -> None:
+    """Who replied to whom in a chat log: features of pairs of messages, and their words.
+
+    Example: ramify train feature-model --data data/irc --out runs/irc
+    """
+    from ramify.recipes import RECIPES
+
+    train(RECIPES["feature-model"](str(data), steps=steps, init=init, causal=causal, seed=seed), out, settings, resume)
+
+
 @app.command("shipped")
 def shipped(
     data: Data,

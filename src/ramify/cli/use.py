@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ramify.cli.shared import Device, Json, Precision, bar, masked_lm
+from ramify.cli.shared import Device, Json, Precision, bar, masked_lm, text_model
 
 if TYPE_CHECKING:
     from ramify.tree import Tree
@@ -58,11 +58,10 @@ def embed(
 
     Example: ramify embed runs/reddit --data data/reddit --out vectors.parquet --context tree
     """
-    import ramify
     from ramify.nn.precision import autocast
     from ramify.vectors import write_vectors
 
-    loaded = ramify.load(model, device=device)
+    loaded = text_model(model, device)
     kind = format or ("npy" if out.suffix == ".npy" else "parquet")
     with bar("embedding", None) as advance, autocast(loaded.device, precision):
         cut = write_vectors(loaded, data, out, kind, context, advance)

@@ -86,14 +86,20 @@ def _mute(texts: pa.Array) -> dict[str, Mask]:
     return masks
 
 
+def is_bot(author: str) -> bool:
+    """Does an account's name say that it is a program?"""
+    name = author.casefold()
+    return name in BOTS or name.endswith("bot")
+
+
 def without_bots(chunk: Chunk, extra: Sequence[str], report: Report) -> Chunk:
     """Leave out what known bots wrote, names in `extra` and names that end in "bot"."""
     authors = chunk.column("author").dictionary_encode()
-    known = BOTS | {name.casefold() for name in extra}
-    names = [name.casefold() for name in authors.dictionary.to_pylist()]
-    is_bot = np.array([name in known or name.endswith("bot") for name in names] + [False])
+    named = {name.casefold() for name in extra}
+    names = authors.dictionary.to_pylist()
+    bots = np.array([is_bot(name) or name.casefold() in named for name in names] + [False])
     indices = authors.indices.fill_null(len(names)).to_numpy()
-    return chunk.without({"bot": is_bot[indices]}, report)
+    return chunk.without({"bot": bots[indices]}, report)
 
 
 def without_small(chunk: Chunk, min_nodes: int, report: Report) -> Chunk:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ramify.batch import Batch
 from ramify.errors import RamifyError
 from ramify.fields import check_fields
+from ramify.link_batch import LinkBatch
 from ramify.nn.blocks import Context
 from ramify.nn.ragged import Rows, runs
 
@@ -44,13 +45,24 @@ class Hidden:
     state: State | None = None
 
 
-class Backbone(nn.Module, ABC):
-    """A body without a head. `embedding` is the token embedding that heads may be tied to."""
+class AnyBackbone(nn.Module, ABC):
+    """A body without a head."""
 
     config: Any
-    embedding: nn.Embedding
     passes: tuple[str, ...] = ("forward",)
     """The methods through which training computes."""
+
+    def compile_passes(self) -> None:
+        """`torch.compile` what training calls, once."""
+        for name in self.passes:
+            if name not in vars(self):
+                setattr(self, name, torch.compile(getattr(self, name), dynamic=True))
+
+
+class Backbone(AnyBackbone):
+    """A body that gives states of tokens. `embedding` is the token embedding that heads may be tied to."""
+
+    embedding: nn.Embedding
 
     @abstractmethod
     def forward(self, batch: Batch, state: State | None = None) -> Hidden:
@@ -60,11 +72,16 @@ class Backbone(nn.Module, ABC):
     def pooled(self, hidden: Hidden, batch: Batch) -> Float[Tensor, "target dim"]:
         """One vector a target, from all its tokens' states."""
 
-    def compile_passes(self) -> None:
-        """`torch.compile` what training calls, once."""
-        for name in self.passes:
-            if name not in vars(self):
-                setattr(self, name, torch.compile(getattr(self, name), dynamic=True))
+
+class LinkBackbone(AnyBackbone):
+    """A body that gives a state of every pair of a message and a candidate for what it answers."""
+
+    @property
+    @abstractmethod
+    def out_dim(self) -> int: ...
+
+    @abstractmethod
+    def forward(self, batch: LinkBatch) -> Float[Tensor, "key out"]: ...
 
 
 class TwoPhase(Backbone):

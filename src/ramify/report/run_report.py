@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 
@@ -12,12 +12,15 @@ from ramify.checkpoints import newest_weights
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
 from ramify.evaluate import gain
-from ramify.report import sections
+from ramify.metrics.conversations import score
+from ramify.report import links, sections
 from ramify.report.measure import BLIND, NAMES, Measured, fillings, measure
 from ramify.report.page import write_page
 from ramify.report.sections import Section, number, text, trees_of
 from ramify.run import RUN_FILE, from_json, prepare, read_record
+from ramify.tasks.base import Model
 from ramify.tasks.masked_lm import MaskedLM
+from ramify.tasks.reply_to import ReplyTo
 from ramify.train import BEST, read_metrics
 from ramify.views import Seen
 
@@ -50,25 +53,64 @@ def write_report(
     metrics = read_metrics(run_dir)
     run = record["run"]
     store, missing = (Store.open(data), "") if data else _store(run["data"])
-    found, parts = None, [sections.curves(metrics, cast(Seen, run["reading"]["seen"]))]
+    task = None
     if not evaluate:
         missing = "This page was written without an evaluation."
     elif store is not None:
         task, missing = _model(run_dir, record, store, device or "cpu")
-        if task is not None and not store.has_comments(split):
-            missing = f"The data set has no trees in the split {split!r} that hold a comment."
-        elif task is not None:
-            found = measure(task, store, split, draws=draws, comments=comments, progress=progress)
-            parts += [sections.by_depth(found), sections.filled(fillings(task, store, split))]
+    if run["task"].get("name") == "reply-to":
+        shown = _Shown([links.curves(metrics)])
+    else:
+        shown = _Shown([sections.curves(metrics, cast(Seen, run["reading"]["seen"]))])
+    if isinstance(task, ReplyTo) and store is not None:
+        shown = _links(task, store, split, shown.parts)
+    elif isinstance(task, MaskedLM) and store is not None:
+        shown = _masked_words(task, store, split, draws, comments, progress, shown.parts)
+    parts, missing = shown.parts, missing or shown.missing
     if missing:
         again = f"ramify report {run_dir} --data DIR"
         parts.append(Section("Evaluation", f'<p class="notice">{text(missing)} To add it: <code>{text(again)}</code></p>'))
     parts.append(_data(record, store))
     parts.append(sections.circumstances(record, metrics))
     title = f"{run['recipe']} on {Path(run['data']).name}"
-    lead = _lead(run_dir, record, metrics, found)
+    lead = _lead(run_dir, record, metrics) + shown.lead
     write_page(run_dir / REPORT, kind="Report of a training run", title=title, lead=lead, sections=parts)
     return run_dir / REPORT
+
+
+class _Shown(NamedTuple):
+    """What a report shows of a model: sections, its one number, or why there is none."""
+
+    parts: list[Section]
+    lead: str = ""
+    missing: str = ""
+
+
+def _masked_words(
+    task: MaskedLM,
+    store: Store,
+    split: Split,
+    draws: int,
+    comments: int,
+    progress: Callable[[int], None] | None,
+    parts: list[Section],
+) -> _Shown:
+    if not store.has_comments(split):
+        return _Shown(parts, missing=f"The data set has no trees in the split {split!r} that hold a comment.")
+    found = measure(task, store, split, draws=draws, comments=comments, progress=progress)
+    return _Shown([*parts, sections.by_depth(found), sections.filled(fillings(task, store, split))], _gain(found))
+
+
+def _links(task: ReplyTo, store: Store, split: Split, parts: list[Section]) -> _Shown:
+    found = links.measure(task, store, split)
+    if not found.logs:
+        return _Shown(parts, missing=f"The data set has no logs in the split {split!r} of which links are known.")
+    scores = score(found.logs)
+    lead = (
+        f"<p>On the {split} logs it finds <b>{scores['link']['f1']:.1f} %</b> of the links and "
+        f"<b>{scores['cluster']['f1']:.1f} %</b> of the conversations (F).{_chosen_on_dev(split)}</p>"
+    )
+    return _Shown([*parts, links.table(found, split)], lead)
 
 
 def _store(path: str) -> tuple[Store | None, str]:
@@ -78,11 +120,10 @@ def _store(path: str) -> tuple[Store | None, str]:
         return None, f"The data set is not at hand ({error})."
 
 
-def _model(run_dir: Path, record: dict[str, Any], store: Store, device: str | torch.device) -> tuple[MaskedLM | None, str]:
+def _model(run_dir: Path, record: dict[str, Any], store: Store, device: str | torch.device) -> tuple[Model | None, str]:
     """The trained model; of an unfinished run the best or newest weights that it left."""
     if (run_dir / hub.CONFIG).exists():
-        task = hub.load(run_dir, device=device)
-        return (task, "") if isinstance(task, MaskedLM) else (None, "This model does not fill masks.")
+        return hub.load(run_dir, device=device), ""
     weights = run_dir / BEST if (run_dir / BEST).exists() else newest_weights(run_dir)
     if weights is None:
         return None, "This run has not written any weights yet."
@@ -98,16 +139,20 @@ def _data(record: dict[str, Any], store: Store | None) -> Section:
     if store is not None and store.hash != record["data_hash"]:
         section = sections.data(store.info)
         return Section(section.title, section.body, "This is not the data set that the model was trained on.")
-    return sections.data(store.info if store else {}, record["cut"], record["without_tokens"])
+    unread = sections.unread(record["cut"], record["without_tokens"]) if "cut" in record else links.data(record)
+    return sections.data(store.info if store else {}, unread)
 
 
-def _lead(run_dir: Path, record: dict[str, Any], metrics: list[dict[str, Any]], found: Measured | None) -> str:
-    """What the run is, how far it came, and its one number."""
+def _lead(run_dir: Path, record: dict[str, Any], metrics: list[dict[str, Any]]) -> str:
+    """What the run is, and how far it came."""
     run = record["run"]
-    seen = run["reading"]["seen"]
+    if run["task"].get("name") == "reply-to":
+        does, tokens = f"says which of the {run['reading']['window']} messages before it a message answers", "messages"
+    else:
+        does, tokens = f"fills masked words in comments, each read {NAMES[run['reading']['seen']]}", "predicted comments"
     what = f"A {run['model']['name']} model of {record['parameters'] / 1e6:.1f} million parameters"
     start = f", started from {run['init']}," if run["init"] else ", trained from scratch,"
-    lines = [f"{what}{start} fills masked words in comments, each read {NAMES[seen]}."]
+    lines = [f"{what}{start} {does}."]
     last = metrics[-1] if metrics else None
     if last is None:
         lines.append("It has not logged a step yet.")
@@ -115,19 +160,23 @@ def _lead(run_dir: Path, record: dict[str, Any], metrics: list[dict[str, Any]], 
         state = (
             "It saw" if (run_dir / hub.CONFIG).exists() else f"It stands at {last['progress']:.0%}, unfinished, and saw so far"
         )
-        lines.append(f"{state} {last['target_tokens']:,} tokens of predicted comments in {last['step']:,} updates.")
-    paragraphs = [f"<p>{text(' '.join(lines))}</p>"]
-    if found is not None and found.own not in BLIND:
-        saved = gain(found.scores[found.own], found.scores["none"])["all"]
-        paragraphs.append(
-            f"<p>On {trees_of(found.split)}, reading comments {text(NAMES[found.own])} instead of without saves the "
-            f"model <b>{number(saved.value, '+.4f')} nats per masked token</b> (95 % interval {number(saved.low, '+.4f')} to "
-            f"{number(saved.high, '+.4f')})."
-            f"{_chosen_on_dev(found.split)} This compares one model with itself: how a model fares that was trained "
-            "without context is a matter of another run.</p>"
-        )
-    return "".join(paragraphs)
+        lines.append(f"{state} {last['target_tokens']:,} tokens of {tokens} in {last['step']:,} updates.")
+    return f"<p>{text(' '.join(lines))}</p>"
+
+
+def _gain(found: Measured) -> str:
+    """The one number of a model that fills masks."""
+    if found.own in BLIND:
+        return ""
+    saved = gain(found.scores[found.own], found.scores["none"])["all"]
+    return (
+        f"<p>On {trees_of(found.split)}, reading comments {text(NAMES[found.own])} instead of without saves the "
+        f"model <b>{number(saved.value, '+.4f')} nats per masked token</b> (95 % interval {number(saved.low, '+.4f')} to "
+        f"{number(saved.high, '+.4f')})."
+        f"{_chosen_on_dev(found.split)} This compares one model with itself: how a model fares that was trained "
+        "without context is a matter of another run.</p>"
+    )
 
 
 def _chosen_on_dev(split: Split) -> str:
-    return " The weights were chosen on these trees; <code>--split test</code> has not seen them." if split == "dev" else ""
+    return " The weights were chosen on these; <code>--split test</code> has not seen them." if split == "dev" else ""

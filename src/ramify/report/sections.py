@@ -81,11 +81,11 @@ def curves(metrics: Sequence[Mapping[str, float]], seen: Seen, title: str = "Lea
         line_chart(_losses(metrics, key, window, seen), label, "nats")
         for key, label in (("step", "updates"), ("target_tokens", "tokens of predicted comments seen"))
     )
-    figures = [_figure(by_step), _figure(by_tokens)]
+    figures = [figure(by_step), figure(by_tokens)]
     if with_gain:
-        figures.append(_figure(_gain_chart(metrics)))
+        figures.append(figure(_gain_chart(metrics)))
     if any("context_spread" in record for record in metrics):
-        figures.append(_figure(_spread_chart(metrics)))
+        figures.append(figure(_spread_chart(metrics)))
     every = f", mean of {window} logged steps" if window > 1 else ""
     keys = [("train", f"train (as it is minimised: per comment){every}")]
     if any("dev_loss" in record for record in metrics):
@@ -123,7 +123,7 @@ def _spread_chart(metrics: Sequence[Mapping[str, float]]) -> str:
     return line_chart([line], "tokens of predicted comments seen", "spread of the context vectors, share", zero=True)
 
 
-def _figure(svg: str) -> str:
+def figure(svg: str) -> str:
     return f"<figure>{svg}</figure>"
 
 
@@ -220,7 +220,7 @@ def _guess(seen: Seen, guess: Guess, word: str) -> str:
 # --- data and circumstances -------------------------------------------------------------------------------------------
 
 
-def data(info: Mapping[str, Any], cut: Mapping[str, int] | None = None, without_tokens: int | None = None) -> Section:
+def data(info: Mapping[str, Any], unread: Sequence[tuple[str, str]] = ()) -> Section:
     """What the data set holds, what was left out of it and why, and what the model could not read."""
     pairs: list[tuple[str, str]] = []
     if info:
@@ -236,13 +236,18 @@ def data(info: Mapping[str, Any], cut: Mapping[str, int] | None = None, without_
         ]
         if not any(info["skipped"].values()):
             pairs.append(("left out", "nothing"))
-    if cut:
-        pairs.append(("tokens", f"{cut['tokens']:,} in {cut['texts']:,} texts"))
-        lost = f"{cut['tokens_over']:,} ({share_over(cut):.2%}), in {cut['texts_over']:,} texts"
-        pairs.append(("tokens past the model's longest text", lost))
-    if without_tokens is not None:
-        pairs.append(("texts without a token", f"{without_tokens:,}"))
+    pairs += unread
     return Section("Data", _definitions(pairs))
+
+
+def unread(cut: Mapping[str, int], without_tokens: int) -> list[tuple[str, str]]:
+    """What of the texts the model could not read."""
+    lost = f"{cut['tokens_over']:,} ({share_over(cut):.2%}), in {cut['texts_over']:,} texts"
+    return [
+        ("tokens", f"{cut['tokens']:,} in {cut['texts']:,} texts"),
+        ("tokens past the model's longest text", lost),
+        ("texts without a token", f"{without_tokens:,}"),
+    ]
 
 
 def circumstances(record: Mapping[str, Any], metrics: Sequence[Mapping[str, float]]) -> Section:

@@ -1,42 +1,29 @@
-"""What users ask of a trained model (embed), and what training asks of an objective."""
+"""What every trained model is, and what training asks of an objective."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Generic, TypeVar
 
-import numpy as np
 import torch
-from jaxtyping import Float
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ramify.batch import Batch, Collator, TokenBudget
-from ramify.dataset.store import Store
+from ramify.batch import AnyBatch
 from ramify.errors import RamifyError
-from ramify.forest import Forest, Ints
-from ramify.models.base import Backbone, TwoPhase, decode_parts
-from ramify.nn.ragged import runs
 from ramify.tokenizer import Tokenizer
-from ramify.tree import Tree
-from ramify.views import BLIND, Discussions, Reading, Seen, units
 
-VERBS = {"embed", "fill_mask", "score"}
+VERBS = {"disentangle", "embed", "fill_mask", "score"}
 """What some model can be asked; which ones a given model knows is `verbs`."""
 
-TOKENS = 16_384
-"""Tokens computed at once where no gradient is needed."""
+BatchT = TypeVar("BatchT", bound=AnyBatch)
 
 
 class Model(nn.Module, ABC):
-    """A backbone with the tokenizer and the way of reading that it was trained with. Takes trees and text, never tensors."""
+    """A backbone with the tokenizer that it was trained with. Takes trees and text, never tensors."""
 
-    backbone: Backbone
+    backbone: Any
+    """An `AnyBackbone`; each kind of model says which."""
     tokenizer: Tokenizer
-    reading: Reading
-    normalize: bool = False
-    """Whether `embed` gives vectors of length 1."""
 
     @property
     def verbs(self) -> list[str]:
@@ -54,66 +41,6 @@ class Model(nn.Module, ABC):
     def device(self) -> torch.device:
         return next(self.parameters()).device
 
-    def reading_as(self, seen: Seen | None) -> Reading:
-        """The model's way of reading, with something else seen (None: as it was trained); raises where it cannot see that."""
-        if seen is None or seen == self.reading.seen:
-            return self.reading
-        if seen == "null":
-            raise RamifyError("only a model that was trained on its null row can read it: choose the context none.")
-        if seen != "none" and not (isinstance(self.backbone, TwoPhase) or self.reading.concatenate):
-            raise RamifyError(f"this {type(self.backbone).__name__} reads no context: choose the context none, not {seen}.")
-        return replace(self.reading, seen=seen)
-
-    def collator(self, forest: Forest, reading: Reading | None = None) -> Collator:
-        return Collator(forest, self.tokenizer, reading or self.reading)
-
-    def forest(self, data: Store | Iterable[Tree]) -> Forest:
-        store = data if isinstance(data, Store) else Store.of(data)
-        return Forest.open(store, self.tokenizer, self.reading.max_tokens, self.reading.overflow)
-
-    def embed(
-        self, data: Tree | Iterable[Tree], *, context: Literal["tree", "none"] | None = None
-    ) -> Float[NDArray, "node dim"]:
-        """A vector for every node, tree after tree: given everything said above it (`tree`), or of its text alone (`none`)."""
-        trees = [data] if isinstance(data, Tree) else list(data)
-        forest = self.forest(trees)
-        out = np.zeros((forest.store.num_nodes, self.backbone.embedding.embedding_dim), dtype=np.float32)
-        for nodes, vectors in self.embed_batches(forest, context=context):
-            out[nodes] = vectors
-        return out
-
-    def embed_batches(
-        self, forest: Forest, *, context: Literal["tree", "none"] | None = None, tokens: int = TOKENS
-    ) -> Iterator[tuple[Ints, Float[NDArray, "node dim"]]]:
-        """Nodes of the store and their vectors, batch by batch, whole trees at a time."""
-        reads = isinstance(self.backbone, TwoPhase)
-        if context == "tree" and not reads:
-            raise RamifyError(f"a {type(self.backbone).__name__} embeds texts alone: choose the context none, not tree.")
-        # Unasked, a node reads what it read in training. Without context an encoder says it alone, unless it was never trained,
-        # because nothing read what it said.
-        trained = "tree" if self.reading.seen == "wrong" else self.reading.seen
-        blind = trained in BLIND
-        if not reads:
-            seen: Seen = "none"
-        else:
-            seen = trained if context is None or (blind and context == "none") else context
-        alone = reads and seen == "none" and not blind
-        reading = replace(self.reading, seen=seen, concatenate=0)
-        view = Discussions(forest, units(forest, np.arange(forest.num_trees), predict_post=True), reading)
-        collate = self.collator(forest, reading)
-        with self.evaluating():
-            for numbers in TokenBudget(view.costs, tokens, seed=0, shuffle=False).steps(0):
-                batch = collate([view.example(int(number)) for number in numbers]).to(self.device)
-                vectors = self._batch_vectors(batch, tokens, alone)
-                # The parts of a chained text share one vector, their mean.
-                nodes, place = np.unique(forest.node[batch.source], return_inverse=True)
-                total = torch.zeros(len(nodes), vectors.shape[1], dtype=torch.float32, device=vectors.device)
-                total.index_add_(0, torch.from_numpy(place).to(vectors.device), vectors.float())
-                total /= torch.from_numpy(np.bincount(place)).to(vectors.device)[:, None]
-                if self.normalize:
-                    total = nn.functional.normalize(total, dim=1)
-                yield nodes, total.cpu().numpy()
-
     @contextmanager
     def evaluating(self) -> Iterator[None]:
         """Without dropout; afterwards as it was."""
@@ -124,42 +51,25 @@ class Model(nn.Module, ABC):
         finally:
             self.train(training)
 
-    @torch.no_grad()
-    def _batch_vectors(self, batch: Batch, tokens: int, alone: bool) -> Float[Tensor, "target dim"]:
-        """`alone`: the encoder's own vectors of the targets' texts."""
-        backbone = self.backbone
-        if alone and isinstance(backbone, TwoPhase):
-            parts = (batch.select(start, stop) for start, stop in runs(batch.costs, tokens))
-            return torch.cat([backbone.encode(part.target_ids, part.targets) for part in parts])
-        return torch.cat([backbone.pooled(hidden, part) for part, hidden in decode_parts(backbone, batch, tokens)])
 
-
-class Embedder(Model):
-    """A backbone that nothing but vectors is asked of, such as a sentence-transformers directory."""
-
-    def __init__(self, backbone: Backbone, tokenizer: Tokenizer, reading: Reading, *, normalize: bool = False) -> None:
-        super().__init__()
-        self.backbone = backbone
-        self.tokenizer = tokenizer
-        self.reading = reading
-        self.normalize = normalize
-
-
-class Task(Model, ABC):
+class Task(Model, ABC, Generic[BatchT]):
     """A model with an objective: it corrupts a batch, counts it, and yields losses one backward pass at a time."""
 
+    config: Any
+    reading: Any
+    """How what it is trained on is read: saved with the model, so that it is used as it was trained."""
     loss_names: tuple[str, ...]
 
     @abstractmethod
-    def corrupt(self, batch: Batch, generator: torch.Generator) -> Batch:
+    def corrupt(self, batch: BatchT, generator: torch.Generator) -> BatchT:
         """Draw what the objective draws (masks, orders), on the batch's device."""
 
     @abstractmethod
-    def counts(self, batch: Batch) -> dict[str, float]:
+    def counts(self, batch: BatchT) -> dict[str, float]:
         """What each named loss of a corrupted batch is to be divided by, summed over a step; known before any forward
         pass."""
 
     @abstractmethod
-    def losses(self, batch: Batch, divisors: Mapping[str, float]) -> Iterator[dict[str, Tensor]]:
+    def losses(self, batch: BatchT, divisors: Mapping[str, float]) -> Iterator[dict[str, Tensor]]:
         """Named losses, already divided, one dictionary a backward pass. Each is to be back-propagated before the next is
         asked for: a two-phase gradient reads what the pass before has left."""

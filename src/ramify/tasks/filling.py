@@ -13,7 +13,7 @@ from ramify.batch import want
 from ramify.errors import RamifyError
 from ramify.forest import Forest
 from ramify.models.base import decode_parts
-from ramify.tasks.base import TOKENS
+from ramify.tasks.texts import TOKENS
 from ramify.tree import Tree
 from ramify.views import Discussions, Example, Reading, Seen, units
 

@@ -16,6 +16,7 @@ from ramify.models.base import Backbone, TwoPhase, decode_parts
 from ramify.nn.heads import VocabularyHead
 from ramify.tasks import filling, noise
 from ramify.tasks.base import Task
+from ramify.tasks.texts import TextModel
 from ramify.tokenizer import Tokenizer
 from ramify.tree import Tree
 from ramify.views import Reading, Seen
@@ -56,7 +57,7 @@ class MaskedLMConfig:
             raise RamifyError(f"task.mask_split must be three shares that add up to 1, not {self.mask_split}.")
 
 
-class MaskedLM(Task):
+class MaskedLM(TextModel, Task[Batch]):
     """Predict masked tokens of every target, given what the target reads."""
 
     config: MaskedLMConfig

@@ -1,0 +1,24 @@
+"""The words that `ramify.chat.names` takes for nobody's name, counted on annotated or other logs.
+
+    python benchmarks/reserved_words.py LOG… > src/ramify/chat/reserved.txt
+
+The shipped list was counted on the training logs of the Ubuntu IRC disentanglement data (Kummerfeld et al. 2019, CC BY 4.0).
+"""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from ramify.chat.names import common_words
+from ramify.readers import irc
+from ramify.readers.base import Report
+from ramify.tree import Node
+
+
+def messages(paths: list[Path]) -> Iterator[Node]:
+    for log in irc.logs(paths, Report(), annotations="none"):
+        yield from log.messages
+
+
+if __name__ == "__main__":
+    print("\n".join(common_words(messages([Path(path) for path in sys.argv[1:]]))))

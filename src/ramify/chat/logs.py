@@ -1,0 +1,73 @@
+"""Chat logs laid out for models: columns, words and known links of all messages on one axis."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from jaxtyping import Bool, Int
+from numpy.typing import NDArray
+
+from ramify.chat.channel import Channel, Ints
+from ramify.chat.words import encode
+from ramify.tokenizer import Tokenizer
+from ramify.tree import Tree
+
+
+@dataclass(frozen=True)
+class Logs:
+    """The messages of log l are `offsets[l]` to `offsets[l + 1]`; within its channel they are counted from 0."""
+
+    channels: tuple[Channel, ...]
+    offsets: Ints
+    annotated: Bool[NDArray, " message"]
+    """Did somebody say what it answers?"""
+    links: Int[NDArray, "link 2"]
+    """(answering, answered), sorted; a message that starts a conversation answers itself."""
+    ids: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, dtype=np.int32))
+    """Word ids of all messages, each opened by [CLS]; none before `read_with`."""
+    starts: Ints = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
+    """[message + 1]: where its words begin."""
+
+    @classmethod
+    def of(cls, trees: Iterable[Tree], *, causal: bool, faithful: bool) -> "Logs":
+        channels, annotated, links = [], [], []
+        offsets = [0]
+        for tree in trees:
+            channels.append(Channel.of(tree.nodes, causal=causal, faithful=faithful))
+            annotated.append(np.array([node.parents is not None for node in tree.nodes], dtype=bool))
+            links += [
+                (number + offsets[-1], above + offsets[-1])
+                for number, node in enumerate(tree.nodes)
+                if node.parents is not None
+                for above in ((number, *node.parents) if node.self_link or not node.parents else node.parents)
+            ]
+            offsets.append(offsets[-1] + len(tree))
+        return cls(
+            channels=tuple(channels),
+            offsets=np.array(offsets, dtype=np.int64),
+            annotated=np.concatenate([np.zeros(0, dtype=bool), *annotated]),
+            links=np.unique(np.array(links, dtype=np.int64).reshape(-1, 2), axis=0),
+        )
+
+    def read_with(self, tokenizer: Tokenizer) -> "Logs":
+        """With the words that a tokenizer knows."""
+        ids, starts = encode(tokenizer, (words for channel in self.channels for words in channel.spelled))
+        return replace(self, ids=ids, starts=starts)
+
+    def __len__(self) -> int:
+        return int(self.offsets[-1])
+
+    def log_of(self, messages: Ints) -> Ints:
+        return np.searchsorted(self.offsets, messages, side="right") - 1
+
+    def is_link(self, answering: Ints, answered: Ints) -> NDArray[np.bool_]:
+        """Which pairs of messages are known to be links."""
+        size = len(self)
+        return np.isin(answering * size + answered, self.links[:, 0] * size + self.links[:, 1])
+
+    def words(self, messages: Ints) -> tuple[Ints, Ints]:
+        """Word ids of some messages, one message after the other, and how many each has."""
+        lengths = self.starts[messages + 1] - self.starts[messages]
+        ends = np.cumsum(lengths)
+        places = np.repeat(self.starts[messages] - (ends - lengths), lengths) + np.arange(ends[-1] if len(ends) else 0)
+        return self.ids[places].astype(np.int64), lengths

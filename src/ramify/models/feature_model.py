@@ -1,0 +1,109 @@
+"""The feed-forward model of Kummerfeld et al. (2019), section 4: features of a pair of messages and the words of both."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ramify.chat.features import ANSWERED, ANSWERING, PAIR, YEARS
+from ramify.errors import RamifyError
+from ramify.fields import check_fields
+from ramify.link_batch import LinkBatch
+from ramify.models.base import LinkBackbone
+from ramify.nn.dropout import dropout
+from ramify.nn.linear import linear
+from ramify.nn.pooling import Pool
+
+Activation = Literal["softsign", "relu", "gelu", "tanh"]
+
+ACTIVATIONS = {"softsign": F.softsign, "relu": F.relu, "gelu": F.gelu, "tanh": torch.tanh}
+
+
+@dataclass(frozen=True)
+class FeatureModelConfig:
+    """Defaults are the paper's. Without layers it is its linear model: a score is a sum of weighted inputs."""
+
+    vocab_size: int = 0
+    dim: int = 100
+    """Of the words' vectors; 0 = read no words."""
+    hidden: int = 512
+    num_layers: int = 2
+    activation: Activation = "softsign"
+    dropout: float = 0.0
+    years: bool = True
+    """Whether it may know the year, which says nothing of years after those that it was trained on."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "model.")
+        if min(self.vocab_size, self.dim, self.num_layers) < 0 or self.hidden < 1:
+            raise RamifyError("model.dim and num_layers must not be negative, and model.hidden must be positive.")
+        if not 0 <= self.dropout < 1:
+            raise RamifyError(f"model.dropout must be at least 0 and below 1, not {self.dropout}.")
+
+
+class FeatureModel(LinkBackbone):
+    """The last hidden layer for every pair of a message and a candidate."""
+
+    config: FeatureModelConfig
+    embedding: nn.Embedding | None
+    layers: nn.ModuleList
+
+    def __init__(self, config: FeatureModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = nn.Embedding(config.vocab_size, config.dim) if config.dim else None
+        self.highest, self.mean = Pool("max", config.dim), Pool("mean", config.dim)
+        sizes = [self.inputs, *[config.hidden] * config.num_layers]
+        self.layers = nn.ModuleList(nn.Linear(size, following) for size, following in pairwise(sizes))
+        for layer in self.layers:
+            assert isinstance(layer, nn.Linear)
+            nn.init.xavier_uniform_(layer.weight)
+            nn.init.zeros_(layer.bias)
+
+    @property
+    def inputs(self) -> int:
+        """Size of what the first layer reads: features, and of both messages their words' maximum and mean."""
+        return len(ANSWERING) + len(ANSWERED) + len(PAIR) + 4 * self.config.dim
+
+    @property
+    def out_dim(self) -> int:
+        return self.config.hidden if self.config.num_layers else self.inputs
+
+    def forward(self, batch: LinkBatch) -> Float[Tensor, "key out"]:
+        answering = batch.answering
+        if not self.config.years:
+            answering = torch.cat([torch.zeros_like(answering[:, : len(YEARS)]), answering[:, len(YEARS) :]], dim=1)
+        texts = self._texts(batch)
+        # What follows from one message alone is computed once for it, not once for every pair.
+        of_target = torch.cat([texts.index_select(0, batch.target), answering], dim=1)
+        as_other = torch.cat([texts, batch.answered], dim=1)
+        as_itself = torch.cat([texts.index_select(0, batch.target), batch.answered_by_itself], dim=1)
+        target = torch.repeat_interleave(
+            torch.arange(batch.num_targets, device=texts.device), batch.candidates.lengths, output_size=batch.candidates.total
+        )
+        candidate = torch.where(batch.is_self.bool(), target + len(batch.messages), batch.candidate)
+        of_candidate = torch.cat([as_other, as_itself])
+        if not len(self.layers):
+            return torch.cat([of_target.index_select(0, target), of_candidate.index_select(0, candidate), batch.pairs], dim=1)
+        first, *others = self.layers
+        assert isinstance(first, nn.Linear)
+        weights = first.weight.split([part.shape[1] for part in (of_target, of_candidate, batch.pairs)], dim=1)
+        x = linear(batch.pairs, weights[2], first.bias)
+        x = x + linear(of_target, weights[0]).index_select(0, target)
+        x = x + linear(of_candidate, weights[1]).index_select(0, candidate)
+        activate = ACTIVATIONS[self.config.activation]
+        x = dropout(activate(x), self.config.dropout, self.training)
+        for layer in others:
+            assert isinstance(layer, nn.Linear)
+            x = dropout(activate(linear(x, layer.weight, layer.bias)), self.config.dropout, self.training)
+        return x
+
+    def _texts(self, batch: LinkBatch) -> Float[Tensor, "message text"]:
+        if self.embedding is None:
+            return batch.answered.new_zeros(len(batch.messages), 0)
+        words = self.embedding(batch.input_ids)
+        return torch.cat([self.highest(words, batch.messages), self.mean(words, batch.messages)], dim=1)

@@ -1,0 +1,39 @@
+"""Runs: what they are made of, and their execution. One module for each kind of data that a run may read."""
+
+from ramify.run.comment_trees import discussions, first_trees, train_tokenizer
+from ramify.run.config import (
+    RUN_FILE,
+    BlockConfig,
+    DevConfig,
+    LinkDevConfig,
+    RegimeConfig,
+    Run,
+    TokenizerConfig,
+    WordsConfig,
+    from_json,
+    read_record,
+    sized,
+    to_json,
+)
+from ramify.run.execute import environment, execute, prepare
+
+__all__ = [
+    "RUN_FILE",
+    "BlockConfig",
+    "DevConfig",
+    "LinkDevConfig",
+    "RegimeConfig",
+    "Run",
+    "TokenizerConfig",
+    "WordsConfig",
+    "discussions",
+    "environment",
+    "execute",
+    "first_trees",
+    "from_json",
+    "prepare",
+    "read_record",
+    "sized",
+    "to_json",
+    "train_tokenizer",
+]

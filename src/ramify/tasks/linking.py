@@ -1,0 +1,135 @@
+"""What a model makes of logs: the links that it finds, conversations, and how good they are."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+
+from ramify.batch import TokenBudget, join
+from ramify.chat.channel import Ints
+from ramify.chat.history import Blocks
+from ramify.chat.logs import Logs
+from ramify.link_batch import LinkCollator
+from ramify.metrics.conversations import Match, conversations, match
+from ramify.readers.annotation import Links
+from ramify.tree import Node, Tree
+
+if TYPE_CHECKING:
+    from ramify.tasks.reply_to import ReplyTo
+
+KEYS = 32_768
+"""Pairs scored at once."""
+BLOCK = 64
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """What a model thinks of the candidates of some messages: the message itself first, then nearest first."""
+
+    messages: Ints
+    candidates: Ints
+    lengths: Ints
+    """How the flat candidates fall to the messages."""
+    probabilities: Float[NDArray, " key"]
+
+    @classmethod
+    def joined(cls, parts: "list[Opinion]") -> "Opinion":
+        return cls(
+            join([part.messages for part in parts]),
+            join([part.candidates for part in parts]),
+            join([part.lengths for part in parts]),
+            np.concatenate([np.zeros(0, dtype=np.float32), *(part.probabilities for part in parts)]),
+        )
+
+    def likeliest(self) -> tuple[Ints, Float[NDArray, " message"]]:
+        """The one message that each answers, of equals the nearest; and its probability."""
+        starts = np.cumsum(self.lengths) - self.lengths
+        row = np.repeat(np.arange(len(self.lengths)), self.lengths)
+        best = np.maximum.reduceat(self.probabilities, starts) if len(starts) else self.probabilities
+        is_best = np.flatnonzero(self.probabilities == best[row])
+        first = is_best[np.unique(row[is_best], return_index=True)[1]]
+        return self.candidates[first], best
+
+
+def opinions(task: "ReplyTo", logs: Logs) -> Iterator[Opinion]:
+    """On all messages, in their order, some at a time."""
+    view = Blocks(logs, task.reading, block=BLOCK, known=False)
+    collate = LinkCollator(logs)
+    with task.evaluating(), torch.no_grad():
+        for numbers in TokenBudget(view.costs, KEYS, seed=0, shuffle=False).steps(0):
+            batch = collate([view.example(int(number)) for number in numbers]).to(task.device)
+            scores = task.probabilities(task.scores(batch), batch)
+            yield Opinion(batch.source, batch.key_source, batch.candidates.host_lengths, scores.cpu().numpy())
+
+
+@dataclass(frozen=True)
+class Disentangled:
+    """A log with what each message answers."""
+
+    tree: Tree
+    """The log's messages, each with one parent at most; none where it starts a conversation."""
+    probability: Float[NDArray, " message"]
+    """Of what each message is said to answer, or to start."""
+    conversation: Ints
+    """[message]: its conversation; they are numbered from 0 as they begin."""
+
+    def conversations(self) -> list[Tree]:
+        """Each as a tree of its own, whose root is the message that starts it. Nodes say the probability of their link in
+        `label`, unless they have one."""
+        members: list[list[int]] = [[] for _ in range(int(self.conversation.max(initial=-1)) + 1)]
+        for message, number in enumerate(self.conversation.tolist()):
+            members[number].append(message)
+        trees = []
+        for number, own in enumerate(members):
+            place = {message: index for index, message in enumerate(own)}
+            nodes = (self.tree.nodes[message] for message in own)
+            named = (
+                replace(
+                    node,
+                    parents=tuple(place[parent] for parent in node.parents or ()),
+                    label={"probability": round(float(self.probability[message]), 4)} if node.label is None else node.label,
+                )
+                for node, message in zip(nodes, own)
+            )
+            trees.append(Tree(tuple(named), id=f"{self.tree.id}/{number}", meta={"log": self.tree.id, **self.tree.meta}))
+        return trees
+
+    def links(self) -> Links:
+        """(parent, child) of every message, a message that starts a conversation being its own parent."""
+        parent = self.tree.parent
+        child = np.arange(len(parent))
+        return np.stack([np.where(parent < 0, child, parent), child], axis=1)
+
+
+def disentangle(task: "ReplyTo", log: Tree | Sequence[Node]) -> Disentangled:
+    """What each message of a log answers, and which conversations they make."""
+    log = log if isinstance(log, Tree) else Tree(tuple(replace(node, parents=None) for node in log))
+    history = task.reading
+    logs = Logs.of([log], causal=history.causal, faithful=history.faithful).read_with(task.tokenizer)
+    answered, probability = Opinion.joined(list(opinions(task, logs))).likeliest()
+    messages = np.arange(len(log))
+    nodes = (
+        replace(node, parents=() if above == number else (above,), self_link=False)
+        for number, (node, above) in enumerate(zip(log.nodes, answered.tolist(), strict=True))
+    )
+    found = conversations(np.stack([answered, messages], axis=1), messages)
+    # Their labels in the order in which they begin.
+    _, first, place = np.unique(found, return_index=True, return_inverse=True)
+    return Disentangled(Tree(tuple(nodes), id=log.id, meta=log.meta), probability, np.argsort(np.argsort(first))[place])
+
+
+def matched(logs: Logs, names: Sequence[str], answered: Ints) -> Match:
+    """One predicted link a message beside what is known of the logs, to be scored by `metrics.conversations`."""
+    gold: dict[str, Links] = {}
+    found: dict[str, Links] = {}
+    for number, name in enumerate(names):
+        first, stop = logs.offsets[number : number + 2].tolist()
+        own = logs.links[(logs.links[:, 0] >= first) & (logs.links[:, 0] < stop)] - first
+        if len(own):
+            gold[name] = own[:, ::-1]
+            found[name] = np.stack([answered[first:stop] - first, np.arange(stop - first)], axis=1)
+    return match(gold, found)

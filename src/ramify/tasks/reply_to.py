@@ -1,0 +1,105 @@
+"""Which earlier messages does a message answer? (Zhu et al. 2020, section 3.4; Kummerfeld et al. 2019, section 4)"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ramify.chat.history import History
+from ramify.errors import RamifyError
+from ramify.fields import check_fields
+from ramify.link_batch import LinkBatch
+from ramify.models.base import LinkBackbone
+from ramify.tasks import linking
+from ramify.tasks.base import Task
+from ramify.tokenizer import Tokenizer
+from ramify.tree import Node, Tree
+
+HIDDEN_SCORE = -1e9
+
+
+@dataclass(frozen=True)
+class ReplyToConfig:
+    objective: Literal["listwise", "ranking", "binary"] = "listwise"
+    """One choice among the message itself and its history; among its history alone; or a decision on each of them."""
+    score: Literal["sum", "linear"] = "linear"
+    """A pair's score: the plain sum of its state, as in Kummerfeld et al.'s code, or a learned map of it."""
+    positive_weight: float = 1.0
+    """How much more a link counts than a pair that is none (binary)."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "task.")
+        if self.positive_weight <= 0:
+            raise RamifyError(f"task.positive_weight must be positive, not {self.positive_weight}.")
+
+
+class ReplyTo(Task[LinkBatch]):
+    """Score every candidate of every target."""
+
+    config: ReplyToConfig
+    backbone: LinkBackbone
+    reading: History
+    head: nn.Linear | None
+    loss_names = ("links",)
+
+    def __init__(
+        self, backbone: LinkBackbone, tokenizer: Tokenizer, reading: History | None = None, config: ReplyToConfig | None = None
+    ) -> None:
+        super().__init__()
+        self.config = config or ReplyToConfig()
+        self.backbone = backbone
+        self.tokenizer = tokenizer
+        self.reading = reading or History()
+        self.head = nn.Linear(backbone.out_dim, 1) if self.config.score == "linear" else None
+
+    def corrupt(self, batch: LinkBatch, generator: torch.Generator) -> LinkBatch:
+        return batch
+
+    def counts(self, batch: LinkBatch) -> dict[str, float]:
+        return {"links": float(batch.num_targets)}
+
+    def losses(self, batch: LinkBatch, divisors: Mapping[str, float]) -> Iterator[dict[str, Tensor]]:
+        yield {"links": self.loss(self.scores(batch), batch) / divisors["links"]}
+
+    def scores(self, batch: LinkBatch) -> Float[Tensor, " key"]:
+        """Of every candidate; logits, whatever the objective."""
+        states = self.backbone(batch)
+        scores = states.sum(1) if self.head is None else self.head(states).squeeze(1)
+        scores = scores.float()
+        if self.config.objective == "ranking":
+            scores = scores.masked_fill(batch.is_self.bool(), HIDDEN_SCORE)
+        return scores
+
+    def loss(self, scores: Float[Tensor, " key"], batch: LinkBatch) -> Float[Tensor, ""]:
+        """Sum over the targets; where several links are known, each is an equal share of what is to be said."""
+        if self.config.objective == "binary":
+            is_link = (batch.gold > 0).to(scores.dtype)
+            weight = torch.full_like(scores[:1], self.config.positive_weight)
+            loss = F.binary_cross_entropy_with_logits(scores, is_link, pos_weight=weight, reduction="none")
+            # The mean over a target's candidates.
+            return (loss / torch.repeat_interleave(batch.candidates.lengths, batch.candidates.lengths)).sum()
+        return -(batch.gold * self._log_shares(scores, batch)).sum()
+
+    def probabilities(self, scores: Float[Tensor, " key"], batch: LinkBatch) -> Float[Tensor, " key"]:
+        """Of each candidate, that it is answered: one for the target together, or each for itself (binary)."""
+        if self.config.objective == "binary":
+            return torch.sigmoid(scores)
+        return self._log_shares(scores, batch).exp()
+
+    def disentangle(self, log: Tree | Sequence[Node]) -> linking.Disentangled:
+        """What each message of a log answers, and which conversations they make (see `linking.disentangle`)."""
+        return linking.disentangle(self, log)
+
+    @staticmethod
+    def _log_shares(scores: Float[Tensor, " key"], batch: LinkBatch) -> Float[Tensor, " key"]:
+        """Softmax over each target's candidates, in logarithms."""
+        rows = batch.candidates
+        table = scores.new_full((len(rows), rows.max_length), HIDDEN_SCORE)
+        row = torch.repeat_interleave(torch.arange(len(rows), device=scores.device), rows.lengths, output_size=rows.total)
+        place = row * rows.max_length + rows.positions
+        table = table.flatten().index_copy(0, place, scores).view_as(table)
+        return F.log_softmax(table, dim=1).flatten().index_select(0, place)

@@ -1,0 +1,137 @@
+"""Losses and probabilities of links, against their definitions, and what a prediction may not depend on."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+import ramify.tasks.linking as linking
+from fixtures import channel
+from ramify.chat.history import Blocks, History
+from ramify.chat.logs import Logs
+from ramify.chat.words import learn_words
+from ramify.link_batch import LinkBatch, LinkCollator
+from ramify.models.feature_model import FeatureModel, FeatureModelConfig
+from ramify.tasks.reply_to import ReplyTo, ReplyToConfig
+from ramify.tree import Node, Tree
+
+WINDOW = 6
+
+
+def several_parents(tree: Tree) -> Tree:
+    """With a second parent here and there, and some that start a conversation and go on with one."""
+    nodes = []
+    for index, node in enumerate(tree.nodes):
+        if node.parents and index % 3 == 0:
+            node = replace(node, parents=tuple(sorted({*node.parents, index - 2})))
+        nodes.append(replace(node, self_link=node.self_link or (bool(node.parents) and index % 5 == 0)))
+    return Tree(tuple(nodes), id=tree.id)
+
+
+def logs_of(*trees: Tree) -> Logs:
+    logs = Logs.of(trees, causal=False, faithful=False)
+    return logs.read_with(learn_words((words for own in logs.channels for words in own.spelled), least=2))
+
+
+LOGS = logs_of(several_parents(channel(40, 0)), several_parents(channel(25, 1)))
+
+
+def task(**config: object) -> ReplyTo:
+    torch.manual_seed(1)
+    backbone = FeatureModel(FeatureModelConfig(vocab_size=int(LOGS.ids.max()) + 1, dim=4, hidden=8))
+    words = learn_words([["a"]], least=1)
+    return ReplyTo(backbone, words, History(window=WINDOW), ReplyToConfig(**config)).eval()  # pyright: ignore[reportArgumentType]
+
+
+def batch(logs: Logs = LOGS, known: bool = True) -> LinkBatch:
+    view = Blocks(logs, History(window=WINDOW), block=3, known=known)
+    return LinkCollator(logs)([view.example(number) for number in range(len(view))])
+
+
+def rows(values: torch.Tensor, own: LinkBatch) -> list[torch.Tensor]:
+    return list(values.split(own.candidates.host_lengths.tolist()))
+
+
+def test_listwise_loss_is_the_cross_entropy_with_the_known_links() -> None:
+    own, data = task(), batch()
+    scores = own.scores(data)
+    expected = sum(-(gold * F.log_softmax(row, 0)).sum() for row, gold in zip(rows(scores, data), rows(data.gold, data)))
+    torch.testing.assert_close(own.loss(scores, data), expected)
+    (named,) = own.losses(data, {"links": 7.0})
+    torch.testing.assert_close(named["links"], own.loss(scores, data) / 7)
+    assert any((gold > 0).sum() > 1 for gold in rows(data.gold, data))
+    assert any(gold[0] > 0 and (gold[1:] > 0).any() for gold in rows(data.gold, data))
+
+
+def test_ranking_never_chooses_the_message_itself() -> None:
+    own, data = task(objective="ranking"), batch(known=False)
+    for number, (shares, itself) in enumerate(
+        zip(rows(own.probabilities(own.scores(data), data), data), rows(data.is_self, data))
+    ):
+        if len(shares) > 1:
+            assert shares[itself.bool()].item() == 0, number
+            assert shares.sum().item() == pytest.approx(1)
+
+
+def test_binary_loss_is_a_mean_over_candidates() -> None:
+    own, data = task(objective="binary", positive_weight=3.0), batch()
+    scores = own.scores(data)
+    expected = torch.zeros(())
+    for row, gold in zip(rows(scores, data), rows(data.gold, data)):
+        chance = torch.sigmoid(row)
+        expected = expected + -torch.where(gold > 0, 3 * chance.log(), (1 - chance).log()).mean()
+    torch.testing.assert_close(own.loss(scores, data), expected)
+    torch.testing.assert_close(own.probabilities(scores, data), torch.sigmoid(scores))
+
+
+@pytest.mark.parametrize("score", ["sum", "linear"])
+def test_scores_come_from_states(score: str) -> None:
+    own, data = task(score=score), batch()
+    states = own.backbone(data)
+    expected = states.sum(1) if own.head is None else states @ own.head.weight[0] + own.head.bias
+    torch.testing.assert_close(own.scores(data), expected)
+
+
+def test_what_is_known_of_links_does_not_move_a_prediction() -> None:
+    """Gold links of a message, and of all others, are in the loss alone."""
+    own = task()
+    log = several_parents(channel(40, 0))
+    bare = [replace(node, parents=None, self_link=False) for node in log.nodes]
+    other = Tree(tuple(replace(node, parents=(index - 1,) if index else ()) for index, node in enumerate(bare)))
+    none = Tree(tuple(bare))
+    scores = []
+    for tree in (log, other, none):
+        logs = replace(logs_of(tree), ids=LOGS.ids[: LOGS.starts[40]], starts=LOGS.starts[:41])
+        scores.append(own.scores(batch(logs, known=False)))
+    assert torch.equal(scores[0], scores[1])
+    assert torch.equal(scores[0], scores[2])
+
+
+def test_of_equal_candidates_the_nearest_is_taken() -> None:
+    opinion = linking.Opinion(
+        np.array([1, 2]), np.array([1, 0, 2, 1, 0]), np.array([2, 3]), np.array([0.5, 0.5, 0.2, 0.4, 0.4], dtype=np.float32)
+    )
+    answered, probability = opinion.likeliest()
+    assert answered.tolist() == [1, 1]
+    assert probability.tolist() == pytest.approx([0.5, 0.4])
+
+
+def test_opinions_do_not_depend_on_how_messages_are_batched(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = task()
+    whole = linking.Opinion.joined(list(linking.opinions(own, LOGS)))
+    monkeypatch.setattr(linking, "KEYS", 40)
+    monkeypatch.setattr(linking, "BLOCK", 4)
+    parts = list(linking.opinions(own, LOGS))
+    assert len(parts) > 5
+    again = linking.Opinion.joined(parts)
+    assert np.array_equal(again.candidates, whole.candidates)
+    np.testing.assert_allclose(again.probabilities, whole.probabilities, rtol=1e-5)
+
+
+def test_no_messages_no_opinion() -> None:
+    assert linking.Opinion.joined(list(linking.opinions(task(), logs_of()))).likeliest()[0].tolist() == []
+    alone = linking.disentangle(task(), Tree((Node("hi"),)))
+    assert alone.conversation.tolist() == [0]
+    assert alone.probability.tolist() == [1.0]

@@ -1,0 +1,154 @@
+"""Runs on chat logs, from a built data set to conversations."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import ramify
+from fixtures import built, channel, chat_store
+from ramify.errors import RamifyError
+from ramify.metrics.conversations import score
+from ramify.recipes import RECIPES
+from ramify.report import write_report
+from ramify.run import Run, execute, prepare
+from ramify.tasks.linking import matched
+from ramify.tasks.reply_to import ReplyTo
+from ramify.train import Trainer, read_metrics
+from ramify.tree import Tree
+
+SMALL = {
+    "train.steps": "60",
+    "train.budget": "32",
+    "train.lr": "0.01",
+    "train.evaluate_every": "20",
+    "train.checkpoint_every": "10",
+    "train.log_every": "10",
+    "model.hidden": "32",
+    "model.dim": "8",
+    "reading.window": "20",
+    "tokenizer.least": "3",
+}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return chat_store(tmp_path_factory.mktemp("chats"))
+
+
+def small(store, **settings: str) -> Run:
+    changes = {name.replace("__", "."): value for name, value in settings.items()}
+    return RECIPES["feature-model"](str(store.path)).changed(SMALL | changes)
+
+
+@pytest.fixture(scope="module")
+def trained(store, tmp_path_factory):
+    out = tmp_path_factory.mktemp("run") / "run"
+    execute(small(store), out, cpu=True)
+    return out
+
+
+def test_it_learns_who_answers_whom(store, trained):
+    """Better than any rule that does not read: each message answers the one before it, or none."""
+    last = read_metrics(trained)[-1]
+    previous = score(matched(*dev(store), np.arange(len(dev(store)[0])) - 1).logs)["link"]["f1"]
+    assert last["dev_link_f1"] > 70 > previous + 30
+    assert last["dev_loss"] == pytest.approx(100 - last["dev_link_f1"])
+    record = json.loads((trained / "run.json").read_text())
+    assert record["messages"] == 120 * len(store.split("train"))
+    assert record["messages_with_links"] == record["messages"] * 4 // 5
+    assert record["beyond_window"] < 0.02 * record["messages"]
+
+
+def dev(store):
+    prepared = prepare(small(store), store.path / "nowhere")
+    return prepared.dev, prepared.dev_names
+
+
+def test_a_loaded_model_disentangles(trained):
+    model = ramify.load(trained)
+    assert isinstance(model, ReplyTo)
+    log = channel(150, seed=77)
+    found = model.disentangle(log)
+    truth = [log.nodes[i].parents for i in range(150)]
+    right = sum(parents == node.parents for parents, node in zip(truth, found.tree.nodes) if parents is not None)
+    assert right > 80
+    assert ((found.probability > 0) & (found.probability <= 1)).all()
+    assert found.links()[:, 1].tolist() == list(range(150))
+    # Conversations are what the links connect, numbered as they begin, and hold every message once.
+    trees = found.conversations()
+    assert sorted(node.id for tree in trees for node in tree.nodes) == sorted(node.id for node in log.nodes)
+    starts = [int(tree.nodes[0].id) for tree in trees]
+    assert starts == sorted(starts)
+    assert all(len(tree.roots) == 1 for tree in trees)
+    assert all(0 < node.label["probability"] <= 1 for tree in trees for node in tree.nodes)
+
+
+def test_messages_may_be_given_without_a_tree_and_links_in_them_are_not_looked_at(trained):
+    model = ramify.load(trained)
+    log = channel(80, seed=5)
+    found = model.disentangle(log.nodes)
+    again = model.disentangle(log)
+    assert [node.parents for node in found.tree.nodes] == [node.parents for node in again.tree.nodes]
+    assert model.disentangle([]).conversations() == []
+    assert len(model.disentangle(log.nodes[:1]).conversations()) == 1
+
+
+def test_a_killed_run_goes_on_to_the_same_weights(store, trained, tmp_path):
+    run = small(store)
+    for until in (25, None):
+        prepared = prepare(run, tmp_path)
+        stages = [prepared.stage(config) for config in run.stages]
+        trainer = Trainer(prepared.task, stages, tmp_path, seed=run.seed, divisors=prepared.divisors(), cpu=True)
+        trainer.run(resume=until is None, until=until)
+    final = read_metrics(trained)[-1], read_metrics(tmp_path)[-1]
+    assert final[0]["loss"] == final[1]["loss"]
+    assert final[0]["dev_nats"] == final[1]["dev_nats"]
+
+
+def test_the_report_shows_scores_and_curves(trained, store):
+    page = write_report(trained).read_text()
+    assert "Links and conversations" in page
+    assert "one-to-one overlap" in page
+    assert "training messages" in page
+    assert "says which of the 20 messages before it a message answers" in page
+    assert "To add it" in write_report(trained, evaluate=False).read_text()
+
+
+def test_a_run_goes_on_from_another(store, trained, tmp_path):
+    prepared, _ = execute(small(store, init=str(trained), train__lr="1e-9", train__steps="1"), tmp_path / "more", cpu=True)
+    first, second = ramify.load(trained), ramify.load(tmp_path / "more")
+    for one, two in zip(first.parameters(), second.parameters(), strict=True):
+        torch.testing.assert_close(one, two)
+    assert prepared.task.tokenizer.json == first.tokenizer.json
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"reading.window": "0"}, "reading.window"),
+        ({"view.block": "0"}, "view.block"),
+        ({"model.hidden": "0"}, "model.hidden"),
+        ({"task.positive_weight": "0"}, "positive_weight"),
+        ({"task.objective": "what"}, "listwise, ranking, binary"),
+        ({"dev.by": "luck"}, "link, cluster, loss"),
+    ],
+)
+def test_settings_that_make_no_sense(store, settings, message):
+    with pytest.raises(RamifyError, match=message):
+        RECIPES["feature-model"](str(store.path)).changed(settings)
+
+
+def test_logs_of_which_nothing_is_known(tmp_path):
+    logs = [channel(30, seed) for seed in range(6)]
+    blank = [Tree(tuple(replace(node, parents=None, self_link=False) for node in log.nodes), id=log.id) for log in logs]
+    store = built(blank, tmp_path, split=(0.5, 0.5, 0.0))
+    with pytest.raises(RamifyError, match="nobody says"):
+        execute(small(store), tmp_path / "run", cpu=True)
+
+
+def test_other_models_say_that_they_cannot(trained):
+    with pytest.raises(RamifyError, match="cannot embed; it can disentangle"):
+        ramify.load(trained).embed(channel(5))
