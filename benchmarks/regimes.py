@@ -30,7 +30,7 @@ import numpy as np
 import torch
 
 import ramify
-import ramify.run
+import ramify.run.comment_trees
 from ramify.batch import TokenBudget
 from ramify.dataset.store import Store
 from ramify.evaluate import Scores, describe, evaluate, gain
@@ -96,7 +96,7 @@ def scatter() -> None:
         order = np.random.Generator(np.random.Philox(key=0)).permutation(len(parts.targets))
         return replace(parts, targets=parts.targets[order], weights=parts.weights[order], top=parts.top[order])
 
-    ramify.run.units = scattered
+    ramify.run.comment_trees.units = scattered
 
 
 def budget_for(run: Run, out: Path, comments: int) -> int:
