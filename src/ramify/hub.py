@@ -218,6 +218,13 @@ def push_to_hub(directory: str | Path, repo: str, *, private: bool = False) -> s
     return str(address)
 
 
+_USES = {
+    "fill_mask": 'model.fill_mask(tree, node="id")  # a ramify.Tree whose node holds [MASK]',
+    "embed": "model.embed(trees)",
+    "disentangle": "model.disentangle(messages).conversations()  # a list of ramify.Node, in the order of the channel",
+}
+
+
 def model_card(
     task: Task, *, title: str = "", license: str = "", notes: str = "", results: Mapping[str, Any] | None = None
 ) -> str:
@@ -228,7 +235,7 @@ def model_card(
         "---",
         "library_name: ramify",
         f"tags: [ramify, {name}, {_name(TASKS, task)}]",
-        "pipeline_tag: fill-mask",
+        *(["pipeline_tag: fill-mask"] if "fill_mask" in task.verbs else []),
         *([f"license: {license}"] if license else []),
         "---",
         "",
@@ -241,8 +248,7 @@ def model_card(
         "import ramify",
         "",
         'model = ramify.load("this directory or its hub id")',
-        'model.fill_mask(tree, node="id")  # a ramify.Tree whose node holds [MASK]',
-        "model.embed(trees)",
+        *(use for verb, use in _USES.items() if verb in task.verbs),
         "```",
         "",
         "| setting | value |",

@@ -95,7 +95,7 @@ def test_dev_trees_that_are_bare_posts(ramify, recipe, tmp_path):
     command = [str(data) if part == recipe[3] else part for part in recipe]
     status, _, err = ramify(*command, "--out", out, "--steps", 1)
     assert status == 0, err
-    assert f"{out}: 1 steps, not measured: no tree of the dev split holds a comment" in err
+    assert f"{out}: 1 steps, not measured: the dev split holds nothing to measure it by" in err
     assert "no trees in the split &#x27;dev&#x27; that hold a comment" in (out / "report.html").read_text()
     for split in ("dev", "test"):
         status, _, err = ramify("evaluate", out, "--data", data, "--split", split)

@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-from ramify.cli import data, demo, evaluate, train, use
+from ramify.cli import data, demo, disentangle, evaluate, train, use
 from ramify.errors import RamifyError
 from ramify.memory import keep_pages
 
@@ -21,6 +21,7 @@ app.add_typer(use.tokenizer, name="tokenizer")
 app.add_typer(evaluate.app, name="evaluate")
 app.command()(use.embed)
 app.command("fill-mask")(use.fill_mask)
+app.command()(disentangle.disentangle)
 app.command()(use.report)
 app.command()(demo.demo)
 

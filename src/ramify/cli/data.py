@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from ramify.cli.shared import Json, options_of, pairs
 from ramify.errors import RamifyError
 
 if TYPE_CHECKING:
@@ -19,10 +20,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Build, show, count and split data sets of trees.", no_args_is_help=True)
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Folder = Annotated[Path, typer.Argument(help="A data set built by `ramify data build`.")]
 
-SWITCH = {"true": True, "false": False}
 WHOLE_TREE_POLICIES = {"deleted", "empty", "duplicate_id"}
 """What concerns formats whose trees come with their structure."""
 UNITS = {"KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
@@ -74,14 +73,14 @@ def build(
     """
     from ramify import dataset, readers
 
-    options: dict[str, Any] = {name: SWITCH.get(value, value) for name, value in _pairs(option, "--option").items()}
+    options = options_of(option)
     if column:
-        options["columns"] = _pairs(column, "--column")
+        options["columns"] = pairs(column, "--column")
     if bot and not drop_bots:
         raise RamifyError("--bot names further bots for --drop-bots: say that too.")
     if salt and not anonymise:
         raise RamifyError("--salt is for the pseudonyms of --anonymise: say that too.")
-    policies = _pairs(policy, "--policy")
+    policies = pairs(policy, "--policy")
     chosen = dataset.Policy.named(policies)
     if format is None:
         format = readers.guess(inputs)
@@ -296,13 +295,6 @@ def _print_counts(folder: Path, counted: dict[str, Any]) -> None:
 
 
 # --- values of options --------------------------------------------------------------------------------------------------
-
-
-def _pairs(texts: list[str] | None, option: str) -> dict[str, str]:
-    for text in texts or []:
-        if "=" not in text:
-            raise RamifyError(f"{option} takes NAME=VALUE, not {text!r}.")
-    return dict(text.split("=", 1) for text in texts or [])
 
 
 def _shares(text: str) -> Sequence[float]:

@@ -43,6 +43,22 @@ def text_model(source: str, device: str) -> "TextModel":
     return model
 
 
+def pairs(texts: list[str] | None, option: str) -> dict[str, str]:
+    """What a repeatable option NAME=VALUE says."""
+    from ramify.errors import RamifyError
+
+    for text in texts or []:
+        if "=" not in text:
+            raise RamifyError(f"{option} takes NAME=VALUE, not {text!r}.")
+    return dict(text.split("=", 1) for text in texts or [])
+
+
+def options_of(option: list[str] | None) -> dict[str, Any]:
+    """A format's own options."""
+    switch = {"true": True, "false": False}
+    return {name: switch.get(value, value) for name, value in pairs(option, "--option").items()}
+
+
 @contextmanager
 def bar(what: str, total: int | None) -> Iterator[Any]:
     """A progress bar on stderr, where that is a terminal; yields a function that advances it."""

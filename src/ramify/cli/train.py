@@ -27,6 +27,7 @@ Init = Annotated[
 ]
 TokenizerPath = Annotated[str, typer.Option("--tokenizer", help="tokenizer.json or a directory with one; else one is trained.")]
 MaxTokens = Annotated[int, typer.Option(help="Longest text, with CLS and SEP.")]
+Pack = Annotated[Path | None, typer.Option(help="Also write the packed checkpoint, in half precision with its card.")]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
 
 
@@ -95,6 +96,7 @@ def feature_model(
     steps: Steps = 5600,
     init: Init = "",
     causal: Annotated[bool, typer.Option(help="Look at nothing that is said later, as a live channel needs it.")] = False,
+    pack: Pack = None,
     seed: Seed = 0,
     settings: Settings = None,
     resume: Resume = False,
@@ -104,8 +106,11 @@ def feature_model(
     Example: ramify train feature-model --data data/irc --out runs/irc
     """
     from ramify.recipes import RECIPES
+    from ramify.recipes.chats import pack as write_packed
 
     train(RECIPES["feature-model"](str(data), steps=steps, init=init, causal=causal, seed=seed), out, settings, resume)
+    if pack is not None:
+        write_packed(out, data, pack)
 
 
 @app.command("shipped")
@@ -113,9 +118,7 @@ def shipped(
     data: Data,
     out: Out,
     target_tokens: TargetTokens = 8_000_000,
-    pack: Annotated[
-        Path | None, typer.Option(help="Also write the packed checkpoint, in half precision with its card.")
-    ] = None,
+    pack: Pack = None,
     seed: Seed = 0,
     settings: Settings = None,
     resume: Resume = False,
@@ -140,6 +143,7 @@ def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> No
     from ramify.evaluate import COLLAPSED
     from ramify.report import write_report
     from ramify.run import execute
+    from ramify.tasks.reply_to import ReplyTo
     from ramify.train import read_metrics
 
     changes = {}
@@ -150,7 +154,7 @@ def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> No
         changes[key.strip()] = value.strip()
     main = int(os.environ.get("RANK", "0")) == 0
     with progress_display(enabled=main) as report:
-        _, progress = execute(run.changed(changes), out, resume=resume, report=report)
+        prepared, progress = execute(run.changed(changes), out, resume=resume, report=report)
     if not main:
         return
     if not (out / "config.json").exists():
@@ -167,10 +171,12 @@ def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> No
         )
     measured = f"best dev loss {progress.best:.4f} at step {progress.best_step}"
     if progress.best_step < 0:
-        measured = "not measured: no tree of the dev split holds a comment"
+        measured = "not measured: the dev split holds nothing to measure it by"
     print(f"{out}: {progress.step} steps, {measured}", file=sys.stderr)
     print(f"report: {write_report(out, device='auto')}", file=sys.stderr)
-    print(f"next: ramify evaluate {out} --data {run.data}", file=sys.stderr)
+    links = isinstance(prepared.task, ReplyTo)
+    following = f"disentangle LOG --to html --out LOG.html --model {out}" if links else f"evaluate {out} --data {run.data}"
+    print(f"next: ramify {following}", file=sys.stderr)
 
 
 @contextmanager

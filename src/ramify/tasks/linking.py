@@ -21,7 +21,7 @@ from ramify.tree import Node, Tree
 if TYPE_CHECKING:
     from ramify.tasks.reply_to import ReplyTo
 
-KEYS = 32_768
+KEYS = 16_384
 """Pairs scored at once."""
 BLOCK = 64
 
@@ -105,13 +105,17 @@ class Disentangled:
         return np.stack([np.where(parent < 0, child, parent), child], axis=1)
 
 
-def disentangle(task: "ReplyTo", log: Tree | Sequence[Node]) -> Disentangled:
-    """What each message of a log answers, and which conversations they make."""
-    log = log if isinstance(log, Tree) else Tree(tuple(replace(node, parents=None) for node in log))
+def disentangle(task: "ReplyTo", log: Tree | Sequence[Node], *, keep_replies: bool = False) -> Disentangled:
+    """What each message of a log answers, and which conversations they make. With `keep_replies`, a message that says itself
+    what it answers (the nearest, if several) is believed; else nothing looks at that."""
+    log = log if isinstance(log, Tree) else Tree(tuple(log))
     history = task.reading
     logs = Logs.of([log], causal=history.causal, faithful=history.faithful).read_with(task.tokenizer)
     answered, probability = Opinion.joined(list(opinions(task, logs))).likeliest()
     messages = np.arange(len(log))
+    for number, node in enumerate(log.nodes if keep_replies else ()):
+        if node.parents is not None:
+            answered[number], probability[number] = max(node.parents, default=number), 1.0
     nodes = (
         replace(node, parents=() if above == number else (above,), self_link=False)
         for number, (node, above) in enumerate(zip(log.nodes, answered.tolist(), strict=True))

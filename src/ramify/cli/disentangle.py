@@ -1,0 +1,106 @@
+"""`ramify disentangle`: the conversations of a chat log."""
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from ramify.cli.shared import Device, bar, options_of
+
+if TYPE_CHECKING:
+    from ramify.readers.base import Report
+    from ramify.tasks.linking import Disentangled
+    from ramify.tasks.reply_to import ReplyTo
+    from ramify.tree import Tree
+
+LINKS = Path(__file__).parents[1] / "sample" / "links"
+"""The model that comes with Ramify."""
+
+
+def disentangle(
+    logs: Annotated[list[Path], typer.Argument(metavar="LOG…", help="Chat logs or exports, compressed or not, or folders.")],
+    to: Annotated[
+        Literal["text", "jsonl", "annotation", "html"],
+        typer.Option(help="To be read; a tree a conversation; LOG:PARENT CHILD - a message; or a page with colours and lines."),
+    ],
+    out: Annotated[Path, typer.Option("--out", help="The file to write.")],
+    model: Annotated[
+        str,
+        typer.Option(
+            help="A run of `ramify train feature-model`, or a saved model; by default the one that comes with Ramify."
+        ),
+    ] = "",
+    format: Annotated[str | None, typer.Option(help="What the files are; guessed by default.")] = None,
+    option: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A further option of the format.")] = None,
+    keep_replies: Annotated[
+        bool, typer.Option("--keep-replies", help="Where the log itself says what a message answers, keep to that.")
+    ] = False,
+    device: Device = "auto",
+) -> None:
+    """Who replied to whom, and which messages are one conversation.
+
+    Example: ramify disentangle channel.log --to html --out channel.html
+    """
+    import ramify
+    from ramify import readers
+    from ramify.errors import RamifyError
+    from ramify.readers.base import Report
+    from ramify.tasks.reply_to import ReplyTo
+
+    task = ramify.load(model or LINKS, device=device)
+    if not isinstance(task, ReplyTo):
+        raise RamifyError(f"{model} does not say who replied to whom; it can {', '.join(task.verbs)}.")
+    name = format or readers.guess(logs)
+    known = readers.find(name)
+    if known.yields == "posts":
+        raise RamifyError(f"the format {name!r} holds posts whose replies are known: there is nothing to disentangle.")
+    chosen = options_of(option)
+    if name == "irc":
+        # Gold links that lie beside a log are none of its own.
+        chosen = {"annotations": "none"} | chosen
+    report = Report()
+    with bar("disentangling", None) as advance:
+        found = _found(task, known.records(logs, report, **chosen), keep_replies, advance)
+        _write(found, to, out, Path(model).name or "the model that comes with Ramify")
+    _say(report)
+    print(out, file=sys.stderr)
+
+
+def _found(
+    task: "ReplyTo", trees: Iterator["Tree"], keep_replies: bool, advance: Callable[[int], None]
+) -> Iterator["Disentangled"]:
+    for tree in trees:
+        yield task.disentangle(tree, keep_replies=keep_replies)
+        advance(len(tree))
+
+
+def _write(found: Iterator["Disentangled"], to: str, out: Path, model: str) -> None:
+    from ramify.files import replacing
+    from ramify.readers.annotation import write_links
+    from ramify.report.conversations import as_text, write_conversations
+
+    if to == "html":
+        write_conversations(out, list(found), model)
+    elif to == "annotation":
+        write_links(out, {each.tree.id: _numbered(each) for each in found})
+    else:
+        with replacing(out) as scratch, open(scratch, "w", encoding="utf-8", newline="\n") as file:
+            for each in found:
+                lines = as_text(each) if to == "text" else (tree.to_json() for tree in each.conversations())
+                file.writelines(f"{line}\n" for line in lines)
+
+
+def _numbered(found: "Disentangled") -> list[tuple[int, int]]:
+    """Links by the numbers that the messages have in the log: ids that are numbers, else places."""
+    ids = [node.id for node in found.tree.nodes]
+    numbers = [int(each) for each in ids] if all(each.isdecimal() for each in ids) else list(range(len(ids)))
+    return [(numbers[parent], numbers[child]) for parent, child in found.links().tolist()]
+
+
+def _say(report: "Report") -> None:
+    for what, counts in (("left out", report.skipped), ("mended", report.kept)):
+        for reason, count in counts.items():
+            where = report.examples.get(reason, [""])[0]
+            print(f"{what}: {count:,} {reason.replace('_', ' ')}{where and f' (first: {where})'}", file=sys.stderr)

@@ -1,0 +1,133 @@
+"""Conversations of a log for readers: as plain text, and as a page on which each has its colour."""
+
+import unicodedata
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from importlib.resources import files
+from pathlib import Path
+
+from ramify.errors import RamifyError
+from ramify.report.page import write_page
+from ramify.report.sections import Section, counted, text
+from ramify.tasks.linking import Disentangled
+from ramify.tree import Node, Tree
+
+MAX_SHOWN = 20_000
+"""Messages of a page: more are no pleasure to any browser."""
+
+DEEPEST = 8
+NAMES_SHOWN = 6
+GOLDEN_ANGLE = 137.508
+
+
+def as_text(found: Disentangled) -> Iterator[str]:
+    """Lines: conversation after conversation, as they begin, answers indented; in the end what stands alone."""
+    log = found.tree
+    trees = found.conversations()
+    several = [(number, tree) for number, tree in enumerate(trees) if len(tree) > 1]
+    alone = [tree.nodes[0] for tree in trees if len(tree) == 1]
+    yield f"=== {log.id} · {counted(len(log), 'message')} · {counted(len(several), 'conversation')}"
+    for number, tree in several:
+        yield ""
+        yield f"--- {number} · {counted(len(tree), 'message')} · {_people(tree)}{_span(tree)}"
+        for node, depth in zip(tree.nodes, tree.depth.tolist()):
+            yield f"{node.id:>6} {_clock(node)}{'  ' * min(depth, DEEPEST)}{_said(node)}"
+    if alone:
+        yield ""
+        yield f"--- {counted(len(alone), 'message')} that nobody answers and that answer nobody"
+        for node in alone:
+            yield f"{node.id:>6} {_clock(node)}{_said(node)}"
+    yield ""
+
+
+def write_conversations(path: Path, logs: list[Disentangled], model: str) -> None:
+    """A self-contained page: the logs in their order, coloured by conversation, with a line from each answer to what it
+    answers. Raises `RamifyError` where it would hold too many messages."""
+    total = sum(len(found.tree) for found in logs)
+    if total > MAX_SHOWN:
+        raise RamifyError(
+            f"a page of {total:,} messages is too much for a browser (at most {MAX_SHOWN:,}): give fewer logs, or write them "
+            "--to text or jsonl."
+        )
+    own = files("ramify.report")
+    style, script = (own.joinpath(f"conversations.{kind}").read_text("utf-8").strip() for kind in ("css", "js"))
+    sections = [_section(number, found) for number, found in enumerate(logs)]
+    sections.append(Section("How to read it", _HOW + f"<style>{style}</style><script>{script}</script>"))
+    conversations = sum(int(found.conversation.max(initial=-1)) + 1 for found in logs)
+    lead = f"<p>{counted(total, 'message')} in {counted(conversations, 'conversation')}, as {text(model)} sees it.</p>"
+    title = logs[0].tree.id if len(logs) == 1 else counted(len(logs), "log")
+    write_page(path, kind="Who replied to whom", title=title, lead=lead, sections=sections)
+
+
+_HOW = (
+    "<p>Messages stand in the order of the log. Those of one conversation share a colour and a number; a line leads from a "
+    "message to the one that it answers, and the percentage is how sure the model is of that (or that the message starts a "
+    "conversation). Choose a conversation, here or in the log, to see it alone; choose it again to see all.</p>"
+)
+
+
+def _section(place: int, found: Disentangled) -> Section:
+    sizes: dict[int, int] = {}
+    for number in found.conversation.tolist():
+        sizes[number] = sizes.get(number, 0) + 1
+    buttons = "".join(
+        f'<button data-conversation="{number}" style="{_colour(number)}">{number} <small>{size}</small></button>'
+        for number, size in sizes.items()
+        if size > 1
+    )
+    parent = found.tree.parent.tolist()
+    rows = []
+    for number, (node, above, conversation, chance) in enumerate(
+        zip(found.tree.nodes, parent, found.conversation.tolist(), found.probability.tolist(), strict=True)
+    ):
+        is_alone = sizes[conversation] == 1
+        answers = f' data-answers="m{place}-{above}"' if above >= 0 else ""
+        what = f"answers {found.tree.nodes[above].id}" if above >= 0 else "starts a conversation"
+        kind = f" {text(node.kind)}" if node.kind else ""
+        rows.append(
+            f'<li id="m{place}-{number}" class="message{" alone" if is_alone else ""}{kind}" data-conversation="{conversation}"'
+            f'{answers} style="{"" if is_alone else _colour(conversation)}" title="{text(what)}, {chance:.0%}">'
+            f'<span class="number">{text(node.id)}</span> <time>{text(_clock(node).strip())}</time> '
+            f'<b>{text(node.author or "")}</b> <span class="said">{text(node.text)}</span> '
+            f'<span class="chance">{"" if is_alone else f"{conversation} · "}{chance:.0%}</span></li>'
+        )
+    body = f'<nav class="conversations">{buttons}</nav><ol class="log">{"".join(rows)}</ol>'
+    return Section(
+        found.tree.id or "log", body, f"{counted(len(found.tree), 'message')}, {counted(len(sizes), 'conversation')}"
+    )
+
+
+def _colour(conversation: int) -> str:
+    """Neighbours in number are far apart in hue."""
+    return f"--hue:{conversation * GOLDEN_ANGLE % 360:.0f}"
+
+
+def _people(tree: Tree) -> str:
+    names = list(dict.fromkeys(node.author for node in tree.nodes if node.author))
+    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+    return (", ".join(_clean(name) for name in names[:NAMES_SHOWN]) or "nobody") + more
+
+
+def _span(tree: Tree) -> str:
+    times = [node.time for node in tree.nodes if node.time is not None]
+    if not times:
+        return ""
+    first, last = (datetime.fromtimestamp(time, UTC) for time in (min(times), max(times)))
+    return f" · {first:%H:%M}–{last:%H:%M}"
+
+
+def _clock(node: Node) -> str:
+    if node.time is None:
+        return ""
+    return f"[{datetime.fromtimestamp(node.time, UTC):%H:%M}] "
+
+
+def _said(node: Node) -> str:
+    if node.kind == "action":
+        return f"* {_clean(node.author or '')} {_clean(node.text)}"
+    return _clean(node.text) if node.kind or node.author is None else f"<{_clean(node.author)}> {_clean(node.text)}"
+
+
+def _clean(said: str) -> str:
+    """On one line, without what would steer a terminal."""
+    return "".join(letter for letter in " ".join(said.split()) if unicodedata.category(letter) not in ("Cc", "Cs"))

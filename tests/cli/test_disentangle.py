@@ -1,0 +1,219 @@
+"""`ramify disentangle`: a log in, conversations out."""
+
+import json
+import re
+import shutil
+import subprocess
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+
+import ramify as ramify_package
+from fixtures import channel, chat_store
+from ramify.cli.disentangle import LINKS
+from ramify.readers import jsonl
+from ramify.readers.annotation import read_links
+from ramify.recipes import RECIPES
+from ramify.run import execute
+from ramify.tree import Tree
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("chats")
+    settings = {"train.steps": "40", "train.budget": "32", "train.lr": "0.01", "model.hidden": "32", "model.dim": "8"}
+    run = RECIPES["feature-model"](str(chat_store(folder).path)).changed(settings | {"tokenizer.least": "3"})
+    execute(run, folder / "run", cpu=True)
+    return folder / "run"
+
+
+LINES = (
+    "=== ann has joined #disks",
+    "[10:00] <ann> mount disk usb the a",
+    "[10:00] <Bob> ann: usb \x02bold\x0f disk \x1b[31mred & <b>tags</b>",
+    "",
+    "[10:01]  * gus plays sound",
+    "no line of a log \U0001f600",
+    "[10:02] <hal> gus: alsa mute the sound",
+)
+
+
+@pytest.fixture
+def log(tmp_path):
+    path = tmp_path / "disks.log"
+    path.write_text("\n".join(LINES) + "\n", encoding="utf-8")
+    return path
+
+
+def run(ramify, log, model, to, out, *more):
+    status, printed, err = ramify("disentangle", log, "--model", model, "--to", to, "--out", out, *more)
+    assert (status, printed) == (0, ""), err
+    return out.read_text("utf-8"), err
+
+
+def test_text_holds_every_line_once(ramify, log, model, tmp_path):
+    found, err = run(ramify, log, model, "text", tmp_path / "out.txt")
+    assert str(tmp_path / "out.txt") in err
+    numbers = [int(line.split()[0]) for line in found.split("\n") if re.match(r" *\d+ ", line)]
+    assert sorted(numbers) == list(range(len(LINES)))
+    assert "<Bob> ann: usb bold disk red & <b>tags</b>" in found
+    assert "* gus plays sound" in found
+    assert "[10:02]" in found
+    assert not set(map(chr, range(32))) - {"\n"} & set(found)
+
+
+def test_json_lines_are_trees_that_ramify_reads(ramify, log, model, tmp_path):
+    run(ramify, log, model, "jsonl", tmp_path / "out.jsonl")
+    trees = list(jsonl.read_jsonl(tmp_path / "out.jsonl"))
+    assert sorted(int(node.id) for tree in trees for node in tree.nodes) == list(range(len(LINES)))
+    assert all(isinstance(tree, Tree) and len(tree.roots) == 1 for tree in trees)
+    assert [tree.id for tree in trees] == [f"disks/{number}" for number in range(len(trees))]
+    assert all(0 < node.label["probability"] <= 1 for tree in trees for node in tree.nodes)
+    record = json.loads((tmp_path / "out.jsonl").read_text().split("\n")[0])
+    assert record["meta"]["log"] == "disks"
+
+
+def test_annotations_have_a_link_for_every_line(ramify, log, model, tmp_path):
+    run(ramify, log, model, "annotation", tmp_path / "out.txt")
+    links = read_links([tmp_path / "out.txt"])["disks"]
+    assert links[:, 1].tolist() == list(range(len(LINES)))
+    assert (links[:, 0] <= links[:, 1]).all()
+
+
+def test_several_logs_and_their_scores(ramify, model, tmp_path):
+    """Gold links beside the logs are neither read nor needed."""
+    for seed in (100, 101):
+        tree = channel(60, seed)
+        stamp = (datetime.fromtimestamp(node.time or 0, UTC) for node in tree.nodes)
+        lines = (f"[{at:%H:%M}] <{node.author}> {node.text}" for at, node in zip(stamp, tree.nodes))
+        (tmp_path / f"{seed}.ascii.txt").write_text("".join(f"{line}\n" for line in lines))
+        known = ((node.parents[0] if node.parents else i, i) for i, node in enumerate(tree.nodes) if node.parents is not None)
+        (tmp_path / f"{seed}.annotation.txt").write_text("".join(f"{parent} {child} -\n" for parent, child in known))
+    logs = sorted(tmp_path.glob("*.ascii.txt"))
+    out = tmp_path / "out.txt"
+    with_gold, _ = run(ramify, logs[0], model, "annotation", out, logs[1])
+    status, printed, _ = ramify("evaluate", "links", "--gold", tmp_path, "--predicted", out, "--json")
+    assert status == 0
+    assert json.loads(printed)["link"]["f1"] > 60
+    for each in tmp_path.glob("*.annotation.txt"):
+        each.unlink()
+    assert run(ramify, logs[0], model, "annotation", out, logs[1])[0] == with_gold
+
+
+def test_replies_that_the_log_itself_tells(ramify, model, tmp_path):
+    export = {
+        "channel": {"id": "1", "name": "disks"},
+        "guild": {"name": "us"},
+        "messages": [
+            {
+                "id": "10",
+                "type": "Default",
+                "timestamp": "2020-01-01T10:00:00+00:00",
+                "content": "one",
+                "author": {"name": "a"},
+            },
+            {
+                "id": "11",
+                "type": "Default",
+                "timestamp": "2020-01-01T10:00:01+00:00",
+                "content": "two",
+                "author": {"name": "b"},
+            },
+            {
+                "id": "12",
+                "type": "Reply",
+                "timestamp": "2020-01-01T10:00:02+00:00",
+                "content": "three",
+                "author": {"name": "c"},
+                "reference": {"messageId": "10"},
+            },
+        ],
+    }
+    path = tmp_path / "disks.json"
+    path.write_text(json.dumps(export))
+    run(ramify, path, model, "jsonl", tmp_path / "kept.jsonl", "--keep-replies")
+    kept = {node.id: (tree, node) for tree in jsonl.read_jsonl(tmp_path / "kept.jsonl") for node in tree.nodes}
+    tree, node = kept["12"]
+    assert [tree.nodes[parent].id for parent in node.parents or ()] == ["10"]
+    assert node.label == {"probability": 1.0}
+    run(ramify, path, model, "jsonl", tmp_path / "own.jsonl")
+    own = [node for tree in jsonl.read_jsonl(tmp_path / "own.jsonl") for node in tree.nodes]
+    assert all(node.label["probability"] < 1 for node in own if node.id != "10")
+
+
+@pytest.mark.parametrize("lines", [1, 2])
+def test_next_to_nothing(ramify, model, tmp_path, lines):
+    path = tmp_path / "small.log"
+    path.write_text("[10:00] <ann> hi\n" * lines)
+    found, _ = run(ramify, path, model, "text", tmp_path / "out.txt", "--format", "irc")
+    assert f"{lines} message" in found
+    for to in ("jsonl", "annotation", "html"):
+        run(ramify, path, model, to, tmp_path / f"out.{to}", "--format", "irc")
+
+
+def test_what_it_refuses(ramify, model, log, tmp_path):
+    out = tmp_path / "out"
+    posts = tmp_path / "posts.csv"
+    posts.write_text("id,parent,text\n1,,hi\n2,1,ho\n")
+    for words, message in [
+        ((tmp_path / "nothing", "--to", "text", "--out", out, "--model", model), "no file or folder"),
+        ((posts, "--to", "text", "--out", out, "--model", model, "--format", "table"), "replies are known"),
+        ((log, "--to", "text", "--out", out, "--model", tmp_path), "config.json"),
+        ((log, "--to", "text", "--out", tmp_path / "no" / "such" / "out", "--model", model), "no"),
+        ((log, "--to", "text", "--out", out, "--model", model, "--option", "dialect=dog"), "dialect"),
+    ]:
+        status, printed, err = ramify("disentangle", *words)
+        assert (status, printed) == (2, ""), words
+        assert message in err
+        assert "Traceback" not in err
+        assert not out.exists()
+
+
+def test_too_much_for_a_page(ramify, model, log, tmp_path, monkeypatch):
+    monkeypatch.setattr("ramify.report.conversations.MAX_SHOWN", 3)
+    status, _, err = ramify("disentangle", log, "--model", model, "--to", "html", "--out", tmp_path / "out.html")
+    assert status == 2
+    assert "too much for a browser" in err
+
+
+@pytest.mark.skipif(not shutil.which("chromium"), reason="needs chromium")
+def test_the_page_in_a_browser(ramify, model, log, tmp_path):
+    """What a log says is text, not HTML; lines are drawn; a conversation can be chosen."""
+    page = tmp_path / "out.html"
+    run(ramify, log, model, "html", page)
+    browser = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1000,900"]
+    browser += [f"--user-data-dir={tmp_path / 'browser'}", "--virtual-time-budget=2000"]
+    shown = subprocess.run(
+        [*browser, "--dump-dom", f"file://{page}"], check=True, capture_output=True, timeout=60, text=True
+    ).stdout
+    assert "red &amp; &lt;b&gt;tags&lt;/b&gt;" in shown
+    assert shown.count('class="message') == len(LINES)
+    answers = shown.count("data-answers=")
+    assert shown.count("<path d=") == answers > 0
+    subprocess.run(
+        [*browser, f"--screenshot={tmp_path / 'page.png'}", f"file://{page}"], check=True, capture_output=True, timeout=60
+    )
+    from matplotlib import image
+
+    picture = image.imread(tmp_path / "page.png")[..., :3]
+    # Colours, not grey alone.
+    assert (np.ptp(picture, axis=-1) > 0.25).mean() > 0.0003
+
+
+def test_the_model_that_comes_with_ramify(ramify, log, tmp_path):
+    assert sum(file.stat().st_size for file in LINKS.iterdir()) < 10e6
+    card = (LINKS / "README.md").read_text("utf-8")
+    assert "license: cc-by-4.0" in card
+    assert "ramify train feature-model" in card
+    shipped = ramify_package.load(LINKS)
+    assert not shipped.backbone.config.years
+    status, _, err = ramify("disentangle", log, "--to", "html", "--out", tmp_path / "out.html")
+    assert status == 0, err
+    assert "as the model that comes with Ramify sees it" in (tmp_path / "out.html").read_text("utf-8")
+    # It follows who calls whom, in conversations that it has not seen the like of.
+    tree = channel(100, 7)
+    found = shipped.disentangle(tree)
+    called = [i for i, node in enumerate(tree.nodes) if ": " in node.text]
+    right = [found.tree.nodes[found.tree.parent[i]].author == tree.nodes[i].text.split(":")[0] for i in called]
+    assert np.mean(right) > 0.8
