@@ -96,8 +96,19 @@ def test_messages_may_be_given_without_a_tree_and_links_in_them_are_not_looked_a
     assert len(model.disentangle(log.nodes[:1]).conversations()) == 1
 
 
-def test_a_killed_run_goes_on_to_the_same_weights(store, trained, tmp_path):
-    run = small(store)
+BY_THE_PAPER = {
+    "train__optimizer": "sgd",
+    "train__schedule": "epochs",
+    "train__epoch_decay": "0.1",
+    "train__weight_decay": "1e-7",
+}
+
+
+@pytest.mark.parametrize("settings", [{}, BY_THE_PAPER])
+def test_a_killed_run_goes_on_to_the_same_weights(store, tmp_path_factory, settings):
+    run = small(store, **settings)
+    trained, tmp_path = (tmp_path_factory.mktemp(name) for name in ("whole", "killed"))
+    execute(run, trained, cpu=True)
     for until in (25, None):
         prepared = prepare(run, tmp_path)
         stages = [prepared.stage(config) for config in run.stages]

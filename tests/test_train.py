@@ -392,6 +392,12 @@ def test_schedule(kind, expected):
     assert schedule(TrainConfig(warmup=0.0, schedule=kind), 0.0) == 1.0
 
 
+def test_schedule_by_epochs():
+    config = TrainConfig(warmup=0.1, schedule="epochs", epoch_decay=0.5)
+    assert schedule(config, 0.05, 0) == pytest.approx(0.5)
+    assert [schedule(config, 0.5, epoch) for epoch in range(3)] == pytest.approx([1, 1 / 1.5, 1 / 2])
+
+
 def test_learning_rate_follows_the_schedule(tmp_path, data):
     config = replace(SHORT, warmup=0.25, schedule="linear")
     run(tmp_path, data, config)

@@ -53,7 +53,10 @@ class TrainConfig:
     lr: float = 5e-4
     warmup: float = 0.1
     """Share of the stage over which the learning rate rises."""
-    schedule: Literal["linear", "cosine", "constant"] = "linear"
+    schedule: Literal["linear", "cosine", "constant", "epochs"] = "linear"
+    """After the warm-up: down to nothing in a line or a half wave; as it is; or divided by 1 + `epoch_decay` × epochs done."""
+    epoch_decay: float = 0.0
+    optimizer: Literal["adamw", "sgd"] = "adamw"
     weight_decay: float = 0.01
     betas: tuple[float, float] = (0.9, 0.98)
     eps: float = 1e-6
@@ -85,8 +88,8 @@ class TrainConfig:
             raise RamifyError(f"train.lr must not be negative and train.eps positive; they are {self.lr} and {self.eps}.")
         if not 0 <= self.warmup <= 1:
             raise RamifyError(f"train.warmup is a share of the stage, from 0 to 1, not {self.warmup}.")
-        if min(self.clip, self.weight_decay, *(factor for _, factor in self.lr_scale)) < 0:
-            raise RamifyError("train.clip, weight_decay and the factors of lr_scale must not be negative.")
+        if min(self.clip, self.weight_decay, self.epoch_decay, *(factor for _, factor in self.lr_scale)) < 0:
+            raise RamifyError("train.clip, weight_decay, epoch_decay and the factors of lr_scale must not be negative.")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise RamifyError(f"train.betas must be at least 0 and below 1, not {list(self.betas)}.")
 
@@ -229,7 +232,7 @@ class Trainer:
             began = time.perf_counter()
             share = self._share(config)
             for group in optimizer.param_groups:
-                group["lr"] = config.lr * group["scale"] * schedule(config, share)
+                group["lr"] = config.lr * group["scale"] * schedule(config, share, progress.epoch)
             batches = [self._draw(stage, steps, order, micro) for micro in range(config.accumulate)]
             record = self._update(stage, batches, parameters, optimizer, divisors)
             progress.step += 1
@@ -349,13 +352,10 @@ class Trainer:
             decay = config.weight_decay if parameter.ndim > 1 else 0.0
             scale = math.prod(factor for pattern, factor in config.lr_scale if re.search(pattern, name))
             groups.setdefault((decay, scale), []).append(parameter)
-        return torch.optim.AdamW(
-            [{"params": each, "weight_decay": decay, "scale": scale} for (decay, scale), each in groups.items()],
-            lr=config.lr,
-            betas=config.betas,
-            eps=config.eps,
-            fused=True,
-        )
+        settings = [{"params": each, "weight_decay": decay, "scale": scale} for (decay, scale), each in groups.items()]
+        if config.optimizer == "sgd":
+            return torch.optim.SGD(settings, lr=config.lr, fused=True)
+        return torch.optim.AdamW(settings, lr=config.lr, betas=config.betas, eps=config.eps, fused=True)
 
     # --- files -------------------------------------------------------------------------------------------------------
 
@@ -479,13 +479,15 @@ def _tensorboard(folder: Path, step: int) -> Iterator[Any]:
         yield board
 
 
-def schedule(config: TrainConfig, share: float) -> float:
-    """The factor of the learning rate when this share of the stage is done."""
+def schedule(config: TrainConfig, share: float, epoch: int = 0) -> float:
+    """The factor of the learning rate when this share of the stage, and so many epochs, are done."""
     if share < config.warmup:
         return max(share, 1e-4) / config.warmup
     rest = (share - config.warmup) / max(1e-9, 1 - config.warmup)
     if config.schedule == "constant":
         return 1.0
+    if config.schedule == "epochs":
+        return 1 / (1 + config.epoch_decay * epoch)
     return 1 - rest if config.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * rest))
 
 

@@ -217,3 +217,16 @@ def test_the_model_that_comes_with_ramify(ramify, log, tmp_path):
     called = [i for i, node in enumerate(tree.nodes) if ": " in node.text]
     right = [found.tree.nodes[found.tree.parent[i]].author == tree.nodes[i].text.split(":")[0] for i in called]
     assert np.mean(right) > 0.8
+
+
+def test_several_models_decide_together(ramify, log, model, tmp_path):
+    out = tmp_path / "out.txt"
+    alone, _ = run(ramify, log, model, "annotation", out)
+    for ensemble in ("vote", "unanimous", "union", "union-most"):
+        twice, _ = run(ramify, log, model, "annotation", out, "--model", model, "--ensemble", ensemble)
+        assert twice == alone, ensemble
+    run(ramify, log, model, "annotation", out, "--model", LINKS, "--ensemble", "union")
+    union = read_links([out])["disks"].tolist()
+    assert {child for _, child in union} == set(range(len(LINES)))
+    for to in ("text", "jsonl", "html"):
+        run(ramify, log, model, to, tmp_path / f"out.{to}", "--model", LINKS, "--ensemble", "union")

@@ -132,6 +132,6 @@ def test_opinions_do_not_depend_on_how_messages_are_batched(monkeypatch: pytest.
 
 def test_no_messages_no_opinion() -> None:
     assert linking.Opinion.joined(list(linking.opinions(task(), logs_of()))).likeliest()[0].tolist() == []
-    alone = linking.disentangle(task(), Tree((Node("hi"),)))
+    alone = linking.disentangle([task()], Tree((Node("hi"),)))
     assert alone.conversation.tolist() == [0]
     assert alone.probability.tolist() == [1.0]

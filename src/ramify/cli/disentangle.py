@@ -12,8 +12,6 @@ from ramify.cli.shared import Device, bar, options_of
 if TYPE_CHECKING:
     from ramify.readers.base import Report
     from ramify.tasks.linking import Disentangled
-    from ramify.tasks.reply_to import ReplyTo
-    from ramify.tree import Tree
 
 LINKS = Path(__file__).parents[1] / "sample" / "links"
 """The model that comes with Ramify."""
@@ -27,11 +25,15 @@ def disentangle(
     ],
     out: Annotated[Path, typer.Option("--out", help="The file to write.")],
     model: Annotated[
-        str,
+        list[str] | None,
         typer.Option(
-            help="A run of `ramify train feature-model`, or a saved model; by default the one that comes with Ramify."
+            help="A run of `ramify train feature-model` or a saved model; may be said again. By default what comes with Ramify."
         ),
-    ] = "",
+    ] = None,
+    ensemble: Annotated[
+        Literal["vote", "unanimous", "union", "union-most", "intersect"],
+        typer.Option(help="With several models: most voices; what all say, else a start; all links; the conversations of all."),
+    ] = "vote",
     format: Annotated[str | None, typer.Option(help="What the files are; guessed by default.")] = None,
     option: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A further option of the format.")] = None,
     keep_replies: Annotated[
@@ -47,11 +49,16 @@ def disentangle(
     from ramify import readers
     from ramify.errors import RamifyError
     from ramify.readers.base import Report
+    from ramify.tasks import linking
     from ramify.tasks.reply_to import ReplyTo
 
-    task = ramify.load(model or LINKS, device=device)
-    if not isinstance(task, ReplyTo):
-        raise RamifyError(f"{model} does not say who replied to whom; it can {', '.join(task.verbs)}.")
+    tasks = []
+    for source in model or [str(LINKS)]:
+        task = ramify.load(source, device=device)
+        if not isinstance(task, ReplyTo):
+            raise RamifyError(f"{source} does not say who replied to whom; it can {', '.join(task.verbs)}.")
+        tasks.append(task)
+    names = ", ".join(Path(each).name for each in model or ())
     name = format or readers.guess(logs)
     known = readers.find(name)
     if known.yields == "posts":
@@ -62,18 +69,19 @@ def disentangle(
         chosen = {"annotations": "none"} | chosen
     report = Report()
     with bar("disentangling", None) as advance:
-        found = _found(task, known.records(logs, report, **chosen), keep_replies, advance)
-        _write(found, to, out, Path(model).name or "the model that comes with Ramify")
+        trees = known.records(logs, report, **chosen)
+        found = _counted(
+            (linking.disentangle(tasks, tree, keep_replies=keep_replies, ensemble=ensemble) for tree in trees), advance
+        )
+        _write(found, to, out, names or "the model that comes with Ramify")
     _say(report)
     print(out, file=sys.stderr)
 
 
-def _found(
-    task: "ReplyTo", trees: Iterator["Tree"], keep_replies: bool, advance: Callable[[int], None]
-) -> Iterator["Disentangled"]:
-    for tree in trees:
-        yield task.disentangle(tree, keep_replies=keep_replies)
-        advance(len(tree))
+def _counted(logs: Iterator["Disentangled"], advance: Callable[[int], None]) -> Iterator["Disentangled"]:
+    for log in logs:
+        yield log
+        advance(len(log.tree))
 
 
 def _write(found: Iterator["Disentangled"], to: str, out: Path, model: str) -> None:

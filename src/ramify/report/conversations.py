@@ -10,7 +10,7 @@ from ramify.errors import RamifyError
 from ramify.report.page import write_page
 from ramify.report.sections import Section, counted, text
 from ramify.tasks.linking import Disentangled
-from ramify.tree import Node, Tree
+from ramify.tree import NO_PARENT, Node, Tree, depths
 
 MAX_SHOWN = 20_000
 """Messages of a page: more are no pleasure to any browser."""
@@ -30,7 +30,7 @@ def as_text(found: Disentangled) -> Iterator[str]:
     for number, tree in several:
         yield ""
         yield f"--- {number} · {counted(len(tree), 'message')} · {_people(tree)}{_span(tree)}"
-        for node, depth in zip(tree.nodes, tree.depth.tolist()):
+        for node, depth in zip(tree.nodes, depths(_first_parents(tree)).tolist()):
             yield f"{node.id:>6} {_clock(node)}{'  ' * min(depth, DEEPEST)}{_said(node)}"
     if alone:
         yield ""
@@ -75,7 +75,7 @@ def _section(place: int, found: Disentangled) -> Section:
         for number, size in sizes.items()
         if size > 1
     )
-    parent = found.tree.parent.tolist()
+    parent = _first_parents(found.tree)
     rows = []
     for number, (node, above, conversation, chance) in enumerate(
         zip(found.tree.nodes, parent, found.conversation.tolist(), found.probability.tolist(), strict=True)
@@ -100,6 +100,10 @@ def _section(place: int, found: Disentangled) -> Section:
 def _colour(conversation: int) -> str:
     """Neighbours in number are far apart in hue."""
     return f"--hue:{conversation * GOLDEN_ANGLE % 360:.0f}"
+
+
+def _first_parents(tree: Tree) -> list[int]:
+    return [node.parents[0] if node.parents else NO_PARENT for node in tree.nodes]
 
 
 def _people(tree: Tree) -> str:

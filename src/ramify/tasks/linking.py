@@ -16,6 +16,7 @@ from ramify.chat.logs import Logs
 from ramify.link_batch import LinkCollator
 from ramify.metrics.conversations import Match, conversations, match
 from ramify.readers.annotation import Links
+from ramify.tasks.ensembles import Ensemble, chances, combine
 from ramify.tree import Node, Tree
 
 if TYPE_CHECKING:
@@ -71,15 +72,15 @@ class Disentangled:
     """A log with what each message answers."""
 
     tree: Tree
-    """The log's messages, each with one parent at most; none where it starts a conversation."""
+    """The log's messages, each with what it answers; nothing where it starts a conversation."""
     probability: Float[NDArray, " message"]
     """Of what each message is said to answer, or to start."""
     conversation: Ints
     """[message]: its conversation; they are numbered from 0 as they begin."""
 
     def conversations(self) -> list[Tree]:
-        """Each as a tree of its own, whose root is the message that starts it. Nodes say the probability of their link in
-        `label`, unless they have one."""
+        """Each as a tree of its own, opened by the message that starts it. Nodes say the probability of their link in `label`,
+        unless they have one."""
         members: list[list[int]] = [[] for _ in range(int(self.conversation.max(initial=-1)) + 1)]
         for message, number in enumerate(self.conversation.tolist()):
             members[number].append(message)
@@ -100,30 +101,48 @@ class Disentangled:
 
     def links(self) -> Links:
         """(parent, child) of every message, a message that starts a conversation being its own parent."""
-        parent = self.tree.parent
-        child = np.arange(len(parent))
-        return np.stack([np.where(parent < 0, child, parent), child], axis=1)
+        pairs = [(parent, child) for child, node in enumerate(self.tree.nodes) for parent in node.parents or (child,)]
+        return np.array(pairs, dtype=np.int64).reshape(-1, 2)
 
 
-def disentangle(task: "ReplyTo", log: Tree | Sequence[Node], *, keep_replies: bool = False) -> Disentangled:
-    """What each message of a log answers, and which conversations they make. With `keep_replies`, a message that says itself
-    what it answers (the nearest, if several) is believed; else nothing looks at that."""
+def disentangle(
+    tasks: "Sequence[ReplyTo]",
+    log: Tree | Sequence[Node],
+    *,
+    keep_replies: bool = False,
+    ensemble: Ensemble = "vote",
+) -> Disentangled:
+    """What each message of a log answers, and which conversations they make.
+
+    Several models decide as `ensemble` says. With `keep_replies`, a message that says itself what it answers is believed; else
+    nothing looks at that.
+    """
     log = log if isinstance(log, Tree) else Tree(tuple(log))
+    found = [_likeliest(task, log) for task in tasks]
+    parents: list[tuple[int, ...]]
+    if len(found) == 1:
+        (answered, probability) = found[0]
+        parents = [() if above == number else (above,) for number, above in enumerate(answered.tolist())]
+    else:
+        answered = np.stack([each for each, _ in found])
+        parents = combine(answered, ensemble)
+        probability = chances(answered, parents)
+    if keep_replies:
+        for number, node in enumerate(log.nodes):
+            if node.parents is not None:
+                parents[number], probability[number] = node.parents, 1.0
+    nodes = (replace(node, parents=own, self_link=False) for node, own in zip(log.nodes, parents, strict=True))
+    tree = Tree(tuple(nodes), id=log.id, meta=log.meta)
+    links = np.array([(above, number) for number, own in enumerate(parents) for above in own], dtype=np.int64).reshape(-1, 2)
+    # Labels in the order in which conversations begin.
+    _, first, place = np.unique(conversations(links, np.arange(len(tree))), return_index=True, return_inverse=True)
+    return Disentangled(tree, probability, np.argsort(np.argsort(first))[place])
+
+
+def _likeliest(task: "ReplyTo", log: Tree) -> tuple[Ints, Float[NDArray, " message"]]:
     history = task.reading
     logs = Logs.of([log], causal=history.causal, faithful=history.faithful).read_with(task.tokenizer)
-    answered, probability = Opinion.joined(list(opinions(task, logs))).likeliest()
-    messages = np.arange(len(log))
-    for number, node in enumerate(log.nodes if keep_replies else ()):
-        if node.parents is not None:
-            answered[number], probability[number] = max(node.parents, default=number), 1.0
-    nodes = (
-        replace(node, parents=() if above == number else (above,), self_link=False)
-        for number, (node, above) in enumerate(zip(log.nodes, answered.tolist(), strict=True))
-    )
-    found = conversations(np.stack([answered, messages], axis=1), messages)
-    # Their labels in the order in which they begin.
-    _, first, place = np.unique(found, return_index=True, return_inverse=True)
-    return Disentangled(Tree(tuple(nodes), id=log.id, meta=log.meta), probability, np.argsort(np.argsort(first))[place])
+    return Opinion.joined(list(opinions(task, logs))).likeliest()
 
 
 def matched(logs: Logs, names: Sequence[str], answered: Ints) -> Match:

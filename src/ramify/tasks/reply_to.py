@@ -92,7 +92,7 @@ class ReplyTo(Task[LinkBatch]):
 
     def disentangle(self, log: Tree | Sequence[Node], *, keep_replies: bool = False) -> linking.Disentangled:
         """What each message of a log answers, and which conversations they make (see `linking.disentangle`)."""
-        return linking.disentangle(self, log, keep_replies=keep_replies)
+        return linking.disentangle([self], log, keep_replies=keep_replies)
 
     @staticmethod
     def _log_shares(scores: Float[Tensor, " key"], batch: LinkBatch) -> Float[Tensor, " key"]:
