@@ -4,13 +4,14 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import numpy as np
 import pytest
 
 import ramify as ramify_package
-from fixtures import channel, chat_store
+from fixtures import built, channel, chat_store
 from ramify.cli.disentangle import LINKS
 from ramify.readers import jsonl
 from ramify.readers.annotation import read_links
@@ -230,3 +231,40 @@ def test_several_models_decide_together(ramify, log, model, tmp_path):
     assert {child for _, child in union} == set(range(len(LINES)))
     for to in ("text", "jsonl", "html"):
         run(ramify, log, model, to, tmp_path / f"out.{to}", "--model", LINKS, "--ensemble", "union")
+
+
+def test_evaluate_scores_links(ramify, model, tmp_path):
+    data = chat_store(tmp_path).path
+    status, printed, _ = ramify("evaluate", model, "--data", data, "--split", "dev", "--json")
+    assert status == 0
+    found = json.loads(printed)
+    assert found["protocol"] == "official"
+    assert found["link"]["f1"] > 60
+    status, printed, _ = ramify("evaluate", model, "--data", data, "--split", "dev", "--json", "--no-starts")
+    without = json.loads(printed)
+    assert status == 0
+    assert without["link"]["recall"] != found["link"]["recall"]
+    status, printed, _ = ramify("evaluate", model, "--data", data, "--split", "dev", "--protocol", "chunk50")
+    assert (status, printed.split(",")[0]) == (0, "protocol chunk50")
+    status, _, err = ramify("evaluate", model, "--data", data)
+    assert (status, "nothing to score" in err) == (2, True)
+
+
+def test_evaluate_where_only_conversations_are_known(ramify, model, tmp_path):
+    """The links of a chain through each conversation stand for what is not known."""
+    logs = [channel(60, seed) for seed in range(3)]
+    labelled = []
+    for log in logs:
+        found = ramify_package.load(model).disentangle(log)
+        nodes = (
+            replace(node, parents=None, label={"conversation": str(number)})
+            for node, number in zip(log.nodes, found.conversation.tolist(), strict=True)
+        )
+        labelled.append(Tree(tuple(nodes), id=log.id))
+    store = built(labelled, tmp_path)
+    status, printed, _ = ramify("evaluate", model, "--data", store.path, "--split", "all", "--json")
+    assert status == 0
+    scores = json.loads(printed)
+    # Scored against its own conversations, it is always right about them.
+    assert scores["cluster"]["f1"] == scores["vi"] == scores["one_to_one"] == 100
+    assert scores["link"]["f1"] < 100

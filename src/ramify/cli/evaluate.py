@@ -3,12 +3,23 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from ramify.cli.shared import Device, Json, Precision, bar, masked_lm
+
+if TYPE_CHECKING:
+    from ramify.metrics.conversations import Match
+
+
+RESAMPLES = 1000
+
+Protocol = Annotated[
+    Literal["official", "chunk50"],
+    typer.Option(help="Links: sums over all logs, or the mean over parts of fifty messages. The two are not comparable."),
+]
 
 
 class RunOrCommand(TyperGroup):
@@ -65,23 +76,36 @@ def run(
     split: Annotated[Literal["train", "dev", "test", "all"], typer.Option(help="The trees to evaluate on.")] = "test",
     draws: Annotated[int, typer.Option(min=1, help="Masks drawn for every comment, by the hash of its id.")] = 8,
     mask_rate: Annotated[float | None, typer.Option(help="Share of tokens that is masked. Default: as in training.")] = None,
+    starts: Annotated[
+        bool, typer.Option("--starts/--no-starts", help="Models of links: score messages that start a conversation, too.")
+    ] = True,
+    protocol: Protocol = "official",
     save: Annotated[Path | None, typer.Option(help="Keep the sums by tree (.npz), for paired comparisons.")] = None,
     device: Device = "auto",
     precision: Precision = "fp32",
     as_json: Json = False,
 ) -> None:
     """Held-out loss in nats per masked token, perplexity and accuracy, also by depth. The masks are the same for every model.
+    Of a model of who replied to whom, the scores of `ramify evaluate links`.
 
     Example: ramify evaluate runs/reddit --data data/reddit --context none --json
     """
+    import ramify
     from ramify.dataset.store import Store
     from ramify.errors import RamifyError
     from ramify.evaluate import evaluate as score
     from ramify.nn.precision import autocast
     from ramify.run import discussions
+    from ramify.tasks.linking import measure
+    from ramify.tasks.reply_to import ReplyTo
 
-    task = masked_lm(str(run), device)
+    model = ramify.load(run, device=device)
     store = Store.open(data)
+    if isinstance(model, ReplyTo):
+        with autocast(model.device, precision):
+            _print_links(measure(model, store, split, starts=starts), protocol, RESAMPLES, as_json)
+        return
+    task = masked_lm(model, str(run))
     trees = store.held(split)
     forest = task.forest(store)
     view, collator = discussions(task, forest, trees, seen=context)
@@ -108,24 +132,26 @@ def links(
         list[Path], typer.Option("--gold", metavar="FILE…", help="Annotation files, or folders with *.annotation.txt in them.")
     ],
     predicted: Annotated[list[Path], typer.Option("--predicted", metavar="FILE…", help="The same, predicted.")],
-    protocol: Annotated[
-        Literal["official", "chunk50"],
-        typer.Option(help="Sums over all logs, or the mean over parts of fifty messages. The two are not comparable."),
-    ] = "official",
+    protocol: Protocol = "official",
     missing: Annotated[
         Literal["error", "self"], typer.Option(help="A message without a predicted link: an error, or a start.")
     ] = "error",
-    resamples: Annotated[int, typer.Option(min=0, help="Bootstrap over logs for 95 % intervals (0 = none).")] = 1000,
+    resamples: Annotated[int, typer.Option(min=0, help="Bootstrap over logs for 95 % intervals (0 = none).")] = RESAMPLES,
     as_json: Json = False,
 ) -> None:
     """Compare predicted reply links, and the conversations they make, with gold ones. Percentages; lines [LOG:]PARENT CHILD -.
 
     Example: ramify evaluate links --gold dev/*.annotation.txt --predicted predicted.txt --json
     """
-    from ramify.metrics.conversations import bootstrap, match, score
+    from ramify.metrics.conversations import match
     from ramify.readers.annotation import read_links
 
-    matched = match(read_links(gold), read_links(predicted), missing=missing)
+    _print_links(match(read_links(gold), read_links(predicted), missing=missing), protocol, resamples, as_json)
+
+
+def _print_links(matched: "Match", protocol: Literal["official", "chunk50"], resamples: int, as_json: bool) -> None:
+    from ramify.metrics.conversations import bootstrap, score
+
     scores = score(matched.logs, protocol)
     dropped = {reason: count for reason, count in matched.dropped.items() if count}
     if as_json:

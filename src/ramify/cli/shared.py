@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 if TYPE_CHECKING:
+    from ramify.tasks.base import Model
     from ramify.tasks.masked_lm import MaskedLM
     from ramify.tasks.texts import TextModel
 
@@ -21,23 +22,19 @@ Precision = Annotated[
 ]
 
 
-def masked_lm(source: str, device: str) -> "MaskedLM":
-    import ramify
+def masked_lm(model: "Model", source: str) -> "MaskedLM":
     from ramify.errors import RamifyError
     from ramify.tasks.masked_lm import MaskedLM
 
-    task = ramify.load(source, device=device)
-    if not isinstance(task, MaskedLM):
-        raise RamifyError(f"{source} holds no masked language model; it can {', '.join(task.verbs)}.")
-    return task
+    if not isinstance(model, MaskedLM):
+        raise RamifyError(f"{source} holds no masked language model; it can {', '.join(model.verbs)}.")
+    return model
 
 
-def text_model(source: str, device: str) -> "TextModel":
-    import ramify
+def text_model(model: "Model", source: str) -> "TextModel":
     from ramify.errors import RamifyError
     from ramify.tasks.texts import TextModel
 
-    model = ramify.load(source, device=device)
     if not isinstance(model, TextModel):
         raise RamifyError(f"{source} holds no model of texts; it can {', '.join(model.verbs)}.")
     return model

@@ -58,10 +58,11 @@ def embed(
 
     Example: ramify embed runs/reddit --data data/reddit --out vectors.parquet --context tree
     """
+    import ramify
     from ramify.nn.precision import autocast
     from ramify.vectors import write_vectors
 
-    loaded = text_model(model, device)
+    loaded = text_model(ramify.load(model, device=device), model)
     kind = format or ("npy" if out.suffix == ".npy" else "parquet")
     with bar("embedding", None) as advance, autocast(loaded.device, precision):
         cut = write_vectors(loaded, data, out, kind, context, advance)
@@ -87,12 +88,13 @@ def fill_mask(
 
     Example: ramify fill-mask runs/reddit --data trees.jsonl --node c42 --context tree --json
     """
+    import ramify
     from ramify.errors import RamifyError
 
     words = None if candidates is None else [word.strip() for word in candidates.split(",") if word.strip()]
     if words == []:
         raise RamifyError(f"--candidates takes words separated by commas; {candidates!r} holds none.")
-    task = masked_lm(run, device)
+    task = masked_lm(ramify.load(run, device=device), run)
     answer = task.fill_mask(find_tree(data, node, tree), node, top_k=top_k, context=context, candidates=words, joint=joint)
     if as_json:
         print(json.dumps(answer, ensure_ascii=False))

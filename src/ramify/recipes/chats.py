@@ -11,8 +11,8 @@ from ramify.errors import RamifyError
 from ramify.files import write_text
 from ramify.metrics.conversations import score
 from ramify.models.feature_model import FeatureModelConfig
-from ramify.report.links import measure
 from ramify.run import BlockConfig, LinkDevConfig, Run, WordsConfig, sized
+from ramify.tasks.linking import measure
 from ramify.tasks.reply_to import ReplyTo, ReplyToConfig
 from ramify.train import TrainConfig
 

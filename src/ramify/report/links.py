@@ -5,13 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from ramify.chat.logs import Logs
-from ramify.dataset.store import Split, Store
+from ramify.dataset.store import Split
 from ramify.metrics.conversations import Match, bootstrap, score
 from ramify.report.charts import Line, line_chart, smooth
 from ramify.report.sections import Section, figure, text
-from ramify.tasks.linking import Opinion, matched, opinions
-from ramify.tasks.reply_to import ReplyTo
 
 NAMES = {
     "link": "links",
@@ -23,15 +20,6 @@ NAMES = {
     "shen_f": "Shen's F",
     "local_3": "Local-3",
 }
-
-
-def measure(task: ReplyTo, store: Store, split: Split) -> Match:
-    """One link for every message of a split whose link is known."""
-    trees = store.split(split)
-    history = task.reading
-    logs = Logs.of(store.trees(trees), causal=history.causal, faithful=history.faithful).read_with(task.tokenizer)
-    answered, _ = Opinion.joined(list(opinions(task, logs))).likeliest()
-    return matched(logs, store.tree_ids(trees), answered)
 
 
 def curves(metrics: Sequence[Mapping[str, float]]) -> Section:

@@ -19,6 +19,7 @@ from ramify.report.page import write_page
 from ramify.report.sections import Section, number, text, trees_of
 from ramify.run import RUN_FILE, from_json, prepare, read_record
 from ramify.tasks.base import Model
+from ramify.tasks.linking import measure as measure_links
 from ramify.tasks.masked_lm import MaskedLM
 from ramify.tasks.reply_to import ReplyTo
 from ramify.train import BEST, read_metrics
@@ -102,9 +103,10 @@ def _masked_words(
 
 
 def _links(task: ReplyTo, store: Store, split: Split, parts: list[Section]) -> _Shown:
-    found = links.measure(task, store, split)
-    if not found.logs:
-        return _Shown(parts, missing=f"The data set has no logs in the split {split!r} of which links are known.")
+    try:
+        found = measure_links(task, store, split)
+    except RamifyError as error:
+        return _Shown(parts, missing=str(error))
     scores = score(found.logs)
     lead = (
         f"<p>On the {split} logs it finds <b>{scores['link']['f1']:.1f} %</b> of the links and "

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,6 +13,8 @@ from ramify.batch import TokenBudget, join
 from ramify.chat.channel import Ints
 from ramify.chat.history import Blocks
 from ramify.chat.logs import Logs
+from ramify.dataset.store import Split, Store
+from ramify.errors import RamifyError
 from ramify.link_batch import LinkCollator
 from ramify.metrics.conversations import Match, conversations, match
 from ramify.readers.annotation import Links
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
 KEYS = 16_384
 """Pairs scored at once."""
 BLOCK = 64
+
+CONVERSATION = "conversation"
+"""In a message's label: which conversation it is known to belong to."""
 
 
 @dataclass(frozen=True)
@@ -156,3 +161,36 @@ def matched(logs: Logs, names: Sequence[str], answered: Ints) -> Match:
             gold[name] = own[:, ::-1]
             found[name] = np.stack([answered[first:stop] - first, np.arange(stop - first)], axis=1)
     return match(gold, found)
+
+
+def measure(task: "ReplyTo", store: Store, split: Split, *, starts: bool = True) -> Match:
+    """One link for every message of a split's logs whose link is known, or in logs of which only conversations are known (in
+    `label`), each message taken to follow the one before it in its conversation.
+
+    Without `starts`, messages that start a conversation are not scored. Raises `RamifyError` where nothing is known.
+    """
+    trees = store.split(split)
+    history = task.reading
+    known = (_as_known(tree) for tree in store.trees(trees))
+    logs = Logs.of(known, causal=history.causal, faithful=history.faithful).read_with(task.tokenizer)
+    if not starts:
+        logs = replace(logs, links=logs.links[logs.links[:, 0] != logs.links[:, 1]])
+    if not len(logs.links):
+        raise RamifyError(f"{store.path} ({split}): of no message anybody says which one it answers: nothing to score.")
+    answered, _ = Opinion.joined(list(opinions(task, logs))).likeliest()
+    return matched(logs, store.tree_ids(trees), answered)
+
+
+def _as_known(log: Tree) -> Tree:
+    if any(node.parents is not None for node in log.nodes):
+        return log
+    latest: dict[Any, int] = {}
+    nodes = []
+    for number, node in enumerate(log.nodes):
+        conversation = node.label.get(CONVERSATION) if isinstance(node.label, dict) else None
+        if conversation is None:
+            nodes.append(node)
+            continue
+        nodes.append(replace(node, parents=(latest[conversation],) if conversation in latest else ()))
+        latest[conversation] = number
+    return Tree(tuple(nodes), id=log.id, meta=log.meta)
