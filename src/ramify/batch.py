@@ -24,11 +24,13 @@ KEYS_A_TOKEN = 4
 """So many gathered vectors hold about as much of a graph as one token (keys and values of every layer, against all states)."""
 
 
+@dataclass(frozen=True)
 class AnyBatch(ABC):
     """What the training loop asks of a batch; what a task asks is its own affair."""
 
+    @property
     @abstractmethod
-    def to(self, device: torch.device | str) -> Self: ...
+    def device(self) -> torch.device: ...
 
     @property
     @abstractmethod
@@ -38,6 +40,11 @@ class AnyBatch(ABC):
     @abstractmethod
     def num_target_tokens(self) -> int:
         """Tokens of the targets' own texts."""
+
+    def to(self, device: torch.device | str) -> Self:
+        if self.device == torch.device(device):
+            return self
+        return replace(self, **{field.name: _move(getattr(self, field.name), device) for field in fields(self)})
 
 
 @dataclass(frozen=True)
@@ -84,10 +91,9 @@ class Batch(AnyBatch):
         # With CLS and SEP; what stands before a target's own text in a row with its context is none of it.
         return int(self.maskable.sum()) + 2 * len(self.targets)
 
-    def to(self, device: torch.device | str) -> "Batch":
-        if self.target_ids.device == torch.device(device):
-            return self
-        return replace(self, **{field.name: _move(getattr(self, field.name), device) for field in fields(self)})
+    @property
+    def device(self) -> torch.device:
+        return self.target_ids.device
 
     @property
     def costs(self) -> NDArray[np.int64]:

@@ -1,8 +1,7 @@
 """Messages, and for some of them the candidates for what they answer, laid flat."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -53,16 +52,9 @@ class LinkBatch(AnyBatch):
     def num_target_tokens(self) -> int:
         return int(self.messages.host_lengths[self.target.cpu().numpy()].sum())
 
-    def to(self, device: torch.device | str) -> "LinkBatch":
-        if self.input_ids.device == torch.device(device):
-            return self
-        return replace(self, **{field.name: _move(getattr(self, field.name), device) for field in fields(self)})
-
-
-def _move(value: Any, device: torch.device | str) -> Any:
-    if isinstance(value, Tensor):
-        return value.to(device, non_blocking=True)
-    return value.to(device) if isinstance(value, Rows) else value
+    @property
+    def device(self) -> torch.device:
+        return self.input_ids.device
 
 
 @dataclass(frozen=True)
