@@ -12,7 +12,7 @@ demo: $(VENV)/.core
 test: check
 	$(VENV)/bin/python -m pytest
 	# Once more where tensors are computed, with every array checked against its signature.
-	$(VENV)/bin/python -m pytest --shapes tests/nn tests/models tests/leak tests/test_batch.py tests/tasks/test_masked_lm.py
+	$(VENV)/bin/python -m pytest --shapes tests/nn tests/models tests/leak tests/test_batch.py tests/tasks/test_masked_lm.py tests/tasks/test_reply_to.py tests/chat
 
 check: $(VENV)/.dev
 	$(VENV)/bin/ruff check .

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -24,6 +24,9 @@ KEYS_A_TOKEN = 4
 """So many gathered vectors hold about as much of a graph as one token (keys and values of every layer, against all states)."""
 
 
+Own = TypeVar("Own", bound="AnyBatch")
+
+
 @dataclass(frozen=True)
 class AnyBatch(ABC):
     """What the training loop asks of a batch; what a task asks is its own affair."""
@@ -41,7 +44,7 @@ class AnyBatch(ABC):
     def num_target_tokens(self) -> int:
         """Tokens of the targets' own texts."""
 
-    def to(self, device: torch.device | str) -> Self:
+    def to(self: Own, device: torch.device | str) -> Own:
         if self.device == torch.device(device):
             return self
         return replace(self, **{field.name: _move(getattr(self, field.name), device) for field in fields(self)})

@@ -124,6 +124,7 @@ def test_training_takes_the_messages_of_which_a_link_is_known() -> None:
     torch.testing.assert_close(shares, torch.ones(batch.num_targets))
 
 
+@pytest.mark.ill_typed
 @pytest.mark.parametrize("values", [{"hidden": 0}, {"dim": -1}, {"dropout": 1.0}, {"activation": "sign"}, {"years": 1}])
 def test_sizes_that_no_model_has(values: dict[str, object]) -> None:
     with pytest.raises(RamifyError, match=next(iter(values))):

@@ -177,10 +177,10 @@ def _rates(minutes: NDArray[np.float64], system: Flags, causal: bool, faithful: 
     size = len(minutes)
     if not len(timed):
         return np.full(size, np.nan)
-    first = minutes[timed[0]]
+    first = minutes[timed[:1]]
     if causal:
         return np.arange(1, size + 1) / np.fmax(1, _apart(first, minutes, faithful))
-    return np.full(size, size / max(1.0, float(_apart(first, minutes[timed[-1]], faithful))))
+    return np.repeat(size / np.fmax(1, _apart(first, minutes[timed[-1:]], faithful)), size)
 
 
 def _incidence(rows: Sequence[Sequence[int]], columns: int) -> csr_array:

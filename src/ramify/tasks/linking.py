@@ -159,7 +159,8 @@ def matched(logs: Logs, names: Sequence[str], answered: Ints) -> Match:
         own = logs.links[(logs.links[:, 0] >= first) & (logs.links[:, 0] < stop)] - first
         if len(own):
             gold[name] = own[:, ::-1]
-            found[name] = np.stack([answered[first:stop] - first, np.arange(stop - first)], axis=1)
+            messages = np.unique(own[:, 0])
+            found[name] = np.stack([answered[first + messages] - first, messages], axis=1)
     return match(gold, found)
 
 
