@@ -4,6 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -130,10 +131,36 @@ class Channel:
             faithful=faithful,
         )
 
+    @cached_property
+    def addresses(self) -> Flags:
+        """[message]: does it name anybody?"""
+        return np.diff(self.addressed.indptr) > 0
+
+    @cached_property
+    def word_counts(self) -> Ints:
+        return np.diff(self.words.indptr).astype(np.int64)
+
+    @cached_property
+    def _named(self) -> Ints:
+        message, name = self.addressed.nonzero()
+        return np.sort(message.astype(np.int64) * self.num_names + name)
+
+    def names_speaker_of(self, message: Ints, other: Ints) -> Flags:
+        """Do messages name the speakers of others, pair by pair?"""
+        name = self.name[other]
+        return (name != NOBODY) & is_among(self._named, message * self.num_names + name)
+
     def minutes_between(self, earlier: Ints, later: Ints) -> NDArray[np.float64]:
         """Minutes from one message to another, -1 where the log has no times; may be below zero where clocks go back."""
         apart = _apart(self.minute[earlier], self.minute[later], self.faithful)
         return np.where(np.isnan(apart), -1.0, apart)
+
+
+def is_among(known: Ints, keys: Ints) -> Flags:
+    """Which keys are among those that are known, in ascending order."""
+    if not len(known):
+        return np.zeros(len(keys), dtype=bool)
+    return known[np.minimum(np.searchsorted(known, keys), len(known) - 1)] == keys
 
 
 def _author(message: Node, faithful: bool) -> str | None:

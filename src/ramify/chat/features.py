@@ -105,7 +105,7 @@ def answered_by_itself(channel: Channel, messages: Ints) -> Float[NDArray, "mess
 def _message(channel: Channel, messages: Ints) -> Float[NDArray, "message feature"]:
     previous = channel.previous[messages]
     spoke = previous != NEVER
-    addresses = np.diff(channel.addressed.indptr) > 0
+    addresses = channel.addresses
     minute = channel.minute[messages]
     columns = [
         channel.system[messages],
@@ -141,15 +141,15 @@ def pairs(
         future = np.zeros_like(inside) if channel.causal else last > late
         between[name] = [other & each for each in (first < early, future, inside)]
     common = _in_common(channel.words, late, early)
-    sizes = np.diff(channel.words.indptr)
+    sizes = channel.word_counts
     columns = [
         itself,
         np.minimum(FAR, apart) / FAR,
         apart > 1,
         np.where(np.isnan(channel.minute[late] + channel.minute[early]), 0, np.minimum(FAR, minutes)) / FAR,
         *_one_hot(minutes, MINUTES_APART).T,
-        _addresses(channel, early, late),
-        _addresses(channel, late, early),
+        channel.names_speaker_of(early, late),
+        channel.names_speaker_of(late, early),
         other & (channel.previous[late] < early),
         other & (channel.following[early] > late),
         *between["forth"],
@@ -185,14 +185,6 @@ def _one_hot(values: NDArray, edges: Sequence[int]) -> NDArray[np.bool_]:
     """[value bin]: in which of the half-open bins between the edges each value lies, if in any."""
     low, high = np.array(edges[:-1]), np.array(edges[1:])
     return (values[:, None] >= low) & (values[:, None] < high)
-
-
-def _addresses(channel: Channel, message: Ints, whose: Ints) -> NDArray[np.bool_]:
-    """Does a message name the speaker of another?"""
-    rows = np.repeat(np.arange(len(channel)), np.diff(channel.addressed.indptr))
-    known = rows * channel.num_names + channel.addressed.indices
-    name = channel.name[whose]
-    return np.isin(message * channel.num_names + name, known) & (name != NOBODY)
 
 
 def _calls(channel: Channel, one: Ints, two: Ints, early: Ints, late: Ints) -> tuple[Ints, Ints, NDArray[np.bool_]]:

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from jaxtyping import Bool, Int
 from numpy.typing import NDArray
 
-from ramify.chat.channel import Channel, Ints
+from ramify.chat.channel import Channel, Ints, is_among
 from ramify.chat.words import encode
 from ramify.tokenizer import Tokenizer
 from ramify.tree import Tree
@@ -62,8 +63,11 @@ class Logs:
 
     def is_link(self, answering: Ints, answered: Ints) -> NDArray[np.bool_]:
         """Which pairs of messages are known to be links."""
-        size = len(self)
-        return np.isin(answering * size + answered, self.links[:, 0] * size + self.links[:, 1])
+        return is_among(self._link_keys, answering * len(self) + answered)
+
+    @cached_property
+    def _link_keys(self) -> Ints:
+        return self.links[:, 0] * len(self) + self.links[:, 1]
 
     def words(self, messages: Ints) -> tuple[Ints, Ints]:
         """Word ids of some messages, one message after the other, and how many each has."""

@@ -50,9 +50,6 @@ class Names:
         if not author.startswith(_CHANNEL_SIGNS) and not author.endswith(":"):
             self._known.update(name for name in _spellings(author.lower()) if not name.isdigit() and name not in reserved())
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._known
-
     def among(self, words: Sequence[str]) -> list[str]:
         """The names of those whom the words speak to or of, each once."""
         found = (self.find(word.lower()) for word in words)
