@@ -619,7 +619,7 @@ def test_denormal_numbers_are_zero_while_training_and_only_then(tmp_path, data):
         ({"weight_decay": -5.0}, "weight_decay"),
         ({"lr_scale": (("cross", -2.0),)}, "lr_scale"),
         ({"betas": (1.5, 0.9)}, r"train\.betas"),
-        ({"schedule": "sideways"}, r"train\.schedule must be one of linear, cosine, constant"),
+        ({"schedule": "sideways"}, r"train\.schedule must be one of linear, cosine, constant, epochs"),
         ({"compile": 1}, r"train\.compile must be of the form true or false"),
     ],
 )

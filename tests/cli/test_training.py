@@ -138,7 +138,7 @@ def test_a_folder_with_a_run_is_refused(ramify, recipe, trained, more, message):
         ("model.dim", "--set model.dim: expected KEY=VALUE, such as train.steps=2000."),
         ('train.freeze=[".*"]', "train.freeze: the patterns ['.*'] leave no parameter that could learn."),
         ("train.lr=nan", "train.lr must be of the form number, not nan."),
-        ("train.clip=-1", "train.clip, weight_decay and the factors of lr_scale must not be negative."),
+        ("train.clip=-1", "train.clip, weight_decay, epoch_decay and the factors of lr_scale must not be negative."),
     ],
 )
 def test_settings_that_are_refused(ramify, store, tmp_path, setting, message):
