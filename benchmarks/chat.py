@@ -22,8 +22,8 @@ import numpy as np
 import torch
 
 import ramify
-from ramify.chat.channel import Channel
 from ramify.chat.features import candidates, features
+from ramify.chat.hearing import channel_of
 from ramify.cli.disentangle import LINKS
 from ramify.nn.precision import autocast
 from ramify.readers import irc
@@ -48,7 +48,7 @@ def main() -> None:
         targets = np.arange(len(some) - MESSAGES, len(some))
 
         def work() -> int:
-            features(Channel.of(some), targets, candidates(targets, WINDOW))
+            features(channel_of(some), targets, candidates(targets, WINDOW))
             return len(targets)
 
         rows = {"features": _rate(work)}

@@ -111,7 +111,7 @@ def test_a_killed_run_goes_on_to_the_same_weights(store, tmp_path_factory, setti
     execute(run, trained, cpu=True)
     for until in (25, None):
         prepared = prepare(run, tmp_path)
-        stages = [prepared.stage(config) for config in run.stages]
+        stages = [prepared.stage(number) for number in range(len(run.stages))]
         trainer = Trainer(prepared.task, stages, tmp_path, seed=run.seed, divisors=prepared.divisors(), cpu=True)
         trainer.run(resume=until is None, until=until)
     final = read_metrics(trained)[-1], read_metrics(tmp_path)[-1]

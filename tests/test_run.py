@@ -82,7 +82,7 @@ def test_settings_of_stages():
         ("model.dim", "wide", "expected a whole number"),
         ("model.dim", "1.5", "expected a whole number"),
         ("model.dropout", "much", "expected a number"),
-        ("model.pooling", "median", "expected one of mean, max, cls, attn, not 'median'"),
+        ("model.pooling", "median", "expected one of mean, max, cls, attn, pooler, not 'median'"),
         ("view.pack", "perhaps", "expected true or false"),
         ("task.mask_split", "0.5 0.5", r"of the form \[number, number, number\]"),
         ("task.mask_split", '["a", 0.5, 0.5]', r"of the form \[number, number, number\]"),

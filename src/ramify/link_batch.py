@@ -1,7 +1,7 @@
 """Messages, and for some of them the candidates for what they answer, laid flat."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from ramify.batch import AnyBatch, join
 from ramify.chat import features
 from ramify.chat.channel import Ints
 from ramify.chat.logs import Logs
+from ramify.chat.structure import Structure
 from ramify.nn.ragged import Rows
 from ramify.views import Example
 
@@ -43,6 +44,10 @@ class LinkBatch(AnyBatch):
     """The message in the logs behind each target."""
     key_source: Ints
     """The message in the logs behind each candidate."""
+    vectors: Float[Tensor, "message vector"] | None = None
+    """The messages' vectors, where they were computed before."""
+    above: Int[Tensor, "target place place"] | None = None
+    """Of each target's candidates: links from one up to another, by the shortest way (0: there is none)."""
 
     @property
     def num_targets(self) -> int:
@@ -56,12 +61,49 @@ class LinkBatch(AnyBatch):
     def device(self) -> torch.device:
         return self.input_ids.device
 
+    @property
+    def target_of(self) -> Int[Tensor, " key"]:
+        """Whose candidate each is."""
+        numbers = torch.arange(self.num_targets, device=self.device)
+        return torch.repeat_interleave(numbers, self.candidates.lengths, output_size=self.candidates.total)
+
+    @property
+    def all_answered(self) -> Float[Tensor, "message_or_target answered"]:
+        """Features of candidates: of the messages, and after them of the targets as their own candidates."""
+        return torch.cat([self.answered, self.answered_by_itself])
+
+    @property
+    def answered_as(self) -> Int[Tensor, " key"]:
+        """Which of `all_answered` holds for each candidate."""
+        return torch.where(self.is_self.bool(), self.target_of + len(self.messages), self.candidate)
+
+    def without_years(self) -> "LinkBatch":
+        years = len(features.YEARS)
+        return replace(self, answering=torch.nn.functional.pad(self.answering[:, years:], (years, 0)))
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Vectors of messages, computed once."""
+
+    table: Float[Tensor, "row vector"]
+    row: Ints
+    """Of every message of the logs; -1 where it has none."""
+
+    def of(self, messages: Ints) -> Float[Tensor, "message vector"]:
+        return self.table.index_select(0, torch.from_numpy(self.row[messages]))
+
 
 @dataclass(frozen=True)
 class LinkCollator:
-    """Lays examples of `Blocks` flat."""
+    """Lays examples of `Blocks` flat; with vectors of their messages and what is said to answer what, where a model reads
+    these."""
 
     logs: Logs
+    vectors: Vectors | None = None
+    """In place of the messages' words."""
+    structure: Structure | Sequence[Structure] | None = None
+    """What is said to answer what: once for all examples, or for each its own."""
 
     def __call__(self, examples: Sequence[Example]) -> LinkBatch:
         logs = self.logs
@@ -91,7 +133,20 @@ class LinkCollator:
             gold=torch.from_numpy(gold.astype(np.float32)),
             source=source,
             key_source=key_source,
+            vectors=None if self.vectors is None else self.vectors.of(messages),
+            above=None if self.structure is None else torch.from_numpy(self._above(examples)),
         )
+
+    def _above(self, examples: Sequence[Example]) -> Int[NDArray, "target place place"]:
+        structures = [self.structure] * len(examples) if isinstance(self.structure, Structure) else self.structure
+        assert structures is not None
+        own = [
+            structure.above(each.context, each.context_lengths) for structure, each in zip(structures, examples, strict=True)
+        ]
+        widest = max((each.shape[1] for each in own), default=0)
+        more = [((0, 0), *[(0, widest - each.shape[1])] * 2) for each in own]
+        none = np.zeros((0, widest, widest), dtype=np.int16)
+        return np.concatenate([none, *map(np.pad, own, more)])
 
     def _features(self, examples: Sequence[Example], messages: Ints) -> tuple[NDArray[np.float32], ...]:
         """Of targets as answers and as their own candidates, of messages as candidates, and of pairs."""

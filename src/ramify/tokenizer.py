@@ -202,6 +202,11 @@ class Tokenizer:
             ids += self.encode(part.strip() if number else part.rstrip()) if part.strip() else []
         return ids
 
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        """The id of every piece, as it is spelled in the vocabulary."""
+        return self.engine.get_vocab(with_added_tokens=True)
+
     def encode_batch(self, texts: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """All texts' ids one after the other, and the length of each."""
         encodings = self.engine.encode_batch_fast(list(texts), add_special_tokens=False)

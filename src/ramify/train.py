@@ -131,11 +131,12 @@ def _check_patterns(config: TrainConfig, names: Sequence[str]) -> None:
                     f"train.{field}: no parameter matches the pattern {pattern!r}; names look like {', '.join(names[:3])}."
                 )
 
-    if names and not any(_learns(config, name) for name in names):
+    if names and not any(learns(config, name) for name in names):
         raise RamifyError(f"train.freeze: the patterns {list(config.freeze)} leave no parameter that could learn.")
 
 
-def _learns(config: TrainConfig, name: str) -> bool:
+def learns(config: TrainConfig, name: str) -> bool:
+    """Whether a stage changes the parameter of this name."""
     return not any(re.search(pattern, name) for pattern in config.freeze)
 
 
@@ -342,7 +343,7 @@ class Trainer:
     def _parameters(self, config: TrainConfig) -> list[tuple[str, nn.Parameter]]:
         named = list(self.task.named_parameters())
         for name, parameter in named:
-            parameter.requires_grad_(_learns(config, name))
+            parameter.requires_grad_(learns(config, name))
         return [(name, parameter) for name, parameter in named if parameter.requires_grad]
 
     def _optimizer(self, config: TrainConfig, parameters: list[tuple[str, nn.Parameter]]) -> torch.optim.Optimizer:

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ramify.chat.channel import Channel
 from ramify.chat.features import (
     ANSWERED,
     ANSWERING,
@@ -22,6 +21,7 @@ from ramify.chat.features import (
     candidates,
     features,
 )
+from ramify.chat.hearing import channel_of
 from ramify.readers.chat import SYSTEM
 from ramify.tree import Node
 
@@ -46,7 +46,7 @@ LOG = (
 
 
 def values(answering: int, answered: int, log: tuple[Node, ...] = LOG, **options: bool) -> dict[str, float]:
-    channel = Channel.of(log, **options)
+    channel = channel_of(log, **options)
     found = features(channel, np.array([answering]), np.array([[answered]]))
     return {name: value for name, value in zip(FEATURES, found[0, 0].tolist(), strict=True) if value}
 
@@ -128,9 +128,9 @@ def test_who_addressed_whom_before_after_and_between() -> None:
 
 
 def test_a_causal_channel_does_not_change_when_more_is_said() -> None:
-    whole = Channel.of(LOG, causal=True)
+    whole = channel_of(LOG, causal=True)
     for size in range(1, len(LOG) + 1):
-        part = Channel.of(LOG[:size], causal=True)
+        part = channel_of(LOG[:size], causal=True)
         target = np.array([size - 1])
         near = candidates(target, 5)
         np.testing.assert_array_equal(features(whole, target, near), features(part, target, near))
@@ -169,7 +169,7 @@ def test_the_faithful_channel_keeps_the_quirks_of_the_published_code() -> None:
 
 def test_candidates_end_where_the_log_begins() -> None:
     assert candidates(np.array([0, 2, 5]), 3).tolist() == [[0, -1, -1, -1], [2, 1, 0, -1], [5, 4, 3, 2]]
-    channel = Channel.of(LOG)
+    channel = channel_of(LOG)
     assert not features(channel, np.array([0]), np.array([[-1]])).any()
 
 
@@ -178,7 +178,7 @@ def test_candidates_end_where_the_log_begins() -> None:
 )
 def test_small_and_dull_logs(log: tuple[Node, ...]) -> None:
     targets = np.arange(len(log))
-    found = features(Channel.of(log), targets, candidates(targets, 100))
+    found = features(channel_of(log), targets, candidates(targets, 100))
     assert found.shape == (len(log), 101, 77)
     assert np.isfinite(found).all()
 
@@ -323,7 +323,7 @@ def test_all_features_equal_the_slow_ones(drawn: list[Node], in_order: bool) -> 
     log = tuple(drawn)
     targets = np.arange(len(log))
     near = candidates(targets, len(log))
-    found = features(Channel.of(log), targets, near)
+    found = features(channel_of(log), targets, near)
     slow = Slow(log)
     for late in targets.tolist():
         for early in range(late + 1):

@@ -4,6 +4,8 @@ import json
 import re
 import shutil
 import subprocess
+import sys
+import threading
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -12,6 +14,7 @@ import pytest
 
 import ramify as ramify_package
 from fixtures import built, channel, chat_store
+from ramify import hub
 from ramify.cli.disentangle import LINKS
 from ramify.readers import jsonl
 from ramify.readers.annotation import read_links
@@ -268,3 +271,64 @@ def test_evaluate_where_only_conversations_are_known(ramify, model, tmp_path):
     # Scored against its own conversations, it is always right about them.
     assert scores["cluster"]["f1"] == scores["vi"] == scores["one_to_one"] == 100
     assert scores["link"]["f1"] < 100
+
+
+@pytest.fixture(scope="module")
+def causal(model, tmp_path_factory):
+    """The same weights, said to have been trained without looking ahead."""
+    folder = tmp_path_factory.mktemp("causal") / "model"
+    task = ramify_package.load(model)
+    task.reading = replace(task.reading, causal=True)
+    hub.save(task, folder)
+    return folder
+
+
+def test_live_says_of_every_line_what_the_whole_log_would(ramify, log, causal, tmp_path):
+    run(ramify, log, causal, "annotation", tmp_path / "whole.txt")
+    run(ramify, log, causal, "annotation", tmp_path / "live.txt", "--live")
+    assert read_links([tmp_path / "live.txt"])["disks"].tolist() == read_links([tmp_path / "whole.txt"])["disks"].tolist()
+    lines = [json.loads(line) for line in run(ramify, log, causal, "jsonl", tmp_path / "live.jsonl", "--live")[0].splitlines()]
+    assert [line["id"] for line in lines] == [str(number) for number in range(len(LINES))]
+    assert all((line["answers"] is None) or int(line["answers"]) < int(line["id"]) for line in lines)
+    assert all(line["log"] == "disks" and 0 < line["probability"] <= 1 for line in lines)
+    whole = read_links([tmp_path / "whole.txt"])["disks"].tolist()
+    assert [line["answers"] for line in lines] == [None if parent == child else str(parent) for parent, child in whole]
+
+
+def test_live_answers_before_the_next_line_has_come(causal):
+    """What is written into a pipe comes out of the other, line by line."""
+    command = ["ramify", "disentangle", "/dev/stdin", "--format", "irc", "--live", "--to", "jsonl", "--out", "/dev/stdout"]
+    program = [sys.executable, "-c", "from ramify.cli import main; main()", *command[1:], "--model", str(causal)]
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        patience = threading.Timer(100, process.kill)
+        patience.start()
+        for number, line in enumerate(LINES[1:3]):
+            process.stdin.write(f"{line}\n")
+            process.stdin.flush()
+            assert json.loads(process.stdout.readline())["id"] == str(number)
+        process.stdin.close()
+        assert process.stdout.read() == ""
+        patience.cancel()
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--to", "html"], "jsonl or annotation"),
+        (["--to", "jsonl", "--keep-replies"], "without --keep-replies"),
+        (["--to", "jsonl", "--beam", "2"], "without --keep-replies and --beam"),
+    ],
+)
+def test_live_refuses_what_needs_the_whole_log(ramify, log, causal, tmp_path, options, reason):
+    status, _, err = ramify("disentangle", log, "--live", "--model", causal, "--out", tmp_path / "out", *options)
+    assert status == 2
+    assert reason in err
+
+
+def test_live_refuses_a_model_that_looks_ahead(ramify, log, model, tmp_path):
+    status, _, err = ramify("disentangle", log, "--live", "--model", model, "--to", "jsonl", "--out", tmp_path / "out")
+    assert status == 2
+    assert "reading.causal" in err

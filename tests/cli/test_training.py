@@ -132,7 +132,7 @@ def test_a_folder_with_a_run_is_refused(ramify, recipe, trained, more, message):
         ("model.dim=wide", "--set model.dim: expected a whole number, not 'wide'."),
         ("train.lr=fast", "--set train.lr: expected a number, not 'fast'."),
         ("view.pack=perhaps", "--set view.pack: expected true or false, not 'perhaps'."),
-        ("model.pooling=median", "--set model.pooling: expected one of mean, max, cls, attn, not 'median'."),
+        ("model.pooling=median", "--set model.pooling: expected one of mean, max, cls, attn, pooler, not 'median'."),
         ("train.betas=[1]", "--set train.betas: expected a JSON list of the form [number, number], not '[1]'."),
         ("model.dim=15", "model.dim (15) must be a multiple of model.num_heads (4)."),
         ("model.dim", "--set model.dim: expected KEY=VALUE, such as train.steps=2000."),

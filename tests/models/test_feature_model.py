@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from fixtures import channel
+from ramify.chat.blocks import Blocks
 from ramify.chat.features import FEATURES, candidates, features
-from ramify.chat.history import Blocks, History
+from ramify.chat.history import History
 from ramify.chat.logs import Logs
 from ramify.chat.words import learn_words
 from ramify.errors import RamifyError
@@ -20,12 +21,12 @@ HISTORY = History(window=7)
 
 def logs_of(*sizes: int) -> Logs:
     trees = [channel(size, seed) for seed, size in enumerate(sizes)]
-    logs = Logs.of(trees, causal=False, faithful=False)
+    logs = Logs.of(trees, HISTORY)
     return logs.read_with(learn_words((words for own in logs.channels for words in own.spelled), least=2))
 
 
 def batch_of(logs: Logs, examples: list[int] | None = None, block: int = 5) -> LinkBatch:
-    view = Blocks(logs, HISTORY, block=block, known=False)
+    view = Blocks(logs, np.arange(len(logs)), block=block)
     return LinkCollator(logs)([view.example(number) for number in examples or range(len(view))])
 
 
@@ -88,7 +89,7 @@ def test_a_pair_does_not_depend_on_what_else_is_in_the_batch() -> None:
     logs = logs_of(30, 25)
     own = model(logs)
     whole = own(batch_of(logs))
-    view = Blocks(logs, HISTORY, block=5, known=False)
+    view = Blocks(logs, np.arange(len(logs)), block=5)
     first = 0
     for number, size in enumerate(view.costs.tolist()):
         alone = own(batch_of(logs, [number]))
@@ -113,7 +114,7 @@ def test_blocks_and_batches_keep_to_a_log_and_a_window() -> None:
 
 def test_training_takes_the_messages_of_which_a_link_is_known() -> None:
     logs = logs_of(50)
-    view = Blocks(logs, HISTORY, block=4, known=True)
+    view = Blocks(logs, logs.learnable, block=4)
     batch = LinkCollator(logs)([view.example(number) for number in range(len(view))])
     assert batch.source.min() == 10
     near = {child for child, parent in logs.links.tolist() if child - parent <= HISTORY.window}

@@ -5,9 +5,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from ramify.nn import attention as module
 from ramify.nn.attention import attend
 from ramify.nn.blocks import Attention, Context, Layer, Stack, Wanted
 from ramify.nn.ragged import Rows, doubling_key, length_key
@@ -59,6 +60,66 @@ def test_attend_is_the_plain_thing(pairs):
     wanted = torch.autograd.grad((expected * weight).sum(), (q, kv))
     for own, theirs in zip(torch.autograd.grad((found * weight).sum(), (q, kv)), wanted):
         torch.testing.assert_close(own, theirs, rtol=0, atol=1e-12)
+
+
+def drawn_masks(lengths, seed):
+    """Of each row, which token may attend to which; and the same in the blocks of their groups, whose padding attends to
+    itself."""
+    generator = torch.Generator().manual_seed(seed)
+    masks = [(torch.rand(size, size, generator=generator) < 0.4) | torch.eye(size, dtype=torch.bool) for size in lengths]
+    blocks = []
+    for group in Rows.build(lengths).groups:
+        block = torch.eye(group.length, dtype=torch.bool).repeat(group.size, 1, 1)
+        for padded, mask in zip(block, masks[group.start : group.stop], strict=True):
+            padded[: len(mask), : len(mask)] = mask
+        blocks.append(block)
+    return masks, blocks
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@given(lengths=st.lists(st.integers(1, 20), min_size=1, max_size=10), seed=st.integers(0, 99))
+@example(lengths=[1, 5, 8, 9, 3, 17, 20], seed=0)
+@settings(max_examples=25)
+def test_attend_to_whom_it_is_allowed_is_a_masked_softmax(dropout, lengths, seed):
+    """Also where dropout takes another way than torch's own; there it drops nothing here."""
+    rows = Rows.build(lengths)
+    masks, blocks = drawn_masks(lengths, seed)
+    q, kv = inputs(rows, rows)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "drop", lambda x, p, training: x)
+        found = attend(q, kv, rows, rows, dropout=dropout, allowed=blocks)
+    expected = []
+    for q_row, kv_row, mask in zip(q.split(lengths), kv.split(lengths), masks, strict=True):
+        k, v = kv_row.unbind(1)
+        for head in range(HEADS):
+            scores = (q_row[:, head] @ k[:, head].T / math.sqrt(SIZE)).masked_fill(~mask, -math.inf)
+            expected.append(scores.softmax(1) @ v[:, head])
+    expected = torch.cat([torch.stack(expected[row : row + HEADS], 1) for row in range(0, len(expected), HEADS)])
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    weight = torch.randn_like(found)
+    wanted = torch.autograd.grad((expected * weight).sum(), (q, kv))
+    for own, theirs in zip(torch.autograd.grad((found * weight).sum(), (q, kv)), wanted):
+        torch.testing.assert_close(own, theirs, rtol=0, atol=1e-12)
+
+
+def test_a_mask_of_everything_is_no_mask():
+    lengths = [3, 7, 1, 12, 16, 5]
+    rows = Rows.build(lengths)
+    q, kv = inputs(rows, rows)
+    masks = [torch.arange(group.length) < rows.lengths[group.start : group.stop, None, None] for group in rows.groups]
+    blocks = [mask.repeat(1, group.length, 1) for mask, group in zip(masks, rows.groups, strict=True)]
+    assert len(blocks) == 3
+    torch.testing.assert_close(attend(q, kv, rows, rows, allowed=blocks), attend(q, kv, rows, rows), rtol=0, atol=1e-12)
+
+
+def test_every_layer_of_a_stack_is_masked():
+    """Of tokens that attend to themselves alone, each layer makes what it makes of rows of one token."""
+    torch.manual_seed(0)
+    stack = Stack(3, 8, 2, 16, dropout=0.0).double()
+    rows = Rows.build([4, 9, 2])
+    x = torch.randn(15, 8, dtype=torch.float64)
+    blocks = [torch.eye(group.length, dtype=torch.bool).repeat(group.size, 1, 1) for group in rows.groups]
+    torch.testing.assert_close(stack(x, rows, allowed=blocks), stack(x, Rows.build([1] * 15)), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])

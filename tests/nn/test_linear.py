@@ -3,7 +3,7 @@ import torch
 from torch.nn import functional as F
 
 from ramify.nn import linear as module
-from ramify.nn.linear import Linear, linear
+from ramify.nn.linear import Linear, linear, on_pairs
 
 SHAPES = [(900, 256, 512), (900, 512, 256), (1, 300, 400), (777, 384, 384)]
 
@@ -60,3 +60,27 @@ def test_finding_out_draws_no_random_number(monkeypatch):
     before = torch.get_rng_state()
     module._slow_mkl()
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("dtype", "close"), [(torch.float64, 1e-12), (torch.float32, 1e-5)], ids=["torch", "oneDNN"])
+def test_a_layer_on_pairs_is_the_layer_on_all_that_a_pair_has(dtype, close, bias, monkeypatch):
+    monkeypatch.setattr(module, "MIN_PRODUCTS", 1)
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(3 + 5 + 2, 7, bias=bias, dtype=dtype)
+    one, other, pairs = (torch.randn(shape, dtype=dtype, requires_grad=True) for shape in ((4, 3), (6, 5), (11, 2)))
+    # Some belong to several pairs, some to none.
+    ones, others = torch.randint(3, (11,)), torch.randint(1, 6, (11,))
+    assert module._pays(pairs, layer.weight) == (dtype == torch.float32)
+    found = on_pairs(layer, one, ones, other, others, pairs)
+    expected = layer(torch.cat([one[ones], other[others], pairs], dim=1))
+    torch.testing.assert_close(found, expected, rtol=0, atol=close)
+    inputs, weight = (one, other, pairs, *layer.parameters()), torch.randn_like(found)
+    wanted = torch.autograd.grad((expected * weight).sum(), inputs)
+    for own, theirs in zip(torch.autograd.grad((found * weight).sum(), inputs), wanted, strict=True):
+        torch.testing.assert_close(own, theirs, rtol=0, atol=10 * close)
+
+
+def test_a_layer_on_no_pairs_gives_nothing():
+    layer, none = torch.nn.Linear(6, 7), torch.zeros(0, dtype=torch.int64)
+    assert on_pairs(layer, torch.randn(4, 3), none, torch.randn(2, 2), none, torch.zeros(0, 1)).shape == (0, 7)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from ramify.nn.pooling import Pool
 from ramify.nn.ragged import Rows
 
-KINDS = ["mean", "max", "cls", "attn"]
+KINDS = ["mean", "max", "cls", "attn", "pooler"]
 lengths_of_rows = st.lists(st.integers(1, 9), min_size=1, max_size=8)
 
 
@@ -21,6 +21,8 @@ def plainly(pool, x, lengths):
             out.append(row.max(0).values)
         elif pool.kind == "cls":
             out.append(row[0])
+        elif pool.kind == "pooler":
+            out.append(torch.tanh(pool.hidden.weight @ row[0] + pool.hidden.bias))
         else:
             weights = pool.score(torch.tanh(pool.hidden(row))).softmax(0)
             out.append((weights * row).sum(0))

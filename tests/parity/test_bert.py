@@ -12,8 +12,9 @@ import ramify
 from fixtures import bert_task, discussion, forest, tokenizer, tree_task, whole
 from ramify import hub
 from ramify.errors import RamifyError
-from ramify.models import hf
+from ramify.models import bert, hf
 from ramify.models.tree_mlm import TreeMLM, TreeMLMConfig, config_from_bert, init_from_bert
+from ramify.nn.ragged import Rows
 from ramify.tasks.masked_lm import MaskedLM
 from ramify.tasks.texts import Embedder
 from ramify.views import Reading
@@ -142,6 +143,34 @@ def test_encoder_without_a_head_embeds(tmp_path, batch):
         np.testing.assert_allclose(vector, expected, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("max_tokens", [40, 17])
+def test_the_pooler_is_theirs(tmp_path, max_tokens):
+    theirs = saved(tmp_path, "BertModel")
+    model = bert.from_pretrained(tmp_path, pooling="pooler", max_tokens=max_tokens).eval()
+    rows = [torch.randint(5, tokenizer().vocab_size, (length,)) for length in (1, 2, 9, 17, 5)]
+    with torch.no_grad():
+        found = model.encode(torch.cat(rows), Rows.build([len(row) for row in rows]))
+        expected = torch.cat([theirs(row[None]).pooler_output for row in rows])
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    # Filling a model that is there already comes to the same.
+    other = bert.Bert(model.config).eval()
+    assert not torch.equal(other.pool.hidden.weight, model.pool.hidden.weight)
+    bert.load_pretrained(other, tmp_path)
+    assert all(torch.equal(own, there) for own, there in zip(other.parameters(), model.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max", "cls", "attn"])
+def test_a_checkpoint_with_a_pooler_is_pooled_otherwise_if_that_is_asked_for(tmp_path, pooling):
+    theirs = saved(tmp_path, "BertModel")
+    model = bert.from_pretrained(tmp_path, pooling=pooling).eval()
+    assert (model.pool.hidden is None) == (pooling != "attn")
+    ids = torch.arange(5, 14)
+    with torch.no_grad():
+        states = theirs(ids[None]).last_hidden_state[0]
+        rows = Rows.build([len(ids)])
+        torch.testing.assert_close(model.encode(ids, rows), model.pool(states, rows), rtol=0, atol=1e-5)
+
+
 # --- refusals -----------------------------------------------------------------------------------------------------------------
 
 
@@ -159,6 +188,12 @@ def test_other_architectures_are_refused(tmp_path, kind, config):
     tokenizer().save(tmp_path)
     with pytest.raises(RamifyError, match=json.loads((tmp_path / "config.json").read_text())["model_type"]):
         ramify.load(tmp_path)
+
+
+def test_a_pooler_that_a_checkpoint_lacks_is_named(tmp_path):
+    saved(tmp_path, "BertForMaskedLM")
+    with pytest.raises(RamifyError, match=r"no tensor 'pooler\.dense\.weight'"):
+        bert.from_pretrained(tmp_path, pooling="pooler")
 
 
 @pytest.mark.parametrize(

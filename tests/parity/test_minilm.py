@@ -5,8 +5,10 @@ import pytest
 import torch
 
 import ramify
-from ramify.models import hf
+from ramify.models import bert, hf
 from ramify.models.tree_mlm import TreeMLM, TreeMLMConfig, config_from_bert, init_from_bert
+from ramify.nn.ragged import Rows
+from ramify.tokenizer import Tokenizer
 from ramify.tree import Node, Tree
 from ramify.views import Discussions, units
 
@@ -72,6 +74,17 @@ def test_sentence_embeddings(ours, last_hidden):
     found = ours.embed(tree([text.replace("[MASK]", "[mask]") for text in TEXTS]))
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1.0, atol=1e-6)
+
+
+def test_the_pooler(minilm, theirs):
+    """BERT's own way to a vector, which sentence-transformers does not take for this checkpoint."""
+    tokenizer = Tokenizer.load(minilm)
+    model = bert.from_pretrained(minilm, pooling="pooler").eval()
+    rows = [torch.tensor([tokenizer.cls_id, *tokenizer.encode(text)[:254], tokenizer.sep_id]) for text in TEXTS]
+    with torch.no_grad():
+        found = model.encode(torch.cat(rows), Rows.build([len(row) for row in rows]))
+        expected = torch.cat([theirs(row[None]).pooler_output for row in rows])
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
 
 def test_cut_texts_are_counted(ours):

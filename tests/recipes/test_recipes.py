@@ -5,9 +5,11 @@ import typing
 
 import numpy as np
 import pytest
+import torch
 
 import ramify
-from fixtures import built, channel, chat_store
+from fixtures import bert_task, built, channel, chat_store
+from ramify import hub
 from ramify.cli import train as commands
 from ramify.recipes import RECIPES
 from ramify.run import execute
@@ -19,18 +21,23 @@ def store(tmp_path_factory, sample):
     return built(sample, tmp_path_factory.mktemp("sample"))
 
 
-ON_CHATS = ("feature-model",)
+ON_CHATS = ("feature-model", "mht")
 
 
 @pytest.mark.parametrize("recipe", ON_CHATS)
 def test_two_steps_on_chats(tmp_path, recipe):
     store = chat_store(tmp_path)
-    run = RECIPES[recipe](str(store.path)).changed({"train.steps": "2", "train.log_every": "1"})
+    init = ""
+    if recipe == "mht":
+        init = str(tmp_path / "bert")
+        hub.export_hugging_face(bert_task(dtype=torch.float32, task={"head": "bert"}, max_tokens=128), tmp_path / "bert")
+    run = RECIPES[recipe](str(store.path), init=init).changed({"train.steps": "2", "train.log_every": "1"})
     execute(run, tmp_path / "run", cpu=True)
-    first, second = read_metrics(tmp_path / "run")
+    metrics = read_metrics(tmp_path / "run")
+    assert len(metrics) == 2 * len(run.stages)
     # Untrained models know nothing: no better than any of the candidates, a hundred where a log has begun.
-    assert np.log(50) < first["loss"] < 20
-    assert second["dev_link_f1"] > 0
+    assert np.log(50) < metrics[0]["loss"] < 20
+    assert metrics[-1]["dev_link_f1"] > 0
     model = ramify.load(tmp_path / "run")
     assert len(model.disentangle(channel(30)).conversations()) > 0
 

@@ -7,17 +7,20 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-import ramify.tasks.linking as linking
 from fixtures import channel
-from ramify.chat.history import Blocks, History
+from ramify.chat.blocks import Blocks
+from ramify.chat.history import History
 from ramify.chat.logs import Logs
 from ramify.chat.words import learn_words
 from ramify.link_batch import LinkBatch, LinkCollator
 from ramify.models.feature_model import FeatureModel, FeatureModelConfig
+from ramify.tasks import decoding
+from ramify.tasks.decoding import Opinion, opinions
+from ramify.tasks.linking import disentangle
 from ramify.tasks.reply_to import ReplyTo, ReplyToConfig
 from ramify.tree import Node, Tree
 
-WINDOW = 6
+HISTORY = History(window=6)
 
 
 def several_parents(tree: Tree) -> Tree:
@@ -31,7 +34,7 @@ def several_parents(tree: Tree) -> Tree:
 
 
 def logs_of(*trees: Tree) -> Logs:
-    logs = Logs.of(trees, causal=False, faithful=False)
+    logs = Logs.of(trees, HISTORY)
     return logs.read_with(learn_words((words for own in logs.channels for words in own.spelled), least=2))
 
 
@@ -42,11 +45,11 @@ def task(**config: object) -> ReplyTo:
     torch.manual_seed(1)
     backbone = FeatureModel(FeatureModelConfig(vocab_size=int(LOGS.ids.max()) + 1, dim=4, hidden=8))
     words = learn_words([["a"]], least=1)
-    return ReplyTo(backbone, words, History(window=WINDOW), ReplyToConfig(**config)).eval()  # pyright: ignore[reportArgumentType]
+    return ReplyTo(backbone, words, HISTORY, ReplyToConfig(**config)).eval()  # pyright: ignore[reportArgumentType]
 
 
 def batch(logs: Logs = LOGS, known: bool = True) -> LinkBatch:
-    view = Blocks(logs, History(window=WINDOW), block=3, known=known)
+    view = Blocks(logs, logs.learnable if known else np.arange(len(logs)), block=3)
     return LinkCollator(logs)([view.example(number) for number in range(len(view))])
 
 
@@ -110,7 +113,7 @@ def test_what_is_known_of_links_does_not_move_a_prediction() -> None:
 
 
 def test_of_equal_candidates_the_nearest_is_taken() -> None:
-    opinion = linking.Opinion(
+    opinion = Opinion(
         np.array([1, 2]), np.array([1, 0, 2, 1, 0]), np.array([2, 3]), np.array([0.5, 0.5, 0.2, 0.4, 0.4], dtype=np.float32)
     )
     answered, probability = opinion.likeliest()
@@ -120,18 +123,18 @@ def test_of_equal_candidates_the_nearest_is_taken() -> None:
 
 def test_opinions_do_not_depend_on_how_messages_are_batched(monkeypatch: pytest.MonkeyPatch) -> None:
     own = task()
-    whole = linking.Opinion.joined(list(linking.opinions(own, LOGS)))
-    monkeypatch.setattr(linking, "KEYS", 40)
-    monkeypatch.setattr(linking, "BLOCK", 4)
-    parts = list(linking.opinions(own, LOGS))
+    whole = Opinion.joined(list(opinions(own, LOGS)))
+    monkeypatch.setattr(decoding, "KEYS", 40)
+    monkeypatch.setattr(decoding, "_BLOCK", 4)
+    parts = list(opinions(own, LOGS))
     assert len(parts) > 5
-    again = linking.Opinion.joined(parts)
+    again = Opinion.joined(parts)
     assert np.array_equal(again.candidates, whole.candidates)
     np.testing.assert_allclose(again.probabilities, whole.probabilities, rtol=1e-5)
 
 
 def test_no_messages_no_opinion() -> None:
-    assert linking.Opinion.joined(list(linking.opinions(task(), logs_of()))).likeliest()[0].tolist() == []
-    alone = linking.disentangle([task()], Tree((Node("hi"),)))
+    assert Opinion.joined(list(opinions(task(), logs_of()))).likeliest()[0].tolist() == []
+    alone = disentangle([task()], Tree((Node("hi"),)))
     assert alone.conversation.tolist() == [0]
     assert alone.probability.tolist() == [1.0]

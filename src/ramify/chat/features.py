@@ -90,7 +90,8 @@ def answered(channel: Channel, messages: Ints) -> Float[NDArray, "message featur
     own = speaker[messages]
     after = (messages < last) & (own == speaker[np.minimum(messages + 1, last)]) & (own != NOBODY)
     # The published code never looks at a log's first line here.
-    before = (messages > int(channel.faithful)) & (own == speaker[np.maximum(messages - 1, 0)]) & (own != NOBODY)
+    after_first = channel.number[messages] > int(channel.faithful)
+    before = after_first & (own == speaker[np.maximum(messages - 1, 0)]) & (own != NOBODY)
     return np.concatenate([_message(channel, messages), after[:, None], before[:, None]], axis=1, dtype=np.float32)
 
 
@@ -113,7 +114,7 @@ def _message(channel: Channel, messages: Ints) -> Float[NDArray, "message featur
         addresses[messages],
         spoke,
         spoke & addresses[previous],
-        *_one_hot(np.where(spoke, messages - previous, -1), MESSAGES_AGO).T,
+        *_one_hot(np.where(spoke, channel.number[messages] - channel.number[previous], -1), MESSAGES_AGO).T,
         *_one_hot(np.where(spoke, channel.minutes_between(previous, messages), -1), MINUTES_AGO).T,
         channel.bot[messages],
     ]
@@ -138,8 +139,8 @@ def pairs(
     between = {}
     for name, one, two in (("forth", late, early), ("back", early, late)):
         first, last, inside = _calls(channel, one, two, early, late)
-        future = np.zeros_like(inside) if channel.causal else last > late
-        between[name] = [other & each for each in (first < early, future, inside)]
+        future = np.zeros_like(inside) if channel.causal else last > channel.number[late]
+        between[name] = [other & each for each in (first < channel.number[early], future, inside)]
     common = _in_common(channel.words, late, early)
     sizes = channel.word_counts
     columns = [
@@ -188,9 +189,9 @@ def _one_hot(values: NDArray, edges: Sequence[int]) -> NDArray[np.bool_]:
 
 
 def _calls(channel: Channel, one: Ints, two: Ints, early: Ints, late: Ints) -> tuple[Ints, Ints, NDArray[np.bool_]]:
-    """When the speaker of one message first and last named that of the other (past the end and -1: never), and whether so
-    between two messages."""
-    size = len(channel)
+    """By numbers: when the speaker of one message first and last named that of the other (past the end and -1: never), and
+    whether so between two messages."""
+    size = channel.size
     caller, called = channel.speaker[one], channel.called[two]
     key = (caller * channel.num_names + called) * size
     known = (caller != NOBODY) & (called != NOBODY)
@@ -200,8 +201,8 @@ def _calls(channel: Channel, one: Ints, two: Ints, early: Ints, late: Ints) -> t
     ever = known & (stop > start)
     first = np.where(ever, calls[start] - key, size)
     last = np.where(ever, calls[stop - 1] - key, -1)
-    following = calls[np.searchsorted(calls, key + early + 1)]
-    return first, last, ever & (following < key + late)
+    following = calls[np.searchsorted(calls, key + channel.number[early] + 1)]
+    return first, last, ever & (following < key + channel.number[late])
 
 
 def _in_common(rows: csr_array, one: Ints, two: Ints) -> Ints:

@@ -1,6 +1,6 @@
 """Chat logs laid out for models: columns, words and known links of all messages on one axis."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -9,15 +9,20 @@ from jaxtyping import Bool, Int
 from numpy.typing import NDArray
 
 from ramify.chat.channel import Channel, Ints, is_among
+from ramify.chat.hearing import channel_of
+from ramify.chat.history import History
+from ramify.chat.pieces import encode_pieces
 from ramify.chat.words import encode
 from ramify.tokenizer import Tokenizer
-from ramify.tree import Tree
+from ramify.tree import Node, Tree
 
 
 @dataclass(frozen=True)
 class Logs:
     """The messages of log l are `offsets[l]` to `offsets[l + 1]`; within its channel they are counted from 0."""
 
+    history: History
+    nodes: tuple[Node, ...]
     channels: tuple[Channel, ...]
     offsets: Ints
     annotated: Bool[NDArray, " message"]
@@ -25,16 +30,18 @@ class Logs:
     links: Int[NDArray, "link 2"]
     """(answering, answered), sorted; a message that starts a conversation answers itself."""
     ids: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, dtype=np.int32))
-    """Word ids of all messages, each opened by [CLS]; none before `read_with`."""
+    """Ids of the words of all messages, each opened by [CLS]; none before `read_with`."""
     starts: Ints = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
     """[message + 1]: where its words begin."""
+    cut: int = 0
+    """Messages that were longer than what is read of them."""
 
     @classmethod
-    def of(cls, trees: Iterable[Tree], *, causal: bool, faithful: bool) -> "Logs":
-        channels, annotated, links = [], [], []
+    def of(cls, trees: Iterable[Tree], history: History) -> "Logs":
+        channels, annotated, links, nodes = [], [], [], []
         offsets = [0]
         for tree in trees:
-            channels.append(Channel.of(tree.nodes, causal=causal, faithful=faithful))
+            channels.append(channel_of(tree.nodes, causal=history.causal, faithful=history.faithful))
             annotated.append(np.array([node.parents is not None for node in tree.nodes], dtype=bool))
             links += [
                 (number + offsets[-1], above + offsets[-1])
@@ -42,8 +49,11 @@ class Logs:
                 if node.parents is not None
                 for above in ((number, *node.parents) if node.self_link or not node.parents else node.parents)
             ]
+            nodes += tree.nodes
             offsets.append(offsets[-1] + len(tree))
         return cls(
+            history=history,
+            nodes=tuple(nodes),
             channels=tuple(channels),
             offsets=np.array(offsets, dtype=np.int64),
             annotated=np.concatenate([np.zeros(0, dtype=bool), *annotated]),
@@ -51,15 +61,28 @@ class Logs:
         )
 
     def read_with(self, tokenizer: Tokenizer) -> "Logs":
-        """With the words that a tokenizer knows."""
-        ids, starts = encode(tokenizer, (words for channel in self.channels for words in channel.spelled))
-        return replace(self, ids=ids, starts=starts)
+        """With the words, or word pieces, that a tokenizer knows."""
+        spelled = [words for channel in self.channels for words in channel.spelled]
+        ids, starts, cut = encode_messages(tokenizer, self.history, self.nodes, spelled)
+        return replace(self, ids=ids, starts=starts, cut=cut)
 
     def __len__(self) -> int:
         return int(self.offsets[-1])
 
     def log_of(self, messages: Ints) -> Ints:
         return np.searchsorted(self.offsets, messages, side="right") - 1
+
+    @property
+    def learnable(self) -> Ints:
+        """Messages of which a link is known that is within the window."""
+        return np.unique(self.links[self.links[:, 0] - self.links[:, 1] <= self.history.window, 0])
+
+    @property
+    def first_known(self) -> Ints:
+        """[log]: its first message of which it is known what it answers; its end where there is none."""
+        known = np.append(np.flatnonzero(self.annotated), len(self))
+        first = known[np.searchsorted(known, self.offsets[:-1])]
+        return np.minimum(first, self.offsets[1:])
 
     def is_link(self, answering: Ints, answered: Ints) -> NDArray[np.bool_]:
         """Which pairs of messages are known to be links."""
@@ -75,3 +98,12 @@ class Logs:
         ends = np.cumsum(lengths)
         places = np.repeat(self.starts[messages] - (ends - lengths), lengths) + np.arange(ends[-1] if len(ends) else 0)
         return self.ids[places].astype(np.int64), lengths
+
+
+def encode_messages(
+    tokenizer: Tokenizer, history: History, messages: Sequence[Node], spelled: Sequence[tuple[str, ...]]
+) -> tuple[NDArray[np.int32], Ints, int]:
+    """Ids of all messages as the history has them read; where each begins; and how many were cut."""
+    if history.texts == "pieces":
+        return encode_pieces(tokenizer, messages, author=history.author_in_text, max_tokens=history.max_tokens)
+    return *encode(tokenizer, spelled), 0

@@ -53,7 +53,7 @@ def learn_words(messages: Iterable[Sequence[str]], least: int = LEAST) -> Tokeni
 
 def encode(tokenizer: Tokenizer, messages: Iterable[Sequence[str]]) -> tuple[NDArray[np.int32], Ints]:
     """Ids of all messages, each opened by [CLS], and where each begins; one more beginning ends the last."""
-    ids = tokenizer.engine.get_vocab(with_added_tokens=True)
+    ids = tokenizer.ids
     unknown = ids["[UNK]"]
     flat: list[int] = []
     starts = [0]

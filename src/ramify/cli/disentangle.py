@@ -1,17 +1,20 @@
 """`ramify disentangle`: the conversations of a chat log."""
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ramify.cli.shared import Device, bar, options_of
+from ramify.cli.shared import Device, Precision, bar, options_of
 
 if TYPE_CHECKING:
+    from ramify.readers import Format
     from ramify.readers.base import Report
     from ramify.tasks.linking import Disentangled
+    from ramify.tasks.reply_to import ReplyTo
 
 LINKS = Path(__file__).parents[1] / "sample" / "links"
 """The model that comes with Ramify."""
@@ -27,27 +30,43 @@ def disentangle(
     model: Annotated[
         list[str] | None,
         typer.Option(
-            help="A run of `ramify train feature-model` or a saved model; may be said again. By default what comes with Ramify."
+            help="A run of `ramify train feature-model` or `mht`, or a saved model; may be repeated. Default: what comes with "
+            "Ramify."
         ),
     ] = None,
     ensemble: Annotated[
         Literal["vote", "unanimous", "union", "union-most", "intersect"],
         typer.Option(help="With several models: most voices; what all say, else a start; all links; the conversations of all."),
     ] = "vote",
+    beam: Annotated[
+        int, typer.Option(min=1, help="Models that read their own decisions: structures kept side by side while deciding.")
+    ] = 1,
     format: Annotated[str | None, typer.Option(help="What the files are; guessed by default.")] = None,
     option: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A further option of the format.")] = None,
     keep_replies: Annotated[
         bool, typer.Option("--keep-replies", help="Where the log itself says what a message answers, keep to that.")
     ] = False,
+    live: Annotated[
+        bool,
+        typer.Option(
+            "--live",
+            help="Decide on every message as it comes, and write a line at once: JSON, or LOG:PARENT CHILD -. Memory does not "
+            "grow with the log. Read what comes from another program as /dev/stdin, write to /dev/stdout.",
+        ),
+    ] = False,
     device: Device = "auto",
+    precision: Precision = "fp32",
 ) -> None:
     """Who replied to whom, and which messages are one conversation.
 
     Example: ramify disentangle channel.log --to html --out channel.html
+
+    Example: tail -n +1 -f channel.log | ramify disentangle /dev/stdin --format irc --live --to jsonl --out /dev/stdout
     """
     import ramify
     from ramify import readers
     from ramify.errors import RamifyError
+    from ramify.nn.precision import autocast
     from ramify.readers.base import Report
     from ramify.tasks import linking
     from ramify.tasks.reply_to import ReplyTo
@@ -68,14 +87,48 @@ def disentangle(
         # Gold links that lie beside a log are none of its own.
         chosen = {"annotations": "none"} | chosen
     report = Report()
-    with bar("disentangling", None) as advance:
+    if live:
+        if len(tasks) > 1 or keep_replies or beam > 1 or to not in ("jsonl", "annotation"):
+            raise RamifyError("--live is for one model and --to jsonl or annotation, without --keep-replies and --beam.")
+        with autocast(tasks[0].device, precision):
+            _follow(tasks[0], known, logs, report, chosen, to, out)
+        _say(report)
+        return
+    with bar("disentangling", None) as advance, autocast(tasks[0].device, precision):
         trees = known.records(logs, report, **chosen)
         found = _counted(
-            (linking.disentangle(tasks, tree, keep_replies=keep_replies, ensemble=ensemble) for tree in trees), advance
+            (linking.disentangle(tasks, tree, keep_replies=keep_replies, ensemble=ensemble, beam=beam) for tree in trees),
+            advance,
         )
         _write(found, to, out, names or "the model that comes with Ramify")
     _say(report)
     print(out, file=sys.stderr)
+
+
+def _follow(
+    task: "ReplyTo", known: "Format", logs: list[Path], report: "Report", chosen: dict[str, Any], to: str, out: Path
+) -> None:
+    """Write a line a message as it comes."""
+    from ramify.errors import RamifyError
+
+    if known.yields != "logs":
+        raise RamifyError("what is in this format is not read message by message: leave --live out.")
+    with open(out, "w", encoding="utf-8", newline="\n") as file:
+        for log in known.reads(logs, report, **chosen):
+            channel = task.live()
+            ids: dict[int, str] = {}
+            for message in log.messages:
+                heard = channel.hear(message)
+                ids[heard.number] = message.id
+                ids.pop(heard.number - task.reading.window - 1, None)
+                answered = ids[heard.answered]
+                if to == "annotation":
+                    line = f"{log.name}:{answered} {message.id} -"
+                else:
+                    said = {"log": log.name, "id": message.id, "answers": None if heard.answered == heard.number else answered}
+                    said |= {"probability": round(heard.probability, 4), "conversation": heard.conversation}
+                    line = json.dumps(said, ensure_ascii=False)
+                print(line, file=file, flush=True)
 
 
 def _counted(logs: Iterator["Disentangled"], advance: Callable[[int], None]) -> Iterator["Disentangled"]:

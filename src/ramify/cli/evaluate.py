@@ -1,7 +1,7 @@
 """`ramify evaluate RUN`, and `ramify evaluate links` for who replied to whom."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -79,6 +79,11 @@ def run(
     starts: Annotated[
         bool, typer.Option("--starts/--no-starts", help="Models of links: score messages that start a conversation, too.")
     ] = True,
+    history: Annotated[
+        Literal["predicted", "gold"],
+        typer.Option(help="Models of links that read what earlier messages answer: their own decisions, or the truth."),
+    ] = "predicted",
+    beam: Annotated[int, typer.Option(min=1, help="The same models: structures kept side by side while deciding.")] = 1,
     protocol: Protocol = "official",
     save: Annotated[Path | None, typer.Option(help="Keep the sums by tree (.npz), for paired comparisons.")] = None,
     device: Device = "auto",
@@ -103,7 +108,11 @@ def run(
     store = Store.open(data)
     if isinstance(model, ReplyTo):
         with autocast(model.device, precision):
-            _print_links(measure(model, store, split, starts=starts), protocol, RESAMPLES, as_json)
+            measured = measure(model, store, split, starts=starts, history=history, beam=beam)
+        told = {"history": measured.history, "into_context": measured.into_context}
+        _print_links(measured.match, protocol, RESAMPLES, as_json, told)
+        if not as_json:
+            print(measured.told)
         return
     task = masked_lm(model, str(run))
     trees = store.held(split)
@@ -149,13 +158,20 @@ def links(
     _print_links(match(read_links(gold), read_links(predicted), missing=missing), protocol, resamples, as_json)
 
 
-def _print_links(matched: "Match", protocol: Literal["official", "chunk50"], resamples: int, as_json: bool) -> None:
+def _print_links(
+    matched: "Match",
+    protocol: Literal["official", "chunk50"],
+    resamples: int,
+    as_json: bool,
+    told: Mapping[str, Any] | None = None,
+) -> None:
+    """`told`: what else JSON says."""
     from ramify.metrics.conversations import bootstrap, score
 
     scores = score(matched.logs, protocol)
     dropped = {reason: count for reason, count in matched.dropped.items() if count}
     if as_json:
-        print(json.dumps(scores | {"protocol": protocol, "dropped": dropped, "missing": matched.missing}))
+        print(json.dumps(scores | {"protocol": protocol, "dropped": dropped, "missing": matched.missing} | dict(told or {})))
         return
     intervals = bootstrap(matched.logs, protocol, resamples=resamples) if resamples and len(matched.logs) > 1 else None
     print(f"protocol {protocol}, {len(matched.logs)} logs, {sum(len(log.messages) for log in matched.logs):,} messages")

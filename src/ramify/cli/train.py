@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -111,6 +111,34 @@ def feature_model(
     train(RECIPES["feature-model"](str(data), steps=steps, init=init, causal=causal, seed=seed), out, settings, resume)
     if pack is not None:
         write_packed(out, data, pack)
+
+
+@app.command("mht")
+def mht(
+    data: Data,
+    out: Out,
+    init: Annotated[
+        str, typer.Option(help="A BERT-family checkpoint that encodes the messages: directory or hub id. There must be one.")
+    ] = "",
+    features: Annotated[
+        Literal["none", "head", "input"],
+        typer.Option(help="Read the features of message pairs, too: beside the last states, or with the messages' vectors."),
+    ] = "none",
+    window: Annotated[int, typer.Option(help="Messages back that one may answer.")] = 100,
+    steps: Annotated[int, typer.Option(help="Updates of the first stage, with the encoder frozen.")] = 3000,
+    fine_steps: Annotated[int, typer.Option(help="Updates of the second stage, of all parameters (0 = none).")] = 1000,
+    seed: Seed = 0,
+    settings: Settings = None,
+    resume: Resume = False,
+) -> None:
+    """Who replied to whom in a chat log: a Transformer over messages that read what stands above them.
+
+    Example: ramify train mht --data data/irc --init sentence-transformers/all-MiniLM-L6-v2 --features head --out runs/mht
+    """
+    from ramify.recipes import RECIPES
+
+    run = RECIPES["mht"](str(data), init=init, features=features, window=window, steps=steps, fine_steps=fine_steps, seed=seed)
+    train(run, out, settings, resume)
 
 
 @app.command("shipped")

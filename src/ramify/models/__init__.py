@@ -2,10 +2,12 @@
 
 from ramify.models.bert import Bert, BertConfig
 from ramify.models.feature_model import FeatureModel, FeatureModelConfig
+from ramify.models.mht import MaskedHierarchicalTransformer, MHTConfig
 from ramify.models.tree_mlm import TreeMLM, TreeMLMConfig
 
 MODELS = {
     "bert": (BertConfig, Bert),
     "feature-model": (FeatureModelConfig, FeatureModel),
+    "mht": (MHTConfig, MaskedHierarchicalTransformer),
     "tree-mlm": (TreeMLMConfig, TreeMLM),
 }

@@ -23,7 +23,7 @@ State = Mapping[str, Tensor]
 def check_config(config: Any) -> None:
     """Raise where a model's config holds a size, a rate or a constant that no model can be built with."""
     check_fields(config, "model.")
-    least = {"vocab_size": 0, "type_vocab_size": 0, "max_tokens": 3}
+    least = {"vocab_size": 0, "type_vocab_size": 0, "max_tokens": 3, "depth": 0}
     for name, value in vars(config).items():
         if type(value) is int and value < least.get(name, 1):
             raise RamifyError(f"model.{name} must be at least {least.get(name, 1)}, not {value}.")
@@ -75,6 +75,15 @@ class Backbone(AnyBackbone):
 
 class LinkBackbone(AnyBackbone):
     """A body that gives a state of every pair of a message and a candidate for what it answers."""
+
+    @property
+    def reads_structure(self) -> bool:
+        """Whether it reads what earlier messages answer, so that it has to be decided message by message."""
+        return False
+
+    def encode(self, ids: Int[Tensor, " total"], rows: Rows) -> Float[Tensor, "message vector"] | None:
+        """Vectors of messages by themselves, which can be kept (`LinkBatch.vectors`); None where it makes none."""
+        return None
 
     @property
     @abstractmethod

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ramify.batch import Batch
@@ -16,6 +16,7 @@ from ramify.models.base import Backbone, Hidden, State, check_config
 from ramify.nn.blocks import Activation, Norm, Stack
 from ramify.nn.embeddings import Embeddings, Position, init_weights
 from ramify.nn.pooling import Pool, Pooling
+from ramify.nn.ragged import Rows
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,10 @@ class Bert(Backbone):
         self.pool = Pool(config.pooling, config.dim)
         init_weights(self)
 
+    def encode(self, ids: Int[Tensor, " total"], rows: Rows) -> Float[Tensor, "row dim"]:
+        """One vector a text."""
+        return self.pool(self.stack(self.embeddings(ids, rows.positions), rows), rows)
+
     def forward(self, batch: Batch, state: State | None = None) -> Hidden:
         x = self.embeddings(batch.target_ids, batch.targets.positions, batch.token_type_ids)
         x = self.stack(x, batch.targets, wanted=batch.wanted)
@@ -128,13 +133,15 @@ def config_to_hf(config: BertConfig) -> dict[str, Any]:
 
 
 def tensors_from_hf(tensors: Mapping[str, Tensor], config: BertConfig) -> dict[str, Tensor]:
-    """The encoder's parameters under our names; heads and the pooler are left out."""
+    """The encoder's parameters under our names, with the pooler where the model has one; heads are left out."""
     ours = {f"embeddings.{name}": tensors[f"embeddings.{theirs}"] for name, theirs in hf.EMBEDDING_KEYS.items()}
     ours["embedding.weight"] = ours["embeddings.tokens.weight"]
     ours["embeddings.positions.weight"] = hf.first_positions(ours["embeddings.positions.weight"], config.max_tokens)
     for number in range(config.num_layers):
         layer = hf.layer_from_bert(tensors, number)
         ours |= {f"stack.layers.{number}.{key}": value for key, value in layer.items()}
+    if config.pooling == "pooler":
+        ours |= {f"pool.hidden.{kind}": tensors[f"pooler.dense.{kind}"] for kind in ("weight", "bias")}
     return ours
 
 
@@ -155,8 +162,14 @@ def from_pretrained(source: str | Path, **changes: Any) -> Bert:
     fields = vars(config_from_hf(theirs)) | changes
     config = BertConfig(**fields)
     model = Bert(config)
-    hf.load_strictly(model.state_dict(), tensors_from_hf(hf.bert_tensors(directory), config) | _fresh(model), directory)
+    load_pretrained(model, directory)
     return model
+
+
+def load_pretrained(model: Bert, directory: Path) -> None:
+    """Fill a Bert from a Hugging Face directory; what it does not hold stays as it is."""
+    tensors = _fresh(model) | tensors_from_hf(hf.bert_tensors(directory), model.config)
+    hf.load_strictly(model.state_dict(), tensors, directory)
 
 
 def _fresh(model: Bert) -> dict[str, Tensor]:

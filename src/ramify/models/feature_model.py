@@ -9,13 +9,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ramify.chat.features import ANSWERED, ANSWERING, PAIR, YEARS
+from ramify.chat.features import ANSWERED, ANSWERING, PAIR
 from ramify.errors import RamifyError
 from ramify.fields import check_fields
 from ramify.link_batch import LinkBatch
 from ramify.models.base import LinkBackbone
 from ramify.nn.dropout import dropout
-from ramify.nn.linear import linear
+from ramify.nn.linear import linear, on_pairs
 from ramify.nn.pooling import Pool
 
 Activation = Literal["softsign", "relu", "gelu", "tanh"]
@@ -74,27 +74,17 @@ class FeatureModel(LinkBackbone):
         return self.config.hidden if self.config.num_layers else self.inputs
 
     def forward(self, batch: LinkBatch) -> Float[Tensor, "key out"]:
-        answering = batch.answering
-        if not self.config.years:
-            answering = torch.cat([torch.zeros_like(answering[:, : len(YEARS)]), answering[:, len(YEARS) :]], dim=1)
+        batch = batch if self.config.years else batch.without_years()
         texts = self._texts(batch)
-        # What follows from one message alone is computed once for it, not once for every pair.
-        of_target = torch.cat([texts.index_select(0, batch.target), answering], dim=1)
-        as_other = torch.cat([texts, batch.answered], dim=1)
-        as_itself = torch.cat([texts.index_select(0, batch.target), batch.answered_by_itself], dim=1)
-        target = torch.repeat_interleave(
-            torch.arange(batch.num_targets, device=texts.device), batch.candidates.lengths, output_size=batch.candidates.total
-        )
-        candidate = torch.where(batch.is_self.bool(), target + len(batch.messages), batch.candidate)
-        of_candidate = torch.cat([as_other, as_itself])
+        of_target = texts.index_select(0, batch.target)
+        target = torch.cat([of_target, batch.answering], dim=1)
+        candidate = torch.cat([torch.cat([texts, of_target]), batch.all_answered], dim=1)
         if not len(self.layers):
-            return torch.cat([of_target.index_select(0, target), of_candidate.index_select(0, candidate), batch.pairs], dim=1)
+            parts = (target.index_select(0, batch.target_of), candidate.index_select(0, batch.answered_as), batch.pairs)
+            return torch.cat(parts, dim=1)
         first, *others = self.layers
         assert isinstance(first, nn.Linear)
-        weights = first.weight.split([part.shape[1] for part in (of_target, of_candidate, batch.pairs)], dim=1)
-        x = linear(batch.pairs, weights[2], first.bias)
-        x = x + linear(of_target, weights[0]).index_select(0, target)
-        x = x + linear(of_candidate, weights[1]).index_select(0, candidate)
+        x = on_pairs(first, target, batch.target_of, candidate, batch.answered_as, batch.pairs)
         activate = ACTIVATIONS[self.config.activation]
         x = dropout(activate(x), self.config.dropout, self.training)
         for layer in others:

@@ -107,7 +107,7 @@ def first_positions(table: Tensor, max_tokens: int) -> Tensor:
     """The rows of a checkpoint's position table that a model needs, which may read shorter texts."""
     if len(table) < max_tokens:
         raise RamifyError(
-            f"the checkpoint reads at most {len(table)} tokens, but model.max_tokens is {max_tokens}: lower it (--max-tokens)."
+            f"the checkpoint reads at most {len(table)} tokens, but the model is to read {max_tokens}: lower its max_tokens."
         )
     return table[:max_tokens]
 

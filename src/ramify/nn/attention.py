@@ -4,7 +4,7 @@ CUDA in half precision without attention dropout takes the variable-length kerne
 `scaled_dot_product_attention` over groups of rows of near-equal length. A row that sees nothing comes out as exact zeros.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -18,6 +18,10 @@ from ramify.nn.ragged import Rows, pad, unpad
 Function = TypeVar("Function", bound=Callable[..., Tensor])
 
 HALF = (torch.float16, torch.bfloat16)
+
+Allowed = Sequence[Bool[Tensor, "row query key"]]
+"""Of every group of rows, which token may attend to which. Padding must be no key, but every token, padding too, must have
+one."""
 
 
 def _eager(function: Function) -> Function:
@@ -34,11 +38,13 @@ def attend(
     k_rows: Rows,
     *,
     dropout: float = 0.0,
+    allowed: Allowed | None = None,
 ) -> Float[Tensor, "query head size"]:
-    """Every token of row i of `q` attends to all tokens of row i of `kv` (keys, values). Both have the same group borders."""
+    """Every token of row i of `q` attends to all tokens of row i of `kv` (keys, values), or to those that it is allowed to.
+    Both have the same group borders."""
     if q_rows.total == 0 or k_rows.total == 0:
         return torch.zeros_like(q)
-    if q.is_cuda and dropout == 0.0 and q.dtype in HALF:
+    if q.is_cuda and dropout == 0.0 and q.dtype in HALF and allowed is None:
         from torch.nn.attention.varlen import varlen_attn
 
         k, v = kv.unbind(1)
@@ -46,15 +52,15 @@ def attend(
         assert isinstance(out, Tensor)
         return out
     blocks = []
-    for q_group, k_group, query, keys in zip(
-        q_rows.groups, k_rows.groups, _by_group(q, q_rows), _by_group(kv, k_rows), strict=True
+    for number, (q_group, k_group, query, keys) in enumerate(
+        zip(q_rows.groups, k_rows.groups, _by_group(q, q_rows), _by_group(kv, k_rows), strict=True)
     ):
         if q_group.length == 0:
             continue
         if k_group.length == 0:
             blocks.append(torch.zeros_like(query).flatten(0, 1))
             continue
-        mask = k_rows.key_mask(k_group)
+        mask = k_rows.key_mask(k_group) if allowed is None else allowed[number][:, None]
         empty = None
         if k_rows.host_lengths[k_group.start : k_group.stop].min() == 0:
             # Softmax over nothing is 0/0: let such rows see their padding, then erase what they saw.
@@ -79,7 +85,7 @@ def _mix(
     query: Float[Tensor, "row head query size"],
     key: Float[Tensor, "row head key size"],
     value: Float[Tensor, "row head key size"],
-    mask: Bool[Tensor, "row 1 1 key"] | None,
+    mask: Bool[Tensor, "row 1 #query key"] | None,
     dropout: float,
 ) -> Float[Tensor, "row head query size"]:
     if query.device.type == "cpu" and query.dtype in HALF:

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ramify.nn.attention import attend
+from ramify.nn.attention import Allowed, attend
 from ramify.nn.dropout import add_dropout
 from ramify.nn.linear import Linear, linear
 from ramify.nn.ragged import Rows
@@ -69,8 +69,9 @@ class Attention(nn.Module):
         keys: Float[Tensor, "key dim"],
         q_rows: Rows,
         k_rows: Rows,
+        allowed: Allowed | None = None,
     ) -> Float[Tensor, "query dim"]:
-        return self._attend(x, self.key_value(keys), q_rows, k_rows)
+        return self._attend(x, self.key_value(keys), q_rows, k_rows, allowed)
 
     def read(self, x: Float[Tensor, "query dim"], context: "Context", q_rows: Rows) -> Float[Tensor, "query dim"]:
         """Attend to vectors of other nodes. Each is projected once, then gathered by all who read it; what is added by pair
@@ -85,10 +86,10 @@ class Attention(nn.Module):
         sees = torch.repeat_interleave(context.k_rows.lengths > 0, q_rows.lengths, output_size=q_rows.total)
         return seen.masked_fill(~sees[:, None], 0.0)
 
-    def _attend(self, x: Tensor, kv: Tensor, q_rows: Rows, k_rows: Rows) -> Tensor:
+    def _attend(self, x: Tensor, kv: Tensor, q_rows: Rows, k_rows: Rows, allowed: Allowed | None = None) -> Tensor:
         q = self.query(x).unflatten(-1, (self.num_heads, -1))
         kv = kv.unflatten(-1, (2, self.num_heads, -1))
-        mixed = attend(q, kv, q_rows, k_rows, dropout=self.dropout if self.training else 0.0)
+        mixed = attend(q, kv, q_rows, k_rows, dropout=self.dropout if self.training else 0.0, allowed=allowed)
         return self.out(mixed.flatten(-2))
 
 
@@ -121,13 +122,18 @@ class Layer(nn.Module):
         self.ffn_norm = nn.LayerNorm(dim, eps)
 
     def forward(
-        self, x: Float[Tensor, "total dim"], rows: Rows, context: Context | None = None, wanted: Wanted | None = None
+        self,
+        x: Float[Tensor, "total dim"],
+        rows: Rows,
+        context: Context | None = None,
+        wanted: Wanted | None = None,
+        allowed: Allowed | None = None,
     ) -> Float[Tensor, "position dim"]:
         keys = self.attention_norm(x) if self.norm == "pre" else x
         queries, q_rows = keys, rows
         if wanted is not None:
             x, queries, q_rows = x.index_select(0, wanted.index), keys.index_select(0, wanted.index), wanted.rows
-        x = self._join(x, self.attention(queries, keys, q_rows, rows), self.attention_norm)
+        x = self._join(x, self.attention(queries, keys, q_rows, rows, allowed), self.attention_norm)
         if self.cross is not None and self.cross_norm is not None and context is not None:
             cross_rows = context.q_rows if wanted is None else wanted.cross_rows
             queries = self.cross_norm(x) if self.norm == "pre" else x
@@ -159,9 +165,15 @@ class Stack(nn.Module):
         self.final_norm = nn.LayerNorm(dim, eps) if norm == "pre" else None
 
     def forward(
-        self, x: Float[Tensor, "total dim"], rows: Rows, context: Context | None = None, wanted: Wanted | None = None
+        self,
+        x: Float[Tensor, "total dim"],
+        rows: Rows,
+        context: Context | None = None,
+        wanted: Wanted | None = None,
+        allowed: Allowed | None = None,
     ) -> Float[Tensor, "position dim"]:
+        """`allowed`: which token of a row attends to which; without it, to all (not together with `wanted`)."""
         last = len(self.layers) - 1
         for number, layer in enumerate(self.layers):
-            x = layer(x, rows, context, wanted if number == last else None)
+            x = layer(x, rows, context, wanted if number == last else None, allowed)
         return x if self.final_norm is None else self.final_norm(x)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -38,6 +38,21 @@ def outer(
     """Xᵀ Y, the gradient of a weight; `product` is x Wᵀ."""
     # oneDNN copies a transposed first factor: that had better be the smaller one.
     return product(y.t(), x.t()).t() if x.shape[1] > y.shape[1] else product(x.t(), y.t())
+
+
+def on_pairs(
+    layer: nn.Linear,
+    one: Float[Tensor, "one one_size"],
+    ones: Int[Tensor, " pair"],
+    other: Float[Tensor, "other other_size"],
+    others: Int[Tensor, " pair"],
+    pairs: Float[Tensor, "pair pair_size"],
+) -> Float[Tensor, "pair out"]:
+    """A layer on [one, other, what belongs to the pair alone]; each one and each other is multiplied once, not once a pair."""
+    weights = layer.weight.split([part.shape[1] for part in (one, other, pairs)], dim=1)
+    x = linear(pairs, weights[2], layer.bias)
+    x = x + linear(one, weights[0]).index_select(0, ones)
+    return x + linear(other, weights[1]).index_select(0, others)
 
 
 def _pays(x: Tensor, weight: Tensor) -> bool:

@@ -8,11 +8,12 @@ from torch import Tensor, nn
 
 from ramify.nn.ragged import Rows
 
-Pooling = Literal["mean", "max", "cls", "attn"]
+Pooling = Literal["mean", "max", "cls", "attn", "pooler"]
 
 
 class Pool(nn.Module):
-    """Mean over a row's tokens, their maximum, the first token, or a learned softmax `wᵀ tanh(W h)` over them.
+    """Mean over a row's tokens, their maximum, the first token, a learned softmax `wᵀ tanh(W h)` over them, or BERT's pooler:
+    tanh of a linear map of the first token.
 
     Special tokens take part, so that a text of zero tokens has a vector; every row has at least one token.
     """
@@ -20,14 +21,15 @@ class Pool(nn.Module):
     def __init__(self, kind: Pooling, dim: int) -> None:
         super().__init__()
         self.kind = kind
-        self.hidden = nn.Linear(dim, dim) if kind == "attn" else None
+        self.hidden = nn.Linear(dim, dim) if kind in ("attn", "pooler") else None
         self.score = nn.Linear(dim, 1, bias=False) if kind == "attn" else None
 
     def forward(self, x: Float[Tensor, "total dim"], rows: Rows) -> Float[Tensor, "row dim"]:
         if len(rows) == 0:
             return x.new_zeros(0, x.shape[1])
-        if self.kind == "cls":
-            return x.index_select(0, rows.offsets[:-1].to(torch.int64))
+        if self.kind in ("cls", "pooler"):
+            first = x.index_select(0, rows.offsets[:-1].to(torch.int64))
+            return first if self.hidden is None else torch.tanh(self.hidden(first))
         if self.hidden is not None and self.score is not None:
             scores = self.score(torch.tanh(self.hidden(x)))
             highest = torch.segment_reduce(scores.detach(), "max", lengths=rows.lengths, axis=0, unsafe=True)

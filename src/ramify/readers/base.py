@@ -215,7 +215,8 @@ def blocks(
     if stream.peek(3).startswith(codecs.BOM_UTF8):
         stream.read(3)
     number = 1
-    while block := stream.read(size):
+    # What has come, not all that would fill a block: a pipe may go on for days.
+    while block := stream.read1(size):
         if not block.endswith(b"\n"):
             block += stream.readline(max_line_bytes)
         too_long = not block.endswith(b"\n") and bool(stream.peek(1))
@@ -318,7 +319,13 @@ class _Checked(io.RawIOBase):
 
     def readinto(self, buffer: Any, /) -> int | None:
         try:
-            return self._inner.readinto(buffer)
+            if not isinstance(self._inner, io.BufferedReader):
+                return self._inner.readinto(buffer)
+            # What is not compressed may be a pipe, which is not waited for until the buffer is full (as readinto1 does when
+            # it has something).
+            came = self._inner.read1(len(buffer))
+            buffer[: len(came)] = came
+            return len(came)
         except EOFError as error:
             raise RamifyError(
                 f"{self._path} is truncated ({error}). Download or copy it again and compare its size with the source's."

@@ -6,5 +6,6 @@ RECIPES = {
     "tree-mlm": comment_trees.tree_mlm,
     "bert": comment_trees.bert,
     "feature-model": chats.feature_model,
+    "mht": chats.mht,
     "shipped": shipped.shipped,
 }

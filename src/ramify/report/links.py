@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 
 from ramify.dataset.store import Split
-from ramify.metrics.conversations import Match, bootstrap, score
+from ramify.metrics.conversations import bootstrap, score
 from ramify.report.charts import Line, line_chart, smooth
 from ramify.report.sections import Section, figure, text
+from ramify.tasks.linking import Measured
 
 NAMES = {
     "link": "links",
@@ -47,8 +48,9 @@ def curves(metrics: Sequence[Mapping[str, float]]) -> Section:
     return Section(title, f'<p class="legend">{legend}</p><div class="figures">{"".join(figures)}</div>')
 
 
-def table(found: Match, split: Split) -> Section:
+def table(measured: Measured, split: Split) -> Section:
     """All scores by the official protocol, with intervals over logs."""
+    found = measured.match
     scores = score(found.logs)
     intervals = bootstrap(found.logs) if len(found.logs) > 1 else None
     rows = []
@@ -64,7 +66,7 @@ def table(found: Match, split: Split) -> Section:
     messages = sum(len(log.messages) for log in found.logs)
     lead = (
         f"{messages:,} messages whose link is known, in {len(found.logs):,} logs of the split {text(split)}; percent, by the "
-        "official protocol (sums over all logs). Intervals: 95 %, logs drawn with replacement."
+        "official protocol (sums over all logs). Intervals: 95 %, logs drawn with replacement. Here {measured.told}."
     )
     body = f"<table><thead><tr><th>score</th><th>value</th><th>interval</th></tr></thead><tbody>{''.join(rows)}</tbody></table>"
     return Section("Links and conversations", body, lead)

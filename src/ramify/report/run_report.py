@@ -104,15 +104,15 @@ def _masked_words(
 
 def _links(task: ReplyTo, store: Store, split: Split, parts: list[Section]) -> _Shown:
     try:
-        found = measure_links(task, store, split)
+        measured = measure_links(task, store, split)
     except RamifyError as error:
         return _Shown(parts, missing=str(error))
-    scores = score(found.logs)
+    scores = score(measured.match.logs)
     lead = (
         f"<p>On the {split} logs it finds <b>{scores['link']['f1']:.1f} %</b> of the links and "
         f"<b>{scores['cluster']['f1']:.1f} %</b> of the conversations (F).{_chosen_on_dev(split)}</p>"
     )
-    return _Shown([*parts, links.table(found, split)], lead)
+    return _Shown([*parts, links.table(measured, split)], lead)
 
 
 def _store(path: str) -> tuple[Store | None, str]:

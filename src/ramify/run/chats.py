@@ -9,21 +9,25 @@ import numpy as np
 import torch
 
 from ramify import hub
-from ramify.chat.history import Blocks, History
+from ramify.chat.blocks import Blocks
+from ramify.chat.history import History
 from ramify.chat.logs import Logs
+from ramify.chat.structure import Structure
 from ramify.chat.words import learn_words, word_vectors
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.link_batch import LinkCollator
 from ramify.metrics.conversations import score
-from ramify.models import hf
+from ramify.models import bert, hf
 from ramify.models.feature_model import FeatureModel, FeatureModelConfig
+from ramify.models.mht import MaskedHierarchicalTransformer, MHTConfig
 from ramify.run.config import RUN_FILE, BlockConfig, LinkDevConfig, Run, WordsConfig
 from ramify.run.prepared import Prepared
-from ramify.tasks.linking import Opinion, matched, opinions
+from ramify.tasks.decoding import Opinion, heard_from, keep_vectors, lead_in, opinions, with_history
+from ramify.tasks.linking import matched
 from ramify.tasks.reply_to import ReplyTo, ReplyToConfig
 from ramify.tokenizer import Tokenizer
-from ramify.train import Stage, TrainConfig, step_seed
+from ramify.train import Stage, learns, step_seed
 
 
 @dataclass(frozen=True)
@@ -33,12 +37,22 @@ class PreparedChats(Prepared):
     dev: Logs
     dev_names: list[str]
 
-    def stage(self, config: TrainConfig) -> Stage:
+    def stage(self, number: int) -> Stage:
         assert isinstance(self.run.view, BlockConfig)
-        view = Blocks(self.logs, self.task.reading, block=self.run.view.block, known=True)
-        if not len(view):
+        learnable = self.logs.learnable
+        if not len(learnable):
             raise RamifyError(f"{self.run.data}: nobody says of any message in the training logs which one it answers.")
-        return Stage(config, view, LinkCollator(self.logs), self._measure() if len(self.dev.links) else None)
+        # While the encoder has not begun to learn, what it makes of a message is the same at every step.
+        frozen = not any(learns(stage, name) for stage in self.run.stages[: number + 1] for name in self._encoder_parameters)
+        vectors = keep_vectors(self.task, self.logs, with_history(self.logs, learnable)) if frozen else None
+        view = Blocks(self.logs, learnable, block=self.run.view.block if frozen else self.run.view.encoded_block)
+        structure = Structure.known(self.logs) if self.task.backbone.reads_structure else None
+        measure = self._measure(frozen) if len(self.dev.links) else None
+        return Stage(self.run.stages[number], view, LinkCollator(self.logs, vectors, structure), measure)
+
+    @property
+    def _encoder_parameters(self) -> list[str]:
+        return [name for name, _ in self.task.named_parameters() if name.startswith("backbone.encoder.")]
 
     def divisors(self) -> dict[str, float] | None:
         # A mean over messages, of which a step may hold more or fewer.
@@ -47,22 +61,26 @@ class PreparedChats(Prepared):
     def facts(self) -> dict[str, Any]:
         logs = self.logs
         known = int(logs.annotated.sum())
-        view = Blocks(logs, self.task.reading, block=1, known=True)
         unknown = logs.ids == self.task.tokenizer.engine.token_to_id("[UNK]")
         return {
             "messages": len(logs),
             "messages_with_links": known,
-            "beyond_window": known - int(view.sizes.sum()),
+            "beyond_window": known - len(logs.learnable),
             "unknown_words": float(unknown.mean()) if len(unknown) else 0.0,
+            "cut_messages": logs.cut,
         }
 
-    def _measure(self) -> Callable[[], dict[str, float]]:
+    def _measure(self, frozen: bool) -> Callable[[], dict[str, float]]:
         assert isinstance(self.run.dev, LinkDevConfig)
-        by = self.run.dev.by
+        by, history = self.run.dev.by, self.run.dev.history
+        start = lead_in(self.dev)
+        vectors = keep_vectors(self.task, self.dev, heard_from(self.dev, start)) if frozen else None
 
         def measure() -> dict[str, float]:
-            found = Opinion.joined(list(opinions(self.task, self.dev)))
-            answered, _ = found.likeliest()
+            parts = opinions(self.task, self.dev, history=history, start=start, vectors=vectors)
+            found = Opinion.joined(list(parts))
+            answered = np.arange(len(self.dev))
+            answered[found.messages] = found.likeliest()[0]
             scores = score(matched(self.dev, self.dev_names, answered).logs)
             loss = self._loss(found)
             worst = {"link": 100 - scores["link"]["f1"], "cluster": 100 - scores["cluster"]["f1"], "loss": loss}
@@ -92,42 +110,59 @@ def prepare(run: Run, out: Path) -> PreparedChats:
     for split in ("train", "dev"):
         if not len(store.split(split)):
             raise RamifyError(f"{run.data} has no logs for {split}: build it with a larger share (--split 0.9,0.1,0).")
-    history = run.reading
-    assert isinstance(history, History)
-    assert isinstance(run.task, ReplyToConfig)
-    assert isinstance(run.model, FeatureModelConfig)
-    logs, dev = (
-        Logs.of(store.trees(store.split(split)), causal=history.causal, faithful=history.faithful) for split in ("train", "dev")
-    )
+    assert isinstance(run.reading, History)
+    logs, dev = (Logs.of(store.trees(store.split(split)), run.reading) for split in ("train", "dev"))
     own = out / "tokenizer.json"
     begun = own.exists() and (out / RUN_FILE).exists()
     tokenizer = Tokenizer.load(own) if begun else _words(run, logs)
     logs, dev = logs.read_with(tokenizer), dev.read_with(tokenizer)
-    task = _started(run, run.model, run.task, history, tokenizer, logs)
-    return PreparedChats(run, store, task, logs, dev, store.tree_ids(store.split("dev")))
+    return PreparedChats(run, store, _started(run, tokenizer, logs), logs, dev, store.tree_ids(store.split("dev")))
 
 
 def _words(run: Run, logs: Logs) -> Tokenizer:
     if run.init:
         return Tokenizer.load(hf.locate(run.init))
+    if logs.history.texts == "pieces":
+        raise RamifyError("a model that reads word pieces starts from a checkpoint that has them: name one with --init.")
     assert isinstance(run.tokenizer, WordsConfig)
     return learn_words((words for channel in logs.channels for words in channel.spelled), run.tokenizer.least)
 
 
-def _started(
-    run: Run, model: FeatureModelConfig, config: ReplyToConfig, history: History, tokenizer: Tokenizer, logs: Logs
-) -> ReplyTo:
+def _started(run: Run, tokenizer: Tokenizer, logs: Logs) -> ReplyTo:
+    """The run's task, with the weights of the checkpoint that it starts from, or word vectors learned from the logs."""
+    assert isinstance(run.task, ReplyToConfig)
     torch.manual_seed(step_seed(run.seed, 0))
-    model = replace(model, vocab_size=model.vocab_size or tokenizer.vocab_size)
-    backbone = FeatureModel(model)
-    task = ReplyTo(backbone, tokenizer, history, config)
-    if run.init:
-        saved = hub.saved_config(run.init)
-        assert saved is not None
-        hf.require(model, vars(saved.model) | {"dropout": model.dropout}, run.init)
+    saved = hub.saved_config(run.init) if run.init else None
+    if isinstance(run.model, MHTConfig):
+        _check_lengths(run.model, logs.history)
+        backbone = MaskedHierarchicalTransformer(run.model)
+        if run.init and saved is None:
+            bert.load_pretrained(backbone.encoder, hf.locate(run.init))
+    else:
+        assert isinstance(run.model, FeatureModelConfig)
+        backbone = FeatureModel(replace(run.model, vocab_size=run.model.vocab_size or tokenizer.vocab_size))
+    task = ReplyTo(backbone, tokenizer, logs.history, run.task)
+    if saved is not None:
+        free = {name: getattr(run.model, name) for name in ("dropout", "attention_dropout") if hasattr(run.model, name)}
+        hf.require(run.model, vars(saved.model) | free, run.init)
         hub.load_own_tensors(task, hf.read_tensors(hf.locate(run.init)), run.init)
-    elif isinstance(run.tokenizer, WordsConfig) and run.tokenizer.vectors == "trained" and backbone.embedding is not None:
-        vectors = word_vectors(logs.ids, logs.starts, model.vocab_size, model.dim)
-        with torch.no_grad():
-            backbone.embedding.weight.copy_(torch.from_numpy(vectors))
+    elif isinstance(backbone, FeatureModel) and backbone.embedding is not None:
+        assert isinstance(run.tokenizer, WordsConfig)
+        if run.tokenizer.vectors == "trained":
+            vectors = word_vectors(logs.ids, logs.starts, backbone.config.vocab_size, backbone.config.dim)
+            with torch.no_grad():
+                backbone.embedding.weight.copy_(torch.from_numpy(vectors))
     return task
+
+
+def _check_lengths(model: MHTConfig, history: History) -> None:
+    if history.max_tokens > model.encoder.max_tokens:
+        raise RamifyError(
+            f"messages of up to {history.max_tokens} tokens are read, but the encoder knows {model.encoder.max_tokens} places: "
+            "lower reading.max_tokens."
+        )
+    if model.position in ("distance", "absolute") and history.window >= model.max_history:
+        raise RamifyError(
+            f"a message may answer one {history.window} back, but there are {model.max_history} places: set "
+            f"model.max_history={history.window + 1} or more, or lower reading.window."
+        )

@@ -43,7 +43,8 @@ class PreparedDiscussions(Prepared):
         config = self._regime if train else RegimeConfig(predict_post=self._regime.predict_post)
         return discussions(self.task, self.forest, trees, seen=seen, regime=config, seed=self.run.seed)
 
-    def stage(self, config: TrainConfig) -> Stage:
+    def stage(self, number: int) -> Stage:
+        config = self.run.stages[number]
         view, collator = self.view(self.store.split("train"), train=True)
         _check_norm(self.run, view, config)
         trees = first_trees(self.forest, self.store.split("dev"), self._dev.targets)

@@ -15,8 +15,10 @@ from ramify.fields import check_fields, spelled
 from ramify.models import MODELS, bert, hf, tree_mlm
 from ramify.models.bert import BertConfig
 from ramify.models.feature_model import FeatureModelConfig
+from ramify.models.mht import MHTConfig
 from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.tasks import TASKS
+from ramify.tasks.decoding import Known
 from ramify.tasks.masked_lm import MaskedLMConfig
 from ramify.tasks.reply_to import ReplyToConfig
 from ramify.tokenizer import Kind
@@ -26,7 +28,7 @@ from ramify.views import Reading, Regime
 
 RUN_FILE = "run.json"
 
-ModelConfig = TreeMLMConfig | BertConfig | FeatureModelConfig
+ModelConfig = TreeMLMConfig | BertConfig | FeatureModelConfig | MHTConfig
 
 
 @dataclass(frozen=True)
@@ -89,10 +91,13 @@ class BlockConfig:
     block: int = 16
     """Consecutive messages that stay together; they share most of their history."""
 
+    encoded_block: int = 64
+    """The same in stages where an encoder of messages learns: there, what costs is to encode the history."""
+
     def __post_init__(self) -> None:
         check_fields(self, "view.")
-        if self.block < 1:
-            raise RamifyError(f"view.block must be at least 1, not {self.block}.")
+        if min(self.block, self.encoded_block) < 1:
+            raise RamifyError(f"view.block and encoded_block must be at least 1, not {self.block} and {self.encoded_block}.")
 
 
 @dataclass(frozen=True)
@@ -114,6 +119,9 @@ class LinkDevConfig:
     loss."""
 
     by: Literal["link", "cluster", "loss"] = "link"
+    history: Known = "gold"
+    """What a model that reads what earlier messages answer is told of it meanwhile. Its own decisions take longer, for it must
+    decide message by message."""
 
     def __post_init__(self) -> None:
         check_fields(self, "dev.")
@@ -198,6 +206,8 @@ def sized(model: ModelConfig, init: str) -> ModelConfig:
     config = hf.read_config(hf.locate(init))
     if isinstance(model, TreeMLMConfig):
         return replace(model, **tree_mlm.config_from_bert(config))
+    if isinstance(model, MHTConfig):
+        return replace(model, encoder=replace(bert.config_from_hf(config), **free(model.encoder)))
     return replace(bert.config_from_hf(config), **free(model))
 
 

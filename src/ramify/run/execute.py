@@ -96,7 +96,7 @@ def execute(
         raise RamifyError(f"{out} already holds a run: add --resume to go on with it, or choose another --out.")
     prepared = prepare(run, out)
     task = prepared.task
-    stages = [prepared.stage(config) for config in run.stages]
+    stages = [prepared.stage(number) for number in range(len(run.stages))]
     trainer = Trainer(task, stages, out, seed=run.seed, divisors=prepared.divisors(), report=report, cpu=cpu)
     here = environment() | {"processes": trainer.accelerator.num_processes}
     if before is not None:

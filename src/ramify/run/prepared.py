@@ -7,7 +7,7 @@ from typing import Any
 from ramify.dataset.store import Store
 from ramify.run.config import Run
 from ramify.tasks.base import Task
-from ramify.train import Stage, TrainConfig
+from ramify.train import Stage
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,8 @@ class Prepared(ABC):
     task: Task[Any]
 
     @abstractmethod
-    def stage(self, config: TrainConfig) -> Stage:
-        """What a stage trains on, and how the dev set measures it."""
+    def stage(self, number: int) -> Stage:
+        """What a stage of the run trains on, and how the dev set measures it."""
 
     @abstractmethod
     def divisors(self) -> dict[str, float] | None:

@@ -12,7 +12,7 @@ from ramify.batch import AnyBatch
 from ramify.errors import RamifyError
 from ramify.tokenizer import Tokenizer
 
-VERBS = {"disentangle", "embed", "fill_mask", "score"}
+VERBS = {"disentangle", "embed", "fill_mask", "live", "score"}
 """What some model can be asked; which ones a given model knows is `verbs`."""
 
 BatchT = TypeVar("BatchT", bound=AnyBatch)

@@ -1,75 +1,28 @@
 """What a model makes of logs: the links that it finds, conversations, and how good they are."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from ramify.batch import TokenBudget, join
 from ramify.chat.channel import Ints
-from ramify.chat.history import Blocks
 from ramify.chat.logs import Logs
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
-from ramify.link_batch import LinkCollator
 from ramify.metrics.conversations import Match, conversations, match
 from ramify.readers.annotation import Links
+from ramify.tasks.decoding import Known, decide, lead_in
 from ramify.tasks.ensembles import Ensemble, chances, combine
 from ramify.tree import Node, Tree
 
 if TYPE_CHECKING:
     from ramify.tasks.reply_to import ReplyTo
 
-KEYS = 16_384
-"""Pairs scored at once."""
-BLOCK = 64
-
 CONVERSATION = "conversation"
 """In a message's label: which conversation it is known to belong to."""
-
-
-@dataclass(frozen=True)
-class Opinion:
-    """What a model thinks of the candidates of some messages: the message itself first, then nearest first."""
-
-    messages: Ints
-    candidates: Ints
-    lengths: Ints
-    """How the flat candidates fall to the messages."""
-    probabilities: Float[NDArray, " key"]
-
-    @classmethod
-    def joined(cls, parts: "list[Opinion]") -> "Opinion":
-        return cls(
-            join([part.messages for part in parts]),
-            join([part.candidates for part in parts]),
-            join([part.lengths for part in parts]),
-            np.concatenate([np.zeros(0, dtype=np.float32), *(part.probabilities for part in parts)]),
-        )
-
-    def likeliest(self) -> tuple[Ints, Float[NDArray, " message"]]:
-        """The one message that each answers, of equals the nearest; and its probability."""
-        starts = np.cumsum(self.lengths) - self.lengths
-        row = np.repeat(np.arange(len(self.lengths)), self.lengths)
-        best = np.maximum.reduceat(self.probabilities, starts) if len(starts) else self.probabilities
-        is_best = np.flatnonzero(self.probabilities == best[row])
-        first = is_best[np.unique(row[is_best], return_index=True)[1]]
-        return self.candidates[first], best
-
-
-def opinions(task: "ReplyTo", logs: Logs) -> Iterator[Opinion]:
-    """On all messages, in their order, some at a time."""
-    view = Blocks(logs, task.reading, block=BLOCK, known=False)
-    collate = LinkCollator(logs)
-    with task.evaluating(), torch.no_grad():
-        for numbers in TokenBudget(view.costs, KEYS, seed=0, shuffle=False).steps(0):
-            batch = collate([view.example(int(number)) for number in numbers]).to(task.device)
-            scores = task.probabilities(task.scores(batch), batch)
-            yield Opinion(batch.source, batch.key_source, batch.candidates.host_lengths, scores.cpu().numpy())
 
 
 @dataclass(frozen=True)
@@ -116,14 +69,17 @@ def disentangle(
     *,
     keep_replies: bool = False,
     ensemble: Ensemble = "vote",
+    beam: int = 1,
 ) -> Disentangled:
     """What each message of a log answers, and which conversations they make.
 
-    Several models decide as `ensemble` says. With `keep_replies`, a message that says itself what it answers is believed; else
-    nothing looks at that.
+    Several models decide as `ensemble` says; `beam` is for models that read their own decisions (see `decide`). With
+    `keep_replies`, a message that says itself what it answers is believed; else nothing looks at that.
     """
     log = log if isinstance(log, Tree) else Tree(tuple(log))
-    found = [_likeliest(task, log) for task in tasks]
+    readings = {task.reading for task in tasks}
+    heard = {each: Logs.of([log], each) for each in readings}
+    found = [decide(task, heard[task.reading].read_with(task.tokenizer), beam=beam) for task in tasks]
     parents: list[tuple[int, ...]]
     if len(found) == 1:
         (answered, probability) = found[0]
@@ -144,12 +100,6 @@ def disentangle(
     return Disentangled(tree, probability, np.argsort(np.argsort(first))[place])
 
 
-def _likeliest(task: "ReplyTo", log: Tree) -> tuple[Ints, Float[NDArray, " message"]]:
-    history = task.reading
-    logs = Logs.of([log], causal=history.causal, faithful=history.faithful).read_with(task.tokenizer)
-    return Opinion.joined(list(opinions(task, logs))).likeliest()
-
-
 def matched(logs: Logs, names: Sequence[str], answered: Ints) -> Match:
     """One predicted link a message beside what is known of the logs, to be scored by `metrics.conversations`."""
     gold: dict[str, Links] = {}
@@ -164,22 +114,53 @@ def matched(logs: Logs, names: Sequence[str], answered: Ints) -> Match:
     return match(gold, found)
 
 
-def measure(task: "ReplyTo", store: Store, split: Split, *, starts: bool = True) -> Match:
+@dataclass(frozen=True)
+class Measured:
+    """Links that a model found beside those that are known, and how it came to them."""
+
+    match: Match
+    history: Literal["predicted", "gold", "unread"]
+    """What the model was told of what earlier messages answer; `unread` where it reads nothing of that."""
+    into_context: float
+    """Share of the known messages that look back on messages of which nothing is known."""
+
+    @property
+    def told(self) -> str:
+        """In words, to stand beside the scores."""
+        said = {
+            "predicted": "the model read its own earlier decisions",
+            "gold": "the model was told what earlier messages answer",
+            "unread": "the model reads nothing of what earlier messages answer",
+        }
+        return f"{said[self.history]}; {self.into_context:.0%} of the messages look back on some of which nobody knows that"
+
+
+def measure(
+    task: "ReplyTo", store: Store, split: Split, *, starts: bool = True, history: Known = "predicted", beam: int = 1
+) -> Measured:
     """One link for every message of a split's logs whose link is known, or in logs of which only conversations are known (in
     `label`), each message taken to follow the one before it in its conversation.
 
-    Without `starts`, messages that start a conversation are not scored. Raises `RamifyError` where nothing is known.
+    Without `starts`, messages that start a conversation are not scored. `history` and `beam`: see `decide`. Raises
+    `RamifyError` where nothing is known.
     """
     trees = store.split(split)
-    history = task.reading
-    known = (_as_known(tree) for tree in store.trees(trees))
-    logs = Logs.of(known, causal=history.causal, faithful=history.faithful).read_with(task.tokenizer)
+    logs = Logs.of((_as_known(tree) for tree in store.trees(trees)), task.reading).read_with(task.tokenizer)
     if not starts:
         logs = replace(logs, links=logs.links[logs.links[:, 0] != logs.links[:, 1]])
     if not len(logs.links):
         raise RamifyError(f"{store.path} ({split}): of no message anybody says which one it answers: nothing to score.")
-    answered, _ = Opinion.joined(list(opinions(task, logs))).likeliest()
-    return matched(logs, store.tree_ids(trees), answered)
+    answered, _ = decide(task, logs, history=history, beam=beam, start=lead_in(logs))
+    told = history if task.backbone.reads_structure else "unread"
+    known = np.flatnonzero(logs.annotated)
+    return Measured(matched(logs, store.tree_ids(trees), answered), told, float(_reach_into_context(logs, known).mean()))
+
+
+def _reach_into_context(logs: Logs, messages: Ints) -> NDArray[np.bool_]:
+    """Which messages may answer one of which nothing is known."""
+    unknown = np.concatenate([[0], np.cumsum(~logs.annotated)])
+    first = np.maximum(messages - logs.history.window, logs.offsets[logs.log_of(messages)])
+    return unknown[messages] > unknown[first]
 
 
 def _as_known(log: Tree) -> Tree:

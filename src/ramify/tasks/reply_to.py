@@ -16,6 +16,7 @@ from ramify.link_batch import LinkBatch
 from ramify.models.base import LinkBackbone
 from ramify.tasks import linking
 from ramify.tasks.base import Task
+from ramify.tasks.live import Live
 from ramify.tokenizer import Tokenizer
 from ramify.tree import Node, Tree
 
@@ -90,9 +91,13 @@ class ReplyTo(Task[LinkBatch]):
             return torch.sigmoid(scores)
         return self._log_shares(scores, batch).exp()
 
-    def disentangle(self, log: Tree | Sequence[Node], *, keep_replies: bool = False) -> linking.Disentangled:
+    def disentangle(self, log: Tree | Sequence[Node], *, keep_replies: bool = False, beam: int = 1) -> linking.Disentangled:
         """What each message of a log answers, and which conversations they make (see `linking.disentangle`)."""
-        return linking.disentangle([self], log, keep_replies=keep_replies)
+        return linking.disentangle([self], log, keep_replies=keep_replies, beam=beam)
+
+    def live(self) -> Live:
+        """A channel that goes on, to be heard message by message."""
+        return Live(self)
 
     @staticmethod
     def _log_shares(scores: Float[Tensor, " key"], batch: LinkBatch) -> Float[Tensor, " key"]:

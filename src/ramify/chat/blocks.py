@@ -1,0 +1,56 @@
+"""Which messages a model decides on together."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramify.chat.channel import Ints
+from ramify.chat.features import candidates
+from ramify.chat.logs import Logs
+from ramify.views import Example, View
+
+
+class Blocks(View):
+    """Runs of up to `block` of the given messages (ascending) of one log, each with itself and the messages before it as
+    candidates.
+
+    Consecutive messages share most of their candidates, so a block costs little more than one of its messages.
+    """
+
+    def __init__(self, logs: Logs, targets: Ints, *, block: int) -> None:
+        self.logs = logs
+        self._targets = targets
+        log = logs.log_of(targets)
+        # Blocks begin where a log does, and every so many targets after that.
+        first = np.flatnonzero(np.diff(log, prepend=-1))
+        place = np.arange(len(targets)) - np.repeat(first, np.diff(first, append=len(targets)))
+        starts = np.flatnonzero(place % block == 0)
+        self._ends = np.append(starts[1:], len(targets)) if len(starts) else starts
+        self._starts = starts
+        reach = np.minimum(targets - logs.offsets[log], logs.history.window) + 1
+        tokens = np.diff(logs.starts)[targets]
+        self._keys = np.add.reduceat(reach, starts) if len(starts) else starts
+        self._tokens = np.add.reduceat(tokens, starts) if len(starts) else starts
+
+    @property
+    def costs(self) -> Ints:
+        """Pairs of a message and a candidate."""
+        return self._keys
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        return self.sizes.astype(np.float64)
+
+    @property
+    def sizes(self) -> Ints:
+        return self._ends - self._starts
+
+    @property
+    def target_tokens(self) -> Ints:
+        return self._tokens
+
+    def example(self, number: int, epoch: int = 0) -> Example:
+        targets = self._targets[self._starts[number] : self._ends[number]]
+        first = int(self.logs.offsets[self.logs.log_of(targets[:1])[0]])
+        near = candidates(targets - first, self.logs.history.window)
+        real = near >= 0
+        return Example(targets, np.ones(len(targets)), (near + first)[real], real.sum(axis=1))

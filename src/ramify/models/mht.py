@@ -1,0 +1,164 @@
+"""The Masked Hierarchical Transformer of Zhu et al. (2020): utterances are encoded one by one, then read each other along the
+links that are known, and what each comes out as says whether the newest one answers it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from ramify.chat.features import ANSWERED, ANSWERING, PAIR
+from ramify.errors import RamifyError
+from ramify.link_batch import LinkBatch
+from ramify.models.base import LinkBackbone, check_config
+from ramify.models.bert import Bert, BertConfig
+from ramify.nn.blocks import ACTIVATIONS, Stack
+from ramify.nn.dropout import dropout
+from ramify.nn.embeddings import PositionTable, init_weights
+from ramify.nn.linear import Linear, on_pairs
+from ramify.nn.ragged import Rows
+
+
+@dataclass(frozen=True)
+class MHTConfig:
+    """Sizes default to the paper's. Its encoder is BERT-base with BERT's pooler; here it is whatever the run starts from."""
+
+    encoder: BertConfig = field(default_factory=BertConfig)
+    dim: int = 300
+    num_layers: int = 4
+    num_heads: int = 4
+    ffn_dim: int = 1024
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    mask: Literal["ancestors", "temporal", "none"] = "ancestors"
+    """What an earlier message reads, besides itself and the newest: what stands above it, the messages right before it, or
+    all there are. The newest one reads nothing but itself, unless there is no mask."""
+    depth: int = 0
+    """Ancestors at most so many links up; 0: all (mask = ancestors)."""
+    span: int = 1
+    """So many messages right before it (mask = temporal)."""
+    position: Literal["distance", "sinusoidal", "absolute", "none"] = "distance"
+    """How an utterance knows its place: a learned vector, or sinusoids, by how far back it is; a learned vector by its place
+    from the oldest on; or not. The paper does not say."""
+    max_history: int = 128
+    """Places that there are learned vectors for."""
+    features: Literal["none", "head", "input"] = "none"
+    """Where the features of message pairs come in: beside the Transformer's last states, through a hidden layer; or added to
+    the utterances' vectors. The paper does not say."""
+    hidden: int = 512
+    """Size of that hidden layer."""
+    years: bool = True
+    """Whether it may know the year, where it reads features."""
+    eps: float = 1e-12
+
+    def __post_init__(self) -> None:
+        if isinstance(self.encoder, Mapping):
+            object.__setattr__(self, "encoder", BertConfig(**self.encoder))
+        check_config(self)
+        if self.depth < 0:
+            raise RamifyError(f"model.depth must not be negative, and is 0 for all ancestors, not {self.depth}.")
+
+    @property
+    def vocab_size(self) -> int:
+        return self.encoder.vocab_size
+
+
+class MaskedHierarchicalTransformer(LinkBackbone):
+    """A state of every candidate, given the newest message and what stands above the candidate (section 3)."""
+
+    config: MHTConfig
+    encoder: Bert
+
+    def __init__(self, config: MHTConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = Bert(config.encoder)
+        self.projection = Linear(config.encoder.dim, config.dim)
+        kind = "sinusoidal" if config.position == "sinusoidal" else "learned"
+        self.positions = None if config.position == "none" else PositionTable(config.max_history, config.dim, kind)
+        self.stack = Stack(
+            config.num_layers,
+            config.dim,
+            config.num_heads,
+            config.ffn_dim,
+            dropout=config.dropout,
+            attention_dropout=config.attention_dropout,
+            eps=config.eps,
+        )
+        known = len(ANSWERING) + len(ANSWERED) + len(PAIR)
+        self.feature_map = nn.Linear(known, config.dim) if config.features == "input" else None
+        self.join = nn.Linear(known + config.dim, config.hidden) if config.features == "head" else None
+        self.activation = ACTIVATIONS["gelu"]
+        for part in (self.projection, self.positions, self.stack, self.feature_map, self.join):
+            if part is not None:
+                init_weights(part)
+
+    @property
+    def out_dim(self) -> int:
+        return self.config.dim if self.join is None else self.config.hidden
+
+    @property
+    def reads_structure(self) -> bool:
+        return self.config.mask == "ancestors"
+
+    def encode(self, ids: Int[Tensor, " total"], rows: Rows) -> Float[Tensor, "message encoder"]:
+        """Vectors of the messages, from the shared encoder (section 3.2)."""
+        return self.encoder.encode(ids, rows)
+
+    def forward(self, batch: LinkBatch) -> Float[Tensor, "key out"]:
+        batch = batch if self.config.years else batch.without_years()
+        vectors = self.encode(batch.input_ids, batch.messages) if batch.vectors is None else batch.vectors
+        x = self.projection(vectors).index_select(0, batch.candidate)
+        if self.positions is not None:
+            x = x + self.positions(self._places(batch))
+        if self.feature_map is not None:
+            x = x + self._with_features(self.feature_map, batch, batch.pairs)
+        x = dropout(x, self.config.dropout, self.training)
+        x = self.stack(x, batch.candidates, allowed=self.allowed(batch))
+        if self.join is None:
+            return x
+        joined = self.activation(
+            self._with_features(self.join, batch, torch.cat([batch.pairs, x.to(batch.pairs.dtype)], dim=1))
+        )
+        return dropout(joined, self.config.dropout, self.training)
+
+    def allowed(self, batch: LinkBatch) -> list[Bool[Tensor, "target place place"]]:
+        """The mask M (section 3.3), a block a group of targets with as many candidates. Places count from the newest message
+        back, so the paper's last row and column are the first here."""
+        rows, config = batch.candidates, self.config
+        blocks = []
+        for group in rows.groups:
+            place = torch.arange(group.length, device=batch.device)
+            real = place < rows.lengths[group.start : group.stop, None]
+            back = place - place[:, None]
+            if config.mask == "ancestors":
+                assert batch.above is not None
+                up = batch.above[group.start : group.stop, : group.length, : group.length]
+                seen = (up > 0) & (up <= config.depth) if config.depth else up > 0
+            elif config.mask == "temporal":
+                seen = ((back > 0) & (back <= config.span)).expand(group.size, -1, -1)
+            else:
+                seen = torch.ones_like(back, dtype=torch.bool).expand(group.size, -1, -1)
+            if config.mask != "none":
+                # The newest message: everyone reads it, and it reads nobody else.
+                seen = torch.where(place[:, None] == 0, False, seen | (place == 0))
+            # Padding is read by nothing but itself.
+            blocks.append((seen & real[:, None]) | (back == 0))
+        return blocks
+
+    def _places(self, batch: LinkBatch) -> Tensor:
+        rows = batch.candidates
+        if self.config.position != "absolute":
+            return rows.positions
+        return torch.repeat_interleave(rows.lengths, rows.lengths, output_size=rows.total) - 1 - rows.positions
+
+    @staticmethod
+    def _with_features(layer: nn.Linear, batch: LinkBatch, pairs: Float[Tensor, "key own"]) -> Float[Tensor, "key out"]:
+        return on_pairs(layer, batch.answering, batch.target_of, batch.all_answered, batch.answered_as, pairs)
+
+
+def config_from_bert(theirs: BertConfig) -> dict[str, Any]:
+    """What a checkpoint of the BERT family settles."""
+    return {"encoder": theirs}

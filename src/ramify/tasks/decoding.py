@@ -1,0 +1,214 @@
+"""What a model thinks of who answers whom, and what it decides."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+
+from ramify.batch import TokenBudget, join
+from ramify.chat.blocks import Blocks
+from ramify.chat.channel import Ints
+from ramify.chat.logs import Logs
+from ramify.chat.structure import Structure
+from ramify.errors import RamifyError
+from ramify.link_batch import LinkCollator, Vectors
+from ramify.nn.ragged import Rows, length_key, runs
+from ramify.views import Example
+
+if TYPE_CHECKING:
+    from ramify.tasks.reply_to import ReplyTo
+
+KEYS = 16_384
+"""Pairs scored at once."""
+TOKENS = 16_384
+"""Tokens of messages encoded at once."""
+_BLOCK = 64
+
+Known = Literal["predicted", "gold"]
+"""What a model that reads what earlier messages answer is told of it: what it decided itself, or the truth."""
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """What a model thinks of the candidates of some messages: the message itself first, then nearest first."""
+
+    messages: Ints
+    candidates: Ints
+    lengths: Ints
+    """How the flat candidates fall to the messages."""
+    probabilities: Float[NDArray, " key"]
+
+    @classmethod
+    def joined(cls, parts: "list[Opinion]") -> "Opinion":
+        return cls(
+            join([part.messages for part in parts]),
+            join([part.candidates for part in parts]),
+            join([part.lengths for part in parts]),
+            np.concatenate([np.zeros(0, dtype=np.float32), *(part.probabilities for part in parts)]),
+        )
+
+    def likeliest(self) -> tuple[Ints, Float[NDArray, " message"]]:
+        """The one message that each answers, of equals the nearest; and its probability."""
+        starts = np.cumsum(self.lengths) - self.lengths
+        row = np.repeat(np.arange(len(self.lengths)), self.lengths)
+        best = np.maximum.reduceat(self.probabilities, starts) if len(starts) else self.probabilities
+        is_best = np.flatnonzero(self.probabilities == best[row])
+        first = is_best[np.unique(row[is_best], return_index=True)[1]]
+        return self.candidates[first], best
+
+
+def opinions(
+    task: "ReplyTo",
+    logs: Logs,
+    *,
+    history: Known = "predicted",
+    start: Ints | None = None,
+    vectors: Vectors | None = None,
+) -> Iterator[Opinion]:
+    """On all messages of the logs (of each from the message `start` on), some at a time. `vectors` of all that are read may be
+    given.
+
+    They come in the order of the logs, unless the model reads its own decisions: then several logs are decided side by side,
+    message by message.
+    """
+    start = logs.offsets[:-1] if start is None else start
+    with task.evaluating(), torch.no_grad():
+        collate = LinkCollator(logs, vectors or keep_vectors(task, logs, heard_from(logs, start)))
+        if task.backbone.reads_structure and history == "predicted":
+            yield from _side_by_side(task, collate, start)
+            return
+        if task.backbone.reads_structure:
+            collate = replace(collate, structure=Structure.known(logs))
+        view = Blocks(logs, _from(logs, start), block=_BLOCK)
+        for numbers in TokenBudget(view.costs, KEYS, seed=0, shuffle=False).steps(0):
+            yield ask(task, collate, [view.example(int(number)) for number in numbers])
+
+
+def decide(
+    task: "ReplyTo", logs: Logs, *, history: Known = "predicted", beam: int = 1, start: Ints | None = None
+) -> tuple[Ints, Float[NDArray, " message"]]:
+    """[message]: which one it answers (itself, where it starts a conversation, and before `start`), and how probable that is.
+
+    With a `beam`, the likeliest of so many structures of each log, not the likeliest link of one message after the other.
+    Raises `RamifyError` where the model reads no structure: then the likeliest links make the likeliest structure.
+    """
+    answered, probability = np.arange(len(logs)), np.zeros(len(logs), dtype=np.float32)
+    if beam > 1:
+        _search(task, logs, beam, start, answered, probability)
+        return answered, probability
+    for opinion in opinions(task, logs, history=history, start=start):
+        answered[opinion.messages], probability[opinion.messages] = opinion.likeliest()
+    return answered, probability
+
+
+def keep_vectors(task: "ReplyTo", logs: Logs, messages: Ints) -> Vectors | None:
+    """The vectors of some messages, each encoded once, without dropout; None where the model makes none."""
+    lengths = logs.starts[messages + 1] - logs.starts[messages]
+    order = np.argsort(length_key(lengths), kind="stable")
+    messages, lengths = messages[order], lengths[order]
+    parts = []
+    with task.evaluating(), torch.no_grad():
+        for first, stop in runs(lengths, TOKENS):
+            ids, sizes = logs.words(messages[first:stop])
+            found = task.backbone.encode(torch.from_numpy(ids).to(task.device), Rows.build(sizes).to(task.device))
+            if found is None:
+                return None
+            parts.append(found.float().cpu())
+    row = np.full(len(logs), -1, dtype=np.int64)
+    row[messages] = np.arange(len(messages))
+    return Vectors(torch.cat(parts), row) if parts else None
+
+
+def lead_in(logs: Logs) -> Ints:
+    """[log]: where deciding must begin, so that what is decided on the known messages does not hang on where: two windows
+    before the first of them (what stands there was said, but nobody noted what it answers)."""
+    return np.maximum(logs.offsets[:-1], logs.first_known - 2 * logs.history.window)
+
+
+def _from(logs: Logs, start: Ints) -> Ints:
+    return np.concatenate([np.zeros(0, dtype=np.int64), *map(np.arange, start, logs.offsets[1:])])
+
+
+def heard_from(logs: Logs, start: Ints) -> Ints:
+    """All that is read to decide from the message `start` of each log on."""
+    return with_history(logs, _from(logs, start))
+
+
+def with_history(logs: Logs, messages: Ints) -> Ints:
+    """Messages and all that they may answer."""
+    reach = np.maximum(messages - logs.history.window, logs.offsets[logs.log_of(messages)])
+    depth = np.zeros(len(logs) + 1, dtype=np.int64)
+    np.add.at(depth, reach, 1)
+    np.add.at(depth, messages + 1, -1)
+    return np.flatnonzero(np.cumsum(depth[:-1]) > 0)
+
+
+def ask(task: "ReplyTo", collate: LinkCollator, examples: Sequence[Example]) -> Opinion:
+    """What the model thinks of the targets of some examples."""
+    batch = collate(examples).to(task.device)
+    scores = task.probabilities(task.scores(batch), batch)
+    return Opinion(batch.source, batch.key_source, batch.candidates.host_lengths, scores.float().cpu().numpy())
+
+
+def _side_by_side(task: "ReplyTo", collate: LinkCollator, start: Ints) -> Iterator[Opinion]:
+    """A message of each log at a time, given what was decided on those before it."""
+    logs, structure = collate.logs, Structure()
+    collate = replace(collate, structure=structure)
+    view = Blocks(logs, np.arange(len(logs)), block=1)
+    left = logs.offsets[1:] - start
+    for group in np.array_split(np.argsort(-left, kind="stable"), -(-len(left) * (logs.history.window + 1) // KEYS) or 1):
+        for step in range(int(left[group].max(initial=0))):
+            messages = start[group[left[group] > step]] + step
+            opinion = ask(task, collate, [view.example(int(message)) for message in messages])
+            for message, answered in zip(opinion.messages.tolist(), opinion.likeliest()[0].tolist()):
+                structure.link(message, answered)
+            yield opinion
+
+
+@dataclass(frozen=True)
+class _Beam:
+    """A structure of the first messages of a log."""
+
+    total: float
+    structure: Structure
+    answered: tuple[int, ...] = ()
+    probability: tuple[float, ...] = ()
+
+    def then(self, message: int, answered: int, probability: float) -> "_Beam":
+        structure = self.structure.copy()
+        structure.link(message, answered)
+        total = self.total + math.log(max(probability, 1e-30))
+        return _Beam(total, structure, (*self.answered, answered), (*self.probability, probability))
+
+
+def _search(
+    task: "ReplyTo", logs: Logs, width: int, start: Ints | None, answered: Ints, probability: Float[NDArray, " message"]
+) -> None:
+    if not task.backbone.reads_structure or task.config.objective == "binary":
+        raise RamifyError(
+            "a beam is for models that read what earlier messages answer, and decide on one answer a message: of any other the "
+            "likeliest links make the likeliest structure already."
+        )
+    first = logs.offsets[:-1] if start is None else start
+    view = Blocks(logs, np.arange(len(logs)), block=1)
+    with task.evaluating(), torch.no_grad():
+        collate = LinkCollator(logs, keep_vectors(task, logs, np.arange(len(logs))))
+        for own, end in zip(first.tolist(), logs.offsets[1:].tolist()):
+            beams = [_Beam(0.0, Structure())]
+            for message in range(own, end):
+                examples = [view.example(message)] * len(beams)
+                opinion = ask(task, replace(collate, structure=[beam.structure for beam in beams]), examples)
+                shares = opinion.probabilities.reshape(len(beams), -1)
+                candidates = opinion.candidates[: shares.shape[1]]
+                following = [
+                    beam.then(message, int(candidates[place]), float(own_shares[place]))
+                    for beam, own_shares in zip(beams, shares)
+                    for place in np.argsort(-own_shares, kind="stable")[:width].tolist()
+                ]
+                beams = sorted(following, key=lambda beam: -beam.total)[:width]
+            answered[own:end], probability[own:end] = beams[0].answered, beams[0].probability

@@ -1,0 +1,79 @@
+"""A live channel finds what the whole log would be found to hold."""
+
+import numpy as np
+import pytest
+import torch
+
+from fixtures import channel
+from ramify.chat.history import History
+from ramify.chat.words import learn_words
+from ramify.errors import RamifyError
+from ramify.models.base import LinkBackbone
+from ramify.models.bert import BertConfig
+from ramify.models.feature_model import FeatureModel, FeatureModelConfig
+from ramify.models.mht import MaskedHierarchicalTransformer, MHTConfig
+from ramify.tasks.live import Heard
+from ramify.tasks.reply_to import ReplyTo
+from ramify.tokenizer import Tokenizer
+from ramify.tree import Node, Tree
+
+LOG = channel(90, 3)
+WORDS = learn_words([node.text.lower().split() for node in LOG.nodes], least=1)
+
+
+def feature_model(**changes: object) -> ReplyTo:
+    torch.manual_seed(0)
+    backbone = FeatureModel(FeatureModelConfig(vocab_size=WORDS.vocab_size, dim=4, hidden=8))
+    return ReplyTo(backbone, WORDS, History(window=12, **({"causal": True} | changes)))  # pyright: ignore[reportArgumentType]
+
+
+def mht() -> ReplyTo:
+    torch.manual_seed(0)
+    tokenizer = Tokenizer.train([node.text for node in LOG.nodes] * 2, vocab_size=150)
+    encoder = BertConfig(vocab_size=tokenizer.vocab_size, dim=8, num_layers=1, num_heads=2, ffn_dim=8, max_tokens=16)
+    config = MHTConfig(encoder=encoder, dim=8, num_layers=2, num_heads=2, ffn_dim=8, features="head", hidden=8)
+    backbone: LinkBackbone = MaskedHierarchicalTransformer(config)
+    # Fresh heads find all alike: with weights as large as these, links are far from ties.
+    with torch.no_grad():
+        for parameter in backbone.parameters():
+            parameter.mul_(8) if parameter.dim() > 1 else None
+    return ReplyTo(backbone, tokenizer, History(window=12, causal=True, texts="pieces", max_tokens=12))
+
+
+@pytest.mark.parametrize("make", [feature_model, mht])
+def test_live_is_as_offline(make) -> None:
+    task = make()
+    whole = task.disentangle(LOG)
+    live = task.live()
+    heard = [live.hear(node) for node in LOG.nodes]
+    answered = [node.parents[0] if node.parents else number for number, node in enumerate(whole.tree.nodes)]
+    assert [each.answered for each in heard] == answered
+    assert [each.number for each in heard] == list(range(len(LOG)))
+    np.testing.assert_allclose([each.probability for each in heard], whole.probability, atol=1e-5)
+    assert [each.conversation for each in heard] == whole.conversation.tolist()
+    assert 3 < len(set(answered)) < len(LOG)
+    assert 1 < whole.conversation.max() < len(LOG) - 1
+
+
+def test_what_a_message_is_said_to_answer_does_not_hang_on_later_ones() -> None:
+    task = feature_model()
+    early = [task.disentangle(Tree(LOG.nodes[:size])).tree.nodes[-1].parents for size in range(1, 40)]
+    assert early == [node.parents for node in task.disentangle(LOG).tree.nodes[:39]]
+
+
+def test_memory_does_not_grow_with_the_log() -> None:
+    live = feature_model().live()
+    sizes = []
+    for number in range(400):
+        live.hear(LOG.nodes[number % len(LOG)])
+        sizes.append(len(live._kept))
+    assert max(sizes[100:]) == max(sizes[300:]) < 60
+
+
+def test_a_model_that_looks_ahead_cannot_listen() -> None:
+    with pytest.raises(RamifyError, match=r"reading\.causal"):
+        feature_model(causal=False).live()
+
+
+def test_the_first_message_starts_a_conversation() -> None:
+    assert feature_model().live().hear(Node("hi", None)) == Heard(0, 0, 1.0, 0)
