@@ -356,10 +356,10 @@ def test_a_decoder_may_have_fewer_layers_than_the_checkpoint(store, theirs, tmp_
         ("tree-mlm", {"model__encoder_layers": "1"}, r"model\.encoder_layers = 2 \(not 1\)"),
         ("tree-mlm", {"model__decoder_layers": "3"}, r"2 layers, too few for model\.decoder_layers = 3"),
         ("tree-mlm", {"model__norm": "pre"}, r"model\.norm = 'post' \(not 'pre'\)"),
-        ("tree-mlm", {"model__max_tokens": "41"}, r"reads at most 40 tokens, but model\.max_tokens is 41"),
+        ("tree-mlm", {"model__max_tokens": "41"}, r"reads at most 40 tokens, but the model is to read 41"),
         ("bert", {"model__num_layers": "1"}, r"model\.num_layers = 2 \(not 1\)"),
         ("bert", {"model__position": "sinusoidal"}, r"model\.position = 'learned'"),
-        ("bert", {"model__max_tokens": "41"}, r"reads at most 40 tokens, but model\.max_tokens is 41"),
+        ("bert", {"model__max_tokens": "41"}, r"reads at most 40 tokens, but the model is to read 41"),
         ("bert", {"init_decoder": "false"}, "init_decoder=false is for tree-mlm runs"),
     ],
 )

@@ -14,6 +14,8 @@ from ramify.chat import features
 from ramify.chat.channel import Ints
 from ramify.chat.logs import Logs
 from ramify.chat.structure import Structure
+from ramify.chat.surroundings import SURROUNDINGS, surroundings
+from ramify.chat.words import wording
 from ramify.nn.ragged import Rows
 from ramify.views import Example
 
@@ -37,7 +39,7 @@ class LinkBatch(AnyBatch):
     answered: Float[Tensor, "message answered"]
     answered_by_itself: Float[Tensor, "target answered"]
     pairs: Float[Tensor, "key pair"]
-    """Features (`chat.features`)."""
+    """Features (`chat.features`, and `chat.surroundings` where a model reads these)."""
     gold: Float[Tensor, " key"]
     """The share of each candidate in what its target is known to answer; zeros for a target of which nothing is known."""
     source: Ints
@@ -82,6 +84,11 @@ class LinkBatch(AnyBatch):
         return replace(self, answering=torch.nn.functional.pad(self.answering[:, years:], (years, 0)))
 
 
+def pair_width(with_surroundings: bool) -> int:
+    """How many features a pair has."""
+    return len(features.PAIR) + (len(SURROUNDINGS) if with_surroundings else 0)
+
+
 @dataclass(frozen=True)
 class Vectors:
     """Vectors of messages, computed once."""
@@ -104,6 +111,8 @@ class LinkCollator:
     """In place of the messages' words."""
     structure: Structure | Sequence[Structure] | None = None
     """What is said to answer what: once for all examples, or for each its own."""
+    surroundings: bool = False
+    """Whether pairs have features of what is said around them."""
 
     def __call__(self, examples: Sequence[Example]) -> LinkBatch:
         logs = self.logs
@@ -161,17 +170,18 @@ class LinkCollator:
             inside = columns < lengths[:, None]
             near = np.full(inside.shape, -1)
             near[inside] = flat
-            own.append(
-                (
-                    features.answering(channel, targets),
-                    features.answered_by_itself(channel, targets),
-                    features.pairs(channel, targets, near)[inside],
-                )
-            )
-        widths = (features.ANSWERING, features.ANSWERED, features.PAIR)
+            pairs = features.pairs(channel, targets, near)[inside]
+            if self.surroundings:
+                heard, place = np.unique(flat, return_inverse=True)
+                near[inside] = place
+                words, rarity = wording((channel.spelled[message] for message in heard.tolist()), logs.vocabulary)
+                around = surroundings(channel, heard, near, words, rarity)[inside]
+                pairs = np.concatenate([pairs, around], axis=1)
+            own.append((features.answering(channel, targets), features.answered_by_itself(channel, targets), pairs))
+        widths = (len(features.ANSWERING), len(features.ANSWERED), pair_width(self.surroundings))
         parts = zip(*own) if own else [()] * len(widths)
         answering, itself, pairs = (
-            np.concatenate([np.zeros((0, len(names))), *part], dtype=np.float32) for names, part in zip(widths, parts)
+            np.concatenate([np.zeros((0, width)), *part], dtype=np.float32) for width, part in zip(widths, parts)
         )
         answered = np.empty((len(messages), len(features.ANSWERED)), dtype=np.float32)
         of_log = logs.log_of(messages)

@@ -12,6 +12,7 @@ from ramify.chat.blocks import Blocks
 from ramify.chat.history import History
 from ramify.chat.logs import Logs
 from ramify.chat.words import learn_words
+from ramify.errors import RamifyError
 from ramify.link_batch import LinkBatch, LinkCollator
 from ramify.models.feature_model import FeatureModel, FeatureModelConfig
 from ramify.tasks import decoding
@@ -87,6 +88,40 @@ def test_binary_loss_is_a_mean_over_candidates() -> None:
         expected = expected + -torch.where(gold > 0, 3 * chance.log(), (1 - chance).log()).mean()
     torch.testing.assert_close(own.loss(scores, data), expected)
     torch.testing.assert_close(own.probabilities(scores, data), torch.sigmoid(scores))
+
+
+def test_binary_decisions_answer_the_likeliest() -> None:
+    """However unlikely all of them are."""
+    own, data = task(objective="binary"), batch()
+    with torch.no_grad():
+        assert own.head is not None
+        own.head.bias.fill_(-20.0)
+    opinion = Opinion.joined(list(opinions(own, LOGS)))
+    answered, chance = opinion.likeliest()
+    scores = own.scores(batch(known=False))
+    best = [int(row.argmax()) for row in rows(scores, batch(known=False))]
+    assert (answered == opinion.messages - np.array(best)).all()
+    assert chance.max() < 1e-3
+    assert len(answered) == len(LOGS) > data.num_targets
+
+
+def test_odds_of_a_start_are_multiplied() -> None:
+    plain, bold = task(), task(start_odds=0.25)
+    data = batch(known=False)
+    scores = plain.scores(data)
+    own = [rows(each.probabilities(scores, data), data) for each in (plain, bold)]
+    for before, after in zip(*own):
+        if len(before) > 1:
+            torch.testing.assert_close(after[0] / (1 - after[0]), 0.25 * before[0] / (1 - before[0]))
+            torch.testing.assert_close(after[1:] / after[1:].sum(), before[1:] / before[1:].sum())
+    # It decides; it is nothing to be learned.
+    torch.testing.assert_close(plain.loss(scores, data), bold.loss(scores, data))
+
+
+@pytest.mark.parametrize("setting", [{"start_odds": 0.0}, {"start_odds": 0.5, "objective": "binary"}])
+def test_odds_that_are_refused(setting) -> None:
+    with pytest.raises(RamifyError, match=r"task\.start_odds"):
+        ReplyToConfig(**setting)
 
 
 @pytest.mark.parametrize("score", ["sum", "linear"])

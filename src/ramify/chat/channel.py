@@ -1,5 +1,6 @@
 """A channel's messages as columns: what features of messages and of pairs of messages are made from."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -95,3 +96,10 @@ def minutes_apart(start: Minutes, end: Minutes, faithful: bool) -> Minutes:
     if not faithful:
         return end - start
     return (end // 60 - start // 60) % 24 * 60 + end % 60 - start % 60
+
+
+def incidence(rows: Sequence[Sequence[int]], columns: int) -> csr_array:
+    """A sparse matrix of ones."""
+    ends = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype=np.int64)])
+    flat = np.fromiter((column for row in rows for column in row), dtype=np.int64, count=int(ends[-1]))
+    return csr_array((np.ones(len(flat), dtype=np.int32), flat, ends), shape=(len(rows), columns))

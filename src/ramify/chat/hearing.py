@@ -6,9 +6,8 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import csr_array
 
-from ramify.chat.channel import NEVER, NOBODY, Channel, minutes_apart
+from ramify.chat.channel import NEVER, NOBODY, Channel, incidence, minutes_apart
 from ramify.chat.names import Names, spoken_words
 from ramify.chat.spelling import spelled
 from ramify.dataset.filters import is_bot
@@ -178,10 +177,10 @@ class Hearing:
             following=np.array([rows.get(each.following, len(said)) for each in said], dtype=np.int64),
             rate=self._rates(column("rate", np.float64)),
             num_names=num_names,
-            addressed=_incidence([each.whom for each in said], num_names),
+            addressed=incidence([each.whom for each in said], num_names),
             calls=np.sort(np.array(calls, dtype=np.int64)),
             size=self.count,
-            words=_incidence([each.words for each in said], max(1, len(self._words))),
+            words=incidence([each.words for each in said], max(1, len(self._words))),
             spelled=tuple(each.spelled for each in said),
             causal=self.causal,
             faithful=self.faithful,
@@ -231,13 +230,6 @@ def _minute(message: Node, faithful: bool) -> float:
 
 def _year(message: Node) -> int:
     return 0 if message.time is None else 1970 + int(np.datetime64(int(message.time), "s").astype("datetime64[Y]").astype(int))
-
-
-def _incidence(rows: Sequence[Sequence[int]], columns: int) -> csr_array:
-    """A sparse matrix of ones."""
-    ends = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype=np.int64)])
-    flat = np.fromiter((column for row in rows for column in row), dtype=np.int64, count=int(ends[-1]))
-    return csr_array((np.ones(len(flat), dtype=np.int32), flat, ends), shape=(len(rows), columns))
 
 
 def _is_bot(author: str | None, faithful: bool) -> bool:

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float
@@ -12,7 +12,7 @@ from scipy.sparse.linalg import svds
 from tokenizers import Tokenizer as Engine
 from tokenizers import models, normalizers, pre_tokenizers
 
-from ramify.chat.channel import Ints
+from ramify.chat.channel import Ints, incidence
 from ramify.chat.spelling import USER
 from ramify.tokenizer import SPECIAL, Tokenizer
 
@@ -62,6 +62,15 @@ def encode(tokenizer: Tokenizer, messages: Iterable[Sequence[str]]) -> tuple[NDA
         flat += [ids[word] if word in ids else ids.get(shape(word), unknown) for word in message]
         starts.append(len(flat))
     return np.array(flat, dtype=np.int32), np.array(starts, dtype=np.int64)
+
+
+def wording(messages: Iterable[Sequence[str]], ids: Mapping[str, int]) -> tuple[csr_array, Float[NDArray, " word"]]:
+    """[message word]: the different words of messages; and of each word how rare it is: the logarithm of its rank in a
+    vocabulary, where words stand in the order of how often they were said (`learn_words`)."""
+    columns: dict[str, int] = {}
+    rows = [[columns.setdefault(word, len(columns)) for word in dict.fromkeys(message)] for message in messages]
+    ranks = [ids.get(word, len(ids)) - len(SPECIAL) + 1 for word in columns]
+    return incidence(rows, max(1, len(columns))), np.log(np.maximum(ranks or [1], 1))
 
 
 def word_vectors(ids: NDArray[np.int32], starts: Ints, vocab_size: int, dim: int) -> Float[NDArray, "vocab dim"]:

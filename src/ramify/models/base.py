@@ -81,6 +81,11 @@ class LinkBackbone(AnyBackbone):
         """Whether it reads what earlier messages answer, so that it has to be decided message by message."""
         return False
 
+    @property
+    def reads_surroundings(self) -> bool:
+        """Whether it reads what is said around the messages of a pair (`chat.surroundings`)."""
+        return False
+
     def encode(self, ids: Int[Tensor, " total"], rows: Rows) -> Float[Tensor, "message vector"] | None:
         """Vectors of messages by themselves, which can be kept (`LinkBatch.vectors`); None where it makes none."""
         return None

@@ -9,14 +9,17 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ramify.chat.features import ANSWERED, ANSWERING, PAIR
+from ramify.chat.features import ANSWERED, ANSWERING
 from ramify.errors import RamifyError
 from ramify.fields import check_fields
-from ramify.link_batch import LinkBatch
+from ramify.link_batch import LinkBatch, pair_width
 from ramify.models.base import LinkBackbone
+from ramify.nn.blocks import Stack
 from ramify.nn.dropout import dropout
-from ramify.nn.linear import linear, on_pairs
+from ramify.nn.embeddings import init_weights
+from ramify.nn.linear import Linear, linear, on_pairs
 from ramify.nn.pooling import Pool
+from ramify.nn.ragged import Rows
 
 Activation = Literal["softsign", "relu", "gelu", "tanh"]
 
@@ -36,13 +39,41 @@ class FeatureModelConfig:
     dropout: float = 0.0
     years: bool = True
     """Whether it may know the year, which says nothing of years after those that it was trained on."""
+    surroundings: bool = False
+    """Read what is said around the messages of a pair, too (`chat.surroundings`): not in the paper."""
+    context_layers: int = 0
+    """Layers of a Transformer in which all candidates of one message read each other, before they are scored: not in the
+    paper."""
+    context_dim: int = 128
+    context_heads: int = 4
 
     def __post_init__(self) -> None:
         check_fields(self, "model.")
-        if min(self.vocab_size, self.dim, self.num_layers) < 0 or self.hidden < 1:
-            raise RamifyError("model.dim and num_layers must not be negative, and model.hidden must be positive.")
+        if min(self.vocab_size, self.dim, self.num_layers, self.context_layers) < 0 or self.hidden < 1:
+            raise RamifyError("model.dim, num_layers and context_layers must not be negative, model.hidden must be positive.")
+        if min(self.context_dim, self.context_heads) < 1 or self.context_dim % self.context_heads:
+            raise RamifyError(
+                f"model.context_dim ({self.context_dim}) must be a multiple of model.context_heads ({self.context_heads})."
+            )
         if not 0 <= self.dropout < 1:
             raise RamifyError(f"model.dropout must be at least 0 and below 1, not {self.dropout}.")
+
+
+class Among(nn.Module):
+    """What each candidate of a message gets to know of the others, added to its state: nothing, as training begins."""
+
+    def __init__(self, config: FeatureModelConfig, size: int) -> None:
+        super().__init__()
+        self.reduce = Linear(size, config.context_dim)
+        self.stack = Stack(
+            config.context_layers, config.context_dim, config.context_heads, 2 * config.context_dim, dropout=config.dropout
+        )
+        self.expand = Linear(config.context_dim, size)
+        init_weights(self)
+        nn.init.zeros_(self.expand.weight)
+
+    def forward(self, x: Float[Tensor, "key out"], candidates: Rows) -> Float[Tensor, "key out"]:
+        return x + self.expand(self.stack(self.reduce(x), candidates))
 
 
 class FeatureModel(LinkBackbone):
@@ -63,11 +94,16 @@ class FeatureModel(LinkBackbone):
             assert isinstance(layer, nn.Linear)
             nn.init.xavier_uniform_(layer.weight)
             nn.init.zeros_(layer.bias)
+        self.context = Among(config, self.out_dim) if config.context_layers else None
 
     @property
     def inputs(self) -> int:
         """Size of what the first layer reads: features, and of both messages their words' maximum and mean."""
-        return len(ANSWERING) + len(ANSWERED) + len(PAIR) + 4 * self.config.dim
+        return len(ANSWERING) + len(ANSWERED) + pair_width(self.config.surroundings) + 4 * self.config.dim
+
+    @property
+    def reads_surroundings(self) -> bool:
+        return self.config.surroundings
 
     @property
     def out_dim(self) -> int:
@@ -81,7 +117,8 @@ class FeatureModel(LinkBackbone):
         candidate = torch.cat([torch.cat([texts, of_target]), batch.all_answered], dim=1)
         if not len(self.layers):
             parts = (target.index_select(0, batch.target_of), candidate.index_select(0, batch.answered_as), batch.pairs)
-            return torch.cat(parts, dim=1)
+            x = torch.cat(parts, dim=1)
+            return x if self.context is None else self.context(x, batch.candidates)
         first, *others = self.layers
         assert isinstance(first, nn.Linear)
         x = on_pairs(first, target, batch.target_of, candidate, batch.answered_as, batch.pairs)
@@ -90,7 +127,7 @@ class FeatureModel(LinkBackbone):
         for layer in others:
             assert isinstance(layer, nn.Linear)
             x = dropout(activate(linear(x, layer.weight, layer.bias)), self.config.dropout, self.training)
-        return x
+        return x if self.context is None else self.context(x, batch.candidates)
 
     def _texts(self, batch: LinkBatch) -> Float[Tensor, "message text"]:
         if self.embedding is None:

@@ -16,14 +16,13 @@ from ramify.chat.structure import Structure
 from ramify.chat.words import learn_words, word_vectors
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
-from ramify.link_batch import LinkCollator
 from ramify.metrics.conversations import score
 from ramify.models import bert, hf
 from ramify.models.feature_model import FeatureModel, FeatureModelConfig
 from ramify.models.mht import MaskedHierarchicalTransformer, MHTConfig
 from ramify.run.config import RUN_FILE, BlockConfig, LinkDevConfig, Run, WordsConfig
 from ramify.run.prepared import Prepared
-from ramify.tasks.decoding import Opinion, heard_from, keep_vectors, lead_in, opinions, with_history
+from ramify.tasks.decoding import Opinion, collator, heard_from, keep_vectors, lead_in, opinions, with_history
 from ramify.tasks.linking import matched
 from ramify.tasks.reply_to import ReplyTo, ReplyToConfig
 from ramify.tokenizer import Tokenizer
@@ -48,7 +47,8 @@ class PreparedChats(Prepared):
         view = Blocks(self.logs, learnable, block=self.run.view.block if frozen else self.run.view.encoded_block)
         structure = Structure.known(self.logs) if self.task.backbone.reads_structure else None
         measure = self._measure(frozen) if len(self.dev.links) else None
-        return Stage(self.run.stages[number], view, LinkCollator(self.logs, vectors, structure), measure)
+        collate = replace(collator(self.task, self.logs, vectors), structure=structure)
+        return Stage(self.run.stages[number], view, collate, measure)
 
     @property
     def _encoder_parameters(self) -> list[str]:

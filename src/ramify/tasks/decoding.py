@@ -78,7 +78,7 @@ def opinions(
     """
     start = logs.offsets[:-1] if start is None else start
     with task.evaluating(), torch.no_grad():
-        collate = LinkCollator(logs, vectors or keep_vectors(task, logs, heard_from(logs, start)))
+        collate = collator(task, logs, vectors or keep_vectors(task, logs, heard_from(logs, start)))
         if task.backbone.reads_structure and history == "predicted":
             yield from _side_by_side(task, collate, start)
             return
@@ -148,6 +148,11 @@ def with_history(logs: Logs, messages: Ints) -> Ints:
     return np.flatnonzero(np.cumsum(depth[:-1]) > 0)
 
 
+def collator(task: "ReplyTo", logs: Logs, vectors: Vectors | None) -> LinkCollator:
+    """Lays out what the model reads; without what is said to answer what."""
+    return LinkCollator(logs, vectors, surroundings=task.backbone.reads_surroundings)
+
+
 def ask(task: "ReplyTo", collate: LinkCollator, examples: Sequence[Example]) -> Opinion:
     """What the model thinks of the targets of some examples."""
     batch = collate(examples).to(task.device)
@@ -197,7 +202,7 @@ def _search(
     first = logs.offsets[:-1] if start is None else start
     view = Blocks(logs, np.arange(len(logs)), block=1)
     with task.evaluating(), torch.no_grad():
-        collate = LinkCollator(logs, keep_vectors(task, logs, np.arange(len(logs))))
+        collate = collator(task, logs, keep_vectors(task, logs, np.arange(len(logs))))
         for own, end in zip(first.tolist(), logs.offsets[1:].tolist()):
             beams = [_Beam(0.0, Structure())]
             for message in range(own, end):

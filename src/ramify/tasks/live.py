@@ -1,6 +1,6 @@
 """A channel that goes on: a message in, its link out, in memory that does not grow with the log."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +13,7 @@ from ramify.chat.structure import Structure
 from ramify.errors import RamifyError
 from ramify.link_batch import LinkCollator, Vectors
 from ramify.nn.ragged import Rows
-from ramify.tasks.decoding import ask
+from ramify.tasks.decoding import ask, collator
 from ramify.tree import Node
 from ramify.views import Example
 
@@ -83,6 +83,7 @@ class Live:
             links=np.zeros((0, 2), dtype=np.int64),
             ids=np.concatenate([each.ids for each in kept]),
             starts=np.concatenate([[0], np.cumsum([len(each.ids) for each in kept])]),
+            vocabulary=self.task.tokenizer.ids,
         )
         row = len(kept) - 1
         reach = min(number, history.window)
@@ -103,12 +104,13 @@ class Live:
         """`shift`: from rows to numbers, the same for all that may be answered."""
         vectors = [each.vector for each in kept if each.vector is not None]
         table = Vectors(torch.cat(vectors), np.arange(len(kept))) if vectors else None
+        collate = collator(self.task, logs, table)
         if not self.task.backbone.reads_structure:
-            return LinkCollator(logs, table)
+            return collate
         structure = Structure()
         for row in range(len(kept) - 1 - reach, len(kept) - 1):
             structure.link(row, kept[row].answered - shift)
-        return LinkCollator(logs, table, structure)
+        return replace(collate, structure=structure)
 
     def _vector(self, ids: NDArray[np.int32]) -> torch.Tensor | None:
         task = self.task

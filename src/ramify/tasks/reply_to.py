@@ -1,5 +1,6 @@
 """Which earlier messages does a message answer? (Zhu et al. 2020, section 3.4; Kummerfeld et al. 2019, section 4)"""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -31,9 +32,16 @@ class ReplyToConfig:
     """A pair's score: the plain sum of its state, as in Kummerfeld et al.'s code, or a learned map of it."""
     positive_weight: float = 1.0
     """How much more a link counts than a pair that is none (binary)."""
+    start_odds: float = 1.0
+    """What the odds that a message starts a conversation are multiplied by when it is decided what it answers. A start that is
+    none costs a conversation more than a link that is wrong; choose on logs that were held out (listwise)."""
 
     def __post_init__(self) -> None:
         check_fields(self, "task.")
+        if self.start_odds <= 0:
+            raise RamifyError(f"task.start_odds must be positive, not {self.start_odds}.")
+        if self.start_odds != 1 and self.objective != "listwise":
+            raise RamifyError(f"task.start_odds is for task.objective=listwise, not {self.objective}.")
         if self.positive_weight <= 0:
             raise RamifyError(f"task.positive_weight must be positive, not {self.positive_weight}.")
 
@@ -89,6 +97,7 @@ class ReplyTo(Task[LinkBatch]):
         """Of each candidate, that it is answered: one for the target together, or each for itself (binary)."""
         if self.config.objective == "binary":
             return torch.sigmoid(scores)
+        scores = scores + math.log(self.config.start_odds) * batch.is_self
         return self._log_shares(scores, batch).exp()
 
     def disentangle(self, log: Tree | Sequence[Node], *, keep_replies: bool = False, beam: int = 1) -> linking.Disentangled:
