@@ -78,6 +78,7 @@ def surroundings(
     called = (named[place[:, None, :], place[:, :, None]] & real[:, None, :] & between).sum(axis=2)
     calls, caller = _first(mine & anybody[place])
     called_me, who = _first(to_target)
+    in_sight, _ = _first(to_candidate)
     rows = np.arange(len(near))
     last_called = calls[:, None] & named[place[rows, caller], :][rows[:, None], place]
     last_caller = called_me[:, None] & (own == own[rows, who][:, None])
@@ -111,7 +112,7 @@ def surroundings(
         is_last_caller,
         np.minimum((same & to_target[:, None, :]).sum(axis=2), _FEW) / _FEW,
         anybody[place] & ~to_target,
-        to_candidate.any(axis=1)[:, None] & ~to_candidate,
+        in_sight[:, None] & ~to_candidate,
         to_candidate & last,
     ]
     return np.stack(columns, axis=2).astype(np.float32) * real[..., None]

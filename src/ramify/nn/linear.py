@@ -29,7 +29,7 @@ def linear(
         return F.linear(x, weight, bias)
     apply: Callable[..., Tensor] = _Linear.apply
     # Of a part of a matrix's columns oneDNN makes a product two hundred times as slow.
-    return apply(x, weight.contiguous(), bias)
+    return apply(x.contiguous(), weight.contiguous(), bias)
 
 
 def outer(
@@ -95,7 +95,8 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
-        (gradient,) = gradients
+        # That of a sum is one number for many places, of which oneDNN makes a slow product, too.
+        (gradient,) = (each.contiguous() for each in gradients)
         for_x, for_weight, for_bias = ctx.needs_input_grad
         return (
             _product(gradient, weight.t()) if for_x else None,
