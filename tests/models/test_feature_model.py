@@ -11,6 +11,7 @@ from ramify.chat.blocks import Blocks
 from ramify.chat.features import FEATURES, candidates, features
 from ramify.chat.history import History
 from ramify.chat.logs import Logs
+from ramify.chat.surroundings import SURROUNDINGS
 from ramify.chat.words import learn_words
 from ramify.errors import RamifyError
 from ramify.link_batch import LinkBatch, LinkCollator
@@ -75,6 +76,37 @@ def test_parts_computed_once_add_up_to_one_network(dim: int, activation: Activat
     assert own.out_dim == x.shape[1]
 
 
+def test_what_is_said_around_a_pair_comes_after_its_features() -> None:
+    logs = logs_of(17, 9)
+    own = model(logs, surroundings=True, num_layers=0)
+    view = Blocks(logs, np.arange(len(logs)), block=5)
+    examples = [view.example(number) for number in range(len(view))]
+    batch = LinkCollator(logs, surroundings=True)(examples)
+    assert own.inputs == len(FEATURES) + len(SURROUNDINGS) + 4 * own.config.dim
+    assert torch.equal(own(batch)[:, -len(SURROUNDINGS) :], batch.pairs[:, -len(SURROUNDINGS) :])
+    assert batch.pairs[:, -len(SURROUNDINGS) :].any(dim=0).sum() > 15
+    plain = LinkCollator(logs)(examples)
+    assert torch.equal(batch.pairs[:, : -len(SURROUNDINGS)], plain.pairs)
+
+
+def test_candidates_read_each_other() -> None:
+    """At first they learn nothing from it; then each hangs on all others of the same message, and on no other's."""
+    logs = logs_of(17, 9)
+    plain, own = model(logs), model(logs, context_layers=2, context_dim=8, context_heads=2)
+    batch = batch_of(logs)
+    own.load_state_dict(plain.state_dict(), strict=False)
+    assert torch.equal(own(batch), plain(batch))
+    assert own.context is not None
+    torch.nn.init.normal_(own.context.expand.weight)
+    pairs = batch.pairs.clone().requires_grad_()
+    states = own(replace(batch, pairs=pairs))
+    start, stop = batch.candidates.offsets[6:8].tolist()
+    (moved,) = torch.autograd.grad(states[start].sum(), pairs)
+    assert moved[start:stop].any(dim=1).all()
+    assert not moved[:start].any()
+    assert not moved[stop:].any()
+
+
 def test_without_years_it_does_not_know_them() -> None:
     logs = logs_of(12)
     batch = batch_of(logs)
@@ -126,7 +158,9 @@ def test_training_takes_the_messages_of_which_a_link_is_known() -> None:
 
 
 @pytest.mark.ill_typed
-@pytest.mark.parametrize("values", [{"hidden": 0}, {"dim": -1}, {"dropout": 1.0}, {"activation": "sign"}, {"years": 1}])
+@pytest.mark.parametrize(
+    "values", [{"hidden": 0}, {"dim": -1}, {"dropout": 1.0}, {"activation": "sign"}, {"years": 1}, {"context_heads": 3}]
+)
 def test_sizes_that_no_model_has(values: dict[str, object]) -> None:
     with pytest.raises(RamifyError, match=next(iter(values))):
         FeatureModelConfig(**values)  # pyright: ignore[reportArgumentType]

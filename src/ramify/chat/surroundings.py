@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from ramify.chat.channel import NOBODY, Channel, Ints
+from ramify.chat.features import FAR
 
 SURROUNDINGS = (
     "alike",
@@ -101,7 +102,7 @@ def surroundings(
         np.broadcast_to(lengths[target], near.shape),
         lengths[place],
         np.log1p(np.maximum(np.nan_to_num(minutes), 0)) / _FEW,
-        (np.cumsum(spoken, axis=1) - spoken) / near.shape[1],
+        (np.cumsum(spoken, axis=1) - spoken) / FAR,
         _speakers_between(since) / _MUCH,
         np.minimum(again, _FEW) / _FEW,
         np.minimum((mine[:, None, :] & between).sum(axis=2), _FEW) / _FEW,
