@@ -51,8 +51,8 @@ def test_kinds_of_tables(tmp_path, kind):
         ("3", "🤷", None, None, None),
     ]
     assert report.skipped == report.kept == {}
-    assert chat_table.matches(path, path.read_bytes())
-    assert not table.matches(path, path.read_bytes())
+    assert not chat_table.refuses(path, path.read_bytes())
+    assert table.refuses(path, path.read_bytes())
 
 
 def test_replies(tmp_path):
@@ -140,7 +140,7 @@ def test_matches_nothing_else():
         b'[{"author": "x"}]',
         b"PAR1" + bytes(100),
     ]
-    assert not any(chat_table.matches(Path(__file__), head) for head in others)
+    assert all(chat_table.refuses(Path(__file__), head) for head in others)
 
 
 WHOLE = [

@@ -161,8 +161,8 @@ def test_every_client_says_the_same(tmp_path, name):
 @pytest.mark.parametrize("name", WRITTEN)
 def test_every_client_is_recognised(tmp_path, name):
     log_of(tmp_path / name, WRITTEN[name])
-    assert irc.matches(tmp_path / name, WRITTEN[name].encode())
-    assert irc.matches(tmp_path / name, b"\xff\xfe" + WRITTEN[name].encode("utf-16-le"))
+    assert not irc.refuses(tmp_path / name, WRITTEN[name].encode())
+    assert not irc.refuses(tmp_path / name, b"\xff\xfe" + WRITTEN[name].encode("utf-16-le"))
 
 
 @pytest.mark.parametrize(
@@ -187,12 +187,12 @@ def test_every_client_is_recognised(tmp_path, name):
     ],
 )
 def test_what_is_no_log_is_not_claimed(tmp_path, content):
-    assert not irc.matches(tmp_path / "x.log", content.encode())
+    assert irc.refuses(tmp_path / "x.log", content.encode())
 
 
 def test_a_long_head_may_end_within_a_line(tmp_path):
     head = ("[09:05] <wren> hi\n" * 5_000).encode()[: 1 << 16]
-    assert irc.matches(tmp_path / "x.log", head)
+    assert not irc.refuses(tmp_path / "x.log", head)
 
 
 # --- lines ----------------------------------------------------------------------------------------------------------------
@@ -611,7 +611,7 @@ def test_a_folder(tmp_path):
         log_of(tmp_path / name, LOG)
     (tmp_path / "a.annotation.txt").write_text("0 1 -\n")
     (tmp_path / "d.log.gz").write_bytes(gzip.compress(LOG.encode()))
-    assert irc.matches(tmp_path, b"")
+    assert not irc.refuses(tmp_path, b"")
     assert readers.files([tmp_path]) != []
     (tmp_path / "README.md").write_text("# What is here\n\n* Logs\n")
     (tmp_path / "empty.log").touch()
@@ -621,19 +621,19 @@ def test_a_folder(tmp_path):
     assert report.skipped == {"not_a_log": 2}
     assert report.read == 5 * 4 + 2
     assert trees[0].nodes[1].parents == (0,)
-    assert not irc.matches(tmp_path, b"")
+    assert irc.refuses(tmp_path, b"")
 
 
 def test_a_folder_without_logs(tmp_path):
     (tmp_path / "README.md").write_text("# What is here\n")
-    assert not irc.matches(tmp_path, b"")
+    assert irc.refuses(tmp_path, b"")
     with pytest.raises(RamifyError, match=r"no file in the folder .* reads as a log"):
         list(irc.logs([tmp_path], Report()))
 
 
 def test_quiet_days_are_logs(tmp_path):
     log_of(tmp_path / "20090314.log", "[09:05:00] *** Joins: wren (w@nest.example)\n")
-    assert irc.matches(tmp_path, b"")
+    assert not irc.refuses(tmp_path, b"")
 
 
 @pytest.mark.parametrize(
@@ -667,7 +667,7 @@ def test_two_files_of_one_log(tmp_path):
 @pytest.mark.data
 def test_published_logs(data_dir):
     folder = data_dir("ubuntu-irc") / "dev"
-    assert irc.matches(folder, b"")
+    assert not irc.refuses(folder, b"")
     report = Report()
     trees = [log.tree() for log in irc.logs([folder], report)]
     assert len(trees) == 10

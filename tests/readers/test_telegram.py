@@ -55,7 +55,7 @@ def test_a_chat(tmp_path):
     ]
     assert [node.time for node in tree.nodes] == [1_706_695_260.0, 1_706_695_320.0, 1_706_695_380.0]
     assert report.skipped == report.kept == {}
-    assert telegram.matches(path, path.read_bytes())
+    assert not telegram.refuses(path, path.read_bytes())
 
 
 def test_all_chats_of_an_account(tmp_path):
@@ -74,7 +74,7 @@ def test_all_chats_of_an_account(tmp_path):
             ("Walkers", 3), ("private_supergroup", 3), ("Walkers 77", 3), ("private_group", 1),
         ]  # fmt: skip
         assert report.skipped == {"not_a_post": 2}
-        assert telegram.matches(given_, b"" if given_.is_dir() else path.read_bytes())
+        assert not telegram.refuses(given_, b"" if given_.is_dir() else path.read_bytes())
 
 
 def test_authors(tmp_path):
@@ -166,8 +166,8 @@ def test_matches_nothing_else(tmp_path):
         {"name": "x", "type": "channel", "id": 1, "messages": []},
         {"about": "x"},
     ):
-        assert not telegram.matches(Path("x.json"), json.dumps(other).encode())
-    assert not telegram.matches(tmp_path, b"")
+        assert telegram.refuses(Path("x.json"), json.dumps(other).encode())
+    assert telegram.refuses(tmp_path, b"")
 
 
 WHOLE = [

@@ -13,7 +13,7 @@ from typing import Literal, get_args
 import pyarrow as pa
 
 from ramify.readers import chat, files, table
-from ramify.readers.base import Held, Report, bad_option
+from ramify.readers.base import A_FOLDER, Held, Report, bad_option
 from ramify.readers.columns import Columns, Layout, batches, check, decoded, header, strings, times
 from ramify.readers.messages import LogNames, Message, in_order, nodes
 
@@ -33,15 +33,18 @@ FOREIGN = ("nodes", "replies", "subreddit", "link_id")
 Order = Literal["file", "time"]
 
 
-def matches(path: Path, head: bytes) -> bool:
+def refuses(path: Path, head: bytes) -> str:
     if path.is_dir():
-        return False
+        return A_FOLDER
     try:
         names = header(path, head)
     except pa.ArrowInvalid:
-        return False
-    said = LAYOUT.known(names).keys() >= {"text", "author", "time"}
-    return said and not table.LAYOUT.has_required(names) and not any(name in FOREIGN for name in names)
+        return "a damaged Parquet file"
+    if missing := LAYOUT.lacking(names, ("author", "time", "text")):
+        return f"line 1: no column for {', '.join(missing)}"
+    if not table.LAYOUT.lacking(names):
+        return "line 1: the columns of a table of posts"
+    return next((f"line 1: a column {name}, of another format" for name in names if name in FOREIGN), "")
 
 
 def logs(

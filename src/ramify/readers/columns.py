@@ -15,7 +15,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from ramify.errors import RamifyError
-from ramify.readers.base import Report, bad_option, open_bytes, pc
+from ramify.readers.base import INTO_A_FILE, Report, bad_option, open_bytes, pc, read_twice
 from ramify.readers.records import records
 from ramify.readers.values import seconds
 
@@ -46,9 +46,10 @@ class Layout:
                 found[ours] = theirs
         return found
 
-    def has_required(self, names: Sequence[str]) -> bool:
+    def lacking(self, names: Sequence[str], required: Sequence[str] = ()) -> list[str]:
+        """Of what is required, the layout's own unless others are named: ours that no column is there for."""
         found = self.known(names)
-        return all(name in found for name in self.required)
+        return [name for name in required or self.required if name not in found]
 
 
 def header(path: Path, head: bytes) -> list[str]:
@@ -86,6 +87,7 @@ def _is_mark(value: object) -> bool:
 def batches(
     path: Path, report: Report, layout: Layout, columns: Mapping[str, str], delimiter: str | None, quote: str
 ) -> Iterator[Columns]:
+    read_twice(path, INTO_A_FILE)
     with open_bytes(path) as stream:
         head = stream.read(1 << 16)
     if head.startswith(PARQUET):

@@ -9,9 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from ramify.readers import chat
-from ramify.readers.base import Held, Report
+from ramify.readers.base import Held, Report, lacks
 from ramify.readers.documents import documents
-from ramify.readers.messages import GONE, Accounts, LogNames, Message, Names, head_of, json_files, newest_first, nodes, said
+from ramify.readers.messages import (
+    GONE,
+    Accounts,
+    LogNames,
+    Message,
+    Names,
+    first_refusal,
+    json_files,
+    newest_first,
+    nodes,
+    said,
+)
 from ramify.readers.values import fields, seconds, string
 
 ENCRYPTED = "m.room.encrypted"
@@ -26,12 +37,13 @@ _EVENT = re.compile(rb'"event_id"\s*:\s*"\$')
 _QUOTED = re.compile(r"> (?:\* )?<@[^>\n]+>[^\n]*(?:\n>[^\n]*)*(?:\n\n?|\Z)").match
 
 
-def matches(path: Path, head: bytes) -> bool:
+def refuses(path: Path, head: bytes) -> str:
     if path.is_dir():
-        found = json_files([path])
-        return bool(found) and all(matches(file, head_of(file)) for file in found)
-    named = all(key in head for key in (b'"origin_server_ts"', b'"sender"', b'"content"'))
-    return all(name in head for name in _EXPORT) or bool(named and _EVENT.search(head))
+        return first_refusal(path, json_files([path]), refuses)
+    if not lacks(path, head, *_EXPORT):
+        return ""
+    missing = lacks(path, head, b'"origin_server_ts"', b'"sender"', b'"content"')
+    return missing or ("" if _EVENT.search(head) else 'no "event_id" that begins with $')
 
 
 def logs(paths: Sequence[Path], report: Report, *, names: Names = "name") -> Iterator[chat.Log]:

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 from ramify.errors import RamifyError
 from ramify.readers import files
-from ramify.readers.base import Report, bad_option, open_bytes
+from ramify.readers.base import INTO_A_FILE, Report, bad_option, open_bytes, read_twice
 from ramify.tree import Node, encodable, encodable_json
 
 GONE = "[deleted]"
@@ -74,12 +74,20 @@ _JSON = re.compile(r"\.(?:json|jsonl|ndjson)(?:\.|\Z)")
 
 
 def head_of(path: Path) -> bytes:
-    """The first bytes of a file, as `matches` gets them; none of one that cannot be read."""
+    """The first bytes of a file, as `refuses` gets them; none of one that cannot be read."""
+    read_twice(path, INTO_A_FILE)
     try:
         with open_bytes(path) as stream:
             return stream.read(HEAD_BYTES)
     except RamifyError:
         return b""
+
+
+def first_refusal(folder: Path, inside: Sequence[Path], refuses: Callable[[Path, bytes], str]) -> str:
+    """For `refuses`, of a folder all of whose JSON files are to be in a format."""
+    found = ((file, refuses(file, head_of(file))) for file in inside)
+    reason = next((f"{file.relative_to(folder)}: {reason}" for file, reason in found if reason), "")
+    return reason if inside else "a folder without JSON files"
 
 
 class LogNames:

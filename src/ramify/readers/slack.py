@@ -14,7 +14,7 @@ from typing import Any
 
 from ramify.errors import RamifyError
 from ramify.readers import chat, files
-from ramify.readers.base import Held, Report, open_bytes
+from ramify.readers.base import INTO_A_FILE, Held, Report, open_bytes, read_twice
 from ramify.readers.documents import loads
 from ramify.readers.messages import GONE, Accounts, LogNames, Message, Names, nodes, said
 from ramify.readers.values import fields, identifier, objects, seconds, string
@@ -22,6 +22,8 @@ from ramify.readers.values import fields, identifier, objects, seconds, string
 ZIP = b"PK\x03\x04"
 CHANNELS = ("channels.json", "groups.json", "dms.json", "mpims.json")
 USERS = ("users.json", "org_users.json")
+
+_NO_EXPORT = "no channels.json in it, and no folder of a channel with files like 2024-01-31.json"
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}\.json").fullmatch
 _STAMP = re.compile(rb'"ts"\s*:\s*"\d{9,}\.\d{1,6}"')
@@ -33,13 +35,13 @@ _TOMBSTONES = ("tombstone", "ekm_access_denied")
 _CHANGES = ("message_changed", "message_replied")
 
 
-def matches(path: Path, head: bytes) -> bool:
+def refuses(path: Path, head: bytes) -> str:
     if path.is_dir() or head.startswith(ZIP):
         try:
-            return _is_export(_source(path))
-        except RamifyError:
-            return not path.is_dir()  # `read` says what is wrong with an archive.
-    return _is_day(head)
+            return "" if _is_export(_source(path)) else _NO_EXPORT
+        except RamifyError as error:
+            return f"{error}" if path.is_dir() else ""  # `logs` says what is wrong with an archive.
+    return "" if _is_day(head) else 'not a ZIP archive, and no JSON list of messages with "ts" in it'
 
 
 def _is_day(head: bytes) -> bool:
@@ -125,8 +127,7 @@ def _exports(paths: Sequence[Path]) -> Iterator[tuple[_Export, dict[str, list[st
             layout = _layout(source.names)
             if not layout:
                 raise RamifyError(
-                    f"{path} is no Slack export: there is no channels.json in it, and no folder of a channel with files like "
-                    "2024-01-31.json. Name the file or folder that was exported."
+                    f"{path} is no Slack export: there is {_NO_EXPORT}. Name the file or folder that was exported."
                 )
             if path.is_dir() and list(layout) == [("", True)]:
                 # One channel's folder: what describes it is beside it.
@@ -148,6 +149,7 @@ def _exports(paths: Sequence[Path]) -> Iterator[tuple[_Export, dict[str, list[st
 
 
 def _is_zip(path: Path) -> bool:
+    read_twice(path, INTO_A_FILE)
     with path.open("rb") as file:
         return file.read(len(ZIP)) == ZIP
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from ramify.readers import files
-from ramify.readers.base import POSTS, Report, bad_option, pc
+from ramify.readers.base import A_FOLDER, POSTS, Report, bad_option, pc
 from ramify.readers.columns import Columns, Layout, batches, check, decoded, header, strings, times
 from ramify.readers.reddit import NOBODY
 
@@ -41,13 +41,14 @@ WINDOWS_1252 = {code: bytes([code]).decode("cp1252", "replace") for code in rang
 """C1 control characters, which no text means: what the same bytes are in Windows-1252."""
 
 
-def matches(path: Path, head: bytes) -> bool:
+def refuses(path: Path, head: bytes) -> str:
     if path.is_dir():
-        return False
+        return A_FOLDER
     try:
-        return LAYOUT.has_required(header(path, head))
+        missing = LAYOUT.lacking(header(path, head))
     except pa.ArrowInvalid:
-        return True  # `read` says what is wrong with it.
+        return ""  # `read` says what is wrong with it.
+    return f"line 1: no column for {', '.join(missing)}" if missing else ""
 
 
 def read(

@@ -21,10 +21,13 @@ _ACCOUNT = re.compile(rb'\A\s*\{\s*"about"\s*:\s*"[^"]*Telegram')
 _MEDIA = re.compile(r"(?:photo|file|thumbnail|contact_information|location_information|poll)\Z")
 
 
-def matches(path: Path, head: bytes) -> bool:
+def refuses(path: Path, head: bytes) -> str:
     if path.is_dir():
-        return any(matches(file, head_of(file)) for file in path.rglob(RESULT) if file.is_file())
-    return bool(_CHAT.search(head) or _ACCOUNT.search(head))
+        found = any(not refuses(file, head_of(file)) for file in path.rglob(RESULT) if file.is_file())
+        return "" if found else f"a folder without a {RESULT} of Telegram's"
+    if _CHAT.search(head) or _ACCOUNT.search(head):
+        return ""
+    return 'no chat with a "type" and an "id" before its "messages", and no "about" that names Telegram'
 
 
 def logs(paths: Sequence[Path], report: Report, *, names: Names = "name") -> Iterator[chat.Log]:

@@ -38,11 +38,14 @@ Answers = Mapping[int, tuple[tuple[int, ...], bool]]
 """The parents of a line, and whether it starts a conversation."""
 
 
-def matches(path: Path, head: bytes) -> bool:
+def refuses(path: Path, head: bytes) -> str:
     if path.is_dir():
         inside = _logs_of(path)[:10]
-        return bool(inside) and all(matches(each, head_of(each)) for each in inside)
-    return _is_log(head, AUTO, AUTO, share=0.8, from_first_line=True)
+        if not inside:
+            return "a folder without logs"
+        found = ((each, refuses(each, head_of(each))) for each in inside)
+        return next((f"{each.relative_to(path)}: {reason}" for each, reason in found if reason), "")
+    return _no_log(head, AUTO, AUTO, share=0.8, from_first_line=True)
 
 
 def logs(
@@ -179,22 +182,29 @@ def _unknown(path: Path, sample: list[tuple[int, str]], fits: Mapping[str, Fit])
     )
 
 
-def _is_log(head: bytes, dialect: str, encoding: str, share: float, *, from_first_line: bool = False) -> bool:
-    """Do the first bytes of a file read as a log, and could they hardly be anything else?"""
+def _no_log(head: bytes, dialect: str, encoding: str, share: float, *, from_first_line: bool = False) -> str:
+    """Why the first bytes of a file do not read as a log, or could be something else; "" where they do."""
     stream, encoding = utf8(io.BufferedReader(io.BytesIO(head)), encoding)
     lines = text_lines(stream.read().removeprefix(b"\xef\xbb\xbf"), encoding, 1, Path(), Report())
     if len(head) >= HEAD_BYTES:
         del lines[-1:]
-    sample = list(islice((line for line in lines if not _is_blank(line)), SAMPLE_LINES))
+    numbered = list(islice(((number, line) for number, line in enumerate(lines, 1) if not _is_blank(line)), SAMPLE_LINES))
+    if not numbered:
+        return "no line with anything on it"
+    sample = [line for _, line in numbered]
     fits = {name: fit(sample, DIALECTS[name]) for name in _names(dialect)}
     best = max(fits, key=lambda name: fits[name].share)
-    if fits[best].share < share or (from_first_line and fits[best].misfit == 0):
-        return False
+    fitting, telling, misfit = fits[best]
+    if fitting < share or (from_first_line and misfit == 0):
+        number, line = numbered[misfit or 0]
+        nearest = f"{best}, the dialect of {fitting:.0%} of the first lines" if fitting else "any dialect that is known"
+        return f"line {number}: {line!r:.40} is no line of {nearest}"
+    nobody = "none of its first lines says who speaks, and when"
     if DIALECTS[best].stamped:
-        return fits[best].telling > 0
+        return "" if telling else nobody
     # Lists in Markdown begin with stars, and elements of HTML look like names.
     closing = sum("</" in line for line in sample)
-    return fits[best].telling * 2 >= len(sample) and closing * 10 <= len(sample)
+    return "" if telling * 2 >= len(sample) and closing * 10 <= len(sample) else nobody
 
 
 def _is_blank(line: str) -> bool:
@@ -207,11 +217,11 @@ def _is_blank(line: str) -> bool:
 def _in_folder(folder: Path, dialect: str, encoding: str, report: Report) -> list[Path]:
     logs = []
     for path in _logs_of(folder):
-        if _is_log(head_of(path), dialect, encoding, share=0.5):
-            logs.append(path)
-        else:
+        if reason := _no_log(head_of(path), dialect, encoding, share=0.5):
             report.read += 1
-            report.skip("not_a_log", str(path))
+            report.skip("not_a_log", f"{path}: {reason}")
+        else:
+            logs.append(path)
     if not logs:
         raise RamifyError(
             f"no file in the folder {folder} reads as a log of an IRC channel. Name a file of it, to be told what was tried."
