@@ -208,6 +208,14 @@ def test_kinds_of_events(tmp_path):
     assert report.skipped == {"reaction": 1, "vote": 1, "not_a_post": 1}
 
 
+def test_actions(tmp_path):
+    emote = event(1, {"msgtype": "m.emote", "body": "waves"})
+    tree, _ = one(tmp_path, emote, edit(2, 1, "waves twice"), reply(3, 1, f"> * <{ANN}> waves twice\n\nhello"))
+    assert [(node.kind, node.text, node.author) for node in tree.nodes] == [
+        ("action", "waves twice", "ann"), ("", "hello", "bob"),
+    ]  # fmt: skip
+
+
 def test_what_is_no_event_is_counted(tmp_path):
     path = write_lines(tmp_path / "events.jsonl", [3, {"content": {}}, said(1, "x") | {"event_id": None}, said(2, "y")])
     path.write_text(path.read_text() + "{bad\n")
@@ -227,8 +235,27 @@ def test_clocks_of_servers_differ(tmp_path):
 def test_what_is_held_as_a_whole_is_bounded(tmp_path, monkeypatch):
     path = write_lines(tmp_path / "events.jsonl", EVENTS)
     monkeypatch.setattr(base, "MAX_HELD_BYTES", 100)
-    with pytest.raises(RamifyError, match=r"events\.jsonl holds more than .* Build from fewer events a file"):
+    with pytest.raises(RamifyError, match=r"events\.jsonl and the files before it hold more than .* fewer events a file"):
         read(matrix, path)
+
+
+def test_files_of_one_room_are_one_log(tmp_path):
+    """In order of time, whatever the order of the files; what both hold is there once."""
+    sealed = event(4, {"algorithm": "m.megolm.v1.aes-sha2", "ciphertext": "x"}, BOB, "m.room.encrypted")
+    late = write(tmp_path / "late.json", [member(9, BOB, "Bob"), sealed, said(5, "c"), reply(6, 3, "d")], topic="Straw")
+    early = write_lines(tmp_path / "early.jsonl", [*EVENTS[:3], reply(4, 3, "b"), said(5, "c"), edit(7, 3, "a")])
+    other = write(tmp_path / "other.json", [said(1, "moo") | {"room_id": "!shed:example.org"}])
+    unknown = write(tmp_path / "unknown.json", [{**said(1, "?"), "room_id": None}])
+    trees, report = read(matrix, late, early, other, unknown)
+    assert [(tree.id, tree.meta["topic"]) for tree in trees] == [
+        ("Barn", "Straw"), ("Barn (other)", "Hay"), ("Barn (unknown)", "Hay"),
+    ]  # fmt: skip
+    assert [(node.id, node.text, node.author, node.parents) for node in trees[0].nodes] == [
+        ("$1", "joined", "Ann", None), ("$2", "joined", "Bob", None), ("$3", "a", "Ann", None),
+        ("$4", "b", "Bob", (2,)), ("$5", "c", "Ann", None), ("$6", "d", "Bob", (2,)), ("$9", "joined", "Bob", None),
+    ]  # fmt: skip
+    assert report.skipped == {"duplicate_id": 2, "edit": 1}
+    assert report.kept == {"undecryptable": 1}
 
 
 def test_matches_nothing_else():

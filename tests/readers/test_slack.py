@@ -302,6 +302,33 @@ def damaged(path):
     path.write_bytes(data)
 
 
+def test_actions(tmp_path):
+    """They may stand in threads, as others do."""
+    tree, _ = one_day(
+        tmp_path,
+        said(1, "Tea?"),
+        said(2, "nods", subtype="me_message"),
+        said(3, "puts the kettle on", subtype="me_message", thread_ts=ts(1)),
+        {"type": "message", "subtype": "message_changed", "ts": ts(4), "message": said(2, "shrugs", subtype="me_message")},
+    )
+    assert [(node.kind, node.text, node.parents) for node in tree.nodes] == [
+        ("", "Tea?", None), ("action", "shrugs", None), ("action", "puts the kettle on", (0,)),
+    ]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_a_file_that_is_twice_in_an_archive(tmp_path):
+    """As after something was added to it. What unpacks it, too, leaves the last."""
+    path = pack(write(tmp_path / "export"), tmp_path / "export.zip")
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("kitchen/2023-11-14.json", json.dumps([said(1, "Who has salt?")]))
+        archive.writestr("users.json", json.dumps([{"id": "U1", "name": "annie"}]))
+    (tree,), report = read(slack, path)
+    assert (tree.nodes[0].text, tree.nodes[0].author) == ("Who has salt?", "annie")
+    assert report.skipped == {"doubled_file": 1}
+    assert report.examples["doubled_file"] == [f"{path}: kitchen/2023-11-14.json: only the last of this name is read"]
+
+
 @pytest.mark.parametrize(
     ("harm", "message"),
     [

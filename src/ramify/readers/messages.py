@@ -197,12 +197,12 @@ def _distinct(records: Iterable[Message], report: Report) -> list[Message]:
 
 
 def _are_one(one: Message, other: Message) -> bool:
-    """Versions of one message, or copies of it in exports that overlap?"""
+    """Versions of one message, or copies of it in exports that overlap, one of which could not read it?"""
     if one.event or other.event or GONE in (one.text, other.text):
         return True
     if one.author != other.author and None not in (one.author, other.author):
         return False
-    return one.text == other.text or one.edited is not None or other.edited is not None
+    return one.text == other.text or "" in (one.text, other.text) or one.edited is not None or other.edited is not None
 
 
 def _merged(known: Message, record: Message) -> Message:
@@ -210,13 +210,14 @@ def _merged(known: Message, record: Message) -> Message:
     base = min((known, record), key=lambda each: ("", "edit", "deletion").index(each.event))
     other = record if base is known else known
 
-    def lateness(each: Message) -> tuple[bool, float]:
-        return each.text == GONE, -math.inf if each.edited is None else each.edited
+    def lateness(each: Message) -> tuple[bool, float, bool]:
+        return each.text == GONE, -math.inf if each.edited is None else each.edited, bool(each.text)
 
     latest = max((base, other), key=lateness)
     return replace(
         base,
         text=latest.text,
+        kind=base.kind or other.kind,
         edited=latest.edited,
         author=other.author if base.author is None else base.author,
         answers=other.answers if base.answers is None else base.answers,

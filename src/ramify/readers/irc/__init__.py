@@ -25,7 +25,7 @@ from ramify.readers.irc.text import AUTO, check_encoding, text_lines, utf8
 from ramify.readers.messages import HEAD_BYTES, head_of
 from ramify.tree import Node
 
-KINDS = {MESSAGE: "", dialects.ACTION: "action", dialects.NOTICE: "notice"}
+KINDS = {MESSAGE: "", dialects.ACTION: chat.ACTION, dialects.NOTICE: "notice"}
 """Of messages that have an author, by the group of their text."""
 
 SAMPLE_LINES = 500
