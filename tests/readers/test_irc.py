@@ -1,5 +1,6 @@
 import gzip
 import io
+import sys
 from calendar import timegm
 from functools import partial
 
@@ -607,6 +608,19 @@ def test_a_log_streams(tmp_path, monkeypatch):
     assert report.read < 100
     assert sum(1 for _ in messages) == 99_999
     assert report.read == 100_000
+
+
+def test_memory_does_not_grow_with_the_log(tmp_path):
+    path = tmp_path / "a.log"
+    path.write_text("".join(f"[{n // 3600 % 24:02}:{n // 60 % 60:02}] <wren{n % 97}> seed {n}\n" for n in range(200_000)))
+    before = most = sys.getallocatedblocks()
+    log = next(readers.find("irc").reads([path], Report()))
+    for number, _ in enumerate(log.messages):
+        if number % 5_000 == 0:
+            most = max(most, sys.getallocatedblocks())
+    assert number == 199_999
+    # A block of the file, in lines, and some more: not a message each.
+    assert most - before < 100_000
 
 
 CHUNKS = [
