@@ -3,11 +3,13 @@
 import json
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,6 +34,10 @@ def model(tmp_path_factory):
     return folder / "run"
 
 
+PIPES: dict[str, Any] = {
+    **dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE),
+    **{"text": True, "encoding": "utf-8", "bufsize": 1},
+}
 LINES = (
     "=== ann has joined #disks",
     "[10:00] <ann> mount disk usb the a",
@@ -295,23 +301,42 @@ def test_live_says_of_every_line_what_the_whole_log_would(ramify, log, causal, t
     assert [line["answers"] for line in lines] == [None if parent == child else str(parent) for parent, child in whole]
 
 
-def test_live_answers_before_the_next_line_has_come(causal):
-    """What is written into a pipe comes out of the other, line by line."""
-    command = ["ramify", "disentangle", "/dev/stdin", "--format", "irc", "--live", "--to", "jsonl", "--out", "/dev/stdout"]
-    program = [sys.executable, "-c", "from ramify.cli import main; main()", *command[1:], "--model", str(causal)]
-    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
+@pytest.fixture
+def listening(causal):
+    """A process that disentangles what is written into it, and has answered two lines."""
+    command = ["disentangle", "/dev/stdin", "--format", "irc", "--live", "--to", "jsonl", "--out", "/dev/stdout"]
+    program = [sys.executable, "-c", "from ramify.cli import main; main()", *command, "--model", str(causal)]
+    with subprocess.Popen(program, **PIPES) as process:
         patience = threading.Timer(100, process.kill)
         patience.start()
         for number, line in enumerate(LINES[1:3]):
             process.stdin.write(f"{line}\n")
-            process.stdin.flush()
+            # It comes before the next line is there.
             assert json.loads(process.stdout.readline())["id"] == str(number)
-        process.stdin.close()
-        assert process.stdout.read() == ""
+        yield process
         patience.cancel()
-    assert process.returncode == 0
+
+
+def test_live_ends_with_its_input(listening):
+    assert (*listening.communicate(), listening.returncode) == ("", "", 0)
+
+
+def test_live_ends_with_ctrl_c(listening):
+    """Nothing is said but what was found until then."""
+    listening.stdin.write(f"{LINES[5]}\n")
+    assert json.loads(listening.stdout.readline())["id"] == "2"
+    listening.send_signal(signal.SIGINT)
+    rest, err = listening.communicate()
+    assert (rest, listening.returncode) == ("", 130)
+    assert err == "mended: 1 unparsed (first: /dev/stdin, line 3)\n"
+
+
+def test_live_ends_where_nobody_reads_on(listening):
+    """As before `head`: the next line has nowhere to go."""
+    listening.stdout.close()
+    listening.stdin.write(f"{LINES[6]}\n")
+    assert listening.wait() == 1
+    assert listening.stderr.read() == ""
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@ import bz2
 import gzip
 import io
 import lzma
+import os
 from pathlib import Path
 
 import pytest
@@ -120,7 +121,7 @@ def test_policy_names():
 def test_formats_are_readers(name):
     module = find(name).load()
     assert callable(find(name).reads)
-    assert not module.matches(Path("nothing.of-the-kind"), b"\x00\x01")
+    assert module.refuses(Path("nothing.of-the-kind"), b"\x00\x01")
 
 
 def test_unknown_formats_are_answered_with_a_list():
@@ -143,11 +144,40 @@ def test_guess(tmp_path):
     assert guess([path]) == "jsonl"
     path.write_text('{"id": "a", "title": "T", "subreddit": "s", "selftext": "say \\"nodes\\": [1]"}\n')
     assert guess([path]) == "pushshift"
-    path.write_text("nothing that anybody knows\n")
-    with pytest.raises(RamifyError, match="cannot tell the format"):
-        guess([path])
     with pytest.raises(RamifyError, match="there is no file or folder"):
         guess([tmp_path / "absent"])
+
+
+def test_what_each_format_refused_is_said(tmp_path):
+    path = tmp_path / "x"
+    path.write_text("\n<wren> hi\nnothing that anybody knows\nnor this\n")
+    with pytest.raises(RamifyError, match=rf"cannot tell the format of {path}\. Each") as raised:
+        guess([path])
+    tried = dict(line.split(maxsplit=1) for line in str(raised.value).splitlines()[1:-1])
+    assert list(tried) == list(FORMATS)
+    assert tried["jsonl"] == 'line 2: no JSON object with a list "nodes"'
+    assert tried["slack"].startswith("not a ZIP archive")
+    assert tried["table"] == "line 1: no column for id, parent, tree, text"
+    assert tried["irc"] == "line 3: 'nothing that anybody knows' is no line of plain, the dialect of 33% of the first lines"
+    # Of several files it is said which one; of a folder, what is not in it and what its files are not.
+    other = tmp_path / "log"
+    other.write_text("[09:05] <wren> hi\n")
+    with pytest.raises(RamifyError, match=rf"irc +{path}: line 3: "):
+        guess([other, path])
+    with pytest.raises(
+        RamifyError, match=rf"slack +no channels\.json in it, .*; {other}: not a ZIP archive(.|\n)*irc +x: line 3"
+    ):
+        guess([tmp_path])
+
+
+def test_pipes_are_not_guessed(tmp_path):
+    """What was read for the guess would be missing from what is read then."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(RamifyError, match=r"pipe is a pipe, .* --format"):
+        guess([tmp_path / "pipe"])
+    for name in ("chat-table", "discord", "slack"):
+        with pytest.raises(RamifyError, match=r"pipe is a pipe, .* into a file first"):
+            next(find(name).reads([tmp_path / "pipe"], Report()))
 
 
 def test_folders_stand_for_their_files(tmp_path):

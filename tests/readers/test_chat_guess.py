@@ -51,6 +51,6 @@ def test_options_are_what_read_takes():
         "discord": ["names"],
         "matrix": ["names"],
         "telegram": ["names"],
-        "chat-table": ["columns", "delimiter", "quote", "order"],
+        "chat-table": ["columns", "delimiter", "quote", "order", "dates"],
         "jsonl": [],
     }

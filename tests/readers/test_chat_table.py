@@ -1,5 +1,6 @@
 import json
 import tempfile
+from calendar import timegm
 from pathlib import Path
 
 import pyarrow as pa
@@ -51,8 +52,8 @@ def test_kinds_of_tables(tmp_path, kind):
         ("3", "🤷", None, None, None),
     ]
     assert report.skipped == report.kept == {}
-    assert chat_table.matches(path, path.read_bytes())
-    assert not table.matches(path, path.read_bytes())
+    assert not chat_table.refuses(path, path.read_bytes())
+    assert table.refuses(path, path.read_bytes())
 
 
 def test_replies(tmp_path):
@@ -88,6 +89,28 @@ def test_orders(tmp_path):
     assert [(node.text, node.parents) for node in tree.nodes] == [("a", None), ("b", (0,)), ("c", (1,))]
     with pytest.raises(RamifyError, match="the option 'order' takes file or time"):
         read(chat_table, path, order="id")
+
+
+@pytest.mark.parametrize(
+    ("written", "options", "expected", "kept"),
+    [
+        (["31.01.2024", "1.2.2024 09:05", "01.02.2024, 09:05:30 PM"], {}, [(1, 31, 0), (2, 1, 32_700), (2, 1, 75_930)], {}),
+        (["2024/01/31 10:00", "2024-02-01 10:00 +0100"], {}, [(1, 31, 36_000), (2, 1, 32_400)], {}),
+        (["02/01/2024", "02/13/2024 1:00 PM"], {}, [(2, 1, 0), (2, 13, 46_800)], {}),
+        (["02/01/2024", "13/02/2024"], {}, [(1, 2, 0), (2, 13, 0)], {}),
+        (["02/01/2024", "02/01/2024"], {}, [(2, 1, 0), (2, 1, 0)], {"open_date": 1}),
+        (["02/01/2024", "02/01/2024"], {"dates": "day"}, [(1, 2, 0), (1, 2, 0)], {}),
+        (["02/13/2024", "13/02/2024", "30.02.2024", "1.1.24"], {}, [(2, 13, 0), None, None, None], {"bad_time": 3}),
+    ],
+)
+def test_dates(tmp_path, written, options, expected, kept):
+    rows = [{"author": "ann", "time": each, "text": "x"} for each in written]
+    (tree,), report = read(chat_table, write_lines(tmp_path / "log.jsonl", rows), **options)
+    times = [each and timegm((2024, *each[:2], 0, 0, 0)) + each[2] for each in expected]
+    assert [node.time for node in tree.nodes] == times
+    assert report.kept == kept
+    with pytest.raises(RamifyError, match="the option 'dates' takes auto or day or month, not 'year'"):
+        read(chat_table, tmp_path / "log.jsonl", dates="year")
 
 
 def test_named_columns(tmp_path):
@@ -140,7 +163,7 @@ def test_matches_nothing_else():
         b'[{"author": "x"}]',
         b"PAR1" + bytes(100),
     ]
-    assert not any(chat_table.matches(Path(__file__), head) for head in others)
+    assert all(chat_table.refuses(Path(__file__), head) for head in others)
 
 
 WHOLE = [

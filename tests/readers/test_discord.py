@@ -70,7 +70,7 @@ def test_a_channel(tmp_path):
     ]
     assert tree.nodes[0].time == 1_706_695_260.123
     assert report.skipped == report.kept == {}
-    assert discord.matches(path, path.read_bytes())
+    assert not discord.refuses(path, path.read_bytes())
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_parts_of_a_channel_are_one_log(tmp_path):
     write(folder / "shed.json", [said(1, "elsewhere")], id="901", name="garden")
     (folder / "garden.json_Files").mkdir()
     (folder / "garden.json_Files" / "sent.json").write_text('{"not": "ours"}')
-    assert discord.matches(folder, b"")
+    assert not discord.refuses(folder, b"")
     trees, report = read(discord, folder)
     assert [(tree.id, [node.text for node in tree.nodes]) for tree in trees] == [
         ("garden", ["one", "two", "three", "four"]),
@@ -199,8 +199,8 @@ def test_matches_nothing_else(tmp_path):
         {"guild": {"id": "1"}, "messages": []},
         {"name": "x", "type": "personal_chat", "id": 1},
     ):
-        assert not discord.matches(Path("x.json"), json.dumps(other).encode())
-    assert not discord.matches(tmp_path, b"")
+        assert discord.refuses(Path("x.json"), json.dumps(other).encode())
+    assert discord.refuses(tmp_path, b"")
 
 
 WHOLE = [

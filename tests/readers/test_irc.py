@@ -1,5 +1,6 @@
 import gzip
 import io
+import sys
 from calendar import timegm
 from functools import partial
 
@@ -161,8 +162,8 @@ def test_every_client_says_the_same(tmp_path, name):
 @pytest.mark.parametrize("name", WRITTEN)
 def test_every_client_is_recognised(tmp_path, name):
     log_of(tmp_path / name, WRITTEN[name])
-    assert irc.matches(tmp_path / name, WRITTEN[name].encode())
-    assert irc.matches(tmp_path / name, b"\xff\xfe" + WRITTEN[name].encode("utf-16-le"))
+    assert not irc.refuses(tmp_path / name, WRITTEN[name].encode())
+    assert not irc.refuses(tmp_path / name, b"\xff\xfe" + WRITTEN[name].encode("utf-16-le"))
 
 
 @pytest.mark.parametrize(
@@ -187,12 +188,12 @@ def test_every_client_is_recognised(tmp_path, name):
     ],
 )
 def test_what_is_no_log_is_not_claimed(tmp_path, content):
-    assert not irc.matches(tmp_path / "x.log", content.encode())
+    assert irc.refuses(tmp_path / "x.log", content.encode())
 
 
 def test_a_long_head_may_end_within_a_line(tmp_path):
     head = ("[09:05] <wren> hi\n" * 5_000).encode()[: 1 << 16]
-    assert irc.matches(tmp_path / "x.log", head)
+    assert not irc.refuses(tmp_path / "x.log", head)
 
 
 # --- lines ----------------------------------------------------------------------------------------------------------------
@@ -367,6 +368,95 @@ def test_twelve_hours_and_times_that_there_are_not(tmp_path):
     assert report.kept == {"bad_time": 4}
 
 
+@pytest.mark.parametrize("form", ["{}", "[{}]", "{}:"])
+def test_dates_with_dots(tmp_path, form):
+    lines = "".join(f"{form.format(when)} <a> x\n" for when in ("14.03.2009 09:05:00", "1.4.2009 0:05", "32.03.2009 09:05:00"))
+    found, report = times(tmp_path, lines)
+    assert found == [at(*DAY, 9, 5), *[at(2009, 4, 1, 0, 5)] * 2]
+    assert report.kept == {"bad_time": 1}
+    assert not irc.refuses(tmp_path / "a.log", lines.encode())
+
+
+SLASHED = "03/04/2009 09:05 PM\ta\tx\n03/05/2009 09:05 PM\ta\tx\n"
+
+
+@pytest.mark.parametrize(
+    ("rest", "options", "days", "kept"),
+    [
+        ("", {}, [(3, 4), (3, 5)], {"open_date": 1}),
+        ("", {"dates": "month"}, [(3, 4), (3, 5)], {}),
+        ("", {"dates": "day"}, [(4, 3), (5, 3)], {}),
+        ("03/13/2009 09:05 PM\ta\tx\n", {}, [(3, 4), (3, 5), (3, 13)], {}),
+        ("13/05/2009 09:05 PM\ta\tx\n", {}, [(4, 3), (5, 3), (5, 13)], {}),
+        # What cannot be stays where the clock was.
+        ("13/05/2009 09:05 PM\ta\tx\n", {"dates": "month"}, [(3, 4), (3, 5), (3, 5)], {"bad_time": 1}),
+        ("13/13/2009 09:05 PM\ta\tx\n", {}, [(3, 4), (3, 5), (3, 5)], {"open_date": 1, "bad_time": 1}),
+    ],
+)
+def test_dates_with_slashes(tmp_path, monkeypatch, rest, options, days, kept):
+    """The whole file is asked, however late it answers."""
+    monkeypatch.setattr(irc, "BLOCK_BYTES", 16)
+    nodes, report = log_of(tmp_path / "a.log", SLASHED + rest, **options)
+    assert [node.time for node in nodes] == [at(2009, *day, 21, 5) for day in days]
+    assert [node.author for node in nodes] == ["a"] * len(days)
+    assert report.kept == kept
+    if "open_date" in kept:
+        assert report.examples["open_date"][0].startswith(f"{tmp_path / 'a.log'}: 03/04/2009, and no date that leaves no doubt")
+
+
+def clock_of(tmp_path, *stamps, **options):
+    nodes, report = log_of(tmp_path / "a.log", "".join(f"[{stamp}] <a> x\n" for stamp in stamps), **options)
+    return [node.time / 3600 for node in nodes], report
+
+
+def test_a_clock_of_twelve_hours(tmp_path):
+    """Twice around it is a day; noon is no midnight."""
+    day = [f"{hour or 12}:{minute}" for hour in range(12) for minute in ("00", "59")]
+    found, report = clock_of(tmp_path, *day, *day, *day)
+    assert [time // 1 for time in found] == [hour for hour in range(36) for _ in range(2)]
+    assert report.kept == {}
+    # A log may begin at any hour, and lines may change places.
+    assert clock_of(tmp_path, "11:59", "12:01", "11:59", "12:59", "1:00", "12:59", "1:01")[0] == pytest.approx(
+        [719 / 60, 721 / 60, 719 / 60, 779 / 60, 13, 779 / 60, 781 / 60]
+    )
+    found, report = clock_of(tmp_path, "11:30", "1:30", "1:00", "11:00", "12:30", "2:00")
+    assert (found, report.kept) == ([11.5, 13.5, 13, 23, 24.5, 26], {"clock_back": 1})
+
+
+@pytest.mark.parametrize(
+    ("stamps", "hours"),
+    [
+        # One stamp says that the day has more hours; or nothing says that it has fewer.
+        (("12:59", "1:00", "0:30"), [12 + 59 / 60, 1, 0.5]),
+        (("12:59", "1:00", "13:00"), [12 + 59 / 60, 1, 13]),
+        (("12:30", "11:30", "12:30"), [12.5, 11.5, 12.5]),
+        (("12:30 AM", "1:30 AM", "12:30 PM", "1:30 PM"), [0.5, 1.5, 12.5, 13.5]),
+    ],
+)
+def test_other_clocks(tmp_path, stamps, hours):
+    assert clock_of(tmp_path, *stamps)[0] == hours
+
+
+def test_hours_by_option(tmp_path):
+    assert clock_of(tmp_path, "12:30", "1:00", hours="12")[0] == [0.5, 1]
+    assert clock_of(tmp_path, "12:30", "1:00", hours="24")[0] == [12.5, 1]
+
+
+def test_a_clock_of_twelve_hours_that_was_told_the_time(tmp_path):
+    content = (
+        "--- Log opened Sat Mar 14 22:10:30 2009\n10:10 <a> x\n12:05 <a> x\n"
+        "--- Day changed Mon Mar 16 2009\n12:10 <a> x\n8:10 <a> x\n12:10 <a> x\n1:10 <a> x\n"
+    )
+    found, report = times(tmp_path, content)
+    assert found == [
+        *[at(2009, 3, 14, 22, 10, 30)] * 2,
+        at(2009, 3, 15, 0, 5),
+        at(2009, 3, 16),
+        *(at(2009, 3, 16, hour, 10) for hour in (0, 8, 12, 13)),
+    ]
+    assert report.kept == {}
+
+
 def test_fractions_of_seconds(tmp_path):
     assert times(tmp_path, "2009-03-14T09:05:00.250Z <a> x\n")[0] == [at(*DAY, 9, 5) + 0.25]
 
@@ -432,6 +522,8 @@ def test_unknown_dialect_says_what_was_tried(tmp_path):
         ({"encoding": "utf-9"}, "'encoding' takes auto or the name of an encoding"),
         ({"encoding": "hex"}, "'encoding' takes"),
         ({"encoding": "idna"}, "'encoding' takes"),
+        pytest.param({"dates": "year"}, "'dates' takes auto or day or month, not 'year'", marks=pytest.mark.ill_typed),
+        pytest.param({"hours": "13"}, "'hours' takes auto, 12 or 24, not '13'", marks=pytest.mark.ill_typed),
         pytest.param({"annotations": "yes"}, "'annotations' takes beside or none", marks=pytest.mark.ill_typed),
     ],
 )
@@ -516,6 +608,19 @@ def test_a_log_streams(tmp_path, monkeypatch):
     assert report.read < 100
     assert sum(1 for _ in messages) == 99_999
     assert report.read == 100_000
+
+
+def test_memory_does_not_grow_with_the_log(tmp_path):
+    path = tmp_path / "a.log"
+    path.write_text("".join(f"[{n // 3600 % 24:02}:{n // 60 % 60:02}] <wren{n % 97}> seed {n}\n" for n in range(200_000)))
+    before = most = sys.getallocatedblocks()
+    log = next(readers.find("irc").reads([path], Report()))
+    for number, _ in enumerate(log.messages):
+        if number % 5_000 == 0:
+            most = max(most, sys.getallocatedblocks())
+    assert number == 199_999
+    # A block of the file, in lines, and some more: not a message each.
+    assert most - before < 100_000
 
 
 CHUNKS = [
@@ -611,7 +716,7 @@ def test_a_folder(tmp_path):
         log_of(tmp_path / name, LOG)
     (tmp_path / "a.annotation.txt").write_text("0 1 -\n")
     (tmp_path / "d.log.gz").write_bytes(gzip.compress(LOG.encode()))
-    assert irc.matches(tmp_path, b"")
+    assert not irc.refuses(tmp_path, b"")
     assert readers.files([tmp_path]) != []
     (tmp_path / "README.md").write_text("# What is here\n\n* Logs\n")
     (tmp_path / "empty.log").touch()
@@ -621,19 +726,19 @@ def test_a_folder(tmp_path):
     assert report.skipped == {"not_a_log": 2}
     assert report.read == 5 * 4 + 2
     assert trees[0].nodes[1].parents == (0,)
-    assert not irc.matches(tmp_path, b"")
+    assert irc.refuses(tmp_path, b"")
 
 
 def test_a_folder_without_logs(tmp_path):
     (tmp_path / "README.md").write_text("# What is here\n")
-    assert not irc.matches(tmp_path, b"")
+    assert irc.refuses(tmp_path, b"")
     with pytest.raises(RamifyError, match=r"no file in the folder .* reads as a log"):
         list(irc.logs([tmp_path], Report()))
 
 
 def test_quiet_days_are_logs(tmp_path):
     log_of(tmp_path / "20090314.log", "[09:05:00] *** Joins: wren (w@nest.example)\n")
-    assert irc.matches(tmp_path, b"")
+    assert not irc.refuses(tmp_path, b"")
 
 
 @pytest.mark.parametrize(
@@ -667,14 +772,14 @@ def test_two_files_of_one_log(tmp_path):
 @pytest.mark.data
 def test_published_logs(data_dir):
     folder = data_dir("ubuntu-irc") / "dev"
-    assert irc.matches(folder, b"")
+    assert not irc.refuses(folder, b"")
     report = Report()
     trees = [log.tree() for log in irc.logs([folder], report)]
     assert len(trees) == 10
     assert report.read == sum(map(len, trees)) == 12_500
     assert report.skipped == {}
     # Two logs have a clock of twelve hours that does not say which half of the day it is.
-    assert report.kept == {"clock_back": 2}
+    assert report.kept == {}
     targets = [node for tree in trees for node in tree.nodes if node.parents is not None]
     assert len(targets) == 2_500
     assert sum(len(node.parents or ()) + node.self_link for node in targets) == 2_607

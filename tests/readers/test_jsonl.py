@@ -220,8 +220,8 @@ def test_a_half_surrogate_pair_does_not_end_a_build(tmp_path):
 
 
 def test_matches():
-    assert jsonl.matches(Path("x"), TREE.to_json().encode())
-    assert jsonl.matches(Path("x"), b"\xef\xbb\xbf" + TREE.to_json().encode())
-    assert jsonl.matches(Path("x"), b'\n{"id": "1", "meta": {"subreddit": "s", "title": "t"}, "nodes" : [')
-    assert not jsonl.matches(Path("x"), b'{"id": "1", "text": "x"}\n{"nodes": []}')
-    assert not jsonl.matches(Path("x"), b'{"id": "1", "nodes": 1}')
+    assert not jsonl.refuses(Path("x"), TREE.to_json().encode())
+    assert not jsonl.refuses(Path("x"), b"\xef\xbb\xbf" + TREE.to_json().encode())
+    assert not jsonl.refuses(Path("x"), b'\n{"id": "1", "meta": {"subreddit": "s", "title": "t"}, "nodes" : [')
+    assert jsonl.refuses(Path("x"), b'{"id": "1", "text": "x"}\n{"nodes": []}')
+    assert jsonl.refuses(Path("x"), b'{"id": "1", "nodes": 1}')

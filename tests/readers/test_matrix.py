@@ -85,7 +85,7 @@ def test_an_export_of_element(tmp_path):
     ]
     assert tree.nodes[2].time == 1_700_000_003.0
     assert report.skipped == report.kept == {}
-    assert matrix.matches(path, path.read_bytes())
+    assert not matrix.refuses(path, path.read_bytes())
 
 
 def test_raw_events(tmp_path):
@@ -105,7 +105,7 @@ def test_raw_events(tmp_path):
     answer = tmp_path / "answer.json"
     answer.write_text(json.dumps({"chunk": EVENTS, "start": "a", "end": "b"}))
     assert read(matrix, answer)[0][0].nodes == trees[0].nodes
-    assert all(matrix.matches(each, each.read_bytes()) for each in (path, answer))
+    assert not any(matrix.refuses(each, each.read_bytes()) for each in (path, answer))
 
 
 def test_names(tmp_path):
@@ -208,6 +208,14 @@ def test_kinds_of_events(tmp_path):
     assert report.skipped == {"reaction": 1, "vote": 1, "not_a_post": 1}
 
 
+def test_actions(tmp_path):
+    emote = event(1, {"msgtype": "m.emote", "body": "waves"})
+    tree, _ = one(tmp_path, emote, edit(2, 1, "waves twice"), reply(3, 1, f"> * <{ANN}> waves twice\n\nhello"))
+    assert [(node.kind, node.text, node.author) for node in tree.nodes] == [
+        ("action", "waves twice", "ann"), ("", "hello", "bob"),
+    ]  # fmt: skip
+
+
 def test_what_is_no_event_is_counted(tmp_path):
     path = write_lines(tmp_path / "events.jsonl", [3, {"content": {}}, said(1, "x") | {"event_id": None}, said(2, "y")])
     path.write_text(path.read_text() + "{bad\n")
@@ -227,13 +235,32 @@ def test_clocks_of_servers_differ(tmp_path):
 def test_what_is_held_as_a_whole_is_bounded(tmp_path, monkeypatch):
     path = write_lines(tmp_path / "events.jsonl", EVENTS)
     monkeypatch.setattr(base, "MAX_HELD_BYTES", 100)
-    with pytest.raises(RamifyError, match=r"events\.jsonl holds more than .* Build from fewer events a file"):
+    with pytest.raises(RamifyError, match=r"events\.jsonl and the files before it hold more than .* fewer events a file"):
         read(matrix, path)
+
+
+def test_files_of_one_room_are_one_log(tmp_path):
+    """In order of time, whatever the order of the files; what both hold is there once."""
+    sealed = event(4, {"algorithm": "m.megolm.v1.aes-sha2", "ciphertext": "x"}, BOB, "m.room.encrypted")
+    late = write(tmp_path / "late.json", [member(9, BOB, "Bob"), sealed, said(5, "c"), reply(6, 3, "d")], topic="Straw")
+    early = write_lines(tmp_path / "early.jsonl", [*EVENTS[:3], reply(4, 3, "b"), said(5, "c"), edit(7, 3, "a")])
+    other = write(tmp_path / "other.json", [said(1, "moo") | {"room_id": "!shed:example.org"}])
+    unknown = write(tmp_path / "unknown.json", [{**said(1, "?"), "room_id": None}])
+    trees, report = read(matrix, late, early, other, unknown)
+    assert [(tree.id, tree.meta["topic"]) for tree in trees] == [
+        ("Barn", "Straw"), ("Barn (other)", "Hay"), ("Barn (unknown)", "Hay"),
+    ]  # fmt: skip
+    assert [(node.id, node.text, node.author, node.parents) for node in trees[0].nodes] == [
+        ("$1", "joined", "Ann", None), ("$2", "joined", "Bob", None), ("$3", "a", "Ann", None),
+        ("$4", "b", "Bob", (2,)), ("$5", "c", "Ann", None), ("$6", "d", "Bob", (2,)), ("$9", "joined", "Bob", None),
+    ]  # fmt: skip
+    assert report.skipped == {"duplicate_id": 2, "edit": 1}
+    assert report.kept == {"undecryptable": 1}
 
 
 def test_matches_nothing_else():
     for other in ({"room_name": "x", "messages": []}, {"sender": "x", "content": "y", "event_id": "$1"}):
-        assert not matrix.matches(Path("x.json"), json.dumps(other).encode())
+        assert matrix.refuses(Path("x.json"), json.dumps(other).encode())
 
 
 WHOLE = [*EVENTS, threaded(5, 3, "x", to=4), edit(6, 3, "y"), event(7, {}, type="m.room.redaction", redacts="$3")]

@@ -142,11 +142,11 @@ def test_base36():
 
 
 def test_matches(tmp_path):
-    assert pushshift.matches(Path("x"), json.dumps(COMMENT).encode() + b"\n{")
-    assert pushshift.matches(Path("x"), json.dumps(SUBMISSION).encode())
-    assert not pushshift.matches(tmp_path, b"")
+    assert not pushshift.refuses(Path("x"), json.dumps(COMMENT).encode() + b"\n{")
+    assert not pushshift.refuses(Path("x"), json.dumps(SUBMISSION).encode())
+    assert pushshift.refuses(tmp_path, b"")
     (tmp_path / "RC_2005-12.zst").touch()
-    assert pushshift.matches(tmp_path, b"")
+    assert not pushshift.refuses(tmp_path, b"")
 
 
 @pytest.mark.data

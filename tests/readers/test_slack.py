@@ -89,8 +89,8 @@ def test_forms_of_an_export(tmp_path):
     for paths in ([packed], [wrapped], [folder / "kitchen"], days, days[::-1]):
         assert read(slack, *paths)[0] == expected
         head = b"" if paths[0].is_dir() else paths[0].read_bytes()[: 1 << 16]
-        assert slack.matches(paths[0], head)
-    assert slack.matches(folder, b"")
+        assert not slack.refuses(paths[0], head)
+    assert not slack.refuses(folder, b"")
     report = Report()
     list(slack.logs([packed], report))
     assert 0 < report.bytes <= packed.stat().st_size
@@ -302,6 +302,33 @@ def damaged(path):
     path.write_bytes(data)
 
 
+def test_actions(tmp_path):
+    """They may stand in threads, as others do."""
+    tree, _ = one_day(
+        tmp_path,
+        said(1, "Tea?"),
+        said(2, "nods", subtype="me_message"),
+        said(3, "puts the kettle on", subtype="me_message", thread_ts=ts(1)),
+        {"type": "message", "subtype": "message_changed", "ts": ts(4), "message": said(2, "shrugs", subtype="me_message")},
+    )
+    assert [(node.kind, node.text, node.parents) for node in tree.nodes] == [
+        ("", "Tea?", None), ("action", "shrugs", None), ("action", "puts the kettle on", (0,)),
+    ]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_a_file_that_is_twice_in_an_archive(tmp_path):
+    """As after something was added to it. What unpacks it, too, leaves the last."""
+    path = pack(write(tmp_path / "export"), tmp_path / "export.zip")
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("kitchen/2023-11-14.json", json.dumps([said(1, "Who has salt?")]))
+        archive.writestr("users.json", json.dumps([{"id": "U1", "name": "annie"}]))
+    (tree,), report = read(slack, path)
+    assert (tree.nodes[0].text, tree.nodes[0].author) == ("Who has salt?", "annie")
+    assert report.skipped == {"doubled_file": 1}
+    assert report.examples["doubled_file"] == [f"{path}: kitchen/2023-11-14.json: only the last of this name is read"]
+
+
 @pytest.mark.parametrize(
     ("harm", "message"),
     [
@@ -313,7 +340,7 @@ def damaged(path):
 def test_bad_archives(tmp_path, harm, message):
     path = pack(write(tmp_path / "export"), tmp_path / "export.zip")
     harm(path)
-    assert slack.matches(path, path.read_bytes())
+    assert not slack.refuses(path, path.read_bytes())
     with pytest.raises(RamifyError, match=message):
         read(slack, path)
 
@@ -334,9 +361,9 @@ def test_folders_and_archives_that_are_no_export(tmp_path):
     with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
         archive.writestr("readme.txt", "hello")
     folder = write(tmp_path / "logs", {"app/2024-01-31": [{"level": "info", "message": "started"}]}, None, None)
-    assert not slack.matches(tmp_path / "other.zip", (tmp_path / "other.zip").read_bytes())
-    assert not slack.matches(folder, b"")
-    assert not slack.matches(Path("x.json"), b'[{"type": "message", "timestamp": "1700000000.000100"}]')
+    assert slack.refuses(tmp_path / "other.zip", (tmp_path / "other.zip").read_bytes())
+    assert slack.refuses(folder, b"")
+    assert slack.refuses(Path("x.json"), b'[{"type": "message", "timestamp": "1700000000.000100"}]')
     with pytest.raises(RamifyError, match=r"other\.zip is no Slack export: there is no channels\.json in it"):
         read(slack, tmp_path / "other.zip")
 

@@ -44,8 +44,8 @@ def test_a_channel(tmp_path):
     ]
     assert tree.nodes[0].time == 1_514_887_200.25
     assert (report.skipped, report.kept) == ({}, {"clock_back": 1})
-    assert slack_xml.matches(path, path.read_bytes())
-    assert not slack.matches(path, path.read_bytes())
+    assert not slack_xml.refuses(path, path.read_bytes())
+    assert slack.refuses(path, path.read_bytes())
 
 
 def test_years_of_one_channel(tmp_path):
@@ -72,7 +72,7 @@ def test_files_that_are_not_well_formed(tmp_path, messages, end, kept):
 def test_other_xml(tmp_path):
     (tmp_path / "a.xml").write_text('<posts><message conversation_id="1"/></posts>')
     assert read(slack_xml, tmp_path / "a.xml")[1].skipped == {"bad_xml": 1}
-    assert not slack_xml.matches(tmp_path / "a.xml", (tmp_path / "a.xml").read_bytes())
+    assert slack_xml.refuses(tmp_path / "a.xml", (tmp_path / "a.xml").read_bytes())
 
 
 def test_times_that_are_none(tmp_path):

@@ -54,7 +54,7 @@ def test_kinds_of_tables(tmp_path, kind):
     path = tmp_path / "posts"
     WRITERS[kind](path)
     head = gzip.decompress(path.read_bytes()) if kind == "csv.gz" else path.read_bytes()
-    assert table.matches(path, head)
+    assert not table.refuses(path, head)
     rows, _ = read(path)
     expected = [row | {"text": row["text"].replace("\n", "\r\n")} for row in EXPECTED] if kind == "windows" else EXPECTED
     assert rows == expected
@@ -222,13 +222,13 @@ def test_parquet_that_is_compressed_as_a_whole(tmp_path):
     packed = tmp_path / "posts.parquet.gz"
     packed.write_bytes(gzip.compress(plain.read_bytes()))
     assert read(packed)[0] == EXPECTED
-    assert table.matches(packed, plain.read_bytes()[:1000])
+    assert not table.refuses(packed, plain.read_bytes()[:1000])
 
 
 def test_a_damaged_parquet_file_is_a_table_all_the_same(tmp_path):
     path = tmp_path / "posts.parquet"
     path.write_bytes(b"PAR1" + bytes(100))
-    assert table.matches(path, path.read_bytes())
+    assert not table.refuses(path, path.read_bytes())
     with pytest.raises(RamifyError, match="is not a whole Parquet file"):
         read(path)
 
@@ -304,8 +304,8 @@ def test_a_truncated_parquet_file(tmp_path):
 
 
 def test_matches_nothing_else():
-    assert not table.matches(Path("x"), b'{"id": "a", "nodes": [{"id": "1"}]}')
-    assert not table.matches(Path("x"), b"some text, and more text\n")
+    assert table.refuses(Path("x"), b'{"id": "a", "nodes": [{"id": "1"}]}')
+    assert table.refuses(Path("x"), b"some text, and more text\n")
 
 
 @pytest.mark.data

@@ -55,12 +55,13 @@ def test_a_chat(tmp_path):
     ]
     assert [node.time for node in tree.nodes] == [1_706_695_260.0, 1_706_695_320.0, 1_706_695_380.0]
     assert report.skipped == report.kept == {}
-    assert telegram.matches(path, path.read_bytes())
+    assert not telegram.refuses(path, path.read_bytes())
 
 
 def test_all_chats_of_an_account(tmp_path):
     about = "Here is the data you requested. Telegram is free."
-    chats = [json.loads(write(tmp_path / "x.json", MESSAGES, name).read_text()) for name in ("Walkers", None, "Walkers")]
+    names = ("Walkers", None, "Walkers")
+    chats = [json.loads(write(tmp_path / "x.json", MESSAGES, name, id=77 + n).read_text()) for n, name in enumerate(names)]
     left = [{"type": "private_group", "id": 5, "messages": [said(1, "bye")]}, {"type": "private_group"}, 3]
     whole = {"about": about, "personal_information": {}, "chats": {"about": "x", "list": chats}, "left_chats": {"list": left}}
     path = tmp_path / "export" / "result.json"
@@ -71,10 +72,33 @@ def test_all_chats_of_an_account(tmp_path):
     for given_ in (path, path.parent):
         trees, report = read(telegram, given_)
         assert [(tree.id, len(tree)) for tree in trees] == [
-            ("Walkers", 3), ("private_supergroup", 3), ("Walkers 77", 3), ("private_group", 1),
+            ("Walkers", 3), ("private_supergroup", 3), ("Walkers 79", 3), ("private_group", 1),
         ]  # fmt: skip
         assert report.skipped == {"not_a_post": 2}
-        assert telegram.matches(given_, b"" if given_.is_dir() else path.read_bytes())
+        assert not telegram.refuses(given_, b"" if given_.is_dir() else path.read_bytes())
+
+
+def test_exports_of_one_chat_are_one_log(tmp_path):
+    """In order of time, whatever the order of the files; what both hold is there once."""
+    early = [*MESSAGES, service(4, "topic_created", title="Boots"), said(5, "Which?", reply_to_message_id=4)]
+    late = [
+        said(2, "Hills?"),
+        said(3, "Yes, few", "Eve", edited_unixtime="1706700000"),
+        said(6, "Brown", reply_to_message_id=5),
+    ]
+    paths = [write(tmp_path / "late.json", late, "Hikers", type="public_supergroup"), write(tmp_path / "early.json", early)]
+    # The ids of people and of groups are apart; what says none may be any chat.
+    paths.append(write(tmp_path / "person.json", [said(2, "hi")], "Ann", type="personal_chat"))
+    paths.append(write(tmp_path / "unknown.json", [said(2, "ho")], "Bob", id=None))
+    trees, report = read(telegram, *paths)
+    assert {tree.id: [(node.id, node.text, node.parents) for node in tree.nodes] for tree in trees} == {
+        "Hikers": [("1", "create group: Ann, Eve: Walkers", None), ("2", "Hills?", None), ("3", "Yes, few", (1,))],
+        "Hikers/Boots": [("4", "topic created: Boots", None), ("5", "Which?", None), ("6", "Brown", (1,))],
+        "Ann": [("2", "hi", None)],
+        "Bob": [("2", "ho", None)],
+    }
+    assert report.skipped == {"duplicate_id": 2}
+    assert report.examples["duplicate_id"] == [f"{paths[1]}, message 2", f"{paths[1]}, message 3"]
 
 
 def test_authors(tmp_path):
@@ -166,8 +190,8 @@ def test_matches_nothing_else(tmp_path):
         {"name": "x", "type": "channel", "id": 1, "messages": []},
         {"about": "x"},
     ):
-        assert not telegram.matches(Path("x.json"), json.dumps(other).encode())
-    assert not telegram.matches(tmp_path, b"")
+        assert telegram.refuses(Path("x.json"), json.dumps(other).encode())
+    assert telegram.refuses(tmp_path, b"")
 
 
 WHOLE = [

@@ -90,9 +90,12 @@ def disentangle(
     if live:
         if len(tasks) > 1 or keep_replies or beam > 1 or to not in ("jsonl", "annotation"):
             raise RamifyError("--live is for one model and --to jsonl or annotation, without --keep-replies and --beam.")
-        with autocast(tasks[0].device, precision):
-            _follow(tasks[0], known, logs, report, chosen, to, out)
-        _say(report)
+        try:
+            with autocast(tasks[0].device, precision):
+                _follow(tasks[0], known, logs, report, chosen, to, out)
+        finally:
+            # Most channels never end: somebody stops listening.
+            _say(report)
         return
     with bar("disentangling", None) as advance, autocast(tasks[0].device, precision):
         trees = known.records(logs, report, **chosen)

@@ -24,7 +24,7 @@ class Format:
     summary: str
 
     def load(self) -> ModuleType:
-        """The reader's module, with its functions `read` or `logs`, and `matches` (see `readers.base`)."""
+        """The reader's module, with its functions `read` or `logs`, and `refuses` (see `readers.base`)."""
         return import_module(self.module)
 
     @property
@@ -80,24 +80,35 @@ def find(name: str) -> Format:
 
 
 def guess(paths: Sequence[Path]) -> str:
-    """The first format that recognises every input by its name and first bytes, or every file of the folders among them."""
-    from ramify.readers.base import open_bytes
+    """The first format that refuses none of the inputs by their names and first bytes, or no file of the folders among them.
+
+    Raises with what each format refused, and why.
+    """
+    from ramify.readers.base import A_FOLDER, open_bytes, read_twice
 
     check(paths)
-    heads = {}
-    for path in paths:
-        if path.is_dir():
+    reasons: dict[str, list[str]] = {name: [] for name in FORMATS}
+    for inputs in (paths, files(paths)) if any(path.is_dir() for path in paths) else (paths,):
+        heads = {}
+        for path in inputs:
+            read_twice(path, "Name its format with --format.")
             heads[path] = b""
-        else:
-            with open_bytes(path) as stream:
-                heads[path] = stream.read(1 << 16)
-    for name, format in FORMATS.items():
-        matches = format.load().matches
-        if all(matches(path, head) for path, head in heads.items()):
-            return name
-    if any(path.is_dir() for path in paths):
-        return guess(files(paths))
-    raise RamifyError(f"cannot tell the format of {', '.join(map(str, paths))}. Name it with --format: {', '.join(FORMATS)}.")
+            if not path.is_dir():
+                with open_bytes(path) as stream:
+                    heads[path] = stream.read(1 << 16)
+        for name, format in FORMATS.items():
+            refuses = format.load().refuses
+            refused = next(((path, reason) for path, head in heads.items() if (reason := refuses(path, head))), None)
+            if refused is None:
+                return name
+            path, reason = refused
+            if reason != A_FOLDER:
+                reasons[name].append(reason if len(heads) == 1 and inputs is paths else f"{path}: {reason}")
+    tried = "\n".join(f"  {name:<14} {'; '.join(each)}" for name, each in reasons.items())
+    raise RamifyError(
+        f"cannot tell the format of {', '.join(map(str, paths))}. Each was tried, and refused it:\n{tried}\n"
+        "If it is one of them all the same, name it with --format."
+    )
 
 
 def check(paths: Sequence[Path]) -> None:

@@ -1,8 +1,9 @@
 """What all readers share: the post schema, the report of what was left out, the policies, and opening of archives.
 
-A reader is a module with two functions, `matches` and one of the others:
+A reader is a module with two functions, `refuses` and one of the others:
 
-    matches(path, head) -> bool               is this file (its first decompressed 64 KiB; b"" for a folder) in my format?
+    refuses(path, head) -> str                why this file (its first decompressed 64 KiB; b"" for a folder) is not in my
+                                              format, in a few words; "" where it is
     read(paths, report, **options)            "posts" formats yield record batches of `POSTS`, in any order;
                                               "trees" formats yield `Tree`s; `policy` among the parameters is given
     logs(paths, report, **options)            "logs" formats yield `chat.Log`s, whose messages stream: a log of a million
@@ -57,6 +58,9 @@ MUTE_TEXTS = {
     "[ Removed by Reddit ]": "removed",
 }
 """Texts that stand for a post which is gone, and why. A reader of posts whose format says so otherwise puts one of them in."""
+
+A_FOLDER = "a folder"
+"""Why formats of single files refuse it."""
 
 EXAMPLES = 10
 BLOCK_BYTES = 8 << 20
@@ -140,6 +144,13 @@ def bad_option(name: str, takes: str, value: object) -> RamifyError:
     return RamifyError(f"the option {name!r} takes {takes}, not {value!r:.80}.")
 
 
+def lacks(path: Path, head: bytes, *marks: bytes) -> str:
+    """For `refuses`: the first of the marks that is not among a file's first bytes; "" where all are."""
+    if path.is_dir():
+        return A_FOLDER
+    return next((f"no {mark.decode()} among its first bytes" for mark in marks if mark not in head), "")
+
+
 def free_id(name: str, taken: Container[str]) -> str:
     """An id for a root that is made up: its tree's, unless some post has that."""
     while name in taken:
@@ -172,6 +183,15 @@ class Held:
             self.add(path, len(block))
             data += block
         return bytes(data)
+
+
+INTO_A_FILE = "Write what comes from it into a file first."
+
+
+def read_twice(path: Path, remedy: str) -> None:
+    """Raise where a file cannot be opened a second time to the same bytes: what the first look took from a pipe is gone."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise RamifyError(f"{path} is a pipe, of which nothing can be read twice. {remedy}")
 
 
 # --- opening files ----------------------------------------------------------------------------------------------------

@@ -9,6 +9,9 @@ from ramify.tree import Node, Tree
 SYSTEM = "system"
 """The kind of a message that the channel itself says: somebody joined, left, goes by another name; a new day."""
 
+ACTION = "action"
+"""The kind of a message that says what its author does: `/me waves`. Its text is "waves"."""
+
 
 @dataclass(frozen=True)
 class Log:

@@ -13,8 +13,9 @@ from typing import Literal, get_args
 import pyarrow as pa
 
 from ramify.readers import chat, files, table
-from ramify.readers.base import Held, Report, bad_option
+from ramify.readers.base import A_FOLDER, Held, Report, bad_option
 from ramify.readers.columns import Columns, Layout, batches, check, decoded, header, strings, times
+from ramify.readers.dates import DateOrder, First
 from ramify.readers.messages import LogNames, Message, in_order, nodes
 
 SYNONYMS = {
@@ -33,15 +34,18 @@ FOREIGN = ("nodes", "replies", "subreddit", "link_id")
 Order = Literal["file", "time"]
 
 
-def matches(path: Path, head: bytes) -> bool:
+def refuses(path: Path, head: bytes) -> str:
     if path.is_dir():
-        return False
+        return A_FOLDER
     try:
         names = header(path, head)
     except pa.ArrowInvalid:
-        return False
-    said = LAYOUT.known(names).keys() >= {"text", "author", "time"}
-    return said and not table.LAYOUT.has_required(names) and not any(name in FOREIGN for name in names)
+        return "a damaged Parquet file"
+    if missing := LAYOUT.lacking(names, ("author", "time", "text")):
+        return f"line 1: no column for {', '.join(missing)}"
+    if not table.LAYOUT.lacking(names):
+        return "line 1: the columns of a table of posts"
+    return next((f"line 1: a column {name}, of another format" for name in names if name in FOREIGN), "")
 
 
 def logs(
@@ -52,8 +56,10 @@ def logs(
     delimiter: str | None = None,
     quote: str = '"',
     order: Order = "file",
+    dates: First = "auto",
 ) -> Iterator[chat.Log]:
-    """`columns`, `delimiter`, `quote`: as for a table of posts. `order`: the rows' own is the channel's, or their time is.
+    """`columns`, `delimiter`, `quote`, `dates`: as for a table of posts. `order`: the rows' own is the channel's,
+    or their time is.
 
     Rows without ids, parents and channels are never held, unless they are to be sorted. Where an answer stands before what it
     answers, the channel is sorted by time all the same.
@@ -61,6 +67,7 @@ def logs(
     check(LAYOUT, columns, delimiter, quote)
     if order not in get_args(Order):
         raise bad_option("order", " or ".join(get_args(Order)), order)
+    DateOrder(dates)
     given = LogNames()
     for path in files(paths):
         tables = batches(path, report, LAYOUT, columns or {}, delimiter, quote)
@@ -69,11 +76,11 @@ def logs(
             continue
         tables = chain([first], tables)
         if order == "file" and not any(name in first and first[name].null_count < len(first[name]) for name in _RELATED):
-            messages = (message for _, message in _rows(tables, path, report, related=False))
+            messages = (message for _, message in _rows(tables, path, report, DateOrder(dates), related=False))
             yield chat.Log(given.give(path.stem, f"{path}"), in_order(messages, report, {}), where=f"{path}")
             continue
         channels: dict[str | None, list[Message]] = {}
-        for channel, message in _rows(tables, path, report, related=True):
+        for channel, message in _rows(tables, path, report, DateOrder(dates), related=True):
             channels.setdefault(channel, []).append(message)
         for channel, messages in channels.items():
             name = given.give(channel or path.stem, f"{path.stem}/{channel}" if channel else f"{path}")
@@ -83,7 +90,9 @@ def logs(
 _RELATED = ("id", "parent", "channel")
 
 
-def _rows(tables: Iterable[Columns], path: Path, report: Report, *, related: bool) -> Iterator[tuple[str | None, Message]]:
+def _rows(
+    tables: Iterable[Columns], path: Path, report: Report, order: DateOrder, *, related: bool
+) -> Iterator[tuple[str | None, Message]]:
     """Messages and the names of their channels. Unless they are `related`, their ids are the numbers of their rows."""
     held = Held("is a table with ids, parents or channels of", "Split it by channels or by time.")
     row = 0
@@ -94,7 +103,7 @@ def _rows(tables: Iterable[Columns], path: Path, report: Report, *, related: boo
             name: strings(decoded(each, path, row + 1, report)).to_pylist() for name, each in columns.items() if name != "time"
         }
         count = len(said["text"])
-        stamps = times(columns["time"], path, row + 1, report).to_pylist() if "time" in columns else [None] * count
+        stamps = times(columns["time"], path, row + 1, report, order).to_pylist() if "time" in columns else [None] * count
         absent = [None] * count
         ids, parents, channels = ((said.get(name) or absent) if related else absent for name in _RELATED)
         if not related:

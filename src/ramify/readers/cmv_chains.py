@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ramify.errors import RamifyError
 from ramify.readers import files
-from ramify.readers.base import Policy, Report, open_bytes
+from ramify.readers.base import A_FOLDER, Policy, Report, lacks, open_bytes
 from ramify.readers.documents import loads
 from ramify.readers.reddit import answered, author, bare_id, submission_text
 from ramify.readers.rows import LABELLED, Post, batches
@@ -26,8 +26,10 @@ AD_HOMINEM = 2
 MAX_FILE_BYTES = 64 << 20
 
 
-def matches(path: Path, head: bytes) -> bool:
-    return head[257:262] == b"ustar" and b'"violated_rule"' in head
+def refuses(path: Path, head: bytes) -> str:
+    if path.is_dir():
+        return A_FOLDER
+    return lacks(path, head, b'"violated_rule"') if head[257:262] == b"ustar" else "not a tar archive"
 
 
 def read(paths: Sequence[Path], report: Report, *, policy: Policy) -> Iterator[pa.RecordBatch]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ramify.readers import files
-from ramify.readers.base import Held, Report, open_bytes
+from ramify.readers.base import Held, Report, lacks, open_bytes
 from ramify.readers.markup import MarkupError, XmlParser
 from ramify.readers.reddit import author
 from ramify.tree import Node, Tree, encodable
@@ -25,15 +25,16 @@ OUTCOMES = ("positive", "negative")
 MAX_FILE_BYTES = 64 << 20
 
 
-def matches(path: Path, head: bytes) -> bool:
+def refuses(path: Path, head: bytes) -> str:
     if path.is_dir():
-        return any(_looks_like_a_thread(file) for file in files([path]) if file.suffix == ".xml")
-    return b"<thread ID=" in head and b"<OP" in head
+        threads = any(_looks_like_a_thread(file) for file in files([path]) if file.suffix == ".xml")
+        return "" if threads else "a folder without a file .xml of a <thread>"
+    return lacks(path, head, b"<thread ID=", b"<OP")
 
 
 def _looks_like_a_thread(path: Path) -> bool:
     with path.open("rb") as file:
-        return matches(path, file.read(1 << 16))
+        return not refuses(path, file.read(1 << 16))
 
 
 def read(paths: Sequence[Path], report: Report) -> Iterator[Tree]:

@@ -15,7 +15,8 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from ramify.errors import RamifyError
-from ramify.readers.base import Report, bad_option, open_bytes, pc
+from ramify.readers.base import INTO_A_FILE, Report, bad_option, open_bytes, pc, read_twice
+from ramify.readers.dates import DateOrder, moment
 from ramify.readers.records import records
 from ramify.readers.values import seconds
 
@@ -46,9 +47,10 @@ class Layout:
                 found[ours] = theirs
         return found
 
-    def has_required(self, names: Sequence[str]) -> bool:
+    def lacking(self, names: Sequence[str], required: Sequence[str] = ()) -> list[str]:
+        """Of what is required, the layout's own unless others are named: ours that no column is there for."""
         found = self.known(names)
-        return all(name in found for name in self.required)
+        return [name for name in required or self.required if name not in found]
 
 
 def header(path: Path, head: bytes) -> list[str]:
@@ -86,6 +88,7 @@ def _is_mark(value: object) -> bool:
 def batches(
     path: Path, report: Report, layout: Layout, columns: Mapping[str, str], delimiter: str | None, quote: str
 ) -> Iterator[Columns]:
+    read_twice(path, INTO_A_FILE)
     with open_bytes(path) as stream:
         head = stream.read(1 << 16)
     if head.startswith(PARQUET):
@@ -307,8 +310,14 @@ def strings(values: pa.Array) -> pa.Array:
         return pa.array([None if value is None else str(value) for value in values.to_pylist()], pa.large_string())
 
 
-def times(values: pa.Array, path: Path, first_row: int, report: Report) -> pa.Array:
-    """Seconds since 1970 from numbers, timestamps, or dates as ISO 8601 writes them (in UTC unless they say otherwise)."""
+def _moment(value: Any, order: DateOrder) -> float | None:
+    time = seconds(value)
+    return moment(value, day_first=order.day_first) if time is None and isinstance(value, str) else time
+
+
+def times(values: pa.Array, path: Path, first_row: int, report: Report, order: DateOrder) -> pa.Array:
+    """Seconds since 1970 from numbers, timestamps, or dates as ISO 8601 writes them, or with dots or slashes (in UTC unless
+    they say otherwise). `order` is settled by the first rows of the file that have dates with slashes."""
     if pa.types.is_timestamp(values.type) or pa.types.is_date(values.type):
         return pc.divide(values.cast(pa.timestamp("us"), safe=False).cast(pa.int64()).cast(pa.float64()), 1e6)
     if pa.types.is_temporal(values.type):
@@ -319,7 +328,10 @@ def times(values: pa.Array, path: Path, first_row: int, report: Report) -> pa.Ar
         found = values.cast(pa.float64())
         found = pc.if_else(pc.is_finite(found), found, None)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        found = pa.array([seconds(value) for value in values.to_pylist()], pa.float64())
+        said = values.to_pylist()
+        if left_open := order.settle(value for value in said if isinstance(value, str)):
+            report.mend("open_date", f"{path}: {left_open}, and no date near it that leaves no doubt, read as month/day")
+        found = pa.array([_moment(value, order) for value in said], pa.float64())
     bad = pc.and_(pc.is_null(found), pc.is_valid(values))
     for row in np.flatnonzero(bad.to_numpy(zero_copy_only=False)).tolist():
         report.mend("bad_time", f"{path}, post {first_row + row}: {values[row].as_py()!r:.80}")

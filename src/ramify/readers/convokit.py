@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from ramify.errors import RamifyError
 from ramify.files import make_folder
-from ramify.readers.base import Report, open_bytes
+from ramify.readers.base import Report, lacks, open_bytes
 from ramify.readers.documents import documents, loads, single_value
 from ramify.readers.reddit import NOBODY
 from ramify.readers.rows import LABELLED, Post, batches
@@ -26,10 +26,12 @@ _LABEL, _KIND = "label", "kind"
 _ANSWERED = "parents"
 
 
-def matches(path: Path, head: bytes) -> bool:
+def refuses(path: Path, head: bytes) -> str:
     if path.is_dir():
-        return _find(path, "utterances") is not None
-    return path.name.startswith("utterances.json") and (b'"conversation_id"' in head or b'"root"' in head)
+        return "" if _find(path, "utterances") else "a folder without utterances.jsonl or utterances.json"
+    if not path.name.startswith("utterances.json"):
+        return "not called utterances.jsonl or utterances.json"
+    return "" if b'"root"' in head else lacks(path, head, b'"conversation_id"')
 
 
 def read(paths: Sequence[Path], report: Report) -> Iterator[pa.RecordBatch]:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ramify.readers import chat
-from ramify.readers.base import Held, Report
+from ramify.readers.base import Held, Report, lacks
 from ramify.readers.documents import documents
-from ramify.readers.messages import Accounts, LogNames, Message, Names, head_of, json_files, nodes, said
+from ramify.readers.messages import Accounts, LogNames, Message, Names, first_refusal, head_of, json_files, nodes, said
 from ramify.readers.values import fields, identifier, objects, seconds, string
 
 MEDIA = "_Files"
@@ -25,11 +25,16 @@ _STARTERS = {"ThreadStarterMessage", "21"}
 _REPLIES = {"Reply", "19"}
 
 
-def matches(path: Path, head: bytes) -> bool:
+def refuses(path: Path, head: bytes) -> str:
     if path.is_dir():
-        found = _files([path])
-        return bool(found) and all(_GUILD.search(head) and _CHANNEL.search(head) for head in map(head_of, found))
-    return bool(_GUILD.search(head) and _CHANNEL.search(head) and b'"messages"' in head)
+        return first_refusal(path, _files([path]), lambda file, head: _no_channel(head))
+    return _no_channel(head) or lacks(path, head, b'"messages"')
+
+
+def _no_channel(head: bytes) -> str:
+    if not _GUILD.search(head):
+        return 'no object "guild"'
+    return "" if _CHANNEL.search(head) else 'no object "channel" that begins with its id'
 
 
 def logs(paths: Sequence[Path], report: Report, *, names: Names = "name") -> Iterator[chat.Log]:

@@ -9,13 +9,20 @@ from typing import Any
 
 from ramify.errors import RamifyError
 from ramify.readers import files
-from ramify.readers.base import Policy, Report, free_id, lines, open_bytes
+from ramify.readers.base import A_FOLDER, Policy, Report, free_id, lines, open_bytes
 from ramify.tree import GROUP, PLACEHOLDER, Node, Tree, node_fields, parse_json, tree_fields
 
 
-def matches(path: Path, head: bytes) -> bool:
-    line = head.removeprefix(b"\xef\xbb\xbf").lstrip().partition(b"\n")[0]
-    return line.startswith(b"{") and re.search(rb'"nodes"\s*:\s*\[', line) is not None
+def refuses(path: Path, head: bytes) -> str:
+    if path.is_dir():
+        return A_FOLDER
+    text = head.removeprefix(b"\xef\xbb\xbf")
+    rest = text.lstrip()
+    line = rest.partition(b"\n")[0]
+    if line.startswith(b"{") and re.search(rb'"nodes"\s*:\s*\[', line):
+        return ""
+    number = text[: len(text) - len(rest)].count(b"\n") + 1
+    return f'line {number}: no JSON object with a list "nodes"'
 
 
 def read_jsonl(path: str | Path) -> Iterator[Tree]:

@@ -9,9 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from ramify.readers import chat
-from ramify.readers.base import Held, Report
+from ramify.readers.base import Held, Report, lacks
 from ramify.readers.documents import documents
-from ramify.readers.messages import GONE, Accounts, LogNames, Message, Names, head_of, json_files, newest_first, nodes, said
+from ramify.readers.messages import (
+    GONE,
+    Accounts,
+    LogNames,
+    Message,
+    Names,
+    first_refusal,
+    json_files,
+    newest_first,
+    nodes,
+    said,
+)
 from ramify.readers.values import fields, seconds, string
 
 ENCRYPTED = "m.room.encrypted"
@@ -26,12 +37,13 @@ _EVENT = re.compile(rb'"event_id"\s*:\s*"\$')
 _QUOTED = re.compile(r"> (?:\* )?<@[^>\n]+>[^\n]*(?:\n>[^\n]*)*(?:\n\n?|\Z)").match
 
 
-def matches(path: Path, head: bytes) -> bool:
+def refuses(path: Path, head: bytes) -> str:
     if path.is_dir():
-        found = json_files([path])
-        return bool(found) and all(matches(file, head_of(file)) for file in found)
-    named = all(key in head for key in (b'"origin_server_ts"', b'"sender"', b'"content"'))
-    return all(name in head for name in _EXPORT) or bool(named and _EVENT.search(head))
+        return first_refusal(path, json_files([path]), refuses)
+    if not lacks(path, head, *_EXPORT):
+        return ""
+    missing = lacks(path, head, b'"origin_server_ts"', b'"sender"', b'"content"')
+    return missing or ("" if _EVENT.search(head) else 'no "event_id" that begins with $')
 
 
 def logs(paths: Sequence[Path], report: Report, *, names: Names = "name") -> Iterator[chat.Log]:
@@ -39,47 +51,64 @@ def logs(paths: Sequence[Path], report: Report, *, names: Names = "name") -> Ite
 
     An edited message has its latest text, a redacted one "[deleted]", and one that was not decrypted none: those are counted
     in `report.kept` as `undecryptable`. Edits, redactions, reactions and votes are no messages: they are skipped.
+    What several files hold of one room, told by its id, is one log, in the order of time.
     """
     given = LogNames()
+    rooms: dict[Any, _Room] = {}
+    held = Held("and the files before it hold", "Build from fewer files at a time, or from fewer events a file.")
     for path in json_files(paths):
-        rooms: dict[str | None, _Room] = {}
-        held = Held("holds", "Build from fewer events a file.")
         for place, document in documents(path, report, held):
             about = fields(document)
             inside = next((about[name] for name in ("messages", "chunk") if isinstance(about.get(name), list)), None)
             events = inside if inside is not None else document if isinstance(document, list) else [document]
+            whole = _room_of(events, path) if "room_name" in about else None
             for number, event in enumerate(events, 1):
                 where = place if event is document else f"{place}, event {number}"
                 report.read += 1
                 if not isinstance(event, dict) or string(event.get("type")) is None:
                     report.skip("not_a_post", f'{where}: no event with a "type"')
                     continue
-                # Whatever else an export says, it is of one room.
-                name = None if "room_name" in about else string(event.get("room_id"))
-                if name not in rooms:
-                    rooms[name] = _Room(Accounts(names), about, report)
-                rooms[name].add(event, where)
-        for name, room in rooms.items():
-            called = room.name or string(room.about.get("room_name")) or name
-            records = room.finished()
-            yield chat.Log(
-                given.give(called, name, f"{called or path.stem} ({path.stem})"),
-                nodes(records, report, called=room.accounts.name, by_time=newest_first(records)),
-                said(topic=room.about.get("topic")),
-                f"{path}",
-            )
+                # Whatever else an export says, it is of one room. Without an id, nobody knows whether another file is too.
+                room = whole or string(event.get("room_id")) or path
+                if room not in rooms:
+                    rooms[room] = _Room(Accounts(names), report)
+                rooms[room].add(event, path, about, where)
+    for own, room in rooms.items():
+        name = own if isinstance(own, str) and not room.exported else None
+        path = room.paths[0]
+        called = room.name or room.exported or name
+        records = room.finished()
+        yield chat.Log(
+            given.give(called, name, f"{called or path.stem} ({path.stem})"),
+            nodes(records, report, called=room.accounts.name, by_time=len(room.paths) > 1 or newest_first(records)),
+            said(topic=room.topic),
+            f"{path}",
+        )
+
+
+def _room_of(events: list[Any], path: Path) -> str | Path:
+    """The room of an export: the id in the first of its events that has one; without any, a room of its own."""
+    return next((own for event in events if (own := string(fields(event).get("room_id")))), path)
 
 
 class _Room:
-    """The records of one room."""
+    """The records of one room, and the files that they are from."""
 
-    def __init__(self, accounts: Accounts, about: dict[str, Any], report: Report) -> None:
-        self.accounts, self.about, self._report = accounts, about, report
+    def __init__(self, accounts: Accounts, report: Report) -> None:
+        self.accounts, self._report = accounts, report
         self.name: str | None = None
+        self.exported: str | None = None
+        self.topic: str | None = None
+        self.paths: list[Path] = []
         self._records: list[Message] = []
         self._senders: dict[str, str] = {}
 
-    def add(self, event: dict[str, Any], where: str) -> None:
+    def add(self, event: dict[str, Any], path: Path, about: dict[str, Any], where: str) -> None:
+        """`about`: what the file says about the room."""
+        if path not in self.paths[-1:]:
+            self.paths.append(path)
+        self.exported = self.exported or string(about.get("room_name"))
+        self.topic = self.topic or string(about.get("topic"))
         kind, content = event["type"], fields(event.get("content"))
         relation = fields(content.get("m.relates_to"))
         target = string(relation.get("event_id")) if relation.get("rel_type") == "m.replace" else None
@@ -119,6 +148,7 @@ class _Room:
         if string(newer.get("body")) is not None:
             content, record.edited = newer, _seconds(latest)
         record.text = self._text(event["type"], content, record.where)
+        record.kind = chat.ACTION if content.get("msgtype") == "m.emote" else ""
 
     def _happened(self, record: Message, event: dict[str, Any], content: dict[str, Any]) -> None:
         kind, record.kind = event["type"], chat.SYSTEM

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 from ramify.errors import RamifyError
 from ramify.readers import files
-from ramify.readers.base import Report, bad_option, open_bytes
+from ramify.readers.base import INTO_A_FILE, Report, bad_option, open_bytes, read_twice
 from ramify.tree import Node, encodable, encodable_json
 
 GONE = "[deleted]"
@@ -74,12 +74,20 @@ _JSON = re.compile(r"\.(?:json|jsonl|ndjson)(?:\.|\Z)")
 
 
 def head_of(path: Path) -> bytes:
-    """The first bytes of a file, as `matches` gets them; none of one that cannot be read."""
+    """The first bytes of a file, as `refuses` gets them; none of one that cannot be read."""
+    read_twice(path, INTO_A_FILE)
     try:
         with open_bytes(path) as stream:
             return stream.read(HEAD_BYTES)
     except RamifyError:
         return b""
+
+
+def first_refusal(folder: Path, inside: Sequence[Path], refuses: Callable[[Path, bytes], str]) -> str:
+    """For `refuses`, of a folder all of whose JSON files are to be in a format."""
+    found = ((file, refuses(file, head_of(file))) for file in inside)
+    reason = next((f"{file.relative_to(folder)}: {reason}" for file, reason in found if reason), "")
+    return reason if inside else "a folder without JSON files"
 
 
 class LogNames:
@@ -189,12 +197,12 @@ def _distinct(records: Iterable[Message], report: Report) -> list[Message]:
 
 
 def _are_one(one: Message, other: Message) -> bool:
-    """Versions of one message, or copies of it in exports that overlap?"""
+    """Versions of one message, or copies of it in exports that overlap, one of which could not read it?"""
     if one.event or other.event or GONE in (one.text, other.text):
         return True
     if one.author != other.author and None not in (one.author, other.author):
         return False
-    return one.text == other.text or one.edited is not None or other.edited is not None
+    return one.text == other.text or "" in (one.text, other.text) or one.edited is not None or other.edited is not None
 
 
 def _merged(known: Message, record: Message) -> Message:
@@ -202,13 +210,14 @@ def _merged(known: Message, record: Message) -> Message:
     base = min((known, record), key=lambda each: ("", "edit", "deletion").index(each.event))
     other = record if base is known else known
 
-    def lateness(each: Message) -> tuple[bool, float]:
-        return each.text == GONE, -math.inf if each.edited is None else each.edited
+    def lateness(each: Message) -> tuple[bool, float, bool]:
+        return each.text == GONE, -math.inf if each.edited is None else each.edited, bool(each.text)
 
     latest = max((base, other), key=lateness)
     return replace(
         base,
         text=latest.text,
+        kind=base.kind or other.kind,
         edited=latest.edited,
         author=other.author if base.author is None else base.author,
         answers=other.answers if base.answers is None else base.answers,

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from ramify.readers import files
-from ramify.readers.base import Held, Report
+from ramify.readers.base import Held, Report, lacks
 from ramify.readers.documents import documents
 from ramify.tree import Node, Tree, encodable
 
 
-def matches(path: Path, head: bytes) -> bool:
-    return b'"edus"' in head and b'"speaker"' in head
+def refuses(path: Path, head: bytes) -> str:
+    return lacks(path, head, b'"edus"', b'"speaker"')
 
 
 def read(paths: Sequence[Path], report: Report) -> Iterator[Tree]:

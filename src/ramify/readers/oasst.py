@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from ramify.readers import files
-from ramify.readers.base import Report
+from ramify.readers.base import Report, lacks
 from ramify.readers.documents import documents
 from ramify.readers.rows import LABELLED, Post, batches
 from ramify.readers.values import seconds
@@ -18,8 +18,8 @@ from ramify.readers.values import seconds
 _LABEL = ("rank", "lang", "synthetic", "model_name")
 
 
-def matches(path: Path, head: bytes) -> bool:
-    return b'"message_tree_id"' in head and b'"prompt"' in head
+def refuses(path: Path, head: bytes) -> str:
+    return lacks(path, head, b'"message_tree_id"', b'"prompt"')
 
 
 def read(paths: Sequence[Path], report: Report) -> Iterator[pa.RecordBatch]:

@@ -34,13 +34,16 @@ class _Post(msgspec.Struct, gc=False):
     subreddit: str | None = None
 
 
-def matches(path: Path, head: bytes) -> bool:
+def refuses(path: Path, head: bytes) -> str:
     if path.is_dir():
-        return any(file.name.startswith(("RC_", "RS_")) for file in files([path]))
+        named = any(file.name.startswith(("RC_", "RS_")) for file in files([path]))
+        return "" if named else "a folder without a file called RC_… or RS_…"
     line = head.partition(b"\n")[0]
     is_comment = b'"link_id"' in line and b'"body"' in line
     is_submission = b'"subreddit"' in line and b'"title"' in line
-    return line.startswith(b"{") and b'"Listing"' not in line and (is_comment or is_submission)
+    if line.startswith(b"{") and b'"Listing"' not in line and (is_comment or is_submission):
+        return ""
+    return 'line 1: no JSON object with "link_id" and "body", or with "subreddit" and "title"'
 
 
 def read(paths: Sequence[Path], report: Report, *, policy: Policy) -> Iterator[pa.RecordBatch]:

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from ramify.readers import files
-from ramify.readers.base import Policy, Report, bad_option
+from ramify.readers.base import A_FOLDER, Policy, Report, bad_option
 from ramify.readers.documents import documents
 from ramify.readers.reddit import answered, author, bare_id, submission_text
 from ramify.readers.rows import Post, batches
@@ -25,9 +25,13 @@ _NESTED = re.compile(rb'"(?:replies|comments)"\s*:\s*[\[{]')
 _CONTAINERS = ("json", "data", "things", "children")
 
 
-def matches(path: Path, head: bytes) -> bool:
+def refuses(path: Path, head: bytes) -> str:
+    if path.is_dir():
+        return A_FOLDER
     nested = _NESTED.search(head) and (b'"selftext"' in head or b'"body"' in head)
-    return bool(_LISTING.search(head) or nested)
+    if _LISTING.search(head) or nested:
+        return ""
+    return 'no "kind" that is a Listing, t1, t3 or more, and no "replies" or "comments" of what has a text'
 
 
 def read(paths: Sequence[Path], report: Report, *, policy: Policy, unescape: bool = True) -> Iterator[pa.RecordBatch]:

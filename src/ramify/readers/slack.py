@@ -7,14 +7,15 @@ top level answers, nobody said. Marks in texts become what readers see: names, t
 import re
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ramify.errors import RamifyError
 from ramify.readers import chat, files
-from ramify.readers.base import Held, Report, open_bytes
+from ramify.readers.base import INTO_A_FILE, Held, Report, open_bytes, read_twice
 from ramify.readers.documents import loads
 from ramify.readers.messages import GONE, Accounts, LogNames, Message, Names, nodes, said
 from ramify.readers.values import fields, identifier, objects, seconds, string
@@ -22,6 +23,8 @@ from ramify.readers.values import fields, identifier, objects, seconds, string
 ZIP = b"PK\x03\x04"
 CHANNELS = ("channels.json", "groups.json", "dms.json", "mpims.json")
 USERS = ("users.json", "org_users.json")
+
+_NO_EXPORT = "no channels.json in it, and no folder of a channel with files like 2024-01-31.json"
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}\.json").fullmatch
 _STAMP = re.compile(rb'"ts"\s*:\s*"\d{9,}\.\d{1,6}"')
@@ -33,13 +36,13 @@ _TOMBSTONES = ("tombstone", "ekm_access_denied")
 _CHANGES = ("message_changed", "message_replied")
 
 
-def matches(path: Path, head: bytes) -> bool:
+def refuses(path: Path, head: bytes) -> str:
     if path.is_dir() or head.startswith(ZIP):
         try:
-            return _is_export(_source(path))
-        except RamifyError:
-            return not path.is_dir()  # `read` says what is wrong with an archive.
-    return _is_day(head)
+            return "" if _is_export(_source(path)) else _NO_EXPORT
+        except RamifyError as error:
+            return f"{error}" if path.is_dir() else ""  # `logs` says what is wrong with an archive.
+    return "" if _is_day(head) else 'not a ZIP archive, and no JSON list of messages with "ts" in it'
 
 
 def _is_day(head: bytes) -> bool:
@@ -87,6 +90,8 @@ class _Source:
     path: Path
     names: list[str]
     read: Callable[[str, Held, Report | None], bytes]
+    # How many files of the same name stand before the one that is read.
+    hidden: Mapping[str, int] = field(default_factory=dict)
 
     def where(self, name: str) -> str:
         return f"{self.path / name}" if self.path.is_dir() else f"{self.path}: {name}"
@@ -125,8 +130,7 @@ def _exports(paths: Sequence[Path]) -> Iterator[tuple[_Export, dict[str, list[st
             layout = _layout(source.names)
             if not layout:
                 raise RamifyError(
-                    f"{path} is no Slack export: there is no channels.json in it, and no folder of a channel with files like "
-                    "2024-01-31.json. Name the file or folder that was exported."
+                    f"{path} is no Slack export: there is {_NO_EXPORT}. Name the file or folder that was exported."
                 )
             if path.is_dir() and list(layout) == [("", True)]:
                 # One channel's folder: what describes it is beside it.
@@ -148,6 +152,7 @@ def _exports(paths: Sequence[Path]) -> Iterator[tuple[_Export, dict[str, list[st
 
 
 def _is_zip(path: Path) -> bool:
+    read_twice(path, INTO_A_FILE)
     with path.open("rb") as file:
         return file.read(len(ZIP)) == ZIP
 
@@ -159,10 +164,10 @@ def _source(path: Path) -> _Source:
         archive = zipfile.ZipFile(path)
     except (zipfile.BadZipFile, OSError, NotImplementedError) as error:
         raise RamifyError(f"{path} is not a whole ZIP file ({error}). Download the export again.") from None
-    names = sorted({info.filename for info in archive.infolist() if not info.is_dir()})
+    times = Counter(info.filename for info in archive.infolist() if not info.is_dir())
 
     def read(name: str, held: Held, report: Report | None) -> bytes:
-        info = archive.getinfo(name)
+        info = archive.getinfo(name)  # The last of its name, as for all that unpack archives.
         if info.flag_bits & 1:
             raise RamifyError(f"{path} is encrypted ({name}). Unpack it with its password, and name the folder.")
         try:
@@ -174,7 +179,7 @@ def _source(path: Path) -> _Source:
             report.bytes += info.compress_size
         return data
 
-    return _Source(path, names, read)
+    return _Source(path, sorted(times), read, {name: count - 1 for name, count in times.items()})
 
 
 def _from_folder(root: Path) -> Callable[[str, Held, Report | None], bytes]:
@@ -253,6 +258,9 @@ class _Channel:
         threads: dict[str, str] = {}
         for day in days:
             place = self._export.source.where(day)
+            if hidden := self._export.source.hidden.get(day, 0):
+                self._report.read += hidden
+                self._report.skip("doubled_file", f"{place}: only the last of this name is read", hidden)
             try:
                 document = loads(self._export.source.read(day, self._held, self._report))
             except ValueError as error:
@@ -276,7 +284,7 @@ class _Channel:
         for record in records:
             # Some exporters name a reply in its thread's first message only.
             thread = threads.get(record.id)
-            if record.answers is None and thread != record.id and not record.kind:
+            if record.answers is None and thread != record.id and record.kind != chat.SYSTEM:
                 record.answers = thread
         return records
 
@@ -301,7 +309,7 @@ class _Channel:
         if stamp is None:
             return None
         gone = subtype in _TOMBSTONES
-        kind = chat.SYSTEM if _SYSTEM(subtype) else ""
+        kind = chat.SYSTEM if _SYSTEM(subtype) else chat.ACTION if subtype == "me_message" else ""
         thread = _stamp(message.get("thread_ts")) or _stamp(message.get("broadcast_thread_ts"))
         return Message(
             stamp,
@@ -309,7 +317,7 @@ class _Channel:
             author=None if gone else self._author(message),
             time=seconds(stamp),
             kind=kind,
-            answers=None if thread == stamp or kind else thread,
+            answers=None if thread == stamp or kind == chat.SYSTEM else thread,
             edited=seconds(fields(message.get("edited")).get("ts")),
             where=where,
         )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ramify.readers import chat, files
-from ramify.readers.base import BLOCK_BYTES, Report, open_bytes
+from ramify.readers.base import BLOCK_BYTES, Report, lacks, open_bytes
 from ramify.readers.markup import MarkupError, XmlParser
 from ramify.readers.messages import LogNames, Message, in_order, said
 from ramify.readers.slack import plain
@@ -16,8 +16,8 @@ from ramify.readers.values import seconds
 ABOUT = ("team_domain", "channel_name", "start_date", "end_date")
 
 
-def matches(path: Path, head: bytes) -> bool:
-    return b"<slack>" in head and b"<team_domain>" in head and b"<message conversation_id=" in head
+def refuses(path: Path, head: bytes) -> str:
+    return lacks(path, head, b"<slack>", b"<team_domain>", b"<message conversation_id=")
 
 
 def logs(paths: Sequence[Path], report: Report) -> Iterator[chat.Log]:

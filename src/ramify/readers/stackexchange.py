@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from ramify.errors import RamifyError
-from ramify.readers.base import Report, open_bytes
+from ramify.readers.base import Report, lacks, open_bytes
 from ramify.readers.markup import MarkupError, XmlParser, html_to_text
 from ramify.readers.rows import Post, batches
 
@@ -26,10 +26,10 @@ _ROW_START_BYTES = 64
 _PAGE = 1 << 16
 
 
-def matches(path: Path, head: bytes) -> bool:
+def refuses(path: Path, head: bytes) -> str:
     if path.is_dir():
-        return any(_sites(path))
-    return path.name.lower().startswith("posts.xml") and b"<posts>" in head
+        return "" if any(_sites(path)) else "a folder without a Posts.xml"
+    return lacks(path, head, b"<posts>") if path.name.lower().startswith("posts.xml") else "not called Posts.xml"
 
 
 def read(paths: Sequence[Path], report: Report) -> Iterator[pa.RecordBatch]:

@@ -15,8 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from ramify.readers import files
-from ramify.readers.base import POSTS, Report, bad_option, pc
+from ramify.readers.base import A_FOLDER, POSTS, Report, bad_option, pc
 from ramify.readers.columns import Columns, Layout, batches, check, decoded, header, strings, times
+from ramify.readers.dates import DateOrder, First
 from ramify.readers.reddit import NOBODY
 
 SYNONYMS = {
@@ -41,13 +42,14 @@ WINDOWS_1252 = {code: bytes([code]).decode("cp1252", "replace") for code in rang
 """C1 control characters, which no text means: what the same bytes are in Windows-1252."""
 
 
-def matches(path: Path, head: bytes) -> bool:
+def refuses(path: Path, head: bytes) -> str:
     if path.is_dir():
-        return False
+        return A_FOLDER
     try:
-        return LAYOUT.has_required(header(path, head))
+        missing = LAYOUT.lacking(header(path, head))
     except pa.ArrowInvalid:
-        return True  # `read` says what is wrong with it.
+        return ""  # `read` says what is wrong with it.
+    return f"line 1: no column for {', '.join(missing)}" if missing else ""
 
 
 def read(
@@ -58,24 +60,29 @@ def read(
     delimiter: str | None = None,
     quote: str = '"',
     entities: Entities = "numeric",
+    dates: First = "auto",
 ) -> Iterator[pa.RecordBatch]:
     """`columns`: our name -> the table's. `delimiter`: if not the one that the first line holds most of. `quote=""`: quotation
     marks are text. `entities`: HTML entities to unescape; unless "none", C1 control characters are read as Windows-1252.
+    `dates`: what is first in dates with slashes, by default as the dates themselves say.
     """
     check(LAYOUT, columns, delimiter, quote)
     if entities not in get_args(Entities):
         raise bad_option("entities", " or ".join(get_args(Entities)), entities)
+    DateOrder(dates)
     for path in files(paths):
-        row = 1
+        row, order = 1, DateOrder(dates)
         for batch in batches(path, report, LAYOUT, columns or {}, delimiter, quote):
-            yield _posts(batch, path, row, entities, report)
+            yield _posts(batch, path, row, entities, report, order)
             row += len(batch["id"])
 
 
 # --- columns to posts -------------------------------------------------------------------------------------------------
 
 
-def _posts(columns: Columns, path: Path, first_row: int, entities: Entities, report: Report) -> pa.RecordBatch:
+def _posts(
+    columns: Columns, path: Path, first_row: int, entities: Entities, report: Report, order: DateOrder
+) -> pa.RecordBatch:
     said = {name: strings(decoded(values, path, first_row, report)) for name, values in columns.items() if name != "time"}
     count = len(said["id"])
     absent = pa.nulls(count, pa.large_string())
@@ -88,7 +95,9 @@ def _posts(columns: Columns, path: Path, first_row: int, entities: Entities, rep
             "parent": pc.if_else(is_root, absent, said["parent"]).cast(pa.string()),
             "tree": said["tree"].cast(pa.string()),
             "author": pc.if_else(pc.equal(authors, NOBODY), absent, authors).cast(pa.string()),
-            "time": times(columns["time"], path, first_row, report) if "time" in columns else pa.nulls(count, pa.float64()),
+            "time": times(columns["time"], path, first_row, report, order)
+            if "time" in columns
+            else pa.nulls(count, pa.float64()),
             "kind": said.get("kind", absent).cast(pa.string()),
             "text": texts,
             "meta": metas,

@@ -6,7 +6,7 @@ from pathlib import Path, PureWindowsPath
 from typing import Any
 
 from ramify.readers import chat
-from ramify.readers.base import Report
+from ramify.readers.base import Held, Report
 from ramify.readers.documents import documents
 from ramify.readers.messages import Accounts, LogNames, Message, Names, head_of, nodes, said
 from ramify.readers.values import fields, identifier, seconds, string
@@ -21,36 +21,62 @@ _ACCOUNT = re.compile(rb'\A\s*\{\s*"about"\s*:\s*"[^"]*Telegram')
 _MEDIA = re.compile(r"(?:photo|file|thumbnail|contact_information|location_information|poll)\Z")
 
 
-def matches(path: Path, head: bytes) -> bool:
+def refuses(path: Path, head: bytes) -> str:
     if path.is_dir():
-        return any(matches(file, head_of(file)) for file in path.rglob(RESULT) if file.is_file())
-    return bool(_CHAT.search(head) or _ACCOUNT.search(head))
+        found = any(not refuses(file, head_of(file)) for file in path.rglob(RESULT) if file.is_file())
+        return "" if found else f"a folder without a {RESULT} of Telegram's"
+    if _CHAT.search(head) or _ACCOUNT.search(head):
+        return ""
+    return 'no chat with a "type" and an "id" before its "messages", and no "about" that names Telegram'
 
 
 def logs(paths: Sequence[Path], report: Report, *, names: Names = "name") -> Iterator[chat.Log]:
     """`names`: authors are called as they called themselves, or by their ids.
 
     A reply to what the export leaves out, or to a message of another chat, is counted in `report.kept` as `missing_parent`.
-    Where a message was forwarded from is its label: {"forwarded_from"}.
+    Where a message was forwarded from is its label: {"forwarded_from"}. Exports of one chat, told by its id, are one log.
     """
     accounts = Accounts(names)
     given = LogNames()
+    chats: dict[Any, _Chat] = {}
+    held = Held("and the exports before it have", "Build from fewer of them at a time.")
     for path in _files(paths):
-        for place, document in documents(path, report):
+        for place, document in documents(path, report, held):
             for each in _chats(document):
                 if not isinstance(each, dict) or not isinstance(each.get("messages"), list):
                     report.read += 1
                     report.skip("not_a_post", f'{place}: no chat with a list "messages"')
                     continue
-                name = string(each.get("name")) or string(each.get("type"))
-                for topic, records in _topics(_records(each["messages"], accounts, place, report)):
-                    full = f"{name}/{topic}" if topic else name
-                    yield chat.Log(
-                        given.give(full, f"{full} {identifier(each.get('id')) or ''}".rstrip()),
-                        nodes(records, report, called=accounts.name),
-                        said(topic=topic),
-                        f"{path}",
-                    )
+                # Without an id nobody knows which chat it is: none of the others.
+                found = chats.setdefault(_peer(each) or len(chats), _Chat(each, path))
+                found.records += _records(each["messages"], accounts, place, report)
+    for each in chats.values():
+        for topic, records in _topics(each.records):
+            full = f"{each.name}/{topic}" if topic else each.name
+            yield chat.Log(
+                given.give(full, f"{full} {each.id or ''}".rstrip()),
+                nodes(records, report, called=accounts.name),
+                said(topic=topic),
+                f"{each.path}",
+            )
+
+
+class _Chat:
+    """The records of all exports of one chat, each with the title of the topic that it opens; the first names it."""
+
+    def __init__(self, about: dict[str, Any], path: Path) -> None:
+        self.name = string(about.get("name")) or string(about.get("type"))
+        self.id = identifier(about.get("id"))
+        self.path = path
+        self.records: list[tuple[Message, str | None]] = []
+
+
+def _peer(about: dict[str, Any]) -> tuple[str, str] | None:
+    """What names a chat in all exports: people, groups, and channels (with the large groups) have ids of their own each."""
+    own, kind = identifier(about.get("id")), string(about.get("type")) or ""
+    if own is None:
+        return None
+    return ("channel" if kind.endswith(("supergroup", "channel")) else "group" if kind.endswith("group") else "person"), own
 
 
 def _files(paths: Sequence[Path]) -> list[Path]:
@@ -106,9 +132,8 @@ def _first_time(message: dict[str, Any], name: str) -> float | None:
     return seconds(message.get(name)) if exact is None else exact
 
 
-def _topics(found: Iterator[tuple[Message, str | None]]) -> list[tuple[str | None, list[Message]]]:
+def _topics(pairs: list[tuple[Message, str | None]]) -> list[tuple[str | None, list[Message]]]:
     """The records by topic. What replies to nothing else replies to the message that opened its topic: that is no answer."""
-    pairs = list(found)
     titles = {record.id: title for record, title in pairs if title is not None}
     topic_of: dict[str, str | None] = {own: own for own in titles}
     above = {record.id: record.answers for record, _ in pairs}

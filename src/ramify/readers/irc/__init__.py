@@ -8,8 +8,9 @@ notices of kind "notice". `time` is in seconds since 1970 by the log's own clock
 import io
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from itertools import chain, islice
 from pathlib import Path
 from typing import Literal, NoReturn
 
@@ -18,14 +19,15 @@ from ramify.readers import annotation, chat, files
 from ramify.readers.annotation import unpacked
 from ramify.readers.base import Report, bad_option, blocks, open_bytes
 from ramify.readers.chat import Log
+from ramify.readers.dates import DateOrder, First, is_slashed
 from ramify.readers.irc import dialects
-from ramify.readers.irc.clock import Clock, date_in
+from ramify.readers.irc.clock import Clock, date_in, runs_twice
 from ramify.readers.irc.dialects import DIALECTS, MESSAGE, STAMP, Fit, fit, system_author
 from ramify.readers.irc.text import AUTO, check_encoding, text_lines, utf8
 from ramify.readers.messages import HEAD_BYTES, head_of
 from ramify.tree import Node
 
-KINDS = {MESSAGE: "", dialects.ACTION: "action", dialects.NOTICE: "notice"}
+KINDS = {MESSAGE: "", dialects.ACTION: chat.ACTION, dialects.NOTICE: "notice"}
 """Of messages that have an author, by the group of their text."""
 
 SAMPLE_LINES = 500
@@ -38,11 +40,14 @@ Answers = Mapping[int, tuple[tuple[int, ...], bool]]
 """The parents of a line, and whether it starts a conversation."""
 
 
-def matches(path: Path, head: bytes) -> bool:
+def refuses(path: Path, head: bytes) -> str:
     if path.is_dir():
         inside = _logs_of(path)[:10]
-        return bool(inside) and all(matches(each, head_of(each)) for each in inside)
-    return _is_log(head, AUTO, AUTO, share=0.8, from_first_line=True)
+        if not inside:
+            return "a folder without logs"
+        found = ((each, refuses(each, head_of(each))) for each in inside)
+        return next((f"{each.relative_to(path)}: {reason}" for each, reason in found if reason), "")
+    return _no_log(head, AUTO, AUTO, share=0.8, from_first_line=True)
 
 
 def logs(
@@ -52,33 +57,44 @@ def logs(
     dialect: str = AUTO,
     encoding: str = AUTO,
     annotations: Literal["beside", "none"] = "beside",
+    dates: First = "auto",
+    hours: Literal["auto", "12", "24"] = "auto",
 ) -> Iterator[Log]:
     """A log for each file; of a folder those that look like one, and `.ascii.txt` rather than `.raw.txt` beside it.
 
     `dialect`: names of `DIALECTS` with commas between them, the most frequent first; `auto` tells them by the first lines. A
     line in none of them is kept as it is and counted as `unparsed`. `encoding` `auto`: UTF-8, a line that is not is cp1252.
+    `dates`: what is first in dates with slashes (see `DateOrder`). `hours`: those of a clock that says no AM or PM (see
+    `runs_twice`). `auto` looks through the whole file if need be, but of a pipe only at what came first.
     """
     _names(dialect)
     check_encoding(encoding)
     if annotations not in ("beside", "none"):
         raise bad_option("annotations", "beside or none", annotations)
+    if hours not in (AUTO, "12", "24"):
+        raise bad_option("hours", "auto, 12 or 24", hours)
+    DateOrder(dates)
     found = [each for path in paths for each in (_in_folder(path, dialect, encoding, report) if path.is_dir() else [path])]
     for path, name in zip(found, _log_names(found)):
         beside = path.with_name(_short(path) + _LINKS)
         links = beside if annotations == "beside" and beside.exists() else None
-        yield Log(name, _messages(path, report, dialect, encoding, links), where=str(path))
+        yield Log(name, _messages(path, report, dialect, encoding, links, DateOrder(dates), hours), where=str(path))
 
 
-def _messages(path: Path, report: Report, dialect: str, encoding: str, annotated: Path | None) -> Iterator[Node]:
+def _messages(
+    path: Path, report: Report, dialect: str, encoding: str, annotated: Path | None, order: DateOrder, hours: str
+) -> Iterator[Node]:
     links = None if annotated is None else _links(annotated, _short(path))
-    clock = Clock(date_in(path))
+    clock = Clock(date_in(path), order)
     patterns: list[dialects.Dialect] = []
     last_stamp = None
     parents, starts = None, False
     before = 0
     with open_bytes(path, report) as stream:
         for lines in _lines(stream, path, encoding, report):
-            patterns = patterns or _chosen(lines, dialect, path, before + 1)
+            if not patterns and (patterns := _chosen(lines, dialect, path, before + 1)):
+                twelve = _runs_twice(path, lines, encoding, patterns, order, hours, report)
+                clock = Clock(date_in(path), order, twelve=twelve)
             # Until something is said there is nothing to choose by, and nothing to read.
             main, *others = [each.line.fullmatch for each in patterns] or [_no_match]
             report.read += len(lines)
@@ -120,6 +136,37 @@ def _messages(path: Path, report: Report, dialect: str, encoding: str, annotated
 
 def _no_match(line: str) -> None:
     return None
+
+
+def _runs_twice(
+    path: Path,
+    lines: list[str],
+    encoding: str,
+    patterns: Sequence[dialects.Dialect],
+    order: DateOrder,
+    hours: str,
+    report: Report,
+) -> bool:
+    """Is it a clock of twelve hours? Settles, too, which number of a date is the day."""
+    first = next(_stamps([lines], patterns), None)
+    if first is None:
+        return hours == "12"
+    with ExitStack() as files:
+        blocks = iter([lines])
+        if path.is_file():
+            blocks = _lines(files.enter_context(open_bytes(path)), path, encoding, Report())
+        if not is_slashed(first):
+            return hours == "12" or (hours == AUTO and runs_twice(_stamps(blocks, patterns)))
+        if left_open := order.settle(_stamps(blocks, patterns)):
+            report.mend("open_date", f"{path}: {left_open}, and no date that leaves no doubt, read as month/day")
+    return False
+
+
+def _stamps(blocks: Iterable[list[str]], patterns: Sequence[dialects.Dialect]) -> Iterator[str]:
+    for line in chain.from_iterable(blocks):
+        match = next((match for each in patterns if (match := each.line.fullmatch(line))), None)
+        if match and match[STAMP]:
+            yield match[STAMP]
 
 
 def _lines(packed: io.BufferedReader, path: Path, encoding: str, report: Report) -> Iterator[list[str]]:
@@ -179,22 +226,29 @@ def _unknown(path: Path, sample: list[tuple[int, str]], fits: Mapping[str, Fit])
     )
 
 
-def _is_log(head: bytes, dialect: str, encoding: str, share: float, *, from_first_line: bool = False) -> bool:
-    """Do the first bytes of a file read as a log, and could they hardly be anything else?"""
+def _no_log(head: bytes, dialect: str, encoding: str, share: float, *, from_first_line: bool = False) -> str:
+    """Why the first bytes of a file do not read as a log, or could be something else; "" where they do."""
     stream, encoding = utf8(io.BufferedReader(io.BytesIO(head)), encoding)
     lines = text_lines(stream.read().removeprefix(b"\xef\xbb\xbf"), encoding, 1, Path(), Report())
     if len(head) >= HEAD_BYTES:
         del lines[-1:]
-    sample = list(islice((line for line in lines if not _is_blank(line)), SAMPLE_LINES))
+    numbered = list(islice(((number, line) for number, line in enumerate(lines, 1) if not _is_blank(line)), SAMPLE_LINES))
+    if not numbered:
+        return "no line with anything on it"
+    sample = [line for _, line in numbered]
     fits = {name: fit(sample, DIALECTS[name]) for name in _names(dialect)}
     best = max(fits, key=lambda name: fits[name].share)
-    if fits[best].share < share or (from_first_line and fits[best].misfit == 0):
-        return False
+    fitting, telling, misfit = fits[best]
+    if fitting < share or (from_first_line and misfit == 0):
+        number, line = numbered[misfit or 0]
+        nearest = f"{best}, the dialect of {fitting:.0%} of the first lines" if fitting else "any dialect that is known"
+        return f"line {number}: {line!r:.40} is no line of {nearest}"
+    nobody = "none of its first lines says who speaks, and when"
     if DIALECTS[best].stamped:
-        return fits[best].telling > 0
+        return "" if telling else nobody
     # Lists in Markdown begin with stars, and elements of HTML look like names.
     closing = sum("</" in line for line in sample)
-    return fits[best].telling * 2 >= len(sample) and closing * 10 <= len(sample)
+    return "" if telling * 2 >= len(sample) and closing * 10 <= len(sample) else nobody
 
 
 def _is_blank(line: str) -> bool:
@@ -207,11 +261,11 @@ def _is_blank(line: str) -> bool:
 def _in_folder(folder: Path, dialect: str, encoding: str, report: Report) -> list[Path]:
     logs = []
     for path in _logs_of(folder):
-        if _is_log(head_of(path), dialect, encoding, share=0.5):
-            logs.append(path)
-        else:
+        if reason := _no_log(head_of(path), dialect, encoding, share=0.5):
             report.read += 1
-            report.skip("not_a_log", str(path))
+            report.skip("not_a_log", f"{path}: {reason}")
+        else:
+            logs.append(path)
     if not logs:
         raise RamifyError(
             f"no file in the folder {folder} reads as a log of an IRC channel. Name a file of it, to be told what was tried."

@@ -1,12 +1,13 @@
 """The time of messages, from stamps that may leave out the day, the year or the seconds."""
 
 import re
+from collections.abc import Iterable
 from datetime import date
-from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-DAY = 86_400
+from ramify.readers.dates import DATE, DAY, EPOCH, TIME, DateOrder, day_of, offset, ordinal, second_of_day
+
 HALF_DAY = DAY // 2
 JITTER = 1800
 # A date without its year that falls back by more is in the next year.
@@ -14,23 +15,15 @@ DAYS_BACK = 183
 
 Fault = Literal["", "bad_time", "clock_back"]
 
-_EPOCH = date(1970, 1, 1).toordinal()
 # Of a stamp that names month and day alone: a leap year, so that every day is there.
 _SOME_YEAR = 1972
 _MONTHS = {"janfebmaraprmayjunjulaugsepoctnovdec"[3 * month : 3 * month + 3]: month + 1 for month in range(12)}
 
-_TIME = (
-    r"(?P<hour>\d{1,2}):(?P<minute>\d\d)(?::(?P<second>\d\d(?:[.,]\d{1,9})?))?"
-    r"(?: ?(?P<half>[AaPp])\.?[Mm]\b\.?)?(?: ?(?P<zone>Z|UTC|[+-]\d\d:?\d\d)\b)?"
-)
-_STAMP = re.compile(
-    r"[\s\[(]*(?:(?P<year>\d{4})[-/.](?P<month>\d\d)[-/.](?P<day>\d\d)\D{1,2}"
-    rf"|(?P<word>[^\W\d]+)\.? +(?P<nth>\d{{1,2}}) +)?{_TIME}"
-)
+_STAMP = re.compile(rf"[\s\[(]*(?:{DATE}\D{{1,2}}|(?P<word>[^\W\d]+)\.? +(?P<nth>\d{{1,2}}) +)?{TIME}")
 _SAYS_THE_DAY = re.compile(r"--- (?:Log|Day) |\*{4} (?:BEGIN|ENDING) |Session (?:Start|Time|Close):")
 _SPELLED = re.compile(
     rf"\b(?:(?P<word>[^\W\d]{{3,12}})\.? +(?P<nth>\d{{1,2}})|(?P<nth2>\d{{1,2}})\.? +(?P<word2>[^\W\d]{{3,12}})),?"
-    rf"(?: +{_TIME})?,? +(?P<year>\d{{4}})\b"
+    rf"(?: +{TIME})?,? +(?P<year>\d{{4}})\b"
 )
 _IN_NAME = re.compile(r"(?<!\d)((?:19|20)\d\d)(-?)(\d\d)\2(\d\d)(?!\d)")
 _IN_FOLDERS = re.compile(r"((?:19|20)\d\d)(/)(\d\d)/(\d\d)")
@@ -47,16 +40,38 @@ def date_in(path: Path) -> date | None:
     return None
 
 
+def runs_twice(stamps: Iterable[str]) -> bool:
+    """Do hours run from 1 to 12 twice a day, and no stamp says in which half?
+
+    So it is where no stamp has a date, AM or PM, the hour 0 or one above 12, and the clock falls back by more than six hours,
+    as from 12:59 to 1:00. No more stamps are read than it takes.
+    """
+    fell, last = False, 0.0
+    for stamp in stamps:
+        match = _STAMP.match(stamp)
+        if match is None:
+            continue
+        if match["year"] or match["long"] or match["word"] or match["half"] or not 1 <= int(match["hour"]) <= 12:
+            return False
+        second = int(match["hour"]) * 3600 + int(match["minute"]) * 60
+        fell = fell or second < last - HALF_DAY / 2
+        last = second
+    return fell
+
+
 class Clock:
     """Seconds since 1970 from a log's stamps, in its order; what the log shows is taken for UTC unless it names a zone.
 
     Without a date days count from 1970-01-01, and a jump back by more than twelve hours is midnight. A smaller one stays as it
     is. A stamp without seconds stands, within one minute, for the second that was last heard of.
+    `twelve`: hours without date and half run from 12 to 11 twice a day (`runs_twice`). Twelve is then the first hour of a half,
+    a jump back by more than six hours its end, and the log begins in the first half of its day, unless a line says a time.
     """
 
-    def __init__(self, day: date | None) -> None:
+    def __init__(self, day: date | None, order: DateOrder, *, twelve: bool = False) -> None:
         self.time: float | None = None
-        self._day = 0 if day is None else day.toordinal() - _EPOCH
+        self._order, self._twelve = order, twelve
+        self._day = 0 if day is None else day.toordinal() - EPOCH
         self._second = 0.0
         self._year = day and day.year
         self._rolled = False
@@ -66,23 +81,21 @@ class Clock:
         match = _STAMP.match(stamp)
         if match is None:
             return "bad_time"
-        year, month, nth, word, nth_of_word, *time, zone = match.groups()
+        word = match["word"]
         try:
-            second = _second_of_day(*time)
-            if year:
-                day, self._year = _ordinal(int(year), int(month), int(nth)), int(year)
+            second = second_of_day(*match.group("hour", "minute", "second", "half"))
+            day = day_of(match, day_first=self._order.day_first)
+            if day is not None:
+                self._year = int(match["year"] or match["long"])
             elif word and word[:3].lower() in _MONTHS:
-                day = self._yearless(_MONTHS[word[:3].lower()], int(nth_of_word))
+                day = self._yearless(_MONTHS[word[:3].lower()], int(match["nth"]))
             else:
-                rolled = second < self._second - HALF_DAY
-                # Lines that change places at midnight belong to the day that has just ended.
-                back = self._rolled and second > self._second + DAY - JITTER
-                day = self._day + rolled - back
-                self._rolled = rolled or (self._rolled and not back)
+                second = self._onward(second, HALF_DAY if self._twelve and not match["half"] else DAY)
+                day, second = self._day + int(second // DAY), second % DAY
         except ValueError:
             return "bad_time"
-        moment = day * DAY + second - (_offset(zone) if zone else 0)
-        if time[2] is None and self.time is not None and moment == self.time // 60 * 60:
+        moment = day * DAY + second - offset(match["zone"])
+        if match["second"] is None and self.time is not None and moment == self.time // 60 * 60:
             return ""
         return self._move(day, second, moment)
 
@@ -94,8 +107,8 @@ class Clock:
             return ""
         year = int(match["year"])
         try:
-            day = _ordinal(year, month, int(match["nth"] or match["nth2"]))
-            second = _second_of_day(*match.group("hour", "minute", "second", "half")) if match["hour"] else 0.0
+            day = ordinal(year, month, int(match["nth"] or match["nth2"]))
+            second = second_of_day(*match.group("hour", "minute", "second", "half")) if match["hour"] else 0.0
         except ValueError:
             return "bad_time"
         self._year = year
@@ -103,6 +116,17 @@ class Clock:
             # Midnight was noticed before it was said.
             return ""
         return self._move(day, second, day * DAY + second)
+
+    def _onward(self, second: float, period: int) -> float:
+        """Seconds since the day of the last stamp began, of a clock that shows the same again after `period`."""
+        now = self._second
+        if period < DAY:
+            second = now // period * period + second % period
+        rolled = second < now - period / 2
+        # Lines that change places at midnight belong to the day that has just ended.
+        back = self._rolled and second > now + period - JITTER
+        self._rolled = rolled or (self._rolled and not back)
+        return second + period * (rolled - back)
 
     def _move(self, day: int, second: float, time: float) -> Fault:
         back = self.time is not None and time < self.time
@@ -112,32 +136,7 @@ class Clock:
     def _yearless(self, month: int, nth: int) -> int:
         if self._year is None:
             self._year = _SOME_YEAR
-        day = _ordinal(self._year, month, nth)
+        day = ordinal(self._year, month, nth)
         if self.time is not None and day < self._day - DAYS_BACK:
-            day, self._year = _ordinal(self._year + 1, month, nth), self._year + 1
+            day, self._year = ordinal(self._year + 1, month, nth), self._year + 1
         return day
-
-
-@lru_cache(maxsize=64)
-def _ordinal(year: int, month: int, day: int) -> int:
-    return date(year, month, day).toordinal() - _EPOCH
-
-
-def _second_of_day(hour: str, minute: str, second: str | None, half: str | None) -> float:
-    """Raises ValueError where there is no such time."""
-    hours, minutes = int(hour), int(minute)
-    seconds = float(second.replace(",", ".")) if second else 0.0
-    if half:
-        if not 1 <= hours <= 12:
-            raise ValueError
-        hours = hours % 12 + 12 * (half in "Pp")
-    if hours > 23 or minutes > 59 or seconds >= 61:
-        raise ValueError
-    return hours * 3600 + minutes * 60 + seconds
-
-
-def _offset(zone: str) -> int:
-    if zone in ("Z", "UTC"):
-        return 0
-    seconds = int(zone[1:3]) * 3600 + int(zone[-2:]) * 60
-    return -seconds if zone[0] == "-" else seconds

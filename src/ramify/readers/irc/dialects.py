@@ -12,7 +12,8 @@ STAMP, NICK, MESSAGE, ACTOR, ACTION, NOTICER, NOTICE, SYSTEM, UNSTAMPED = range(
 
 # Lengths are bounded wherever a line could otherwise be gone through once for each of its characters.
 _TIME = r"\d{1,2}:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?: ?[AaPp]\.?[Mm]\.?)?"
-_ISO = rf"\d{{4}}[-/.]\d\d[-/.]\d\d[T ,_]{{1,2}}{_TIME}(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))?"
+_DATE = r"(?:\d{4}[-/.]\d\d[-/.]\d\d|\d{1,2}(?:\.\d{1,2}\.|/\d{1,2}/)\d{4})"
+_DATED = rf"{_DATE}[T ,_]{{1,2}}{_TIME}(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))?"
 _MONTH_DAY = rf"[^\W\d]{{3,5}}\.? {{1,2}}\d{{1,2}} {_TIME}"
 _MODE = "[@+%&~]{0,8}"
 _SAID = r"<[ @+%&~]{0,8}([^<>\t]{0,127}[^<>\s]) {0,32}>"
@@ -56,20 +57,20 @@ DIALECTS = {
     "irssi": Dialect(_stamped(rf" ?{_TIME}[ \t]"), "02:56 <@ann> hi  (irssi, meetbot)"),
     "weechat": Dialect(
         re.compile(
-            rf"({_ISO}\t)(?:(?!{_WEECHAT_MARK}) *{_MODE}(\S+)\t(.*)| *\*\t{_MODE}(\S+) ?(.*)"
+            rf"({_DATED}\t)(?:(?!{_WEECHAT_MARK}) *{_MODE}(\S+)\t(.*)| *\*\t{_MODE}(\S+) ?(.*)"
             rf"|--\tNotice\(([^()\s]+)\)[^:]{{0,200}}: ?(.*)|( *(?:-->|<--|--|=!=|)\t.*))|({_CLIENT})"
         ),
         "2004-11-15 02:56:01<tab>ann<tab>hi  (WeeChat)",
     ),
     "hexchat": Dialect(_stamped(rf"{_MONTH_DAY}[ \t]"), "Nov 15 02:56:01 <ann><tab>hi  (HexChat, XChat)"),
     "iso": Dialect(
-        _stamped(rf"\[?{_ISO}\]?:?[ \t]{{1,2}}"),
-        "2004-11-15T02:56:01  <ann> hi  (supybot, Limnoria; [2004-11-15 02:56:01] too)",
+        _stamped(rf"\[?{_DATED}\]?:?[ \t]{{1,2}}"),
+        "2004-11-15T02:56:01  <ann> hi  (supybot, Limnoria; [2004-11-15 02:56:01], 15.11.2004 02:56 and 11/15/2004 too)",
     ),
     "plain": Dialect(re.compile(_NO_STAMP), "<ann> hi  (no times)", stamped=False),
     "colon": Dialect(
         re.compile(
-            rf"((?:[\[(]?(?:{_ISO}|{_MONTH_DAY}|{_TIME})[\])]?[ \t]{{1,2}})?)"
+            rf"((?:[\[(]?(?:{_DATED}|{_MONTH_DAY}|{_TIME})[\])]?[ \t]{{1,2}})?)"
             rf"(?:{_MODE}([^\s:<>*]{{1,128}}):(?:(?=[ \t])|$)[ \t]?(.*)|{_ACTED}|{_NOTICED}|({_HAPPENED}))|({_CLIENT})"
         ),
         "ann: hi  (with any of these times or none)",

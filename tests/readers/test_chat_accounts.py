@@ -1,0 +1,143 @@
+"""Whatever is said in a channel: each format brings all of it back, or counts what it leaves out."""
+
+import json
+import tempfile
+import zipfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+from xml.sax.saxutils import escape
+
+import pytest
+from chats import read
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ramify import readers
+
+
+class Said(NamedTuple):
+    nick: str
+    text: str
+    time: int
+
+
+# Nicks that are words, clocks that stand still, jump and go back, texts that look like a log's own lines or a format's marks.
+NICKS = st.sampled_from(["ann", "the", "so", "PING", "bob|away", "[x]", "🦉", "山田", "None", "0"])
+TEXTS = st.one_of(
+    st.text(st.characters(blacklist_categories=("Cc", "Cs", "Zl", "Zp")), max_size=12),
+    st.sampled_from(
+        ["", " ", "👍🏽", "ann: hi", "=== bob has joined", "[09:05] <bob> hi", "naïve \u200b", '{"id": 1}', "a,b;c|d"]
+    ),
+)
+MESSAGES = st.lists(
+    st.builds(Said, NICKS, TEXTS, st.integers(1_500_000_000, 1_700_000_000) | st.just(1_600_000_000)), min_size=1
+)
+
+
+def stamp(said):
+    return f"{datetime.fromtimestamp(said.time, UTC):%Y-%m-%dT%H:%M:%S}"
+
+
+def irc(path, messages):
+    lines = [f"{stamp(said)}  <{said.nick}> {said.text}" for said in messages]
+    path.write_bytes("\n".join(lines).encode())
+
+
+def mixed(path, messages):
+    """In two encodings, with colours, and no line end at the last."""
+    lines = [f"\x0304{stamp(said)}\x0f  <{said.nick}> \x02{said.text}\x02" for said in messages]
+    path.write_bytes(b"\r\n".join([*(line.encode() for line in lines), b"\xff\xe9"]))
+
+
+def slack(path, messages):
+    said = [
+        {"type": "message", "user": each.nick, "ts": f"{each.time}.{place:06}", "text": each.text}
+        for place, each in enumerate(messages)
+    ]
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("channels.json", "[]")
+        archive.writestr("kitchen/2020-01-01.json", json.dumps(said))
+
+
+def slack_xml(path, messages):
+    said = (
+        f'<message conversation_id="1"><ts>{stamp(each)}</ts><user>{each.nick}</user><text>{escape(each.text)}</text></message>'
+        for each in messages
+    )
+    path.write_text(f"<slack>\n<team_domain>x</team_domain>\n{''.join(said)}</slack>", encoding="utf-8")
+
+
+def discord(path, messages):
+    said = [
+        {"id": str(place), "type": "Default", "timestamp": stamp(each), "content": each.text, "author": {"name": each.nick}}
+        for place, each in enumerate(messages)
+    ]
+    path.write_text(json.dumps({"guild": {"id": "1"}, "channel": {"id": "2"}, "messages": said}))
+
+
+def matrix(path, messages):
+    said = (
+        {
+            "type": "m.room.message",
+            "event_id": f"${place}",
+            "sender": each.nick,
+            "origin_server_ts": each.time * 1000,
+            "content": {"msgtype": "m.text", "body": each.text},
+        }
+        for place, each in enumerate(messages)
+    )
+    path.write_text("".join(f"{json.dumps(each)}\n" for each in said))
+
+
+def telegram(path, messages):
+    said = [
+        {"id": place, "type": "message", "date_unixtime": str(each.time), "from": each.nick, "text": each.text}
+        for place, each in enumerate(messages)
+    ]
+    path.write_text(json.dumps({"name": "x", "type": "private_group", "id": 1, "messages": said}))
+
+
+def chat_table(path, messages):
+    rows = ({"author": each.nick, "time": stamp(each), "text": each.text} for each in messages)
+    path.write_text("".join(f"{json.dumps(each)}\n" for each in rows))
+
+
+WRITERS = {
+    "irc": (irc, mixed), "slack": (slack,), "slack-xml": (slack_xml,), "discord": (discord,), "matrix": (matrix,),
+    "telegram": (telegram,), "chat-table": (chat_table,),
+}  # fmt: skip
+BY_TIME = ("slack", "discord", "telegram")
+PLACES = {"slack": lambda own: own[11:], "slack-xml": lambda own: int(own) - 1, "matrix": lambda own: own[1:]}
+"""Where the writers above put a message, by its id."""
+
+
+def test_all_formats_of_logs_are_here():
+    assert WRITERS.keys() == {name for name, format in readers.FORMATS.items() if format.yields == "logs"}
+
+
+@pytest.mark.parametrize(("name", "write"), [(name, write) for name, writers in WRITERS.items() for write in writers])
+@given(messages=MESSAGES)
+def test_all_that_is_said_comes_back(name, write, messages):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "log"
+        write(path, messages)
+        trees, report = read(readers.find(name).load(), path)
+        refused = readers.find(name).load().refuses(path, path.read_bytes())
+    (tree,) = trees
+    further = 1 if write is mixed else 0
+    assert report.read == len(tree) == len(messages) + further
+    assert report.skipped == {}
+    assert report.kept.keys() <= {"clock_back", *(("encoding", "unparsed") if further else ())}
+    if name in BY_TIME:
+        assert not report.kept
+    for number, node in enumerate(tree.nodes[: len(messages)]):
+        # Rooms may be turned, whose events come newest first, and tables number their rows.
+        place = number if name == "chat-table" else int(PLACES.get(name, str)(node.id))
+        said = messages[place]
+        # Fields without anything but blanks are as good as absent.
+        assert node.text.strip() == said.text.strip()
+        assert node.author == said.nick
+        assert node.time is not None
+        assert int(node.time) == said.time
+    assert further or not refused
