@@ -21,7 +21,7 @@ def store(tmp_path_factory, sample):
     return built(sample, tmp_path_factory.mktemp("sample"))
 
 
-ON_CHATS = ("feature-model", "mht")
+ON_CHATS = ("feature-model", "links", "mht")
 
 
 @pytest.mark.parametrize("recipe", ON_CHATS)

@@ -96,7 +96,6 @@ def feature_model(
     steps: Steps = 5600,
     init: Init = "",
     causal: Annotated[bool, typer.Option(help="Look at nothing that is said later, as a live channel needs it.")] = False,
-    pack: Pack = None,
     seed: Seed = 0,
     settings: Settings = None,
     resume: Resume = False,
@@ -106,9 +105,29 @@ def feature_model(
     Example: ramify train feature-model --data data/irc --out runs/irc
     """
     from ramify.recipes import RECIPES
-    from ramify.recipes.chats import pack as write_packed
 
     train(RECIPES["feature-model"](str(data), steps=steps, init=init, causal=causal, seed=seed), out, settings, resume)
+
+
+@app.command("links")
+def links(
+    data: Data,
+    out: Out,
+    steps: Steps = 4800,
+    init: Init = "",
+    pack: Pack = None,
+    seed: Seed = 0,
+    settings: Settings = None,
+    resume: Resume = False,
+) -> None:
+    """Who replied to whom in a chat log: Ramify's own model, the one that comes with it, trained again.
+
+    Example: ramify train links --data data/irc --out runs/links --pack runs/links/packed
+    """
+    from ramify.recipes import RECIPES
+    from ramify.recipes.chats import pack as write_packed
+
+    train(RECIPES["links"](str(data), steps=steps, init=init, seed=seed), out, settings, resume)
     if pack is not None:
         write_packed(out, data, pack)
 

@@ -6,6 +6,7 @@ RECIPES = {
     "tree-mlm": comment_trees.tree_mlm,
     "bert": comment_trees.bert,
     "feature-model": chats.feature_model,
+    "links": chats.links,
     "mht": chats.mht,
     "shipped": shipped.shipped,
 }
