@@ -12,7 +12,7 @@ from ramify.cli.shared import Device, Json, Precision, bar, masked_lm
 
 if TYPE_CHECKING:
     from ramify.metrics.conversations import Match
-    from ramify.tasks.replies import MeasuredReplies
+    from ramify.tasks.answering import MeasuredReplies
 
 
 RESAMPLES = 1000
@@ -105,8 +105,8 @@ def run(
     from ramify.evaluate import evaluate as score
     from ramify.nn.precision import autocast
     from ramify.run import discussions
+    from ramify.tasks.answering import measure_replies
     from ramify.tasks.linking import measure
-    from ramify.tasks.replies import measure_replies
     from ramify.tasks.reply_to import ReplyTo
 
     model = ramify.load(run, device=device)

@@ -9,8 +9,8 @@ from ramify.dataset.store import Split
 from ramify.metrics.conversations import bootstrap, score
 from ramify.report.charts import Line, line_chart, smooth
 from ramify.report.sections import Section, figure, text
+from ramify.tasks.answering import MeasuredReplies
 from ramify.tasks.linking import IN_WORDS, Measured
-from ramify.tasks.replies import MeasuredReplies
 
 NAMES = {
     "link": "links",

@@ -18,10 +18,10 @@ from ramify.report.measure import BLIND, NAMES, Measured, fillings, measure
 from ramify.report.page import write_page
 from ramify.report.sections import Section, number, text, trees_of
 from ramify.run import RUN_FILE, from_json, prepare, read_record
+from ramify.tasks.answering import measure_replies
 from ramify.tasks.base import Model
 from ramify.tasks.linking import measure as measure_links
 from ramify.tasks.masked_lm import MaskedLM
-from ramify.tasks.replies import measure_replies
 from ramify.tasks.reply_to import ReplyTo
 from ramify.train import BEST, read_metrics
 from ramify.views import Seen

@@ -13,7 +13,7 @@ from ramify.chat.blocks import Blocks
 from ramify.chat.channel import Ints
 from ramify.chat.history import History
 from ramify.chat.logs import Logs
-from ramify.chat.replies import logs_of_replies
+from ramify.chat.reply_trees import logs_of_replies
 from ramify.chat.structure import Structure
 from ramify.chat.words import learn_words, word_vectors
 from ramify.dataset.store import Split, Store
@@ -25,9 +25,9 @@ from ramify.models.feature_model import FeatureModel, FeatureModelConfig
 from ramify.models.mht import MaskedHierarchicalTransformer, MHTConfig
 from ramify.run.config import RUN_FILE, BlockConfig, LinkDevConfig, Run, WordsConfig
 from ramify.run.prepared import Prepared
+from ramify.tasks.answering import scored
 from ramify.tasks.decoding import Opinion, heard_from, keep_vectors, lead_in, opinions, with_history
 from ramify.tasks.linking import matched
-from ramify.tasks.replies import scored
 from ramify.tasks.reply_to import ReplyTo, ReplyToConfig
 from ramify.tokenizer import Tokenizer
 from ramify.train import Stage, learns, step_seed

@@ -7,7 +7,7 @@ import numpy as np
 
 from ramify.chat.channel import Ints
 from ramify.chat.logs import Logs
-from ramify.chat.replies import logs_of_replies
+from ramify.chat.reply_trees import logs_of_replies
 from ramify.dataset.store import Split, Store
 from ramify.metrics.replies import Replies
 from ramify.tasks.decoding import Known, decide
