@@ -3,7 +3,7 @@ import pyarrow as pa
 import pytest
 
 from ramify import Node, RamifyError, Tree
-from ramify.dataset import build, filters
+from ramify.dataset import Policy, build, filters
 
 
 def store_of(folder, nodes, **options):
@@ -44,6 +44,36 @@ def test_small_trees_leave_with_their_made_up_roots(tmp_path):
     assert store.tree_ids([0]) == ["u"]
     assert store.info["skipped"] == {"small_tree": 1}
     assert (store.info["nodes"], store.info["placeholders"]) == (2, 1)
+
+
+def test_trees_may_be_bounded_by_size_and_depth(tmp_path):
+    """star: 3 nodes, 1 deep; chain: 4 nodes, 3 deep; long: 5 nodes, 4 deep; alone: 1 node."""
+    shapes = {"star": [None, 0, 0], "chain": [None, 0, 1, 2], "long": [None, 0, 1, 2, 3], "alone": [None]}
+    rows = [
+        f"{tree}{place},{'' if above is None else f'{tree}{above}'},{tree},words"
+        for tree, shape in shapes.items()
+        for place, above in enumerate(shape)
+    ]
+    path = tmp_path / "posts.csv"
+    path.write_text("\n".join(["id,parent,tree,text", *rows]))
+
+    def left(number, **bounds):
+        store = build([path], "table", tmp_path / str(number), **bounds)
+        return set(store.tree_ids(range(store.num_trees))), store.info["skipped"]
+
+    assert left(0) == (set(shapes), {})
+    assert left(1, min_nodes=3, max_nodes=4) == ({"star", "chain"}, {"small_tree": 1, "large_tree": 5})
+    assert left(2, min_depth=3) == ({"chain", "long"}, {"shallow_tree": 4})
+    assert left(3, min_nodes=2, max_nodes=4, min_depth=2)[0] == {"chain"}
+
+
+def test_a_tree_may_go_with_what_was_deleted_in_it(tmp_path):
+    path = tmp_path / "posts.csv"
+    rows = ["1,,t,post", "2,1,t,[deleted]", "3,2,t,words", "4,,u,post", "5,4,u,words", "6,,v,[removed]"]
+    path.write_text("\n".join(["id,parent,tree,text", *rows]))
+    store = build([path], "table", tmp_path / "store", policy=Policy(deleted="tree"))
+    assert store.tree_ids(range(store.num_trees)) == ["u"]
+    assert store.info["skipped"] == {"tree_with_deleted": 3, "tree_with_removed": 1}
 
 
 def test_pseudonyms():

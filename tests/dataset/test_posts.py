@@ -223,7 +223,7 @@ def retell(posts, policy):
             mute -= {each["id"] for each in members if each["text"] == ""}
         if policy.deleted == "keep":
             mute -= {each["id"] for each in members if each["text"] == "[deleted]"}
-        stays = {}
+        stays, doomed = {}, set()
         for each in members:
             above = path(each["id"])
             if above is None:
@@ -232,17 +232,19 @@ def retell(posts, policy):
             if first != top and policy.two_roots == "first":
                 continue
             handled = {"": policy.empty, "[deleted]": policy.deleted}
+            tree = name if first == top or policy.two_roots == "forest" else f"{name}/{first}"
+            if handled.get(each["text"]) == "tree":
+                doomed.add(tree)
             if any(
                 ids[node]["text"] in handled and handled[ids[node]["text"]] == "drop"
                 for node in [each["id"], *above]
                 if node in ids
             ):
                 continue
-            stays[each["id"]] = (above, first)
-        for node, (above, first) in stays.items():
-            if node in mute:
+            stays[each["id"]] = (above, first, tree)
+        for node, (above, first, tree) in stays.items():
+            if node in mute or tree in doomed:
                 continue
-            tree = name if first == top or policy.two_roots == "forest" else f"{name}/{first}"
             living = next((each for each in above if each not in mute), first)
             result.setdefault(tree, {})
             if node != first:
@@ -262,8 +264,8 @@ POST = st.builds(
 )
 POLICY = st.builds(
     Policy,
-    deleted=st.sampled_from(["reattach", "keep", "drop"]),
-    empty=st.sampled_from(["reattach", "keep", "drop"]),
+    deleted=st.sampled_from(["reattach", "keep", "drop", "tree"]),
+    empty=st.sampled_from(["reattach", "keep", "drop", "tree"]),
     orphan=st.sampled_from(["root", "drop"]),
     cycle=st.sampled_from(["drop", "root"]),
     duplicate_id=st.sampled_from(["first", "last"]),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from fixtures import channel
+from fixtures import channel, mht_task
 from ramify.chat.blocks import Blocks
 from ramify.chat.channel import Ints
 from ramify.chat.history import History
@@ -20,9 +20,7 @@ from ramify.chat.structure import Structure
 from ramify.chat.words import learn_words
 from ramify.errors import RamifyError
 from ramify.link_batch import LinkCollator, Vectors
-from ramify.models.bert import BertConfig
 from ramify.models.feature_model import FeatureModel, FeatureModelConfig
-from ramify.models.mht import MaskedHierarchicalTransformer, MHTConfig
 from ramify.tasks import decoding
 from ramify.tasks.decoding import (
     Known,
@@ -34,7 +32,7 @@ from ramify.tasks.decoding import (
     opinions,
     with_history,
 )
-from ramify.tasks.reply_to import ReplyTo, ReplyToConfig
+from ramify.tasks.reply_to import ReplyTo
 from ramify.tokenizer import Tokenizer
 from ramify.tree import Tree
 
@@ -58,17 +56,7 @@ LOGS = read(*TREES)
 
 def task(seed: int = 0, objective: str = "listwise", **changes: object) -> ReplyTo:
     """A model of some thousand parameters, whose weights are large enough for it to have opinions."""
-    torch.manual_seed(seed)
-    encoder = BertConfig(
-        vocab_size=tokenizer().vocab_size, dim=8, num_layers=1, num_heads=2, ffn_dim=16, max_tokens=12, pooling="pooler"
-    )
-    sizes = {"encoder": encoder, "dim": 8, "num_layers": 2, "num_heads": 2, "ffn_dim": 16, "hidden": 8}
-    backbone = MaskedHierarchicalTransformer(MHTConfig(**(sizes | changes)))  # pyright: ignore[reportArgumentType]
-    own = ReplyTo(backbone, tokenizer(), HISTORY, ReplyToConfig(objective=objective))  # pyright: ignore[reportArgumentType]
-    with torch.no_grad():
-        for parameter in own.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.7)
-    return own.eval()
+    return mht_task(tokenizer(), HISTORY, seed, objective, **changes)
 
 
 def feature_task() -> ReplyTo:

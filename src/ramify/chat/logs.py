@@ -62,6 +62,10 @@ class Logs:
             links=np.unique(np.array(links, dtype=np.int64).reshape(-1, 2), axis=0),
         )
 
+    def without_starts(self) -> "Logs":
+        """Without the links of messages to themselves, for models that find no starts."""
+        return replace(self, links=self.links[self.links[:, 0] != self.links[:, 1]])
+
     def read_with(self, tokenizer: Tokenizer) -> "Logs":
         """With the words, or word pieces, that a tokenizer knows."""
         spelled = [words for channel in self.channels for words in channel.spelled]

@@ -36,7 +36,7 @@ def build(
         list[str] | None,
         typer.Option(
             metavar="CASE=WHAT",
-            help="deleted, empty = reattach|keep|drop; orphan = root|drop; missing_parent = root|drop; "
+            help="deleted, empty = reattach|keep|drop|tree; orphan = root|drop; missing_parent = root|drop; "
             "cycle = drop|root; duplicate_id = first|last; two_roots = split|first|forest; missing_root = placeholder|drop. "
             "The first of each is the default.",
         ),
@@ -61,6 +61,8 @@ def build(
         str, typer.Option(help="Secret of the pseudonyms: equal salts give equal names; drawn at random by default.")
     ] = "",
     min_nodes: Annotated[int, typer.Option(min=1, help="Leave out smaller trees.")] = 1,
+    max_nodes: Annotated[int, typer.Option(min=0, help="Leave out larger trees (0 = none).")] = 0,
+    min_depth: Annotated[int, typer.Option(min=0, help="Leave out trees that are nowhere so deep.")] = 0,
     column: Annotated[list[str] | None, typer.Option(metavar="OURS=THEIRS", help="Format table: which column is what.")] = None,
     option: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A further option of the format.")] = None,
     memory: Annotated[str, typer.Option(help="What may be held at a time, such as 512MB.")] = "512MB",
@@ -107,6 +109,8 @@ def build(
             anonymise=anonymise,
             salt=salt,
             min_nodes=min_nodes,
+            max_nodes=max_nodes,
+            min_depth=min_depth,
             memory=_bytes(memory),
             overwrite=overwrite,
             progress=progress,

@@ -12,6 +12,7 @@ from ramify.cli.shared import Device, Json, Precision, bar, masked_lm
 
 if TYPE_CHECKING:
     from ramify.metrics.conversations import Match
+    from ramify.tasks.answering import MeasuredReplies
 
 
 RESAMPLES = 1000
@@ -80,9 +81,12 @@ def run(
         bool, typer.Option("--starts/--no-starts", help="Models of links: score messages that start a conversation, too.")
     ] = True,
     history: Annotated[
-        Literal["predicted", "gold"],
-        typer.Option(help="Models of links that read what earlier messages answer: their own decisions, or the truth."),
-    ] = "predicted",
+        Literal["predicted", "gold"] | None,
+        typer.Option(
+            help="Models of links that read what earlier messages answer: their own decisions (default for chat logs), or the "
+            "truth (default for reply trees)."
+        ),
+    ] = None,
     beam: Annotated[int, typer.Option(min=1, help="The same models: structures kept side by side while deciding.")] = 1,
     protocol: Protocol = "official",
     save: Annotated[Path | None, typer.Option(help="Keep the sums by tree (.npz), for paired comparisons.")] = None,
@@ -91,7 +95,7 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Held-out loss in nats per masked token, perplexity and accuracy, also by depth. The masks are the same for every model.
-    Of a model of who replied to whom, the scores of `ramify evaluate links`.
+    Of a model of who replied to whom, the scores of `ramify evaluate links`; on reply trees, graph and conversation accuracy.
 
     Example: ramify evaluate runs/reddit --data data/reddit --context none --json
     """
@@ -101,14 +105,22 @@ def run(
     from ramify.evaluate import evaluate as score
     from ramify.nn.precision import autocast
     from ramify.run import discussions
+    from ramify.tasks.answering import measure_replies
     from ramify.tasks.linking import measure
     from ramify.tasks.reply_to import ReplyTo
 
     model = ramify.load(run, device=device)
     store = Store.open(data)
+    if isinstance(model, ReplyTo) and store.holds_reply_trees:
+        if protocol != "official":
+            raise RamifyError(f"--protocol {protocol} is for chat logs, but {data} holds reply trees: leave it out.")
+        with autocast(model.device, precision):
+            replies = measure_replies(model, store, split, history=history or ("predicted" if beam > 1 else "gold"), beam=beam)
+        _print_replies(replies, RESAMPLES, as_json)
+        return
     if isinstance(model, ReplyTo):
         with autocast(model.device, precision):
-            measured = measure(model, store, split, starts=starts, history=history, beam=beam)
+            measured = measure(model, store, split, starts=starts, history=history or "predicted", beam=beam)
         told = {"history": measured.history, "into_context": measured.into_context}
         _print_links(measured.match, protocol, RESAMPLES, as_json, told)
         if not as_json:
@@ -182,6 +194,31 @@ def _print_links(
         print(f"{count:,} predicted links left out: {reason.replace('_', ' ')}")
     if matched.missing:
         print(f"{matched.missing:,} messages had no predicted link and start a conversation (--missing self)")
+
+
+def _print_replies(measured: "MeasuredReplies", resamples: int, as_json: bool) -> None:
+    from ramify.tasks.linking import IN_WORDS
+
+    found = measured.model
+    if as_json:
+        intervals = found.intervals(resamples=resamples)
+        told = {
+            "history": measured.history,
+            "conversations": len(found.comments),
+            "comments": int(found.comments.sum()),
+            "beyond_window": measured.beyond_window,
+            "intervals": {name: [each.low, each.high] for name, each in intervals.items()},
+            "baselines": {name: each.scores() for name, each in measured.baselines.items()},
+        }
+        print(json.dumps(found.scores() | told))
+        return
+    print(f"{len(found.comments):,} conversations, {found.comments.sum():,} comments; 95 % intervals over conversations")
+    for system, replies in ({"model": found} | measured.baselines).items():
+        for name, each in replies.intervals(resamples=resamples).items():
+            print(f"{system:>9} {name.replace('_', ' '):<29} {each.value:>6.2f}  ({each.low:.2f} to {each.high:.2f})")
+    if measured.beyond_window:
+        print(f"{measured.beyond_window:,} comments answer one that is further back than the model looks: they count as wrong")
+    print(IN_WORDS[measured.history])
 
 
 def _flat(scores: dict[str, Any]) -> dict[str, Any]:

@@ -189,7 +189,7 @@ def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> No
     from ramify.errors import RamifyError
     from ramify.evaluate import COLLAPSED
     from ramify.report import write_report
-    from ramify.run import execute
+    from ramify.run import execute, fitting
     from ramify.tasks.reply_to import ReplyTo
     from ramify.train import read_metrics
 
@@ -201,7 +201,7 @@ def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> No
         changes[key.strip()] = value.strip()
     main = int(os.environ.get("RANK", "0")) == 0
     with progress_display(enabled=main) as report:
-        prepared, progress = execute(run.changed(changes), out, resume=resume, report=report)
+        prepared, progress = execute(fitting(run).changed(changes), out, resume=resume, report=report)
     if not main:
         return
     if not (out / "config.json").exists():
@@ -221,8 +221,8 @@ def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> No
         measured = "not measured: the dev split holds nothing to measure it by"
     print(f"{out}: {progress.step} steps, {measured}", file=sys.stderr)
     print(f"report: {write_report(out, device='auto')}", file=sys.stderr)
-    links = isinstance(prepared.task, ReplyTo)
-    following = f"disentangle LOG --to html --out LOG.html --model {out}" if links else f"evaluate {out} --data {run.data}"
+    logs = isinstance(prepared.task, ReplyTo) and not prepared.store.holds_reply_trees
+    following = f"disentangle LOG --to html --out LOG.html --model {out}" if logs else f"evaluate {out} --data {run.data}"
     print(f"next: ramify {following}", file=sys.stderr)
 
 

@@ -54,6 +54,8 @@ def build(
     anonymise: bool = False,
     salt: str = "",
     min_nodes: int = 1,
+    max_nodes: int = 0,
+    min_depth: int = 0,
     memory: int = 512 << 20,
     overwrite: bool = False,
     progress: Progress | None = None,
@@ -62,7 +64,8 @@ def build(
     """Build a store in the folder `out`. `format` is a key of `readers.FORMATS` (None: guess); `options` go to its reader.
 
     `split` are the shares of train, dev and test; where a tree falls depends on its id alone. `clean`: keys of
-    `filters.CLEANINGS`, in order. Without a `salt`, `anonymise` draws one and forgets it. `memory` bounds what is held at
+    `filters.CLEANINGS`, in order. `max_nodes` 0 is no bound; `min_depth` counts edges from the root to the deepest node of
+    a tree. Without a `salt`, `anonymise` draws one and forgets it. `memory` bounds what is held at
     a time, apart from the process itself: one tree must fit, the data need not. A failed build leaves nothing behind.
     """
     started = time.perf_counter(), time.process_time()
@@ -93,8 +96,8 @@ def build(
             chunks = (filters.without_bots(chunk, bots, report) for chunk in chunks)
         if near_duplicates:
             chunks = without_near_duplicates(chunks, near_duplicates, scratch / "texts", memory // PARTS, report)
-        if min_nodes > 1:
-            chunks = (filters.without_small(chunk, min_nodes, report) for chunk in chunks)
+        if min_nodes > 1 or max_nodes or min_depth:
+            chunks = (filters.bounded(chunk, min_nodes, max_nodes, min_depth, report) for chunk in chunks)
         # A salt that everybody knows would let everybody try names out.
         writer = _Writer(folder, split, (salt or secrets.token_hex(16)) if anonymise else None)
         for chunk in chunks:
@@ -111,6 +114,8 @@ def build(
             "bots": list(bots),
             "anonymise": anonymise,
             "min_nodes": min_nodes,
+            "max_nodes": max_nodes,
+            "min_depth": min_depth,
             "memory": memory,
             "reader": dict(options or {}),
         }

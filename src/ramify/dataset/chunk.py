@@ -85,6 +85,10 @@ class Chunk:
             inside |= inside[up]
         return inside[:-1]
 
+    def whole(self, mask: Mask) -> Mask:
+        """[node]: is any node of its tree in the mask?"""
+        return np.isin(self.tree, self.tree[mask])
+
     def without(self, reasons: Mapping[str, Mask], report: Report) -> "Chunk":
         """Leave nodes out and count each under the first reason that holds for it.
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 from ramify.dataset.chunk import SPEAKS, Chunk, Mask
 from ramify.errors import RamifyError
 from ramify.readers.base import MUTE_TEXTS, Policy, Report, pc
+from ramify.tree import depths
 
 LINK = r"(?:https?://|www\.)[^\s)\]>]+"
 
@@ -71,7 +72,9 @@ def without_mute(chunk: Chunk, policy: Policy, report: Report) -> Chunk:
     for reason, mask in _mute(chunk.content["text"].chunk(0)).items():
         handling = policy.empty if reason == "empty" else policy.deleted
         mask = mask[chunk.rows] & speaks
-        if handling == "drop":
+        if handling == "tree":
+            dropped[f"tree_with_{reason}"] = chunk.whole(mask)
+        elif handling == "drop":
             dropped[reason] = chunk.below(mask)
         elif handling == "reattach":
             reattached[reason] = mask
@@ -102,10 +105,16 @@ def without_bots(chunk: Chunk, extra: Sequence[str], report: Report) -> Chunk:
     return chunk.without({"bot": bots[indices]}, report)
 
 
-def without_small(chunk: Chunk, min_nodes: int, report: Report) -> Chunk:
-    """Leave out trees with fewer nodes."""
-    small: Mask = (chunk.lengths < min_nodes)[chunk.tree]
-    return chunk.without({"small_tree": small}, report)
+def bounded(chunk: Chunk, min_nodes: int, max_nodes: int, min_depth: int, report: Report) -> Chunk:
+    """Leave out trees with fewer or more nodes (`max_nodes` 0: no bound), and those whose deepest node is less deep."""
+    deepest = np.zeros(len(chunk.lengths), dtype=np.int64)
+    np.maximum.at(deepest, chunk.tree, depths(chunk.first_parent))
+    reasons: dict[str, Mask] = {
+        "small_tree": chunk.lengths < min_nodes,
+        "large_tree": (chunk.lengths > max_nodes) & (max_nodes > 0),
+        "shallow_tree": deepest < min_depth,
+    }
+    return chunk.without({reason: mask[chunk.tree] for reason, mask in reasons.items()}, report)
 
 
 def pseudonyms(authors: pa.DictionaryArray, salt: str) -> pa.DictionaryArray:

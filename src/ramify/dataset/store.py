@@ -164,6 +164,18 @@ class Store:
         return np.concatenate([pc.is_valid(only_chunk(table["parents"])).to_numpy(False) for table in self._nodes])
 
     @cached_property
+    def holds_reply_trees(self) -> bool:
+        """Whether every tree is a post with its comments, each of which answers exactly one earlier one; else they are logs.
+
+        It is told by the structure alone, so it holds whatever format the trees came from, and after they were exported: no
+        node but the first of its tree is without a known parent, none has two, and none has a `self_link`. In logs several
+        conversations begin, or nobody said of some messages what they answer.
+        """
+        answering = np.delete(np.arange(self.num_nodes), self.offsets[:-1])
+        begins = any(pc.any(only_chunk(table["self_link"])).as_py() for table in self._nodes)
+        return not begins and bool(self.annotated.all()) and np.array_equal(self.edges[:, 0], answering)
+
+    @cached_property
     def depth(self) -> np.ndarray:
         """[node], int32: edges to the root, along first parents."""
         columns = [only_chunk(table["depth"]).to_numpy() for table in self._nodes]

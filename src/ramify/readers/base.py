@@ -108,7 +108,8 @@ class Policy:
     """What happens to posts that do not fit into a tree; the first value of each is the default.
 
     deleted, empty   `reattach`: left out, its children hang on its nearest living ancestor (a root with children stays, as
-                     an empty placeholder); `keep`: stays as it is; `drop`: left out with everything below it
+                     an empty placeholder); `keep`: stays as it is; `drop`: left out with everything below it; `tree`: left out
+                     with the whole tree
     orphan           its parent is not in its tree. `root`: hangs on the root; `drop`: left out with everything below it
     missing_parent   a comment of a Reddit format names no parent. `root`: it hangs on its submission; `drop`: left out
     cycle            its ancestors form a ring. `drop`: left out with everything below it; `root`: the ring's first post hangs
@@ -118,8 +119,8 @@ class Policy:
     missing_root     `placeholder`: an empty root is made up; `drop`: the posts are left out
     """
 
-    deleted: Literal["reattach", "keep", "drop"] = "reattach"
-    empty: Literal["reattach", "keep", "drop"] = "reattach"
+    deleted: Literal["reattach", "keep", "drop", "tree"] = "reattach"
+    empty: Literal["reattach", "keep", "drop", "tree"] = "reattach"
     orphan: Literal["root", "drop"] = "root"
     missing_parent: Literal["root", "drop"] = "root"
     cycle: Literal["drop", "root"] = "drop"

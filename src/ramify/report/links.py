@@ -9,7 +9,8 @@ from ramify.dataset.store import Split
 from ramify.metrics.conversations import bootstrap, score
 from ramify.report.charts import Line, line_chart, smooth
 from ramify.report.sections import Section, figure, text
-from ramify.tasks.linking import Measured
+from ramify.tasks.answering import MeasuredReplies
+from ramify.tasks.linking import IN_WORDS, Measured
 
 NAMES = {
     "link": "links",
@@ -20,6 +21,13 @@ NAMES = {
     "nmi": "normalised mutual information",
     "shen_f": "Shen's F",
     "local_3": "Local-3",
+}
+
+
+REPLY_NAMES = {
+    "graph_accuracy": "comments whose parent is found (graph accuracy)",
+    "graph_accuracy_without_first": "without the first of each conversation, which can answer nothing but the post",
+    "conv_accuracy": "conversations all of whose parents are found (conversation accuracy)",
 }
 
 
@@ -40,9 +48,12 @@ def curves(metrics: Sequence[Mapping[str, float]]) -> Section:
     figures, keys = [], [("train", f"train{f', mean of {window} logged steps' if window > 1 else ''}")]
     if dev:
         loss.append(line("dev", "dev_nats", "dev"))
-        keys += [("dev", "dev; F of links"), ("gain", "F of whole conversations")]
-        scores = [line("links", "dev_link_f1", "dev"), line("conversations", "dev_cluster_f1", "gain")]
-        figures.append(figure(line_chart(scores, "updates", "F on dev, percent")))
+        replies = "dev_graph_accuracy" in dev[0]
+        names = ("dev_graph_accuracy", "dev_conv_accuracy") if replies else ("dev_link_f1", "dev_cluster_f1")
+        score_name = "accuracy" if replies else "F"
+        keys += [("dev", f"dev; {score_name} of links"), ("gain", f"{score_name} of whole conversations")]
+        scores = [line("links", names[0], "dev"), line("conversations", names[1], "gain")]
+        figures.append(figure(line_chart(scores, "updates", f"{score_name} on dev, percent")))
     figures.insert(0, figure(line_chart(loss, "updates", "nats a message")))
     legend = "".join(f'<span class="key {kind}">{text(name)}</span>' for kind, name in keys)
     return Section(title, f'<p class="legend">{legend}</p><div class="figures">{"".join(figures)}</div>')
@@ -53,7 +64,7 @@ def table(measured: Measured, split: Split) -> Section:
     found = measured.match
     scores = score(found.logs)
     intervals = bootstrap(found.logs) if len(found.logs) > 1 else None
-    rows = []
+    rows: list[tuple[str, float, str]] = []
     for name, spelled in NAMES.items():
         values: dict[str, Any] = scores[name] if isinstance(scores[name], dict) else {"": scores[name]}
         for part, value in values.items():
@@ -62,14 +73,35 @@ def table(measured: Measured, split: Split) -> Section:
                 own = intervals[name][part] if part else intervals[name]
                 between = f"{own.low:.2f} to {own.high:.2f}"
             what = f"{spelled}: {part.replace('f1', 'F')}" if part else spelled
-            rows.append(f"<tr><th>{text(what)}</th><td>{value:.2f}</td><td>{between}</td></tr>")
+            rows.append((what, value, between))
     messages = sum(len(log.messages) for log in found.logs)
     lead = (
         f"{messages:,} messages whose link is known, in {len(found.logs):,} logs of the split {text(split)}; percent, by the "
-        "official protocol (sums over all logs). Intervals: 95 %, logs drawn with replacement. Here {measured.told}."
+        f"official protocol (sums over all logs). Intervals: 95 %, logs drawn with replacement. Here {measured.told}."
     )
-    body = f"<table><thead><tr><th>score</th><th>value</th><th>interval</th></tr></thead><tbody>{''.join(rows)}</tbody></table>"
-    return Section("Links and conversations", body, lead)
+    return Section("Links and conversations", _table(rows), lead)
+
+
+def replies_table(measured: MeasuredReplies, split: Split) -> Section:
+    """Accuracies of the model, and of rules that do not read."""
+    systems = {"the model": measured.model} | {f"rule: {name}": each for name, each in measured.baselines.items()}
+    rows = [
+        (f"{system}: {REPLY_NAMES[name]}", each.value, f"{each.low:.2f} to {each.high:.2f}")
+        for system, replies in systems.items()
+        for name, each in replies.intervals().items()
+    ]
+    comments = measured.model.comments
+    lead = (
+        f"{comments.sum():,} comments in {len(comments):,} conversations of the split {text(split)}; percent. Intervals: 95 %, "
+        f"conversations drawn with replacement. Here {IN_WORDS[measured.history]}."
+    )
+    return Section("Replies", _table(rows), lead)
+
+
+def _table(rows: Sequence[tuple[str, float, str]]) -> str:
+    """Names of scores, their values and their intervals."""
+    lines = "".join(f"<tr><th>{text(what)}</th><td>{value:.2f}</td><td>{between}</td></tr>" for what, value, between in rows)
+    return f"<table><thead><tr><th>score</th><th>value</th><th>interval</th></tr></thead><tbody>{lines}</tbody></table>"
 
 
 def data(record: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -18,6 +18,7 @@ from ramify.report.measure import BLIND, NAMES, Measured, fillings, measure
 from ramify.report.page import write_page
 from ramify.report.sections import Section, number, text, trees_of
 from ramify.run import RUN_FILE, from_json, prepare, read_record
+from ramify.tasks.answering import measure_replies
 from ramify.tasks.base import Model
 from ramify.tasks.linking import measure as measure_links
 from ramify.tasks.masked_lm import MaskedLM
@@ -26,6 +27,8 @@ from ramify.train import BEST, read_metrics
 from ramify.views import Seen
 
 REPORT = "report.html"
+
+NO_COMMENTS = "The data set has no trees in the split {split!r} that hold a comment."
 
 DRAWS, COMMENTS = 2, 2000
 """Masks and comments of the evaluation that ends a training run: enough to see, quick to have."""
@@ -97,12 +100,14 @@ def _masked_words(
     parts: list[Section],
 ) -> _Shown:
     if not store.has_comments(split):
-        return _Shown(parts, missing=f"The data set has no trees in the split {split!r} that hold a comment.")
+        return _Shown(parts, missing=NO_COMMENTS.format(split=split))
     found = measure(task, store, split, draws=draws, comments=comments, progress=progress)
     return _Shown([*parts, sections.by_depth(found), sections.filled(fillings(task, store, split))], _gain(found))
 
 
 def _links(task: ReplyTo, store: Store, split: Split, parts: list[Section]) -> _Shown:
+    if store.holds_reply_trees:
+        return _replies(task, store, split, parts)
     try:
         measured = measure_links(task, store, split)
     except RamifyError as error:
@@ -113,6 +118,18 @@ def _links(task: ReplyTo, store: Store, split: Split, parts: list[Section]) -> _
         f"<b>{scores['cluster']['f1']:.1f} %</b> of the conversations (F).{_chosen_on_dev(split)}</p>"
     )
     return _Shown([*parts, links.table(measured, split)], lead)
+
+
+def _replies(task: ReplyTo, store: Store, split: Split, parts: list[Section]) -> _Shown:
+    if not store.has_comments(split):
+        return _Shown(parts, missing=NO_COMMENTS.format(split=split))
+    measured = measure_replies(task, store, split)
+    scores = measured.model.scores()
+    lead = (
+        f"<p>In the {split} trees it finds what <b>{scores['graph_accuracy']:.1f} %</b> of the comments answer, and all of "
+        f"that in <b>{scores['conv_accuracy']:.1f} %</b> of the conversations.{_chosen_on_dev(split)}</p>"
+    )
+    return _Shown([*parts, links.replies_table(measured, split)], lead)
 
 
 def _store(path: str) -> tuple[Store | None, str]:

@@ -1,5 +1,6 @@
 """Runs: what they are made of, and their execution. One module for each kind of data that a run may read."""
 
+from ramify.run.chats import fitting
 from ramify.run.comment_trees import discussions, first_trees, train_tokenizer
 from ramify.run.config import (
     RUN_FILE,
@@ -30,6 +31,7 @@ __all__ = [
     "environment",
     "execute",
     "first_trees",
+    "fitting",
     "from_json",
     "prepare",
     "read_record",

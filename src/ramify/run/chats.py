@@ -10,11 +10,13 @@ import torch
 
 from ramify import hub
 from ramify.chat.blocks import Blocks
+from ramify.chat.channel import Ints
 from ramify.chat.history import History
 from ramify.chat.logs import Logs
+from ramify.chat.reply_trees import logs_of_replies
 from ramify.chat.structure import Structure
 from ramify.chat.words import learn_words, word_vectors
-from ramify.dataset.store import Store
+from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
 from ramify.metrics.conversations import score
 from ramify.models import bert, hf
@@ -22,11 +24,15 @@ from ramify.models.feature_model import FeatureModel, FeatureModelConfig
 from ramify.models.mht import MaskedHierarchicalTransformer, MHTConfig
 from ramify.run.config import RUN_FILE, BlockConfig, LinkDevConfig, Run, WordsConfig
 from ramify.run.prepared import Prepared
+from ramify.tasks.answering import scored
 from ramify.tasks.decoding import Opinion, collator, heard_from, keep_vectors, lead_in, opinions, with_history
 from ramify.tasks.linking import matched
 from ramify.tasks.reply_to import ReplyTo, ReplyToConfig
 from ramify.tokenizer import Tokenizer
 from ramify.train import Stage, learns, step_seed
+
+REPLY_SCORES = ("graph_accuracy", "conv_accuracy")
+"""Of reply trees, what takes the place of F of links and of conversations while training."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,7 @@ class PreparedChats(Prepared):
 
     def facts(self) -> dict[str, Any]:
         logs = self.logs
-        known = int(logs.annotated.sum())
+        known = len(np.unique(logs.links[:, 0]))
         unknown = logs.ids == self.task.tokenizer.engine.token_to_id("[UNK]")
         return {
             "messages": len(logs),
@@ -81,18 +87,25 @@ class PreparedChats(Prepared):
             found = Opinion.joined(list(parts))
             answered = np.arange(len(self.dev))
             answered[found.messages] = found.likeliest()[0]
-            scores = score(matched(self.dev, self.dev_names, answered).logs)
+            scores = self._scores(answered)
+            link, cluster, *_ = scores.values()
             loss = self._loss(found)
-            worst = {"link": 100 - scores["link"]["f1"], "cluster": 100 - scores["cluster"]["f1"], "loss": loss}
-            return {
-                "dev_loss": worst[by],
-                "dev_nats": loss,
-                "dev_link_f1": scores["link"]["f1"],
-                "dev_cluster_f1": scores["cluster"]["f1"],
-                "dev_vi": scores["vi"],
-            }
+            worst = {"link": 100 - link, "cluster": 100 - cluster, "loss": loss}
+            return {"dev_loss": worst[by], "dev_nats": loss, **scores}
 
         return measure
+
+    def _scores(self, answered: Ints) -> dict[str, float]:
+        """On dev: of links, of whole conversations, and others."""
+        if self.store.holds_reply_trees:
+            found = scored(self.dev, answered).scores()
+            return {f"dev_{name}": value for name in REPLY_SCORES if (value := found[name]) is not None}
+        scores = score(matched(self.dev, self.dev_names, answered).logs)
+        return {
+            "dev_link_f1": scores["link"]["f1"],
+            "dev_cluster_f1": scores["cluster"]["f1"],
+            "dev_vi": scores["vi"],
+        }
 
     def _loss(self, found: Opinion) -> float:
         """Nats a message to say one of its links that are in the window."""
@@ -110,13 +123,35 @@ def prepare(run: Run, out: Path) -> PreparedChats:
     for split in ("train", "dev"):
         if not len(store.split(split)):
             raise RamifyError(f"{run.data} has no logs for {split}: build it with a larger share (--split 0.9,0.1,0).")
-    assert isinstance(run.reading, History)
-    logs, dev = (Logs.of(store.trees(store.split(split)), run.reading) for split in ("train", "dev"))
+    logs, dev = _logs(run, store, "train"), _logs(run, store, "dev")
     own = out / "tokenizer.json"
     begun = own.exists() and (out / RUN_FILE).exists()
     tokenizer = Tokenizer.load(own) if begun else _words(run, logs)
     logs, dev = logs.read_with(tokenizer), dev.read_with(tokenizer)
     return PreparedChats(run, store, _started(run, tokenizer, logs), logs, dev, store.tree_ids(store.split("dev")))
+
+
+def fitting(run: Run) -> Run:
+    """The run with the objective that its data leave it: no comment of a reply tree starts a conversation."""
+    if isinstance(run.task, ReplyToConfig) and Store.open(run.data).holds_reply_trees:
+        return replace(run, task=replace(run.task, objective="ranking"))
+    return run
+
+
+def _logs(run: Run, store: Store, split: Split) -> Logs:
+    assert isinstance(run.reading, History)
+    assert isinstance(run.task, ReplyToConfig)
+    trees = store.trees(store.split(split))
+    ranking = run.task.objective == "ranking"
+    if store.holds_reply_trees:
+        if not ranking:
+            raise RamifyError(
+                f"{run.data} holds reply trees, where every comment answers another message: only task.objective=ranking fits, "
+                f"not {run.task.objective}."
+            )
+        return logs_of_replies(trees, run.reading)
+    logs = Logs.of(trees, run.reading)
+    return logs.without_starts() if ranking else logs
 
 
 def _words(run: Run, logs: Logs) -> Tokenizer:

@@ -95,9 +95,12 @@ def decide(
     """[message]: which one it answers (itself, where it starts a conversation, and before `start`), and how probable that is.
 
     With a `beam`, the likeliest of so many structures of each log, not the likeliest link of one message after the other.
-    Raises `RamifyError` where the model reads no structure: then the likeliest links make the likeliest structure.
+    Raises `RamifyError` where the model reads no structure (then the likeliest links make the likeliest structure), or is told
+    it.
     """
     answered, probability = np.arange(len(logs)), np.zeros(len(logs), dtype=np.float32)
+    if beam > 1 and history == "gold":
+        raise RamifyError("a beam searches among the model's own decisions: it goes with history = predicted, not gold.")
     if beam > 1:
         _search(task, logs, beam, start, answered, probability)
         return answered, probability

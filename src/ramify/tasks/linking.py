@@ -114,25 +114,33 @@ def matched(logs: Logs, names: Sequence[str], answered: Ints) -> Match:
     return match(gold, found)
 
 
+Told = Literal["predicted", "gold", "unread"]
+"""What a model was told of what earlier messages answer; `unread` where it reads nothing of that."""
+
+IN_WORDS: dict[Told, str] = {
+    "predicted": "the model read its own earlier decisions",
+    "gold": "the model was told what earlier messages answer",
+    "unread": "the model reads nothing of what earlier messages answer",
+}
+
+
+def told(task: "ReplyTo", history: Known) -> Told:
+    return history if task.backbone.reads_structure else "unread"
+
+
 @dataclass(frozen=True)
 class Measured:
     """Links that a model found beside those that are known, and how it came to them."""
 
     match: Match
-    history: Literal["predicted", "gold", "unread"]
-    """What the model was told of what earlier messages answer; `unread` where it reads nothing of that."""
+    history: Told
     into_context: float
     """Share of the known messages that look back on messages of which nothing is known."""
 
     @property
     def told(self) -> str:
         """In words, to stand beside the scores."""
-        said = {
-            "predicted": "the model read its own earlier decisions",
-            "gold": "the model was told what earlier messages answer",
-            "unread": "the model reads nothing of what earlier messages answer",
-        }
-        return f"{said[self.history]}; {self.into_context:.0%} of the messages look back on some of which nobody knows that"
+        return f"{IN_WORDS[self.history]}; {self.into_context:.0%} of the messages look back on some of which nobody knows that"
 
 
 def measure(
@@ -142,18 +150,21 @@ def measure(
     `label`), each message taken to follow the one before it in its conversation.
 
     Without `starts`, messages that start a conversation are not scored. `history` and `beam`: see `decide`. Raises
-    `RamifyError` where nothing is known.
+    `RamifyError` where nothing is known, and of reply trees (see `measure_replies`).
     """
+    if store.holds_reply_trees:
+        raise RamifyError(f"{store.path} holds reply trees, no chat logs: score them with `ramify evaluate`.")
     trees = store.split(split)
     logs = Logs.of((_as_known(tree) for tree in store.trees(trees)), task.reading).read_with(task.tokenizer)
     if not starts:
-        logs = replace(logs, links=logs.links[logs.links[:, 0] != logs.links[:, 1]])
+        logs = logs.without_starts()
     if not len(logs.links):
         raise RamifyError(f"{store.path} ({split}): of no message anybody says which one it answers: nothing to score.")
     answered, _ = decide(task, logs, history=history, beam=beam, start=lead_in(logs))
-    told = history if task.backbone.reads_structure else "unread"
     known = np.flatnonzero(logs.annotated)
-    return Measured(matched(logs, store.tree_ids(trees), answered), told, float(_reach_into_context(logs, known).mean()))
+    return Measured(
+        matched(logs, store.tree_ids(trees), answered), told(task, history), float(_reach_into_context(logs, known).mean())
+    )
 
 
 def _reach_into_context(logs: Logs, messages: Ints) -> NDArray[np.bool_]:

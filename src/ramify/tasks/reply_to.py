@@ -112,7 +112,8 @@ class ReplyTo(Task[LinkBatch]):
     def _log_shares(scores: Float[Tensor, " key"], batch: LinkBatch) -> Float[Tensor, " key"]:
         """Softmax over each target's candidates, in logarithms."""
         rows = batch.candidates
-        table = scores.new_full((len(rows), rows.max_length), HIDDEN_SCORE)
+        # Less than a hidden score: where a message has no candidate but itself, padding takes no share.
+        table = scores.new_full((len(rows), rows.max_length), -math.inf)
         row = torch.repeat_interleave(torch.arange(len(rows), device=scores.device), rows.lengths, output_size=rows.total)
         place = row * rows.max_length + rows.positions
         table = table.flatten().index_copy(0, place, scores).view_as(table)

@@ -1,0 +1,112 @@
+"""Who replied to whom in reply trees, from `ramify train` to `ramify evaluate`."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from fixtures import bert_task, built, chat_store, discussion, reddit
+from ramify import hub
+from ramify.errors import RamifyError
+from ramify.recipes import RECIPES
+from ramify.run import execute, fitting
+from ramify.train import read_metrics
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    trees = [discussion(reddit(9, seed), seed=seed, name=f"t{seed}") for seed in range(24)]
+    return built(trees, tmp_path_factory.mktemp("trees"), (0.5, 0.25, 0.25))
+
+
+@pytest.fixture(scope="module")
+def init(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bert") / "bert"
+    hub.export_hugging_face(bert_task(dtype=torch.float32, task={"head": "bert"}, max_tokens=128), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def told(apart, store, init, tmp_path_factory):
+    """The folder of a run, and what was printed while it trained."""
+    out = tmp_path_factory.mktemp("replies") / "run"
+    settings = [part for each in ("train.log_every=1", "model.dim=8", "model.ffn_dim=16") for part in ("--set", each)]
+    options = ("--steps", 3, "--fine-steps", 2, "--window", 6, *settings)
+    status, printed, err = apart("train", "mht", "--data", store.path, "--init", init, "--out", out, *options)
+    assert (status, printed) == (0, ""), err
+    return out, err
+
+
+def test_training_ranks_by_itself_and_leaves_out_what_is_out_of_reach(told, store):
+    out, err = told
+    assert f"next: ramify evaluate {out} --data {store.path}" in err
+    record = json.loads((out / "run.json").read_text())
+    assert record["run"]["task"]["objective"] == "ranking"
+    train = list(store.trees(store.split("train")))
+    far = sum(int((np.arange(len(tree)) - tree.parent > 6)[1:].sum()) for tree in train)
+    assert record["messages"] == sum(map(len, train))
+    assert record["messages_with_links"] == record["messages"] - len(train)
+    assert record["beyond_window"] == far > 0
+    last = read_metrics(out)[-1]
+    assert last["dev_loss"] == pytest.approx(100 - last["dev_graph_accuracy"])
+    assert last["dev_nats"] < 20
+    page = (out / "report.html").read_text()
+    assert "comments whose parent is found (graph accuracy)" in page
+    assert "rule: previous" in page
+    assert "accuracy on dev, percent" in page
+
+
+SCORES = ["graph_accuracy", "graph_accuracy_without_first", "conv_accuracy"]
+
+
+def test_evaluate_has_the_fields_that_scripts_read(ramify, told, store):
+    found = {}
+    for options in ((), ("--history", "predicted"), ("--beam", 2)):
+        status, out, err = ramify("evaluate", told[0], "--data", store.path, "--json", "--device", "cpu", *options)
+        assert (status, err) == (0, "")
+        found[options] = json.loads(out)
+        told_too = ["history", "conversations", "comments", "beyond_window", "intervals", "baselines"]
+        assert list(found[options]) == [*SCORES, *told_too]
+    assert [each["history"] for each in found.values()] == ["gold", "predicted", "predicted"]
+    gold, predicted, _ = found.values()
+    assert gold["conv_accuracy"] == predicted["conv_accuracy"]
+    assert gold["baselines"] == predicted["baselines"]
+    assert list(gold["baselines"]) == ["first", "previous"]
+    trees = list(store.trees(store.split("test")))
+    assert (gold["conversations"], gold["comments"]) == (len(trees), sum(map(len, trees)) - len(trees))
+    right = sum(int((tree.parent[1:] == 0).sum()) for tree in trees)
+    assert gold["baselines"]["first"]["graph_accuracy"] == pytest.approx(100 * right / gold["comments"])
+    for name, (low, high) in gold["intervals"].items():
+        assert low <= gold[name] <= high
+
+
+def test_evaluate_for_people(ramify, told, store):
+    status, out, err = ramify("evaluate", told[0], "--data", store.path, "--device", "cpu")
+    assert (status, err) == (0, "")
+    assert "95 % intervals over conversations" in out
+    assert [line.split("  ")[0].strip() for line in out.splitlines() if line.strip().startswith("previous")] == [
+        f"previous {name.replace('_', ' ')}" for name in SCORES
+    ]
+    assert "further back than the model looks: they count as wrong" in out
+    assert out.endswith("the model was told what earlier messages answer\n")
+
+
+def test_what_does_not_fit(ramify, told, store, init, tmp_path):
+    status, _, err = ramify("evaluate", told[0], "--data", store.path, "--protocol", "chunk50", "--device", "cpu")
+    assert status != 0
+    assert "--protocol chunk50 is for chat logs" in err
+    run = RECIPES["mht"](str(store.path), init=str(init))
+    for objective in ("listwise", "binary"):
+        with pytest.raises(RamifyError, match=f"only task.objective=ranking fits, not {objective}"):
+            execute(run.changed({"task.objective": objective}), tmp_path / objective, cpu=True)
+
+
+def test_chat_logs_keep_their_objective_and_may_be_ranked(tmp_path):
+    logs = chat_store(tmp_path / "logs", logs=6, number=60)
+    run = RECIPES["feature-model"](str(logs.path), steps=4)
+    assert fitting(run) == run
+    settings = {"task.objective": "ranking", "train.log_every": "1", "model.hidden": "8", "model.dim": "4"}
+    execute(run.changed(settings), tmp_path / "run", cpu=True)
+    # A message that starts a conversation has no rank: it is not trained on, and no infinite loss comes of it.
+    assert all(record["loss"] < 20 for record in read_metrics(tmp_path / "run"))
