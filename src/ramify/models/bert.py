@@ -79,9 +79,11 @@ class Bert(Backbone):
         self.pool = Pool(config.pooling, config.dim)
         init_weights(self)
 
-    def encode(self, ids: Int[Tensor, " total"], rows: Rows) -> Float[Tensor, "row dim"]:
+    def encode(
+        self, ids: Int[Tensor, " total"], rows: Rows, type_ids: Int[Tensor, " total"] | None = None
+    ) -> Float[Tensor, "row dim"]:
         """One vector a text."""
-        return self.pool(self.stack(self.embeddings(ids, rows.positions), rows), rows)
+        return self.pool(self.stack(self.embeddings(ids, rows.positions, type_ids), rows), rows)
 
     def forward(self, batch: Batch, state: State | None = None) -> Hidden:
         x = self.embeddings(batch.target_ids, batch.targets.positions, batch.token_type_ids)

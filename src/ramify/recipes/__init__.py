@@ -7,5 +7,8 @@ RECIPES = {
     "bert": comment_trees.bert,
     "feature-model": chats.feature_model,
     "mht": chats.mht,
+    "decatt": chats.decatt,
+    "esim": chats.esim,
+    "bert-pair": chats.bert_pair,
     "shipped": shipped.shipped,
 }
