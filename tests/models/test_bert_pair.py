@@ -96,6 +96,7 @@ def test_known_links_move_nothing() -> None:
     check_gold(model(features="head"), PIECES)
 
 
+@pytest.mark.ill_typed
 @pytest.mark.parametrize("config", [{}, {"features": "head", "years": False}], ids=str)
 def test_a_saved_model_scores_as_before(config: dict[str, object], tmp_path: Path) -> None:
     check_saved(model(**config), PIECES, tmp_path)  # pyright: ignore[reportArgumentType]
