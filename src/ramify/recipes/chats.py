@@ -157,13 +157,14 @@ def esim(
     """ESIM (Chen et al. 2017) on pairs of messages, a baseline of Zhu et al. (2020).
 
     `ramify train esim --data DIR --out RUN`; with `features=head` (the paper's + F) it reads what the feature model reads of
-    a pair, too. Every pair is read by an LSTM of its own, so the window is short: links that reach farther are missed, and
-    count as such. Without features expect little: two messages alone seldom say whether one answers the other.
+    a pair, too. LSTMs read every pair anew, so the window is short (links that reach farther are missed, and count as such),
+    and they are smaller than the paper's 300 (`--set model.hidden=300`, three times as long). Without features expect little:
+    two messages alone seldom say whether one answers the other.
     """
     return Run(
         recipe="esim",
         data=data,
-        model=sized(ESIMConfig(features=features), init),
+        model=sized(ESIMConfig(features=features, hidden=128), init),
         task=ReplyToConfig(),
         reading=History(window=window),
         view=BlockConfig(),
@@ -188,8 +189,8 @@ def bert_pair(
 
     `ramify train bert-pair --data DIR --init BERT --out RUN`; with `features=head` (the paper's + F) it reads what the feature
     model reads of a pair, too. Without `init` a run is refused: nobody learns to read from links alone. Every pair is a row of
-    the encoder, where the Masked Hierarchical Transformer has one for every message; so the window is short, and links that
-    reach farther are missed, and count as such.
+    the encoder, where the Masked Hierarchical Transformer has one for every message; so updates are of few messages, the window
+    is short (links that reach farther are missed, and count as such), and a GPU is called for.
     """
     return Run(
         recipe="bert-pair",
@@ -200,7 +201,7 @@ def bert_pair(
         view=BlockConfig(encoded_block=16),
         tokenizer=WordsConfig(),
         dev=LinkDevConfig(),
-        stages=(replace(BY_PAIRS, steps=steps, lr=5e-5),),
+        stages=(replace(BY_PAIRS, steps=steps, budget=16, lr=5e-5),),
         init=init,
         seed=seed,
     )
