@@ -146,7 +146,7 @@ def change(folder, part, **values):
 @pytest.mark.parametrize(
     ("part", "values", "message"),
     [
-        ("model", {"name": "gpt"}, "names 'gpt'; this Ramify has bert, feature-model, mht, tree-mlm"),
+        ("model", {"name": "gpt"}, "names 'gpt'; this Ramify has bert, bert-pair, decatt, esim, feature-model, mht, tree-mlm"),
         ("task", {"name": "tell-fortunes"}, "names 'tell-fortunes'; this Ramify has masked-lm, reply-to"),
         ("model", {"wings": 2}, "wings"),
         ("reading", {"wings": 2}, "wings"),

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ramify.forest import Forest
 from ramify.nn.blocks import Wanted
-from ramify.nn.ragged import Rows, doubling_key, length_key
+from ramify.nn.ragged import Rows, doubling_key, length_key, places
 from ramify.tokenizer import Tokenizer
 from ramify.views import Example, Reading
 
@@ -113,7 +113,7 @@ class Batch(AnyBatch):
         """With none but the nodes that its targets read, and which of all nodes these are."""
         read, context = self.context.unique(return_inverse=True)
         host = read.cpu().numpy()
-        tokens = torch.from_numpy(_gather(self.nodes.host_lengths, host)).to(read.device)
+        tokens = torch.from_numpy(places(self.nodes.host_lengths, host)).to(read.device)
         own = replace(
             self,
             input_ids=self.input_ids[tokens],
@@ -209,7 +209,7 @@ class Collator:
             keys, context = np.zeros_like(keys), context[:0]
         # A stable order by (rounded length, context size class), so that equal batches are laid out alike.
         order = np.lexsort((doubling_key(keys), length_key(lengths)))
-        context = context[_gather(keys, order)]
+        context = context[places(keys, order)]
         source, keys, weight, own, lengths = source[order], keys[order], weight[order], own[order], lengths[order]
 
         if not self.concatenate:
@@ -298,14 +298,6 @@ class Collator:
 
 def join(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     return np.concatenate(parts).astype(np.int64, copy=False) if parts else np.zeros(0, np.int64)
-
-
-def _gather(lengths: NDArray[np.int64], order: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Places of a flat axis, after its rows were put into `order`."""
-    starts = np.cumsum(lengths) - lengths
-    picked = lengths[order]
-    ends = np.cumsum(picked)
-    return np.repeat(starts[order] - (ends - picked), picked) + np.arange(picked.sum())
 
 
 class TokenBudget:

@@ -70,6 +70,12 @@ class LinkBatch(AnyBatch):
         return torch.repeat_interleave(numbers, self.candidates.lengths, output_size=self.candidates.total)
 
     @property
+    def host_pairs(self) -> tuple[Ints, Ints]:
+        """Of each candidate: which of the messages may answer it, and which of them it is; on the host."""
+        target, candidate = self.target.cpu().numpy(), self.candidate.cpu().numpy()
+        return np.repeat(target, self.candidates.host_lengths), candidate
+
+    @property
     def all_answered(self) -> Float[Tensor, "message_or_target answered"]:
         """Features of candidates: of the messages, and after them of the targets as their own candidates."""
         return torch.cat([self.answered, self.answered_by_itself])

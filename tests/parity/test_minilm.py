@@ -5,7 +5,13 @@ import pytest
 import torch
 
 import ramify
+from ramify.chat.blocks import Blocks
+from ramify.chat.history import History
+from ramify.chat.logs import Logs
+from ramify.chat.pieces import line
+from ramify.link_batch import LinkCollator
 from ramify.models import bert, hf
+from ramify.models.bert_pair import BertPair, BertPairConfig
 from ramify.models.tree_mlm import TreeMLM, TreeMLMConfig, config_from_bert, init_from_bert
 from ramify.nn.ragged import Rows
 from ramify.tokenizer import Tokenizer
@@ -85,6 +91,29 @@ def test_the_pooler(minilm, theirs):
         found = model.encode(torch.cat(rows), Rows.build([len(row) for row in rows]))
         expected = torch.cat([theirs(row[None]).pooler_output for row in rows])
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+
+
+def test_pairs(minilm, theirs):
+    """Two texts as one row, cut to fit as transformers cuts them, with their token types."""
+    texts = [text.replace("[MASK]", "[mask]") for text in TEXTS]
+    nodes = tuple(Node(text, None, author="ann", time=60.0 * number) for number, text in enumerate(texts))
+    tokenizer = Tokenizer.load(minilm)
+    logs = Logs.of([Tree(nodes, id="log")], History(texts="pieces", max_tokens=256)).read_with(tokenizer)
+    view = Blocks(logs, np.arange(len(nodes)), block=4)
+    batch = LinkCollator(logs)([view.example(number) for number in range(len(view))])
+    encoder = bert.from_pretrained(minilm, pooling="pooler", max_tokens=65).config
+    own = BertPair(BertPairConfig(encoder=encoder, chunk_tokens=200)).eval()
+    bert.load_pretrained(own.encoder, minilm)
+    pairs = [
+        (line(nodes[candidate], author=True), line(nodes[target], author=True))
+        for target in range(len(nodes))
+        for candidate in range(target, -1, -1)
+    ]
+    their_tokenizer = transformers.AutoTokenizer.from_pretrained(minilm)
+    rows = their_tokenizer(pairs, padding=True, truncation=True, max_length=65, return_tensors="pt")
+    with torch.no_grad():
+        torch.testing.assert_close(own(batch), theirs(**rows).pooler_output, rtol=0, atol=1e-5)
+    assert rows["attention_mask"].sum(1).max() == 65
 
 
 def test_cut_texts_are_counted(ours):

@@ -28,6 +28,14 @@ Init = Annotated[
 TokenizerPath = Annotated[str, typer.Option("--tokenizer", help="tokenizer.json or a directory with one; else one is trained.")]
 MaxTokens = Annotated[int, typer.Option(help="Longest text, with CLS and SEP.")]
 Pack = Annotated[Path | None, typer.Option(help="Also write the packed checkpoint, in half precision with its card.")]
+EncoderInit = Annotated[
+    str,
+    typer.Option("--init", help="A BERT-family checkpoint that encodes the messages: directory or hub id. There must be one."),
+]
+Features = Annotated[
+    Literal["none", "head"], typer.Option(help="Read the features of message pairs, too, beside what their words come to.")
+]
+Window = Annotated[int, typer.Option(help="Messages back that one may answer.")]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
 
 
@@ -136,14 +144,12 @@ def links(
 def mht(
     data: Data,
     out: Out,
-    init: Annotated[
-        str, typer.Option(help="A BERT-family checkpoint that encodes the messages: directory or hub id. There must be one.")
-    ] = "",
+    init: EncoderInit = "",
     features: Annotated[
         Literal["none", "head", "input"],
         typer.Option(help="Read the features of message pairs, too: beside the last states, or with the messages' vectors."),
     ] = "none",
-    window: Annotated[int, typer.Option(help="Messages back that one may answer.")] = 100,
+    window: Window = 100,
     steps: Annotated[int, typer.Option(help="Updates of the first stage, with the encoder frozen.")] = 3000,
     fine_steps: Annotated[int, typer.Option(help="Updates of the second stage, of all parameters (0 = none).")] = 1000,
     seed: Seed = 0,
@@ -157,6 +163,72 @@ def mht(
     from ramify.recipes import RECIPES
 
     run = RECIPES["mht"](str(data), init=init, features=features, window=window, steps=steps, fine_steps=fine_steps, seed=seed)
+    train(run, out, settings, resume)
+
+
+@app.command("decatt")
+def decatt(
+    data: Data,
+    out: Out,
+    features: Features = "none",
+    window: Window = 100,
+    steps: Steps = 3000,
+    init: Init = "",
+    seed: Seed = 0,
+    settings: Settings = None,
+    resume: Resume = False,
+) -> None:
+    """Who replied to whom in a chat log: decomposable attention between the words of two messages.
+
+    Example: ramify train decatt --data data/irc --features head --out runs/decatt
+    """
+    from ramify.recipes import RECIPES
+
+    run = RECIPES["decatt"](str(data), features=features, window=window, steps=steps, init=init, seed=seed)
+    train(run, out, settings, resume)
+
+
+@app.command("esim")
+def esim(
+    data: Data,
+    out: Out,
+    features: Features = "none",
+    window: Window = 20,
+    steps: Steps = 3000,
+    init: Init = "",
+    seed: Seed = 0,
+    settings: Settings = None,
+    resume: Resume = False,
+) -> None:
+    """Who replied to whom in a chat log: ESIM, which reads and aligns two messages with LSTMs.
+
+    Example: ramify train esim --data data/irc --features head --out runs/esim
+    """
+    from ramify.recipes import RECIPES
+
+    run = RECIPES["esim"](str(data), features=features, window=window, steps=steps, init=init, seed=seed)
+    train(run, out, settings, resume)
+
+
+@app.command("bert-pair")
+def bert_pair(
+    data: Data,
+    out: Out,
+    init: EncoderInit = "",
+    features: Features = "none",
+    window: Window = 20,
+    steps: Steps = 3000,
+    seed: Seed = 0,
+    settings: Settings = None,
+    resume: Resume = False,
+) -> None:
+    """Who replied to whom in a chat log: two messages as one text for BERT.
+
+    Example: ramify train bert-pair --data data/irc --init sentence-transformers/all-MiniLM-L6-v2 --out runs/bert-pair
+    """
+    from ramify.recipes import RECIPES
+
+    run = RECIPES["bert-pair"](str(data), init=init, features=features, window=window, steps=steps, seed=seed)
     train(run, out, settings, resume)
 
 

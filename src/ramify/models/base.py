@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ramify.batch import Batch
+from ramify.chat.history import History
 from ramify.errors import RamifyError
 from ramify.fields import check_fields
 from ramify.link_batch import LinkBatch
@@ -28,11 +29,11 @@ def check_config(config: Any) -> None:
         if type(value) is int and value < least.get(name, 1):
             raise RamifyError(f"model.{name} must be at least {least.get(name, 1)}, not {value}.")
     for name in ("dropout", "attention_dropout"):
-        if not 0 <= getattr(config, name) < 1:
+        if not 0 <= getattr(config, name, 0) < 1:
             raise RamifyError(f"model.{name} must be at least 0 and below 1, not {getattr(config, name)}.")
-    if config.eps <= 0:
+    if getattr(config, "eps", 1) <= 0:
         raise RamifyError(f"model.eps must be a positive number, not {config.eps}.")
-    if config.dim % config.num_heads:
+    if hasattr(config, "num_heads") and config.dim % config.num_heads:
         raise RamifyError(f"model.dim ({config.dim}) must be a multiple of model.num_heads ({config.num_heads}).")
 
 
@@ -85,6 +86,10 @@ class LinkBackbone(AnyBackbone):
     def reads_surroundings(self) -> bool:
         """Whether it reads what is said around the messages of a pair (`chat.surroundings`)."""
         return False
+
+    def check(self, reading: History) -> None:
+        """Raise where it cannot read a chat in this way."""
+        return None
 
     def encode(self, ids: Int[Tensor, " total"], rows: Rows) -> Float[Tensor, "message vector"] | None:
         """Vectors of messages by themselves, which can be kept (`LinkBatch.vectors`); None where it makes none."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -13,7 +14,7 @@ from ramify.batch import Batch
 from ramify.errors import RamifyError
 from ramify.models import hf
 from ramify.models.base import Backbone, Hidden, State, check_config
-from ramify.nn.blocks import Activation, Norm, Stack
+from ramify.nn.blocks import Activation, Norm, Stack, Wanted
 from ramify.nn.embeddings import Embeddings, Position, init_weights
 from ramify.nn.pooling import Pool, Pooling
 from ramify.nn.ragged import Rows
@@ -79,9 +80,17 @@ class Bert(Backbone):
         self.pool = Pool(config.pooling, config.dim)
         init_weights(self)
 
-    def encode(self, ids: Int[Tensor, " total"], rows: Rows) -> Float[Tensor, "row dim"]:
+    def encode(
+        self, ids: Int[Tensor, " total"], rows: Rows, type_ids: Int[Tensor, " total"] | None = None
+    ) -> Float[Tensor, "row dim"]:
         """One vector a text."""
-        return self.pool(self.stack(self.embeddings(ids, rows.positions), rows), rows)
+        x = self.embeddings(ids, rows.positions, type_ids)
+        if self.pool.kind not in ("cls", "pooler"):
+            return self.pool(self.stack(x, rows), rows)
+        # Of the last layer nothing but the first tokens is asked for.
+        first = Rows.build(np.ones(len(rows), dtype=np.int64), keys=rows.keys).to(ids.device)
+        wanted = Wanted(rows.offsets[:-1].to(torch.int64), first, first)
+        return self.pool(self.stack(x, rows, wanted=wanted), first)
 
     def forward(self, batch: Batch, state: State | None = None) -> Hidden:
         x = self.embeddings(batch.target_ids, batch.targets.positions, batch.token_type_ids)

@@ -7,17 +7,18 @@ from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
-from ramify.chat.features import ANSWERED, ANSWERING, PAIR
+from ramify.chat.history import History
 from ramify.errors import RamifyError
 from ramify.link_batch import LinkBatch
 from ramify.models.base import LinkBackbone, check_config
 from ramify.models.bert import Bert, BertConfig
-from ramify.nn.blocks import ACTIVATIONS, Stack
+from ramify.models.pairs import check_pieces, feature_layer, join_features, on_features
+from ramify.nn.blocks import Stack
 from ramify.nn.dropout import dropout
 from ramify.nn.embeddings import PositionTable, init_weights
-from ramify.nn.linear import Linear, on_pairs
+from ramify.nn.linear import Linear
 from ramify.nn.ragged import Rows
 
 
@@ -87,10 +88,8 @@ class MaskedHierarchicalTransformer(LinkBackbone):
             attention_dropout=config.attention_dropout,
             eps=config.eps,
         )
-        known = len(ANSWERING) + len(ANSWERED) + len(PAIR)
-        self.feature_map = nn.Linear(known, config.dim) if config.features == "input" else None
-        self.join = nn.Linear(known + config.dim, config.hidden) if config.features == "head" else None
-        self.activation = ACTIVATIONS["gelu"]
+        self.feature_map = feature_layer(0, config.dim) if config.features == "input" else None
+        self.join = feature_layer(config.dim, config.hidden) if config.features == "head" else None
         for part in (self.projection, self.positions, self.stack, self.feature_map, self.join):
             if part is not None:
                 init_weights(part)
@@ -103,6 +102,19 @@ class MaskedHierarchicalTransformer(LinkBackbone):
     def reads_structure(self) -> bool:
         return self.config.mask == "ancestors"
 
+    def check(self, reading: History) -> None:
+        check_pieces(reading)
+        if reading.max_tokens > self.config.encoder.max_tokens:
+            raise RamifyError(
+                f"messages of up to {reading.max_tokens} tokens are read, but the encoder knows "
+                f"{self.config.encoder.max_tokens} places: lower reading.max_tokens."
+            )
+        if self.config.position in ("distance", "absolute") and reading.window >= self.config.max_history:
+            raise RamifyError(
+                f"a message may answer one {reading.window} back, but there are {self.config.max_history} places: set "
+                f"model.max_history={reading.window + 1} or more, or lower reading.window."
+            )
+
     def encode(self, ids: Int[Tensor, " total"], rows: Rows) -> Float[Tensor, "message encoder"]:
         """Vectors of the messages, from the shared encoder (section 3.2)."""
         return self.encoder.encode(ids, rows)
@@ -114,15 +126,12 @@ class MaskedHierarchicalTransformer(LinkBackbone):
         if self.positions is not None:
             x = x + self.positions(self._places(batch))
         if self.feature_map is not None:
-            x = x + self._with_features(self.feature_map, batch, batch.pairs)
+            x = x + on_features(self.feature_map, batch, batch.pairs)
         x = dropout(x, self.config.dropout, self.training)
         x = self.stack(x, batch.candidates, allowed=self.allowed(batch))
         if self.join is None:
             return x
-        joined = self.activation(
-            self._with_features(self.join, batch, torch.cat([batch.pairs, x.to(batch.pairs.dtype)], dim=1))
-        )
-        return dropout(joined, self.config.dropout, self.training)
+        return dropout(join_features(self.join, x, batch), self.config.dropout, self.training)
 
     def allowed(self, batch: LinkBatch) -> list[Bool[Tensor, "target place place"]]:
         """The mask M (section 3.3), a block a group of targets with as many candidates. Places count from the newest message
@@ -153,10 +162,6 @@ class MaskedHierarchicalTransformer(LinkBackbone):
         if self.config.position != "absolute":
             return rows.positions
         return torch.repeat_interleave(rows.lengths, rows.lengths, output_size=rows.total) - 1 - rows.positions
-
-    @staticmethod
-    def _with_features(layer: nn.Linear, batch: LinkBatch, pairs: Float[Tensor, "key own"]) -> Float[Tensor, "key out"]:
-        return on_pairs(layer, batch.answering, batch.target_of, batch.all_answered, batch.answered_as, pairs)
 
 
 def config_from_bert(theirs: BertConfig) -> dict[str, Any]:

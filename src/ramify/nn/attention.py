@@ -4,8 +4,7 @@ CUDA in half precision without attention dropout takes the variable-length kerne
 `scaled_dot_product_attention` over groups of rows of near-equal length. A row that sees nothing comes out as exact zeros.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Bool, Float
@@ -13,9 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ramify.nn.dropout import dropout as drop
-from ramify.nn.ragged import Rows, pad, unpad
-
-Function = TypeVar("Function", bound=Callable[..., Tensor])
+from ramify.nn.ragged import Rows, by_group, eager, pad, unpad
 
 HALF = (torch.float16, torch.bfloat16)
 
@@ -24,13 +21,7 @@ Allowed = Sequence[Bool[Tensor, "row query key"]]
 one."""
 
 
-def _eager(function: Function) -> Function:
-    """Left out of compiled graphs: groups differ from batch to batch, and each would be compiled anew."""
-    outside: Any = torch.compiler.disable(function)
-    return outside
-
-
-@_eager
+@eager
 def attend(
     q: Float[Tensor, "query head size"],
     kv: Float[Tensor, "key 2 head size"],
@@ -53,7 +44,7 @@ def attend(
         return out
     blocks = []
     for number, (q_group, k_group, query, keys) in enumerate(
-        zip(q_rows.groups, k_rows.groups, _by_group(q, q_rows), _by_group(kv, k_rows), strict=True)
+        zip(q_rows.groups, k_rows.groups, by_group(pad(q, q_rows), q_rows), by_group(pad(kv, k_rows), k_rows), strict=True)
     ):
         if q_group.length == 0:
             continue
@@ -73,12 +64,6 @@ def attend(
             mixed = mixed.masked_fill(empty, 0.0)
         blocks.append(mixed.transpose(1, 2).flatten(0, 1))
     return unpad(torch.cat(blocks), q_rows)
-
-
-def _by_group(x: Float[Tensor, "total *feature"], rows: Rows) -> list[Float[Tensor, "row column *feature"]]:
-    # One split, whose gradient is one concatenation: a slice a group would add up as many gradients of the whole.
-    blocks = pad(x, rows).split([group.size * group.length for group in rows.groups])
-    return [block.view(group.size, group.length, *x.shape[1:]) for block, group in zip(blocks, rows.groups, strict=True)]
 
 
 def _mix(

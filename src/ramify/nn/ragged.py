@@ -6,7 +6,7 @@ consecutive rows of near-equal length, and `pad`/`unpad` move between the flat a
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -19,6 +19,15 @@ ROUND_TO = 8
 
 LEAST_KEYS = 16
 """Contexts up to this size share a group."""
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def eager(function: Function) -> Function:
+    """Left out of compiled graphs: groups differ from batch to batch, and each would be compiled anew."""
+    outside: Any = torch.compiler.disable(function)
+    return outside
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +145,21 @@ def runs(costs: NDArray[np.int64], limit: int) -> Iterator[tuple[int, int]]:
         yield start, len(costs)
 
 
+def places(lengths: NDArray[np.int64], chosen: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where on the flat axis the tokens of the chosen rows stand, one row after the other; a row may be chosen again."""
+    starts = np.cumsum(lengths) - lengths
+    picked = lengths[chosen]
+    ends = np.cumsum(picked)
+    return np.repeat(starts[chosen] - (ends - picked), picked) + np.arange(picked.sum())
+
+
+def inverse(order: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where each stands after all were put into this order."""
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    return place
+
+
 def length_key(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     """The length rounded up, in units of `ROUND_TO`."""
     return -(-lengths // ROUND_TO)
@@ -163,6 +187,21 @@ def unpad(x: Float[Tensor, "padded *feature"], rows: Rows) -> Float[Tensor, "tot
     """Padded to flat; what stood in padding slots is dropped and gets no gradient."""
     apply: Callable[..., Tensor] = _Unpad.apply
     return apply(x, rows.unpadded)
+
+
+def by_group(x: Float[Tensor, "padded *feature"], rows: Rows) -> list[Float[Tensor, "row column *feature"]]:
+    """A block a group of rows."""
+    # One split, whose gradient is one concatenation: a slice a group would add up as many gradients of the whole.
+    parts = x.split([group.size * group.length for group in rows.groups])
+    return [part.view(group.size, group.length, *x.shape[1:]) for part, group in zip(parts, rows.groups, strict=True)]
+
+
+def reorder(
+    x: Float[Tensor, "total *feature"], order: Int[Tensor, " total"], back: Int[Tensor, " total"]
+) -> Float[Tensor, "total *feature"]:
+    """x[order], where x[order][back] is x."""
+    apply: Callable[..., Tensor] = _Pad.apply
+    return apply(x, order, back)
 
 
 class _Pad(torch.autograd.Function):

@@ -8,5 +8,8 @@ RECIPES = {
     "feature-model": chats.feature_model,
     "links": chats.links,
     "mht": chats.mht,
+    "decatt": chats.decatt,
+    "esim": chats.esim,
+    "bert-pair": chats.bert_pair,
     "shipped": shipped.shipped,
 }

@@ -19,10 +19,8 @@ from ramify.chat.words import learn_words, word_vectors
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
 from ramify.metrics.conversations import score
-from ramify.models import bert, hf
-from ramify.models.feature_model import FeatureModel, FeatureModelConfig
-from ramify.models.mht import MaskedHierarchicalTransformer, MHTConfig
-from ramify.run.config import RUN_FILE, BlockConfig, LinkDevConfig, Run, WordsConfig
+from ramify.models import MODELS, bert, hf
+from ramify.run.config import RUN_FILE, BlockConfig, LinkDevConfig, Run, WordsConfig, WordsModelConfig
 from ramify.run.prepared import Prepared
 from ramify.tasks.answering import scored
 from ramify.tasks.decoding import Opinion, collator, heard_from, keep_vectors, lead_in, opinions, with_history
@@ -33,6 +31,12 @@ from ramify.train import Stage, learns, step_seed
 
 REPLY_SCORES = ("graph_accuracy", "conv_accuracy")
 """Of reply trees, what takes the place of F of links and of conversations while training."""
+
+KINDS = dict(MODELS.values())
+"""The model to a config."""
+
+FREE = ("dropout", "attention_dropout", "chunk_tokens")
+"""What a run may have otherwise than the saved model that it starts from."""
 
 
 @dataclass(frozen=True)
@@ -168,36 +172,22 @@ def _started(run: Run, tokenizer: Tokenizer, logs: Logs) -> ReplyTo:
     assert isinstance(run.task, ReplyToConfig)
     torch.manual_seed(step_seed(run.seed, 0))
     saved = hub.saved_config(run.init) if run.init else None
-    if isinstance(run.model, MHTConfig):
-        _check_lengths(run.model, logs.history)
-        backbone = MaskedHierarchicalTransformer(run.model)
-        if run.init and saved is None:
-            bert.load_pretrained(backbone.encoder, hf.locate(run.init))
-    else:
-        assert isinstance(run.model, FeatureModelConfig)
-        backbone = FeatureModel(replace(run.model, vocab_size=run.model.vocab_size or tokenizer.vocab_size))
+    config = run.model
+    if isinstance(config, WordsModelConfig):
+        config = replace(config, vocab_size=config.vocab_size or tokenizer.vocab_size)
+    backbone = KINDS[type(config)](config)
+    backbone.check(logs.history)
     task = ReplyTo(backbone, tokenizer, logs.history, run.task)
     if saved is not None:
-        free = {name: getattr(run.model, name) for name in ("dropout", "attention_dropout") if hasattr(run.model, name)}
+        free = {name: getattr(run.model, name) for name in FREE if hasattr(run.model, name)}
         hf.require(run.model, vars(saved.model) | free, run.init)
         hub.load_own_tensors(task, hf.read_tensors(hf.locate(run.init)), run.init)
-    elif isinstance(backbone, FeatureModel) and backbone.embedding is not None:
+    elif isinstance(config, WordsModelConfig):
         assert isinstance(run.tokenizer, WordsConfig)
-        if run.tokenizer.vectors == "trained":
-            vectors = word_vectors(logs.ids, logs.starts, backbone.config.vocab_size, backbone.config.dim)
+        if backbone.embedding is not None and run.tokenizer.vectors == "trained":
+            vectors = word_vectors(logs.ids, logs.starts, config.vocab_size, config.dim)
             with torch.no_grad():
                 backbone.embedding.weight.copy_(torch.from_numpy(vectors))
+    elif run.init:
+        bert.load_pretrained(backbone.encoder, hf.locate(run.init))
     return task
-
-
-def _check_lengths(model: MHTConfig, history: History) -> None:
-    if history.max_tokens > model.encoder.max_tokens:
-        raise RamifyError(
-            f"messages of up to {history.max_tokens} tokens are read, but the encoder knows {model.encoder.max_tokens} places: "
-            "lower reading.max_tokens."
-        )
-    if model.position in ("distance", "absolute") and history.window >= model.max_history:
-        raise RamifyError(
-            f"a message may answer one {history.window} back, but there are {model.max_history} places: set "
-            f"model.max_history={history.window + 1} or more, or lower reading.window."
-        )

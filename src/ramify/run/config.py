@@ -14,6 +14,9 @@ from ramify.errors import RamifyError
 from ramify.fields import check_fields, spelled
 from ramify.models import MODELS, bert, hf, tree_mlm
 from ramify.models.bert import BertConfig
+from ramify.models.bert_pair import BertPairConfig
+from ramify.models.decomposable_attention import DecomposableAttentionConfig
+from ramify.models.esim import ESIMConfig
 from ramify.models.feature_model import FeatureModelConfig
 from ramify.models.mht import MHTConfig
 from ramify.models.tree_mlm import TreeMLMConfig
@@ -28,7 +31,10 @@ from ramify.views import Reading, Regime
 
 RUN_FILE = "run.json"
 
-ModelConfig = TreeMLMConfig | BertConfig | FeatureModelConfig | MHTConfig
+WordsModelConfig = FeatureModelConfig | DecomposableAttentionConfig | ESIMConfig
+"""Of models that know whole words, learned from the training logs."""
+
+ModelConfig = TreeMLMConfig | BertConfig | MHTConfig | BertPairConfig | WordsModelConfig
 
 
 @dataclass(frozen=True)
@@ -201,12 +207,12 @@ def sized(model: ModelConfig, init: str) -> ModelConfig:
                 "checkpoint in Hugging Face's form."
             )
         return saved.model
-    if isinstance(model, FeatureModelConfig):
+    if isinstance(model, WordsModelConfig):
         raise RamifyError(f"{init} is no model of Ramify's: a {_name(model)} run starts from one of its own kind.")
     config = hf.read_config(hf.locate(init))
     if isinstance(model, TreeMLMConfig):
         return replace(model, **tree_mlm.config_from_bert(config))
-    if isinstance(model, MHTConfig):
+    if isinstance(model, MHTConfig | BertPairConfig):
         return replace(model, encoder=replace(bert.config_from_hf(config), **free(model.encoder)))
     return replace(bert.config_from_hf(config), **free(model))
 

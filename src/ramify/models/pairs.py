@@ -1,0 +1,78 @@
+"""What encoders of pairs of messages share, and how features of a pair come to what such an encoder makes of it."""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ramify.chat.features import ANSWERED, ANSWERING, PAIR
+from ramify.chat.history import History
+from ramify.errors import RamifyError
+from ramify.link_batch import LinkBatch
+from ramify.models.base import LinkBackbone
+from ramify.nn.dropout import dropout
+from ramify.nn.linear import on_pairs
+
+
+def feature_layer(dim: int, out: int) -> nn.Linear:
+    """For `on_features`: of the features of a pair and so many numbers more that belong to it."""
+    return nn.Linear(len(ANSWERING) + len(ANSWERED) + len(PAIR) + dim, out)
+
+
+def on_features(layer: nn.Linear, batch: LinkBatch, pairs: Float[Tensor, "key own"]) -> Float[Tensor, "key out"]:
+    """A layer on the features of both messages of each pair, and on what belongs to the pair alone (`batch.pairs`, …)."""
+    return on_pairs(layer, batch.answering, batch.target_of, batch.all_answered, batch.answered_as, pairs)
+
+
+def join_features(layer: nn.Linear, states: Float[Tensor, "key state"], batch: LinkBatch) -> Float[Tensor, "key out"]:
+    """A hidden layer on the pairs' states and features (the + F of Zhu et al. 2020)."""
+    return F.gelu(on_features(layer, batch, torch.cat([batch.pairs, states.to(batch.pairs.dtype)], dim=1)))
+
+
+def check_pieces(reading: History) -> None:
+    """Raise unless messages are read as word pieces."""
+    if reading.texts != "pieces":
+        raise RamifyError(f"this model's encoder reads word pieces: set reading.texts=pieces, not {reading.texts}.")
+
+
+@dataclass(frozen=True)
+class PairConfig:
+    features: Literal["none", "head"] = "none"
+    """`head`: features of the pair, joined to its state through one more hidden layer."""
+    hidden: int = 512
+    """Size of hidden layers."""
+    dropout: float = 0.1
+    years: bool = True
+    """Whether it may know the year, where it reads features."""
+    chunk_tokens: int = 8192
+    """Tokens of pairs that are read at once. In training a batch that holds more is read twice, so that no more of it than
+    this has to be kept."""
+
+
+class PairEncoder(LinkBackbone):
+    """Reads a message together with a candidate, and no third one."""
+
+    join: nn.Linear | None
+
+    @property
+    @abstractmethod
+    def state_dim(self) -> int: ...
+
+    @abstractmethod
+    def states(self, batch: LinkBatch) -> Float[Tensor, "key state"]:
+        """Of each pair, from its words alone."""
+
+    @property
+    def out_dim(self) -> int:
+        return self.state_dim if self.join is None else self.config.hidden
+
+    def forward(self, batch: LinkBatch) -> Float[Tensor, "key out"]:
+        states = self.states(batch)
+        if self.join is None:
+            return states
+        batch = batch if self.config.years else batch.without_years()
+        return dropout(join_features(self.join, states, batch), self.config.dropout, self.training)
