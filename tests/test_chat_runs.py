@@ -67,6 +67,29 @@ def dev(store):
     return prepared.dev, prepared.dev_names
 
 
+def test_it_learns_from_a_teacher_what_nobody_knows(store, trained, tmp_path):
+    """Of logs in which next to nothing is annotated; where a teacher is trusted in all, links do not count."""
+    assert json.loads((trained / "run.json").read_text())["messages_with_links"] > 100
+    run = small(store, view__teachers=json.dumps([str(trained)]), view__trust="1", train__steps="80")
+    execute(run, tmp_path / "run", cpu=True)
+    assert read_metrics(tmp_path / "run")[-1]["dev_link_f1"] > 70
+    prepared = prepare(run, tmp_path / "nowhere")
+    stage = prepared.stage(0)
+    assert sum(stage.view.sizes) == len(prepared.logs) > len(prepared.logs.learnable)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"view__trust": "1.5"}, r"view\.trust must be from 0 to 1"),
+        ({"task__objective": "binary"}, r"view\.teachers is for task\.objective=listwise"),
+    ],
+)
+def test_lessons_that_are_refused(store, trained, tmp_path, settings, message):
+    with pytest.raises(RamifyError, match=message):
+        execute(small(store, view__teachers=json.dumps([str(trained)]), **settings), tmp_path / "run", cpu=True)
+
+
 def test_a_loaded_model_disentangles(trained):
     model = ramify.load(trained)
     assert isinstance(model, ReplyTo)

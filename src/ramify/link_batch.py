@@ -41,7 +41,8 @@ class LinkBatch(AnyBatch):
     pairs: Float[Tensor, "key pair"]
     """Features (`chat.features`, and `chat.surroundings` where a model reads these)."""
     gold: Float[Tensor, " key"]
-    """The share of each candidate in what its target is known to answer; zeros for a target of which nothing is known."""
+    """The share of each candidate in what its target is known, or believed, to answer; zeros for a target of which nothing is
+    known."""
     source: Ints
     """The message in the logs behind each target."""
     key_source: Ints
@@ -119,6 +120,8 @@ class LinkCollator:
     """What is said to answer what: once for all examples, or for each its own."""
     surroundings: bool = False
     """Whether pairs have features of what is said around them."""
+    shares: Float[NDArray, "message place"] | None = None
+    """What is to be said of every message of the one so many places back, in place of the known links."""
 
     def __call__(self, examples: Sequence[Example]) -> LinkBatch:
         logs = self.logs
@@ -131,9 +134,12 @@ class LinkCollator:
         ids, sizes = logs.words(messages)
         answering, itself, answered, pairs = self._features(examples, messages)
         of_target = np.repeat(source, lengths)
-        gold = logs.is_link(of_target, key_source).astype(np.float64)
+        if self.shares is None:
+            gold = logs.is_link(of_target, key_source).astype(np.float64)
+        else:
+            gold = self.shares[of_target, of_target - key_source].astype(np.float64)
         share = np.bincount(np.repeat(np.arange(len(source)), lengths), weights=gold, minlength=len(source))
-        gold /= np.repeat(np.maximum(share, 1), lengths)
+        gold /= np.repeat(np.where(share > 0, share, 1), lengths)
         return LinkBatch(
             input_ids=torch.from_numpy(ids),
             messages=Rows.build(sizes),

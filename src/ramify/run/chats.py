@@ -2,11 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
 
 from ramify import hub
 from ramify.chat.blocks import Blocks
@@ -26,6 +29,7 @@ from ramify.tasks.answering import scored
 from ramify.tasks.decoding import Opinion, collator, heard_from, keep_vectors, lead_in, opinions, with_history
 from ramify.tasks.linking import matched
 from ramify.tasks.reply_to import ReplyTo, ReplyToConfig
+from ramify.tasks.teaching import beliefs, lessons
 from ramify.tokenizer import Tokenizer
 from ramify.train import Stage, learns, step_seed
 
@@ -48,17 +52,30 @@ class PreparedChats(Prepared):
 
     def stage(self, number: int) -> Stage:
         assert isinstance(self.run.view, BlockConfig)
-        learnable = self.logs.learnable
-        if not len(learnable):
+        shares = self._taught
+        targets = self.logs.learnable if shares is None else np.arange(len(self.logs))
+        if not len(targets):
             raise RamifyError(f"{self.run.data}: nobody says of any message in the training logs which one it answers.")
         # While the encoder has not begun to learn, what it makes of a message is the same at every step.
         frozen = not any(learns(stage, name) for stage in self.run.stages[: number + 1] for name in self._encoder_parameters)
-        vectors = keep_vectors(self.task, self.logs, with_history(self.logs, learnable)) if frozen else None
-        view = Blocks(self.logs, learnable, block=self.run.view.block if frozen else self.run.view.encoded_block)
+        vectors = keep_vectors(self.task, self.logs, with_history(self.logs, targets)) if frozen else None
+        view = Blocks(self.logs, targets, block=self.run.view.block if frozen else self.run.view.encoded_block)
         structure = Structure.known(self.logs) if self.task.backbone.reads_structure else None
         measure = self._measure(frozen) if len(self.dev.links) else None
-        collate = replace(collator(self.task, self.logs, vectors), structure=structure)
+        collate = replace(collator(self.task, self.logs, vectors), structure=structure, shares=shares)
         return Stage(self.run.stages[number], view, collate, measure)
+
+    @cached_property
+    def _taught(self) -> Float[NDArray, "message place"] | None:
+        """What teachers say of all messages, where there are any."""
+        assert isinstance(self.run.view, BlockConfig)
+        if not self.run.view.teachers:
+            return None
+        if self.task.config.objective != "listwise":
+            raise RamifyError(f"view.teachers is for task.objective=listwise, not {self.task.config.objective}.")
+        teachers = [_teacher(path, self.task.device) for path in self.run.view.teachers]
+        believed = beliefs(teachers, lambda: self.store.trees(self.store.split("train")), self.logs.history.window)
+        return lessons(self.logs, believed, self.run.view.trust)
 
     @property
     def _encoder_parameters(self) -> list[str]:
@@ -119,6 +136,13 @@ class PreparedChats(Prepared):
         said = np.add.reduceat(np.where(is_link, found.probabilities, 0.0), starts)
         known = np.add.reduceat(is_link, starts) > 0
         return float(-np.log(np.maximum(said[known], 1e-12)).mean())
+
+
+def _teacher(path: str, device: torch.device) -> ReplyTo:
+    task = hub.load(path).to(device)
+    if not isinstance(task, ReplyTo):
+        raise RamifyError(f"view.teachers: {path} does not say who replied to whom.")
+    return task
 
 
 def prepare(run: Run, out: Path) -> PreparedChats:

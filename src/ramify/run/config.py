@@ -100,8 +100,15 @@ class BlockConfig:
     encoded_block: int = 64
     """The same in stages where an encoder of messages learns: there, what costs is to encode the history."""
 
+    teachers: tuple[str, ...] = ()
+    """Models whose beliefs are to be learned (distillation): of all messages, also of those whose links nobody knows."""
+    trust: float = 0.5
+    """How much teachers' beliefs count beside the known links, where there are any."""
+
     def __post_init__(self) -> None:
         check_fields(self, "view.")
+        if not 0 <= self.trust <= 1:
+            raise RamifyError(f"view.trust must be from 0 to 1, not {self.trust}.")
         if min(self.block, self.encoded_block) < 1:
             raise RamifyError(f"view.block and encoded_block must be at least 1, not {self.block} and {self.encoded_block}.")
 

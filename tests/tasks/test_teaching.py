@@ -1,0 +1,89 @@
+"""What is believed of messages, and what is made of it to be learned."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from fixtures import channel
+from ramify.chat.blocks import Blocks
+from ramify.chat.history import History
+from ramify.chat.logs import Logs
+from ramify.chat.words import learn_words
+from ramify.link_batch import LinkCollator
+from ramify.models.feature_model import FeatureModel, FeatureModelConfig
+from ramify.tasks.decoding import Opinion, opinions
+from ramify.tasks.reply_to import ReplyTo
+from ramify.tasks.teaching import beliefs, lessons
+from ramify.tree import Node, Tree
+
+TREES = [channel(40, 0), channel(25, 1)]
+WORDS = learn_words([node.text.split() for tree in TREES for node in tree.nodes], least=1)
+
+
+def teacher(window: int, seed: int) -> ReplyTo:
+    torch.manual_seed(seed)
+    backbone = FeatureModel(FeatureModelConfig(vocab_size=WORDS.vocab_size, dim=4, hidden=8))
+    return ReplyTo(backbone, WORDS, History(window=window, causal=bool(seed % 2)))
+
+
+def logs_for(task: ReplyTo) -> Logs:
+    return Logs.of(TREES, task.reading).read_with(task.tokenizer)
+
+
+def table(task: ReplyTo, window: int) -> np.ndarray:
+    found = np.zeros((65, window + 1))
+    opinion = Opinion.joined(list(opinions(task, logs_for(task))))
+    place = 0
+    for message, length in zip(opinion.messages.tolist(), opinion.lengths.tolist()):
+        for each in range(place, place + length):
+            back = message - int(opinion.candidates[each])
+            if back <= window:
+                found[message, back] = opinion.probabilities[each]
+        place += length
+    return found / found.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("window", [3, 6, 9])
+def test_beliefs_are_the_mean_over_teachers_of_what_is_in_sight(window: int) -> None:
+    teachers = [teacher(6, 0), teacher(4, 1)]
+    believed = beliefs(teachers, lambda: TREES, window)
+    expected = np.mean([table(each, window) for each in teachers], axis=0)
+    np.testing.assert_allclose(believed, expected, atol=1e-6)
+    np.testing.assert_allclose(believed.sum(axis=1), 1, atol=1e-5)
+
+
+def test_lessons_mix_beliefs_with_what_is_known() -> None:
+    nodes = (
+        Node("a", None),
+        Node("b", (), self_link=True),
+        Node("c", (0, 1)),
+        Node("d", (2,)),
+        Node("e", (0,)),
+    )
+    logs = Logs.of([Tree(nodes)], History(window=3))
+    believed = np.full((5, 4), 0.25, dtype=np.float32)
+    taught = lessons(logs, believed, trust=0.4)
+    np.testing.assert_allclose(taught[0], 0.25)
+    np.testing.assert_allclose(taught[1], [0.7, 0.1, 0.1, 0.1])
+    np.testing.assert_allclose(taught[2], [0.1, 0.4, 0.4, 0.1])
+    np.testing.assert_allclose(taught[3], [0.1, 0.7, 0.1, 0.1])
+    # What it answers is out of sight: belief is all there is.
+    np.testing.assert_allclose(taught[4], 0.25)
+    assert (believed == 0.25).all()
+
+
+def test_shares_take_the_place_of_known_links() -> None:
+    task = teacher(6, 0)
+    logs = logs_for(task)
+    shares = np.random.default_rng(0).random((len(logs), 7), dtype=np.float32)
+    view = Blocks(logs, np.arange(len(logs)), block=5)
+    batch = LinkCollator(logs, shares=shares)([view.example(number) for number in range(len(view))])
+    sums = torch.zeros(batch.num_targets).index_add(0, batch.target_of, batch.gold)
+    torch.testing.assert_close(sums, torch.ones(batch.num_targets))
+    start = int(batch.candidates.offsets[-2])
+    last = shares[64] / shares[64].sum()
+    np.testing.assert_allclose(batch.gold[start:].numpy(), last, rtol=1e-5)
+    known = replace(LinkCollator(logs), shares=None)([view.example(0)])
+    assert set(known.gold.tolist()) <= {0.0, 1.0}
