@@ -14,7 +14,7 @@ from ramify.metrics.conversations import score
 from ramify.recipes import RECIPES
 from ramify.report import write_report
 from ramify.run import Run, execute, prepare
-from ramify.tasks.linking import matched
+from ramify.tasks.linking import known_conversations, matched
 from ramify.tasks.reply_to import ReplyTo
 from ramify.train import Trainer, read_metrics
 from ramify.tree import Tree
@@ -76,6 +76,10 @@ def test_it_learns_from_a_teacher_what_nobody_knows(store, trained, tmp_path):
     prepared = prepare(run, tmp_path / "nowhere")
     stage = prepared.stage(0)
     assert sum(stage.view.sizes) == len(prepared.logs) > len(prepared.logs.learnable)
+    both = prepare(replace(run, view=replace(run.view, conversations=0.5)), tmp_path / "nowhere")
+    more = sum(both.stage(0).view.sizes) - len(prepared.logs)
+    # Of conversations on their own teachers are not asked, and of what they answer before those nothing is known.
+    assert 0.4 * more < both.logs.annotated[len(prepared.logs) :].sum() == more
 
 
 @pytest.mark.parametrize(
@@ -88,6 +92,36 @@ def test_it_learns_from_a_teacher_what_nobody_knows(store, trained, tmp_path):
 def test_lessons_that_are_refused(store, trained, tmp_path, settings, message):
     with pytest.raises(RamifyError, match=message):
         execute(small(store, view__teachers=json.dumps([str(trained)]), **settings), tmp_path / "run", cpu=True)
+
+
+def test_conversations_are_logs_of_their_own():
+    log = channel(60, seed=3)
+    parts = known_conversations(log)
+    assert all(node.time is None for part in parts for node in part.nodes)
+    by_id = {node.id: node for node in log.nodes}
+    seen = [node.id for part in parts for node in part.nodes]
+    assert len(seen) == len(set(seen))
+    for part in parts:
+        assert [int(node.id) for node in part.nodes] == sorted(int(node.id) for node in part.nodes)
+        for node in part.nodes:
+            known = by_id[node.id].parents
+            assert (node.parents is None) == (known is None)
+            assert [part.nodes[parent].id for parent in node.parents or ()] == [str(parent) for parent in known or ()]
+    # All that is known to answer something is there, with what it answers.
+    linked = {each for node in log.nodes if node.parents for each in (node.id, *map(str, node.parents))}
+    assert linked == set(seen)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_so_many_messages_of_conversations_are_learned_from(store, tmp_path, share):
+    prepared = prepare(small(store, view__conversations=str(share)), tmp_path / "run")
+    first = sum(len(tree) for tree in store.trees(store.split("train")))
+    known = int(prepared.logs.annotated[:first].sum())
+    more = len(prepared.logs) - first
+    assert share * known <= more <= share * known + 60
+    again = prepare(small(store, view__conversations=str(share)), tmp_path / "run").logs
+    assert np.array_equal(again.ids, prepared.logs.ids)
+    assert len(prepared.dev) == sum(len(tree) for tree in store.trees(store.split("dev")))
 
 
 def test_a_loaded_model_disentangles(trained):

@@ -72,6 +72,9 @@ def test_lessons_mix_beliefs_with_what_is_known() -> None:
     # What it answers is out of sight: belief is all there is.
     np.testing.assert_allclose(taught[4], 0.25)
     assert (believed == 0.25).all()
+    fewer = lessons(logs, believed[:3], trust=0.4)
+    np.testing.assert_allclose(fewer[:3], taught[:3])
+    np.testing.assert_allclose(fewer[3:], [[0, 1, 0, 0], [0, 0, 0, 0]])
 
 
 def test_shares_take_the_place_of_known_links() -> None:

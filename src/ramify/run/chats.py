@@ -1,6 +1,6 @@
 """Runs on chat logs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -27,11 +27,12 @@ from ramify.run.config import RUN_FILE, BlockConfig, LinkDevConfig, Run, WordsCo
 from ramify.run.prepared import Prepared
 from ramify.tasks.answering import scored
 from ramify.tasks.decoding import Opinion, collator, heard_from, keep_vectors, lead_in, opinions, with_history
-from ramify.tasks.linking import matched
+from ramify.tasks.linking import known_conversations, matched
 from ramify.tasks.reply_to import ReplyTo, ReplyToConfig
 from ramify.tasks.teaching import beliefs, lessons
 from ramify.tokenizer import Tokenizer
 from ramify.train import Stage, learns, step_seed
+from ramify.tree import Tree
 
 REPLY_SCORES = ("graph_accuracy", "conv_accuracy")
 """Of reply trees, what takes the place of F of links and of conversations while training."""
@@ -53,7 +54,7 @@ class PreparedChats(Prepared):
     def stage(self, number: int) -> Stage:
         assert isinstance(self.run.view, BlockConfig)
         shares = self._taught
-        targets = self.logs.learnable if shares is None else np.arange(len(self.logs))
+        targets = self.logs.learnable if shares is None else np.flatnonzero(shares.any(axis=1))
         if not len(targets):
             raise RamifyError(f"{self.run.data}: nobody says of any message in the training logs which one it answers.")
         # While the encoder has not begun to learn, what it makes of a message is the same at every step.
@@ -178,8 +179,26 @@ def _logs(run: Run, store: Store, split: Split) -> Logs:
                 f"not {run.task.objective}."
             )
         return logs_of_replies(trees, run.reading)
+    if split == "train":
+        trees = _with_conversations(run, trees)
     logs = Logs.of(trees, run.reading)
     return logs.without_starts() if ranking else logs
+
+
+def _with_conversations(run: Run, trees: Iterable[Tree]) -> Iterator[Tree]:
+    """Logs, and after them some of the conversations that they are known to hold."""
+    assert isinstance(run.view, BlockConfig)
+    known, found = 0, []
+    for tree in trees:
+        yield tree
+        known += sum(node.parents is not None for node in tree.nodes)
+        found += known_conversations(tree) if run.view.conversations else []
+    wanted = run.view.conversations * known
+    for number in np.random.Generator(np.random.Philox(key=run.seed)).permutation(len(found)).tolist():
+        if wanted <= 0:
+            return
+        yield found[number]
+        wanted -= len(found[number])
 
 
 def _words(run: Run, logs: Logs) -> Tokenizer:

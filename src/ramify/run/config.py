@@ -100,6 +100,9 @@ class BlockConfig:
     encoded_block: int = 64
     """The same in stages where an encoder of messages learns: there, what costs is to encode the history."""
 
+    conversations: float = 0.0
+    """Learn from known conversations as logs of their own, too, without times: so many of their messages for each message of
+    the logs whose links are known. For channels without cross-talk or clocks."""
     teachers: tuple[str, ...] = ()
     """Models whose beliefs are to be learned (distillation): of all messages, also of those whose links nobody knows."""
     trust: float = 0.5
@@ -107,6 +110,8 @@ class BlockConfig:
 
     def __post_init__(self) -> None:
         check_fields(self, "view.")
+        if self.conversations < 0:
+            raise RamifyError(f"view.conversations must not be negative, not {self.conversations}.")
         if not 0 <= self.trust <= 1:
             raise RamifyError(f"view.trust must be from 0 to 1, not {self.trust}.")
         if min(self.block, self.encoded_block) < 1:

@@ -39,28 +39,47 @@ class Disentangled:
     def conversations(self) -> list[Tree]:
         """Each as a tree of its own, opened by the message that starts it. Nodes say the probability of their link in `label`,
         unless they have one."""
-        members: list[list[int]] = [[] for _ in range(int(self.conversation.max(initial=-1)) + 1)]
-        for message, number in enumerate(self.conversation.tolist()):
-            members[number].append(message)
-        trees = []
-        for number, own in enumerate(members):
-            place = {message: index for index, message in enumerate(own)}
-            nodes = (self.tree.nodes[message] for message in own)
-            named = (
-                replace(
-                    node,
-                    parents=tuple(place[parent] for parent in node.parents or ()),
-                    label={"probability": round(float(self.probability[message]), 4)} if node.label is None else node.label,
-                )
-                for node, message in zip(nodes, own)
-            )
-            trees.append(Tree(tuple(named), id=f"{self.tree.id}/{number}", meta={"log": self.tree.id, **self.tree.meta}))
-        return trees
+        said = (
+            replace(node, label={"probability": round(float(chance), 4)} if node.label is None else node.label)
+            for node, chance in zip(self.tree.nodes, self.probability)
+        )
+        parts = _parts(Tree(tuple(said), id=self.tree.id), self.conversation)
+        return [replace(part, meta={"log": self.tree.id, **self.tree.meta}) for part in parts]
 
     def links(self) -> Links:
         """(parent, child) of every message, a message that starts a conversation being its own parent."""
         pairs = [(parent, child) for child, node in enumerate(self.tree.nodes) for parent in node.parents or (child,)]
         return np.array(pairs, dtype=np.int64).reshape(-1, 2)
+
+
+def _parts(log: Tree, conversation: Ints) -> list[Tree]:
+    """The log's conversations, each a tree of its own."""
+    members: list[list[int]] = [[] for _ in range(int(conversation.max(initial=-1)) + 1)]
+    for message, number in enumerate(conversation.tolist()):
+        members[number].append(message)
+    trees = []
+    for number, own in enumerate(members):
+        place = {message: index for index, message in enumerate(own)}
+        nodes = (
+            replace(node, parents=node.parents and tuple(place[parent] for parent in node.parents))
+            for node in (log.nodes[message] for message in own)
+        )
+        trees.append(Tree(tuple(nodes), id=f"{log.id}/{number}"))
+    return trees
+
+
+def _linked(log: Tree) -> Links:
+    """(parent, child) of all messages that answer another one."""
+    links = [(parent, child) for child, node in enumerate(log.nodes) for parent in node.parents or ()]
+    return np.array(links, dtype=np.int64).reshape(-1, 2)
+
+
+def known_conversations(log: Tree) -> list[Tree]:
+    """The conversations that a log is known to hold, each a log of its own, as if nothing else had been said and nobody had
+    noted when: what a channel without cross-talk looks like. Those of one message are left out."""
+    number = conversations(_linked(log), np.arange(len(log)))
+    untimed = Tree(tuple(replace(node, time=None) for node in log.nodes), id=log.id)
+    return [part for part in _parts(untimed, number) if len(part) > 1]
 
 
 def disentangle(
@@ -94,9 +113,8 @@ def disentangle(
                 parents[number], probability[number] = node.parents, 1.0
     nodes = (replace(node, parents=own, self_link=False) for node, own in zip(log.nodes, parents, strict=True))
     tree = Tree(tuple(nodes), id=log.id, meta=log.meta)
-    links = np.array([(above, number) for number, own in enumerate(parents) for above in own], dtype=np.int64).reshape(-1, 2)
     # Labels in the order in which conversations begin.
-    _, first, place = np.unique(conversations(links, np.arange(len(tree))), return_index=True, return_inverse=True)
+    _, first, place = np.unique(conversations(_linked(tree), np.arange(len(tree))), return_index=True, return_inverse=True)
     return Disentangled(tree, probability, np.argsort(np.argsort(first))[place])
 
 

@@ -37,11 +37,14 @@ def beliefs(teachers: "Sequence[ReplyTo]", trees: Callable[[], Iterable[Tree]], 
 
 def lessons(logs: Logs, believed: Float[NDArray, "message place"], trust: float) -> Float[NDArray, "message place"]:
     """What a model is to say of every message: what is believed; of messages whose links are known, that with the weight
-    `trust`, and the links, each an equal share, with the rest."""
+    `trust`, and the links, each an equal share, with the rest. Of messages at the end that no belief is given of, the links
+    alone."""
     apart = logs.links[:, 0] - logs.links[:, 1]
     near = logs.links[apart < believed.shape[1]]
     message, links = np.unique(near[:, 0], return_counts=True)
-    taught = believed.copy()
-    taught[message] *= trust
-    taught[near[:, 0], near[:, 0] - near[:, 1]] += (1 - trust) / np.repeat(links, links)
+    taught = np.zeros((len(logs), believed.shape[1]), dtype=np.float32)
+    taught[: len(believed)] = believed
+    weight = np.where(np.arange(len(logs)) < len(believed), trust, 0.0)
+    taught[message] *= weight[message, None]
+    taught[near[:, 0], near[:, 0] - near[:, 1]] += (1 - weight[near[:, 0]]) / np.repeat(links, links)
     return taught
