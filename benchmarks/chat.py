@@ -2,9 +2,11 @@
 
     python benchmarks/chat.py features --logs ubuntu-irc/dev/*.ascii.txt
     python benchmarks/chat.py disentangle --logs ubuntu-irc/dev/*.ascii.txt [--model RUN]
+    python benchmarks/chat.py live --logs ubuntu-irc/dev/*.ascii.txt [--model RUN]
 
 `features`: seconds for the 77 features of 2,000 messages with a hundred candidates each, columns of the log included.
-`disentangle`: messages a second, from read messages to conversations. Medians of several rounds.
+`disentangle`: messages a second, from read messages to conversations. `live`: the same message by message, of one log. Medians
+of several rounds.
 """
 
 import argparse
@@ -35,7 +37,7 @@ MESSAGES, WINDOW, ROUNDS = 2000, 100, 5
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["features", "disentangle"])
+    parser.add_argument("what", choices=["features", "disentangle", "live"])
     parser.add_argument("--logs", type=Path, nargs="+", required=True)
     parser.add_argument("--model", default=str(LINKS))
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
@@ -51,21 +53,27 @@ def main() -> None:
             features(channel_of(some), targets, candidates(targets, WINDOW))
             return len(targets)
 
-        rows = {"features": _rate(work)}
+        rows, window = {"features": _rate(work)}, WINDOW
     else:
         model = ramify.load(arguments.model)
         assert isinstance(model, ReplyTo)
 
         def work() -> int:
+            if arguments.what == "live":
+                channel = model.live()
+                for node in logs[0].nodes:
+                    channel.hear(node)
+                return len(logs[0])
             for log in logs:
                 model.disentangle(log)
             return len(nodes)
 
+        window = model.reading.window
         rows = {}
         for precision in ("fp32", "bf16"):
             with autocast(torch.device("cpu"), precision):
                 rows[precision] = _rate(work)
-    print(json.dumps({"threads": arguments.threads, "pairs a message": WINDOW + 1, **rows}, indent=1))
+    print(json.dumps({"threads": arguments.threads, "pairs a message": window + 1, **rows}, indent=1))
 
 
 def _rate(work: Callable[[], int]) -> dict[str, float]:
