@@ -183,13 +183,9 @@ def plan(arguments: argparse.Namespace) -> None:
     for name in VARIANTS:
         if name.startswith(("depth", "span")):
             print(f"{name}-0")
-    print(
-        "26 trained models for each data set. With MiniLM in fp32, a model on small-like (80,000 training messages) costs a core:"
-    )
-    print(
-        "13 minutes to encode the training messages once, 15 for 3,000 updates with the encoder frozen, 30 to 50 for 1,000 of"
-    )
-    print("all parameters, a minute to score; so an hour to an hour and a half, and 30 minutes with --fine-steps 0.")
+    print("26 trained models for each data set. With MiniLM in fp32, one on small-like costs roughly (from runs of a minute,")
+    print("two cores, half of them taken): 15 to 30 minutes to encode the training messages once, 30 for 3,000 updates with")
+    print("the encoder frozen, an hour for 1,000 of all parameters, and 2 to score; --fine-steps 0 leaves out the third.")
 
 
 def main() -> None:
