@@ -36,18 +36,18 @@ class Replies:
         """
         return {
             name: 100 * float(right.sum() / counts.sum()) if counts.any() else None
-            for name, (right, counts) in self._sums().items()
+            for name, (right, counts) in self.sums().items()
         }
 
     def intervals(self, *, level: float = 0.95, resamples: int = 1000) -> dict[str, Interval]:
         """Bootstrap intervals of those of `scores` that there are, conversations drawn with replacement."""
         return {
             name: bootstrap_ratio(100.0 * right, counts, level=level, resamples=resamples)
-            for name, (right, counts) in self._sums().items()
+            for name, (right, counts) in self.sums().items()
             if counts.any()
         }
 
-    def _sums(self) -> dict[str, tuple[Counts, Counts]]:
+    def sums(self) -> dict[str, tuple[Counts, Counts]]:
         """Of each score: what is right of how much, by conversation."""
         whole = (self.right == self.comments).astype(np.int64)
         return {
