@@ -8,9 +8,11 @@ import pytest
 import torch
 
 import ramify
-from fixtures import built, channel, chat_store
+from fixtures import bert_task, built, channel, chat_store
+from ramify import hub
 from ramify.errors import RamifyError
 from ramify.metrics.conversations import score
+from ramify.models import bert
 from ramify.recipes import RECIPES
 from ramify.report import write_report
 from ramify.run import Run, execute, prepare
@@ -191,6 +193,58 @@ def test_a_run_goes_on_from_another(store, trained, tmp_path):
     for one, two in zip(first.parameters(), second.parameters(), strict=True):
         torch.testing.assert_close(one, two)
     assert prepared.task.tokenizer.json == first.tokenizer.json
+
+
+@pytest.mark.parametrize("recipe", ["decatt", "esim"])
+def test_models_of_whole_words_begin_with_the_vectors_of_words(store, tmp_path, recipe):
+    words = prepare(small(store), tmp_path).task.backbone.embedding
+    for kind, same in (("trained", True), ("random", False)):
+        settings = {"model.dim": "8", "tokenizer.least": "3", "tokenizer.vectors": kind}
+        own = prepare(RECIPES[recipe](str(store.path)).changed(settings), tmp_path).task.backbone
+        assert torch.equal(own.embedding.weight, words.weight) == same
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bert")
+    hub.export_hugging_face(bert_task(dtype=torch.float32, task={"head": "bert"}, max_tokens=128), folder)
+    return folder
+
+
+def test_pairs_are_read_by_the_encoder_of_a_checkpoint(store, checkpoint, tmp_path):
+    run = RECIPES["bert-pair"](str(store.path), init=str(checkpoint), features="head")
+    assert run.model.encoder.pooling == "cls"
+    own, theirs = prepare(run, tmp_path).task.backbone, bert.from_pretrained(checkpoint)
+    for name, tensor in theirs.state_dict().items():
+        assert torch.equal(own.encoder.state_dict()[name], tensor), name
+
+
+@pytest.mark.parametrize("recipe", ["decatt", "esim", "feature-model"])
+def test_models_of_whole_words_start_from_no_bert(store, checkpoint, recipe):
+    with pytest.raises(RamifyError, match=rf"a {recipe} run starts from one of its own kind"):
+        RECIPES[recipe](str(store.path), init=str(checkpoint))
+
+
+def test_encoders_of_word_pieces_say_what_they_need(store, checkpoint, tmp_path):
+    for recipe in ("bert-pair", "mht"):
+        with pytest.raises(RamifyError, match="--init"):
+            prepare(RECIPES[recipe](str(store.path)), tmp_path)
+        with pytest.raises(RamifyError, match=r"reading\.texts=pieces"):
+            prepare(RECIPES[recipe](str(store.path), init=str(checkpoint)).changed({"reading.texts": "words"}), tmp_path)
+    for key, value in (("reading.max_tokens", "129"), ("reading.window", "128")):
+        with pytest.raises(RamifyError, match=rf"lower {key.replace('.', '[.]')}"):
+            prepare(RECIPES["mht"](str(store.path), init=str(checkpoint)).changed({key: value}), tmp_path)
+
+
+def test_a_pair_encoder_goes_on_with_other_parts(store, tmp_path):
+    settings = {"train.steps": "1", "model.hidden": "8", "model.dim": "8", "reading.window": "5"}
+    execute(RECIPES["decatt"](str(store.path)).changed(settings), tmp_path / "first", cpu=True)
+    changes = {"train.steps": "1", "train.lr": "0", "model.chunk_tokens": "500", "model.dropout": "0"}
+    more = RECIPES["decatt"](str(store.path), window=5, init=str(tmp_path / "first")).changed(changes)
+    execute(more, tmp_path / "second", cpu=True)
+    first, second = ramify.load(tmp_path / "first"), ramify.load(tmp_path / "second")
+    assert (second.backbone.config.chunk_tokens, second.backbone.config.hidden) == (500, 8)
+    assert all(torch.equal(one, two) for one, two in zip(first.parameters(), second.parameters(), strict=True))
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,8 @@ def disentangle(
     model: Annotated[
         list[str] | None,
         typer.Option(
-            help="A run of `ramify train feature-model` or `mht`, or a saved model; may be repeated. Default: what comes with "
-            "Ramify."
+            help="A run of a recipe for chats, such as `ramify train feature-model`, or a saved model; may be repeated. "
+            "Default: what comes with Ramify."
         ),
     ] = None,
     ensemble: Annotated[
