@@ -2,10 +2,14 @@
 
 import math
 import typing
+from collections.abc import Mapping
+from dataclasses import is_dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from ramify.errors import RamifyError
+
+Config = TypeVar("Config")
 
 
 def check_fields(config: Any, head: str = "") -> None:
@@ -18,6 +22,18 @@ def check_fields(config: Any, head: str = "") -> None:
         if not _fits(value, kind):
             expected = f"one of {spelled(kind)}" if typing.get_origin(kind) is Literal else f"of the form {spelled(kind)}"
             raise RamifyError(f"{head}{name} must be {expected}, not {value!r}.")
+
+
+def from_record(kind: type[Config], record: Mapping[str, Any]) -> Config:
+    """A frozen config from JSON: lists become tuples, and objects the configs that they are fields of."""
+    kinds = _kinds(kind)
+    return kind(**{name: _from_json(value, kinds.get(name)) for name, value in record.items()})
+
+
+def _from_json(value: Any, kind: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_from_json(each, None) for each in value)
+    return from_record(kind, value) if isinstance(value, Mapping) and isinstance(kind, type) and is_dataclass(kind) else value
 
 
 def spelled(kind: Any) -> str:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ramify.errors import RamifyError
+from ramify.fields import from_record
 from ramify.files import make_folder, write_text
 from ramify.models import MODELS, bert, hf
 from ramify.models.bert import Bert
@@ -149,12 +150,7 @@ def _build(table: Mapping[str, tuple[type, type]], record: Mapping[str, Any]) ->
     if name not in table:
         raise RamifyError(f"it names {name!r}; this Ramify has {', '.join(table)}.")
     config, kind = table[name]
-    return config(**{field: as_tuples(value) for field, value in record.items() if field != "name"}), kind
-
-
-def as_tuples(value: Any) -> Any:
-    """Lists, as JSON has them, as the tuples that frozen configs hold."""
-    return tuple(as_tuples(each) for each in value) if isinstance(value, list) else value
+    return from_record(config, {field: value for field, value in record.items() if field != "name"}), kind
 
 
 def _load_hugging_face(directory: Path) -> Model:

@@ -1,6 +1,6 @@
 """BERT on pairs against BERT on each pair's row by itself."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -96,7 +96,6 @@ def test_known_links_move_nothing() -> None:
     check_gold(model(features="head"), PIECES)
 
 
-@pytest.mark.ill_typed
 @pytest.mark.parametrize("config", [{}, {"features": "head", "years": False}], ids=str)
 def test_a_saved_model_scores_as_before(config: dict[str, object], tmp_path: Path) -> None:
     check_saved(model(**config), PIECES, tmp_path)  # pyright: ignore[reportArgumentType]
@@ -125,10 +124,3 @@ def test_whole_words_are_no_word_pieces() -> None:
         own.check(WORDS)
     with pytest.raises(RamifyError, match=r"reading\.texts=pieces"):
         own.check(replace(PIECES, texts="words"))
-
-
-@pytest.mark.ill_typed
-def test_an_encoder_read_from_json_is_a_config() -> None:
-    config = BertPairConfig(encoder=asdict(encoder()))  # pyright: ignore[reportArgumentType]
-    assert config.encoder == encoder()
-    assert config.vocab_size == encoder().vocab_size

@@ -23,6 +23,7 @@ from ramify.chat.pieces import line
 from ramify.chat.structure import Structure
 from ramify.chat.words import learn_words
 from ramify.errors import RamifyError
+from ramify.fields import from_record
 from ramify.link_batch import LinkBatch, LinkCollator
 from ramify.models.bert import BertConfig
 from ramify.models.mht import MaskedHierarchicalTransformer, MHTConfig, config_from_bert
@@ -487,16 +488,15 @@ def test_settings_of_another_kind(values: dict[str, object]) -> None:
         MHTConfig(**values)  # pyright: ignore[reportArgumentType]
 
 
-@pytest.mark.ill_typed
 def test_an_encoder_read_from_json_is_a_config() -> None:
     encoder = BertConfig(vocab_size=50, dim=8, num_heads=2, pooling="cls")
-    config = MHTConfig(encoder=asdict(encoder), dim=8)  # pyright: ignore[reportArgumentType]
+    config = from_record(MHTConfig, {"encoder": asdict(encoder), "dim": 8})
     assert config.encoder == encoder
     assert isinstance(config.encoder, BertConfig)
     assert config == MHTConfig(encoder=encoder, dim=8)
     assert config.vocab_size == 50
     with pytest.raises(RamifyError, match=r"model\.dim \(10\)"):
-        MHTConfig(encoder={"dim": 10, "num_heads": 4})  # pyright: ignore[reportArgumentType]
+        from_record(MHTConfig, {"encoder": {"dim": 10, "num_heads": 4}})
 
 
 def test_a_checkpoint_of_the_bert_family_is_the_encoder() -> None:

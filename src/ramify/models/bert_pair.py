@@ -1,6 +1,5 @@
 """A message and a candidate as one text for BERT (Devlin et al. 2019, section 3.2): a row of the encoder for every pair."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -30,8 +29,6 @@ class BertPairConfig(PairConfig):
     chunk_tokens: int = 4096
 
     def __post_init__(self) -> None:
-        if isinstance(self.encoder, Mapping):
-            object.__setattr__(self, "encoder", BertConfig(**self.encoder))
         check_config(self)
         if self.encoder.type_vocab_size < 2:
             raise RamifyError(

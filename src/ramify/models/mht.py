@@ -1,7 +1,6 @@
 """The Masked Hierarchical Transformer of Zhu et al. (2020): utterances are encoded one by one, then read each other along the
 links that are known, and what each comes out as says whether the newest one answers it."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -55,8 +54,6 @@ class MHTConfig:
     eps: float = 1e-12
 
     def __post_init__(self) -> None:
-        if isinstance(self.encoder, Mapping):
-            object.__setattr__(self, "encoder", BertConfig(**self.encoder))
         check_config(self)
         if self.depth < 0:
             raise RamifyError(f"model.depth must not be negative, and is 0 for all ancestors, not {self.depth}.")
@@ -133,7 +130,7 @@ class MaskedHierarchicalTransformer(LinkBackbone):
             return x
         return dropout(join_features(self.join, x, batch), self.config.dropout, self.training)
 
-    def allowed(self, batch: LinkBatch) -> list[Bool[Tensor, "target place place"]]:
+    def allowed(self, batch: LinkBatch) -> list[Bool[Tensor, "_target _place _place"]]:
         """The mask M (section 3.3), a block a group of targets with as many candidates. Places count from the newest message
         back, so the paper's last row and column are the first here."""
         rows, config = batch.candidates, self.config

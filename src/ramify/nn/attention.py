@@ -16,7 +16,7 @@ from ramify.nn.ragged import Rows, by_group, eager, pad, unpad
 
 HALF = (torch.float16, torch.bfloat16)
 
-Allowed = Sequence[Bool[Tensor, "row query key"]]
+Allowed = Sequence[Bool[Tensor, "_row _query _key"]]
 """Of every group of rows, which token may attend to which. Padding must be no key, but every token, padding too, must have
 one."""
 

@@ -1,12 +1,13 @@
 """Tables in CSV, TSV, Parquet or JSON lines, compressed or not, as batches of columns that are found by their names."""
 
+import io
 import json
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -230,7 +231,7 @@ def _delimited(
 class _Marks:
     """A stream that counts the quotation marks in it."""
 
-    def __init__(self, stream: BinaryIO, quote: str) -> None:
+    def __init__(self, stream: io.BufferedReader, quote: str) -> None:
         self._stream, self._quote = stream, quote.encode()
         self.count = 0
         self.closed = False

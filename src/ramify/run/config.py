@@ -11,7 +11,7 @@ from ramify import hub
 from ramify.chat.history import History
 from ramify.chat.words import LEAST
 from ramify.errors import RamifyError
-from ramify.fields import check_fields, spelled
+from ramify.fields import check_fields, from_record, spelled
 from ramify.models import MODELS, bert, hf, tree_mlm
 from ramify.models.bert import BertConfig
 from ramify.models.bert_pair import BertPairConfig
@@ -311,8 +311,8 @@ def _from_json(record: dict[str, Any]) -> Run:
     own = ("recipe", "data", "init", "init_decoder", "seed")
     fields: dict[str, Any] = {name: record[name] for name in own if name in record}
     for name, kind in parts.items():
-        fields[name] = kind(**{key: hub.as_tuples(value) for key, value in record[name].items() if key != "name"})
-    stages = (TrainConfig(**{key: hub.as_tuples(value) for key, value in stage.items()}) for stage in record["stages"])
+        fields[name] = from_record(kind, {key: value for key, value in record[name].items() if key != "name"})
+    stages = (from_record(TrainConfig, stage) for stage in record["stages"])
     return Run(**fields, stages=tuple(stages))
 
 
