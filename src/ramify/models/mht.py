@@ -124,7 +124,7 @@ class MaskedHierarchicalTransformer(LinkBackbone):
         )
         return dropout(joined, self.config.dropout, self.training)
 
-    def allowed(self, batch: LinkBatch) -> list[Bool[Tensor, "target place place"]]:
+    def allowed(self, batch: LinkBatch) -> list[Bool[Tensor, "_ _ _"]]:
         """The mask M (section 3.3), a block a group of targets with as many candidates. Places count from the newest message
         back, so the paper's last row and column are the first here."""
         rows, config = batch.candidates, self.config

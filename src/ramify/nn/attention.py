@@ -19,9 +19,9 @@ Function = TypeVar("Function", bound=Callable[..., Tensor])
 
 HALF = (torch.float16, torch.bfloat16)
 
-Allowed = Sequence[Bool[Tensor, "row query key"]]
-"""Of every group of rows, which token may attend to which. Padding must be no key, but every token, padding too, must have
-one."""
+Allowed = Sequence[Bool[Tensor, "_ _ _"]]
+"""Of every group of rows, which token may attend to which: [row query key]. Padding must be no key, but every
+token, padding too, must have one."""
 
 
 def _eager(function: Function) -> Function:
