@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from fixtures import built, chain, channel, discussion, parent_arrays, star, uniform
 from ramify.chat.history import History
 from ramify.chat.reply_trees import in_time_order, logs_of_replies
-from ramify.dataset.build import build
 from ramify.dataset.store import Store
 from ramify.tree import Node, Tree
 
@@ -57,19 +56,6 @@ def test_with_times_of_their_own_nodes_come_by_these():
 def test_a_deep_chain_with_clocks_that_go_back():
     size = 3000
     tree = timed(chain(size), [float(size - place) for place in range(size + 1)])
-    assert in_time_order(tree) == tree
-
-
-@given(parent_arrays(max_comments=20), st.data())
-def test_joined_posts_are_in_this_order_already(tmp_path_factory, parent, data):
-    folder = tmp_path_factory.mktemp("posts")
-    order = data.draw(st.permutations(range(len(parent))))
-    times = [data.draw(st.sampled_from(["", "1", "2", "3"])) for _ in parent]
-    rows = [f"n{each},{'' if parent[each] < 0 else f'n{parent[each]}'},t,{times[each]},words" for each in order]
-    (folder / "posts.csv").write_text("\n".join(["id,parent,tree,time,text", *rows]))
-    store = build([folder / "posts.csv"], "table", folder / "store")
-    assert store.holds_reply_trees
-    tree = store.tree(0)
     assert in_time_order(tree) == tree
 
 

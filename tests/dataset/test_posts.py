@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fixtures import parent_arrays
+from ramify.chat.reply_trees import in_time_order
 from ramify.dataset import Policy, build
 
 
@@ -288,3 +290,16 @@ def test_any_posts_under_any_policy(tmp_path_factory, read_as, posts, policy):
     for tree in store.trees():
         times = [node.time for node in tree.nodes]
         assert all(parent < child for child, node in enumerate(tree.nodes) for parent in node.parents), times
+
+
+@given(parent_arrays(max_comments=20), st.data())
+def test_joined_posts_are_in_this_order_already(tmp_path_factory, parent, data):
+    folder = tmp_path_factory.mktemp("posts")
+    order = data.draw(st.permutations(range(len(parent))))
+    times = [data.draw(st.sampled_from(["", "1", "2", "3"])) for _ in parent]
+    rows = [f"n{each},{'' if parent[each] < 0 else f'n{parent[each]}'},t,{times[each]},words" for each in order]
+    (folder / "posts.csv").write_text("\n".join(["id,parent,tree,time,text", *rows]))
+    store = build([folder / "posts.csv"], "table", folder / "store")
+    assert store.holds_reply_trees
+    tree = store.tree(0)
+    assert in_time_order(tree) == tree

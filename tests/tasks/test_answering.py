@@ -53,7 +53,7 @@ def features() -> ReplyTo:
 def hung_on(tree: Tree, comment: int, parent: int) -> Tree:
     """The same tree, one comment with another parent."""
     nodes = list(tree.nodes)
-    nodes[comment] = replace(nodes[comment], parents=(parent,))
+    nodes[comment] = replace(nodes[comment], parents=(int(parent),))
     return Tree(tuple(nodes), id=tree.id)
 
 
