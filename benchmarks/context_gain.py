@@ -8,7 +8,8 @@
 Ablations: `--model tree --name cls --set model.pooling=cls`. From scratch: no `--init`.
 
 A run is resumable: call it again and it goes on. It leaves OUT/MODEL-SEED/ with the trained model, its metrics, and
-scores-CONTEXT.npz (sums by tree and depth), from which `table` makes paired bootstrap intervals over trees.
+scores-CONTEXT.npz (sums by tree and depth), from which `table` makes paired bootstrap intervals over trees. Those of finished
+runs are kept in benchmarks/scores, so that a pair need not be run on one machine.
 
 All train with 40 % of the tokens masked, which teaches more in a short training, and are scored with 15 %.
 

@@ -215,9 +215,10 @@ def test_the_model_that_comes_with_ramify(ramify, log, tmp_path):
     assert sum(file.stat().st_size for file in LINKS.iterdir()) < 10e6
     card = (LINKS / "README.md").read_text("utf-8")
     assert "license: cc-by-4.0" in card
-    assert "ramify train feature-model" in card
+    assert "ramify train links" in card
     shipped = ramify_package.load(LINKS)
     assert not shipped.backbone.config.years
+    assert shipped.reading.causal
     status, _, err = ramify("disentangle", log, "--to", "html", "--out", tmp_path / "out.html")
     assert status == 0, err
     assert "as the model that comes with Ramify sees it" in (tmp_path / "out.html").read_text("utf-8")

@@ -223,10 +223,14 @@ LICENSE = "cc-by-4.0"
 TITLE = "Who replied to whom: the model that comes with Ramify"
 NOTES = """Trained on the training logs of the Ubuntu IRC disentanglement data (Kummerfeld et al. 2019, CC BY 4.0), all but
 one in ten, held out by a hash of their names, on which the best weights were chosen. It looks at nothing that is said later,
-and is told no years. The commands:
+and is told no years. Two models like it taught it what they believe of all messages, of the unannotated ones too; and it
+learned from conversations on their own, without times. The commands:
 
     ramify data build ubuntu-irc/train --format irc --split 0.9,0.1,0 --policy empty=keep --out data/irc
-    ramify train links --data data/irc --out runs/links --pack runs/links/packed
+    ramify train links --data data/irc --out runs/one
+    ramify train links --data data/irc --out runs/two --seed 1 --set model.hidden=384 --set reading.causal=false
+    ramify train links --data data/irc --out runs/links --steps 7000 --seed 5 --set model.dropout=0.05 \\
+        --set view.conversations=0.2 --set 'view.teachers=["runs/one","runs/two"]' --pack runs/links/packed
 """
 
 
