@@ -233,7 +233,7 @@ def test_the_model_that_comes_with_ramify(ramify, log, tmp_path):
 def test_several_models_decide_together(ramify, log, model, tmp_path):
     out = tmp_path / "out.txt"
     alone, _ = run(ramify, log, model, "annotation", out)
-    for ensemble in ("vote", "unanimous", "union", "union-most"):
+    for ensemble in ("vote", "unanimous", "union", "union-most", "mean"):
         twice, _ = run(ramify, log, model, "annotation", out, "--model", model, "--ensemble", ensemble)
         assert twice == alone, ensemble
     run(ramify, log, model, "annotation", out, "--model", LINKS, "--ensemble", "union")

@@ -11,9 +11,11 @@ from ramify.chat.blocks import Blocks
 from ramify.chat.history import History
 from ramify.chat.logs import Logs
 from ramify.chat.words import learn_words
+from ramify.errors import RamifyError
 from ramify.link_batch import LinkCollator
 from ramify.models.feature_model import FeatureModel, FeatureModelConfig
 from ramify.tasks.decoding import Opinion, opinions
+from ramify.tasks.linking import disentangle
 from ramify.tasks.reply_to import ReplyTo
 from ramify.tasks.teaching import beliefs, lessons
 from ramify.tree import Node, Tree
@@ -90,3 +92,17 @@ def test_shares_take_the_place_of_known_links() -> None:
     np.testing.assert_allclose(batch.gold[start:].numpy(), last, rtol=1e-5)
     known = replace(LinkCollator(logs), shares=None)([view.example(0)])
     assert set(known.gold.tolist()) <= {0.0, 1.0}
+
+
+def test_several_decide_by_the_mean_of_what_they_believe() -> None:
+    tasks = [teacher(6, 0), teacher(4, 1), teacher(5, 2)]
+    found = disentangle(tasks, TREES[0], ensemble="mean")
+    expected = np.mean([table(each, 6)[:40] for each in tasks], axis=0)
+    answered = [node.parents[0] if node.parents else number for number, node in enumerate(found.tree.nodes)]
+    assert answered == (np.arange(40) - expected.argmax(axis=1)).tolist()
+    np.testing.assert_allclose(found.probability, expected.max(axis=1), atol=1e-5)
+    votes = disentangle(tasks, TREES[0], ensemble="vote")
+    assert [node.parents for node in votes.tree.nodes] != [node.parents for node in found.tree.nodes]
+    with pytest.raises(RamifyError, match="beam"):
+        disentangle(tasks, TREES[0], ensemble="mean", beam=2)
+    assert len(disentangle(tasks, Tree(()), ensemble="mean").probability) == 0

@@ -35,8 +35,11 @@ def disentangle(
         ),
     ] = None,
     ensemble: Annotated[
-        Literal["vote", "unanimous", "union", "union-most", "intersect"],
-        typer.Option(help="With several models: most voices; what all say, else a start; all links; the conversations of all."),
+        Literal["vote", "unanimous", "union", "union-most", "intersect", "mean"],
+        typer.Option(
+            help="With several models: most voices; what all say, else a start; all links; the conversations of all; the mean "
+            "of their probabilities."
+        ),
     ] = "vote",
     beam: Annotated[
         int, typer.Option(min=1, help="Models that read their own decisions: structures kept side by side while deciding.")

@@ -11,17 +11,20 @@ from ramify.chat.channel import Ints
 from ramify.errors import RamifyError
 from ramify.metrics.conversations import conversations
 
-Ensemble = Literal["vote", "unanimous", "union", "union-most", "intersect"]
+Voting = Literal["vote", "unanimous", "union", "union-most", "intersect"]
 """`vote`: the link that most members say, of equals the shortest. `unanimous`: the link that all say, else the message starts a
 conversation (so the paper describes its vote; its figures are those of `vote`). `union`: all links that anybody says; a message
 starts a conversation only if all say so. `union-most`: or if most say so, as in the published script. `intersect`: the
 conversations that all members find to the last message; a message in none of them stands alone."""
 
+Ensemble = Literal[Voting, "mean"]
+"""`mean`: what is likeliest by the mean of the members' probabilities, which are asked for more than their decisions."""
 
-def combine(answered: Int[NDArray, "member message"], how: Ensemble) -> list[tuple[int, ...]]:
+
+def combine(answered: Int[NDArray, "member message"], how: Voting) -> list[tuple[int, ...]]:
     """What each message answers by the word of all members, of whom each names one message (itself: it starts a conversation);
     nothing where it starts one."""
-    if how not in get_args(Ensemble):
+    if how not in get_args(Voting):
         raise RamifyError(f"an ensemble is one of {', '.join(get_args(Ensemble))}, not {how!r}.")
     if not answered.shape[0]:
         raise RamifyError("an ensemble needs a member.")
@@ -30,7 +33,7 @@ def combine(answered: Int[NDArray, "member message"], how: Ensemble) -> list[tup
     return [_one(number, said, how) for number, said in enumerate(answered.T.tolist())]
 
 
-def _one(number: int, said: Sequence[int], how: Ensemble) -> tuple[int, ...]:
+def _one(number: int, said: Sequence[int], how: Voting) -> tuple[int, ...]:
     votes = {above: said.count(above) for above in said}
     # Of equals the nearest: the message itself before all others.
     most = max(votes, key=lambda above: (votes[above], above))

@@ -16,6 +16,7 @@ from ramify.metrics.conversations import Match, conversations, match
 from ramify.readers.annotation import Links
 from ramify.tasks.decoding import Known, decide, lead_in
 from ramify.tasks.ensembles import Ensemble, chances, combine
+from ramify.tasks.teaching import beliefs
 from ramify.tree import Node, Tree
 
 if TYPE_CHECKING:
@@ -96,17 +97,7 @@ def disentangle(
     `keep_replies`, a message that says itself what it answers is believed; else nothing looks at that.
     """
     log = log if isinstance(log, Tree) else Tree(tuple(log))
-    readings = {task.reading for task in tasks}
-    heard = {each: Logs.of([log], each) for each in readings}
-    found = [decide(task, heard[task.reading].read_with(task.tokenizer), beam=beam) for task in tasks]
-    parents: list[tuple[int, ...]]
-    if len(found) == 1:
-        (answered, probability) = found[0]
-        parents = [() if above == number else (above,) for number, above in enumerate(answered.tolist())]
-    else:
-        answered = np.stack([each for each, _ in found])
-        parents = combine(answered, ensemble)
-        probability = chances(answered, parents)
+    parents, probability = _decided(tasks, log, ensemble, beam)
     if keep_replies:
         for number, node in enumerate(log.nodes):
             if node.parents is not None:
@@ -116,6 +107,27 @@ def disentangle(
     # Labels in the order in which conversations begin.
     _, first, place = np.unique(conversations(_linked(tree), np.arange(len(tree))), return_index=True, return_inverse=True)
     return Disentangled(tree, probability, np.argsort(np.argsort(first))[place])
+
+
+def _decided(
+    tasks: "Sequence[ReplyTo]", log: Tree, ensemble: Ensemble, beam: int
+) -> tuple[list[tuple[int, ...]], Float[NDArray, " message"]]:
+    """What each message answers, and how probable that is."""
+    if ensemble == "mean" and len(tasks) > 1:
+        if beam > 1:
+            raise RamifyError("a beam is for decisions, and an ensemble by the mean makes one of the members' probabilities.")
+        believed = beliefs(tasks, lambda: [log], max(task.reading.window for task in tasks))
+        answered, probability = np.arange(len(log)) - believed.argmax(axis=1), believed.max(axis=1, initial=0)
+    else:
+        heard = {each: Logs.of([log], each) for each in {task.reading for task in tasks}}
+        found = [decide(task, heard[task.reading].read_with(task.tokenizer), beam=beam) for task in tasks]
+        if len(found) > 1:
+            assert ensemble != "mean"
+            votes = np.stack([each for each, _ in found])
+            parents = combine(votes, ensemble)
+            return parents, chances(votes, parents)
+        answered, probability = found[0]
+    return [() if above == number else (above,) for number, above in enumerate(answered.tolist())], probability
 
 
 def matched(logs: Logs, names: Sequence[str], answered: Ints) -> Match:
