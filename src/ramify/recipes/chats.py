@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -17,10 +17,22 @@ from ramify.models.decomposable_attention import DecomposableAttentionConfig
 from ramify.models.esim import ESIMConfig
 from ramify.models.feature_model import FeatureModelConfig
 from ramify.models.mht import MHTConfig
-from ramify.run import BlockConfig, LinkDevConfig, Run, WordsConfig, sized
+from ramify.run import BlockConfig, LinkDevConfig, ModelConfig, Run, WordsConfig, sized
 from ramify.tasks.linking import measure
 from ramify.tasks.reply_to import ReplyTo, ReplyToConfig
 from ramify.train import TrainConfig
+
+
+def _on_chats(recipe: str, data: str, model: ModelConfig, *stages: TrainConfig, init: str, seed: int, **parts: Any) -> Run:
+    """`parts`: what is not as usual."""
+    usual = {
+        "task": ReplyToConfig(),
+        "reading": History(),
+        "view": BlockConfig(),
+        "tokenizer": WordsConfig(),
+        "dev": LinkDevConfig(),
+    }
+    return Run(recipe=recipe, data=data, model=sized(model, init), stages=stages, init=init, seed=seed, **(usual | parts))
 
 
 def feature_model(data: str, *, steps: int = 5600, init: str = "", causal: bool = False, seed: int = 0) -> Run:
@@ -41,16 +53,13 @@ def feature_model(data: str, *, steps: int = 5600, init: str = "", causal: bool 
         evaluate_every=900,
         checkpoint_every=900,
     )
-    return Run(
-        recipe="feature-model",
-        data=data,
-        model=sized(FeatureModelConfig(), init),
+    return _on_chats(
+        "feature-model",
+        data,
+        FeatureModelConfig(),
+        stage,
         task=ReplyToConfig(score="sum"),
         reading=History(causal=causal),
-        view=BlockConfig(),
-        tokenizer=WordsConfig(),
-        dev=LinkDevConfig(),
-        stages=(stage,),
         init=init,
         seed=seed,
     )
@@ -102,18 +111,8 @@ def mht(
     stages = [common]
     if fine_steps:
         stages.append(replace(common, steps=fine_steps, lr=3e-5, freeze=(), evaluate_every=250))
-    return Run(
-        recipe="mht",
-        data=data,
-        model=sized(MHTConfig(features=features), init),
-        task=ReplyToConfig(),
-        reading=History(window=window, texts="pieces"),
-        view=BlockConfig(),
-        tokenizer=WordsConfig(),
-        dev=LinkDevConfig(),
-        stages=tuple(stages),
-        init=init,
-        seed=seed,
+    return _on_chats(
+        "mht", data, MHTConfig(features=features), *stages, reading=History(window=window, texts="pieces"), init=init, seed=seed
     )
 
 
@@ -142,16 +141,12 @@ def decatt(
     `ramify train decatt --data DIR --out RUN`; with `features=head` (the paper's + F) it reads what the feature model reads
     of a pair, too. Without them expect little: two messages alone seldom say whether one answers the other.
     """
-    return Run(
-        recipe="decatt",
-        data=data,
-        model=sized(DecomposableAttentionConfig(features=features), init),
-        task=ReplyToConfig(),
+    return _on_chats(
+        "decatt",
+        data,
+        DecomposableAttentionConfig(features=features),
+        replace(BY_PAIRS, steps=steps, lr=5e-4),
         reading=History(window=window),
-        view=BlockConfig(),
-        tokenizer=WordsConfig(),
-        dev=LinkDevConfig(),
-        stages=(replace(BY_PAIRS, steps=steps, lr=5e-4),),
         init=init,
         seed=seed,
     )
@@ -173,16 +168,12 @@ def esim(
     and they are smaller than the paper's 300 (`--set model.hidden=300`, three times as long). Without features expect little:
     two messages alone seldom say whether one answers the other.
     """
-    return Run(
-        recipe="esim",
-        data=data,
-        model=sized(ESIMConfig(features=features, hidden=128), init),
-        task=ReplyToConfig(),
+    return _on_chats(
+        "esim",
+        data,
+        ESIMConfig(features=features, hidden=128),
+        replace(BY_PAIRS, steps=steps, lr=4e-4),
         reading=History(window=window),
-        view=BlockConfig(),
-        tokenizer=WordsConfig(),
-        dev=LinkDevConfig(),
-        stages=(replace(BY_PAIRS, steps=steps, lr=4e-4),),
         init=init,
         seed=seed,
     )
@@ -204,16 +195,13 @@ def bert_pair(
     the encoder, where the Masked Hierarchical Transformer has one for every message; so updates are of few messages, the window
     is short (links that reach farther are missed, and count as such), and a GPU is called for.
     """
-    return Run(
-        recipe="bert-pair",
-        data=data,
-        model=sized(BertPairConfig(features=features), init),
-        task=ReplyToConfig(),
+    return _on_chats(
+        "bert-pair",
+        data,
+        BertPairConfig(features=features),
+        replace(BY_PAIRS, steps=steps, budget=16, lr=5e-5),
         reading=History(window=window, texts="pieces"),
         view=BlockConfig(encoded_block=16),
-        tokenizer=WordsConfig(),
-        dev=LinkDevConfig(),
-        stages=(replace(BY_PAIRS, steps=steps, budget=16, lr=5e-5),),
         init=init,
         seed=seed,
     )
