@@ -9,10 +9,13 @@ PINS   := --constraint constraints/pins.txt
 demo: $(VENV)/.core
 	$(VENV)/bin/ramify demo --out runs/demo
 
+# A file of tests stays with one process: what it sets up is set up once.
+PYTEST := $(VENV)/bin/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+
 test: check
-	$(VENV)/bin/python -m pytest
+	$(PYTEST)
 	# Once more where tensors are computed, with every array checked against its signature.
-	$(VENV)/bin/python -m pytest --shapes tests/nn tests/models tests/leak tests/test_batch.py tests/tasks/test_masked_lm.py tests/tasks/test_reply_to.py tests/chat
+	$(PYTEST) --shapes tests/nn tests/models tests/leak tests/test_batch.py tests/tasks/test_masked_lm.py tests/tasks/test_reply_to.py tests/chat
 
 check: $(VENV)/.dev
 	$(VENV)/bin/ruff check .

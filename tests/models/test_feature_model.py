@@ -95,11 +95,12 @@ def test_candidates_read_each_other() -> None:
     plain, own = model(logs), model(logs, context_layers=2, context_dim=8, context_heads=2)
     batch = batch_of(logs)
     own.load_state_dict(plain.state_dict(), strict=False)
-    assert torch.equal(own(batch), plain(batch))
+    assert torch.equal(own.read_together(own(batch), batch.candidates), plain(batch))
+    assert own.reads_together
     assert own.context is not None
     torch.nn.init.normal_(own.context.expand.weight)
     pairs = batch.pairs.clone().requires_grad_()
-    states = own(replace(batch, pairs=pairs))
+    states = own.read_together(own(replace(batch, pairs=pairs)), batch.candidates)
     start, stop = batch.candidates.offsets[6:8].tolist()
     (moved,) = torch.autograd.grad(states[start].sum(), pairs)
     assert moved[start:stop].any(dim=1).all()

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ramify.nn.ragged import ROUND_TO, Rows, doubling_key, length_key, pad, unpad
+from ramify.nn.ragged import ROUND_TO, Rows, as_table, doubling_key, highest, length_key, pad, unpad
 
 lengths_of_rows = st.lists(st.integers(0, 20), max_size=15)
 
@@ -99,3 +99,27 @@ def test_keys_take_over_borders(lengths):
 def test_doubling_key():
     counts = np.array([0, 1, 16, 17, 32, 33, 64, 65, 1000])
     assert doubling_key(counts).tolist() == [0, 0, 0, 1, 1, 2, 2, 3, 6]
+
+
+@given(lengths=lengths_of_rows)
+def test_a_table_holds_every_value_once(lengths):
+    rows = Rows.build(lengths)
+    values = torch.arange(sum(lengths), dtype=torch.float64)
+    table, cells = as_table(values, rows, -1.0)
+    assert torch.equal(table.flatten().index_select(0, cells), values)
+    assert (table >= 0).sum() == len(values)
+    for row, own in zip(table, values.split(lengths), strict=True):
+        assert torch.equal(row[: len(own)], own)
+
+
+@given(lengths=lengths_of_rows, count=st.integers(1, 25), seed=st.integers(0, 1000))
+def test_highest(lengths, count, seed):
+    rows = Rows.build(lengths)
+    values = torch.from_numpy(np.random.default_rng(seed).permutation(sum(lengths)).astype(np.float64))
+    chosen, kept = highest(values, rows, count)
+    assert kept.host_lengths.tolist() == [min(length, count) for length in lengths]
+    for start, own, places in zip(
+        rows.offsets.tolist(), values.split(lengths), chosen.split(kept.host_lengths.tolist()), strict=False
+    ):
+        expected = own.argsort(descending=True)[:count].sort().values + start
+        assert torch.equal(places, expected)

@@ -27,14 +27,18 @@ def feature_model(**changes: object) -> ReplyTo:
     return ReplyTo(backbone, WORDS, History(window=12, **({"causal": True} | changes)))  # pyright: ignore[reportArgumentType]
 
 
-def in_context() -> ReplyTo:
+def in_context(among: int = 0) -> ReplyTo:
     """Reads what is said around a pair, and all candidates together."""
     torch.manual_seed(0)
     sizes = {"dim": 4, "hidden": 8, "surroundings": True, "context_layers": 1, "context_dim": 8, "context_heads": 2}
-    backbone = FeatureModel(FeatureModelConfig(vocab_size=WORDS.vocab_size, **sizes))
+    backbone = FeatureModel(FeatureModelConfig(vocab_size=WORDS.vocab_size, context_among=among, **sizes))
     assert backbone.context is not None
     torch.nn.init.normal_(backbone.context.expand.weight)
     return ReplyTo(backbone, WORDS, History(window=12, causal=True))
+
+
+def among_the_likeliest() -> ReplyTo:
+    return in_context(among=4)
 
 
 def mht() -> ReplyTo:
@@ -50,7 +54,7 @@ def mht() -> ReplyTo:
     return ReplyTo(backbone, tokenizer, History(window=12, causal=True, texts="pieces", max_tokens=12))
 
 
-@pytest.mark.parametrize("make", [feature_model, in_context, mht])
+@pytest.mark.parametrize("make", [feature_model, in_context, among_the_likeliest, mht])
 def test_live_is_as_offline(make) -> None:
     task = make()
     whole = task.disentangle(LOG)

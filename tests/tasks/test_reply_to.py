@@ -15,6 +15,7 @@ from ramify.chat.words import learn_words
 from ramify.errors import RamifyError
 from ramify.link_batch import LinkBatch, LinkCollator
 from ramify.models.feature_model import FeatureModel, FeatureModelConfig
+from ramify.nn.ragged import Rows
 from ramify.tasks import decoding
 from ramify.tasks.decoding import Opinion, opinions
 from ramify.tasks.linking import disentangle
@@ -42,9 +43,13 @@ def logs_of(*trees: Tree) -> Logs:
 LOGS = logs_of(several_parents(channel(40, 0)), several_parents(channel(25, 1)))
 
 
-def task(**config: object) -> ReplyTo:
+def task(model: dict[str, int] | None = None, **config: object) -> ReplyTo:
     torch.manual_seed(1)
-    backbone = FeatureModel(FeatureModelConfig(vocab_size=int(LOGS.ids.max()) + 1, dim=4, hidden=8))
+    backbone = FeatureModel(
+        FeatureModelConfig(**{"vocab_size": int(LOGS.ids.max()) + 1, "dim": 4, "hidden": 8} | (model or {}))
+    )
+    if backbone.context is not None:
+        torch.nn.init.normal_(backbone.context.expand.weight)
     words = learn_words([["a"]], least=1)
     return ReplyTo(backbone, words, HISTORY, ReplyToConfig(**config)).eval()  # pyright: ignore[reportArgumentType]
 
@@ -173,3 +178,31 @@ def test_no_messages_no_opinion() -> None:
     alone = disentangle([task()], Tree((Node("hi"),)))
     assert alone.conversation.tolist() == [0]
     assert alone.probability.tolist() == [1.0]
+
+
+COMPARING = {"context_layers": 1, "context_dim": 8, "context_heads": 2}
+
+
+@pytest.mark.parametrize("objective", ["listwise", "ranking", "binary"])
+def test_only_the_likeliest_candidates_read_each_other(objective: str) -> None:
+    own = batch()
+    model = COMPARING | {"context_among": 3}
+    together = task(model, objective=objective)
+    found = rows(together.scores(own), own)
+    states = together.backbone(own)
+    apart = rows(together._scored(states, own.is_self), own)
+    for start, before, after in zip(own.candidates.offsets.tolist(), apart, found, strict=False):
+        likeliest = before.argsort(descending=True, stable=True)[:3].sort().values
+        others = torch.ones_like(before, dtype=torch.bool)
+        others[likeliest] = False
+        torch.testing.assert_close(after[others], before[others])
+        if len(likeliest) == 3:
+            expected = together._scored(
+                together.backbone.read_together(states[likeliest + start], Rows.build([3])), own.is_self[likeliest + start]
+            )
+            torch.testing.assert_close(after[likeliest], expected)
+
+
+def test_a_shortlist_of_all_is_none() -> None:
+    own = batch()
+    torch.testing.assert_close(task(COMPARING | {"context_among": 7}).scores(own), task(COMPARING).scores(own))

@@ -87,6 +87,20 @@ class LinkBackbone(AnyBackbone):
         """Whether it reads what is said around the messages of a pair (`chat.surroundings`)."""
         return False
 
+    @property
+    def reads_together(self) -> bool:
+        """Whether the candidates of a message read each other, once each has its state."""
+        return False
+
+    @property
+    def shortlist(self) -> int:
+        """How many of a message's candidates read each other, the likeliest by the states that they have (0: all)."""
+        return 0
+
+    def read_together(self, x: Float[Tensor, "key out"], candidates: Rows) -> Float[Tensor, "key out"]:
+        """The states, once each has read the others of its message."""
+        raise NotImplementedError
+
     def check(self, reading: History) -> None:
         """Raise where it cannot read a chat in this way."""
         return None

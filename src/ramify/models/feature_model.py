@@ -46,11 +46,15 @@ class FeatureModelConfig:
     paper."""
     context_dim: int = 128
     context_heads: int = 4
+    context_among: int = 0
+    """How many candidates read each other: those that are likeliest by themselves; the others keep their score (0: all)."""
 
     def __post_init__(self) -> None:
         check_fields(self, "model.")
-        if min(self.vocab_size, self.dim, self.num_layers, self.context_layers) < 0 or self.hidden < 1:
-            raise RamifyError("model.dim, num_layers and context_layers must not be negative, model.hidden must be positive.")
+        if min(self.vocab_size, self.dim, self.num_layers, self.context_layers, self.context_among) < 0 or self.hidden < 1:
+            raise RamifyError(
+                "model.dim, num_layers, context_layers and context_among must not be negative, model.hidden must be positive."
+            )
         if min(self.context_dim, self.context_heads) < 1 or self.context_dim % self.context_heads:
             raise RamifyError(
                 f"model.context_dim ({self.context_dim}) must be a multiple of model.context_heads ({self.context_heads})."
@@ -117,8 +121,7 @@ class FeatureModel(LinkBackbone):
         candidate = torch.cat([torch.cat([texts, of_target]), batch.all_answered], dim=1)
         if not len(self.layers):
             parts = (target.index_select(0, batch.target_of), candidate.index_select(0, batch.answered_as), batch.pairs)
-            x = torch.cat(parts, dim=1)
-            return x if self.context is None else self.context(x, batch.candidates)
+            return torch.cat(parts, dim=1)
         first, *others = self.layers
         assert isinstance(first, nn.Linear)
         x = on_pairs(first, target, batch.target_of, candidate, batch.answered_as, batch.pairs)
@@ -127,7 +130,19 @@ class FeatureModel(LinkBackbone):
         for layer in others:
             assert isinstance(layer, nn.Linear)
             x = dropout(activate(linear(x, layer.weight, layer.bias)), self.config.dropout, self.training)
-        return x if self.context is None else self.context(x, batch.candidates)
+        return x
+
+    @property
+    def reads_together(self) -> bool:
+        return self.context is not None
+
+    @property
+    def shortlist(self) -> int:
+        return self.config.context_among
+
+    def read_together(self, x: Float[Tensor, "key out"], candidates: Rows) -> Float[Tensor, "key out"]:
+        assert self.context is not None
+        return self.context(x, candidates)
 
     def _texts(self, batch: LinkBatch) -> Float[Tensor, "message text"]:
         if self.embedding is None:

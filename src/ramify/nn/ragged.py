@@ -4,6 +4,7 @@ All tokens of a batch lie on one axis `[total]`. Only attention (and recurrence)
 consecutive rows of near-equal length, and `pad`/`unpad` move between the flat axis and those groups.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -194,6 +195,28 @@ def by_group(x: Float[Tensor, "padded *feature"], rows: Rows) -> list[Float[Tens
     # One split, whose gradient is one concatenation: a slice a group would add up as many gradients of the whole.
     parts = x.split([group.size * group.length for group in rows.groups])
     return [part.view(group.size, group.length, *x.shape[1:]) for part, group in zip(parts, rows.groups, strict=True)]
+
+
+def as_table(
+    values: Float[Tensor, " total"], rows: Rows, empty: float
+) -> tuple[Float[Tensor, "row column"], Int[Tensor, " total"]]:
+    """Values as a table of rows, and the cell of each in it, counted along the rows; `empty` where a row has ended."""
+    table = values.new_full((len(rows), rows.max_length), empty)
+    numbers = torch.arange(len(rows), device=values.device)
+    cells = torch.repeat_interleave(numbers, rows.lengths, output_size=rows.total) * rows.max_length + rows.positions
+    return table.flatten().index_copy(0, cells, values).view_as(table), cells
+
+
+def highest(values: Float[Tensor, " total"], rows: Rows, count: int) -> tuple[Int[Tensor, " chosen"], Rows]:
+    """Where the `count` highest values of each row are, in the order in which they stand, and the rows that they make."""
+    table, _ = as_table(values, rows, -math.inf)
+    # What stands behind the end of a short row comes last: its columns are the greatest.
+    columns = table.topk(min(count, rows.max_length), dim=1).indices.sort(dim=1).values
+    lengths = np.minimum(rows.host_lengths, columns.shape[1])
+    kept = np.flatnonzero(np.arange(columns.shape[1]) < lengths[:, None])
+    tokens = (rows.offsets[:-1, None] + columns).flatten()
+    chosen = tokens.index_select(0, torch.from_numpy(kept).to(values.device))
+    return chosen, Rows.build(lengths, keys=lengths).to(values.device)
 
 
 def reorder(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -15,6 +15,7 @@ from ramify.errors import RamifyError
 from ramify.fields import check_fields
 from ramify.link_batch import LinkBatch
 from ramify.models.base import LinkBackbone
+from ramify.nn.ragged import as_table, highest
 from ramify.tasks import linking
 from ramify.tasks.base import Task
 from ramify.tasks.live import Live
@@ -77,11 +78,18 @@ class ReplyTo(Task[LinkBatch]):
     def scores(self, batch: LinkBatch) -> Float[Tensor, " key"]:
         """Of every candidate; logits, whatever the objective."""
         states = self.backbone(batch)
-        scores = states.sum(1) if self.head is None else self.head(states).squeeze(1)
-        scores = scores.float()
-        if self.config.objective == "ranking":
-            scores = scores.masked_fill(batch.is_self.bool(), HIDDEN_SCORE)
-        return scores
+        scores = self._scored(states, batch.is_self)
+        if not self.backbone.reads_together:
+            return scores
+        if not self.backbone.shortlist:
+            return self._scored(self.backbone.read_together(states, batch.candidates), batch.is_self)
+        chosen, rows = highest(scores.detach(), batch.candidates, self.backbone.shortlist)
+        compared = self.backbone.read_together(states.index_select(0, chosen), rows)
+        return scores.index_copy(0, chosen, self._scored(compared, batch.is_self.index_select(0, chosen)))
+
+    def _scored(self, states: Float[Tensor, "key out"], is_self: Int[Tensor, " key"]) -> Float[Tensor, " key"]:
+        scores = (states.sum(1) if self.head is None else self.head(states).squeeze(1)).float()
+        return scores.masked_fill(is_self.bool(), HIDDEN_SCORE) if self.config.objective == "ranking" else scores
 
     def loss(self, scores: Float[Tensor, " key"], batch: LinkBatch) -> Float[Tensor, ""]:
         """Sum over the targets; where several links are known, each is an equal share of what is to be said."""
@@ -111,10 +119,6 @@ class ReplyTo(Task[LinkBatch]):
     @staticmethod
     def _log_shares(scores: Float[Tensor, " key"], batch: LinkBatch) -> Float[Tensor, " key"]:
         """Softmax over each target's candidates, in logarithms."""
-        rows = batch.candidates
         # Less than a hidden score: where a message has no candidate but itself, padding takes no share.
-        table = scores.new_full((len(rows), rows.max_length), -math.inf)
-        row = torch.repeat_interleave(torch.arange(len(rows), device=scores.device), rows.lengths, output_size=rows.total)
-        place = row * rows.max_length + rows.positions
-        table = table.flatten().index_copy(0, place, scores).view_as(table)
-        return F.log_softmax(table, dim=1).flatten().index_select(0, place)
+        table, cells = as_table(scores, batch.candidates, -math.inf)
+        return F.log_softmax(table, dim=1).flatten().index_select(0, cells)
