@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-from ramify.cli import data, demo, disentangle, evaluate, train, use
+from ramify.cli import backprop, data, demo, disentangle, evaluate, train, use
 from ramify.errors import RamifyError
 from ramify.memory import keep_pages
 
@@ -22,6 +22,7 @@ app.add_typer(evaluate.app, name="evaluate")
 app.command()(use.embed)
 app.command("fill-mask")(use.fill_mask)
 app.command()(disentangle.disentangle)
+app.command(context_settings={"ignore_unknown_options": True})(backprop.backprop)
 app.command()(use.report)
 app.command()(demo.demo)
 

@@ -1,0 +1,65 @@
+"""A backpropagation engine to look into: a computation graph, its two passes, and enough to learn with. NumPy only.
+
+x, y = Tensor(1.0, name="x"), Tensor(2.0, name="y")
+f = (x + y) * x * y**2
+f.backward()
+x.gradient  # 16
+"""
+
+from ramify.autograd.derivatives import differences, gradient_error, jacobian, local_jacobian
+from ramify.autograd.errors import GraphError
+from ramify.autograd.graph import Graph
+from ramify.autograd.order import check_order, children, topological_order, topological_orders
+from ramify.autograd.tensor import (
+    Tensor,
+    apply,
+    concat,
+    conv1d,
+    dropout,
+    embedding,
+    exp,
+    gather,
+    gelu,
+    layernorm,
+    log,
+    logsumexp,
+    no_grad,
+    relu,
+    sigmoid,
+    softmax,
+    sqrt,
+    tanh,
+    where,
+)
+
+__all__ = [
+    "Graph",
+    "GraphError",
+    "Tensor",
+    "apply",
+    "check_order",
+    "children",
+    "concat",
+    "conv1d",
+    "differences",
+    "dropout",
+    "embedding",
+    "exp",
+    "gather",
+    "gelu",
+    "gradient_error",
+    "jacobian",
+    "layernorm",
+    "local_jacobian",
+    "log",
+    "logsumexp",
+    "no_grad",
+    "relu",
+    "sigmoid",
+    "softmax",
+    "sqrt",
+    "tanh",
+    "topological_order",
+    "topological_orders",
+    "where",
+]

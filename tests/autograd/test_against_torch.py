@@ -1,0 +1,244 @@
+"""Random graphs over all operations: the same numbers as torch's, in float64 to 1e-10."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn import functional as F
+
+from ramify import autograd
+from ramify.autograd import Tensor
+
+SHAPES = [(), (3,), (1,), (2, 3), (1, 3), (2, 1), (2, 3, 4), (3, 4)]
+
+
+class Pool:
+    """Pairs of nodes, ours and torch's, that a graph grows from."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = np.random.default_rng(seed)
+        self.leaves: list[tuple[Tensor, torch.Tensor]] = []
+        self.pairs: list[tuple[Tensor, torch.Tensor]] = []
+        for _ in range(3):
+            self.leaf(*SHAPES[self.random.integers(len(SHAPES))])
+
+    def leaf(self, *shape: int) -> tuple[Tensor, torch.Tensor]:
+        value = self.random.normal(size=shape)
+        pair = (Tensor(value.copy()), torch.tensor(value, dtype=torch.float64, requires_grad=True))
+        self.leaves.append(pair)
+        self.pairs.append(pair)
+        return pair
+
+    def any(self, least: int = 0) -> tuple[Tensor, torch.Tensor]:
+        """One that is there, of at least so many axes."""
+        fit = [pair for pair in self.pairs if len(pair[0].shape) >= least]
+        if not fit:
+            return self.leaf(2, 3, 4)
+        return fit[self.random.integers(len(fit))]
+
+    def fitting(self, shape: tuple[int, ...]) -> tuple[Tensor, torch.Tensor]:
+        """One that can be broadcast together with this shape."""
+        fit = []
+        for pair in self.pairs:
+            try:
+                np.broadcast_shapes(pair[0].shape, shape)
+            except ValueError:
+                continue
+            fit.append(pair)
+        return fit[self.random.integers(len(fit))] if fit else self.leaf(*shape)
+
+    def axis(self, pair: tuple[Tensor, torch.Tensor]) -> int:
+        return int(self.random.integers(-len(pair[0].shape), len(pair[0].shape)))
+
+
+def binary(ours, theirs):
+    def grow(pool: Pool):
+        a = pool.any()
+        b = pool.fitting(a[0].shape)
+        return ours(a[0], b[0]), theirs(a[1], b[1])
+
+    return grow
+
+
+def unary(ours, theirs):
+    def grow(pool: Pool):
+        a = pool.any()
+        return ours(a[0]), theirs(a[1])
+
+    return grow
+
+
+def same(function):
+    return unary(function, function)
+
+
+def power(pool: Pool):
+    exponent = [0, 1, 2, 3, -1, 0.5, -1.5][pool.random.integers(7)]
+    a = pool.any()
+    return (a[0] * a[0] + 0.5) ** exponent, (a[1] * a[1] + 0.5) ** exponent
+
+
+def matmul(pool: Pool):
+    n, m, k = pool.random.integers(1, 4, 3).tolist()
+    left, right = [
+        ((n,), (n,)),
+        ((n, m), (m,)),
+        ((n,), (n, m)),
+        ((n, m), (m, k)),
+        ((2, n, m), (m, k)),
+        ((2, n, m), (2, m, k)),
+        ((3, 1, n, m), (2, m, k)),
+        ((m,), (2, m, k)),
+        ((2, n, m), (m,)),
+    ][pool.random.integers(9)]
+    a, b = pool.leaf(*left), pool.leaf(*right)
+    return a[0] @ b[0], a[1] @ b[1]
+
+
+def reduction(ours, theirs):
+    def grow(pool: Pool):
+        a = pool.any(1)
+        axis, keepdims = pool.axis(a), bool(pool.random.integers(2))
+        if pool.random.integers(3) == 0 and len(a[0].shape) > 1:
+            axis = tuple(range(len(a[0].shape)))[:2]
+        return ours(a[0], axis, keepdims), theirs(a[1], axis, keepdims)
+
+    return grow
+
+
+def softmax(pool: Pool):
+    a = pool.any(1)
+    axis = pool.axis(a)
+    return autograd.softmax(a[0], axis), a[1].softmax(axis)
+
+
+def layernorm(pool: Pool):
+    a = pool.any(1)
+    size = a[0].shape[-1]
+    gain, bias = pool.leaf(size), pool.leaf(size)
+    return autograd.layernorm(a[0], gain[0], bias[0], 0.1), F.layer_norm(a[1], (size,), gain[1], bias[1], 0.1)
+
+
+def embedding(pool: Pool):
+    table, ids = pool.leaf(5, 3), pool.random.integers(0, 5, (2, 4))
+    return autograd.embedding(table[0], ids), F.embedding(torch.from_numpy(ids), table[1])
+
+
+def gather(pool: Pool):
+    a = pool.any(1)
+    axis = pool.axis(a)
+    index = pool.random.integers(0, a[0].shape[axis], a[0].shape)
+    return autograd.gather(a[0], index, axis), a[1].gather(axis, torch.from_numpy(index))
+
+
+def concat(pool: Pool):
+    a = pool.any(1)
+    axis = pool.axis(a)
+    return autograd.concat([a[0], a[0] * 2, a[0]], axis), torch.cat([a[1], a[1] * 2, a[1]], axis)
+
+
+def reshape(pool: Pool):
+    a = pool.any()
+    shape = (1, *reversed(a[0].shape))
+    return a[0].reshape(*shape), a[1].reshape(shape)
+
+
+def transpose(pool: Pool):
+    a = pool.any(2)
+    axes = pool.random.permutation(len(a[0].shape)).tolist()
+    return a[0].transpose(*axes), a[1].permute(axes)
+
+
+def where(pool: Pool):
+    a = pool.any()
+    b = pool.fitting(a[0].shape)
+    condition = pool.random.random(np.broadcast_shapes(a[0].shape, b[0].shape)) < 0.5
+    return autograd.where(condition, a[0], b[0]), torch.where(torch.from_numpy(np.asarray(condition)), a[1], b[1])
+
+
+def dropout(pool: Pool):
+    a = pool.any()
+    mask = pool.random.random(a[0].shape) >= 0.3
+    return autograd.dropout(a[0], mask, 0.3), a[1] * torch.from_numpy(np.asarray(mask)) / 0.7
+
+
+def index(pool: Pool):
+    a = pool.any(1)
+    key = pool.random.integers(0, a[0].shape[0], 3)
+    return a[0][key], a[1][torch.from_numpy(key)]
+
+
+def conv1d(pool: Pool):
+    stride, padding, width = (int(pool.random.integers(*bounds)) for bounds in ((1, 4), (0, 3), (1, 4)))
+    a, filters, bias = pool.leaf(2, 3, 7), pool.leaf(4, 3, width), pool.leaf(4)
+    ours = autograd.conv1d(a[0], filters[0], bias[0], stride, padding)
+    return ours, F.conv1d(a[1], filters[1], bias[1], stride, padding)
+
+
+OPERATIONS = {
+    "add": binary(lambda a, b: a + b, lambda a, b: a + b),
+    "sub": binary(lambda a, b: a - b, lambda a, b: a - b),
+    "mul": binary(lambda a, b: a * b, lambda a, b: a * b),
+    "div": binary(lambda a, b: a / (b * b + 0.5), lambda a, b: a / (b * b + 0.5)),
+    "numbers on the left": same(lambda a: 2 - 3 / (1 + a * a) + 2 ** (0.1 * a / (1 + a * a))),
+    "neg": same(lambda a: -a),
+    "pow": power,
+    "pow of nodes": binary(lambda a, b: (a * a + 0.5) ** (b / (1 + b * b)), lambda a, b: (a * a + 0.5) ** (b / (1 + b * b))),
+    "matmul": matmul,
+    "exp": unary(lambda a: autograd.exp(autograd.tanh(a)), lambda a: a.tanh().exp()),
+    "log": unary(lambda a: autograd.log(a * a + 0.5), lambda a: (a * a + 0.5).log()),
+    "sqrt": unary(lambda a: autograd.sqrt(a * a + 0.5), lambda a: (a * a + 0.5).sqrt()),
+    "tanh": unary(autograd.tanh, torch.tanh),
+    "sigmoid": unary(autograd.sigmoid, torch.sigmoid),
+    "relu": unary(autograd.relu, torch.relu),
+    "gelu": unary(autograd.gelu, F.gelu),
+    "gelu by tanh": unary(lambda a: autograd.gelu(a, approximate=True), lambda a: F.gelu(a, approximate="tanh")),
+    "softmax": softmax,
+    "logsumexp": reduction(autograd.logsumexp, torch.logsumexp),
+    "sum": reduction(Tensor.sum, torch.sum),
+    "mean": reduction(Tensor.mean, torch.mean),
+    "max": reduction(Tensor.max, torch.amax),
+    "layernorm": layernorm,
+    "embedding": embedding,
+    "gather": gather,
+    "concat": concat,
+    "reshape": reshape,
+    "transpose": transpose,
+    "where": where,
+    "dropout": dropout,
+    "index": index,
+    "conv1d": conv1d,
+}
+
+
+def check(seed: int, names: list[str]) -> None:
+    pool = Pool(seed)
+    for name in names:
+        ours, theirs = OPERATIONS[name](pool)
+        np.testing.assert_allclose(ours.value, theirs.detach().numpy(), rtol=1e-10, atol=1e-10, err_msg=name)
+        pool.pairs.append((ours, theirs))
+    output, expected = Tensor(0.0), torch.zeros((), dtype=torch.float64)
+    for ours, theirs in pool.pairs:
+        weight = pool.random.normal(size=ours.shape)
+        output = output + (ours * weight).mean()
+        expected = expected + (theirs * torch.from_numpy(np.asarray(weight))).mean()
+    output.backward()
+    expected.backward()
+    for ours, theirs in pool.leaves:
+        assert ours.gradient is not None
+        assert theirs.grad is not None
+        scale = max(1.0, float(theirs.grad.abs().max()))
+        np.testing.assert_allclose(ours.gradient / scale, theirs.grad.numpy() / scale, rtol=0, atol=1e-10)
+
+
+@settings(max_examples=1000)
+@given(seed=st.integers(0, 2**32 - 1), names=st.lists(st.sampled_from(list(OPERATIONS)), min_size=1, max_size=12))
+def test_random_graphs(seed, names):
+    check(seed, names)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_each_operation_in_every_shape(name):
+    for seed in range(12):
+        check(seed, [name, name])

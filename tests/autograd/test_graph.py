@@ -1,0 +1,324 @@
+"""The two passes: what they compute, in which order they may go, and what they leave behind."""
+
+import time
+from decimal import Decimal
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ramify.autograd import (
+    Graph,
+    GraphError,
+    Tensor,
+    exp,
+    gradient_error,
+    jacobian,
+    log,
+    no_grad,
+    relu,
+    sigmoid,
+    softmax,
+    sqrt,
+    tanh,
+)
+from ramify.autograd import functions as f
+from ramify.autograd.tensor import apply
+from ramify.autograd.values import decimals
+
+
+def example() -> tuple[Tensor, Tensor, Tensor]:
+    x, y = Tensor(1.0, name="x"), Tensor(2.0, name="y")
+    return x, y, (x + y) * x * (y * y)
+
+
+def test_the_slides_numbers():
+    x, y, output = example()
+    graph = Graph(output)
+    graph.backward()
+    assert [node.item() for node in graph.nodes] == [1, 2, 3, 3, 4, 12]
+    assert [node.gradient for node in graph.nodes] == [16, 16, 4, 4, 3, 1]
+    assert graph.inputs == [x, y]
+    assert [len(graph.children[node]) for node in graph.nodes] == [2, 3, 1, 1, 1, 0]
+
+
+def test_the_readme_of_micrograd():
+    a, b = Tensor(-4.0), Tensor(2.0)
+    c = a + b
+    d = a * b + b**3
+    c = c + (c + 1)
+    c = c + (1 + c + (-a))
+    d = d + (d * 2 + relu(b + a))
+    d = d + (3 * d + relu(b - a))
+    e = c - d
+    squared = e**2
+    g = squared / 2.0
+    g = g + 10.0 / squared
+    g.backward()
+    assert round(g.item(), 4) == 24.7041
+    assert a.gradient is not None
+    assert b.gradient is not None
+    assert round(a.gradient.item(), 4) == 138.8338
+    assert round(b.gradient.item(), 4) == 645.5773
+
+
+def test_backward_twice_is_as_once():
+    x, y, output = example()
+    output.backward()
+    output.backward()
+    assert (x.gradient, y.gradient) == (16, 16)
+
+
+def test_accumulating_adds_to_the_inputs_alone():
+    x, y, output = example()
+    graph = Graph(output)
+    graph.backward()
+    inner = [node.gradient for node in graph.nodes if node.function]
+    graph.backward(accumulate=True)
+    assert (x.gradient, y.gradient) == (32, 32)
+    assert [node.gradient for node in graph.nodes if node.function] == inner
+    (x * 3).backward(accumulate=True)
+    assert x.gradient == 35
+
+
+def test_only_inputs_keep_their_gradient_if_so_asked():
+    x, _, output = example()
+    output.backward(retain=False)
+    assert x.gradient == 16
+    assert [node.gradient for node in Graph(output).nodes if node.function] == [None] * 4
+
+
+@pytest.mark.parametrize("power", [2, 3])
+def test_doubled_arcs(power):
+    y = Tensor(3.0)
+    output = y * y if power == 2 else y * y * y
+    for by in ("push", "pull"):
+        Graph(output).backward(by=by)
+        assert y.gradient == power * 3 ** (power - 1)
+
+
+def test_what_does_not_reach_the_output_gets_nothing():
+    x, y = Tensor(1.0), Tensor([1.0, 2.0])
+    graph = Graph(x * 2, inputs=[x, y])
+    graph.backward()
+    assert y.gradient is not None
+    assert y.gradient.tolist() == [0, 0]
+    alone = Tensor(7.0)
+    alone.backward()
+    assert alone.gradient == 1
+
+
+@st.composite
+def random_graphs(draw):
+    nodes = [Tensor(draw(st.floats(-2, 2))) for _ in range(2)]
+    for _ in range(draw(st.integers(1, 15))):
+        a, b = draw(st.sampled_from(nodes)), draw(st.sampled_from(nodes))
+        nodes.append(draw(st.sampled_from([lambda a, b: a + b, lambda a, b: tanh(a) * b, lambda a, b: a - tanh(b)]))(a, b))
+    return nodes[-1]
+
+
+@given(output=random_graphs(), data=st.data())
+def test_push_and_pull_and_every_order_give_the_same(output, data):
+    graph = Graph(output)
+    graph.backward()
+    expected = [node.gradient for node in graph.nodes]
+    graph.backward(by="pull")
+    np.testing.assert_allclose([node.gradient for node in graph.nodes], expected, rtol=1e-12, atol=1e-12)
+    # Another order: a random choice among the nodes that are ready.
+    order, left = [], list(graph.nodes)
+    while left:
+        node = data.draw(st.sampled_from([each for each in left if not set(each.parents) & set(left)]))
+        left.remove(node)
+        order.append(node)
+    value = output.item()
+    assert graph.forward(order) == value
+    graph.backward(order)
+    np.testing.assert_allclose([node.gradient for node in graph.nodes], expected, rtol=1e-12, atol=1e-12)
+
+
+def test_a_wrong_order_names_the_parent_without_a_value():
+    x, y, output = example()
+    graph = Graph(output)
+    add, first, square, last = graph.nodes[2:]
+    add.name, first.name = "sum", "first"
+    with pytest.raises(GraphError, match="first cannot be computed yet: its parent sum has no value"):
+        graph.forward([x, y, first, add, square, last])
+    graph.forward()
+    with pytest.raises(GraphError, match="sum cannot be gone back from yet: its child first"):
+        graph.backward([x, y, first, add, square, last], by="pull")
+
+
+def test_each_step_can_be_looked_at():
+    x, _, output = example()
+    graph = Graph(output)
+    graph.clear()
+    assert [node.value is None for node in graph.nodes] == [False, False, True, True, True, True]
+    seen = []
+    for node in graph.forward_steps():
+        seen.append(node.item())
+        assert sum(each.value is None for each in graph.nodes) == min(4, 6 - len(seen))
+    assert seen == [1, 2, 3, 3, 4, 12]
+    of_x = [x.gradient for _ in graph.backward_steps()]
+    # After ω, y², (x + y)x, x + y, y and x itself.
+    assert of_x == [None, None, 12, 16, 16, 16]
+    graph.clear()
+    with pytest.raises(GraphError, match="has no value yet"):
+        output.item()
+
+
+def test_a_value_that_was_changed_goes_through():
+    x, _, output = example()
+    x.value = np.asarray(2.0)
+    assert Graph(output).forward() == 32
+    assert output.item() == 32
+
+
+def test_a_chain_of_100_000_nodes():
+    x = Tensor(1.0)
+    output = x
+    for _ in range(100_000):
+        output = -output
+    output.backward()
+    assert x.gradient == 1
+    del output  # as deep as it is, it goes without a stack
+
+
+def test_a_ladder_of_diamonds_takes_no_longer_than_its_arcs():
+    x = Tensor(1.0)
+    output = x
+    for _ in range(60):
+        output = output + output
+    began = time.process_time()
+    output.backward()
+    assert x.gradient == 2.0**60
+    assert len(Graph(output).nodes) == 61
+    assert time.process_time() - began < 5  # paths would take 30 years
+
+
+def test_a_cycle_is_named():
+    a, b = Tensor(1.0, name="a"), Tensor(1.0, name="b")
+    c = a * b
+    c.name = "c"
+    b.function, b.parents = f.Negate(), (c,)
+    with pytest.raises(GraphError, match=r"cycle: (b → c → b|c → b → c)"):
+        Graph(c)
+
+
+def test_no_grad_remembers_nothing():
+    x = Tensor(2.0)
+    with no_grad():
+        square = x * x
+    output = square * x
+    output.backward()
+    assert x.gradient == 4
+    assert square.op == "input"
+
+
+def test_backward_wants_one_number():
+    with pytest.raises(GraphError, match=r"starts from a single number, and .* has the shape \(2,\)"):
+        (Tensor([1.0, 2.0]) * 2).backward()
+
+
+def test_shapes_that_do_not_fit_are_named_with_their_nodes():
+    x, y = Tensor(np.ones((2, 3)), name="x"), Tensor(np.ones((2, 4)), name="y")
+    for formula in (lambda: x + y, lambda: x @ y):
+        with pytest.raises(GraphError, match=r"x of shape \(2, 3\) and y of shape \(2, 4\)"):
+            formula()
+
+
+@pytest.mark.parametrize("value", ["one", [[1], [1, 2]], None, {"a": 1}])
+def test_a_value_is_made_of_numbers(value):
+    with pytest.raises(GraphError, match="a value must be"):
+        Tensor(value)
+
+
+@pytest.mark.filterwarnings("ignore:(overflow|divide by zero|invalid value)")
+def test_infinities_are_found_where_they_begin():
+    x = Tensor(42.0, name="x")
+    big = 2 * x**3 + 10
+    power = exp(big)
+    output = log(power)
+    graph = Graph(output)
+    graph.backward()
+    assert graph.not_finite() == [(power, "value"), (big, "gradient")]
+    zero = Tensor(0.0)
+    quotient = 1 / zero
+    assert Graph(quotient).not_finite() == [(quotient, "value")]
+
+
+# --- Jacobians and differences -----------------------------------------------------------------------------------------------
+
+
+def test_jacobian_of_softmax():
+    x = Tensor([0.3, -1.0, 2.0])
+    share = softmax(x)
+    assert share.value is not None
+    np.testing.assert_allclose(jacobian(share, x), np.diag(share.value) - np.outer(share.value, share.value), atol=1e-15)
+    assert jacobian(x @ x, x).tolist() == [0.6, -2.0, 4.0]
+    assert jacobian(x.reshape(3, 1) * Tensor([[1.0, 2.0]]), x).shape == (3, 2, 3)
+    assert not jacobian(x * 2, Tensor(1.0)).any()
+
+
+@settings(max_examples=30)
+@given(seed=st.integers(0, 1000))
+def test_gradients_against_differences(seed):
+    random = np.random.default_rng(seed)
+
+    def formula(x, w, b):
+        return (tanh(x @ w + b) ** 2).mean() + softmax(x @ w)[0, 0]
+
+    assert gradient_error(formula, random.normal(size=(2, 3)), random.normal(size=(3, 2)), random.normal(size=2)) < 1e-6
+
+
+def test_a_wrong_gradient_is_seen():
+    class Wrong(f.Tanh):
+        def backward(self, z, x, a):
+            return (z * (1 - x),)
+
+    assert gradient_error(lambda x: apply(Wrong(), x), np.asarray(0.4)) > 0.1
+
+
+# --- decimals -----------------------------------------------------------------------------------------------------------------
+
+
+def test_decimals_go_past_float64():
+    with decimals(30):
+        x = Tensor(Decimal(42))
+        output = exp(2 * x**3 + 10)
+        output.backward()
+        assert x.gradient is not None
+        assert f"{x.gradient.item():.17e}" == "2.43638067707197782e+64360"
+        log(output).backward()
+        assert x.gradient.item() == 10584
+
+
+EXACT = [
+    lambda x: x + x * x - x / (x + x) - (-x),
+    lambda x: x**3 + x**-2 + x**0,
+    lambda x: x**x,
+    lambda x: exp(x) + log(x) + tanh(x),
+    lambda x: sqrt(x) + sigmoid(x) + sigmoid(-x) + relu(x) + relu(-x),
+    lambda x: x.reshape(1).sum() + x.reshape(1, 1).mean() + x.reshape(1).max(),
+]
+
+
+@pytest.mark.parametrize("number", range(len(EXACT)))
+def test_decimals_agree_with_floats(number):
+    formula = EXACT[number]
+    x = Tensor(0.7)
+    expected = formula(x)
+    expected.backward()
+    with decimals(40):
+        precise = Tensor(Decimal("0.7"))
+        found = formula(precise)
+        found.backward()
+    assert float(found.item()) == pytest.approx(expected.item(), rel=1e-14)
+    assert float(precise.gradient.item()) == pytest.approx(float(x.gradient), rel=1e-13)
+
+
+def test_what_has_no_decimal_form_says_so():
+    with pytest.raises(GraphError, match="gelu has no decimal form"):
+        apply(f.GELU(), Tensor(Decimal(1)))
+    with pytest.raises(GraphError, match="mul cannot take floats and Decimals together"):
+        Tensor(Decimal(1)) * 0.5
