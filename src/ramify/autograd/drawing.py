@@ -14,7 +14,7 @@ from ramify.autograd.expression import write
 from ramify.autograd.graph import Graph
 from ramify.autograd.layout import Spot, laid_out
 from ramify.autograd.tensor import Tensor
-from ramify.autograd.values import Array
+from ramify.autograd.values import Array, is_finite
 
 MOST = 400
 """Nodes that a picture may have."""
@@ -31,6 +31,7 @@ svg { font: 12px ui-monospace, Menlo, Consolas, monospace; }
 .input .box { fill: #e8f1fb; } .const .box { fill: #f3f3f3; } .output .box { stroke-width: 2.6; }
 .on .box { fill: #fff3c4; }
 .arc { fill: none; stroke: #78909c; stroke-width: 1.2; }
+.tip { fill: #78909c; }
 .arc.on { stroke: #b3261e; stroke-width: 2.2; }
 text { text-anchor: middle; fill: #222; }
 .from { fill: #546e7a; } .value { font-weight: 600; } .gradient { fill: #b3261e; }
@@ -43,7 +44,7 @@ def shown(value: Array | None, digits: int = 6) -> str:
     if value is None:
         return ""
     if value.ndim == 0:
-        text = f"{value.item():.{digits}g}"
+        text = f"{value.item():.{digits}g}" if is_finite(value) else f"{float(value.item())}"
         # Decimals keep the zeros of their precision.
         text = text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
         return "0" if text == "-0" else text
@@ -52,13 +53,13 @@ def shown(value: Array | None, digits: int = 6) -> str:
     return "×".join(map(str, value.shape))
 
 
-def as_svg(graph: Graph) -> str:
+def as_svg(graph: Graph, title: str) -> str:
     """Values and gradients at the nodes, local derivatives on the arcs.
 
     Raises:
         GraphError: there are too many nodes for a picture.
     """
-    return _Picture(graph).draw(final=True)
+    return _Picture(graph).draw(title, final=True)
 
 
 class _Picture:
@@ -71,54 +72,56 @@ class _Picture:
         longest = max(len(text) for node in graph.nodes for text in (_title(node), shown(node.value), _z(node)))
         self.wide = CHARACTER * max(longest, 9) + 14
 
-    def x(self, spot: Spot) -> float:
-        return spot.layer * (self.wide + BETWEEN)
+    def middle(self, spot: Spot) -> tuple[float, float]:
+        return MARGIN + self.wide / 2 + spot.layer * (self.wide + BETWEEN), MARGIN + HIGH / 2 + spot.y
 
-    def draw(self, *, final: bool) -> str:
+    def draw(self, title: str, *, final: bool) -> str:
         """`final`: as it is when both passes are over; else as before them."""
-        spots = [spot for way in self.layout.arcs.values() for spot in way] + list(self.layout.spots.values())
-        width = max(self.x(spot) for spot in spots) + self.wide + 2 * MARGIN
-        height = max(spot.y for spot in spots) + HIGH + 2 * MARGIN
+        spots = [self.middle(spot) for way in self.layout.arcs.values() for spot in way]
+        spots += [self.middle(spot) for spot in self.layout.spots.values()]
+        width = max(x for x, _ in spots) + self.wide / 2 + MARGIN
+        height = max(y for _, y in spots) + HIGH / 2 + MARGIN
         size = f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}"'
         drawn = [
             f'<svg xmlns="http://www.w3.org/2000/svg" {size}>',
+            f"<title>{escape(title)}</title>",
             f"<style>{STYLE}</style>",
-            '<defs><marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8"'
-            ' markerUnits="userSpaceOnUse" orient="auto"><path d="M0 0L8 4L0 8z" fill="#78909c"/></marker></defs>',
-            f'<g transform="translate({MARGIN + self.wide / 2:.0f},{MARGIN + HIGH / 2:.0f})">',
         ]
         for node in self.graph.nodes:
             drawn += self._arcs(node)
         for node in self.graph.nodes:
             drawn += self._node(node, final)
-        return "\n".join([*drawn, "</g></svg>\n"])
+        return "\n".join([*drawn, "</svg>\n"])
 
     def _arcs(self, node: Tensor) -> Iterator[str]:
         """Curves from the right of the parents' boxes to the left of the node's, where each has a place of its own."""
         ways = {slot: self.layout.arcs[node, slot] for slot in range(len(node.parents))}
         from_above = sorted(ways, key=lambda slot: (ways[slot][-2].y, slot))
         for place, slot in enumerate(from_above):
-            way = ways[slot]
-            end = (self.x(way[-1]) - self.wide / 2, way[-1].y + (place - (len(ways) - 1) / 2) * min(HIGH / len(ways), 22))
-            points = [(self.x(way[0]) + self.wide / 2, way[0].y), *((self.x(spot), spot.y) for spot in way[1:-1]), end]
+            (start_x, start_y), *bends, (end_x, end_y) = (self.middle(spot) for spot in ways[slot])
+            end_x -= self.wide / 2
+            end_y += (place - (len(ways) - 1) / 2) * min(HIGH / len(ways), 22)
+            points = [(start_x + self.wide / 2, start_y), *bends, (end_x - 7, end_y)]
             path = f"M{points[0][0]:.1f} {points[0][1]:.1f}"
             for (x, y), (to_x, to_y) in pairwise(points):
-                middle = (x + to_x) / 2
-                path += f"C{middle:.1f} {y:.1f} {middle:.1f} {to_y:.1f} {to_x:.1f} {to_y:.1f}"
+                between = (x + to_x) / 2
+                path += f"C{between:.1f} {y:.1f} {between:.1f} {to_y:.1f} {to_x:.1f} {to_y:.1f}"
             local = escape(shown(local_jacobian(node, slot), 4))
-            yield f'<path class="arc" id="a{self.numbers[node]}-{slot}" d="{path}" marker-end="url(#tip)"/>'
-            yield f'<text class="local" x="{end[0] - 26:.1f}" y="{end[1] - 4:.1f}">{local}</text>'
+            yield f'<path class="arc" id="a{self.numbers[node]}-{slot}" d="{path}"/>'
+            yield f'<path class="tip" d="M{end_x:.1f} {end_y:.1f}l-8 -4v8z"/>'
+            yield f'<text class="local" x="{end_x - 26:.1f}" y="{end_y - 4:.1f}">{local}</text>'
 
     def _node(self, node: Tensor, final: bool) -> Iterator[str]:
-        spot, number = self.layout.spots[node], self.numbers[node]
+        (x, y), number = self.middle(self.layout.spots[node]), self.numbers[node]
         kind = "output" if node is self.graph.output else node.op if node.function is None else "inner"
         value = shown(node.value) if final or node.function is None else ""
-        yield f'<g class="{kind}" id="n{number}" transform="translate({self.x(spot):.1f},{spot.y:.1f})">'
-        yield f"<title>{escape(_title(node, most=1000))}</title>"
-        yield f'<rect class="box" x="{-self.wide / 2:.1f}" y="{-HIGH / 2}" width="{self.wide:.1f}" height="{HIGH}" rx="7"/>'
-        yield f'<text class="from" y="-13">{escape(_title(node))}</text>'
-        yield f'<text class="value" id="v{number}" y="3">{escape(value)}</text>'
-        yield f'<text class="gradient" id="z{number}" y="19">{escape(_z(node)) if final else ""}</text></g>'
+        corner = f'x="{x - self.wide / 2:.1f}" y="{y - HIGH / 2:.1f}"'
+        yield f'<g class="{kind}" id="n{number}"><title>{escape(_title(node, most=1000))}</title>'
+        yield f'<rect class="box" {corner} width="{self.wide:.1f}" height="{HIGH:.0f}" rx="7"/>'
+        yield f'<text class="from" x="{x:.1f}" y="{y - 13:.1f}">{escape(_title(node))}</text>'
+        yield f'<text class="value" id="v{number}" x="{x:.1f}" y="{y + 3:.1f}">{escape(value)}</text>'
+        z = _z(node) if final else ""
+        yield f'<text class="gradient" id="z{number}" x="{x:.1f}" y="{y + 19:.1f}">{escape(z)}</text></g>'
 
 
 def _title(node: Tensor, most: int = 24) -> str:
@@ -216,4 +219,4 @@ def as_page(graph: Graph, title: str) -> str:
     steps = list(frames(graph))
     # "</" would end the script that the texts stand in.
     data = json.dumps(steps, ensure_ascii=False).replace("</", "<\\/")
-    return PAGE.format(title=escape(title), svg=picture.draw(final=False), frames=data)
+    return PAGE.format(title=escape(title), svg=picture.draw(title, final=False), frames=data)

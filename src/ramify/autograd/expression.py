@@ -95,9 +95,9 @@ class _Reading:
         self.done: list[Part] = []
         self.open: list[Token] = []
         wants_value = True
-        for token, following in zip(found, [*found[1:], None], strict=True):
+        for place, token in enumerate(found):
             if wants_value:
-                wants_value = self._value(token, following)
+                wants_value = self._value(token, opens=[each.text for each in found[place + 1 : place + 2]] == ["("])
             else:
                 wants_value = self._between(token)
         if wants_value:
@@ -113,13 +113,13 @@ class _Reading:
         self.parts.append(part)
         self.done.append(part)
 
-    def _value(self, token: Token, following: Token | None) -> bool:
-        """Take a token where a value is to begin; whether one still is."""
+    def _value(self, token: Token, opens: bool) -> bool:
+        """Take a token where a value is to begin (`opens`: a bracket follows it); whether one still is."""
         if token.kind == "number":
             self._make(Part(token.at, number=token.text))
             return False
         if token.kind == "name":
-            if following is None or following.text != "(":
+            if not opens:
                 self._make(Part(token.at, name=token.text))
                 return False
             if token.text not in FUNCTIONS:
@@ -164,7 +164,7 @@ class _Reading:
         last = self.done.pop()
         if token.text == SIGN:
             if last.number:
-                last.number, last.at = f"-{last.number}", token.at
+                last.number, last.at = f"-{last.number}".removeprefix("--"), token.at
                 self.done.append(last)
             else:
                 self._make(Part(token.at, function=f.Negate(), parents=[last]))

@@ -427,7 +427,7 @@ class Gather(Function):
 
     def backward(self, z: Array, x: Array, a: Array) -> tuple[Array, ...]:
         back = full_like(a, 0)
-        places = list(np.indices(self.index.shape, sparse=True))
+        places: list[Array] = [*np.indices(self.index.shape, sparse=True)]
         places[self.axis] = self.index
         np.add.at(back, tuple(places), z)
         return (back,)

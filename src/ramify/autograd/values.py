@@ -57,3 +57,9 @@ def decimals(digits: int) -> Iterator[None]:
     with decimal.localcontext(prec=digits, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN) as context:
         context.clear_traps()
         yield
+
+
+def rounded(value: Array, digits: int) -> Array:
+    """Decimals of so many digits."""
+    with decimals(digits):
+        return np.asarray(+value)

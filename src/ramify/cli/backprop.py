@@ -4,6 +4,7 @@ import json
 import sys
 from contextlib import nullcontext
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from ramify.autograd.values import Array
 
 MOST_DIGITS = 10_000
+GUARD = 10
+"""Digits that are computed with and not shown: the last one shown is then right."""
 MOST_ORDERS = 1000
 
 
@@ -61,17 +64,17 @@ def backprop(
 
     try:
         # What is not finite is named below.
-        with np.errstate(all="ignore"), decimals(decimal) if decimal else nullcontext():
+        with np.errstate(all="ignore"), decimals(decimal + GUARD) if decimal else nullcontext():
             number = Decimal if decimal else float
             graph = read(expression, _given(values or [], number), number)
-            graph.output.backward()
-            print(json.dumps(_as_json(graph)) if json_ else _table(graph, expression, decimal or 12))
+            graph.backward()
+            print(json.dumps(_as_json(graph, decimal or 0)) if json_ else _table(graph, expression, decimal or 12))
             for node, what in graph.not_finite():
                 print(_overflow(node, what), file=sys.stderr)
             if orders:
                 _print_orders(graph)
             if svg:
-                write_text(svg, as_svg(graph))
+                write_text(svg, as_svg(graph, expression))
             if html:
                 write_text(html, as_page(graph, expression))
     except GraphError as error:
@@ -95,16 +98,17 @@ def _given(values: list[str], number: "Callable[[str], Any]") -> dict[str, Any]:
     return found
 
 
-def _as_json(graph: "Graph") -> dict[str, Any]:
+def _as_json(graph: "Graph", digits: int) -> dict[str, Any]:
+    number = partial(_number, digits=digits)
     return {
-        "value": _number(graph.output.value),
-        "gradients": {node.name: _number(node.gradient) for node in graph.inputs if node.op == "input"},
+        "value": number(graph.output.value),
+        "gradients": {node.name: number(node.gradient) for node in graph.inputs if node.op == "input"},
         "nodes": [
             {
                 "name": node.name,
                 "op": node.op,
-                "value": _number(node.value),
-                "gradient": _number(node.gradient),
+                "value": number(node.value),
+                "gradient": number(node.gradient),
                 "parents": [parent.name for parent in node.parents],
             }
             for node in graph.nodes
@@ -112,12 +116,12 @@ def _as_json(graph: "Graph") -> dict[str, Any]:
     }
 
 
-def _number(value: "Array | None") -> Any:
-    """Decimals as text: JSON's readers would make floats of them."""
-    from ramify.autograd.values import is_decimal
+def _number(value: "Array | None", digits: int) -> Any:
+    """For JSON; Decimals as text, because its readers would make floats of them."""
+    from ramify.autograd.values import is_decimal, rounded
 
     assert value is not None
-    return (value.astype(str) if is_decimal(value) else value).tolist()
+    return (rounded(value, digits).astype(str) if is_decimal(value) else value).tolist()
 
 
 def _table(graph: "Graph", expression: str, digits: int) -> str:

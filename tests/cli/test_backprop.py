@@ -1,0 +1,143 @@
+"""`ramify backprop`: what scripts read, what people read, and how mistakes are told."""
+
+import json
+import math
+import shutil
+import subprocess
+
+import pytest
+
+SLIDE = "(x + y) * x * y**2"
+
+
+def test_what_scripts_read(ramify):
+    status, out, err = ramify("backprop", SLIDE, "x=1", "y=2", "--json")
+    assert (status, err) == (0, "")
+    found = json.loads(out)
+    assert found["value"] == 12
+    assert found["gradients"] == {"x": 16, "y": 16}
+    assert [(node["op"], node["value"], node["gradient"], node["parents"]) for node in found["nodes"]] == [
+        ("input", 1, 16, []),
+        ("input", 2, 16, []),
+        ("add", 3, 4, ["x", "y"]),
+        ("mul", 3, 4, ["v3", "x"]),
+        ("pow", 4, 3, ["y"]),
+        ("mul", 12, 1, ["v4", "v5"]),
+    ]
+    assert [node["name"] for node in found["nodes"]] == ["x", "y", "v3", "v4", "v5", "v6"]
+
+
+def test_constants_are_nodes(ramify):
+    _, out, _ = ramify("backprop", "2*x", "x=42", "--json")
+    assert [node["op"] for node in json.loads(out)["nodes"]] == ["input", "const", "mul"]
+    assert list(json.loads(out)["gradients"]) == ["x"]
+
+
+def test_an_input_that_is_not_in_it(ramify):
+    _, out, _ = ramify("backprop", "7", "x=42", "--json")
+    assert json.loads(out)["gradients"] == {"x": 0}
+
+
+def test_the_table(ramify):
+    status, out, _ = ramify("backprop", SLIDE, "x=1", "y=2")
+    assert status == 0
+    assert out.splitlines()[0] == f"{SLIDE} = 12"
+    assert [line.split() for line in out.splitlines()[2:]] == [
+        ["node", "from", "value", "gradient"],
+        ["x", "1", "16"],
+        ["y", "2", "16"],
+        ["v3", "x", "+", "y", "3", "4"],
+        ["v4", "v3", "*", "x", "3", "4"],
+        ["v5", "y**2", "4", "3"],
+        ["v6", "v4", "*", "v5", "12", "1"],
+    ]
+
+
+def test_a_formula_may_begin_with_a_minus(ramify):
+    assert json.loads(ramify("backprop", "-x**2", "x=-3", "--json")[1])["value"] == -9
+
+
+def test_arrays(ramify):
+    _, out, _ = ramify("backprop", "sum(w @ x)", "w=[[1,2],[3,4]]", "x=[5, 6]", "--json")
+    found = json.loads(out)
+    assert found["gradients"] == {"w": [[5, 6], [5, 6]], "x": [4, 6]}
+    assert found["nodes"][2]["value"] == [17, 39]
+    assert "2×2" in ramify("backprop", "sum(w @ x)", "w=[[1,2],[3,4]]", "x=[5, 6]")[1]
+
+
+def test_decimals(ramify):
+    status, out, err = ramify("backprop", "exp(2*x**3 + 10)", "x=42", "--decimal", "18", "--json")
+    assert (status, err) == (0, "")
+    found = json.loads(out)
+    assert found["gradients"]["x"] == "2.43638067707197782E+64360"
+    assert found["nodes"][-1]["gradient"] == "1"
+    _, out, _ = ramify("backprop", "log(exp(2*x**3 + 10)) + 0.1", "x=42", "--decimal", "30")
+    assert out.startswith("log(exp(2*x**3 + 10)) + 0.1 = 148186.1\n")
+    assert "10584" in out.splitlines()[3]
+
+
+def test_what_is_not_finite_is_shown_and_named(ramify):
+    status, out, err = ramify("backprop", "y + 1/x", "x=0", "y=1", "--json")
+    assert status == 0
+    found = json.loads(out)
+    assert math.isinf(found["value"])
+    assert math.isinf(found["gradients"]["x"])
+    assert "v4 = 1 / x is inf (with v3 = 1, x = 0)" in err
+    status, out, err = ramify("backprop", "log(exp(2*x**3 + 10))", "x=42")
+    assert status == 0
+    assert "v7 = exp(v6) is inf (with v6 = 148186)" in err
+    assert "the gradient of v6 is nan" in err
+    assert out.splitlines()[3].split() == ["x", "42", "nan"]
+    assert "is nan" in ramify("backprop", "x/y", "x=0", "y=0", "--decimal", "9")[2]
+
+
+def test_orders(ramify):
+    _, out, _ = ramify("backprop", "x*x + y", "x=1", "y=2", "--orders")
+    assert out.splitlines()[-3:] == ["x y v3 v4", "x v3 y v4", "y x v3 v4"]
+    _, out, err = ramify("backprop", "+".join("abcdefghij"), *(f"{name}=1" for name in "abcdefghij"), "--orders")
+    assert "and more: 1,000 are shown" in err
+    assert len(out.splitlines()) == 2 + 20 + 1000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("x + z", "x=1"), "'z' at place 5 has no value: give it as z=VALUE"),
+        (("x", "x="), "'x' has no value"),
+        (("x", "x=one"), "'one' is neither a number nor a list"),
+        (("x", "x=1", "x=2"), "'x' is given twice"),
+        (("x", "1x=2"), "NAME=VALUE, not '1x=2'"),
+        (("x", "x"), "NAME=VALUE, not 'x'"),
+        (("sin(x)", "x=1"), "'sin' at place 1 is no function"),
+        (("x + y", "x=[1,2]", "y=[1,2,3]"), "add cannot take x of shape (2,) and y of shape (3,)"),
+        (("x", "x=[[1],[1,2]]"), "a value must be a number, or rows of the same length"),
+        (("x * 2", "x=[1,2]"), "starts from a single number, and v3 has the shape (2,): sum it first"),
+        (("a = b*x; b = a; b", "x=1"), "the graph has a cycle: a → b → a"),
+        (("gelu(x)", "x=1", "--decimal", "9"), "gelu has no decimal form"),
+        (("+".join(["x"] * 500), "x=1", "--svg", "never.svg"), "too large to be drawn"),
+        (("import os", "x=1"), "an operator is missing before 'os'"),
+    ],
+)
+def test_mistakes(ramify, arguments, complaint, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    status, _, err = ramify("backprop", *arguments)
+    assert status == 2
+    assert complaint in err
+    assert "Traceback" not in err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(not shutil.which("chromium"), reason="needs chromium")
+def test_the_page_in_a_browser(ramify, tmp_path):
+    page = tmp_path / "passes.html"
+    ramify("backprop", SLIDE, "x=1", "y=2", "--html", page, "--svg", tmp_path / "graph.svg")
+    content = page.read_text("utf-8")
+    # As if somebody had clicked through to the end.
+    page.write_text(content.replace("show();\n</script>", "go(99);\n</script>"), "utf-8")
+    browser = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'browser'}"]
+    command = [*browser, "--virtual-time-budget=2000", "--dump-dom", f"file://{page}"]
+    shown = subprocess.run(command, check=True, capture_output=True, timeout=60, text=True).stdout
+    assert "11 of 11" in shown
+    assert "x is done: ∂v6/∂x = 16." in shown
+    assert shown[shown.index("<svg") : shown.index("</svg>")].count("z = 16") == 2
+    assert (tmp_path / "graph.svg").read_text("utf-8").count("z = 16") == 2
