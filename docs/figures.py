@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from ramify.autograd.drawing import as_svg
+from ramify.autograd.expression import read
 from ramify.dataset import Store
 from ramify.forest import Forest
 from ramify.tokenizer import Tokenizer
@@ -864,7 +866,34 @@ def two_phase() -> Drawing:
     return drawing
 
 
+def linearisation() -> Drawing:
+    """A function and the line through one of its points, whose slope a backward pass has found."""
+    drawing = Drawing(420, 250, "tanh(exp(x) − 2) and its line at 0.5")
+    formula, at = "tanh(exp(x) - 2)", 0.5
+
+    def height(x: float) -> float:
+        return read(formula, {"x": x}).output.item()
+
+    graph = read(formula, {"x": at})
+    graph.backward()
+    slope = graph.inputs[0].gradient
+    assert slope is not None
+
+    def place(x: float, y: float) -> Point:
+        return 210 + 100 * x, 125 - 90 * y
+
+    drawing.line(place(-2, 0), place(2, 0), kind="grid")
+    drawing.line(place(0, -1.2), place(0, 1.2), kind="grid")
+    drawing.line(*(place(x, height(x)) for x in np.linspace(-2, 2, 121).tolist()), kind="keys")
+    ends = [place(x, height(at) + slope.item() * (x - at)) for x in (-0.2, 1.2)]
+    drawing.line(*ends, kind="back")
+    drawing.circle(*place(at, height(at)), radius=4, kind="target")
+    drawing.text(place(0.62, 0)[0], place(0, height(at))[1] + 14, f"slope {slope.item():.2f}", kind="muted", anchor="start")
+    return drawing
+
+
 DRAWINGS: dict[str, Callable[[], Drawing]] = {
+    "linearisation": linearisation,
     "model": model,
     "example": example,
     "worked-example": worked_example,
@@ -912,11 +941,20 @@ TABLES: dict[str, Callable[[], str]] = {
 }
 
 
+def computation_graph() -> str:
+    """The engine's own picture of the course notes' example."""
+    formula = "(x + y) * x * (y * y)"
+    graph = read(formula, {"x": 1.0, "y": 2.0})
+    graph.backward()
+    return as_svg(graph, formula)
+
+
 def write(folder: Path = GENERATED) -> None:
     """All drawings and tables; a file whose content is the same is not touched, so that pages are not built for nothing."""
     folder.mkdir(parents=True, exist_ok=True)
     files = {f"{name}.svg": draw().svg() for name, draw in DRAWINGS.items()}
     files |= {f"{name}.md": compute() for name, compute in TABLES.items()}
+    files["computation-graph.svg"] = computation_graph()
     for name, content in files.items():
         path = folder / name
         if not path.exists() or path.read_text("utf-8") != content:

@@ -126,7 +126,7 @@ def test_drawings_are_well_formed_and_need_nothing_else(figures):
 
 def test_every_drawing_and_table_is_shown(figures):
     """What pages ask for is computed, and what is computed is asked for."""
-    text = CONTENT["tree_mlm.md"]
+    text = CONTENT["tree_mlm.md"] + CONTENT["backpropagation.md"]
     assert set(re.findall(r"\{drawing\} ([\w-]+)", text)) == set(figures.DRAWINGS)
     assert set(re.findall(r"_generated/([\w-]+)\.md", text)) == set(figures.TABLES)
 

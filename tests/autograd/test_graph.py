@@ -299,6 +299,7 @@ EXACT = [
     lambda x: x**x,
     lambda x: exp(x) + log(x) + tanh(x),
     lambda x: sqrt(x) + sigmoid(x) + sigmoid(-x) + relu(x) + relu(-x),
+    lambda x: (softmax(x.reshape(1, 1) @ [[1, 2]]) @ [1, 3]).sum(),
     lambda x: x.reshape(1).sum() + x.reshape(1, 1).mean() + x.reshape(1).max(),
 ]
 

@@ -130,7 +130,7 @@ class Power(Function):
 class MatMul(Function):
     """As `numpy.matmul`: matrices are the last two axes, a vector is a row on the left and a column on the right."""
 
-    name, sign = "matmul", "@"
+    name, sign, exact = "matmul", "@", True
 
     def forward(self, a: Array, b: Array) -> Array:
         if not a.ndim or not b.ndim:
@@ -347,7 +347,7 @@ class LogSumExp(Reduction):
 
 
 class Softmax(Function):
-    name = "softmax"
+    name, exact = "softmax", True
 
     def __init__(self, axis: int = -1) -> None:
         self.axis = axis

@@ -171,8 +171,10 @@ def apply(function: f.Function, *parents: Any, name: str = "") -> Tensor:
 
 
 def _constant(value: Any, exact: bool) -> Tensor:
-    """A whole number among Decimals is one of them."""
-    return Tensor(Decimal(value) if exact and isinstance(value, int) else value, is_constant=True)
+    """Whole numbers among Decimals are such."""
+    if exact and np.asarray(value).dtype.kind == "i":
+        value = np.vectorize(Decimal, otypes=[object])(value)
+    return Tensor(value, is_constant=True)
 
 
 def compute(function: f.Function, parents: Sequence[Tensor]) -> Array:
