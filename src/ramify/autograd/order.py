@@ -1,5 +1,6 @@
 """Topological orders of a directed acyclic graph that is given as each node's parents. Nothing here recurses."""
 
+from bisect import bisect_left, insort
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import TypeVar
@@ -66,38 +67,40 @@ def topological_orders(parents: Parents[Node]) -> Iterator[list[Node]]:
     topological_order(parents)
     below = children(parents)
     names = list(parents)
+    numbers = {node: number for number, node in enumerate(names)}
     waiting = {node: len(above) for node, above in parents.items()}
+    ready = [number for number, node in enumerate(names) if not waiting[node]]
     order: list[Node] = []
-    placed: set[Node] = set()
 
     def place(node: Node) -> None:
         order.append(node)
-        placed.add(node)
+        ready.remove(numbers[node])
         for child in below[node]:
             waiting[child] -= 1
+            if not waiting[child]:
+                insort(ready, numbers[child])
 
     def take_back() -> Node:
         node = order.pop()
-        placed.remove(node)
         for child in below[node]:
+            if not waiting[child]:
+                ready.remove(numbers[child])
             waiting[child] += 1
+        insort(ready, numbers[node])
         return node
 
-    def next_ready(after: int) -> int | None:
-        return next((at for at in range(after, len(names)) if names[at] not in placed and not waiting[names[at]]), None)
-
-    at = next_ready(0)
-    numbers = {node: number for number, node in enumerate(names)}
+    least = 0
     while True:
-        if at is not None:
-            place(names[at])
-            at = next_ready(0)
+        at = bisect_left(ready, least)
+        if at < len(ready):
+            place(names[ready[at]])
+            least = 0
             continue
         if len(order) == len(names):
             yield list(order)
         if not order:
             return
-        at = next_ready(numbers[take_back()] + 1)
+        least = numbers[take_back()] + 1
 
 
 def check_order(parents: Parents[Node], order: Sequence[Node]) -> None:
