@@ -103,7 +103,7 @@ def test_what_comes_later_changes_nothing():
 @pytest.mark.parametrize("mask", ["ancestors", "temporal", "none"])
 def test_a_comment_never_answers_itself(history: Known, mask: str):
     logs = read(TREES)
-    answered, probability = decide(ranking(mask=mask), logs, history=history)
+    answered, probability, _ = decide(ranking(mask=mask), logs, history=history)
     is_post = np.isin(np.arange(len(logs)), logs.offsets)
     assert (answered[is_post] == np.flatnonzero(is_post)).all()
     assert (answered < np.arange(len(logs)))[~is_post].all()

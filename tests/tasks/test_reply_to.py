@@ -206,3 +206,38 @@ def test_only_the_likeliest_candidates_read_each_other(objective: str) -> None:
 def test_a_shortlist_of_all_is_none() -> None:
     own = batch()
     torch.testing.assert_close(task(COMPARING | {"context_among": 7}).scores(own), task(COMPARING).scores(own))
+
+
+def test_several_answers_by_a_threshold() -> None:
+    own = task(objective="binary")
+    log = channel(25, 1)
+    alone = disentangle([own], log)
+    (opinion,) = list(opinions(own, Logs.of([log], HISTORY).read_with(own.tokenizer)))
+    by_message = {
+        int(message): dict(zip(candidates.tolist(), shares.tolist(), strict=True))
+        for message, candidates, shares in zip(
+            opinion.messages,
+            np.split(opinion.candidates, np.cumsum(opinion.lengths)[:-1]),
+            np.split(opinion.probabilities, np.cumsum(opinion.lengths)[:-1]),
+            strict=True,
+        )
+    }
+    threshold = float(np.quantile(opinion.probabilities, 0.8))
+    several = task(objective="binary", threshold=threshold)
+    several.load_state_dict(own.state_dict())
+    found = disentangle([several], log)
+    for number, (one, node) in enumerate(zip(alone.tree.nodes, found.tree.nodes, strict=True)):
+        likely = {each for each, share in by_message[number].items() if share >= threshold}
+        assert set(node.parents or ()) == (likely | {*(one.parents or ())}) - {number}
+    assert any(len(node.parents or ()) > 1 for node in found.tree.nodes)
+    # As many links as are said: precision falls, recall cannot.
+    assert len(found.links()) > len(alone.links())
+    several.reading = replace(HISTORY, causal=True)
+    with pytest.raises(RamifyError, match="a live channel has one answer a message"):
+        several.live()
+
+
+@pytest.mark.parametrize("config", [{"threshold": 1.0}, {"threshold": -0.1}, {"threshold": 0.5, "objective": "ranking"}])
+def test_thresholds_that_make_no_sense(config: dict[str, object]) -> None:
+    with pytest.raises(RamifyError, match=r"task\.threshold"):
+        ReplyToConfig(**config)  # pyright: ignore[reportArgumentType]

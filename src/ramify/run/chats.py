@@ -21,12 +21,14 @@ from ramify.chat.structure import Structure
 from ramify.chat.words import learn_words, word_vectors
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
+from ramify.link_batch import Vectors
 from ramify.metrics.conversations import score
 from ramify.models import MODELS, bert, hf
 from ramify.run.config import RUN_FILE, BlockConfig, LinkDevConfig, Run, WordsConfig, WordsModelConfig
+from ramify.run.kept_vectors import kept_vectors
 from ramify.run.prepared import Prepared
 from ramify.tasks.answering import scored
-from ramify.tasks.decoding import Opinion, collator, heard_from, keep_vectors, lead_in, opinions, with_history
+from ramify.tasks.decoding import Decided, Opinion, collator, heard_from, lead_in, opinions, with_history
 from ramify.tasks.linking import known_conversations, matched
 from ramify.tasks.reply_to import ReplyTo, ReplyToConfig
 from ramify.tasks.teaching import beliefs, lessons
@@ -59,12 +61,16 @@ class PreparedChats(Prepared):
             raise RamifyError(f"{self.run.data}: nobody says of any message in the training logs which one it answers.")
         # While the encoder has not begun to learn, what it makes of a message is the same at every step.
         frozen = not any(learns(stage, name) for stage in self.run.stages[: number + 1] for name in self._encoder_parameters)
-        vectors = keep_vectors(self.task, self.logs, with_history(self.logs, targets)) if frozen else None
+        vectors = self._vectors(self.logs, with_history(self.logs, targets)) if frozen else None
         view = Blocks(self.logs, targets, block=self.run.view.block if frozen else self.run.view.encoded_block)
         structure = Structure.known(self.logs) if self.task.backbone.reads_structure else None
         measure = self._measure(frozen) if len(self.dev.links) else None
         collate = replace(collator(self.task, self.logs, vectors), structure=structure, shares=shares)
         return Stage(self.run.stages[number], view, collate, measure)
+
+    def _vectors(self, logs: Logs, messages: Ints) -> Vectors | None:
+        assert isinstance(self.run.view, BlockConfig)
+        return kept_vectors(self.task, logs, messages, self.run.view.vectors)
 
     @cached_property
     def _taught(self) -> Float[NDArray, "message place"] | None:
@@ -102,14 +108,14 @@ class PreparedChats(Prepared):
         assert isinstance(self.run.dev, LinkDevConfig)
         by, history = self.run.dev.by, self.run.dev.history
         start = lead_in(self.dev)
-        vectors = keep_vectors(self.task, self.dev, heard_from(self.dev, start)) if frozen else None
+        vectors = self._vectors(self.dev, heard_from(self.dev, start)) if frozen else None
 
         def measure() -> dict[str, float]:
             parts = opinions(self.task, self.dev, history=history, start=start, vectors=vectors)
             found = Opinion.joined(list(parts))
             answered = np.arange(len(self.dev))
-            answered[found.messages] = found.likeliest()[0]
-            scores = self._scores(answered)
+            answered[found.messages], probability = found.likeliest()
+            scores = self._scores(Decided(answered, probability, found.further(self.task.config.threshold)))
             link, cluster, *_ = scores.values()
             loss = self._loss(found)
             worst = {"link": 100 - link, "cluster": 100 - cluster, "loss": loss}
@@ -117,12 +123,12 @@ class PreparedChats(Prepared):
 
         return measure
 
-    def _scores(self, answered: Ints) -> dict[str, float]:
+    def _scores(self, decided: Decided) -> dict[str, float]:
         """On dev: of links, of whole conversations, and others."""
         if self.store.holds_reply_trees:
-            found = scored(self.dev, answered).scores()
+            found = scored(self.dev, decided.answered).scores()
             return {f"dev_{name}": value for name in REPLY_SCORES if (value := found[name]) is not None}
-        scores = score(matched(self.dev, self.dev_names, answered).logs)
+        scores = score(matched(self.dev, self.dev_names, decided.links).logs)
         return {
             "dev_link_f1": scores["link"]["f1"],
             "dev_cluster_f1": scores["cluster"]["f1"],

@@ -107,6 +107,9 @@ class BlockConfig:
     """Models whose beliefs are to be learned (distillation): of all messages, also of those whose links nobody knows."""
     trust: float = 0.5
     """How much teachers' beliefs count beside the known links, where there are any."""
+    vectors: str = ""
+    """A folder for what a frozen encoder makes of the messages, so that further runs need not encode them again (nothing: it is
+    not kept)."""
 
     def __post_init__(self) -> None:
         check_fields(self, "view.")

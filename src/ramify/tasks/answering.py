@@ -54,7 +54,7 @@ def measure_replies(task: "ReplyTo", store: Store, split: Split, *, history: Kno
     """
     trees = store.held(split)
     logs = logs_of_replies(store.trees(trees), task.reading).read_with(task.tokenizer)
-    answered, _ = decide(task, logs, history=history, beam=beam)
+    answered = decide(task, logs, history=history, beam=beam).answered
     return MeasuredReplies(
         scored(logs, answered),
         {name: scored(logs, rule(logs, name)) for name in BASELINES},

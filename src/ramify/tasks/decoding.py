@@ -1,13 +1,14 @@
 """What a model thinks of who answers whom, and what it decides."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
 from ramify.batch import TokenBudget, join
@@ -16,12 +17,15 @@ from ramify.chat.channel import Ints
 from ramify.chat.logs import Logs
 from ramify.chat.structure import Structure
 from ramify.errors import RamifyError
-from ramify.link_batch import LinkCollator, Vectors
+from ramify.link_batch import LinkBatch, LinkCollator, Vectors
 from ramify.nn.ragged import Rows, length_key, runs
 from ramify.views import Example
 
 if TYPE_CHECKING:
     from ramify.tasks.reply_to import ReplyTo
+
+Item = TypeVar("Item")
+Made = TypeVar("Made")
 
 KEYS = 16_384
 """Pairs scored at once."""
@@ -61,6 +65,27 @@ class Opinion:
         first = is_best[np.unique(row[is_best], return_index=True)[1]]
         return self.candidates[first], best
 
+    def further(self, threshold: float) -> Int[NDArray, "link 2"]:
+        """Beside the likeliest: pairs of a message and another that it answers at least so probably; none for 0."""
+        of = np.repeat(self.messages, self.lengths)
+        chosen = (self.probabilities >= threshold) & (self.candidates != np.repeat(self.likeliest()[0], self.lengths))
+        return np.stack([of, self.candidates], axis=1)[chosen & (threshold > 0)]
+
+
+class Decided(NamedTuple):
+    """Of every message of some logs, by its place."""
+
+    answered: Ints
+    """Which one it answers; itself, where it starts a conversation, and where nothing was to be decided."""
+    probability: Float[NDArray, " message"]
+    further: Int[NDArray, "link 2"]
+    """Pairs of a message and another that it answers, too (`task.threshold`)."""
+
+    @property
+    def links(self) -> Int[NDArray, "link 2"]:
+        """All pairs of a message and one that it answers, itself where it starts a conversation."""
+        return np.concatenate([np.stack([np.arange(len(self.answered)), self.answered], axis=1), self.further])
+
 
 def opinions(
     task: "ReplyTo",
@@ -85,28 +110,32 @@ def opinions(
         if task.backbone.reads_structure:
             collate = replace(collate, structure=Structure.known(logs))
         view = Blocks(logs, _from(logs, start), block=_BLOCK)
-        for numbers in TokenBudget(view.costs, KEYS, seed=0, shuffle=False).steps(0):
-            yield ask(task, collate, [view.example(int(number)) for number in numbers])
+
+        def lay_out(numbers: Ints) -> LinkBatch:
+            return collate([view.example(int(number)) for number in numbers])
+
+        for batch in _one_ahead(lay_out, TokenBudget(view.costs, KEYS, seed=0, shuffle=False).steps(0)):
+            yield _think(task, batch)
 
 
-def decide(
-    task: "ReplyTo", logs: Logs, *, history: Known = "predicted", beam: int = 1, start: Ints | None = None
-) -> tuple[Ints, Float[NDArray, " message"]]:
-    """[message]: which one it answers (itself, where it starts a conversation, and before `start`), and how probable that is.
+def decide(task: "ReplyTo", logs: Logs, *, history: Known = "predicted", beam: int = 1, start: Ints | None = None) -> Decided:
+    """What every message answers, from `start` on.
 
     With a `beam`, the likeliest of so many structures of each log, not the likeliest link of one message after the other.
     Raises `RamifyError` where the model reads no structure (then the likeliest links make the likeliest structure), or is told
     it.
     """
     answered, probability = np.arange(len(logs)), np.zeros(len(logs), dtype=np.float32)
+    further = [np.zeros((0, 2), dtype=np.int64)]
     if beam > 1 and history == "gold":
         raise RamifyError("a beam searches among the model's own decisions: it goes with history = predicted, not gold.")
     if beam > 1:
         _search(task, logs, beam, start, answered, probability)
-        return answered, probability
+        return Decided(answered, probability, further[0])
     for opinion in opinions(task, logs, history=history, start=start):
         answered[opinion.messages], probability[opinion.messages] = opinion.likeliest()
-    return answered, probability
+        further.append(opinion.further(task.config.threshold))
+    return Decided(answered, probability, np.concatenate(further))
 
 
 def keep_vectors(task: "ReplyTo", logs: Logs, messages: Ints) -> Vectors | None:
@@ -158,9 +187,26 @@ def collator(task: "ReplyTo", logs: Logs, vectors: Vectors | None) -> LinkCollat
 
 def ask(task: "ReplyTo", collate: LinkCollator, examples: Sequence[Example]) -> Opinion:
     """What the model thinks of the targets of some examples."""
-    batch = collate(examples).to(task.device)
+    return _think(task, collate(examples))
+
+
+def _think(task: "ReplyTo", batch: LinkBatch) -> Opinion:
+    batch = batch.to(task.device)
     scores = task.probabilities(task.scores(batch), batch)
     return Opinion(batch.source, batch.key_source, batch.candidates.host_lengths, scores.float().cpu().numpy())
+
+
+def _one_ahead(make: Callable[[Item], Made], items: Iterable[Item]) -> Iterator[Made]:
+    """What is made of the items; the next one is being made, by another thread, while somebody works with this one."""
+    with ThreadPoolExecutor(1) as thread:
+        waiting: Future[Made] | None = None
+        for item in items:
+            following = thread.submit(make, item)
+            if waiting is not None:
+                yield waiting.result()
+            waiting = following
+        if waiting is not None:
+            yield waiting.result()
 
 
 def _side_by_side(task: "ReplyTo", collate: LinkCollator, start: Ints) -> Iterator[Opinion]:
@@ -174,6 +220,8 @@ def _side_by_side(task: "ReplyTo", collate: LinkCollator, start: Ints) -> Iterat
             messages = start[group[left[group] > step]] + step
             opinion = ask(task, collate, [view.example(int(message)) for message in messages])
             for message, answered in zip(opinion.messages.tolist(), opinion.likeliest()[0].tolist()):
+                structure.link(message, answered)
+            for message, answered in opinion.further(task.config.threshold).tolist():
                 structure.link(message, answered)
             yield opinion
 
@@ -197,7 +245,7 @@ class _Beam:
 def _search(
     task: "ReplyTo", logs: Logs, width: int, start: Ints | None, answered: Ints, probability: Float[NDArray, " message"]
 ) -> None:
-    if not task.backbone.reads_structure or task.config.objective == "binary":
+    if not task.backbone.reads_structure or task.config.objective == "binary" or task.config.threshold:
         raise RamifyError(
             "a beam is for models that read what earlier messages answer, and decide on one answer a message: of any other the "
             "likeliest links make the likeliest structure already."

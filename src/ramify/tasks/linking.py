@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
 from ramify.chat.channel import Ints
@@ -123,15 +123,20 @@ def _decided(
         found = [decide(task, heard[task.reading].read_with(task.tokenizer), beam=beam) for task in tasks]
         if len(found) > 1:
             assert ensemble != "mean"
-            votes = np.stack([each for each, _ in found])
+            votes = np.stack([each.answered for each in found])
             parents = combine(votes, ensemble)
             return parents, chances(votes, parents)
-        answered, probability = found[0]
+        answered, probability, further = found[0]
+        said = [{above} for above in answered.tolist()]
+        for message, above in further.tolist():
+            said[message].add(above)
+        return [tuple(sorted(own - {number})) for number, own in enumerate(said)], probability
     return [() if above == number else (above,) for number, above in enumerate(answered.tolist())], probability
 
 
-def matched(logs: Logs, names: Sequence[str], answered: Ints) -> Match:
-    """One predicted link a message beside what is known of the logs, to be scored by `metrics.conversations`."""
+def matched(logs: Logs, names: Sequence[str], links: Int[NDArray, "link 2"]) -> Match:
+    """Predicted links (a message and what it answers) beside what is known of the logs, to be scored by
+    `metrics.conversations`."""
     gold: dict[str, Links] = {}
     found: dict[str, Links] = {}
     for number, name in enumerate(names):
@@ -140,7 +145,7 @@ def matched(logs: Logs, names: Sequence[str], answered: Ints) -> Match:
         if len(own):
             gold[name] = own[:, ::-1]
             messages = np.unique(own[:, 0])
-            found[name] = np.stack([answered[first + messages] - first, messages], axis=1)
+            found[name] = (links - first)[np.isin(links[:, 0] - first, messages)][:, ::-1]
     return match(gold, found)
 
 
@@ -176,7 +181,7 @@ class Measured:
 def measure(
     task: "ReplyTo", store: Store, split: Split, *, starts: bool = True, history: Known = "predicted", beam: int = 1
 ) -> Measured:
-    """One link for every message of a split's logs whose link is known, or in logs of which only conversations are known (in
+    """The links of every message of a split's logs whose link is known, or in logs of which only conversations are known (in
     `label`), each message taken to follow the one before it in its conversation.
 
     Without `starts`, messages that start a conversation are not scored. `history` and `beam`: see `decide`. Raises
@@ -190,10 +195,10 @@ def measure(
         logs = logs.without_starts()
     if not len(logs.links):
         raise RamifyError(f"{store.path} ({split}): of no message anybody says which one it answers: nothing to score.")
-    answered, _ = decide(task, logs, history=history, beam=beam, start=lead_in(logs))
+    decided = decide(task, logs, history=history, beam=beam, start=lead_in(logs))
     known = np.flatnonzero(logs.annotated)
     return Measured(
-        matched(logs, store.tree_ids(trees), answered), told(task, history), float(_reach_into_context(logs, known).mean())
+        matched(logs, store.tree_ids(trees), decided.links), told(task, history), float(_reach_into_context(logs, known).mean())
     )
 
 

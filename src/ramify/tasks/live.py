@@ -58,6 +58,8 @@ class Live:
                 "this model looks at what is said later, which a live channel has not: use one that was trained with "
                 "reading.causal=true."
             )
+        if task.config.threshold:
+            raise RamifyError("a live channel has one answer a message: task.threshold is for whole logs.")
         self.task = task
         self._hearing = Hearing(causal=True, faithful=task.reading.faithful)
         self._kept: dict[int, _Kept] = {}

@@ -36,9 +36,16 @@ class ReplyToConfig:
     start_odds: float = 1.0
     """What the odds that a message starts a conversation are multiplied by when it is decided what it answers. A start that is
     none costs a conversation more than a link that is wrong; choose on logs that were held out (listwise)."""
+    threshold: float = 0.0
+    """A message answers, beside the likeliest candidate, all that are at least so probable (0: the likeliest alone, which makes
+    the published figures). The paper does not say; choose on logs that were held out."""
 
     def __post_init__(self) -> None:
         check_fields(self, "task.")
+        if not 0 <= self.threshold < 1:
+            raise RamifyError(f"task.threshold must be at least 0 and below 1, not {self.threshold}.")
+        if self.threshold and self.objective == "ranking":
+            raise RamifyError("task.threshold is for messages that may answer several; task.objective=ranking knows one.")
         if self.start_odds <= 0:
             raise RamifyError(f"task.start_odds must be positive, not {self.start_odds}.")
         if self.start_odds != 1 and self.objective != "listwise":

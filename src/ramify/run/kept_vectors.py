@@ -1,0 +1,51 @@
+"""Vectors of messages kept on disk, for all runs that read the same messages with the same frozen encoder."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from ramify.chat.channel import Ints
+from ramify.chat.logs import Logs
+from ramify.errors import RamifyError
+from ramify.files import make_folder, replacing
+from ramify.link_batch import Vectors
+from ramify.models.base import AnyBackbone
+from ramify.tasks.decoding import keep_vectors
+from ramify.tasks.reply_to import ReplyTo
+from ramify.version import __version__
+
+
+def kept_vectors(task: ReplyTo, logs: Logs, messages: Ints, folder: str) -> Vectors | None:
+    """`keep_vectors`, read from the folder where they lie there already; without a folder, computed."""
+    encoder = getattr(task.backbone, "encoder", None)
+    if not folder or not isinstance(encoder, AnyBackbone):
+        return keep_vectors(task, logs, messages)
+    file = Path(folder) / f"vectors-{_key(encoder, logs, messages)}.safetensors"
+    if file.exists():
+        try:
+            held = load_file(file)
+        except SafetensorError as error:
+            raise RamifyError(f"{file} is broken ({error}): delete it, and it is made anew.") from None
+        return Vectors(held["table"], held["row"].numpy())
+    vectors = keep_vectors(task, logs, messages)
+    if vectors is not None:
+        make_folder(file.parent)
+        with replacing(file) as scratch:
+            save_file({"table": vectors.table.contiguous(), "row": torch.from_numpy(vectors.row)}, scratch)
+    return vectors
+
+
+def _key(encoder: AnyBackbone, logs: Logs, messages: Ints) -> str:
+    """Of everything that a vector hangs on: the encoder and its weights, the messages' tokens, and which messages they are."""
+    ids, sizes = logs.words(messages)
+    digest = hashlib.sha256(json.dumps([__version__, repr(encoder.config), len(logs)]).encode())
+    for name, tensor in sorted(encoder.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    for part in (messages, sizes, ids):
+        digest.update(part.tobytes())
+    return digest.hexdigest()[:24]
