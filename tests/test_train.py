@@ -664,6 +664,8 @@ def test_compiled(tmp_path, data, monkeypatch, two_phase):
         logs.append([record["loss"] for record in records(tmp_path / name)])
     assert options == [{"dynamic": True}] * 2
     assert len(graphs) > 2
+    # Attention over groups of rows is in none of them.
+    assert not any("scaled_dot_product" in graph.code for graph in graphs)
     assert logs[0] == pytest.approx(logs[1], abs=1e-4)
 
 

@@ -478,6 +478,23 @@ print([name for name in heavy.split() if name in sys.modules])
 """
 
 
+USE = """
+import sys
+import ramify
+from ramify.cli.disentangle import LINKS
+
+ramify.load(LINKS).disentangle([ramify.Node(text="hi", author="ann"), ramify.Node(text="ann: hello", author="bob")])
+print([name for name in ("torch._dynamo", "sympy", "accelerate", "transformers", "matplotlib", "sklearn") if name in sys.modules])
+"""
+
+
+def test_using_a_model_does_not_wait_for_torchs_compiler():
+    """Which takes longer to import than a log takes to disentangle."""
+    done = subprocess.run([sys.executable, "-c", USE], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
 def test_help_imports_nothing_heavy():
     done = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

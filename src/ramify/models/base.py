@@ -15,7 +15,7 @@ from ramify.errors import RamifyError
 from ramify.fields import check_fields
 from ramify.link_batch import LinkBatch
 from ramify.nn.blocks import Context
-from ramify.nn.ragged import Rows, runs
+from ramify.nn.ragged import Rows, keep_eager, runs
 
 State = Mapping[str, Tensor]
 """What the next batch of the same rows continues from (memories, caches); detached."""
@@ -55,6 +55,7 @@ class AnyBackbone(nn.Module, ABC):
 
     def compile_passes(self) -> None:
         """`torch.compile` what training calls, once."""
+        keep_eager()
         for name in self.passes:
             if name not in vars(self):
                 setattr(self, name, torch.compile(getattr(self, name), dynamic=True))

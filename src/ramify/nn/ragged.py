@@ -7,6 +7,7 @@ consecutive rows of near-equal length, and `pad`/`unpad` move between the flat a
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import wraps
 from typing import Any, TypeVar
 
 import numpy as np
@@ -25,10 +26,31 @@ LEAST_KEYS = 16
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
+_kept_eager: list[Callable[[], None]] = []
+
+
 def eager(function: Function) -> Function:
-    """Left out of compiled graphs: groups differ from batch to batch, and each would be compiled anew."""
-    outside: Any = torch.compiler.disable(function)
-    return outside
+    """Left out of compiled graphs: groups differ from batch to batch, and each would be compiled anew. It is so once
+    `keep_eager` was called: to import torch's compiler takes seconds, which those who compile nothing need not wait."""
+    called: Callable[..., Any] = function
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return called(*args, **kwargs)
+
+    def keep() -> None:
+        nonlocal called
+        called = torch.compiler.disable(function)
+
+    _kept_eager.append(keep)
+    wrapped: Any = call
+    return wrapped
+
+
+def keep_eager() -> None:
+    """To be called before anything is compiled."""
+    while _kept_eager:
+        _kept_eager.pop()()
 
 
 @dataclass(frozen=True, slots=True)
