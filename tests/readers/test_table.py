@@ -132,6 +132,18 @@ def test_times(tmp_path, time, seconds):
     assert report.kept["bad_time"] == (time == "soon")
 
 
+def test_a_column_of_lists_is_refused(tmp_path):
+    path = tmp_path / "posts.parquet"
+    pa.parquet.write_table(
+        pa.table({"id": ["1"], "parent": [None], "tree": ["t"], "text": [["a", "b"]], "words": ["a b"]}), path
+    )
+    with pytest.raises(
+        RamifyError, match=r"the column 'text' holds list<.*>, which cannot be a post's text: .* --column text=NAME"
+    ):
+        read(path)
+    assert read(path, columns={"text": "words"})[0][0]["text"] == "a b"
+
+
 def test_timestamps_of_parquet(tmp_path):
     path = tmp_path / "posts.parquet"
     times = pa.array([1_500, None], pa.timestamp("ms"))

@@ -106,6 +106,13 @@ def _parquet(path: Path, report: Report, layout: Layout, columns: Mapping[str, s
     try:
         file = _open_parquet(path)
         names = _names(file.schema_arrow.names, layout, columns, path)
+        for ours, theirs in names.items():
+            kind = file.schema_arrow.field(theirs).type
+            if pa.types.is_nested(kind):
+                raise RamifyError(
+                    f"{path}: the column {theirs!r} holds {kind}, which cannot be a post's {ours}: write one value a row, or name "
+                    f"another column (--column {ours}=NAME)."
+                )
         for batch in file.iter_batches(batch_size=1 << 14, columns=list(names.values())):
             report.read += batch.num_rows
             yield {ours: batch.column(theirs) for ours, theirs in names.items()}
