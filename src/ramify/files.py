@@ -11,6 +11,8 @@ from ramify.errors import RamifyError
 def replacing(path: Path) -> Iterator[Path]:
     """Another name to write a file under, which takes the place of `path` when all went well. What the system refuses (no
     room, no such folder) is raised as `RamifyError` with the path."""
+    if not path.name:
+        raise RamifyError(f"{str(path)!r} names no file: choose a name to write to.")
     scratch = path.with_name(f".partial-{path.name}")
     try:
         scratch.unlink(missing_ok=True)

@@ -242,3 +242,120 @@ def test_random_graphs(seed, names):
 def test_each_operation_in_every_shape(name):
     for seed in range(12):
         check(seed, [name, name])
+
+
+# --- points that random numbers never meet ------------------------------------------------------------------------------------
+
+POINTS = [0.0, -0.0, 1.0, -1.0, 800.0, -800.0, 1e-300, np.inf, -np.inf, np.nan]
+
+EVERY = {
+    "exp": (autograd.exp, torch.exp),
+    "log": (autograd.log, torch.log),
+    "sqrt": (autograd.sqrt, torch.sqrt),
+    "tanh": (autograd.tanh, torch.tanh),
+    "sigmoid": (autograd.sigmoid, torch.sigmoid),
+    "relu": (autograd.relu, torch.relu),
+    "square": (lambda a: a**2, lambda a: a**2),
+    "to the 0": (lambda a: a**0, lambda a: a**0),
+    "to the 1": (lambda a: a**1, lambda a: a**1),
+    "inverse": (lambda a: a**-1, lambda a: a**-1),
+    "division": (lambda a: 1 / a, lambda a: 1 / a),
+}
+
+
+@pytest.mark.filterwarnings("ignore:(overflow|divide by zero|invalid value|underflow)")
+@pytest.mark.parametrize("name", EVERY)
+def test_special_points(name):
+    ours, theirs = EVERY[name]
+    x, same = Tensor(POINTS), torch.tensor(POINTS, dtype=torch.float64, requires_grad=True)
+    found, expected = ours(x), theirs(same)
+    np.testing.assert_allclose(found.known, expected.detach().numpy(), rtol=1e-12)
+    found.sum().backward()
+    expected.sum().backward()
+    assert same.grad is not None
+    np.testing.assert_allclose(x.known_gradient, same.grad.numpy(), rtol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:(divide by zero|invalid value)")
+def test_powers_of_nothing():
+    bases, exponents = [0.0, 0.0, 0.0, 2.0, -2.0, 1.0], [0.0, 1.0, 2.0, 0.0, 2.0, -1.0]
+    a, b = Tensor(bases), Tensor(exponents)
+    same_a, same_b = (torch.tensor(each, dtype=torch.float64, requires_grad=True) for each in (bases, exponents))
+    (a**b).sum().backward()
+    (same_a**same_b).sum().backward()
+    assert same_a.grad is not None
+    assert same_b.grad is not None
+    np.testing.assert_allclose(a.known_gradient, same_a.grad.numpy())
+    np.testing.assert_allclose(b.known_gradient, same_b.grad.numpy())
+
+
+ROWS = [[1.0, 1.0, 0.0], [2.0, 2.0, 2.0], [1000.0, 999.0, -1000.0], [-np.inf, 0.0, 1.0], [np.nan, 1.0, 2.0]]
+
+
+@pytest.mark.parametrize(
+    "rows", [ROWS, [[-np.inf, -np.inf, -np.inf]], [[np.inf, 1.0, 2.0]]], ids=["ties", "nothing", "infinity"]
+)
+@pytest.mark.parametrize("name", ["max", "softmax", "logsumexp"])
+@pytest.mark.filterwarnings("ignore:(divide by zero|invalid value|overflow)")
+def test_special_rows(name, rows):
+    ours = {"max": lambda a: a.max(-1), "softmax": autograd.softmax, "logsumexp": autograd.logsumexp}[name]
+    theirs = {"max": lambda a: a.amax(-1), "softmax": lambda a: a.softmax(-1), "logsumexp": lambda a: a.logsumexp(-1)}[name]
+    x, same = Tensor(rows), torch.tensor(rows, dtype=torch.float64, requires_grad=True)
+    found, expected = ours(x), theirs(same)
+    np.testing.assert_allclose(found.known, expected.detach().numpy(), rtol=1e-12)
+    weights = np.arange(1.0, 1 + found.known.size).reshape(found.shape)
+    (found * weights).sum().backward()
+    (expected * torch.tensor(weights)).sum().backward()
+    assert same.grad is not None
+    np.testing.assert_allclose(x.known_gradient, same.grad.numpy(), rtol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+def test_nothing_at_all():
+    x = Tensor(np.zeros((0, 3)))
+    assert x.mean(1).shape == (0,)
+    assert np.isnan(x.mean().known)
+    assert x.sum().item() == 0
+    assert autograd.embedding(Tensor(np.ones((4, 2))), []).shape == (0, 2)
+
+
+def test_gather_reads_as_far_as_its_index():
+    a, same = Tensor(np.arange(12.0).reshape(4, 3)), torch.arange(12.0).reshape(4, 3).double().requires_grad_()
+    for axis, index in ((1, [[0, 2, 1]]), (0, [[3, 1]]), (1, [[0], [2]]), (-2, [[1, 1, 1], [0, 0, 0]])):
+        found, expected = autograd.gather(a, index, axis), same.gather(axis, torch.tensor(index))
+        assert np.array_equal(found.known, expected.detach().numpy())
+        found.sum().backward()
+        same.grad = None
+        expected.sum().backward()
+        assert same.grad is not None
+        assert np.array_equal(a.known_gradient, same.grad.numpy())
+
+
+A = Tensor(np.ones((2, 3, 5)))
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [
+        lambda: autograd.gather(Tensor(np.ones((1, 2))), [[0], [0], [0]], 1),
+        lambda: autograd.gather(Tensor(np.ones((2, 2))), [0, 1], 1),
+        lambda: autograd.gather(Tensor(np.ones((2, 2))), [[0, 5]], 1),
+        lambda: autograd.embedding(Tensor(np.ones((2, 2))), [True, False]),
+        lambda: autograd.embedding(Tensor(np.ones((2, 2))), [0.5]),
+        lambda: autograd.embedding(Tensor(np.ones((2, 2))), [2]),
+        lambda: autograd.conv1d(A, np.ones((4, 1, 2)), np.ones(4)),
+        lambda: autograd.conv1d(A, np.ones((4, 3, 2)), np.ones(1)),
+        lambda: autograd.conv1d(A, np.ones((4, 3, 9)), np.ones(4)),
+        lambda: autograd.conv1d(A, np.ones((4, 3, 2)), np.ones(4), stride=0),
+        lambda: autograd.concat([A, Tensor(1.0)]),
+        lambda: autograd.concat([]),
+        lambda: A.reshape(7),
+        lambda: A.sum(axis=3),
+        lambda: A[5],
+        lambda: Tensor(1.0) @ A,
+        lambda: autograd.dropout(A, np.ones(2), 1.0),
+    ],
+)
+def test_what_does_not_fit_is_refused_at_once(formula):
+    with pytest.raises(autograd.GraphError):
+        formula()

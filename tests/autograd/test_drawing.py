@@ -68,8 +68,11 @@ def test_what_is_written_is_text():
     graph.inputs[0].name = "<b>&"
     assert "&lt;b&gt;&amp;" in as_svg(graph, "<script>")
     assert "<script>" not in as_svg(graph, "<script>")
+    graph.inputs[0].name = "</script><!--<script>"
     page = as_page(graph, "</script><b>")
-    assert page.count("</script>") == 1
+    assert page.count("</script>") == page.count("<script>") == 1
+    assert "<!--" not in page
+    ElementTree.fromstring(as_svg(graph, "x\x0b+ 1\x00"))
 
 
 def test_frames_go_through_both_passes():
@@ -108,7 +111,8 @@ def test_too_large_to_be_drawn():
         (-0.0, "0"),
         (np.inf, "inf"),
         ([1, 2.5], "[1, 2.5]"),
-        (np.ones((4, 2)), "4×2"),
+        (np.ones((4, 2)), "4×2 numbers"),
+        (np.ones(4), "4 numbers"),
     ],
 )
 def test_shown(value, expected):

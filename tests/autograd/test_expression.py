@@ -1,5 +1,6 @@
 """Formulas as text: what they mean, in which order their nodes come, and how their mistakes are told."""
 
+import time
 from decimal import Decimal
 
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from ramify.autograd import GraphError
 from ramify.autograd.expression import MAX_LENGTH, read, value_of, write
-from ramify.autograd.values import decimals
+from ramify.autograd.values import decimals, read_decimal
 
 
 def value(text, **values):
@@ -70,7 +71,7 @@ def test_as_python_reads_it(text):
 
 
 @given(text=FORMULAS)
-def test_inputs_come_first_then_what_is_ready_and_written_first(text):
+def test_inputs_come_first_and_parents_before_children(text):
     graph = read(text, {"y": 2.0, "x": 1.0})
     assert [node.name for node in graph.nodes[:2]] == ["y", "x"]
     assert len({node.name for node in graph.nodes}) == len(graph.nodes)
@@ -85,6 +86,9 @@ def test_inputs_come_first_then_what_is_ready_and_written_first(text):
         ("(x + y) * x * y**2", ["x", "y", "x + y", "v3 * x", "y**2", "v4 * v5"]),
         ("2*x + exp(y*3)", ["x", "y", "2", "2 * x", "3", "y * 3", "exp(v6)", "v4 + v7"]),
         ("x**-2 + x**0.5", ["x", "y", "x**-2", "0.5", "x ** 0.5", "v3 + v5"]),
+        ("exp(y) + exp(x) - 3", ["x", "y", "exp(y)", "exp(x)", "v3 + v4", "3", "v5 - 3"]),
+        ("3 - (exp(y) + y*y*x)", ["x", "y", "3", "exp(y)", "y * y", "v5 * x", "v4 + v6", "3 - v7"]),
+        ("(-2)**2 * x", ["x", "y", "-2", "(-2)**2", "v4 * x"]),
         ("7", ["x", "y", "7"]),
     ],
 )
@@ -98,6 +102,7 @@ def test_inputs_in_the_order_in_which_they_are_given():
     assert names("s = v3 + x; s * s", v3=1, x=2) == ["v3", "x", "s", "v4"]
     assert names("x * v2", x=1, v2=2) == ["x", "v2", "v3"]
     assert names("x + v3 + 1", x=1, v3=2) == ["x", "v3", "v3_", "v4", "v5"]
+    assert names("v2 = x; v2*v2 + 1", x=1) == ["x", "v2_", "v3", "v4"]
 
 
 def test_a_named_part_is_one_node():
@@ -129,7 +134,7 @@ def test_exercises_past_float64():
         assert write(graph.not_finite()[0][0]) == "exp(v6)"
     with decimals(30):
         for text, slope in ((power, "2.43638067707197782e+64360"), (again, "1.05840000000000000e+4")):
-            graph = read(text, {"x": Decimal(42)}, Decimal)
+            graph = read(text, {"x": Decimal(42)}, read_decimal)
             graph.backward()
             assert graph.nodes[0].gradient is not None
             assert f"{graph.nodes[0].gradient.item():.17e}" == slope
@@ -166,6 +171,7 @@ def test_arrays():
         ("a = a", "cycle: a → a"),
         ("__import__('os')", "is no function|means nothing"),
         ("x.real", "means nothing|operator is missing"),
+        ("x² + 1", "'x²' at place 1 means nothing"),
         ("x" * (MAX_LENGTH + 1), "a formula may have 1,000,000 characters"),
     ],
 )
@@ -180,11 +186,38 @@ def test_brackets_as_deep_as_you_like():
     assert value("exp(" * 3 + "0 * x" + ")" * 3, x=1.0) == pytest.approx(np.exp(np.e))
 
 
+def test_long_formulas_take_no_longer_than_they_are():
+    began = time.process_time()
+    assert value("x" + " " * 100_000, x=3.0) == 3
+    assert value("+".join(["x**2"] * 20_000), x=1.0) == 20_000
+    assert time.process_time() - began < 20
+
+
+def test_exponents_of_any_size():
+    assert value("x**" + "9" * 400, x=0.5) == 0
+    assert [node.op for node in read("x**1234567890", {"x": 1.0}).nodes] == ["input", "const", "pow"]
+    assert value("x**" + "9" * 5000, x=1.0) == 1
+
+
 def test_values():
     assert value_of("1.5") == 1.5
     assert value_of("[1, [2.5]]") == [1, [2.5]]
-    assert value_of("[0.1]", Decimal) == [Decimal("0.1")]
+    assert value_of("[0.1]", read_decimal) == [Decimal("0.1")]
     assert value_of(" -inf ") == -np.inf
-    for wrong in ("one", "[1,", "1;2", "[" * 100_000):
-        with pytest.raises(GraphError, match="neither a number nor a list"):
-            value_of(wrong)
+    assert value_of("1e99999", read_decimal) == Decimal("1e99999")
+
+
+@pytest.mark.parametrize("number", [float, read_decimal])
+@pytest.mark.parametrize("wrong", ["one", "[1,", "1;2", "[" * 100_000, "null", "true", '"abc"', "{}"])
+def test_wrong_values(wrong, number):
+    # As the command does, where nothing is trapped.
+    with decimals(9), pytest.raises(GraphError, match="neither a number nor a list"):
+        value_of(wrong, number)
+
+
+@pytest.mark.parametrize("wrong", ["sNaN", "1e99999999999999999999"])
+def test_what_decimals_cannot_hold(wrong):
+    with decimals(9), pytest.raises(GraphError):
+        value_of(wrong, read_decimal)
+    with decimals(9), pytest.raises(GraphError, match="place 5"):
+        read(f"x + {wrong.removeprefix('s')}", {"x": Decimal(1)}, read_decimal)

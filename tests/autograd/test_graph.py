@@ -12,6 +12,7 @@ from ramify.autograd import (
     Graph,
     GraphError,
     Tensor,
+    concat,
     exp,
     gradient_error,
     jacobian,
@@ -104,6 +105,10 @@ def test_what_does_not_reach_the_output_gets_nothing():
     graph.backward()
     assert y.gradient is not None
     assert y.gradient.tolist() == [0, 0]
+    aside = Tensor(3.0)
+    graph = Graph(x * 2, inputs=[aside * 2])
+    assert aside in graph.inputs
+    assert not jacobian(x * 2, aside * 2).any()
     alone = Tensor(7.0)
     alone.backward()
     assert alone.gradient == 1
@@ -145,8 +150,13 @@ def test_a_wrong_order_names_the_parent_without_a_value():
     with pytest.raises(GraphError, match="first cannot be computed yet: its parent sum has no value"):
         graph.forward([x, y, first, add, square, last])
     graph.forward()
-    with pytest.raises(GraphError, match="sum cannot be gone back from yet: its child first"):
-        graph.backward([x, y, first, add, square, last], by="pull")
+    for by in ("push", "pull"):
+        with pytest.raises(GraphError, match="first stands before its parent sum"):
+            graph.backward([x, y, first, add, square, last], by=by)
+        with pytest.raises(GraphError, match="missing from the order"):
+            graph.backward([x, y, add, square, last][:-1], by=by)
+    with pytest.raises(GraphError, match="by push or pull, not 'pul'"):
+        graph.backward(by="pul")  # pyright: ignore[reportArgumentType]
 
 
 def test_each_step_can_be_looked_at():
@@ -203,6 +213,34 @@ def test_a_cycle_is_named():
     b.function, b.parents = f.Negate(), (c,)
     with pytest.raises(GraphError, match=r"cycle: (b → c → b|c → b → c)"):
         Graph(c)
+
+
+def test_gradients_of_inputs_are_their_own():
+    x, y = Tensor([1.0, 2.0]), Tensor([3.0, 4.0])
+    (x + y).sum().backward()
+    assert x.gradient is not None
+    assert y.gradient is not None
+    x.gradient *= 0
+    assert y.gradient.tolist() == [1, 1]
+
+
+def test_pull_is_linear_in_the_arcs_of_one_child():
+    parts = [Tensor([float(number)]) for number in range(2000)]
+    graph = Graph(concat(parts).sum())
+    began = time.process_time()
+    graph.backward(by="pull")
+    assert time.process_time() - began < 2
+    assert all(part.gradient == 1 for part in parts)
+
+
+def test_a_tensor_of_one_axis_can_be_gone_through():
+    x = Tensor([1.0, 2.0])
+    first, second = x
+    (first * second).backward()
+    assert x.gradient is not None
+    assert x.gradient.tolist() == [2, 1]
+    with pytest.raises(GraphError, match="a single number, which has no parts"):
+        list(Tensor(1.0))
 
 
 def test_no_grad_remembers_nothing():
@@ -277,6 +315,8 @@ def test_a_wrong_gradient_is_seen():
             return (z * (1 - x),)
 
     assert gradient_error(lambda x: apply(Wrong(), x), np.asarray(0.4)) > 0.1
+    assert gradient_error(lambda x: apply(Wrong(), x) * 1e-8, np.asarray(0.4)) > 0.1
+    assert gradient_error(lambda x: tanh(x) * 1e-8, np.asarray(0.4)) < 1e-6
 
 
 # --- decimals -----------------------------------------------------------------------------------------------------------------
@@ -297,6 +337,8 @@ EXACT = [
     lambda x: x + x * x - x / (x + x) - (-x),
     lambda x: x**3 + x**-2 + x**0,
     lambda x: x**x,
+    lambda x: (x - x) ** 0 + (x - x) ** 1 + (x - x) ** 2,
+    lambda x: tanh(x * 1) + tanh(-x) + tanh(x - x),
     lambda x: exp(x) + log(x) + tanh(x),
     lambda x: sqrt(x) + sigmoid(x) + sigmoid(-x) + relu(x) + relu(-x),
     lambda x: (softmax(x.reshape(1, 1) @ [[1, 2]]) @ [1, 3]).sum(),

@@ -70,6 +70,23 @@ def test_steps_are_torchs(ours, theirs):
     assert unused.value == 1
 
 
+def test_a_parameter_that_comes_late_is_stepped_as_torchs():
+    start = np.array([1.0, 2.0])
+    a, b = Tensor(start), Tensor(start)
+    same_a, same_b = (torch.tensor(start, requires_grad=True) for _ in range(2))
+    steps, expected = Adam([a, b], 0.1), torch.optim.Adam([same_a, same_b], 0.1)
+    for number in range(6):
+        steps.zero_grad()
+        expected.zero_grad()
+        own, same = (a, same_a) if number < 3 else (b, same_b)
+        (own * own).sum().backward()
+        (same * same).sum().backward()
+        steps.step()
+        expected.step()
+    for own, same in ((a, same_a), (b, same_b)):
+        np.testing.assert_allclose(own.known, same.detach().numpy(), rtol=1e-12)
+
+
 def test_layers_start_as_torchs_do():
     random = np.random.default_rng(0)
     weights = np.concatenate([Linear(16, 50, random).weight.known.ravel() for _ in range(20)])

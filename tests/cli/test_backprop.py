@@ -74,6 +74,37 @@ def test_decimals(ramify):
     _, out, _ = ramify("backprop", "log(exp(2*x**3 + 10)) + 0.1", "x=42", "--decimal", "30")
     assert out.startswith("log(exp(2*x**3 + 10)) + 0.1 = 148186.1\n")
     assert "10584" in out.splitlines()[3]
+    for arguments, value in (
+        (("exp(exp(x))", "x=30", "--decimal", "18"), None),
+        (("tanh(x)", "x=1e-25", "--decimal", "18"), "1.00000000000000000E-25"),
+        (("exp(x) - 1", "x=1e-20", "--decimal", "10"), "1.000000000E-20"),
+        (("x**0 + x**1 + x**y", "x=0", "y=1", "--decimal", "5"), "1"),
+        (("sum(softmax(x))", "x=5", "--decimal", "5"), "1"),
+    ):
+        status, out, err = ramify("backprop", *arguments, "--json")
+        assert (status, err) == (0, "")
+        found = json.loads(out)
+        if value is None:
+            assert found["value"].startswith("2.73007036473193240E+")
+        else:
+            assert found["value"] == value
+
+
+def test_decimal_vectors_and_pictures(ramify, tmp_path):
+    _, out, _ = ramify("backprop", "sum(x * x)", "x=[1, 2.5]", "--decimal", "9", "--json")
+    assert json.loads(out)["gradients"] == {"x": ["2", "5.0"]}
+    status, _, err = ramify(
+        "backprop", "x*2", "x=3", "--decimal", "9", "--svg", tmp_path / "a.svg", "--html", tmp_path / "a.html"
+    )
+    assert (status, err) == (0, "")
+    assert "z = 2" in (tmp_path / "a.svg").read_text("utf-8")
+
+
+def test_many_numbers_are_not_taken_for_one(ramify):
+    _, out, err = ramify("backprop", "sum(1/x)", "x=[0,1,1,1]")
+    assert out.splitlines()[3].split() == ["x", "4", "numbers", "4", "numbers"]
+    assert "v3 = 1 / x is inf at [0] (with v2 = 1, x = 4 numbers)" in err
+    assert "x is given as inf" in ramify("backprop", "x", "x=inf")[2]
 
 
 def test_what_is_not_finite_is_shown_and_named(ramify):
@@ -94,8 +125,10 @@ def test_what_is_not_finite_is_shown_and_named(ramify):
 def test_orders(ramify):
     _, out, _ = ramify("backprop", "x*x + y", "x=1", "y=2", "--orders")
     assert out.splitlines()[-3:] == ["x y v3 v4", "x v3 y v4", "y x v3 v4"]
+    _, out, _ = ramify("backprop", "x*x + y", "x=1", "y=2", "--orders", "--json")
+    assert json.loads(out)["orders"] == [["x", "y", "v3", "v4"], ["x", "v3", "y", "v4"], ["y", "x", "v3", "v4"]]
     _, out, err = ramify("backprop", "+".join("abcdefghij"), *(f"{name}=1" for name in "abcdefghij"), "--orders")
-    assert "and more: 1,000 are shown" in err
+    assert "there are more than 1,000 orders" in err
     assert len(out.splitlines()) == 2 + 20 + 1000
 
 
@@ -115,15 +148,22 @@ def test_orders(ramify):
         (("a = b*x; b = a; b", "x=1"), "the graph has a cycle: a → b → a"),
         (("gelu(x)", "x=1", "--decimal", "9"), "gelu has no decimal form"),
         (("+".join(["x"] * 500), "x=1", "--svg", "never.svg"), "too large to be drawn"),
+        (("x", "x=1", "--svg", "."), "names no file"),
+        (("x", "x=1", "--svg", "absent/graph.svg"), "cannot write absent/graph.svg"),
+        (("x", "x=one", "--decimal", "9"), "'one' is neither a number nor a list"),
+        (("x", "x=sNaN", "--decimal", "9"), "'sNaN' is neither"),
+        (("x + 1e99999999999999999999", "x=1", "--decimal", "9"), "the number at place 5"),
+        (("softmax(x)", "x=[]"), "softmax cannot take x of shape (0,)"),
         (("import os", "x=1"), "an operator is missing before 'os'"),
     ],
 )
 def test_mistakes(ramify, arguments, complaint, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    status, _, err = ramify("backprop", *arguments)
-    assert status == 2
+    status, out, err = ramify("backprop", *arguments)
+    assert (status, out) == (2, "")
     assert complaint in err
-    assert "Traceback" not in err
+    assert len(err.splitlines()) == 1
+    assert err.startswith("error: ")
     assert not list(tmp_path.iterdir())
 
 

@@ -484,7 +484,7 @@ import ramify
 from ramify.cli.disentangle import LINKS
 
 ramify.load(LINKS).disentangle([ramify.Node(text="hi", author="ann"), ramify.Node(text="ann: hello", author="bob")])
-print([name for name in ("torch._dynamo", "sympy", "accelerate", "transformers", "matplotlib", "sklearn") if name in sys.modules])
+print([name for name in ("torch._dynamo", "sympy", "accelerate", "transformers", "matplotlib") if name in sys.modules])
 """
 
 

@@ -138,7 +138,7 @@ def test_a_column_of_lists_is_refused(tmp_path):
         pa.table({"id": ["1"], "parent": [None], "tree": ["t"], "text": [["a", "b"]], "words": ["a b"]}), path
     )
     with pytest.raises(
-        RamifyError, match=r"the column 'text' holds list<.*>, which cannot be a post's text: .* --column text=NAME"
+        RamifyError, match=r"the column 'text' holds list<.*>, which cannot be a post's text: .*--column text=NAME"
     ):
         read(path)
     assert read(path, columns={"text": "words"})[0][0]["text"] == "a b"

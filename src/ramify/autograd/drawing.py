@@ -40,17 +40,32 @@ text { text-anchor: middle; fill: #222; }
 
 
 def shown(value: Array | None, digits: int = 6) -> str:
-    """A value in a few characters."""
+    """A value in a few characters; of many numbers, how many they are."""
     if value is None:
         return ""
     if value.ndim == 0:
-        text = f"{value.item():.{digits}g}" if is_finite(value) else f"{float(value.item())}"
+        return _number(value.item(), digits)
+    if value.ndim == 1 and value.size <= 3:
+        return f"[{', '.join(_number(each, min(digits, 12)) for each in value.tolist())}]"
+    return f"{'×'.join(map(str, value.shape))} numbers"
+
+
+def _number(number: Any, digits: int) -> str:
+    if not is_finite(np.asarray(number)):
+        return f"{float(number)}"
+    mantissa, e, exponent = f"{number:.{digits}g}".partition("e")
+    if "." in mantissa:
         # Decimals keep the zeros of their precision.
-        text = text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
-        return "0" if text == "-0" else text
-    if value.size <= 3:
-        return np.array2string(value, separator=", ", formatter={"all": lambda each: f"{each:.3g}"}).replace("\n", "")
-    return "×".join(map(str, value.shape))
+        mantissa = mantissa.rstrip("0").rstrip(".")
+    return "0" if mantissa in ("0", "-0") else mantissa + e + exponent
+
+
+def local_derivative(node: Tensor, slot: int, digits: int = 4) -> str:
+    """What stands on the arc from a node's parent."""
+    size = (*node.shape, *node.parents[slot].shape)
+    if np.prod(size) > 3:
+        return "×".join(map(str, size))
+    return shown(local_jacobian(node, slot).reshape([each for each in size if each != 1]), digits)
 
 
 def as_svg(graph: Graph, title: str) -> str:
@@ -84,7 +99,7 @@ class _Picture:
         size = f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}"'
         drawn = [
             f'<svg xmlns="http://www.w3.org/2000/svg" {size}>',
-            f"<title>{escape(title)}</title>",
+            f"<title>{_text(title)}</title>",
             f"<style>{STYLE}</style>",
         ]
         for node in self.graph.nodes:
@@ -106,7 +121,7 @@ class _Picture:
             for (x, y), (to_x, to_y) in pairwise(points):
                 between = (x + to_x) / 2
                 path += f"C{between:.1f} {y:.1f} {between:.1f} {to_y:.1f} {to_x:.1f} {to_y:.1f}"
-            local = escape(shown(local_jacobian(node, slot), 4))
+            local = _text(local_derivative(node, slot))
             yield f'<path class="arc" id="a{self.numbers[node]}-{slot}" d="{path}"/>'
             yield f'<path class="tip" d="M{end_x:.1f} {end_y:.1f}l-8 -4v8z"/>'
             yield f'<text class="local" x="{end_x - 26:.1f}" y="{end_y - 4:.1f}">{local}</text>'
@@ -116,12 +131,17 @@ class _Picture:
         kind = "output" if node is self.graph.output else node.op if node.function is None else "inner"
         value = shown(node.value) if final or node.function is None else ""
         corner = f'x="{x - self.wide / 2:.1f}" y="{y - HIGH / 2:.1f}"'
-        yield f'<g class="{kind}" id="n{number}"><title>{escape(_title(node, most=1000))}</title>'
+        yield f'<g class="{kind}" id="n{number}"><title>{_text(_title(node, most=1000))}</title>'
         yield f'<rect class="box" {corner} width="{self.wide:.1f}" height="{HIGH:.0f}" rx="7"/>'
-        yield f'<text class="from" x="{x:.1f}" y="{y - 13:.1f}">{escape(_title(node))}</text>'
-        yield f'<text class="value" id="v{number}" x="{x:.1f}" y="{y + 3:.1f}">{escape(value)}</text>'
+        yield f'<text class="from" x="{x:.1f}" y="{y - 13:.1f}">{_text(_title(node))}</text>'
+        yield f'<text class="value" id="v{number}" x="{x:.1f}" y="{y + 3:.1f}">{_text(value)}</text>'
         z = _z(node) if final else ""
-        yield f'<text class="gradient" id="z{number}" x="{x:.1f}" y="{y + 19:.1f}">{escape(z)}</text></g>'
+        yield f'<text class="gradient" id="z{number}" x="{x:.1f}" y="{y + 19:.1f}">{_text(z)}</text></g>'
+
+
+def _text(text: str) -> str:
+    """As the text of an element: XML knows no control characters."""
+    return escape("".join(each if each.isprintable() else " " for each in text))
 
 
 def _title(node: Tensor, most: int = 24) -> str:
@@ -163,8 +183,7 @@ def frames(graph: Graph) -> Iterator[dict[str, Any]]:
         for parent in node.parents:
             texts[f"z{numbers[parent]}"] = _z(parent)
         parts = "; ".join(
-            f"{parent} gets {shown(node.gradient)} · {shown(local_jacobian(node, slot))}"
-            for slot, parent in enumerate(node.parents)
+            f"{parent} gets {shown(node.gradient)} · {local_derivative(node, slot)}" for slot, parent in enumerate(node.parents)
         )
         arcs = [f"a{numbers[node]}-{slot}" for slot in range(len(node.parents))]
         yield {"say": f"{node} hands on what it has: {parts}.", "set": texts, "on": [f"n{numbers[node]}", *arcs]}
@@ -217,6 +236,6 @@ def as_page(graph: Graph, title: str) -> str:
     """
     picture = _Picture(graph)
     steps = list(frames(graph))
-    # "</" would end the script that the texts stand in.
-    data = json.dumps(steps, ensure_ascii=False).replace("</", "<\\/")
-    return PAGE.format(title=escape(title), svg=picture.draw(title, final=False), frames=data)
+    # Some tags would end the script that the texts stand in.
+    data = json.dumps(steps, ensure_ascii=False).replace("<", "\\u003c")
+    return PAGE.format(title=_text(title), svg=picture.draw(title, final=False), frames=data)

@@ -20,6 +20,9 @@ from ramify.autograd.tensor import Tensor, apply
 MAX_LENGTH = 1_000_000
 """Characters of a formula."""
 
+MOST_EXPONENT_DIGITS = 9
+"""A longer whole number behind ** is a constant, a node as any other."""
+
 FUNCTIONS: dict[str, Callable[[], f.Function]] = {
     "exp": f.Exp,
     "log": f.Log,
@@ -50,7 +53,7 @@ SIGN = "a sign"
 BINDS = {name: strength for name, (strength, _) in OPERATORS.items()} | {SIGN: 3}
 
 TOKEN = re.compile(
-    r"\s*(?:(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<name>[^\W\d]\w*)|(?P<sign>\*\*|[-+*/@();=,])|(?P<other>\S))"
+    r"\s*+(?:(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<name>[^\W\d]\w*)|(?P<sign>\*\*|[-+*/@();=,])|(?P<other>\S))"
 )
 
 
@@ -77,10 +80,10 @@ def tokens(text: str) -> list[Token]:
     if len(text) > MAX_LENGTH:
         raise GraphError(f"a formula may have {MAX_LENGTH:,} characters, and this has {len(text):,}.")
     found = []
-    for match in TOKEN.finditer(text):
+    for match in TOKEN.finditer(text.rstrip()):
         kind = match.lastgroup or ""
         token = Token(kind, match.group(kind), match.start(kind))
-        if kind == "other":
+        if kind == "other" or (kind == "name" and not token.text.isidentifier()):
             hint = " Powers are written **." if token.text == "^" else ""
             raise GraphError(f"{token.text!r} at place {token.at + 1} means nothing in a formula.{hint}")
         found.append(token)
@@ -94,6 +97,7 @@ class _Reading:
         self.parts: list[Part] = []
         self.done: list[Part] = []
         self.open: list[Token] = []
+        self.exponents: set[Part] = set()
         wants_value = True
         for place, token in enumerate(found):
             if wants_value:
@@ -108,6 +112,7 @@ class _Reading:
                 raise GraphError(f"the bracket at place {self.open[-1].at + 1} is never closed.")
             self._close()
         (self.root,) = self.done
+        self.parts = [part for part in self.parts if part not in self.exponents]
 
     def _make(self, part: Part) -> None:
         self.parts.append(part)
@@ -170,8 +175,8 @@ class _Reading:
                 self._make(Part(token.at, function=f.Negate(), parents=[last]))
             return
         first = self.done.pop()
-        if token.text == "**" and last.number.lstrip("-").isdecimal():
-            self.parts.remove(last)
+        if token.text == "**" and last.number.lstrip("-").isdecimal() and len(last.number) <= MOST_EXPONENT_DIGITS:
+            self.exponents.add(last)
             self._make(Part(token.at, function=f.PowerOf(int(last.number)), parents=[first]))
         else:
             self._make(Part(token.at, function=OPERATORS[token.text][1](), parents=[first, last]))
@@ -238,11 +243,13 @@ def read(text: str, values: Mapping[str, Any], number: Callable[[str], Any] = fl
     for name in named:
         means[name].name = means[name].name or name
     root = means[output.root.name] if output.root.name else output.root
-    return _drawn({part: part.parents for part in [*inputs.values(), *made]}, root, values, number)
+    return _graph({part: part.parents for part in [*inputs.values(), *made]}, root, values, number, taken={*values, *named})
 
 
-def _drawn(parents: dict[Part, list[Part]], root: Part, values: Mapping[str, Any], number: Callable[[str], Any]) -> Graph:
-    taken = {part.name for part in parents}
+def _graph(
+    parents: dict[Part, list[Part]], root: Part, values: Mapping[str, Any], number: Callable[[str], Any], taken: set[str]
+) -> Graph:
+    """`taken`: names that mean something already."""
     nodes: dict[Part, Tensor] = {}
     for place, part in enumerate(topological_order(parents), 1):
         name = part.name
@@ -253,10 +260,17 @@ def _drawn(parents: dict[Part, list[Part]], root: Part, values: Mapping[str, Any
         if part.function:
             nodes[part] = apply(part.function, *(nodes[each] for each in part.parents), name=name)
         elif part.number:
-            nodes[part] = Tensor(number(part.number), name, is_constant=True)
+            nodes[part] = Tensor(_constant(part, number), name, is_constant=True)
         else:
             nodes[part] = Tensor(values[name], name)
     return Graph(nodes[root], inputs=[node for node in nodes.values() if node.op == "input"])
+
+
+def _constant(part: Part, number: Callable[[str], Any]) -> Any:
+    try:
+        return number(part.number)
+    except ValueError as error:
+        raise GraphError(f"the number at place {part.at + 1}: {error}.") from None
 
 
 def value_of(text: str, number: Callable[[str], Any] = float) -> Any:
@@ -267,12 +281,15 @@ def value_of(text: str, number: Callable[[str], Any] = float) -> Any:
     """
     try:
         return number(text)
-    except (ArithmeticError, ValueError):
+    except ValueError:
         pass
     try:
-        return json.loads(text, parse_float=number, parse_int=number, parse_constant=number)
+        found = json.loads(text, parse_float=number, parse_int=number, parse_constant=number)
     except (ValueError, RecursionError):
-        raise GraphError(f"{text!r} is neither a number nor a list of numbers, such as [1, 2.5].") from None
+        found = None
+    if not isinstance(found, list):
+        raise GraphError(f"{text!r} is neither a number nor a list of numbers, such as [1, 2.5].")
+    return found
 
 
 def write(node: Tensor) -> str:
@@ -283,4 +300,7 @@ def write(node: Tensor) -> str:
 
 
 def _shown(node: Tensor) -> str:
-    return f"{node.known.item():.12g}" if node.is_constant else str(node)
+    if not node.is_constant:
+        return str(node)
+    text = f"{node.known.item():.12g}"
+    return f"({text})" if text.startswith("-") else text

@@ -6,6 +6,7 @@ summed here: the graph does that for all of them. Values are NumPy arrays of flo
 `decimal.Decimal`; constants are therefore whole numbers wherever they can be.
 """
 
+import decimal
 import math
 from collections.abc import Callable, Sequence
 from decimal import Decimal
@@ -92,6 +93,11 @@ class Negate(Function):
         return f"-{parents[0]}"
 
 
+def _power(a: Array, b: Any) -> Array:
+    """a to the b; 1 for b = 0, whatever a is, which Decimals see otherwise."""
+    return np.where(np.equal(b, 0), full_like(a, 1), a**b)
+
+
 class PowerOf(Function):
     """To a fixed power."""
 
@@ -101,12 +107,12 @@ class PowerOf(Function):
         self.exponent = exponent
 
     def forward(self, a: Array) -> Array:
-        return a**self.exponent
+        return _power(a, self.exponent)
 
     def backward(self, z: Array, x: Array, a: Array) -> tuple[Array, ...]:
         if self.exponent == 0:
             return (full_like(a, 0),)
-        return (z * self.exponent * a ** (self.exponent - 1),)
+        return (z * self.exponent * _power(a, self.exponent - 1),)
 
     def write(self, *parents: str) -> str:
         return f"{parents[0]}**{self.exponent}"
@@ -118,13 +124,14 @@ class Power(Function):
     name, sign, exact = "pow", "**", True
 
     def forward(self, a: Array, b: Array) -> Array:
-        return a**b
+        return _power(*np.broadcast_arrays(a, b))
 
     def backward(self, z: Array, x: Array, a: Array, b: Array) -> tuple[Array, ...]:
+        a, b = np.broadcast_arrays(a, b)
         # 0**b does not move with b > 0, though the logarithm of 0 is infinite.
         still = (a == 0) & (b >= 0)
         of_exponent = np.where(still, full_like(x, 0), x * Log().forward(np.where(still, full_like(x, 1), a)))
-        return np.where(b == 0, full_like(x, 0), z * b * a ** (b - 1)), z * of_exponent
+        return np.where(b == 0, full_like(x, 0), z * b * _power(a, b - 1)), z * of_exponent
 
 
 class MatMul(Function):
@@ -195,11 +202,25 @@ class Sigmoid(Function):
         return (z * x * (1 - x),)
 
 
+def _decimal_tanh(a: Decimal) -> Decimal:
+    if not a.is_finite():
+        return a if a.is_nan() else Decimal(1).copy_sign(a)
+    with decimal.localcontext() as context:
+        # 1 - exp(-2a) loses as many digits as there are zeros behind the point.
+        lost = max(0, -a.adjusted())
+        if lost > context.prec:
+            return +a
+        context.prec += lost + 3
+        small = (-2 * abs(a)).exp()
+        precise = ((1 - small) / (1 + small)).copy_sign(a)
+    return +precise
+
+
 class Tanh(Function):
     name, exact = "tanh", True
 
     def forward(self, a: Array) -> Array:
-        return 2 * _sigmoid(2 * a) - 1 if is_decimal(a) else np.tanh(a)
+        return np.vectorize(_decimal_tanh, otypes=[object])(a) if is_decimal(a) else np.tanh(a)
 
     def backward(self, z: Array, x: Array, a: Array) -> tuple[Array, ...]:
         return (z * (1 - x * x),)
@@ -290,11 +311,17 @@ class Reduction(Function):
         self.axis = axis
         self.keepdims = keepdims
 
-    def spread(self, reduced: Array, a: Array) -> Array:
+    def spread(self, reduced: Array) -> Array:
         """What there is once a group, broadcastable against the elements."""
         if self.axis is None or self.keepdims:
             return reduced
         return np.expand_dims(reduced, self.axis)
+
+    def count(self, a: Array) -> int:
+        """How many elements become one."""
+        if self.axis is None:
+            return a.size
+        return math.prod(a.shape[axis] for axis in np.atleast_1d(self.axis).tolist())
 
 
 class Sum(Reduction):
@@ -304,18 +331,17 @@ class Sum(Reduction):
         return a.sum(axis=self.axis, keepdims=self.keepdims)
 
     def backward(self, z: Array, x: Array, a: Array) -> tuple[Array, ...]:
-        return (np.broadcast_to(self.spread(z, a), a.shape),)
+        return (np.broadcast_to(self.spread(z), a.shape),)
 
 
 class Mean(Reduction):
     name, exact = "mean", True
 
     def forward(self, a: Array) -> Array:
-        total = a.sum(axis=self.axis, keepdims=self.keepdims)
-        return total / (a.size // np.size(total))
+        return np.asarray(a.sum(axis=self.axis, keepdims=self.keepdims)) / self.count(a)
 
     def backward(self, z: Array, x: Array, a: Array) -> tuple[Array, ...]:
-        return (np.broadcast_to(self.spread(z / (a.size // np.size(x)), a), a.shape),)
+        return (np.broadcast_to(self.spread(z / self.count(a)), a.shape),)
 
 
 class Max(Reduction):
@@ -327,9 +353,10 @@ class Max(Reduction):
         return a.max(axis=self.axis, keepdims=self.keepdims)
 
     def backward(self, z: Array, x: Array, a: Array) -> tuple[Array, ...]:
-        greatest = a == self.spread(x, a)
+        greatest = a == self.spread(x)
         count = greatest.sum(axis=self.axis, keepdims=True)
-        return (np.where(greatest, self.spread(z, a) / count, full_like(a, 0)),)
+        # Among NaNs none is the greatest: nothing by nothing, for all of them.
+        return (greatest * (self.spread(z) / count),)
 
 
 class LogSumExp(Reduction):
@@ -343,7 +370,7 @@ class LogSumExp(Reduction):
         return total if self.keepdims else np.squeeze(total, axis=self.axis)
 
     def backward(self, z: Array, x: Array, a: Array) -> tuple[Array, ...]:
-        return (self.spread(z, a) * np.exp(a - self.spread(x, a)),)
+        return (self.spread(z) * np.exp(a - self.spread(x)),)
 
 
 class Softmax(Function):
@@ -353,11 +380,11 @@ class Softmax(Function):
         self.axis = axis
 
     def forward(self, a: Array) -> Array:
-        powers = np.exp(a - a.max(axis=self.axis, keepdims=True))
+        powers = np.asarray(np.exp(a - a.max(axis=self.axis, keepdims=True)))
         return powers / powers.sum(axis=self.axis, keepdims=True)
 
     def backward(self, z: Array, x: Array, a: Array) -> tuple[Array, ...]:
-        return (x * (z - (z * x).sum(axis=self.axis, keepdims=True)),)
+        return (x * (z - np.asarray(z * x).sum(axis=self.axis, keepdims=True)),)
 
 
 class LayerNorm(Function):
@@ -404,33 +431,47 @@ class Index(Function):
         return (back,)
 
 
+def _whole(numbers: Any, what: str) -> Array:
+    found = np.asarray(numbers)
+    if found.size and found.dtype.kind not in "iu":
+        raise GraphError(f"{what} must be whole numbers.")
+    return found.astype(np.int64)
+
+
 class Embedding(Index):
     """Rows of a table."""
 
     name = "embedding"
 
     def __init__(self, ids: Any) -> None:
-        super().__init__(np.asarray(ids))
+        super().__init__(_whole(ids, "the ids of an embedding"))
 
 
 class Gather(Function):
-    """Elements along an axis, one index for each that comes out (as torch.gather)."""
+    """Elements along an axis, one index for each that comes out; along the others as many as the index has (torch.gather)."""
 
     name = "gather"
 
     def __init__(self, index: Any, axis: int = -1) -> None:
-        self.index = np.asarray(index)
+        self.index = _whole(index, "the index of gather")
         self.axis = axis
 
     def forward(self, a: Array) -> Array:
-        return np.take_along_axis(a, self.index, self.axis)
+        return a[self._places(a)]
 
     def backward(self, z: Array, x: Array, a: Array) -> tuple[Array, ...]:
         back = full_like(a, 0)
-        places: list[Array] = [*np.indices(self.index.shape, sparse=True)]
-        places[self.axis] = self.index
-        np.add.at(back, tuple(places), z)
+        np.add.at(back, self._places(a), z)
         return (back,)
+
+    def _places(self, a: Array) -> tuple[Array, ...]:
+        axis = self.axis % a.ndim
+        fits = all(own <= of for place, (own, of) in enumerate(zip(self.index.shape, a.shape, strict=False)) if place != axis)
+        if self.index.ndim != a.ndim or not fits:
+            raise ValueError(f"the index of shape {self.index.shape} reaches beyond it along another axis than {self.axis}")
+        places: list[Array] = [*np.indices(self.index.shape, sparse=True)]
+        places[axis] = self.index
+        return tuple(places)
 
 
 class Concatenate(Function):
@@ -487,6 +528,8 @@ class Conv1d(Function):
         self.padding = padding
 
     def forward(self, a: Array, filters: Array, bias: Array) -> Array:
+        if a.ndim != 3 or filters.ndim != 3 or a.shape[1] != filters.shape[1] or bias.shape != filters.shape[:1]:
+            raise ValueError("it reads [batch, channel, place], filters [out, channel, width] and a bias [out]")
         return np.einsum("bcpw,ocw->bop", self._windows(self._padded(a), filters), filters) + bias[:, None]
 
     def backward(self, z: Array, x: Array, a: Array, filters: Array, bias: Array) -> tuple[Array, ...]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -11,12 +11,14 @@ from ramify.autograd.errors import GraphError
 from ramify.autograd.tensor import Tensor, compute
 from ramify.autograd.values import Array, full_like, is_finite
 
+By = Literal["push", "pull"]
+
 
 class Graph:
     """Everything that one node, the output ω, hangs on.
 
     `nodes` are in a topological order, the one in which they were made. `inputs` may name further nodes, on which the output
-    does not hang: their gradient is 0.
+    need not hang: their gradient is then 0.
 
     Raises:
         GraphError: there is a cycle, which only a hand that changed `parents` can have made.
@@ -24,14 +26,16 @@ class Graph:
 
     def __init__(self, output: Tensor, inputs: Sequence[Tensor] = ()) -> None:
         self.output = output
-        self.nodes = sorted({*_reached(output), *inputs}, key=lambda node: node.serial)
+        self._passed: dict[Tensor, list[Array]] = {}
+        self.nodes = sorted(_reached([output, *inputs]), key=lambda node: node.serial)
         place = {node: number for number, node in enumerate(self.nodes)}
         if any(place[parent] >= number for number, node in enumerate(self.nodes) for parent in node.parents):
             self.nodes = orders.topological_order({node: node.parents for node in self.nodes})
 
     @property
     def inputs(self) -> list[Tensor]:
-        return [node for node in self.nodes if node.function is None]
+        """What is given; constants are not among them."""
+        return [node for node in self.nodes if node.op == "input"]
 
     @property
     def parents(self) -> dict[Tensor, tuple[Tensor, ...]]:
@@ -45,8 +49,8 @@ class Graph:
 
     def clear(self) -> None:
         """Forget every value but the inputs', and every gradient."""
-        self.forget_gradients()
         for node in self.nodes:
+            node.gradient = None
             if node.function:
                 node.value = None
 
@@ -79,7 +83,7 @@ class Graph:
         self,
         order: Sequence[Tensor] | None = None,
         *,
-        by: Literal["push", "pull"] = "push",
+        by: By = "push",
         accumulate: bool = False,
         retain: bool = True,
     ) -> None:
@@ -94,14 +98,13 @@ class Graph:
             retain: Otherwise only the inputs keep a gradient.
 
         Raises:
-            GraphError: the output is no single number, or has no value.
+            GraphError: the output is no single number, or has no value; the order is no topological order.
         """
         before = {node: node.gradient for node in self.inputs} if accumulate else {}
-        self._start()
-        done: set[Tensor] = set()
+        going = self._start(order, by, None)
         with np.errstate(all="ignore"):
-            for node in reversed(self.nodes if order is None else order):
-                self._visit(node, by, done)
+            for node in going:
+                self._visit(node, by)
             for node in self.nodes:
                 if node.function and not retain:
                     node.gradient = None
@@ -109,48 +112,48 @@ class Graph:
                     _add_to(node, had)
 
     def backward_steps(
-        self, order: Sequence[Tensor] | None = None, *, by: Literal["push", "pull"] = "push"
+        self, order: Sequence[Tensor] | None = None, *, by: By = "push", z: Array | None = None
     ) -> Iterator[Tensor]:
-        """The pass node by node: each is yielded when its gradient is complete (and, by push, handed on)."""
-        self._start()
-        return self.steps(order, by=by)
+        """The pass node by node: each is yielded when its gradient is complete (and, by push, handed on).
 
-    def _start(self) -> None:
-        if self.output.known.size != 1:
-            raise GraphError(
-                f"backward starts from a single number, and {self.output} has the shape {self.output.shape}: sum it first."
-            )
-        self.start_from(full_like(self.output.known, 1))
+        `z`: what the output's gradient is to be in the place of z_ω = 1; then the output may be an array.
+        """
+        return self._steps(self._start(order, by, z), by)
 
-    def start_from(self, z: Array) -> None:
-        """Let nothing but the output have a gradient: this one, in the place of z_ω = 1."""
-        self.forget_gradients()
-        self.output.gradient = z
-
-    def forget_gradients(self) -> None:
-        for node in self.nodes:
-            node.gradient = None
-
-    def steps(self, order: Sequence[Tensor] | None = None, *, by: Literal["push", "pull"] = "push") -> Iterator[Tensor]:
-        """What `backward_steps` does, from the gradient that the output has."""
-        done: set[Tensor] = set()
-        for node in reversed(self.nodes if order is None else order):
+    def _steps(self, going: Sequence[Tensor], by: By) -> Iterator[Tensor]:
+        for node in going:
             with np.errstate(all="ignore"):
-                self._visit(node, by, done)
+                self._visit(node, by)
             yield node
 
-    def _visit(self, node: Tensor, by: Literal["push", "pull"], done: set[Tensor]) -> None:
-        """Complete a node's gradient, its children being `done`."""
+    def _start(self, order: Sequence[Tensor] | None, by: By, z: Array | None) -> Sequence[Tensor]:
+        """The nodes as they are to be gone through, none but the output having a gradient."""
+        if by not in get_args(By):
+            raise GraphError(f"a backward pass goes by {' or '.join(get_args(By))}, not {by!r}.")
+        if order is not None:
+            orders.check_order(self.parents, order)
+        value = self.output.known
+        if z is None and value.size != 1:
+            raise GraphError(
+                f"backward starts from a single number, and {self.output} has the shape {value.shape}: sum it first."
+            )
+        for node in self.nodes:
+            node.gradient = None
+        self._passed = {}
+        self.output.gradient = full_like(value, 1) if z is None else z
+        return list(self.nodes if order is None else order)[::-1]
+
+    def _visit(self, node: Tensor, by: By) -> None:
+        """Complete a node's gradient, its children having been visited."""
         if by == "pull":
-            for child in self.children[node]:
-                if child not in done:
-                    raise GraphError(f"{node} cannot be gone back from yet: its child {child} has not been.")
             self._fetch(node)
-            done.add(node)
         elif node.function and node.gradient is not None:
             self._hand_on(node)
         if node.gradient is None:
             node.gradient = full_like(node.known, 0)
+        elif node.function is None:
+            # What is handed on may be a view of, or the very same array as, another node's.
+            node.gradient = np.array(node.gradient)
 
     def _hand_on(self, node: Tensor) -> None:
         for parent, part in zip(node.parents, passed_back(node), strict=True):
@@ -158,7 +161,9 @@ class Graph:
 
     def _fetch(self, node: Tensor) -> None:
         for child in dict.fromkeys(self.children[node]):
-            for parent, part in zip(child.parents, passed_back(child), strict=True):
+            if child not in self._passed:
+                self._passed[child] = passed_back(child)
+            for parent, part in zip(child.parents, self._passed[child], strict=True):
                 if parent is node:
                     _add_to(node, part)
 
@@ -177,8 +182,8 @@ class Graph:
         return found
 
 
-def _reached(output: Tensor) -> set[Tensor]:
-    seen, waiting = {output}, [output]
+def _reached(ends: Sequence[Tensor]) -> set[Tensor]:
+    seen, waiting = set(ends), list(ends)
     while waiting:
         for parent in waiting.pop().parents:
             if parent not in seen:

@@ -68,6 +68,17 @@ class Tensor:
             raise GraphError(f"{self} has no value yet.")
         return self.value
 
+    @property
+    def known_gradient(self) -> Array:
+        """The gradient.
+
+        Raises:
+            GraphError: no pass has computed it.
+        """
+        if self.gradient is None:
+            raise GraphError(f"{self} has no gradient yet.")
+        return self.gradient
+
     def item(self) -> Any:
         """The value of a scalar, as Python's own number."""
         return self.known.item()
@@ -131,6 +142,11 @@ class Tensor:
     def __getitem__(self, key: Any) -> "Tensor":
         return apply(f.Index(key), self)
 
+    def __iter__(self) -> Iterator["Tensor"]:
+        if not self.shape:
+            raise GraphError(f"{self} is a single number, which has no parts.")
+        return (self[number] for number in range(self.shape[0]))
+
     # --- what reads well behind a dot ---
 
     def reshape(self, *shape: int) -> "Tensor":
@@ -187,7 +203,7 @@ def compute(function: f.Function, parents: Sequence[Tensor]) -> Array:
             raise GraphError(f"{function.name} cannot take floats and Decimals together.")
     try:
         return np.asarray(function.forward(*values))
-    except (ValueError, IndexError) as error:
+    except (ValueError, IndexError, TypeError, ArithmeticError) as error:
         shapes = " and ".join(f"{parent} of shape {parent.shape}" for parent in parents)
         raise GraphError(f"{function.name} cannot take {shapes}: {error}.") from None
 

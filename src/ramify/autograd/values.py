@@ -37,6 +37,23 @@ _OBJECTS = np.dtype(object)
 _FLOATS = np.dtype(np.float64)
 
 
+def read_decimal(text: str) -> Decimal:
+    """A number of any size and length, as it stands there.
+
+    Raises:
+        ValueError: it is none.
+    """
+    with decimal.localcontext(Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN) as context:
+        context.traps[decimal.InvalidOperation] = True
+        try:
+            found = Decimal(text)
+        except decimal.InvalidOperation:
+            raise ValueError(f"{text!r} is no number that decimals can hold") from None
+    if found.is_snan():
+        raise ValueError(f"{text!r} is no number to compute with")
+    return found
+
+
 def is_decimal(value: Array) -> bool:
     return value.dtype is _OBJECTS
 

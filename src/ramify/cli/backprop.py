@@ -2,9 +2,7 @@
 
 import json
 import sys
-from contextlib import nullcontext
-from decimal import Decimal
-from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,8 +17,8 @@ if TYPE_CHECKING:
     from ramify.autograd.values import Array
 
 MOST_DIGITS = 10_000
-GUARD = 10
-"""Digits that are computed with and not shown: the last one shown is then right."""
+GUARDS = (10, 50, 200, 1000, 5000)
+"""Digits that are computed with and not shown, until those that are shown no longer change."""
 MOST_ORDERS = 1000
 
 
@@ -57,28 +55,58 @@ def backprop(
 
     from ramify.autograd import GraphError
     from ramify.autograd.drawing import as_page, as_svg
-    from ramify.autograd.expression import read
     from ramify.autograd.values import decimals
     from ramify.errors import RamifyError
     from ramify.files import write_text
 
+    # What is not finite is named below.
     try:
-        # What is not finite is named below.
-        with np.errstate(all="ignore"), decimals(decimal + GUARD) if decimal else nullcontext():
-            number = Decimal if decimal else float
-            graph = read(expression, _given(values or [], number), number)
-            graph.backward()
-            print(json.dumps(_as_json(graph, decimal or 0)) if json_ else _table(graph, expression, decimal or 12))
-            for node, what in graph.not_finite():
-                print(_overflow(node, what), file=sys.stderr)
-            if orders:
-                _print_orders(graph)
-            if svg:
-                write_text(svg, as_svg(graph, expression))
-            if html:
-                write_text(html, as_page(graph, expression))
+        with np.errstate(all="ignore"):
+            graph, digits = (
+                (_exact(expression, values or [], decimal), decimal) if decimal else (_floats(expression, values or []), 12)
+            )
+            with decimals(digits):
+                if svg:
+                    write_text(svg, as_svg(graph, expression))
+                if html:
+                    write_text(html, as_page(graph, expression))
     except GraphError as error:
         raise RamifyError(str(error)) from None
+    found = _orders(graph) if orders else None
+    if json_:
+        print(json.dumps(_as_json(graph) | ({} if found is None else {"orders": found})))
+    else:
+        print("\n".join([_table(graph, expression, digits), *(" ".join(order) for order in found or [])]))
+    for node, what in graph.not_finite():
+        print(_not_finite(node, what), file=sys.stderr)
+
+
+def _floats(expression: str, values: list[str]) -> "Graph":
+    from ramify.autograd.expression import read
+
+    graph = read(expression, _given(values, float))
+    graph.backward()
+    return graph
+
+
+def _exact(expression: str, values: list[str], digits: int) -> "Graph":
+    """Computed with more and more digits, until so many of them no longer change; rounded to these."""
+    from ramify.autograd import GraphError
+    from ramify.autograd.expression import read
+    from ramify.autograd.values import decimals, read_decimal, rounded
+
+    before = None
+    for guard in GUARDS:
+        with decimals(digits + guard):
+            graph = read(expression, _given(values, read_decimal), read_decimal)
+            graph.backward()
+        for node in graph.nodes:
+            node.value, node.gradient = rounded(node.known, digits), rounded(node.known_gradient, digits)
+        found = [each.astype(str).tolist() for node in graph.nodes for each in (node.known, node.known_gradient)]
+        if found == before:
+            return graph
+        before = found
+    raise GraphError(f"{digits} digits did not come out the same with {GUARDS[-2]} and {GUARDS[-1]} more: give more digits.")
 
 
 def _given(values: list[str], number: "Callable[[str], Any]") -> dict[str, Any]:
@@ -98,17 +126,16 @@ def _given(values: list[str], number: "Callable[[str], Any]") -> dict[str, Any]:
     return found
 
 
-def _as_json(graph: "Graph", digits: int) -> dict[str, Any]:
-    number = partial(_number, digits=digits)
+def _as_json(graph: "Graph") -> dict[str, Any]:
     return {
-        "value": number(graph.output.value),
-        "gradients": {node.name: number(node.gradient) for node in graph.inputs if node.op == "input"},
+        "value": _number(graph.output.value),
+        "gradients": {node.name: _number(node.gradient) for node in graph.inputs},
         "nodes": [
             {
                 "name": node.name,
                 "op": node.op,
-                "value": number(node.value),
-                "gradient": number(node.gradient),
+                "value": _number(node.value),
+                "gradient": _number(node.gradient),
                 "parents": [parent.name for parent in node.parents],
             }
             for node in graph.nodes
@@ -116,12 +143,12 @@ def _as_json(graph: "Graph", digits: int) -> dict[str, Any]:
     }
 
 
-def _number(value: "Array | None", digits: int) -> Any:
+def _number(value: "Array | None") -> Any:
     """For JSON; Decimals as text, because its readers would make floats of them."""
-    from ramify.autograd.values import is_decimal, rounded
+    from ramify.autograd.values import is_decimal
 
     assert value is not None
-    return (rounded(value, digits).astype(str) if is_decimal(value) else value).tolist()
+    return (value.astype(str) if is_decimal(value) else value).tolist()
 
 
 def _table(graph: "Graph", expression: str, digits: int) -> str:
@@ -140,21 +167,34 @@ def _table(graph: "Graph", expression: str, digits: int) -> str:
     return "\n".join([f"{expression} = {shown(graph.output.value, digits)}", "", *lines])
 
 
-def _overflow(node: "Tensor", what: str) -> str:
+def _not_finite(node: "Tensor", what: str) -> str:
     from ramify.autograd.drawing import shown
     from ramify.autograd.expression import write
 
     if what == "gradient":
-        return f"the gradient of {node.name} is {shown(node.gradient)}"
+        return f"the gradient of {node.name} is {_culprit(node.known_gradient)}"
+    if not node.function:
+        return f"{node.name} is given as {_culprit(node.known)}"
     given = ", ".join(f"{parent.name} = {shown(parent.value)}" for parent in dict.fromkeys(node.parents))
-    return f"{node.name} = {write(node)} is {shown(node.value)}" + (f" (with {given})" if given else "")
+    return f"{node.name} = {write(node)} is {_culprit(node.known)} (with {given})"
 
 
-def _print_orders(graph: "Graph") -> None:
+def _culprit(value: "Array") -> str:
+    """The first number that is not finite, and where it stands."""
+    import numpy as np
+
+    from ramify.autograd.values import is_finite
+
+    places = (place for place in np.ndindex(value.shape) if not is_finite(value[place].reshape(()) if value.shape else value))
+    place = next(places)
+    where = f" at {list(place)}" if place else ""
+    return f"{float(value[place])}{where}"
+
+
+def _orders(graph: "Graph") -> list[list[str]]:
     from ramify.autograd import topological_orders
 
-    for count, order in enumerate(topological_orders(graph.parents)):
-        if count == MOST_ORDERS:
-            print(f"and more: {MOST_ORDERS:,} are shown", file=sys.stderr)
-            return
-        print(" ".join(node.name for node in order))
+    found = [[node.name for node in order] for order in islice(topological_orders(graph.parents), MOST_ORDERS + 1)]
+    if len(found) > MOST_ORDERS:
+        print(f"there are more than {MOST_ORDERS:,} orders: these are the first", file=sys.stderr)
+    return found[:MOST_ORDERS]

@@ -110,8 +110,8 @@ def _parquet(path: Path, report: Report, layout: Layout, columns: Mapping[str, s
             kind = file.schema_arrow.field(theirs).type
             if pa.types.is_nested(kind):
                 raise RamifyError(
-                    f"{path}: the column {theirs!r} holds {kind}, which cannot be a post's {ours}: write one value a row, or name "
-                    f"another column (--column {ours}=NAME)."
+                    f"{path}: the column {theirs!r} holds {kind}, which cannot be a post's {ours}: write one value a row, "
+                    f"or name another column (--column {ours}=NAME)."
                 )
         for batch in file.iter_batches(batch_size=1 << 14, columns=list(names.values())):
             report.read += batch.num_rows
