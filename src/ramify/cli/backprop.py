@@ -31,7 +31,11 @@ def backprop(
     decimal: Annotated[
         int | None,
         typer.Option(
-            "--decimal", metavar="DIGITS", min=1, max=MOST_DIGITS, help="Compute with so many decimal digits, of any size."
+            "--decimal",
+            metavar="DIGITS",
+            min=1,
+            max=MOST_DIGITS,
+            help="So many decimal digits, of numbers of any size; JSON has them as text.",
         ),
     ] = None,
     svg: Annotated[Path | None, typer.Option(help="Draw the graph into this file.")] = None,
@@ -59,12 +63,12 @@ def backprop(
     from ramify.errors import RamifyError
     from ramify.files import write_text
 
-    # What is not finite is named below.
+    digits = decimal or 12
     try:
+        # What is not finite is named below.
         with np.errstate(all="ignore"):
-            graph, digits = (
-                (_exact(expression, values or [], decimal), decimal) if decimal else (_floats(expression, values or []), 12)
-            )
+            graph = _exact(expression, values or [], decimal) if decimal else _floats(expression, values or [])
+            # A page goes through the passes once more.
             with decimals(digits):
                 if svg:
                     write_text(svg, as_svg(graph, expression))
