@@ -340,6 +340,18 @@ def test_live_ends_where_nobody_reads_on(listening):
     assert listening.stderr.read() == ""
 
 
+@pytest.mark.parametrize("every", [3, 500])
+def test_live_may_wait_for_several_messages(ramify, log, causal, tmp_path, every):
+    at_once = run(ramify, log, causal, "jsonl", tmp_path / "one.jsonl", "--live")[0].splitlines()
+    together = run(ramify, log, causal, "jsonl", tmp_path / "more.jsonl", "--live", "--every", every)[0].splitlines()
+    for one, other in zip(map(json.loads, at_once), map(json.loads, together), strict=True):
+        assert one.pop("probability") == pytest.approx(other.pop("probability"), abs=2e-4)
+        assert one == other
+    status, _, err = ramify("disentangle", log, "--every", 3, "--model", causal, "--to", "jsonl", "--out", tmp_path / "out")
+    assert status == 2
+    assert "--every is for --live" in err
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [

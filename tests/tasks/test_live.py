@@ -69,6 +69,19 @@ def test_live_is_as_offline(make) -> None:
     assert 1 < whole.conversation.max() < len(LOG) - 1
 
 
+@pytest.mark.parametrize("size", [2, 7, 40, 1000])
+@pytest.mark.parametrize("make", [feature_model, among_the_likeliest, mht])
+def test_several_messages_at_a_time(make, size) -> None:
+    one_by_one, together = make().live(), make().live()
+    expected = [one_by_one.hear(node) for node in LOG.nodes]
+    found = [each for start in range(0, len(LOG), size) for each in together.hear_all(LOG.nodes[start : start + size])]
+    assert [(each.number, each.answered, each.conversation) for each in found] == [
+        (each.number, each.answered, each.conversation) for each in expected
+    ]
+    np.testing.assert_allclose([each.probability for each in found], [each.probability for each in expected], atol=1e-5)
+    assert together.hear_all([]) == []
+
+
 def test_what_a_message_is_said_to_answer_does_not_hang_on_later_ones() -> None:
     task = feature_model()
     early = [task.disentangle(Tree(LOG.nodes[:size])).tree.nodes[-1].parents for size in range(1, 40)]

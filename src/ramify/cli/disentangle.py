@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from ramify.readers import Format
     from ramify.readers.base import Report
     from ramify.tasks.linking import Disentangled
+    from ramify.tasks.live import Heard
     from ramify.tasks.reply_to import ReplyTo
 
 LINKS = Path(__file__).parents[1] / "sample" / "links"
@@ -57,6 +59,9 @@ def disentangle(
             "grow with the log. Read what comes from another program as /dev/stdin, write to /dev/stdout.",
         ),
     ] = False,
+    every: Annotated[
+        int, typer.Option(min=1, help="With --live: wait for so many messages and decide on them together, which is faster.")
+    ] = 1,
     device: Device = "auto",
     precision: Precision = "fp32",
 ) -> None:
@@ -65,6 +70,8 @@ def disentangle(
     Example: ramify disentangle channel.log --to html --out channel.html
 
     Example: tail -n +1 -f channel.log | ramify disentangle /dev/stdin --format irc --live --to jsonl --out /dev/stdout
+
+    Example: ramify disentangle years.log --live --every 4096 --to annotation --out links.txt
     """
     import ramify
     from ramify import readers
@@ -90,12 +97,14 @@ def disentangle(
         # Gold links that lie beside a log are none of its own.
         chosen = {"annotations": "none"} | chosen
     report = Report()
+    if every > 1 and not live:
+        raise RamifyError("--every is for --live: a whole log is decided on together anyway.")
     if live:
         if len(tasks) > 1 or keep_replies or beam > 1 or to not in ("jsonl", "annotation"):
             raise RamifyError("--live is for one model and --to jsonl or annotation, without --keep-replies and --beam.")
         try:
             with autocast(tasks[0].device, precision):
-                _follow(tasks[0], known, logs, report, chosen, to, out)
+                _follow(tasks[0], known, logs, report, chosen, to, out, every)
         finally:
             # Most channels never end: somebody stops listening.
             _say(report)
@@ -112,29 +121,31 @@ def disentangle(
 
 
 def _follow(
-    task: "ReplyTo", known: "Format", logs: list[Path], report: "Report", chosen: dict[str, Any], to: str, out: Path
+    task: "ReplyTo", known: "Format", logs: list[Path], report: "Report", chosen: dict[str, Any], to: str, out: Path, every: int
 ) -> None:
-    """Write a line a message as it comes."""
+    """Write a line a message as it comes, or as so many have come."""
     from ramify.errors import RamifyError
 
     if known.yields != "logs":
         raise RamifyError("what is in this format is not read message by message: leave --live out.")
     with open(out, "w", encoding="utf-8", newline="\n") as file:
         for log in known.reads(logs, report, **chosen):
-            channel = task.live()
+            channel, messages = task.live(), iter(log.messages)
             ids: dict[int, str] = {}
-            for message in log.messages:
-                heard = channel.hear(message)
-                ids[heard.number] = message.id
-                ids.pop(heard.number - task.reading.window - 1, None)
-                answered = ids[heard.answered]
-                if to == "annotation":
-                    line = f"{log.name}:{answered} {message.id} -"
-                else:
-                    said = {"log": log.name, "id": message.id, "answers": None if heard.answered == heard.number else answered}
-                    said |= {"probability": round(heard.probability, 4), "conversation": heard.conversation}
-                    line = json.dumps(said, ensure_ascii=False)
-                print(line, file=file, flush=True)
+            while together := list(islice(messages, every)):
+                for message, heard in zip(together, channel.hear_all(together), strict=True):
+                    ids[heard.number] = message.id
+                    file.write(_line(log.name, message.id, ids[heard.answered], heard, to) + "\n")
+                    ids.pop(heard.number - task.reading.window - 1, None)
+                file.flush()
+
+
+def _line(log: str, message: str, answered: str, heard: "Heard", to: str) -> str:
+    if to == "annotation":
+        return f"{log}:{answered} {message} -"
+    said = {"log": log, "id": message, "answers": None if heard.answered == heard.number else answered}
+    said |= {"probability": round(heard.probability, 4), "conversation": heard.conversation}
+    return json.dumps(said, ensure_ascii=False)
 
 
 def _counted(logs: Iterator["Disentangled"], advance: Callable[[int], None]) -> Iterator["Disentangled"]:

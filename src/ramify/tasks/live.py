@@ -1,6 +1,8 @@
 """A channel that goes on: a message in, its link out, in memory that does not grow with the log."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,9 +13,9 @@ from ramify.chat.hearing import Hearing
 from ramify.chat.logs import Logs, encode_messages
 from ramify.chat.structure import Structure
 from ramify.errors import RamifyError
-from ramify.link_batch import LinkCollator, Vectors
+from ramify.link_batch import Vectors
 from ramify.nn.ragged import Rows
-from ramify.tasks.decoding import ask, collator
+from ramify.tasks.decoding import ask, collator, opinions
 from ramify.tree import Node
 from ramify.views import Example
 
@@ -67,14 +69,25 @@ class Live:
 
     def hear(self, message: Node) -> Heard:
         """The channel's next message."""
-        history, number = self.task.reading, self._hearing.count
-        self._hearing.hear(message)
-        if number % _FORGET_EVERY == 0:
+        return self.hear_all([message])[0]
+
+    def hear_all(self, messages: Sequence[Node]) -> list[Heard]:
+        """The channel's next messages, which are decided on together: the answers are those of one by one, in less time."""
+        if self.task.backbone.reads_structure and len(messages) > 1:
+            return [self.hear(message) for message in messages]
+        if not messages:
+            return []
+        history, first = self.task.reading, self._hearing.count
+        if len(messages) > 1 or first % _FORGET_EVERY == 0:
             # A candidate's features look one message further back.
-            self._forget(number - history.window - 1)
+            self._forget(first - history.window - 1)
+        for message in messages:
+            self._hearing.hear(message)
         channel = self._hearing.channel()
-        ids, _, _ = encode_messages(self.task.tokenizer, history, [message], channel.spelled[-1:])
-        self._kept[number] = _Kept(ids, self._vector(ids), number, 0)
+        ids, starts, _ = encode_messages(self.task.tokenizer, history, messages, channel.spelled[-len(messages) :])
+        for number, (start, stop) in enumerate(pairwise(starts.tolist()), first):
+            own = ids[start:stop]
+            self._kept[number] = _Kept(own, self._vector(own), number, 0)
         kept = [self._kept[each] for each in channel.number.tolist()]
         logs = Logs(
             history=history,
@@ -87,32 +100,41 @@ class Live:
             starts=np.concatenate([[0], np.cumsum([len(each.ids) for each in kept])]),
             vocabulary=self.task.tokenizer.ids,
         )
-        row = len(kept) - 1
-        reach = min(number, history.window)
+        row = len(kept) - len(messages)
+        return [
+            self._decided(number, int(answered) + first - row, float(probability))
+            for number, (answered, probability) in enumerate(self._answers(logs, kept, row, first), first)
+        ]
+
+    def _answers(self, logs: Logs, kept: list[_Kept], row: int, first: int) -> Iterator[tuple[int, float]]:
+        """Of the messages from a row on, whose numbers begin with `first`: the row that each answers, and how probably."""
+        vectors = [each.vector for each in kept if each.vector is not None]
+        table = Vectors(torch.cat(vectors), np.arange(len(kept))) if vectors else None
+        if row < len(kept) - 1:
+            for opinion in opinions(self.task, logs, start=np.array([row]), vectors=table):
+                yield from zip(*(each.tolist() for each in opinion.likeliest()), strict=True)
+            return
+        reach = min(first, self.task.reading.window)
+        collate = collator(self.task, logs, table)
+        if self.task.backbone.reads_structure:
+            structure = Structure()
+            for above in range(row - reach, row):
+                structure.link(above, kept[above].answered - (first - row))
+            collate = replace(collate, structure=structure)
         example = Example(np.array([row]), np.ones(1), row - np.arange(reach + 1), np.array([reach + 1]))
         with self.task.evaluating(), torch.no_grad():
-            opinion = ask(self.task, self._collator(logs, kept, number - row, reach), [example])
-        answered, probability = (each.item() for each in opinion.likeliest())
+            answered, probability = ask(self.task, collate, [example]).likeliest()
+        yield int(answered[0]), float(probability[0])
+
+    def _decided(self, number: int, answered: int, probability: float) -> Heard:
         own = self._kept[number]
-        own.answered = int(answered) + number - row
-        if own.answered == number:
+        own.answered = answered
+        if answered == number:
             own.conversation = self._conversations
             self._conversations += 1
         else:
-            own.conversation = self._kept[own.answered].conversation
-        return Heard(number, own.answered, float(probability), own.conversation)
-
-    def _collator(self, logs: Logs, kept: list[_Kept], shift: int, reach: int) -> LinkCollator:
-        """`shift`: from rows to numbers, the same for all that may be answered."""
-        vectors = [each.vector for each in kept if each.vector is not None]
-        table = Vectors(torch.cat(vectors), np.arange(len(kept))) if vectors else None
-        collate = collator(self.task, logs, table)
-        if not self.task.backbone.reads_structure:
-            return collate
-        structure = Structure()
-        for row in range(len(kept) - 1 - reach, len(kept) - 1):
-            structure.link(row, kept[row].answered - shift)
-        return replace(collate, structure=structure)
+            own.conversation = self._kept[answered].conversation
+        return Heard(number, answered, probability, own.conversation)
 
     def _vector(self, ids: NDArray[np.int32]) -> torch.Tensor | None:
         task = self.task
