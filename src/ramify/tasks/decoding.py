@@ -1,10 +1,9 @@
 """What a model thinks of who answers whom, and what it decides."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -17,15 +16,12 @@ from ramify.chat.channel import Ints
 from ramify.chat.logs import Logs
 from ramify.chat.structure import Structure
 from ramify.errors import RamifyError
-from ramify.link_batch import LinkBatch, LinkCollator, Vectors
+from ramify.link_batch import LinkCollator, Vectors
 from ramify.nn.ragged import Rows, length_key, runs
 from ramify.views import Example
 
 if TYPE_CHECKING:
     from ramify.tasks.reply_to import ReplyTo
-
-Item = TypeVar("Item")
-Made = TypeVar("Made")
 
 KEYS = 16_384
 """Pairs scored at once."""
@@ -110,12 +106,8 @@ def opinions(
         if task.backbone.reads_structure:
             collate = replace(collate, structure=Structure.known(logs))
         view = Blocks(logs, _from(logs, start), block=_BLOCK)
-
-        def lay_out(numbers: Ints) -> LinkBatch:
-            return collate([view.example(int(number)) for number in numbers])
-
-        for batch in _one_ahead(lay_out, TokenBudget(view.costs, KEYS, seed=0, shuffle=False).steps(0)):
-            yield _think(task, batch)
+        for numbers in TokenBudget(view.costs, KEYS, seed=0, shuffle=False).steps(0):
+            yield ask(task, collate, [view.example(int(number)) for number in numbers])
 
 
 def decide(task: "ReplyTo", logs: Logs, *, history: Known = "predicted", beam: int = 1, start: Ints | None = None) -> Decided:
@@ -187,26 +179,9 @@ def collator(task: "ReplyTo", logs: Logs, vectors: Vectors | None) -> LinkCollat
 
 def ask(task: "ReplyTo", collate: LinkCollator, examples: Sequence[Example]) -> Opinion:
     """What the model thinks of the targets of some examples."""
-    return _think(task, collate(examples))
-
-
-def _think(task: "ReplyTo", batch: LinkBatch) -> Opinion:
-    batch = batch.to(task.device)
+    batch = collate(examples).to(task.device)
     scores = task.probabilities(task.scores(batch), batch)
     return Opinion(batch.source, batch.key_source, batch.candidates.host_lengths, scores.float().cpu().numpy())
-
-
-def _one_ahead(make: Callable[[Item], Made], items: Iterable[Item]) -> Iterator[Made]:
-    """What is made of the items; the next one is being made, by another thread, while somebody works with this one."""
-    with ThreadPoolExecutor(1) as thread:
-        waiting: Future[Made] | None = None
-        for item in items:
-            following = thread.submit(make, item)
-            if waiting is not None:
-                yield waiting.result()
-            waiting = following
-        if waiting is not None:
-            yield waiting.result()
 
 
 def _side_by_side(task: "ReplyTo", collate: LinkCollator, start: Ints) -> Iterator[Opinion]:
