@@ -99,8 +99,8 @@ class LinkBackbone(AnyBackbone):
         return 0
 
     def read_together(self, x: Float[Tensor, "key out"], candidates: Rows) -> Float[Tensor, "key out"]:
-        """The states, once each has read the others of its message."""
-        raise NotImplementedError
+        """The states, once each has read the others of its message; as they are, where they do not."""
+        return x
 
     def check(self, reading: History) -> None:
         """Raise where it cannot read a chat in this way."""
