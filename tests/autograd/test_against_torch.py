@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from ramify import autograd
-from ramify.autograd import Tensor
+from ramify.autograd import Graph, Tensor, differences
 
 SHAPES = [(), (3,), (1,), (2, 3), (1, 3), (2, 1), (2, 3, 4), (3, 4)]
 
@@ -242,6 +242,28 @@ def test_random_graphs(seed, names):
 def test_each_operation_in_every_shape(name):
     for seed in range(12):
         check(seed, [name, name])
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_each_operation_against_differences(name):
+    """The leaves are moved, and the same graph is gone through once more."""
+    for seed in range(3):
+        pool = Pool(seed)
+        found, _ = OPERATIONS[name](pool)
+        output = (found * pool.random.normal(size=found.shape)).sum()
+        graph, leaves = Graph(output), [leaf for leaf, _ in pool.leaves]
+        graph.backward()
+        gradients = [np.zeros(leaf.shape) if leaf not in graph.nodes else leaf.known_gradient for leaf in leaves]
+
+        def moved(*values, graph=graph, leaves=leaves):
+            for leaf, value in zip(leaves, values, strict=True):
+                leaf.value = np.asarray(value)
+            graph.forward()
+            return graph.output
+
+        for slope, gradient in zip(differences(moved, [leaf.known for leaf in leaves]), gradients, strict=True):
+            scale = max(1.0, np.abs(slope).max(initial=0.0))
+            np.testing.assert_allclose(gradient / scale, slope / scale, rtol=0, atol=1e-6)
 
 
 # --- points that random numbers never meet ------------------------------------------------------------------------------------
