@@ -375,6 +375,70 @@ def test_there_is_no_beam_where_links_do_not_hang_on_each_other(own) -> None:
         decide(own(), LOGS, beam=2)
 
 
+def random_opinion(seed: int, messages: int = 200, window: int = 9) -> Opinion:
+    """On all messages of a log, some of them sure, with equals among the others."""
+    random = np.random.default_rng(seed)
+    lengths = np.minimum(np.arange(messages), window) + 1
+    parts = [random.integers(1, 4, length) ** random.choice([1.0, 6.0]) for length in lengths]
+    for part in parts:
+        part[0] *= random.choice([1.0, 1.0, 3.0, 9.0])
+    candidates = [number - np.arange(length) for number, length in enumerate(lengths)]
+    probabilities = np.concatenate([part / part.sum() for part in parts]).astype(np.float32)
+    return Opinion(np.arange(messages), np.concatenate(candidates), lengths, probabilities)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_messages_join_the_conversation_that_is_likeliest_as_a_whole(seed: int) -> None:
+    opinion = random_opinion(seed)
+    conversation, expected = list(range(200)), []
+    by_message = np.split(np.arange(len(opinion.candidates)), np.cumsum(opinion.lengths)[:-1])
+    for message, own in enumerate(by_message):
+        shares = dict(zip(opinion.candidates[own].tolist(), opinion.probabilities[own].tolist()))
+        total: dict[int, float] = {}
+        for candidate, share in shares.items():
+            total[conversation[candidate]] = total.get(conversation[candidate], 0.0) + share
+        most = max(total.values())
+        # Of equal conversations the oldest, and there of equal messages the nearest.
+        best = min(number for number, share in total.items() if share == most)
+        inside = {candidate: share for candidate, share in shares.items() if conversation[candidate] == best}
+        expected.append(max(inside, key=lambda candidate: (inside[candidate], candidate)))
+        conversation[message] = conversation[expected[-1]]
+    numbers = np.arange(200)
+    answered, probability = opinion.join(numbers)
+    assert answered.tolist() == expected
+    assert numbers.tolist() == conversation
+    starts = np.cumsum(opinion.lengths) - opinion.lengths
+    assert (probability == opinion.probabilities[starts + np.arange(200) - answered]).all()
+    # Links alone say other things, and make other conversations.
+    assert 5 < (answered != opinion.likeliest()[0]).sum() < 150
+    assert 3 < len(set(conversation)) < 150
+
+
+def test_deciding_by_conversation_is_joining_message_by_message() -> None:
+    own = task()
+    by_link = decide(own, LOGS)
+    own.config = replace(own.config, decide="conversation")
+    decided, numbers = decide(own, LOGS), np.arange(len(LOGS))
+    structure = Structure()
+    for log in range(len(SIZES)):
+        for message in range(*LOGS.offsets[log : log + 2].tolist()):
+            chances = shares(own, LOGS, message, structure)
+            one = Opinion(
+                np.array([message]), np.array(list(chances)), np.array([len(chances)]), np.array(list(chances.values()))
+            )
+            answered, _ = one.join(numbers)
+            structure.link(message, int(answered[0]))
+            assert decided.answered[message] == answered[0]
+    assert (decided.answered != by_link.answered).any()
+
+
+def test_a_beam_does_not_look_for_conversations() -> None:
+    own = task()
+    own.config = replace(own.config, decide="conversation")
+    with pytest.raises(RamifyError, match=r"task\.decide"):
+        decide(own, LOGS, beam=2)
+
+
 def test_of_no_messages_nothing_is_decided() -> None:
     own, logs = task(), read()
     for history in ("predicted", "gold"):

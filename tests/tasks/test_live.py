@@ -13,7 +13,7 @@ from ramify.models.bert import BertConfig
 from ramify.models.feature_model import FeatureModel, FeatureModelConfig
 from ramify.models.mht import MaskedHierarchicalTransformer, MHTConfig
 from ramify.tasks.live import Heard
-from ramify.tasks.reply_to import ReplyTo
+from ramify.tasks.reply_to import ReplyTo, ReplyToConfig
 from ramify.tokenizer import Tokenizer
 from ramify.tree import Node, Tree
 
@@ -21,10 +21,20 @@ LOG = channel(90, 3)
 WORDS = learn_words([node.text.lower().split() for node in LOG.nodes], least=1)
 
 
-def feature_model(**changes: object) -> ReplyTo:
+def feature_model(config: ReplyToConfig | None = None, **changes: object) -> ReplyTo:
     torch.manual_seed(0)
     backbone = FeatureModel(FeatureModelConfig(vocab_size=WORDS.vocab_size, dim=4, hidden=8))
-    return ReplyTo(backbone, WORDS, History(window=12, **({"causal": True} | changes)))  # pyright: ignore[reportArgumentType]
+    history = History(window=12, **({"causal": True} | changes))  # pyright: ignore[reportArgumentType]
+    return ReplyTo(backbone, WORDS, history, config)
+
+
+def by_conversation() -> ReplyTo:
+    task = feature_model(ReplyToConfig(decide="conversation", start_odds=2))
+    # Of candidates that are nearly alike, the conversation with most of them would take all.
+    with torch.no_grad():
+        for layer in task.backbone.layers:
+            layer.weight.mul_(4)
+    return task
 
 
 def in_context(among: int = 0) -> ReplyTo:
@@ -54,7 +64,7 @@ def mht() -> ReplyTo:
     return ReplyTo(backbone, tokenizer, History(window=12, causal=True, texts="pieces", max_tokens=12))
 
 
-@pytest.mark.parametrize("make", [feature_model, in_context, among_the_likeliest, mht])
+@pytest.mark.parametrize("make", [feature_model, by_conversation, in_context, among_the_likeliest, mht])
 def test_live_is_as_offline(make) -> None:
     task = make()
     whole = task.disentangle(LOG)
@@ -70,7 +80,7 @@ def test_live_is_as_offline(make) -> None:
 
 
 @pytest.mark.parametrize("size", [2, 7, 40, 1000])
-@pytest.mark.parametrize("make", [feature_model, among_the_likeliest, mht])
+@pytest.mark.parametrize("make", [feature_model, by_conversation, among_the_likeliest, mht])
 def test_several_messages_at_a_time(make, size) -> None:
     one_by_one, together = make().live(), make().live()
     expected = [one_by_one.hear(node) for node in LOG.nodes]

@@ -241,3 +241,11 @@ def test_several_answers_by_a_threshold() -> None:
 def test_thresholds_that_make_no_sense(config: dict[str, object]) -> None:
     with pytest.raises(RamifyError, match=r"task\.threshold"):
         ReplyToConfig(**config)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    "config", [{"objective": "binary"}, {"objective": "ranking"}, {"objective": "binary", "threshold": 0.5}]
+)
+def test_deciding_by_conversation_needs_one_choice_among_all(config: dict[str, object]) -> None:
+    with pytest.raises(RamifyError, match=r"task\.decide"):
+        ReplyToConfig(decide="conversation", **config)  # pyright: ignore[reportArgumentType]

@@ -106,3 +106,26 @@ def test_several_decide_by_the_mean_of_what_they_believe() -> None:
     with pytest.raises(RamifyError, match="beam"):
         disentangle(tasks, TREES[0], ensemble="mean", beam=2)
     assert len(disentangle(tasks, Tree(()), ensemble="mean").probability) == 0
+
+
+def test_the_mean_decides_by_conversation_where_all_do() -> None:
+    tasks = [teacher(6, 0), teacher(4, 1)]
+    by_link = disentangle(tasks, TREES[0], ensemble="mean")
+    for each in tasks:
+        each.config = replace(each.config, decide="conversation")
+    found = disentangle(tasks, TREES[0], ensemble="mean")
+    believed = np.mean([table(each, 6)[:40] for each in tasks], axis=0)
+    sums = {}
+    for number, node in enumerate(found.tree.nodes):
+        above = node.parents[0] if node.parents else number
+        near = [(number - back, share) for back, share in enumerate(believed[number].tolist()) if back <= number]
+        for candidate, share in near:
+            # The message is not in a conversation yet, whatever it came to answer.
+            which = -1 if candidate == number else found.conversation[candidate]
+            sums[number, which] = sums.get((number, which), 0.0) + share
+        chosen = -1 if above == number else found.conversation[above]
+        assert sums[number, chosen] == pytest.approx(max(share for (of, _), share in sums.items() if of == number), abs=1e-5)
+    assert [node.parents for node in found.tree.nodes] != [node.parents for node in by_link.tree.nodes]
+    tasks[0].config = replace(tasks[0].config, decide="link")
+    with pytest.raises(RamifyError, match="decides in one way"):
+        disentangle(tasks, TREES[0], ensemble="mean")

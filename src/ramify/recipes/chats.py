@@ -69,12 +69,14 @@ def links(data: str, *, steps: int = 4800, init: str = "", seed: int = 0) -> Run
     """Ramify's own model of who replied to whom, the one that comes with it: the feature model with more to read.
 
     `ramify train links --data DIR --out RUN`: it knows what is said around a pair of messages (`chat.surroundings`), and all
-    candidates of a message read each other before they are scored. It looks at nothing that is said later, so it can follow a
-    live channel, and knows no years. 20 minutes of a core; what it finds beside the feature model is in benchmarks/results.md.
+    candidates of a message read each other before they are scored. A message joins the conversation that is likeliest as a
+    whole. It looks at nothing that is said later, so it can follow a live channel, and knows no years. 20 minutes of a core;
+    what it finds beside the feature model is in benchmarks/results.md.
     """
     plain = feature_model(data, steps=steps, init=init, causal=True, seed=seed)
     model = FeatureModelConfig(hidden=256, dropout=0.1, years=False, surroundings=True, context_layers=2)
-    return replace(plain, recipe="links", model=sized(model, init), reading=History(window=50, causal=True))
+    task = ReplyToConfig(score="sum", decide="conversation")
+    return replace(plain, recipe="links", model=sized(model, init), task=task, reading=History(window=50, causal=True))
 
 
 FROZEN = r"^backbone\.encoder\."

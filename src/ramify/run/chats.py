@@ -114,7 +114,7 @@ class PreparedChats(Prepared):
             parts = opinions(self.task, self.dev, history=history, start=start, vectors=vectors)
             found = Opinion.joined(list(parts))
             answered = np.arange(len(self.dev))
-            answered[found.messages], probability = found.likeliest()
+            answered[found.messages], probability = found.decided(self.task, np.arange(len(self.dev)))
             scores = self._scores(Decided(answered, probability, found.further(self.task.config.threshold)))
             link, cluster, *_ = scores.values()
             loss = self._loss(found)
@@ -167,9 +167,9 @@ def prepare(run: Run, out: Path) -> PreparedChats:
 
 
 def fitting(run: Run) -> Run:
-    """The run with the objective that its data leave it: no comment of a reply tree starts a conversation."""
+    """The run with the objective that its data leave it: no comment of a reply tree starts a conversation, and all are in one."""
     if isinstance(run.task, ReplyToConfig) and Store.open(run.data).holds_reply_trees:
-        return replace(run, task=replace(run.task, objective="ranking"))
+        return replace(run, task=replace(run.task, objective="ranking", decide="link"))
     return run
 
 

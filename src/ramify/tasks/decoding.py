@@ -61,6 +61,30 @@ class Opinion:
         first = is_best[np.unique(row[is_best], return_index=True)[1]]
         return self.candidates[first], best
 
+    def join(self, conversation: Ints) -> tuple[Ints, Float[NDArray, " message"]]:
+        """The likeliest message of that conversation which is likeliest as a whole, and its probability.
+
+        `conversation` numbers the conversations of all messages so far, and any other message as one of its own; as messages
+        are decided, in order, it is brought up to date.
+        """
+        answered, best = self.likeliest()
+        ends = np.cumsum(self.lengths)
+        for row, (message, stop) in enumerate(zip(self.messages.tolist(), ends.tolist())):
+            # What is likelier than all else together is so in its conversation, too.
+            if best[row] <= 0.5:
+                own = slice(stop - int(self.lengths[row]), stop)
+                candidates, shares = self.candidates[own], self.probabilities[own]
+                _, number = np.unique(conversation[candidates], return_inverse=True)
+                inside = np.flatnonzero(number == np.bincount(number, weights=shares).argmax())
+                place = inside[shares[inside].argmax()]
+                answered[row], best[row] = candidates[place], shares[place]
+            conversation[message] = conversation[answered[row]]
+        return answered, best
+
+    def decided(self, task: "ReplyTo", conversation: Ints) -> tuple[Ints, Float[NDArray, " message"]]:
+        """What each message answers as `task.decide` has it, and its probability; `conversation` as in `join`."""
+        return self.join(conversation) if task.config.decide == "conversation" else self.likeliest()
+
     def further(self, threshold: float) -> Int[NDArray, "link 2"]:
         """Beside the likeliest: pairs of a message and another that it answers at least so probably; none for 0."""
         of = np.repeat(self.messages, self.lengths)
@@ -118,14 +142,14 @@ def decide(task: "ReplyTo", logs: Logs, *, history: Known = "predicted", beam: i
     it.
     """
     answered, probability = np.arange(len(logs)), np.zeros(len(logs), dtype=np.float32)
-    further = [np.zeros((0, 2), dtype=np.int64)]
+    further, conversation = [np.zeros((0, 2), dtype=np.int64)], np.arange(len(logs))
     if beam > 1 and history == "gold":
         raise RamifyError("a beam searches among the model's own decisions: it goes with history = predicted, not gold.")
     if beam > 1:
         _search(task, logs, beam, start, answered, probability)
         return Decided(answered, probability, further[0])
     for opinion in opinions(task, logs, history=history, start=start):
-        answered[opinion.messages], probability[opinion.messages] = opinion.likeliest()
+        answered[opinion.messages], probability[opinion.messages] = opinion.decided(task, conversation)
         further.append(opinion.further(task.config.threshold))
     return Decided(answered, probability, np.concatenate(further))
 
@@ -189,12 +213,12 @@ def _side_by_side(task: "ReplyTo", collate: LinkCollator, start: Ints) -> Iterat
     logs, structure = collate.logs, Structure()
     collate = replace(collate, structure=structure)
     view = Blocks(logs, np.arange(len(logs)), block=1)
-    left = logs.offsets[1:] - start
+    left, conversation = logs.offsets[1:] - start, np.arange(len(logs))
     for group in np.array_split(np.argsort(-left, kind="stable"), -(-len(left) * (logs.history.window + 1) // KEYS) or 1):
         for step in range(int(left[group].max(initial=0))):
             messages = start[group[left[group] > step]] + step
             opinion = ask(task, collate, [view.example(int(message)) for message in messages])
-            for message, answered in zip(opinion.messages.tolist(), opinion.likeliest()[0].tolist()):
+            for message, answered in zip(opinion.messages.tolist(), opinion.decided(task, conversation)[0].tolist()):
                 structure.link(message, answered)
             for message, answered in opinion.further(task.config.threshold).tolist():
                 structure.link(message, answered)
@@ -225,6 +249,8 @@ def _search(
             "a beam is for models that read what earlier messages answer, and decide on one answer a message: of any other the "
             "likeliest links make the likeliest structure already."
         )
+    if task.config.decide == "conversation":
+        raise RamifyError("a beam looks for the likeliest links together: it goes with task.decide=link, not conversation.")
     first = logs.offsets[:-1] if start is None else start
     view = Blocks(logs, np.arange(len(logs)), block=1)
     with task.evaluating(), torch.no_grad():

@@ -14,7 +14,7 @@ from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
 from ramify.metrics.conversations import Match, conversations, match
 from ramify.readers.annotation import Links
-from ramify.tasks.decoding import Known, decide, lead_in
+from ramify.tasks.decoding import Known, Opinion, decide, lead_in
 from ramify.tasks.ensembles import Ensemble, chances, combine
 from ramify.tasks.teaching import beliefs
 from ramify.tree import Node, Tree
@@ -116,8 +116,17 @@ def _decided(
     if ensemble == "mean" and len(tasks) > 1:
         if beam > 1:
             raise RamifyError("a beam is for decisions, and an ensemble by the mean makes one of the members' probabilities.")
+        by = {task.config.decide for task in tasks}
+        if len(by) > 1:
+            raise RamifyError(
+                "an ensemble by the mean decides in one way: some of these models have task.decide=link, others not."
+            )
         believed = beliefs(tasks, lambda: [log], max(task.reading.window for task in tasks))
-        answered, probability = np.arange(len(log)) - believed.argmax(axis=1), believed.max(axis=1, initial=0)
+        messages, back = np.arange(len(log)), np.arange(believed.shape[1])
+        candidates = messages[:, None] - back
+        seen = candidates >= 0
+        opinion = Opinion(messages, candidates[seen], seen.sum(axis=1), believed[seen])
+        answered, probability = opinion.decided(tasks[0], messages.copy())
     else:
         heard = {each: Logs.of([log], each) for each in {task.reading for task in tasks}}
         found = [decide(task, heard[task.reading].read_with(task.tokenizer), beam=beam) for task in tasks]

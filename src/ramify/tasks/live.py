@@ -108,11 +108,14 @@ class Live:
 
     def _answers(self, logs: Logs, kept: list[_Kept], row: int, first: int) -> Iterator[tuple[int, float]]:
         """Of the messages from a row on, whose numbers begin with `first`: the row that each answers, and how probably."""
+        conversation = np.array([each.conversation for each in kept])
+        # Numbers that no conversation has so far, in the order in which they may begin.
+        conversation[row:] = self._conversations + np.arange(len(kept) - row)
         vectors = [each.vector for each in kept if each.vector is not None]
         table = Vectors(torch.cat(vectors), np.arange(len(kept))) if vectors else None
         if row < len(kept) - 1:
             for opinion in opinions(self.task, logs, start=np.array([row]), vectors=table):
-                yield from zip(*(each.tolist() for each in opinion.likeliest()), strict=True)
+                yield from zip(*(each.tolist() for each in opinion.decided(self.task, conversation)), strict=True)
             return
         reach = min(first, self.task.reading.window)
         collate = collator(self.task, logs, table)
@@ -123,7 +126,7 @@ class Live:
             collate = replace(collate, structure=structure)
         example = Example(np.array([row]), np.ones(1), row - np.arange(reach + 1), np.array([reach + 1]))
         with self.task.evaluating(), torch.no_grad():
-            answered, probability = ask(self.task, collate, [example]).likeliest()
+            answered, probability = ask(self.task, collate, [example]).decided(self.task, conversation)
         yield int(answered[0]), float(probability[0])
 
     def _decided(self, number: int, answered: int, probability: float) -> Heard:
