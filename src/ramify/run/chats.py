@@ -167,7 +167,7 @@ def prepare(run: Run, out: Path) -> PreparedChats:
 
 
 def fitting(run: Run) -> Run:
-    """The run with the objective that its data leave it: no comment of a reply tree starts a conversation, and all are in one."""
+    """The run with the objective that its data leave it: a reply tree is one conversation, which no comment starts."""
     if isinstance(run.task, ReplyToConfig) and Store.open(run.data).holds_reply_trees:
         return replace(run, task=replace(run.task, objective="ranking", decide="link"))
     return run
