@@ -404,7 +404,7 @@ def test_messages_join_the_conversation_that_is_likeliest_as_a_whole(seed: int) 
         expected.append(max(inside, key=lambda candidate: (inside[candidate], candidate)))
         conversation[message] = conversation[expected[-1]]
     numbers = np.arange(200)
-    answered, probability = opinion.join(numbers)
+    answered, probability = opinion.likeliest_by_conversation(numbers)
     assert answered.tolist() == expected
     assert numbers.tolist() == conversation
     starts = np.cumsum(opinion.lengths) - opinion.lengths
@@ -426,7 +426,7 @@ def test_deciding_by_conversation_is_joining_message_by_message() -> None:
             one = Opinion(
                 np.array([message]), np.array(list(chances)), np.array([len(chances)]), np.array(list(chances.values()))
             )
-            answered, _ = one.join(numbers)
+            answered, _ = one.likeliest_by_conversation(numbers)
             structure.link(message, int(answered[0]))
             assert decided.answered[message] == answered[0]
     assert (decided.answered != by_link.answered).any()

@@ -68,13 +68,13 @@ def feature_model(data: str, *, steps: int = 5600, init: str = "", causal: bool 
 def links(data: str, *, steps: int = 4800, init: str = "", seed: int = 0) -> Run:
     """Ramify's own model of who replied to whom, the one that comes with it: the feature model with more to read.
 
-    `ramify train links --data DIR --out RUN`: it knows what is said around a pair of messages (`chat.surroundings`), and all
-    candidates of a message read each other before they are scored. A message joins the conversation that is likeliest as a
-    whole. It looks at nothing that is said later, so it can follow a live channel, and knows no years. 20 minutes of a core;
-    what it finds beside the feature model is in benchmarks/results.md.
+    `ramify train links --data DIR --out RUN`: it knows what is said around a pair of messages (`chat.surroundings`), and the
+    likeliest candidates of a message read each other before they are scored. A message joins the conversation that is
+    likeliest as a whole. It looks at nothing that is said later, so it can follow a live channel, and knows no years. Ten
+    minutes of a core; what it finds beside the feature model is in benchmarks/results.md.
     """
     plain = feature_model(data, steps=steps, init=init, causal=True, seed=seed)
-    model = FeatureModelConfig(hidden=256, dropout=0.1, years=False, surroundings=True, context_layers=2)
+    model = FeatureModelConfig(hidden=256, dropout=0.1, years=False, surroundings=True, context_layers=2, context_among=16)
     task = ReplyToConfig(score="sum", decide="conversation")
     return replace(plain, recipe="links", model=sized(model, init), task=task, reading=History(window=50, causal=True))
 
@@ -213,14 +213,18 @@ LICENSE = "cc-by-4.0"
 TITLE = "Who replied to whom: the model that comes with Ramify"
 NOTES = """Trained on the training logs of the Ubuntu IRC disentanglement data (Kummerfeld et al. 2019, CC BY 4.0), all but
 one in ten, held out by a hash of their names, on which the best weights were chosen. It looks at nothing that is said later,
-and is told no years. Two models like it taught it what they believe of all messages, of the unannotated ones too; and it
-learned from conversations on their own, without times. The commands:
+and is told no years. Four models like it taught it what they believe of all messages, of the unannotated ones too; and it
+learned from conversations on their own, without times. The commands (each with
+`--set train.precision=bf16`, the first four with `--set task.decide=link`):
 
     ramify data build ubuntu-irc/train --format irc --split 0.9,0.1,0 --policy empty=keep --out data/irc
     ramify train links --data data/irc --out runs/one
-    ramify train links --data data/irc --out runs/two --seed 1 --set model.hidden=384 --set reading.causal=false
-    ramify train links --data data/irc --out runs/links --steps 7000 --seed 5 --set model.dropout=0.05 \\
-        --set view.conversations=0.2 --set 'view.teachers=["runs/one","runs/two"]' --pack runs/links/packed
+    ramify train links --data data/irc --out runs/two --seed 1
+    ramify train links --data data/irc --out runs/three --seed 2
+    ramify train links --data data/irc --out runs/four --seed 3 --set model.hidden=384 --set reading.causal=false
+    ramify train links --data data/irc --out runs/links --steps 10000 --seed 5 --set model.dropout=0.05 \\
+        --set view.conversations=0.2 --pack runs/links/packed \\
+        --set 'view.teachers=["runs/one","runs/two","runs/three","runs/four"]'
 """
 
 

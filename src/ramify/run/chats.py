@@ -114,7 +114,7 @@ class PreparedChats(Prepared):
             parts = opinions(self.task, self.dev, history=history, start=start, vectors=vectors)
             found = Opinion.joined(list(parts))
             answered = np.arange(len(self.dev))
-            answered[found.messages], probability = found.decided(self.task, np.arange(len(self.dev)))
+            answered[found.messages], probability = found.choose(self.task, np.arange(len(self.dev)))
             scores = self._scores(Decided(answered, probability, found.further(self.task.config.threshold)))
             link, cluster, *_ = scores.values()
             loss = self._loss(found)

@@ -61,7 +61,7 @@ class Opinion:
         first = is_best[np.unique(row[is_best], return_index=True)[1]]
         return self.candidates[first], best
 
-    def join(self, conversation: Ints) -> tuple[Ints, Float[NDArray, " message"]]:
+    def likeliest_by_conversation(self, conversation: Ints) -> tuple[Ints, Float[NDArray, " message"]]:
         """The likeliest message of that conversation which is likeliest as a whole, and its probability.
 
         `conversation` numbers the conversations of all messages so far, and any other message as one of its own; as messages
@@ -81,9 +81,9 @@ class Opinion:
             conversation[message] = conversation[answered[row]]
         return answered, best
 
-    def decided(self, task: "ReplyTo", conversation: Ints) -> tuple[Ints, Float[NDArray, " message"]]:
-        """What each message answers as `task.decide` has it, and its probability; `conversation` as in `join`."""
-        return self.join(conversation) if task.config.decide == "conversation" else self.likeliest()
+    def choose(self, task: "ReplyTo", conversation: Ints) -> tuple[Ints, Float[NDArray, " message"]]:
+        """What each message answers as `task.decide` has it, and its probability; `conversation` as above."""
+        return self.likeliest_by_conversation(conversation) if task.config.decide == "conversation" else self.likeliest()
 
     def further(self, threshold: float) -> Int[NDArray, "link 2"]:
         """Beside the likeliest: pairs of a message and another that it answers at least so probably; none for 0."""
@@ -149,7 +149,7 @@ def decide(task: "ReplyTo", logs: Logs, *, history: Known = "predicted", beam: i
         _search(task, logs, beam, start, answered, probability)
         return Decided(answered, probability, further[0])
     for opinion in opinions(task, logs, history=history, start=start):
-        answered[opinion.messages], probability[opinion.messages] = opinion.decided(task, conversation)
+        answered[opinion.messages], probability[opinion.messages] = opinion.choose(task, conversation)
         further.append(opinion.further(task.config.threshold))
     return Decided(answered, probability, np.concatenate(further))
 
@@ -218,7 +218,7 @@ def _side_by_side(task: "ReplyTo", collate: LinkCollator, start: Ints) -> Iterat
         for step in range(int(left[group].max(initial=0))):
             messages = start[group[left[group] > step]] + step
             opinion = ask(task, collate, [view.example(int(message)) for message in messages])
-            for message, answered in zip(opinion.messages.tolist(), opinion.decided(task, conversation)[0].tolist()):
+            for message, answered in zip(opinion.messages.tolist(), opinion.choose(task, conversation)[0].tolist()):
                 structure.link(message, answered)
             for message, answered in opinion.further(task.config.threshold).tolist():
                 structure.link(message, answered)

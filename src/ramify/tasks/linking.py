@@ -126,7 +126,7 @@ def _decided(
         candidates = messages[:, None] - back
         seen = candidates >= 0
         opinion = Opinion(messages, candidates[seen], seen.sum(axis=1), believed[seen])
-        answered, probability = opinion.decided(tasks[0], messages.copy())
+        answered, probability = opinion.choose(tasks[0], messages.copy())
     else:
         heard = {each: Logs.of([log], each) for each in {task.reading for task in tasks}}
         found = [decide(task, heard[task.reading].read_with(task.tokenizer), beam=beam) for task in tasks]

@@ -115,7 +115,7 @@ class Live:
         table = Vectors(torch.cat(vectors), np.arange(len(kept))) if vectors else None
         if row < len(kept) - 1:
             for opinion in opinions(self.task, logs, start=np.array([row]), vectors=table):
-                yield from zip(*(each.tolist() for each in opinion.decided(self.task, conversation)), strict=True)
+                yield from zip(*(each.tolist() for each in opinion.choose(self.task, conversation)), strict=True)
             return
         reach = min(first, self.task.reading.window)
         collate = collator(self.task, logs, table)
@@ -126,7 +126,7 @@ class Live:
             collate = replace(collate, structure=structure)
         example = Example(np.array([row]), np.ones(1), row - np.arange(reach + 1), np.array([reach + 1]))
         with self.task.evaluating(), torch.no_grad():
-            answered, probability = ask(self.task, collate, [example]).decided(self.task, conversation)
+            answered, probability = ask(self.task, collate, [example]).choose(self.task, conversation)
         yield int(answered[0]), float(probability[0])
 
     def _decided(self, number: int, answered: int, probability: float) -> Heard:
