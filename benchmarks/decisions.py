@@ -1,4 +1,4 @@
-"""By link or by conversation? Two ways to decide (`task.decide`), on chat logs that the model which decides has not seen.
+"""By link or by conversation, one answer or several? Ways to decide, on chat logs that the model which decides has not seen.
 
     python benchmarks/decisions.py train --logs ubuntu-irc/train --fold 0 --out runs/folds
     python benchmarks/decisions.py table --out runs/folds
@@ -11,7 +11,6 @@ bootstrap intervals over logs. What is decided on the dev logs has no part in it
 import argparse
 import hashlib
 import json
-from dataclasses import replace
 from pathlib import Path
 
 from ramify.memory import keep_pages
@@ -28,10 +27,13 @@ from ramify.metrics.conversations import Log, score
 from ramify.recipes import RECIPES
 from ramify.run import execute
 from ramify.tasks.linking import measure
-from ramify.tasks.reply_to import ReplyTo
+from ramify.tasks.reply_to import ReplyTo, ReplyToConfig
 
 FOLDS = 4
-WAYS = ("link", "conversation")
+WAYS = {"link": ReplyToConfig(score="sum")} | {
+    f"conversation, {threshold}": ReplyToConfig(score="sum", decide="conversation", threshold=threshold)
+    for threshold in (0.0, 0.25, 0.3, 0.33, 0.36, 0.4)
+}
 RESAMPLES = 1000
 
 
@@ -64,7 +66,7 @@ def table(arguments: argparse.Namespace) -> None:
         task = ramify.load(arguments.out / f"fold-{fold}")
         assert isinstance(task, ReplyTo)
         for way, found in logs.items():
-            task.config = replace(task.config, decide=way)
+            task.config = WAYS[way]
             found += measure(task, Store.open(arguments.out / f"unseen-{fold}"), "dev").match.logs
     for way, found in logs.items():
         print(
@@ -72,14 +74,16 @@ def table(arguments: argparse.Namespace) -> None:
                 {"decide": way, "logs": len(found), "messages": sum(len(log.messages) for log in found)} | _scores(found)
             )
         )
-    random = np.random.default_rng(0)
-    differences = []
-    for _ in range(RESAMPLES):
-        drawn = random.integers(0, len(logs["link"]), len(logs["link"]))
-        one, other = (_scores([logs[way][number] for number in drawn]) for way in WAYS)
-        differences.append([other[name] - one[name] for name in one])
-    low, high = np.percentile(differences, [2.5, 97.5], axis=0).round(2).tolist()
-    print(json.dumps({"conversation − link, 95 %": dict(zip(_scores(logs["link"]), zip(low, high)))}, ensure_ascii=False))
+    _, *others = WAYS
+    for way in others:
+        random = np.random.default_rng(0)
+        differences = []
+        for _ in range(RESAMPLES):
+            drawn = random.integers(0, len(logs["link"]), len(logs["link"]))
+            one, other = (_scores([logs[each][number] for number in drawn]) for each in ("link", way))
+            differences.append([other[name] - one[name] for name in one])
+        low, high = np.percentile(differences, [2.5, 97.5], axis=0).round(2).tolist()
+        print(json.dumps({"decide": way, "more than link, 95 %": dict(zip(_scores(logs["link"]), zip(low, high)))}))
 
 
 def _scores(logs: list[Log]) -> dict[str, float]:

@@ -302,6 +302,24 @@ def test_live_says_of_every_line_what_the_whole_log_would(ramify, log, causal, t
     assert [line["answers"] for line in lines] == [None if parent == child else str(parent) for parent, child in whole]
 
 
+def test_live_says_all_that_a_message_answers(ramify, log, causal, tmp_path):
+    task = ramify_package.load(causal)
+    task.config = replace(task.config, decide="conversation", start_odds=0.01, threshold=0.05)
+    hub.save(task, tmp_path / "several")
+    run(ramify, log, tmp_path / "several", "annotation", tmp_path / "whole.txt")
+    run(ramify, log, tmp_path / "several", "annotation", tmp_path / "live.txt", "--live")
+    assert (tmp_path / "live.txt").read_text() == (tmp_path / "whole.txt").read_text()
+    whole = read_links([tmp_path / "whole.txt"])["disks"].tolist()
+    lines = run(ramify, log, tmp_path / "several", "jsonl", tmp_path / "live.jsonl", "--live")[0].splitlines()
+    for number, line in enumerate(map(json.loads, lines)):
+        said = {line["answers"] or str(number), *line.get("also", ())}
+        assert said == {str(parent) for parent, child in whole if child == number}
+    assert len(whole) > len(LINES)
+    # A message with two answers still stands in one place.
+    found, _ = run(ramify, log, tmp_path / "several", "text", tmp_path / "out.txt")
+    assert sorted(int(line.split()[0]) for line in found.split("\n") if re.match(r" *\d+ ", line)) == list(range(len(LINES)))
+
+
 @pytest.fixture
 def listening(causal):
     """A process that disentangles what is written into it, and has answered two lines."""

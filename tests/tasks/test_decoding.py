@@ -32,7 +32,7 @@ from ramify.tasks.decoding import (
     opinions,
     with_history,
 )
-from ramify.tasks.reply_to import ReplyTo
+from ramify.tasks.reply_to import ReplyTo, ReplyToConfig
 from ramify.tokenizer import Tokenizer
 from ramify.tree import Tree
 
@@ -430,6 +430,25 @@ def test_deciding_by_conversation_is_joining_message_by_message() -> None:
             structure.link(message, int(answered[0]))
             assert decided.answered[message] == answered[0]
     assert (decided.answered != by_link.answered).any()
+
+
+@pytest.mark.parametrize("decide_by", ["link", "conversation"])
+def test_further_answers_are_likely_enough_and_of_the_conversation(decide_by: str) -> None:
+    opinion, numbers = random_opinion(1), np.arange(200)
+    config = ReplyToConfig(decide=decide_by, threshold=0.2)  # pyright: ignore[reportArgumentType]
+    chosen = opinion.choose(config, numbers)
+    expected = [
+        [message, candidate]
+        for message, own in enumerate(np.split(np.arange(len(opinion.candidates)), np.cumsum(opinion.lengths)[:-1]))
+        for candidate, share in zip(opinion.candidates[own].tolist(), opinion.probabilities[own].tolist())
+        if share >= np.float32(0.2) and candidate != chosen.answered[message]
+        if decide_by == "link" or (candidate != message and numbers[candidate] == numbers[message])
+    ]
+    assert chosen.further.tolist() == expected
+    alone = opinion.choose(replace(config, threshold=0.0), np.arange(200))
+    assert (chosen.answered == alone.answered).all()
+    assert len(expected) > 20
+    assert len(alone.further) == 0
 
 
 def test_a_beam_does_not_look_for_conversations() -> None:

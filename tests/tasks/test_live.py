@@ -1,5 +1,7 @@
 """A live channel finds what the whole log would be found to hold."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -37,6 +39,18 @@ def by_conversation() -> ReplyTo:
     return task
 
 
+def with_several_answers() -> ReplyTo:
+    task = by_conversation()
+    task.config = replace(task.config, threshold=0.08)
+    return task
+
+
+def structured_with_several_answers() -> ReplyTo:
+    task = mht()
+    task.config = ReplyToConfig(decide="conversation", start_odds=2, threshold=0.05)
+    return task
+
+
 def in_context(among: int = 0) -> ReplyTo:
     """Reads what is said around a pair, and all candidates together."""
     torch.manual_seed(0)
@@ -64,14 +78,19 @@ def mht() -> ReplyTo:
     return ReplyTo(backbone, tokenizer, History(window=12, causal=True, texts="pieces", max_tokens=12))
 
 
-@pytest.mark.parametrize("make", [feature_model, by_conversation, in_context, among_the_likeliest, mht])
+SEVERAL = [with_several_answers, structured_with_several_answers]
+EVERY_KIND = [feature_model, by_conversation, *SEVERAL, in_context, among_the_likeliest, mht]
+
+
+@pytest.mark.parametrize("make", EVERY_KIND)
 def test_live_is_as_offline(make) -> None:
     task = make()
     whole = task.disentangle(LOG)
     live = task.live()
     heard = [live.hear(node) for node in LOG.nodes]
-    answered = [node.parents[0] if node.parents else number for number, node in enumerate(whole.tree.nodes)]
-    assert [each.answered for each in heard] == answered
+    answered = [node.parents or (number,) for number, node in enumerate(whole.tree.nodes)]
+    assert [tuple(sorted((each.answered, *each.also))) for each in heard] == answered
+    assert any(each.also for each in heard) == (make in SEVERAL)
     assert [each.number for each in heard] == list(range(len(LOG)))
     np.testing.assert_allclose([each.probability for each in heard], whole.probability, atol=1e-5)
     assert [each.conversation for each in heard] == whole.conversation.tolist()
@@ -80,13 +99,13 @@ def test_live_is_as_offline(make) -> None:
 
 
 @pytest.mark.parametrize("size", [2, 7, 40, 1000])
-@pytest.mark.parametrize("make", [feature_model, by_conversation, among_the_likeliest, mht])
+@pytest.mark.parametrize("make", EVERY_KIND)
 def test_several_messages_at_a_time(make, size) -> None:
     one_by_one, together = make().live(), make().live()
     expected = [one_by_one.hear(node) for node in LOG.nodes]
     found = [each for start in range(0, len(LOG), size) for each in together.hear_all(LOG.nodes[start : start + size])]
-    assert [(each.number, each.answered, each.conversation) for each in found] == [
-        (each.number, each.answered, each.conversation) for each in expected
+    assert [(each.number, each.answered, each.also, each.conversation) for each in found] == [
+        (each.number, each.answered, each.also, each.conversation) for each in expected
     ]
     np.testing.assert_allclose([each.probability for each in found], [each.probability for each in expected], atol=1e-5)
     assert together.hear_all([]) == []

@@ -126,6 +126,11 @@ def test_the_mean_decides_by_conversation_where_all_do() -> None:
         chosen = -1 if above == number else found.conversation[above]
         assert sums[number, chosen] == pytest.approx(max(share for (of, _), share in sums.items() if of == number), abs=1e-5)
     assert [node.parents for node in found.tree.nodes] != [node.parents for node in by_link.tree.nodes]
+    for each in tasks:
+        each.config = replace(each.config, threshold=0.15)
+    several = disentangle(tasks, TREES[0], ensemble="mean")
+    assert several.conversation.tolist() == found.conversation.tolist()
+    assert len(several.links()) > len(found.links())
     tasks[0].config = replace(tasks[0].config, decide="link")
-    with pytest.raises(RamifyError, match="decides in one way"):
+    with pytest.raises(RamifyError, match="decide in one way"):
         disentangle(tasks, TREES[0], ensemble="mean")

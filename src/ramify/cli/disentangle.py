@@ -135,17 +135,19 @@ def _follow(
             while together := list(islice(messages, every)):
                 for message, heard in zip(together, channel.hear_all(together), strict=True):
                     ids[heard.number] = message.id
-                    file.write(_line(log.name, message.id, ids[heard.answered], heard, to) + "\n")
+                    file.writelines(f"{line}\n" for line in _said(log.name, ids, heard, to))
                     ids.pop(heard.number - task.reading.window - 1, None)
                 file.flush()
 
 
-def _line(log: str, message: str, answered: str, heard: "Heard", to: str) -> str:
+def _said(log: str, ids: dict[int, str], heard: "Heard", to: str) -> list[str]:
+    own = ids[heard.number]
     if to == "annotation":
-        return f"{log}:{answered} {message} -"
-    said = {"log": log, "id": message, "answers": None if heard.answered == heard.number else answered}
+        return [f"{log}:{ids[above]} {own} -" for above in sorted((heard.answered, *heard.also))]
+    said = {"log": log, "id": own, "answers": None if heard.answered == heard.number else ids[heard.answered]}
+    said |= {"also": [ids[above] for above in heard.also]} if heard.also else {}
     said |= {"probability": round(heard.probability, 4), "conversation": heard.conversation}
-    return json.dumps(said, ensure_ascii=False)
+    return [json.dumps(said, ensure_ascii=False)]
 
 
 def _counted(logs: Iterator["Disentangled"], advance: Callable[[int], None]) -> Iterator["Disentangled"]:

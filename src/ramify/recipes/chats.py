@@ -70,12 +70,12 @@ def links(data: str, *, steps: int = 4800, init: str = "", seed: int = 0) -> Run
 
     `ramify train links --data DIR --out RUN`: it knows what is said around a pair of messages (`chat.surroundings`), and the
     likeliest candidates of a message read each other before they are scored. A message joins the conversation that is
-    likeliest as a whole. It looks at nothing that is said later, so it can follow a live channel, and knows no years. Ten
+    likeliest as a whole, and may answer two of its messages. It looks at nothing that is said later, so it can follow a live channel, and knows no years. Ten
     minutes of a core; what it finds beside the feature model is in benchmarks/results.md.
     """
     plain = feature_model(data, steps=steps, init=init, causal=True, seed=seed)
     model = FeatureModelConfig(hidden=256, dropout=0.1, years=False, surroundings=True, context_layers=2, context_among=16)
-    task = ReplyToConfig(score="sum", decide="conversation")
+    task = ReplyToConfig(score="sum", decide="conversation", threshold=0.33)
     return replace(plain, recipe="links", model=sized(model, init), task=task, reading=History(window=50, causal=True))
 
 
@@ -215,7 +215,7 @@ NOTES = """Trained on the training logs of the Ubuntu IRC disentanglement data (
 one in ten, held out by a hash of their names, on which the best weights were chosen. It looks at nothing that is said later,
 and is told no years. Four models like it taught it what they believe of all messages, of the unannotated ones too; and it
 learned from conversations on their own, without times. The commands (each with
-`--set train.precision=bf16`, the first four with `--set task.decide=link`):
+`--set train.precision=bf16`, the first four with `--set task.decide=link --set task.threshold=0`):
 
     ramify data build ubuntu-irc/train --format irc --split 0.9,0.1,0 --policy empty=keep --out data/irc
     ramify train links --data data/irc --out runs/one

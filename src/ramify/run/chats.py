@@ -114,8 +114,9 @@ class PreparedChats(Prepared):
             parts = opinions(self.task, self.dev, history=history, start=start, vectors=vectors)
             found = Opinion.joined(list(parts))
             answered = np.arange(len(self.dev))
-            answered[found.messages], probability = found.choose(self.task, np.arange(len(self.dev)))
-            scores = self._scores(Decided(answered, probability, found.further(self.task.config.threshold)))
+            chosen = found.choose(self.task.config, np.arange(len(self.dev)))
+            answered[found.messages] = chosen.answered
+            scores = self._scores(chosen._replace(answered=answered))
             link, cluster, *_ = scores.values()
             loss = self._loss(found)
             worst = {"link": 100 - link, "cluster": 100 - cluster, "loss": loss}

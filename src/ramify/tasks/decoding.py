@@ -21,7 +21,7 @@ from ramify.nn.ragged import Rows, length_key, runs
 from ramify.views import Example
 
 if TYPE_CHECKING:
-    from ramify.tasks.reply_to import ReplyTo
+    from ramify.tasks.reply_to import ReplyTo, ReplyToConfig
 
 KEYS = 16_384
 """Pairs scored at once."""
@@ -81,19 +81,21 @@ class Opinion:
             conversation[message] = conversation[answered[row]]
         return answered, best
 
-    def choose(self, task: "ReplyTo", conversation: Ints) -> tuple[Ints, Float[NDArray, " message"]]:
-        """What each message answers as `task.decide` has it, and its probability; `conversation` as above."""
-        return self.likeliest_by_conversation(conversation) if task.config.decide == "conversation" else self.likeliest()
-
-    def further(self, threshold: float) -> Int[NDArray, "link 2"]:
-        """Beside the likeliest: pairs of a message and another that it answers at least so probably; none for 0."""
+    def choose(self, config: "ReplyToConfig", conversation: Ints) -> "Decided":
+        """What each of the messages answers, as `decide` and `threshold` have it; `conversation` as above."""
+        by_conversation = config.decide == "conversation"
+        answered, probability = self.likeliest_by_conversation(conversation) if by_conversation else self.likeliest()
+        if not config.threshold:
+            return Decided(answered, probability, np.zeros((0, 2), dtype=np.int64))
         of = np.repeat(self.messages, self.lengths)
-        chosen = (self.probabilities >= threshold) & (self.candidates != np.repeat(self.likeliest()[0], self.lengths))
-        return np.stack([of, self.candidates], axis=1)[chosen & (threshold > 0)]
+        further = (self.probabilities >= config.threshold) & (self.candidates != np.repeat(answered, self.lengths))
+        if by_conversation:
+            further &= (conversation[self.candidates] == conversation[of]) & (self.candidates != of)
+        return Decided(answered, probability, np.stack([of, self.candidates], axis=1)[further])
 
 
 class Decided(NamedTuple):
-    """Of every message of some logs, by its place."""
+    """Of some messages, in their order."""
 
     answered: Ints
     """Which one it answers; itself, where it starts a conversation, and where nothing was to be decided."""
@@ -103,7 +105,8 @@ class Decided(NamedTuple):
 
     @property
     def links(self) -> Int[NDArray, "link 2"]:
-        """All pairs of a message and one that it answers, itself where it starts a conversation."""
+        """Where it is of all messages of some logs: pairs of a message and one that it answers, itself where it starts a
+        conversation."""
         return np.concatenate([np.stack([np.arange(len(self.answered)), self.answered], axis=1), self.further])
 
 
@@ -149,8 +152,8 @@ def decide(task: "ReplyTo", logs: Logs, *, history: Known = "predicted", beam: i
         _search(task, logs, beam, start, answered, probability)
         return Decided(answered, probability, further[0])
     for opinion in opinions(task, logs, history=history, start=start):
-        answered[opinion.messages], probability[opinion.messages] = opinion.choose(task, conversation)
-        further.append(opinion.further(task.config.threshold))
+        answered[opinion.messages], probability[opinion.messages], more = opinion.choose(task.config, conversation)
+        further.append(more)
     return Decided(answered, probability, np.concatenate(further))
 
 
@@ -218,9 +221,10 @@ def _side_by_side(task: "ReplyTo", collate: LinkCollator, start: Ints) -> Iterat
         for step in range(int(left[group].max(initial=0))):
             messages = start[group[left[group] > step]] + step
             opinion = ask(task, collate, [view.example(int(message)) for message in messages])
-            for message, answered in zip(opinion.messages.tolist(), opinion.choose(task, conversation)[0].tolist()):
+            chosen = opinion.choose(task.config, conversation)
+            for message, answered in zip(opinion.messages.tolist(), chosen.answered.tolist()):
                 structure.link(message, answered)
-            for message, answered in opinion.further(task.config.threshold).tolist():
+            for message, answered in chosen.further.tolist():
                 structure.link(message, answered)
             yield opinion
 

@@ -116,17 +116,16 @@ def _decided(
     if ensemble == "mean" and len(tasks) > 1:
         if beam > 1:
             raise RamifyError("a beam is for decisions, and an ensemble by the mean makes one of the members' probabilities.")
-        by = {task.config.decide for task in tasks}
-        if len(by) > 1:
+        if len({(task.config.decide, task.config.threshold) for task in tasks}) > 1:
             raise RamifyError(
-                "an ensemble by the mean decides in one way: some of these models have task.decide=link, others not."
+                "members of an ensemble by the mean decide in one way: these differ in task.decide or task.threshold."
             )
         believed = beliefs(tasks, lambda: [log], max(task.reading.window for task in tasks))
         messages, back = np.arange(len(log)), np.arange(believed.shape[1])
         candidates = messages[:, None] - back
         seen = candidates >= 0
         opinion = Opinion(messages, candidates[seen], seen.sum(axis=1), believed[seen])
-        answered, probability = opinion.choose(tasks[0], messages.copy())
+        decided = opinion.choose(tasks[0].config, messages.copy())
     else:
         heard = {each: Logs.of([log], each) for each in {task.reading for task in tasks}}
         found = [decide(task, heard[task.reading].read_with(task.tokenizer), beam=beam) for task in tasks]
@@ -135,12 +134,11 @@ def _decided(
             votes = np.stack([each.answered for each in found])
             parents = combine(votes, ensemble)
             return parents, chances(votes, parents)
-        answered, probability, further = found[0]
-        said = [{above} for above in answered.tolist()]
-        for message, above in further.tolist():
-            said[message].add(above)
-        return [tuple(sorted(own - {number})) for number, own in enumerate(said)], probability
-    return [() if above == number else (above,) for number, above in enumerate(answered.tolist())], probability
+        decided = found[0]
+    said = [{above} for above in decided.answered.tolist()]
+    for message, above in decided.further.tolist():
+        said[message].add(above)
+    return [tuple(sorted(own - {number})) for number, own in enumerate(said)], decided.probability
 
 
 def matched(logs: Logs, names: Sequence[str], links: Int[NDArray, "link 2"]) -> Match:

@@ -15,7 +15,7 @@ from ramify.chat.structure import Structure
 from ramify.errors import RamifyError
 from ramify.link_batch import Vectors
 from ramify.nn.ragged import Rows
-from ramify.tasks.decoding import ask, collator, opinions
+from ramify.tasks.decoding import Opinion, ask, collator, opinions
 from ramify.tree import Node
 from ramify.views import Example
 
@@ -36,6 +36,8 @@ class Heard:
     probability: float
     conversation: int
     """They are numbered from 0 as they begin."""
+    also: tuple[int, ...] = ()
+    """Further messages of its conversation that it answers (`task.threshold`)."""
 
 
 @dataclass(slots=True)
@@ -44,7 +46,7 @@ class _Kept:
 
     ids: NDArray[np.int32]
     vector: torch.Tensor | None
-    answered: int
+    answered: tuple[int, ...]
     conversation: int
 
 
@@ -60,8 +62,11 @@ class Live:
                 "this model looks at what is said later, which a live channel has not: use one that was trained with "
                 "reading.causal=true."
             )
-        if task.config.threshold:
-            raise RamifyError("a live channel has one answer a message: task.threshold is for whole logs.")
+        if task.config.threshold and task.config.decide == "link":
+            raise RamifyError(
+                "several answers may make one conversation of two, which a live channel has told apart already: where "
+                "conversations decide (task.decide=conversation) it knows task.threshold, else that is for whole logs."
+            )
         self.task = task
         self._hearing = Hearing(causal=True, faithful=task.reading.faithful)
         self._kept: dict[int, _Kept] = {}
@@ -87,7 +92,7 @@ class Live:
         ids, starts, _ = encode_messages(self.task.tokenizer, history, messages, channel.spelled[-len(messages) :])
         for number, (start, stop) in enumerate(pairwise(starts.tolist()), first):
             own = ids[start:stop]
-            self._kept[number] = _Kept(own, self._vector(own), number, 0)
+            self._kept[number] = _Kept(own, self._vector(own), (number,), 0)
         kept = [self._kept[each] for each in channel.number.tolist()]
         logs = Logs(
             history=history,
@@ -102,42 +107,50 @@ class Live:
         )
         row = len(kept) - len(messages)
         return [
-            self._decided(number, int(answered) + first - row, float(probability))
+            self._decided(number, [above + first - row for above in answered], probability)
             for number, (answered, probability) in enumerate(self._answers(logs, kept, row, first), first)
         ]
 
-    def _answers(self, logs: Logs, kept: list[_Kept], row: int, first: int) -> Iterator[tuple[int, float]]:
-        """Of the messages from a row on, whose numbers begin with `first`: the row that each answers, and how probably."""
+    def _answers(self, logs: Logs, kept: list[_Kept], row: int, first: int) -> Iterator[tuple[list[int], float]]:
+        """Of the messages from a row on, whose numbers begin with `first`: the rows that each answers, and how probable the
+        first of them is."""
         conversation = np.array([each.conversation for each in kept])
         # Numbers that no conversation has so far, in the order in which they may begin.
         conversation[row:] = self._conversations + np.arange(len(kept) - row)
         vectors = [each.vector for each in kept if each.vector is not None]
         table = Vectors(torch.cat(vectors), np.arange(len(kept))) if vectors else None
+        for opinion in self._opinions(logs, kept, row, first, table):
+            chosen = opinion.choose(self.task.config, conversation)
+            answers = {message: [above] for message, above in zip(opinion.messages.tolist(), chosen.answered.tolist())}
+            for message, above in chosen.further.tolist():
+                answers[message].append(above)
+            yield from zip(answers.values(), chosen.probability.tolist(), strict=True)
+
+    def _opinions(self, logs: Logs, kept: list[_Kept], row: int, first: int, table: Vectors | None) -> Iterator[Opinion]:
         if row < len(kept) - 1:
-            for opinion in opinions(self.task, logs, start=np.array([row]), vectors=table):
-                yield from zip(*(each.tolist() for each in opinion.choose(self.task, conversation)), strict=True)
+            yield from opinions(self.task, logs, start=np.array([row]), vectors=table)
             return
         reach = min(first, self.task.reading.window)
         collate = collator(self.task, logs, table)
         if self.task.backbone.reads_structure:
             structure = Structure()
             for above in range(row - reach, row):
-                structure.link(above, kept[above].answered - (first - row))
+                for answered in kept[above].answered:
+                    structure.link(above, answered - (first - row))
             collate = replace(collate, structure=structure)
         example = Example(np.array([row]), np.ones(1), row - np.arange(reach + 1), np.array([reach + 1]))
         with self.task.evaluating(), torch.no_grad():
-            answered, probability = ask(self.task, collate, [example]).choose(self.task, conversation)
-        yield int(answered[0]), float(probability[0])
+            yield ask(self.task, collate, [example])
 
-    def _decided(self, number: int, answered: int, probability: float) -> Heard:
-        own = self._kept[number]
-        own.answered = answered
-        if answered == number:
+    def _decided(self, number: int, answered: list[int], probability: float) -> Heard:
+        own, likeliest = self._kept[number], answered[0]
+        own.answered = tuple(answered)
+        if likeliest == number:
             own.conversation = self._conversations
             self._conversations += 1
         else:
-            own.conversation = self._kept[answered].conversation
-        return Heard(number, answered, probability, own.conversation)
+            own.conversation = self._kept[likeliest].conversation
+        return Heard(number, likeliest, probability, own.conversation, tuple(answered[1:]))
 
     def _vector(self, ids: NDArray[np.int32]) -> torch.Tensor | None:
         task = self.task

@@ -40,15 +40,16 @@ class ReplyToConfig:
     """A message answers the likeliest of all candidates; or the likeliest of that conversation, as they were decided so far,
     whose messages are likeliest all told (listwise). Not in the papers."""
     threshold: float = 0.0
-    """A message answers, beside the likeliest candidate, all that are at least so probable (0: the likeliest alone, which makes
-    the published figures). The paper does not say; choose on logs that were held out."""
+    """A message answers, beside the likeliest candidate, all that are at least so probable, of its conversation alone where
+    conversations decide (0: the likeliest alone, which makes the published figures). The paper does not say; choose on logs
+    that were held out."""
 
     def __post_init__(self) -> None:
         check_fields(self, "task.")
         if not 0 <= self.threshold < 1:
             raise RamifyError(f"task.threshold must be at least 0 and below 1, not {self.threshold}.")
-        if self.decide == "conversation" and (self.objective != "listwise" or self.threshold):
-            raise RamifyError("task.decide=conversation is for task.objective=listwise and one answer a message (threshold 0).")
+        if self.decide == "conversation" and self.objective != "listwise":
+            raise RamifyError(f"task.decide=conversation is for task.objective=listwise, not {self.objective}.")
         if self.threshold and self.objective == "ranking":
             raise RamifyError("task.threshold is for messages that may answer several; task.objective=ranking knows one.")
         if self.start_odds <= 0:
