@@ -70,8 +70,8 @@ def links(data: str, *, steps: int = 4800, init: str = "", seed: int = 0) -> Run
 
     `ramify train links --data DIR --out RUN`: it knows what is said around a pair of messages (`chat.surroundings`), and the
     likeliest candidates of a message read each other before they are scored. A message joins the conversation that is
-    likeliest as a whole, and may answer two of its messages. It looks at nothing that is said later, so it can follow a live channel, and knows no years. Ten
-    minutes of a core; what it finds beside the feature model is in benchmarks/results.md.
+    likeliest as a whole, and may answer several of its messages. It looks at nothing that is said later, so it can follow a
+    live channel, and knows no years. Ten minutes of a core; what it finds beside the feature model is in benchmarks/results.md.
     """
     plain = feature_model(data, steps=steps, init=init, causal=True, seed=seed)
     model = FeatureModelConfig(hidden=256, dropout=0.1, years=False, surroundings=True, context_layers=2, context_among=16)
