@@ -11,6 +11,7 @@ bootstrap intervals over logs. What is decided on the dev logs has no part in it
 import argparse
 import hashlib
 import json
+from dataclasses import astuple
 from pathlib import Path
 
 from ramify.memory import keep_pages
@@ -18,12 +19,13 @@ from ramify.memory import keep_pages
 keep_pages()  # before torch comes in
 
 import numpy as np
+from numpy.typing import NDArray
 
 import ramify
 from ramify.dataset import Policy
 from ramify.dataset.build import build
 from ramify.dataset.store import Store
-from ramify.metrics.conversations import Log, score
+from ramify.metrics.conversations import Agreement, Log, agreement
 from ramify.recipes import RECIPES
 from ramify.run import execute
 from ramify.tasks.linking import measure
@@ -34,7 +36,8 @@ WAYS = {"link": ReplyToConfig(score="sum")} | {
     f"conversation, {threshold}": ReplyToConfig(score="sum", decide="conversation", threshold=threshold)
     for threshold in (0.0, 0.25, 0.3, 0.33, 0.36, 0.4)
 }
-RESAMPLES = 1000
+SHOWN = ("link", "cluster", "vi", "1-1")
+RESAMPLES = 10_000
 
 
 def train(arguments: argparse.Namespace) -> None:
@@ -68,28 +71,20 @@ def table(arguments: argparse.Namespace) -> None:
         for way, found in logs.items():
             task.config = WAYS[way]
             found += measure(task, Store.open(arguments.out / f"unseen-{fold}"), "dev").match.logs
-    for way, found in logs.items():
-        print(
-            json.dumps(
-                {"decide": way, "logs": len(found), "messages": sum(len(log.messages) for log in found)} | _scores(found)
-            )
-        )
-    _, *others = WAYS
-    for way in others:
-        random = np.random.default_rng(0)
-        differences = []
-        for _ in range(RESAMPLES):
-            drawn = random.integers(0, len(logs["link"]), len(logs["link"]))
-            one, other = (_scores([logs[each][number] for number in drawn]) for each in ("link", way))
-            differences.append([other[name] - one[name] for name in one])
-        low, high = np.percentile(differences, [2.5, 97.5], axis=0).round(2).tolist()
-        print(json.dumps({"decide": way, "more than link, 95 %": dict(zip(_scores(logs["link"]), zip(low, high)))}))
+    sums = {way: np.array([astuple(agreement(log)) for log in found]) for way, found in logs.items()}
+    number = len(logs["link"])
+    times = np.random.default_rng(0).multinomial(number, [1 / number] * number, size=RESAMPLES)
+    for way, own in sums.items():
+        more = [_scores(mine) - _scores(by_link) for mine, by_link in zip(times @ own, times @ sums["link"])]
+        intervals = np.percentile(more, [2.5, 97.5], axis=0).round(2).T.tolist()
+        found = [*zip(SHOWN, _scores(own.sum(axis=0)).round(2).tolist(), intervals)]
+        print(json.dumps({"decide": way, "logs": number} | {name: value for name, value, _ in found}))
+        print(json.dumps({"more than link, 95 %": {name: interval for name, _, interval in found}}))
 
 
-def _scores(logs: list[Log]) -> dict[str, float]:
-    found = score(logs)
-    values = {"link": found["link"]["f1"], "cluster": found["cluster"]["f1"], "vi": found["vi"], "1-1": found["one_to_one"]}
-    return {name: round(value, 2) for name, value in values.items()}
+def _scores(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    found = Agreement(*sums.tolist()).scores()
+    return np.array([found["link"]["f1"], found["cluster"]["f1"], found["vi"], found["one_to_one"]])
 
 
 def main() -> None:
