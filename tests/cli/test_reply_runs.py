@@ -102,6 +102,13 @@ def test_what_does_not_fit(ramify, told, store, init, tmp_path):
             execute(run.changed({"task.objective": objective}), tmp_path / objective, cpu=True)
 
 
+def test_on_reply_trees_a_model_of_conversations_ranks_alone(store):
+    config = fitting(RECIPES["links"](str(store.path))).task
+    assert (config.objective, config.decide, config.threshold) == ("ranking", "link", 0.0)
+    with pytest.raises(RamifyError, match=r"task\.threshold"):
+        fitting(RECIPES["feature-model"](str(store.path)).changed({"task.threshold": "0.4"}))
+
+
 def test_chat_logs_keep_their_objective_and_may_be_ranked(tmp_path):
     logs = chat_store(tmp_path / "logs", logs=6, number=60)
     run = RECIPES["feature-model"](str(logs.path), steps=4)

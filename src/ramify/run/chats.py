@@ -170,7 +170,9 @@ def prepare(run: Run, out: Path) -> PreparedChats:
 def fitting(run: Run) -> Run:
     """The run with the objective that its data leave it: a reply tree is one conversation, which no comment starts."""
     if isinstance(run.task, ReplyToConfig) and Store.open(run.data).holds_reply_trees:
-        return replace(run, task=replace(run.task, objective="ranking", decide="link"))
+        # A threshold inside conversations goes with them.
+        threshold = 0.0 if run.task.decide == "conversation" else run.task.threshold
+        return replace(run, task=replace(run.task, objective="ranking", decide="link", threshold=threshold))
     return run
 
 
