@@ -143,7 +143,7 @@ def _follow(
 def _said(log: str, ids: dict[int, str], heard: "Heard", to: str) -> list[str]:
     own = ids[heard.number]
     if to == "annotation":
-        return [f"{log}:{ids[above]} {own} -" for above in sorted((heard.answered, *heard.also))]
+        return [f"{log}:{ids[above]} {own} -" for above in (heard.answered, *heard.also)]
     said = {"log": log, "id": own, "answers": None if heard.answered == heard.number else ids[heard.answered]}
     said |= {"also": [ids[above] for above in heard.also]} if heard.also else {}
     said |= {"probability": round(heard.probability, 4), "conversation": heard.conversation}

@@ -31,21 +31,27 @@ class Disentangled:
     """A log with what each message answers."""
 
     tree: Tree
-    """The log's messages, each with what it answers; nothing where it starts a conversation."""
+    """The log's messages, each with what it answers, the likeliest first; nothing where it starts a conversation."""
     probability: Float[NDArray, " message"]
     """Of what each message is said to answer, or to start."""
     conversation: Ints
     """[message]: its conversation; they are numbered from 0 as they begin."""
 
     def conversations(self) -> list[Tree]:
-        """Each as a tree of its own, opened by the message that starts it. Nodes say the probability of their link in `label`,
-        unless they have one."""
+        """Each as a tree of its own, opened by the message that starts it, with one parent a message: the first that it
+        answers. Nodes say in `label`, unless they have one, the probability of that, and as `also` the ids of what else they
+        answer."""
         said = (
-            replace(node, label={"probability": round(float(chance), 4)} if node.label is None else node.label)
+            replace(node, parents=node.parents and node.parents[:1], label=self._label(node, float(chance)))
             for node, chance in zip(self.tree.nodes, self.probability)
         )
         parts = _parts(Tree(tuple(said), id=self.tree.id), self.conversation)
         return [replace(part, meta={"log": self.tree.id, **self.tree.meta}) for part in parts]
+
+    def _label(self, node: Node, chance: float) -> Any:
+        also = [self.tree.nodes[each].id for each in (node.parents or ())[1:]]
+        label = {"probability": round(chance, 4)} | ({"also": also} if also else {})
+        return label if node.label is None else node.label
 
     def links(self) -> Links:
         """(parent, child) of every message, a message that starts a conversation being its own parent."""
@@ -112,7 +118,7 @@ def disentangle(
 def _decided(
     tasks: "Sequence[ReplyTo]", log: Tree, ensemble: Ensemble, beam: int
 ) -> tuple[list[tuple[int, ...]], Float[NDArray, " message"]]:
-    """What each message answers, and how probable that is."""
+    """What each message answers, the likeliest first, and how probable that is."""
     if ensemble == "mean" and len(tasks) > 1:
         if beam > 1:
             raise RamifyError("a beam is for decisions, and an ensemble by the mean makes one of the members' probabilities.")
@@ -135,10 +141,11 @@ def _decided(
             parents = combine(votes, ensemble)
             return parents, chances(votes, parents)
         decided = found[0]
-    said = [{above} for above in decided.answered.tolist()]
-    for message, above in decided.further.tolist():
-        said[message].add(above)
-    return [tuple(sorted(own - {number})) for number, own in enumerate(said)], decided.probability
+    parents = [() if above == number else (above,) for number, above in enumerate(decided.answered.tolist())]
+    for message, above in sorted(decided.further.tolist()):
+        if above != message:
+            parents[message] += (above,)
+    return parents, decided.probability
 
 
 def matched(logs: Logs, names: Sequence[str], links: Int[NDArray, "link 2"]) -> Match:

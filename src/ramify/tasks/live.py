@@ -122,7 +122,7 @@ class Live:
         for opinion in self._opinions(logs, kept, row, first, table):
             chosen = opinion.choose(self.task.config, conversation)
             answers = {message: [above] for message, above in zip(opinion.messages.tolist(), chosen.answered.tolist())}
-            for message, above in chosen.further.tolist():
+            for message, above in sorted(chosen.further.tolist()):
                 answers[message].append(above)
             yield from zip(answers.values(), chosen.probability.tolist(), strict=True)
 
