@@ -129,7 +129,7 @@ def picture(arguments: argparse.Namespace) -> None:
     matplotlib.use("svg")
     from matplotlib import pyplot
 
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained")
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 5), layout="constrained")
     by_run = {run.parent.name: read_metrics(run.parent) for run in sorted(arguments.out.glob("*-*/metrics.jsonl"))}
     curves = {name: {m["target_tokens"]: m for m in metrics if "dev_loss" in m} for name, metrics in by_run.items()}
     seeds = sorted(int(name.removeprefix("tree-")) for name in curves if name.startswith("tree-"))
@@ -168,7 +168,8 @@ def picture(arguments: argparse.Namespace) -> None:
     right.set_title("bars: 95 % over trees; dashes: single seeds", fontsize=9)
     for axes in (left, right):
         axes.axhline(0, color="grey", linewidth=0.8)
-        axes.legend(fontsize=8)
+        # Below: wherever it stood inside, it would hide some seed.
+        axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
     arguments.svg.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(arguments.svg, metadata={"Date": None})
 
