@@ -125,6 +125,7 @@ CHANGES = {
     },
     "reply-to": {
         "task.objective": "binary",
+        "task.decide": "link",
         "model.years": "false",
         "reading.window": "20",
         "view.block": "8",
