@@ -145,6 +145,15 @@ def test_json_round_trip(recipe):
     assert run.changed(settings) != run
 
 
+def test_settings_of_one_part_are_checked_together():
+    """In whichever order they are given."""
+    run = RECIPES["links"]("data/somewhere")
+    settings = {"task.objective": "binary", "task.decide": "link"}
+    assert run.changed(settings) == run.changed(dict(reversed(settings.items())))
+    with pytest.raises(RamifyError, match=r"task\.decide"):
+        run.changed({"task.objective": "binary"})
+
+
 def test_json_round_trip_of_stages_and_models():
     for run in (TWO, replace(TWO, model=BertConfig(dim=12, num_heads=3), init="x")):
         assert from_json(json.loads(json.dumps(to_json(run)))) == run

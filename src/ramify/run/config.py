@@ -185,20 +185,25 @@ class Run:
         """With fields set from text: `model.dim`, `task.…`, `reading.…`, `view.…`, `tokenizer.…`, `dev.…`, `train.…` (all
         stages), `stages.0.…`, `init` (which sizes the model, before all others), `init_decoder`, `seed`."""
         run = replace(self, model=sized(self.model, settings.get("init", "")))
+        own: _Texts = {}
+        stages: list[_Texts] = [{} for _ in run.stages]
         for key, text in settings.items():
             head, _, rest = key.partition(".")
             if head == "train":
-                run = replace(run, stages=tuple(_set(stage, rest, text, key) for stage in run.stages))
+                for stage in stages:
+                    stage[rest] = (text, key)
             elif head == "stages":
                 number, _, name = rest.partition(".")
                 if not number.isdigit() or int(number) >= len(run.stages):
                     raise RamifyError(f"--set {key}: this recipe has {len(run.stages)} stage(s), counted from 0.")
-                stages = list(run.stages)
-                stages[int(number)] = _set(stages[int(number)], name, text, key)
-                run = replace(run, stages=tuple(stages))
+                stages[int(number)][name] = (text, key)
             else:
-                run = _set(run, key, text, key)
-        return run
+                own[key] = (text, key)
+        return _set(replace(run, stages=tuple(map(_set, run.stages, stages))), own)
+
+
+_Texts = dict[str, tuple[str, str]]
+"""To a dotted path: what it is set to, and the key by which the user knows it."""
 
 
 PARTS: dict[type, dict[str, type]] = {
@@ -237,18 +242,22 @@ def free(config: BertConfig) -> dict[str, Any]:
     return {name: getattr(config, name) for name in ("dropout", "attention_dropout", "pooling", "max_tokens")}
 
 
-def _set(value: Any, path: str, text: str, key: str) -> Any:
-    """A dataclass with the field at a dotted path set from text."""
-    name, _, rest = path.partition(".")
+def _set(value: Any, settings: _Texts) -> Any:
+    """A dataclass with fields set from texts: those of one dataclass at once, for they are checked together."""
     kinds = typing.get_type_hints(type(value))
-    if name not in kinds:
-        raise RamifyError(f"--set {key}: there is no {name!r} here; the fields are {', '.join(kinds)}.")
-    if rest:
-        inner = getattr(value, name)
-        if not dataclasses.is_dataclass(inner):
+    changes: dict[str, Any] = {}
+    inside: dict[str, _Texts] = {}
+    for path, (text, key) in settings.items():
+        name, _, rest = path.partition(".")
+        if name not in kinds:
+            raise RamifyError(f"--set {key}: there is no {name!r} here; the fields are {', '.join(kinds)}.")
+        if not rest:
+            changes[name] = _parse(text, kinds[name], key)
+        elif dataclasses.is_dataclass(getattr(value, name)):
+            inside.setdefault(name, {})[rest] = (text, key)
+        else:
             raise RamifyError(f"--set {key}: {name} has no fields.")
-        return replace(value, **{name: _set(inner, rest, text, key)})
-    return replace(value, **{name: _parse(text, kinds[name], key)})
+    return replace(value, **changes, **{name: _set(getattr(value, name), texts) for name, texts in inside.items()})
 
 
 def _parse(text: str, kind: Any, key: str) -> Any:
