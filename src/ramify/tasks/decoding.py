@@ -73,10 +73,14 @@ class Opinion:
             # What is likelier than all else together is so in its conversation, too.
             if best[row] <= 0.5:
                 own = slice(stop - int(self.lengths[row]), stop)
-                candidates, shares = self.candidates[own], self.probabilities[own]
-                _, number = np.unique(conversation[candidates], return_inverse=True)
-                inside = np.flatnonzero(number == np.bincount(number, weights=shares).argmax())
-                place = inside[shares[inside].argmax()]
+                candidates, shares = self.candidates[own], self.probabilities[own].tolist()
+                numbers = conversation[candidates].tolist()
+                total = dict.fromkeys(sorted(numbers), 0.0)
+                for number, share in zip(numbers, shares):
+                    total[number] += share
+                chosen = max(total, key=total.__getitem__)
+                inside = [place for place, number in enumerate(numbers) if number == chosen]
+                place = max(inside, key=shares.__getitem__)
                 answered[row], best[row] = candidates[place], shares[place]
             conversation[message] = conversation[answered[row]]
         return answered, best
