@@ -61,8 +61,9 @@ def write_conversations(path: Path, logs: list[Disentangled], model: str) -> Non
 
 _HOW = (
     "<p>Messages stand in the order of the log. Those of one conversation share a colour and a number; a line leads from a "
-    "message to the one that it answers, and the percentage is how sure the model is of that (or that the message starts a "
-    "conversation). Choose a conversation, here or in the log, to see it alone; choose it again to see all.</p>"
+    "message to the one that it answers (of several the likeliest), and the percentage is how sure the model is of that (or "
+    "that the message starts a conversation). Choose a conversation, here or in the log, to see it alone; choose it again to "
+    "see all.</p>"
 )
 
 

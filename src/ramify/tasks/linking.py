@@ -49,9 +49,10 @@ class Disentangled:
         return [replace(part, meta={"log": self.tree.id, **self.tree.meta}) for part in parts]
 
     def _label(self, node: Node, chance: float) -> Any:
+        if node.label is not None:
+            return node.label
         also = [self.tree.nodes[each].id for each in (node.parents or ())[1:]]
-        label = {"probability": round(chance, 4)} | ({"also": also} if also else {})
-        return label if node.label is None else node.label
+        return {"probability": round(chance, 4)} | ({"also": also} if also else {})
 
     def links(self) -> Links:
         """(parent, child) of every message, a message that starts a conversation being its own parent."""
