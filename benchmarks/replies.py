@@ -3,6 +3,7 @@
     python benchmarks/replies.py plan
     python benchmarks/replies.py run --data STORE --init BERT --model mht --seed 0 --out runs/replies/small
     python benchmarks/replies.py run --data STORE --model first --out runs/replies/small
+    python benchmarks/replies.py run --data STORE --model decatt --steps 3000 --out runs/replies/small
     python benchmarks/replies.py table --out runs/replies/small
     python benchmarks/replies.py picture --out runs/replies/small --svg replies.svg
 
@@ -14,7 +15,7 @@ metrics, and scores-HISTORY.npz (counts by conversation), from which `table` mak
 conversations.
 
 Models: mht (ancestor mask), no-mask, depth-1 to depth-11 (ancestors so many links up), span-1 to span-9 (so many messages
-before); first and previous are the rules.
+before); decatt, esim and bert-pair, which read two messages at a time; first and previous are the rules.
 """
 
 import argparse
@@ -48,14 +49,18 @@ VARIANTS: dict[str, dict[str, str]] = {
     **{f"depth-{depth}": {"model.depth": str(depth)} for depth in DEPTHS},
     **{f"span-{span}": {"model.mask": "temporal", "model.span": str(span)} for span in SPANS},
 }
+PAIRED = ("decatt", "esim", "bert-pair")
 RULED = {"mht": "-", "no-mask": "-.", "first": "--", "previous": ":"}
 """Models that no limit bounds, as lines in the picture."""
 SCORES = {"graph_accuracy": "Graph", "graph_accuracy_without_first": "without first", "conv_accuracy": "Conv"}
 
 
 def make_run(model: str, data: str, init: str, seed: int, steps: int, fine_steps: int, changes: dict[str, str]) -> Run:
-    run = RECIPES["mht"](data, init=init, steps=steps, fine_steps=fine_steps, seed=seed)
-    return fitting(run).changed(VARIANTS[model] | changes)
+    if model in PAIRED:
+        run = RECIPES[model](data, init=init, steps=steps, seed=seed)
+    else:
+        run = RECIPES["mht"](data, init=init, steps=steps, fine_steps=fine_steps, seed=seed)
+    return fitting(run).changed(VARIANTS.get(model, {}) | changes)
 
 
 def train_and_score(arguments: argparse.Namespace) -> None:
@@ -198,11 +203,11 @@ def main() -> None:
     running.add_argument("--init", default="", help="a BERT-family checkpoint that encodes the messages")
     running.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting of the run")
     running.add_argument("--name", default="", help="what the change is called")
-    running.add_argument("--model", choices=[*BASELINES, *VARIANTS], required=True)
+    running.add_argument("--model", choices=[*BASELINES, *PAIRED, *VARIANTS], required=True)
     running.add_argument("--precision", choices=get_args(Precision), default="fp32", help="of training and of scoring")
     running.add_argument("--seed", type=int, default=0)
-    running.add_argument("--steps", type=int, default=3000, help="updates with the encoder frozen")
-    running.add_argument("--fine-steps", type=int, default=1000, help="updates of all parameters")
+    running.add_argument("--steps", type=int, default=3000, help="updates; of mht, those with the encoder frozen")
+    running.add_argument("--fine-steps", type=int, default=1000, help="of mht, updates of all parameters")
     running.add_argument("--split", default="test", help="what is scored: dev for whatever is chosen by it")
     running.add_argument("--histories", nargs="*", choices=["gold", "predicted"], default=["gold"])
     running.add_argument("--out", type=Path, required=True)

@@ -137,6 +137,13 @@ def test_scores_come_from_states(score: str) -> None:
     torch.testing.assert_close(own.scores(data), expected)
 
 
+def test_a_sum_without_weights_is_refused() -> None:
+    linear = task({"num_layers": 0, "dim": 0})
+    assert sum(weight.numel() for weight in linear.parameters()) == linear.backbone.out_dim + 1
+    with pytest.raises(RamifyError, match=r"nothing to learn.*task\.score=linear"):
+        task({"num_layers": 0, "dim": 0}, score="sum")
+
+
 def test_what_is_known_of_links_does_not_move_a_prediction() -> None:
     """Gold links of a message, and of all others, are in the loss alone."""
     own = task()

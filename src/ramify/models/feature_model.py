@@ -28,7 +28,7 @@ ACTIVATIONS = {"softsign": F.softsign, "relu": F.relu, "gelu": F.gelu, "tanh": t
 
 @dataclass(frozen=True)
 class FeatureModelConfig:
-    """Defaults are the paper's. Without layers it is its linear model: a score is a sum of weighted inputs."""
+    """Defaults are the paper's. Without layers and words, and with `task.score=linear`, it is its linear model."""
 
     vocab_size: int = 0
     dim: int = 100

@@ -78,6 +78,8 @@ class ReplyTo(Task[LinkBatch]):
         self.tokenizer = tokenizer
         self.reading = reading or History()
         self.head = nn.Linear(backbone.out_dim, 1) if self.config.score == "linear" else None
+        if next(self.parameters(), None) is None:
+            raise RamifyError("there is nothing to learn: task.score=sum, and the model has no weights; set task.score=linear.")
 
     def corrupt(self, batch: LinkBatch, generator: torch.Generator) -> LinkBatch:
         return batch
