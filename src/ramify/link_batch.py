@@ -35,6 +35,8 @@ class LinkBatch(AnyBatch):
     """How the flat candidates fall to the targets."""
     is_self: Int[Tensor, " key"]
     """1 where a candidate is the target itself."""
+    is_own: Int[Tensor, " key"]
+    """1 where a candidate is another message of the target's author."""
     answering: Float[Tensor, "target answering"]
     answered: Float[Tensor, "message answered"]
     answered_by_itself: Float[Tensor, "target answered"]
@@ -134,6 +136,7 @@ class LinkCollator:
         ids, sizes = logs.words(messages)
         answering, itself, answered, pairs = self._features(examples, messages)
         of_target = np.repeat(source, lengths)
+        is_self = of_target == key_source
         if self.shares is None:
             gold = logs.is_link(of_target, key_source).astype(np.float64)
         else:
@@ -146,7 +149,8 @@ class LinkCollator:
             target=torch.from_numpy(target),
             candidate=torch.from_numpy(candidate),
             candidates=Rows.build(lengths),
-            is_self=torch.from_numpy((of_target == key_source).astype(np.int64)),
+            is_self=torch.from_numpy(is_self.astype(np.int64)),
+            is_own=torch.from_numpy((logs.are_by_one(of_target, key_source) & ~is_self).astype(np.int64)),
             answering=torch.from_numpy(answering),
             answered=torch.from_numpy(answered),
             answered_by_itself=torch.from_numpy(itself),

@@ -172,6 +172,8 @@ def test_what_it_refuses(ramify, model, log, tmp_path):
         ((log, "--to", "text", "--out", out, "--model", tmp_path), "config.json"),
         ((log, "--to", "text", "--out", tmp_path / "no" / "such" / "out", "--model", model), "no"),
         ((log, "--to", "text", "--out", out, "--model", model, "--option", "dialect=dog"), "dialect"),
+        ((log, "--to", "text", "--out", out, "--model", model, "--set", "model.hidden=9"), "task.answers, and by nothing else"),
+        ((log, "--to", "text", "--out", out, "--model", model, "--set", "task.threshold=2"), "task.threshold"),
     ]:
         status, printed, err = ramify("disentangle", *words)
         assert (status, printed) == (2, ""), words
@@ -255,6 +257,8 @@ def test_evaluate_scores_links(ramify, model, tmp_path):
     without = json.loads(printed)
     assert status == 0
     assert without["link"]["recall"] != found["link"]["recall"]
+    status, printed, _ = ramify("evaluate", model, "--data", data, "--split", "dev", "--json", "--set", "task.start_odds=1e9")
+    assert (status, json.loads(printed)["link"]["recall"] < found["link"]["recall"]) == (0, True)
     status, printed, _ = ramify("evaluate", model, "--data", data, "--split", "dev", "--protocol", "chunk50")
     assert (status, printed.split(",")[0]) == (0, "protocol chunk50")
     status, _, err = ramify("evaluate", model, "--data", data)
@@ -304,27 +308,25 @@ def test_live_says_of_every_line_what_the_whole_log_would(ramify, log, causal, t
 
 
 def test_live_says_all_that_a_message_answers(ramify, log, causal, tmp_path):
-    task = ramify_package.load(causal)
-    task.config = replace(task.config, decide="conversation", start_odds=0.01, threshold=0.05)
-    hub.save(task, tmp_path / "several")
-    run(ramify, log, tmp_path / "several", "annotation", tmp_path / "whole.txt")
-    run(ramify, log, tmp_path / "several", "annotation", tmp_path / "live.txt", "--live")
+    several = ("--set", "task.decide=conversation", "--set", "task.start_odds=0.01", "--set", "task.threshold=0.05")
+    run(ramify, log, causal, "annotation", tmp_path / "whole.txt", *several)
+    run(ramify, log, causal, "annotation", tmp_path / "live.txt", "--live", *several)
     assert (tmp_path / "live.txt").read_text() == (tmp_path / "whole.txt").read_text()
     whole = read_links([tmp_path / "whole.txt"])["disks"].tolist()
-    lines = run(ramify, log, tmp_path / "several", "jsonl", tmp_path / "live.jsonl", "--live")[0].splitlines()
+    lines = run(ramify, log, causal, "jsonl", tmp_path / "live.jsonl", "--live", *several)[0].splitlines()
     for number, line in enumerate(map(json.loads, lines)):
         said = {line["answers"] or str(number), *line.get("also", ())}
         assert said == {str(parent) for parent, child in whole if child == number}
     assert len(whole) > len(LINES)
     # In a conversation each message stands in one place, so that it is a tree for all that reads trees.
-    run(ramify, log, tmp_path / "several", "jsonl", tmp_path / "out.jsonl")
+    run(ramify, log, causal, "jsonl", tmp_path / "out.jsonl", *several)
     conversations = list(jsonl.read_jsonl(tmp_path / "out.jsonl"))
     assert sum(len(each) for each in conversations) == len(LINES)
     for tree in conversations:
         for node, above in zip(tree.nodes, tree.parent.tolist()):
             said = {node.id} if above < 0 else {tree.nodes[above].id, *node.label.get("also", ())}
             assert said == {str(parent) for parent, child in whole if str(child) == node.id}
-    found, _ = run(ramify, log, tmp_path / "several", "text", tmp_path / "out.txt")
+    found, _ = run(ramify, log, causal, "text", tmp_path / "out.txt", *several)
     assert sorted(int(line.split()[0]) for line in found.split("\n") if re.match(r" *\d+ ", line)) == list(range(len(LINES)))
 
 

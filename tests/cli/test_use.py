@@ -105,6 +105,7 @@ def test_evaluate_refuses(ramify, trained, store, tmp_path):
         ([trained, "--data", tmp_path], "is not a Ramify data set"),
         ([tmp_path / "none", "--data", store.path], "none does not exist"),
         ([trained, "--data", store.path, "--context", "siblings"], "'siblings' is not one of"),
+        ([trained, "--data", store.path, "--set", "task.threshold=0"], "--set is for models of who replied to whom"),
     ):
         status, out, err = ramify("evaluate", *arguments, "--json")
         assert (status, out) == (2, "")

@@ -45,6 +45,12 @@ def with_several_answers() -> ReplyTo:
     return task
 
 
+def of_others() -> ReplyTo:
+    task = feature_model()
+    task.config = ReplyToConfig(answers="others")
+    return task
+
+
 def structured_with_several_answers() -> ReplyTo:
     task = mht()
     task.config = ReplyToConfig(decide="conversation", start_odds=2, threshold=0.05)
@@ -79,7 +85,7 @@ def mht() -> ReplyTo:
 
 
 SEVERAL = [with_several_answers, structured_with_several_answers]
-EVERY_KIND = [feature_model, by_conversation, *SEVERAL, in_context, among_the_likeliest, mht]
+EVERY_KIND = [feature_model, by_conversation, of_others, *SEVERAL, in_context, among_the_likeliest, mht]
 
 
 @pytest.mark.parametrize("make", EVERY_KIND)

@@ -40,7 +40,8 @@ def logs_of(*trees: Tree) -> Logs:
     return logs.read_with(learn_words((words for own in logs.channels for words in own.spelled), least=2))
 
 
-LOGS = logs_of(several_parents(channel(40, 0)), several_parents(channel(25, 1)))
+TREES = several_parents(channel(40, 0)), several_parents(channel(25, 1))
+LOGS = logs_of(*TREES)
 
 
 def task(model: dict[str, int] | None = None, **config: object) -> ReplyTo:
@@ -121,6 +122,30 @@ def test_odds_of_a_start_are_multiplied() -> None:
             torch.testing.assert_close(after[1:] / after[1:].sum(), before[1:] / before[1:].sum())
     # It decides; it is nothing to be learned.
     torch.testing.assert_close(plain.loss(scores, data), bold.loss(scores, data))
+
+
+@pytest.mark.parametrize("objective", ["listwise", "binary"])
+def test_nobody_answers_himself_where_others_alone_are_answered(objective: str) -> None:
+    plain, bold = task(objective=objective), task(objective=objective, answers="others")
+    data = batch(known=False)
+    scores = plain.scores(data)
+    author = [(number, node.author) for number, tree in enumerate(TREES) for node in tree.nodes]
+    own = []
+    for source, before, after in zip(data.source, *(rows(each.probabilities(scores, data), data) for each in (plain, bold))):
+        by_author = [author[source - back] == author[source] for back in range(len(before))]
+        hidden = torch.tensor([same and author[source][1] is not None for same in by_author])
+        hidden[0] = False
+        kept = torch.where(hidden, 0.0, before)
+        torch.testing.assert_close(after, kept / kept.sum() if objective == "listwise" else kept)
+        own.append(int(hidden.sum()))
+    assert max(own) > 1
+    # It decides; it is nothing to be learned.
+    torch.testing.assert_close(plain.loss(scores, data), bold.loss(scores, data))
+
+
+def test_among_ranked_candidates_may_be_the_authors_own_alone() -> None:
+    with pytest.raises(RamifyError, match=r"task\.answers"):
+        ReplyToConfig(objective="ranking", answers="others")
 
 
 @pytest.mark.parametrize("setting", [{"start_odds": 0.0}, {"start_odds": 0.5, "objective": "binary"}])

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 from numpy.typing import NDArray
 
-from ramify.chat.channel import Channel, Ints, is_among
+from ramify.chat.channel import NOBODY, Channel, Ints, is_among
 from ramify.chat.hearing import channel_of
 from ramify.chat.history import History
 from ramify.chat.pieces import encode_pieces
@@ -97,6 +97,15 @@ class Logs:
     @cached_property
     def _link_keys(self) -> Ints:
         return self.links[:, 0] * len(self) + self.links[:, 1]
+
+    @cached_property
+    def _speaker(self) -> Ints:
+        return np.concatenate([np.zeros(0, dtype=np.int64), *(channel.speaker for channel in self.channels)])
+
+    def are_by_one(self, message: Ints, other: Ints) -> NDArray[np.bool_]:
+        """Which pairs of messages of one log have the same author."""
+        speaker = self._speaker[message]
+        return (speaker != NOBODY) & (speaker == self._speaker[other])
 
     def words(self, messages: Ints) -> tuple[Ints, Ints]:
         """Word ids of some messages, one message after the other, and how many each has."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ramify.cli.shared import Device, Precision, bar, options_of
+from ramify.cli.shared import Deciding, Device, Precision, bar, options_of, redecide
 
 if TYPE_CHECKING:
     from ramify.readers import Format
@@ -62,6 +62,7 @@ def disentangle(
     every: Annotated[
         int, typer.Option(min=1, help="With --live: wait for so many messages and decide on them together, which is faster.")
     ] = 1,
+    settings: Deciding = None,
     device: Device = "auto",
     precision: Precision = "fp32",
 ) -> None:
@@ -86,6 +87,7 @@ def disentangle(
         task = ramify.load(source, device=device)
         if not isinstance(task, ReplyTo):
             raise RamifyError(f"{source} does not say who replied to whom; it can {', '.join(task.verbs)}.")
+        redecide(task, settings)
         tasks.append(task)
     names = ", ".join(Path(each).name for each in model or ())
     name = format or readers.guess(logs)

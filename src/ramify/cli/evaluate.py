@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from ramify.cli.shared import Device, Json, Precision, bar, masked_lm
+from ramify.cli.shared import Deciding, Device, Json, Precision, bar, masked_lm, redecide
 
 if TYPE_CHECKING:
     from ramify.metrics.conversations import Match
@@ -88,6 +88,7 @@ def run(
         ),
     ] = None,
     beam: Annotated[int, typer.Option(min=1, help="The same models: structures kept side by side while deciding.")] = 1,
+    settings: Deciding = None,
     protocol: Protocol = "official",
     save: Annotated[Path | None, typer.Option(help="Keep the sums by tree (.npz), for paired comparisons.")] = None,
     device: Device = "auto",
@@ -111,6 +112,10 @@ def run(
 
     model = ramify.load(run, device=device)
     store = Store.open(data)
+    if isinstance(model, ReplyTo):
+        redecide(model, settings)
+    elif settings:
+        raise RamifyError("--set is for models of who replied to whom.")
     if isinstance(model, ReplyTo) and store.holds_reply_trees:
         if protocol != "official":
             raise RamifyError(f"--protocol {protocol} is for chat logs, but {data} holds reply trees: leave it out.")

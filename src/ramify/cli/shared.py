@@ -9,6 +9,7 @@ import typer
 if TYPE_CHECKING:
     from ramify.tasks.base import Model
     from ramify.tasks.masked_lm import MaskedLM
+    from ramify.tasks.reply_to import ReplyTo
     from ramify.tasks.texts import TextModel
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -20,6 +21,25 @@ Precision = Annotated[
     Literal["fp32", "bf16"],
     typer.Option(help="bf16 is faster where the processor has it (GPUs, CPUs with AMX or AVX-512 BF16); scores move a little."),
 ]
+
+
+Deciding = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Models of who replied to whom: decide otherwise than in training, such as task.threshold=0 for one answer a "
+        "message, or task.answers=others, so that nobody answers himself.",
+    ),
+]
+
+
+def redecide(task: "ReplyTo", settings: list[str] | None) -> None:
+    if not settings:
+        return
+    from ramify.run import redecided
+
+    task.config = redecided(task.config, pairs(settings, "--set"))
 
 
 def masked_lm(model: "Model", source: str) -> "MaskedLM":

@@ -14,6 +14,7 @@ from ramify.run.config import (
     WordsConfig,
     from_json,
     read_record,
+    redecided,
     sized,
     to_json,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "from_json",
     "prepare",
     "read_record",
+    "redecided",
     "sized",
     "to_json",
     "train_tokenizer",

@@ -23,7 +23,7 @@ from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.tasks import TASKS
 from ramify.tasks.decoding import Known
 from ramify.tasks.masked_lm import MaskedLMConfig
-from ramify.tasks.reply_to import ReplyToConfig
+from ramify.tasks.reply_to import DECIDING, ReplyToConfig
 from ramify.tokenizer import Kind
 from ramify.train import TrainConfig
 from ramify.tree import Bound, Weighting
@@ -200,6 +200,16 @@ class Run:
             else:
                 own[key] = (text, key)
         return _set(replace(run, stages=tuple(map(_set, run.stages, stages))), own)
+
+
+def redecided(config: ReplyToConfig, settings: dict[str, str]) -> ReplyToConfig:
+    """With other settings of how to decide (`DECIDING`), from text; all others were settled in training."""
+    for key in settings:
+        head, _, name = key.partition(".")
+        if head != "task" or name not in DECIDING:
+            known = ", ".join(f"task.{each}" for each in DECIDING)
+            raise RamifyError(f"--set {key}: a trained model can be set to decide otherwise, by {known}, and by nothing else.")
+    return _set(config, {key.removeprefix("task."): (text, key) for key, text in settings.items()})
 
 
 _Texts = dict[str, tuple[str, str]]

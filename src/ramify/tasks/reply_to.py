@@ -43,6 +43,9 @@ class ReplyToConfig:
     """A message answers, beside the likeliest candidate, all that are at least so probable, of its conversation alone where
     conversations decide (0: the likeliest alone, which makes the published figures). The paper does not say; choose on logs
     that were held out."""
+    answers: Literal["anyone", "others"] = "anyone"
+    """Whom a message may answer when that is decided: also its own author, where it goes on with what he said before; or
+    others alone, as where a data set does not call that an answer (listwise, binary). Not in the papers."""
 
     def __post_init__(self) -> None:
         check_fields(self, "task.")
@@ -52,12 +55,18 @@ class ReplyToConfig:
             raise RamifyError(f"task.decide=conversation is for task.objective=listwise, not {self.objective}.")
         if self.threshold and self.objective == "ranking":
             raise RamifyError("task.threshold is for messages that may answer several; task.objective=ranking knows one.")
+        if self.answers == "others" and self.objective == "ranking":
+            raise RamifyError("task.answers=others is not for task.objective=ranking: a message may have its author's alone.")
         if self.start_odds <= 0:
             raise RamifyError(f"task.start_odds must be positive, not {self.start_odds}.")
         if self.start_odds != 1 and self.objective != "listwise":
             raise RamifyError(f"task.start_odds is for task.objective=listwise, not {self.objective}.")
         if self.positive_weight <= 0:
             raise RamifyError(f"task.positive_weight must be positive, not {self.positive_weight}.")
+
+
+DECIDING = ("start_odds", "decide", "threshold", "answers")
+"""What concerns nothing that is learned: a trained model may be asked to decide otherwise than it was trained to."""
 
 
 class ReplyTo(Task[LinkBatch]):
@@ -118,6 +127,8 @@ class ReplyTo(Task[LinkBatch]):
 
     def probabilities(self, scores: Float[Tensor, " key"], batch: LinkBatch) -> Float[Tensor, " key"]:
         """Of each candidate, that it is answered: one for the target together, or each for itself (binary)."""
+        if self.config.answers == "others":
+            scores = scores.masked_fill(batch.is_own.bool(), HIDDEN_SCORE)
         if self.config.objective == "binary":
             return torch.sigmoid(scores)
         scores = scores + math.log(self.config.start_odds) * batch.is_self
