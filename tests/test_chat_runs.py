@@ -14,6 +14,7 @@ from ramify.errors import RamifyError
 from ramify.metrics.conversations import score
 from ramify.models import bert
 from ramify.recipes import RECIPES
+from ramify.recipes.chats import second_look
 from ramify.report import write_report
 from ramify.run import Run, execute, prepare
 from ramify.tasks.linking import known_conversations, matched
@@ -275,3 +276,22 @@ def test_logs_of_which_nothing_is_known(tmp_path):
 def test_other_models_say_that_they_cannot(trained):
     with pytest.raises(RamifyError, match="cannot embed; it can disentangle"):
         ramify.load(trained).embed(channel(5))
+
+
+def test_a_second_look_is_no_part_of_training(store, trained, tmp_path):
+    with pytest.raises(RamifyError, match="ramify train second-look"):
+        prepare(small(store, task__second_look="8"), tmp_path)
+    hub.save(second_look(str(trained), {str(trained): str(store.path)}, hidden=8), tmp_path / "twice")
+    assert isinstance(twice := ramify.load(tmp_path / "twice"), ReplyTo)
+    assert twice.second is not None
+    once = prepare(small(store, init=str(tmp_path / "twice")), tmp_path / "more").task
+    assert once.second is None
+    own, theirs = dict(once.named_parameters()), dict(ramify.load(trained).named_parameters())
+    assert own.keys() == theirs.keys()
+    assert all(torch.equal(own[name], theirs[name]) for name in own)
+
+
+def test_who_reads_its_own_decisions_takes_no_second_look(store, trained, checkpoint, tmp_path):
+    hub.save(prepare(RECIPES["mht"](str(store.path), init=str(checkpoint)), tmp_path).task, tmp_path / "mht")
+    with pytest.raises(RamifyError, match="reads its own decisions already"):
+        second_look(str(tmp_path / "mht"), {str(trained): str(store.path)})

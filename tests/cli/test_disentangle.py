@@ -246,6 +246,28 @@ def test_several_models_decide_together(ramify, log, model, tmp_path):
         run(ramify, log, model, to, tmp_path / f"out.{to}", "--model", LINKS, "--ensemble", "union")
 
 
+def test_a_second_look_is_learned_and_taken(ramify, log, model, tmp_path):
+    data, out, pack = chat_store(tmp_path / "more").path, tmp_path / "twice", tmp_path / "packed"
+    status, printed, err = ramify(
+        "train", "second-look", model, "--unseen", f"{model}={data}", "--out", out, "--data", data, "--pack", pack
+    )
+    assert (status, printed) == (0, ""), err
+    assert "conversations found exactly" in (pack / "README.md").read_text()
+    for each in (out, pack):
+        assert ramify_package.load(each).config.second_look == 64
+        text, _ = run(ramify, log, each, "annotation", tmp_path / "out.txt")
+        assert len(text.splitlines()) == len(LINES)
+    for words, message in [
+        ((model, "--unseen", f"{out}={data}"), "that take none"),
+        ((model, "--unseen", str(model)), "NAME=VALUE"),
+        ((model, "--unseen", f"{model}={data}", "--pack", pack), "go together"),
+        ((data, "--unseen", f"{model}={data}"), "config.json"),
+    ]:
+        status, printed, err = ramify("train", "second-look", *words, "--out", tmp_path / "none")
+        assert (status, printed, message in err) == (2, "", True), err
+        assert not (tmp_path / "none").exists()
+
+
 def test_evaluate_scores_links(ramify, model, tmp_path):
     data = chat_store(tmp_path).path
     status, printed, _ = ramify("evaluate", model, "--data", data, "--split", "dev", "--json")

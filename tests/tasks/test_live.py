@@ -16,6 +16,7 @@ from ramify.models.feature_model import FeatureModel, FeatureModelConfig
 from ramify.models.mht import MaskedHierarchicalTransformer, MHTConfig
 from ramify.tasks.live import Heard
 from ramify.tasks.reply_to import ReplyTo, ReplyToConfig
+from ramify.tasks.second_look import SecondLook
 from ramify.tokenizer import Tokenizer
 from ramify.tree import Node, Tree
 
@@ -48,6 +49,14 @@ def with_several_answers() -> ReplyTo:
 def of_others() -> ReplyTo:
     task = feature_model()
     task.config = ReplyToConfig(answers="others")
+    return task
+
+
+def looking_twice() -> ReplyTo:
+    task = with_several_answers()
+    torch.manual_seed(1)
+    task.config, task.second = replace(task.config, second_look=8), SecondLook(8)
+    torch.nn.init.normal_(task.second.last.weight)
     return task
 
 
@@ -84,7 +93,7 @@ def mht() -> ReplyTo:
     return ReplyTo(backbone, tokenizer, History(window=12, causal=True, texts="pieces", max_tokens=12))
 
 
-SEVERAL = [with_several_answers, structured_with_several_answers]
+SEVERAL = [with_several_answers, looking_twice, structured_with_several_answers]
 EVERY_KIND = [feature_model, by_conversation, of_others, *SEVERAL, in_context, among_the_likeliest, mht]
 
 

@@ -99,13 +99,18 @@ class Logs:
         return self.links[:, 0] * len(self) + self.links[:, 1]
 
     @cached_property
-    def _speaker(self) -> Ints:
-        return np.concatenate([np.zeros(0, dtype=np.int64), *(channel.speaker for channel in self.channels)])
+    def speaker(self) -> Ints:
+        """[message]: its author, in each log other numbers; NOBODY where it has none."""
+        numbers, taken = [np.zeros(0, dtype=np.int64)], 0
+        for channel in self.channels:
+            numbers.append(np.where(channel.speaker == NOBODY, NOBODY, channel.speaker + taken))
+            taken += int(channel.speaker.max(initial=NOBODY)) + 1
+        return np.concatenate(numbers)
 
     def are_by_one(self, message: Ints, other: Ints) -> NDArray[np.bool_]:
-        """Which pairs of messages of one log have the same author."""
-        speaker = self._speaker[message]
-        return (speaker != NOBODY) & (speaker == self._speaker[other])
+        """Which pairs of messages have the same author."""
+        speaker = self.speaker[message]
+        return (speaker != NOBODY) & (speaker == self.speaker[other])
 
     def words(self, messages: Ints) -> tuple[Ints, Ints]:
         """Word ids of some messages, one message after the other, and how many each has."""

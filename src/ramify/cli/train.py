@@ -232,6 +232,35 @@ def bert_pair(
     train(run, out, settings, resume)
 
 
+@app.command("second-look")
+def second_look(
+    model: Annotated[str, typer.Argument(help="The model that is to look twice: a run or a saved model.")],
+    unseen: Annotated[
+        list[str],
+        typer.Option(metavar="RUN=DATA", help="A model, and data of whose dev logs it has seen nothing; may be repeated."),
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Folder of the model to write.")],
+    data: Annotated[Path | None, typer.Option("--data", help="With --pack: what the card's figures are measured on.")] = None,
+    pack: Pack = None,
+    seed: Seed = 0,
+) -> None:
+    """Who replied to whom in a chat log: let a trained model look twice, the second time at conversations.
+
+    Example: ramify train second-look runs/links --unseen runs/links=data/irc --out runs/twice
+    """
+    from ramify import hub
+    from ramify.cli.shared import pairs
+    from ramify.errors import RamifyError
+    from ramify.recipes import chats
+
+    if (pack is None) != (data is None):
+        raise RamifyError("--pack and --data go together.")
+    hub.save(chats.second_look(model, pairs(unseen, "--unseen"), seed=seed), out)
+    if pack is not None and data is not None:
+        chats.pack(out, data, pack)
+    print(f"next: ramify disentangle LOG --to html --out LOG.html --model {out}", file=sys.stderr)
+
+
 @app.command("shipped")
 def shipped(
     data: Data,

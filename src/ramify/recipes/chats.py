@@ -1,5 +1,6 @@
 """Who replied to whom in chat logs."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -8,6 +9,7 @@ import torch
 
 from ramify import hub
 from ramify.chat.history import History
+from ramify.chat.logs import Logs
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.files import write_text
@@ -20,6 +22,7 @@ from ramify.models.mht import MHTConfig
 from ramify.run import BlockConfig, LinkDevConfig, ModelConfig, Run, WordsConfig, sized
 from ramify.tasks.linking import measure
 from ramify.tasks.reply_to import ReplyTo, ReplyToConfig
+from ramify.tasks.second_look import learn
 from ramify.train import TrainConfig
 
 
@@ -209,6 +212,33 @@ def bert_pair(
     )
 
 
+def second_look(model: str, unseen: Mapping[str, str], *, hidden: int = 64, seed: int = 0) -> ReplyTo:
+    """A trained model with a second look at the likeliest candidates, in the conversations that they belong to.
+
+    `unseen`: models, each with data of whose dev logs it has seen nothing; a second look learned from what a model believes
+    of its training logs would believe it too readily. They may be others than the model that gets it, such as models of
+    the same recipe that were each trained without a part of the logs. Half a minute.
+    """
+    pairs = [(_reply_to(source), Store.open(data)) for source, data in unseen.items()]
+    if any(task.second is not None or task.config.objective != "listwise" for task, _ in pairs):
+        raise RamifyError("a second look is learned from models of task.objective=listwise that take none.")
+    seen = ((task, Logs.of(store.trees(store.split("dev")), task.reading).read_with(task.tokenizer)) for task, store in pairs)
+    look = learn(seen, hidden, seed)
+    task = _reply_to(model)
+    task.config = replace(task.config, second_look=hidden)
+    if task.backbone.reads_structure:
+        raise RamifyError(f"{model} reads its own decisions already: a second look is for models that read none.")
+    task.second = look
+    return task
+
+
+def _reply_to(source: str | Path) -> ReplyTo:
+    task = hub.load(source)
+    if not isinstance(task, ReplyTo):
+        raise RamifyError(f"{source} holds no model of who replied to whom.")
+    return task
+
+
 LICENSE = "cc-by-4.0"
 TITLE = "Who replied to whom: the model that comes with Ramify"
 NOTES = """Trained on the training logs of the Ubuntu IRC disentanglement data (Kummerfeld et al. 2019, CC BY 4.0), all but
@@ -230,12 +260,8 @@ learned from conversations on their own, without times. The commands (each with
 
 def pack(run: Path, data: Path, out: Path) -> None:
     """Write the trained model in half precision, with a card that holds what it reaches on the dev logs of its data."""
-    task = hub.load(run)
-    if not isinstance(task, ReplyTo):
-        raise RamifyError(f"{run} holds no model of who replied to whom.")
-    hub.save(task, out, dtype=torch.float16)
-    packed = hub.load(out)
-    assert isinstance(packed, ReplyTo)
+    hub.save(_reply_to(run), out, dtype=torch.float16)
+    packed = _reply_to(out)
     found = measure(packed, Store.open(data), "dev").match
     scores = score(found.logs)
     results = {

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ramify.batch import TokenBudget, join
 from ramify.chat.blocks import Blocks
 from ramify.chat.channel import Ints
+from ramify.chat.conversing import Course
 from ramify.chat.logs import Logs
 from ramify.chat.structure import Structure
 from ramify.errors import RamifyError
@@ -121,14 +122,26 @@ def opinions(
     history: Known = "predicted",
     start: Ints | None = None,
     vectors: Vectors | None = None,
+    course: Course | None = None,
 ) -> Iterator[Opinion]:
     """On all messages of the logs (of each from the message `start` on), some at a time. `vectors` of all that are read may be
-    given.
+    given; and for a model that takes a second look, what became of those before `start` at first sight, of which it is told
+    more.
 
     They come in the order of the logs, unless the model reads its own decisions: then several logs are decided side by side,
     message by message.
     """
     start = logs.offsets[:-1] if start is None else start
+    first = _at_first_sight(task, logs, history, start, vectors)
+    if task.second is None:
+        yield from first
+        return
+    course = course or Course.of(logs)
+    for opinion in first:
+        yield task.second.again(opinion, course)
+
+
+def _at_first_sight(task: "ReplyTo", logs: Logs, history: Known, start: Ints, vectors: Vectors | None) -> Iterator[Opinion]:
     with task.evaluating(), torch.no_grad():
         collate = collator(task, logs, vectors or keep_vectors(task, logs, heard_from(logs, start)))
         if task.backbone.reads_structure and history == "predicted":

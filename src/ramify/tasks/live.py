@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ramify.chat.conversing import Course
 from ramify.chat.hearing import Hearing
 from ramify.chat.logs import Logs, encode_messages
 from ramify.chat.structure import Structure
@@ -48,6 +49,8 @@ class _Kept:
     vector: torch.Tensor | None
     answered: tuple[int, ...]
     conversation: int
+    at_first_sight: tuple[int, int]
+    """What it answered, and its conversation, before a second look; both by the numbers of messages."""
 
 
 class Live:
@@ -92,7 +95,7 @@ class Live:
         ids, starts, _ = encode_messages(self.task.tokenizer, history, messages, channel.spelled[-len(messages) :])
         for number, (start, stop) in enumerate(pairwise(starts.tolist()), first):
             own = ids[start:stop]
-            self._kept[number] = _Kept(own, self._vector(own), (number,), 0)
+            self._kept[number] = _Kept(own, self._vector(own), (number,), 0, (number, number))
         kept = [self._kept[each] for each in channel.number.tolist()]
         logs = Logs(
             history=history,
@@ -119,16 +122,30 @@ class Live:
         conversation[row:] = self._conversations + np.arange(len(kept) - row)
         vectors = [each.vector for each in kept if each.vector is not None]
         table = Vectors(torch.cat(vectors), np.arange(len(kept))) if vectors else None
-        for opinion in self._opinions(logs, kept, row, first, table):
+        course = self._course(logs, kept, first - row)
+        for opinion in self._opinions(logs, kept, row, first, table, course):
+            for message in opinion.messages.tolist():
+                kept[message].at_first_sight = (
+                    int(course.answered[message]) + first - row,
+                    int(course.conversation[message]),
+                )
             chosen = opinion.choose(self.task.config, conversation)
             answers = {message: [above] for message, above in zip(opinion.messages.tolist(), chosen.answered.tolist())}
             for message, above in sorted(chosen.further.tolist()):
                 answers[message].append(above)
             yield from zip(answers.values(), chosen.probability.tolist(), strict=True)
 
-    def _opinions(self, logs: Logs, kept: list[_Kept], row: int, first: int, table: Vectors | None) -> Iterator[Opinion]:
+    def _course(self, logs: Logs, kept: list[_Kept], apart: int) -> Course:
+        """What became of the messages at first sight: of those that may still be answered, which are the last rows, numbers
+        and rows lie `apart`."""
+        before = np.array([each.at_first_sight for each in kept])
+        return Course(np.maximum(before[:, 0] - apart, -1), before[:, 1], logs.speaker, self.task.reading.window)
+
+    def _opinions(
+        self, logs: Logs, kept: list[_Kept], row: int, first: int, table: Vectors | None, course: Course
+    ) -> Iterator[Opinion]:
         if row < len(kept) - 1:
-            yield from opinions(self.task, logs, start=np.array([row]), vectors=table)
+            yield from opinions(self.task, logs, start=np.array([row]), vectors=table, course=course)
             return
         reach = min(first, self.task.reading.window)
         collate = collator(self.task, logs, table)
@@ -140,7 +157,8 @@ class Live:
             collate = replace(collate, structure=structure)
         example = Example(np.array([row]), np.ones(1), row - np.arange(reach + 1), np.array([reach + 1]))
         with self.task.evaluating(), torch.no_grad():
-            yield ask(self.task, collate, [example])
+            opinion = ask(self.task, collate, [example])
+        yield opinion if self.task.second is None else self.task.second.again(opinion, course)
 
     def _decided(self, number: int, answered: list[int], probability: float) -> Heard:
         own, likeliest = self._kept[number], answered[0]

@@ -19,6 +19,7 @@ from ramify.nn.ragged import as_table, highest
 from ramify.tasks import linking
 from ramify.tasks.base import Task
 from ramify.tasks.live import Live
+from ramify.tasks.second_look import SecondLook
 from ramify.tokenizer import Tokenizer
 from ramify.tree import Node, Tree
 
@@ -47,8 +48,16 @@ class ReplyToConfig:
     """Whom a message may answer when that is decided: also its own author, where it goes on with what he said before; or
     others alone, as where a data set does not call that an answer (listwise, binary). Not in the papers."""
 
+    second_look: int = 0
+    """Size of the hidden layers of a second look at the likeliest candidates (`tasks.second_look`); 0: there is none. It is
+    learned after all else, by `ramify train second-look` (listwise). Not in the papers."""
+
     def __post_init__(self) -> None:
         check_fields(self, "task.")
+        if self.second_look < 0:
+            raise RamifyError(f"task.second_look must not be negative, not {self.second_look}.")
+        if self.second_look and self.objective != "listwise":
+            raise RamifyError(f"task.second_look is for task.objective=listwise, not {self.objective}.")
         if not 0 <= self.threshold < 1:
             raise RamifyError(f"task.threshold must be at least 0 and below 1, not {self.threshold}.")
         if self.decide == "conversation" and self.objective != "listwise":
@@ -76,6 +85,7 @@ class ReplyTo(Task[LinkBatch]):
     backbone: LinkBackbone
     reading: History
     head: nn.Linear | None
+    second: SecondLook | None
     loss_names = ("links",)
 
     def __init__(
@@ -87,6 +97,11 @@ class ReplyTo(Task[LinkBatch]):
         self.tokenizer = tokenizer
         self.reading = reading or History()
         self.head = nn.Linear(backbone.out_dim, 1) if self.config.score == "linear" else None
+        self.second = SecondLook(self.config.second_look) if self.config.second_look else None
+        if self.second is not None and backbone.reads_structure:
+            raise RamifyError(
+                "task.second_look is for models that decide on all messages at once: this one reads its own decisions already."
+            )
         if next(self.parameters(), None) is None:
             raise RamifyError("there is nothing to learn: task.score=sum, and the model has no weights; set task.score=linear.")
 
