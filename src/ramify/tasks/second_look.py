@@ -47,10 +47,12 @@ class SecondLook(nn.Module):
         device = self.last.weight.device
         with torch.autocast(device.type, enabled=False):
             more = self(torch.from_numpy(seen.features).to(device)).cpu().numpy()
-        weight = np.where(seen.chances > 0, seen.chances * np.exp(more - more.max(axis=1, keepdims=True)), 0)
+        real = seen.chances > 0
+        more = np.where(real, more, -np.inf)
+        weight = seen.chances * np.exp(more - more.max(axis=1, keepdims=True))
         weight *= seen.chances.sum(axis=1, keepdims=True) / weight.sum(axis=1, keepdims=True)
         probabilities = opinion.probabilities.copy()
-        probabilities[seen.places[seen.chances > 0]] = weight[seen.chances > 0]
+        probabilities[seen.places[real]] = weight[real]
         return replace(opinion, probabilities=probabilities)
 
 
