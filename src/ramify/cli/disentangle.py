@@ -74,21 +74,13 @@ def disentangle(
 
     Example: ramify disentangle years.log --live --every 4096 --to annotation --out links.txt
     """
-    import ramify
     from ramify import readers
     from ramify.errors import RamifyError
     from ramify.nn.precision import autocast
     from ramify.readers.base import Report
     from ramify.tasks import linking
-    from ramify.tasks.reply_to import ReplyTo
 
-    tasks = []
-    for source in model or [str(LINKS)]:
-        task = ramify.load(source, device=device)
-        if not isinstance(task, ReplyTo):
-            raise RamifyError(f"{source} does not say who replied to whom; it can {', '.join(task.verbs)}.")
-        redecide(task, settings)
-        tasks.append(task)
+    tasks = [_loaded(source, settings, device) for source in model or [str(LINKS)]]
     names = ", ".join(Path(each).name for each in model or ())
     name = format or readers.guess(logs)
     known = readers.find(name)
@@ -120,6 +112,18 @@ def disentangle(
         _write(found, to, out, names or "the model that comes with Ramify")
     _say(report)
     print(out, file=sys.stderr)
+
+
+def _loaded(source: str, settings: list[str] | None, device: str) -> "ReplyTo":
+    import ramify
+    from ramify.errors import RamifyError
+    from ramify.tasks.reply_to import ReplyTo
+
+    task = ramify.load(source, device=device)
+    if not isinstance(task, ReplyTo):
+        raise RamifyError(f"{source} does not say who replied to whom; it can {', '.join(task.verbs)}.")
+    redecide(task, settings)
+    return task
 
 
 def _follow(
