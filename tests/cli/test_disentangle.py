@@ -356,7 +356,9 @@ def test_live_says_all_that_a_message_answers(ramify, log, causal, tmp_path):
 def listening(causal):
     """A process that disentangles what is written into it, and has answered two lines."""
     command = ["disentangle", "/dev/stdin", "--format", "irc", "--live", "--to", "jsonl", "--out", "/dev/stdout"]
-    program = [sys.executable, "-c", "from ramify.cli import main; main()", *command, "--model", str(causal)]
+    # What a shell runs in the background ignores Ctrl-C, and so would what the tests run there.
+    start = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from ramify.cli import main; main()"
+    program = [sys.executable, "-c", start, *command, "--model", str(causal)]
     with subprocess.Popen(program, **PIPES) as process:
         patience = threading.Timer(100, process.kill)
         patience.start()
