@@ -59,7 +59,7 @@ def test_a_damaged_archive_is_refused(tmp_path):
         stream.read()
 
 
-@pytest.mark.parametrize("content", [b"", zstandard.compress(b""), gzip.compress(b"")])
+@pytest.mark.parametrize("content", [b"", zstandard.compress(b""), gzip.compress(b"", mtime=0)], ids=["plain", "zst", "gz"])
 def test_an_empty_file_is_refused(tmp_path, content):
     path = tmp_path / "nothing"
     path.write_bytes(content)
