@@ -247,20 +247,15 @@ def test_several_models_decide_together(ramify, log, model, tmp_path):
 
 
 def test_a_second_look_is_learned_and_taken(ramify, log, model, tmp_path):
-    data, out, pack = chat_store(tmp_path / "more").path, tmp_path / "twice", tmp_path / "packed"
-    status, printed, err = ramify(
-        "train", "second-look", model, "--unseen", f"{model}={data}", "--out", out, "--data", data, "--pack", pack
-    )
+    data, out = chat_store(tmp_path / "more").path, tmp_path / "twice"
+    status, printed, err = ramify("train", "second-look", model, "--unseen", f"{model}={data}", "--out", out)
     assert (status, printed) == (0, ""), err
-    assert "conversations found exactly" in (pack / "README.md").read_text()
-    for each in (out, pack):
-        assert ramify_package.load(each).config.second_look == 64
-        text, _ = run(ramify, log, each, "annotation", tmp_path / "out.txt")
-        assert len(text.splitlines()) == len(LINES)
+    assert ramify_package.load(out).config.second_look == 64
+    text, _ = run(ramify, log, out, "annotation", tmp_path / "out.txt")
+    assert len(text.splitlines()) == len(LINES)
     for words, message in [
         ((model, "--unseen", f"{out}={data}"), "that take none"),
         ((model, "--unseen", str(model)), "NAME=VALUE"),
-        ((model, "--unseen", f"{model}={data}", "--pack", pack), "go together"),
         ((data, "--unseen", f"{model}={data}"), "config.json"),
     ]:
         status, printed, err = ramify("train", "second-look", *words, "--out", tmp_path / "none")

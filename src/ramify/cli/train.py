@@ -240,8 +240,6 @@ def second_look(
         typer.Option(metavar="RUN=DATA", help="A model, and data of whose dev logs it has seen nothing; may be repeated."),
     ],
     out: Annotated[Path, typer.Option("--out", help="Folder of the model to write.")],
-    data: Annotated[Path | None, typer.Option("--data", help="With --pack: what the card's figures are measured on.")] = None,
-    pack: Pack = None,
     seed: Seed = 0,
 ) -> None:
     """Who replied to whom in a chat log: let a trained model look twice, the second time at conversations.
@@ -250,14 +248,9 @@ def second_look(
     """
     from ramify import hub
     from ramify.cli.shared import pairs
-    from ramify.errors import RamifyError
     from ramify.recipes import chats
 
-    if (pack is None) != (data is None):
-        raise RamifyError("--pack and --data go together.")
     hub.save(chats.second_look(model, pairs(unseen, "--unseen"), seed=seed), out)
-    if pack is not None and data is not None:
-        chats.pack(out, data, pack)
     print(f"next: ramify disentangle LOG --to html --out LOG.html --model {out}", file=sys.stderr)
 
 

@@ -217,18 +217,17 @@ def second_look(model: str, unseen: Mapping[str, str], *, hidden: int = 64, seed
 
     `unseen`: models, each with data of whose dev logs it has seen nothing; a second look learned from what a model believes
     of its training logs would believe it too readily. They may be others than the model that gets it, such as models of
-    the same recipe that were each trained without a part of the logs. Half a minute.
+    the same recipe that were each trained without a part of the logs. A minute.
     """
-    pairs = [(_reply_to(source), Store.open(data)) for source, data in unseen.items()]
-    if any(task.second is not None or task.config.objective != "listwise" for task, _ in pairs):
-        raise RamifyError("a second look is learned from models of task.objective=listwise that take none.")
-    seen = ((task, Logs.of(store.trees(store.split("dev")), task.reading).read_with(task.tokenizer)) for task, store in pairs)
-    look = learn(seen, hidden, seed)
     task = _reply_to(model)
-    task.config = replace(task.config, second_look=hidden)
     if task.backbone.reads_structure:
         raise RamifyError(f"{model} reads its own decisions already: a second look is for models that read none.")
-    task.second = look
+    task.config = replace(task.config, second_look=hidden)
+    pairs = [(_reply_to(source), Store.open(data)) for source, data in unseen.items()]
+    if any(each.second is not None or each.config.objective != "listwise" for each, _ in pairs):
+        raise RamifyError("a second look is learned from models of task.objective=listwise that take none.")
+    seen = ((each, Logs.of(store.trees(store.split("dev")), each.reading).read_with(each.tokenizer)) for each, store in pairs)
+    task.second = learn(seen, hidden, seed)
     return task
 
 
