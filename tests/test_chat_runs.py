@@ -281,7 +281,7 @@ def test_other_models_say_that_they_cannot(trained):
 def test_a_second_look_is_no_part_of_training(store, trained, tmp_path):
     with pytest.raises(RamifyError, match="ramify train second-look"):
         prepare(small(store, task__second_look="8"), tmp_path)
-    hub.save(second_look(str(trained), {str(trained): str(store.path)}, hidden=8), tmp_path / "twice")
+    hub.save(second_look(str(trained), [(str(trained), str(store.path))], hidden=8), tmp_path / "twice")
     assert isinstance(twice := ramify.load(tmp_path / "twice"), ReplyTo)
     assert twice.second is not None
     once = prepare(small(store, init=str(tmp_path / "twice")), tmp_path / "more").task
@@ -294,4 +294,4 @@ def test_a_second_look_is_no_part_of_training(store, trained, tmp_path):
 def test_who_reads_its_own_decisions_takes_no_second_look(store, trained, checkpoint, tmp_path):
     hub.save(prepare(RECIPES["mht"](str(store.path), init=str(checkpoint)), tmp_path).task, tmp_path / "mht")
     with pytest.raises(RamifyError, match="reads its own decisions already"):
-        second_look(str(tmp_path / "mht"), {str(trained): str(store.path)})
+        second_look(str(tmp_path / "mht"), [(str(trained), str(store.path))])

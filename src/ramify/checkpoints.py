@@ -11,8 +11,8 @@ from pathlib import Path
 from torch import Tensor
 
 from ramify.errors import RamifyError
-from ramify.files import write_text
-from ramify.models import hf
+from ramify.files import read_json, write_text
+from ramify.tensors import load_tensors, save_tensors
 
 CHECKPOINTS = "checkpoints"
 WEIGHTS = "model.safetensors"
@@ -61,9 +61,11 @@ def write_checkpoint(
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()
     try:
-        hf.write_file(scratch / WEIGHTS, weights)
-        hf.write_file(scratch / OPTIMIZER, optimizer)
-        write_text(scratch / COUNTERS, json.dumps(asdict(progress), indent=1))
+        save_tensors(scratch / WEIGHTS, weights)
+        save_tensors(scratch / OPTIMIZER, optimizer)
+        # JSON knows no infinity.
+        best = progress.best if math.isfinite(progress.best) else None
+        write_text(scratch / COUNTERS, json.dumps(asdict(progress) | {"best": best}, indent=1))
     except RamifyError:
         shutil.rmtree(scratch)
         raise
@@ -104,7 +106,10 @@ def _folders(out: Path) -> list[Path]:
 
 
 def _read(folder: Path) -> Checkpoint:
-    counters = hf.read_json(folder / COUNTERS)
-    if not isinstance(counters, dict) or counters.keys() != vars(Progress()).keys():
+    counters = read_json(folder / COUNTERS, "a checkpoint of a run")
+    if counters.keys() != vars(Progress()).keys():
         raise RamifyError(f"{folder / COUNTERS} is damaged: it does not hold the counters of a run.")
-    return Checkpoint(folder, Progress(**counters), hf.read_file(folder / WEIGHTS), hf.read_file(folder / OPTIMIZER))
+    progress = Progress(**counters)
+    if counters["best"] is None:
+        progress.best = math.inf
+    return Checkpoint(folder, progress, load_tensors(folder / WEIGHTS), load_tensors(folder / OPTIMIZER))

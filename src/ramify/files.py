@@ -1,8 +1,10 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and JSON that is read with a clear error."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from ramify.errors import RamifyError
 
@@ -43,3 +45,16 @@ def write_text(path: Path, content: str) -> None:
     """Write a text file under another name, then rename it."""
     with replacing(path) as scratch:
         scratch.write_text(content, encoding="utf-8")
+
+
+def read_json(path: Path, what: str) -> dict[str, Any]:
+    """The object that a JSON file holds. Raises `RamifyError`; `what` says what its folder is then not (`a checkpoint`)."""
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise RamifyError(f"{path.parent} holds no {path.name}: it is not {what}.") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise RamifyError(f"{path} is not valid JSON ({error}).") from None
+    if not isinstance(found, dict):
+        raise RamifyError(f"{path} holds no JSON object: it is no file of {what}.")
+    return found

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import secrets
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -141,18 +142,16 @@ def _tokenize(store: Store, tokenizer: Tokenizer, scratch: Path, final: Path) ->
         np.save(scratch / "starts.npy", starts)
         (scratch / "ids.raw").unlink()
         (scratch / "done.json").write_text(json.dumps({"tokens": int(starts[-1]), "dtype": dtype.name}))
-    except OSError as error:
-        for file in scratch.iterdir():
-            file.unlink()
-        scratch.rmdir()
-        raise RamifyError(f"could not write token ids to {final}: {error.strerror}.") from None
+    except BaseException as error:
+        shutil.rmtree(scratch, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise RamifyError(f"could not write token ids to {final}: {error.strerror}.") from None
+        raise
     try:
         scratch.rename(final)
     except OSError:
         # Another process was first with the same content.
-        for file in scratch.iterdir():
-            file.unlink()
-        scratch.rmdir()
+        shutil.rmtree(scratch)
     return np.load(final / "ids.npy", mmap_mode="r"), starts
 
 

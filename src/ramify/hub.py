@@ -11,13 +11,14 @@ from torch import Tensor, nn
 
 from ramify.errors import RamifyError
 from ramify.fields import from_record
-from ramify.files import make_folder, write_text
+from ramify.files import make_folder, read_json, write_text
 from ramify.models import MODELS, bert, hf
 from ramify.models.bert import Bert
 from ramify.tasks import READINGS, TASKS
 from ramify.tasks.base import Model, Task
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.tasks.texts import Embedder
+from ramify.tensors import load_strictly, load_tensors, save_tensors
 from ramify.tokenizer import Tokenizer
 from ramify.version import __version__
 from ramify.views import Reading
@@ -34,13 +35,21 @@ def own_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 def load_own_tensors(model: nn.Module, tensors: Mapping[str, Tensor], where: str | Path) -> None:
     """Copy tensors into the parameters; nothing may be missing, left over, or of another shape."""
-    hf.load_strictly(dict(model.named_parameters()), tensors, where)
+    load_strictly(dict(model.named_parameters()), tensors, where)
 
 
 def save(task: Task, directory: str | Path, *, card: str | None = None, dtype: torch.dtype | None = None) -> None:
-    """Write a directory that `load` and `push_to_hub` take. `dtype` stores the weights in less (half precision, say)."""
+    """Write a directory that `load` and `push_to_hub` take. `dtype` stores the weights in less (half precision, say).
+
+    Raises `RamifyError` for what has no task, such as a sentence-transformers checkpoint that was loaded: its own directory is
+    its saved form.
+    """
+    if not isinstance(task, tuple(kind for _, kind in TASKS.values())):
+        raise RamifyError(
+            f"a {type(task).__name__} has no saved form of its own; {', '.join(TASKS)} have. `load` reads the directory or hub "
+            "id that it came from."
+        )
     directory = Path(directory)
-    make_folder(directory)
     config = {
         "library_name": "ramify",
         "ramify_version": __version__,
@@ -48,13 +57,15 @@ def save(task: Task, directory: str | Path, *, card: str | None = None, dtype: t
         "task": {"name": _name(TASKS, task), **asdict(task.config)},
         "reading": asdict(task.reading),
     }
+    make_folder(directory)
+    # A directory that has it is whole: taken away first, where there is an older one, and written last.
+    (directory / CONFIG).unlink(missing_ok=True)
     tensors = own_tensors(task)
     if dtype is not None:
         tensors = {name: tensor.to(dtype) for name, tensor in tensors.items()}
-    hf.write_file(directory / WEIGHTS, tensors)
+    save_tensors(directory / WEIGHTS, tensors)
     task.tokenizer.save(directory)
     write_text(directory / CARD, card or model_card(task))
-    # Last: a directory that has it is whole.
     write_text(directory / CONFIG, json.dumps(config, indent=2) + "\n")
 
 
@@ -112,7 +123,7 @@ def _locate(source: str | Path) -> Path:
 
 
 def _saved(directory: Path) -> Saved | None:
-    config = hf.read_json(directory / CONFIG)
+    config = read_json(directory / CONFIG, hf.A_CHECKPOINT)
     if config.get("library_name") != "ramify":
         return None
     try:
@@ -142,7 +153,7 @@ def _tokenizer(directory: Path, vocab_size: int) -> Tokenizer:
 
 def load_weights(task: Task, file: Path) -> None:
     """Read a file of `own_tensors` into a task."""
-    load_own_tensors(task, hf.read_file(file), file)
+    load_own_tensors(task, load_tensors(file), file)
 
 
 def _build(table: Mapping[str, tuple[type, type]], record: Mapping[str, Any]) -> tuple[Any, type]:
@@ -183,14 +194,14 @@ def _sentence_transformers(directory: Path) -> tuple[str, bool, int]:
     pooling = "mean"
     for path, kind in zip(paths, kinds, strict=True):
         if kind == "Pooling":
-            modes = hf.read_json(path / CONFIG)
+            modes = read_json(path / CONFIG, hf.A_CHECKPOINT)
             on = [name for name, value in modes.items() if name.startswith("pooling_mode_") and value is True]
             known = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls", "pooling_mode_max_tokens": "max"}
             if len(on) != 1 or on[0] not in known:
                 raise RamifyError(f"{path}: only one of mean, cls and max pooling can be read, not {on}.")
             pooling = known[on[0]]
     settings = directory / "sentence_bert_config.json"
-    longest = hf.read_json(settings).get("max_seq_length") if settings.exists() else None
+    longest = read_json(settings, hf.A_CHECKPOINT).get("max_seq_length") if settings.exists() else None
     return pooling, "Normalize" in kinds, int(longest or 0)
 
 
@@ -202,15 +213,22 @@ def export_hugging_face(task: MaskedLM, directory: str | Path) -> None:
     task.tokenizer.save(Path(directory))
 
 
-def push_to_hub(directory: str | Path, repo: str, *, private: bool = False) -> str:
-    """Upload a saved directory; returns its address. Needs a login (`hf auth login`)."""
+def push_to_hub(directory: str | Path, repo: str, *, private: bool = False, run_record: bool = False) -> str:
+    """Upload a saved directory: config, weights, tokenizer, card; returns its address. Needs a login (`hf auth login`).
+
+    `run_record` adds run.json, which names the data's path, the command and the hardware of a training. Raises `RamifyError`,
+    before anything is made there, where the directory holds no finished model of Ramify's.
+    """
     from huggingface_hub import HfApi
 
+    if not Path(directory).is_dir() or saved_config(directory) is None:
+        raise RamifyError(
+            f"{directory} holds no model that Ramify saved: give the folder of a finished run, or of `ramify.save`."
+        )
     api = HfApi()
     address = api.create_repo(repo, private=private, exist_ok=True)
-    api.upload_folder(
-        folder_path=str(directory), repo_id=repo, allow_patterns=[CONFIG, WEIGHTS, "tokenizer.json", CARD, "run.json"]
-    )
+    files = [CONFIG, WEIGHTS, "tokenizer.json", CARD, *(["run.json"] if run_record else [])]
+    api.upload_folder(folder_path=str(directory), repo_id=repo, allow_patterns=files)
     return str(address)
 
 

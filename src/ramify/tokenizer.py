@@ -1,7 +1,6 @@
 """Text to token ids: a thin wrapper over `tokenizers`, which trains, loads and saves tokenizer.json."""
 
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
@@ -14,7 +13,7 @@ from tokenizers import Tokenizer as Engine
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from ramify.errors import RamifyError
-from ramify.files import write_text
+from ramify.files import read_json, write_text
 
 Kind = Literal["wordpiece", "bpe", "unigram"]
 
@@ -66,12 +65,17 @@ class Tokenizer:
 
     @classmethod
     def _from_vocabulary(cls, path: Path) -> "Tokenizer":
-        config = path / "tokenizer_config.json"
-        lowercase = bool(json.loads(config.read_text("utf-8")).get("do_lower_case", True)) if config.exists() else True
+        file = path / "tokenizer_config.json"
+        config = read_json(file, "a tokenizer") if file.exists() else {}
         words = (path / "vocab.txt").read_text("utf-8").rstrip("\n").split("\n")
         engine = Engine(models.WordPiece({word: index for index, word in enumerate(words)}, unk_token="[UNK]"))
         engine.add_special_tokens([word for word in SPECIAL if word in words])
-        return cls(_bert_pipeline(engine, lowercase))
+        normalizer = normalizers.BertNormalizer(
+            lowercase=bool(config.get("do_lower_case", True)),
+            strip_accents=config.get("strip_accents"),
+            handle_chinese_chars=bool(config.get("tokenize_chinese_chars", True)),
+        )
+        return cls(_bert_pipeline(engine, normalizer))
 
     @classmethod
     def train(
@@ -129,7 +133,7 @@ class Tokenizer:
     def _train_wordpiece(cls, texts: list[str], vocab_size: int, lowercase: bool, progress: bool) -> "Tokenizer":
         """The library numbers the continuing letters (##a) in the order of a randomly seeded hash table, and ties between
         merges follow those numbers. Naming the letters beforehand makes training repeatable."""
-        engine = _bert_pipeline(Engine(models.WordPiece(unk_token="[UNK]")), lowercase)
+        engine = _bert_pipeline(Engine(models.WordPiece(unk_token="[UNK]")), normalizers.BertNormalizer(lowercase=lowercase))
         counts: Counter[str] = Counter()
         for text in texts:
             counts.update(engine.normalizer.normalize_str(text))
@@ -145,7 +149,7 @@ class Tokenizer:
         # The letters were declared special only to be numbered: they are ordinary pieces of the final tokenizer.
         final = Engine(models.WordPiece(engine.get_vocab(with_added_tokens=True), unk_token="[UNK]"))
         final.add_special_tokens(list(SPECIAL))
-        return cls(_bert_pipeline(final, lowercase))
+        return cls(_bert_pipeline(final, engine.normalizer))
 
     def save(self, path: str | Path) -> None:
         """Write tokenizer.json into a directory, or to a file of that name."""
@@ -231,8 +235,8 @@ def _too_few(kind: Kind, vocab_size: int, least: int) -> RamifyError:
     )
 
 
-def _bert_pipeline(engine: Engine, lowercase: bool) -> Engine:
-    engine.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+def _bert_pipeline(engine: Engine, normalizer: normalizers.BertNormalizer) -> Engine:
+    engine.normalizer = normalizer
     engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     engine.decoder = decoders.WordPiece()
     return _framed(engine) if engine.token_to_id("[CLS]") is not None else engine

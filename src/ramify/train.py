@@ -29,9 +29,9 @@ from ramify.errors import RamifyError
 from ramify.fields import check_fields
 from ramify.files import make_folder, write_text
 from ramify.hub import find_device, load_own_tensors, own_tensors
-from ramify.models import hf
 from ramify.nn.precision import Precision
 from ramify.tasks.base import Task
+from ramify.tensors import save_tensors
 from ramify.views import Example, View
 
 BEST = "best.safetensors"
@@ -147,6 +147,12 @@ def _due(step: int, every: int) -> bool:
 def step_seed(seed: int, *numbers: int) -> int:
     """A 63-bit seed for one draw of one step."""
     return int(np.random.SeedSequence([seed, *numbers]).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def own_device() -> torch.device:
+    """Where this process trains: of several on one machine each has a GPU of its own."""
+    found = find_device()
+    return found if found.type == "cpu" else torch.device(found.type, int(os.environ.get("LOCAL_RANK", "0")))
 
 
 class Trainer:
@@ -362,7 +368,7 @@ class Trainer:
 
     def _save_weights(self, path: Path) -> None:
         if self.accelerator.is_main_process:
-            hf.write_file(path, own_tensors(self.task))
+            save_tensors(path, own_tensors(self.task))
 
     def _save(self, optimizer: torch.optim.Optimizer) -> None:
         if self.accelerator.is_main_process:
@@ -483,7 +489,7 @@ def _tensorboard(folder: Path, step: int) -> Iterator[Any]:
 def schedule(config: TrainConfig, share: float, epoch: int = 0) -> float:
     """The factor of the learning rate when this share of the stage, and so many epochs, are done."""
     if share < config.warmup:
-        return max(share, 1e-4) / config.warmup
+        return min(1.0, max(share, 1e-4) / config.warmup)
     rest = (share - config.warmup) / max(1e-9, 1 - config.warmup)
     if config.schedule == "constant":
         return 1.0

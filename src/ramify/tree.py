@@ -27,13 +27,17 @@ PLACEHOLDER = "placeholder"
 GROUP = "group"
 """In a tree's metadata: trees in which it is the same are in the same split of a data set."""
 
+FIRST_TIME, LAST_TIME = -62_135_596_800.0, 253_402_300_799.0
+"""The years 1 to 9999, in seconds since 1970: what a calendar can show."""
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
     """A post, comment, message or section.
 
     `parents` are indices of earlier nodes of the same tree: `()` is a root, `None` means that nobody annotated it. More
-    than one parent occurs only in chat logs, where `self_link` (starts a conversation) may stand beside others.
+    than one parent occurs only in chat logs, where `self_link` (starts a conversation) may stand beside others. `time` is in
+    seconds since 1970; raises `RamifyError` where no calendar has it.
     """
 
     text: str = ""
@@ -44,6 +48,13 @@ class Node:
     time: float | None = None
     kind: str = ""
     label: Any = None
+
+    def __post_init__(self) -> None:
+        if self.time is not None and not FIRST_TIME <= self.time <= LAST_TIME:
+            raise RamifyError(
+                f"node {self.id!r}: its time is {self.time!r}, which is no second of the years 1 to 9999. Give seconds since "
+                "1970 (milliseconds divided by 1000), or None."
+            )
 
     @property
     def is_made_up(self) -> bool:
@@ -147,18 +158,19 @@ class Tree:
         raise RamifyError(f"tree {self.id!r} has no node {node_id!r}; it has {len(self.nodes)} nodes.")
 
     def to_json(self) -> str:
-        """One line of our JSON lines format; fields at their default are left out."""
+        """One line of our JSON lines format; fields at their default are left out. A node without an id gets its number."""
         nodes = []
+        names = _all_named([node.id for node in self.nodes])
         # Several roots are meant where nodes say `parents`: those of a reply tree would be taken for a mistake.
         several = len(self.roots) > 1
         for index, node in enumerate(self.nodes):
-            record: dict[str, Any] = {"id": node.id or str(index)}
+            record: dict[str, Any] = {"id": names[index]}
             if node.parents is None:
                 record["parents"] = None
             elif len(node.parents) > 1 or (several and not node.parents):
-                record["parents"] = [self.nodes[parent].id or str(parent) for parent in node.parents]
+                record["parents"] = [names[parent] for parent in node.parents]
             else:
-                record["parent"] = self.nodes[node.parents[0]].id or str(node.parents[0]) if node.parents else None
+                record["parent"] = names[node.parents[0]] if node.parents else None
             if node.self_link:
                 record["self_link"] = True
             if node.kind:
@@ -201,6 +213,19 @@ class Tree:
             position[node_id] = index
             nodes.append(Node(parents=parents, **fields))
         return cls(tuple(nodes), id=tree_id, meta=meta)
+
+
+def _all_named(ids: Sequence[str]) -> list[str]:
+    """The ids, with a node's number for one that is missing, marked where another node is called so."""
+    taken = set(ids)
+    names = []
+    for index, name in enumerate(ids):
+        own = name or str(index)
+        while not name and own in taken:
+            own = f"{own}'"
+        taken.add(own)
+        names.append(own)
+    return names
 
 
 # --- what a line of JSON says ---------------------------------------------------------------------------------------------
@@ -253,8 +278,8 @@ def node_fields(entry: Any, index: int, here: str) -> tuple[dict[str, Any], tupl
         seconds = None if time is None else float(time)
     except (TypeError, ValueError, OverflowError):
         seconds = math.nan
-    if seconds is not None and not math.isfinite(seconds):
-        raise RamifyError(f'{here}: "time" must be a number (seconds since 1970), not {time!r:.40}.')
+    if seconds is not None and not FIRST_TIME <= seconds <= LAST_TIME:
+        raise RamifyError(f'{here}: "time" must be a number (seconds since 1970, of the years 1 to 9999), not {time!r:.40}.')
     fields = {
         "text": text,
         "self_link": bool(entry.get("self_link", False)),

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,9 @@ from ramify.tasks.texts import TextModel
 
 TREES = 256
 """Trees of a JSON lines file that are held at once."""
+
+ROW_GROUP = 32 << 20
+"""Bytes of vectors in a row group of Parquet."""
 
 
 def write_vectors(
@@ -70,17 +73,29 @@ class _Parquet:
     def __init__(self, path: Path, dim: int) -> None:
         self.vector = pa.list_(pa.float32(), dim)
         self.schema = pa.schema([("tree", pa.string()), ("id", pa.string()), ("vector", self.vector)])
-        self.writer = pq.ParquetWriter(path, self.schema)
+        # pyarrow's annotation knows no list of columns.
+        dictionary: Any = ["tree"]
+        self.writer = pq.ParquetWriter(path, self.schema, use_dictionary=dictionary)
+        self.waiting: list[pa.RecordBatch] = []
 
     def __enter__(self) -> "_Parquet":
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._flush()
         self.writer.close()
 
     def write(self, trees: list[str], ids: list[str], vectors: np.ndarray) -> None:
         column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), type=self.vector)
-        self.writer.write_batch(pa.record_batch([pa.array(trees), pa.array(ids), column], schema=self.schema))
+        self.waiting.append(pa.record_batch([pa.array(trees), pa.array(ids), column], schema=self.schema))
+        if sum(each.nbytes for each in self.waiting) >= ROW_GROUP:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self.waiting:
+            table = pa.Table.from_batches(self.waiting, schema=self.schema)
+            self.writer.write_table(table, row_group_size=len(table))
+        self.waiting = []
 
 
 class _Npy:

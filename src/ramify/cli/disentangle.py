@@ -87,6 +87,7 @@ def disentangle(
     if known.yields == "posts":
         raise RamifyError(f"the format {name!r} holds posts whose replies are known: there is nothing to disentangle.")
     chosen = options_of(option)
+    known.check(chosen)
     if name == "irc":
         # Gold links that lie beside a log are none of its own.
         chosen = {"annotations": "none"} | chosen
@@ -165,12 +166,14 @@ def _counted(logs: Iterator["Disentangled"], advance: Callable[[int], None]) -> 
 def _write(found: Iterator["Disentangled"], to: str, out: Path, model: str) -> None:
     from ramify.files import replacing
     from ramify.readers.annotation import write_links
+    from ramify.readers.messages import LogNames
     from ramify.report.conversations import as_text, write_conversations
 
     if to == "html":
         write_conversations(out, list(found), model)
     elif to == "annotation":
-        write_links(out, {each.tree.id: _numbered(each) for each in found})
+        names = LogNames()
+        write_links(out, {names.give(each.tree.id): _numbered(each) for each in found})
     else:
         with replacing(out) as scratch, open(scratch, "w", encoding="utf-8", newline="\n") as file:
             for each in found:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 
 RESAMPLES = 1000
+DRAWS = 8
 
 Protocol = Annotated[
     Literal["official", "chunk50"],
@@ -75,7 +76,9 @@ def run(
         ),
     ] = None,
     split: Annotated[Literal["train", "dev", "test", "all"], typer.Option(help="The trees to evaluate on.")] = "test",
-    draws: Annotated[int, typer.Option(min=1, help="Masks drawn for every comment, by the hash of its id.")] = 8,
+    draws: Annotated[
+        int | None, typer.Option(min=1, help=f"Masks drawn for every comment, by the hash of its id. Default: {DRAWS}.")
+    ] = None,
     mask_rate: Annotated[float | None, typer.Option(help="Share of tokens that is masked. Default: as in training.")] = None,
     starts: Annotated[
         bool, typer.Option("--starts/--no-starts", help="Models of links: score messages that start a conversation, too.")
@@ -112,10 +115,18 @@ def run(
 
     model = ramify.load(run, device=device)
     store = Store.open(data)
+    of_links = isinstance(model, ReplyTo)
+    kinds = {True: "models of who replied to whom", False: "masked language models"}
+    for_links = {"--no-starts": not starts, "--history": history, "--beam": beam > 1, "--set": settings}
+    for_links |= {"--protocol": protocol != "official"}
+    for_masks = {"--context": context, "--mask-rate": mask_rate is not None, "--draws": draws is not None, "--save": save}
+    for option, given in (for_masks if of_links else for_links).items():
+        if given:
+            raise RamifyError(
+                f"{option} is for {kinds[not of_links]}, but {run} holds one of the {kinds[of_links]}: leave it out."
+            )
     if isinstance(model, ReplyTo):
         redecide(model, settings)
-    elif settings:
-        raise RamifyError("--set is for models of who replied to whom.")
     if isinstance(model, ReplyTo) and store.holds_reply_trees:
         if protocol != "official":
             raise RamifyError(f"--protocol {protocol} is for chat logs, but {data} holds reply trees: leave it out.")
@@ -136,7 +147,7 @@ def run(
     forest = task.forest(store)
     view, collator = discussions(task, forest, trees, seen=context)
     with bar("evaluating", int(view.sizes.sum())) as advance, autocast(task.device, precision):
-        scores = score(task, view, collator, trees, draws=draws, mask_rate=mask_rate, progress=advance)
+        scores = score(task, view, collator, trees, draws=draws or DRAWS, mask_rate=mask_rate, progress=advance)
     if save is not None:
         scores.save(save)
     summary = scores.summary()
@@ -149,7 +160,7 @@ def run(
     for depth, row in [("all", summary), *summary["by_depth"].items()]:
         print(f"{depth:>6} {row['loss']:>8.4f} {row['accuracy']:>9.2%} {row['count']:>14,}")
     rate = mask_rate or task.config.mask_rate
-    print(f"perplexity {summary['perplexity']:.2f}; {rate:.0%} of the tokens masked, {draws} draw(s)")
+    print(f"perplexity {summary['perplexity']:.2f}; {rate:.0%} of the tokens masked, {draws or DRAWS} draw(s)")
 
 
 @app.command(cls=SeveralFiles)

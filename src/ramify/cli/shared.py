@@ -60,14 +60,26 @@ def text_model(model: "Model", source: str) -> "TextModel":
     return model
 
 
-def pairs(texts: list[str] | None, option: str) -> dict[str, str]:
-    """What a repeatable option NAME=VALUE says."""
+def parted(texts: list[str] | None, option: str) -> list[tuple[str, str]]:
+    """What a repeatable option NAME=VALUE says, in its order."""
     from ramify.errors import RamifyError
 
     for text in texts or []:
         if "=" not in text:
             raise RamifyError(f"{option} takes NAME=VALUE, not {text!r}.")
-    return dict(text.split("=", 1) for text in texts or [])
+    return [(name, value) for name, _, value in (text.partition("=") for text in texts or [])]
+
+
+def pairs(texts: list[str] | None, option: str) -> dict[str, str]:
+    """`parted`, where a name may be said once."""
+    from ramify.errors import RamifyError
+
+    found: dict[str, str] = {}
+    for name, value in parted(texts, option):
+        if name in found:
+            raise RamifyError(f"{option} {name} is given twice: as {found[name]!r} and as {value!r}. Leave one out.")
+        found[name] = value
+    return found
 
 
 def options_of(option: list[str] | None) -> dict[str, Any]:

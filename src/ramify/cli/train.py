@@ -247,10 +247,10 @@ def second_look(
     Example: ramify train second-look runs/links --unseen runs/links=data/irc --out runs/twice
     """
     from ramify import hub
-    from ramify.cli.shared import pairs
+    from ramify.cli.shared import parted
     from ramify.recipes import chats
 
-    hub.save(chats.second_look(model, pairs(unseen, "--unseen"), seed=seed), out)
+    hub.save(chats.second_look(model, parted(unseen, "--unseen"), seed=seed), out)
     print(f"next: ramify disentangle LOG --to html --out LOG.html --model {out}", file=sys.stderr)
 
 

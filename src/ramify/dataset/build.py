@@ -76,15 +76,14 @@ def build(
     filters.check_cleanings(clean)
     format = format or readers.guess(paths)
     reader = readers.find(format)
-    _check_options(reader, options or {}, format)
-    settings = dict(options or {}) | ({"policy": policy} if reader.takes_policy else {})
+    reader.check(options or {})
     sizes = {str(path): sum(file.stat().st_size for file in readers.files([path])) for path in paths}
     tell = progress or _silently
     report = Report()
     with _written_beside(out) as folder:
         scratch = folder / SCRATCH
         spill = Spill(scratch / "posts", memory // PARTS)
-        records = reader.records(paths, report, **settings)
+        records = reader.records(paths, report, policy, **(options or {}))
         for batch in records if reader.yields == "posts" else trees.batches(records):
             hashes = pa.array(tree_hashes(batch.column("tree" if reader.yields == "posts" else "group")))
             spill.add(filters.cleaned(batch, clean).append_column("hash", hashes))
@@ -155,14 +154,6 @@ def _check_split(split: Sequence[float]) -> None:
         raise RamifyError(f"the shares of {', '.join(SPLITS)} must be three numbers that sum to 1, not {tuple(split)}.")
 
 
-def _check_options(reader: readers.Format, options: Mapping[str, Any], format: str) -> None:
-    known = reader.options
-    for name in options:
-        if name not in known:
-            has = f"it has {', '.join(known)}" if known else "it has none"
-            raise RamifyError(f"the format {format!r} has no option {name!r}; {has}.")
-
-
 def _nothing(paths: Sequence[Path], format: str, report: Report) -> str:
     skipped = ", ".join(f"{reason} {count:,}" for reason, count in report.skipped.most_common()) or "none"
     example = next((f" For example {where[0].rstrip('.')}." for where in report.examples.values() if where), "")
@@ -209,7 +200,11 @@ def _written_beside(out: Path) -> Iterator[Path]:
         shutil.rmtree(folder / SCRATCH, ignore_errors=True)
         if out.exists():
             old = out.rename(out.with_name(f"{out.name}.old-{mark}"))
-            folder.rename(out)
+            try:
+                folder.rename(out)
+            except BaseException:
+                old.rename(out)
+                raise
             shutil.rmtree(old)
         else:
             folder.rename(out)

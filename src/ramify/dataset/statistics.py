@@ -7,6 +7,7 @@ import numpy as np
 
 from ramify.dataset.store import COUNTED, Store
 from ramify.errors import RamifyError
+from ramify.files import replacing
 from ramify.readers.base import pc
 from ramify.tree import Indices
 
@@ -65,10 +66,8 @@ def summary(values: Indices) -> dict[str, float]:
 
 def plot(store: Store, path: Path) -> None:
     """Depth, width and length, each as the share of nodes or trees that reach a value, to a picture file."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    # Without pyplot, which would choose how the whole process draws.
+    from matplotlib.figure import Figure
 
     if path.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise RamifyError(f"a picture is written as .png, .svg or .pdf, not as {path.name!r}.")
@@ -78,8 +77,8 @@ def plot(store: Store, path: Path) -> None:
         ("children", "Width", "share of nodes with at least so many", "#b5651d"),
         ("words", "Length", "share of nodes with at least so many", "#4c7a34"),
     )
-    figure, axes = pyplot.subplots(1, len(panels), figsize=(12, 4.2), layout="constrained")
-    for axis, (name, title, label, color) in zip(axes, panels):
+    figure = Figure(figsize=(12, 4.2), layout="constrained")
+    for axis, (name, title, label, color) in zip(figure.subplots(1, len(panels)), panels):
         values, share = _survival(measured[name])
         axis.step(values, share, where="post", color=color, linewidth=1.8)
         axis.fill_between(values, share, step="post", color=color, alpha=0.12)
@@ -97,8 +96,8 @@ def plot(store: Store, path: Path) -> None:
         axis.spines[["top", "right"]].set_visible(False)
     name = store.path.name if store.path else "trees"
     figure.suptitle(f"{name}: {store.num_trees:,} trees, {store.num_nodes:,} nodes", x=0.01, ha="left", color="#555555")
-    figure.savefig(path, dpi=150)
-    pyplot.close(figure)
+    with replacing(path) as scratch:
+        figure.savefig(scratch, dpi=150, format=path.suffix[1:].lower())
 
 
 def _survival(values: Indices) -> tuple[Indices, np.ndarray]:

@@ -18,6 +18,7 @@ from ramify.nn.blocks import Activation, Norm, Stack, Wanted
 from ramify.nn.embeddings import Embeddings, Position, init_weights
 from ramify.nn.pooling import Pool, Pooling
 from ramify.nn.ragged import Rows
+from ramify.tensors import load_strictly
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,8 @@ def config_from_hf(theirs: Mapping[str, Any]) -> BertConfig:
 def config_to_hf(config: BertConfig) -> dict[str, Any]:
     if config.norm != "post" or config.position != "learned":
         raise RamifyError("Hugging Face's BERT has post-norm layers and learned positions; this model has others.")
+    if not config.type_vocab_size:
+        raise RamifyError("Hugging Face's BERT has token types; this model was made without (model.type_vocab_size = 0).")
     return {
         "architectures": ["BertForMaskedLM"],
         "model_type": "bert",
@@ -178,7 +181,7 @@ def from_pretrained(source: str | Path, **changes: Any) -> Bert:
 def load_pretrained(model: Bert, directory: Path) -> None:
     """Fill a Bert from a Hugging Face directory; what it does not hold stays as it is."""
     tensors = _fresh(model) | tensors_from_hf(hf.bert_tensors(directory), model.config)
-    hf.load_strictly(model.state_dict(), tensors, directory)
+    load_strictly(model.state_dict(), tensors, directory)
 
 
 def _fresh(model: Bert) -> dict[str, Tensor]:

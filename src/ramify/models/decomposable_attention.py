@@ -112,7 +112,9 @@ class DecomposableAttention(PairEncoder):
         for group, key, value in zip(rows.groups, by_group(keys, rows), by_group(pad(words, rows), rows), strict=True):
             place = torch.arange(group.length, device=words.device)
             apart = (place[:, None] - place).clamp(-farthest, farthest) + farthest
-            scores = key @ key.transpose(1, 2) + self.distances[apart]
+            # Indexing with brackets would add gradients up in the order of threads.
+            bias = self.distances.index_select(0, apart.flatten()).view_as(apart)
+            scores = key @ key.transpose(1, 2) + bias
             found.append((mask_padding(scores, rows, group).softmax(2) @ value).flatten(0, 1))
         return reorder(unpad(torch.cat(found), rows), back, here)
 

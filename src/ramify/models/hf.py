@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ramify.errors import RamifyError
-from ramify.files import make_folder, replacing, write_text
+from ramify.files import make_folder, read_json, write_text
 from ramify.nn.blocks import Activation
+from ramify.tensors import load_tensors, save_tensors
+
+A_CHECKPOINT = "a checkpoint"
+"""What a folder without its files is not."""
 
 LAYER_KEYS = {
     "attention.query": "attention.self.query",
@@ -80,7 +82,7 @@ def locate(source: str | Path) -> Path:
 def read_config(directory: Path) -> dict[str, Any]:
     """config.json of a BERT-family checkpoint; refuses other architectures by name."""
     path = directory / "config.json"
-    config = read_json(path)
+    config = read_json(path, A_CHECKPOINT)
     kind = config.get("model_type")
     if kind not in MODEL_TYPES:
         raise RamifyError(
@@ -120,23 +122,12 @@ def activation(config: Mapping[str, Any]) -> Activation:
     return ACTIVATIONS[name]
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        raise RamifyError(f"{path.parent} holds no {path.name}: it is not a checkpoint.") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise RamifyError(f"{path} is not valid JSON ({error}).") from None
-    if not isinstance(found, dict):
-        raise RamifyError(f"{path} holds no JSON object: it is no file of a checkpoint.")
-    return found
-
-
 def content_hash(source: str | Path) -> str:
     """SHA-256 of a checkpoint's weights."""
     digest = hashlib.sha256()
     for file in sorted(locate(source).glob("*.safetensors")):
-        digest.update(file.read_bytes())
+        with open(file, "rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
     return digest.hexdigest()
 
 
@@ -144,7 +135,7 @@ def read_tensors(directory: Path) -> dict[str, Tensor]:
     """All tensors of model.safetensors (or of its shards). Pickled weights are refused."""
     index = directory / "model.safetensors.index.json"
     if index.exists():
-        names = read_json(index).get("weight_map")
+        names = read_json(index, A_CHECKPOINT).get("weight_map")
         if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
             raise RamifyError(f'{index} is damaged: it holds no "weight_map" of tensors to files. Download it again.')
         files = sorted({directory / name for name in names.values()})
@@ -155,25 +146,8 @@ def read_tensors(directory: Path) -> dict[str, Tensor]:
         if not file.exists():
             hint = "; pickled weights are never read: convert them to safetensors" if any(directory.glob("*.bin")) else ""
             raise RamifyError(f"{directory} holds no {file.name}{hint}.")
-        tensors |= read_file(file)
+        tensors |= load_tensors(file)
     return tensors
-
-
-def read_file(file: Path) -> dict[str, Tensor]:
-    """All tensors of one safetensors file."""
-    try:
-        return load_file(file)
-    except (SafetensorError, OSError) as error:
-        raise RamifyError(f"{file} is not a readable safetensors file: {error}.") from None
-
-
-def write_file(file: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write a safetensors file under another name, then rename it."""
-    with replacing(file) as scratch:
-        try:
-            save_file({key: value.contiguous() for key, value in tensors.items()}, scratch, {"format": "pt"})
-        except SafetensorError as error:
-            raise RamifyError(f"cannot write {file}: {error}. Make room there, or choose another place.") from None
 
 
 class Tensors(dict[str, Tensor]):
@@ -216,28 +190,8 @@ def layer_to_bert(ours: Mapping[str, Tensor], number: int) -> dict[str, Tensor]:
     return theirs
 
 
-def load_strictly(own: Mapping[str, Tensor], tensors: Mapping[str, Tensor], where: str | Path) -> None:
-    """Copy tensors into a model's own of the same names, or refuse: nothing missing, nothing left over, all shapes equal."""
-    missing, extra = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
-    shapes = [
-        f"{key}: {tuple(tensors[key].shape)} there, {tuple(own[key].shape)} here"
-        for key in sorted(own.keys() & tensors.keys())
-        if tensors[key].shape != own[key].shape
-    ]
-    if missing or extra or shapes:
-        parts = [
-            f"{name} {', '.join(keys[:4])}{' …' if len(keys) > 4 else ''} ({len(keys)})"
-            for name, keys in (("missing", missing), ("not expected", extra), ("of another shape:", shapes))
-            if keys
-        ]
-        raise RamifyError(f"{where} does not fit this model: {'; '.join(parts)}. Is it another architecture?")
-    with torch.no_grad():
-        for name, tensor in own.items():
-            tensor.copy_(tensors[name])
-
-
 def write(directory: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
     """config.json and model.safetensors, as Hugging Face's loaders expect them."""
     make_folder(directory)
-    write_file(directory / "model.safetensors", tensors)
+    save_tensors(directory / "model.safetensors", tensors)
     write_text(directory / "config.json", json.dumps(dict(config), indent=2) + "\n")

@@ -20,6 +20,7 @@ from ramify.nn.blocks import Activation, Context, Layer, Norm, Stack
 from ramify.nn.embeddings import Embeddings, Position, PositionTable, init_weights
 from ramify.nn.pooling import Pool, Pooling
 from ramify.nn.ragged import Rows
+from ramify.tensors import load_strictly
 
 ContextPosition = Literal["none", "depth", "distance"]
 
@@ -195,7 +196,7 @@ def init_from_bert(model: TreeMLM, source: str | Path, *, decoder: bool = True) 
                 own[f"{side}.layers.{number}.{key}"] = value
     if model.config.share_embeddings and not decoder:
         own["decoder_embeddings.tokens.weight"] = own["embedding.weight"]
-    hf.load_strictly(model.state_dict(), own, directory)
+    load_strictly(model.state_dict(), own, directory)
 
 
 def config_from_bert(theirs: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Attention on the flat axis: of a row's tokens to each other, and of a row's tokens to vectors of other nodes.
 
-CUDA in half precision without attention dropout takes the variable-length kernel; every other case takes
+CUDA in half precision without attention dropout takes the variable-length kernel, where that can; every other case takes
 `scaled_dot_product_attention` over groups of rows of near-equal length. A row that sees nothing comes out as exact zeros.
 """
 
@@ -35,7 +35,7 @@ def attend(
     Both have the same group borders."""
     if q_rows.total == 0 or k_rows.total == 0:
         return torch.zeros_like(q)
-    if q.is_cuda and dropout == 0.0 and q.dtype in HALF and allowed is None:
+    if q.is_cuda and dropout == 0.0 and q.dtype in HALF and allowed is None and _in_kernel(q):
         from torch.nn.attention.varlen import varlen_attn
 
         k, v = kv.unbind(1)
@@ -64,6 +64,12 @@ def attend(
             mixed = mixed.masked_fill(empty, 0.0)
         blocks.append(mixed.transpose(1, 2).flatten(0, 1))
     return unpad(torch.cat(blocks), q_rows)
+
+
+def _in_kernel(q: Float[Tensor, "query head size"]) -> bool:
+    """Can the variable-length kernel take heads of this size, on this card?"""
+    size = q.shape[-1]
+    return size % 8 == 0 and size <= 256 and torch.cuda.get_device_capability(q.device) >= (8, 0)
 
 
 def _mix(

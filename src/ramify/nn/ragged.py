@@ -84,7 +84,7 @@ class Rows:
     positions: Int[Tensor, " total"]
     """Position of each token within its row."""
     padded: Int[Tensor, " padded"]
-    """The flat token behind every slot of the padded axis; padding slots repeat a token of their own row (0 if it has none)."""
+    """The flat token behind every slot of the padded axis; padding slots repeat the first of their row, or any."""
     unpadded: Int[Tensor, " total"]
     """The slot of every flat token."""
     filled: Shaped[Tensor, " padded"]
@@ -201,7 +201,7 @@ def _edges(keys: NDArray[np.int64]) -> list[tuple[int, int]]:
 
 
 def pad(x: Float[Tensor, "total *feature"], rows: Rows) -> Float[Tensor, "padded *feature"]:
-    """Flat to padded. Padding slots hold some token of their row: mask them."""
+    """Flat to padded. Padding slots hold some token: mask them."""
     apply: Callable[..., Tensor] = _Pad.apply
     return apply(x, rows.padded, rows.unpadded)
 

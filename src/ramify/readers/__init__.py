@@ -3,7 +3,7 @@
 Nothing heavy is imported before a format is used.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from inspect import signature
@@ -23,6 +23,11 @@ class Format:
     module: str
     summary: str
 
+    @property
+    def name(self) -> str:
+        """Its key in `FORMATS`."""
+        return self.module.rpartition(".")[2].replace("_", "-")
+
     def load(self) -> ModuleType:
         """The reader's module, with its functions `read` or `logs`, and `refuses` (see `readers.base`)."""
         return import_module(self.module)
@@ -32,8 +37,16 @@ class Format:
         """Yields record batches, trees, or logs."""
         return getattr(self.load(), "logs" if self.yields == "logs" else "read")
 
-    def records(self, paths: Sequence[Path], report: Any, **options: Any) -> Iterator[Any]:
-        """Record batches of posts, or trees, one of which may be a log."""
+    def records(self, paths: Sequence[Path], report: Any, policy: Any = None, **options: Any) -> Iterator[Any]:
+        """Record batches of posts, or trees, one of which may be a log.
+
+        `policy` (a `readers.base.Policy`; None: the default one) is for readers that decide themselves about posts that do
+        not fit.
+        """
+        if self.takes_policy:
+            from ramify.readers.base import Policy
+
+            options["policy"] = policy or Policy()
         records = self.reads(paths, report, **options)
         return (log.tree() for log in records) if self.yields == "logs" else records
 
@@ -41,6 +54,13 @@ class Format:
     def options(self) -> list[str]:
         """The names of what the reader takes besides files, report and policy."""
         return [name for name in list(signature(self.reads).parameters)[2:] if name != "policy"]
+
+    def check(self, options: Collection[str]) -> None:
+        """Raise for the first name that is none of the reader's options."""
+        known = self.options
+        if unknown := next((name for name in options if name not in known), None):
+            has = f"it has {', '.join(known)}" if known else "it has none"
+            raise RamifyError(f"the format {self.name!r} has no option {unknown!r}; {has}.")
 
     @property
     def takes_policy(self) -> bool:

@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from ramify.errors import RamifyError
+from ramify.tree import FIRST_TIME, LAST_TIME
 
 pc: Any = pyarrow.compute
 """Its functions are made when it is imported: type checkers cannot see them."""
@@ -150,6 +151,11 @@ def lacks(path: Path, head: bytes, *marks: bytes) -> str:
     if path.is_dir():
         return A_FOLDER
     return next((f"no {mark.decode()} among its first bytes" for mark in marks if mark not in head), "")
+
+
+def on_calendar(times: pa.Array) -> pa.Array:
+    """Null for what no calendar has: seconds before the year 1 or after 9999, infinity, no number at all."""
+    return pc.if_else(pc.and_(pc.greater_equal(times, FIRST_TIME), pc.less_equal(times, LAST_TIME)), times, None)
 
 
 def free_id(name: str, taken: Container[str]) -> str:

@@ -16,10 +16,11 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from ramify.errors import RamifyError
-from ramify.readers.base import INTO_A_FILE, Report, bad_option, open_bytes, pc, read_twice
+from ramify.readers.base import INTO_A_FILE, Report, bad_option, on_calendar, open_bytes, pc, read_twice
 from ramify.readers.dates import DateOrder, moment
 from ramify.readers.records import records
 from ramify.readers.values import seconds
+from ramify.tree import LAST_TIME
 
 CSV_BLOCK_BYTES = 16 << 20
 PARQUET = b"PAR1"
@@ -310,31 +311,32 @@ def decoded(values: pa.Array, path: Path, first_row: int, report: Report) -> pa.
 
 def strings(values: pa.Array) -> pa.Array:
     """Numbers are spelled as whole numbers where they all are: 3.0 and 3 are the same id."""
-    if pa.types.is_floating(values.type) and pc.all(pc.equal(pc.floor(values), values)).as_py():
-        values = values.cast(pa.int64())
+    whole = pa.types.is_floating(values.type) and pc.all(pc.equal(pc.floor(values), values)).as_py()
     try:
-        return values.cast(pa.large_string())
+        return (values.cast(pa.int64()) if whole else values).cast(pa.large_string())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return pa.array([None if value is None else str(value) for value in values.to_pylist()], pa.large_string())
 
 
 def _moment(value: Any, order: DateOrder) -> float | None:
     time = seconds(value)
+    time = seconds(value, unit=1000) if time is None else time
     return moment(value, day_first=order.day_first) if time is None and isinstance(value, str) else time
 
 
 def times(values: pa.Array, path: Path, first_row: int, report: Report, order: DateOrder) -> pa.Array:
     """Seconds since 1970 from numbers, timestamps, or dates as ISO 8601 writes them, or with dots or slashes (in UTC unless
-    they say otherwise). `order` is settled by the first rows of the file that have dates with slashes."""
+    they say otherwise). Numbers that would be after the year 9999 are milliseconds. `order` is settled by the first rows of
+    the file that have dates with slashes."""
     if pa.types.is_timestamp(values.type) or pa.types.is_date(values.type):
-        return pc.divide(values.cast(pa.timestamp("us"), safe=False).cast(pa.int64()).cast(pa.float64()), 1e6)
+        return on_calendar(pc.divide(values.cast(pa.timestamp("us"), safe=False).cast(pa.int64()).cast(pa.float64()), 1e6))
     if pa.types.is_temporal(values.type):
         # A time of day, or how long something took.
         report.mend("bad_time", f"{path}: {values.type} is no point in time", count=len(values) - values.null_count)
         return pa.nulls(len(values), pa.float64())
     try:
         found = values.cast(pa.float64())
-        found = pc.if_else(pc.is_finite(found), found, None)
+        found = on_calendar(pc.if_else(pc.greater(pc.abs(found), LAST_TIME), pc.divide(found, 1000.0), found))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         said = values.to_pylist()
         if left_open := order.settle(value for value in said if isinstance(value, str)):

@@ -205,5 +205,4 @@ def _answered(relation: dict[str, Any]) -> str | None:
 
 
 def _seconds(event: dict[str, Any]) -> float | None:
-    stamp = seconds(event.get("origin_server_ts"))
-    return None if stamp is None else stamp / 1000
+    return seconds(event.get("origin_server_ts"), unit=1000)

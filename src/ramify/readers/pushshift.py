@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 
 from ramify.readers import files
-from ramify.readers.base import EITHER, Policy, Report, pc
+from ramify.readers.base import EITHER, Policy, Report, on_calendar, pc
 from ramify.readers.records import records
 from ramify.readers.reddit import NOBODY, answered, submission_text
 from ramify.readers.values import seconds
@@ -149,6 +149,6 @@ def base36(number: int) -> str:
 
 def _times(values: list[int | float | str | None]) -> pa.Array:
     try:
-        return pa.array(values, pa.float64())
+        return on_calendar(pa.array(values, pa.float64()))
     except (pa.ArrowInvalid, pa.ArrowTypeError):
         return pa.array([seconds(value) for value in values], pa.float64())

@@ -1,23 +1,25 @@
 """Values from strangers' records, which may be of any type: what they are if they are as expected, and None or nothing else."""
 
-import math
 from datetime import UTC, datetime
 from typing import Any
 
+from ramify.tree import FIRST_TIME, LAST_TIME
 
-def seconds(value: Any) -> float | None:
-    """Since 1970, from a number or a date as ISO 8601 writes it (in UTC unless it says otherwise); None where it is neither."""
+
+def seconds(value: Any, *, unit: float = 1.0) -> float | None:
+    """Since 1970, from a number of which `unit` make a second, or from a date as ISO 8601 writes it (in UTC unless it says
+    otherwise); None where it is neither, or no calendar has it."""
     if isinstance(value, bool):
         return None
     try:
-        time = float(value)
+        time = float(value) / unit
     except (TypeError, ValueError, OverflowError):
         try:
             date = datetime.fromisoformat(value.strip())
             time = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
         except (AttributeError, ValueError, OverflowError):
             return None
-    return time if math.isfinite(time) else None
+    return time if FIRST_TIME <= time <= LAST_TIME else None
 
 
 def identifier(value: Any) -> str | None:

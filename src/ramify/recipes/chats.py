@@ -1,6 +1,6 @@
 """Who replied to whom in chat logs."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -212,7 +212,7 @@ def bert_pair(
     )
 
 
-def second_look(model: str, unseen: Mapping[str, str], *, hidden: int = 64, seed: int = 0) -> ReplyTo:
+def second_look(model: str, unseen: Sequence[tuple[str, str]], *, hidden: int = 64, seed: int = 0) -> ReplyTo:
     """A trained model with a second look at the likeliest candidates, in the conversations that they belong to.
 
     `unseen`: models, each with data of whose dev logs it has seen nothing; a second look learned from what a model believes
@@ -223,7 +223,7 @@ def second_look(model: str, unseen: Mapping[str, str], *, hidden: int = 64, seed
     if task.backbone.reads_structure:
         raise RamifyError(f"{model} reads its own decisions already: a second look is for models that read none.")
     task.config = replace(task.config, second_look=hidden)
-    pairs = [(_reply_to(source), Store.open(data)) for source, data in unseen.items()]
+    pairs = [(_reply_to(source), Store.open(data)) for source, data in unseen]
     if any(each.second is not None or each.config.objective != "listwise" for each, _ in pairs):
         raise RamifyError("a second look is learned from models of task.objective=listwise that take none.")
     seen = ((each, Logs.of(store.trees(store.split("dev")), each.reading).read_with(each.tokenizer)) for each, store in pairs)

@@ -12,6 +12,7 @@ from ramify.chat.history import History
 from ramify.chat.words import LEAST
 from ramify.errors import RamifyError
 from ramify.fields import check_fields, from_record, spelled
+from ramify.files import read_json
 from ramify.models import MODELS, bert, hf, tree_mlm
 from ramify.models.bert import BertConfig
 from ramify.models.bert_pair import BertPairConfig
@@ -309,7 +310,7 @@ def _typed(value: Any, kind: Any) -> Any:
 
 def read_record(out: Path) -> dict[str, Any]:
     """What a run's run.json says. Raises `RamifyError` where there is none, or not the whole of it."""
-    record = hf.read_json(out / RUN_FILE)
+    record = read_json(out / RUN_FILE, "a run")
     parts = ("run", "data_hash", "mean_step_weight", "parameters", "environment")
     if missing := [part for part in parts if part not in record]:
         raise RamifyError(

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ramify import hub
-from ramify.checkpoints import Progress
+from ramify.checkpoints import CHECKPOINTS, Progress
 from ramify.errors import RamifyError
 from ramify.files import make_folder, write_text
 from ramify.models import hf
@@ -22,7 +22,7 @@ from ramify.run.config import RUN_FILE, Run, from_json, read_record, to_json
 from ramify.run.prepared import Prepared
 from ramify.tasks.masked_lm import MaskedLMConfig
 from ramify.tasks.reply_to import ReplyToConfig
-from ramify.train import BEST, Trainer
+from ramify.train import BEST, METRICS, Trainer, own_device
 from ramify.version import __version__
 from ramify.views import Reading
 
@@ -94,8 +94,13 @@ def execute(
             )
     elif (out / RUN_FILE).exists():
         raise RamifyError(f"{out} already holds a run: add --resume to go on with it, or choose another --out.")
+    elif left := [name for name in (CHECKPOINTS, BEST, METRICS) if (out / name).exists()]:
+        raise RamifyError(
+            f"{out} holds {', '.join(left)} of another run, but no {RUN_FILE}: remove them, or choose another --out."
+        )
     prepared = prepare(run, out)
-    task = prepared.task
+    # Stages are prepared with the model: what a frozen encoder makes of messages, say.
+    task = prepared.task.to("cpu" if cpu else own_device())
     stages = [prepared.stage(number) for number in range(len(run.stages))]
     trainer = Trainer(task, stages, out, seed=run.seed, divisors=prepared.divisors(), report=report, cpu=cpu)
     here = environment() | {"processes": trainer.accelerator.num_processes}

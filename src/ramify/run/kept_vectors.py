@@ -5,17 +5,16 @@ import json
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from filelock import FileLock
 
 from ramify.chat.channel import Ints
 from ramify.chat.logs import Logs
-from ramify.errors import RamifyError
-from ramify.files import make_folder, replacing
+from ramify.files import make_folder
 from ramify.link_batch import Vectors
 from ramify.models.base import AnyBackbone
 from ramify.tasks.decoding import keep_vectors
 from ramify.tasks.reply_to import ReplyTo
+from ramify.tensors import load_tensors, save_tensors
 from ramify.version import __version__
 
 
@@ -25,18 +24,16 @@ def kept_vectors(task: ReplyTo, logs: Logs, messages: Ints, folder: str) -> Vect
     if not folder or not isinstance(encoder, AnyBackbone):
         return keep_vectors(task, logs, messages)
     file = Path(folder) / f"vectors-{_key(encoder, logs, messages)}.safetensors"
-    if file.exists():
-        try:
-            held = load_file(file)
-        except SafetensorError as error:
-            raise RamifyError(f"{file} is broken ({error}): delete it, and it is made anew.") from None
-        return Vectors(held["table"], held["row"].numpy())
-    vectors = keep_vectors(task, logs, messages)
-    if vectors is not None:
-        make_folder(file.parent)
-        with replacing(file) as scratch:
-            save_file({"table": vectors.table.contiguous(), "row": torch.from_numpy(vectors.row)}, scratch)
-    return vectors
+    make_folder(file.parent)
+    # Who needs the same vectors meanwhile, another rank or another run, waits for them.
+    with FileLock(file.with_suffix(".lock")):
+        if file.exists():
+            held = load_tensors(file)
+            return Vectors(held["table"], held["row"].numpy())
+        vectors = keep_vectors(task, logs, messages)
+        if vectors is not None:
+            save_tensors(file, {"table": vectors.table, "row": torch.from_numpy(vectors.row)})
+        return vectors
 
 
 def _key(encoder: AnyBackbone, logs: Logs, messages: Ints) -> str:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ramify.batch import AnyBatch
-from ramify.errors import RamifyError
+from ramify.errors import CannotError
 from ramify.tokenizer import Tokenizer
 
 VERBS = {"disentangle", "embed", "fill_mask", "live", "score"}
@@ -34,7 +34,7 @@ class Model(nn.Module, ABC):
             return super().__getattr__(name)
         except AttributeError:
             if name in VERBS:
-                raise RamifyError(f"this {type(self).__name__} cannot {name}; it can {', '.join(self.verbs)}.") from None
+                raise CannotError(f"this {type(self).__name__} cannot {name}; it can {', '.join(self.verbs)}.") from None
             raise
 
     @property

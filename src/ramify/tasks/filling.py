@@ -114,6 +114,10 @@ def fill(
     `joint` adds the likeliest fillings of all masks together, of the candidates where there are any, found by beam search from
     left to right.
     """
+    if top_k < 1:
+        raise RamifyError(f"top_k must be at least 1, not {top_k}.")
+    if candidates is not None and not candidates:
+        raise RamifyError("candidates holds no words: leave it out, or give some.")
     slot = Slot.of(task, tree, node, context)
     tokenizer = task.tokenizer
     ids = tokenizer.encode(tree.nodes[slot.node].text, masks=True)

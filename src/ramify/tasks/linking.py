@@ -101,9 +101,19 @@ def disentangle(
     """What each message of a log answers, and which conversations they make.
 
     Several models decide as `ensemble` says; `beam` is for models that read their own decisions (see `decide`). With
-    `keep_replies`, a message that says itself what it answers is believed; else nothing looks at that.
+    `keep_replies`, a message that says itself what it answers is believed (a node whose `parents` are not None); else nothing
+    looks at that.
     """
-    log = log if isinstance(log, Tree) else Tree(tuple(log))
+    if not isinstance(log, Tree):
+        log = tuple(log)
+        if other := next((each for each in log if not isinstance(each, Node)), None):
+            raise RamifyError(f"messages are ramify.Node, not {type(other).__name__}: Node(text, author=…, time=…).")
+        log = Tree(log)
+    if keep_replies and len(log) > 1 and not any(node.parents != () or node.self_link for node in log.nodes):
+        raise RamifyError(
+            "keep_replies believes what messages say they answer, and here all say that they answer nothing. Give nodes of "
+            "which nobody knows it parents=None."
+        )
     parents, probability = _decided(tasks, log, ensemble, beam)
     if keep_replies:
         for number, node in enumerate(log.nodes):

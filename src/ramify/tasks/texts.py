@@ -19,11 +19,14 @@ from ramify.models.base import Backbone, TwoPhase, decode_parts
 from ramify.nn.ragged import runs
 from ramify.tasks.base import Model
 from ramify.tokenizer import Tokenizer
-from ramify.tree import Tree
-from ramify.views import BLIND, Discussions, Reading, Seen, units
+from ramify.tree import Node, Tree
+from ramify.views import BLIND, Discussions, Example, Reading, Seen, units
 
 TOKENS = 16_384
 """Tokens computed at once where no gradient is needed."""
+
+NODES = 1 << 18
+"""Nodes whose reading is laid out at a time."""
 
 
 class TextModel(Model, ABC):
@@ -52,10 +55,18 @@ class TextModel(Model, ABC):
         return Forest.open(store, self.tokenizer, self.reading.max_tokens, self.reading.overflow)
 
     def embed(
-        self, data: Tree | Iterable[Tree], *, context: Literal["tree", "none"] | None = None
+        self, data: Tree | str | Iterable[Tree | str], *, context: Literal["tree", "none"] | None = None
     ) -> Float[NDArray, "node dim"]:
-        """A vector for every node, tree after tree: given everything said above it (`tree`), or of its text alone (`none`)."""
-        trees = [data] if isinstance(data, Tree) else list(data)
+        """A vector for every node, tree after tree: given everything said above it (`tree`), or of its text alone (`none`).
+
+        A string is a tree of one node. Raises `RamifyError` for anything else.
+        """
+        given = [data] if isinstance(data, Tree | str) else list(data)
+        trees = [Tree((Node(each),)) if isinstance(each, str) else each for each in given]
+        if other := next((each for each in trees if not isinstance(each, Tree)), None):
+            raise RamifyError(f"embed takes trees and strings, not {type(other).__name__}.")
+        if not any(map(len, trees)):
+            return np.zeros((0, self.backbone.embedding.embedding_dim), dtype=np.float32)
         forest = self.forest(trees)
         out = np.zeros((forest.store.num_nodes, self.backbone.embedding.embedding_dim), dtype=np.float32)
         for nodes, vectors in self.embed_batches(forest, context=context):
@@ -79,11 +90,10 @@ class TextModel(Model, ABC):
             seen = trained if context is None or (blind and context == "none") else context
         alone = reads and seen == "none" and not blind
         reading = replace(self.reading, seen=seen, concatenate=0)
-        view = Discussions(forest, units(forest, np.arange(forest.num_trees), predict_post=True), reading)
         collate = self.collator(forest, reading)
         with self.evaluating():
-            for numbers in TokenBudget(view.costs, tokens, seed=0, shuffle=False).steps(0):
-                batch = collate([view.example(int(number)) for number in numbers]).to(self.device)
+            for examples in _in_steps(forest, reading, tokens):
+                batch = collate(examples).to(self.device)
                 vectors = self._batch_vectors(batch, tokens, alone)
                 # The parts of a chained text share one vector, their mean.
                 nodes, place = np.unique(forest.node[batch.source], return_inverse=True)
@@ -102,6 +112,15 @@ class TextModel(Model, ABC):
             parts = (batch.select(start, stop) for start, stop in runs(batch.costs, tokens))
             return torch.cat([backbone.encode(part.target_ids, part.targets) for part in parts])
         return torch.cat([backbone.pooled(hidden, part) for part, hidden in decode_parts(backbone, batch, tokens)])
+
+
+def _in_steps(forest: Forest, reading: Reading, tokens: int) -> Iterator[list[Example]]:
+    """All nodes of the forest as targets, about so many tokens at a time. What is laid out for that is bounded: a view of
+    `NODES` nodes, or of one tree."""
+    for first, stop in runs(np.diff(forest.offsets), NODES):
+        view = Discussions(forest, units(forest, np.arange(first, stop), predict_post=True), reading)
+        for numbers in TokenBudget(view.costs, tokens, seed=0, shuffle=False).steps(0):
+            yield [view.example(int(number)) for number in numbers]
 
 
 class Embedder(TextModel):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from ramify.readers.dates import DATE, DAY, EPOCH, TIME, DateOrder, day_of, offset, ordinal, second_of_day
+from ramify.tree import FIRST_TIME, LAST_TIME
 
 HALF_DAY = DAY // 2
 JITTER = 1800
@@ -95,6 +96,8 @@ class Clock:
         except ValueError:
             return "bad_time"
         moment = day * DAY + second - offset(match["zone"])
+        if not FIRST_TIME <= moment <= LAST_TIME:
+            return "bad_time"
         if match["second"] is None and self.time is not None and moment == self.time // 60 * 60:
             return ""
         return self._move(day, second, moment)
