@@ -6,7 +6,7 @@ import os
 import pytest
 
 from ramify.errors import RamifyError
-from ramify.files import replacing, write_text
+from ramify.files import appending, replacing, write_text
 
 
 @pytest.fixture(params=[0o022, 0o027])
@@ -42,3 +42,27 @@ def test_what_the_system_refuses_names_the_path(tmp_path, place):
     (tmp_path / "file").touch()
     with pytest.raises(RamifyError, match=rf"cannot write {tmp_path / place}: (No such file|Not a directory)"):
         write_text(tmp_path / place, "")
+
+
+def test_what_a_link_leads_to_is_replaced(tmp_path):
+    (tmp_path / "real").write_text("old")
+    (tmp_path / "link").symlink_to("real")
+    write_text(tmp_path / "link", "new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_text() == "new"
+
+
+def test_pipes_are_written_to(tmp_path):
+    """Whole or not at all, and nothing takes their place."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_text(pipe, "said")
+    with contextlib.suppress(KeyboardInterrupt), replacing(pipe) as scratch:
+        scratch.write_text("half")
+        raise KeyboardInterrupt
+    with appending(pipe) as file:
+        file.write(" more")
+    assert os.read(reader, 100) == b"said more"
+    os.close(reader)
+    assert pipe.is_fifo()

@@ -100,6 +100,17 @@ def test_what_a_killed_process_left_is_not_read(store):
     assert texts_of(Forest.open(store, tokenizer(), 32)) == expected_texts(store)
 
 
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, OSError(errno.ENOSPC, "No space left on device")])
+def test_who_stops_while_tokenizing_leaves_nothing(store, monkeypatch, stop):
+    def encode(*_):
+        raise stop
+
+    monkeypatch.setattr(Tokenizer, "encode_batch", encode)
+    with pytest.raises(KeyboardInterrupt if stop is KeyboardInterrupt else RamifyError):
+        Forest.open(store, tokenizer(), 32)
+    assert not list(store.path.glob("tokens-*"))
+
+
 def test_store_that_may_not_be_written(store, tmp_path, monkeypatch):
     """Ids then lie under the user's cache folder, and are found there."""
     shut = {store.path}

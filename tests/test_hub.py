@@ -11,9 +11,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import ramify
-from fixtures import bert_task, discussion, discussions, forest, masked, tree_task, whole
+from fixtures import bert_task, discussion, discussions, forest, masked, tokenizer, tree_task, whole
 from ramify import hub
 from ramify.errors import RamifyError
+from ramify.models import bert
 from ramify.models.bert import BertConfig
 from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.tasks.masked_lm import MaskedLMConfig
@@ -250,10 +251,33 @@ def test_a_failed_save_leaves_the_old_weights(saved, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(hub.hf, "save_file", full)
+    monkeypatch.setattr("ramify.tensors.save_file", full)
     with pytest.raises(RamifyError, match=r"cannot write .*No space left"):
         hub.save(tree_task(dtype=torch.float32, pooling="max"), saved)
     assert (saved / "model.safetensors").read_bytes() == before
+    hub.load(saved)
+
+
+def test_a_save_that_is_broken_off_is_no_model(saved, monkeypatch):
+    """The new weights lie there already, and the old settings would take them for theirs."""
+    monkeypatch.setattr(Tokenizer, "save", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        hub.save(tree_task(dtype=torch.float32, pooling="max"), saved)
+    with pytest.raises(RamifyError, match=r"holds no config\.json"):
+        hub.load(saved)
+
+
+def test_what_another_library_saved_is_saved_already(tmp_path):
+    bert.save_pretrained(bert_task(dtype=torch.float32).backbone, tmp_path / "bert")
+    tokenizer().save(tmp_path / "bert")
+    loaded = hub.load(tmp_path / "bert")
+    with pytest.raises(RamifyError, match="Embedder has no saved form"):
+        hub.save(loaded, tmp_path / "again")  # pyright: ignore[reportArgumentType]
+    assert not (tmp_path / "again").exists()
+    assert not hasattr(loaded, "fill_mask")
+    assert getattr(loaded, "disentangle", None) is None
+    with pytest.raises(RamifyError, match="this Embedder cannot fill_mask; it can embed"):
+        loaded.fill_mask()
 
 
 def test_everybody_may_read_the_model_whom_the_umask_lets(tmp_path):
@@ -312,4 +336,11 @@ def test_pushing_uploads_the_model_and_nothing_else(saved, monkeypatch):
     assert hub.push_to_hub(saved, "me/model", private=True) == "https://huggingface.co/me/model"
     assert calls[0] == ("me/model", {"private": True, "exist_ok": True})
     assert calls[1]["folder_path"] == str(saved)
-    assert set(calls[1]["allow_patterns"]) >= {"config.json", "model.safetensors", "tokenizer.json", "README.md"}
+    assert set(calls[1]["allow_patterns"]) == {"config.json", "model.safetensors", "tokenizer.json", "README.md"}
+    hub.push_to_hub(saved, "me/model", run_record=True)
+    assert "run.json" in calls[3]["allow_patterns"]
+    (saved / "config.json").rename(saved / "run.json")
+    for directory, message in ((saved, "has not finished"), (saved / "nowhere", "holds no model")):
+        with pytest.raises(RamifyError, match=message):
+            hub.push_to_hub(directory, "me/model")
+    assert len(calls) == 4

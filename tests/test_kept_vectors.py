@@ -1,5 +1,7 @@
 """Vectors of messages on disk: the same as computed, for whoever reads the same messages with the same encoder."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +17,7 @@ from ramify.models.feature_model import FeatureModel, FeatureModelConfig
 from ramify.models.mht import MaskedHierarchicalTransformer, MHTConfig
 from ramify.run import kept_vectors as module
 from ramify.run.kept_vectors import kept_vectors
+from ramify.tasks.decoding import keep_vectors
 from ramify.tasks.reply_to import ReplyTo
 from ramify.tokenizer import Tokenizer
 
@@ -53,7 +56,7 @@ def test_another_encoder_other_messages_other_words_are_others(tmp_path):
     kept_vectors(task(), LOGS, ALL[3:], str(tmp_path))
     shorter = Logs.of(TREES, replace(READING, max_tokens=5)).read_with(TOKENIZER)
     kept_vectors(task(), shorter, ALL, str(tmp_path))
-    assert len(list(tmp_path.iterdir())) == 4
+    assert len(list(tmp_path.glob("*.safetensors"))) == 4
 
 
 def test_without_a_folder_nothing_is_kept(tmp_path, monkeypatch):
@@ -70,7 +73,25 @@ def test_a_model_without_vectors(tmp_path):
 
 def test_a_broken_file_says_so(tmp_path):
     kept_vectors(task(), LOGS, ALL, str(tmp_path))
-    (file,) = tmp_path.iterdir()
+    (file,) = tmp_path.glob("*.safetensors")
     file.write_bytes(file.read_bytes()[:100])
-    with pytest.raises(RamifyError, match=r"is broken .*: delete it"):
+    with pytest.raises(RamifyError, match="is not a readable safetensors file"):
         kept_vectors(task(), LOGS, ALL, str(tmp_path))
+
+
+def test_whoever_needs_the_same_vectors_meanwhile_waits(tmp_path, monkeypatch):
+    encoded = []
+
+    def slow(*args):
+        encoded.append(1)
+        time.sleep(0.3)
+        return keep_vectors(*args)
+
+    monkeypatch.setattr(module, "keep_vectors", slow)
+    model = task()
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda _: kept_vectors(model, LOGS, ALL, str(tmp_path)), range(3)))
+    assert len(encoded) == 1
+    for each in found:
+        assert each is not None
+        assert torch.equal(each.table, keep_vectors(model, LOGS, ALL).table)

@@ -199,6 +199,16 @@ def small(store, recipe="tree-mlm", tokenizer_path=None, **settings):
     return run.changed({**SMALL, **sizes, **{key.replace("__", "."): value for key, value in settings.items()}})
 
 
+def test_what_another_run_left_is_not_gone_on_with(store, tmp_path):
+    run, out = small(store), tmp_path / "run"
+    execute(run, out, cpu=True)
+    for name in ("run.json", "config.json"):
+        (out / name).unlink()
+    for resume in (False, True):
+        with pytest.raises(RamifyError, match=r"checkpoints, best\.safetensors, metrics\.jsonl of another run"):
+            execute(run, out, cpu=True, resume=resume)
+
+
 @pytest.mark.parametrize("recipe", ["tree-mlm", "bert"])
 def test_execution(store, tmp_path, recipe):
     run, out = small(store, recipe), tmp_path / "run"

@@ -184,6 +184,17 @@ def test_case_of_a_vocabulary_file(tmp_path):
     assert Tokenizer.load(tmp_path).encode("Oven") == [5]
 
 
+def test_accents_of_a_vocabulary_file(tmp_path):
+    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL, "über", "uber", "日", "日本"]) + "\n")
+    assert Tokenizer.load(tmp_path).encode("Über") == [6]
+    settings = {"strip_accents": False, "tokenize_chinese_chars": False}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    assert Tokenizer.load(tmp_path).encode("Über 日本") == [5, 8]
+    (tmp_path / "tokenizer_config.json").write_text("{")
+    with pytest.raises(RamifyError, match="not valid JSON"):
+        Tokenizer.load(tmp_path)
+
+
 def test_refused_files(tmp_path):
     with pytest.raises(RamifyError, match="holds no tokenizer"):
         Tokenizer.load(tmp_path)

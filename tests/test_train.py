@@ -392,6 +392,11 @@ def test_schedule(kind, expected):
     assert schedule(TrainConfig(warmup=0.0, schedule=kind), 0.0) == 1.0
 
 
+def test_no_warm_up_is_too_short():
+    assert schedule(TrainConfig(warmup=1e-5), 0.0) == 1.0
+    assert schedule(TrainConfig(warmup=1e-3), 0.0) == pytest.approx(0.1)
+
+
 def test_schedule_by_epochs():
     config = TrainConfig(warmup=0.1, schedule="epochs", epoch_decay=0.5)
     assert schedule(config, 0.05, 0) == pytest.approx(0.5)

@@ -573,6 +573,19 @@ def test_json_round_trip(tree):
     assert Tree.from_json(line).to_json() == line
 
 
+def test_nodes_without_ids_get_free_ones():
+    tree = Tree((Node("a", id="1"), Node("b", parents=(0,)), Node("c", parents=(1,)), Node("d", parents=(2,), id="2")))
+    again = Tree.from_json(tree.to_json())
+    assert [node.parents for node in again.nodes] == [(), (0,), (1,), (2,)]
+    assert [node.id for node in again.nodes] == ["1", "1'", "2'", "2"]
+
+
+@pytest.mark.parametrize("time", [float("nan"), float("inf"), 1.6e12, -1e11])
+def test_times_that_no_calendar_has(time):
+    with pytest.raises(RamifyError, match="seconds since 1970"):
+        Node("a", time=time)
+
+
 def test_json_fills_in_what_may_be_absent():
     tree = Tree.from_json('{"id": 7, "nodes": [{"id": 1, "parent": null, "text": "a"}, {"id": 2, "parent": 1, "text": "b"}]}')
     assert tree == Tree((Node("a", id="1"), Node("b", (0,), id="2")), id="7")

@@ -1,20 +1,33 @@
 """Files that are written whole or not at all, and JSON that is read with a clear error."""
 
 import json
+import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from ramify.errors import RamifyError
+
+_PRINTED = ("/dev/stdout", "/dev/stderr", "/dev/fd", "/proc")
+"""Where what this process prints goes, which may be a file."""
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Another name to write a file under, which takes the place of `path` when all went well. What the system refuses (no
     room, no such folder) is raised as `RamifyError` with the path."""
-    if not path.name:
+    if not path.name or path.is_dir():
         raise RamifyError(f"{str(path)!r} names no file: choose a name to write to.")
+    if _is_stream(path):
+        with tempfile.TemporaryDirectory() as folder:
+            yield (scratch := Path(folder) / "whole")
+            with appending(path) as stream, open(scratch, "rb") as whole:
+                shutil.copyfileobj(whole, stream.buffer)
+        return
+    # What a link leads to is replaced, not the link.
+    path = path.resolve() if path.is_symlink() else path
     scratch = path.with_name(f".partial-{path.name}")
     try:
         scratch.unlink(missing_ok=True)
@@ -31,6 +44,24 @@ def replacing(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             scratch.unlink()
+
+
+@contextmanager
+def appending(path: Path) -> Iterator[TextIO]:
+    """A text file, or a device or pipe, to write to little by little. A file begins empty; a device takes what comes behind
+    what it has (/dev/stdout may be a log that somebody appends to). What the system refuses is raised as `RamifyError`."""
+    try:
+        file = open(path, "a" if _is_stream(path) else "w", encoding="utf-8", newline="\n")  # noqa: SIM115 (closed below)
+    except OSError as error:
+        raise RamifyError(f"cannot write {path}: {error.strerror or error}. Choose another place.") from None
+    with file:
+        yield file
+
+
+def _is_stream(path: Path) -> bool:
+    """Is it written to, rather than replaced: a device, a pipe, what this process prints to?"""
+    leads_to = path.readlink() if path.is_symlink() else path
+    return any(map(leads_to.is_relative_to, _PRINTED)) or (path.exists() and not path.is_file())
 
 
 def make_folder(path: Path) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ramify.errors import RamifyError
 from ramify.fields import from_record
-from ramify.files import make_folder, read_json, write_text
+from ramify.files import make_folder, read_json, replacing, write_text
 from ramify.models import MODELS, bert, hf
 from ramify.models.bert import Bert
 from ramify.tasks import READINGS, TASKS
@@ -58,12 +58,13 @@ def save(task: Task, directory: str | Path, *, card: str | None = None, dtype: t
         "reading": asdict(task.reading),
     }
     make_folder(directory)
-    # A directory that has it is whole: taken away first, where there is an older one, and written last.
-    (directory / CONFIG).unlink(missing_ok=True)
     tensors = own_tensors(task)
     if dtype is not None:
         tensors = {name: tensor.to(dtype) for name, tensor in tensors.items()}
-    save_tensors(directory / WEIGHTS, tensors)
+    with replacing(directory / WEIGHTS) as scratch:
+        save_tensors(scratch, tensors)
+        # A directory that has it is whole: an older one goes before the old weights do, the new one comes last.
+        (directory / CONFIG).unlink(missing_ok=True)
     task.tokenizer.save(directory)
     write_text(directory / CARD, card or model_card(task))
     write_text(directory / CONFIG, json.dumps(config, indent=2) + "\n")

@@ -43,7 +43,19 @@ def test_short_names_are_only_names_where_somebody_is_called() -> None:
 
 
 def test_channels_and_titles_are_nobody() -> None:
-    assert names("#ubuntu", "Topic:", "[ann").among(["#ubuntu", "ubuntu", "topic:", "[ann", "ann"]) == []
+    assert names("#ubuntu", "Topic:", "(#ann").among(["#ubuntu", "ubuntu", "topic:", "(#ann", "ann"]) == []
+
+
+def test_people_in_brackets() -> None:
+    assert names("[Frank]").among(["frank:", "[frank]", "Frank"]) == ["frank", "[frank]"]
+
+
+def test_names_of_several_words_are_one_word() -> None:
+    known = names("Bob Builder", "Bob Builder Jr.", "ann")
+    assert known.joined("@Bob Builder flour and  Bob") == "@Bob_Builder flour and Bob"
+    assert known.joined("yes bob builder jr., ok") == "yes bob_builder_jr., ok"
+    assert known.among(known.joined("Bob Builder: hi ann").split()) == ["bob_builder", "ann"]
+    assert names("ann").joined("two  spaces stay") == "two  spaces stay"
 
 
 def test_reserved_words_hold_common_words_and_no_strange_ones() -> None:

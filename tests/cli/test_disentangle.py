@@ -152,6 +152,102 @@ def test_replies_that_the_log_itself_tells(ramify, model, tmp_path):
     assert all(node.label["probability"] < 1 for node in own if node.id != "10")
 
 
+def test_what_says_of_itself_something_else_says_how_sure_the_model_is(ramify, model, tmp_path):
+    """What stands in `label` stays; JSON lines of Ramify's own are a log like any other."""
+    path = tmp_path / "disks.jsonl"
+    path.write_text(channel(1).to_json() + "\n")
+    tree = jsonl_trees(path)[0]
+    nodes = (replace(node, label={"topic": "disks"} if number % 2 else "x") for number, node in enumerate(tree.nodes))
+    path.write_text(Tree(tuple(nodes), id="disks").to_json() + "\n")
+    run(ramify, path, model, "jsonl", tmp_path / "out.jsonl")
+    labels = {node.id: node.label for each in jsonl_trees(tmp_path / "out.jsonl") for node in each.nodes}
+    assert labels.keys() == {node.id for node in tree.nodes}
+    assert all(0 < label["probability"] <= 1 for label in labels.values())
+    own = [labels[node.id] for node in tree.nodes]
+    assert [label.get("topic") or label["label"] for label in own] == ["x", "disks"] * (len(own) // 2) + ["x"] * (len(own) % 2)
+
+
+def jsonl_trees(path):
+    return list(jsonl.read_jsonl(path))
+
+
+SAID = "author,text\nann,mount disk usb\nbob,ann: usb disk\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "format", "names"),
+    [
+        ({"01/disks.log": LINES[1], "02/disks.log": LINES[1]}, "irc", ["01-disks", "02-disks"]),
+        ({"disks.csv": f"channel,{SAID}".replace("\n", "\na/b,", 2)}, "chat-table", ["a-b"]),
+        ({"1.json": "1", "2.json": "1"}, "molweni", ["1", "1 (2)"]),
+    ],
+)
+def test_annotations_of_logs_whatever_their_names(ramify, causal, tmp_path, files, format, names):
+    """Each has a name of its own, which is read again as itself; live, too."""
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        if format == "molweni":
+            edus = [{"text": "mount usb", "speaker": "ann"}, {"text": "ann: disk", "speaker": "bob"}]
+            content = json.dumps([{"id": content, "edus": edus, "relations": []}])
+        (tmp_path / name).write_text(content if content.endswith("\n") else f"{content}\n")
+    paths = [tmp_path / name for name in files]
+    words = ("--format", format, "--model", causal, "--to", "annotation", "--out", tmp_path / "out")
+    for live in ((), ("--live",)) if format != "molweni" else ((),):
+        status, _, err = ramify("disentangle", *paths, *words, *live)
+        assert status == 0, err
+        assert list(read_links([tmp_path / "out"])) == names
+
+
+@pytest.mark.parametrize("ids", [["7", "3", "9"], ["1700000000.5", "b", "-3"], ["1" * 19, "2" * 19, "3" * 19]])
+def test_annotations_number_messages_where_lines_have_no_numbers(ramify, causal, tmp_path, ids):
+    path = tmp_path / "table.csv"
+    path.write_text("id,author,text\n" + "".join(f"{each},ann,usb disk\n" for each in ids))
+    for live in ((), ("--live",)):
+        words = ("--format", "chat-table", "--to", "annotation", "--out", tmp_path / "out", "--model", causal, *live)
+        status, _, err = ramify("disentangle", path, *words)
+        assert status == 0, err
+        assert sorted(read_links([tmp_path / "out"])["table"][:, 1].tolist()) == [0, 1, 2]
+
+
+def test_columns_are_named(ramify, model, tmp_path):
+    path = tmp_path / "odd.csv"
+    path.write_text("who,when,said\nann,1600000000000,usb disk\nbob,1600000060000,ann: mount\n")
+    columns = [word for name in ("author=who", "time=when", "text=said") for word in ("--column", name)]
+    found, _ = run(ramify, path, model, "text", tmp_path / "out.txt", "--format", "chat-table", *columns)
+    assert "[12:26] <ann> usb disk" in found  # milliseconds
+    assert "[12:27]" in found
+    posts = tmp_path / "posts.csv"
+    posts.write_text("id,parent,tree,text\n1,,1,hi\n2,1,1,ho\n")
+    status, _, err = ramify("disentangle", posts, "--model", model, "--to", "text", "--out", tmp_path / "out")
+    assert status == 2
+    assert "--format chat-table" in err
+
+
+def test_text_says_who_and_when(ramify, model, tmp_path):
+    path = tmp_path / "days.csv"
+    path.write_text(
+        "author,time,kind,text\nann,2024-01-31T23:59:00,message,usb disk mount\n"
+        "ann,2024-02-01T00:01:00,system,joined\nann,2024-02-01T00:02:00,,ann: usb disk\n"
+    )
+    found, _ = run(ramify, path, model, "text", tmp_path / "out.txt", "--format", "chat-table")
+    for line in ("<ann> usb disk mount", "* ann joined"):
+        assert line in found
+    assert re.search(r"^ +2024-0[12]-\d\d$|2024-01-31 23:59 – 2024-02-01 00:0", found, re.M)
+
+
+def test_what_is_printed_is_not_replaced(ramify, model, log, tmp_path):
+    kept = tmp_path / "kept"
+    for more in ([], ["--live"]):
+        words = ["disentangle", str(log), "--format", "irc", "--to", "jsonl", "--out", "/dev/stdout", *more]
+        kept.write_text("kept\n")
+        with open(kept, "a") as file:
+            subprocess.run([sys.executable, "-c", "from ramify.cli import main; main()", *words], stdout=file, check=True)
+        first, *rest = kept.read_text().splitlines()
+        assert first == "kept"
+        assert all(json.loads(line) for line in rest)
+        assert rest
+
+
 @pytest.mark.parametrize("lines", [1, 2])
 def test_next_to_nothing(ramify, model, tmp_path, lines):
     path = tmp_path / "small.log"
@@ -172,6 +268,7 @@ def test_what_it_refuses(ramify, model, log, tmp_path):
         ((log, "--to", "text", "--out", out, "--model", tmp_path), "config.json"),
         ((log, "--to", "text", "--out", tmp_path / "no" / "such" / "out", "--model", model), "no"),
         ((log, "--to", "text", "--out", out, "--model", model, "--option", "dialect=dog"), "dialect"),
+        ((log, "--to", "text", "--out", out, "--model", model, "--option", "foo=1"), "'irc' has no option 'foo'"),
         ((log, "--to", "text", "--out", out, "--model", model, "--set", "model.hidden=9"), "task.answers, and by nothing else"),
         ((log, "--to", "text", "--out", out, "--model", model, "--set", "task.threshold=2"), "task.threshold"),
     ]:
@@ -405,9 +502,11 @@ def test_live_may_wait_for_several_messages(ramify, log, causal, tmp_path, every
         (["--to", "html"], "jsonl or annotation"),
         (["--to", "jsonl", "--keep-replies"], "without --keep-replies"),
         (["--to", "jsonl", "--beam", "2"], "without --keep-replies and --beam"),
+        (["--to", "jsonl", "--out", "."], "cannot write .: Is a directory. Choose"),
+        (["--to", "jsonl", "--out", "/no/such/folder"], "No such file or directory. Choose"),
     ],
 )
-def test_live_refuses_what_needs_the_whole_log(ramify, log, causal, tmp_path, options, reason):
+def test_live_refuses_what_it_cannot_do(ramify, log, causal, tmp_path, options, reason):
     status, _, err = ramify("disentangle", log, "--live", "--model", causal, "--out", tmp_path / "out", *options)
     assert status == 2
     assert reason in err

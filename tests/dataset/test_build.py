@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import random
@@ -5,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from filelock import FileLock
@@ -140,6 +142,22 @@ def test_whole_trees(tmp_path):
         assert store.info["skipped"] == {"duplicate_tree": 1}
         assert store.info["kept"] == {"empty_tree": 1}
         assert store.info["read"] == 4
+
+
+def test_what_was_there_stays_where_the_new_cannot_take_its_place(dump, tmp_path, monkeypatch):
+    before = build([dump], "pushshift", tmp_path / "out").hash
+    rename = Path.rename
+
+    def once(self, target):
+        if ".partial-" in self.name:
+            raise OSError(errno.EIO, "Input/output error")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", once)
+    with pytest.raises(OSError, match="Input/output"):
+        build([dump], "pushshift", tmp_path / "out", overwrite=True, min_nodes=2)
+    assert Store.open(tmp_path / "out").hash == before
+    assert not list(tmp_path.glob("*.old-*"))
 
 
 @pytest.mark.parametrize("name", ["file", "folder", "store"])

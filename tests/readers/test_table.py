@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from ramify.dataset import build
 from ramify.errors import RamifyError
 from ramify.readers import table
 from ramify.readers.base import Report
@@ -375,3 +376,16 @@ def test_times_that_no_clock_shows(tmp_path, suffix):
     times = [time for batch in table.read([path], report) for time in batch.column("time").to_pylist()]
     assert times == [None, None, None, 7.0]
     assert report.kept["bad_time"] == 3
+
+
+def test_large_numbers(tmp_path):
+    """Ids past 2**63 stay what they are; times in milliseconds are times, and what is no time at all is counted."""
+    path = tmp_path / "posts.jsonl"
+    rows = [{"id": 1e19, "parent": None, "tree": "a", "text": "x", "time": 1.6e12}]
+    rows += [{"id": 2e19, "parent": 1e19, "tree": "a", "text": "y", "time": 1.6e30}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    store = build([path], "table", tmp_path / "store")
+    (tree,) = store.trees([0])
+    assert [node.time for node in tree.nodes] == [1.6e9, None]
+    assert tree.nodes[1].parents == (0,)
+    assert store.info["kept"]["bad_time"] == 1

@@ -17,6 +17,8 @@ from ramify.readers.values import fields, identifier, objects, seconds, string
         (math.nan, None),
         ("inf", None),
         (10**400, None),
+        (1.6e12, None),
+        ("-99999999999999", None),
         ("noon", None),
         ([5], None),
         (None, None),
@@ -32,3 +34,8 @@ def test_what_is_not_as_expected():
     assert objects([{"a": 1}, 3, []]) == [{"a": 1}]
     assert objects({"a": 1}) == []
     assert (fields({"a": 1}), fields([])) == ({"a": 1}, {})
+
+
+def test_seconds_of_milliseconds():
+    assert seconds("1600000000500", unit=1000) == 1_600_000_000.5
+    assert seconds("1970-01-01T00:01:00Z", unit=1000) == 60.0

@@ -6,6 +6,7 @@ import torch
 
 from fixtures import W, bert_task, discussion, discussions, forest, tree_task, view_of, whole
 from ramify.errors import RamifyError
+from ramify.tasks import texts
 from ramify.tree import Node, Tree
 from ramify.views import BLIND, Reading
 
@@ -130,3 +131,25 @@ def test_embedding_leaves_the_model_as_it_was():
 
 def test_verbs_are_named():
     assert tree_task().verbs == ["embed", "fill_mask", "score"]
+
+
+def test_strings_are_trees_of_one_node():
+    task = tree_task()
+    alone = [Tree((Node(text),)) for text in ("aa ab", "be")]
+    assert np.array_equal(task.embed(["aa ab", "be"]), task.embed(alone))
+    assert np.array_equal(task.embed("be"), task.embed(alone[1]))
+    assert task.embed([]).shape == (0, task.backbone.config.dim)
+
+
+@pytest.mark.ill_typed
+def test_what_is_no_text():
+    with pytest.raises(RamifyError, match="trees and strings, not int"):
+        tree_task().embed([3])  # pyright: ignore[reportArgumentType]
+
+
+def test_nodes_are_laid_out_some_at_a_time(monkeypatch):
+    """How many at a time changes no vector."""
+    task, trees = tree_task(), discussions(6, 9)
+    whole = task.embed(trees)
+    monkeypatch.setattr(texts, "NODES", 5)
+    assert np.allclose(task.embed(trees), whole, atol=1e-12)

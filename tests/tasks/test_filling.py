@@ -233,3 +233,11 @@ def test_roots_of_a_forest(task):
     assert tree.parent.tolist() == [NO_PARENT, NO_PARENT, 1]
     assert task.fill_mask(tree, "b")["ancestors"] == []
     assert task.fill_mask(tree, "c")["ancestors"] == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"), [({"top_k": 0}, "top_k must be at least 1"), ({"candidates": []}, "holds no words")]
+)
+def test_nothing_asked_for(asked, reason):
+    with pytest.raises(RamifyError, match=reason):
+        tree_task().fill_mask(Tree((Node("aa [MASK]"),)), 0, **asked)

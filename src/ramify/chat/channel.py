@@ -79,9 +79,10 @@ class Channel:
         return (name != NOBODY) & is_among(self._named, message * self.num_names + name)
 
     def minutes_between(self, earlier: Ints, later: Ints) -> NDArray[np.float64]:
-        """Minutes from one message to another, -1 where the log has no times; may be below zero where clocks go back."""
+        """Minutes from one message to another; -1 where the log has no times, and where a clock was set back (faithful: then as
+        the published code reckons, below zero, too)."""
         apart = minutes_apart(self.minute[earlier], self.minute[later], self.faithful)
-        return np.where(np.isnan(apart), -1.0, apart)
+        return np.where(np.isnan(apart), -1.0, apart if self.faithful else np.maximum(apart, -1.0))
 
 
 def is_among(known: Ints, keys: Ints) -> Flags:

@@ -135,6 +135,7 @@ def pairs(
     other = ~itself
     apart = late - early
     minutes = channel.minutes_between(early, late)
+    least = -FAR if channel.faithful else 0
     speaker = channel.speaker
     between = {}
     for name, one, two in (("forth", late, early), ("back", early, late)):
@@ -147,7 +148,7 @@ def pairs(
         itself,
         np.minimum(FAR, apart) / FAR,
         apart > 1,
-        np.where(np.isnan(channel.minute[late] + channel.minute[early]), 0, np.minimum(FAR, minutes)) / FAR,
+        np.where(np.isnan(channel.minute[late] + channel.minute[early]), 0, np.clip(minutes, least, FAR)) / FAR,
         *_one_hot(minutes, MINUTES_APART).T,
         channel.names_speaker_of(early, late),
         channel.names_speaker_of(late, early),

@@ -3,12 +3,12 @@
 import math
 from collections import defaultdict
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ramify.chat.channel import NEVER, NOBODY, Channel, incidence, minutes_apart
-from ramify.chat.names import Names, spoken_words
+from ramify.chat.names import Names, as_one_word, spoken_words
 from ramify.chat.spelling import spelled
 from ramify.dataset.filters import is_bot
 from ramify.readers.chat import SYSTEM
@@ -83,6 +83,8 @@ class Hearing:
         author, system = _author(message, self.faithful), message.kind == SYSTEM
         if self.causal and author:
             self._names.add(author)
+        message = replace(message, author=_one_word(message.author), text=self._names.joined(message.text))
+        author = _one_word(author)
         number, minute = self.count, _minute(message, self.faithful)
         self.count += 1
         speaker = name = called = NOBODY
@@ -205,6 +207,10 @@ class Hearing:
 
 def _author(message: Node, faithful: bool) -> str | None:
     return "" if _is_quirk(message, faithful) else message.author
+
+
+def _one_word(author: str | None) -> str | None:
+    return author and as_one_word(author)
 
 
 def _is_quirk(message: Node, faithful: bool) -> bool:

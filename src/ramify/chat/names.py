@@ -19,7 +19,7 @@ _RESERVED = Path(__file__).with_name("reserved.txt")
 _TOO_COMMON = 100
 _OFTEN = 100
 # What old clients say of a channel, in the place where a name stands: "=== Topic (#ubuntu): …".
-_CHANNEL_SIGNS = ("#", "&", "[", "(")
+_CHANNEL_SIGNS = ("#", "&", "(")
 
 
 @cache
@@ -41,14 +41,42 @@ def common_words(messages: Iterable[Node]) -> list[str]:
 
 
 class Names:
-    """The people that a channel has heard of, in lower case: whole names, and names without punctuation around them."""
+    """The people that a channel has heard of, in lower case: whole names, and names without punctuation around them.
+
+    A name of several words is known as one word, as `as_one_word` has it; `joined` finds it in a text.
+    """
 
     def __init__(self) -> None:
         self._known: set[str] = set()
+        self._longer: dict[str, set[tuple[str, ...]]] = {}
+        """Names of several words, by the first."""
 
     def add(self, author: str) -> None:
+        if len(words := author.lower().split()) > 1:
+            self._longer.setdefault(words[0], set()).add(tuple(words))
+            author = as_one_word(author)
         if not author.startswith(_CHANNEL_SIGNS) and not author.endswith(":"):
             self._known.update(name for name in _spellings(author.lower()) if not name.isdigit() and name not in reserved())
+
+    def joined(self, text: str) -> str:
+        """The text with names of several words as one word each, the longest that fits; else as it is."""
+        if not self._longer:
+            return text
+        words, place, found = text.split(), 0, []
+        while place < len(words):
+            length = self._length(words, place)
+            found.append(as_one_word(" ".join(words[place : place + length])))
+            place += length
+        return " ".join(found)
+
+    def _length(self, words: Sequence[str], place: int) -> int:
+        """Of the name that stands there, in words; 1 where none of several words does."""
+        fitting = [1]
+        for name in self._longer.get(words[place].lower().lstrip(PUNCTUATION), ()):
+            *middle, last = (word.lower() for word in words[place + 1 : place + len(name)]) if place + 1 < len(words) else ("",)
+            if (*middle, last.rstrip(PUNCTUATION)) == (*name[1:-1], name[-1].rstrip(PUNCTUATION)):
+                fitting.append(len(name))
+        return max(fitting)
 
     def among(self, words: Sequence[str]) -> list[str]:
         """The names of those whom the words speak to or of, each once."""
@@ -63,6 +91,10 @@ class Names:
             if inner in self._known and (len(inner) > SHORT or _called(word, inner)):
                 return inner
         return None
+
+
+def as_one_word(name: str) -> str:
+    return "_".join(name.split())
 
 
 def _spellings(name: str) -> set[str]:

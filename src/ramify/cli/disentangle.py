@@ -3,13 +3,13 @@
 import json
 import sys
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ramify.cli.shared import Deciding, Device, Precision, bar, options_of, redecide
+from ramify.cli.shared import Deciding, Device, Precision, bar, options_of, pairs, redecide
 
 if TYPE_CHECKING:
     from ramify.readers import Format
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ramify.tasks.linking import Disentangled
     from ramify.tasks.live import Heard
     from ramify.tasks.reply_to import ReplyTo
+    from ramify.tree import Tree
 
 LINKS = Path(__file__).parents[1] / "sample" / "links"
 """The model that comes with Ramify."""
@@ -48,6 +49,7 @@ def disentangle(
     ] = 1,
     format: Annotated[str | None, typer.Option(help="What the files are; guessed by default.")] = None,
     option: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A further option of the format.")] = None,
+    column: Annotated[list[str] | None, typer.Option(metavar="OURS=THEIRS", help="Of a table: which column is what.")] = None,
     keep_replies: Annotated[
         bool, typer.Option("--keep-replies", help="Where the log itself says what a message answers, keep to that.")
     ] = False,
@@ -55,8 +57,9 @@ def disentangle(
         bool,
         typer.Option(
             "--live",
-            help="Decide on every message as it comes, and write a line at once: JSON, or LOG:PARENT CHILD -. Memory does not "
-            "grow with the log. Read what comes from another program as /dev/stdin, write to /dev/stdout.",
+            help="Decide on every message as it comes, and write a line at once: JSON, or LOG:PARENT CHILD -. Of an IRC log, "
+            "or a table without ids and channels, no more is held than may be asked for; exports are read whole first. Read "
+            "what comes from another program as /dev/stdin, write to /dev/stdout.",
         ),
     ] = False,
     every: Annotated[
@@ -85,8 +88,9 @@ def disentangle(
     name = format or readers.guess(logs)
     known = readers.find(name)
     if known.yields == "posts":
-        raise RamifyError(f"the format {name!r} holds posts whose replies are known: there is nothing to disentangle.")
-    chosen = options_of(option)
+        hint = " For a table of messages in the order of a channel add --format chat-table." if name == "table" else ""
+        raise RamifyError(f"the format {name!r} holds posts whose replies are known: there is nothing to disentangle.{hint}")
+    chosen = options_of(option) | ({"columns": pairs(column, "--column")} if column else {})
     known.check(chosen)
     if name == "irc":
         # Gold links that lie beside a log are none of its own.
@@ -106,11 +110,12 @@ def disentangle(
         return
     with bar("disentangling", None) as advance, autocast(tasks[0].device, precision):
         trees = known.records(logs, report, **chosen)
+        trees = _for_a_page(trees) if to == "html" else trees
         found = _counted(
             (linking.disentangle(tasks, tree, keep_replies=keep_replies, ensemble=ensemble, beam=beam) for tree in trees),
             advance,
         )
-        _write(found, to, out, names or "the model that comes with Ramify")
+        _write(found, to, out, names or "the model that comes with Ramify", known.lines)
     _say(report)
     print(out, file=sys.stderr)
 
@@ -132,29 +137,47 @@ def _follow(
 ) -> None:
     """Write a line a message as it comes, or as so many have come."""
     from ramify.errors import RamifyError
+    from ramify.files import appending
+    from ramify.readers.annotation import readable_name
+    from ramify.readers.messages import LogNames
 
     if known.yields != "logs":
         raise RamifyError("what is in this format is not read message by message: leave --live out.")
-    with open(out, "w", encoding="utf-8", newline="\n") as file:
+    names = LogNames()
+    with appending(out) as file:
         for log in known.reads(logs, report, **chosen):
             channel, messages = task.live(), iter(log.messages)
+            name = names.give(readable_name(log.name)) if to == "annotation" else log.name
             ids: dict[int, str] = {}
             while together := list(islice(messages, every)):
                 for message, heard in zip(together, channel.hear_all(together), strict=True):
-                    ids[heard.number] = message.id
-                    file.writelines(f"{line}\n" for line in _said(log.name, ids, heard, to))
+                    ids[heard.number] = message.id if to == "jsonl" or known.lines else str(heard.number)
+                    file.writelines(f"{line}\n" for line in _said(name, ids, heard, to))
                     ids.pop(heard.number - task.reading.window - 1, None)
                 file.flush()
 
 
 def _said(log: str, ids: dict[int, str], heard: "Heard", to: str) -> list[str]:
+    from ramify.readers.annotation import link_line
+
     own = ids[heard.number]
     if to == "annotation":
-        return [f"{log}:{ids[above]} {own} -" for above in (heard.answered, *heard.also)]
+        return [link_line(log, int(ids[above]), int(own)) for above in (heard.answered, *heard.also)]
     said = {"log": log, "id": own, "answers": None if heard.answered == heard.number else ids[heard.answered]}
     said |= {"also": [ids[above] for above in heard.also]} if heard.also else {}
     said |= {"probability": round(heard.probability, 4), "conversation": heard.conversation}
     return [json.dumps(said, ensure_ascii=False)]
+
+
+def _for_a_page(logs: Iterator["Tree"]) -> Iterator["Tree"]:
+    """The logs, refused before anybody decides on them where they are too many messages."""
+    from ramify.report.conversations import check_shown
+
+    messages = 0
+    for log in logs:
+        messages += len(log)
+        check_shown(messages)
+        yield log
 
 
 def _counted(logs: Iterator["Disentangled"], advance: Callable[[int], None]) -> Iterator["Disentangled"]:
@@ -163,9 +186,10 @@ def _counted(logs: Iterator["Disentangled"], advance: Callable[[int], None]) -> 
         advance(len(log.tree))
 
 
-def _write(found: Iterator["Disentangled"], to: str, out: Path, model: str) -> None:
+def _write(found: Iterator["Disentangled"], to: str, out: Path, model: str, lines: bool) -> None:
+    """`lines`: the ids of messages are the numbers of their lines."""
     from ramify.files import replacing
-    from ramify.readers.annotation import write_links
+    from ramify.readers.annotation import readable_name, write_links
     from ramify.readers.messages import LogNames
     from ramify.report.conversations import as_text, write_conversations
 
@@ -173,18 +197,21 @@ def _write(found: Iterator["Disentangled"], to: str, out: Path, model: str) -> N
         write_conversations(out, list(found), model)
     elif to == "annotation":
         names = LogNames()
-        write_links(out, {names.give(each.tree.id): _numbered(each) for each in found})
+        write_links(out, {names.give(readable_name(each.tree.id)): _numbered(each, lines) for each in found})
     else:
         with replacing(out) as scratch, open(scratch, "w", encoding="utf-8", newline="\n") as file:
             for each in found:
-                lines = as_text(each) if to == "text" else (tree.to_json() for tree in each.conversations())
-                file.writelines(f"{line}\n" for line in lines)
+                said = as_text(each) if to == "text" else (tree.to_json() for tree in each.conversations())
+                file.writelines(f"{line}\n" for line in said)
 
 
-def _numbered(found: "Disentangled") -> list[tuple[int, int]]:
-    """Links by the numbers that the messages have in the log: ids that are numbers, else places."""
+def _numbered(found: "Disentangled", lines: bool) -> list[tuple[int, int]]:
+    """Links by the numbers of the messages' lines, or by their places in the log."""
     ids = [node.id for node in found.tree.nodes]
-    numbers = [int(each) for each in ids] if all(each.isdecimal() for each in ids) else list(range(len(ids)))
+    numbers = list(range(len(ids)))
+    if lines and all(each.isdecimal() for each in ids):
+        said = [int(each) for each in ids]
+        numbers = said if all(one < two for one, two in pairwise(said)) else numbers
     return [(numbers[parent], numbers[child]) for parent, child in found.links().tolist()]
 
 

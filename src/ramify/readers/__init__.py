@@ -22,6 +22,8 @@ class Format:
     yields: Literal["posts", "trees", "logs"]
     module: str
     summary: str
+    lines: bool = False
+    """Are the ids of messages the numbers of their lines, from 0?"""
 
     @property
     def name(self) -> str:
@@ -70,7 +72,7 @@ class Format:
 
 FORMATS: dict[str, Format] = {
     # First, because `guess` takes the first that matches: what trees of ours say about themselves may look like others.
-    "jsonl": Format("trees", "ramify.readers.jsonl", "Ramify's own JSON lines, one tree a line"),
+    "jsonl": Format("trees", "ramify.readers.jsonl", "Ramify's own JSON lines, one tree a line", lines=True),
     "pushshift": Format("posts", "ramify.readers.pushshift", "Reddit dumps, submissions and comments, as JSON lines"),
     "reddit-api": Format("posts", "ramify.readers.reddit_api", "answers of Reddit's API, JSON with nested replies"),
     "stackexchange": Format("posts", "ramify.readers.stackexchange", "Stack Exchange dumps, a folder for each site"),
@@ -87,7 +89,7 @@ FORMATS: dict[str, Format] = {
     "table": Format("posts", "ramify.readers.table", "one post a row: CSV, TSV, Parquet or JSON lines"),
     "chat-table": Format("logs", "ramify.readers.chat_table", "one message a row, in the order of the channel"),
     # Last, because tab-separated values may look like a log of WeeChat's.
-    "irc": Format("logs", "ramify.readers.irc", "logs of IRC channels, as clients and bots write them"),
+    "irc": Format("logs", "ramify.readers.irc", "logs of IRC channels, as clients and bots write them", lines=True),
 }
 
 

@@ -37,6 +37,18 @@ def log_name(file: str) -> str:
     return next((name.removesuffix(ending) for ending in ENDINGS if name.endswith(ending)), name)
 
 
+def readable_name(log: str) -> str:
+    """A log's name as `write_links` may have it: one that is read again as itself."""
+    name = re.sub(r"[/\\\r\n]+", "-", log)
+    while (own := log_name(name)) != name:
+        name = own
+    return name or "log"
+
+
+def link_line(log: str, parent: int, child: int) -> str:
+    return f"{log}:{parent} {child} -"
+
+
 def read_links(paths: Sequence[Path]) -> dict[str, Links]:
     """The links of each log, in the order of the files; a folder stands for the `*.annotation.txt` in it.
 
@@ -83,8 +95,8 @@ def write_links(path: Path, links: Mapping[str, Iterable[tuple[int, int]]], *, n
         raise RamifyError(f"{path}: links of {len(links)} logs in one file need the logs' names before them.")
     with replacing(path) as scratch, open(scratch, "w", encoding="utf-8", newline="\n") as file:
         for name, pairs in links.items():
-            head = f"{name}:" if named else ""
-            file.writelines(f"{head}{parent} {child} -\n" for parent, child in pairs)
+            lines = (link_line(name, parent, child) if named else f"{parent} {child} -" for parent, child in pairs)
+            file.writelines(f"{line}\n" for line in lines)
 
 
 def _files(paths: Sequence[Path]) -> list[Path]:

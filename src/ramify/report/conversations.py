@@ -1,12 +1,13 @@
 """Conversations of a log for readers: as plain text, and as a page on which each has its colour."""
 
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
 
 from ramify.errors import RamifyError
+from ramify.readers.chat import ACTION, SYSTEM
 from ramify.report.page import write_page
 from ramify.report.sections import Section, counted, text
 from ramify.tasks.linking import Disentangled
@@ -30,25 +31,32 @@ def as_text(found: Disentangled) -> Iterator[str]:
     for number, tree in several:
         yield ""
         yield f"--- {number} · {counted(len(tree), 'message')} · {_people(tree)}{_span(tree)}"
-        for node, depth in zip(tree.nodes, depths(_first_parents(tree)).tolist()):
+        for day, (node, depth) in zip(_days(tree.nodes), zip(tree.nodes, depths(_first_parents(tree)).tolist())):
+            yield from day
             yield f"{node.id:>6} {_clock(node)}{'  ' * min(depth, DEEPEST)}{_said(node)}"
     if alone:
         yield ""
         yield f"--- {counted(len(alone), 'message')} that nobody answers and that answer nobody"
-        for node in alone:
+        for day, node in zip(_days(alone), alone):
+            yield from day
             yield f"{node.id:>6} {_clock(node)}{_said(node)}"
     yield ""
+
+
+def check_shown(messages: int) -> None:
+    """Raise where so many are too many for a page."""
+    if messages > MAX_SHOWN:
+        raise RamifyError(
+            f"a page of {messages:,} messages is too much for a browser (at most {MAX_SHOWN:,}): give fewer logs, or write "
+            "them --to text or jsonl."
+        )
 
 
 def write_conversations(path: Path, logs: list[Disentangled], model: str) -> None:
     """A self-contained page: the logs in their order, coloured by conversation, with a line from each answer to what it
     answers. Raises `RamifyError` where it would hold too many messages."""
     total = sum(len(found.tree) for found in logs)
-    if total > MAX_SHOWN:
-        raise RamifyError(
-            f"a page of {total:,} messages is too much for a browser (at most {MAX_SHOWN:,}): give fewer logs, or write them "
-            "--to text or jsonl."
-        )
+    check_shown(total)
     own = files("ramify.report")
     style, script = (own.joinpath(f"conversations.{kind}").read_text("utf-8").strip() for kind in ("css", "js"))
     sections = [_section(number, found) for number, found in enumerate(logs)]
@@ -88,7 +96,7 @@ def _section(place: int, found: Disentangled) -> Section:
         rows.append(
             f'<li id="m{place}-{number}" class="message{" alone" if is_alone else ""}{kind}" data-conversation="{conversation}"'
             f'{answers} style="{"" if is_alone else _colour(conversation)}" title="{text(what)}, {chance:.0%}">'
-            f'<span class="number">{text(node.id)}</span> <time>{text(_clock(node).strip())}</time> '
+            f'<span class="number">{text(node.id)}</span> <time title="{_date(node)}">{text(_clock(node).strip())}</time> '
             f'<b>{text(node.author or "")}</b> <span class="said">{text(node.text)}</span> '
             f'<span class="chance">{"" if is_alone else f"{conversation} · "}{chance:.0%}</span></li>'
         )
@@ -118,7 +126,20 @@ def _span(tree: Tree) -> str:
     if not times:
         return ""
     first, last = (datetime.fromtimestamp(time, UTC) for time in (min(times), max(times)))
+    if first.date() != last.date():
+        return f" · {first:%Y-%m-%d %H:%M} – {last:%Y-%m-%d %H:%M}"
     return f" · {first:%H:%M}–{last:%H:%M}"
+
+
+def _days(nodes: Sequence[Node]) -> Iterator[list[str]]:
+    """Before each message the line that tells a new day, where the messages are of several days."""
+    days = [None if node.time is None else datetime.fromtimestamp(node.time, UTC).date() for node in nodes]
+    several = len({*days} - {None}) > 1
+    told = None
+    for day in days:
+        is_new = several and day is not None and day != told
+        told = day or told
+        yield [f"       {day:%Y-%m-%d}"] if is_new else []
 
 
 def _clock(node: Node) -> str:
@@ -127,10 +148,17 @@ def _clock(node: Node) -> str:
     return f"[{datetime.fromtimestamp(node.time, UTC):%H:%M}] "
 
 
+def _date(node: Node) -> str:
+    return "" if node.time is None else f"{datetime.fromtimestamp(node.time, UTC):%Y-%m-%d %H:%M:%S}"
+
+
 def _said(node: Node) -> str:
-    if node.kind == "action":
-        return f"* {_clean(node.author or '')} {_clean(node.text)}"
-    return _clean(node.text) if node.kind or node.author is None else f"<{_clean(node.author)}> {_clean(node.text)}"
+    # What a channel's program says of somebody mostly names them.
+    if not node.author or (node.kind == SYSTEM and node.author in node.text):
+        return _clean(node.text)
+    if node.kind in (ACTION, SYSTEM):
+        return f"* {_clean(node.author)} {_clean(node.text)}"
+    return f"<{_clean(node.author)}> {_clean(node.text)}"
 
 
 def _clean(said: str) -> str:

@@ -1,54 +1,57 @@
 """Several models' links, made one answer (Kummerfeld et al. 2019, section 4.2)."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Literal, get_args
 
 import numpy as np
-from jaxtyping import Int
 from numpy.typing import NDArray
 
-from ramify.chat.channel import Ints
 from ramify.errors import RamifyError
 from ramify.metrics.conversations import conversations
 
 Voting = Literal["vote", "unanimous", "union", "union-most", "intersect"]
-"""`vote`: the link that most members say, of equals the shortest. `unanimous`: the link that all say, else the message starts a
-conversation (so the paper describes its vote; its figures are those of `vote`). `union`: all links that anybody says; a message
-starts a conversation only if all say so. `union-most`: or if most say so, as in the published script. `intersect`: the
-conversations that all members find to the last message; a message in none of them stands alone."""
+"""`vote`: the link that most members say, of equals the shortest, and what more than half of them say besides. `unanimous`: the
+links that all say, else the message starts a conversation (so the paper describes its vote; its figures are those of `vote`).
+`union`: all links that anybody says; a message starts a conversation only if all say no more than that. `union-most`: or if
+most say so, as in the published script. `intersect`: the conversations that all members find to the last message; a message in
+none of them stands alone."""
 
 Ensemble = Literal[Voting, "mean"]
 """`mean`: what is likeliest by the mean of the members' probabilities, which are asked for more than their decisions."""
 
+Answers = Sequence[tuple[int, ...]]
+"""Of every message of a log what one member says that it answers, each once; nothing where it starts a conversation."""
 
-def combine(answered: Int[NDArray, "member message"], how: Voting) -> list[tuple[int, ...]]:
-    """What each message answers by the word of all members, of whom each names one message (itself: it starts a conversation);
-    nothing where it starts one."""
+
+def combine(members: Sequence[Answers], how: Voting) -> list[tuple[int, ...]]:
+    """What each message answers by the word of all members, first what most of them say, of equals the nearest; nothing where
+    it starts a conversation."""
     if how not in get_args(Voting):
         raise RamifyError(f"an ensemble is one of {', '.join(get_args(Ensemble))}, not {how!r}.")
-    if not answered.shape[0]:
+    if not members:
         raise RamifyError("an ensemble needs a member.")
     if how == "intersect":
-        return _intersection(answered)
-    return [_one(number, said, how) for number, said in enumerate(answered.T.tolist())]
+        return _intersection(members)
+    return [_one(number, said, how) for number, said in enumerate(zip(*members, strict=True))]
 
 
-def _one(number: int, said: Sequence[int], how: Voting) -> tuple[int, ...]:
-    votes = {above: said.count(above) for above in said}
+def _one(number: int, said: Sequence[tuple[int, ...]], how: Voting) -> tuple[int, ...]:
+    votes = Counter(above for own in said for above in own or (number,))
     # Of equals the nearest: the message itself before all others.
-    most = max(votes, key=lambda above: (votes[above], above))
+    ranked = sorted(votes, key=lambda above: (votes[above], above), reverse=True)
     if how == "vote":
-        chosen = {most}
+        chosen = [above for above in ranked if above == ranked[0] or 2 * votes[above] > len(said)]
     elif how == "unanimous":
-        chosen = {most} if len(votes) == 1 else {number}
+        chosen = [above for above in ranked if votes[above] == len(said)]
     else:
-        chosen = {number} if how == "union-most" and most == number else set(votes)
-    return tuple(sorted(chosen - {number}))
+        chosen = [number] if how == "union-most" and ranked[0] == number else ranked
+    return tuple(above for above in chosen if above != number)
 
 
-def _intersection(answered: Int[NDArray, "member message"]) -> list[tuple[int, ...]]:
-    messages = np.arange(answered.shape[1])
-    labels = [conversations(np.stack([each, messages], axis=1), messages) for each in answered]
+def _intersection(members: Sequence[Answers]) -> list[tuple[int, ...]]:
+    messages = np.arange(len(members[0]))
+    labels = [conversations(_links(each), messages) for each in members]
     # Messages that every member puts together; a conversation of all of them is as large as each member's own.
     _, together = np.unique(np.stack(labels), axis=1, return_inverse=True)
     size = np.bincount(together)[together]
@@ -61,8 +64,16 @@ def _intersection(answered: Int[NDArray, "member message"]) -> list[tuple[int, .
     return parents
 
 
-def chances(answered: Int[NDArray, "member message"], parents: Sequence[tuple[int, ...]]) -> NDArray[np.float64]:
+def _links(answers: Answers) -> NDArray[np.int64]:
+    pairs = [(above, number) for number, own in enumerate(answers) for above in own]
+    return np.array(pairs, dtype=np.int64).reshape(-1, 2)
+
+
+def chances(members: Sequence[Answers], parents: Answers) -> NDArray[np.float64]:
     """The share of members that name what each message is said to answer (the first, if several), or that it starts a
     conversation."""
-    first: Ints = np.array([own[0] if own else number for number, own in enumerate(parents)], dtype=np.int64)
-    return (answered == first).mean(axis=0) if len(first) else np.zeros(0)
+    shares = [
+        np.mean([chosen[0] in own if chosen else not own for own in said])
+        for chosen, said in zip(parents, zip(*members, strict=True), strict=True)
+    ]
+    return np.array(shares, dtype=np.float64)

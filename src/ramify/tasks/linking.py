@@ -14,7 +14,7 @@ from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
 from ramify.metrics.conversations import Match, conversations, match
 from ramify.readers.annotation import Links
-from ramify.tasks.decoding import Known, Opinion, decide, lead_in
+from ramify.tasks.decoding import Decided, Known, Opinion, decide, lead_in
 from ramify.tasks.ensembles import Ensemble, chances, combine
 from ramify.tasks.teaching import beliefs
 from ramify.tree import Node, Tree
@@ -39,8 +39,8 @@ class Disentangled:
 
     def conversations(self) -> list[Tree]:
         """Each as a tree of its own, opened by the message that starts it, with one parent a message: the first that it
-        answers. Nodes say in `label`, unless they have one, the probability of that, and as `also` the ids of what else they
-        answer."""
+        answers. Nodes say in `label` the probability of that, and as `also` the ids of what else they answer, beside what their
+        label said before: fields of its own, or as `label` what was none."""
         said = (
             replace(node, parents=node.parents and node.parents[:1], label=self._label(node, float(chance)))
             for node, chance in zip(self.tree.nodes, self.probability)
@@ -49,10 +49,9 @@ class Disentangled:
         return [replace(part, meta={"log": self.tree.id, **self.tree.meta}) for part in parts]
 
     def _label(self, node: Node, chance: float) -> Any:
-        if node.label is not None:
-            return node.label
         also = [self.tree.nodes[each].id for each in (node.parents or ())[1:]]
-        return {"probability": round(chance, 4)} | ({"also": also} if also else {})
+        before = node.label if isinstance(node.label, dict) else {} if node.label is None else {"label": node.label}
+        return before | {"probability": round(chance, 4)} | ({"also": also} if also else {})
 
     def links(self) -> Links:
         """(parent, child) of every message, a message that starts a conversation being its own parent."""
@@ -148,15 +147,20 @@ def _decided(
         found = [decide(task, heard[task.reading].read_with(task.tokenizer), beam=beam) for task in tasks]
         if len(found) > 1:
             assert ensemble != "mean"
-            votes = np.stack([each.answered for each in found])
-            parents = combine(votes, ensemble)
-            return parents, chances(votes, parents)
+            members = [_parents(each) for each in found]
+            parents = combine(members, ensemble)
+            return parents, chances(members, parents)
         decided = found[0]
+    return _parents(decided), decided.probability
+
+
+def _parents(decided: Decided) -> list[tuple[int, ...]]:
+    """What each message answers, the likeliest first; nothing where it starts a conversation."""
     parents = [() if above == number else (above,) for number, above in enumerate(decided.answered.tolist())]
     for message, above in sorted(decided.further.tolist()):
         if above != message:
             parents[message] += (above,)
-    return parents, decided.probability
+    return parents
 
 
 def matched(logs: Logs, names: Sequence[str], links: Int[NDArray, "link 2"]) -> Match:
