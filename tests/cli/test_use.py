@@ -52,6 +52,25 @@ def evaluated(ramify, trained, store):
     return run
 
 
+@pytest.mark.parametrize("name", ["run", "links"])
+def test_runs_that_are_called_as_commands_are(ramify, trained, store, tmp_path, monkeypatch, name):
+    shutil.copytree(trained, tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    for named in ((name,), ("run", name)):
+        status, out, err = ramify("evaluate", *named, "--data", store.path, "--json", "--draws", "1")
+        assert (status, err) == (0, "")
+        assert json.loads(out)["count"]
+
+
+@pytest.mark.parametrize(
+    "option", ["--no-starts", "--history=gold", "--beam=2", "--protocol=chunk50", "--set=task.threshold=1"]
+)
+def test_options_of_other_models_are_refused(ramify, trained, store, option):
+    status, _, err = ramify("evaluate", trained, "--data", store.path, option)
+    assert status == 2
+    assert f"{option.partition('=')[0]} is for models of who replied to whom, but" in err
+
+
 @pytest.mark.parametrize("context", CONTEXTS)
 def test_evaluate_has_the_fields_that_scripts_read(evaluated, context):
     found = evaluated("--context", context)

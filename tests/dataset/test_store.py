@@ -137,7 +137,11 @@ def test_a_damaged_store(tmp_path):
     path.write_text(DEBATE.to_json())
     build([path], "jsonl", tmp_path / "store")
     nodes = tmp_path / "store" / json.loads((tmp_path / "store" / "dataset.json").read_text())["files"][0]
-    nodes.write_bytes(nodes.read_bytes()[:100])
+    whole = nodes.read_bytes()
+    nodes.write_bytes(whole.replace(DEBATE.nodes[0].text.encode(), b"\xff" * len(DEBATE.nodes[0].text)))
+    with pytest.raises(RamifyError, match="store is damaged"):
+        Store.open(tmp_path / "store").tree(0)
+    nodes.write_bytes(whole[:100])
     with pytest.raises(RamifyError, match="store is damaged"):
         Store.open(tmp_path / "store")
     nodes.unlink()

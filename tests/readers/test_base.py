@@ -52,6 +52,26 @@ def test_a_truncated_archive_is_refused(tmp_path, name, left):
         stream.read()
 
 
+@pytest.mark.parametrize("name", ["bz2", "xz"])
+def test_archives_of_several_streams(tmp_path, name):
+    """As pbzip2 writes them; a later one that is damaged is not the end of the file."""
+    half = len(TEXT) // 2
+    first, second = PACKERS[name](TEXT[:half]), PACKERS[name](TEXT[half:])
+    padding = b"\0" * 8 if name == "xz" else b""
+    path = tmp_path / "two"
+    path.write_bytes(first + padding + second + padding)
+    with open_bytes(path) as stream:
+        assert stream.read() == TEXT
+    broken = bytearray(second)
+    broken[5] ^= 255
+    path.write_bytes(first + broken)
+    with pytest.raises(RamifyError, match="two cannot be read"), open_bytes(path) as stream:
+        stream.read()
+    path.write_bytes(first + second[:-20])
+    with pytest.raises(RamifyError, match="two is truncated"), open_bytes(path) as stream:
+        stream.read()
+
+
 def test_a_damaged_archive_is_refused(tmp_path):
     path = tmp_path / "damaged"
     path.write_bytes(zstandard.compress(TEXT)[:4] + b"x" * 400)

@@ -113,6 +113,17 @@ def test_lines_that_are_no_posts(tmp_path):
     assert [example.split(":")[0].rsplit(", ", 1)[1] for example in report.examples["not_a_post"]] == ["line 5", "line 6"]
 
 
+def test_what_is_nested_too_deeply_is_left_out(tmp_path):
+    post = {"id": "p", "title": "t", "selftext": "", "subreddit": "s", "author": "u", "created_utc": 0}
+    reply = {"id": "a", "link_id": "t3_p", "parent_id": "t3_p", "author": "u", "created_utc": 1, "body": "b"}
+    deep = json.dumps(reply | {"id": "b"})[:-1] + ', "media": ' + "[" * 5000 + "]" * 5000 + "}"
+    path = tmp_path / "dump.jsonl"
+    path.write_text("\n".join([json.dumps(post), deep, json.dumps(reply)]))
+    store = build([path], "pushshift", tmp_path / "out")
+    assert store.num_nodes == 2
+    assert store.info["skipped"] == {"bad_json": 1}
+
+
 def test_missing_parents(tmp_path):
     orphan = COMMENT | {"id": "c2", "parent_id": None}
     rows, report = read(tmp_path, SUBMISSION, COMMENT, orphan)

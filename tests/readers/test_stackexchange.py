@@ -111,6 +111,16 @@ def test_a_fault_costs_what_follows_on_its_line(site, bad, monkeypatch):
     assert number == "1002"
 
 
+@pytest.mark.parametrize("cut", ['  <row Id="8" PostTypeId="1" Body="un', '  <row Id="8" PostTypeId="1"'])
+def test_a_row_that_is_cut_off_costs_no_other(site, cut):
+    (site / "Comments.xml").unlink()
+    (site / "Posts.xml").write_text("<posts>\n" + "\n".join([*ROWS[:5], cut, *ROWS[5:9]]) + "\n</posts>\n", encoding="utf-8")
+    found, report = read(site)
+    assert len(found) == 9
+    assert report.skipped == {"bad_xml": 1}
+    assert report.read == 10
+
+
 def test_lines_are_right_after_faults(site):
     rows = [*ROWS[:5], "<", *ROWS[5:10], "<", '  <row Id="99" PostTypeId="4" />', "</posts>"]
     (site / "Posts.xml").write_text("<posts>\n" + "\n".join(rows), encoding="utf-8")

@@ -2,13 +2,14 @@ import gzip
 import json
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
 from ramify.dataset import build
 from ramify.errors import RamifyError
-from ramify.readers import table
+from ramify.readers import columns, table
 from ramify.readers.base import Report
 
 ROWS = [
@@ -221,8 +222,8 @@ def test_half_surrogate_pairs(tmp_path):
     path = tmp_path / "posts.jsonl"
     path.write_text(r'{"id": "1", "parent": null, "tree": "t", "text": "\ud83d", "author": ["\ud83d"]}')
     (row,), report = read(path)
-    assert (row["text"], row["author"]) == ("\ufffd", "['\ufffd']")
-    assert report.kept == {"odd_json": 1}
+    assert (row["text"], row["author"]) == ("\ufffd", None)
+    assert report.kept == {"odd_json": 2}
 
 
 def write_parquet(path, table):
@@ -389,3 +390,73 @@ def test_large_numbers(tmp_path):
     assert [node.time for node in tree.nodes] == [1.6e9, None]
     assert tree.nodes[1].parents == (0,)
     assert store.info["kept"]["bad_time"] == 1
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_parents_as_pandas_writes_them(tmp_path, kind):
+    """A column of whole numbers with gaps is one of floats there: NaN for a gap, 1.0 for 1."""
+    path = tmp_path / f"posts.{kind}"
+    ids = [10_000_000_001, 10_000_000_002, 10_000_000_003]
+    if kind == "csv":
+        path.write_text(f"id,parent,tree,text\n{ids[0]},,7,a\n{ids[1]},{ids[0]}.0,7,b\n{ids[2]},{ids[1]}.0,7,c\n")
+    else:
+        parents = np.array([np.nan, *ids[:2]])
+        pa.parquet.write_table(pa.table({"id": ids, "parent": parents, "tree": [7] * 3, "text": list("abc")}), path)
+    (tree,) = build([path], "table", tmp_path / "store").trees([0])
+    assert [node.parents for node in tree.nodes] == [(), (0,), (1,)]
+    assert [node.id for node in tree.nodes] == [str(each) for each in ids]
+
+
+def test_ids_that_look_like_versions_stay(tmp_path):
+    path = tmp_path / "posts.csv"
+    path.write_text("id,parent,tree,text\n1.0,,7,a\n2.0,1.0,7,b\n")
+    (tree,) = build([path], "table", tmp_path / "store").trees([0])
+    assert [node.id for node in tree.nodes] == ["1.0", "2.0"]
+    assert tree.nodes[1].parents == (0,)
+
+
+def test_a_bad_row_that_is_no_utf8_is_one_bad_row(tmp_path, capfd):
+    path = tmp_path / "posts.csv"
+    path.write_bytes(b"id,parent,tree,text\n1,,7,a\n2,1,7,caf\xe9,extra\n3,1,7,b\xe9\n")
+    store = build([path], "table", tmp_path / "store")
+    assert store.info["skipped"] == {"bad_row": 1}
+    assert store.info["kept"]["bad_utf8"] == 1
+    assert sorted(store.texts(range(2))) == ["a", "b\ufffd"]
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("long.csv", "id,parent,tree,text\n1,,7,a\n2,1,7," + "word " * 50_000 + "\n3,1,7,b\n", "a row is longer than 0 MiB"),
+        ("header.csv", "id,parent,tree,text", "no tree came out of"),
+        ("other.jsonl", '{"a": 1, "b": 2}', r"It has a, b\. Say which"),
+    ],
+)
+def test_what_is_no_table_of_posts(tmp_path, monkeypatch, name, content, message):
+    monkeypatch.setattr(columns, "CSV_BLOCK_BYTES", 1 << 16)
+    (tmp_path / name).write_text(content)
+    with pytest.raises(RamifyError, match=message):
+        build([tmp_path / name], "table", tmp_path / "store")
+
+
+def test_json_lines_that_are_long_or_nested(tmp_path):
+    path = tmp_path / "posts.jsonl"
+    rows = [{"id": 1, "parent": None, "tree": 7, "text": "word " * 300_000}, {"id": 2, "parent": 1, "tree": 7, "text": ["b"]}]
+    path.write_text("\n".join([json.dumps(rows[0]), json.dumps(rows[1]), '{"x": ' + "[" * 100_000 + "]" * 100_000 + "}"]))
+    store = build([path], "table", tmp_path / "store")
+    assert (store.num_nodes, store.info["skipped"]) == (1, {"bad_json": 1, "empty": 1})
+    assert store.info["kept"]["odd_json"] == 1
+    assert "line 2" in store.info["examples"]["odd_json"][0]
+
+
+def test_a_damaged_parquet_file_is_named(tmp_path):
+    path = tmp_path / "posts.parquet"
+    size = 9000
+    rows = {"id": range(size), "parent": [None, *range(size - 1)], "tree": [7] * size, "text": list(map(str, range(size)))}
+    pa.parquet.write_table(pa.table({name: list(values) for name, values in rows.items()}), path)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 3 : len(content) // 3 + 40] = b"x" * 40
+    path.write_bytes(content)
+    with pytest.raises(RamifyError, match=r"posts\.parquet is not a whole Parquet file"):
+        build([path], "table", tmp_path / "store")

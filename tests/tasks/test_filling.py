@@ -241,3 +241,9 @@ def test_roots_of_a_forest(task):
 def test_nothing_asked_for(asked, reason):
     with pytest.raises(RamifyError, match=reason):
         tree_task().fill_mask(Tree((Node("aa [MASK]"),)), 0, **asked)
+
+
+def test_what_learned_with_strangers_reads_its_own_ancestors():
+    task = tree_task(reading=Reading(max_tokens=32, seen="wrong"))
+    tree = Tree((Node("ab ba"), Node("aa [MASK]", parents=(0,))))
+    assert task.fill_mask(tree, 1)["context"] == "tree"

@@ -25,11 +25,17 @@ Protocol = Annotated[
 
 
 class RunOrCommand(TyperGroup):
-    """A group whose first word may also be the first argument of its command `run`."""
+    """A group whose first word may also be the first argument of its command `run`, even if it is called as a command is."""
 
     def named(self, words: list[str], options: Sequence[str] = ()) -> list[str]:
         """The words with the name of a command at their head; `options` are the group's own."""
-        return words if not words or words[0] in (*self.commands, *options) else ["run", *words]
+        if not words or words[0] in options:
+            return words
+        is_command = words[0] in self.commands
+        if is_command and "--data" in words and Path(words[0]).is_dir():
+            # `run` needs an argument of its own, and no other command knows the option.
+            is_command = words[0] == "run" and not words[1:2][0].startswith("-")
+        return words if is_command else ["run", *words]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         return super().parse_args(ctx, self.named(args, ctx.help_option_names))

@@ -76,6 +76,8 @@ class Store:
         try:
             info = json.loads((path / INFO_FILE).read_bytes())
             version = info["version"]
+        except PermissionError as error:
+            raise RamifyError(f"cannot read {path / INFO_FILE}: {error.strerror}.") from None
         except (OSError, ValueError, TypeError, KeyError):
             raise RamifyError(f"{path} is not a Ramify data set: it has no {INFO_FILE} of ours. {remedy}") from None
         if version != VERSION:
@@ -152,7 +154,8 @@ class Store:
             node = int(twice[0])
             tree = self.tree_ids(self.tree_of([node]))[0]
             raise RamifyError(
-                f"tree {tree!r}, node {self.ids([node])[0]!r} has several parents; this needs trees with one parent a node."
+                f"{self.path or 'the data'}: tree {tree!r}, node {self.ids([node])[0]!r} has several parents, as messages of "
+                "chat logs may; this needs trees with one parent a node. Leave all but one of them out of the input."
             )
         parent = np.full(self.num_nodes, NO_PARENT, dtype=np.int64)
         parent[child] = above
@@ -216,17 +219,24 @@ class Store:
     # --- what nodes and trees say ---------------------------------------------------------------------------------------------
 
     def ids(self, nodes: Numbers) -> list[str]:
-        return self.column("id", nodes).to_pylist()
+        return self._values(self.column("id", nodes))
 
     def texts(self, nodes: Numbers) -> list[str]:
-        return self.column("text", nodes).to_pylist()
+        return self._values(self.column("text", nodes))
 
     def tree_ids(self, trees: Numbers) -> list[str]:
-        return self._trees["id"].take(pa.array(np.asarray(trees, dtype=np.int64))).to_pylist()
+        return self._values(self._trees["id"].take(pa.array(np.asarray(trees, dtype=np.int64))))
 
     def metas(self, trees: Numbers) -> list[dict[str, Any]]:
-        texts = self._trees["meta"].take(pa.array(np.asarray(trees, dtype=np.int64))).to_pylist()
+        texts = self._values(self._trees["meta"].take(pa.array(np.asarray(trees, dtype=np.int64))))
         return [json.loads(text) if text else {} for text in texts]
+
+    def _values(self, held: pa.Array | pa.ChunkedArray | pa.Table) -> list[Any]:
+        """As Python has them. Raises `RamifyError` where the files were changed since they were written."""
+        try:
+            return held.to_pylist()
+        except UnicodeDecodeError as error:
+            raise RamifyError(f"{self.path} is damaged ({error}). Build it again.") from None
 
     def column(self, name: str, nodes: Numbers) -> pa.Array:
         """A column's values at some nodes, in the order asked for; dictionaries are decoded."""
@@ -254,7 +264,7 @@ class Store:
     def text_batches(self, size: int = 8192) -> Iterator[list[str]]:
         """All texts in the order of the nodes, some at a time."""
         for texts in self.text_arrays(size):
-            yield texts.to_pylist()
+            yield self._values(texts)
 
     def find_tree(self, tree_id: str) -> int:
         number = pc.index(self._trees["id"], tree_id).as_py()
@@ -290,7 +300,7 @@ class Store:
             raise RamifyError(f"there is no tree number {number}; there are {self.num_trees:,}, counted from 0.")
         start, stop = self.offsets[number : number + 2].tolist()
         file = int(np.searchsorted(self._starts, start, side="right")) - 1
-        rows = self._nodes[file].slice(start - int(self._starts[file]), stop - start).to_pylist()
+        rows = self._values(self._nodes[file].slice(start - int(self._starts[file]), stop - start))
         nodes = tuple(
             Node(
                 text=row["text"],

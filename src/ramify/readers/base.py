@@ -20,7 +20,7 @@ import io
 import lzma
 import zlib
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
@@ -214,11 +214,11 @@ def open_bytes(path: Path, report: Report | None = None) -> io.BufferedReader:
     if magic.startswith(_ZSTD_MAGIC):
         inner = _Zstd(raw)
     elif magic.startswith(b"BZh"):
-        inner = bz2.BZ2File(raw)
+        inner = _Streams(raw, bz2.BZ2Decompressor)
     elif magic.startswith(b"\x1f\x8b"):
         inner = gzip.GzipFile(fileobj=raw)
     elif magic.startswith(b"\xfd7zXZ\x00"):
-        inner = lzma.LZMAFile(raw)  # noqa: SIM115
+        inner = _Streams(raw, lzma.LZMADecompressor)
     else:
         inner = raw
     stream: io.BufferedReader = io.BufferedReader(_Checked(inner, path), buffer_size=1 << 20)
@@ -270,6 +270,8 @@ def lines(
     for _, block in blocks(stream, report, path, max_line_bytes=max_line_bytes):
         yield block.removesuffix(b"\n").split(b"\n")
 
+
+_SLICE = 1 << 16
 
 _ZSTD_MAGIC = (b"\x28\xb5\x2f\xfd", *(bytes([0x50 + n, 0x2A, 0x4D, 0x18]) for n in range(16)))
 _ZSTD_WINDOW = 2**31
@@ -332,6 +334,42 @@ class _Zstd(io.RawIOBase):
             if self._frame.eof:
                 data, self._frame = self._frame.unused_data, None
         return b"".join(output)
+
+
+class _Streams(io.RawIOBase):
+    """A bzip2 or xz file of one or more streams, decompressed. The library's own readers take a later stream that is damaged
+    for the end of the file."""
+
+    def __init__(self, raw: io.BufferedReader, begin: Callable[[], bz2.BZ2Decompressor | lzma.LZMADecompressor]) -> None:
+        self._raw, self._begin = raw, begin
+        self._stream = begin()
+        self._begun = False
+        self._data = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        target = memoryview(buffer).cast("B")
+        while True:
+            if self._stream.eof:
+                # Zeros may fill a stream of xz up.
+                self._data = self._stream.unused_data.lstrip(b"\0")
+                self._stream, self._begun = self._begin(), False
+            if self._stream.needs_input and not self._data:
+                self._data = self._raw.read(_SLICE)
+                if not self._data:
+                    if self._begun:
+                        raise EOFError("it ends in the middle of a stream")
+                    return 0
+                self._data = self._data if self._begun else self._data.lstrip(b"\0")
+                if not self._data:
+                    continue
+            found, self._data = self._stream.decompress(self._data, len(target)), b""
+            self._begun = True
+            if found:
+                target[: len(found)] = found
+                return len(found)
 
 
 class _Checked(io.RawIOBase):

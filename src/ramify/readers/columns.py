@@ -1,5 +1,6 @@
 """Tables in CSV, TSV, Parquet or JSON lines, compressed or not, as batches of columns that are found by their names."""
 
+import codecs
 import io
 import json
 import shutil
@@ -16,7 +17,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from ramify.errors import RamifyError
-from ramify.readers.base import INTO_A_FILE, Report, bad_option, on_calendar, open_bytes, pc, read_twice
+from ramify.readers.base import INTO_A_FILE, MAX_LINE_BYTES, Report, bad_option, on_calendar, open_bytes, pc, read_twice
 from ramify.readers.dates import DateOrder, moment
 from ramify.readers.records import records
 from ramify.readers.values import seconds
@@ -117,7 +118,7 @@ def _parquet(path: Path, report: Report, layout: Layout, columns: Mapping[str, s
         for batch in file.iter_batches(batch_size=1 << 14, columns=list(names.values())):
             report.read += batch.num_rows
             yield {ours: batch.column(theirs) for ours, theirs in names.items()}
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowException, OSError) as error:
         raise RamifyError(f"{path} is not a whole Parquet file ({error}). Write or download it again.") from None
 
 
@@ -135,7 +136,7 @@ def _open_parquet(path: Path) -> pyarrow.parquet.ParquetFile:
 def _json_lines(path: Path, report: Report, layout: Layout, columns: Mapping[str, str]) -> Iterator[Columns]:
     keys = dict.fromkeys(key for line in _first_lines(path) for key in line)
     # Roots may come first, and say nothing of a parent.
-    names = _names([*keys, *layout.added], layout, columns, path, without=("parent",))
+    names = _names(list(keys), layout, columns, path, without=("parent",), late=layout.added)
     # A field that none of the first lines has may still come, by whatever name.
     late = [(ours, name) for ours in layout.synonyms if ours not in names for name in layout.synonyms[ours]]
     # One field may be two of our columns.
@@ -143,10 +144,14 @@ def _json_lines(path: Path, report: Report, layout: Layout, columns: Mapping[str
     rename = {field: name for name, field in fields.items()}
     row_type = msgspec.defstruct("Row", [(field, Any, None) for field in rename], rename=rename, gc=False)
     came = "parent" in names or "parent" not in layout.required
-    for _, rows in records(path, report, row_type):
-        columns_here = {ours: _values([getattr(row, fields[theirs]) for row in rows]) for ours, theirs in names.items()}
+
+    def held(name: str, numbers: Sequence[int], rows: list[Any]) -> pa.Array:
+        return _values([getattr(row, fields[name]) for row in rows], path, numbers, name, report)
+
+    for numbers, rows in records(path, report, row_type):
+        columns_here = {ours: held(theirs, numbers, rows) for ours, theirs in names.items()}
         for ours, theirs in late:
-            values = _values([getattr(row, fields[theirs]) for row in rows])
+            values = held(theirs, numbers, rows)
             if len(values) > values.null_count:
                 came = came or ours == "parent"
                 before = columns_here.get(ours)
@@ -160,16 +165,24 @@ def _json_lines(path: Path, report: Report, layout: Layout, columns: Mapping[str
 def _first_lines(path: Path) -> Iterator[dict[str, Any]]:
     """Objects among the first lines: a field may be absent from any of them."""
     with open_bytes(path) as stream:
-        for line in stream.read(1 << 20).split(b"\n"):
+        head = stream.read(1 << 20)
+        if b"\n" not in head:
+            head += stream.readline(MAX_LINE_BYTES)
+        for line in head.split(b"\n"):
             try:
                 record = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             if isinstance(record, dict):
                 yield record
 
 
-def _values(values: list[Any]) -> pa.Array:
+def _values(values: list[Any], path: Path, lines: Sequence[int], name: str, report: Report) -> pa.Array:
+    """Lists and objects can be no post's text, id or time: they count as absent."""
+    for place, value in enumerate(values):
+        if isinstance(value, list | dict):
+            report.mend("odd_json", f"{path}, line {lines[place]}: {name!r} holds {type(value).__name__}, not one value")
+            values[place] = None
     try:
         return pa.array(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
@@ -220,11 +233,20 @@ def _delimited(
             )
             for batch in batches:
                 report.read += batch.num_rows
-                values = {ours: _decoded(batch.column(theirs), path, row, report) for ours, theirs in names.items()}
+                values = {ours: batch.column(theirs).cast(pa.large_string()) for ours, theirs in names.items()}
+                if marks.mended:
+                    _tell_mended(values, path, row, report)
                 swallowed += _swallowed(values, delimiter, len(header), row) if quote else []
                 yield values
                 row += batch.num_rows
         except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
+            if "Empty CSV file" in str(error):
+                return
+            if "straddling" in str(error):
+                raise RamifyError(
+                    f"{path}, after row {row - 1:,}: a row is longer than {CSV_BLOCK_BYTES >> 20} MiB, or a quotation mark is "
+                    "never closed. Take the row out, or say --option quote= if quotation marks are just text."
+                ) from None
             raise RamifyError(
                 f"{path} cannot be read as a table ({error}). If its fields are not quoted, say --option quote= ; "
                 "if its columns are not parted by the most frequent of tab, comma, semicolon and bar, say --option delimiter=…"
@@ -237,24 +259,45 @@ def _delimited(
 
 
 class _Marks:
-    """A stream that counts the quotation marks in it."""
+    """A stream that counts the quotation marks in it, and has U+FFFD for what is no UTF-8 (`mended`: something was not)."""
 
     def __init__(self, stream: io.BufferedReader, quote: str) -> None:
         self._stream, self._quote = stream, quote.encode()
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._ready = b""
         self.count = 0
+        self.mended = False
         self.closed = False
 
     def read(self, size: int = -1) -> bytes:
-        data = self._stream.read(size)
+        while not self._ready:
+            data = self._stream.read(size)
+            before = self._decoder.getstate()[0] + data
+            self._ready = self._decoder.decode(data, final=not data).encode()
+            self.mended = self.mended or self._ready + self._decoder.getstate()[0] != before
+            if not data:
+                break
+        # Mended, it may be longer than what was asked for.
+        data, self._ready = (self._ready, b"") if size < 0 else (self._ready[:size], self._ready[size:])
         self.count += data.count(self._quote) if self._quote else 0
         return data
+
+
+def _tell_mended(columns: Columns, path: Path, first_row: int, report: Report) -> None:
+    rows = {row for values in columns.values() for row in pc.indices_nonzero(_holds(values, "\ufffd")).to_pylist()}
+    for row in sorted(rows):
+        report.mend("bad_utf8", f"{path}, post {first_row + row}")
+
+
+def _holds(values: pa.Array, part: str) -> pa.Array:
+    return pc.fill_null(pc.match_substring(values, part), False)
 
 
 def _swallowed(columns: Columns, delimiter: str, width: int, first_row: int) -> list[int]:
     """Posts with a line in one of their fields that could be a row of the table."""
     found = set()
     for values in columns.values():
-        several = pc.fill_null(pc.match_substring(values, "\n"), False)
+        several = _holds(values, "\n")
         for row, text in zip(pc.indices_nonzero(several).to_pylist(), values.filter(several).to_pylist()):
             if any(line.count(delimiter) == width - 1 for line in text.split("\n")[1:]):
                 found.add(first_row + row)
@@ -273,13 +316,20 @@ def _split_header(line: str, delimiter: str) -> list[str]:
 
 
 def _names(
-    names: Sequence[str], layout: Layout, columns: Mapping[str, str], path: Path, *, without: Sequence[str] = ()
+    names: Sequence[str],
+    layout: Layout,
+    columns: Mapping[str, str],
+    path: Path,
+    *,
+    without: Sequence[str] = (),
+    late: Sequence[str] = (),
 ) -> dict[str, str]:
-    """Our names -> the table's. Raises where one that is required is missing, but for those that may be (`without`)."""
+    """Our names -> the table's. Raises where one that is required is missing, but for those that may be (`without`). `late`
+    names may still come."""
     for ours, theirs in columns.items():
-        if theirs not in names:
+        if theirs not in (*names, *late):
             raise RamifyError(f"{path} has no column {theirs!r} (for {ours}); it has {', '.join(dict.fromkeys(names))}.")
-    found = layout.known(names) | dict(columns)
+    found = layout.known([*names, *late]) | dict(columns)
     for ours in layout.required:
         if ours not in found and ours not in without:
             raise RamifyError(
@@ -310,12 +360,26 @@ def decoded(values: pa.Array, path: Path, first_row: int, report: Report) -> pa.
 
 
 def strings(values: pa.Array) -> pa.Array:
-    """Numbers are spelled as whole numbers where they all are: 3.0 and 3 are the same id."""
+    """Numbers are spelled as whole numbers where they all are: 3.0 and 3 are the same id. What is no number is null."""
+    if pa.types.is_floating(values.type):
+        values = pc.if_else(pc.is_nan(values), None, values)
     whole = pa.types.is_floating(values.type) and pc.all(pc.equal(pc.floor(values), values)).as_py()
     try:
         return (values.cast(pa.int64()) if whole else values).cast(pa.large_string())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return pa.array([None if value is None else str(value) for value in values.to_pylist()], pa.large_string())
+
+
+_WHOLE = r"^[0-9]+\.0$"
+
+
+def like_ids(parents: pa.Array, ids: pa.Array) -> pa.Array:
+    """Parents spelled as the ids are: a column of whole numbers with gaps is written by pandas as 1.0, 2.0, …"""
+    given = pc.match_substring_regex(parents, "[0-9]")
+    odd = pc.match_substring_regex(parents, _WHOLE)
+    if not pc.any(odd).as_py() or pc.any(pc.xor(given, odd)).as_py() or pc.any(pc.match_substring_regex(ids, _WHOLE)).as_py():
+        return parents
+    return pc.replace_substring_regex(parents, r"\.0$", "")
 
 
 def _moment(value: Any, order: DateOrder) -> float | None:

@@ -24,7 +24,7 @@ def records(path: Path, report: Report, kind: type[Record]) -> Iterator[tuple[Se
         for numbers, block in blocks(stream, report, path):
             try:
                 batch = decoder.decode_lines(block)
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 batch = []
             if len(batch) != len(numbers):
                 numbers, batch = _one_by_one(path, report, decoder, numbers, block)
@@ -41,7 +41,7 @@ def _one_by_one(
             continue
         try:
             record = decoder.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             try:
                 record = _leniently(decoder.type, line)
             except (ValueError, RecursionError) as error:

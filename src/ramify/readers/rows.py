@@ -47,13 +47,20 @@ def batches(posts: Iterable[Post], schema: pa.Schema = POSTS) -> Iterator[pa.Rec
 def _batch(posts: list[Post], schema: pa.Schema) -> pa.RecordBatch:
     columns = dict(zip(Post._fields, map(list, zip(*posts)), strict=True))
     for name in ("meta", "label"):
-        columns[name] = [None if value is None else json.dumps(value, ensure_ascii=False) for value in columns[name]]
+        columns[name] = [None if value is None else _as_json(value) for value in columns[name]]
     try:
         return _arrays(columns, schema)
     except UnicodeEncodeError:
         for name in columns.keys() - {"time"}:
             columns[name] = [value and encodable(value) for value in columns[name]]
         return _arrays(columns, schema)
+
+
+def _as_json(value: Any) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except RecursionError:
+        return '{"too_deep": true}'
 
 
 def _arrays(columns: dict[str, list[Any]], schema: pa.Schema) -> pa.RecordBatch:

@@ -199,6 +199,10 @@ def _rows(path: Path, report: Report) -> Iterator[tuple[str, dict[str, str]]]:
 
 def _resume(stream: BufferedReader, chunk: bytes, at: int) -> tuple[bytes, int]:
     """What follows from the next row on, and how many line ends were passed over."""
+    # Where the row before was cut off, the fault is the beginning of the next one, whose line end stands before it.
+    line = chunk.rfind(b"\n", 0, at)
+    if line > 0 and not chunk[line:at].strip():
+        at = line
     passed = chunk.count(b"\n", 0, at)
     chunk = chunk[at:]
     while not (match := _NEXT_ROW.search(chunk)):

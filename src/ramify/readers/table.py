@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from ramify.readers import files
 from ramify.readers.base import A_FOLDER, POSTS, Report, bad_option, pc
-from ramify.readers.columns import Columns, Layout, batches, check, decoded, header, strings, times
+from ramify.readers.columns import Columns, Layout, batches, check, decoded, header, like_ids, strings, times
 from ramify.readers.dates import DateOrder, First
 from ramify.readers.reddit import NOBODY
 
@@ -47,7 +47,7 @@ def refuses(path: Path, head: bytes) -> str:
         return A_FOLDER
     try:
         missing = LAYOUT.lacking(header(path, head))
-    except pa.ArrowInvalid:
+    except (pa.ArrowException, OSError):
         return ""  # `read` says what is wrong with it.
     return f"line 1: no column for {', '.join(missing)}" if missing else ""
 
@@ -84,6 +84,7 @@ def _posts(
     columns: Columns, path: Path, first_row: int, entities: Entities, report: Report, order: DateOrder
 ) -> pa.RecordBatch:
     said = {name: strings(decoded(values, path, first_row, report)) for name, values in columns.items() if name != "time"}
+    said["parent"] = like_ids(said["parent"], said["id"])
     count = len(said["id"])
     absent = pa.nulls(count, pa.large_string())
     authors = said.get("author", absent)

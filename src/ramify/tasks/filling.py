@@ -37,7 +37,8 @@ class Slot:
 
     @classmethod
     def of(cls, task: "MaskedLM", tree: Tree, node: str | int, seen: Seen | None) -> "Slot":
-        seen = seen or task.reading.seen
+        # What was trained with a stranger's ancestors reads its own, where there are no others.
+        seen = seen or ("tree" if task.reading.seen == "wrong" else task.reading.seen)
         if seen == "wrong":
             raise RamifyError("a single tree has no other tree's ancestors to read: choose the context tree, parent or none.")
         place = tree.index(node) if isinstance(node, str) else node
