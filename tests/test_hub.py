@@ -344,3 +344,17 @@ def test_pushing_uploads_the_model_and_nothing_else(saved, monkeypatch):
         with pytest.raises(RamifyError, match=message):
             hub.push_to_hub(directory, "me/model")
     assert len(calls) == 4
+
+
+def test_a_revision_of_a_hub_id(saved, monkeypatch):
+    asked = []
+
+    def download(name, **options):
+        asked.append((name, options["revision"]))
+        return str(saved)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    hub.load("me/model@v1")
+    hub.load("me/model", revision="v2")
+    hub.load("me/model")
+    assert asked == [("me/model", "v1"), ("me/model", "v2"), ("me/model", None)]

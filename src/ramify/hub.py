@@ -91,9 +91,11 @@ def find_device(name: str | torch.device = "auto") -> torch.device:
     return device
 
 
-def load(source: str | Path, *, device: str | torch.device | None = None) -> Model:
+def load(source: str | Path, *, revision: str | None = None, device: str | torch.device | None = None) -> Model:
     """A trained model by run directory, Hugging Face directory (BERT family, sentence-transformers) or hub id; on the CPU,
-    unless a `device` is named (see `find_device`)."""
+    unless a `device` is named (see `find_device`). `revision`: a branch, tag or commit of a hub id (or
+    `owner/name@revision`)."""
+    source = f"{source}@{revision}" if revision else source
     place = find_device(device or "cpu")
     directory = _locate(source)
     saved = _saved(directory)

@@ -5,6 +5,7 @@ import pytest
 
 from ramify.chat.features import candidates, features
 from ramify.chat.hearing import Hearing, channel_of
+from ramify.errors import RamifyError
 from ramify.readers.chat import SYSTEM
 from ramify.tree import Node
 
@@ -75,3 +76,11 @@ def test_words_are_told_apart_after_the_vocabulary_was_cleared(monkeypatch: pyte
     row = len(now) - 1
     expected = features(whole, np.array([39]), candidates(np.array([39]), 3))
     np.testing.assert_array_equal(features(now, np.array([row]), row - np.arange(4)[None]), expected)
+
+
+def test_words_as_the_data_tells_them_apart() -> None:
+    messages = [Node("It's me", None, author="ann", label={"tokens": "it 's <unka.>"})]
+    assert channel_of(messages, official=True).spelled == (("it", "'s", "<unka.>"),)
+    assert channel_of(messages).spelled == (("it's", "me"),)
+    with pytest.raises(RamifyError, match="tokens=beside"):
+        channel_of([Node("hi", None, id="7", author="ann")], official=True)

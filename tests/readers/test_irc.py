@@ -834,3 +834,18 @@ def test_lines_that_change_places_at_midnight(tmp_path):
 def test_a_dialect_that_no_line_is_in(tmp_path):
     with pytest.raises(RamifyError, match=r"a\.log is in no dialect"):
         log_of(tmp_path / "a.log", "[15/11/2004 12:00:01] <wren> hi\n", dialect="brackets")
+
+
+def test_words_of_others_beside_a_log(tmp_path):
+    log = tmp_path / "day.ascii.txt"
+    log.write_text("[10:00] <ann> It's me!\n=== bob joined\n")
+    with pytest.raises(RamifyError, match=r"there is no .*day\.tok\.txt"):
+        nodes_of([log], tokens="beside")
+    (tmp_path / "day.tok.txt").write_text("<s> it 's me ! </s>\n<s> = = = </s>\n")
+    nodes, _ = nodes_of([log], tokens="beside")
+    assert [node.label for node in nodes] == [{"tokens": "it 's me !"}, {"tokens": "= = ="}]
+    (tmp_path / "day.tok.txt").write_text("<s> it 's me ! </s>\n")
+    with pytest.raises(RamifyError, match="not as many lines"):
+        nodes_of([log], tokens="beside")
+    with pytest.raises(RamifyError, match="beside or none"):
+        nodes_of([log], tokens="official")

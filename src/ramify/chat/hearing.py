@@ -11,7 +11,8 @@ from ramify.chat.channel import NEVER, NOBODY, Channel, incidence, minutes_apart
 from ramify.chat.names import Names, as_one_word, spoken_words
 from ramify.chat.spelling import spelled
 from ramify.dataset.filters import is_bot
-from ramify.readers.chat import SYSTEM
+from ramify.errors import RamifyError
+from ramify.readers.chat import SYSTEM, TOKENS
 from ramify.tree import Node
 
 _MANY_WORDS = 50_000
@@ -19,9 +20,9 @@ _NOON = 720
 _OFFICIAL_BOTS = ("ubottu", "ubotu")
 
 
-def channel_of(messages: Sequence[Node], *, causal: bool = False, faithful: bool = False) -> Channel:
+def channel_of(messages: Sequence[Node], *, causal: bool = False, faithful: bool = False, official: bool = False) -> Channel:
     """A whole log. See `Hearing`."""
-    hearing = Hearing(causal=causal, faithful=faithful)
+    hearing = Hearing(causal=causal, faithful=faithful, official=official)
     if not causal:
         hearing.meet(messages)
     for message in messages:
@@ -54,12 +55,14 @@ class Hearing:
 
     `causal`: nothing that is said later changes anything, as a live channel needs it. `faithful`: with the quirks of the code
     that Kummerfeld et al. (2019) published: actions ("* ann waves") have no author, names are told apart by upper and lower
-    case where it is asked who spoke to whom, and hours between 0 and 24 are all that is known of time.
+    case where it is asked who spoke to whom, and hours between 0 and 24 are all that is known of time. `official`: the words
+    of messages are those in their labels; raises `RamifyError` where there are none.
     """
 
-    def __init__(self, *, causal: bool, faithful: bool = False) -> None:
+    def __init__(self, *, causal: bool, faithful: bool = False, official: bool = False) -> None:
         self.causal = causal
         self.faithful = faithful
+        self.official = official
         self.count = 0
         self._names = Names()
         self._speakers: dict[str, int] = {}
@@ -121,7 +124,7 @@ class Hearing:
             rate=self._rate(minute),
             whom=whom,
             words=[self._words.setdefault(word, len(self._words)) for word in dict.fromkeys(line)],
-            spelled=tuple(spelled(message.text, self._names)),
+            spelled=tuple(_told(message) if self.official else spelled(message.text, self._names)),
         )
 
     def forget(self, before: int) -> None:
@@ -203,6 +206,15 @@ class Hearing:
             return np.full(len(so_far), np.nan)
         apart = minutes_apart(self._first_minute, self._last_minute, self.faithful)
         return np.full(len(so_far), self.count / max(1.0, apart))
+
+
+def _told(message: Node) -> list[str]:
+    if not isinstance(message.label, dict) or TOKENS not in message.label:
+        raise RamifyError(
+            f"message {message.id!r} says nothing of its words, which reading.tokens=official asks for: build the data, or "
+            "read the log, with --option tokens=beside."
+        )
+    return message.label[TOKENS].split()
 
 
 def _author(message: Node, faithful: bool) -> str | None:

@@ -20,6 +20,8 @@ class History:
 
     texts: Literal["words", "pieces"] = "words"
     """Messages as whole words, learned from the training logs, or as the word pieces of a checkpoint's tokenizer."""
+    tokens: Literal["own", "official"] = "own"
+    """Words as Ramify tells them apart, or as the data says (built with `--option tokens=beside`; texts = words)."""
     author_in_text: bool = True
     """Put the author's name before the text (texts = pieces)."""
     max_tokens: int = 64

@@ -43,7 +43,9 @@ class Logs:
         channels, annotated, links, nodes = [], [], [], []
         offsets = [0]
         for tree in trees:
-            channels.append(channel_of(tree.nodes, causal=history.causal, faithful=history.faithful))
+            channels.append(
+                channel_of(tree.nodes, causal=history.causal, faithful=history.faithful, official=history.tokens == "official")
+            )
             annotated.append(np.array([node.parents is not None for node in tree.nodes], dtype=bool))
             links += [
                 (number + offsets[-1], above + offsets[-1])

@@ -28,8 +28,9 @@ class Structure:
         if answering != answered:
             self.parents.setdefault(answering, []).append(answered)
 
-    def copy(self) -> "Structure":
-        return Structure({message: list(above) for message, above in self.parents.items()})
+    def copy(self, since: int = 0) -> "Structure":
+        """With what these messages and later ones answer."""
+        return Structure({message: list(above) for message, above in self.parents.items() if message >= since})
 
     def above(self, candidates: Ints, lengths: Ints) -> Int[NDArray, "target place place"]:
         """Of the candidates of each target of one example (itself first, then message by message back): how many links lead

@@ -54,7 +54,7 @@ def embed(
     device: Device = "auto",
     precision: Precision = "fp32",
 ) -> None:
-    """A vector for every comment, streamed to a file: any corpus size.
+    """A vector for every comment, streamed to a file: some fifty bytes a comment are held.
 
     Example: ramify embed runs/reddit --data data/reddit --out vectors.parquet --context tree
     """

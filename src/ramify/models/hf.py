@@ -58,12 +58,13 @@ SIZES = (
 
 
 def locate(source: str | Path) -> Path:
-    """A directory as it is, or a hub id as the directory of its downloaded snapshot."""
+    """A directory as it is, or a hub id, perhaps with a branch, tag or commit (`owner/name@revision`), as the directory of its
+    downloaded snapshot."""
     if Path(source).is_dir():
         return Path(source)
     if Path(source).exists():
         raise RamifyError(f"{source} is a file; expected the directory of a checkpoint (config.json, model.safetensors).")
-    text = str(source)
+    text, _, revision = str(source).partition("@")
     if text.count("/") != 1 or text.startswith((".", "/", "~")):
         raise RamifyError(f"{source} does not exist (neither a directory here nor a hub id of the form owner/name).")
     from huggingface_hub import snapshot_download
@@ -71,10 +72,10 @@ def locate(source: str | Path) -> Path:
 
     try:
         patterns = ["*.json", "*.safetensors", "*.txt", "*.md", "1_Pooling/*"]
-        return Path(snapshot_download(text, allow_patterns=patterns))
+        return Path(snapshot_download(text, revision=revision or None, allow_patterns=patterns))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
         raise RamifyError(
-            f"the checkpoint {text!r} is no directory here and could not be fetched from the hub: {error}. "
+            f"the checkpoint {str(source)!r} is no directory here and could not be fetched from the hub: {error}. "
             "Give the path of a downloaded copy, or check the network."
         ) from None
 

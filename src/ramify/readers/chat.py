@@ -12,6 +12,9 @@ SYSTEM = "system"
 ACTION = "action"
 """The kind of a message that says what its author does: `/me waves`. Its text is "waves"."""
 
+TOKENS = "tokens"
+"""In a message's label: its words, with spaces between them, as somebody else told them apart."""
+
 
 @dataclass(frozen=True)
 class Log:

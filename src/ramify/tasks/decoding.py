@@ -246,20 +246,34 @@ def _side_by_side(task: "ReplyTo", collate: LinkCollator, start: Ints) -> Iterat
             yield opinion
 
 
-@dataclass(frozen=True)
-class _Beam:
-    """A structure of the first messages of a log."""
+class _Step(NamedTuple):
+    """What a message answers, and what was decided before it."""
+
+    before: "_Step | None"
+    answered: int
+    probability: float
+
+
+class _Beam(NamedTuple):
+    """A structure of the first messages of a log, as far as a window looks back on it."""
 
     total: float
     structure: Structure
-    answered: tuple[int, ...] = ()
-    probability: tuple[float, ...] = ()
+    last: _Step | None = None
 
-    def then(self, message: int, answered: int, probability: float) -> "_Beam":
-        structure = self.structure.copy()
+    def then(self, total: float, message: int, answered: int, probability: float, window: int) -> "_Beam":
+        structure = self.structure.copy(since=message - window)
         structure.link(message, answered)
-        total = self.total + math.log(max(probability, 1e-30))
-        return _Beam(total, structure, (*self.answered, answered), (*self.probability, probability))
+        return _Beam(total, structure, _Step(self.last, answered, probability))
+
+    def decided(self) -> tuple[list[int], list[float]]:
+        """What each message answers, and how probable that is."""
+        step, answered, probability = self.last, [], []
+        while step is not None:
+            answered.append(step.answered)
+            probability.append(step.probability)
+            step = step.before
+        return answered[::-1], probability[::-1]
 
 
 def _search(
@@ -284,9 +298,18 @@ def _search(
                 shares = opinion.probabilities.reshape(len(beams), -1)
                 candidates = opinion.candidates[: shares.shape[1]]
                 following = [
-                    beam.then(message, int(candidates[place]), float(own_shares[place]))
+                    (
+                        beam.total + math.log(max(own_shares[place], 1e-30)),
+                        beam,
+                        int(candidates[place]),
+                        float(own_shares[place]),
+                    )
                     for beam, own_shares in zip(beams, shares)
                     for place in np.argsort(-own_shares, kind="stable")[:width].tolist()
                 ]
-                beams = sorted(following, key=lambda beam: -beam.total)[:width]
-            answered[own:end], probability[own:end] = beams[0].answered, beams[0].probability
+                following.sort(key=lambda one: -one[0])
+                beams = [
+                    beam.then(total, message, above, share, logs.history.window)
+                    for total, beam, above, share in following[:width]
+                ]
+            answered[own:end], probability[own:end] = beams[0].decided()

@@ -71,7 +71,7 @@ class Live:
                 "conversations decide (task.decide=conversation) it knows task.threshold, else that is for whole logs."
             )
         self.task = task
-        self._hearing = Hearing(causal=True, faithful=task.reading.faithful)
+        self._hearing = Hearing(causal=True, faithful=task.reading.faithful, official=task.reading.tokens == "official")
         self._kept: dict[int, _Kept] = {}
         self._conversations = 0
 

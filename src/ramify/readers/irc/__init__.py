@@ -10,7 +10,8 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from itertools import chain, islice
+from dataclasses import replace
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Literal, NoReturn
 
@@ -18,7 +19,7 @@ from ramify.errors import RamifyError
 from ramify.readers import annotation, chat, files
 from ramify.readers.annotation import unpacked
 from ramify.readers.base import Report, bad_option, blocks, open_bytes
-from ramify.readers.chat import Log
+from ramify.readers.chat import TOKENS, Log
 from ramify.readers.dates import DateOrder, First, is_slashed
 from ramify.readers.irc import dialects
 from ramify.readers.irc.clock import Clock, date_in, runs_twice
@@ -57,13 +58,15 @@ def logs(
     dialect: str = AUTO,
     encoding: str = AUTO,
     annotations: Literal["beside", "none"] = "beside",
+    tokens: Literal["beside", "none"] = "none",
     dates: First = "auto",
     hours: Literal["auto", "12", "24"] = "auto",
 ) -> Iterator[Log]:
     """A log for each file; of a folder those that look like one, and `.ascii.txt` rather than `.raw.txt` beside it.
 
     `dialect`: names of `DIALECTS` with commas between them, the most frequent first; `auto` tells them by the first lines. A
-    line in none of them is kept as it is and counted as `unparsed`. `encoding` `auto`: UTF-8, a line that is not is cp1252.
+    line in none of them is kept as it is and counted as `unparsed`. `tokens`: the words in `X.tok.txt` beside `X.ascii.txt`
+    go into the messages' labels. `encoding` `auto`: UTF-8, a line that is not is cp1252.
     `dates`: what is first in dates with slashes (see `DateOrder`). `hours`: those of a clock that says no AM or PM (see
     `runs_twice`). `auto` looks through the whole file if need be, but of a pipe only at what came first.
     """
@@ -71,6 +74,8 @@ def logs(
     check_encoding(encoding)
     if annotations not in ("beside", "none"):
         raise bad_option("annotations", "beside or none", annotations)
+    if tokens not in ("beside", "none"):
+        raise bad_option("tokens", "beside or none", tokens)
     if hours not in (AUTO, "12", "24"):
         raise bad_option("hours", "auto, 12 or 24", hours)
     DateOrder(dates)
@@ -78,7 +83,22 @@ def logs(
     for path, name in zip(found, _log_names(found)):
         beside = path.with_name(_short(path) + _LINKS)
         links = beside if annotations == "beside" and beside.exists() else None
-        yield Log(name, _messages(path, report, dialect, encoding, links, DateOrder(dates), hours), where=str(path))
+        messages = _messages(path, report, dialect, encoding, links, DateOrder(dates), hours)
+        if tokens == "beside":
+            messages = _with_tokens(messages, path.with_name(_short(path) + _TOKENS))
+        yield Log(name, messages, where=str(path))
+
+
+def _with_tokens(messages: Iterator[Node], path: Path) -> Iterator[Node]:
+    """A message a line, each with the words of the same line of another file (`<s> these words </s>`)."""
+    if not path.exists():
+        raise RamifyError(f"there is no {path}: expected the words of each line of the log. Leave out --option tokens=beside.")
+    with open_bytes(path) as stream:
+        for node, line in zip_longest(messages, stream):
+            if node is None or line is None:
+                raise RamifyError(f"{path} has not as many lines as the log beside it. Is it another log's?")
+            words = line.decode("utf-8", "replace").split()
+            yield replace(node, label={TOKENS: " ".join(word for word in words if word not in ("<s>", "</s>"))})
 
 
 def _messages(
