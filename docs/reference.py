@@ -4,17 +4,25 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Iterator
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from figures import GENERATED, table
 
+from ramify.chat.history import History
 from ramify.models.bert import BertConfig
+from ramify.models.bert_pair import BertPairConfig
+from ramify.models.decomposable_attention import DecomposableAttentionConfig
+from ramify.models.esim import ESIMConfig
+from ramify.models.feature_model import FeatureModelConfig
+from ramify.models.mht import MHTConfig
 from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.readers import FORMATS
 from ramify.run import DevConfig, RegimeConfig, TokenizerConfig
+from ramify.run.config import BlockConfig, LinkDevConfig, WordsConfig
 from ramify.tasks.masked_lm import MaskedLMConfig
+from ramify.tasks.reply_to import ReplyToConfig
 from ramify.train import TrainConfig
 from ramify.views import Reading
 
@@ -27,12 +35,23 @@ SETTINGS: dict[str, type] = {
     "settings-train": TrainConfig,
     "settings-tokenizer": TokenizerConfig,
     "settings-dev": DevConfig,
+    "settings-feature-model": FeatureModelConfig,
+    "settings-mht": MHTConfig,
+    "settings-decatt": DecomposableAttentionConfig,
+    "settings-esim": ESIMConfig,
+    "settings-bert-pair": BertPairConfig,
+    "settings-reply-to": ReplyToConfig,
+    "settings-history": History,
+    "settings-blocks": BlockConfig,
+    "settings-words": WordsConfig,
+    "settings-link-dev": LinkDevConfig,
 }
 
 
 def settings_table(config: type) -> str:
     """A row a field: its name, its default, what it may be, and what its source says of it."""
-    kinds, said = get_type_hints(config), dict(docstrings(config))
+    kinds = get_type_hints(config)
+    said = {name: text for each in reversed(config.__mro__[:-1]) for name, text in docstrings(each)}
     rows = []
     for each in fields(config):
         default = each.default if each.default is not MISSING else each.default_factory()  # pyright: ignore
@@ -51,6 +70,8 @@ def docstrings(config: type) -> Iterator[tuple[str, str]]:
 
 
 def shown(default: Any) -> str:
+    if is_dataclass(default):
+        return "…"
     if isinstance(default, bool):
         return str(default).lower()
     if isinstance(default, tuple):
@@ -63,6 +84,8 @@ def choices(kind: Any) -> str:
         return ", ".join(f"`{value}`" for value in get_args(kind))
     if get_origin(kind) is tuple:
         return "JSON list"
+    if is_dataclass(kind):
+        return "settings of a `bert`"
     return {int: "whole number", float: "number", bool: "`true`, `false`", str: "text"}[kind]
 
 

@@ -72,6 +72,7 @@ def test_settings_of_stages():
     ("key", "text", "message"),
     [
         ("wings", "2", "there is no 'wings' here; the fields are recipe, data, model"),
+        ("dim", "2", r"init, init_decoder, seed\. Did you mean model\.dim\?"),
         ("model.wings", "2", "there is no 'wings' here; the fields are vocab_size, dim"),
         ("train.wings", "2", "there is no 'wings'"),
         ("train", "2", "there is no ''"),

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ramify.dataset.build import build
     from ramify.dataset.store import Store
     from ramify.hub import load, push_to_hub, save
+    from ramify.readers import read_logs
     from ramify.readers.jsonl import read_jsonl
     from ramify.run import Run, execute
     from ramify.tokenizer import Tokenizer
@@ -34,6 +35,7 @@ __all__ = [
     "multiplicity",
     "push_to_hub",
     "read_jsonl",
+    "read_logs",
     "save",
     "split",
 ]
@@ -47,6 +49,7 @@ _HOMES = {
     "load": "hub",
     "push_to_hub": "hub",
     "read_jsonl": "readers.jsonl",
+    "read_logs": "readers",
     "save": "hub",
 }
 """Names whose modules are imported when first asked for, so that `ramify --help` does not wait for torch."""

@@ -231,7 +231,7 @@ class Tokenizer:
 def _too_few(kind: Kind, vocab_size: int, least: int) -> RamifyError:
     return RamifyError(
         f"a vocabulary of {vocab_size:,} pieces is too small: special tokens and single letters of these texts take {least:,} "
-        f"in a {kind} tokenizer. Choose a vocab_size of at least so many."
+        f"in a {kind} tokenizer. Choose a vocab_size of at least so many (--vocab-size; of a run --set tokenizer.vocab_size=N)."
     )
 
 

@@ -516,3 +516,14 @@ def test_live_refuses_a_model_that_looks_ahead(ramify, log, model, tmp_path):
     status, _, err = ramify("disentangle", log, "--live", "--model", model, "--to", "jsonl", "--out", tmp_path / "out")
     assert status == 2
     assert "reading.causal" in err
+
+
+def test_logs_are_read_in_python(log, causal):
+    (tree,) = ramify_package.read_logs(log)
+    assert [node.id for node in tree.nodes] == [str(number) for number in range(len(LINES))]
+    found = ramify_package.load(causal).disentangle(tree)
+    assert len(found.probability) == len(LINES)
+    with pytest.raises(ramify_package.RamifyError, match="has no option 'foo'"):
+        next(ramify_package.read_logs(log, format="irc", foo=1))
+    with pytest.raises(ramify_package.RamifyError, match="holds posts, no logs"):
+        next(ramify_package.read_logs(log, format="pushshift"))

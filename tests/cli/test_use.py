@@ -521,3 +521,30 @@ def test_help_imports_nothing_heavy():
     assert done.stdout.splitlines()[-1] == "[]"
     for word in ("data", "train", "tokenizer", "evaluate", "embed", "fill-mask", "report", "--resume", "--set", "--node"):
         assert word in done.stdout
+
+
+def test_vectors_are_not_written_under_another_name(ramify, trained, store, tmp_path):
+    status, _, err = ramify("embed", trained, "--data", store.path, "--out", tmp_path / "vectors.csv")
+    assert status == 2
+    assert "written as .parquet or .npy" in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_version(ramify):
+    assert ramify("--version") == (0, f"ramify {package.__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("data", "stats", "RUN"), "is a run, no data set"),
+        (("data", "stats", "FILE"), "is a file, no data set. Build one from it: ramify data build"),
+        (("disentangle", "DATA", "--to", "text", "--out", "out.txt"), "is a data set that Ramify built, and no input"),
+        (("data", "build", "DATA", "--out", "again"), "ramify data export"),
+    ],
+)
+def test_one_thing_in_place_of_another(ramify, trained, store, asked, words, message):
+    places = {"RUN": trained, "FILE": asked, "DATA": store.path}
+    status, _, err = ramify(*(places.get(word, word) for word in words))
+    assert status == 2
+    assert message in err

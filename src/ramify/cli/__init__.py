@@ -2,16 +2,17 @@
 
 import signal
 import sys
+from typing import Annotated
 
 import typer
 
 from ramify.cli import backprop, data, demo, disentangle, evaluate, train, use
 from ramify.errors import RamifyError
 from ramify.memory import keep_pages
+from ramify.version import __version__
 
 app = typer.Typer(
     name="ramify",
-    help="Language models for text that branches: comment trees, chat logs, nested documents.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -25,6 +26,19 @@ app.command()(disentangle.disentangle)
 app.command(context_settings={"ignore_unknown_options": True})(backprop.backprop)
 app.command()(use.report)
 app.command()(demo.demo)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"ramify {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def ramify(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which.")] = False,
+) -> None:
+    """Language models for text that branches: comment trees, chat logs, nested documents."""
 
 
 def main() -> None:

@@ -27,7 +27,7 @@ def disentangle(
     logs: Annotated[list[Path], typer.Argument(metavar="LOG…", help="Chat logs or exports, compressed or not, or folders.")],
     to: Annotated[
         Literal["text", "jsonl", "annotation", "html"],
-        typer.Option(help="To be read; a tree a conversation; LOG:PARENT CHILD - a message; or a page with colours and lines."),
+        typer.Option(help="To be read; a tree a conversation; LOG:PARENT CHILD - a link; or a page with colours and lines."),
     ],
     out: Annotated[Path, typer.Option("--out", help="The file to write.")],
     model: Annotated[

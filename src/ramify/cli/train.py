@@ -310,7 +310,11 @@ def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> No
             "--set 'train.lr_scale=[[\"encoder\", 0.1]]'; see docs/training.md.",
             file=sys.stderr,
         )
-    measured = f"best dev loss {progress.best:.4f} at step {progress.best_step}"
+    # What is to be low for models of who replied to whom mostly is how much of F, or of the replies, is missed.
+    by = getattr(run.dev, "by", "loss")
+    what = "dev loss" if by == "loss" else f"of what dev.by={by} measures"
+    best = progress.best if by == "loss" else 100 - progress.best
+    measured = f"best {what} {best:.4f} at step {progress.best_step}"
     if progress.best_step < 0:
         measured = "not measured: the dev split holds nothing to measure it by"
     print(f"{out}: {progress.step} steps, {measured}", file=sys.stderr)

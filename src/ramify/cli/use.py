@@ -45,11 +45,14 @@ def embed(
     ],
     out: Annotated[Path, typer.Option("--out", help="The file to write.")],
     context: Annotated[
-        Literal["tree", "none"] | None, typer.Option(help="Given everything said above (tree), or the text alone (none).")
+        Literal["tree", "none"] | None,
+        typer.Option(help="Given everything said above (tree), or the text alone (none). Default: as it was trained."),
     ] = None,
     format: Annotated[
         Literal["parquet", "npy"] | None,
-        typer.Option(help="parquet: columns tree, id, vector; npy: the matrix, with ids beside it."),
+        typer.Option(
+            help="parquet: columns tree, id, vector; npy: the matrix, with ids beside it. Default: by the ending of --out."
+        ),
     ] = None,
     device: Device = "auto",
     precision: Precision = "fp32",
@@ -59,11 +62,15 @@ def embed(
     Example: ramify embed runs/reddit --data data/reddit --out vectors.parquet --context tree
     """
     import ramify
+    from ramify.errors import RamifyError
     from ramify.nn.precision import autocast
     from ramify.vectors import write_vectors
 
+    kinds: dict[str, Literal["parquet", "npy"]] = {".parquet": "parquet", ".npy": "npy"}
+    if format is None and out.suffix not in kinds:
+        raise RamifyError(f"{out}: vectors are written as .parquet or .npy. Choose one of these endings, or say --format.")
     loaded = text_model(ramify.load(model, device=device), model)
-    kind = format or ("npy" if out.suffix == ".npy" else "parquet")
+    kind = format or kinds[out.suffix]
     with bar("embedding", None) as advance, autocast(loaded.device, precision):
         cut = write_vectors(loaded, data, out, kind, context, advance)
     print(f"{out}: {cut['vectors']:,} vectors of {loaded.backbone.embedding.embedding_dim} numbers", file=sys.stderr)

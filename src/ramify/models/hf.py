@@ -74,9 +74,10 @@ def locate(source: str | Path) -> Path:
         patterns = ["*.json", "*.safetensors", "*.txt", "*.md", "1_Pooling/*"]
         return Path(snapshot_download(text, revision=revision or None, allow_patterns=patterns))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise RamifyError(
-            f"the checkpoint {str(source)!r} is no directory here and could not be fetched from the hub: {error}. "
-            "Give the path of a downloaded copy, or check the network."
+            f"{source}: there is no such folder here, and it could not be fetched from the hub ({reason}). "
+            "Check its spelling, give the path of a downloaded copy, or check the network."
         ) from None
 
 

@@ -109,6 +109,11 @@ def guess(paths: Sequence[Path]) -> str:
     from ramify.readers.base import A_FOLDER, open_bytes, read_twice
 
     check(paths)
+    if built := next((path for path in paths if (path / "dataset.json").exists()), None):
+        raise RamifyError(
+            f"{built} is a data set that Ramify built, and no input. Give what it was built from, or write it out: "
+            f"ramify data export {built} --out {built.name}.jsonl"
+        )
     reasons: dict[str, list[str]] = {name: [] for name in FORMATS}
     for inputs in (paths, files(paths)) if any(path.is_dir() for path in paths) else (paths,):
         heads = {}
@@ -154,3 +159,19 @@ def files(paths: Sequence[Path]) -> list[Path]:
         else:
             found.append(path)
     return found
+
+
+def read_logs(*paths: str | Path, format: str | None = None, **options: Any) -> Iterator[Any]:
+    """The logs in files or folders, each a `Tree`; the format is guessed unless it is named, and `options` are the format's.
+
+    For `model.disentangle`. What a reader leaves out or mends is not told here: `ramify data build` and `disentangle` tell.
+    Raises `RamifyError` for formats whose posts say themselves what they answer.
+    """
+    from ramify.readers.base import Report
+
+    own = [Path(path) for path in paths]
+    known = find(format or guess(own))
+    if known.yields == "posts":
+        raise RamifyError(f"the format {known.name!r} holds posts, no logs: read them with `ramify data build`.")
+    known.check(options)
+    yield from known.records(own, Report(), **options)

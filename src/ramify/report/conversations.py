@@ -2,9 +2,12 @@
 
 import unicodedata
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
+
+import numpy as np
 
 from ramify.errors import RamifyError
 from ramify.readers.chat import ACTION, SYSTEM
@@ -59,10 +62,16 @@ def write_conversations(path: Path, logs: list[Disentangled], model: str) -> Non
     check_shown(total)
     own = files("ramify.report")
     style, script = (own.joinpath(f"conversations.{kind}").read_text("utf-8").strip() for kind in ("css", "js"))
-    sections = [_section(number, found) for number, found in enumerate(logs)]
-    sections.append(Section("How to read it", _HOW + f"<style>{style}</style><script>{script}</script>"))
-    conversations = sum(int(found.conversation.max(initial=-1)) + 1 for found in logs)
-    lead = f"<p>{counted(total, 'message')} in {counted(conversations, 'conversation')}, as {text(model)} sees it.</p>"
+    sections = [Section("How to read it", _HOW + f"<style>{style}</style>")]
+    sections += [_section(number, found) for number, found in enumerate(logs)]
+    # Behind what it is about.
+    sections[-1] = replace(sections[-1], body=sections[-1].body + f"<script>{script}</script>")
+    sizes = [np.bincount(found.conversation) for found in logs]
+    several, alone = (sum(int((each > 1).sum()) for each in sizes), sum(int((each == 1).sum()) for each in sizes))
+    lead = (
+        f"<p>{counted(total, 'message')}: {counted(several, 'conversation')}, and {counted(alone, 'message')} by "
+        f"{'itself' if alone == 1 else 'themselves'}, as {text(model)} sees it.</p>"
+    )
     title = logs[0].tree.id if len(logs) == 1 else counted(len(logs), "log")
     write_page(path, kind="Who replied to whom", title=title, lead=lead, sections=sections)
 
@@ -102,7 +111,9 @@ def _section(place: int, found: Disentangled) -> Section:
         )
     body = f'<nav class="conversations">{buttons}</nav><ol class="log">{"".join(rows)}</ol>'
     return Section(
-        found.tree.id or "log", body, f"{counted(len(found.tree), 'message')}, {counted(len(sizes), 'conversation')}"
+        found.tree.id or "log",
+        body,
+        f"{counted(len(found.tree), 'message')}, {counted(sum(size > 1 for size in sizes.values()), 'conversation')}",
     )
 
 

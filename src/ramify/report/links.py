@@ -101,7 +101,8 @@ def replies_table(measured: MeasuredReplies, split: Split) -> Section:
 def _table(rows: Sequence[tuple[str, float, str]]) -> str:
     """Names of scores, their values and their intervals."""
     lines = "".join(f"<tr><th>{text(what)}</th><td>{value:.2f}</td><td>{between}</td></tr>" for what, value, between in rows)
-    return f"<table><thead><tr><th>score</th><th>value</th><th>interval</th></tr></thead><tbody>{lines}</tbody></table>"
+    head = "<thead><tr><th>score</th><th>value</th><th>interval</th></tr></thead>"
+    return f'<table class="scores">{head}<tbody>{lines}</tbody></table>'
 
 
 def data(record: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -267,7 +267,8 @@ def circumstances(record: Mapping[str, Any], metrics: Sequence[Mapping[str, floa
     if metrics:
         last = metrics[-1]
         pace = last["target_tokens"] / max(1e-9, last["seconds"])
-        pairs.append(("training time", f"{duration(last['seconds'])}, {pace:,.0f} tokens of predicted comments a second"))
+        what = "messages whose links are learned" if "messages" in record else "predicted comments"
+        pairs.append(("training time", f"{duration(last['seconds'])}, {pace:,.0f} tokens of {what} a second"))
     settings = json.dumps(run, indent=2, ensure_ascii=False)
     body = _definitions(pairs) + f"<details><summary>All settings</summary><pre>{escape(settings)}</pre></details>"
     return Section("How it was run", body)

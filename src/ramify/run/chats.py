@@ -158,7 +158,11 @@ def prepare(run: Run, out: Path) -> PreparedChats:
     store = Store.open(run.data)
     for split in ("train", "dev"):
         if not len(store.split(split)):
-            raise RamifyError(f"{run.data} has no logs for {split}: build it with a larger share (--split 0.9,0.1,0).")
+            raise RamifyError(
+                f"{run.data} has {store.num_trees:,} log(s), none of them in the split {split}: a log falls into a split as a "
+                "whole, by a hash of its id. Build the data with more logs (of IRC a file a day, say), or with other shares, "
+                "such as --split 0.5,0.5,0."
+            )
     logs, dev = _logs(run, store, "train"), _logs(run, store, "dev")
     own = out / "tokenizer.json"
     begun = own.exists() and (out / RUN_FILE).exists()

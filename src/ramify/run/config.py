@@ -261,7 +261,11 @@ def _set(value: Any, settings: _Texts) -> Any:
     for path, (text, key) in settings.items():
         name, _, rest = path.partition(".")
         if name not in kinds:
-            raise RamifyError(f"--set {key}: there is no {name!r} here; the fields are {', '.join(kinds)}.")
+            parts = [
+                part for part in kinds if hasattr(getattr(value, part), name) and dataclasses.is_dataclass(getattr(value, part))
+            ]
+            hint = f" Did you mean {' or '.join(f'{part}.{name}' for part in parts)}?" if parts else ""
+            raise RamifyError(f"--set {key}: there is no {name!r} here; the fields are {', '.join(kinds)}.{hint}")
         if not rest:
             changes[name] = _parse(text, kinds[name], key)
         elif dataclasses.is_dataclass(getattr(value, name)):

@@ -204,7 +204,8 @@ class Measured:
     @property
     def told(self) -> str:
         """In words, to stand beside the scores."""
-        return f"{IN_WORDS[self.history]}; {self.into_context:.0%} of the messages look back on some of which nobody knows that"
+        share = f"{self.into_context:.0%} of the scored messages look back on messages of which nobody knows what they answer"
+        return f"{IN_WORDS[self.history]}; {share}"
 
 
 def measure(
@@ -223,7 +224,11 @@ def measure(
     if not starts:
         logs = logs.without_starts()
     if not len(logs.links):
-        raise RamifyError(f"{store.path} ({split}): of no message anybody says which one it answers: nothing to score.")
+        held = ", ".join(f"{name} {len(store.split(name)):,}" for name in ("train", "dev", "test"))
+        raise RamifyError(
+            f"{store.path} ({split}): of no message anybody says which one it answers: nothing to score. It has logs in "
+            f"{held}; --split says which."
+        )
     decided = decide(task, logs, history=history, beam=beam, start=lead_in(logs))
     known = np.flatnonzero(logs.annotated)
     return Measured(
