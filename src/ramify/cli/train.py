@@ -280,10 +280,12 @@ def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> No
     """Change the run as `--set` says, execute it with a progress display, and say what to do next."""
     import os
 
+    from ramify.dataset.store import Store
     from ramify.errors import RamifyError
     from ramify.evaluate import COLLAPSED
     from ramify.report import write_report
     from ramify.run import execute, fitting
+    from ramify.tasks.masked_lm import MaskedLMConfig
     from ramify.tasks.reply_to import ReplyTo
     from ramify.train import read_metrics
 
@@ -294,6 +296,14 @@ def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> No
             raise RamifyError(f"--set {setting}: expected KEY=VALUE, such as train.steps=2000.")
         changes[key.strip()] = value.strip()
     main = int(os.environ.get("RANK", "0")) == 0
+    store = Store.open(run.data)
+    if main and isinstance(run.task, MaskedLMConfig) and not store.holds_reply_trees:
+        share = float((store.depth == 0).mean())
+        print(
+            f"warning: {run.data} holds chat logs: of {share:.0%} of the messages it is not known what they answer, and these "
+            "are read, but not predicted. Find the replies first (ramify disentangle … --to jsonl); see docs/training.md.",
+            file=sys.stderr,
+        )
     with progress_display(enabled=main) as report:
         prepared, progress = execute(fitting(run).changed(changes), out, resume=resume, report=report)
     if not main:
