@@ -86,8 +86,10 @@ class Hearing:
         author, system = _author(message, self.faithful), message.kind == SYSTEM
         if self.causal and author:
             self._names.add(author)
-        message = replace(message, author=_one_word(message.author), text=self._names.joined(message.text))
-        author = _one_word(author)
+        who, text = _one_word(message.author), self._names.joined(message.text)
+        if who != message.author or text is not message.text:
+            message = replace(message, author=who, text=text)
+        author = author and who
         number, minute = self.count, _minute(message, self.faithful)
         self.count += 1
         speaker = name = called = NOBODY
