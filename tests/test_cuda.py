@@ -82,9 +82,11 @@ def test_two_phases_draw_the_same_dropout_twice():
     assert (ends[0] - ends[1]) / (2 * step) == pytest.approx(slope, rel=1e-5)
 
 
-def test_half_precision_is_near(data):
-    """bf16 goes through the variable-length kernel, single precision through groups of rows."""
-    sizes = {"dim": 64, "num_heads": 2, "ffn_dim": 128, "context_position": "distance"}
+@pytest.mark.parametrize("dim", [64, 50])
+def test_half_precision_is_near(data, dim):
+    """bf16 goes through the variable-length kernel, but for heads of sizes that it does not know, such as 25; single precision
+    through groups of rows."""
+    sizes = {"dim": dim, "num_heads": 2, "ffn_dim": 128, "context_position": "distance"}
     task = tree_task(dtype=torch.float32, **sizes).cuda()
     with torch.no_grad():
         for parameter in task.parameters():
