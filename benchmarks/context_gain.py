@@ -44,6 +44,10 @@ SEEN = {"tree": "tree", "none": "null", "wrong": "wrong", "parent": "parent", "t
 CONTROLS = {"tree": ("tree", "none", "wrong", "parent")}
 """What each model is evaluated with; the others with what they were trained on."""
 
+COLOURS: dict[str | tuple[str, str], str] = {"none": "C0", "wrong": "C1", "parent": "C2", "text": "C3"}
+COLOURS |= {("tree", context): f"C{number}" for number, context in enumerate(("none", "wrong", "parent"), 4)}
+"""Of the models, and of what (tree) is evaluated with."""
+
 SETTINGS = {
     "train.budget": "1024",
     "train.budget_unit": "target_tokens",
@@ -133,7 +137,7 @@ def picture(arguments: argparse.Namespace) -> None:
     by_run = {run.parent.name: read_metrics(run.parent) for run in sorted(arguments.out.glob("*-*/metrics.jsonl"))}
     curves = {name: {m["target_tokens"]: m for m in metrics if "dev_loss" in m} for name, metrics in by_run.items()}
     seeds = sorted(int(name.removeprefix("tree-")) for name in curves if name.startswith("tree-"))
-    for number, other in enumerate(("none", "wrong", "parent", "text", "itself, without context")):
+    for other in ("none", "wrong", "parent", "text", "itself, without context"):
         label = f"over {other}"
         for seed in seeds:
             own = curves[f"tree-{seed}"]
@@ -143,7 +147,14 @@ def picture(arguments: argparse.Namespace) -> None:
             shared = sorted(own.keys() & against.keys())
             if shared:
                 gains = [against[at] - own[at]["dev_loss"] for at in shared]
-                left.plot([at / 1e6 for at in shared], gains, "o-", markersize=3, color=f"C{number}", label=label)
+                left.plot(
+                    [at / 1e6 for at in shared],
+                    gains,
+                    "o-",
+                    markersize=3,
+                    color=COLOURS.get(other, COLOURS["tree", "none"]),
+                    label=label,
+                )
                 label = "_"
     left.set(xlabel="tokens of predicted comments seen, millions", ylabel="dev, 40 % masked: nats per masked token saved")
     found = _found(arguments.out)
@@ -151,6 +162,9 @@ def picture(arguments: argparse.Namespace) -> None:
     others = [key for key in found if key != ("tree", "tree") and "." not in key[0]]
     for number, (model, context) in enumerate(others):
         shared = sorted(found[model, context].keys() & reference.keys())
+        if not shared:
+            continue
+        colour = COLOURS[model, context] if model == "tree" else COLOURS[model]
         by_seed = [gain(reference[seed], found[model, context][seed]) for seed in shared]
         gains = gain(_pool([reference[seed] for seed in shared]), _pool([found[model, context][seed] for seed in shared]))
         # A bin that only one tree reaches has no interval.
@@ -160,9 +174,10 @@ def picture(arguments: argparse.Namespace) -> None:
         place = np.arange(len(depths)) + (number - (len(others) - 1) / 2) * 0.1
         shown = f"tree, evaluated with {context}" if model == "tree" else model
         bars = [values[0] - values[1], values[2] - values[0]]
-        right.errorbar(place, values[0], bars, fmt="o", markersize=4, label=f"over {shown}, seed {', '.join(map(str, shared))}")
+        label = f"over {shown}, seed {', '.join(map(str, shared))}"
+        right.errorbar(place, values[0], bars, fmt="o", markersize=4, color=colour, label=label)
         for each in by_seed:
-            right.plot(place, [each[depth].value for depth in depths], "_", color=f"C{number}", markersize=10)
+            right.plot(place, [each[depth].value for depth in depths], "_", color=colour, markersize=10)
         right.set_xticks(range(len(depths)), depths)
     right.set(xlabel="depth of the comment", ylabel="held out: nats per masked token saved")
     right.set_title("bars: 95 % over trees; dashes: single seeds", fontsize=9)
