@@ -56,6 +56,8 @@ def test_names_of_several_words_are_one_word() -> None:
     assert known.joined("yes bob builder jr., ok") == "yes bob_builder_jr., ok"
     assert known.among(known.joined("Bob Builder: hi ann").split()) == ["bob_builder", "ann"]
     assert names("ann").joined("two  spaces stay") == "two  spaces stay"
+    clan = names("[TAG] Bob Builder")
+    assert clan.among(clan.joined("@[TAG] Bob Builder: hi").split()) == ["[tag]_bob_builder"]
 
 
 def test_reserved_words_hold_common_words_and_no_strange_ones() -> None:

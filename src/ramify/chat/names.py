@@ -49,11 +49,11 @@ class Names:
     def __init__(self) -> None:
         self._known: set[str] = set()
         self._longer: dict[str, set[tuple[str, ...]]] = {}
-        """Names of several words, by the first."""
+        """Names of several words, by the first without punctuation before it."""
 
     def add(self, author: str) -> None:
         if len(words := author.lower().split()) > 1:
-            self._longer.setdefault(words[0], set()).add(tuple(words))
+            self._longer.setdefault(words[0].lstrip(PUNCTUATION), set()).add(tuple(words))
             author = as_one_word(author)
         if not author.startswith(_CHANNEL_SIGNS) and not author.endswith(":"):
             self._known.update(name for name in _spellings(author.lower()) if not name.isdigit() and name not in reserved())

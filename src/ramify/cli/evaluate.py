@@ -34,7 +34,7 @@ class RunOrCommand(TyperGroup):
         is_command = words[0] in self.commands
         if is_command and "--data" in words and Path(words[0]).is_dir():
             # `run` needs an argument of its own, and no other command knows the option.
-            is_command = words[0] == "run" and not words[1:2][0].startswith("-")
+            is_command = words[0] == "run" and not words[1].startswith("-")
         return words if is_command else ["run", *words]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
