@@ -144,7 +144,7 @@ def test_strings_are_trees_of_one_node():
 @pytest.mark.ill_typed
 def test_what_is_no_text():
     with pytest.raises(RamifyError, match="trees and strings, not int"):
-        tree_task().embed([3])  # pyright: ignore[reportArgumentType]
+        tree_task().embed([0])  # pyright: ignore[reportArgumentType]
 
 
 def test_nodes_are_laid_out_some_at_a_time(monkeypatch):

@@ -105,8 +105,8 @@ def disentangle(
     """
     if not isinstance(log, Tree):
         log = tuple(log)
-        if other := next((each for each in log if not isinstance(each, Node)), None):
-            raise RamifyError(f"messages are ramify.Node, not {type(other).__name__}: Node(text, author=…, time=…).")
+        if other := [type(each).__name__ for each in log if not isinstance(each, Node)]:
+            raise RamifyError(f"messages are ramify.Node, not {other[0]}: Node(text, author=…, time=…).")
         log = Tree(log)
     if keep_replies and len(log) > 1 and not any(node.parents != () or node.self_link for node in log.nodes):
         raise RamifyError(

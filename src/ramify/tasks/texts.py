@@ -63,8 +63,8 @@ class TextModel(Model, ABC):
         """
         given = [data] if isinstance(data, Tree | str) else list(data)
         trees = [Tree((Node(each),)) if isinstance(each, str) else each for each in given]
-        if other := next((each for each in trees if not isinstance(each, Tree)), None):
-            raise RamifyError(f"embed takes trees and strings, not {type(other).__name__}.")
+        if other := [type(each).__name__ for each in trees if not isinstance(each, Tree)]:
+            raise RamifyError(f"embed takes trees and strings, not {other[0]}.")
         if not any(map(len, trees)):
             return np.zeros((0, self.backbone.embedding.embedding_dim), dtype=np.float32)
         forest = self.forest(trees)
