@@ -31,7 +31,7 @@ ALL = np.arange(len(LOGS))
 def task(seed: int = 0, **changes: object) -> ReplyTo:
     torch.manual_seed(seed)
     encoder = BertConfig(vocab_size=TOKENIZER.vocab_size, dim=8, num_layers=1, num_heads=2, ffn_dim=8, max_tokens=16)
-    sizes = {"dim": 8, "num_layers": 1, "num_heads": 2, "ffn_dim": 8, "hidden": 8}
+    sizes = {"dim": 8, "num_layers": 1, "num_heads": 2, "ffn_dim": 8, "feature_hidden": 8}
     config = MHTConfig(encoder=encoder, **(sizes | changes))  # pyright: ignore[reportArgumentType]
     return ReplyTo(MaskedHierarchicalTransformer(config), TOKENIZER, READING)
 

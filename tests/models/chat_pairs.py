@@ -76,7 +76,9 @@ def plainly(model: PairEncoder, tree: Tree, reading: History, state: Callable[[T
                 known = features(logs.channels[0], np.array([target]), np.array([[candidate]]))[0, 0]
                 known = torch.from_numpy(known).double()
                 known[: len(YEARS)] *= model.config.years
-                own = F.gelu(dense(model.join, torch.cat([known, own])))
+                own = torch.cat([known, own])
+                for layer in model.join.layers:
+                    own = F.gelu(dense(layer, own))
             rows.append(own)
     return torch.stack(rows)
 

@@ -35,7 +35,7 @@ def encoder(**changes: object) -> BertConfig:
 
 def model(encoder: BertConfig = encoder(), **changes: object) -> BertPair:  # noqa: B008
     torch.manual_seed(0)
-    own = BertPair(BertPairConfig(**({"encoder": encoder, "hidden": 6, "dropout": 0.0} | changes)))  # pyright: ignore
+    own = BertPair(BertPairConfig(**({"encoder": encoder, "feature_hidden": 6, "dropout": 0.0} | changes)))  # pyright: ignore
     assert spread(own) is own
     return own
 
@@ -59,6 +59,7 @@ def state(own: BertPair, target: Tensor, candidate: Tensor) -> Tensor:
         {"encoder": encoder(pooling="mean", max_tokens=22)},
         {"encoder": encoder(max_tokens=9)},
         {"features": "head"},
+        {"features": "head", "feature_layers": 1},
         {"features": "head", "years": False},
     ],
     ids=lambda config: ", ".join(config) or "plain",
@@ -103,7 +104,9 @@ def test_a_saved_model_scores_as_before(config: dict[str, object], tmp_path: Pat
 
 @pytest.mark.ill_typed
 @pytest.mark.parametrize(
-    "values", [{"hidden": 0}, {"dropout": 1.0}, {"chunk_tokens": 0}, {"features": "input"}, {"years": 1}], ids=str
+    "values",
+    [{"feature_hidden": 0}, {"feature_layers": 0}, {"dropout": 1.0}, {"chunk_tokens": 0}, {"features": "input"}, {"years": 1}],
+    ids=str,
 )
 def test_settings_that_no_model_has(values: dict[str, object]) -> None:
     with pytest.raises(RamifyError, match=rf"model\.{next(iter(values))}"):

@@ -95,7 +95,15 @@ def model(**changes: object) -> MaskedHierarchicalTransformer:
     encoder = BertConfig(
         vocab_size=tokenizer().vocab_size, dim=8, num_layers=1, num_heads=2, ffn_dim=16, max_tokens=12, pooling="pooler"
     )
-    sizes = {"encoder": encoder, "dim": 12, "num_layers": 2, "num_heads": 3, "ffn_dim": 16, "hidden": 10, "dropout": 0.0}
+    sizes = {
+        "encoder": encoder,
+        "dim": 12,
+        "num_layers": 2,
+        "num_heads": 3,
+        "ffn_dim": 16,
+        "feature_hidden": 10,
+        "dropout": 0.0,
+    }
     own = MaskedHierarchicalTransformer(MHTConfig(**(sizes | changes)))  # pyright: ignore[reportArgumentType]
     with torch.no_grad():
         for parameter in own.parameters():
@@ -316,7 +324,12 @@ def plainly(own: MaskedHierarchicalTransformer, tree: Tree, target: int) -> Tens
                 mask[i, j] = seen == target or (seen in above if config.mask == "ancestors" else 0 < i - j <= config.span)
     for layer in own.stack.layers:
         x = plain_layer(layer, x, mask, config)
-    return x if own.join is None else F.gelu(F.linear(torch.cat([known, x], dim=1), own.join.weight, own.join.bias))
+    if own.join is None:
+        return x
+    x = torch.cat([known, x], dim=1)
+    for layer in own.join.layers:
+        x = F.gelu(F.linear(x, layer.weight, layer.bias))
+    return x
 
 
 def plain_layer(layer: torch.nn.Module, x: Tensor, mask: Tensor, config: MHTConfig) -> Tensor:
@@ -350,6 +363,7 @@ def plain_layer(layer: torch.nn.Module, x: Tensor, mask: Tensor, config: MHTConf
         {"position": "distance", "max_history": 7},
         {"position": "absolute", "max_history": 7},
         {"features": "head"},
+        {"features": "head", "feature_layers": 1},
         {"features": "input"},
         {"features": "head", "years": False, "mask": "none"},
         {"features": "input", "years": False, "position": "absolute"},

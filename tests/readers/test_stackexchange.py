@@ -121,6 +121,32 @@ def test_a_row_that_is_cut_off_costs_no_other(site, cut):
     assert report.read == 10
 
 
+def test_a_row_that_is_cut_off_costs_no_other_wherever_chunks_end(site, monkeypatch):
+    (site / "Comments.xml").unlink()
+    content = "<posts>\n" + "\n".join([*ROWS[:3], '  <row Id="8" PostTypeId="1" Body="un', *ROWS[3:6]]) + "\n</posts>\n"
+    (site / "Posts.xml").write_text(content, encoding="utf-8")
+    for size in range(40, len(content), 3):
+        monkeypatch.setattr(stackexchange, "_CHUNK", size)
+        found, report = read(site)
+        assert (len(found), report.skipped) == (6, {"bad_xml": 1}), size
+
+
+def test_a_row_with_an_unknown_entity_is_counted_once(site):
+    (site / "Comments.xml").unlink()
+    rows = [*ROWS[:3], '  <row Id="8" PostTypeId="1" Body="&nothing;" />', *ROWS[3:6]]
+    (site / "Posts.xml").write_text("<posts>\n" + "\n".join(rows) + "\n</posts>\n", encoding="utf-8")
+    found, report = read(site)
+    assert (len(found), report.skipped, report.read) == (6, {"bad_xml": 1}, 7)
+
+
+def test_a_date_that_is_none_is_counted(site):
+    (site / "Comments.xml").unlink()
+    rows = [*ROWS[:3], '  <row Id="8" PostTypeId="1" CreationDate="noon" Body="x" />']
+    (site / "Posts.xml").write_text("<posts>\n" + "\n".join(rows) + "\n</posts>\n", encoding="utf-8")
+    found, report = read(site)
+    assert (len(found), report.kept) == (4, {"bad_time": 1})
+
+
 def test_lines_are_right_after_faults(site):
     rows = [*ROWS[:5], "<", *ROWS[5:10], "<", '  <row Id="99" PostTypeId="4" />', "</posts>"]
     (site / "Posts.xml").write_text("<posts>\n" + "\n".join(rows), encoding="utf-8")

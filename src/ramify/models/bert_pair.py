@@ -14,9 +14,8 @@ from ramify.errors import RamifyError
 from ramify.link_batch import LinkBatch
 from ramify.models.base import check_config
 from ramify.models.bert import Bert, BertConfig
-from ramify.models.pairs import PairConfig, PairEncoder, check_pieces, feature_layer
+from ramify.models.pairs import PairConfig, PairEncoder, check_pieces
 from ramify.nn.dropout import dropout
-from ramify.nn.embeddings import init_weights
 from ramify.nn.pairs import part_by_part
 from ramify.nn.ragged import Rows, inverse, length_key, runs
 
@@ -54,9 +53,7 @@ class BertPair(PairEncoder):
         super().__init__()
         self.config = config
         self.encoder = Bert(config.encoder)
-        self.join = feature_layer(config.encoder.dim, config.hidden) if config.features == "head" else None
-        if self.join is not None:
-            init_weights(self.join)
+        self.join = self.joined()
 
     @property
     def state_dim(self) -> int:

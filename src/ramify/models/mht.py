@@ -13,7 +13,7 @@ from ramify.errors import RamifyError
 from ramify.link_batch import LinkBatch
 from ramify.models.base import LinkBackbone, check_config
 from ramify.models.bert import Bert, BertConfig
-from ramify.models.pairs import check_pieces, feature_layer, join_features, on_features
+from ramify.models.pairs import Join, check_pieces, feature_layer, on_features
 from ramify.nn.blocks import Stack
 from ramify.nn.dropout import dropout
 from ramify.nn.embeddings import PositionTable, init_weights
@@ -45,10 +45,12 @@ class MHTConfig:
     max_history: int = 128
     """Places that there are learned vectors for."""
     features: Literal["none", "head", "input"] = "none"
-    """Where the features of message pairs come in: beside the Transformer's last states, through a hidden layer; or added to
+    """Where the features of message pairs come in: beside the Transformer's last states, through hidden layers; or added to
     the utterances' vectors. The paper does not say."""
-    hidden: int = 512
-    """Size of that hidden layer."""
+    feature_hidden: int = 512
+    """Size of these hidden layers."""
+    feature_layers: int = 2
+    """How many there are (features = head)."""
     years: bool = True
     """Whether it may know the year, where it reads features."""
     eps: float = 1e-12
@@ -86,14 +88,15 @@ class MaskedHierarchicalTransformer(LinkBackbone):
             eps=config.eps,
         )
         self.feature_map = feature_layer(0, config.dim) if config.features == "input" else None
-        self.join = feature_layer(config.dim, config.hidden) if config.features == "head" else None
-        for part in (self.projection, self.positions, self.stack, self.feature_map, self.join):
+        joined = (config.dim, config.feature_hidden, config.feature_layers, config.dropout)
+        self.join = Join(*joined) if config.features == "head" else None
+        for part in (self.projection, self.positions, self.stack, self.feature_map):
             if part is not None:
                 init_weights(part)
 
     @property
     def out_dim(self) -> int:
-        return self.config.dim if self.join is None else self.config.hidden
+        return self.config.dim if self.join is None else self.config.feature_hidden
 
     @property
     def reads_structure(self) -> bool:
@@ -128,7 +131,7 @@ class MaskedHierarchicalTransformer(LinkBackbone):
         x = self.stack(x, batch.candidates, allowed=self.allowed(batch))
         if self.join is None:
             return x
-        return dropout(join_features(self.join, x, batch), self.config.dropout, self.training)
+        return self.join(x, batch)
 
     def allowed(self, batch: LinkBatch) -> list[Bool[Tensor, "_target _place _place"]]:
         """The mask M (section 3.3), a block a group of targets with as many candidates. Places count from the newest message

@@ -15,7 +15,7 @@ from ramify.errors import RamifyError
 from ramify.link_batch import LinkBatch
 from ramify.models.base import LinkBackbone
 from ramify.nn.dropout import dropout
-from ramify.nn.linear import on_pairs
+from ramify.nn.linear import Linear, on_pairs
 
 
 def feature_layer(dim: int, out: int) -> nn.Linear:
@@ -28,9 +28,30 @@ def on_features(layer: nn.Linear, batch: LinkBatch, pairs: Float[Tensor, "key ow
     return on_pairs(layer, batch.answering, batch.target_of, batch.all_answered, batch.answered_as, pairs)
 
 
-def join_features(layer: nn.Linear, states: Float[Tensor, "key state"], batch: LinkBatch) -> Float[Tensor, "key out"]:
-    """A hidden layer on the pairs' states and features (the + F of Zhu et al. 2020)."""
-    return F.gelu(on_features(layer, batch, torch.cat([batch.pairs, states.to(batch.pairs.dtype)], dim=1)))
+class Join(nn.Module):
+    """Hidden layers on the pairs' states and features (the + F of Zhu et al. 2020), begun as the feature model's are: the small
+    weights of a Transformer's layers would leave features of 0 and 1 all but unread for a thousand updates."""
+
+    layers: nn.ModuleList
+
+    def __init__(self, dim: int, hidden: int, num_layers: int, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+        further = [Linear(hidden, hidden) for _ in range(num_layers - 1)]
+        self.layers = nn.ModuleList([feature_layer(dim, hidden), *further])
+        for layer in self.layers:
+            assert isinstance(layer, nn.Linear)
+            nn.init.xavier_uniform_(layer.weight)
+            nn.init.zeros_(layer.bias)
+
+    def forward(self, states: Float[Tensor, "key state"], batch: LinkBatch) -> Float[Tensor, "key out"]:
+        first, *others = self.layers
+        assert isinstance(first, nn.Linear)
+        x = on_features(first, batch, torch.cat([batch.pairs, states.to(batch.pairs.dtype)], dim=1))
+        x = dropout(F.gelu(x), self.rate, self.training)
+        for layer in others:
+            x = dropout(F.gelu(layer(x)), self.rate, self.training)
+        return x
 
 
 def check_pieces(reading: History) -> None:
@@ -42,9 +63,11 @@ def check_pieces(reading: History) -> None:
 @dataclass(frozen=True)
 class PairConfig:
     features: Literal["none", "head"] = "none"
-    """`head`: features of the pair, joined to its state through one more hidden layer."""
-    hidden: int = 512
-    """Size of hidden layers."""
+    """`head`: features of the pair, joined to its state through hidden layers."""
+    feature_hidden: int = 512
+    """Size of these layers."""
+    feature_layers: int = 2
+    """How many there are."""
     dropout: float = 0.1
     years: bool = True
     """Whether it may know the year, where it reads features."""
@@ -56,7 +79,7 @@ class PairConfig:
 class PairEncoder(LinkBackbone):
     """Reads a message together with a candidate, and no third one."""
 
-    join: nn.Linear | None
+    join: Join | None
 
     @property
     @abstractmethod
@@ -68,11 +91,18 @@ class PairEncoder(LinkBackbone):
 
     @property
     def out_dim(self) -> int:
-        return self.state_dim if self.join is None else self.config.hidden
+        return self.state_dim if self.join is None else self.config.feature_hidden
+
+    def joined(self) -> Join | None:
+        """What joins features to states, where the config asks for it."""
+        config = self.config
+        if config.features == "none":
+            return None
+        return Join(self.state_dim, config.feature_hidden, config.feature_layers, config.dropout)
 
     def forward(self, batch: LinkBatch) -> Float[Tensor, "key out"]:
         states = self.states(batch)
         if self.join is None:
             return states
         batch = batch if self.config.years else batch.without_years()
-        return dropout(join_features(self.join, states, batch), self.config.dropout, self.training)
+        return self.join(states, batch)

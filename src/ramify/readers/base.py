@@ -153,6 +153,11 @@ def lacks(path: Path, head: bytes, *marks: bytes) -> str:
     return next((f"no {mark.decode()} among its first bytes" for mark in marks if mark not in head), "")
 
 
+def in_seconds(times: pa.Array) -> pa.Array:
+    """Since 1970, from numbers: those that would be after the year 9999 are milliseconds."""
+    return on_calendar(pc.if_else(pc.greater(pc.abs(times), LAST_TIME), pc.divide(times, 1000.0), times))
+
+
 def on_calendar(times: pa.Array) -> pa.Array:
     """Null for what no calendar has: seconds before the year 1 or after 9999, infinity, no number at all."""
     return pc.if_else(pc.and_(pc.greater_equal(times, FIRST_TIME), pc.less_equal(times, LAST_TIME)), times, None)

@@ -18,7 +18,7 @@ from ramify.readers.base import A_FOLDER, Policy, Report, lacks, open_bytes
 from ramify.readers.documents import loads
 from ramify.readers.reddit import answered, author, bare_id, submission_text
 from ramify.readers.rows import LABELLED, Post, batches
-from ramify.readers.values import seconds
+from ramify.readers.values import told_time
 
 AD_HOMINEM = 2
 """The number of the rule that a removed comment broke."""
@@ -88,7 +88,7 @@ def _chain(content: bytes, name: str, where: str, report: Report, policy: Policy
             parent=parent,
             tree=discussion,
             author=author(comment.get("author_name")),
-            time=seconds(comment.get("created_utc")),
+            time=told_time(comment.get("created_utc"), report, f"{where}: comment {own}"),
             text=submission_text(title, body) if own == discussion else body,
             meta={"title": title} if own == discussion and title else None,
             label=_label(comment, name) if is_last else None,

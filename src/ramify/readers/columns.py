@@ -17,11 +17,20 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from ramify.errors import RamifyError
-from ramify.readers.base import INTO_A_FILE, MAX_LINE_BYTES, Report, bad_option, on_calendar, open_bytes, pc, read_twice
+from ramify.readers.base import (
+    INTO_A_FILE,
+    MAX_LINE_BYTES,
+    Report,
+    bad_option,
+    in_seconds,
+    on_calendar,
+    open_bytes,
+    pc,
+    read_twice,
+)
 from ramify.readers.dates import DateOrder, moment
 from ramify.readers.records import records
 from ramify.readers.values import seconds
-from ramify.tree import LAST_TIME
 
 CSV_BLOCK_BYTES = 16 << 20
 PARQUET = b"PAR1"
@@ -384,7 +393,6 @@ def like_ids(parents: pa.Array, ids: pa.Array) -> pa.Array:
 
 def _moment(value: Any, order: DateOrder) -> float | None:
     time = seconds(value)
-    time = seconds(value, unit=1000) if time is None else time
     return moment(value, day_first=order.day_first) if time is None and isinstance(value, str) else time
 
 
@@ -399,8 +407,7 @@ def times(values: pa.Array, path: Path, first_row: int, report: Report, order: D
         report.mend("bad_time", f"{path}: {values.type} is no point in time", count=len(values) - values.null_count)
         return pa.nulls(len(values), pa.float64())
     try:
-        found = values.cast(pa.float64())
-        found = on_calendar(pc.if_else(pc.greater(pc.abs(found), LAST_TIME), pc.divide(found, 1000.0), found))
+        found = in_seconds(values.cast(pa.float64()))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         said = values.to_pylist()
         if left_open := order.settle(value for value in said if isinstance(value, str)):

@@ -19,7 +19,7 @@ from ramify.readers.base import Report, lacks, open_bytes
 from ramify.readers.documents import documents, loads, single_value
 from ramify.readers.reddit import NOBODY
 from ramify.readers.rows import LABELLED, Post, batches
-from ramify.readers.values import seconds
+from ramify.readers.values import told_time
 from ramify.tree import Node, Tree
 
 _LABEL, _KIND = "label", "kind"
@@ -53,7 +53,7 @@ def _posts(path: Path, report: Report) -> Iterator[Post]:
     for where, document in documents(utterances, report):
         for record in document if isinstance(document, list) else [document]:
             report.read += 1
-            post = _post(record, conversations) if isinstance(record, dict) else None
+            post = _post(record, conversations, where, report) if isinstance(record, dict) else None
             if post is None:
                 report.skip("not_a_post", f"{where}: no utterance with an id and a conversation: {record!r:.80}")
             else:
@@ -73,7 +73,7 @@ def _conversations(folder: Path, report: Report) -> dict[str, Any]:
     return conversations if isinstance(conversations, dict) else {}
 
 
-def _post(record: dict[str, Any], conversations: dict[str, Any]) -> Post | None:
+def _post(record: dict[str, Any], conversations: dict[str, Any], where: str, report: Report) -> Post | None:
     own = _name(record.get("id"))
     above = _name(record.get("reply_to", record.get("reply-to")))
     tree = _name(record.get("conversation_id", record.get("root")))
@@ -95,7 +95,7 @@ def _post(record: dict[str, Any], conversations: dict[str, Any]) -> Post | None:
         tree=tree,
         # ConvoKit's own Reddit corpora call nobody so.
         author=None if author == NOBODY else author,
-        time=seconds(record.get("timestamp")),
+        time=told_time(record.get("timestamp"), report, f"{where}: utterance {own!r}"),
         kind=kind,
         text=text if isinstance(text, str) else "",
         meta=_meta(conversations.get(tree)) if above is None else None,

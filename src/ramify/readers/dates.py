@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Literal, get_args
 
 from ramify.readers.base import bad_option
+from ramify.tree import FIRST_TIME, LAST_TIME
 
 DAY = 86_400
 EPOCH = date(1970, 1, 1).toordinal()
@@ -108,4 +109,5 @@ def moment(text: str, *, day_first: bool) -> float | None:
         second = second_of_day(*match.group("hour", "minute", "second", "half")) if match["hour"] else 0.0
     except ValueError:
         return None
-    return day * DAY + second - offset(match["zone"])
+    time = day * DAY + second - offset(match["zone"])
+    return time if FIRST_TIME <= time <= LAST_TIME else None

@@ -12,7 +12,7 @@ from ramify.readers import chat
 from ramify.readers.base import Held, Report, lacks
 from ramify.readers.documents import documents
 from ramify.readers.messages import Accounts, LogNames, Message, Names, first_refusal, head_of, json_files, nodes, said
-from ramify.readers.values import fields, identifier, objects, seconds, string
+from ramify.readers.values import fields, identifier, objects, seconds, string, told_time
 
 MEDIA = "_Files"
 """How the names of folders end that the exporter puts files of a channel into."""
@@ -108,7 +108,7 @@ class _Log:
             own,
             _text(message),
             author=account or name,
-            time=seconds(message.get("timestamp")),
+            time=told_time(message.get("timestamp"), self._report, where),
             kind="" if kind in _SPOKEN else chat.SYSTEM,
             answers=self._answered(message, kind) if kind in _SPOKEN else None,
             edited=seconds(message.get("timestampEdited")),

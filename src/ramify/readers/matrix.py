@@ -23,8 +23,10 @@ from ramify.readers.messages import (
     nodes,
     said,
 )
-from ramify.readers.values import fields, seconds, string
+from ramify.readers.values import fields, seconds, string, told_time
 
+MILLISECONDS = 1000
+"""A second."""
 ENCRYPTED = "m.room.encrypted"
 MESSAGES = ("m.room.message", "m.sticker", "m.poll.start", "org.matrix.msc3381.poll.start", ENCRYPTED)
 DONE = {"join": "joined", "leave": "left", "invite": "was invited", "ban": "was banned", "knock": "asked to join"}
@@ -112,7 +114,7 @@ class _Room:
         kind, content = event["type"], fields(event.get("content"))
         relation = fields(content.get("m.relates_to"))
         target = string(relation.get("event_id")) if relation.get("rel_type") == "m.replace" else None
-        time = _seconds(event)
+        time = told_time(event.get("origin_server_ts"), self._report, where, unit=MILLISECONDS)
         record = Message(string(event.get("event_id")) or "", author=string(event.get("sender")), time=time, where=where)
         if kind == "m.room.redaction":
             target = string(event.get("redacts")) or string(content.get("redacts"))
@@ -146,7 +148,7 @@ class _Room:
         latest = fields(fields(about.get("m.relations")).get("m.replace"))
         newer = fields(fields(latest.get("content")).get("m.new_content"))
         if string(newer.get("body")) is not None:
-            content, record.edited = newer, _seconds(latest)
+            content, record.edited = newer, seconds(latest.get("origin_server_ts"), unit=MILLISECONDS)
         record.text = self._text(event["type"], content, record.where)
         record.kind = chat.ACTION if content.get("msgtype") == "m.emote" else ""
 
@@ -202,7 +204,3 @@ def _answered(relation: dict[str, Any]) -> str | None:
     thread = string(relation.get("event_id")) if relation.get("rel_type") in ("m.thread", "io.element.thread") else None
     # In a thread, old clients are shown as a reply to the message before what is none.
     return thread if thread is not None and (replied is None or relation.get("is_falling_back")) else replied
-
-
-def _seconds(event: dict[str, Any]) -> float | None:
-    return seconds(event.get("origin_server_ts"), unit=1000)

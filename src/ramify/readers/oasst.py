@@ -13,7 +13,7 @@ from ramify.readers import files
 from ramify.readers.base import Report, lacks
 from ramify.readers.documents import documents
 from ramify.readers.rows import LABELLED, Post, batches
-from ramify.readers.values import seconds
+from ramify.readers.values import told_time
 
 _LABEL = ("rank", "lang", "synthetic", "model_name")
 
@@ -55,7 +55,7 @@ def _messages(record: dict[str, Any], prompt: dict[str, Any], where: str, report
                 parent=parent,
                 tree=tree,
                 author=_string(message.get("user_id")),
-                time=seconds(message.get("created_date")),
+                time=told_time(message.get("created_date"), report, f"{where}: message {own!r}"),
                 kind=_string(message.get("role")),
                 text="[deleted]" if message.get("deleted") else message["text"],
                 meta=meta if parent is None else None,

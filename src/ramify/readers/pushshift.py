@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 
 from ramify.readers import files
-from ramify.readers.base import EITHER, Policy, Report, on_calendar, pc
+from ramify.readers.base import EITHER, Policy, Report, in_seconds, pc
 from ramify.readers.records import records
 from ramify.readers.reddit import NOBODY, answered, submission_text
 from ramify.readers.values import seconds
@@ -57,9 +57,9 @@ def read(paths: Sequence[Path], report: Report, *, policy: Policy) -> Iterator[p
                     if not _is_submission(post) and (post.link_id is None or post.id is None):
                         report.skip("not_a_post", f"{path}, line {number}: neither a comment nor a submission with an id")
                 if submissions:
-                    yield _submissions(submissions)
+                    yield _submissions(submissions, path, report)
             if comments:
-                batch = _comments(comments)
+                batch = _comments(comments, path, report)
                 if batch["parent"].null_count:
                     lines = (number for number, post in zip(numbers, posts) if post.link_id is not None and post.id is not None)
                     batch = _with_parents(batch, path, lines, policy, report)
@@ -70,14 +70,15 @@ def _is_submission(post: _Post) -> bool:
     return post.link_id is None and post.id is not None and (post.title is not None or post.selftext is not None)
 
 
-def _comments(posts: list[_Post]) -> pa.RecordBatch:
+def _comments(posts: list[_Post], path: Path, report: Report) -> pa.RecordBatch:
     tree = _ids([post.link_id for post in posts])
     parent = _ids([post.parent_id for post in posts])
     parent = pc.if_else(pc.equal(parent, ""), pa.scalar(None, pa.string()), parent)
     # Dumps with numbers for parents mean what Reddit spells to the base of 36; files written by hand mean the number.
     plain = pa.array([str(post.parent_id) if isinstance(post.parent_id, int) else None for post in posts], pa.string())
     texts = [post.body or "" for post in posts]
-    return _batch(posts, parent, tree, [_unescaped(text) if "&" in text else text for text in texts], or_parent=plain)
+    texts = [_unescaped(text) if "&" in text else text for text in texts]
+    return _batch(posts, parent, tree, texts, _times(posts, path, report), or_parent=plain)
 
 
 def _with_parents(batch: pa.RecordBatch, path: Path, lines: Iterable[int], policy: Policy, report: Report) -> pa.RecordBatch:
@@ -91,12 +92,12 @@ def _with_parents(batch: pa.RecordBatch, path: Path, lines: Iterable[int], polic
     return filled.filter(filled["parent"].is_valid())
 
 
-def _submissions(posts: list[_Post]) -> pa.RecordBatch:
+def _submissions(posts: list[_Post], path: Path, report: Report) -> pa.RecordBatch:
     ids = _ids([post.id for post in posts])
     titles = [_unescaped(post.title or "") for post in posts]
     texts = [submission_text(title, _unescaped(post.selftext or "")) for title, post in zip(titles, posts)]
     metas = [json.dumps({"title": title, "subreddit": post.subreddit}) for title, post in zip(titles, posts)]
-    return _batch(posts, pa.nulls(len(posts), pa.string()), ids, texts, metas=metas)
+    return _batch(posts, pa.nulls(len(posts), pa.string()), ids, texts, _times(posts, path, report), metas=metas)
 
 
 def _unescaped(text: str) -> str:
@@ -111,6 +112,7 @@ def _batch(
     parent: pa.Array,
     tree: pa.Array,
     texts: list[str],
+    times: pa.Array,
     *,
     or_parent: pa.Array | None = None,
     metas: list[str] | None = None,
@@ -121,7 +123,7 @@ def _batch(
         "parent": parent,
         "tree": tree,
         "author": pc.if_else(pc.equal(author, NOBODY), pa.scalar(None, pa.string()), author),
-        "time": _times([post.created_utc for post in posts]),
+        "time": times,
         "kind": pa.nulls(len(posts), pa.string()),
         "text": pa.array(texts, pa.large_string()),
         "meta": pa.nulls(len(posts), pa.string()) if metas is None else pa.array(metas, pa.string()),
@@ -147,8 +149,14 @@ def base36(number: int) -> str:
     return digits or "0"
 
 
-def _times(values: list[int | float | str | None]) -> pa.Array:
+def _times(posts: list[_Post], path: Path, report: Report) -> pa.Array:
+    values = [post.created_utc for post in posts]
     try:
-        return on_calendar(pa.array(values, pa.float64()))
+        times = in_seconds(pa.array(values, pa.float64()))
     except (pa.ArrowInvalid, pa.ArrowTypeError):
-        return pa.array([seconds(value) for value in values], pa.float64())
+        times = pa.array([seconds(value) for value in values], pa.float64())
+    if times.null_count:
+        for post, time in zip(posts, times.to_pylist(), strict=True):
+            if time is None and post.created_utc not in (None, ""):
+                report.mend("bad_time", f"{path}: post {post.id}: {post.created_utc!r:.80}")
+    return times

@@ -18,7 +18,7 @@ from ramify.readers.base import A_FOLDER, Policy, Report, bad_option
 from ramify.readers.documents import documents
 from ramify.readers.reddit import answered, author, bare_id, submission_text
 from ramify.readers.rows import Post, batches
-from ramify.readers.values import seconds
+from ramify.readers.values import told_time
 
 _LISTING = re.compile(rb'"kind"\s*:\s*"(?:Listing|t1|t3|more)"')
 _NESTED = re.compile(rb'"(?:replies|comments)"\s*:\s*[\[{]')
@@ -76,7 +76,7 @@ def _walk(document: Any, where: str, report: Report, policy: Policy, clean: Call
                 continue
             tree = own
             report.read += 1
-            yield _submission(data, own, clean)
+            yield _submission(data, own, clean, where, report)
             stack += [(data.get(name), own) for name in ("comments", "replies")]
         elif kind == "t1" or isinstance(data.get("body"), str):
             discussion = bare_id(data.get("link_id")) or tree
@@ -92,7 +92,7 @@ def _walk(document: Any, where: str, report: Report, policy: Policy, clean: Call
                         above,
                         discussion,
                         author(data.get("author")),
-                        seconds(data.get("created_utc")),
+                        told_time(data.get("created_utc"), report, f"{where}: comment {own}"),
                         text=clean(_text(data, "body")),
                     )
             stack.append((data.get("replies"), own))
@@ -107,11 +107,12 @@ def _refuse(thing: Any, where: str, report: Report) -> None:
     report.skip("not_a_post", f"{where}: neither a comment nor a submission with an id: {thing!r:.80}")
 
 
-def _submission(data: dict[str, Any], own: str, clean: Callable[[str], str]) -> Post:
+def _submission(data: dict[str, Any], own: str, clean: Callable[[str], str], where: str, report: Report) -> Post:
     title, body = clean(_text(data, "title")), clean(_text(data, "selftext"))
     meta = {"title": title, "subreddit": data.get("subreddit")}
     text = submission_text(title, body)
-    return Post(own, None, own, author(data.get("author")), seconds(data.get("created_utc")), text=text, meta=meta)
+    time = told_time(data.get("created_utc"), report, f"{where}: submission {own}")
+    return Post(own, None, own, author(data.get("author")), time, text=text, meta=meta)
 
 
 def _text(data: dict[str, Any], name: str) -> str:

@@ -11,7 +11,7 @@ from ramify.readers.base import BLOCK_BYTES, Report, lacks, open_bytes
 from ramify.readers.markup import MarkupError, XmlParser
 from ramify.readers.messages import LogNames, Message, in_order, said
 from ramify.readers.slack import plain
-from ramify.readers.values import seconds
+from ramify.readers.values import told_time
 
 ABOUT = ("team_domain", "channel_name", "start_date", "end_date")
 
@@ -73,9 +73,7 @@ def _messages(path: Path, about: dict[str, str], report: Report) -> Iterator[Mes
             count += 1
             report.read += 1
             where = f"{path}, line {parser.line}"
-            time = seconds(fields.get("ts"))
-            if time is None:
-                report.mend("bad_time", where)
+            time = told_time(fields.get("ts"), report, where)
             ready.append(
                 Message(
                     f"{count}",

@@ -7,7 +7,6 @@ Questions are roots, answers hang on them, comments on either. Ids: a tree is `s
 import re
 from array import array
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from io import BufferedReader
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from ramify.errors import RamifyError
 from ramify.readers.base import Report, lacks, open_bytes
 from ramify.readers.markup import MarkupError, XmlParser, html_to_text
 from ramify.readers.rows import Post, batches
+from ramify.readers.values import told_time
 
 QUESTION, ANSWER = "1", "2"
 
@@ -77,7 +77,7 @@ def _posts(site: Path, report: Report) -> Iterator[Post]:
                 parent=None if kind == QUESTION else question,
                 tree=f"{name}/{question}",
                 author=row.get("OwnerUserId") or row.get("OwnerDisplayName"),
-                time=_time(row),
+                time=told_time(row.get("CreationDate"), report, where),
                 kind="question" if kind == QUESTION else "answer",
                 text="\n\n".join(part for part in (title, body) if part),
                 meta=_meta(name, row) if kind == QUESTION else None,
@@ -94,7 +94,7 @@ def _posts(site: Path, report: Report) -> Iterator[Post]:
             parent=post,
             tree=f"{name}/{question}",
             author=row.get("UserId") or row.get("UserDisplayName"),
-            time=_time(row),
+            time=told_time(row.get("CreationDate"), report, where),
             kind="comment",
             text=row.get("Text", "").strip(),
         )
@@ -107,13 +107,6 @@ def _meta(site: str, row: dict[str, str]) -> dict[str, str | list[str]]:
     if accepted := row.get("AcceptedAnswerId"):
         meta["accepted"] = accepted
     return meta
-
-
-def _time(row: dict[str, str]) -> float | None:
-    try:
-        return datetime.fromisoformat(row["CreationDate"]).replace(tzinfo=UTC).timestamp()
-    except (KeyError, ValueError):
-        return None
 
 
 class _Questions:
@@ -169,7 +162,8 @@ def _rows(path: Path, report: Report) -> Iterator[tuple[str, dict[str, str]]]:
 
     parser = XmlParser(start)
     with open_bytes(path, report) as stream:
-        fed, chunk = 0, stream.read(_CHUNK)
+        fed, before, chunk = 0, b"", stream.read(_CHUNK)
+        went_back = False
         while True:
             fault = None
             try:
@@ -183,11 +177,20 @@ def _rows(path: Path, report: Report) -> Iterator[tuple[str, dict[str, str]]]:
                 if not chunk:
                     return
                 fed, newlines = fed + len(chunk), newlines + chunk.count(b"\n")
+                before = (before + chunk)[-_ROW_START_BYTES:]
                 chunk = stream.read(_CHUNK)
                 continue
-            report.read += 1
-            report.skip("bad_xml", f"{path}, line {above + fault.line}: {fault}")
-            chunk, passed = _resume(stream, chunk, max(1, fault.offset - fed))
+            around, at = before + chunk, max(1, len(before) + fault.offset - fed)
+            # A fault in the row that one went back to is the one that was counted.
+            if not (went_back and not around[:at].strip()):
+                report.read += 1
+                report.skip("bad_xml", f"{path}, line {above + fault.line}: {fault}")
+            if not chunk:
+                return
+            newlines -= before.count(b"\n")
+            at, went_back = _cut_off(around, at)
+            chunk, passed = _resume(stream, around, at)
+            before = b""
             if not chunk:
                 return
             above = newlines = newlines + passed
@@ -197,12 +200,16 @@ def _rows(path: Path, report: Report) -> Iterator[tuple[str, dict[str, str]]]:
             fed = len(opening)
 
 
+def _cut_off(chunk: bytes, at: int) -> tuple[int, bool]:
+    """Where to go on behind a fault, and whether that is before it: where a row was cut off, the fault is the beginning of the
+    next one, whose line end stands before it."""
+    line = chunk.rfind(b"\n", 0, at)
+    back = line >= 0 and not chunk[line:at].strip() and bool(chunk[:line].strip())
+    return (line if back else at), back
+
+
 def _resume(stream: BufferedReader, chunk: bytes, at: int) -> tuple[bytes, int]:
     """What follows from the next row on, and how many line ends were passed over."""
-    # Where the row before was cut off, the fault is the beginning of the next one, whose line end stands before it.
-    line = chunk.rfind(b"\n", 0, at)
-    if line > 0 and not chunk[line:at].strip():
-        at = line
     passed = chunk.count(b"\n", 0, at)
     chunk = chunk[at:]
     while not (match := _NEXT_ROW.search(chunk)):

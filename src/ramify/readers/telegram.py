@@ -9,7 +9,7 @@ from ramify.readers import chat
 from ramify.readers.base import Held, Report
 from ramify.readers.documents import documents
 from ramify.readers.messages import Accounts, LogNames, Message, Names, head_of, nodes, said
-from ramify.readers.values import fields, identifier, seconds, string
+from ramify.readers.values import fields, identifier, seconds, string, told_time
 
 RESULT = "result.json"
 
@@ -116,20 +116,20 @@ def _records(messages: list[Any], accounts: Accounts, place: str, report: Report
             own,
             _service(message) if service else _text(message),
             author=account or name,
-            time=_first_time(message, "date"),
+            time=_first_time(message, "date", report, where),
             kind=chat.SYSTEM if service else "",
             label={"forwarded_from": forwarded} if forwarded else None,
             answers=answered,
-            edited=_first_time(message, "edited"),
+            edited=_first_time(message, "edited", report, where),
             where=where,
         )
         opens = message.get("action") == "topic_created" and service
         yield record, (string(message.get("title")) or own) if opens else None
 
 
-def _first_time(message: dict[str, Any], name: str) -> float | None:
+def _first_time(message: dict[str, Any], name: str, report: Report, where: str) -> float | None:
     exact = seconds(message.get(f"{name}_unixtime"))
-    return seconds(message.get(name)) if exact is None else exact
+    return told_time(message.get(name), report, where) if exact is None else exact
 
 
 def _topics(pairs: list[tuple[Message, str | None]]) -> list[tuple[str | None, list[Message]]]:

@@ -82,6 +82,15 @@ def links(data: str, *, steps: int = 4800, init: str = "", seed: int = 0) -> Run
     return replace(plain, recipe="links", model=sized(model, init), task=task, reading=History(window=50, causal=True))
 
 
+FEATURES_LR = 1e-3
+"""Of the feature model. At the rate of what they are joined to, hidden layers on features are far from done when that is."""
+
+
+def _joining(stage: TrainConfig, features: str) -> TrainConfig:
+    """With layers that join features to states (`features=head`), and the scores of what they give, at their own rate."""
+    return replace(stage, lr_scale=((r"^(backbone\.join|head)\.", FEATURES_LR / stage.lr),)) if features == "head" else stage
+
+
 FROZEN = r"^backbone\.encoder\."
 
 
@@ -113,6 +122,7 @@ def mht(
         checkpoint_every=250,
         patience=4,
     )
+    common = _joining(common, features)
     stages = [common]
     if fine_steps:
         stages.append(replace(common, steps=fine_steps, lr=3e-5, freeze=(), evaluate_every=250))
@@ -150,7 +160,7 @@ def decatt(
         "decatt",
         data,
         DecomposableAttentionConfig(features=features),
-        replace(BY_PAIRS, steps=steps, lr=5e-4),
+        _joining(replace(BY_PAIRS, steps=steps, lr=5e-4), features),
         reading=History(window=window),
         init=init,
         seed=seed,
@@ -177,7 +187,7 @@ def esim(
         "esim",
         data,
         ESIMConfig(features=features, hidden=128),
-        replace(BY_PAIRS, steps=steps, lr=4e-4),
+        _joining(replace(BY_PAIRS, steps=steps, lr=4e-4), features),
         reading=History(window=window),
         init=init,
         seed=seed,
@@ -204,7 +214,7 @@ def bert_pair(
         "bert-pair",
         data,
         BertPairConfig(features=features),
-        replace(BY_PAIRS, steps=steps, budget=16, lr=5e-5),
+        _joining(replace(BY_PAIRS, steps=steps, budget=16, lr=5e-5), features),
         reading=History(window=window, texts="pieces"),
         view=BlockConfig(encoded_block=16),
         init=init,
