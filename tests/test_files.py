@@ -2,6 +2,8 @@
 
 import contextlib
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -50,6 +52,27 @@ def test_what_a_link_leads_to_is_replaced(tmp_path):
     write_text(tmp_path / "link", "new")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "real").read_text() == "new"
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", "link"])
+@pytest.mark.parametrize("way", ["write_text(path, 'whole')", "with appending(path) as file: file.write('whole')"])
+def test_what_is_printed_is_written_behind_what_was(tmp_path, name, way):
+    (tmp_path / "link").symlink_to("/dev/fd/1")
+    log = tmp_path / "log"
+    log.write_text("kept ")
+    program = f"from pathlib import Path\nfrom ramify.files import *\npath = Path({name!r})\n{way}"
+    with open(log, "a") as out:
+        subprocess.run([sys.executable, "-c", program], stdout=out, check=True, cwd=tmp_path)
+    assert log.read_text() == "kept whole"
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "loop", "/dev/full"])
+@pytest.mark.parametrize("opens", [replacing, appending])
+def test_what_cannot_be_written_to_is_said(tmp_path, name, opens):
+    (tmp_path / "loop").symlink_to("loop")
+    path = tmp_path / name
+    with pytest.raises(RamifyError, match=f"cannot write {path}: "), opens(path) as place:
+        place.write_text("said") if opens is replacing else place.write("said")
 
 
 def test_pipes_are_written_to(tmp_path):

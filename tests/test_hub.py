@@ -358,3 +358,5 @@ def test_a_revision_of_a_hub_id(saved, monkeypatch):
     hub.load("me/model", revision="v2")
     hub.load("me/model")
     assert asked == [("me/model", "v1"), ("me/model", "v2"), ("me/model", None)]
+    with pytest.raises(RamifyError, match="only models on the hub have revisions"):
+        hub.load(saved, revision="v2")

@@ -75,8 +75,17 @@ def test_a_broken_file_says_so(tmp_path):
     kept_vectors(task(), LOGS, ALL, str(tmp_path))
     (file,) = tmp_path.glob("*.safetensors")
     file.write_bytes(file.read_bytes()[:100])
-    with pytest.raises(RamifyError, match="is not a readable safetensors file"):
+    with pytest.raises(RamifyError, match=r"is not a readable safetensors file.* Delete it"):
         kept_vectors(task(), LOGS, ALL, str(tmp_path))
+
+
+def test_vectors_are_read_where_nothing_may_be_written(tmp_path, monkeypatch):
+    kept = kept_vectors(task(), LOGS, ALL, str(tmp_path))
+    monkeypatch.setattr(module, "FileLock", None)
+    again = kept_vectors(task(), LOGS, ALL, str(tmp_path))
+    assert kept is not None
+    assert again is not None
+    assert torch.equal(again.table, kept.table)
 
 
 def test_whoever_needs_the_same_vectors_meanwhile_waits(tmp_path, monkeypatch):

@@ -206,8 +206,18 @@ def test_what_another_run_left_is_not_gone_on_with(store, tmp_path):
     for name in ("run.json", "config.json"):
         (out / name).unlink()
     for resume in (False, True):
-        with pytest.raises(RamifyError, match=r"checkpoints, best\.safetensors, metrics\.jsonl of another run"):
+        with pytest.raises(RamifyError, match=r"checkpoints, best\.safetensors, metrics\.jsonl, model\.safetensors of another run"):
             execute(run, out, cpu=True, resume=resume)
+
+
+def test_a_saved_model_is_not_trained_over(store, tmp_path):
+    """Its tokenizer would be replaced long before its weights."""
+    run = small(store)
+    execute(run, tmp_path / "run", cpu=True)
+    model = ramify.load(tmp_path / "run")
+    hub.save(model, tmp_path / "saved")
+    with pytest.raises(RamifyError, match=r"config\.json, model\.safetensors of another run or model"):
+        execute(run, tmp_path / "saved", cpu=True)
 
 
 @pytest.mark.parametrize("recipe", ["tree-mlm", "bert"])

@@ -580,7 +580,8 @@ def test_nodes_without_ids_get_free_ones():
     assert [node.id for node in again.nodes] == ["1", "1'", "2'", "2"]
 
 
-@pytest.mark.parametrize("time", [float("nan"), float("inf"), 1.6e12, -1e11])
+@pytest.mark.ill_typed
+@pytest.mark.parametrize("time", [float("nan"), float("inf"), 1.6e12, -1e11, "2020", np.datetime64("2020-01-01")])
 def test_times_that_no_calendar_has(time):
     with pytest.raises(RamifyError, match="seconds since 1970"):
         Node("a", time=time)

@@ -5,6 +5,8 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from errno import ELOOP
+from os import strerror
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -12,38 +14,43 @@ from ramify.errors import RamifyError
 
 _PRINTED = ("/dev/stdout", "/dev/stderr", "/dev/fd", "/proc")
 """Where what this process prints goes, which may be a file."""
+MOST_LINKS = 40
+"""As many as the system follows."""
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Another name to write a file under, which takes the place of `path` when all went well. What the system refuses (no
     room, no such folder) is raised as `RamifyError` with the path."""
-    if not path.name or path.is_dir():
-        raise RamifyError(f"{str(path)!r} names no file: choose a name to write to.")
-    if _is_stream(path):
-        with tempfile.TemporaryDirectory() as folder:
-            yield (scratch := Path(folder) / "whole")
-            with appending(path) as stream, open(scratch, "rb") as whole:
-                shutil.copyfileobj(whole, stream.buffer)
-        return
-    # What a link leads to is replaced, not the link.
-    path = path.resolve() if path.is_symlink() else path
-    scratch = path.with_name(f".partial-{path.name}")
     try:
-        scratch.unlink(missing_ok=True)
-        # Made here, so that its permissions are those of any new file: some libraries make theirs for the owner alone.
-        scratch.touch()
-        mode = scratch.stat().st_mode
-        yield scratch
-        scratch.chmod(mode)
-        scratch.rename(path)
+        if not path.name or path.is_dir():
+            raise RamifyError(f"{str(path)!r} names no file: choose a name to write to.")
+        if _is_stream(path):
+            with tempfile.TemporaryDirectory() as folder:
+                yield (scratch := Path(folder) / "whole")
+                with appending(path) as stream, open(scratch, "rb") as whole:
+                    shutil.copyfileobj(whole, stream.buffer)
+            return
+        # What a link leads to is replaced, not the link.
+        target = path.resolve() if path.is_symlink() else path
+        scratch = target.with_name(f".partial-{target.name}")
+        try:
+            scratch.unlink(missing_ok=True)
+            # Made here, so that its permissions are those of any new file: some libraries make theirs for the owner alone.
+            scratch.touch()
+            mode = scratch.stat().st_mode
+            yield scratch
+            scratch.chmod(mode)
+            scratch.rename(target)
+        finally:
+            with suppress(OSError):
+                scratch.unlink()
+    except BrokenPipeError:
+        raise  # whoever read it has read enough
     except OSError as error:
         raise RamifyError(
             f"cannot write {path}: {error.strerror or error}. Make room there, or choose another place."
         ) from None
-    finally:
-        with suppress(OSError):
-            scratch.unlink()
 
 
 @contextmanager
@@ -51,17 +58,23 @@ def appending(path: Path) -> Iterator[TextIO]:
     """A text file, or a device or pipe, to write to little by little. A file begins empty; a device takes what comes behind
     what it has (/dev/stdout may be a log that somebody appends to). What the system refuses is raised as `RamifyError`."""
     try:
-        file = open(path, "a" if _is_stream(path) else "w", encoding="utf-8", newline="\n")  # noqa: SIM115 (closed below)
+        with open(path, "a" if _is_stream(path) else "w", encoding="utf-8", newline="\n") as file:
+            yield file
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise RamifyError(f"cannot write {path}: {error.strerror or error}. Choose another place.") from None
-    with file:
-        yield file
 
 
 def _is_stream(path: Path) -> bool:
     """Is it written to, rather than replaced: a device, a pipe, what this process prints to?"""
-    leads_to = path.readlink() if path.is_symlink() else path
-    return any(map(leads_to.is_relative_to, _PRINTED)) or (path.exists() and not path.is_file())
+    hops = [path.absolute()]
+    while hops[-1].is_symlink():
+        hops.append(hops[-1].parent / hops[-1].readlink())
+        if len(hops) > MOST_LINKS:
+            raise OSError(ELOOP, strerror(ELOOP))
+    prints = any(hop.is_relative_to(place) for hop in hops for place in _PRINTED)
+    return prints or (path.exists() and not path.is_file())
 
 
 def make_folder(path: Path) -> None:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -50,7 +51,7 @@ class Node:
     label: Any = None
 
     def __post_init__(self) -> None:
-        if self.time is not None and not FIRST_TIME <= self.time <= LAST_TIME:
+        if self.time is not None and not (isinstance(self.time, Real) and FIRST_TIME <= self.time <= LAST_TIME):
             raise RamifyError(
                 f"node {self.id!r}: its time is {self.time!r}, which is no second of the years 1 to 9999. Give seconds since "
                 "1970 (milliseconds divided by 1000), or None."

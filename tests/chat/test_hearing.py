@@ -84,3 +84,10 @@ def test_words_as_the_data_tells_them_apart() -> None:
     assert channel_of(messages).spelled == (("it's", "me"),)
     with pytest.raises(RamifyError, match="tokens=beside"):
         channel_of([Node("hi", None, id="7", author="ann")], official=True)
+    with pytest.raises(RamifyError, match="tokens=beside"):
+        channel_of([Node("hi", None, id="7", author="ann", label={"tokens": ["hi"]})], official=True)
+
+
+def test_people_are_told_apart_by_their_names_as_they_are() -> None:
+    authors = ["Ann Lee", "ann_lee", "ANN LEE", "bob"]
+    assert channel_of([Node("hi", None, author=author) for author in authors]).speaker.tolist() == [0, 1, 0, 2]

@@ -18,11 +18,14 @@ import ramify as ramify_package
 from fixtures import built, channel, chat_store
 from ramify import hub
 from ramify.cli.disentangle import LINKS
+from ramify.errors import RamifyError
 from ramify.readers import jsonl
 from ramify.readers.annotation import read_links
 from ramify.recipes import RECIPES
+from ramify.report.conversations import as_text
 from ramify.run import execute
-from ramify.tree import Tree
+from ramify.tasks.linking import Disentangled
+from ramify.tree import Node, Tree
 
 
 @pytest.fixture(scope="module")
@@ -232,7 +235,33 @@ def test_text_says_who_and_when(ramify, model, tmp_path):
     found, _ = run(ramify, path, model, "text", tmp_path / "out.txt", "--format", "chat-table")
     for line in ("<ann> usb disk mount", "* ann joined"):
         assert line in found
-    assert re.search(r"^ +2024-0[12]-\d\d$|2024-01-31 23:59 – 2024-02-01 00:0", found, re.M)
+
+
+def test_text_says_when_days_begin():
+    """In the heading of a conversation, and before the first message of each day."""
+    times = [datetime(2024, 1, 31, 23, 59, tzinfo=UTC), datetime(2024, 2, 1, 0, 1, tzinfo=UTC)]
+    nodes = [Node("one", (), id="0", author="ann", time=times[0].timestamp())]
+    nodes += [Node("two", (0,), id="1", author="bob", time=times[1].timestamp())]
+    lines = list(as_text(Disentangled(Tree(tuple(nodes), id="log"), np.ones(2), np.zeros(2, np.int64))))
+    assert "2024-01-31 23:59 – 2024-02-01 00:01" in lines[2]
+    assert [line.strip() for line in lines if re.fullmatch(r" *2024-\d\d-\d\d", line)] == ["2024-01-31", "2024-02-01"]
+
+
+def test_what_an_earlier_run_said_is_replaced():
+    before = {"probability": 0.9, "also": ["gone"], "own": 1}
+    found = Disentangled(Tree((Node("x", (), id="0", label=before),)), np.array([0.5]), np.zeros(1, np.int64))
+    assert found.conversations()[0].nodes[0].label == {"own": 1, "probability": 0.5}
+
+
+def test_known_starts_are_believed(ramify, model, tmp_path):
+    """Also where a log holds nothing else."""
+    nodes = (Node("usb disk", (), id="0", author="ann"), Node("ann: usb disk", (), id="1", author="bob"))
+    path, out = tmp_path / "logs.jsonl", tmp_path / "out.jsonl"
+    path.write_text(Tree(nodes, id="log").to_json() + "\n")
+    run(ramify, path, model, "jsonl", out, "--keep-replies")
+    assert len(out.read_text().splitlines()) == 2
+    with pytest.raises(RamifyError, match="keep_replies believes"):
+        ramify_package.load(model).disentangle(nodes, keep_replies=True)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_what_is_printed_is_not_replaced(ramify, model, log, tmp_path):

@@ -85,13 +85,13 @@ def test_a_collapsed_encoder_is_warned_of(ramify, recipe, tmp_path, monkeypatch)
 
 
 def test_chat_logs_are_warned_of(ramify, recipe, tmp_path):
-    """Of two messages of each log nobody knows what they answer."""
+    """Half of the messages of each log begin something."""
     logs = [discussion([-1, -1, 0, 1], seed=number, name=f"log{number}") for number in range(24)]
     data = built(logs, tmp_path / "data", (0.5, 0.5, 0.0)).path
     command = [str(data) if part == recipe[3] else part for part in recipe]
     status, _, err = ramify(*command, "--out", tmp_path / "run", "--steps", 1)
     assert status == 0, err
-    assert f"warning: {data} holds chat logs: of 50% of the messages" in err
+    assert f"warning: {data} holds chat logs: 50% of the messages answer none" in err
 
 
 def test_dev_trees_that_are_bare_posts(ramify, recipe, tmp_path):

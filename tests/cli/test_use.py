@@ -56,9 +56,12 @@ def evaluated(ramify, trained, store):
 def test_runs_that_are_called_as_commands_are(ramify, trained, store, tmp_path, monkeypatch, name):
     shutil.copytree(trained, tmp_path / name)
     monkeypatch.chdir(tmp_path)
-    for named in ((name,), ("run", name)):
-        status, out, err = ramify("evaluate", *named, "--data", store.path, "--json", "--draws", "1")
-        assert (status, err) == (0, "")
+    data = ("--data", store.path)
+    ways = [(name, *data), (name, f"--data={store.path}"), ("run", name, *data), ("run", "--json", name, *data)]
+    ways += [("run", *data, name)]
+    for way in ways:
+        status, out, err = ramify("evaluate", *way, "--json", "--draws", "1")
+        assert (status, err) == (0, ""), way
         assert json.loads(out)["count"]
 
 

@@ -104,6 +104,16 @@ def test_splits_are_parts_of_all(store):
     assert sorted(np.concatenate(parts).tolist()) == ([0, 1] if store.path else [])
 
 
+def test_a_run_in_the_same_folder(tmp_path):
+    (tmp_path / "trees.jsonl").write_text(DEBATE.to_json())
+    build([tmp_path / "trees.jsonl"], "jsonl", tmp_path / "both")
+    (tmp_path / "both" / "run.json").write_text("{}")
+    assert Store.open(tmp_path / "both").num_nodes == 3
+    (tmp_path / "both" / "dataset.json").unlink()
+    with pytest.raises(RamifyError, match="is a run, no data set"):
+        Store.open(tmp_path / "both")
+
+
 def test_folders_that_are_no_store(tmp_path):
     with pytest.raises(RamifyError, match=r"is not a Ramify data set.* ramify data build"):
         Store.open(tmp_path)

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from ramify import readers
+from ramify.errors import RamifyError
 
 TS = "1700000001.000100"
 SAMPLES = {
@@ -42,6 +43,18 @@ def test_formats_are_told_apart(tmp_path, monkeypatch, name):
         path = tmp_path / "sample"
         path.write_text(sample if isinstance(sample, str) else json.dumps(sample, indent=None if name == "jsonl" else 1))
         assert readers.guess([path]) == name
+
+
+def test_a_strangers_file_of_our_name_makes_no_data_set(tmp_path):
+    (tmp_path / "dataset.json").write_text('{"by": "somebody else"}')
+    (tmp_path / "a.log").write_text("[10:00] <ann> hi\n[10:01] <bob> ann: hi\n")
+    with pytest.raises(RamifyError, match="Each was tried"):
+        readers.guess([tmp_path])
+
+
+def test_logs_that_are_not_there(tmp_path):
+    with pytest.raises(RamifyError, match="there is no file or folder"):
+        list(readers.read_logs(tmp_path / "absent", format="irc"))
 
 
 def test_options_are_what_read_takes():

@@ -9,6 +9,7 @@ from ramify.errors import RamifyError
 from ramify.readers import base, convokit
 from ramify.readers.base import Report
 from ramify.readers.reddit import NOBODY
+from ramify.readers.rows import LABELLED, Post, batches
 from ramify.tree import Node, Tree
 
 UTTERANCES = [
@@ -59,6 +60,24 @@ def test_corpus(corpus):
     assert report.skipped == {}
     assert readers.guess([corpus]) == readers.guess([corpus / "utterances.jsonl"]) == "convokit"
     assert read(corpus / "utterances.jsonl")[0] == rows
+
+
+def test_times_in_milliseconds_and_times_that_are_none(corpus):
+    times = [1600000000000, "1600000000030", "noon", 1e18, "", None]
+    said = [{"id": f"u{number}", "conversation_id": "u0", "speaker": "ann", "text": "x"} for number in range(len(times))]
+    write_lines(corpus / "utterances.jsonl", [each | {"timestamp": time} for each, time in zip(said, times)])
+    rows, report = read(corpus)
+    assert [row["time"] for row in rows] == [1.6e9, 1600000000.03, None, None, None, None]
+    assert report.kept == {"bad_time": 2}
+
+
+def test_what_is_nested_too_deeply_is_left_out(corpus):
+    deep = []
+    for _ in range(5000):
+        deep = [deep]
+    report = Report()
+    (batch,) = batches([Post("a", None, "a", text="x", label=deep)], report, LABELLED)
+    assert (batch["label"].to_pylist(), report.kept) == ([None], {"odd_json": 1})
 
 
 def test_older_versions(tmp_path):

@@ -79,6 +79,7 @@ def test_entities_are_unescaped_once(tmp_path, body, text):
         ("created_utc", "1.5", "time", 1.5),
         ("created_utc", 1.5, "time", 1.5),
         ("created_utc", None, "time", None),
+        ("created_utc", 1600000000500, "time", 1600000000.5),
         ("created_utc", "yesterday", "time", None),
         ("created_utc", 10**400, "time", None),
         ("author", None, "author", None),
@@ -86,8 +87,9 @@ def test_entities_are_unescaped_once(tmp_path, body, text):
     ],
 )
 def test_fields_of_other_types(tmp_path, field, value, column, expected):
-    rows, _ = read(tmp_path, COMMENT, COMMENT | {field: value})
+    rows, report = read(tmp_path, COMMENT, COMMENT | {field: value})
     assert rows[1][column] == expected
+    assert report.kept["bad_time"] == (column == "time" and expected is None and value is not None)
 
 
 def test_lines_that_are_no_posts(tmp_path):

@@ -407,6 +407,14 @@ def test_parents_as_pandas_writes_them(tmp_path, kind):
     assert [node.id for node in tree.nodes] == [str(each) for each in ids]
 
 
+def test_parents_as_pandas_writes_them_among_others(tmp_path):
+    path = tmp_path / "posts.csv"
+    path.write_text("id,parent,tree,text\n1,,7,a\n2,1.0,7,b\n3,t3_2,7,c\n4,2.0,7,d\n")
+    (tree,) = build([path], "table", tmp_path / "store").trees([0])
+    above = {node.id: [tree.nodes[parent].id for parent in node.parents or ()] for node in tree.nodes}
+    assert [above[name] for name in "124"] == [[], ["1"], ["2"]]
+
+
 def test_ids_that_look_like_versions_stay(tmp_path):
     path = tmp_path / "posts.csv"
     path.write_text("id,parent,tree,text\n1.0,,7,a\n2.0,1.0,7,b\n")

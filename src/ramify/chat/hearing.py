@@ -89,16 +89,17 @@ class Hearing:
         who, text = _one_word(message.author), self._names.joined(message.text)
         if who != message.author or text is not message.text:
             message = replace(message, author=who, text=text)
-        author = author and who
+        # People are told apart by their names as they are, and called by them as one word.
+        called_as = author and who
         number, minute = self.count, _minute(message, self.faithful)
         self.count += 1
         speaker = name = called = NOBODY
         previous = NEVER
-        if author is not None:
-            folded = author.lower()
-            speaker = self._speakers.setdefault(author if self.faithful else folded, len(self._speakers))
+        if author is not None and called_as is not None:
+            folded = called_as.lower()
+            speaker = self._speakers.setdefault(author if self.faithful else author.lower(), len(self._speakers))
             name = self._called.setdefault(folded, len(self._called))
-            called = NOBODY if self.faithful and author != folded else name
+            called = NOBODY if self.faithful and called_as != folded else name
             previous = self._latest.get(speaker, NEVER)
             if not system:
                 for earlier in self._waiting.pop(speaker, ()):
@@ -119,7 +120,7 @@ class Hearing:
             name=name,
             called=called,
             system=system,
-            bot=_is_bot(author, self.faithful),
+            bot=_is_bot(called_as, self.faithful),
             minute=minute,
             year=_year(message),
             previous=previous,
@@ -211,7 +212,7 @@ class Hearing:
 
 
 def _told(message: Node) -> list[str]:
-    if not isinstance(message.label, dict) or TOKENS not in message.label:
+    if not isinstance(message.label, dict) or not isinstance(message.label.get(TOKENS), str):
         raise RamifyError(
             f"message {message.id!r} says nothing of its words, which reading.tokens=official asks for: build the data, or "
             "read the log, with --option tokens=beside."

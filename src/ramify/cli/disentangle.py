@@ -58,8 +58,8 @@ def disentangle(
         typer.Option(
             "--live",
             help="Decide on every message as it comes, and write a line at once: JSON, or LOG:PARENT CHILD -. Of an IRC log, "
-            "or a table without ids and channels, no more is held than may be asked for; exports are read whole first. Read "
-            "what comes from another program as /dev/stdin, write to /dev/stdout.",
+            "or a table without ids, parents and channels, no more is held than may be asked for; exports are read whole "
+            "first. Read what comes from another program as /dev/stdin, write to /dev/stdout.",
         ),
     ] = False,
     every: Annotated[
@@ -115,7 +115,7 @@ def disentangle(
             (linking.disentangle(tasks, tree, keep_replies=keep_replies, ensemble=ensemble, beam=beam) for tree in trees),
             advance,
         )
-        _write(found, to, out, names or "the model that comes with Ramify", known.lines)
+        _write(found, to, out, names or "the model that comes with Ramify", known.numbered)
     _say(report)
     print(out, file=sys.stderr)
 
@@ -151,7 +151,7 @@ def _follow(
             ids: dict[int, str] = {}
             while together := list(islice(messages, every)):
                 for message, heard in zip(together, channel.hear_all(together), strict=True):
-                    ids[heard.number] = message.id if to == "jsonl" or known.lines else str(heard.number)
+                    ids[heard.number] = message.id if to == "jsonl" or known.numbered else str(heard.number)
                     file.writelines(f"{line}\n" for line in _said(name, ids, heard, to))
                     ids.pop(heard.number - task.reading.window - 1, None)
                 file.flush()
@@ -186,8 +186,8 @@ def _counted(logs: Iterator["Disentangled"], advance: Callable[[int], None]) -> 
         advance(len(log.tree))
 
 
-def _write(found: Iterator["Disentangled"], to: str, out: Path, model: str, lines: bool) -> None:
-    """`lines`: the ids of messages are the numbers of their lines."""
+def _write(found: Iterator["Disentangled"], to: str, out: Path, model: str, numbered: bool) -> None:
+    """`numbered`: see `Format`."""
     from ramify.files import replacing
     from ramify.readers.annotation import readable_name, write_links
     from ramify.readers.messages import LogNames
@@ -197,7 +197,7 @@ def _write(found: Iterator["Disentangled"], to: str, out: Path, model: str, line
         write_conversations(out, list(found), model)
     elif to == "annotation":
         names = LogNames()
-        write_links(out, {names.give(readable_name(each.tree.id)): _numbered(each, lines) for each in found})
+        write_links(out, {names.give(readable_name(each.tree.id)): _numbers(each, numbered) for each in found})
     else:
         with replacing(out) as scratch, open(scratch, "w", encoding="utf-8", newline="\n") as file:
             for each in found:
@@ -205,11 +205,11 @@ def _write(found: Iterator["Disentangled"], to: str, out: Path, model: str, line
                 file.writelines(f"{line}\n" for line in said)
 
 
-def _numbered(found: "Disentangled", lines: bool) -> list[tuple[int, int]]:
-    """Links by the numbers of the messages' lines, or by their places in the log."""
+def _numbers(found: "Disentangled", numbered: bool) -> list[tuple[int, int]]:
+    """Links by the numbers that are the messages' ids, or by their places in the log."""
     ids = [node.id for node in found.tree.nodes]
     numbers = list(range(len(ids)))
-    if lines and all(each.isdecimal() for each in ids):
+    if numbered and all(each.isdecimal() for each in ids):
         said = [int(each) for each in ids]
         numbers = said if all(one < two for one, two in pairwise(said)) else numbers
     return [(numbers[parent], numbers[child]) for parent, child in found.links().tolist()]

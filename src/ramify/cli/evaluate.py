@@ -32,10 +32,17 @@ class RunOrCommand(TyperGroup):
         if not words or words[0] in options:
             return words
         is_command = words[0] in self.commands
-        if is_command and "--data" in words and Path(words[0]).is_dir():
+        if is_command and any(word.partition("=")[0] == "--data" for word in words) and Path(words[0]).is_dir():
             # `run` needs an argument of its own, and no other command knows the option.
-            is_command = words[0] == "run" and not words[1].startswith("-")
+            is_command = words[0] == "run" and self._names_a_run(words[1:])
         return words if is_command else ["run", *words]
+
+    def _names_a_run(self, words: list[str]) -> bool:
+        """Is any of these words no option, nor the value of one?"""
+        own = [option for option in self.commands["run"].params if not getattr(option, "is_flag", False)]
+        valued = {flag for option in own for flag in option.opts}
+        before = ["", *words]
+        return any(not word.startswith("-") and last not in valued for last, word in zip(before, words))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         return super().parse_args(ctx, self.named(args, ctx.help_option_names))
@@ -134,8 +141,9 @@ def run(
     if isinstance(model, ReplyTo):
         redecide(model, settings)
     if isinstance(model, ReplyTo) and store.holds_reply_trees:
-        if protocol != "official":
-            raise RamifyError(f"--protocol {protocol} is for chat logs, but {data} holds reply trees: leave it out.")
+        for option, given in {"--protocol": protocol != "official", "--no-starts": not starts}.items():
+            if given:
+                raise RamifyError(f"{option} is for chat logs, but {data} holds reply trees: leave it out.")
         with autocast(model.device, precision):
             replies = measure_replies(model, store, split, history=history or ("predicted" if beam > 1 else "gold"), beam=beam)
         _print_replies(replies, RESAMPLES, as_json)

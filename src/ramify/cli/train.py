@@ -294,18 +294,21 @@ def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> No
         key, equals, value = setting.partition("=")
         if not equals:
             raise RamifyError(f"--set {setting}: expected KEY=VALUE, such as train.steps=2000.")
+        if key.strip() in changes:
+            raise RamifyError(f"--set {key.strip()}=… is given twice.")
         changes[key.strip()] = value.strip()
+    run = fitting(run).changed(changes)
     main = int(os.environ.get("RANK", "0")) == 0
     store = Store.open(run.data)
     if main and isinstance(run.task, MaskedLMConfig) and not store.holds_reply_trees:
         share = float((store.depth == 0).mean())
         print(
-            f"warning: {run.data} holds chat logs: of {share:.0%} of the messages it is not known what they answer, and these "
-            "are read, but not predicted. Find the replies first (ramify disentangle … --to jsonl); see docs/training.md.",
+            f"warning: {run.data} holds chat logs: {share:.0%} of the messages answer none, or nobody said which, and these "
+            "are read, but not predicted. Replies can be found first (ramify disentangle … --to jsonl); see docs/training.md.",
             file=sys.stderr,
         )
     with progress_display(enabled=main) as report:
-        prepared, progress = execute(fitting(run).changed(changes), out, resume=resume, report=report)
+        prepared, progress = execute(run, out, resume=resume, report=report)
     if not main:
         return
     if not (out / "config.json").exists():

@@ -75,9 +75,9 @@ class Store:
         remedy = f"Build one with: ramify data build INPUT --format NAME --out {path}"
         if path.is_file():
             raise RamifyError(f"{path} is a file, no data set. Build one from it: ramify data build {path} --out {path.stem}")
-        if (path / "run.json").exists():
-            raise RamifyError(f"{path} is a run, no data set; its run.json says what data it was trained on.")
         try:
+            if not (path / INFO_FILE).exists() and (path / "run.json").exists():
+                raise RamifyError(f"{path} is a run, no data set; its run.json says what data it was trained on.")
             info = json.loads((path / INFO_FILE).read_bytes())
             version = info["version"]
         except PermissionError as error:

@@ -129,7 +129,8 @@ def content_hash(source: str | Path) -> str:
     digest = hashlib.sha256()
     for file in sorted(locate(source).glob("*.safetensors")):
         with open(file, "rb") as stream:
-            digest.update(hashlib.file_digest(stream, "sha256").digest())
+            while block := stream.read(1 << 20):
+                digest.update(block)
     return digest.hexdigest()
 
 

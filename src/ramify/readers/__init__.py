@@ -3,6 +3,7 @@
 Nothing heavy is imported before a format is used.
 """
 
+import json
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -22,8 +23,8 @@ class Format:
     yields: Literal["posts", "trees", "logs"]
     module: str
     summary: str
-    lines: bool = False
-    """Are the ids of messages the numbers of their lines, from 0?"""
+    numbered: bool = False
+    """Do annotations call messages by their ids, where these are ascending whole numbers? (In logs: of their lines, from 0.)"""
 
     @property
     def name(self) -> str:
@@ -72,7 +73,7 @@ class Format:
 
 FORMATS: dict[str, Format] = {
     # First, because `guess` takes the first that matches: what trees of ours say about themselves may look like others.
-    "jsonl": Format("trees", "ramify.readers.jsonl", "Ramify's own JSON lines, one tree a line", lines=True),
+    "jsonl": Format("trees", "ramify.readers.jsonl", "Ramify's own JSON lines, one tree a line", numbered=True),
     "pushshift": Format("posts", "ramify.readers.pushshift", "Reddit dumps, submissions and comments, as JSON lines"),
     "reddit-api": Format("posts", "ramify.readers.reddit_api", "answers of Reddit's API, JSON with nested replies"),
     "stackexchange": Format("posts", "ramify.readers.stackexchange", "Stack Exchange dumps, a folder for each site"),
@@ -89,7 +90,7 @@ FORMATS: dict[str, Format] = {
     "table": Format("posts", "ramify.readers.table", "one post a row: CSV, TSV, Parquet or JSON lines"),
     "chat-table": Format("logs", "ramify.readers.chat_table", "one message a row, in the order of the channel"),
     # Last, because tab-separated values may look like a log of WeeChat's.
-    "irc": Format("logs", "ramify.readers.irc", "logs of IRC channels, as clients and bots write them", lines=True),
+    "irc": Format("logs", "ramify.readers.irc", "logs of IRC channels, as clients and bots write them", numbered=True),
 }
 
 
@@ -109,7 +110,7 @@ def guess(paths: Sequence[Path]) -> str:
     from ramify.readers.base import A_FOLDER, open_bytes, read_twice
 
     check(paths)
-    if built := next((path for path in paths if (path / "dataset.json").exists()), None):
+    if built := next((path for path in paths if _is_built(path)), None):
         raise RamifyError(
             f"{built} is a data set that Ramify built, and no input. Give what it was built from, or write it out: "
             f"ramify data export {built} --out {built.name}.jsonl"
@@ -136,6 +137,14 @@ def guess(paths: Sequence[Path]) -> str:
         f"cannot tell the format of {', '.join(map(str, paths))}. Each was tried, and refused it:\n{tried}\n"
         "If it is one of them all the same, name it with --format."
     )
+
+
+def _is_built(path: Path) -> bool:
+    try:
+        info = json.loads((path / "dataset.json").read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(info, dict) and info.keys() >= {"version", "hash", "splits"}
 
 
 def check(paths: Sequence[Path]) -> None:
@@ -170,6 +179,7 @@ def read_logs(*paths: str | Path, format: str | None = None, **options: Any) -> 
     from ramify.readers.base import Report
 
     own = [Path(path) for path in paths]
+    check(own)
     known = find(format or guess(own))
     if known.yields == "posts":
         raise RamifyError(f"the format {known.name!r} holds posts, no logs: read them with `ramify data build`.")

@@ -33,7 +33,7 @@ def refuses(path: Path, head: bytes) -> str:
 
 
 def read(paths: Sequence[Path], report: Report, *, policy: Policy) -> Iterator[pa.RecordBatch]:
-    return batches(_posts(paths, report, policy), LABELLED)
+    return batches(_posts(paths, report, policy), report, LABELLED)
 
 
 def _posts(paths: Sequence[Path], report: Report, policy: Policy) -> Iterator[Post]:

@@ -379,16 +379,14 @@ def strings(values: pa.Array) -> pa.Array:
         return pa.array([None if value is None else str(value) for value in values.to_pylist()], pa.large_string())
 
 
-_WHOLE = r"^[0-9]+\.0$"
+_WHOLE = r"^(-?[0-9]+)\.0$"
 
 
 def like_ids(parents: pa.Array, ids: pa.Array) -> pa.Array:
     """Parents spelled as the ids are: a column of whole numbers with gaps is written by pandas as 1.0, 2.0, …"""
-    given = pc.match_substring_regex(parents, "[0-9]")
-    odd = pc.match_substring_regex(parents, _WHOLE)
-    if not pc.any(odd).as_py() or pc.any(pc.xor(given, odd)).as_py() or pc.any(pc.match_substring_regex(ids, _WHOLE)).as_py():
+    if pc.any(pc.match_substring_regex(ids, _WHOLE)).as_py():
         return parents
-    return pc.replace_substring_regex(parents, r"\.0$", "")
+    return pc.replace_substring_regex(parents, _WHOLE, r"\1")
 
 
 def _moment(value: Any, order: DateOrder) -> float | None:

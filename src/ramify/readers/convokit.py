@@ -36,7 +36,7 @@ def refuses(path: Path, head: bytes) -> str:
 
 def read(paths: Sequence[Path], report: Report) -> Iterator[pa.RecordBatch]:
     """A path is a corpus folder. Utterances may be in any order. Pickled metadata are not loaded."""
-    return batches((post for path in paths for post in _posts(path, report)), LABELLED)
+    return batches((post for path in paths for post in _posts(path, report)), report, LABELLED)
 
 
 def _find(folder: Path, name: str) -> Path | None:

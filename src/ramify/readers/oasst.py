@@ -23,7 +23,7 @@ def refuses(path: Path, head: bytes) -> str:
 
 
 def read(paths: Sequence[Path], report: Report) -> Iterator[pa.RecordBatch]:
-    return batches(_posts(paths, report), LABELLED)
+    return batches(_posts(paths, report), report, LABELLED)
 
 
 def _posts(paths: Sequence[Path], report: Report) -> Iterator[Post]:

@@ -41,7 +41,7 @@ def read(paths: Sequence[Path], report: Report, *, policy: Policy, unescape: boo
     """
     if not isinstance(unescape, bool):
         raise bad_option("unescape", "true or false", unescape)
-    return batches(_posts(paths, report, policy, unescaped if unescape else str))
+    return batches(_posts(paths, report, policy, unescaped if unescape else str), report)
 
 
 def _posts(paths: Sequence[Path], report: Report, policy: Policy, clean: Callable[[str], str]) -> Iterator[Post]:

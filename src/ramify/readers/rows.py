@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from ramify.readers.base import POSTS
+from ramify.readers.base import POSTS, Report
 from ramify.tree import encodable
 
 BATCH_ROWS = 1 << 14
@@ -30,24 +30,28 @@ class Post(NamedTuple):
     label: Any = None
 
 
-def batches(posts: Iterable[Post], schema: pa.Schema = POSTS) -> Iterator[pa.RecordBatch]:
-    """Record batches of `POSTS` or `LABELLED`. Half surrogate pairs, which UTF-8 cannot hold, become U+FFFD."""
+def batches(posts: Iterable[Post], report: Report, schema: pa.Schema = POSTS) -> Iterator[pa.RecordBatch]:
+    """Record batches of `POSTS` or `LABELLED`. What is said about a post in too many levels to be written is left out, and
+    counted. Half surrogate pairs, which UTF-8 cannot hold, become U+FFFD."""
     held: list[Post] = []
     characters = 0
     for post in posts:
         held.append(post)
         characters += len(post.text)
         if len(held) >= BATCH_ROWS or characters >= BATCH_CHARACTERS:
-            yield _batch(held, schema)
+            yield _batch(held, report, schema)
             held, characters = [], 0
     if held:
-        yield _batch(held, schema)
+        yield _batch(held, report, schema)
 
 
-def _batch(posts: list[Post], schema: pa.Schema) -> pa.RecordBatch:
+def _batch(posts: list[Post], report: Report, schema: pa.Schema) -> pa.RecordBatch:
     columns = dict(zip(Post._fields, map(list, zip(*posts)), strict=True))
     for name in ("meta", "label"):
-        columns[name] = [None if value is None else _as_json(value) for value in columns[name]]
+        columns[name] = [
+            None if value is None else _as_json(value, f"post {post.id!r} of {post.tree!r}: its {name}", report)
+            for post, value in zip(posts, columns[name], strict=True)
+        ]
     try:
         return _arrays(columns, schema)
     except UnicodeEncodeError:
@@ -56,11 +60,12 @@ def _batch(posts: list[Post], schema: pa.Schema) -> pa.RecordBatch:
         return _arrays(columns, schema)
 
 
-def _as_json(value: Any) -> str:
+def _as_json(value: Any, where: str, report: Report) -> str | None:
     try:
         return json.dumps(value, ensure_ascii=False)
     except RecursionError:
-        return '{"too_deep": true}'
+        report.mend("odd_json", f"{where} is nested too deeply")
+        return None
 
 
 def _arrays(columns: dict[str, list[Any]], schema: pa.Schema) -> pa.RecordBatch:

@@ -42,7 +42,7 @@ def read(paths: Sequence[Path], report: Report) -> Iterator[pa.RecordBatch]:
                 f"{path} holds no Posts.xml, and neither do the folders in it. Unpack the site's archive (.7z) into a folder."
             )
         sites += found
-    return batches(post for site in dict.fromkeys(sites) for post in _posts(site, report))
+    return batches((post for site in dict.fromkeys(sites) for post in _posts(site, report)), report)
 
 
 def _sites(folder: Path) -> Iterator[Path]:

@@ -94,9 +94,9 @@ def execute(
             )
     elif (out / RUN_FILE).exists():
         raise RamifyError(f"{out} already holds a run: add --resume to go on with it, or choose another --out.")
-    elif left := [name for name in (CHECKPOINTS, BEST, METRICS) if (out / name).exists()]:
+    elif left := [name for name in (CHECKPOINTS, BEST, METRICS, hub.CONFIG, hub.WEIGHTS) if (out / name).exists()]:
         raise RamifyError(
-            f"{out} holds {', '.join(left)} of another run, but no {RUN_FILE}: remove them, or choose another --out."
+            f"{out} holds {', '.join(left)} of another run or model, but no {RUN_FILE}: remove them, or choose another --out."
         )
     prepared = prepare(run, out)
     # Stages are prepared with the model: what a frozen encoder makes of messages, say.

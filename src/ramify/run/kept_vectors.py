@@ -9,6 +9,7 @@ from filelock import FileLock
 
 from ramify.chat.channel import Ints
 from ramify.chat.logs import Logs
+from ramify.errors import RamifyError
 from ramify.files import make_folder
 from ramify.link_batch import Vectors
 from ramify.models.base import AnyBackbone
@@ -24,16 +25,27 @@ def kept_vectors(task: ReplyTo, logs: Logs, messages: Ints, folder: str) -> Vect
     if not folder or not isinstance(encoder, AnyBackbone):
         return keep_vectors(task, logs, messages)
     file = Path(folder) / f"vectors-{_key(encoder, logs, messages)}.safetensors"
+    if (held := _read(file)) is not None:
+        return held
     make_folder(file.parent)
     # Who needs the same vectors meanwhile, another rank or another run, waits for them.
     with FileLock(file.with_suffix(".lock")):
-        if file.exists():
-            held = load_tensors(file)
-            return Vectors(held["table"], held["row"].numpy())
+        if (held := _read(file)) is not None:
+            return held
         vectors = keep_vectors(task, logs, messages)
         if vectors is not None:
             save_tensors(file, {"table": vectors.table, "row": torch.from_numpy(vectors.row)})
         return vectors
+
+
+def _read(file: Path) -> Vectors | None:
+    if not file.exists():
+        return None
+    try:
+        held = load_tensors(file)
+    except RamifyError as error:
+        raise RamifyError(f"{error} Delete it, and it is made anew.") from None
+    return Vectors(held["table"], held["row"].numpy())
 
 
 def _key(encoder: AnyBackbone, logs: Logs, messages: Ints) -> str:

@@ -40,7 +40,7 @@ class Disentangled:
     def conversations(self) -> list[Tree]:
         """Each as a tree of its own, opened by the message that starts it, with one parent a message: the first that it
         answers. Nodes say in `label` the probability of that, and as `also` the ids of what else they answer, beside what their
-        label said before: fields of its own, or as `label` what was none."""
+        label said before: fields of its own, or as `label` what was none. What an earlier run said there is replaced."""
         said = (
             replace(node, parents=node.parents and node.parents[:1], label=self._label(node, float(chance)))
             for node, chance in zip(self.tree.nodes, self.probability)
@@ -51,6 +51,7 @@ class Disentangled:
     def _label(self, node: Node, chance: float) -> Any:
         also = [self.tree.nodes[each].id for each in (node.parents or ())[1:]]
         before = node.label if isinstance(node.label, dict) else {} if node.label is None else {"label": node.label}
+        before = {name: value for name, value in before.items() if name not in ("probability", "also")}
         return before | {"probability": round(chance, 4)} | ({"also": also} if also else {})
 
     def links(self) -> Links:
@@ -108,11 +109,12 @@ def disentangle(
         if other := [type(each).__name__ for each in log if not isinstance(each, Node)]:
             raise RamifyError(f"messages are ramify.Node, not {other[0]}: Node(text, author=…, time=…).")
         log = Tree(log)
-    if keep_replies and len(log) > 1 and not any(node.parents != () or node.self_link for node in log.nodes):
-        raise RamifyError(
-            "keep_replies believes what messages say they answer, and here all say that they answer nothing. Give nodes of "
-            "which nobody knows it parents=None."
-        )
+        # A node says that it answers nothing unless it is told otherwise.
+        if keep_replies and len(log) > 1 and not any(node.parents != () or node.self_link for node in log.nodes):
+            raise RamifyError(
+                "keep_replies believes what messages say they answer, and here all say that they answer nothing. Give nodes "
+                "of which nobody knows it parents=None, or a Tree of such as are known to."
+            )
     parents, probability = _decided(tasks, log, ensemble, beam)
     if keep_replies:
         for number, node in enumerate(log.nodes):
