@@ -93,9 +93,10 @@ def test_evaluate_for_people(ramify, told, store):
 
 
 def test_what_does_not_fit(ramify, told, store, init, tmp_path):
-    status, _, err = ramify("evaluate", told[0], "--data", store.path, "--protocol", "chunk50", "--device", "cpu")
-    assert status != 0
-    assert "--protocol chunk50 is for chat logs" in err
+    for option in ("--protocol=chunk50", "--no-starts"):
+        status, _, err = ramify("evaluate", told[0], "--data", store.path, option, "--device", "cpu")
+        assert status != 0
+        assert f"{option.partition('=')[0]} is for chat logs" in err
     run = RECIPES["mht"](str(store.path), init=str(init))
     for objective in ("listwise", "binary"):
         with pytest.raises(RamifyError, match=f"only task.objective=ranking fits, not {objective}"):
