@@ -18,7 +18,9 @@ def spelled(text: str, names: Names) -> list[str]:
     words = []
     for word in text.lower().split():
         name = names.find(word)
-        if name is None:
+        if name is None and word.isalnum():
+            words.append(word)
+        elif name is None:
             words += [LINK if _LINK.match(part) else part for part in _WORD.findall(word)]
         else:
             start, _, end = word.partition(name)

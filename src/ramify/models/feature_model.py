@@ -23,7 +23,13 @@ from ramify.nn.ragged import Rows
 
 Activation = Literal["softsign", "relu", "gelu", "tanh"]
 
-ACTIVATIONS = {"softsign": F.softsign, "relu": F.relu, "gelu": F.gelu, "tanh": torch.tanh}
+
+def softsign(x: Float[Tensor, "*size"]) -> Float[Tensor, "*size"]:
+    """torch's, which makes one tensor more."""
+    return x / x.abs().add_(1)
+
+
+ACTIVATIONS = {"softsign": softsign, "relu": F.relu, "gelu": F.gelu, "tanh": torch.tanh}
 
 
 @dataclass(frozen=True)

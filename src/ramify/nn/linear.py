@@ -51,8 +51,10 @@ def on_pairs(
     """A layer on [one, other, what belongs to the pair alone]; each one and each other is multiplied once, not once a pair."""
     weights = layer.weight.split([part.shape[1] for part in (one, other, pairs)], dim=1)
     x = linear(pairs, weights[2], layer.bias)
-    x = x + linear(one, weights[0]).index_select(0, ones)
-    return x + linear(other, weights[1]).index_select(0, others)
+    # In place: there are as many pairs as fit into memory.
+    x += linear(one, weights[0]).index_select(0, ones)
+    x += linear(other, weights[1]).index_select(0, others)
+    return x
 
 
 def _pays(x: Tensor, weight: Tensor) -> bool:
