@@ -92,6 +92,17 @@ def test_training_repeats(trained, texts, kind):
     assert other.stdout.strip() == trained[kind].hash
 
 
+def test_training_repeats_with_more_letters_than_it_takes(texts, monkeypatch):
+    """Many are as rare as each other; the first of them by their numbers stay, the others are read over."""
+    monkeypatch.setattr("ramify.tokenizer.ALPHABET", 100)
+    rare = [f"flour{chr(0x4F00 + number)} fl{chr(0x180 + 2 * number)}our a{chr(0x2E2E)}b" for number in range(100)]
+    found = {Tokenizer.train([*texts, *rare], vocab_size=600).json for _ in range(4)}
+    assert len(found) == 1
+    letters = {piece for piece in json.loads(found.pop())["model"]["vocab"] if len(piece) == 1}
+    assert len(letters) < 100
+    assert set("abcdefghijklmnopqrstuvwxyz") < letters
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_vocabularies_too_small_for_the_letters(texts, kind):
     """The message says how many are needed, and that many are enough."""

@@ -1,8 +1,9 @@
 """Text to token ids: a thin wrapper over `tokenizers`, which trains, loads and saves tokenizer.json."""
 
 import hashlib
+import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -132,12 +133,15 @@ class Tokenizer:
     @classmethod
     def _train_wordpiece(cls, texts: list[str], vocab_size: int, lowercase: bool, progress: bool) -> "Tokenizer":
         """The library numbers the continuing letters (##a) in the order of a randomly seeded hash table, and ties between
-        merges follow those numbers. Naming the letters beforehand makes training repeatable."""
+        merges follow those numbers; of the rarest letters it leaves out any. Naming the letters beforehand, and showing it no
+        others, makes training repeatable."""
         engine = _bert_pipeline(Engine(models.WordPiece(unk_token="[UNK]")), normalizers.BertNormalizer(lowercase=lowercase))
         counts: Counter[str] = Counter()
         for text in texts:
             counts.update(engine.normalizer.normalize_str(text))
         letters = sorted(counts, key=lambda letter: (-counts[letter], letter))[:ALPHABET]
+        if len(counts) > ALPHABET:
+            texts = _without(counts.keys() - set(letters), map(engine.normalizer.normalize_str, texts))
         continuing = [f"##{letter}" for letter in sorted(letters) if not letter.isspace()]
         trainer = trainers.WordPieceTrainer(
             vocab_size=vocab_size,
@@ -233,6 +237,12 @@ def _too_few(kind: Kind, vocab_size: int, least: int) -> RamifyError:
         f"a vocabulary of {vocab_size:,} pieces is too small: special tokens and single letters of these texts take {least:,} "
         f"in a {kind} tokenizer. Choose a vocab_size of at least so many (--vocab-size; of a run --set tokenizer.vocab_size=N)."
     )
+
+
+def _without(letters: Collection[str], texts: Iterable[str]) -> Iterator[str]:
+    """The texts without these letters; words that one of them parts stay apart."""
+    table = {ord(each): " " if each.isspace() or unicodedata.category(each).startswith("P") else "" for each in letters}
+    return (text.translate(table) for text in texts)
 
 
 def _bert_pipeline(engine: Engine, normalizer: normalizers.BertNormalizer) -> Engine:
