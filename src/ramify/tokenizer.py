@@ -141,7 +141,7 @@ class Tokenizer:
             counts.update(engine.normalizer.normalize_str(text))
         letters = sorted(counts, key=lambda letter: (-counts[letter], letter))[:ALPHABET]
         if len(counts) > ALPHABET:
-            texts = _without(counts.keys() - set(letters), map(engine.normalizer.normalize_str, texts))
+            texts = list(_without(counts.keys() - set(letters), map(engine.normalizer.normalize_str, texts)))
         continuing = [f"##{letter}" for letter in sorted(letters) if not letter.isspace()]
         trainer = trainers.WordPieceTrainer(
             vocab_size=vocab_size,
