@@ -14,7 +14,7 @@ from ramify.errors import RamifyError
 from ramify.link_batch import LinkBatch
 from ramify.models.base import check_config
 from ramify.models.bert import Bert, BertConfig
-from ramify.models.pairs import PairConfig, PairEncoder, check_pieces
+from ramify.models.pairs import PairConfig, PairEncoder, check_pieces, join_of
 from ramify.nn.dropout import dropout
 from ramify.nn.pairs import part_by_part
 from ramify.nn.ragged import Rows, inverse, length_key, runs
@@ -53,7 +53,7 @@ class BertPair(PairEncoder):
         super().__init__()
         self.config = config
         self.encoder = Bert(config.encoder)
-        self.join = self.joined()
+        self.join = join_of(config, config.encoder.dim)
 
     @property
     def state_dim(self) -> int:

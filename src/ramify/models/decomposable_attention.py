@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ramify.link_batch import LinkBatch
 from ramify.models.base import check_config
-from ramify.models.pairs import PairConfig, PairEncoder
+from ramify.models.pairs import PairConfig, PairEncoder, join_of
 from ramify.nn.dropout import dropout
 from ramify.nn.linear import Linear, linear
 from ramify.nn.pairs import Pairs, align, mask_padding, pair_up, part_by_part
@@ -58,7 +58,7 @@ class DecomposableAttention(PairEncoder):
         self.attend = self._network(word)
         self.compare = self._network(2 * word)
         self.aggregate = self._network(2 * hidden)
-        self.join = self.joined()
+        self.join = join_of(config, hidden)
         for part in self.modules():
             if isinstance(part, nn.Linear):
                 nn.init.xavier_uniform_(part.weight)

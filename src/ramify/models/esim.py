@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ramify.link_batch import LinkBatch
 from ramify.models.base import check_config
-from ramify.models.pairs import PairConfig, PairEncoder
+from ramify.models.pairs import PairConfig, PairEncoder, join_of
 from ramify.nn.dropout import dropout
 from ramify.nn.linear import Linear, linear
 from ramify.nn.pairs import Pairs, align, pair_up, part_by_part
@@ -50,7 +50,7 @@ class ESIM(PairEncoder):
         self.composition = BiLSTM(hidden, hidden)
         self.mean, self.highest = (Pool(kind, self.composition.out_dim) for kind in ("mean", "max"))
         self.hidden = Linear(4 * self.composition.out_dim, hidden)
-        self.join = self.joined()
+        self.join = join_of(config, hidden)
 
     @property
     def state_dim(self) -> int:

@@ -13,7 +13,7 @@ from ramify.errors import RamifyError
 from ramify.link_batch import LinkBatch
 from ramify.models.base import LinkBackbone, check_config
 from ramify.models.bert import Bert, BertConfig
-from ramify.models.pairs import Join, check_pieces, feature_layer, on_features
+from ramify.models.pairs import check_pieces, feature_layer, join_of, on_features
 from ramify.nn.blocks import Stack
 from ramify.nn.dropout import dropout
 from ramify.nn.embeddings import PositionTable, init_weights
@@ -88,8 +88,7 @@ class MaskedHierarchicalTransformer(LinkBackbone):
             eps=config.eps,
         )
         self.feature_map = feature_layer(0, config.dim) if config.features == "input" else None
-        joined = (config.dim, config.feature_hidden, config.feature_layers, config.dropout)
-        self.join = Join(*joined) if config.features == "head" else None
+        self.join = join_of(config, config.dim)
         for part in (self.projection, self.positions, self.stack, self.feature_map):
             if part is not None:
                 init_weights(part)

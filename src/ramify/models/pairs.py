@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -54,6 +54,13 @@ class Join(nn.Module):
         return x
 
 
+def join_of(config: Any, dim: int) -> Join | None:
+    """What joins features to states of this size, where a model's config asks for it."""
+    if config.features != "head":
+        return None
+    return Join(dim, config.feature_hidden, config.feature_layers, config.dropout)
+
+
 def check_pieces(reading: History) -> None:
     """Raise unless messages are read as word pieces."""
     if reading.texts != "pieces":
@@ -92,13 +99,6 @@ class PairEncoder(LinkBackbone):
     @property
     def out_dim(self) -> int:
         return self.state_dim if self.join is None else self.config.feature_hidden
-
-    def joined(self) -> Join | None:
-        """What joins features to states, where the config asks for it."""
-        config = self.config
-        if config.features == "none":
-            return None
-        return Join(self.state_dim, config.feature_hidden, config.feature_layers, config.dropout)
 
     def forward(self, batch: LinkBatch) -> Float[Tensor, "key out"]:
         states = self.states(batch)

@@ -15,7 +15,7 @@ from ramify.readers import files
 from ramify.readers.base import EITHER, Policy, Report, in_seconds, pc
 from ramify.readers.records import records
 from ramify.readers.reddit import NOBODY, answered, submission_text
-from ramify.readers.values import seconds
+from ramify.readers.values import told_time
 
 BASE_36 = "0123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -150,13 +150,10 @@ def base36(number: int) -> str:
 
 
 def _times(posts: list[_Post], path: Path, report: Report) -> pa.Array:
-    values = [post.created_utc for post in posts]
     try:
-        times = in_seconds(pa.array(values, pa.float64()))
+        times = in_seconds(pa.array([post.created_utc for post in posts], pa.float64()))
+        if not times.null_count:
+            return times
     except (pa.ArrowInvalid, pa.ArrowTypeError):
-        times = pa.array([seconds(value) for value in values], pa.float64())
-    if times.null_count:
-        for post, time in zip(posts, times.to_pylist(), strict=True):
-            if time is None and post.created_utc not in (None, ""):
-                report.mend("bad_time", f"{path}: post {post.id}: {post.created_utc!r:.80}")
-    return times
+        pass  # some are dates, or none at all
+    return pa.array([told_time(post.created_utc, report, f"{path}: post {post.id}") for post in posts], pa.float64())
