@@ -4,6 +4,7 @@ import contextlib
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -54,16 +55,30 @@ def test_what_a_link_leads_to_is_replaced(tmp_path):
     assert (tmp_path / "real").read_text() == "new"
 
 
-@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", "link"])
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", "link", "folder/1", "/tmp/../dev/fd/1"])
 @pytest.mark.parametrize("way", ["write_text(path, 'whole')", "with appending(path) as file: file.write('whole')"])
 def test_what_is_printed_is_written_behind_what_was(tmp_path, name, way):
     (tmp_path / "link").symlink_to("/dev/fd/1")
+    (tmp_path / "folder").symlink_to("/dev/fd")
     log = tmp_path / "log"
     log.write_text("kept ")
     program = f"from pathlib import Path\nfrom ramify.files import *\npath = Path({name!r})\n{way}"
     with open(log, "a") as out:
         subprocess.run([sys.executable, "-c", program], stdout=out, check=True, cwd=tmp_path)
     assert log.read_text() == "kept whole"
+
+
+def test_a_file_that_somebody_opened_for_this_process_is_not_replaced(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("kept ")
+    with open(log, "a") as out:
+        write_text(Path(f"/dev/fd/{out.fileno()}"), "whole")
+    assert log.read_text() == "kept whole"
+
+
+def test_faults_of_what_is_read_meanwhile_are_not_those_of_what_is_written(tmp_path):
+    with pytest.raises(FileNotFoundError, match="input"), appending(tmp_path / "out"):
+        (tmp_path / "input").read_text()
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "loop", "/dev/full"])

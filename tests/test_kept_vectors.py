@@ -79,7 +79,8 @@ def test_a_broken_file_says_so(tmp_path):
         kept_vectors(task(), LOGS, ALL, str(tmp_path))
 
 
-def test_vectors_are_read_where_nothing_may_be_written(tmp_path, monkeypatch):
+def test_vectors_that_are_there_are_read_without_a_lock(tmp_path, monkeypatch):
+    """A lock is a file, and nobody may write where others have kept them."""
     kept = kept_vectors(task(), LOGS, ALL, str(tmp_path))
     monkeypatch.setattr(module, "FileLock", None)
     again = kept_vectors(task(), LOGS, ALL, str(tmp_path))

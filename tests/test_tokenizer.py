@@ -103,6 +103,12 @@ def test_training_repeats_with_more_letters_than_it_takes(texts, monkeypatch):
     assert set("abcdefghijklmnopqrstuvwxyz") < letters
 
 
+def test_words_that_a_sign_parts_stay_apart_where_it_is_too_rare(texts, monkeypatch):
+    monkeypatch.setattr("ramify.tokenizer.ALPHABET", 30)
+    found = Tokenizer.train([*texts, "kk$zz"] * 9, vocab_size=600)
+    assert not [piece for piece in found.ids if "kz" in piece or "$" in piece]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_vocabularies_too_small_for_the_letters(texts, kind):
     """The message says how many are needed, and that many are enough."""

@@ -3,6 +3,7 @@
 import json
 import time
 from collections import Counter
+from fractions import Fraction
 from itertools import product
 
 import numpy as np
@@ -581,7 +582,14 @@ def test_nodes_without_ids_get_free_ones():
 
 
 @pytest.mark.ill_typed
-@pytest.mark.parametrize("time", [float("nan"), float("inf"), 1.6e12, -1e11, "2020", np.datetime64("2020-01-01")])
+@pytest.mark.parametrize("time", [np.int64(5), np.float32(5), Fraction(10, 2), 5])
+def test_times_are_numbers_that_json_knows(time):
+    node = Node(id="x", time=time)
+    assert (node.time, type(node.time)) == (5.0, float)
+    assert '"time": 5.0' in Tree((node,)).to_json()
+
+
+@pytest.mark.parametrize("time", [float("nan"), float("inf"), 1.6e12, -1e11, "2020", True, np.datetime64("2020-01-01")])
 def test_times_that_no_calendar_has(time):
     with pytest.raises(RamifyError, match="seconds since 1970"):
         Node("a", time=time)

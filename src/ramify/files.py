@@ -5,24 +5,23 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from errno import ELOOP
-from os import strerror
+from io import BufferedWriter, FileIO, TextIOWrapper
+from os import fstat, stat_result
+from os.path import samestat
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any, TextIO
 
 from ramify.errors import RamifyError
 
-_PRINTED = ("/dev/stdout", "/dev/stderr", "/dev/fd", "/proc")
-"""Where what this process prints goes, which may be a file."""
-MOST_LINKS = 40
-"""As many as the system follows."""
+_STDOUT, _STDERR = 1, 2
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Another name to write a file under, which takes the place of `path` when all went well. What the system refuses (no
     room, no such folder) is raised as `RamifyError` with the path."""
-    try:
+    with _refusals(path):
         if not path.name or path.is_dir():
             raise RamifyError(f"{str(path)!r} names no file: choose a name to write to.")
         if _is_stream(path):
@@ -45,6 +44,22 @@ def replacing(path: Path) -> Iterator[Path]:
         finally:
             with suppress(OSError):
                 scratch.unlink()
+
+
+@contextmanager
+def appending(path: Path) -> Iterator[TextIO]:
+    """A text file, or a device or pipe, to write to little by little. A file begins empty; a device takes what comes behind
+    what it has (/dev/stdout may be a log that somebody appends to). What the system refuses is raised as `RamifyError`."""
+    with _refusals(path):
+        target = BufferedWriter(FileIO(path, "a" if _is_stream(path) else "w"))
+    with _Text(target, path) as file:
+        yield file
+
+
+@contextmanager
+def _refusals(path: Path) -> Iterator[None]:
+    try:
+        yield
     except BrokenPipeError:
         raise  # whoever read it has read enough
     except OSError as error:
@@ -53,28 +68,43 @@ def replacing(path: Path) -> Iterator[Path]:
         ) from None
 
 
-@contextmanager
-def appending(path: Path) -> Iterator[TextIO]:
-    """A text file, or a device or pipe, to write to little by little. A file begins empty; a device takes what comes behind
-    what it has (/dev/stdout may be a log that somebody appends to). What the system refuses is raised as `RamifyError`."""
-    try:
-        with open(path, "a" if _is_stream(path) else "w", encoding="utf-8", newline="\n") as file:
-            yield file
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise RamifyError(f"cannot write {path}: {error.strerror or error}. Choose another place.") from None
+class _Text(TextIOWrapper):
+    """A text file of which what the system refuses is told apart from what it refuses of others, which are read meanwhile."""
+
+    def __init__(self, file: "BufferedWriter[FileIO]", path: Path) -> None:
+        self._path = path
+        super().__init__(file, encoding="utf-8", newline="\n")
+
+    def write(self, text: str, /) -> int:
+        with _refusals(self._path):
+            return super().write(text)
+
+    def flush(self) -> None:
+        with _refusals(self._path):
+            super().flush()
+
+    def close(self) -> None:
+        with _refusals(self._path):
+            super().close()
 
 
 def _is_stream(path: Path) -> bool:
     """Is it written to, rather than replaced: a device, a pipe, what this process prints to?"""
-    hops = [path.absolute()]
-    while hops[-1].is_symlink():
-        hops.append(hops[-1].parent / hops[-1].readlink())
-        if len(hops) > MOST_LINKS:
-            raise OSError(ELOOP, strerror(ELOOP))
-    prints = any(hop.is_relative_to(place) for hop in hops for place in _PRINTED)
-    return prints or (path.exists() and not path.is_file())
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return False
+    if not S_ISREG(found.st_mode):
+        return True
+    handed = path.parent.resolve()
+    return any(samestat(found, each) for each in _printed()) or (handed.name == "fd" and handed.is_relative_to("/proc"))
+
+
+def _printed() -> Iterator[stat_result]:
+    """What this process prints to, where that is anything."""
+    for number in (_STDOUT, _STDERR):
+        with suppress(OSError):
+            yield fstat(number)
 
 
 def make_folder(path: Path) -> None:

@@ -96,7 +96,10 @@ def load(source: str | Path, *, revision: str | None = None, device: str | torch
     unless a `device` is named (see `find_device`). `revision`: a branch, tag or commit of a hub id (or
     `owner/name@revision`)."""
     if revision and Path(source).exists():
-        raise RamifyError(f"{source} is here, and only models on the hub have revisions: leave revision={revision!r} out.")
+        raise RamifyError(
+            f"{source} is here, and only models on the hub have revisions: leave revision={revision!r} out, or, for the one of "
+            f"that name on the hub, load '{source}@{revision}'."
+        )
     source = f"{source}@{revision}" if revision else source
     place = find_device(device or "cpu")
     directory = _locate(source)

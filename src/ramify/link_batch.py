@@ -190,7 +190,7 @@ class LinkCollator:
             if self.surroundings:
                 heard, place = np.unique(flat, return_inverse=True)
                 near[inside] = place
-                words, rarity = wording((channel.spelled[message] for message in heard.tolist()), logs.vocabulary)
+                words, rarity = wording((channel.spelled[message] for message in heard.tolist()), logs.ranks)
                 around = surroundings(channel, heard, near, words, rarity)[inside]
                 pairs = np.concatenate([pairs, around], axis=1)
             own.append((features.answering(channel, targets), features.answered_by_itself(channel, targets), pairs))

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
+from string import punctuation
 from typing import Literal
 
 import numpy as np
@@ -240,8 +241,9 @@ def _too_few(kind: Kind, vocab_size: int, least: int) -> RamifyError:
 
 
 def _without(letters: Collection[str], texts: Iterable[str]) -> Iterator[str]:
-    """The texts without these letters; words that one of them parts stay apart."""
-    table = {ord(each): " " if each.isspace() or unicodedata.category(each).startswith("P") else "" for each in letters}
+    """The texts without these letters; words that one of them parts, in the eyes of BERT's pre-tokenizer, stay apart."""
+    parts = {each for each in letters if each.isspace() or each in punctuation or unicodedata.category(each).startswith("P")}
+    table = {ord(each): " " if each in parts else "" for each in letters}
     return (text.translate(table) for text in texts)
 
 

@@ -51,7 +51,10 @@ class Node:
     label: Any = None
 
     def __post_init__(self) -> None:
-        if self.time is not None and not (isinstance(self.time, Real) and FIRST_TIME <= self.time <= LAST_TIME):
+        if type(self.time) is not float and isinstance(self.time, Real) and not isinstance(self.time, bool):
+            # Of numpy, say, which JSON does not know.
+            object.__setattr__(self, "time", float(self.time))
+        if self.time is not None and not (type(self.time) is float and FIRST_TIME <= self.time <= LAST_TIME):
             raise RamifyError(
                 f"node {self.id!r}: its time is {self.time!r}, which is no second of the years 1 to 9999. Give seconds since "
                 "1970 (milliseconds divided by 1000), or None."

@@ -89,5 +89,5 @@ def test_words_as_the_data_tells_them_apart() -> None:
 
 
 def test_people_are_told_apart_by_their_names_as_they_are() -> None:
-    authors = ["Ann Lee", "ann_lee", "ANN LEE", "bob"]
-    assert channel_of([Node("hi", None, author=author) for author in authors]).speaker.tolist() == [0, 1, 0, 2]
+    authors = ["Ann Lee", "ann_lee", "ANN LEE", "bob", " bob", "Ann  Lee "]
+    assert channel_of([Node("hi", None, author=author) for author in authors]).speaker.tolist() == [0, 1, 0, 2, 2, 0]

@@ -7,15 +7,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer as Engine
+from tokenizers import models
 
 from ramify.chat.features import candidates
 from ramify.chat.hearing import channel_of
 from ramify.chat.surroundings import SURROUNDINGS, surroundings
-from ramify.chat.words import learn_words, wording
+from ramify.chat.words import Ranks, learn_words, wording
 from ramify.readers.chat import SYSTEM
+from ramify.tokenizer import Tokenizer
 from ramify.tree import Node
 
-WORDS = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "<user>": 5, "the": 6, ":": 7, "disk": 8, "mount": 9}
+WORDS = Ranks({"<user>": 1, "the": 2, ":": 3, "disk": 4, "mount": 5})
 
 
 def said(minute: float, author: str | None, text: str, kind: str = "") -> Node:
@@ -41,7 +44,7 @@ LOG = (
     said(5, "dora", "carl: hi"),
     said(9, "bob", "ann: mount it by hand"),
 )
-RARE = math.log(len(WORDS) - 5 + 1)
+RARE = math.log(6)
 """Of words that the vocabulary does not have."""
 
 
@@ -121,7 +124,7 @@ def plainly(log: Sequence[Node], late: int, early: int, window: int) -> list[flo
         return set(channel.spelled[message])
 
     def rarity(some: set[str]) -> float:
-        return sum(math.log(max(1, WORDS.get(word, len(WORDS)) - 4)) for word in some)
+        return sum(math.log(WORDS.get(word, 6)) for word in some)
 
     def alike(one: int, two: int) -> float:
         return 0.0 if one == two else rarity(words(one) & words(two))
@@ -201,8 +204,18 @@ def test_neither_later_messages_nor_other_targets_count(log: list[Node], window:
 
 def test_rarity_is_the_logarithm_of_the_rank() -> None:
     messages = [["a", "b", "b", "c"], ["b", "c"], ["b"]]
-    vocabulary = learn_words(messages, least=1).ids
-    words, rarity = wording([["b", "c", "b"], [], ["new"]], vocabulary)
-    assert words.toarray().tolist() == [[1, 1, 0], [0, 0, 0], [0, 0, 1]]
+    ranks = Ranks.of(learn_words(messages, least=1), pieces=False)
     # <user> has the first place.
-    assert rarity.tolist() == pytest.approx([math.log(2), math.log(3), math.log(len(vocabulary) - 4)])
+    assert ranks == {"<user>": 1, "b": 2, "c": 3, "a": 4}
+    words, rarity = wording([["b", "c", "b"], [], ["new"]], ranks)
+    assert words.toarray().tolist() == [[1, 1, 0], [0, 0, 0], [0, 0, 1]]
+    assert rarity.tolist() == pytest.approx([math.log(2), math.log(3), math.log(5)])
+
+
+def test_ranks_among_word_pieces() -> None:
+    """Letters and signs, unused places and ends of words have no rank of their own."""
+    pieces = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "!", "a", "the", "##s", "of", "##ing", "disk"]
+    engine = Engine(models.WordPiece({piece: number for number, piece in enumerate(pieces)}, unk_token="[UNK]"))
+    ranks = Ranks.of(Tokenizer(engine), pieces=True)
+    assert ranks == {"!": 1, "a": 1, "the": 1, "of": 2, "disk": 3}
+    assert ranks["mount"] == 4

@@ -258,6 +258,8 @@ def test_known_starts_are_believed(ramify, model, tmp_path):
     nodes = (Node("usb disk", (), id="0", author="ann"), Node("ann: usb disk", (), id="1", author="bob"))
     path, out = tmp_path / "logs.jsonl", tmp_path / "out.jsonl"
     path.write_text(Tree(nodes, id="log").to_json() + "\n")
+    run(ramify, path, model, "jsonl", out)
+    assert len(out.read_text().splitlines()) == 1
     run(ramify, path, model, "jsonl", out, "--keep-replies")
     assert len(out.read_text().splitlines()) == 2
     with pytest.raises(RamifyError, match="keep_replies believes"):
@@ -531,8 +533,8 @@ def test_live_may_wait_for_several_messages(ramify, log, causal, tmp_path, every
         (["--to", "html"], "jsonl or annotation"),
         (["--to", "jsonl", "--keep-replies"], "without --keep-replies"),
         (["--to", "jsonl", "--beam", "2"], "without --keep-replies and --beam"),
-        (["--to", "jsonl", "--out", "."], "cannot write .: Is a directory. Choose"),
-        (["--to", "jsonl", "--out", "/no/such/folder"], "No such file or directory. Choose"),
+        (["--to", "jsonl", "--out", "."], "cannot write .: Is a directory. Make room"),
+        (["--to", "jsonl", "--out", "/no/such/folder"], "No such file or directory. Make room"),
     ],
 )
 def test_live_refuses_what_it_cannot_do(ramify, log, causal, tmp_path, options, reason):

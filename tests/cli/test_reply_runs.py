@@ -103,6 +103,14 @@ def test_what_does_not_fit(ramify, told, store, init, tmp_path):
             execute(run.changed({"task.objective": objective}), tmp_path / objective, cpu=True)
 
 
+def test_features_are_asked_for_by_their_option(ramify, store, init, tmp_path):
+    settings = ("--data", store.path, "--init", init, "--out", tmp_path / "run", "--set", "model.features=head")
+    status, _, err = ramify("train", "mht", *settings)
+    assert (status, err.partition("…")[0]) == (2, "error: --set model.features=")
+    assert "--features" in err
+    assert not (tmp_path / "run").exists()
+
+
 def test_on_reply_trees_a_model_of_conversations_ranks_alone(store):
     config = fitting(RECIPES["links"](str(store.path))).task
     assert (config.objective, config.decide, config.threshold) == ("ranking", "link", 0.0)

@@ -17,6 +17,7 @@ from ramify.chat.blocks import Blocks
 from ramify.chat.features import YEARS, features
 from ramify.chat.history import History
 from ramify.chat.logs import Logs
+from ramify.chat.surroundings import SURROUNDINGS
 from ramify.chat.words import learn_words
 from ramify.link_batch import LinkBatch, LinkCollator
 from ramify.models.pairs import PairEncoder
@@ -46,10 +47,10 @@ def read(*trees: Tree, reading: History = WORDS) -> Logs:
     return Logs.of(trees, reading).read_with(tokenizer())
 
 
-def batch_of(logs: Logs, targets: list[int] | None = None, block: int = 5) -> LinkBatch:
+def batch_of(logs: Logs, targets: list[int] | None = None, block: int = 5, surroundings: bool = False) -> LinkBatch:
     """Of these messages (all, unless named), in double precision."""
     view = Blocks(logs, np.arange(len(logs)) if targets is None else np.array(targets), block=block)
-    batch = LinkCollator(logs)([view.example(number) for number in range(len(view))])
+    batch = LinkCollator(logs, surroundings=surroundings)([view.example(number) for number in range(len(view))])
     names = ("answering", "answered", "answered_by_itself", "pairs", "gold")
     return replace(batch, **{name: getattr(batch, name).double() for name in names})
 
@@ -68,6 +69,7 @@ def plainly(model: PairEncoder, tree: Tree, reading: History, state: Callable[[T
     both."""
     logs = read(tree, reading=reading)
     ids = [torch.from_numpy(logs.ids[start:stop].astype(np.int64)) for start, stop in zip(logs.starts[:-1], logs.starts[1:])]
+    around = batch_of(logs, surroundings=True).pairs[:, -len(SURROUNDINGS) :]
     rows = []
     for target in range(len(ids)):
         for candidate in range(target, max(-1, target - reading.window - 1), -1):
@@ -76,6 +78,8 @@ def plainly(model: PairEncoder, tree: Tree, reading: History, state: Callable[[T
                 known = features(logs.channels[0], np.array([target]), np.array([[candidate]]))[0, 0]
                 known = torch.from_numpy(known).double()
                 known[: len(YEARS)] *= model.config.years
+                # What is said around a pair: its values are tested in tests/chat.
+                known = torch.cat([known, around[len(rows)]]) if model.config.surroundings else known
                 own = torch.cat([known, own])
                 for layer in model.join.layers:
                     own = F.gelu(dense(layer, own))

@@ -61,6 +61,7 @@ def state(own: BertPair, target: Tensor, candidate: Tensor) -> Tensor:
         {"features": "head"},
         {"features": "head", "feature_layers": 1},
         {"features": "head", "years": False},
+        {"features": "head", "surroundings": True},
     ],
     ids=lambda config: ", ".join(config) or "plain",
 )
@@ -68,7 +69,7 @@ def state(own: BertPair, target: Tensor, candidate: Tensor) -> Tensor:
 def test_states_are_those_of_each_pair_by_itself(config: dict[str, object]) -> None:
     own, tree = model(**config), chat(13, 5)  # pyright: ignore[reportArgumentType]
     expected = plainly(own, tree, PIECES, lambda target, candidate: state(own, target, candidate))
-    found = own(batch_of(read(tree, reading=PIECES)))
+    found = own(batch_of(read(tree, reading=PIECES), surroundings=own.reads_surroundings))
     assert found.shape[1] == own.out_dim
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
 
@@ -105,7 +106,15 @@ def test_a_saved_model_scores_as_before(config: dict[str, object], tmp_path: Pat
 @pytest.mark.ill_typed
 @pytest.mark.parametrize(
     "values",
-    [{"feature_hidden": 0}, {"feature_layers": 0}, {"dropout": 1.0}, {"chunk_tokens": 0}, {"features": "input"}, {"years": 1}],
+    [
+        {"feature_hidden": 0},
+        {"feature_layers": 0},
+        {"dropout": 1.0},
+        {"chunk_tokens": 0},
+        {"features": "input"},
+        {"years": 1},
+        {"surroundings": True},
+    ],
     ids=str,
 )
 def test_settings_that_no_model_has(values: dict[str, object]) -> None:

@@ -21,6 +21,7 @@ from ramify.chat.history import History
 from ramify.chat.logs import Logs
 from ramify.chat.pieces import line
 from ramify.chat.structure import Structure
+from ramify.chat.surroundings import SURROUNDINGS
 from ramify.chat.words import learn_words
 from ramify.errors import RamifyError
 from ramify.fields import from_record
@@ -72,10 +73,11 @@ def drawn_links(number: int, seed: int = 0) -> Tree:
     return linked(*links)
 
 
-def batch_of(logs: Logs, *targets: int, block: int = 5) -> LinkBatch:
+def batch_of(logs: Logs, *targets: int, block: int = 5, surroundings: bool = False) -> LinkBatch:
     """Of these messages (all, unless named), with the known links, in double precision."""
     view = Blocks(logs, np.array(targets or range(len(logs))), block=block)
-    return double(LinkCollator(logs, structure=Structure.known(logs))([view.example(number) for number in range(len(view))]))
+    collator = LinkCollator(logs, structure=Structure.known(logs), surroundings=surroundings)
+    return double(collator([view.example(number) for number in range(len(view))]))
 
 
 def double(batch: LinkBatch) -> LinkBatch:
@@ -311,6 +313,10 @@ def plainly(own: MaskedHierarchicalTransformer, tree: Tree, target: int) -> Tens
     known = torch.from_numpy(features(logs.channels[0], np.array([target]), np.array([messages]))[0]).double()
     if not config.years:
         known[:, : len(YEARS)] = 0
+    if config.surroundings:
+        # Newest first, as `surroundings` has them; their values are tested in tests/chat.
+        around = batch_of(logs, target, surroundings=True).pairs[:, -len(SURROUNDINGS) :]
+        known = torch.cat([known, around.flip(0)], dim=1)
     if own.feature_map is not None:
         x = x + F.linear(known, own.feature_map.weight, own.feature_map.bias)
     links = [node.parents or () for node in tree.nodes]
@@ -367,13 +373,15 @@ def plain_layer(layer: torch.nn.Module, x: Tensor, mask: Tensor, config: MHTConf
         {"features": "input"},
         {"features": "head", "years": False, "mask": "none"},
         {"features": "input", "years": False, "position": "absolute"},
+        {"features": "head", "surroundings": True},
+        {"features": "input", "surroundings": True},
     ],
     ids=str,
 )
 @torch.no_grad()
 def test_states_are_those_of_a_plain_computation_for_each_target(config: dict[str, object]) -> None:
     own, tree = model(**config), drawn_links(15)
-    batch = batch_of(read(tree))
+    batch = batch_of(read(tree), surroundings=own.reads_surroundings)
     found = own(batch)
     assert found.shape[1] == own.out_dim == (10 if config.get("features") == "head" else own.config.dim)
     for target, rows in enumerate(found.split(batch.candidates.host_lengths.tolist())):
@@ -485,6 +493,7 @@ def test_whatever_the_newest_message_answers_all_states_are_the_same() -> None:
         ({"dim": 10, "num_heads": 3}, r"model\.dim \(10\) must be a multiple of model\.num_heads \(3\)"),
         ({"dropout": 1.0}, r"model\.dropout"),
         ({"max_history": 0}, r"model\.max_history"),
+        ({"surroundings": True}, r"model\.surroundings comes with .* --features head"),
     ],
     ids=str,
 )

@@ -116,6 +116,14 @@ def test_odd_times(tmp_path, time):
     assert (tree.nodes[0].time, tree.nodes[0].text, report.kept) == (None, "", {"bad_time": 1})
 
 
+@pytest.mark.parametrize("time", [1_600_000_000_000, "1600000000", "2020-09-13T12:26:40Z"])
+def test_times_that_other_formats_read(tmp_path, time):
+    path = tmp_path / "trees.jsonl"
+    path.write_text(line({"id": "r", "time": time}))
+    (tree,), report = read(path)
+    assert (tree.nodes[0].time, report.kept) == (1.6e9, {})
+
+
 def test_metadata_that_is_none(tmp_path):
     path = tmp_path / "trees.jsonl"
     path.write_text(line({"id": "r"}, {"id": "a", "parent": "r"}, meta=["x"]))

@@ -139,6 +139,17 @@ def test_a_row_with_an_unknown_entity_is_counted_once(site):
     assert (len(found), report.skipped, report.read) == (6, {"bad_xml": 1}, 7)
 
 
+def test_a_row_with_an_unknown_entity_behind_one_that_is_cut_off(site, monkeypatch):
+    (site / "Comments.xml").unlink()
+    odd = ['  <row Id="8" PostTypeId="1" Body="un', '  <row Id="9" PostTypeId="1" Body="&nothing;" />']
+    content = "<posts>\n" + "\n".join([*ROWS[:3], *odd, *ROWS[3:6]]) + "\n</posts>\n"
+    (site / "Posts.xml").write_text(content, encoding="utf-8")
+    for size in range(40, len(content), 3):
+        monkeypatch.setattr(stackexchange, "_CHUNK", size)
+        found, report = read(site)
+        assert (len(found), report.skipped, report.read) == (6, {"bad_xml": 2}, 8), size
+
+
 def test_a_date_that_is_none_is_counted(site):
     (site / "Comments.xml").unlink()
     rows = [*ROWS[:3], '  <row Id="8" PostTypeId="1" CreationDate="noon" Body="x" />']

@@ -423,6 +423,18 @@ def test_ids_that_look_like_versions_stay(tmp_path):
     assert tree.nodes[1].parents == (0,)
 
 
+def test_ids_that_were_decimal_numbers_once_are_so_in_all_of_the_file(tmp_path):
+    """As turns of dialogues are: 2.0 is a turn, also where the last rows that are read together hold no turn 0."""
+    path = tmp_path / "turns.parquet"
+    ids = ["0.5", "2.0", *(f"9.{number}" for number in range(1, 20_000))]
+    rows = {"id": [*ids, "3.1"], "parent": [None, "0.5", *ids[1:-1], "2.0"], "tree": ["7"] * 20_002, "text": ["x"] * 20_002}
+    pa.parquet.write_table(pa.table(rows), path, row_group_size=20_001)
+    store = build([path], "table", tmp_path / "store")
+    (tree,) = store.trees([0])
+    assert tree.nodes[tree.parent[tree.index("3.1")]].id == "2.0"
+    assert "orphan" not in store.info["kept"] | store.info["skipped"]
+
+
 def test_a_bad_row_that_is_no_utf8_is_one_bad_row(tmp_path, capfd):
     path = tmp_path / "posts.csv"
     path.write_bytes(b"id,parent,tree,text\n1,,7,a\n2,1,7,caf\xe9,extra\n3,1,7,b\xe9\n")

@@ -111,6 +111,22 @@ def test_authors(tmp_path):
         read(telegram, path, names=3)
 
 
+@pytest.mark.parametrize(
+    ("stamps", "time", "bad"),
+    [
+        ({"date": "2024-01-31T10:00:00", "date_unixtime": "soon"}, 1_706_695_200.0, 0),
+        ({"date": None, "date_unixtime": "soon"}, None, 1),
+        ({"date": "noon", "date_unixtime": "soon", "edited": "never"}, None, 1),
+        ({"date": "noon", "date_unixtime": "1706695200"}, 1_706_695_200.0, 0),
+        ({"date": None, "date_unixtime": None}, None, 0),
+    ],
+    ids=str,
+)
+def test_odd_times(tmp_path, stamps, time, bad):
+    (tree,), report = read(telegram, write(tmp_path / "result.json", [said(1, "hi") | stamps]))
+    assert (tree.nodes[0].time, report.kept["bad_time"]) == (time, bad)
+
+
 def test_replies_to_what_is_elsewhere(tmp_path):
     messages = [
         said(2, "a"),

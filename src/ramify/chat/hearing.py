@@ -89,7 +89,6 @@ class Hearing:
         who, text = _one_word(message.author), self._names.joined(message.text)
         if who != message.author or text is not message.text:
             message = replace(message, author=who, text=text)
-        # People are told apart by their names as they are, and called by them as one word.
         called_as = author and who
         number, minute = self.count, _minute(message, self.faithful)
         self.count += 1
@@ -97,7 +96,9 @@ class Hearing:
         previous = NEVER
         if author is not None and called_as is not None:
             folded = called_as.lower()
-            speaker = self._speakers.setdefault(author if self.faithful else author.lower(), len(self._speakers))
+            # Who "Ann Lee" and "ann_lee" are is told apart, but both are called "ann_lee".
+            own = author if self.faithful else " ".join(author.lower().split())
+            speaker = self._speakers.setdefault(own, len(self._speakers))
             name = self._called.setdefault(folded, len(self._called))
             called = NOBODY if self.faithful and called_as != folded else name
             previous = self._latest.get(speaker, NEVER)

@@ -1,6 +1,6 @@
 """Chat logs laid out for models: columns, words and known links of all messages on one axis."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -12,7 +12,7 @@ from ramify.chat.channel import NOBODY, Channel, Ints, is_among
 from ramify.chat.hearing import channel_of
 from ramify.chat.history import History
 from ramify.chat.pieces import encode_pieces
-from ramify.chat.words import encode
+from ramify.chat.words import Ranks, encode
 from ramify.tokenizer import Tokenizer
 from ramify.tree import Node, Tree
 
@@ -33,8 +33,8 @@ class Logs:
     """Ids of the words of all messages, each opened by [CLS]; none before `read_with`."""
     starts: Ints = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
     """[message + 1]: where its words begin."""
-    vocabulary: Mapping[str, int] = field(default_factory=dict)
-    """The ids of the words that the tokenizer knows."""
+    ranks: Ranks = field(default_factory=Ranks)
+    """How common the words are that the tokenizer knows."""
     cut: int = 0
     """Messages that were longer than what is read of them."""
 
@@ -72,7 +72,7 @@ class Logs:
         """With the words, or word pieces, that a tokenizer knows."""
         spelled = [words for channel in self.channels for words in channel.spelled]
         ids, starts, cut = encode_messages(tokenizer, self.history, self.nodes, spelled)
-        return replace(self, ids=ids, starts=starts, cut=cut, vocabulary=tokenizer.ids)
+        return replace(self, ids=ids, starts=starts, cut=cut, ranks=Ranks.of(tokenizer, pieces=self.history.texts == "pieces"))
 
     def __len__(self) -> int:
         return int(self.offsets[-1])

@@ -88,7 +88,7 @@ class Names:
         if len(word) > SHORT and word in self._known:
             return word
         if not word or (word[0] not in PUNCTUATION and word[-1] not in PUNCTUATION):
-            return None  # as most are
+            return None  # there is nothing to take off
         for inner in _inner(word):
             if inner in self._known and (len(inner) > SHORT or _called(word, inner)):
                 return inner

@@ -64,13 +64,35 @@ def encode(tokenizer: Tokenizer, messages: Iterable[Sequence[str]]) -> tuple[NDA
     return np.array(flat, dtype=np.int32), np.array(starts, dtype=np.int64)
 
 
-def wording(messages: Iterable[Sequence[str]], ids: Mapping[str, int]) -> tuple[csr_array, Float[NDArray, " word"]]:
-    """[message word]: the different words of messages; and of each word how rare it is: the logarithm of its rank in a
-    vocabulary, where words stand in the order of how often they were said (`learn_words`)."""
+class Ranks(dict[str, int]):
+    """How common words are: 1 is the commonest. A word that is not among them is rarer than all that are."""
+
+    def __init__(self, ranks: Mapping[str, int] | None = None) -> None:
+        super().__init__(ranks or {})
+        self._rarest = max(self.values(), default=0) + 1
+
+    def __missing__(self, word: str) -> int:
+        return self._rarest
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, *, pieces: bool) -> "Ranks":
+        """In the order of their ids, as `learn_words` makes them and as BERT's word pieces stand. Among pieces, letters
+        and signs come before all words and in no such order: each is as common as the first word."""
+        words = sorted(tokenizer.ids, key=tokenizer.ids.__getitem__)
+        if not pieces:
+            words = [word for word in words if word not in SPECIAL]
+            return cls({word: rank for rank, word in enumerate(words, 1)})
+        words = [word for word in words if not word.startswith(("##", "["))]
+        signs = [word for word in words if len(word) == 1]
+        words = [word for word in words if len(word) > 1]
+        return cls(dict.fromkeys(signs, 1) | {word: rank for rank, word in enumerate(words, 1)})
+
+
+def wording(messages: Iterable[Sequence[str]], ranks: Ranks) -> tuple[csr_array, Float[NDArray, " word"]]:
+    """[message word]: the different words of messages; and of each word how rare it is: the logarithm of its rank."""
     columns: dict[str, int] = {}
     rows = [[columns.setdefault(word, len(columns)) for word in dict.fromkeys(message)] for message in messages]
-    ranks = [ids.get(word, len(ids)) - len(SPECIAL) + 1 for word in columns]
-    return incidence(rows, max(1, len(columns))), np.log(np.maximum(ranks or [1], 1))
+    return incidence(rows, max(1, len(columns))), np.log([ranks[word] for word in columns] or [1])
 
 
 def word_vectors(ids: NDArray[np.int32], starts: Ints, vocab_size: int, dim: int) -> Float[NDArray, "vocab dim"]:

@@ -295,8 +295,10 @@ def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> No
         if not equals:
             raise RamifyError(f"--set {setting}: expected KEY=VALUE, such as train.steps=2000.")
         if key.strip() in changes:
-            raise RamifyError(f"--set {key.strip()}=… is given twice.")
+            raise RamifyError(f"--set {key.strip()}=… is given twice: leave one of them out.")
         changes[key.strip()] = value.strip()
+    if "model.features" in changes and hasattr(run.model, "features"):
+        raise RamifyError("--set model.features=…: say --features instead, which sets at what rate they are learned, too.")
     run = fitting(run).changed(changes)
     main = int(os.environ.get("RANK", "0")) == 0
     store = Store.open(run.data)

@@ -14,7 +14,7 @@ from ramify.errors import RamifyError
 from ramify.link_batch import LinkBatch
 from ramify.models.base import check_config
 from ramify.models.bert import Bert, BertConfig
-from ramify.models.pairs import PairConfig, PairEncoder, check_pieces, join_of
+from ramify.models.pairs import PairConfig, PairEncoder, check_features, check_pieces, join_of
 from ramify.nn.dropout import dropout
 from ramify.nn.pairs import part_by_part
 from ramify.nn.ragged import Rows, inverse, length_key, runs
@@ -29,6 +29,7 @@ class BertPairConfig(PairConfig):
 
     def __post_init__(self) -> None:
         check_config(self)
+        check_features(self)
         if self.encoder.type_vocab_size < 2:
             raise RamifyError(
                 f"model.encoder.type_vocab_size must be at least 2, for a pair's two texts, not {self.encoder.type_vocab_size}."

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ramify.link_batch import LinkBatch
 from ramify.models.base import check_config
-from ramify.models.pairs import PairConfig, PairEncoder, join_of
+from ramify.models.pairs import PairConfig, PairEncoder, check_features, join_of
 from ramify.nn.dropout import dropout
 from ramify.nn.linear import Linear, linear
 from ramify.nn.pairs import Pairs, align, pair_up, part_by_part
@@ -32,6 +32,7 @@ class ESIMConfig(PairConfig):
 
     def __post_init__(self) -> None:
         check_config(self)
+        check_features(self)
 
 
 class ESIM(PairEncoder):

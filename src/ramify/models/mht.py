@@ -13,7 +13,7 @@ from ramify.errors import RamifyError
 from ramify.link_batch import LinkBatch
 from ramify.models.base import LinkBackbone, check_config
 from ramify.models.bert import Bert, BertConfig
-from ramify.models.pairs import check_pieces, feature_layer, join_of, on_features
+from ramify.models.pairs import FeatureConfig, check_features, check_pieces, feature_layer, join_of, on_features
 from ramify.nn.blocks import Stack
 from ramify.nn.dropout import dropout
 from ramify.nn.embeddings import PositionTable, init_weights
@@ -22,7 +22,7 @@ from ramify.nn.ragged import Rows
 
 
 @dataclass(frozen=True)
-class MHTConfig:
+class MHTConfig(FeatureConfig):
     """Sizes default to the paper's. Its encoder is BERT-base with BERT's pooler; here it is whatever the run starts from."""
 
     encoder: BertConfig = field(default_factory=BertConfig)
@@ -47,16 +47,11 @@ class MHTConfig:
     features: Literal["none", "head", "input"] = "none"
     """Where the features of message pairs come in: beside the Transformer's last states, through hidden layers; or added to
     the utterances' vectors. The paper does not say."""
-    feature_hidden: int = 512
-    """Size of these hidden layers."""
-    feature_layers: int = 2
-    """How many there are (features = head)."""
-    years: bool = True
-    """Whether it may know the year, where it reads features."""
     eps: float = 1e-12
 
     def __post_init__(self) -> None:
         check_config(self)
+        check_features(self)
         if self.depth < 0:
             raise RamifyError(f"model.depth must not be negative, and is 0 for all ancestors, not {self.depth}.")
 
@@ -87,7 +82,7 @@ class MaskedHierarchicalTransformer(LinkBackbone):
             attention_dropout=config.attention_dropout,
             eps=config.eps,
         )
-        self.feature_map = feature_layer(0, config.dim) if config.features == "input" else None
+        self.feature_map = feature_layer(config, 0, config.dim) if config.features == "input" else None
         self.join = join_of(config, config.dim)
         for part in (self.projection, self.positions, self.stack, self.feature_map):
             if part is not None:
@@ -100,6 +95,10 @@ class MaskedHierarchicalTransformer(LinkBackbone):
     @property
     def reads_structure(self) -> bool:
         return self.config.mask == "ancestors"
+
+    @property
+    def reads_surroundings(self) -> bool:
+        return self.config.surroundings
 
     def check(self, reading: History) -> None:
         check_pieces(reading)

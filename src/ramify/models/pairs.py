@@ -9,18 +9,40 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ramify.chat.features import ANSWERED, ANSWERING, PAIR
+from ramify.chat.features import ANSWERED, ANSWERING
 from ramify.chat.history import History
 from ramify.errors import RamifyError
-from ramify.link_batch import LinkBatch
+from ramify.link_batch import LinkBatch, pair_width
 from ramify.models.base import LinkBackbone
 from ramify.nn.dropout import dropout
 from ramify.nn.linear import Linear, on_pairs
 
 
-def feature_layer(dim: int, out: int) -> nn.Linear:
+@dataclass(frozen=True)
+class FeatureConfig:
+    """Of models that read features of a pair beside its words, where their `features` say so."""
+
+    feature_hidden: int = 512
+    """Size of the hidden layers through which features come to a pair's state (features = head)."""
+    feature_layers: int = 2
+    """How many there are."""
+    years: bool = True
+    """Whether it may know the year."""
+    surroundings: bool = False
+    """Read what is said around the messages of a pair, too (`chat.surroundings`): not in the paper."""
+
+
+def check_features(config: Any) -> None:
+    """Raise where a model reads some features, but not those that these come with."""
+    if config.surroundings and config.features == "none":
+        raise RamifyError(
+            "model.surroundings comes with features of a pair, which are not read: train with --features head."
+        )
+
+
+def feature_layer(config: FeatureConfig, dim: int, out: int) -> nn.Linear:
     """For `on_features`: of the features of a pair and so many numbers more that belong to it."""
-    return nn.Linear(len(ANSWERING) + len(ANSWERED) + len(PAIR) + dim, out)
+    return nn.Linear(len(ANSWERING) + len(ANSWERED) + pair_width(config.surroundings) + dim, out)
 
 
 def on_features(layer: nn.Linear, batch: LinkBatch, pairs: Float[Tensor, "key own"]) -> Float[Tensor, "key out"]:
@@ -34,11 +56,12 @@ class Join(nn.Module):
 
     layers: nn.ModuleList
 
-    def __init__(self, dim: int, hidden: int, num_layers: int, rate: float) -> None:
+    def __init__(self, config: Any, dim: int) -> None:
         super().__init__()
-        self.rate = rate
-        further = [Linear(hidden, hidden) for _ in range(num_layers - 1)]
-        self.layers = nn.ModuleList([feature_layer(dim, hidden), *further])
+        self.rate = config.dropout
+        hidden = config.feature_hidden
+        further = [Linear(hidden, hidden) for _ in range(config.feature_layers - 1)]
+        self.layers = nn.ModuleList([feature_layer(config, dim, hidden), *further])
         for layer in self.layers:
             assert isinstance(layer, nn.Linear)
             nn.init.xavier_uniform_(layer.weight)
@@ -56,9 +79,7 @@ class Join(nn.Module):
 
 def join_of(config: Any, dim: int) -> Join | None:
     """What joins features to states of this size, where a model's config asks for it."""
-    if config.features != "head":
-        return None
-    return Join(dim, config.feature_hidden, config.feature_layers, config.dropout)
+    return Join(config, dim) if config.features == "head" else None
 
 
 def check_pieces(reading: History) -> None:
@@ -68,16 +89,10 @@ def check_pieces(reading: History) -> None:
 
 
 @dataclass(frozen=True)
-class PairConfig:
+class PairConfig(FeatureConfig):
     features: Literal["none", "head"] = "none"
     """`head`: features of the pair, joined to its state through hidden layers."""
-    feature_hidden: int = 512
-    """Size of these layers."""
-    feature_layers: int = 2
-    """How many there are."""
     dropout: float = 0.1
-    years: bool = True
-    """Whether it may know the year, where it reads features."""
     chunk_tokens: int = 8192
     """Tokens of pairs that are read at once. In training a batch that holds more is read twice, so that no more of it than
     this has to be kept."""
@@ -87,6 +102,10 @@ class PairEncoder(LinkBackbone):
     """Reads a message together with a candidate, and no third one."""
 
     join: Join | None
+
+    @property
+    def reads_surroundings(self) -> bool:
+        return self.config.surroundings
 
     @property
     @abstractmethod

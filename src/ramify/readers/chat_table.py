@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ramify.readers import chat, files, table
 from ramify.readers.base import A_FOLDER, Held, Report, bad_option
-from ramify.readers.columns import Columns, Layout, batches, check, decoded, header, like_ids, strings, times
+from ramify.readers.columns import Columns, Layout, ParentSpelling, batches, check, decoded, header, strings, times
 from ramify.readers.dates import DateOrder, First
 from ramify.readers.messages import LogNames, Message, in_order, nodes
 
@@ -95,13 +95,13 @@ def _rows(
 ) -> Iterator[tuple[str | None, Message]]:
     """Messages and the names of their channels. Unless they are `related`, their ids are the numbers of their rows."""
     held = Held("is a table with ids, parents or channels of", "Split it by channels or by time.")
-    row = 0
+    row, spelling = 0, ParentSpelling()
     for columns in tables:
         if related:
             held.add(path, sum(values.nbytes for values in columns.values()))
         spelled = {name: strings(decoded(each, path, row + 1, report)) for name, each in columns.items() if name != "time"}
         if spelled.keys() >= {"id", "parent"}:
-            spelled["parent"] = like_ids(spelled["parent"], spelled["id"])
+            spelled["parent"] = spelling.like_ids(spelled["parent"], spelled["id"])
         said = {name: each.to_pylist() for name, each in spelled.items()}
         count = len(said["text"])
         stamps = times(columns["time"], path, row + 1, report, order).to_pylist() if "time" in columns else [None] * count

@@ -379,14 +379,21 @@ def strings(values: pa.Array) -> pa.Array:
         return pa.array([None if value is None else str(value) for value in values.to_pylist()], pa.large_string())
 
 
+_DECIMAL = r"^-?[0-9]+\.[0-9]+$"
 _WHOLE = r"^(-?[0-9]+)\.0$"
 
 
-def like_ids(parents: pa.Array, ids: pa.Array) -> pa.Array:
-    """Parents spelled as the ids are: a column of whole numbers with gaps is written by pandas as 1.0, 2.0, …"""
-    if pc.any(pc.match_substring_regex(ids, _WHOLE)).as_py():
-        return parents
-    return pc.replace_substring_regex(parents, _WHOLE, r"\1")
+class ParentSpelling:
+    """How a file spells parents: a column of whole numbers with gaps is written by pandas as 1.0, 2.0, … Where ids are such
+    numbers themselves, as of chapters, parents stay as they are from there on."""
+
+    def __init__(self) -> None:
+        self._ids_are_decimal = False
+
+    def like_ids(self, parents: pa.Array, ids: pa.Array) -> pa.Array:
+        """The file's next parents, spelled as its ids are."""
+        self._ids_are_decimal = self._ids_are_decimal or bool(pc.any(pc.match_substring_regex(ids, _DECIMAL)).as_py())
+        return parents if self._ids_are_decimal else pc.replace_substring_regex(parents, _WHOLE, r"\1")
 
 
 def _moment(value: Any, order: DateOrder) -> float | None:

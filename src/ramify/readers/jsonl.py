@@ -10,6 +10,7 @@ from typing import Any
 from ramify.errors import RamifyError
 from ramify.readers import files
 from ramify.readers.base import A_FOLDER, Policy, Report, free_id, lines, open_bytes
+from ramify.readers.values import seconds
 from ramify.tree import GROUP, PLACEHOLDER, Node, Tree, node_fields, parse_json, tree_fields
 
 
@@ -178,9 +179,11 @@ class _Draft:
             try:
                 fields, named = node_fields(entry, place, here)
             except RamifyError:
-                sound = {**entry, "time": None} if isinstance(entry, dict) else entry
+                time = seconds(entry.get("time")) if isinstance(entry, dict) else None
+                sound = {**entry, "time": time} if isinstance(entry, dict) else entry
                 fields, named = node_fields(sound, place, here)
-                self.report.mend("bad_time", f"{here}{fields['id']!r}")
+                if time is None:
+                    self.report.mend("bad_time", f"{here}{fields['id']!r}")
         except RamifyError as error:
             self.report.read += 1
             self.report.skip("not_a_post", str(error))

@@ -7,15 +7,18 @@ from xml.parsers import expat
 
 MAX_ELEMENT_DEPTH = 1_000
 MAX_TOKEN_BYTES = 64 << 20
+_INVALID_TOKEN = expat.errors.codes[expat.errors.XML_ERROR_INVALID_TOKEN]
 
 
 class MarkupError(Exception):
-    """Not well-formed, or refused, in a line, counted from 1, and at an offset, both within what the parser was fed."""
+    """Not well-formed, or refused, in a line, counted from 1, and at an offset, both within what the parser was fed. Where it
+    is a sign that may not stand there (`is_sign`) that is its place, else the beginning of the tag that has the fault."""
 
-    def __init__(self, message: str, line: int, offset: int) -> None:
+    def __init__(self, message: str, line: int, offset: int, is_sign: bool = False) -> None:
         super().__init__(message)
         self.line = line
         self.offset = offset
+        self.is_sign = is_sign
 
 
 class XmlParser:
@@ -47,7 +50,8 @@ class XmlParser:
         try:
             self._parser.Parse(data, final)
         except expat.ExpatError as error:
-            raise MarkupError(expat.ErrorString(error.code), error.lineno, self._parser.ErrorByteIndex) from None
+            is_sign = error.code == _INVALID_TOKEN
+            raise MarkupError(expat.ErrorString(error.code), error.lineno, self._parser.ErrorByteIndex, is_sign) from None
         except (ValueError, LookupError) as error:
             raise self._error(str(error)) from None
         if self._fed - self._parser.CurrentByteIndex > MAX_TOKEN_BYTES:

@@ -163,7 +163,6 @@ def _rows(path: Path, report: Report) -> Iterator[tuple[str, dict[str, str]]]:
     parser = XmlParser(start)
     with open_bytes(path, report) as stream:
         fed, before, chunk = 0, b"", stream.read(_CHUNK)
-        went_back = False
         while True:
             fault = None
             try:
@@ -181,15 +180,12 @@ def _rows(path: Path, report: Report) -> Iterator[tuple[str, dict[str, str]]]:
                 chunk = stream.read(_CHUNK)
                 continue
             around, at = before + chunk, max(1, len(before) + fault.offset - fed)
-            # A fault in the row that one went back to is the one that was counted.
-            if not (went_back and not around[:at].strip()):
-                report.read += 1
-                report.skip("bad_xml", f"{path}, line {above + fault.line}: {fault}")
+            report.read += 1
+            report.skip("bad_xml", f"{path}, line {above + fault.line}: {fault}")
             if not chunk:
                 return
             newlines -= before.count(b"\n")
-            at, went_back = _cut_off(around, at)
-            chunk, passed = _resume(stream, around, at)
+            chunk, passed = _resume(stream, around, _cut_off(around, at) if fault.is_sign else at)
             before = b""
             if not chunk:
                 return
@@ -200,12 +196,11 @@ def _rows(path: Path, report: Report) -> Iterator[tuple[str, dict[str, str]]]:
             fed = len(opening)
 
 
-def _cut_off(chunk: bytes, at: int) -> tuple[int, bool]:
-    """Where to go on behind a fault, and whether that is before it: where a row was cut off, the fault is the beginning of the
-    next one, whose line end stands before it."""
+def _cut_off(chunk: bytes, at: int) -> int:
+    """Where to go on behind a sign that may not stand there: before it where a row was cut off, since it is then the beginning
+    of the next one, whose line end stands before it."""
     line = chunk.rfind(b"\n", 0, at)
-    back = line >= 0 and not chunk[line:at].strip() and bool(chunk[:line].strip())
-    return (line if back else at), back
+    return line if line >= 0 and not chunk[line:at].strip() and chunk[:line].strip() else at
 
 
 def _resume(stream: BufferedReader, chunk: bytes, at: int) -> tuple[bytes, int]:

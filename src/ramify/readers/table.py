@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from ramify.readers import files
 from ramify.readers.base import A_FOLDER, POSTS, Report, bad_option, pc
-from ramify.readers.columns import Columns, Layout, batches, check, decoded, header, like_ids, strings, times
+from ramify.readers.columns import Columns, Layout, ParentSpelling, batches, check, decoded, header, strings, times
 from ramify.readers.dates import DateOrder, First
 from ramify.readers.reddit import NOBODY
 
@@ -71,9 +71,9 @@ def read(
         raise bad_option("entities", " or ".join(get_args(Entities)), entities)
     DateOrder(dates)
     for path in files(paths):
-        row, order = 1, DateOrder(dates)
+        row, order, spelling = 1, DateOrder(dates), ParentSpelling()
         for batch in batches(path, report, LAYOUT, columns or {}, delimiter, quote):
-            yield _posts(batch, path, row, entities, report, order)
+            yield _posts(batch, path, row, entities, report, order, spelling)
             row += len(batch["id"])
 
 
@@ -81,10 +81,16 @@ def read(
 
 
 def _posts(
-    columns: Columns, path: Path, first_row: int, entities: Entities, report: Report, order: DateOrder
+    columns: Columns,
+    path: Path,
+    first_row: int,
+    entities: Entities,
+    report: Report,
+    order: DateOrder,
+    spelling: ParentSpelling,
 ) -> pa.RecordBatch:
     said = {name: strings(decoded(values, path, first_row, report)) for name, values in columns.items() if name != "time"}
-    said["parent"] = like_ids(said["parent"], said["id"])
+    said["parent"] = spelling.like_ids(said["parent"], said["id"])
     count = len(said["id"])
     absent = pa.nulls(count, pa.large_string())
     authors = said.get("author", absent)

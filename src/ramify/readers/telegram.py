@@ -116,20 +116,21 @@ def _records(messages: list[Any], accounts: Accounts, place: str, report: Report
             own,
             _service(message) if service else _text(message),
             author=account or name,
-            time=_first_time(message, "date", report, where),
+            time=told_time(_stamp(message, "date"), report, where),
             kind=chat.SYSTEM if service else "",
             label={"forwarded_from": forwarded} if forwarded else None,
             answers=answered,
-            edited=_first_time(message, "edited", report, where),
+            edited=seconds(_stamp(message, "edited")),
             where=where,
         )
         opens = message.get("action") == "topic_created" and service
         yield record, (string(message.get("title")) or own) if opens else None
 
 
-def _first_time(message: dict[str, Any], name: str, report: Report, where: str) -> float | None:
-    exact = seconds(message.get(f"{name}_unixtime"))
-    return told_time(message.get(name), report, where) if exact is None else exact
+def _stamp(message: dict[str, Any], name: str) -> Any:
+    """The exact one, where it is one."""
+    exact = message.get(f"{name}_unixtime")
+    return exact if seconds(exact) is not None or message.get(name) is None else message[name]
 
 
 def _topics(pairs: list[tuple[Message, str | None]]) -> list[tuple[str | None, list[Message]]]:

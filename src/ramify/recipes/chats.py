@@ -87,7 +87,8 @@ FEATURES_LR = 1e-3
 
 
 def _joining(stage: TrainConfig, features: str) -> TrainConfig:
-    """With layers that join features to states (`features=head`), and the scores of what they give, at their own rate."""
+    """With layers that join features to states (`features=head`), and the scores of what they give, at the feature model's rate
+    (and faster than the rest by as much where `train.lr` is changed)."""
     return replace(stage, lr_scale=((r"^(backbone\.join|head)\.", FEATURES_LR / stage.lr),)) if features == "head" else stage
 
 

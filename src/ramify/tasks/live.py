@@ -13,6 +13,7 @@ from ramify.chat.conversing import Course
 from ramify.chat.hearing import Hearing
 from ramify.chat.logs import Logs, encode_messages
 from ramify.chat.structure import Structure
+from ramify.chat.words import Ranks
 from ramify.errors import RamifyError
 from ramify.link_batch import Vectors
 from ramify.nn.ragged import Rows
@@ -72,6 +73,7 @@ class Live:
             )
         self.task = task
         self._hearing = Hearing(causal=True, faithful=task.reading.faithful, official=task.reading.tokens == "official")
+        self._ranks = Ranks.of(task.tokenizer, pieces=task.reading.texts == "pieces")
         self._kept: dict[int, _Kept] = {}
         self._conversations = 0
 
@@ -106,7 +108,7 @@ class Live:
             links=np.zeros((0, 2), dtype=np.int64),
             ids=np.concatenate([each.ids for each in kept]),
             starts=np.concatenate([[0], np.cumsum([len(each.ids) for each in kept])]),
-            vocabulary=self.task.tokenizer.ids,
+            ranks=self._ranks,
         )
         row = len(kept) - len(messages)
         return [
