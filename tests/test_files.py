@@ -68,6 +68,13 @@ def test_what_is_printed_is_written_behind_what_was(tmp_path, name, way):
     assert log.read_text() == "kept whole"
 
 
+def test_what_the_shell_prints_next_comes_after_it(tmp_path):
+    program = "from pathlib import Path; from ramify.files import write_text; write_text(Path('/dev/stdout'), 'whole ')"
+    command = f'(echo one; {sys.executable} -c "{program}"; echo two) > log'
+    subprocess.run(command, shell=True, check=True, cwd=tmp_path)
+    assert (tmp_path / "log").read_text() == "one\nwhole two\n"
+
+
 def test_a_file_that_somebody_opened_for_this_process_is_not_replaced(tmp_path):
     log = tmp_path / "log"
     log.write_text("kept ")

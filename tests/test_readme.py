@@ -16,11 +16,14 @@ ROOT = Path(__file__).parents[1]
 SAMPLE = ROOT / "src/ramify/sample/discussions.jsonl"
 
 
-def commands() -> list[str]:
-    """The `ramify` commands of the README's second block."""
+def blocks(language: str) -> list[str]:
     readme = (ROOT / "README.md").read_text("utf-8")
-    blocks = re.findall(r"^```\n(.*?)^```", readme, re.M | re.S)
-    return [line for block in blocks for line in block.splitlines() if line.startswith("ramify ")]
+    return [body for said, body in re.findall(r"^```(.*?)\n(.*?)^```", readme, re.M | re.S) if said == language]
+
+
+def commands() -> list[str]:
+    """The `ramify` commands of the README, but for those that are shown with a part left out."""
+    return [line for block in blocks("") for line in block.splitlines() if line.startswith("ramify ")]
 
 
 def write_dump(folder: Path) -> None:
@@ -43,6 +46,7 @@ def write_dump(folder: Path) -> None:
         "nodes": [{"id": "p", "parent": None, "text": "Bread"}, {"id": "c42", "parent": "p", "text": "I [MASK] it."}],
     }
     (folder / "trees.jsonl").write_text(json.dumps(masked) + "\n")
+    (folder / "channel.log").write_text("[10:00] <ann> where is the kernel log?\n[10:01] <bob> ann: dmesg shows it\n")
 
 
 @pytest.mark.slow
@@ -58,11 +62,18 @@ def test_readme_in_a_fresh_environment(tmp_path):
     subprocess.run(["make", "demo"], cwd=tmp_path, check=True, timeout=900)
     assert (tmp_path / "runs/demo/report.html").stat().st_size > 10_000
     write_dump(tmp_path)
-    found = commands()
-    assert len(found) >= 7
-    for line in found:
+    for line in commands():
         arguments = shlex.split(line)
         if arguments[1] == "train":
             arguments += ["--steps", "2"]  # the run's length is the one thing that is cut
         subprocess.run([tmp_path / ".venv/bin/ramify", *arguments[1:]], cwd=tmp_path, check=True, timeout=300)
     assert (tmp_path / "vectors.parquet").exists()
+    assert "dmesg" in (tmp_path / "channel.html").read_text("utf-8")
+    (example,) = blocks("python")
+    subprocess.run([tmp_path / ".venv/bin/python", "-c", example], cwd=tmp_path, check=True, timeout=300)
+
+
+def test_all_commands_are_found():
+    assert [line.split()[1] for line in commands()] == [
+        *("data", "data", "train", "evaluate", "evaluate", "embed", "fill-mask", "disentangle")
+    ]

@@ -11,6 +11,7 @@ import torch
 import ramify
 from fixtures import bert_task, built, discussions, tokenizer, tree_task
 from ramify import hub
+from ramify.dataset.build import build
 from ramify.errors import RamifyError
 from ramify.models.bert import BertConfig
 from ramify.models.tree_mlm import TreeMLMConfig
@@ -75,7 +76,7 @@ def test_settings_of_stages():
         ("dim", "2", r"init, init_decoder, seed\. Did you mean model\.dim\?"),
         ("model.wings", "2", "there is no 'wings' here; the fields are vocab_size, dim"),
         ("train.wings", "2", "there is no 'wings'"),
-        ("train", "2", "there is no ''"),
+        ("train", "2", "this is a part, not a setting"),
         ("seed.more", "2", "seed has no fields"),
         ("model", "big", r"one by one \(model\.…\)"),
         ("stages.2.lr", "1", r"2 stage\(s\), counted from 0"),
@@ -206,7 +207,9 @@ def test_what_another_run_left_is_not_gone_on_with(store, tmp_path):
     for name in ("run.json", "config.json"):
         (out / name).unlink()
     for resume in (False, True):
-        with pytest.raises(RamifyError, match=r"checkpoints, best\.safetensors, .*model\.safetensors of another run"):
+        with pytest.raises(
+            RamifyError, match=r"checkpoints, best\.safetensors, .*model\.safetensors, .* which a run would write anew"
+        ):
             execute(run, out, cpu=True, resume=resume)
 
 
@@ -216,7 +219,7 @@ def test_a_saved_model_is_not_trained_over(store, tmp_path):
     execute(run, tmp_path / "run", cpu=True)
     model = ramify.load(tmp_path / "run")
     hub.save(model, tmp_path / "saved")
-    with pytest.raises(RamifyError, match=r"config\.json, model\.safetensors of another run or model"):
+    with pytest.raises(RamifyError, match=r"config\.json, model\.safetensors, .* which a run would write anew"):
         execute(run, tmp_path / "saved", cpu=True)
 
 
@@ -476,13 +479,27 @@ def test_bad_patterns(store, tmp_path, key, value, message):
         assert not (tmp_path / "run").exists()
 
 
-def test_a_tokenizer_in_a_folder_without_a_run_is_not_used(store, tmp_path):
-    run, out = small(store), tmp_path / "run"
-    out.mkdir()
-    tokenizer().save(out)
-    prepared, _ = execute(run, out, cpu=True)
-    assert prepared.task.tokenizer.hash != tokenizer().hash
-    assert Tokenizer.load(out).hash == prepared.task.tokenizer.hash
+@pytest.mark.parametrize("name", ["README.md", "tokenizer.json", "report.html", "best.safetensors"])
+def test_what_is_not_a_runs_own_is_not_written_over(store, tmp_path, name):
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(RamifyError, match=f"holds {name}, which a run would write anew"):
+        execute(small(store), tmp_path, cpu=True)
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_text() == "mine"
+
+
+def test_a_data_set_that_was_split_anew_is_not_gone_on_with(store, tmp_path):
+    """Its dev and test trees may be those that the run was trained on."""
+    trees = list(store.trees(store.split("all")))
+    lines = tmp_path / "trees.jsonl"
+    lines.write_text("".join(tree.to_json() + "\n" for tree in trees))
+    data = build([lines], "jsonl", tmp_path / "data", split=(0.8, 0.1, 0.1))
+    run = small(data)
+    execute(run, tmp_path / "run", cpu=True)
+    again = build([lines], "jsonl", tmp_path / "data", split=(0.4, 0.3, 0.3), overwrite=True)
+    assert again.hash == data.hash
+    with pytest.raises(RamifyError, match="is split otherwise than when"):
+        execute(run, tmp_path / "run", cpu=True, resume=True)
 
 
 def test_resuming_leaves_the_tokenizer_alone(store, tmp_path, monkeypatch):

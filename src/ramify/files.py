@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedWriter, FileIO, TextIOWrapper
-from os import fstat, stat_result
+from os import dup, fstat
 from os.path import samestat
 from pathlib import Path
 from stat import S_ISREG
@@ -51,8 +51,10 @@ def appending(path: Path) -> Iterator[TextIO]:
     """A text file, or a device or pipe, to write to little by little. A file begins empty; a device takes what comes behind
     what it has (/dev/stdout may be a log that somebody appends to). What the system refuses is raised as `RamifyError`."""
     with _refusals(path):
-        target = BufferedWriter(FileIO(path, "a" if _is_stream(path) else "w"))
-    with _Text(target, path) as file:
+        printed = _printed(path)
+        # Through the same descriptor, so that what the shell prints next comes after it.
+        raw = FileIO(path, "a" if _is_stream(path) else "w") if printed is None else FileIO(dup(printed), "w")
+    with _Text(BufferedWriter(raw), path) as file:
         yield file
 
 
@@ -97,14 +99,16 @@ def _is_stream(path: Path) -> bool:
     if not S_ISREG(found.st_mode):
         return True
     handed = path.parent.resolve()
-    return any(samestat(found, each) for each in _printed()) or (handed.name == "fd" and handed.is_relative_to("/proc"))
+    return _printed(path) is not None or (handed.name == "fd" and handed.is_relative_to("/proc"))
 
 
-def _printed() -> Iterator[stat_result]:
-    """What this process prints to, where that is anything."""
+def _printed(path: Path) -> int | None:
+    """The descriptor that this process prints to, if that is where the path leads to."""
     for number in (_STDOUT, _STDERR):
         with suppress(OSError):
-            yield fstat(number)
+            if samestat(path.stat(), fstat(number)):
+                return number
+    return None
 
 
 def make_folder(path: Path) -> None:

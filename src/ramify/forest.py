@@ -5,7 +5,8 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -111,10 +112,13 @@ def token_cache(store: Store, tokenizer: Tokenizer) -> tuple[NDArray[np.unsigned
         ids, lengths = tokenizer.encode_batch(store.texts(np.arange(store.num_nodes)))
         return ids.astype(np.uint32), np.concatenate([[0], np.cumsum(lengths)])
     name = f"tokens-{store.hash[:16]}-{tokenizer.hash}"
-    places = [store.path, Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "ramify"]
+    places = [store.path, *_user_cache()]
     for place in places:
         if (place / name / "done.json").exists():
-            return np.load(place / name / "ids.npy", mmap_mode="r"), np.load(place / name / "starts.npy")
+            try:
+                return np.load(place / name / "ids.npy", mmap_mode="r"), np.load(place / name / "starts.npy")
+            except (OSError, ValueError, EOFError) as error:
+                raise RamifyError(f"{place / name} is damaged ({error}). Remove this folder, and it is made anew.") from None
     for place in places:
         try:
             place.mkdir(parents=True, exist_ok=True)
@@ -124,7 +128,13 @@ def token_cache(store: Store, tokenizer: Tokenizer) -> tuple[NDArray[np.unsigned
         except OSError:
             continue
         return _tokenize(store, tokenizer, scratch, place / name)
-    raise RamifyError(f"no place to keep token ids: neither {places[0]} nor {places[1]} may be written.")
+    raise RamifyError(f"no place to keep token ids: {' or '.join(map(str, places))} may not be written. Set XDG_CACHE_HOME.")
+
+
+def _user_cache() -> Iterator[Path]:
+    """The user's cache folder, if there is one: a process may have no home."""
+    with suppress(RuntimeError):
+        yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ramify"
 
 
 def _tokenize(store: Store, tokenizer: Tokenizer, scratch: Path, final: Path) -> tuple[NDArray[np.unsignedinteger], Ints]:

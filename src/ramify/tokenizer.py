@@ -169,9 +169,10 @@ class Tokenizer:
     def hash(self) -> str:
         return hashlib.sha256(self.json.encode()).hexdigest()[:16]
 
-    @property
+    @cached_property
     def vocab_size(self) -> int:
-        return self.engine.get_vocab_size()
+        """One more than the largest id: there may be ids that no piece has."""
+        return max(self.ids.values(), default=-1) + 1
 
     def _role(self, role: str) -> int | None:
         ids = (self.engine.token_to_id(token) for token in ROLES[role])

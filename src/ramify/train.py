@@ -36,6 +36,7 @@ from ramify.views import Example, View
 
 BEST = "best.safetensors"
 METRICS = "metrics.jsonl"
+DIVERGED = "Begin anew in another folder with a lower train.lr, a longer train.warmup, or a smaller train.clip."
 
 
 @dataclass(frozen=True)
@@ -251,6 +252,8 @@ class Trainer:
             if stage.dev is not None and (_due(progress.step, config.evaluate_every) or finished):
                 with accelerator.autocast():
                     record |= stage.dev()
+                if not math.isfinite(record["dev_loss"]):
+                    raise RamifyError(f"step {progress.step}: the dev loss is {record['dev_loss']}. {DIVERGED}")
                 if record["dev_loss"] < progress.best:
                     progress.best, progress.best_step, progress.bad = record["dev_loss"], progress.step, 0
                     self._save_weights(self.out / BEST)
@@ -328,10 +331,7 @@ class Trainer:
         reduce_gradients(accelerator, [parameter for _, parameter in parameters])
         norm = torch.nn.utils.clip_grad_norm_([p for _, p in parameters], self._clip(stage.config))
         if not torch.isfinite(norm):
-            raise RamifyError(
-                f"step {progress.step + 1}: the gradient is not finite (norm {norm.item()}). "
-                "Begin anew in another folder with a lower train.lr, a longer train.warmup, or a smaller train.clip."
-            )
+            raise RamifyError(f"step {progress.step + 1}: the gradient is not finite (norm {norm.item()}). {DIVERGED}")
         optimizer.step()
         ends = (*(sums[name] for name in names), float(self.stop_asked))
         values = torch.stack([torch.as_tensor(end, dtype=torch.float64, device=accelerator.device) for end in ends])

@@ -38,6 +38,8 @@ def write_vectors(
     """
     if not out.parent.is_dir():
         raise RamifyError(f"{out}: the folder {out.parent} does not exist.")
+    if out.exists() and data.exists() and out.samefile(data):
+        raise RamifyError(f"{out} is what is to be read: choose another place for the vectors.")
     totals = {"vectors": 0, "texts": 0, "texts_over": 0, "tokens_over": 0}
     dim = model.backbone.embedding.embedding_dim
     with ExitStack() as stack:

@@ -54,11 +54,18 @@ def test_store_keeps_several_parents(tmp_path):
     assert store.tree(store.find_tree("1")) == trees[0]
 
 
-@pytest.mark.parametrize("relation", [(3, 1, "x"), (1, 1, "x"), (0, 4, "x"), (-1, 2, "x"), ("0", 2, "x"), (None, 2, "x")])
+@pytest.mark.parametrize(
+    "relation", [(3, 1, "x"), (1, 1, "x"), (0, 4, "x"), (-1, 2, "x"), ("0", 2, "x"), (None, 2, "x"), (False, 1, "x")]
+)
 def test_bad_relations_are_counted(tmp_path, relation):
     trees, report = read(tmp_path / "dev.json", [dialogue("1", ["a", "b", "c", "d"], relation)])
     assert [node.parents for node in trees[0].nodes] == [()] * 4
     assert report.kept == {"bad_relation": 1}
+
+
+def test_relations_that_are_no_list(tmp_path):
+    trees, report = read(tmp_path / "dev.json", [{**dialogue("1", ["a", "b"]), "relations": 7}])
+    assert (len(trees[0]), report.kept) == (2, {"bad_relation": 1})
 
 
 def test_what_is_no_dialogue_is_counted(tmp_path):

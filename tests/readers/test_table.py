@@ -331,6 +331,18 @@ def test_forum_posts(data_dir):
     assert posts["meta"].null_count == 162_973 - 4_940
 
 
+def test_columns_that_are_used_or_called_twice(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("id,parent,tree,text\n1,,t,hello\n")
+    rows, _ = read(path, columns={"text": "id"})
+    assert (rows[0]["id"], rows[0]["text"]) == ("1", "1")
+    names, columns = ["id", "parent", "tree", "text", "text"], [["1"], [None], ["t"], ["a"], ["b"]]
+    whole = pa.Table.from_arrays([pa.array(each, pa.string()) for each in columns], names)
+    pa.parquet.write_table(whole, path := tmp_path / "t.parquet")
+    with pytest.raises(RamifyError, match="several columns called 'text'"):
+        read(path)
+
+
 def test_a_quotation_mark_too_many_is_noticed(tmp_path):
     """It takes rows into a text without a word; an inch mark does not, nor does a table quoted in a sound file."""
     path = tmp_path / "t.csv"
@@ -340,6 +352,8 @@ def test_a_quotation_mark_too_many_is_noticed(tmp_path):
     assert report.kept == {"swallowed_rows": 1}
     assert report.examples["swallowed_rows"][0].startswith(f"{path}, post 2: ")
     path.write_text('id,parent,tree,text,author\n1,,t,a,bob\n3,1,t,hello,"ann\n4,1,t,y,x\n5,1,t,y,x\n')
+    assert read(path)[1].kept["swallowed_rows"] == 1
+    path.write_text('id,parent,tree,text\n1,,t,"unclosed\n2,1,t,x\n3,1,t,y"\n4,1,t,z\n')
     assert read(path)[1].kept["swallowed_rows"] == 1
     for sound in ('2,1,t,5" wide\n3,1,t,x\n', '2,1,t,"see\n1,2,3,4\nthere"\n'):
         path.write_text("id,parent,tree,text\n1,,t,a\n" + sound)

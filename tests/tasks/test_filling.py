@@ -78,6 +78,13 @@ def test_default_context_is_the_models_own(tree):
     assert own.fill_mask(tree, 9, context="tree")["ancestors"] == ["t.0", "t.6", "t.7", "t.8"]
 
 
+def test_candidates_that_are_one_word_to_the_model_are_one(task, tree):
+    plain = task.fill_mask(tree, 9, candidates=["ga", "ge"])
+    assert task.fill_mask(tree, 9, candidates=["ga", "ge", "ga", " ga"])["masks"] == plain["masks"]
+    with pytest.raises(RamifyError, match="a list of words, not 'ga'"):
+        task.fill_mask(tree, 9, candidates="ga")
+
+
 def test_candidates_share_the_probability(task, tree):
     """One piece: its probability. Two pieces: as many masks, filled from left to right."""
     answer = task.fill_mask(tree, 9, candidates=["ga", "ge", "ba bu"])

@@ -264,7 +264,7 @@ def _structures(data: Path) -> Iterator[tuple[str, str, "Indices", list[str]]]:
     from ramify.readers.jsonl import numbered_trees
     from ramify.tree import NO_PARENT
 
-    if data.is_file():
+    if data.exists() and not data.is_dir():
         for line, tree in numbered_trees(data):
             try:
                 parent = tree.parent

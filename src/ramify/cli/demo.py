@@ -168,7 +168,7 @@ def _evaluate(store: "Store", draws: int) -> tuple["MaskedLM", "Measured"]:
     for other in ("none", "wrong"):
         found = gain(measured.scores["tree"], measured.scores[other])["all"]
         interval = f"(95 % interval {found.low:+.4f} to {found.high:+.4f}, paired bootstrap over trees)"
-        print(f"   ancestors save, against {NAMES[other]}: {found.value:+.4f} {interval}")
+        print(f"   ancestors save, against the same model {NAMES[other]}: {found.value:+.4f} {interval}")
         if found.low <= 0 <= found.high:
             print("   The interval holds zero: this sample does not tell the two apart.")
     return task, measured

@@ -279,6 +279,7 @@ def shipped(
 def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> None:
     """Change the run as `--set` says, execute it with a progress display, and say what to do next."""
     import os
+    import shlex
 
     from ramify.dataset.store import Store
     from ramify.errors import RamifyError
@@ -335,7 +336,8 @@ def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> No
     print(f"{out}: {progress.step} steps, {measured}", file=sys.stderr)
     print(f"report: {write_report(out, device='auto')}", file=sys.stderr)
     logs = isinstance(prepared.task, ReplyTo) and not prepared.store.holds_reply_trees
-    following = f"disentangle LOG --to html --out LOG.html --model {out}" if logs else f"evaluate {out} --data {run.data}"
+    model, data = shlex.quote(str(out)), shlex.quote(run.data)
+    following = f"disentangle LOG --to html --out LOG.html --model {model}" if logs else f"evaluate {model} --data {data}"
     print(f"next: ramify {following}", file=sys.stderr)
 
 

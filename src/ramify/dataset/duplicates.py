@@ -124,7 +124,7 @@ def _keys(texts: pa.Array, first: int, method: Method) -> pa.RecordBatch:
 
 def _normal(texts: pa.Array) -> pa.Array:
     texts = pc.replace_substring_regex(pc.utf8_lower(texts), LINK, "<link>")
-    return pc.utf8_trim_whitespace(pc.replace_substring_regex(texts, r"\s+", " "))
+    return pc.utf8_trim_whitespace(pc.replace_substring_regex(texts, r"[\s\v\p{Z}\x{85}]+", " "))
 
 
 def _whole(texts: pa.Array) -> Hashes:

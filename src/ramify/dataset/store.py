@@ -7,6 +7,7 @@
 A tree is a number below `num_trees`, a node a number below `num_nodes`; the nodes of a tree are consecutive, parents first.
 """
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
@@ -123,6 +124,12 @@ class Store:
     def hash(self) -> str:
         """Of the content: equal for equal trees, however they were built."""
         return self.info["hash"]
+
+    @cached_property
+    def split_hash(self) -> str:
+        """Of which tree is in which split, which `hash` does not hang on."""
+        splits = pc.fill_null(self._trees["split"], -1).to_numpy().astype(np.int8)
+        return hashlib.sha256(splits.tobytes()).hexdigest()
 
     @property
     def num_trees(self) -> int:

@@ -35,9 +35,7 @@ class FeatureConfig:
 def check_features(config: Any) -> None:
     """Raise where a model reads some features, but not those that these come with."""
     if config.surroundings and config.features == "none":
-        raise RamifyError(
-            "model.surroundings comes with features of a pair, which are not read: train with --features head."
-        )
+        raise RamifyError("model.surroundings comes with features of a pair, which are not read: train with --features head.")
 
 
 def feature_layer(config: FeatureConfig, dim: int, out: int) -> nn.Linear:

@@ -124,7 +124,7 @@ def _parquet(path: Path, report: Report, layout: Layout, columns: Mapping[str, s
                     f"{path}: the column {theirs!r} holds {kind}, which cannot be a post's {ours}: write one value a row, "
                     f"or name another column (--column {ours}=NAME)."
                 )
-        for batch in file.iter_batches(batch_size=1 << 14, columns=list(names.values())):
+        for batch in file.iter_batches(batch_size=1 << 14, columns=list(dict.fromkeys(names.values()))):
             report.read += batch.num_rows
             yield {ours: batch.column(theirs) for ours, theirs in names.items()}
     except (pa.ArrowException, OSError) as error:
@@ -214,7 +214,8 @@ def _delimited(
         report.skip("bad_row", f"{path}, row {row.number}: {row.actual_columns} columns, not {row.expected_columns}")
         return "skip"
 
-    row, swallowed = 1, []
+    row, swallowed = 1, dict[int, bool]()
+    places = {ours: header.index(theirs) for ours, theirs in names.items() if ours in _REPEATED}
     with open_bytes(path, report) as stream:
         marks = _Marks(stream, quote)
         try:
@@ -234,7 +235,7 @@ def _delimited(
                 ),
                 convert_options=pyarrow.csv.ConvertOptions(
                     column_types=dict.fromkeys(names.values(), pa.binary()),
-                    include_columns=list(names.values()),
+                    include_columns=list(dict.fromkeys(names.values())),
                     strings_can_be_null=True,
                     null_values=[""],
                     check_utf8=False,
@@ -245,7 +246,7 @@ def _delimited(
                 values = {ours: batch.column(theirs).cast(pa.large_string()) for ours, theirs in names.items()}
                 if marks.mended:
                     _tell_mended(values, path, row, report)
-                swallowed += _swallowed(values, delimiter, len(header), row) if quote else []
+                swallowed |= _swallowed(values, delimiter, len(header), places, row) if quote else {}
                 yield values
                 row += batch.num_rows
         except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
@@ -260,8 +261,9 @@ def _delimited(
                 f"{path} cannot be read as a table ({error}). If its fields are not quoted, say --option quote= ; "
                 "if its columns are not parted by the most frequent of tab, comma, semicolon and bar, say --option delimiter=…"
             ) from None
-    if marks.count % 2:
-        for number in swallowed:
+    for number, is_likely in swallowed.items():
+        # Where all marks have a second one, it may as well be a table that somebody quotes.
+        if marks.count % 2 or is_likely:
             report.mend(
                 "swallowed_rows", f"{path}, post {number}: it seems to hold further rows, because of a quotation mark too many"
             )
@@ -302,15 +304,23 @@ def _holds(values: pa.Array, part: str) -> pa.Array:
     return pc.fill_null(pc.match_substring(values, part), False)
 
 
-def _swallowed(columns: Columns, delimiter: str, width: int, first_row: int) -> list[int]:
-    """Posts with a line in one of their fields that could be a row of the table."""
-    found = set()
+_REPEATED = ("tree", "channel")
+"""What a row that was swallowed has in common with the one that swallowed it."""
+
+
+def _swallowed(columns: Columns, delimiter: str, width: int, places: Mapping[str, int], first_row: int) -> dict[int, bool]:
+    """Posts with a line in one of their fields that could be a row of the table; and whether it is of the same tree."""
+    found: dict[int, bool] = {}
     for values in columns.values():
         several = _holds(values, "\n")
         for row, text in zip(pc.indices_nonzero(several).to_pylist(), values.filter(several).to_pylist()):
-            if any(line.count(delimiter) == width - 1 for line in text.split("\n")[1:]):
-                found.add(first_row + row)
-    return sorted(found)
+            own = [(place, columns[ours][row].as_py()) for ours, place in places.items()]
+            for line in text.split("\n")[1:]:
+                if line.count(delimiter) == width - 1:
+                    fields = line.split(delimiter)
+                    likely = any(fields[place].strip('\r"') == said for place, said in own)
+                    found[first_row + row] = found.get(first_row + row, False) or likely
+    return dict(sorted(found.items()))
 
 
 # --- which column is what ---------------------------------------------------------------------------------------------
@@ -339,6 +349,8 @@ def _names(
         if theirs not in (*names, *late):
             raise RamifyError(f"{path} has no column {theirs!r} (for {ours}); it has {', '.join(dict.fromkeys(names))}.")
     found = layout.known([*names, *late]) | dict(columns)
+    if twice := sorted({name for name in found.values() if names.count(name) > 1}):
+        raise RamifyError(f"{path} has several columns called {', '.join(map(repr, twice))}: name each of them otherwise.")
     for ours in layout.required:
         if ours not in found and ours not in without:
             raise RamifyError(

@@ -42,9 +42,10 @@ def _tree(record: dict[str, Any], name: str, meta: dict[str, Any], where: str, r
     utterances = record["edus"]
     report.read += len(utterances)
     relations: list[list[dict[str, Any]]] = [[] for _ in utterances]
-    for relation in record.get("relations") or []:
+    said = record.get("relations") or []
+    for relation in said if isinstance(said, list) else [said]:
         source, target = (relation.get("x"), relation.get("y")) if isinstance(relation, dict) else (None, None)
-        if not (isinstance(source, int) and isinstance(target, int) and 0 <= source < target < len(utterances)):
+        if not (type(source) is int and type(target) is int and 0 <= source < target < len(utterances)):
             report.mend("bad_relation", f"{where}, dialogue {name}: {relation!r:.80}")
             continue
         relations[target].append({"parent": str(source), "type": encodable(str(relation.get("type", "")))})

@@ -96,7 +96,9 @@ def _submissions(posts: list[_Post], path: Path, report: Report) -> pa.RecordBat
     ids = _ids([post.id for post in posts])
     titles = [_unescaped(post.title or "") for post in posts]
     texts = [submission_text(title, _unescaped(post.selftext or "")) for title, post in zip(titles, posts)]
-    metas = [json.dumps({"title": title, "subreddit": post.subreddit}) for title, post in zip(titles, posts)]
+    metas = [
+        json.dumps({"title": title, "subreddit": post.subreddit}, ensure_ascii=False) for title, post in zip(titles, posts)
+    ]
     return _batch(posts, pa.nulls(len(posts), pa.string()), ids, texts, _times(posts, path, report), metas=metas)
 
 

@@ -188,10 +188,12 @@ def _gain(found: Measured) -> str:
     if found.own in BLIND:
         return ""
     saved = gain(found.scores[found.own], found.scores["none"])["all"]
+    interval = (
+        f"95 % interval {number(saved.low, '+.4f')} to {number(saved.high, '+.4f')}" if found.trees > 1 else "one tree only"
+    )
     return (
         f"<p>On {trees_of(found.split)}, reading comments {text(NAMES[found.own])} instead of without saves the "
-        f"model <b>{number(saved.value, '+.4f')} nats per masked token</b> (95 % interval {number(saved.low, '+.4f')} to "
-        f"{number(saved.high, '+.4f')})."
+        f"model <b>{number(saved.value, '+.4f')} nats per masked token</b> ({interval})."
         f"{_chosen_on_dev(found.split)} This compares one model with itself: how a model fares that was trained "
         "without context is a matter of another run.</p>"
     )

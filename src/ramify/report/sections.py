@@ -138,7 +138,7 @@ def by_depth(measured: Measured, title: str = "What the context is worth, by dep
     shown = [interval for each in gains for interval in each.values()]
     scale = (min((i.low for i in shown), default=0.0), max((i.high for i in shown), default=1.0))
     head = "".join(f"<th>{text(NAMES[seen])}</th>" for seen in measured.scores)
-    head += "".join(f'<th colspan="2">saved, against {text(NAMES[seen])}</th>' for seen in others)
+    head += "".join(f'<th colspan="2">saved, against the same model {text(NAMES[seen])}</th>' for seen in others)
     rows = [
         _depth_row(name, measured.scores, gains, scale)
         for name in ("all", *DEPTH_BINS)
@@ -246,6 +246,7 @@ def unread(cut: Mapping[str, int], without_tokens: int) -> list[tuple[str, str]]
     return [
         ("tokens", f"{cut['tokens']:,} in {cut['texts']:,} texts"),
         ("tokens past the model's longest text", lost),
+        *([("texts cut into a chain of nodes", f"{cut['texts_chained']:,}")] if "texts_chained" in cut else []),
         ("texts without a token", f"{without_tokens:,}"),
     ]
 
@@ -264,6 +265,8 @@ def circumstances(record: Mapping[str, Any], metrics: Sequence[Mapping[str, floa
         ("versions", f"ramify {where['ramify']}, torch {where['torch']}, Python {where['python']}"),
         ("parameters", f"{record['parameters']:,}"),
     ]
+    for again in record.get("resumed", []):
+        pairs.append(("resumed", f"at commit {again['commit'] or 'not known'}, on {again['hardware']}"))
     if metrics:
         last = metrics[-1]
         pace = last["target_tokens"] / max(1e-9, last["seconds"])

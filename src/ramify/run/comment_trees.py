@@ -156,13 +156,26 @@ def _tokenizer(run: Run, store: Store, out: Path) -> Tokenizer:
         raise RamifyError(f"{run.init} brings its own tokenizer, which its weights belong to: leave --tokenizer out.")
     path = run.tokenizer.path or run.init
     if path:
-        return Tokenizer.load(hf.locate(path) if not Path(path).is_file() else path)
+        tokenizer = Tokenizer.load(hf.locate(path) if not Path(path).is_file() else path)
+        if run.tokenizer.path and run.init:
+            _check_pieces(tokenizer, Tokenizer.load(hf.locate(run.init)), run)
+        return tokenizer
     if run.tokenizer.kind == "unigram" and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise RamifyError(
             "two processes do not train the same Unigram tokenizer: train one first (ramify tokenizer train --kind unigram) "
             "and name it with --tokenizer."
         )
     return train_tokenizer(store, run.tokenizer, seed=run.seed)
+
+
+def _check_pieces(own: Tokenizer, theirs: Tokenizer, run: Run) -> None:
+    """A checkpoint's vectors belong to its own pieces."""
+    assert isinstance(run.tokenizer, TokenizerConfig)
+    if other := [piece for piece, number in theirs.ids.items() if own.ids.get(piece) != number]:
+        raise RamifyError(
+            f"{run.tokenizer.path} does not have the pieces that the weights of {run.init} belong to ({other[0]!r} and "
+            f"{len(other) - 1:,} more are others there): leave --tokenizer out."
+        )
 
 
 def train_tokenizer(store: Store, config: TokenizerConfig, *, seed: int = 0) -> Tokenizer:

@@ -265,7 +265,8 @@ def _set(value: Any, settings: _Texts) -> Any:
                 part for part in kinds if hasattr(getattr(value, part), name) and dataclasses.is_dataclass(getattr(value, part))
             ]
             hint = f" Did you mean {' or '.join(f'{part}.{name}' for part in parts)}?" if parts else ""
-            raise RamifyError(f"--set {key}: there is no {name!r} here; the fields are {', '.join(kinds)}.{hint}")
+            what = f"there is no {name!r} here" if name else "this is a part, not a setting"
+            raise RamifyError(f"--set {key}: {what}; the fields are {', '.join(kinds)}.{hint}")
         if not rest:
             changes[name] = _parse(text, kinds[name], key)
         elif dataclasses.is_dataclass(getattr(value, name)):

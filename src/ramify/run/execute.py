@@ -32,6 +32,9 @@ PREPARE: dict[type, Callable[[Run, Path], Prepared]] = {
 }
 """How a run of a task opens its data and builds its model."""
 
+WRITTEN = (CHECKPOINTS, BEST, METRICS, hub.CONFIG, hub.WEIGHTS, hub.CARD, "tokenizer.json", "report.html")
+"""What a run leaves in its folder, beside RUN_FILE."""
+
 
 def prepare(run: Run, out: Path) -> Prepared:
     """Open the data and build the model. `out` is where the run lies if it was begun before."""
@@ -94,9 +97,10 @@ def execute(
             )
     elif (out / RUN_FILE).exists():
         raise RamifyError(f"{out} already holds a run: add --resume to go on with it, or choose another --out.")
-    elif left := [name for name in (CHECKPOINTS, BEST, METRICS, hub.CONFIG, hub.WEIGHTS) if (out / name).exists()]:
+    elif left := [name for name in WRITTEN if (out / name).exists()]:
         raise RamifyError(
-            f"{out} holds {', '.join(left)} of another run or model, but no {RUN_FILE}: remove them, or choose another --out."
+            f"{out} holds {', '.join(left)}, which a run would write anew, but no {RUN_FILE}: remove them, or choose another "
+            "--out."
         )
     prepared = prepare(run, out)
     # Stages are prepared with the model: what a frozen encoder makes of messages, say.
@@ -113,6 +117,7 @@ def execute(
         record = {
             "run": to_json(run),
             "data_hash": prepared.store.hash,
+            "split_hash": prepared.store.split_hash,
             "mean_step_weight": trainer.step_weights,
             **prepared.facts(),
             "parameters": sum(parameter.numel() for parameter in task.parameters()),
@@ -136,6 +141,8 @@ def _check_same(before: dict[str, Any], prepared: Prepared, here: dict[str, Any]
     """What a run was started with beside its settings: the order of its examples follows from these, too."""
     if before["data_hash"] != prepared.store.hash:
         raise RamifyError(f"{prepared.run.data} is not the data set that {out} was started with: it has been built anew.")
+    if before.get("split_hash", prepared.store.split_hash) != prepared.store.split_hash:
+        raise RamifyError(f"{prepared.run.data} is split otherwise than when {out} was started: it has been built anew.")
     if before["environment"]["processes"] != here["processes"]:
         raise RamifyError(
             f"{out} was started on {before['environment']['processes']} process(es), not {here['processes']}: "

@@ -119,8 +119,13 @@ def fill(
         raise RamifyError(f"top_k must be at least 1, not {top_k}.")
     if candidates is not None and not candidates:
         raise RamifyError("candidates holds no words: leave it out, or give some.")
+    if isinstance(candidates, str):
+        raise RamifyError(f"candidates is a list of words, not {candidates!r}.")
     slot = Slot.of(task, tree, node, context)
     tokenizer = task.tokenizer
+    if candidates is not None:
+        # Spelled in several ways, a word would share its probability with itself.
+        candidates = list({tuple(tokenizer.encode(word)): word for word in reversed(candidates)}.values())[::-1]
     ids = tokenizer.encode(tree.nodes[slot.node].text, masks=True)
     masks = [place for place, token in enumerate(ids) if token == tokenizer.mask_id]
     if not masks:

@@ -74,6 +74,11 @@ class MaskedLM(TextModel, Task[Batch]):
         self.backbone = backbone
         self.tokenizer = tokenizer
         self.reading = reading or Reading()
+        if self.reading.concatenate and isinstance(backbone, TwoPhase):
+            raise RamifyError(
+                f"reading.concatenate puts ancestors' texts before a comment's, for models that read nothing else: "
+                f"{type(backbone).__name__} reads their vectors. Leave it out, or train bert."
+            )
         vocab_size, dim = backbone.embedding.weight.shape
         self.head = VocabularyHead(
             dim,
