@@ -250,9 +250,10 @@ def picture(arguments: argparse.Namespace) -> None:
         depths = [depth for depth in DEPTH_BINS if behind and depth in behind[0]]
         values = np.array([[each[depth].value for depth in depths] for each in behind]).reshape(len(shared), len(depths))
         place = np.arange(len(depths)) + (number - len(found) / 2) * 0.06
-        left.plot(place, values.mean(0), "_", color=f"C{number}", markersize=10)
-        left.plot(np.tile(place, (len(shared), 1)).T, values.T, ".", color=f"C{number}", markersize=4)
-        left.plot([], [], "s", color=f"C{number}", label=regime)
+        color = pyplot.get_cmap("tab20")(number)  # more regimes than the cycle has colours
+        left.plot(place, values.mean(0), "_", color=color, markersize=10)
+        left.plot(np.tile(place, (len(shared), 1)).T, values.T, ".", color=color, markersize=4)
+        left.plot([], [], "s", color=color, label=regime)
         left.set_xticks(range(len(depths)), depths)
     left.axhline(0, color="grey", linewidth=0.8)
     left.set(xlabel="depth of the comment", ylabel="test loss minus that of tree, nats per masked token")
@@ -277,7 +278,9 @@ def main() -> None:
         command = commands.add_parser(name)
         command.set_defaults(call=call)
         command.add_argument("--data", type=Path, required=True)
-        command.add_argument("--regime", choices=list(REGIMES), required=True)
+        # Steps of exactly so many comments are even whatever the regime: of them, `scattered` would be no control.
+        regimes = [regime for regime in REGIMES if call is train or regime != "scattered"]
+        command.add_argument("--regime", choices=regimes, required=True)
         command.add_argument("--seed", type=int, default=0)
         command.add_argument("--steps", type=int, default=steps)
         command.add_argument("--comments", type=int, default=32 if call is train else 64)

@@ -135,6 +135,24 @@ def test_store_that_may_not_be_written(store, tmp_path, monkeypatch):
         Forest.open(store, other, 32)
 
 
+def test_nobody_needs_a_home(store, monkeypatch):
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", homeless)
+    assert texts_of(Forest.open(store, tokenizer(), 32)) == expected_texts(store)
+    assert len(caches(store.path)) == 1
+
+
+def test_damaged_ids_are_named(store):
+    Forest.open(store, tokenizer(), 32)
+    (cache,) = caches(store.path)
+    (cache / "ids.npy").write_bytes(b"no array")
+    with pytest.raises(RamifyError, match=rf"{cache} is damaged .* Remove this folder, and it is made anew"):
+        Forest.open(store, tokenizer(), 32)
+
+
 def test_everybody_may_read_the_ids_whom_the_umask_lets(store):
     before = os.umask(0o022)
     try:

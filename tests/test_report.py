@@ -242,6 +242,22 @@ def test_empty_split_is_said(copy):
     assert "no trees in the split 'test'" in Page(write_report(copy, split="test").read_text("utf-8")).text
 
 
+def test_one_tree_has_no_interval(copy, tmp_path):
+    other = built(discussions(1, 8, seed=50), tmp_path / "one", split=(0.0, 1.0, 0.0))
+    shown = Page(write_report(copy, other.path).read_text("utf-8")).text
+    assert "nats per masked token (one tree only)" in shown
+
+
+def test_resumed_and_chained_is_said(copy):
+    record = json.loads((copy / "run.json").read_text())
+    record["resumed"] = [{"commit": "abc1234", "hardware": "another machine"}]
+    record["cut"]["texts_chained"] = 1234
+    (copy / "run.json").write_text(json.dumps(record))
+    shown = Page(write_report(copy, evaluate=False).read_text("utf-8")).text
+    assert "at commit abc1234, on another machine" in shown
+    assert re.search(r"texts cut into a chain of nodes\s*1,234", shown)
+
+
 def test_folder_that_is_no_run(tmp_path):
     with pytest.raises(RamifyError, match="is not a run"):
         write_report(tmp_path)

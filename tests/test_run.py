@@ -329,6 +329,16 @@ def test_given_tokenizer(store, tmp_path):
     assert prepared.task.backbone.config.vocab_size == 61
 
 
+def test_a_checkpoint_keeps_its_pieces(store, theirs, tmp_path):
+    pieces = Tokenizer.load(theirs)
+    pieces.save(tmp_path / "same.json")
+    assert prepare(begun(store, "bert", theirs, tokenizer__path=str(tmp_path / "same.json")), tmp_path / "run")
+    Tokenizer.train(["aa ab ba be bo"] * 9, vocab_size=40).save(tmp_path / "other.json")
+    run = begun(store, "bert", theirs, tokenizer__path=str(tmp_path / "other.json"))
+    with pytest.raises(RamifyError, match=r"other\.json does not have the pieces that the weights of .* belong to"):
+        prepare(run, tmp_path / "other")
+
+
 @pytest.mark.parametrize("recipe", ["tree-mlm", "bert"])
 def test_start_from_a_checkpoint(store, tmp_path, recipe):
     """Sizes, tokenizer and weights are the checkpoint's; what a run may choose freely stays its own."""

@@ -223,6 +223,14 @@ def test_refused_files(tmp_path):
         Tokenizer.load(tmp_path)
 
 
+def test_ids_that_no_piece_has(tmp_path):
+    """A model has a row for every id up to the largest."""
+    Engine(models.WordLevel({"[CLS]": 0, "[SEP]": 1, "[MASK]": 2, "[UNK]": 3, "aa": 7}, unk_token="[UNK]")).save(
+        str(tmp_path / "tokenizer.json")
+    )
+    assert Tokenizer.load(tmp_path).vocab_size == 8
+
+
 def test_an_id_outside_the_vocabulary_has_a_name():
     assert tokenizer().token(5) == "aa"
     assert tokenizer().token(10_000) == "[10000]"

@@ -494,6 +494,13 @@ def test_dev_loss_is_had_at_the_end(tmp_path, data):
     assert (progress.best, progress.best_step) == (2.0, 8)
 
 
+@pytest.mark.parametrize("loss", [math.nan, math.inf])
+def test_a_dev_loss_that_is_not_finite_is_refused(tmp_path, data, loss):
+    """No weights would ever be the best again, and nobody would be told."""
+    with pytest.raises(RamifyError, match=rf"step 6: the dev loss is {loss}\. Begin anew"):
+        trainer_of(tmp_path, data, dev=dev_losses([2.0, loss])).run()
+
+
 def two_stages(out, data, *, resume=False, until=None):
     task = tree_task(dtype=torch.float32, dropout=0.1)
     first = replace(SHORT, steps=4, freeze=("encoder",), patience=1, evaluate_every=1)

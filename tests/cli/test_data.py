@@ -1,6 +1,8 @@
 import json
+import os
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -141,6 +143,17 @@ def test_split(ramify, trees, folder, source):
     assert all(len(piece["context"]) + len(piece["targets"]) <= 2 for piece in pieces)
     assert {"tree": "t", "context": ["b"], "targets": ["c"], "weights": [1.0]} in pieces
     assert "4 targets" in ramify("data", "split", data, "--max-tree-size", 60, "--bound", "soft", "--no-pack")[1]
+
+
+def test_split_reads_pipes(ramify, trees, tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_text(trees.read_text()))
+    writer.start()
+    found = ramify("data", "split", pipe, "--max-tree-size", 2, "--json")
+    writer.join()
+    assert found == ramify("data", "split", trees, "--max-tree-size", 2, "--json")
+    assert found[0] == 0
 
 
 def test_split_refuses_what_is_no_tree(ramify, tmp_path):

@@ -26,6 +26,14 @@ def test_a_set_survives_export_and_build(tmp_path):
     assert build([out], "jsonl", tmp_path / "again", policy=Policy(empty="keep")).hash == store.hash
 
 
+def test_letters_of_a_title_survive_export_and_build(tmp_path):
+    (tmp_path / "RS").write_text('{"id": "s1", "title": "café ☕", "selftext": "", "author": "a", "created_utc": 1}\n')
+    store = build([tmp_path / "RS"], "pushshift", tmp_path / "own")
+    out = tmp_path / "trees.jsonl"
+    CliRunner().invoke(app, ["data", "export", str(store.path), "--out", str(out)])
+    assert build([out], "jsonl", tmp_path / "again").hash == store.hash
+
+
 def test_nothing_is_left_of_a_failed_export(tmp_path):
     store = built(discussions(2, 3), tmp_path / "own")
     damaged = tmp_path / "damaged"

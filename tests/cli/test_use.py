@@ -533,6 +533,16 @@ def test_vectors_are_not_written_under_another_name(ramify, trained, store, tmp_
     assert not list(tmp_path.iterdir())
 
 
+def test_vectors_are_not_written_over_what_is_read(ramify, trained, asked, tmp_path):
+    before = asked.read_bytes()
+    (tmp_path / "link").symlink_to(asked)
+    for out in (asked, tmp_path / "link"):
+        status, _, err = ramify("embed", trained, "--data", asked, "--out", out, "--format", "npy")
+        assert status == 2
+        assert f"{out} is what is to be read" in err
+    assert asked.read_bytes() == before
+
+
 def test_version(ramify):
     assert ramify("--version") == (0, f"ramify {package.__version__}\n", "")
 

@@ -197,6 +197,11 @@ def test_refused_options(options, message):
         MaskedLMConfig(**options)
 
 
+def test_texts_are_not_joined_for_a_model_that_reads_vectors():
+    with pytest.raises(RamifyError, match=r"reading\.concatenate .* TreeMLM reads their vectors"):
+        tree_task(reading=Reading(concatenate=64))
+
+
 # --- the loss -----------------------------------------------------------------------------------------------------------------
 
 
