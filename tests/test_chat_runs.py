@@ -14,7 +14,7 @@ from ramify.errors import RamifyError
 from ramify.metrics.conversations import score
 from ramify.models import bert
 from ramify.recipes import RECIPES
-from ramify.recipes.chats import second_look
+from ramify.recipes.chats import first_look, second_look
 from ramify.report import write_report
 from ramify.run import Run, execute, prepare
 from ramify.tasks.linking import known_conversations, matched
@@ -278,20 +278,30 @@ def test_other_models_say_that_they_cannot(trained):
         ramify.load(trained).embed(channel(5))
 
 
-def test_a_second_look_is_no_part_of_training(store, trained, tmp_path):
-    with pytest.raises(RamifyError, match="ramify train second-look"):
-        prepare(small(store, task__second_look="8"), tmp_path)
-    hub.save(second_look(str(trained), [(str(trained), str(store.path))], hidden=8), tmp_path / "twice")
-    assert isinstance(twice := ramify.load(tmp_path / "twice"), ReplyTo)
-    assert twice.second is not None
-    once = prepare(small(store, init=str(tmp_path / "twice")), tmp_path / "more").task
-    assert once.second is None
-    own, theirs = dict(once.named_parameters()), dict(ramify.load(trained).named_parameters())
+@pytest.mark.parametrize("name", ["first", "second"])
+def test_a_look_is_no_part_of_training(store, trained, tmp_path, name):
+    with pytest.raises(RamifyError, match=f"ramify train {name}-look"):
+        prepare(small(store, **{f"task__{name}_look": "8"}), tmp_path)
+    if name == "first":
+        looking = first_look(str(trained), str(store.path), among=8)
+    else:
+        looking = second_look(str(trained), [(str(trained), str(store.path))], hidden=8)
+    hub.save(looking, tmp_path / "looking")
+    assert isinstance(loaded := ramify.load(tmp_path / "looking"), ReplyTo)
+    assert getattr(loaded, name) is not None
+    begun = prepare(small(store, init=str(tmp_path / "looking")), tmp_path / "more").task
+    assert getattr(begun, name) is None
+    own, theirs = dict(begun.named_parameters()), dict(ramify.load(trained).named_parameters())
     assert own.keys() == theirs.keys()
     assert all(torch.equal(own[name], theirs[name]) for name in own)
 
 
-def test_who_reads_its_own_decisions_takes_no_second_look(store, trained, checkpoint, tmp_path):
-    hub.save(prepare(RECIPES["mht"](str(store.path), init=str(checkpoint)), tmp_path).task, tmp_path / "mht")
-    with pytest.raises(RamifyError, match="reads its own decisions already"):
-        second_look(str(tmp_path / "mht"), [(str(trained), str(store.path))])
+def test_who_reads_its_own_decisions_takes_no_look(store, trained, checkpoint, tmp_path):
+    for features, reason in (("none", "read features"), ("head", "would leave some out")):
+        model = tmp_path / features
+        run = RECIPES["mht"](str(store.path), init=str(checkpoint), features=features)
+        hub.save(prepare(run, tmp_path).task, model)
+        with pytest.raises(RamifyError, match="reads its own decisions already"):
+            second_look(str(model), [(str(trained), str(store.path))])
+        with pytest.raises(RamifyError, match=reason):
+            first_look(str(model), str(store.path))

@@ -88,6 +88,18 @@ class LinkBatch(AnyBatch):
         """Which of `all_answered` holds for each candidate."""
         return torch.where(self.is_self.bool(), self.target_of + len(self.messages), self.candidate)
 
+    def only(self, chosen: Int[Tensor, " chosen"], candidates: Rows) -> "LinkBatch":
+        """With some of the candidates alone; `candidates` says how they fall to the targets. For models that read no structure,
+        in which every candidate has its place."""
+        assert self.above is None
+        parts = ("candidate", "is_self", "is_own", "pairs", "gold")
+        return replace(
+            self,
+            candidates=candidates,
+            key_source=self.key_source[chosen.cpu().numpy()],
+            **{name: getattr(self, name).index_select(0, chosen) for name in parts},
+        )
+
     def without_years(self) -> "LinkBatch":
         years = len(features.YEARS)
         return replace(self, answering=torch.nn.functional.pad(self.answering[:, years:], (years, 0)))

@@ -346,6 +346,7 @@ def test_the_model_that_comes_with_ramify(ramify, log, tmp_path):
     card = (LINKS / "README.md").read_text("utf-8")
     assert "license: cc-by-4.0" in card
     assert "ramify train links" in card
+    assert "ramify train first-look" in card
     shipped = ramify_package.load(LINKS)
     assert not shipped.backbone.config.years
     assert shipped.reading.causal
@@ -372,6 +373,20 @@ def test_several_models_decide_together(ramify, log, model, tmp_path):
     assert {child for _, child in union} == set(range(len(LINES)))
     for to in ("text", "jsonl", "html"):
         run(ramify, log, model, to, tmp_path / f"out.{to}", "--model", LINKS, "--ensemble", "union")
+
+
+def test_a_first_look_is_learned_and_taken(ramify, log, model, tmp_path):
+    data, out, packed = chat_store(tmp_path / "more").path, tmp_path / "quick", tmp_path / "packed"
+    words = ("train", "first-look", model, "--data", data, "--among", 3)
+    status, printed, err = ramify(*words, "--out", out, "--pack", packed)
+    assert (status, printed) == (0, ""), err
+    for each in (out, packed):
+        assert ramify_package.load(each).config.first_look == 3
+        text, _ = run(ramify, log, each, "annotation", tmp_path / "out.txt")
+        assert len(text.splitlines()) == len(LINES)
+    status, printed, err = ramify("train", "first-look", out, "--data", data, "--out", tmp_path / "none")
+    assert (status, printed, "take none yet" in err) == (2, "", True), err
+    assert not (tmp_path / "none").exists()
 
 
 def test_a_second_look_is_learned_and_taken(ramify, log, model, tmp_path):

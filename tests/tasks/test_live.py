@@ -14,6 +14,7 @@ from ramify.models.base import LinkBackbone
 from ramify.models.bert import BertConfig
 from ramify.models.feature_model import FeatureModel, FeatureModelConfig
 from ramify.models.mht import MaskedHierarchicalTransformer, MHTConfig
+from ramify.tasks.first_look import FirstLook
 from ramify.tasks.live import Heard
 from ramify.tasks.reply_to import ReplyTo, ReplyToConfig
 from ramify.tasks.second_look import SecondLook
@@ -80,6 +81,13 @@ def among_the_likeliest() -> ReplyTo:
     return in_context(among=4)
 
 
+def reading_a_few() -> ReplyTo:
+    task = in_context()
+    torch.manual_seed(1)
+    task.config, task.first = replace(task.config, first_look=5), FirstLook(5, with_surroundings=True)
+    return task
+
+
 def mht() -> ReplyTo:
     torch.manual_seed(1)
     tokenizer = Tokenizer.train([node.text for node in LOG.nodes] * 2, vocab_size=150)
@@ -94,7 +102,7 @@ def mht() -> ReplyTo:
 
 
 SEVERAL = [with_several_answers, looking_twice, structured_with_several_answers]
-EVERY_KIND = [feature_model, by_conversation, of_others, *SEVERAL, in_context, among_the_likeliest, mht]
+EVERY_KIND = [feature_model, by_conversation, of_others, *SEVERAL, in_context, among_the_likeliest, reading_a_few, mht]
 
 
 @pytest.mark.parametrize("make", EVERY_KIND)

@@ -232,6 +232,28 @@ def bert_pair(
     train(run, out, settings, resume)
 
 
+@app.command("first-look")
+def first_look(
+    model: Annotated[str, typer.Argument(help="The model that is to read less: a run or a saved model.")],
+    data: Data,
+    out: Out,
+    among: Annotated[int, typer.Option(min=1, help="Candidates of a message that it is to read.")] = 16,
+    pack: Pack = None,
+    seed: Seed = 0,
+) -> None:
+    """Who replied to whom in a chat log: let a trained model read the likeliest candidates alone, which is faster.
+
+    Example: ramify train first-look runs/links --data data/irc --out runs/quick
+    """
+    from ramify import hub
+    from ramify.recipes import chats
+
+    hub.save(chats.first_look(model, str(data), among=among, seed=seed), out)
+    if pack is not None:
+        chats.pack(out, data, pack)
+    print(f"next: ramify disentangle LOG --to html --out LOG.html --model {out}", file=sys.stderr)
+
+
 @app.command("second-look")
 def second_look(
     model: Annotated[str, typer.Argument(help="The model that is to look twice: a run or a saved model.")],

@@ -84,6 +84,11 @@ class LinkBackbone(AnyBackbone):
         return False
 
     @property
+    def reads_features(self) -> bool:
+        """Whether it reads features of a pair (`chat.features`)."""
+        return True
+
+    @property
     def reads_surroundings(self) -> bool:
         """Whether it reads what is said around the messages of a pair (`chat.surroundings`)."""
         return False

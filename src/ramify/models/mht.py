@@ -97,6 +97,10 @@ class MaskedHierarchicalTransformer(LinkBackbone):
         return self.config.mask == "ancestors"
 
     @property
+    def reads_features(self) -> bool:
+        return self.config.features != "none"
+
+    @property
     def reads_surroundings(self) -> bool:
         return self.config.surroundings
 

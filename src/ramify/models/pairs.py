@@ -102,6 +102,10 @@ class PairEncoder(LinkBackbone):
     join: Join | None
 
     @property
+    def reads_features(self) -> bool:
+        return self.config.features != "none"
+
+    @property
     def reads_surroundings(self) -> bool:
         return self.config.surroundings
 

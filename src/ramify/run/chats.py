@@ -226,8 +226,10 @@ def _words(run: Run, logs: Logs) -> Tokenizer:
 def _started(run: Run, tokenizer: Tokenizer, logs: Logs) -> ReplyTo:
     """The run's task, with the weights of the checkpoint that it starts from, or word vectors learned from the logs."""
     assert isinstance(run.task, ReplyToConfig)
-    if run.task.second_look:
-        raise RamifyError("task.second_look is learned once all else is: leave it at 0, and see `ramify train second-look`.")
+    for name in ("first_look", "second_look"):
+        if getattr(run.task, name):
+            command = name.replace("_", "-")
+            raise RamifyError(f"task.{name} is learned once all else is: leave it at 0, and see `ramify train {command}`.")
     torch.manual_seed(step_seed(run.seed, 0))
     saved = hub.saved_config(run.init) if run.init else None
     config = run.model
@@ -239,8 +241,9 @@ def _started(run: Run, tokenizer: Tokenizer, logs: Logs) -> ReplyTo:
     if saved is not None:
         free = {name: getattr(run.model, name) for name in FREE if hasattr(run.model, name)}
         hf.require(run.model, vars(saved.model) | free, run.init)
-        # A second look was fitted to what the model believed then.
-        tensors = {name: own for name, own in hf.read_tensors(hf.locate(run.init)).items() if not name.startswith("second.")}
+        # Both looks were fitted to what the model believed then.
+        saved_tensors = hf.read_tensors(hf.locate(run.init)).items()
+        tensors = {name: own for name, own in saved_tensors if not name.startswith(("first.", "second."))}
         hub.load_own_tensors(task, tensors, run.init)
     elif isinstance(config, WordsModelConfig):
         assert isinstance(run.tokenizer, WordsConfig)

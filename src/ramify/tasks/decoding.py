@@ -17,7 +17,7 @@ from ramify.chat.conversing import Course
 from ramify.chat.logs import Logs
 from ramify.chat.structure import Structure
 from ramify.errors import RamifyError
-from ramify.link_batch import LinkCollator, Vectors
+from ramify.link_batch import LinkBatch, LinkCollator, Vectors
 from ramify.nn.ragged import Rows, length_key, runs
 from ramify.views import Example
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 KEYS = 16_384
 """Pairs scored at once."""
+FIRST_KEYS = 2 * KEYS
+"""Pairs looked at at once where a first look leaves most of them unread."""
 TOKENS = 16_384
 """Tokens of messages encoded at once."""
 _BLOCK = 64
@@ -149,9 +151,17 @@ def _at_first_sight(task: "ReplyTo", logs: Logs, history: Known, start: Ints, ve
             return
         if task.backbone.reads_structure:
             collate = replace(collate, structure=Structure.known(logs))
-        view = Blocks(logs, _from(logs, start), block=_BLOCK)
-        for numbers in TokenBudget(view.costs, KEYS, seed=0, shuffle=False).steps(0):
-            yield ask(task, collate, [view.example(int(number)) for number in numbers])
+        for batch in batches(task, collate, start):
+            yield believed(task, batch)
+
+
+def batches(task: "ReplyTo", collate: LinkCollator, start: Ints, shuffle_by: int | None = None) -> Iterator[LinkBatch]:
+    """What a model that reads no structure is asked of the messages of each log from `start` on, in their order, or drawn."""
+    view = Blocks(collate.logs, _from(collate.logs, start), block=_BLOCK)
+    keys = KEYS if task.first is None else FIRST_KEYS
+    steps = TokenBudget(view.costs, keys, seed=shuffle_by or 0, shuffle=shuffle_by is not None)
+    for numbers in steps.steps(0):
+        yield collate([view.example(int(number)) for number in numbers]).to(task.device)
 
 
 def decide(task: "ReplyTo", logs: Logs, *, history: Known = "predicted", beam: int = 1, start: Ints | None = None) -> Decided:
@@ -223,7 +233,10 @@ def collator(task: "ReplyTo", logs: Logs, vectors: Vectors | None) -> LinkCollat
 
 def ask(task: "ReplyTo", collate: LinkCollator, examples: Sequence[Example]) -> Opinion:
     """What the model thinks of the targets of some examples."""
-    batch = collate(examples).to(task.device)
+    return believed(task, collate(examples).to(task.device))
+
+
+def believed(task: "ReplyTo", batch: LinkBatch) -> Opinion:
     scores = task.probabilities(task.scores(batch), batch)
     return Opinion(batch.source, batch.key_source, batch.candidates.host_lengths, scores.float().cpu().numpy())
 

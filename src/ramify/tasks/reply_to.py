@@ -18,6 +18,7 @@ from ramify.models.base import LinkBackbone
 from ramify.nn.ragged import as_table, highest
 from ramify.tasks import linking
 from ramify.tasks.base import Task
+from ramify.tasks.first_look import FirstLook
 from ramify.tasks.live import Live
 from ramify.tasks.second_look import SecondLook
 from ramify.tokenizer import Tokenizer
@@ -48,16 +49,21 @@ class ReplyToConfig:
     """Whom a message may answer when that is decided: also its own author, where it goes on with what he said before; or
     others alone, as where a data set does not call that an answer (listwise, binary). Not in the papers."""
 
+    first_look: int = 0
+    """How many candidates of a message are read: those that a first look, by a linear map of features alone, finds likeliest
+    (`tasks.first_look`), and the message itself; the others are not answered. 0: all are read. It is learned after all else,
+    by `ramify train first-look` (listwise). Not in the papers."""
     second_look: int = 0
     """Size of the hidden layers of a second look at the likeliest candidates (`tasks.second_look`); 0: there is none. It is
     learned after all else, by `ramify train second-look` (listwise). Not in the papers."""
 
     def __post_init__(self) -> None:
         check_fields(self, "task.")
-        if self.second_look < 0:
-            raise RamifyError(f"task.second_look must not be negative, not {self.second_look}.")
-        if self.second_look and self.objective != "listwise":
-            raise RamifyError(f"task.second_look is for task.objective=listwise, not {self.objective}.")
+        for name in ("first_look", "second_look"):
+            if getattr(self, name) < 0:
+                raise RamifyError(f"task.{name} must not be negative, not {getattr(self, name)}.")
+            if getattr(self, name) and self.objective != "listwise":
+                raise RamifyError(f"task.{name} is for task.objective=listwise, not {self.objective}.")
         if not 0 <= self.threshold < 1:
             raise RamifyError(f"task.threshold must be at least 0 and below 1, not {self.threshold}.")
         if self.decide == "conversation" and self.objective != "listwise":
@@ -85,6 +91,7 @@ class ReplyTo(Task[LinkBatch]):
     backbone: LinkBackbone
     reading: History
     head: nn.Linear | None
+    first: FirstLook | None
     second: SecondLook | None
     loss_names = ("links",)
 
@@ -97,10 +104,13 @@ class ReplyTo(Task[LinkBatch]):
         self.tokenizer = tokenizer
         self.reading = reading or History()
         self.head = nn.Linear(backbone.out_dim, 1) if self.config.score == "linear" else None
-        self.second = SecondLook(self.config.second_look) if self.config.second_look else None
-        if self.second is not None and backbone.reads_structure:
+        first, second = self.config.first_look, self.config.second_look
+        self.first = FirstLook(first, backbone.reads_surroundings) if first else None
+        self.second = SecondLook(second) if second else None
+        if (first or second) and backbone.reads_structure:
             raise RamifyError(
-                "task.second_look is for models that decide on all messages at once: this one reads its own decisions already."
+                "task.first_look and second_look are for models that decide on all messages at once: this one reads its own "
+                "decisions already."
             )
         if next(self.parameters(), None) is None:
             raise RamifyError("there is nothing to learn: task.score=sum, and the model has no weights; set task.score=linear.")
@@ -112,10 +122,17 @@ class ReplyTo(Task[LinkBatch]):
         return {"links": float(batch.num_targets)}
 
     def losses(self, batch: LinkBatch, divisors: Mapping[str, float]) -> Iterator[dict[str, Tensor]]:
-        yield {"links": self.loss(self.scores(batch), batch) / divisors["links"]}
+        yield {"links": self.loss(self._read(batch), batch) / divisors["links"]}
 
     def scores(self, batch: LinkBatch) -> Float[Tensor, " key"]:
-        """Of every candidate; logits, whatever the objective."""
+        """Of every candidate; logits, whatever the objective. Of those that are not read after a first look, next to none."""
+        if self.first is None:
+            return self._read(batch)
+        chosen, candidates = self.first.chosen(batch)
+        found = self._read(batch.only(chosen, candidates))
+        return found.new_full(batch.is_self.shape, HIDDEN_SCORE).index_copy(0, chosen, found)
+
+    def _read(self, batch: LinkBatch) -> Float[Tensor, " key"]:
         states = self.backbone(batch)
         scores = self._scored(states, batch.is_self)
         if not self.backbone.reads_together:

@@ -1,0 +1,135 @@
+"""A first look: which candidates it leaves to be read, what it learns, and who may take one."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from fixtures import channel
+from ramify import hub
+from ramify.chat.history import History
+from ramify.chat.logs import Logs
+from ramify.chat.words import learn_words
+from ramify.errors import RamifyError
+from ramify.models.feature_model import FeatureModel, FeatureModelConfig
+from ramify.nn.ragged import highest
+from ramify.tasks import first_look
+from ramify.tasks.decoding import Opinion, batches, collator, opinions
+from ramify.tasks.first_look import FirstLook, learn
+from ramify.tasks.reply_to import ReplyTo, ReplyToConfig
+
+HISTORY = History(window=25, causal=True)
+WORDS = learn_words([["a"]], least=1)
+LOGS = Logs.of([channel(80, seed) for seed in range(3)], HISTORY).read_with(WORDS)
+
+
+def plain(**config: object) -> ReplyTo:
+    torch.manual_seed(0)
+    sizes = {"dim": 0, "hidden": 8, "surroundings": True, "context_layers": 1, "context_dim": 8, "context_heads": 2}
+    backbone = FeatureModel(FeatureModelConfig(vocab_size=WORDS.vocab_size, **sizes))
+    assert backbone.context is not None
+    torch.nn.init.normal_(backbone.context.expand.weight)
+    return ReplyTo(backbone, WORDS, HISTORY, ReplyToConfig(**config)).eval()  # pyright: ignore[reportArgumentType]
+
+
+def looking(look: FirstLook) -> ReplyTo:
+    task = plain()
+    task.config, task.first = replace(task.config, first_look=look.among), look
+    return task
+
+
+def drawn(among: int) -> FirstLook:
+    torch.manual_seed(1)
+    return FirstLook(among, with_surroundings=True)
+
+
+def believed(task: ReplyTo) -> Opinion:
+    return Opinion.joined(list(opinions(task, LOGS)))
+
+
+def rows(found: Opinion) -> list[np.ndarray]:
+    return np.split(found.probabilities, np.cumsum(found.lengths)[:-1])
+
+
+def test_where_all_are_read_nothing_changes() -> None:
+    before, after = believed(plain()), believed(looking(drawn(26)))
+    np.testing.assert_allclose(after.probabilities, before.probabilities, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("among", [1, 4])
+def test_the_likeliest_and_the_message_itself_are_read(among: int) -> None:
+    before, after = believed(plain()), believed(looking(drawn(among)))
+    assert np.array_equal(before.candidates, after.candidates)
+    for own in rows(after):
+        assert own[0] > 0
+        assert np.count_nonzero(own) == min(among, len(own))
+        np.testing.assert_allclose(own.sum(), 1, rtol=1e-5)
+    assert among > 1 or (after.likeliest()[0] == after.messages).all()
+
+
+def test_what_is_read_is_read_as_if_there_were_no_more() -> None:
+    """The features stay with their candidates, and those that read each other are the chosen ones."""
+    task, look = plain(), drawn(4)
+    (batch,) = batches(task, collator(task, LOGS, None), LOGS.offsets[:-1])
+    scores = looking(look).scores(batch)
+    chosen, candidates = look.chosen(batch)
+    by_hand = look(batch).detach()
+    by_hand[batch.is_self.bool()] = torch.inf
+    assert torch.equal(chosen, highest(by_hand, batch.candidates, 4)[0])
+    few = batch.only(chosen, candidates)
+    assert few.key_source.tolist() == batch.key_source[chosen.numpy()].tolist()
+    torch.testing.assert_close(scores[chosen], task.scores(few))
+    with pytest.raises(AssertionError):
+        replace(batch, above=torch.zeros(1, 1, 1, dtype=torch.long)).only(chosen, candidates)
+
+
+def test_opinions_do_not_depend_on_how_messages_are_batched(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = believed(looking(drawn(6)))
+    monkeypatch.setattr("ramify.tasks.decoding.FIRST_KEYS", 60)
+    monkeypatch.setattr("ramify.tasks.decoding._BLOCK", 3)
+    np.testing.assert_allclose(believed(looking(drawn(6))).probabilities, whole.probabilities, rtol=1e-4, atol=1e-7)
+
+
+def test_the_loss_is_that_of_all_candidates() -> None:
+    """A link that would not be read costs what the model itself thinks of it."""
+    task, less = plain(), looking(drawn(2))
+    (batch,) = batches(task, collator(task, LOGS, None), LOGS.offsets[:-1])
+    for each in (task.losses(batch, {"links": 1.0}), less.losses(batch, {"links": 1.0})):
+        ((loss,),) = (list(losses.values()) for losses in each)
+        assert loss.isfinite()
+    torch.testing.assert_close(*(next(iter(own.losses(batch, {"links": 1.0})))["links"] for own in (task, less)))
+
+
+def kept(task: ReplyTo, look: FirstLook) -> float:
+    """The share of what the model believes that it would still read."""
+    full, read = believed(task), believed(looking(look))
+    return float(full.probabilities[read.probabilities > 0].sum() / len(full.messages))
+
+
+def test_it_learns_what_the_model_believes(tmp_path) -> None:
+    task = plain()
+    look = learn(task, LOGS, 6, seed=3)
+    assert kept(task, look) > kept(task, drawn(6)) + 0.1
+    again = learn(plain(), LOGS, 6, seed=3)
+    assert all(torch.equal(one, other) for one, other in zip(look.parameters(), again.parameters()))
+    hub.save(looking(look), tmp_path)
+    loaded = hub.load(tmp_path)
+    assert isinstance(loaded, ReplyTo)
+    assert np.array_equal(believed(loaded).probabilities, believed(looking(look)).probabilities)
+
+
+def test_it_learns_from_some_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_look, "MESSAGES", 20)
+    monkeypatch.setattr("ramify.tasks.decoding.KEYS", 260)
+    one, other = (learn(plain(), LOGS, 6, seed=seed) for seed in (0, 1))
+    assert not torch.equal(one.pair.weight, other.pair.weight)
+
+
+def test_who_may_not_take_one() -> None:
+    for setting in ({"first_look": -1}, {"first_look": 8, "objective": "binary"}):
+        with pytest.raises(RamifyError, match=r"task\.first_look"):
+            plain(**setting)
+    alone = Logs.of([channel(1, seed=0)], HISTORY).read_with(WORDS)
+    with pytest.raises(RamifyError, match="nothing to learn by"):
+        learn(plain(), alone, 8)
