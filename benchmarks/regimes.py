@@ -241,7 +241,7 @@ def picture(arguments: argparse.Namespace) -> None:
     matplotlib.use("svg")
     from matplotlib import pyplot
 
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4.5), layout="constrained")
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 5), layout="constrained")
     found = _found(arguments.out)
     reference = found.get("tree", {})
     for number, (regime, by_seed) in enumerate((name, seeds) for name, seeds in found.items() if name != "tree"):
@@ -257,7 +257,7 @@ def picture(arguments: argparse.Namespace) -> None:
         left.set_xticks(range(len(depths)), depths)
     left.axhline(0, color="grey", linewidth=0.8)
     left.set(xlabel="depth of the comment", ylabel="test loss minus that of tree, nats per masked token")
-    left.legend(fontsize=7, ncols=2)
+    figure.legend(fontsize=8, ncols=6, loc="outside lower center")
     records = [json.loads(file.read_text()) for file in sorted(arguments.out.glob("noise-*-start.json"))]
     drawn = {regime: [record["noise"] for record in records if record["regime"] == regime] for regime in REGIMES}
     for regime, values in drawn.items():
