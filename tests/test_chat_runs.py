@@ -297,11 +297,30 @@ def test_a_look_is_no_part_of_training(store, trained, tmp_path, name):
 
 
 def test_who_reads_its_own_decisions_takes_no_look(store, trained, checkpoint, tmp_path):
-    for features, reason in (("none", "read features"), ("head", "would leave some out")):
-        model = tmp_path / features
-        run = RECIPES["mht"](str(store.path), init=str(checkpoint), features=features)
+    for mask, features, reason in (
+        ("ancestors", "none", "read features"),
+        ("ancestors", "head", "as a history"),
+        ("temporal", "head", "as a history"),
+    ):
+        model = tmp_path / mask / features
+        run = RECIPES["mht"](str(store.path), init=str(checkpoint), features=features).changed({"model.mask": mask})
         hub.save(prepare(run, tmp_path).task, model)
-        with pytest.raises(RamifyError, match="reads its own decisions already"):
-            second_look(str(model), [(str(trained), str(store.path))])
+        if mask == "ancestors":
+            with pytest.raises(RamifyError, match="reads its own decisions already"):
+                second_look(str(model), [(str(trained), str(store.path))])
         with pytest.raises(RamifyError, match=reason):
             first_look(str(model), str(store.path))
+
+
+def test_dev_logs_of_which_nothing_is_known_in_the_window(store, tmp_path):
+    """There is no loss to choose weights by; links are still counted."""
+    trees = list(store.trees(store.split("train")))
+    for tree in store.trees(store.split("dev")):
+        nodes = (replace(node, parents=(3,) if place == 90 else None, self_link=False) for place, node in enumerate(tree.nodes))
+        trees.append(replace(tree, nodes=tuple(nodes)))
+    far = built(trees, tmp_path / "far", split=(0.7, 0.3, 0.0))
+    changes = {"train__steps": "4", "train__evaluate_every": "2"}
+    with pytest.raises(RamifyError, match=r"dev\.by=loss: no message of the dev logs is known to answer"):
+        execute(small(far, dev__by="loss", **changes), tmp_path / "loss", cpu=True)
+    execute(small(far, dev__by="link", **changes), tmp_path / "link", cpu=True)
+    assert all("dev_nats" not in record for record in read_metrics(tmp_path / "link"))

@@ -208,7 +208,7 @@ def test_what_another_run_left_is_not_gone_on_with(store, tmp_path):
         (out / name).unlink()
     for resume in (False, True):
         with pytest.raises(
-            RamifyError, match=r"checkpoints, best\.safetensors, .*model\.safetensors, .* which a run would write anew"
+            RamifyError, match=r"checkpoints, best\.safetensors, .*model\.safetensors, .* which would be written anew"
         ):
             execute(run, out, cpu=True, resume=resume)
 
@@ -219,7 +219,7 @@ def test_a_saved_model_is_not_trained_over(store, tmp_path):
     execute(run, tmp_path / "run", cpu=True)
     model = ramify.load(tmp_path / "run")
     hub.save(model, tmp_path / "saved")
-    with pytest.raises(RamifyError, match=r"config\.json, model\.safetensors, .* which a run would write anew"):
+    with pytest.raises(RamifyError, match=r"config\.json, model\.safetensors, .* which would be written anew"):
         execute(run, tmp_path / "saved", cpu=True)
 
 
@@ -492,7 +492,7 @@ def test_bad_patterns(store, tmp_path, key, value, message):
 @pytest.mark.parametrize("name", ["README.md", "tokenizer.json", "report.html", "best.safetensors"])
 def test_what_is_not_a_runs_own_is_not_written_over(store, tmp_path, name):
     (tmp_path / name).write_text("mine")
-    with pytest.raises(RamifyError, match=f"holds {name}, which a run would write anew"):
+    with pytest.raises(RamifyError, match=f"holds {name}, which would be written anew"):
         execute(small(store), tmp_path, cpu=True)
     assert [each.name for each in tmp_path.iterdir()] == [name]
     assert (tmp_path / name).read_text() == "mine"

@@ -387,6 +387,11 @@ def test_a_first_look_is_learned_and_taken(ramify, log, model, tmp_path):
     status, printed, err = ramify("train", "first-look", out, "--data", data, "--out", tmp_path / "none")
     assert (status, printed, "take none yet" in err) == (2, "", True), err
     assert not (tmp_path / "none").exists()
+    weights = (model / "model.safetensors").read_bytes()
+    for again in (("first-look", model, "--data", data), ("second-look", model, "--unseen", f"{model}={data}")):
+        status, printed, err = ramify("train", *again, "--out", model)
+        assert (status, printed, "which would be written anew" in err) == (2, "", True), err
+    assert (model / "model.safetensors").read_bytes() == weights
 
 
 def test_a_second_look_is_learned_and_taken(ramify, log, model, tmp_path):

@@ -84,6 +84,21 @@ def test_what_is_read_is_read_as_if_there_were_no_more() -> None:
         replace(batch, above=torch.zeros(1, 1, 1, dtype=torch.long)).only(chosen, candidates)
 
 
+def test_who_answers_others_reads_others() -> None:
+    """What its own author said before takes no place of what may be answered, as long as anybody else has said anything."""
+    task = looking(drawn(3))
+    task.config = replace(task.config, answers="others")
+    assert task.first is not None
+    (batch,) = batches(task, collator(task, LOGS, None), LOGS.offsets[:-1])
+    chosen, candidates = task.first.chosen(batch, hidden=batch.is_own)
+    own = batch.is_own[chosen].split(candidates.host_lengths.tolist())
+    others = ((batch.is_own == 0) & (batch.is_self == 0)).split(batch.candidates.host_lengths.tolist())
+    for few, every in zip(own, others):
+        assert int(few.sum()) == max(0, len(few) - 1 - int(every.sum()))
+    scores = task.scores(batch)
+    assert set(torch.nonzero(scores > -1e8).flatten().tolist()) == set(chosen.tolist())
+
+
 def test_opinions_do_not_depend_on_how_messages_are_batched(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = believed(looking(drawn(6)))
     monkeypatch.setattr("ramify.tasks.decoding.FIRST_KEYS", 60)

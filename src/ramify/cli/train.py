@@ -247,7 +247,9 @@ def first_look(
     """
     from ramify import hub
     from ramify.recipes import chats
+    from ramify.run import check_fresh
 
+    check_fresh(out)
     hub.save(chats.first_look(model, str(data), among=among, seed=seed), out)
     if pack is not None:
         chats.pack(out, data, pack)
@@ -271,7 +273,9 @@ def second_look(
     from ramify import hub
     from ramify.cli.shared import parted
     from ramify.recipes import chats
+    from ramify.run import check_fresh
 
+    check_fresh(out)
     hub.save(chats.second_look(model, parted(unseen, "--unseen"), seed=seed), out)
     print(f"next: ramify disentangle LOG --to html --out LOG.html --model {out}", file=sys.stderr)
 

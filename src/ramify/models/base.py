@@ -84,6 +84,11 @@ class LinkBackbone(AnyBackbone):
         return False
 
     @property
+    def reads_history(self) -> bool:
+        """Whether candidates are its history, too, in which each has its place, so that none can be left out."""
+        return False
+
+    @property
     def reads_features(self) -> bool:
         """Whether it reads features of a pair (`chat.features`)."""
         return True

@@ -97,6 +97,10 @@ class MaskedHierarchicalTransformer(LinkBackbone):
         return self.config.mask == "ancestors"
 
     @property
+    def reads_history(self) -> bool:
+        return True
+
+    @property
     def reads_features(self) -> bool:
         return self.config.features != "none"
 

@@ -232,8 +232,8 @@ def first_look(model: str, data: str, *, among: int = 16, seed: int = 0) -> Repl
         raise RamifyError(
             f"{model}: a first look is for models of task.objective=listwise that read features, and take none yet."
         )
-    if task.backbone.reads_structure:
-        raise RamifyError(f"{model} reads what earlier messages answer, of all candidates: a first look would leave some out.")
+    if task.backbone.reads_history:
+        raise RamifyError(f"{model} reads all candidates as a history, out of which a first look would take some.")
     store = Store.open(data)
     logs = Logs.of(store.trees(store.split("train")), task.reading).read_with(task.tokenizer)
     first = learn_first(task, logs, among, seed)

@@ -18,7 +18,7 @@ from ramify.run.config import (
     sized,
     to_json,
 )
-from ramify.run.execute import environment, execute, prepare
+from ramify.run.execute import check_fresh, environment, execute, prepare
 
 __all__ = [
     "RUN_FILE",
@@ -30,6 +30,7 @@ __all__ = [
     "Run",
     "TokenizerConfig",
     "WordsConfig",
+    "check_fresh",
     "discussions",
     "environment",
     "execute",

@@ -119,6 +119,13 @@ class PreparedChats(Prepared):
             scores = self._scores(chosen._replace(answered=answered))
             link, cluster, *_ = scores.values()
             loss = self._loss(found)
+            if loss is None:
+                if by == "loss":
+                    raise RamifyError(
+                        "dev.by=loss: no message of the dev logs is known to answer one of those in reading.window. "
+                        "Choose dev.by=link, or a longer window."
+                    )
+                return {"dev_loss": 100 - link if by == "link" else 100 - cluster, **scores}
             worst = {"link": 100 - link, "cluster": 100 - cluster, "loss": loss}
             return {"dev_loss": worst[by], "dev_nats": loss, **scores}
 
@@ -136,14 +143,14 @@ class PreparedChats(Prepared):
             "dev_vi": scores["vi"],
         }
 
-    def _loss(self, found: Opinion) -> float:
-        """Nats a message to say one of its links that are in the window."""
+    def _loss(self, found: Opinion) -> float | None:
+        """Nats a message to say one of its links that are in the window; None where none is."""
         logs = self.dev
         is_link = logs.is_link(np.repeat(found.messages, found.lengths), found.candidates)
         starts = np.cumsum(found.lengths) - found.lengths
         said = np.add.reduceat(np.where(is_link, found.probabilities, 0.0), starts)
         known = np.add.reduceat(is_link, starts) > 0
-        return float(-np.log(np.maximum(said[known], 1e-12)).mean())
+        return float(-np.log(np.maximum(said[known], 1e-12)).mean()) if known.any() else None
 
 
 def _teacher(path: str, device: torch.device) -> ReplyTo:

@@ -97,11 +97,8 @@ def execute(
             )
     elif (out / RUN_FILE).exists():
         raise RamifyError(f"{out} already holds a run: add --resume to go on with it, or choose another --out.")
-    elif left := [name for name in WRITTEN if (out / name).exists()]:
-        raise RamifyError(
-            f"{out} holds {', '.join(left)}, which a run would write anew, but no {RUN_FILE}: remove them, or choose another "
-            "--out."
-        )
+    else:
+        check_fresh(out)
     prepared = prepare(run, out)
     # Stages are prepared with the model: what a frozen encoder makes of messages, say.
     task = prepared.task.to("cpu" if cpu else own_device())
@@ -135,6 +132,12 @@ def execute(
             hub.load_weights(task, out / BEST)
         hub.save(task, out)
     return prepared, progress
+
+
+def check_fresh(out: Path) -> None:
+    """Raise where a folder holds what a run, or a model that is saved there, would write anew."""
+    if left := [name for name in (RUN_FILE, *WRITTEN) if (out / name).exists()]:
+        raise RamifyError(f"{out} holds {', '.join(left)}, which would be written anew: remove them, or choose another --out.")
 
 
 def _check_same(before: dict[str, Any], prepared: Prepared, here: dict[str, Any], out: Path) -> None:

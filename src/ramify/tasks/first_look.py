@@ -38,10 +38,14 @@ class FirstLook(nn.Module):
         return (self.pair(batch.pairs) + answered).squeeze(1)
 
     @torch.no_grad()
-    def chosen(self, batch: LinkBatch) -> tuple[Int[Tensor, " chosen"], Rows]:
-        """Which candidates the model is to read, and how they fall to the targets."""
+    def chosen(self, batch: LinkBatch, hidden: Int[Tensor, " key"] | None = None) -> tuple[Int[Tensor, " chosen"], Rows]:
+        """Which candidates the model is to read, and how they fall to the targets; the hidden ones only where there are no
+        others."""
         with torch.autocast(batch.device.type, enabled=False):
-            scores = self(batch).masked_fill(batch.is_self.bool(), torch.inf)
+            scores = self(batch)
+        if hidden is not None:
+            scores = scores.masked_fill(hidden.bool(), torch.finfo(scores.dtype).min)
+        scores = scores.masked_fill(batch.is_self.bool(), torch.inf)
         return highest(scores, batch.candidates, self.among)
 
 

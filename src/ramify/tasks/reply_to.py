@@ -107,10 +107,11 @@ class ReplyTo(Task[LinkBatch]):
         first, second = self.config.first_look, self.config.second_look
         self.first = FirstLook(first, backbone.reads_surroundings) if first else None
         self.second = SecondLook(second) if second else None
-        if (first or second) and backbone.reads_structure:
+        if self.first is not None and backbone.reads_history:
+            raise RamifyError("task.first_look is for models that read one candidate at a time: to this one all are history.")
+        if self.second is not None and backbone.reads_structure:
             raise RamifyError(
-                "task.first_look and second_look are for models that decide on all messages at once: this one reads its own "
-                "decisions already."
+                "task.second_look is for models that decide on all messages at once: this one reads its own decisions already."
             )
         if next(self.parameters(), None) is None:
             raise RamifyError("there is nothing to learn: task.score=sum, and the model has no weights; set task.score=linear.")
@@ -128,7 +129,7 @@ class ReplyTo(Task[LinkBatch]):
         """Of every candidate; logits, whatever the objective. Of those that are not read after a first look, next to none."""
         if self.first is None:
             return self._read(batch)
-        chosen, candidates = self.first.chosen(batch)
+        chosen, candidates = self.first.chosen(batch, hidden=batch.is_own if self.config.answers == "others" else None)
         found = self._read(batch.only(chosen, candidates))
         return found.new_full(batch.is_self.shape, HIDDEN_SCORE).index_copy(0, chosen, found)
 
