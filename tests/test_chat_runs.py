@@ -312,6 +312,12 @@ def test_who_reads_its_own_decisions_takes_no_look(store, trained, checkpoint, t
             first_look(str(model), str(store.path))
 
 
+def test_a_first_look_comes_before_a_second(store, trained, tmp_path):
+    hub.save(second_look(str(trained), [(str(trained), str(store.path))], hidden=8), tmp_path / "twice")
+    with pytest.raises(RamifyError, match=r"looks twice already.*first look first"):
+        first_look(str(tmp_path / "twice"), str(store.path))
+
+
 def test_dev_logs_of_which_nothing_is_known_in_the_window(store, tmp_path):
     """There is no loss to choose weights by; links are still counted."""
     trees = list(store.trees(store.split("train")))

@@ -329,6 +329,13 @@ def test_given_tokenizer(store, tmp_path):
     assert prepared.task.backbone.config.vocab_size == 61
 
 
+def test_a_checkpoint_without_a_tokenizer_takes_one(store, theirs, tmp_path):
+    shutil.copytree(theirs, tmp_path / "bare", ignore=shutil.ignore_patterns("tokenizer*"))
+    Tokenizer.load(theirs).save(tmp_path / "own.json")
+    run = begun(store, "bert", str(tmp_path / "bare"), tokenizer__path=str(tmp_path / "own.json"))
+    assert prepare(run, tmp_path / "run").task.tokenizer.hash == Tokenizer.load(theirs).hash
+
+
 def test_a_checkpoint_keeps_its_pieces(store, theirs, tmp_path):
     pieces = Tokenizer.load(theirs)
     pieces.save(tmp_path / "same.json")
@@ -442,6 +449,12 @@ def test_start_from_a_saved_model(store, tmp_path, recipe, dtype):
     for name, parameter in ramify.load(tmp_path / "run").named_parameters():
         torch.testing.assert_close(parameter, before[name], rtol=0, atol=1e-6)
     assert json.loads((tmp_path / "run" / "run.json").read_text())["init_hash"]
+    with torch.no_grad():
+        next(there.parameters()).add_(1)
+    hub.save(there, tmp_path / "there", dtype=dtype)
+    run = begun(store, recipe, str(tmp_path / "there"), model__dropout="0")
+    with pytest.raises(RamifyError, match=r"there does not hold the weights that .*run was started from"):
+        execute(run, tmp_path / "run", resume=True, cpu=True)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from typing import Any, TextIO
 from ramify.errors import RamifyError
 
 _STDOUT, _STDERR = 1, 2
+_PARTIAL = ".partial-"
 
 
 @contextmanager
@@ -32,7 +33,7 @@ def replacing(path: Path) -> Iterator[Path]:
             return
         # What a link leads to is replaced, not the link.
         target = path.resolve() if path.is_symlink() else path
-        scratch = target.with_name(f".partial-{target.name}")
+        scratch = target.with_name(f"{_PARTIAL}{target.name}")
         try:
             scratch.unlink(missing_ok=True)
             # Made here, so that its permissions are those of any new file: some libraries make theirs for the owner alone.
@@ -65,6 +66,8 @@ def _refusals(path: Path) -> Iterator[None]:
     except BrokenPipeError:
         raise  # whoever read it has read enough
     except OSError as error:
+        if isinstance(error.filename, str | Path) and Path(error.filename).name not in (path.name, f"{_PARTIAL}{path.name}"):
+            raise RamifyError(f"cannot open {error.filename}: {error.strerror}.") from None
         raise RamifyError(
             f"cannot write {path}: {error.strerror or error}. Make room there, or choose another place."
         ) from None

@@ -89,8 +89,8 @@ class LinkBatch(AnyBatch):
         return torch.where(self.is_self.bool(), self.target_of + len(self.messages), self.candidate)
 
     def only(self, chosen: Int[Tensor, " chosen"], candidates: Rows) -> "LinkBatch":
-        """With some of the candidates alone; `candidates` says how they fall to the targets. For models that read no structure,
-        in which every candidate has its place."""
+        """With some of the candidates alone; `candidates` says how they fall to the targets. Not for models to which they are
+        a history, in which each has its place."""
         assert self.above is None
         parts = ("candidate", "is_self", "is_own", "pairs", "gold")
         return replace(

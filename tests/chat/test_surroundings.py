@@ -214,8 +214,15 @@ def test_rarity_is_the_logarithm_of_the_rank() -> None:
 
 def test_ranks_among_word_pieces() -> None:
     """Letters and signs, unused places and ends of words have no rank of their own."""
-    pieces = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "!", "a", "the", "##s", "of", "##ing", "disk"]
+    pieces = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "!", "[", "a", "the", "##s", "of", "##ing", "disk"]
     engine = Engine(models.WordPiece({piece: number for number, piece in enumerate(pieces)}, unk_token="[UNK]"))
     ranks = Ranks.of(Tokenizer(engine), pieces=True)
-    assert ranks == {"!": 1, "a": 1, "the": 1, "of": 2, "disk": 3}
+    assert ranks == {"!": 1, "[": 1, "a": 1, "the": 1, "of": 2, "disk": 3}
     assert ranks["mount"] == 4
+
+
+def test_ranks_among_pieces_that_say_where_words_begin() -> None:
+    """As RoBERTa's do: what has no mark goes on with a word, and is none."""
+    pieces = ["<s>", "</s>", "<mask>", "<unk>", "<pad>", "!", "a", "Ġthe", "ing", "Ġof", "ĠThe", "Ġdisk", "Ġ"]
+    engine = Engine(models.WordPiece({piece: number for number, piece in enumerate(pieces)}, unk_token="<s>"))
+    assert Ranks.of(Tokenizer(engine), pieces=True) == {"!": 1, "a": 1, "the": 1, "of": 2, "disk": 3}

@@ -60,7 +60,7 @@ def test_build_takes_what_scripts_need(ramify, tmp_path):
     ("arguments", "message"),
     [
         (["--format", "nope"], "there is no format 'nope'. The formats are:\n  jsonl"),
-        (["--policy", "cycle"], "--policy takes NAME=VALUE, not 'cycle'"),
+        (["--policy", "cycle"], "--policy cycle: expected NAME=VALUE."),
         (["--policy", "cycle=keep"], "the policy for cycle is drop or root, not 'keep'"),
         (["--split", "most"], "--split takes three shares"),
         (["--split", "nan,0,1"], "the shares of train, dev, test must be three numbers that sum to 1"),

@@ -22,6 +22,7 @@ from ramify.errors import RamifyError
 from ramify.readers import jsonl
 from ramify.readers.annotation import read_links
 from ramify.recipes import RECIPES
+from ramify.recipes.chats import NOTES
 from ramify.report.conversations import as_text
 from ramify.run import execute
 from ramify.tasks.linking import Disentangled
@@ -578,3 +579,77 @@ def test_logs_are_read_in_python(log, causal):
         next(ramify_package.read_logs(log, format="irc", foo=1))
     with pytest.raises(ramify_package.RamifyError, match="holds posts, no logs"):
         next(ramify_package.read_logs(log, format="pushshift"))
+
+
+@pytest.mark.parametrize("options", [["--to", "text"], ["--to", "jsonl", "--live"]])
+def test_what_is_read_is_not_written_over(ramify, log, model, tmp_path, options):
+    before = log.read_bytes()
+    for out in (log, tmp_path / "link.log"):
+        if out != log:
+            out.symlink_to(log)
+        status, _, err = ramify("disentangle", log, "--model", model, *options, "--out", out)
+        assert status == 2
+        assert f"{out} is what is to be read: choose another place" in err
+        assert log.read_bytes() == before
+
+
+def test_without_a_message_nothing_is_written(ramify, model, tmp_path):
+    """A table with the wrong format named is no empty channel."""
+    table, out = tmp_path / "channel.json", tmp_path / "out.jsonl"
+    table.write_text('{"guild": {}, "channel": {}, "messages": [{"id":')
+    out.write_text("kept")
+    status, _, err = ramify("disentangle", table, "--format", "discord", "--model", model, "--to", "jsonl", "--out", out)
+    assert status == 2
+    assert "no message was found (" in err
+    assert "bad json" in err
+    assert out.read_text() == "kept"
+
+
+def test_a_missing_log_is_not_put_down_to_the_output(ramify, model, tmp_path):
+    words = (
+        "disentangle",
+        tmp_path / "none.log",
+        "--format",
+        "irc",
+        "--model",
+        model,
+        "--to",
+        "text",
+        "--out",
+        tmp_path / "out",
+    )
+    status, _, err = ramify(*words)
+    assert status == 2
+    assert "none.log" in err
+    assert "cannot write" not in err
+
+
+def test_a_day_without_a_word_does_not_stop_a_folder(ramify, log, model, tmp_path):
+    days = tmp_path / "days"
+    days.mkdir()
+    log.rename(days / "disks.log")
+    (days / "quiet.log").touch()
+    _, err = run(ramify, days, model, "text", tmp_path / "out.txt")
+    assert "quiet.log" in err
+
+
+def test_packing_writes_over_no_model(ramify, model, tmp_path):
+    data = chat_store(tmp_path / "more").path
+    before = (model / "model.safetensors").read_bytes()
+    words = ("train", "first-look", model, "--data", data, "--among", 3, "--out", tmp_path / "quick")
+    for pack, message in ((model, "choose another --pack"), (tmp_path / "quick", "is --out, too")):
+        status, _, err = ramify(*words, "--pack", pack)
+        assert status == 2
+        assert message in err
+        assert not (tmp_path / "quick").exists()
+    assert (model / "model.safetensors").read_bytes() == before
+
+
+def test_the_shipped_card_is_for_the_shipped_model(ramify, model, tmp_path):
+    data = chat_store(tmp_path / "more").path
+    words = ("train", "first-look", model, "--data", data, "--among", 3)
+    assert ramify(*words, "--out", tmp_path / "one", "--pack", tmp_path / "packed")[0] == 0
+    assert ramify(*words, "--out", tmp_path / "two", "--pack", tmp_path / "again", "--shipped")[0] == 0
+    assert "Ubuntu" not in (tmp_path / "packed" / "README.md").read_text("utf-8")
+    for card in (LINKS, tmp_path / "again"):
+        assert NOTES in (card / "README.md").read_text("utf-8")

@@ -57,7 +57,7 @@ def test_where_all_are_read_nothing_changes() -> None:
     np.testing.assert_allclose(after.probabilities, before.probabilities, rtol=1e-4, atol=1e-7)
 
 
-@pytest.mark.parametrize("among", [1, 4])
+@pytest.mark.parametrize("among", [2, 4])
 def test_the_likeliest_and_the_message_itself_are_read(among: int) -> None:
     before, after = believed(plain()), believed(looking(drawn(among)))
     assert np.array_equal(before.candidates, after.candidates)
@@ -65,7 +65,6 @@ def test_the_likeliest_and_the_message_itself_are_read(among: int) -> None:
         assert own[0] > 0
         assert np.count_nonzero(own) == min(among, len(own))
         np.testing.assert_allclose(own.sum(), 1, rtol=1e-5)
-    assert among > 1 or (after.likeliest()[0] == after.messages).all()
 
 
 def test_what_is_read_is_read_as_if_there_were_no_more() -> None:
@@ -85,7 +84,7 @@ def test_what_is_read_is_read_as_if_there_were_no_more() -> None:
 
 
 def test_who_answers_others_reads_others() -> None:
-    """What its own author said before takes no place of what may be answered, as long as anybody else has said anything."""
+    """What its own author said before takes no place of what may be answered."""
     task = looking(drawn(3))
     task.config = replace(task.config, answers="others")
     assert task.first is not None
@@ -94,7 +93,8 @@ def test_who_answers_others_reads_others() -> None:
     own = batch.is_own[chosen].split(candidates.host_lengths.tolist())
     others = ((batch.is_own == 0) & (batch.is_self == 0)).split(batch.candidates.host_lengths.tolist())
     for few, every in zip(own, others):
-        assert int(few.sum()) == max(0, len(few) - 1 - int(every.sum()))
+        assert not few.any()
+        assert len(few) == min(3, 1 + int(every.sum()))
     scores = task.scores(batch)
     assert set(torch.nonzero(scores > -1e8).flatten().tolist()) == set(chosen.tolist())
 

@@ -88,6 +88,12 @@ def reading_a_few() -> ReplyTo:
     return task
 
 
+def reading_a_few_of_others() -> ReplyTo:
+    task = reading_a_few()
+    task.config = replace(task.config, answers="others")
+    return task
+
+
 def mht() -> ReplyTo:
     torch.manual_seed(1)
     tokenizer = Tokenizer.train([node.text for node in LOG.nodes] * 2, vocab_size=150)
@@ -102,7 +108,8 @@ def mht() -> ReplyTo:
 
 
 SEVERAL = [with_several_answers, looking_twice, structured_with_several_answers]
-EVERY_KIND = [feature_model, by_conversation, of_others, *SEVERAL, in_context, among_the_likeliest, reading_a_few, mht]
+OTHERS = [in_context, among_the_likeliest, reading_a_few, reading_a_few_of_others, mht]
+EVERY_KIND = [feature_model, by_conversation, of_others, *SEVERAL, *OTHERS]
 
 
 @pytest.mark.parametrize("make", EVERY_KIND)

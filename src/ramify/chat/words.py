@@ -22,6 +22,10 @@ LEAST = 5
 WINDOW = 10
 _SMOOTHING = 0.75
 _SCALE = 0.3
+_OWN = re.compile(r"\[[A-Za-z]+[0-9]*\]$|##")
+"""Pieces that are no words: what a tokenizer puts in itself, and the ends of words."""
+_BEGINNING = "Ġ▁"
+"""How pieces are marked that begin a word."""
 _LONG_RUN = re.compile(r"(.)\1{3,}")
 _SHORT_RUN = r"\1\1\1"
 _LONGEST_SHAPE = 12
@@ -77,12 +81,16 @@ class Ranks(dict[str, int]):
     @classmethod
     def of(cls, tokenizer: Tokenizer, *, pieces: bool) -> "Ranks":
         """In the order of their ids, as `learn_words` makes them and as BERT's word pieces stand. Among pieces, letters
-        and signs come before all words and in no such order: each is as common as the first word."""
+        and signs come before all words and in no such order: each is as common as the first word. Pieces that
+        carry a mark where a word begins, as RoBERTa's, are words without it."""
         words = sorted(tokenizer.ids, key=tokenizer.ids.__getitem__)
         if not pieces:
             words = [word for word in words if word not in SPECIAL]
             return cls({word: rank for rank, word in enumerate(words, 1)})
-        words = [word for word in words if not word.startswith(("##", "["))]
+        if any(word[0] in _BEGINNING for word in words if len(word) > 1):
+            words = [word.lstrip(_BEGINNING) for word in words if word[0] in _BEGINNING or len(word) == 1]
+            words = [*dict.fromkeys(word.lower() for word in words if word)]
+        words = [word for word in words if not _OWN.match(word)]
         signs = [word for word in words if len(word) == 1]
         words = [word for word in words if len(word) > 1]
         return cls(dict.fromkeys(signs, 1) | {word: rank for rank, word in enumerate(words, 1)})

@@ -95,6 +95,9 @@ def disentangle(
     if name == "irc":
         # Gold links that lie beside a log are none of its own.
         chosen = {"annotations": "none"} | chosen
+    for source in readers.files(logs):
+        if out.exists() and source.is_file() and out.is_file() and out.samefile(source):
+            raise RamifyError(f"{out} is what is to be read: choose another place to write to.")
     report = Report()
     if every > 1 and not live:
         raise RamifyError("--every is for --live: a whole log is decided on together anyway.")
@@ -114,6 +117,7 @@ def disentangle(
         found = _counted(
             (linking.disentangle(tasks, tree, keep_replies=keep_replies, ensemble=ensemble, beam=beam) for tree in trees),
             advance,
+            report,
         )
         _write(found, to, out, names or "the model that comes with Ramify", known.numbered)
     _say(report)
@@ -180,10 +184,18 @@ def _for_a_page(logs: Iterator["Tree"]) -> Iterator["Tree"]:
         yield log
 
 
-def _counted(logs: Iterator["Disentangled"], advance: Callable[[int], None]) -> Iterator["Disentangled"]:
+def _counted(logs: Iterator["Disentangled"], advance: Callable[[int], None], report: "Report") -> Iterator["Disentangled"]:
+    """Raises where there is not a message: an empty file would say that all went well."""
+    from ramify.errors import RamifyError
+
+    messages = 0
     for log in logs:
         yield log
         advance(len(log.tree))
+        messages += len(log.tree)
+    if not messages:
+        why = "; ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in report.skipped.items())
+        raise RamifyError(f"no message was found{why and f' ({why})'}: nothing is written. Is this the right --format?")
 
 
 def _write(found: Iterator["Disentangled"], to: str, out: Path, model: str, numbered: bool) -> None:

@@ -66,8 +66,8 @@ def parted(texts: list[str] | None, option: str) -> list[tuple[str, str]]:
 
     for text in texts or []:
         if "=" not in text:
-            raise RamifyError(f"{option} takes NAME=VALUE, not {text!r}.")
-    return [(name, value) for name, _, value in (text.partition("=") for text in texts or [])]
+            raise RamifyError(f"{option} {text}: expected NAME=VALUE.")
+    return [(name.strip(), value.strip()) for name, _, value in (text.partition("=") for text in texts or [])]
 
 
 def pairs(texts: list[str] | None, option: str) -> dict[str, str]:

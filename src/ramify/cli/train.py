@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from ramify.cli.shared import pairs
+
 if TYPE_CHECKING:
     from ramify.run import Run
 
@@ -135,6 +137,7 @@ def links(
     from ramify.recipes import RECIPES
     from ramify.recipes.chats import pack as write_packed
 
+    _check_packed(pack, out)
     train(RECIPES["links"](str(data), steps=steps, init=init, seed=seed), out, settings, resume)
     if pack is not None:
         write_packed(out, data, pack)
@@ -237,8 +240,11 @@ def first_look(
     model: Annotated[str, typer.Argument(help="The model that is to read less: a run or a saved model.")],
     data: Data,
     out: Out,
-    among: Annotated[int, typer.Option(min=1, help="Candidates of a message that it is to read.")] = 16,
+    among: Annotated[int, typer.Option(min=2, help="Candidates of a message that it is to read, itself among them.")] = 16,
     pack: Pack = None,
+    shipped: Annotated[
+        bool, typer.Option("--shipped", help="With --pack: the card of the model that comes with Ramify, made again.")
+    ] = False,
     seed: Seed = 0,
 ) -> None:
     """Who replied to whom in a chat log: let a trained model read the likeliest candidates alone, which is faster.
@@ -250,9 +256,10 @@ def first_look(
     from ramify.run import check_fresh
 
     check_fresh(out)
+    _check_packed(pack, out)
     hub.save(chats.first_look(model, str(data), among=among, seed=seed), out)
     if pack is not None:
-        chats.pack(out, data, pack)
+        chats.pack(out, data, pack, shipped=shipped)
     print(f"next: ramify disentangle LOG --to html --out LOG.html --model {out}", file=sys.stderr)
 
 
@@ -297,9 +304,22 @@ def shipped(
     from ramify.recipes import RECIPES
     from ramify.recipes.shipped import pack as write_packed
 
+    _check_packed(pack, out)
     train(RECIPES["shipped"](str(data), target_tokens=target_tokens, seed=seed), out, settings, resume)
     if pack is not None:
         write_packed(out, data, pack)
+
+
+def _check_packed(pack: Path | None, out: Path) -> None:
+    """Raise before anything begins where what is packed would be written over a model."""
+    from ramify.errors import RamifyError
+    from ramify.run import check_fresh
+
+    if pack is None:
+        return
+    if pack.resolve() == out.resolve():
+        raise RamifyError(f"--pack {pack} is --out, too: choose another folder for what is packed.")
+    check_fresh(pack, "--pack")
 
 
 def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> None:
@@ -316,14 +336,7 @@ def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> No
     from ramify.tasks.reply_to import ReplyTo
     from ramify.train import read_metrics
 
-    changes = {}
-    for setting in settings or []:
-        key, equals, value = setting.partition("=")
-        if not equals:
-            raise RamifyError(f"--set {setting}: expected KEY=VALUE, such as train.steps=2000.")
-        if key.strip() in changes:
-            raise RamifyError(f"--set {key.strip()}=… is given twice: leave one of them out.")
-        changes[key.strip()] = value.strip()
+    changes = pairs(settings, "--set")
     if "model.features" in changes and hasattr(run.model, "features"):
         raise RamifyError("--set model.features=…: say --features instead, which sets at what rate they are learned, too.")
     run = fitting(run).changed(changes)

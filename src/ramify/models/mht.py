@@ -11,9 +11,9 @@ from torch import Tensor
 from ramify.chat.history import History
 from ramify.errors import RamifyError
 from ramify.link_batch import LinkBatch
-from ramify.models.base import LinkBackbone, check_config
+from ramify.models.base import check_config
 from ramify.models.bert import Bert, BertConfig
-from ramify.models.pairs import FeatureConfig, check_features, check_pieces, feature_layer, join_of, on_features
+from ramify.models.pairs import FeatureConfig, Joined, check_features, check_pieces, feature_layer, join_of, on_features
 from ramify.nn.blocks import Stack
 from ramify.nn.dropout import dropout
 from ramify.nn.embeddings import PositionTable, init_weights
@@ -60,7 +60,7 @@ class MHTConfig(FeatureConfig):
         return self.encoder.vocab_size
 
 
-class MaskedHierarchicalTransformer(LinkBackbone):
+class MaskedHierarchicalTransformer(Joined):
     """A state of every candidate, given the newest message and what stands above the candidate (section 3)."""
 
     config: MHTConfig
@@ -89,8 +89,8 @@ class MaskedHierarchicalTransformer(LinkBackbone):
                 init_weights(part)
 
     @property
-    def out_dim(self) -> int:
-        return self.config.dim if self.join is None else self.config.feature_hidden
+    def state_dim(self) -> int:
+        return self.config.dim
 
     @property
     def reads_structure(self) -> bool:
@@ -99,14 +99,6 @@ class MaskedHierarchicalTransformer(LinkBackbone):
     @property
     def reads_history(self) -> bool:
         return True
-
-    @property
-    def reads_features(self) -> bool:
-        return self.config.features != "none"
-
-    @property
-    def reads_surroundings(self) -> bool:
-        return self.config.surroundings
 
     def check(self, reading: History) -> None:
         check_pieces(reading)
@@ -125,8 +117,7 @@ class MaskedHierarchicalTransformer(LinkBackbone):
         """Vectors of the messages, from the shared encoder (section 3.2)."""
         return self.encoder.encode(ids, rows)
 
-    def forward(self, batch: LinkBatch) -> Float[Tensor, "key out"]:
-        batch = batch if self.config.years else batch.without_years()
+    def states(self, batch: LinkBatch) -> Float[Tensor, "key state"]:
         vectors = self.encode(batch.input_ids, batch.messages) if batch.vectors is None else batch.vectors
         x = self.projection(vectors).index_select(0, batch.candidate)
         if self.positions is not None:
@@ -134,10 +125,7 @@ class MaskedHierarchicalTransformer(LinkBackbone):
         if self.feature_map is not None:
             x = x + on_features(self.feature_map, batch, batch.pairs)
         x = dropout(x, self.config.dropout, self.training)
-        x = self.stack(x, batch.candidates, allowed=self.allowed(batch))
-        if self.join is None:
-            return x
-        return self.join(x, batch)
+        return self.stack(x, batch.candidates, allowed=self.allowed(batch))
 
     def allowed(self, batch: LinkBatch) -> list[Bool[Tensor, "_target _place _place"]]:
         """The mask M (section 3.3), a block a group of targets with as many candidates. Places count from the newest message

@@ -96,8 +96,8 @@ class PairConfig(FeatureConfig):
     this has to be kept."""
 
 
-class PairEncoder(LinkBackbone):
-    """Reads a message together with a candidate, and no third one."""
+class Joined(LinkBackbone):
+    """Makes states of pairs that features may join."""
 
     join: Join | None
 
@@ -115,15 +115,17 @@ class PairEncoder(LinkBackbone):
 
     @abstractmethod
     def states(self, batch: LinkBatch) -> Float[Tensor, "key state"]:
-        """Of each pair, from its words alone."""
+        """Of each pair, before features are joined to it."""
 
     @property
     def out_dim(self) -> int:
         return self.state_dim if self.join is None else self.config.feature_hidden
 
     def forward(self, batch: LinkBatch) -> Float[Tensor, "key out"]:
-        states = self.states(batch)
-        if self.join is None:
-            return states
         batch = batch if self.config.years else batch.without_years()
-        return self.join(states, batch)
+        states = self.states(batch)
+        return states if self.join is None else self.join(states, batch)
+
+
+class PairEncoder(Joined):
+    """Reads a message together with a candidate, and no third one."""

@@ -122,6 +122,9 @@ def guess(paths: Sequence[Path]) -> str:
             read_twice(path, "Name its format with --format.")
             heads[path] = b""
             if not path.is_dir():
+                if inputs is not paths and path.is_file() and not path.stat().st_size:
+                    del heads[path]  # a day on which nobody said anything; its reader counts it
+                    continue
                 with open_bytes(path) as stream:
                     heads[path] = stream.read(1 << 16)
         for name, format in FORMATS.items():

@@ -292,7 +292,10 @@ class _File(io.FileIO):
         self._report = report
 
     def readinto(self, buffer: Any, /) -> int | None:
-        size = super().readinto(buffer)
+        try:
+            size = super().readinto(buffer)
+        except OSError as error:
+            raise RamifyError(f"cannot read {self.name}: {error.strerror or error}.") from None
         if self._report is not None:
             self._report.bytes += size or 0
         return size

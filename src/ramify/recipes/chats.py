@@ -232,6 +232,8 @@ def first_look(model: str, data: str, *, among: int = 16, seed: int = 0) -> Repl
         raise RamifyError(
             f"{model}: a first look is for models of task.objective=listwise that read features, and take none yet."
         )
+    if task.second is not None:
+        raise RamifyError(f"{model} looks twice already, and the second look was fitted to what is read now: first look first.")
     if task.backbone.reads_history:
         raise RamifyError(f"{model} reads all candidates as a history, out of which a first look would take some.")
     store = Store.open(data)
@@ -272,9 +274,9 @@ TITLE = "Who replied to whom: the model that comes with Ramify"
 NOTES = """Trained on the training logs of the Ubuntu IRC disentanglement data (Kummerfeld et al. 2019, CC BY 4.0), all but
 one in ten, held out by a hash of their names, on which the best weights were chosen. It looks at nothing that is said later,
 and is told no years. Four models like it taught it what they believe of all messages, of the unannotated ones too; and it
-learned from conversations on their own, without times. Of a message's fifty-one candidates it reads the sixteen that a linear
-map of their features finds likeliest. The commands (those that train `links` with `--set train.precision=bf16`, the first four
-of them with `--set task.decide=link --set task.threshold=0`):
+learned from conversations on their own, without times. Of a message's fifty-one candidates it reads sixteen, itself and the
+others that a linear map of their features finds likeliest. The commands (those that train `links` with
+`--set train.precision=bf16`, the first four of them with `--set task.decide=link --set task.threshold=0`):
 
     ramify data build ubuntu-irc/train --format irc --split 0.9,0.1,0 --policy empty=keep --out data/irc
     ramify train links --data data/irc --out runs/one
@@ -283,12 +285,13 @@ of them with `--set task.decide=link --set task.threshold=0`):
     ramify train links --data data/irc --out runs/four --seed 3 --set model.hidden=384 --set reading.causal=false
     ramify train links --data data/irc --out runs/links --steps 10000 --seed 5 --set model.dropout=0.05 \\
         --set view.conversations=0.2 --set 'view.teachers=["runs/one","runs/two","runs/three","runs/four"]'
-    ramify train first-look runs/links --data data/irc --out runs/quick --pack runs/quick/packed
+    ramify train first-look runs/links --data data/irc --out runs/quick --pack runs/packed --shipped
 """
 
 
-def pack(run: Path, data: Path, out: Path) -> None:
-    """Write the trained model in half precision, with a card that holds what it reaches on the dev logs of its data."""
+def pack(run: Path, data: Path, out: Path, *, shipped: bool = False) -> None:
+    """Write a trained model in half precision, with a card that holds what it reaches on the dev logs of its data. `shipped`:
+    it is the one that comes with Ramify, whose card says how it was made."""
     hub.save(_reply_to(run), out, dtype=torch.float16)
     packed = _reply_to(out)
     found = measure(packed, Store.open(data), "dev").match
@@ -300,4 +303,5 @@ def pack(run: Path, data: Path, out: Path) -> None:
         "1 − variation of information": f"{scores['vi']:.2f}",
         "one-to-one": f"{scores['one_to_one']:.2f}",
     }
-    write_text(out / hub.CARD, hub.model_card(packed, title=TITLE, license=LICENSE, notes=NOTES, results=results))
+    said = {"title": TITLE, "license": LICENSE, "notes": NOTES} if shipped else {"title": "Who replied to whom"}
+    write_text(out / hub.CARD, hub.model_card(packed, **said, results=results))

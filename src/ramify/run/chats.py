@@ -119,15 +119,15 @@ class PreparedChats(Prepared):
             scores = self._scores(chosen._replace(answered=answered))
             link, cluster, *_ = scores.values()
             loss = self._loss(found)
+            worst = {"link": 100 - link, "cluster": 100 - cluster}
             if loss is None:
                 if by == "loss":
                     raise RamifyError(
                         "dev.by=loss: no message of the dev logs is known to answer one of those in reading.window. "
                         "Choose dev.by=link, or a longer window."
                     )
-                return {"dev_loss": 100 - link if by == "link" else 100 - cluster, **scores}
-            worst = {"link": 100 - link, "cluster": 100 - cluster, "loss": loss}
-            return {"dev_loss": worst[by], "dev_nats": loss, **scores}
+                return {"dev_loss": worst[by], **scores}
+            return {"dev_loss": loss if by == "loss" else worst[by], "dev_nats": loss, **scores}
 
         return measure
 

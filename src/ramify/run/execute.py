@@ -134,10 +134,12 @@ def execute(
     return prepared, progress
 
 
-def check_fresh(out: Path) -> None:
+def check_fresh(out: Path, option: str = "--out") -> None:
     """Raise where a folder holds what a run, or a model that is saved there, would write anew."""
     if left := [name for name in (RUN_FILE, *WRITTEN) if (out / name).exists()]:
-        raise RamifyError(f"{out} holds {', '.join(left)}, which would be written anew: remove them, or choose another --out.")
+        raise RamifyError(
+            f"{out} holds {', '.join(left)}, which would be written anew: remove them, or choose another {option}."
+        )
 
 
 def _check_same(before: dict[str, Any], prepared: Prepared, here: dict[str, Any], out: Path) -> None:
@@ -146,6 +148,11 @@ def _check_same(before: dict[str, Any], prepared: Prepared, here: dict[str, Any]
         raise RamifyError(f"{prepared.run.data} is not the data set that {out} was started with: it has been built anew.")
     if before.get("split_hash", prepared.store.split_hash) != prepared.store.split_hash:
         raise RamifyError(f"{prepared.run.data} is split otherwise than when {out} was started: it has been built anew.")
+    run = prepared.run
+    if run.init and before.get("init_hash") != hf.content_hash(run.init):
+        raise RamifyError(
+            f"{run.init} does not hold the weights that {out} was started from: bring them back, or start a run anew."
+        )
     if before["environment"]["processes"] != here["processes"]:
         raise RamifyError(
             f"{out} was started on {before['environment']['processes']} process(es), not {here['processes']}: "

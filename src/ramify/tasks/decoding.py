@@ -302,7 +302,7 @@ def _search(
     first = logs.offsets[:-1] if start is None else start
     view = Blocks(logs, np.arange(len(logs)), block=1)
     with task.evaluating(), torch.no_grad():
-        collate = collator(task, logs, keep_vectors(task, logs, np.arange(len(logs))))
+        collate = collator(task, logs, keep_vectors(task, logs, heard_from(logs, first)))
         for own, end in zip(first.tolist(), logs.offsets[1:].tolist()):
             beams = [_Beam(0.0, Structure())]
             for message in range(own, end):

@@ -39,12 +39,11 @@ class FirstLook(nn.Module):
 
     @torch.no_grad()
     def chosen(self, batch: LinkBatch, hidden: Int[Tensor, " key"] | None = None) -> tuple[Int[Tensor, " chosen"], Rows]:
-        """Which candidates the model is to read, and how they fall to the targets; the hidden ones only where there are no
-        others."""
+        """Which candidates the model is to read, and how they fall to the targets; of the hidden ones none."""
         with torch.autocast(batch.device.type, enabled=False):
             scores = self(batch)
         if hidden is not None:
-            scores = scores.masked_fill(hidden.bool(), torch.finfo(scores.dtype).min)
+            scores = scores.masked_fill(hidden.bool(), -torch.inf)
         scores = scores.masked_fill(batch.is_self.bool(), torch.inf)
         return highest(scores, batch.candidates, self.among)
 

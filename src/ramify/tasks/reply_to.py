@@ -50,8 +50,8 @@ class ReplyToConfig:
     others alone, as where a data set does not call that an answer (listwise, binary). Not in the papers."""
 
     first_look: int = 0
-    """How many candidates of a message are read: those that a first look, by a linear map of features alone, finds likeliest
-    (`tasks.first_look`), and the message itself; the others are not answered. 0: all are read. It is learned after all else,
+    """How many candidates of a message are read: itself, and the others that a first look, by a linear map of features alone,
+    finds likeliest (`tasks.first_look`); what is left is not answered. 0: all are read. It is learned after all else,
     by `ramify train first-look` (listwise). Not in the papers."""
     second_look: int = 0
     """Size of the hidden layers of a second look at the likeliest candidates (`tasks.second_look`); 0: there is none. It is
@@ -62,6 +62,8 @@ class ReplyToConfig:
         for name in ("first_look", "second_look"):
             if getattr(self, name) < 0:
                 raise RamifyError(f"task.{name} must not be negative, not {getattr(self, name)}.")
+            if name == "first_look" and self.first_look == 1:
+                raise RamifyError("task.first_look=1 would read nothing but the message itself: set 2 or more, or 0.")
             if getattr(self, name) and self.objective != "listwise":
                 raise RamifyError(f"task.{name} is for task.objective=listwise, not {self.objective}.")
         if not 0 <= self.threshold < 1:
