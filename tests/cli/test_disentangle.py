@@ -1,6 +1,7 @@
 """`ramify disentangle`: a log in, conversations out."""
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -19,7 +20,7 @@ from fixtures import built, channel, chat_store
 from ramify import hub
 from ramify.cli.disentangle import LINKS
 from ramify.errors import RamifyError
-from ramify.readers import jsonl
+from ramify.readers import jsonl, read_logs
 from ramify.readers.annotation import read_links
 from ramify.recipes import RECIPES
 from ramify.recipes.chats import NOTES
@@ -653,3 +654,9 @@ def test_the_shipped_card_is_for_the_shipped_model(ramify, model, tmp_path):
     assert "Ubuntu" not in (tmp_path / "packed" / "README.md").read_text("utf-8")
     for card in (LINKS, tmp_path / "again"):
         assert NOTES in (card / "README.md").read_text("utf-8")
+
+
+def test_a_file_whose_name_is_no_utf_8(log, tmp_path):
+    named = log.rename(tmp_path / os.fsdecode(b"caf\xe9.log"))
+    (tree,) = read_logs(named)
+    assert tree.id == "caf\ufffd"

@@ -230,13 +230,11 @@ def as_table(
 
 
 def highest(values: Float[Tensor, " total"], rows: Rows, count: int) -> tuple[Int[Tensor, " chosen"], Rows]:
-    """Where the `count` highest values of each row are, in the order in which they stand, and the rows that they make. What
-    is -inf is among none: a row may be left with fewer."""
+    """Where the `count` highest values of each row are, in the order in which they stand, and the rows that they make."""
     table, _ = as_table(values, rows, -math.inf)
-    found, columns = table.topk(min(count, rows.max_length), dim=1)
-    is_any = found > -math.inf
-    lengths = is_any.sum(1).cpu().numpy()
-    columns = columns.masked_fill(~is_any, rows.max_length).sort(dim=1).values
+    # What stands behind the end of a short row comes last: its columns are the greatest.
+    columns = table.topk(min(count, rows.max_length), dim=1).indices.sort(dim=1).values
+    lengths = np.minimum(rows.host_lengths, columns.shape[1])
     kept = np.flatnonzero(np.arange(columns.shape[1]) < lengths[:, None])
     tokens = (rows.offsets[:-1, None] + columns).flatten()
     chosen = tokens.index_select(0, torch.from_numpy(kept).to(values.device))

@@ -39,11 +39,15 @@ class FirstLook(nn.Module):
 
     @torch.no_grad()
     def chosen(self, batch: LinkBatch, hidden: Int[Tensor, " key"] | None = None) -> tuple[Int[Tensor, " chosen"], Rows]:
-        """Which candidates the model is to read, and how they fall to the targets; of the hidden ones none."""
+        """Which candidates the model is to read, and how they fall to the targets; the hidden ones where there
+        are too few others, the likeliest first."""
         with torch.autocast(batch.device.type, enabled=False):
             scores = self(batch)
         if hidden is not None:
-            scores = scores.masked_fill(hidden.bool(), -torch.inf)
+            table, cells = as_table(scores, batch.candidates, -torch.inf)
+            # Places, not scores far below the others: those would be rounded alike, and who is read left to chance.
+            place = table.argsort(dim=1, descending=True, stable=True).argsort(dim=1).flatten().index_select(0, cells)
+            scores = -(place + hidden * table.shape[1]).float()
         scores = scores.masked_fill(batch.is_self.bool(), torch.inf)
         return highest(scores, batch.candidates, self.among)
 

@@ -26,7 +26,7 @@ from ramify.readers.irc.clock import Clock, date_in, runs_twice
 from ramify.readers.irc.dialects import DIALECTS, MESSAGE, STAMP, Fit, fit, system_author
 from ramify.readers.irc.text import AUTO, check_encoding, text_lines, utf8
 from ramify.readers.messages import HEAD_BYTES, head_of
-from ramify.tree import Node
+from ramify.tree import Node, encodable
 
 KINDS = {MESSAGE: "", dialects.ACTION: chat.ACTION, dialects.NOTICE: "notice"}
 """Of messages that have an author, by the group of their text."""
@@ -325,7 +325,7 @@ def _log_names(paths: Sequence[Path]) -> list[str]:
             if times[names[place]] > 1:
                 names[place] = "/".join([*path.parts[:-1][-folders:], _short(path)])
     times = Counter(names)
-    return [name if times[name] == 1 else str(path) for name, path in zip(names, paths)]
+    return [encodable(name if times[name] == 1 else str(path)) for name, path in zip(names, paths)]
 
 
 def _links(path: Path, log: str) -> Answers:
