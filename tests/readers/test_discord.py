@@ -93,6 +93,12 @@ def test_names(tmp_path):
         read(discord, path, names=True)
 
 
+def test_a_channel_without_a_name_is_called_as_its_file(tmp_path):
+    path = write(tmp_path / "garden (part 2).json", MESSAGES, name=None)
+    (tree,), _ = read(discord, path)
+    assert tree.id == "garden (part 2)"
+
+
 def test_references_that_are_no_replies(tmp_path):
     forward = said(
         2, reference={"type": "Forward", "messageId": "1", "channelId": "900"}, forwardedMessage={"content": "old news"}

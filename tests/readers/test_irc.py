@@ -12,7 +12,7 @@ from ramify import readers
 from ramify.errors import RamifyError
 from ramify.readers import annotation, base, irc
 from ramify.readers.base import Report
-from ramify.readers.irc.text import utf8
+from ramify.readers.irc.text import with_line_ends
 
 
 def log_of(path, content, **options):
@@ -339,7 +339,8 @@ def test_months_without_a_year(tmp_path):
         tmp_path, "Dec 31 23:59:59 <a>\tx\nJan 01 00:00:01 <a>\tx\nXyz 01 00:00:02 <a>\tx\nFeb 30 00:00:00 <a>\tx\n"
     )
     assert found == [at(1972, 12, 31, 23, 59, 59), at(1973, 1, 1, 0, 0, 1), *[at(1973, 1, 1, 0, 0, 2)] * 2]
-    assert report.kept == {"bad_time": 1}
+    assert report.kept == {"unknown_month": 1, "bad_time": 1}
+    assert report.examples["unknown_month"] == [f"{tmp_path / 'a.log'}, line 3"]
     found, _ = times(tmp_path, "**** BEGIN LOGGING AT Mon Feb 29 09:00:00 2016\n\nFeb 29 09:00:01 <a>\tx\n")
     assert found == [*[at(2016, 2, 29, 9)] * 2, at(2016, 2, 29, 9, 0, 1)]
 
@@ -570,6 +571,14 @@ def test_carriage_returns_and_the_last_line(tmp_path):
     assert [node.kind for node in nodes] == ["", "", "system", ""]
 
 
+def test_lines_that_end_with_carriage_returns_alone(tmp_path):
+    content = b"[09:05] <wren> a\r[09:06] <kes> caf\xe9\r\r[09:07] <wren> c"
+    assert not irc.refuses(tmp_path / "a.log", content)
+    nodes, report = log_of(tmp_path / "a.log", content)
+    assert said(nodes) == [("", "wren", "a"), ("", "kes", "café"), ("system", None, ""), ("", "wren", "c")]
+    assert report.kept == {"encoding": 1}
+
+
 @pytest.mark.parametrize("content", ["\n", "\n\n \n", "\ufeff\n"])
 def test_blank_lines_only(tmp_path, content):
     nodes, report = log_of(tmp_path / "a.log", content)
@@ -661,7 +670,7 @@ def test_every_line_is_there_whatever_its_bytes(tmp_path_factory, chunks, block)
 
 @given(st.binary())
 def test_any_bytes_in_two_byte_encodings(data):
-    stream, encoding = utf8(io.BufferedReader(io.BytesIO(b"\xff\xfe" + data)), "auto")
+    stream, encoding = with_line_ends(io.BufferedReader(io.BytesIO(b"\xff\xfe" + data)), "auto")
     assert encoding == "utf-8"
     assert stream.read().decode() == data.decode("utf-16-le", "replace")
 

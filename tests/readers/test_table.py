@@ -437,6 +437,23 @@ def test_ids_that_look_like_versions_stay(tmp_path):
     assert tree.nodes[1].parents == (0,)
 
 
+def test_one_id_with_a_point_leaves_the_parents_of_pandas_alone(tmp_path):
+    path = tmp_path / "posts.csv"
+    path.write_text("id,parent,tree,text\n1,,7,a\n2.5,1.0,7,b\n3,2.5,7,c\n4,3.0,7,d\n")
+    store = build([path], "table", tmp_path / "store")
+    (tree,) = store.trees([0])
+    assert [node.id for node in tree.nodes] == ["1", "2.5", "3", "4"]
+    assert [node.parents for node in tree.nodes] == [(), (0,), (1,), (2,)]
+
+
+def test_a_table_in_utf_16(tmp_path):
+    path = tmp_path / "posts.csv"
+    path.write_text("id,parent,tree,text\n1,,7,a\n", encoding="utf-16")
+    assert not table.refuses(path, path.read_bytes())
+    with pytest.raises(RamifyError, match=r"posts\.csv is UTF-16, and tables are read as UTF-8: iconv"):
+        build([path], "table", tmp_path / "store")
+
+
 def test_ids_that_were_decimal_numbers_once_are_so_in_all_of_the_file(tmp_path):
     """As turns of dialogues are: 2.0 is a turn, also where the last rows that are read together hold no turn 0."""
     path = tmp_path / "turns.parquet"

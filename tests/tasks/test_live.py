@@ -156,6 +156,15 @@ def test_memory_does_not_grow_with_the_log() -> None:
     assert max(sizes[100:]) == max(sizes[300:]) < 60
 
 
+@pytest.mark.ill_typed
+@pytest.mark.parametrize("heard", ["", "hi", {"text": "hi"}])
+def test_what_is_no_message_is_not_heard(heard) -> None:
+    live = feature_model().live()
+    with pytest.raises(TypeError, match=r"a message is a ramify\.Node\(text, author=…, time=…\), not (str|dict)\."):
+        live.hear_all(each for each in [Node("a", None), heard])
+    assert live.hear(Node("b", None)).number == 0
+
+
 def test_a_model_that_looks_ahead_cannot_listen() -> None:
     with pytest.raises(RamifyError, match=r"reading\.causal"):
         feature_model(causal=False).live()

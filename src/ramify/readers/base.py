@@ -232,6 +232,19 @@ def open_bytes(path: Path, report: Report | None = None) -> io.BufferedReader:
     return stream
 
 
+_WIDE = {
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+
+
+def wide_encoding(head: bytes) -> str | None:
+    """UTF-16 or UTF-32, where the first bytes are the mark of one of them."""
+    return next((name for mark, name in _WIDE.items() if head.startswith(mark)), None)
+
+
 def blocks(
     stream: io.BufferedReader,
     report: Report,

@@ -27,6 +27,7 @@ from ramify.readers.base import (
     open_bytes,
     pc,
     read_twice,
+    wide_encoding,
 )
 from ramify.readers.dates import DateOrder, moment
 from ramify.readers.records import records
@@ -69,6 +70,9 @@ def header(path: Path, head: bytes) -> list[str]:
     """The names of a table's columns by its first bytes; raises `pa.ArrowInvalid` for a damaged Parquet file."""
     if head.startswith(PARQUET):
         return _open_parquet(path).schema_arrow.names
+    if wide := wide_encoding(head):
+        # `batches` says what to do.
+        head = head[: len(head) // 4 * 4].decode(wide, "replace").encode("utf-8", "replace")
     line = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0].decode("utf-8", "replace")
     if line.startswith("{"):
         try:
@@ -103,6 +107,9 @@ def batches(
     read_twice(path, INTO_A_FILE)
     with open_bytes(path) as stream:
         head = stream.read(1 << 16)
+    if wide := wide_encoding(head):
+        wide = wide.upper()
+        raise RamifyError(f"{path} is {wide}, and tables are read as UTF-8: iconv -f {wide} -t UTF-8 FILE writes it so.")
     if head.startswith(PARQUET):
         return _parquet(path, report, layout, columns)
     if head.lstrip(b"\xef\xbb\xbf \n").startswith(b"{"):
@@ -391,21 +398,20 @@ def strings(values: pa.Array) -> pa.Array:
         return pa.array([None if value is None else str(value) for value in values.to_pylist()], pa.large_string())
 
 
-_DECIMAL = r"^-?[0-9]+\.[0-9]+$"
 _WHOLE = r"^(-?[0-9]+)\.0$"
 
 
 class ParentSpelling:
-    """How a file spells parents: a column of whole numbers with gaps is written by pandas as 1.0, 2.0, … Where ids are such
-    numbers themselves, as of chapters, parents stay as they are from there on."""
+    """How a file spells parents: a column of whole numbers with gaps is written by pandas as 1.0, 2.0, … Where an id ends
+    so itself, as of chapters, parents stay as they are from there on."""
 
     def __init__(self) -> None:
-        self._ids_are_decimal = False
+        self._ids_end_so = False
 
     def like_ids(self, parents: pa.Array, ids: pa.Array) -> pa.Array:
         """The file's next parents, spelled as its ids are."""
-        self._ids_are_decimal = self._ids_are_decimal or bool(pc.any(pc.match_substring_regex(ids, _DECIMAL)).as_py())
-        return parents if self._ids_are_decimal else pc.replace_substring_regex(parents, _WHOLE, r"\1")
+        self._ids_end_so = self._ids_end_so or bool(pc.any(pc.match_substring_regex(ids, _WHOLE)).as_py())
+        return parents if self._ids_end_so else pc.replace_substring_regex(parents, _WHOLE, r"\1")
 
 
 def _moment(value: Any, order: DateOrder) -> float | None:

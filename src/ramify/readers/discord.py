@@ -54,7 +54,7 @@ def logs(paths: Sequence[Path], report: Report, *, names: Names = "name") -> Ite
             log.add(path)
         name, guild = string(log.channel.get("name")), string(log.guild.get("name"))
         yield chat.Log(
-            given.give(name, f"{guild}/{name}", parts[0].stem),
+            given.give(name, name and guild and f"{guild}/{name}", parts[0].stem),
             nodes(log.finished(), report, called=accounts.name),
             said(guild=guild, topic=log.channel.get("topic")),
             f"{parts[0]}",

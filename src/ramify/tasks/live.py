@@ -1,6 +1,6 @@
 """A channel that goes on: a message in, its link out, in memory that does not grow with the log."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -78,11 +78,17 @@ class Live:
         self._conversations = 0
 
     def hear(self, message: Node) -> Heard:
-        """The channel's next message."""
+        """The channel's next message: its `author`, `time` in seconds, `text` and `kind` are read."""
         return self.hear_all([message])[0]
 
-    def hear_all(self, messages: Sequence[Node]) -> list[Heard]:
-        """The channel's next messages, which are decided on together: the answers are those of one by one, in less time."""
+    def hear_all(self, messages: Iterable[Node]) -> list[Heard]:
+        """The channel's next messages, which are decided on together: the answers are those of one by one, in less time.
+
+        Raises `TypeError`, before anything is heard, for what is no `Node`.
+        """
+        messages = list(messages)
+        if strange := [each for each in messages if not isinstance(each, Node)]:
+            raise TypeError(f"a message is a ramify.Node(text, author=…, time=…), not {type(strange[0]).__name__}.")
         if self.task.backbone.reads_structure and len(messages) > 1:
             return [self.hear(message) for message in messages]
         if not messages:

@@ -24,7 +24,7 @@ from ramify.readers.dates import DateOrder, First, is_slashed
 from ramify.readers.irc import dialects
 from ramify.readers.irc.clock import Clock, date_in, runs_twice
 from ramify.readers.irc.dialects import DIALECTS, MESSAGE, STAMP, Fit, fit, system_author
-from ramify.readers.irc.text import AUTO, check_encoding, text_lines, utf8
+from ramify.readers.irc.text import AUTO, check_encoding, text_lines, with_line_ends
 from ramify.readers.messages import HEAD_BYTES, head_of
 from ramify.tree import Node, encodable
 
@@ -192,7 +192,7 @@ def _stamps(blocks: Iterable[list[str]], patterns: Sequence[dialects.Dialect]) -
 def _lines(packed: io.BufferedReader, path: Path, encoding: str, report: Report) -> Iterator[list[str]]:
     """Blocks of lines. One that is too long is an empty line, a message like others: it is mended, not skipped."""
     too_long = Report()
-    stream, encoding = utf8(packed, encoding)
+    stream, encoding = with_line_ends(packed, encoding)
     for numbers, block in blocks(stream, too_long, path, size=BLOCK_BYTES):
         if too_long.skipped:
             report.mend("too_long", too_long.examples["too_long"][0])
@@ -248,7 +248,7 @@ def _unknown(path: Path, sample: list[tuple[int, str]], fits: Mapping[str, Fit])
 
 def _no_log(head: bytes, dialect: str, encoding: str, share: float, *, from_first_line: bool = False) -> str:
     """Why the first bytes of a file do not read as a log, or could be something else; "" where they do."""
-    stream, encoding = utf8(io.BufferedReader(io.BytesIO(head)), encoding)
+    stream, encoding = with_line_ends(io.BufferedReader(io.BytesIO(head)), encoding)
     lines = text_lines(stream.read().removeprefix(b"\xef\xbb\xbf"), encoding, 1, Path(), Report())
     if len(head) >= HEAD_BYTES:
         del lines[-1:]

@@ -14,7 +14,7 @@ JITTER = 1800
 # A date without its year that falls back by more is in the next year.
 DAYS_BACK = 183
 
-Fault = Literal["", "bad_time", "clock_back"]
+Fault = Literal["", "bad_time", "unknown_month", "clock_back"]
 
 # Of a stamp that names month and day alone: a leap year, so that every day is there.
 _SOME_YEAR = 1972
@@ -78,18 +78,19 @@ class Clock:
         self._rolled = False
 
     def set(self, stamp: str) -> Fault:
-        """Move to what a stamp says, unless nothing can be made of it."""
+        """Move to what a stamp says, unless nothing can be made of it. Where its month is no English one, the day goes by what
+        the clock showed before."""
         match = _STAMP.match(stamp)
         if match is None:
             return "bad_time"
-        word = match["word"]
+        month = match["word"] and _MONTHS.get(match["word"][:3].lower())
         try:
             second = second_of_day(*match.group("hour", "minute", "second", "half"))
             day = day_of(match, day_first=self._order.day_first)
             if day is not None:
                 self._year = int(match["year"] or match["long"])
-            elif word and word[:3].lower() in _MONTHS:
-                day = self._yearless(_MONTHS[word[:3].lower()], int(match["nth"]))
+            elif month:
+                day = self._yearless(month, int(match["nth"]))
             else:
                 second = self._onward(second, HALF_DAY if self._twelve and not match["half"] else DAY)
                 day, second = self._day + int(second // DAY), second % DAY
@@ -100,7 +101,8 @@ class Clock:
             return "bad_time"
         if match["second"] is None and self.time is not None and moment == self.time // 60 * 60:
             return ""
-        return self._move(day, second, moment)
+        fault = self._move(day, second, moment)
+        return "unknown_month" if match["word"] and not month else fault
 
     def set_by_text(self, line: str) -> Fault:
         """Move to what a line says that opens or closes the log or tells a new day; other lines leave the clock alone."""

@@ -3,20 +3,15 @@
 import codecs
 import io
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ramify.readers.base import Report, bad_option
+from ramify.readers.base import Report, bad_option, wide_encoding
 from ramify.tree import encodable
 
 AUTO = "auto"
 
-_WIDE = (
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
 _SLICE = 1 << 18
 
 _CODES = re.compile(
@@ -36,14 +31,27 @@ def check_encoding(encoding: str) -> None:
         raise bad_option("encoding", "auto or the name of an encoding that Python knows, such as koi8-r", encoding) from None
 
 
-def utf8(stream: io.BufferedReader, encoding: str) -> tuple[io.BufferedReader, str]:
-    """A stream whose lines end with b"\\n", and the encoding of its lines: UTF-16 and the like are written anew."""
+def with_line_ends(stream: io.BufferedReader, encoding: str) -> tuple[io.BufferedReader, str]:
+    """A stream whose lines end with b"\\n", and the encoding of its lines: UTF-16 and the like are written anew, and so is
+    what ends lines with b"\\r" alone."""
+    head = stream.peek()
     if encoding == AUTO:
-        head = stream.peek(4)
-        wide = next((name for mark, name in _WIDE if head.startswith(mark)), None)
+        wide = wide_encoding(head)
     else:
         wide = None if "\n".encode(encoding) == b"\n" else encoding
-    return (stream, encoding) if wide is None else (io.BufferedReader(_Utf8(stream, wide), buffer_size=1 << 20), "utf-8")
+    if wide is not None:
+        decoder = codecs.getincrementaldecoder(wide)("replace")
+        encoding = "utf-8"
+
+        def written(data: bytes) -> bytes:
+            return encodable(decoder.decode(data, final=not data)).encode()
+    elif b"\r" in head and b"\n" not in head:
+
+        def written(data: bytes) -> bytes:
+            return data.replace(b"\r", b"\n")
+    else:
+        return stream, encoding
+    return io.BufferedReader(_Anew(stream, written), buffer_size=1 << 20), encoding
 
 
 def text_lines(block: bytes, encoding: str, first: int, path: Path, report: Report) -> list[str]:
@@ -80,12 +88,12 @@ def _decoded(block: bytes, encoding: str, first: int, path: Path, report: Report
     return "\n".join(lines)
 
 
-class _Utf8(io.RawIOBase):
-    """A stream in another encoding as UTF-8; U+FFFD stands for what cannot be read."""
+class _Anew(io.RawIOBase):
+    """A stream that is written anew, piece by piece; after the last piece comes an empty one."""
 
-    def __init__(self, inner: io.BufferedReader, encoding: str) -> None:
+    def __init__(self, inner: io.BufferedReader, written: Callable[[bytes], bytes]) -> None:
         self._inner = inner
-        self._decoder = codecs.getincrementaldecoder(encoding)("replace")
+        self._written = written
         self._ready = memoryview(b"")
 
     def readable(self) -> bool:
@@ -94,7 +102,7 @@ class _Utf8(io.RawIOBase):
     def readinto(self, buffer: Any, /) -> int | None:
         while not self._ready:
             data = self._inner.read(_SLICE)
-            self._ready = memoryview(encodable(self._decoder.decode(data, final=not data)).encode())
+            self._ready = memoryview(self._written(data))
             if not data:
                 break
         target = memoryview(buffer).cast("B")
