@@ -13,6 +13,7 @@ import torch
 from fixtures import channel, mht_task
 from ramify.chat.blocks import Blocks
 from ramify.chat.channel import Ints
+from ramify.chat.comembership import Comemberships
 from ramify.chat.history import History
 from ramify.chat.logs import Logs
 from ramify.chat.pieces import line
@@ -375,13 +376,13 @@ def test_there_is_no_beam_where_links_do_not_hang_on_each_other(own) -> None:
         decide(own(), LOGS, beam=2)
 
 
-def random_opinion(seed: int, messages: int = 200, window: int = 9) -> Opinion:
+def random_opinion(seed: int, messages: int = 200, window: int = 9, start_odds: float = 1.0) -> Opinion:
     """On all messages of a log, some of them sure, with equals among the others."""
     random = np.random.default_rng(seed)
     lengths = np.minimum(np.arange(messages), window) + 1
     parts = [random.integers(1, 4, length) ** random.choice([1.0, 6.0]) for length in lengths]
     for part in parts:
-        part[0] *= random.choice([1.0, 1.0, 3.0, 9.0])
+        part[0] *= start_odds * random.choice([1.0, 1.0, 3.0, 9.0])
     candidates = [number - np.arange(length) for number, length in enumerate(lengths)]
     probabilities = np.concatenate([part / part.sum() for part in parts]).astype(np.float32)
     return Opinion(np.arange(messages), np.concatenate(candidates), lengths, probabilities)
@@ -414,6 +415,44 @@ def test_messages_join_the_conversation_that_is_likeliest_as_a_whole(seed: int) 
     assert 3 < len(set(conversation)) < 150
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_messages_join_whom_they_are_likeliest_to_share_a_conversation_with(seed: int) -> None:
+    opinion = random_opinion(seed, start_odds=0.2)
+    by_message = np.split(np.arange(len(opinion.candidates)), np.cumsum(opinion.lengths)[:-1])
+    window = int(opinion.lengths.max()) - 1
+    together = np.eye(200)
+    conversation, expected = list(range(200)), []
+    for message, own in enumerate(by_message):
+        shares = dict(zip(opinion.candidates[own].tolist(), opinion.probabilities[own].tolist()))
+        within = range(message - 1, max(message - window, 0) - 1, -1)
+        for other in within:
+            together[message, other] = together[other, message] = sum(
+                share * together[candidate, other] for candidate, share in shares.items() if candidate != message
+            )
+        # Of equals the nearest.
+        companion = max(within, key=lambda other: together[message, other], default=message)
+        if companion == message or together[message, companion] < 0.5:
+            expected.append(message)
+            continue
+        conversation[message] = conversation[companion]
+        inside = {candidate: share for candidate, share in shares.items() if conversation[candidate] == conversation[companion]}
+        inside.pop(message, None)
+        expected.append(max(inside, key=lambda candidate: inside[candidate]) if inside else companion)
+    numbers = np.arange(200)
+    of = Comemberships(np.array([0, 200]), window).of
+    answered, probability = opinion.likeliest_by_comembership(numbers, of)
+    assert answered.tolist() == expected
+    assert numbers.tolist() == conversation
+    starts = np.cumsum(opinion.lengths) - opinion.lengths
+    back = np.arange(200) - answered
+    read = back < opinion.lengths
+    assert (probability[read] == opinion.probabilities[(starts + back)[read]]).all()
+    assert (probability[~read] == 0).all()
+    assert 5 < (answered != opinion.likeliest()[0]).sum() < 150
+    assert (answered != opinion.likeliest_by_conversation(np.arange(200))[0]).any()
+    assert 3 < len(set(conversation)) < 150
+
+
 def test_deciding_by_conversation_is_joining_message_by_message() -> None:
     own = task()
     by_link = decide(own, LOGS)
@@ -432,11 +471,11 @@ def test_deciding_by_conversation_is_joining_message_by_message() -> None:
     assert (decided.answered != by_link.answered).any()
 
 
-@pytest.mark.parametrize("decide_by", ["link", "conversation"])
+@pytest.mark.parametrize("decide_by", ["link", "conversation", "comembership"])
 def test_further_answers_are_likely_enough_and_of_the_conversation(decide_by: str) -> None:
-    opinion, numbers = random_opinion(1), np.arange(200)
+    opinion, numbers = random_opinion(1, start_odds=0.2), np.arange(200)
     config = ReplyToConfig(decide=decide_by, threshold=0.2)  # pyright: ignore[reportArgumentType]
-    chosen = opinion.choose(config, numbers)
+    chosen = opinion.choose(config, numbers, Comemberships(np.array([0, 200]), 40).of)
     expected = [
         [message, candidate]
         for message, own in enumerate(np.split(np.arange(len(opinion.candidates)), np.cumsum(opinion.lengths)[:-1]))
@@ -445,16 +484,17 @@ def test_further_answers_are_likely_enough_and_of_the_conversation(decide_by: st
         if decide_by == "link" or (candidate != message and numbers[candidate] == numbers[message])
     ]
     assert chosen.further.tolist() == expected
-    alone = opinion.choose(replace(config, threshold=0.0), np.arange(200))
+    alone = opinion.choose(replace(config, threshold=0.0), np.arange(200), Comemberships(np.array([0, 200]), 40).of)
     assert (chosen.answered == alone.answered).all()
     assert len(expected) > 20
     assert len(alone.further) == 0
 
 
-def test_a_beam_does_not_look_for_conversations() -> None:
+@pytest.mark.parametrize("decide_by", ["conversation", "comembership"])
+def test_a_beam_does_not_look_for_conversations(decide_by: str) -> None:
     own = task()
-    own.config = replace(own.config, decide="conversation")
-    with pytest.raises(RamifyError, match=r"task\.decide"):
+    own.config = replace(own.config, decide=decide_by)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(RamifyError, match=rf"task\.decide=link, not {decide_by}"):
         decide(own, LOGS, beam=2)
 
 

@@ -41,6 +41,21 @@ def by_conversation() -> ReplyTo:
     return task
 
 
+def by_comembership() -> ReplyTo:
+    task = by_conversation()
+    task.config = replace(task.config, decide="comembership", threshold=0.03, start_odds=1)
+    with torch.no_grad():
+        for layer in task.backbone.layers:
+            layer.weight.mul_(2)
+    return task
+
+
+def structured_by_comembership() -> ReplyTo:
+    task = structured_with_several_answers()
+    task.config = replace(task.config, decide="comembership", start_odds=0.1)
+    return task
+
+
 def with_several_answers() -> ReplyTo:
     task = by_conversation()
     task.config = replace(task.config, threshold=0.08)
@@ -107,7 +122,13 @@ def mht() -> ReplyTo:
     return ReplyTo(backbone, tokenizer, History(window=12, causal=True, texts="pieces", max_tokens=12))
 
 
-SEVERAL = [with_several_answers, looking_twice, structured_with_several_answers]
+SEVERAL = [
+    with_several_answers,
+    looking_twice,
+    structured_with_several_answers,
+    by_comembership,
+    structured_by_comembership,
+]
 OTHERS = [in_context, among_the_likeliest, reading_a_few, reading_a_few_of_others, mht]
 EVERY_KIND = [feature_model, by_conversation, of_others, *SEVERAL, *OTHERS]
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ramify import hub
 from ramify.chat.blocks import Blocks
 from ramify.chat.channel import Ints
+from ramify.chat.comembership import Comemberships
 from ramify.chat.history import History
 from ramify.chat.logs import Logs
 from ramify.chat.reply_trees import logs_of_replies
@@ -114,7 +115,8 @@ class PreparedChats(Prepared):
             parts = opinions(self.task, self.dev, history=history, start=start, vectors=vectors)
             found = Opinion.joined(list(parts))
             answered = np.arange(len(self.dev))
-            chosen = found.choose(self.task.config, np.arange(len(self.dev)))
+            comemberships = Comemberships(self.dev.offsets, self.dev.history.window)
+            chosen = found.choose(self.task.config, np.arange(len(self.dev)), comemberships.of)
             answered[found.messages] = chosen.answered
             scores = self._scores(chosen._replace(answered=answered))
             link, cluster, *_ = scores.values()

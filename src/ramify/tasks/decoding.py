@@ -1,7 +1,7 @@
 """What a model thinks of who answers whom, and what it decides."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ramify.batch import TokenBudget, join
 from ramify.chat.blocks import Blocks
 from ramify.chat.channel import Ints
+from ramify.chat.comembership import Comembership, Comemberships
 from ramify.chat.conversing import Course
 from ramify.chat.logs import Logs
 from ramify.chat.structure import Structure
@@ -88,10 +89,46 @@ class Opinion:
             conversation[message] = conversation[answered[row]]
         return answered, best
 
-    def choose(self, config: "ReplyToConfig", conversation: Ints) -> "Decided":
-        """What each of the messages answers, as `decide` and `threshold` have it; `conversation` as above."""
-        by_conversation = config.decide == "conversation"
-        answered, probability = self.likeliest_by_conversation(conversation) if by_conversation else self.likeliest()
+    def likeliest_by_comembership(
+        self, conversation: Ints, comembership: Callable[[int], Comembership]
+    ) -> tuple[Ints, Float[NDArray, " message"]]:
+        """The likeliest message of the conversation of that earlier message with which it is likeliest to share one, and its
+        probability; the message itself where it shares one with none of them more likely than not.
+
+        `conversation` as above; `comembership` that of each message's log, which has heard of all messages before it.
+        """
+        answered, best = self.likeliest()
+        starts = np.cumsum(self.lengths) - self.lengths
+        back = np.repeat(self.messages, self.lengths) - self.candidates
+        for row, (message, start, length) in enumerate(zip(self.messages.tolist(), starts.tolist(), self.lengths.tolist())):
+            own = slice(start, start + length)
+            together = comembership(message).hear(back[own], self.probabilities[own])
+            nearest = int(together.argmax())
+            if together[nearest] < 0.5:
+                answered[row], best[row] = message, self.probabilities[start]
+                continue
+            companion = message - 1 - nearest
+            joined = conversation[companion]
+            if conversation[answered[row]] != joined:
+                inside = start + np.flatnonzero(conversation[self.candidates[own]] == joined)
+                if len(inside):
+                    place = inside[self.probabilities[inside].argmax()]
+                    answered[row], best[row] = self.candidates[place], self.probabilities[place]
+                else:
+                    # A first look has left out all of that conversation.
+                    answered[row], best[row] = companion, 0.0
+            conversation[message] = joined
+        return answered, best
+
+    def choose(self, config: "ReplyToConfig", conversation: Ints, comembership: Callable[[int], Comembership]) -> "Decided":
+        """What each of the messages answers, as `decide` and `threshold` have it; the others as above."""
+        by_conversation = config.decide != "link"
+        if config.decide == "link":
+            answered, probability = self.likeliest()
+        elif config.decide == "conversation":
+            answered, probability = self.likeliest_by_conversation(conversation)
+        else:
+            answered, probability = self.likeliest_by_comembership(conversation, comembership)
         if not config.threshold:
             return Decided(answered, probability, np.zeros((0, 2), dtype=np.int64))
         of = np.repeat(self.messages, self.lengths)
@@ -173,13 +210,15 @@ def decide(task: "ReplyTo", logs: Logs, *, history: Known = "predicted", beam: i
     """
     answered, probability = np.arange(len(logs)), np.zeros(len(logs), dtype=np.float32)
     further, conversation = [np.zeros((0, 2), dtype=np.int64)], np.arange(len(logs))
+    comemberships = Comemberships(logs.offsets, logs.history.window)
     if beam > 1 and history == "gold":
         raise RamifyError("a beam searches among the model's own decisions: it goes with history = predicted, not gold.")
     if beam > 1:
         _search(task, logs, beam, start, answered, probability)
         return Decided(answered, probability, further[0])
     for opinion in opinions(task, logs, history=history, start=start):
-        answered[opinion.messages], probability[opinion.messages], more = opinion.choose(task.config, conversation)
+        chosen = opinion.choose(task.config, conversation, comemberships.of)
+        answered[opinion.messages], probability[opinion.messages], more = chosen
         further.append(more)
     return Decided(answered, probability, np.concatenate(further))
 
@@ -247,11 +286,12 @@ def _side_by_side(task: "ReplyTo", collate: LinkCollator, start: Ints) -> Iterat
     collate = replace(collate, structure=structure)
     view = Blocks(logs, np.arange(len(logs)), block=1)
     left, conversation = logs.offsets[1:] - start, np.arange(len(logs))
+    comemberships = Comemberships(logs.offsets, logs.history.window)
     for group in np.array_split(np.argsort(-left, kind="stable"), -(-len(left) * (logs.history.window + 1) // KEYS) or 1):
         for step in range(int(left[group].max(initial=0))):
             messages = start[group[left[group] > step]] + step
             opinion = ask(task, collate, [view.example(int(message)) for message in messages])
-            chosen = opinion.choose(task.config, conversation)
+            chosen = opinion.choose(task.config, conversation, comemberships.of)
             for message, answered in zip(opinion.messages.tolist(), chosen.answered.tolist()):
                 structure.link(message, answered)
             for message, answered in chosen.further.tolist():
@@ -297,8 +337,10 @@ def _search(
             "a beam is for models that read what earlier messages answer, and decide on one answer a message: of any other the "
             "likeliest links make the likeliest structure already."
         )
-    if task.config.decide == "conversation":
-        raise RamifyError("a beam looks for the likeliest links together: it goes with task.decide=link, not conversation.")
+    if task.config.decide != "link":
+        raise RamifyError(
+            f"a beam looks for the likeliest links together: it goes with task.decide=link, not {task.config.decide}."
+        )
     first = logs.offsets[:-1] if start is None else start
     view = Blocks(logs, np.arange(len(logs)), block=1)
     with task.evaluating(), torch.no_grad():

@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
 from ramify.chat.channel import Ints
+from ramify.chat.comembership import Comemberships
 from ramify.chat.logs import Logs
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
@@ -143,7 +144,8 @@ def _decided(
         candidates = messages[:, None] - back
         seen = candidates >= 0
         opinion = Opinion(messages, candidates[seen], seen.sum(axis=1), believed[seen])
-        decided = opinion.choose(tasks[0].config, messages.copy())
+        comemberships = Comemberships(np.array([0, len(log)]), believed.shape[1] - 1)
+        decided = opinion.choose(tasks[0].config, messages.copy(), comemberships.of)
     else:
         heard = {each: Logs.of([log], each) for each in {task.reading for task in tasks}}
         found = [decide(task, heard[task.reading].read_with(task.tokenizer), beam=beam) for task in tasks]

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ramify.chat.comembership import Comembership
 from ramify.chat.conversing import Course
 from ramify.chat.hearing import Hearing
 from ramify.chat.logs import Logs, encode_messages
@@ -69,11 +70,12 @@ class Live:
         if task.config.threshold and task.config.decide == "link":
             raise RamifyError(
                 "several answers may make one conversation of two, which a live channel has told apart already: where "
-                "conversations decide (task.decide=conversation) it knows task.threshold, else that is for whole logs."
+                "conversations decide (task.decide=comembership) it knows task.threshold, else that is for whole logs."
             )
         self.task = task
         self._hearing = Hearing(causal=True, faithful=task.reading.faithful, official=task.reading.tokens == "official")
         self._ranks = Ranks.of(task.tokenizer, pieces=task.reading.texts == "pieces")
+        self._comembership = Comembership(task.reading.window)
         self._kept: dict[int, _Kept] = {}
         self._conversations = 0
 
@@ -137,7 +139,7 @@ class Live:
                     int(course.answered[message]) + first - row,
                     int(course.conversation[message]),
                 )
-            chosen = opinion.choose(self.task.config, conversation)
+            chosen = opinion.choose(self.task.config, conversation, lambda _: self._comembership)
             answers = {message: [above] for message, above in zip(opinion.messages.tolist(), chosen.answered.tolist())}
             for message, above in sorted(chosen.further.tolist()):
                 answers[message].append(above)

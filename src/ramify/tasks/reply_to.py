@@ -38,9 +38,10 @@ class ReplyToConfig:
     start_odds: float = 1.0
     """What the odds that a message starts a conversation are multiplied by when it is decided what it answers. A start that is
     none costs a conversation more than a link that is wrong; choose on logs that were held out (listwise)."""
-    decide: Literal["link", "conversation"] = "link"
+    decide: Literal["link", "conversation", "comembership"] = "link"
     """A message answers the likeliest of all candidates; or the likeliest of that conversation, as they were decided so far,
-    whose messages are likeliest all told (listwise). Not in the papers."""
+    whose messages are likeliest all told; or of that one which has the message with which it is likeliest to share one
+    (`chat.comembership`), and none where that is less likely than not (the last two are listwise). Not in the papers."""
     threshold: float = 0.0
     """A message answers, beside the likeliest candidate, all that are at least so probable, of its conversation alone where
     conversations decide (0: the likeliest alone, which makes the published figures). The paper does not say; choose on logs
@@ -68,8 +69,8 @@ class ReplyToConfig:
                 raise RamifyError(f"task.{name} is for task.objective=listwise, not {self.objective}.")
         if not 0 <= self.threshold < 1:
             raise RamifyError(f"task.threshold must be at least 0 and below 1, not {self.threshold}.")
-        if self.decide == "conversation" and self.objective != "listwise":
-            raise RamifyError(f"task.decide=conversation is for task.objective=listwise, not {self.objective}.")
+        if self.decide != "link" and self.objective != "listwise":
+            raise RamifyError(f"task.decide={self.decide} is for task.objective=listwise, not {self.objective}.")
         if self.threshold and self.objective == "ranking":
             raise RamifyError("task.threshold is for messages that may answer several; task.objective=ranking knows one.")
         if self.answers == "others" and self.objective == "ranking":
