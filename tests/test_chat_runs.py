@@ -82,6 +82,16 @@ def test_it_learns_from_a_teacher_what_nobody_knows(store, trained, tmp_path):
     assert sum(stage.view.sizes) == len(prepared.logs) > len(prepared.logs.learnable)
     both = prepare(replace(run, view=replace(run.view, conversations=0.5)), tmp_path / "nowhere")
     more = sum(both.stage(0).view.sizes) - len(prepared.logs)
+    other = ramify.load(trained)
+    with torch.no_grad():
+        next(other.parameters()).add_(1)
+    there = tmp_path / "teacher"
+    hub.save(other, there)
+    taught = small(store, view__teachers=json.dumps([str(there)]), train__steps="2")
+    execute(taught, tmp_path / "again", cpu=True)
+    hub.save(ramify.load(trained), there)
+    with pytest.raises(RamifyError, match=r"teacher does not hold the weights that .*again was started with"):
+        execute(taught, tmp_path / "again", resume=True, cpu=True)
     # Of conversations on their own teachers are not asked, and of what they answer before those nothing is known.
     assert 0.4 * more < both.logs.annotated[len(prepared.logs) :].sum() == more
 

@@ -55,6 +55,17 @@ def test_what_a_link_leads_to_is_replaced(tmp_path):
     assert (tmp_path / "real").read_text() == "new"
 
 
+def test_a_link_to_nowhere_is_named_as_it_was_given(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "gone" / "real")
+    with pytest.raises(RamifyError, match=rf"cannot write {tmp_path / 'link'}: No such file"):
+        write_text(tmp_path / "link", "new")
+
+
+def test_faults_of_what_is_read_are_its_own_though_it_has_the_same_name(tmp_path):
+    with pytest.raises(RamifyError, match=rf"cannot open {tmp_path / 'in' / 'text'}"), replacing(tmp_path / "text"):
+        (tmp_path / "in" / "text").read_bytes()
+
+
 @pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", "link", "folder/1", "/tmp/../dev/fd/1"])
 @pytest.mark.parametrize("way", ["write_text(path, 'whole')", "with appending(path) as file: file.write('whole')"])
 def test_what_is_printed_is_written_behind_what_was(tmp_path, name, way):

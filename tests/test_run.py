@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -336,8 +337,12 @@ def test_a_checkpoint_without_a_tokenizer_takes_one(store, theirs, tmp_path):
     assert prepare(run, tmp_path / "run").task.tokenizer.hash == Tokenizer.load(theirs).hash
 
 
-def test_a_checkpoint_keeps_its_pieces(store, theirs, tmp_path):
+@pytest.mark.parametrize("kept_as", ["tokenizer.json", "vocab.txt"])
+def test_a_checkpoint_keeps_its_pieces(store, theirs, tmp_path, kept_as):
     pieces = Tokenizer.load(theirs)
+    if kept_as == "vocab.txt":
+        (Path(theirs) / "tokenizer.json").unlink()
+        (Path(theirs) / "vocab.txt").write_text("\n".join(sorted(pieces.ids, key=pieces.ids.__getitem__)), "utf-8")
     pieces.save(tmp_path / "same.json")
     assert prepare(begun(store, "bert", theirs, tokenizer__path=str(tmp_path / "same.json")), tmp_path / "run")
     Tokenizer.train(["aa ab ba be bo"] * 9, vocab_size=40).save(tmp_path / "other.json")
@@ -448,12 +453,12 @@ def test_start_from_a_saved_model(store, tmp_path, recipe, dtype):
     before = dict(ramify.load(tmp_path / "there").named_parameters())
     for name, parameter in ramify.load(tmp_path / "run").named_parameters():
         torch.testing.assert_close(parameter, before[name], rtol=0, atol=1e-6)
-    assert json.loads((tmp_path / "run" / "run.json").read_text())["init_hash"]
+    assert [*json.loads((tmp_path / "run" / "run.json").read_text())["weights_hash"]] == [str(tmp_path / "there")]
     with torch.no_grad():
         next(there.parameters()).add_(1)
     hub.save(there, tmp_path / "there", dtype=dtype)
     run = begun(store, recipe, str(tmp_path / "there"), model__dropout="0")
-    with pytest.raises(RamifyError, match=r"there does not hold the weights that .*run was started from"):
+    with pytest.raises(RamifyError, match=r"there does not hold the weights that .*run was started with"):
         execute(run, tmp_path / "run", resume=True, cpu=True)
 
 

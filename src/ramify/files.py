@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedWriter, FileIO, TextIOWrapper
 from os import dup, fstat
-from os.path import samestat
+from os.path import realpath, samestat
 from pathlib import Path
 from stat import S_ISREG
 from typing import Any, TextIO
@@ -27,9 +27,9 @@ def replacing(path: Path) -> Iterator[Path]:
             raise RamifyError(f"{str(path)!r} names no file: choose a name to write to.")
         if _is_stream(path):
             with tempfile.TemporaryDirectory() as folder:
-                yield (scratch := Path(folder) / "whole")
-                with appending(path) as stream, open(scratch, "rb") as whole:
-                    shutil.copyfileobj(whole, stream.buffer)
+                yield (whole := Path(folder) / "whole")
+                with appending(path) as stream, open(whole, "rb") as written:
+                    shutil.copyfileobj(written, stream.buffer)
             return
         # What a link leads to is replaced, not the link.
         target = path.resolve() if path.is_symlink() else path
@@ -66,7 +66,8 @@ def _refusals(path: Path) -> Iterator[None]:
     except BrokenPipeError:
         raise  # whoever read it has read enough
     except OSError as error:
-        if isinstance(error.filename, str | Path) and Path(error.filename).name not in (path.name, f"{_PARTIAL}{path.name}"):
+        own = {place for each in (path, Path(realpath(path))) for place in (each, each.parent / f"{_PARTIAL}{each.name}")}
+        if isinstance(error.filename, str | Path) and Path(error.filename) not in own:
             raise RamifyError(f"cannot open {error.filename}: {error.strerror}.") from None
         raise RamifyError(
             f"cannot write {path}: {error.strerror or error}. Make room there, or choose another place."

@@ -65,6 +65,11 @@ class Tokenizer:
         except Exception as error:  # tokenizers raises bare Exception for a malformed file
             raise RamifyError(f"{file} is not a tokenizer.json that `tokenizers` can read: {error}") from None
 
+    @staticmethod
+    def lies_in(directory: Path) -> bool:
+        """Whether there is anything for `load` to read."""
+        return (directory / "tokenizer.json").exists() or (directory / "vocab.txt").exists()
+
     @classmethod
     def _from_vocabulary(cls, path: Path) -> "Tokenizer":
         file = path / "tokenizer_config.json"

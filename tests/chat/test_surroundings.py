@@ -221,6 +221,13 @@ def test_ranks_among_word_pieces() -> None:
     assert ranks["mount"] == 4
 
 
+@pytest.mark.parametrize("sign", ["▁▂▃▄", "Ġunju"])
+def test_ranks_among_word_pieces_one_of_which_begins_as_others_words_do(sign: str) -> None:
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "!", "a", "the", "##s", sign, "disk", ""]
+    engine = Engine(models.WordPiece({piece: number for number, piece in enumerate(pieces)}, unk_token="[UNK]"))
+    assert Ranks.of(Tokenizer(engine), pieces=True) == {"!": 1, "a": 1, "the": 1, sign: 2, "disk": 3}
+
+
 def test_ranks_among_pieces_that_say_where_words_begin() -> None:
     """As RoBERTa's do: what has no mark goes on with a word, and is none."""
     pieces = ["<s>", "</s>", "<mask>", "<unk>", "<pad>", "!", "a", "Ġthe", "ing", "Ġof", "ĠThe", "Ġdisk", "Ġ"]

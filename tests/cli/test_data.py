@@ -56,6 +56,15 @@ def test_build_takes_what_scripts_need(ramify, tmp_path):
     assert info["options"]["reader"] == {"delimiter": ",", "columns": {"id": "nr", "text": "said"}}
 
 
+def test_options_are_taken_as_they_are_typed(ramify, tmp_path):
+    """The delimiter may be a blank one."""
+    path = tmp_path / "posts.csv"
+    path.write_text("id\tparent\ttree\ttext\n1\t\tt\troot\n2\t1\tt\tmore\n")
+    words = ("data", "build", path, "--format", "table", "--out", tmp_path / "store", "--json")
+    status, out, _ = ramify(*words, "--option", "delimiter=\t")
+    assert (status, json.loads(out)["nodes"]) == (0, 2)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -594,12 +594,14 @@ def test_what_is_read_is_not_written_over(ramify, log, model, tmp_path, options)
         assert log.read_bytes() == before
 
 
-def test_without_a_message_nothing_is_written(ramify, model, tmp_path):
+@pytest.mark.parametrize("live", [(), ("--live",)])
+def test_without_a_message_nothing_is_written(ramify, causal, tmp_path, live):
     """A table with the wrong format named is no empty channel."""
     table, out = tmp_path / "channel.json", tmp_path / "out.jsonl"
     table.write_text('{"guild": {}, "channel": {}, "messages": [{"id":')
     out.write_text("kept")
-    status, _, err = ramify("disentangle", table, "--format", "discord", "--model", model, "--to", "jsonl", "--out", out)
+    words = ("--format", "discord", "--model", causal, "--to", "jsonl", "--out", out)
+    status, _, err = ramify("disentangle", table, *words, *live)
     assert status == 2
     assert "no message was found (" in err
     assert "bad json" in err
@@ -634,11 +636,33 @@ def test_a_day_without_a_word_does_not_stop_a_folder(ramify, log, model, tmp_pat
     assert "quiet.log" in err
 
 
+def test_days_without_a_word_are_no_folder_of_logs(ramify, model, tmp_path):
+    (tmp_path / "days").mkdir()
+    (tmp_path / "days" / "quiet.log").touch()
+    status, _, err = ramify("disentangle", tmp_path / "days", "--model", model, "--to", "text", "--out", tmp_path / "out")
+    assert status == 2
+    assert "days are empty" in err
+
+
+def test_what_lies_beside_a_log_and_is_read_is_not_written_over(ramify, log, model, tmp_path):
+    for option, ending in (("annotations", "annotation.txt"), ("tokens", "tok.txt")):
+        beside = tmp_path / f"disks.{ending}"
+        beside.write_text("kept")
+        words = ("disentangle", log, "--model", model, "--to", "annotation", "--out", beside)
+        status, _, err = ramify(*words, "--option", f"{option}=beside")
+        assert status == 2
+        assert f"{beside} is what is to be read" in err
+        assert beside.read_text() == "kept"
+    assert ramify(*words)[0] == 0
+
+
 def test_packing_writes_over_no_model(ramify, model, tmp_path):
     data = chat_store(tmp_path / "more").path
     before = (model / "model.safetensors").read_bytes()
     words = ("train", "first-look", model, "--data", data, "--among", 3, "--out", tmp_path / "quick")
-    for pack, message in ((model, "choose another --pack"), (tmp_path / "quick", "is --out, too")):
+    (tmp_path / "file").touch()
+    refused = ((model, "choose another --pack"), (tmp_path / "quick", "is --out, too"), (tmp_path / "file", "is a file"))
+    for pack, message in refused:
         status, _, err = ramify(*words, "--pack", pack)
         assert status == 2
         assert message in err
@@ -651,6 +675,9 @@ def test_the_shipped_card_is_for_the_shipped_model(ramify, model, tmp_path):
     words = ("train", "first-look", model, "--data", data, "--among", 3)
     assert ramify(*words, "--out", tmp_path / "one", "--pack", tmp_path / "packed")[0] == 0
     assert ramify(*words, "--out", tmp_path / "two", "--pack", tmp_path / "again", "--shipped")[0] == 0
+    status, _, err = ramify(*words, "--out", tmp_path / "three", "--shipped")
+    assert (status, "--shipped is for --pack" in err) == (2, True)
+    assert not (tmp_path / "three").exists()
     assert "Ubuntu" not in (tmp_path / "packed" / "README.md").read_text("utf-8")
     for card in (LINKS, tmp_path / "again"):
         assert NOTES in (card / "README.md").read_text("utf-8")
@@ -660,3 +687,12 @@ def test_a_file_whose_name_is_no_utf_8(log, tmp_path):
     named = log.rename(tmp_path / os.fsdecode(b"caf\xe9.log"))
     (tree,) = read_logs(named)
     assert tree.id == "caf\ufffd"
+
+
+def test_files_whose_names_are_no_utf_8_are_several(log, tmp_path):
+    other = tmp_path / os.fsdecode(b"caf\xe8.log")
+    other.write_bytes(log.read_bytes())
+    log.rename(tmp_path / os.fsdecode(b"caf\xe9.log"))
+    trees = [*read_logs(tmp_path)]
+    assert len(trees) == len({tree.id for tree in trees}) == 2
+    assert all("caf\ufffd" in tree.id for tree in trees)

@@ -1,5 +1,6 @@
 import gzip
 import io
+import os
 import sys
 from calendar import timegm
 from functools import partial
@@ -12,6 +13,7 @@ from ramify import readers
 from ramify.errors import RamifyError
 from ramify.readers import annotation, base, irc
 from ramify.readers.base import Report
+from ramify.readers.irc import clock
 from ramify.readers.irc.text import with_line_ends
 
 
@@ -331,7 +333,20 @@ def test_days_that_irssi_says(tmp_path):
         *[at(2009, 3, 17, 1)] * 2,
         *[at(2009, 3, 1, 2)] * 2,
     ]
-    assert report.kept == {"clock_back": 1}
+    assert report.kept == {"unknown_month": 1, "clock_back": 1}
+
+
+@pytest.mark.parametrize(
+    ("word", "month"), [("Mar", 3), ("march", 3), ("Sept", 9), ("Sep", 9), ("marras", 0), ("Ma", 0), ("Mai", 0)]
+)
+def test_months_are_english(word, month):
+    assert clock._month(word) == month
+
+
+def test_unknown_months_count_where_the_clock_stands_still(tmp_path):
+    found, report = times(tmp_path, "May 02 09:00 <a>\tx\nMai 02 09:00 <a>\tx\n")
+    assert found == [at(1972, 5, 2, 9)] * 2
+    assert report.kept == {"unknown_month": 1}
 
 
 def test_months_without_a_year(tmp_path):
@@ -569,6 +584,41 @@ def test_carriage_returns_and_the_last_line(tmp_path):
     nodes, _ = log_of(tmp_path / "a.log", b"[09:05] <wren> a\r\n[09:05] <wren> b\r\r\n\r\n[09:05] <wren> c\x85\xe2\x80\xa8\r")
     assert [node.text for node in nodes] == ["a", "b ", "", "c…â€¨"]
     assert [node.kind for node in nodes] == ["", "", "system", ""]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8"])
+def test_carriage_returns_alone_in_other_encodings(tmp_path, encoding):
+    nodes, _ = log_of(tmp_path / "a.log", "[09:05] <wren> naïve\r[09:06] <kes> ਊ\r".encode(encoding))
+    assert said(nodes) == [("", "wren", "naïve"), ("", "kes", "ਊ")]
+
+
+def test_lines_that_end_with_both_are_no_more_for_what_comes_first(tmp_path):
+    """The first piece of a pipe may end between the two."""
+
+    class Pieces(io.RawIOBase):
+        def __init__(self):
+            self.pieces = [b"[09:05] <wren> a\r", b"\n[09:06] <kes> b\r\n", b""]
+
+        def readable(self):
+            return True
+
+        def readinto(self, buffer):
+            piece = self.pieces.pop(0)
+            buffer[: len(piece)] = piece
+            return len(piece)
+
+    stream, _ = with_line_ends(io.BufferedReader(Pieces()), "auto")
+    assert stream.read() == b"[09:05] <wren> a\r\n[09:06] <kes> b\r\n"
+
+
+def test_what_is_written_anew_comes_as_it_is_said():
+    """Of a pipe: nobody waits for what would fill a block."""
+    given, taken = os.pipe()
+    os.write(taken, "[09:05] <wren> a\r\n".encode("utf-16"))
+    with open(given, "rb") as pipe:
+        stream, _ = with_line_ends(pipe, "auto")
+        assert stream.readline() == b"[09:05] <wren> a\r\n"
+        os.close(taken)
 
 
 def test_lines_that_end_with_carriage_returns_alone(tmp_path):

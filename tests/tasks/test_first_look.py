@@ -8,6 +8,7 @@ import torch
 
 from fixtures import channel
 from ramify import hub
+from ramify.chat.blocks import Blocks
 from ramify.chat.history import History
 from ramify.chat.logs import Logs
 from ramify.chat.words import learn_words
@@ -18,6 +19,7 @@ from ramify.tasks import first_look
 from ramify.tasks.decoding import Opinion, batches, collator, opinions
 from ramify.tasks.first_look import FirstLook, learn
 from ramify.tasks.reply_to import ReplyTo, ReplyToConfig
+from ramify.tree import Tree
 
 HISTORY = History(window=25, causal=True)
 WORDS = learn_words([["a"]], least=1)
@@ -95,15 +97,34 @@ def test_who_answers_others_reads_others() -> None:
     others = ((batch.is_own == 0) & (batch.is_self == 0)).split(batch.candidates.host_lengths.tolist())
     for few, every in zip(own, others):
         assert int(few.sum()) == max(0, len(few) - 1 - int(every.sum()))
-    found, start = task.first(batch), 0
-    for length in batch.candidates.host_lengths.tolist():
-        own = torch.nonzero(batch.is_own[start : start + length]).flatten() + start
-        is_read = torch.isin(own, chosen)
-        if is_read.any() and not is_read.all():
-            assert found[own[is_read]].min() >= found[own[~is_read]].max()
-        start += length
     scores = task.scores(batch)
     assert set(torch.nonzero(scores > -1e8).flatten().tolist()) == set(chosen.tolist())
+
+
+def test_of_what_is_hidden_the_likeliest_is_read_however_it_is_batched() -> None:
+    """One author speaks again and again, so that what is read must be some of what he said."""
+    authors = "aaaaaaaaaaaaaabaaaacaaaaaab"
+    log = Tree(tuple(replace(node, author=author) for node, author in zip(channel(len(authors), 0).nodes, authors)))
+    logs = Logs.of([log], HISTORY).read_with(WORDS)
+    task = looking(drawn(4))
+    task.config = replace(task.config, answers="others")
+    assert task.first is not None
+    collate = collator(task, logs, None)
+    (batch,) = batches(task, collate, logs.offsets[:-1])
+    found, read, checked = task.first(batch), task.first.chosen(batch, hidden=batch.is_own)[0], 0
+    ends = np.cumsum(batch.candidates.host_lengths)
+    for message, stop in enumerate(ends.tolist()):
+        start = stop - int(batch.candidates.host_lengths[message])
+        own = torch.nonzero(batch.is_own[start:stop]).flatten() + start
+        is_read = torch.isin(own, read)
+        if is_read.any() and not is_read.all():
+            assert found[own[is_read]].min() >= found[own[~is_read]].max()
+            checked += 1
+        alone = collate([Blocks(logs, np.array([message]), block=1).example(0)])
+        chosen = task.first.chosen(alone, hidden=alone.is_own)[0]
+        together = read[(read >= start) & (read < stop)]
+        assert alone.key_source[chosen.numpy()].tolist() == batch.key_source[together.numpy()].tolist()
+    assert checked > 5
 
 
 def test_opinions_do_not_depend_on_how_messages_are_batched(monkeypatch: pytest.MonkeyPatch) -> None:

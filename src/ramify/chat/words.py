@@ -87,7 +87,9 @@ class Ranks(dict[str, int]):
         if not pieces:
             words = [word for word in words if word not in SPECIAL]
             return cls({word: rank for rank, word in enumerate(words, 1)})
-        if any(word[0] in _BEGINNING for word in words if len(word) > 1):
+        words = [word for word in words if word]
+        # Where it is the others that carry a mark, these signs are nothing but signs.
+        if any(word[0] in _BEGINNING for word in words if len(word) > 1) and not any(word.startswith("##") for word in words):
             words = [word.lstrip(_BEGINNING) for word in words if word[0] in _BEGINNING or len(word) == 1]
             words = [*dict.fromkeys(word.lower() for word in words if word)]
         words = [word for word in words if not _OWN.match(word)]

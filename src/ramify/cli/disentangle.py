@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -80,6 +81,7 @@ def disentangle(
     from ramify import readers
     from ramify.errors import RamifyError
     from ramify.nn.precision import autocast
+    from ramify.readers import irc
     from ramify.readers.base import Report
     from ramify.tasks import linking
 
@@ -92,10 +94,12 @@ def disentangle(
         raise RamifyError(f"the format {name!r} holds posts whose replies are known: there is nothing to disentangle.{hint}")
     chosen = options_of(option) | ({"columns": pairs(column, "--column")} if column else {})
     known.check(chosen)
+    sources = readers.files(logs)
     if name == "irc":
         # Gold links that lie beside a log are none of its own.
         chosen = {"annotations": "none"} | chosen
-    for source in readers.files(logs):
+        sources = [*sources, *irc.beside(sources, chosen)]
+    for source in sources:
         if out.exists() and source.is_file() and out.is_file() and out.samefile(source):
             raise RamifyError(f"{out} is what is to be read: choose another place to write to.")
     report = Report()
@@ -148,17 +152,22 @@ def _follow(
     if known.yields != "logs":
         raise RamifyError("what is in this format is not read message by message: leave --live out.")
     names = LogNames()
-    with appending(out) as file:
+    with ExitStack() as files:
+        file = None
         for log in known.reads(logs, report, **chosen):
             channel, messages = task.live(), iter(log.messages)
             name = names.give(readable_name(log.name)) if to == "annotation" else log.name
             ids: dict[int, str] = {}
             while together := list(islice(messages, every)):
+                # No sooner: where nobody says a thing, what lies there stays.
+                file = file or files.enter_context(appending(out))
                 for message, heard in zip(together, channel.hear_all(together), strict=True):
                     ids[heard.number] = message.id if to == "jsonl" or known.numbered else str(heard.number)
                     file.writelines(f"{line}\n" for line in _said(name, ids, heard, to))
                     ids.pop(heard.number - task.reading.window - 1, None)
                 file.flush()
+        if file is None:
+            raise RamifyError(_no_message(report))
 
 
 def _said(log: str, ids: dict[int, str], heard: "Heard", to: str) -> list[str]:
@@ -194,8 +203,12 @@ def _counted(logs: Iterator["Disentangled"], advance: Callable[[int], None], rep
         advance(len(log.tree))
         messages += len(log.tree)
     if not messages:
-        why = "; ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in report.skipped.items())
-        raise RamifyError(f"no message was found{why and f' ({why})'}: nothing is written. Is this the right --format?")
+        raise RamifyError(_no_message(report))
+
+
+def _no_message(report: "Report") -> str:
+    why = "; ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in report.skipped.items())
+    return f"no message was found{why and f' ({why})'}: nothing is written. Is this the right --format?"
 
 
 def _write(found: Iterator["Disentangled"], to: str, out: Path, model: str, numbered: bool) -> None:

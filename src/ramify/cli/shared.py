@@ -39,7 +39,7 @@ def redecide(task: "ReplyTo", settings: list[str] | None) -> None:
         return
     from ramify.run import redecided
 
-    task.config = redecided(task.config, pairs(settings, "--set"))
+    task.config = redecided(task.config, settings_of(settings))
 
 
 def masked_lm(model: "Model", source: str) -> "MaskedLM":
@@ -60,26 +60,32 @@ def text_model(model: "Model", source: str) -> "TextModel":
     return model
 
 
-def parted(texts: list[str] | None, option: str) -> list[tuple[str, str]]:
+def parted(texts: list[str] | None, option: str, expected: str = "NAME=VALUE") -> list[tuple[str, str]]:
     """What a repeatable option NAME=VALUE says, in its order."""
     from ramify.errors import RamifyError
 
     for text in texts or []:
         if "=" not in text:
-            raise RamifyError(f"{option} {text}: expected NAME=VALUE.")
-    return [(name.strip(), value.strip()) for name, _, value in (text.partition("=") for text in texts or [])]
+            raise RamifyError(f"{option} {text}: expected {expected}.")
+    return [(name.strip(), value) for name, _, value in (text.partition("=") for text in texts or [])]
 
 
-def pairs(texts: list[str] | None, option: str) -> dict[str, str]:
+def pairs(texts: list[str] | None, option: str, expected: str = "NAME=VALUE") -> dict[str, str]:
     """`parted`, where a name may be said once."""
     from ramify.errors import RamifyError
 
     found: dict[str, str] = {}
-    for name, value in parted(texts, option):
+    for name, value in parted(texts, option, expected):
         if name in found:
             raise RamifyError(f"{option} {name} is given twice: as {found[name]!r} and as {value!r}. Leave one out.")
         found[name] = value
     return found
+
+
+def settings_of(settings: list[str] | None) -> dict[str, str]:
+    """What `--set` says."""
+    said = pairs(settings, "--set", "KEY=VALUE, such as train.steps=2000")
+    return {name: value.strip() for name, value in said.items()}
 
 
 def options_of(option: list[str] | None) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ramify.cli.shared import pairs
+from ramify.cli.shared import settings_of
 
 if TYPE_CHECKING:
     from ramify.run import Run
@@ -130,7 +130,7 @@ def links(
     settings: Settings = None,
     resume: Resume = False,
 ) -> None:
-    """Who replied to whom in a chat log: Ramify's own model, the one that comes with it, trained again.
+    """Who replied to whom in a chat log: Ramify's own model. `first-look` makes it the one that comes with Ramify.
 
     Example: ramify train links --data data/irc --out runs/links --pack runs/links/packed
     """
@@ -138,8 +138,8 @@ def links(
     from ramify.recipes.chats import pack as write_packed
 
     _check_packed(pack, out)
-    train(RECIPES["links"](str(data), steps=steps, init=init, seed=seed), out, settings, resume)
-    if pack is not None:
+    done = train(RECIPES["links"](str(data), steps=steps, init=init, seed=seed), out, settings, resume)
+    if done and pack is not None:
         write_packed(out, data, pack)
 
 
@@ -252,9 +252,12 @@ def first_look(
     Example: ramify train first-look runs/links --data data/irc --out runs/quick
     """
     from ramify import hub
+    from ramify.errors import RamifyError
     from ramify.recipes import chats
     from ramify.run import check_fresh
 
+    if shipped and pack is None:
+        raise RamifyError("--shipped is for --pack: name a folder for what is packed.")
     check_fresh(out)
     _check_packed(pack, out)
     hub.save(chats.first_look(model, str(data), among=among, seed=seed), out)
@@ -305,8 +308,8 @@ def shipped(
     from ramify.recipes.shipped import pack as write_packed
 
     _check_packed(pack, out)
-    train(RECIPES["shipped"](str(data), target_tokens=target_tokens, seed=seed), out, settings, resume)
-    if pack is not None:
+    done = train(RECIPES["shipped"](str(data), target_tokens=target_tokens, seed=seed), out, settings, resume)
+    if done and pack is not None:
         write_packed(out, data, pack)
 
 
@@ -317,13 +320,16 @@ def _check_packed(pack: Path | None, out: Path) -> None:
 
     if pack is None:
         return
+    if pack.exists() and not pack.is_dir():
+        raise RamifyError(f"--pack {pack} is a file: name a folder for what is packed.")
     if pack.resolve() == out.resolve():
         raise RamifyError(f"--pack {pack} is --out, too: choose another folder for what is packed.")
     check_fresh(pack, "--pack")
 
 
-def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> None:
-    """Change the run as `--set` says, execute it with a progress display, and say what to do next."""
+def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> bool:
+    """Change the run as `--set` says, execute it with a progress display, and say what to do next; of several processes one
+    finds it done, when the model is saved."""
     import os
     import shlex
 
@@ -336,7 +342,7 @@ def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> No
     from ramify.tasks.reply_to import ReplyTo
     from ramify.train import read_metrics
 
-    changes = pairs(settings, "--set")
+    changes = settings_of(settings)
     if "model.features" in changes and hasattr(run.model, "features"):
         raise RamifyError("--set model.features=…: say --features instead, which sets at what rate they are learned, too.")
     run = fitting(run).changed(changes)
@@ -352,7 +358,7 @@ def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> No
     with progress_display(enabled=main) as report:
         prepared, progress = execute(run, out, resume=resume, report=report)
     if not main:
-        return
+        return False
     if not (out / "config.json").exists():
         write_report(out, evaluate=False)
         print(f"stopped at step {progress.step}; go on with the same command and --resume", file=sys.stderr)
@@ -378,6 +384,7 @@ def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> No
     model, data = shlex.quote(str(out)), shlex.quote(run.data)
     following = f"disentangle LOG --to html --out LOG.html --model {model}" if logs else f"evaluate {model} --data {data}"
     print(f"next: ramify {following}", file=sys.stderr)
+    return True
 
 
 @contextmanager

@@ -125,17 +125,17 @@ def activation(config: Mapping[str, Any]) -> Activation:
 
 
 def content_hash(source: str | Path) -> str:
-    """SHA-256 of a checkpoint's weights."""
+    """SHA-256 of a checkpoint's weights, as `read_tensors` reads them."""
     digest = hashlib.sha256()
-    for file in sorted(locate(source).glob("*.safetensors")):
+    for file in _weights(locate(source)):
         with open(file, "rb") as stream:
             while block := stream.read(1 << 20):
                 digest.update(block)
     return digest.hexdigest()
 
 
-def read_tensors(directory: Path) -> dict[str, Tensor]:
-    """All tensors of model.safetensors (or of its shards). Pickled weights are refused."""
+def _weights(directory: Path) -> list[Path]:
+    """model.safetensors, or its shards."""
     index = directory / "model.safetensors.index.json"
     if index.exists():
         names = read_json(index, A_CHECKPOINT).get("weight_map")
@@ -144,11 +144,17 @@ def read_tensors(directory: Path) -> dict[str, Tensor]:
         files = sorted({directory / name for name in names.values()})
     else:
         files = [directory / "model.safetensors"]
-    tensors: dict[str, Tensor] = {}
     for file in files:
         if not file.exists():
             hint = "; pickled weights are never read: convert them to safetensors" if any(directory.glob("*.bin")) else ""
             raise RamifyError(f"{directory} holds no {file.name}{hint}.")
+    return files
+
+
+def read_tensors(directory: Path) -> dict[str, Tensor]:
+    """All tensors of model.safetensors (or of its shards). Pickled weights are refused."""
+    tensors: dict[str, Tensor] = {}
+    for file in _weights(directory):
         tensors |= load_tensors(file)
     return tensors
 

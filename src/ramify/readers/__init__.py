@@ -123,10 +123,12 @@ def guess(paths: Sequence[Path]) -> str:
             heads[path] = b""
             if not path.is_dir():
                 if inputs is not paths and path.is_file() and not path.stat().st_size:
-                    del heads[path]  # a day on which nobody said anything; its reader counts it
+                    del heads[path]  # a day on which nobody said anything
                     continue
                 with open_bytes(path) as stream:
                     heads[path] = stream.read(1 << 16)
+        if not heads:
+            raise RamifyError(f"all files in {', '.join(map(str, paths))} are empty. Check that they were written completely.")
         for name, format in FORMATS.items():
             refuses = format.load().refuses
             refused = next(((path, reason) for path, head in heads.items() if (reason := refuses(path, head))), None)

@@ -157,7 +157,7 @@ def _tokenizer(run: Run, store: Store, out: Path) -> Tokenizer:
     path = run.tokenizer.path or run.init
     if path:
         tokenizer = Tokenizer.load(hf.locate(path) if not Path(path).is_file() else path)
-        if run.tokenizer.path and run.init and (hf.locate(run.init) / "tokenizer.json").exists():
+        if run.tokenizer.path and run.init and Tokenizer.lies_in(hf.locate(run.init)):
             _check_pieces(tokenizer, Tokenizer.load(hf.locate(run.init)), run)
         return tokenizer
     if run.tokenizer.kind == "unigram" and int(os.environ.get("WORLD_SIZE", "1")) > 1:

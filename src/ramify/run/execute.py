@@ -120,9 +120,9 @@ def execute(
             "parameters": sum(parameter.numel() for parameter in task.parameters()),
             "environment": here,
         }
-        if run.init:
-            record["init_hash"] = hf.content_hash(run.init)
-        if before is not None:
+        if before is None:
+            record["weights_hash"] = {source: hf.content_hash(source) for source in _sources(run)}
+        else:
             record = before | {"run": to_json(run), "resumed": [*before.get("resumed", []), here]}
         write_text(out / RUN_FILE, json.dumps(record, indent=2) + "\n")
     progress = trainer.run(resume=before is not None)
@@ -148,16 +148,21 @@ def _check_same(before: dict[str, Any], prepared: Prepared, here: dict[str, Any]
         raise RamifyError(f"{prepared.run.data} is not the data set that {out} was started with: it has been built anew.")
     if before.get("split_hash", prepared.store.split_hash) != prepared.store.split_hash:
         raise RamifyError(f"{prepared.run.data} is split otherwise than when {out} was started: it has been built anew.")
-    run = prepared.run
-    if run.init and before.get("init_hash") != hf.content_hash(run.init):
-        raise RamifyError(
-            f"{run.init} does not hold the weights that {out} was started from: bring them back, or start a run anew."
-        )
+    for source in _sources(prepared.run):
+        if before.get("weights_hash", {}).get(source) != hf.content_hash(source):
+            raise RamifyError(
+                f"{source} does not hold the weights that {out} was started with: bring them back, or start a run anew."
+            )
     if before["environment"]["processes"] != here["processes"]:
         raise RamifyError(
             f"{out} was started on {before['environment']['processes']} process(es), not {here['processes']}: "
             "resume it on as many."
         )
+
+
+def _sources(run: Run) -> list[str]:
+    """Models whose weights the run reads: what it starts from, and its teachers."""
+    return [*filter(None, (run.init, *getattr(run.view, "teachers", ())))]
 
 
 def _resolved(run: Run) -> Run:

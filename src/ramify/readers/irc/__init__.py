@@ -25,7 +25,7 @@ from ramify.readers.irc import dialects
 from ramify.readers.irc.clock import Clock, date_in, runs_twice
 from ramify.readers.irc.dialects import DIALECTS, MESSAGE, STAMP, Fit, fit, system_author
 from ramify.readers.irc.text import AUTO, check_encoding, text_lines, with_line_ends
-from ramify.readers.messages import HEAD_BYTES, head_of
+from ramify.readers.messages import HEAD_BYTES, LogNames, head_of
 from ramify.tree import Node, encodable
 
 KINDS = {MESSAGE: "", dialects.ACTION: chat.ACTION, dialects.NOTICE: "notice"}
@@ -87,6 +87,13 @@ def logs(
         if tokens == "beside":
             messages = _with_tokens(messages, path.with_name(_short(path) + _TOKENS))
         yield Log(name, messages, where=str(path))
+
+
+def beside(paths: Sequence[Path], options: Mapping[str, object]) -> list[Path]:
+    """The files, there or not, that `logs` would read beside these, as its options say."""
+    endings = {"annotations": _LINKS, "tokens": _TOKENS}
+    read = [ending for option, ending in endings.items() if options.get(option) == "beside"]
+    return [path.with_name(_short(path) + ending) for path in paths for ending in read]
 
 
 def _with_tokens(messages: Iterator[Node], path: Path) -> Iterator[Node]:
@@ -316,16 +323,16 @@ def _short(path: Path) -> str:
 
 def _log_names(paths: Sequence[Path]) -> list[str]:
     """Short names, with as many folders before them as it takes to tell files of one name apart."""
-    names = [_short(path) for path in paths]
+    names = [encodable(_short(path)) for path in paths]
     for folders in range(1, max((len(path.parts) for path in paths), default=0)):
         times = Counter(names)
         if max(times.values()) == 1:
             break
         for place, path in enumerate(paths):
             if times[names[place]] > 1:
-                names[place] = "/".join([*path.parts[:-1][-folders:], _short(path)])
-    times = Counter(names)
-    return [encodable(name if times[name] == 1 else str(path)) for name, path in zip(names, paths)]
+                names[place] = encodable("/".join([*path.parts[:-1][-folders:], _short(path)]))
+    times, given = Counter(names), LogNames()
+    return [given.give(name if times[name] == 1 else str(path)) for name, path in zip(names, paths)]
 
 
 def _links(path: Path, log: str) -> Answers:

@@ -18,7 +18,10 @@ Fault = Literal["", "bad_time", "unknown_month", "clock_back"]
 
 # Of a stamp that names month and day alone: a leap year, so that every day is there.
 _SOME_YEAR = 1972
-_MONTHS = {"janfebmaraprmayjunjulaugsepoctnovdec"[3 * month : 3 * month + 3]: month + 1 for month in range(12)}
+_MONTHS = (
+    *("january", "february", "march", "april", "may", "june"),
+    *("july", "august", "september", "october", "november", "december"),
+)
 
 _STAMP = re.compile(rf"[\s\[(]*(?:{DATE}\D{{1,2}}|(?P<word>[^\W\d]+)\.? +(?P<nth>\d{{1,2}}) +)?{TIME}")
 _SAYS_THE_DAY = re.compile(r"--- (?:Log|Day) |\*{4} (?:BEGIN|ENDING) |Session (?:Start|Time|Close):")
@@ -60,6 +63,12 @@ def runs_twice(stamps: Iterable[str]) -> bool:
     return fell
 
 
+def _month(word: str) -> int:
+    """1 to 12 for an English name of at least three letters; 0 for any other word."""
+    word = word.lower()
+    return next((number for number, name in enumerate(_MONTHS, 1) if len(word) >= 3 and name.startswith(word)), 0)
+
+
 class Clock:
     """Seconds since 1970 from a log's stamps, in its order; what the log shows is taken for UTC unless it names a zone.
 
@@ -83,7 +92,8 @@ class Clock:
         match = _STAMP.match(stamp)
         if match is None:
             return "bad_time"
-        month = match["word"] and _MONTHS.get(match["word"][:3].lower())
+        month = _month(match["word"] or "")
+        unknown: Fault = "unknown_month" if match["word"] and not month else ""
         try:
             second = second_of_day(*match.group("hour", "minute", "second", "half"))
             day = day_of(match, day_first=self._order.day_first)
@@ -100,16 +110,17 @@ class Clock:
         if not FIRST_TIME <= moment <= LAST_TIME:
             return "bad_time"
         if match["second"] is None and self.time is not None and moment == self.time // 60 * 60:
-            return ""
-        fault = self._move(day, second, moment)
-        return "unknown_month" if match["word"] and not month else fault
+            return unknown
+        return self._move(day, second, moment) or unknown
 
     def set_by_text(self, line: str) -> Fault:
         """Move to what a line says that opens or closes the log or tells a new day; other lines leave the clock alone."""
         match = _SAYS_THE_DAY.match(line) and _SPELLED.search(line)
-        month = match and _MONTHS.get((match["word"] or match["word2"])[:3].lower())
-        if not match or not month:
+        if not match:
             return ""
+        month = _month(match["word"] or match["word2"])
+        if not month:
+            return "unknown_month"
         year = int(match["year"])
         try:
             day = ordinal(year, month, int(match["nth"] or match["nth2"]))

@@ -3,7 +3,6 @@
 import codecs
 import io
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,25 +32,19 @@ def check_encoding(encoding: str) -> None:
 
 def with_line_ends(stream: io.BufferedReader, encoding: str) -> tuple[io.BufferedReader, str]:
     """A stream whose lines end with b"\\n", and the encoding of its lines: UTF-16 and the like are written anew, and so is
-    what ends lines with b"\\r" alone."""
+    what begins with lines that end with b"\\r" alone."""
     head = stream.peek()
     if encoding == AUTO:
         wide = wide_encoding(head)
     else:
         wide = None if "\n".encode(encoding) == b"\n" else encoding
-    if wide is not None:
-        decoder = codecs.getincrementaldecoder(wide)("replace")
-        encoding = "utf-8"
-
-        def written(data: bytes) -> bytes:
-            return encodable(decoder.decode(data, final=not data)).encode()
-    elif b"\r" in head and b"\n" not in head:
-
-        def written(data: bytes) -> bytes:
-            return data.replace(b"\r", b"\n")
-    else:
+    text = head.decode(wide or "latin-1", "replace")
+    # One that the head breaks off at may be half of "\r\n".
+    by_returns = "\r" in text[:-1] and "\n" not in text
+    if wide is None and not by_returns:
         return stream, encoding
-    return io.BufferedReader(_Anew(stream, written), buffer_size=1 << 20), encoding
+    anew = _Anew(stream, wide, "utf-8", by_returns) if wide else _Anew(stream, "latin-1", "latin-1", by_returns)
+    return io.BufferedReader(anew, buffer_size=1 << 20), "utf-8" if wide else encoding
 
 
 def text_lines(block: bytes, encoding: str, first: int, path: Path, report: Report) -> list[str]:
@@ -89,10 +82,11 @@ def _decoded(block: bytes, encoding: str, first: int, path: Path, report: Report
 
 
 class _Anew(io.RawIOBase):
-    """A stream that is written anew, piece by piece; after the last piece comes an empty one."""
+    """A stream in another encoding; U+FFFD stands for what cannot be read. `by_returns`: whatever ends a line becomes "\\n"."""
 
-    def __init__(self, inner: io.BufferedReader, written: Callable[[bytes], bytes]) -> None:
+    def __init__(self, inner: io.BufferedReader, encoding: str, written: str, by_returns: bool) -> None:
         self._inner = inner
+        self._decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder(encoding)("replace"), translate=by_returns)
         self._written = written
         self._ready = memoryview(b"")
 
@@ -101,8 +95,10 @@ class _Anew(io.RawIOBase):
 
     def readinto(self, buffer: Any, /) -> int | None:
         while not self._ready:
-            data = self._inner.read(_SLICE)
-            self._ready = memoryview(self._written(data))
+            # What has come, not all that would fill a slice: a pipe may go on for days.
+            data = self._inner.read1(_SLICE)
+            text = self._decoder.decode(data, final=not data)
+            self._ready = memoryview(encodable(text).encode(self._written))
             if not data:
                 break
         target = memoryview(buffer).cast("B")
