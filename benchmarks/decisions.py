@@ -36,7 +36,8 @@ WAYS = {"link": ReplyToConfig(score="sum")} | {
     f"conversation, {threshold}": ReplyToConfig(score="sum", decide="conversation", threshold=threshold)
     for threshold in (0.0, 0.25, 0.3, 0.33, 0.36, 0.4)
 }
-SHOWN = ("link", "cluster", "vi", "1-1")
+WAYS["comembership, 0.33"] = ReplyToConfig(score="sum", decide="comembership", threshold=0.33)
+SHOWN = ("link", "cluster", "vi", "1-1", "shen_f")
 RESAMPLES = 10_000
 
 
@@ -84,7 +85,7 @@ def table(arguments: argparse.Namespace) -> None:
 
 def _scores(sums: NDArray[np.float64]) -> NDArray[np.float64]:
     found = Agreement(*sums.tolist()).scores()
-    return np.array([found["link"]["f1"], found["cluster"]["f1"], found["vi"], found["one_to_one"]])
+    return np.array([found["link"]["f1"], found["cluster"]["f1"], found["vi"], found["one_to_one"], found["shen_f"]])
 
 
 def main() -> None:
