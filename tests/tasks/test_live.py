@@ -32,22 +32,20 @@ def feature_model(config: ReplyToConfig | None = None, **changes: object) -> Rep
     return ReplyTo(backbone, WORDS, history, config)
 
 
-def by_conversation() -> ReplyTo:
-    task = feature_model(ReplyToConfig(decide="conversation", start_odds=2))
-    # Of candidates that are nearly alike, the conversation with most of them would take all.
+def surer(task: ReplyTo, times: float) -> ReplyTo:
     with torch.no_grad():
         for layer in task.backbone.layers:
-            layer.weight.mul_(4)
+            layer.weight.mul_(times)
     return task
+
+
+def by_conversation() -> ReplyTo:
+    # Of candidates that are nearly alike, the conversation with most of them would take all.
+    return surer(feature_model(ReplyToConfig(decide="conversation", start_odds=2)), 4)
 
 
 def by_comembership() -> ReplyTo:
-    task = by_conversation()
-    task.config = replace(task.config, decide="comembership", threshold=0.03, start_odds=1)
-    with torch.no_grad():
-        for layer in task.backbone.layers:
-            layer.weight.mul_(2)
-    return task
+    return surer(feature_model(ReplyToConfig(decide="comembership", threshold=0.03)), 8)
 
 
 def structured_by_comembership() -> ReplyTo:
