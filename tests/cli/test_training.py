@@ -145,7 +145,7 @@ def test_a_folder_with_a_run_is_refused(ramify, recipe, trained, more, message):
         ("model.pooling=median", "--set model.pooling: expected one of mean, max, cls, attn, pooler, not 'median'."),
         ("train.betas=[1]", "--set train.betas: expected a JSON list of the form [number, number], not '[1]'."),
         ("model.dim=15", "model.dim (15) must be a multiple of model.num_heads (4)."),
-        ("model.dim", "--set model.dim: expected NAME=VALUE."),
+        ("model.dim", "--set model.dim: expected KEY=VALUE, such as train.steps=2000."),
         ('train.freeze=[".*"]', "train.freeze: the patterns ['.*'] leave no parameter that could learn."),
         ("train.lr=nan", "train.lr must be of the form number, not nan."),
         ("train.clip=-1", "train.clip, weight_decay, epoch_decay and the factors of lr_scale must not be negative."),

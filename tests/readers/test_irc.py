@@ -1,3 +1,4 @@
+import codecs
 import gzip
 import io
 import os
@@ -6,7 +7,7 @@ from calendar import timegm
 from functools import partial
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ramify import readers
@@ -719,10 +720,15 @@ def test_every_line_is_there_whatever_its_bytes(tmp_path_factory, chunks, block)
 
 
 @given(st.binary())
+@example(b"\0\0")
+@example(b"\0\0a\0\0\0")
 def test_any_bytes_in_two_byte_encodings(data):
-    stream, encoding = with_line_ends(io.BufferedReader(io.BytesIO(b"\xff\xfe" + data)), "auto")
+    data = codecs.BOM_UTF16_LE + data
+    stream, encoding = with_line_ends(io.BufferedReader(io.BytesIO(data)), "auto")
     assert encoding == "utf-8"
-    assert stream.read().decode() == data.decode("utf-16-le", "replace")
+    # With two zeros after it, the mark is that of UTF-32.
+    written = "utf-32" if data.startswith(codecs.BOM_UTF32_LE) else "utf-16"
+    assert stream.read().decode() == data.decode(written, "replace")
 
 
 # --- annotations ----------------------------------------------------------------------------------------------------------
