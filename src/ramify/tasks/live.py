@@ -70,7 +70,8 @@ class Live:
         if task.config.threshold and task.config.decide == "link":
             raise RamifyError(
                 "several answers may make one conversation of two, which a live channel has told apart already: where "
-                "conversations decide (task.decide=conversation, comembership) it knows task.threshold, else that is for whole logs."
+                "conversations decide (task.decide=conversation or comembership) it knows task.threshold, else that is for "
+                "whole logs."
             )
         self.task = task
         self._hearing = Hearing(causal=True, faithful=task.reading.faithful, official=task.reading.tokens == "official")
