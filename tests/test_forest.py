@@ -90,14 +90,16 @@ def test_large_vocabularies_need_wider_ids(store, monkeypatch):
     assert Forest.open(store, tokenizer(), 32).ids.dtype == np.uint32
 
 
-def test_what_a_killed_process_left_is_not_read(store):
+def test_what_a_killed_process_left_is_not_read_and_goes(store):
     name = f"tokens-{store.hash[:16]}-{tokenizer().hash}"
-    partial = store.path / f"{name}.partial-x"
+    partial = store.path / f".{name}.partial-x"
     partial.mkdir()
+    partial.with_name(f"{partial.name}.lock").touch()
     for file in ("ids.npy", "starts.npy", "ids.raw"):
         (partial / file).write_bytes(b"half")
     assert texts_of(Forest.open(store, tokenizer(), 32)) == expected_texts(store)
     assert texts_of(Forest.open(store, tokenizer(), 32)) == expected_texts(store)
+    assert not partial.exists()
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, OSError(errno.ENOSPC, "No space left on device")])

@@ -1,6 +1,9 @@
 """Files that are written whole or not at all, and JSON that is read with a clear error."""
 
+import errno
+import glob
 import json
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -12,10 +15,13 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import Any, TextIO
 
+from filelock import FileLock, Timeout
+
 from ramify.errors import RamifyError
 
 _STDOUT, _STDERR = 1, 2
 _PARTIAL = ".partial-"
+_LOCK = ".lock"
 
 
 @contextmanager
@@ -113,6 +119,33 @@ def _printed(path: Path) -> int | None:
             if samestat(path.stat(), fstat(number)):
                 return number
     return None
+
+
+@contextmanager
+def scratch_folder(out: Path) -> Iterator[Path]:
+    """An empty folder beside `out`, to be renamed to it when all is written. What is left of it goes in the end; where this
+    process is killed, with the next one that asks for the same. Raises `OSError`."""
+    # Hidden, because `out` may lie among what is read.
+    stem = f".{out.name}{_PARTIAL}"
+    for lock in out.parent.glob(f"{glob.escape(stem)}*{_LOCK}"):
+        with suppress(Timeout, OSError), FileLock(lock, blocking=False):
+            _remove(lock)
+    # Beside the folder, not in it: it is held until the folder has its place.
+    lock = out.with_name(f"{stem}{secrets.token_hex(4)}{_LOCK}")
+    folder = lock.with_suffix("")
+    try:
+        folder.mkdir(parents=True)
+        with FileLock(lock):
+            yield folder
+    except NotImplementedError as error:
+        raise OSError(errno.ENOLCK, f"the file system knows no locks ({error})") from None
+    finally:
+        _remove(lock)
+
+
+def _remove(lock: Path) -> None:
+    shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
+    lock.unlink(missing_ok=True)
 
 
 def make_folder(path: Path) -> None:

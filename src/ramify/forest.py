@@ -3,10 +3,8 @@
 import hashlib
 import json
 import os
-import secrets
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -16,6 +14,7 @@ from numpy.typing import NDArray
 
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
+from ramify.files import scratch_folder
 from ramify.tokenizer import Tokenizer
 from ramify.tree import depths, roots_of
 
@@ -120,14 +119,12 @@ def token_cache(store: Store, tokenizer: Tokenizer) -> tuple[NDArray[np.unsigned
             except (OSError, ValueError, EOFError) as error:
                 raise RamifyError(f"{place / name} is damaged ({error}). Remove this folder, and it is made anew.") from None
     for place in places:
-        try:
-            place.mkdir(parents=True, exist_ok=True)
-            # Other users of the machine may read it, as far as the umask allows: tempfile's folders are for their owner alone.
-            scratch = place / f"{name}.partial-{secrets.token_hex(4)}"
-            scratch.mkdir()
-        except OSError:
-            continue
-        return _tokenize(store, tokenizer, scratch, place / name)
+        with ExitStack() as stack:
+            try:
+                scratch = stack.enter_context(scratch_folder(place / name))
+            except OSError:
+                continue
+            return _tokenize(store, tokenizer, scratch, place / name)
     raise RamifyError(f"no place to keep token ids: {' or '.join(map(str, places))} may not be written. Set XDG_CACHE_HOME.")
 
 
@@ -152,16 +149,11 @@ def _tokenize(store: Store, tokenizer: Tokenizer, scratch: Path, final: Path) ->
         np.save(scratch / "starts.npy", starts)
         (scratch / "ids.raw").unlink()
         (scratch / "done.json").write_text(json.dumps({"tokens": int(starts[-1]), "dtype": dtype.name}))
-    except BaseException as error:
-        shutil.rmtree(scratch, ignore_errors=True)
-        if isinstance(error, OSError):
-            raise RamifyError(f"could not write token ids to {final}: {error.strerror}.") from None
-        raise
-    try:
+    except OSError as error:
+        raise RamifyError(f"could not write token ids to {final}: {error.strerror}.") from None
+    # Another process may be first with the same content.
+    with suppress(OSError):
         scratch.rename(final)
-    except OSError:
-        # Another process was first with the same content.
-        shutil.rmtree(scratch)
     return np.load(final / "ids.npy", mmap_mode="r"), starts
 
 

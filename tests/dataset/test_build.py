@@ -241,16 +241,16 @@ def test_a_killed_build(dump, tmp_path):
     command = [sys.executable, "-c", "from ramify.cli import main; main()", "data", "build", "large", "--format", "pushshift"]
     for number, left in ((signal.SIGTERM, 0), (signal.SIGKILL, 1)):
         process = subprocess.Popen([*command, "--out", "out"], cwd=tmp_path, stderr=subprocess.DEVNULL)
-        while not list(tmp_path.glob(".out.partial-*/lock")):
+        while len(list(tmp_path.glob(".out.partial-*"))) < 2:
             assert process.poll() is None
             time.sleep(0.001)
         process.send_signal(number)
         assert process.wait() != 0
-        assert len(list(tmp_path.glob(".out.partial-*"))) == left
-    (busy,) = (path.rename(tmp_path / ".out.partial-busy") for path in tmp_path.glob(".out.partial-*"))
-    with FileLock(busy / "lock"):
+        assert len(list(tmp_path.glob(".out.partial-*"))) == 2 * left
+    (lock,) = tmp_path.glob(".out.partial-*.lock")
+    with FileLock(lock):
         build([dump], "pushshift", tmp_path / "out")
-        assert busy.exists()
+        assert lock.with_suffix("").exists()
     build([dump], "pushshift", tmp_path / "out", overwrite=True)
     assert {path.name for path in tmp_path.iterdir()} == {"large", "out"}
 

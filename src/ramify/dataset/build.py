@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import glob
 import hashlib
 import json
 import secrets
@@ -15,7 +14,6 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from ramify import readers
@@ -25,6 +23,7 @@ from ramify.dataset.duplicates import Method, without_near_duplicates
 from ramify.dataset.spill import Spill
 from ramify.dataset.store import INFO_FILE, NODES, SPLITS, TREES, TREES_FILE, VERSION, Store
 from ramify.errors import RamifyError
+from ramify.files import scratch_folder
 from ramify.readers.base import Policy, Report, pc
 from ramify.tree import encodable
 from ramify.version import __version__
@@ -33,8 +32,6 @@ Progress = Callable[[Literal["read", "write"], int, int, int], None]
 """Called with what is being done, how much of it is done (bytes of input, or nodes), of how much, and posts read so far."""
 
 SCRATCH = "scratch"
-LOCK = "lock"
-"""Held while a build is at work: an unfinished folder whose lock is free was left by a killed one."""
 
 PARTS = 8
 """A part is joined with a few copies of itself in memory: the memory bound holds this many."""
@@ -180,42 +177,33 @@ FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 @contextlib.contextmanager
 def _written_beside(out: Path) -> Iterator[Path]:
-    """A folder that takes the place of `out` when all went well, and is removed when not; by the next build of `out`, where
-    this one is killed."""
-    mark = secrets.token_hex(4)
+    """A folder that takes the place of `out` when all went well, and is removed when not."""
     out = out.resolve()
-    for left in out.parent.glob(f".{glob.escape(out.name)}.partial-*"):
-        with contextlib.suppress(Timeout), FileLock(left / LOCK, blocking=False):
-            shutil.rmtree(left, ignore_errors=True)
-    # Hidden, because `out` may lie among the inputs.
-    folder = out.with_name(f".{out.name}.partial-{mark}")
-    try:
-        folder.mkdir(parents=True)
-    except OSError as error:
-        raise RamifyError(f"cannot write to {out.parent}: {error.strerror}. Choose another --out.") from None
-    try:
-        with FileLock(folder / LOCK):
+    with contextlib.ExitStack() as stack:
+        try:
+            folder = stack.enter_context(scratch_folder(out))
+        except OSError as error:
+            raise RamifyError(f"cannot write to {out.parent}: {error.strerror}. Choose another --out.") from None
+        try:
             yield folder
-        (folder / LOCK).unlink(missing_ok=True)
+        except OSError as error:
+            if error.errno in FULL:
+                raise RamifyError(
+                    f"cannot write {out}: the disk is full, or the file-size limit reached. Nothing was left behind; "
+                    "free some space (a build needs about twice the size of the text) or choose another --out."
+                ) from None
+            raise
         shutil.rmtree(folder / SCRATCH, ignore_errors=True)
-        if out.exists():
-            old = out.rename(out.with_name(f"{out.name}.old-{mark}"))
-            try:
-                folder.rename(out)
-            except BaseException:
-                old.rename(out)
-                raise
-            shutil.rmtree(old)
-        else:
+        if not out.exists():
             folder.rename(out)
-    except BaseException as error:
-        shutil.rmtree(folder, ignore_errors=True)
-        if isinstance(error, OSError) and error.errno in FULL:
-            raise RamifyError(
-                f"cannot write {out}: the disk is full, or the file-size limit reached. Nothing was left behind; "
-                "free some space (a build needs about twice the size of the text) or choose another --out."
-            ) from None
-        raise
+            return
+        old = out.rename(out.with_name(f"{out.name}.old-{secrets.token_hex(4)}"))
+        try:
+            folder.rename(out)
+        except BaseException:
+            old.rename(out)
+            raise
+        shutil.rmtree(old)
 
 
 class _Writer:

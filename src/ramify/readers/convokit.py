@@ -4,9 +4,6 @@ A conversation is a tree, its meta the tree's; an utterance's speaker is the nod
 """
 
 import json
-import os
-import secrets
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from ramify.errors import RamifyError
-from ramify.files import make_folder
+from ramify.files import make_folder, scratch_folder
 from ramify.readers.base import Report, lacks, open_bytes
 from ramify.readers.documents import documents, loads, single_value
 from ramify.readers.reddit import NOBODY
@@ -128,15 +125,11 @@ def write_convokit(trees: Iterable[Tree], out: str | Path) -> None:
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise RamifyError(f"{out} exists and is not an empty folder. Name another, or remove it first.")
     make_folder(out.parent)
-    partial = out.with_name(f"{out.name}.partial-{secrets.token_hex(4)}")
-    partial.mkdir()
-    try:
-        _write(trees, partial)
+    with scratch_folder(out) as folder:
+        _write(trees, folder)
         if out.exists():
             out.rmdir()
-        os.replace(partial, out)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        folder.rename(out)
 
 
 def _write(trees: Iterable[Tree], folder: Path) -> None:
