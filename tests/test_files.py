@@ -7,9 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from ramify.errors import RamifyError
-from ramify.files import appending, replacing, write_text
+from ramify.files import appending, replacing, scratch_folder, write_text
 
 
 @pytest.fixture(params=[0o022, 0o027])
@@ -122,3 +123,25 @@ def test_pipes_are_written_to(tmp_path):
     assert os.read(reader, 100) == b"said more"
     os.close(reader)
     assert pipe.is_fifo()
+
+
+def test_a_scratch_folder_takes_its_place_or_goes(tmp_path):
+    with scratch_folder(tmp_path / "deep" / "out") as folder:
+        (folder / "text").write_text("whole")
+        folder.rename(tmp_path / "deep" / "out")
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["out"]
+    # Whatever ends it is raised as it is.
+    for stop in (NotImplementedError, KeyboardInterrupt, OSError):
+        with pytest.raises(stop, match="own"), scratch_folder(tmp_path / "deep" / "out"):
+            raise stop("own")
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["out"]
+
+
+def test_a_file_system_without_locks(tmp_path, monkeypatch):
+    def acquire(_):
+        raise NotImplementedError("no flock here")
+
+    monkeypatch.setattr(FileLock, "acquire", acquire)
+    with pytest.raises(OSError, match="the file system knows no locks"), scratch_folder(tmp_path / "out"):
+        pass
+    assert list(tmp_path.iterdir()) == []

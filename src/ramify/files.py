@@ -7,7 +7,7 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from io import BufferedWriter, FileIO, TextIOWrapper
 from os import dup, fstat
 from os.path import realpath, samestat
@@ -128,19 +128,25 @@ def scratch_folder(out: Path) -> Iterator[Path]:
     # Hidden, because `out` may lie among what is read.
     stem = f".{out.name}{_PARTIAL}"
     for lock in out.parent.glob(f"{glob.escape(stem)}*{_LOCK}"):
-        with suppress(Timeout, OSError), FileLock(lock, blocking=False):
+        with suppress(Timeout, OSError), _locked(lock, blocking=False):
             _remove(lock)
     # Beside the folder, not in it: it is held until the folder has its place.
     lock = out.with_name(f"{stem}{secrets.token_hex(4)}{_LOCK}")
     folder = lock.with_suffix("")
     try:
         folder.mkdir(parents=True)
-        with FileLock(lock):
+        with _locked(lock):
             yield folder
-    except NotImplementedError as error:
-        raise OSError(errno.ENOLCK, f"the file system knows no locks ({error})") from None
     finally:
         _remove(lock)
+
+
+def _locked(lock: Path, *, blocking: bool = True) -> AbstractContextManager[object]:
+    """Held already."""
+    try:
+        return FileLock(lock, blocking=blocking).acquire()
+    except NotImplementedError as error:
+        raise OSError(errno.ENOLCK, f"the file system knows no locks ({error})") from None
 
 
 def _remove(lock: Path) -> None:
