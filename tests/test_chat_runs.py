@@ -8,11 +8,12 @@ import pytest
 import torch
 
 import ramify
-from fixtures import bert_task, built, channel, chat_store
+from fixtures import bert_task, built, channel, chat_store, tree_task
 from ramify import hub
 from ramify.errors import RamifyError
 from ramify.metrics.conversations import score
 from ramify.models import bert
+from ramify.nn.ragged import Rows
 from ramify.recipes import RECIPES
 from ramify.recipes.chats import first_look, second_look
 from ramify.report import write_report
@@ -229,6 +230,41 @@ def test_pairs_are_read_by_the_encoder_of_a_checkpoint(store, checkpoint, tmp_pa
     own, theirs = prepare(run, tmp_path).task.backbone, bert.from_pretrained(checkpoint)
     for name, tensor in theirs.state_dict().items():
         assert torch.equal(own.encoder.state_dict()[name], tensor), name
+
+
+MASKED_LMS = {
+    "tree-mlm": lambda: tree_task(dtype=torch.float32, max_tokens=128, pooling="attn"),
+    "tree-mlm as BERT": lambda: tree_task(
+        dtype=torch.float32,
+        position="learned",
+        scale_embedding=False,
+        embedding_norm=True,
+        share_embeddings=False,
+        max_tokens=128,
+    ),
+    "bert": lambda: bert_task(dtype=torch.float32, pooling="max", max_tokens=128),
+}
+
+
+@pytest.mark.parametrize("kind", MASKED_LMS)
+def test_messages_are_read_as_a_masked_language_model_read_them(store, tmp_path, kind):
+    saved = MASKED_LMS[kind]().eval()
+    hub.save(saved, tmp_path / "saved")
+    run = RECIPES["mht"](str(store.path), init=str(tmp_path / "saved"))
+    task = prepare(run, tmp_path / "run").task.eval()
+    assert task.tokenizer.json == saved.tokenizer.json
+    texts = [torch.arange(5, 9), torch.arange(7, 20), torch.arange(3, 5)]
+    read = torch.cat(texts), Rows.build([len(text) for text in texts])
+    torch.testing.assert_close(task.backbone.encode(*read), saved.backbone.encode(*read))
+    pairs = prepare(RECIPES["bert-pair"](str(store.path), init=str(tmp_path / "saved")), tmp_path / "pairs").task.backbone
+    assert pairs.config.encoder.pooling == "cls"
+    assert torch.equal(pairs.encoder.embedding.weight, task.backbone.encoder.embedding.weight)
+    with pytest.raises(RamifyError, match=r"needs model\.encoder\.activation = '\w+' \(not 'gelu_tanh'\)"):
+        prepare(run.changed({"model.encoder.activation": "gelu_tanh"}), tmp_path / "run")
+    with pytest.raises(
+        RamifyError, match=r"is a (tree-mlm|bert) model of Ramify's: a decatt run starts from a decatt model\.$"
+    ):
+        RECIPES["decatt"](str(store.path), init=str(tmp_path / "saved"))
 
 
 @pytest.mark.parametrize("recipe", ["decatt", "esim", "feature-model"])

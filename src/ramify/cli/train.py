@@ -32,7 +32,11 @@ MaxTokens = Annotated[int, typer.Option(help="Longest text, with CLS and SEP.")]
 Pack = Annotated[Path | None, typer.Option(help="Also write the packed checkpoint, in half precision with its card.")]
 EncoderInit = Annotated[
     str,
-    typer.Option("--init", help="A BERT-family checkpoint that encodes the messages: directory or hub id. There must be one."),
+    typer.Option(
+        "--init",
+        help="What encodes the messages: a BERT-family checkpoint (directory or hub id), or a bert or tree-mlm run. "
+        "There must be one.",
+    ),
 ]
 Features = Annotated[
     Literal["none", "head"], typer.Option(help="Read the features of message pairs, too, beside what their words come to.")

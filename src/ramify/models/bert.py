@@ -40,6 +40,10 @@ class BertConfig:
     position: Position = "learned"
     type_vocab_size: int = 2
     pooling: Pooling = "mean"
+    scale_embedding: bool = False
+    """Token vectors times the root of `dim` (Vaswani et al. 2017, section 3.4); not BERT's."""
+    embedding_norm: bool = True
+    """LayerNorm on embeddings; BERT has it."""
     eps: float = 1e-12
 
     def __post_init__(self) -> None:
@@ -64,6 +68,8 @@ class Bert(Backbone):
             config.max_tokens,
             position=config.position,
             type_vocab_size=config.type_vocab_size,
+            scale=config.scale_embedding,
+            norm=config.embedding_norm,
             dropout=config.dropout,
             eps=config.eps,
         )
@@ -80,6 +86,8 @@ class Bert(Backbone):
         )
         self.pool = Pool(config.pooling, config.dim)
         init_weights(self)
+        if config.scale_embedding:
+            nn.init.normal_(self.embedding.weight, std=config.dim**-0.5)
 
     def encode(
         self, ids: Int[Tensor, " total"], rows: Rows, type_ids: Int[Tensor, " total"] | None = None
@@ -122,8 +130,11 @@ def config_from_hf(theirs: Mapping[str, Any]) -> BertConfig:
 
 
 def config_to_hf(config: BertConfig) -> dict[str, Any]:
-    if config.norm != "post" or config.position != "learned":
-        raise RamifyError("Hugging Face's BERT has post-norm layers and learned positions; this model has others.")
+    if config.norm != "post" or config.position != "learned" or config.scale_embedding or not config.embedding_norm:
+        raise RamifyError(
+            "Hugging Face's BERT has post-norm layers, learned positions, and embeddings with a LayerNorm that are not scaled; "
+            "this model has others."
+        )
     if not config.type_vocab_size:
         raise RamifyError("Hugging Face's BERT has token types; this model was made without (model.type_vocab_size = 0).")
     return {

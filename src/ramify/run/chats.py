@@ -25,6 +25,9 @@ from ramify.errors import RamifyError
 from ramify.link_batch import Vectors
 from ramify.metrics.conversations import score
 from ramify.models import MODELS, bert, hf
+from ramify.models.bert_pair import BertPairConfig
+from ramify.models.encoders import MaskedLMModel, encoder_config, load_encoder
+from ramify.models.mht import MHTConfig
 from ramify.run.config import RUN_FILE, BlockConfig, LinkDevConfig, Run, WordsConfig, WordsModelConfig
 from ramify.run.kept_vectors import kept_vectors
 from ramify.run.prepared import Prepared
@@ -232,6 +235,10 @@ def _words(run: Run, logs: Logs) -> Tokenizer:
     return learn_words((words for channel in logs.channels for words in channel.spelled), run.tokenizer.least)
 
 
+def _own(config: Any, *names: str) -> dict[str, Any]:
+    return {name: getattr(config, name) for name in names if hasattr(config, name)}
+
+
 def _started(run: Run, tokenizer: Tokenizer, logs: Logs) -> ReplyTo:
     """The run's task, with the weights of the checkpoint that it starts from, or word vectors learned from the logs."""
     assert isinstance(run.task, ReplyToConfig)
@@ -247,9 +254,13 @@ def _started(run: Run, tokenizer: Tokenizer, logs: Logs) -> ReplyTo:
     backbone = KINDS[type(config)](config)
     backbone.check(logs.history)
     task = ReplyTo(backbone, tokenizer, logs.history, run.task)
-    if saved is not None:
-        free = {name: getattr(run.model, name) for name in FREE if hasattr(run.model, name)}
-        hf.require(run.model, vars(saved.model) | free, run.init)
+    if saved is not None and isinstance(saved.model, MaskedLMModel):
+        assert isinstance(config, MHTConfig | BertPairConfig)
+        wanted = vars(encoder_config(saved.model)) | _own(config.encoder, *FREE, "pooling")
+        hf.require(config.encoder, wanted, run.init, "model.encoder")
+        load_encoder(backbone.encoder, saved.model, hf.read_tensors(hf.locate(run.init)), run.init)
+    elif saved is not None:
+        hf.require(config, vars(saved.model) | _own(config, *FREE), run.init)
         # Both looks were fitted to what the model believed then.
         saved_tensors = hf.read_tensors(hf.locate(run.init)).items()
         tensors = {name: own for name, own in saved_tensors if not name.startswith(("first.", "second."))}

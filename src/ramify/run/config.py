@@ -17,6 +17,7 @@ from ramify.models import MODELS, bert, hf, tree_mlm
 from ramify.models.bert import BertConfig
 from ramify.models.bert_pair import BertPairConfig
 from ramify.models.decomposable_attention import DecomposableAttentionConfig
+from ramify.models.encoders import MaskedLMModel, encoder_config
 from ramify.models.esim import ESIMConfig
 from ramify.models.feature_model import FeatureModelConfig
 from ramify.models.mht import MHTConfig
@@ -164,8 +165,9 @@ class Run:
     dev: DevConfig | LinkDevConfig = field(default_factory=DevConfig)
     stages: tuple[TrainConfig, ...] = (TrainConfig(),)
     init: str = ""
-    """A checkpoint (directory or hub id) to start from: of the BERT family, or a model of this kind that Ramify saved. The
-    model must be as large as it is: see `sized`."""
+    """A checkpoint (directory or hub id) to start from: of the BERT family, or a model of this kind that Ramify saved; models
+    that read messages with a BERT may start from a masked language model (`bert`, `tree-mlm`), too. The model must be as large
+    as it is: see `sized`."""
     init_decoder: bool = True
     """Whether a TreeMLM's decoder starts from a BERT-family checkpoint too, or its encoder alone."""
     seed: int = 0
@@ -232,12 +234,12 @@ def sized(model: ModelConfig, init: str) -> ModelConfig:
     saved = hub.saved_config(init)
     if saved is not None:
         own, theirs = _name(model), _name(saved.model)
-        if own != theirs:
-            raise RamifyError(
-                f"{init} is a {theirs} model of Ramify's: a {own} run starts from a {own} model, or from a BERT-family "
-                "checkpoint in Hugging Face's form."
-            )
-        return saved.model
+        if own == theirs:
+            return saved.model
+        if isinstance(model, MHTConfig | BertPairConfig) and isinstance(saved.model, MaskedLMModel):
+            return replace(model, encoder=_encoder(model, saved.model))
+        other = "" if isinstance(model, WordsModelConfig) else ", or from a BERT-family checkpoint in Hugging Face's form"
+        raise RamifyError(f"{init} is a {theirs} model of Ramify's: a {own} run starts from a {own} model{other}.")
     if isinstance(model, WordsModelConfig):
         raise RamifyError(f"{init} is no model of Ramify's: a {_name(model)} run starts from one of its own kind.")
     config = hf.read_config(hf.locate(init))
@@ -246,6 +248,13 @@ def sized(model: ModelConfig, init: str) -> ModelConfig:
     if isinstance(model, MHTConfig | BertPairConfig):
         return replace(model, encoder=replace(bert.config_from_hf(config), **free(model.encoder)))
     return replace(bert.config_from_hf(config), **free(model))
+
+
+def _encoder(model: MHTConfig | BertPairConfig, saved: MaskedLMModel) -> BertConfig:
+    """Of messages, from a masked language model: a pair is pooled as pairs are, a message as that model pools texts."""
+    own = encoder_config(saved)
+    rates = {name: getattr(model.encoder, name) for name in ("dropout", "attention_dropout")}
+    return replace(own, **rates, pooling=model.encoder.pooling if isinstance(model, BertPairConfig) else own.pooling)
 
 
 def free(config: BertConfig) -> dict[str, Any]:
