@@ -40,14 +40,14 @@ def test_what_was_let_go_of_is_not_missed(seed: int, faithful: bool) -> None:
         hearing.hear(node)
         if number % 4 == 0:
             hearing.forget(number - WINDOW - 1)
-        now = hearing.channel()
-        row = len(now) - 1
-        assert now.number[row] == number
         near = candidates(np.array([number]), WINDOW)
         expected = features(whole, np.array([number]), near)
-        found = features(now, np.array([row]), np.where(near >= 0, near - number + row, -1))
-        np.testing.assert_array_equal(found, expected, err_msg=str(number))
-        assert now.spelled[-1] == whole.spelled[number]
+        for now in (hearing.channel(), hearing.channel(number - WINDOW - 1)):
+            row = len(now) - 1
+            assert now.number[row] == number
+            found = features(now, np.array([row]), np.where(near >= 0, near - number + row, -1))
+            np.testing.assert_array_equal(found, expected, err_msg=str(number))
+            assert now.spelled[-1] == whole.spelled[number]
 
 
 def test_what_is_kept_grows_with_people_and_not_with_what_they_say() -> None:
@@ -62,6 +62,19 @@ def test_what_is_kept_grows_with_people_and_not_with_what_they_say() -> None:
     assert len(hearing.remembered) == sizes[-1]
     assert hearing.count == 3000
     assert len(hearing.channel().calls) < 16 * 16 + 2 * WINDOW
+
+
+def test_what_a_message_is_compared_with_grows_with_nothing() -> None:
+    """However many people have spoken, and whomever they have named."""
+    hearing = Hearing(causal=True)
+    for number in range(600):
+        hearing.hear(Node(f"guest{number * 7 % (number + 1)}: hi", None, author=f"guest{number % 200}"))
+        hearing.forget(number - WINDOW - 1)
+    near = hearing.channel(600 - WINDOW - 1)
+    assert len(hearing.channel()) > 200
+    assert len(near) <= 2 * (WINDOW + 1)
+    assert len(near.calls) <= len(near) ** 2
+    assert len(near.calls) < len(hearing.channel().calls) / 10
 
 
 def test_words_are_told_apart_after_the_vocabulary_was_cleared(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import ramify as ramify_package
-from fixtures import built, channel, chat_store
+from fixtures import built, channel, chat_store, several_parents
 from ramify import hub
 from ramify.cli.disentangle import LINKS
 from ramify.errors import RamifyError
@@ -24,7 +24,7 @@ from ramify.readers import jsonl, read_logs
 from ramify.readers.annotation import read_links
 from ramify.recipes import RECIPES
 from ramify.recipes.chats import NOTES
-from ramify.report.conversations import as_text
+from ramify.report.conversations import as_text, write_conversations
 from ramify.run import execute
 from ramify.tasks.linking import Disentangled
 from ramify.tree import Node, Tree
@@ -235,7 +235,7 @@ def test_text_says_who_and_when(ramify, model, tmp_path):
         "ann,2024-02-01T00:01:00,system,joined\nann,2024-02-01T00:02:00,,ann: usb disk\n"
     )
     found, _ = run(ramify, path, model, "text", tmp_path / "out.txt", "--format", "chat-table")
-    for line in ("<ann> usb disk mount", "* ann joined"):
+    for line in ("[23:59] <ann> usb disk mount", "[00:01]   * ann joined", "[00:02] "):
         assert line in found
 
 
@@ -247,6 +247,86 @@ def test_text_says_when_days_begin():
     lines = list(as_text(Disentangled(Tree(tuple(nodes), id="log"), np.ones(2), np.zeros(2, np.int64))))
     assert "2024-01-31 23:59 – 2024-02-01 00:01" in lines[2]
     assert [line.strip() for line in lines if re.fullmatch(r" *2024-\d\d-\d\d", line)] == ["2024-01-31", "2024-02-01"]
+
+
+def test_of_several_days_each_conversation_says_which(tmp_path):
+    """Also one of a single day, and what stands alone; on the page before the first message of each day."""
+    times = [datetime(2024, 1, day, 10, minute, tzinfo=UTC).timestamp() for day in (30, 31) for minute in (0, 1)]
+    nodes = [Node("said", (), id=str(number), author="ann", time=time) for number, time in enumerate(times)]
+    nodes[1] = replace(nodes[1], parents=(0,))
+    log = Tree(tuple(nodes), id="log")
+    found = Disentangled(log, np.ones(4), np.array([0, 0, 1, 2]))
+    lines = list(as_text(found))
+    assert lines[2].endswith("2024-01-30 10:00–10:01")
+    assert lines[6:9] == [
+        "--- 2 messages that nobody answers and that answer nobody",
+        "       2024-01-31",
+        "     2 [10:00] <ann> said",
+    ]
+    write_conversations(tmp_path / "page.html", [found], "none")
+    page = (tmp_path / "page.html").read_text()
+    assert re.findall(r'<li class="day">(.*?)</li>', page) == ["2024-01-30", "2024-01-31"]
+
+
+BOTH = ("0 0 -", "0 1 -", "0 2 -", "2 2 -", "1 3 -", "2 3 -")
+
+
+def test_a_message_that_starts_a_conversation_may_answer_others_too(ramify, model, tmp_path):
+    """What a log says of itself comes out as it is, in annotations and in JSON lines."""
+    log, out = tmp_path / "two.ascii.txt", tmp_path / "out"
+    log.write_text("".join(f"[10:0{minute}] <ann> usb disk\n" for minute in range(4)))
+    (tmp_path / "two.annotation.txt").write_text("".join(f"{line}\n" for line in BOTH))
+    known = ("--option", "annotations=beside", "--keep-replies")
+    found, _ = run(ramify, log, model, "annotation", out, *known)
+    assert sorted(line.removeprefix("two:") for line in found.splitlines()) == sorted(BOTH)
+    found, _ = run(ramify, log, model, "jsonl", tmp_path / "trees", *known)
+    (tree,) = map(Tree.from_json, found.splitlines())
+    assert [node.self_link for node in tree.nodes] == [False, False, True, False]
+    assert [node.parents for node in tree.nodes] == [(), (0,), (0,), (1,)]
+
+
+def test_links_that_a_model_finds_are_scored_as_they_are_written(ramify, model, tmp_path):
+    """Several answers a message, starts among them: `evaluate` and `disentangle` with `evaluate links` agree."""
+    logs = [several_parents(channel(60, seed, f"log{seed}")) for seed in range(2)]
+    lines = tmp_path / "logs.jsonl"
+    lines.write_text("".join(f"{log.to_json()}\n" for log in logs))
+    gold, out = tmp_path / "gold.txt", tmp_path / "out"
+    known = [Disentangled(each, np.ones(60), np.zeros(60, np.int64)).links().tolist() for each in logs]
+    pairs = (
+        f"{log.id}:{parent} {child} -"
+        for log, links in zip(logs, known)
+        for parent, child in links
+        if log.nodes[child].parents is not None
+    )
+    gold.write_text("".join(f"{pair}\n" for pair in pairs))
+    settings = ("--set", "task.decide=link", "--set", "task.threshold=0.1")
+    found, _ = run(ramify, lines, model, "annotation", out, *settings)
+    said = [line.partition(":")[2].split() for line in found.splitlines()]
+    starting = {child for parent, child, _ in said if parent == child}
+    assert starting & {child for parent, child, _ in said if parent != child}
+    status, printed, err = ramify("evaluate", "links", "--gold", gold, "--predicted", out, "--json")
+    assert status == 0, err
+    store = built(logs, tmp_path)
+    status, own, err = ramify("evaluate", model, "--data", store.path, "--split", "all", "--json", *settings)
+    assert status == 0, err
+    assert json.loads(own)["link"] == pytest.approx(json.loads(printed)["link"])
+
+
+def test_how_sure_a_model_is_of_what_it_says_first(model):
+    """Not of the start that is likelier, where a message is said to answer another."""
+    task = ramify_package.load(model)
+    log = channel(60, 0)
+    alone = task.disentangle(log)
+    task.config = replace(task.config, threshold=0.05)
+    found = task.disentangle(log)
+    both = [number for number, node in enumerate(found.tree.nodes) if node.self_link and node.parents]
+    assert both
+    assert any(found.probability[number] < alone.probability[number] for number in both)
+    for number, node in enumerate(found.tree.nodes):
+        if not alone.tree.nodes[number].parents:
+            assert (found.probability[number] == alone.probability[number]) == (not node.parents)
+        else:
+            assert node.parents[:1] == alone.tree.nodes[number].parents
 
 
 def test_what_an_earlier_run_said_is_replaced():
@@ -302,7 +382,7 @@ def test_what_it_refuses(ramify, model, log, tmp_path):
         ((log, "--to", "text", "--out", tmp_path / "no" / "such" / "out", "--model", model), "no"),
         ((log, "--to", "text", "--out", out, "--model", model, "--option", "dialect=dog"), "dialect"),
         ((log, "--to", "text", "--out", out, "--model", model, "--option", "foo=1"), "'irc' has no option 'foo'"),
-        ((log, "--to", "text", "--out", out, "--model", model, "--set", "model.hidden=9"), "task.answers, and by nothing else"),
+        ((log, "--to", "text", "--out", out, "--model", model, "--set", "model.hidden=9"), "task.starts, and by nothing else"),
         ((log, "--to", "text", "--out", out, "--model", model, "--set", "task.threshold=2"), "task.threshold"),
     ]:
         status, printed, err = ramify("disentangle", *words)
@@ -422,7 +502,7 @@ def test_evaluate_scores_links(ramify, model, tmp_path):
     assert found["link"]["f1"] > 60
     status, printed, _ = ramify("evaluate", model, "--data", data, "--split", "dev", "--json", "--no-starts")
     without = json.loads(printed)
-    assert status == 0
+    assert (status, found["starts"], without["starts"]) == (0, True, False)
     assert without["link"]["recall"] != found["link"]["recall"]
     status, printed, _ = ramify("evaluate", model, "--data", data, "--split", "dev", "--json", "--set", "task.start_odds=1e9")
     assert (status, json.loads(printed)["link"]["recall"] < found["link"]["recall"]) == (0, True)
@@ -449,7 +529,13 @@ def test_evaluate_where_only_conversations_are_known(ramify, model, tmp_path):
     scores = json.loads(printed)
     # Scored against its own conversations, it is always right about them.
     assert scores["cluster"]["f1"] == scores["vi"] == scores["one_to_one"] == 100
-    assert scores["link"]["f1"] < 100
+    assert scores["link"] is None
+    assert scores["intervals"].keys() >= {"vi", "cluster f1"}
+    assert "link f1" not in scores["intervals"]
+    status, printed, _ = ramify("evaluate", model, "--data", store.path, "--split", "all")
+    assert status == 0
+    assert "link" not in printed.replace("and no links", "")
+    assert "the data know conversations" in printed
 
 
 @pytest.fixture(scope="module")

@@ -22,11 +22,18 @@ def test_links_has_the_fields_that_scripts_read(ramify, files):
     assert (status, err) == (0, "")
     found = json.loads(out)
     fields = ["link", "cluster", "vi", "one_to_one", "ari", "nmi", "shen_f", "local_3", "protocol", "dropped", "missing"]
-    assert list(found) == fields
+    assert list(found) == [*fields, "intervals"]
+    assert found["intervals"]["link f1"] == pytest.approx([75, 100])
     assert found["link"] == pytest.approx({"precision": 500 / 6, "recall": 500 / 6, "f1": 500 / 6})
     assert found["cluster"] == pytest.approx({"precision": 50, "recall": 100 / 3, "f1": 40})
     assert found["protocol"] == "official"
     assert found["dropped"] == {"before_first_message": 1}
+
+
+def test_intervals_may_be_left_out(ramify, files):
+    gold, predicted = files
+    own = ("evaluate", "links", "--gold", gold, "--predicted", predicted, "--json", "--resamples", 0)
+    assert json.loads(ramify(*own)[1])["intervals"] == {}
 
 
 def test_several_files_after_one_flag(ramify, files):

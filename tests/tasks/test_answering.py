@@ -103,7 +103,7 @@ def test_what_comes_later_changes_nothing():
 @pytest.mark.parametrize("mask", ["ancestors", "temporal", "none"])
 def test_a_comment_never_answers_itself(history: Known, mask: str):
     logs = read(TREES)
-    answered, probability, _ = decide(ranking(mask=mask), logs, history=history)
+    answered, probability, *_ = decide(ranking(mask=mask), logs, history=history)
     is_post = np.isin(np.arange(len(logs)), logs.offsets)
     assert (answered[is_post] == np.flatnonzero(is_post)).all()
     assert (answered < np.arange(len(logs)))[~is_post].all()
@@ -204,3 +204,20 @@ def test_stand_ins_for_the_published_data_sets(data_dir, tmp_path, bounds, threa
     for answered, expected in ((np.repeat(posts, lengths), first), (comments - 1, previous)):
         found = Replies.counted(answered, store.parent[comments], lengths).scores()
         assert (found["graph_accuracy"], found["conv_accuracy"]) == pytest.approx(expected, abs=0.005)
+
+
+@pytest.mark.parametrize("objective", ["listwise", "binary"])
+def test_comments_start_nothing_for_models_of_logs_either(objective, tmp_path) -> None:
+    """The one parent that they find is what they would say of the others alone."""
+    own = mht_task(tokenizer(), HISTORY, 0, objective)
+    logs = read(TREES)
+    with torch.no_grad():
+        assert own.head is not None
+        own.head.weight.zero_()  # nothing tells candidates apart: of equals the nearest, which is the message itself
+    assert (decide(own, logs, history="gold").answered == np.arange(len(logs))).all()
+    before = own.config
+    found = measure_replies(own, Store.of(TREES), "all")
+    assert own.config is before
+    assert vars(found.model).keys() == vars(found.baselines["previous"]).keys()
+    for name, counts in vars(found.model).items():
+        np.testing.assert_array_equal(counts, vars(found.baselines["previous"])[name])

@@ -143,7 +143,7 @@ def test_logs_decided_side_by_side_are_decided_as_each_alone(
     # What was decided before is read: with nothing to read it thinks otherwise.
     blind = {message: shares(own, LOGS, message, Structure()) for message in range(len(LOGS))}
     assert np.abs(flat(found) - flat(blind)).max() > 0.01
-    answered, probability, _ = decide(own, LOGS)
+    answered, probability, *_ = decide(own, LOGS)
     assert answered.tolist() == [likeliest(expected[message]) for message in range(len(LOGS))]
     np.testing.assert_allclose(probability, [max(expected[message].values()) for message in range(len(LOGS))], **CLOSE)
 
@@ -152,7 +152,7 @@ def test_a_message_may_be_where_deciding_begins() -> None:
     own, start = task(), LOGS.offsets[:-1] + np.array([3, 0, 8, 4, 0])
     found = by_message(opinions(own, LOGS, start=start))
     assert_same(found, alone(own, start=start))
-    answered, probability, _ = decide(own, LOGS, start=start)
+    answered, probability, *_ = decide(own, LOGS, start=start)
     left_out = np.setdiff1d(np.arange(len(LOGS)), list(found))
     assert len(left_out) == 15
     assert answered[left_out].tolist() == left_out.tolist()
@@ -182,7 +182,7 @@ def test_known_links_are_read_where_that_is_asked_for(monkeypatch: pytest.Monkey
 def test_logs_that_are_known_as_they_would_be_decided_are_decided_so() -> None:
     """Then each message's history is the same either way."""
     own = task()
-    answered, probability, _ = decide(own, LOGS)
+    answered, probability, *_ = decide(own, LOGS)
     trees = []
     for tree, first in zip(TREES, LOGS.offsets.tolist()):
         links = answered[first : first + len(tree)] - first
@@ -191,7 +191,7 @@ def test_logs_that_are_known_as_they_would_be_decided_are_decided_so() -> None:
             for number, (node, above) in enumerate(zip(tree.nodes, links.tolist()))
         )
         trees.append(Tree(tuple(nodes), id=tree.id))
-    again, chances, _ = decide(own, read(*trees), history="gold")
+    again, chances, *_ = decide(own, read(*trees), history="gold")
     assert again.tolist() == answered.tolist()
     np.testing.assert_allclose(chances, probability, **CLOSE)
 
@@ -319,7 +319,7 @@ def test_a_beam_of_one_is_one_link_after_the_other() -> None:
     own = task()
     start = LOGS.offsets[:-1] + np.array([3, 0, 8, 4, 0])
     for begin in (None, start):
-        answered, probability, _ = decide(own, LOGS, start=begin)
+        answered, probability, *_ = decide(own, LOGS, start=begin)
         found, chances = beam_of(own, LOGS, 1, begin)
         assert found == answered.tolist()
         np.testing.assert_allclose(chances, probability, **CLOSE)
@@ -330,20 +330,20 @@ def test_a_wide_beam_finds_the_likeliest_of_all_structures(objective: str, seed:
     own, logs = task(seed, objective), read(channel(5, seed))
     total, links, chances = exhaustive(own, logs)
     # Before the last message there are 24 structures.
-    answered, probability, _ = decide(own, logs, beam=24)
+    answered, probability, *_ = decide(own, logs, beam=24)
     assert answered.tolist() == list(links)
     np.testing.assert_allclose(probability, chances, **CLOSE)
     # With these weights, one likeliest link after the other makes a less likely one.
-    one_after_the_other, shares_of_it, _ = decide(own, logs)
+    one_after_the_other, shares_of_it, *_ = decide(own, logs)
     assert one_after_the_other.tolist() != answered.tolist()
     assert math.prod(shares_of_it.tolist()) < total
 
 
 def test_a_beam_is_a_beam_of_each_log_by_itself() -> None:
     own = task()
-    answered, probability, _ = decide(own, LOGS, beam=3)
+    answered, probability, *_ = decide(own, LOGS, beam=3)
     for tree, first in zip(TREES, LOGS.offsets.tolist()):
-        found, chances, _ = decide(own, read(tree), beam=3)
+        found, chances, *_ = decide(own, read(tree), beam=3)
         assert (found + first).tolist() == answered[first : first + len(tree)].tolist()
         np.testing.assert_allclose(chances, probability[first : first + len(tree)], **CLOSE)
     # Its structures are none that are read by mistake: the chances are those of the links given those before.
@@ -355,7 +355,7 @@ def test_a_beam_is_a_beam_of_each_log_by_itself() -> None:
 
 def test_before_deciding_begins_a_beam_says_nothing() -> None:
     start = LOGS.offsets[:-1] + np.array([3, 0, 8, 4, 0])
-    answered, probability, _ = decide(task(), LOGS, beam=2, start=start)
+    answered, probability, *_ = decide(task(), LOGS, beam=2, start=start)
     for first, begin, end in zip(LOGS.offsets, start, LOGS.offsets[1:]):
         assert answered[first:begin].tolist() == list(range(first, begin))
         assert not probability[first:begin].any()
@@ -501,7 +501,7 @@ def test_a_beam_does_not_look_for_conversations(decide_by: str) -> None:
 def test_of_no_messages_nothing_is_decided() -> None:
     own, logs = task(), read()
     for history in ("predicted", "gold"):
-        assert [len(each) for each in decide(own, logs, history=history)] == [0, 0, 0]
-    assert [len(each) for each in decide(own, logs, beam=3)] == [0, 0, 0]
+        assert [len(each) for each in decide(own, logs, history=history)] == [0, 0, 0, 0]
+    assert [len(each) for each in decide(own, logs, beam=3)] == [0, 0, 0, 0]
     answered, *_ = decide(own, read(Tree((), id="empty"), channel(3)), beam=2)
     assert len(answered) == 3

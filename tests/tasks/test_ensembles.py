@@ -50,6 +50,24 @@ def test_intersection_keeps_conversations_that_all_find():
     assert combine(members_of([[0, 0, 1], [0, 0, 2]]), "intersect") == [(), (), ()]
 
 
+def test_starts_beside_answers_are_votes_too():
+    said = [[(), (), (2, 1)], [(), (), (1, 2)], [(), (), (0,)]]
+    assert combine(said, "vote") == [(), (), (2, 1)]
+    assert combine(said[:2], "unanimous") == combine(said[:2], "union") == [(), (), (2, 1)]
+    assert combine(said, "union") == [(), (), (1, 0)]
+    assert chances(said, combine(said, "vote")).tolist() == pytest.approx([1, 1, 2 / 3])
+
+
+def test_the_links_of_an_intersection_are_those_of_most():
+    said = [[(), (0,), (0,), (2,)], [(), (0,), (0,), (1,)], [(), (0,), (1,), (1,)]]
+    found = combine(said, "intersect")
+    assert found == [(), (0,), (0,), (1,)]
+    assert chances(said, found).tolist() == pytest.approx([1, 1, 2 / 3, 2 / 3])
+    # Nobody says what message 1 answers: message 2 joins it to the conversation.
+    joined = [[(), (), (0, 1)]] * 2
+    assert combine(joined, "intersect") == [(), (0,), (1,)]
+
+
 def test_what_makes_no_sense():
     with pytest.raises(RamifyError, match="vote, unanimous"):
         combine(SAID, "shout")
@@ -78,6 +96,8 @@ def test_members_that_agree_are_one_model(said, how):
     found = combine([alone] * 3, how)
     if how != "intersect":
         assert [set(own) for own in found] == [set(own) for own in alone]
+    else:
+        assert all(set(own) <= set(said) for own, said in zip(found, alone) if said)
     # The intersection keeps conversations, not links.
     one, two = labels(found), labels(alone)
     assert (one[:, None] == one).tolist() == (two[:, None] == two).tolist()

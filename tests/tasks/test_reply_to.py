@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from fixtures import channel
+from fixtures import channel, several_parents
 from ramify.chat.blocks import Blocks
 from ramify.chat.history import History
 from ramify.chat.logs import Logs
@@ -23,16 +23,6 @@ from ramify.tasks.reply_to import ReplyTo, ReplyToConfig
 from ramify.tree import Node, Tree
 
 HISTORY = History(window=6)
-
-
-def several_parents(tree: Tree) -> Tree:
-    """With a second parent here and there, and some that start a conversation and go on with one."""
-    nodes = []
-    for index, node in enumerate(tree.nodes):
-        if node.parents and index % 3 == 0:
-            node = replace(node, parents=tuple(sorted({*node.parents, index - 2})))
-        nodes.append(replace(node, self_link=node.self_link or (bool(node.parents) and index % 5 == 0)))
-    return Tree(tuple(nodes), id=tree.id)
 
 
 def logs_of(*trees: Tree) -> Logs:

@@ -156,18 +156,22 @@ class Hearing:
         """The numbers of messages that were not let go of."""
         return self._said.keys()
 
-    def channel(self) -> Channel:
-        """What is known of the messages that were not let go of."""
-        said = list(self._said.values())
+    def channel(self, since: int = 0) -> Channel:
+        """What is known of the messages from a number on, and of those that their speakers said right before; of such as were
+        not let go of."""
+        numbers = {number for number in range(max(since, 0), self.count) if number in self._said}
+        numbers |= {self._said[number].previous for number in numbers} & self._said.keys()
+        said = [self._said[number] for number in sorted(numbers)]
         rows = {each.number: row for row, each in enumerate(said)}
         # Even a channel of nobody has a column.
         num_names = max(1, len(self._called))
-        people = dict.fromkeys(each.speaker for each in said)
+        names = {each.called for each in said}
         calls = [
             (who * num_names + whom) * self.count + number
-            for who in people
-            for whom, numbers in self._calls.get(who, {}).items()
-            for number in numbers
+            for who in {each.speaker for each in said}
+            if (called := self._calls.get(who))
+            for whom in names & called.keys()
+            for number in called[whom]
         ]
 
         def column(name: str, kind: type) -> np.ndarray:

@@ -151,8 +151,8 @@ def run(
     if isinstance(model, ReplyTo):
         with autocast(model.device, precision):
             measured = measure(model, store, split, starts=starts, history=history or "predicted", beam=beam)
-        told = {"history": measured.history, "into_context": measured.into_context}
-        _print_links(measured.match, protocol, RESAMPLES, as_json, told)
+        told = {"history": measured.history, "into_context": measured.into_context, "starts": measured.starts}
+        _print_links(measured.match, protocol, RESAMPLES, as_json, told, measured.unknown)
         if not as_json:
             print(measured.told)
         return
@@ -206,20 +206,24 @@ def _print_links(
     resamples: int,
     as_json: bool,
     told: Mapping[str, Any] | None = None,
+    unknown: Sequence[str] = (),
 ) -> None:
-    """`told`: what else JSON says."""
+    """`told`: what else JSON says; `unknown`: scores of what the data do not say."""
     from ramify.metrics.conversations import bootstrap, score
 
     scores = score(matched.logs, protocol)
     dropped = {reason: count for reason, count in matched.dropped.items() if count}
+    intervals = bootstrap(matched.logs, protocol, resamples=resamples) if resamples and len(matched.logs) > 1 else {}
+    intervals = {name: each for name, each in intervals.items() if name not in unknown}
     if as_json:
-        print(json.dumps(scores | {"protocol": protocol, "dropped": dropped, "missing": matched.missing} | dict(told or {})))
+        told = {"protocol": protocol, "dropped": dropped, "missing": matched.missing, **(told or {})}
+        told["intervals"] = {name: [each.low, each.high] for name, each in _flat(intervals).items()}
+        print(json.dumps(scores | dict.fromkeys(unknown) | told))
         return
-    intervals = bootstrap(matched.logs, protocol, resamples=resamples) if resamples and len(matched.logs) > 1 else None
     print(f"protocol {protocol}, {len(matched.logs)} logs, {sum(len(log.messages) for log in matched.logs):,} messages")
-    for name, value in _flat(scores).items():
-        low_high = "" if intervals is None else "  ({0.low:.2f} to {0.high:.2f})".format(_flat(intervals)[name])
-        print(f"{name:>18} {value:>7.2f}{low_high}")
+    low_high = {name: f"  ({each.low:.2f} to {each.high:.2f})" for name, each in _flat(intervals).items()}
+    for name, value in _flat({name: each for name, each in scores.items() if name not in unknown}).items():
+        print(f"{name:>18} {value:>7.2f}{low_high.get(name, '')}")
     for reason, count in dropped.items():
         print(f"{count:,} predicted links left out: {reason.replace('_', ' ')}")
     if matched.missing:

@@ -30,18 +30,20 @@ def as_text(found: Disentangled) -> Iterator[str]:
     trees = found.conversations()
     several = [(number, tree) for number, tree in enumerate(trees) if len(tree) > 1]
     alone = [tree.nodes[0] for tree in trees if len(tree) == 1]
+    dated = _of_several_days(log.nodes)
     yield f"=== {log.id} · {counted(len(log), 'message')} · {counted(len(several), 'conversation')}"
     for number, tree in several:
         yield ""
-        yield f"--- {number} · {counted(len(tree), 'message')} · {_people(tree)}{_span(tree)}"
-        for day, (node, depth) in zip(_days(tree.nodes), zip(tree.nodes, depths(_first_parents(tree)).tolist())):
-            yield from day
+        yield f"--- {number} · {counted(len(tree), 'message')} · {_people(tree)}{_span(tree, dated)}"
+        days = _days(tree.nodes, _of_several_days(tree.nodes))
+        for day, (node, depth) in zip(days, zip(tree.nodes, depths(_first_parents(tree)).tolist())):
+            yield from (f"       {each}" for each in day)
             yield f"{node.id:>6} {_clock(node)}{'  ' * min(depth, DEEPEST)}{_said(node)}"
     if alone:
         yield ""
         yield f"--- {counted(len(alone), 'message')} that nobody answers and that answer nobody"
-        for day, node in zip(_days(alone), alone):
-            yield from day
+        for day, node in zip(_days(alone, dated), alone):
+            yield from (f"       {each}" for each in day)
             yield f"{node.id:>6} {_clock(node)}{_said(node)}"
     yield ""
 
@@ -95,12 +97,15 @@ def _section(place: int, found: Disentangled) -> Section:
     )
     parent = _first_parents(found.tree)
     rows = []
-    for number, (node, above, conversation, chance) in enumerate(
-        zip(found.tree.nodes, parent, found.conversation.tolist(), found.probability.tolist(), strict=True)
+    days = _days(found.tree.nodes, _of_several_days(found.tree.nodes))
+    for number, (node, day, above, conversation, chance) in enumerate(
+        zip(found.tree.nodes, days, parent, found.conversation.tolist(), found.probability.tolist(), strict=True)
     ):
+        rows += [f'<li class="day">{each}</li>' for each in day]
         is_alone = sizes[conversation] == 1
         answers = f' data-answers="m{place}-{above}"' if above >= 0 else ""
         what = f"answers {found.tree.nodes[above].id}" if above >= 0 else "starts a conversation"
+        what += " and starts a conversation" if node.self_link else ""
         kind = f" {text(node.kind)}" if node.kind else ""
         rows.append(
             f'<li id="m{place}-{number}" class="message{" alone" if is_alone else ""}{kind}" data-conversation="{conversation}"'
@@ -132,25 +137,31 @@ def _people(tree: Tree) -> str:
     return (", ".join(_clean(name) for name in names[:NAMES_SHOWN]) or "nobody") + more
 
 
-def _span(tree: Tree) -> str:
+def _span(tree: Tree, dated: bool) -> str:
     times = [node.time for node in tree.nodes if node.time is not None]
     if not times:
         return ""
     first, last = (datetime.fromtimestamp(time, UTC) for time in (min(times), max(times)))
     if first.date() != last.date():
         return f" · {first:%Y-%m-%d %H:%M} – {last:%Y-%m-%d %H:%M}"
-    return f" · {first:%H:%M}–{last:%H:%M}"
+    return f" · {f'{first:%Y-%m-%d} ' if dated else ''}{first:%H:%M}–{last:%H:%M}"
 
 
-def _days(nodes: Sequence[Node]) -> Iterator[list[str]]:
-    """Before each message the line that tells a new day, where the messages are of several days."""
-    days = [None if node.time is None else datetime.fromtimestamp(node.time, UTC).date() for node in nodes]
-    several = len({*days} - {None}) > 1
-    told = None
-    for day in days:
-        is_new = several and day is not None and day != told
+def _of_several_days(nodes: Sequence[Node]) -> bool:
+    return len({_day(node) for node in nodes} - {""}) > 1
+
+
+def _days(nodes: Sequence[Node], dated: bool) -> Iterator[list[str]]:
+    """Before each message the day that begins with it, if it is to be told."""
+    told = ""
+    for day in map(_day, nodes):
+        is_new = dated and day not in ("", told)
         told = day or told
-        yield [f"       {day:%Y-%m-%d}"] if is_new else []
+        yield [day] if is_new else []
+
+
+def _day(node: Node) -> str:
+    return "" if node.time is None else f"{datetime.fromtimestamp(node.time, UTC):%Y-%m-%d}"
 
 
 def _clock(node: Node) -> str:

@@ -65,7 +65,7 @@ def table(measured: Measured, split: Split) -> Section:
     scores = score(found.logs)
     intervals = bootstrap(found.logs) if len(found.logs) > 1 else None
     rows: list[tuple[str, float, str]] = []
-    for name, spelled in NAMES.items():
+    for name, spelled in ((name, spelled) for name, spelled in NAMES.items() if name not in measured.unknown):
         values: dict[str, Any] = scores[name] if isinstance(scores[name], dict) else {"": scores[name]}
         for part, value in values.items():
             between = ""
@@ -76,8 +76,9 @@ def table(measured: Measured, split: Split) -> Section:
             rows.append((what, value, between))
     messages = sum(len(log.messages) for log in found.logs)
     lead = (
-        f"{messages:,} messages whose link is known, in {len(found.logs):,} logs of the split {text(split)}; percent, by the "
-        f"official protocol (sums over all logs). Intervals: 95 %, logs drawn with replacement. Here {measured.told}."
+        f"{messages:,} messages whose {measured.known[:-1]} is known, in {len(found.logs):,} logs of the split {text(split)}; "
+        "percent, by the official protocol (sums over all logs). Intervals: 95 %, logs drawn with replacement. Here "
+        f"{measured.told}."
     )
     return Section("Links and conversations", _table(rows), lead)
 

@@ -1,6 +1,8 @@
 """What a model makes of reply trees: whom each comment answers, and how good that is."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -50,14 +52,27 @@ def measure_replies(task: "ReplyTo", store: Store, split: Split, *, history: Kno
 
     With `history="gold"` a comment's parent is sought given what the earlier comments really answer, which makes the
     published graph accuracy. Conversations are right as a whole with either history or with none: as long as all decisions
-    were right, both are the same. `beam`: see `decide`. Raises `RamifyError` where there are no comments.
+    were right, both are the same. A model that knows of starts is kept from finding any. `beam`: see `decide`. Raises
+    `RamifyError` where there are no comments.
     """
     trees = store.held(split)
     logs = logs_of_replies(store.trees(trees), task.reading).read_with(task.tokenizer)
-    answered = decide(task, logs, history=history, beam=beam).answered
+    with _all_answering(task):
+        answered = decide(task, logs, history=history, beam=beam).answered
     return MeasuredReplies(
         scored(logs, answered),
         {name: scored(logs, rule(logs, name)) for name in BASELINES},
         told(task, history),
         len(logs.links) - len(logs.learnable),
     )
+
+
+@contextmanager
+def _all_answering(task: "ReplyTo") -> Iterator[None]:
+    """Every message but a log's first answers another one."""
+    config = task.config
+    task.config = replace(config, starts=False)
+    try:
+        yield
+    finally:
+        task.config = config

@@ -130,12 +130,13 @@ class Opinion:
         else:
             answered, probability = self.likeliest_by_comembership(conversation, comembership)
         if not config.threshold:
-            return Decided(answered, probability, np.zeros((0, 2), dtype=np.int64))
+            return Decided(answered, probability)
         of = np.repeat(self.messages, self.lengths)
         further = (self.probabilities >= config.threshold) & (self.candidates != np.repeat(answered, self.lengths))
         if by_conversation:
             further &= (conversation[self.candidates] == conversation[of]) & (self.candidates != of)
-        return Decided(answered, probability, np.stack([of, self.candidates], axis=1)[further])
+        links = np.stack([of, self.candidates], axis=1)[further]
+        return Decided(answered, probability, links, self.probabilities[further])
 
 
 class Decided(NamedTuple):
@@ -144,8 +145,23 @@ class Decided(NamedTuple):
     answered: Ints
     """Which one it answers; itself, where it starts a conversation, and where nothing was to be decided."""
     probability: Float[NDArray, " message"]
-    further: Int[NDArray, "link 2"]
-    """Pairs of a message and another that it answers, too (`task.threshold`)."""
+    further: Int[NDArray, "link 2"] = np.zeros((0, 2), dtype=np.int64)
+    """Pairs of a message and another that it answers, too (`task.threshold`); or itself, where it starts a conversation
+    besides."""
+    chances: Float[NDArray, " link"] = np.zeros(0, dtype=np.float32)
+    """How probable each of those is."""
+
+    def by_message(self, messages: Ints) -> dict[int, list[tuple[int, float]]]:
+        """All that each of them answers, with how probable that is, the likeliest first."""
+        found = {
+            message: [(above, chance)]
+            for message, above, chance in zip(messages.tolist(), self.answered.tolist(), self.probability.tolist(), strict=True)
+        }
+        for (message, above), chance in zip(self.further.tolist(), self.chances.tolist(), strict=True):
+            found[message].append((above, chance))
+        for message in dict.fromkeys(self.further[:, 0].tolist()):
+            found[message].sort(key=lambda each: -each[1])
+        return found
 
     @property
     def links(self) -> Int[NDArray, "link 2"]:
@@ -209,18 +225,19 @@ def decide(task: "ReplyTo", logs: Logs, *, history: Known = "predicted", beam: i
     it.
     """
     answered, probability = np.arange(len(logs)), np.zeros(len(logs), dtype=np.float32)
-    further, conversation = [np.zeros((0, 2), dtype=np.int64)], np.arange(len(logs))
+    conversation, also = np.arange(len(logs)), [Decided(answered[:0], probability[:0])]
     comemberships = Comemberships(logs.offsets, logs.history.window)
     if beam > 1 and history == "gold":
         raise RamifyError("a beam searches among the model's own decisions: it goes with history = predicted, not gold.")
     if beam > 1:
         _search(task, logs, beam, start, answered, probability)
-        return Decided(answered, probability, further[0])
+        return Decided(answered, probability)
     for opinion in opinions(task, logs, history=history, start=start):
         chosen = opinion.choose(task.config, conversation, comemberships.of)
-        answered[opinion.messages], probability[opinion.messages], more = chosen
-        further.append(more)
-    return Decided(answered, probability, np.concatenate(further))
+        answered[opinion.messages], probability[opinion.messages] = chosen.answered, chosen.probability
+        also.append(chosen)
+    further, chances = (np.concatenate([getattr(each, name) for each in also]) for name in ("further", "chances"))
+    return Decided(answered, probability, further, chances)
 
 
 def keep_vectors(task: "ReplyTo", logs: Logs, messages: Ints) -> Vectors | None:

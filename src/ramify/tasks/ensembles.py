@@ -13,7 +13,7 @@ from ramify.metrics.conversations import conversations
 Voting = Literal["vote", "unanimous", "union", "union-most", "intersect"]
 """`vote`: the link that most members say, of equals the shortest, and what more than half of them say besides. `unanimous`: the
 links that all say, else the message starts a conversation (so the paper describes its vote; its figures are those of `vote`).
-`union`: all links that anybody says; a message starts a conversation only if all say no more than that. `union-most`: or if
+`union`: all links that anybody says; a message starts a conversation only if all say that. `union-most`: or if
 most say so, as in the published script. `intersect`: the conversations that all members find to the last message; a message in
 none of them stands alone."""
 
@@ -21,12 +21,12 @@ Ensemble = Literal[Voting, "mean"]
 """`mean`: what is likeliest by the mean of the members' probabilities, which are asked for more than their decisions."""
 
 Answers = Sequence[tuple[int, ...]]
-"""Of every message of a log what one member says that it answers, each once; nothing where it starts a conversation."""
+"""Of every message of a log what one member says that it answers, each once: nothing where it starts a conversation, the
+message itself among others where it does that besides."""
 
 
 def combine(members: Sequence[Answers], how: Voting) -> list[tuple[int, ...]]:
-    """What each message answers by the word of all members, first what most of them say, of equals the nearest; nothing where
-    it starts a conversation."""
+    """What each message answers by the word of all members, first what most of them say, of equals the nearest."""
     if how not in get_args(Voting):
         raise RamifyError(f"an ensemble is one of {', '.join(get_args(Ensemble))}, not {how!r}.")
     if not members:
@@ -44,9 +44,11 @@ def _one(number: int, said: Sequence[tuple[int, ...]], how: Voting) -> tuple[int
         chosen = [above for above in ranked if above == ranked[0] or 2 * votes[above] > len(said)]
     elif how == "unanimous":
         chosen = [above for above in ranked if votes[above] == len(said)]
+    elif how == "union-most" and ranked[0] == number:
+        return ()
     else:
-        chosen = [number] if how == "union-most" and ranked[0] == number else ranked
-    return tuple(above for above in chosen if above != number)
+        chosen = [above for above in ranked if above != number or votes[above] == len(said)]
+    return () if chosen == [number] else tuple(chosen)
 
 
 def _intersection(members: Sequence[Answers]) -> list[tuple[int, ...]]:
@@ -58,10 +60,17 @@ def _intersection(members: Sequence[Answers]) -> list[tuple[int, ...]]:
     agreed = np.all([np.bincount(each)[each] == size for each in labels], axis=0)
     latest: dict[int, int] = {}
     parents: list[tuple[int, ...]] = []
-    for number, (group, whole) in enumerate(zip(together.tolist(), agreed.tolist())):
-        parents.append((latest[group],) if whole and group in latest else ())
+    for number, (group, whole, said) in enumerate(zip(together.tolist(), agreed.tolist(), zip(*members, strict=True))):
+        parents.append((_nearest_of_most(number, said, latest[group]),) if whole and group in latest else ())
         latest[group] = number
     return parents
+
+
+def _nearest_of_most(number: int, said: Sequence[tuple[int, ...]], latest: int) -> int:
+    """What most members say that a message answers; the latest of its conversation, where all say that it starts one, which
+    what is said later joins to that."""
+    votes = Counter(above for own in said for above in own if above != number)
+    return max(votes, key=lambda above: (votes[above], above)) if votes else latest
 
 
 def _links(answers: Answers) -> NDArray[np.int64]:
@@ -72,8 +81,8 @@ def _links(answers: Answers) -> NDArray[np.int64]:
 def chances(members: Sequence[Answers], parents: Answers) -> NDArray[np.float64]:
     """The share of members that name what each message is said to answer (the first, if several), or that it starts a
     conversation."""
-    shares = [
-        np.mean([chosen[0] in own if chosen else not own for own in said])
-        for chosen, said in zip(parents, zip(*members, strict=True), strict=True)
-    ]
+    shares = []
+    for number, (chosen, said) in enumerate(zip(parents, zip(*members, strict=True), strict=True)):
+        shown = next((above for above in chosen if above != number), number)
+        shares.append(np.mean([shown in (own or (number,)) for own in said]))
     return np.array(shares, dtype=np.float64)

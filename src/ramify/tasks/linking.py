@@ -32,9 +32,10 @@ class Disentangled:
     """A log with what each message answers."""
 
     tree: Tree
-    """The log's messages, each with what it answers, the likeliest first; nothing where it starts a conversation."""
+    """The log's messages, each with what it answers, the likeliest first; nothing where it starts a conversation (where it does
+    so besides, it has a `self_link`)."""
     probability: Float[NDArray, " message"]
-    """Of what each message is said to answer, or to start."""
+    """Of the first that each message is said to answer, or that it starts a conversation where it answers none."""
     conversation: Ints
     """[message]: its conversation; they are numbered from 0 as they begin."""
 
@@ -57,7 +58,11 @@ class Disentangled:
 
     def links(self) -> Links:
         """(parent, child) of every message, a message that starts a conversation being its own parent."""
-        pairs = [(parent, child) for child, node in enumerate(self.tree.nodes) for parent in node.parents or (child,)]
+        pairs = [
+            (parent, child)
+            for child, node in enumerate(self.tree.nodes)
+            for parent in ((*(node.parents or ()), child) if node.self_link or not node.parents else node.parents)
+        ]
         return np.array(pairs, dtype=np.int64).reshape(-1, 2)
 
 
@@ -116,12 +121,16 @@ def disentangle(
                 "keep_replies believes what messages say they answer, and here all say that they answer nothing. Give nodes "
                 "of which nobody knows it parents=None, or a Tree of such as are known to."
             )
-    parents, probability = _decided(tasks, log, ensemble, beam)
+    answers, probability = _decided(tasks, log, ensemble, beam)
     if keep_replies:
         for number, node in enumerate(log.nodes):
             if node.parents is not None:
-                parents[number], probability[number] = node.parents, 1.0
-    nodes = (replace(node, parents=own, self_link=False) for node, own in zip(log.nodes, parents, strict=True))
+                answers[number] = (*node.parents, number) if node.self_link and node.parents else node.parents
+                probability[number] = 1.0
+    nodes = (
+        replace(node, parents=tuple(above for above in own if above != number), self_link=number in own)
+        for number, (node, own) in enumerate(zip(log.nodes, answers, strict=True))
+    )
     tree = Tree(tuple(nodes), id=log.id, meta=log.meta)
     # Labels in the order in which conversations begin.
     _, first, place = np.unique(conversations(_linked(tree), np.arange(len(tree))), return_index=True, return_inverse=True)
@@ -131,7 +140,7 @@ def disentangle(
 def _decided(
     tasks: "Sequence[ReplyTo]", log: Tree, ensemble: Ensemble, beam: int
 ) -> tuple[list[tuple[int, ...]], Float[NDArray, " message"]]:
-    """What each message answers, the likeliest first, and how probable that is."""
+    """What each message answers (`ensembles.Answers`), the likeliest first, and how probable that is."""
     if ensemble == "mean" and len(tasks) > 1:
         if beam > 1:
             raise RamifyError("a beam is for decisions, and an ensemble by the mean makes one of the members' probabilities.")
@@ -151,20 +160,24 @@ def _decided(
         found = [decide(task, heard[task.reading].read_with(task.tokenizer), beam=beam) for task in tasks]
         if len(found) > 1:
             assert ensemble != "mean"
-            members = [_parents(each) for each in found]
-            parents = combine(members, ensemble)
-            return parents, chances(members, parents)
+            members = [_answers(each)[0] for each in found]
+            answers = combine(members, ensemble)
+            return answers, chances(members, answers)
         decided = found[0]
-    return _parents(decided), decided.probability
+    return _answers(decided)
 
 
-def _parents(decided: Decided) -> list[tuple[int, ...]]:
-    """What each message answers, the likeliest first; nothing where it starts a conversation."""
-    parents = [() if above == number else (above,) for number, above in enumerate(decided.answered.tolist())]
-    for message, above in sorted(decided.further.tolist()):
-        if above != message:
-            parents[message] += (above,)
-    return parents
+def _answers(decided: Decided) -> tuple[list[tuple[int, ...]], Float[NDArray, " message"]]:
+    """What each message answers (`ensembles.Answers`), the likeliest first, and how probable the first of these is."""
+    answers: list[tuple[int, ...]]
+    answers = [() if above == number else (above,) for number, above in enumerate(decided.answered.tolist())]
+    probability = decided.probability.copy()
+    several = np.unique(decided.further[:, 0])
+    of_several = decided._replace(answered=decided.answered[several], probability=probability[several])
+    for message, said in of_several.by_message(several).items():
+        answers[message] = tuple(above for above, _ in said)
+        probability[message] = next(chance for above, chance in said if above != message)
+    return answers, probability
 
 
 def matched(logs: Logs, names: Sequence[str], links: Int[NDArray, "link 2"]) -> Match:
@@ -196,6 +209,9 @@ def told(task: "ReplyTo", history: Known) -> Told:
     return history if task.backbone.reads_structure else "unread"
 
 
+LinksOrConversations = Literal["links", "conversations"]
+
+
 @dataclass(frozen=True)
 class Measured:
     """Links that a model found beside those that are known, and how it came to them."""
@@ -204,28 +220,44 @@ class Measured:
     history: Told
     into_context: float
     """Share of the known messages that look back on messages of which nothing is known."""
+    known: LinksOrConversations
+    """What the data say. Where it is conversations, each message is taken to answer the one before it there."""
+    starts: bool
+    """Whether messages that start a conversation are scored, too."""
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """Scores that would say nothing."""
+        return ("link",) if self.known == "conversations" else ()
 
     @property
     def told(self) -> str:
         """In words, to stand beside the scores."""
+        starts = "" if self.starts else "; messages that start a conversation are not scored"
+        if self.known == "conversations":
+            return f"{IN_WORDS[self.history]}; the data know conversations, and no links{starts}"
         share = f"{self.into_context:.0%} of the scored messages look back on messages of which nobody knows what they answer"
-        return f"{IN_WORDS[self.history]}; {share}"
+        return f"{IN_WORDS[self.history]}; {share}{starts}"
 
 
 def measure(
     task: "ReplyTo", store: Store, split: Split, *, starts: bool = True, history: Known = "predicted", beam: int = 1
 ) -> Measured:
     """The links of every message of a split's logs whose link is known, or in logs of which only conversations are known (in
-    `label`), each message taken to follow the one before it in its conversation.
+    `label`), each message taken to follow the one before it in its conversation: that makes the same conversations, and links
+    that nobody has noted (see `Measured.unknown`).
 
-    Without `starts`, messages that start a conversation are not scored. `history` and `beam`: see `decide`. Raises
+    Without `starts`, or if the model finds none, messages that start a conversation are not scored. `history` and `beam`: see `decide`. Raises
     `RamifyError` where nothing is known, and of reply trees (see `measure_replies`).
     """
     if store.holds_reply_trees:
         raise RamifyError(f"{store.path} holds reply trees, no chat logs: score them with `ramify evaluate`.")
     trees = store.split(split)
-    logs = Logs.of((_as_known(tree) for tree in store.trees(trees)), task.reading).read_with(task.tokenizer)
-    if not starts:
+    own = list(store.trees(trees))
+    known: LinksOrConversations = "links" if any(map(_says_links, own)) else "conversations"
+    logs = Logs.of(map(_as_known, own), task.reading).read_with(task.tokenizer)
+    finds_starts = task.config.starts and task.config.objective != "ranking"
+    if not (starts and finds_starts):
         logs = logs.without_starts()
     if not len(logs.links):
         held = ", ".join(f"{name} {len(store.split(name)):,}" for name in ("train", "dev", "test"))
@@ -234,10 +266,9 @@ def measure(
             f"{held}; --split says which."
         )
     decided = decide(task, logs, history=history, beam=beam, start=lead_in(logs))
-    known = np.flatnonzero(logs.annotated)
-    return Measured(
-        matched(logs, store.tree_ids(trees), decided.links), told(task, history), float(_reach_into_context(logs, known).mean())
-    )
+    into_context = _reach_into_context(logs, np.flatnonzero(logs.annotated)).mean()
+    found = matched(logs, store.tree_ids(trees), decided.links)
+    return Measured(found, told(task, history), float(into_context), known, starts and finds_starts)
 
 
 def _reach_into_context(logs: Logs, messages: Ints) -> NDArray[np.bool_]:
@@ -247,8 +278,12 @@ def _reach_into_context(logs: Logs, messages: Ints) -> NDArray[np.bool_]:
     return unknown[messages] > unknown[first]
 
 
+def _says_links(log: Tree) -> bool:
+    return any(node.parents is not None for node in log.nodes)
+
+
 def _as_known(log: Tree) -> Tree:
-    if any(node.parents is not None for node in log.nodes):
+    if _says_links(log):
         return log
     latest: dict[Any, int] = {}
     nodes = []

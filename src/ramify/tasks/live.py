@@ -97,12 +97,13 @@ class Live:
         if not messages:
             return []
         history, first = self.task.reading, self._hearing.count
+        # A candidate's features look one message further back.
+        since = first - history.window - 1
         if len(messages) > 1 or first % _FORGET_EVERY == 0:
-            # A candidate's features look one message further back.
-            self._forget(first - history.window - 1)
+            self._forget(since)
         for message in messages:
             self._hearing.hear(message)
-        channel = self._hearing.channel()
+        channel = self._hearing.channel(since)
         ids, starts, _ = encode_messages(self.task.tokenizer, history, messages, channel.spelled[-len(messages) :])
         for number, (start, stop) in enumerate(pairwise(starts.tolist()), first):
             own = ids[start:stop]
@@ -141,10 +142,8 @@ class Live:
                     int(course.conversation[message]),
                 )
             chosen = opinion.choose(self.task.config, conversation, lambda _: self._comembership)
-            answers = {message: [above] for message, above in zip(opinion.messages.tolist(), chosen.answered.tolist())}
-            for message, above in sorted(chosen.further.tolist()):
-                answers[message].append(above)
-            yield from zip(answers.values(), chosen.probability.tolist(), strict=True)
+            for answers in chosen.by_message(opinion.messages).values():
+                yield [above for above, _ in answers], answers[0][1]
 
     def _course(self, logs: Logs, kept: list[_Kept], apart: int) -> Course:
         """What became of the messages at first sight: of those that may still be answered, which are the last rows, numbers

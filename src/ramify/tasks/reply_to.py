@@ -49,6 +49,9 @@ class ReplyToConfig:
     answers: Literal["anyone", "others"] = "anyone"
     """Whom a message may answer when that is decided: also its own author, where it goes on with what he said before; or
     others alone, as where a data set does not call that an answer (listwise, binary). Not in the papers."""
+    starts: bool = True
+    """Whether messages may start a conversation when that is decided. Reply trees have one, and are always read without. (Of
+    `ranking` none may.)"""
 
     first_look: int = 0
     """How many candidates of a message are read: itself, and the others that a first look, by a linear map of features alone,
@@ -83,7 +86,7 @@ class ReplyToConfig:
             raise RamifyError(f"task.positive_weight must be positive, not {self.positive_weight}.")
 
 
-DECIDING = ("start_odds", "decide", "threshold", "answers")
+DECIDING = ("start_odds", "decide", "threshold", "answers", "starts")
 """What concerns nothing that is learned: a trained model may be asked to decide otherwise than it was trained to."""
 
 
@@ -165,6 +168,8 @@ class ReplyTo(Task[LinkBatch]):
         """Of each candidate, that it is answered: one for the target together, or each for itself (binary)."""
         if self.config.answers == "others":
             scores = scores.masked_fill(batch.is_own.bool(), HIDDEN_SCORE)
+        if not self.config.starts:
+            scores = scores.masked_fill(batch.is_self.bool(), HIDDEN_SCORE)
         if self.config.objective == "binary":
             return torch.sigmoid(scores)
         scores = scores + math.log(self.config.start_odds) * batch.is_self
