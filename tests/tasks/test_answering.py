@@ -185,6 +185,10 @@ def test_chat_logs_are_ranked_without_the_starts_of_conversations():
     assert (logs.links[:, 0] == logs.links[:, 1]).any()
     left = logs.without_starts()
     assert left.links.tolist() == [[late, early] for late, early in logs.links.tolist() if late != early]
+    found = measure(ranking(), Store.of([channel(40)]), "all")
+    assert not found.starts
+    assert "start a conversation are not scored" in found.told
+    assert sum(len(log.gold) for log in found.match.logs) == len(left.links)
 
 
 @pytest.mark.parametrize(

@@ -247,8 +247,8 @@ def measure(
     `label`), each message taken to follow the one before it in its conversation: that makes the same conversations, and links
     that nobody has noted (see `Measured.unknown`).
 
-    Without `starts`, or if the model finds none, messages that start a conversation are not scored. `history` and `beam`: see `decide`. Raises
-    `RamifyError` where nothing is known, and of reply trees (see `measure_replies`).
+    Without `starts`, or if the model finds none, messages that start a conversation are not scored. `history` and `beam`: see
+    `decide`. Raises `RamifyError` where nothing is known, and of reply trees (see `measure_replies`).
     """
     if store.holds_reply_trees:
         raise RamifyError(f"{store.path} holds reply trees, no chat logs: score them with `ramify evaluate`.")
