@@ -2,11 +2,12 @@
 
     python benchmarks/chat.py features --logs ubuntu-irc/dev/*.ascii.txt
     python benchmarks/chat.py disentangle --logs ubuntu-irc/dev/*.ascii.txt [--model RUN]
-    python benchmarks/chat.py live --logs ubuntu-irc/dev/*.ascii.txt [--model RUN]
+    python benchmarks/chat.py live --logs ubuntu-irc/dev/*.ascii.txt [--model RUN] [--after 50000]
     python benchmarks/chat.py encode --logs ubuntu-irc/dev/*.ascii.txt --model RUN
 
 `features`: seconds for the 77 features of 2,000 messages with a hundred candidates each, columns of the log included.
-`disentangle`: messages a second, from read messages to conversations. `live`: the same message by message, of one log.
+`disentangle`: messages a second, from read messages to conversations. `live`: the same message by message, the logs as one
+channel, of which so many messages were heard before.
 `encode`: vectors of messages by the encoder of a Masked Hierarchical Transformer, and which share that is of the rate at which
 this machine multiplies large matrices. Medians of several rounds.
 """
@@ -15,9 +16,10 @@ import argparse
 import json
 import time
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from ramify.memory import keep_pages
 
@@ -37,9 +39,11 @@ from ramify.readers import irc
 from ramify.readers.base import Report
 from ramify.tasks.decoding import keep_vectors
 from ramify.tasks.reply_to import ReplyTo
-from ramify.tree import Tree
+from ramify.tree import Node, Tree
 
 MESSAGES, WINDOW, ROUNDS = 2000, 100, 5
+LIVE, EVERY = 200, 4096
+"""Messages heard one by one in a round; together before."""
 SIDE = 2048
 """Rows and columns of a large matrix."""
 TIMES = 20
@@ -52,6 +56,7 @@ def main() -> None:
     parser.add_argument("what", choices=["features", "disentangle", "live", "encode"])
     parser.add_argument("--logs", type=Path, nargs="+", required=True)
     parser.add_argument("--model", default=str(LINKS))
+    parser.add_argument("--after", type=int, default=0)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -72,11 +77,6 @@ def main() -> None:
         assert isinstance(model, ReplyTo)
 
         def work() -> int:
-            if arguments.what == "live":
-                channel = model.live()
-                for node in logs[0].nodes:
-                    channel.hear(node)
-                return len(logs[0])
             for log in logs:
                 model.disentangle(log)
             return len(nodes)
@@ -84,8 +84,32 @@ def main() -> None:
         rows["pairs a message"] = model.reading.window + 1
         for precision, dtype in PRECISIONS.items():
             with autocast(torch.device("cpu"), precision):
-                rows[precision] = _encoding(model, logs, dtype) if arguments.what == "encode" else _rate(work)
+                if arguments.what == "encode":
+                    rows[precision] = _encoding(model, logs, dtype)
+                elif arguments.what == "live":
+                    rows[precision] = _hearing(model, nodes, arguments.after)
+                else:
+                    rows[precision] = _rate(work)
     print(json.dumps(rows, indent=1))
+
+
+def _hearing(model: ReplyTo, nodes: list[Node], after: int) -> dict[str, float]:
+    """Of some messages at a time, after the first `after`."""
+    if len(nodes) < after + (ROUNDS + 1) * LIVE:
+        raise SystemExit(
+            f"the logs have {len(nodes):,} messages: too few for --after {after:,} and {(ROUNDS + 1) * LIVE:,} more."
+        )
+    channel, rest = model.live(), iter(nodes)
+    before = islice(rest, after)
+    while some := list(islice(before, EVERY)):
+        channel.hear_all(some)
+
+    def work() -> int:
+        for node in islice(rest, LIVE):
+            channel.hear(node)
+        return LIVE
+
+    return _rate(work)
 
 
 def _encoding(model: ReplyTo, trees: list[Tree], dtype: torch.dtype) -> dict[str, float]:
@@ -112,8 +136,8 @@ def _encoding(model: ReplyTo, trees: list[Tree], dtype: torch.dtype) -> dict[str
             torch.mm(large, large)
         return TIMES * 2 * SIDE**3
 
-    found = _rate(work)
-    rate, most = operations / found["seconds"], _rate(multiply)["messages a second"]
+    found, most = _rate(work), _measured(multiply)
+    rate, most = operations / found["seconds"], most.count / most.wall
     return found | {
         "tokens a message": round(float(lengths.mean()), 1),
         "GFLOP/s": round(rate / 1e9),
@@ -122,19 +146,31 @@ def _encoding(model: ReplyTo, trees: list[Tree], dtype: torch.dtype) -> dict[str
     }
 
 
-def _rate(work: Callable[[], int]) -> dict[str, float]:
-    count = work()
-    wall, cpu = [], []
+class _Measured(NamedTuple):
+    count: int
+    wall: float
+    """Seconds of a round, the median."""
+    cpu: float
+
+
+def _measured(work: Callable[[], int]) -> _Measured:
+    work()
+    count, wall, cpu = 0, [], []
     for _ in range(ROUNDS):
         before = time.perf_counter(), time.process_time()
         count = work()
-        wall.append((time.perf_counter() - before[0]) / count)
-        cpu.append((time.process_time() - before[1]) / count)
+        wall.append(time.perf_counter() - before[0])
+        cpu.append(time.process_time() - before[1])
+    return _Measured(count, median(wall), median(cpu))
+
+
+def _rate(work: Callable[[], int]) -> dict[str, float]:
+    found = _measured(work)
     return {
-        "messages": count,
-        "seconds": round(count * median(wall), 3),
-        "messages a second": round(1 / median(wall)),
-        "messages a CPU second": round(1 / median(cpu)),
+        "messages": found.count,
+        "seconds": round(found.wall, 3),
+        "messages a second": round(found.count / found.wall),
+        "messages a CPU second": round(found.count / found.cpu),
     }
 
 
