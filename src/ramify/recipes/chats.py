@@ -44,7 +44,7 @@ def feature_model(data: str, *, steps: int = 5600, init: str = "", causal: bool 
 
     `ramify train feature-model --data DIR --out RUN`: 1.7 M parameters; six epochs of the 60,000 messages of the Ubuntu
     logs, a quarter of an hour of a core. On their dev logs expect 71 to 72 % F of links (benchmarks/results.md). The paper
-    trains by single messages with SGD, this by 64 with Adam; the two were not compared.
+    trains by single messages with SGD, this by 64 with Adam (compared in benchmarks/results.md).
     """
     stage = TrainConfig(
         steps=steps,
