@@ -2,10 +2,12 @@
 
     python benchmarks/decisions.py train --logs ubuntu-irc/train --fold 0 --out runs/folds
     python benchmarks/decisions.py table --out runs/folds
+    python benchmarks/decisions.py table --out runs/folds --look hindsight
 
 Folds 0 to 3 are each a fourth of the training logs, but for the tenth on which the best weights are chosen; `train` leaves one
 out and trains `links` on the others. `table` scores all logs, each by the model that was trained without it, and makes paired
-bootstrap intervals over logs. What is decided on the dev logs has no part in it.
+bootstrap intervals over logs. With a `--look` each model looks twice, as was learned from what the three others believe of the
+logs that they had not seen; beside it stands the first sight, by link. What is decided on the dev logs has no part in it.
 """
 
 import argparse
@@ -22,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ramify
+from ramify.chat.logs import Logs
 from ramify.dataset import Policy
 from ramify.dataset.build import build
 from ramify.dataset.store import Store
@@ -30,6 +33,7 @@ from ramify.recipes import RECIPES
 from ramify.run import execute
 from ramify.tasks.linking import measure
 from ramify.tasks.reply_to import ReplyTo, ReplyToConfig
+from ramify.tasks.second_look import learn
 
 FOLDS = 4
 WAYS = {"link": ReplyToConfig(score="sum")} | {
@@ -38,6 +42,8 @@ WAYS = {"link": ReplyToConfig(score="sum")} | {
 }
 WAYS["comembership, 0.33"] = ReplyToConfig(score="sum", decide="comembership", threshold=0.33)
 SHOWN = ("link", "cluster", "vi", "1-1", "shen_f")
+WEIGHT = 1.0
+"""How much a second look learns of conversations beside links, as `links` does."""
 RESAMPLES = 10_000
 
 
@@ -66,12 +72,17 @@ def _fold(name: str) -> int:
 
 def table(arguments: argparse.Namespace) -> None:
     logs: dict[str, list[Log]] = {way: [] for way in WAYS}
-    for fold in range(FOLDS):
-        task = ramify.load(arguments.out / f"fold-{fold}")
-        assert isinstance(task, ReplyTo)
+    stores = [Store.open(arguments.out / f"unseen-{fold}") for fold in range(FOLDS)]
+    for fold, store in enumerate(stores):
+        task = _of_fold(arguments.out, fold)
         for way, found in logs.items():
+            looks = arguments.look is not None and way != "link"
+            if looks and task.second is None:
+                others = [each for each in range(FOLDS) if each != fold]
+                unseen = ((other := _of_fold(arguments.out, each), read(other, stores[each])) for each in others)
+                task.second = learn(unseen, 64, hindsight=arguments.look == "hindsight", conversation_weight=WEIGHT)
             task.config = WAYS[way]
-            found += measure(task, Store.open(arguments.out / f"unseen-{fold}"), "dev").match.logs
+            found += measure(task, store, "dev").match.logs
     sums = {way: np.array([astuple(agreement(log)) for log in found]) for way, found in logs.items()}
     number = len(logs["link"])
     times = np.random.default_rng(0).multinomial(number, [1 / number] * number, size=RESAMPLES)
@@ -81,6 +92,16 @@ def table(arguments: argparse.Namespace) -> None:
         found = [*zip(SHOWN, _scores(own.sum(axis=0)).round(2).tolist(), intervals)]
         print(json.dumps({"decide": way, "logs": number} | {name: value for name, value, _ in found}))
         print(json.dumps({"more than link, 95 %": {name: interval for name, _, interval in found}}))
+
+
+def _of_fold(out: Path, fold: int) -> ReplyTo:
+    task = ramify.load(out / f"fold-{fold}")
+    assert isinstance(task, ReplyTo)
+    return task
+
+
+def read(task: ReplyTo, store: Store) -> Logs:
+    return Logs.of(store.trees(store.split("dev")), task.reading).read_with(task.tokenizer)
 
 
 def _scores(sums: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -99,6 +120,7 @@ def main() -> None:
     training.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     scoring = commands.add_parser("table")
     scoring.set_defaults(call=table)
+    scoring.add_argument("--look", choices=["second", "hindsight"])
     for command in (training, scoring):
         command.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()

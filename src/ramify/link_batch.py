@@ -51,6 +51,9 @@ class LinkBatch(AnyBatch):
     """The message in the logs behind each candidate."""
     vectors: Float[Tensor, "message vector"] | None = None
     """The messages' vectors, where they were computed before."""
+    together: Float[Tensor, " key"] | None = None
+    """1 where a candidate is known to be of its target's conversation; the target itself where it is known to start one. Zeros
+    for a target of which nothing is known."""
     above: Int[Tensor, "target place place"] | None = None
     """Of each target's candidates: links from one up to another, by the shortest way (0: there is none)."""
 
@@ -93,6 +96,7 @@ class LinkBatch(AnyBatch):
         a history, in which each has its place."""
         assert self.above is None
         parts = ("candidate", "is_self", "is_own", "pairs", "gold")
+        parts += ("together",) if self.together is not None else ()
         return replace(
             self,
             candidates=candidates,
@@ -134,6 +138,8 @@ class LinkCollator:
     """What is said to answer what: once for all examples, or for each its own."""
     surroundings: bool = False
     """Whether pairs have features of what is said around them."""
+    conversations: bool = False
+    """Whether a batch says which candidates are of one conversation with their target."""
     shares: Float[NDArray, "message place"] | None = None
     """What is to be said of every message of the one so many places back, in place of the known links."""
 
@@ -171,8 +177,14 @@ class LinkCollator:
             source=source,
             key_source=key_source,
             vectors=None if self.vectors is None else self.vectors.of(messages),
+            together=torch.from_numpy(self._together(of_target, key_source)) if self.conversations else None,
             above=None if self.structure is None else torch.from_numpy(self._above(examples)),
         )
+
+    def _together(self, of_target: Ints, key_source: Ints) -> NDArray[np.float32]:
+        logs = self.logs
+        joined = (logs.conversation[of_target] == logs.conversation[key_source]) & (of_target != key_source)
+        return (logs.annotated[of_target] & (joined | logs.is_link(of_target, key_source))).astype(np.float32)
 
     def _above(self, examples: Sequence[Example]) -> Int[NDArray, "target place place"]:
         structures = [self.structure] * len(examples) if isinstance(self.structure, Structure) else self.structure

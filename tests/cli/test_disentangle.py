@@ -758,12 +758,18 @@ def test_packing_writes_over_no_model(ramify, model, tmp_path):
 
 def test_the_shipped_card_is_for_the_shipped_model(ramify, model, tmp_path):
     data = chat_store(tmp_path / "more").path
-    words = ("train", "first-look", model, "--data", data, "--among", 3)
-    assert ramify(*words, "--out", tmp_path / "one", "--pack", tmp_path / "packed")[0] == 0
-    assert ramify(*words, "--out", tmp_path / "two", "--pack", tmp_path / "again", "--shipped")[0] == 0
-    status, _, err = ramify(*words, "--out", tmp_path / "three", "--shipped")
-    assert (status, "--shipped is for --pack" in err) == (2, True)
-    assert not (tmp_path / "three").exists()
+    words = ("train", "second-look", model, "--unseen", f"{model}={data}", "--hindsight")
+    assert ramify(*words, "--out", tmp_path / "one", "--data", data, "--pack", tmp_path / "packed")[0] == 0
+    assert ramify(*words, "--out", tmp_path / "two", "--data", data, "--pack", tmp_path / "again", "--shipped")[0] == 0
+    refused = (
+        (("--shipped",), "--shipped is for --pack"),
+        (("--data", data), "--data is for --pack"),
+        (("--pack", tmp_path / "bare"), "say with --data"),
+    )
+    for options, said in refused:
+        status, _, err = ramify(*words, "--out", tmp_path / "three", *options)
+        assert (status, said in err) == (2, True)
+        assert not (tmp_path / "three").exists()
     assert "Ubuntu" not in (tmp_path / "packed" / "README.md").read_text("utf-8")
     for card in (LINKS, tmp_path / "again"):
         assert NOTES in (card / "README.md").read_text("utf-8")

@@ -74,6 +74,16 @@ def looking_twice() -> ReplyTo:
     return task
 
 
+def with_hindsight() -> ReplyTo:
+    """Decides on whole logs as on a live channel, for this has none."""
+    task = with_several_answers()
+    torch.manual_seed(1)
+    task.config = replace(task.config, second_look=8, hindsight=True, as_live=True)
+    task.second = SecondLook(8, hindsight=True)
+    torch.nn.init.normal_(task.second.last.weight)
+    return task
+
+
 def structured_with_several_answers() -> ReplyTo:
     task = mht()
     task.config = ReplyToConfig(decide="conversation", start_odds=2, threshold=0.05)
@@ -123,6 +133,7 @@ def mht() -> ReplyTo:
 SEVERAL = [
     with_several_answers,
     looking_twice,
+    with_hindsight,
     structured_with_several_answers,
     by_comembership,
     structured_by_comembership,

@@ -65,6 +65,49 @@ def test_listwise_loss_is_the_cross_entropy_with_the_known_links() -> None:
     assert any(gold[0] > 0 and (gold[1:] > 0).any() for gold in rows(data.gold, data))
 
 
+def one_conversation(message: int, other: int) -> bool:
+    """Is there a way from one to the other along known links?"""
+    seen, ahead = {message}, [message]
+    while ahead:
+        near = ahead.pop()
+        further = {end for link in LOGS.links.tolist() if near in link for end in link} - seen
+        seen |= further
+        ahead += further
+    return other in seen
+
+
+def test_the_conversation_counts_beside_the_link() -> None:
+    own, view = task(conversation_weight=2.0), Blocks(LOGS, np.arange(len(LOGS)), block=3)
+    data = LinkCollator(LOGS, conversations=True)([view.example(number) for number in range(len(view))])
+    scores, first = own.scores(data), 0
+    expected = task().loss(scores, data)
+    for message, row in zip(data.source.tolist(), rows(scores, data)):
+        shares, links = F.softmax(row, 0), LOGS.links.tolist()
+        candidates = data.key_source[first : first + len(row)].tolist()
+        inside = [
+            share
+            for share, other in zip(shares, candidates)
+            if [message, other] in links or (other != message and one_conversation(message, other))
+        ]
+        if LOGS.annotated[message] and inside:
+            expected = expected - 2 * torch.stack(inside).sum().log()
+        first += len(row)
+    assert data.together is not None
+    assert data.together.sum() > (data.gold > 0).sum()
+    torch.testing.assert_close(own.loss(scores, data), expected)
+    assert not LOGS.annotated.all()
+
+
+def test_of_unknown_conversations_nothing_is_learned() -> None:
+    bare = logs_of(*(replace(tree, nodes=tuple(replace(node, parents=None) for node in tree.nodes)) for tree in TREES))
+    own, view = task(conversation_weight=1.0), Blocks(bare, np.arange(len(bare)), block=3)
+    data = LinkCollator(bare, conversations=True)([view.example(number) for number in range(len(view))])
+    loss = own.loss(own.scores(data), data)
+    loss.backward()
+    assert loss == 0
+    assert all(weight.grad is None or not weight.grad.any() for weight in own.parameters())
+
+
 def test_ranking_never_chooses_the_message_itself() -> None:
     own, data = task(objective="ranking"), batch(known=False)
     for number, (shares, itself) in enumerate(
@@ -138,10 +181,12 @@ def test_among_ranked_candidates_may_be_the_authors_own_alone() -> None:
         ReplyToConfig(objective="ranking", answers="others")
 
 
-@pytest.mark.parametrize("setting", [{"start_odds": 0.0}, {"start_odds": 0.5, "objective": "binary"}])
-def test_odds_that_are_refused(setting) -> None:
-    with pytest.raises(RamifyError, match=r"task\.start_odds"):
-        ReplyToConfig(**setting)
+@pytest.mark.parametrize("name", ["start_odds", "conversation_weight"])
+@pytest.mark.parametrize("setting", [(-1.0, "listwise"), (0.5, "binary")])
+def test_weights_and_odds_that_are_refused(name: str, setting) -> None:
+    value, objective = setting
+    with pytest.raises(RamifyError, match=rf"task\.{name}"):
+        ReplyToConfig(**{name: value, "objective": objective})
 
 
 @pytest.mark.parametrize("score", ["sum", "linear"])

@@ -1,6 +1,7 @@
 """A second look: what it may change, what it learns, and who may take one."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,13 +32,14 @@ def once(**config: object) -> ReplyTo:
 
 def twice(look: SecondLook) -> ReplyTo:
     task = once()
-    task.config, task.second = replace(task.config, second_look=look.first.out_features), look
+    task.config = replace(task.config, second_look=look.first.out_features, hindsight=look.hindsight)
+    task.second = look
     return task
 
 
-def moved() -> SecondLook:
+def moved(hindsight: bool = False) -> SecondLook:
     torch.manual_seed(1)
-    look = SecondLook(8)
+    look = SecondLook(8, hindsight)
     torch.nn.init.normal_(look.last.weight)
     return look
 
@@ -73,15 +75,20 @@ def test_the_likeliest_share_what_they_had() -> None:
         start += length
 
 
-def test_opinions_do_not_depend_on_how_messages_are_batched(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = believed(twice(moved()))
+HOW = pytest.mark.parametrize("hindsight", [False, True])
+
+
+@HOW
+def test_opinions_do_not_depend_on_how_messages_are_batched(monkeypatch: pytest.MonkeyPatch, hindsight: bool) -> None:
+    whole = believed(twice(moved(hindsight)))
     monkeypatch.setattr("ramify.tasks.decoding.KEYS", 60)
     monkeypatch.setattr("ramify.tasks.decoding._BLOCK", 3)
-    np.testing.assert_allclose(believed(twice(moved())).probabilities, whole.probabilities, rtol=1e-4, atol=1e-7)
+    np.testing.assert_allclose(believed(twice(moved(hindsight))).probabilities, whole.probabilities, rtol=1e-4, atol=1e-7)
 
 
-def test_logs_do_not_touch_each_other() -> None:
-    task = twice(moved())
+@HOW
+def test_logs_do_not_touch_each_other(hindsight: bool) -> None:
+    task = twice(moved(hindsight))
     together = decide(task, LOGS).answered
     for number, tree in enumerate(TREES):
         first, stop = LOGS.offsets[number : number + 2]
@@ -89,12 +96,36 @@ def test_logs_do_not_touch_each_other() -> None:
         assert (alone + first == together[first:stop]).all()
 
 
-def test_it_learns_and_is_the_same_once_saved(tmp_path) -> None:
+def test_what_is_said_later_matters_with_hindsight_alone() -> None:
+    """But for logs that are decided on as a live channel would be."""
+    early = [replace(tree, nodes=tree.nodes[:50]) for tree in TREES]
+    logs = Logs.of(early, HISTORY).read_with(once().tokenizer)
+    for look, as_live in ((moved(), False), (moved(hindsight=True), True), (moved(hindsight=True), False)):
+        task = twice(look)
+        task.config = replace(task.config, as_live=as_live)
+        whole, part = (
+            np.concatenate([each.by_distance(HISTORY.window) for each in opinions(task, own)])[first : first + 50]
+            for own, first in ((LOGS, int(LOGS.offsets[1])), (logs, 50))
+        )
+        assert (np.abs(whole - part).max() > 1e-3) == (look.hindsight and not as_live)
+
+
+def test_as_live_is_the_first_sight_of_a_model_with_hindsight() -> None:
+    task = twice(moved(hindsight=True))
+    assert np.abs(believed(task).probabilities - believed(once()).probabilities).max() > 0.01
+    task.config = replace(task.config, as_live=True)
+    assert np.array_equal(believed(task).probabilities, believed(once()).probabilities)
+
+
+@HOW
+@pytest.mark.parametrize("weight", [0.0, 1.0])
+def test_it_learns_and_is_the_same_once_saved(tmp_path, hindsight: bool, weight: float) -> None:
     task = once()
-    look = learn([(task, LOGS)], 16, seed=3)
+    settings: dict[str, Any] = {"seed": 3, "hindsight": hindsight, "conversation_weight": weight}
+    look = learn([(task, LOGS)], 16, **settings)
     better = twice(look)
     assert nats(believed(better)) < nats(believed(task)) - 0.05
-    again = learn([(once(), LOGS)], 16, seed=3)
+    again = learn([(once(), LOGS)], 16, **settings)
     assert all(torch.equal(one, other) for one, other in zip(look.parameters(), again.parameters()))
     hub.save(better, tmp_path)
     loaded = hub.load(tmp_path)
@@ -108,11 +139,11 @@ def test_features_may_be_of_any_size() -> None:
     course = Course.of(LOGS)
     assert look.first.in_features == len(CONVERSING)
     for opinion in opinions(once(), LOGS):
-        assert np.isfinite(look.again(opinion, course).probabilities).all()
+        assert np.isfinite(next(look.again([opinion], course)).probabilities).all()
 
 
 def test_who_may_not_look_twice() -> None:
-    for setting in ({"second_look": -1}, {"second_look": 8, "objective": "binary"}):
+    for setting in ({"second_look": -1}, {"second_look": 8, "objective": "binary"}, {"hindsight": True}):
         with pytest.raises(RamifyError, match=r"task\.second_look"):
             once(**setting)
     bare = [replace(tree, nodes=tuple(replace(node, parents=None) for node in tree.nodes)) for tree in TREES]

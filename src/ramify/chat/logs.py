@@ -13,6 +13,7 @@ from ramify.chat.hearing import channel_of
 from ramify.chat.history import History
 from ramify.chat.pieces import encode_pieces
 from ramify.chat.words import Ranks, encode
+from ramify.metrics.conversations import conversations
 from ramify.tokenizer import Tokenizer
 from ramify.tree import Node, Tree
 
@@ -99,6 +100,11 @@ class Logs:
     @cached_property
     def _link_keys(self) -> Ints:
         return self.links[:, 0] * len(self) + self.links[:, 1]
+
+    @cached_property
+    def conversation(self) -> Ints:
+        """[message]: its conversation, as far as links are known."""
+        return conversations(self.links, np.arange(len(self)))
 
     @cached_property
     def speaker(self) -> Ints:

@@ -246,9 +246,6 @@ def first_look(
     out: Out,
     among: Annotated[int, typer.Option(min=2, help="Candidates of a message that it is to read, itself among them.")] = 16,
     pack: Pack = None,
-    shipped: Annotated[
-        bool, typer.Option("--shipped", help="With --pack: the card of the model that comes with Ramify, made again.")
-    ] = False,
     seed: Seed = 0,
 ) -> None:
     """Who replied to whom in a chat log: let a trained model read the likeliest candidates alone, which is faster.
@@ -256,17 +253,14 @@ def first_look(
     Example: ramify train first-look runs/links --data data/irc --out runs/quick
     """
     from ramify import hub
-    from ramify.errors import RamifyError
     from ramify.recipes import chats
     from ramify.run import check_fresh
 
-    if shipped and pack is None:
-        raise RamifyError("--shipped is for --pack: name a folder for what is packed.")
     check_fresh(out)
     _check_packed(pack, out)
     hub.save(chats.first_look(model, str(data), among=among, seed=seed), out)
     if pack is not None:
-        chats.pack(out, data, pack, shipped=shipped)
+        chats.pack(out, data, pack)
     print(f"next: ramify disentangle LOG --to html --out LOG.html --model {out}", file=sys.stderr)
 
 
@@ -278,19 +272,38 @@ def second_look(
         typer.Option(metavar="RUN=DATA", help="A model, and data of whose dev logs it has seen nothing; may be repeated."),
     ],
     out: Annotated[Path, typer.Option("--out", help="Folder of the model to write.")],
+    hindsight: Annotated[
+        bool,
+        typer.Option("--hindsight", help="Look at what is said later, too; live channels then have the first sight alone."),
+    ] = False,
+    pack: Pack = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", help="With --pack: built logs, whose dev split the card is to give scores of.")
+    ] = None,
+    shipped: Annotated[
+        bool, typer.Option("--shipped", help="With --pack: the card of the model that comes with Ramify, made again.")
+    ] = False,
     seed: Seed = 0,
 ) -> None:
     """Who replied to whom in a chat log: let a trained model look twice, the second time at conversations.
 
-    Example: ramify train second-look runs/links --unseen runs/links=data/irc --out runs/twice
+    Example: ramify train second-look runs/links --unseen runs/links=data/irc --hindsight --out runs/twice
     """
     from ramify import hub
     from ramify.cli.shared import parted
+    from ramify.errors import RamifyError
     from ramify.recipes import chats
     from ramify.run import check_fresh
 
+    if pack is None and (shipped or data):
+        raise RamifyError(f"{'--shipped' if shipped else '--data'} is for --pack: name a folder for what is packed.")
+    if pack is not None and data is None:
+        raise RamifyError("--pack writes a card with what the model finds on dev logs: say with --data in which.")
     check_fresh(out)
-    hub.save(chats.second_look(model, parted(unseen, "--unseen"), seed=seed), out)
+    _check_packed(pack, out)
+    hub.save(chats.second_look(model, parted(unseen, "--unseen"), hindsight=hindsight, seed=seed), out)
+    if pack is not None and data is not None:
+        chats.pack(out, data, pack, shipped=shipped)
     print(f"next: ramify disentangle LOG --to html --out LOG.html --model {out}", file=sys.stderr)
 
 

@@ -111,3 +111,12 @@ class _LinearCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         scaled = (None if gradient is None else gradient * gradients[0].to(gradient.dtype) for gradient in ctx.saved_tensors)
         return (*scaled, None, None)
+
+
+def nats_of_any(log_shares: Float[Tensor, "row column"]) -> Float[Tensor, ""]:
+    """Nats to say of each row that it is one of some columns, by the logarithms of their shares; minus infinity in all other
+    columns. Rows without any say nothing."""
+    known = torch.isfinite(log_shares).any(1)
+    # A row of nothing but infinities has no gradient that is a number.
+    said = torch.logsumexp(log_shares.masked_fill(~known[:, None], 0.0), dim=1)
+    return -(said * known).sum()

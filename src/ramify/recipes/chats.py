@@ -73,13 +73,14 @@ def links(data: str, *, steps: int = 4800, init: str = "", seed: int = 0) -> Run
     """Ramify's own model of who replied to whom, the one that comes with it: the feature model with more to read.
 
     `ramify train links --data DIR --out RUN`: it knows what is said around a pair of messages (`chat.surroundings`), and the
-    likeliest candidates of a message read each other before they are scored. A message joins the conversation that is
-    likeliest as a whole, and may answer several of its messages. It looks at nothing that is said later, so it can follow a
+    likeliest candidates of a message read each other before they are scored. It learns which conversation a message belongs
+    to, beside which message it answers; so a message joins the conversation that is likeliest as a whole, and may answer
+    several of its messages. It looks at nothing that is said later, so it can follow a
     live channel, and knows no years. Ten minutes of a core; what it finds beside the feature model is in benchmarks/results.md.
     """
     plain = feature_model(data, steps=steps, init=init, causal=True, seed=seed)
     model = FeatureModelConfig(hidden=256, dropout=0.1, years=False, surroundings=True, context_layers=2, context_among=16)
-    task = ReplyToConfig(score="sum", decide="conversation", threshold=0.33)
+    task = ReplyToConfig(score="sum", conversation_weight=1.0, decide="conversation", threshold=0.33)
     return replace(plain, recipe="links", model=sized(model, init), task=task, reading=History(window=50, causal=True))
 
 
@@ -243,8 +244,11 @@ def first_look(model: str, data: str, *, among: int = 16, seed: int = 0) -> Repl
     return task
 
 
-def second_look(model: str, unseen: Sequence[tuple[str, str]], *, hidden: int = 64, seed: int = 0) -> ReplyTo:
-    """A trained model with a second look at the likeliest candidates, in the conversations that they belong to.
+def second_look(
+    model: str, unseen: Sequence[tuple[str, str]], *, hindsight: bool = False, hidden: int = 64, seed: int = 0
+) -> ReplyTo:
+    """A trained model with a second look at the likeliest candidates, in the conversations that they belong to; with
+    `hindsight`, beside what is said later.
 
     `unseen`: models, each with data of whose dev logs it has seen nothing; a second look learned from what a model believes
     of its training logs would believe it too readily. They may be others than the model that gets it, such as models of
@@ -253,12 +257,13 @@ def second_look(model: str, unseen: Sequence[tuple[str, str]], *, hidden: int = 
     task = _reply_to(model)
     if task.backbone.reads_structure:
         raise RamifyError(f"{model} reads its own decisions already: a second look is for models that read none.")
-    task.config = replace(task.config, second_look=hidden)
+    task.config = replace(task.config, second_look=hidden, hindsight=hindsight)
     pairs = [(_reply_to(source), Store.open(data)) for source, data in unseen]
     if any(each.second is not None or each.config.objective != "listwise" for each, _ in pairs):
         raise RamifyError("a second look is learned from models of task.objective=listwise that take none.")
     seen = ((each, Logs.of(store.trees(store.split("dev")), each.reading).read_with(each.tokenizer)) for each, store in pairs)
-    task.second = learn_second(seen, hidden, seed)
+    weight = task.config.conversation_weight
+    task.second = learn_second(seen, hidden, seed, hindsight=hindsight, conversation_weight=weight)
     return task
 
 

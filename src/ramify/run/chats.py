@@ -69,7 +69,8 @@ class PreparedChats(Prepared):
         view = Blocks(self.logs, targets, block=self.run.view.block if frozen else self.run.view.encoded_block)
         structure = Structure.known(self.logs) if self.task.backbone.reads_structure else None
         measure = self._measure(frozen) if len(self.dev.links) else None
-        collate = replace(collator(self.task, self.logs, vectors), structure=structure, shares=shares)
+        weighed = self.task.config.conversation_weight > 0
+        collate = replace(collator(self.task, self.logs, vectors), structure=structure, shares=shares, conversations=weighed)
         return Stage(self.run.stages[number], view, collate, measure)
 
     def _vectors(self, logs: Logs, messages: Ints) -> Vectors | None:
@@ -188,7 +189,8 @@ def fitting(run: Run) -> Run:
     if isinstance(run.task, ReplyToConfig) and Store.open(run.data).holds_reply_trees:
         # A threshold inside conversations goes with them.
         threshold = 0.0 if run.task.decide == "conversation" else run.task.threshold
-        return replace(run, task=replace(run.task, objective="ranking", decide="link", threshold=threshold))
+        task = replace(run.task, objective="ranking", decide="link", threshold=threshold, conversation_weight=0.0)
+        return replace(run, task=task)
     return run
 
 

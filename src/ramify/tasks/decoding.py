@@ -56,6 +56,15 @@ class Opinion:
             np.concatenate([np.zeros(0, dtype=np.float32), *(part.probabilities for part in parts)]),
         )
 
+    def by_distance(self, window: int) -> Float[NDArray, "message place"]:
+        """How likely each message answers the one so many places back (0: it starts a conversation), as far as the window."""
+        table = np.zeros((len(self.messages), window + 1), dtype=np.float32)
+        row = np.repeat(np.arange(len(self.messages)), self.lengths)
+        back = self.messages[row] - self.candidates
+        near = back <= window
+        table[row[near], back[near]] = self.probabilities[near]
+        return table
+
     def likeliest(self) -> tuple[Ints, Float[NDArray, " message"]]:
         """The one message that each answers, of equals the nearest; and its probability."""
         starts = np.cumsum(self.lengths) - self.lengths
@@ -178,22 +187,21 @@ def opinions(
     start: Ints | None = None,
     vectors: Vectors | None = None,
     course: Course | None = None,
+    live: bool = False,
 ) -> Iterator[Opinion]:
     """On all messages of the logs (of each from the message `start` on), some at a time. `vectors` of all that are read may be
     given; and for a model that takes a second look, what became of those before `start` at first sight, of which it is told
-    more.
+    more. `live`: nobody knows what is said after the last one, so none of them is looked at with hindsight.
 
     They come in the order of the logs, unless the model reads its own decisions: then several logs are decided side by side,
     message by message.
     """
     start = logs.offsets[:-1] if start is None else start
     first = _at_first_sight(task, logs, history, start, vectors)
-    if task.second is None:
+    if task.second is None or (task.second.hindsight and (live or task.config.as_live)):
         yield from first
-        return
-    course = course or Course.of(logs)
-    for opinion in first:
-        yield task.second.again(opinion, course)
+    else:
+        yield from task.second.again(first, course or Course.of(logs))
 
 
 def _at_first_sight(task: "ReplyTo", logs: Logs, history: Known, start: Ints, vectors: Vectors | None) -> Iterator[Opinion]:

@@ -155,7 +155,7 @@ class Live:
         self, logs: Logs, kept: list[_Kept], row: int, first: int, table: Vectors | None, course: Course
     ) -> Iterator[Opinion]:
         if row < len(kept) - 1:
-            yield from opinions(self.task, logs, start=np.array([row]), vectors=table, course=course)
+            yield from opinions(self.task, logs, start=np.array([row]), vectors=table, course=course, live=True)
             return
         reach = min(first, self.task.reading.window)
         collate = collator(self.task, logs, table)
@@ -168,7 +168,8 @@ class Live:
         example = Example(np.array([row]), np.ones(1), row - np.arange(reach + 1), np.array([reach + 1]))
         with self.task.evaluating(), torch.no_grad():
             opinion = ask(self.task, collate, [example])
-        yield opinion if self.task.second is None else self.task.second.again(opinion, course)
+        second = self.task.second
+        yield from [opinion] if second is None or second.hindsight else second.again([opinion], course)
 
     def _decided(self, number: int, answered: list[int], probability: float) -> Heard:
         own, likeliest = self._kept[number], answered[0]

@@ -15,6 +15,7 @@ from ramify.errors import RamifyError
 from ramify.fields import check_fields
 from ramify.link_batch import LinkBatch
 from ramify.models.base import LinkBackbone
+from ramify.nn.heads import nats_of_any
 from ramify.nn.ragged import as_table, highest
 from ramify.tasks import linking
 from ramify.tasks.base import Task
@@ -35,6 +36,9 @@ class ReplyToConfig:
     """A pair's score: the plain sum of its state, as in Kummerfeld et al.'s code, or a learned map of it."""
     positive_weight: float = 1.0
     """How much more a link counts than a pair that is none (binary)."""
+    conversation_weight: float = 0.0
+    """How much it counts, beside the link, that the conversation is right: beside the probability of the message that is
+    answered, training raises that of all candidates of its conversation together (listwise). Not in the papers."""
     start_odds: float = 1.0
     """What the odds that a message starts a conversation are multiplied by when it is decided what it answers. A start that is
     none costs a conversation more than a link that is wrong; choose on logs that were held out (listwise)."""
@@ -60,6 +64,11 @@ class ReplyToConfig:
     second_look: int = 0
     """Size of the hidden layers of a second look at the likeliest candidates (`tasks.second_look`); 0: there is none. It is
     learned after all else, by `ramify train second-look` (listwise). Not in the papers."""
+    hindsight: bool = False
+    """Whether the second look is at what is said later, too (`chat.hindsight`). A live channel has the first sight of such a
+    model alone."""
+    as_live: bool = False
+    """Decide on a whole log as on a live channel: without hindsight, where the model has it."""
 
     def __post_init__(self) -> None:
         check_fields(self, "task.")
@@ -70,6 +79,8 @@ class ReplyToConfig:
                 raise RamifyError("task.first_look=1 would read nothing but the message itself: set 2 or more, or 0.")
             if getattr(self, name) and self.objective != "listwise":
                 raise RamifyError(f"task.{name} is for task.objective=listwise, not {self.objective}.")
+        if self.hindsight and not self.second_look:
+            raise RamifyError("task.hindsight is for models that look twice (task.second_look).")
         if not 0 <= self.threshold < 1:
             raise RamifyError(f"task.threshold must be at least 0 and below 1, not {self.threshold}.")
         if self.decide != "link" and self.objective != "listwise":
@@ -78,6 +89,10 @@ class ReplyToConfig:
             raise RamifyError("task.threshold is for messages that may answer several; task.objective=ranking knows one.")
         if self.answers == "others" and self.objective == "ranking":
             raise RamifyError("task.answers=others is not for task.objective=ranking: a message may have its author's alone.")
+        if self.conversation_weight < 0:
+            raise RamifyError(f"task.conversation_weight must not be negative, not {self.conversation_weight}.")
+        if self.conversation_weight and self.objective != "listwise":
+            raise RamifyError(f"task.conversation_weight is for task.objective=listwise, not {self.objective}.")
         if self.start_odds <= 0:
             raise RamifyError(f"task.start_odds must be positive, not {self.start_odds}.")
         if self.start_odds != 1 and self.objective != "listwise":
@@ -86,7 +101,7 @@ class ReplyToConfig:
             raise RamifyError(f"task.positive_weight must be positive, not {self.positive_weight}.")
 
 
-DECIDING = ("start_odds", "decide", "threshold", "answers", "starts")
+DECIDING = ("start_odds", "decide", "threshold", "answers", "starts", "as_live")
 """What concerns nothing that is learned: a trained model may be asked to decide otherwise than it was trained to."""
 
 
@@ -112,7 +127,7 @@ class ReplyTo(Task[LinkBatch]):
         self.head = nn.Linear(backbone.out_dim, 1) if self.config.score == "linear" else None
         first, second = self.config.first_look, self.config.second_look
         self.first = FirstLook(first, backbone.reads_surroundings) if first else None
-        self.second = SecondLook(second) if second else None
+        self.second = SecondLook(second, self.config.hindsight) if second else None
         if self.first is not None and backbone.reads_history:
             raise RamifyError("task.first_look is for models that read one candidate at a time: to this one all are history.")
         if self.second is not None and backbone.reads_structure:
@@ -162,7 +177,12 @@ class ReplyTo(Task[LinkBatch]):
             loss = F.binary_cross_entropy_with_logits(scores, is_link, pos_weight=weight, reduction="none")
             # The mean over a target's candidates.
             return (loss / torch.repeat_interleave(batch.candidates.lengths, batch.candidates.lengths)).sum()
-        return -(batch.gold * self._log_shares(scores, batch)).sum()
+        log_shares = self._log_shares(scores, batch)
+        links = -(batch.gold * log_shares).sum()
+        if batch.together is None:
+            return links
+        in_conversation, _ = as_table(log_shares.masked_fill(batch.together == 0, -math.inf), batch.candidates, -math.inf)
+        return links + self.config.conversation_weight * nats_of_any(in_conversation)
 
     def probabilities(self, scores: Float[Tensor, " key"], batch: LinkBatch) -> Float[Tensor, " key"]:
         """Of each candidate, that it is answered: one for the target together, or each for itself (binary)."""

@@ -23,14 +23,9 @@ def beliefs(teachers: "Sequence[ReplyTo]", trees: Callable[[], Iterable[Tree]], 
         logs = Logs.of(trees(), task.reading).read_with(task.tokenizer)
         total = np.zeros((len(logs), window + 1), dtype=np.float32) if total is None else total
         for opinion in opinions(task, logs):
-            message = np.repeat(opinion.messages, opinion.lengths)
-            back = message - opinion.candidates
-            seen = back <= window
             # What lies beyond is nobody's: the rest shares it.
-            of_message = np.repeat(np.arange(len(opinion.lengths)), opinion.lengths)[seen]
-            chance = opinion.probabilities[seen]
-            sums = np.bincount(of_message, weights=chance, minlength=len(opinion.lengths))
-            total[message[seen], back[seen]] += chance / np.maximum(sums, 1e-12)[of_message]
+            near = opinion.by_distance(window)
+            total[opinion.messages] += near / np.maximum(near.sum(axis=1, keepdims=True), 1e-12)
     assert total is not None
     return total / len(teachers)
 
