@@ -1,13 +1,13 @@
 """How fast chat logs are read by models of who replied to whom.
 
     python benchmarks/chat.py features --logs ubuntu-irc/dev/*.ascii.txt
-    python benchmarks/chat.py disentangle --logs ubuntu-irc/dev/*.ascii.txt [--model RUN]
-    python benchmarks/chat.py live --logs ubuntu-irc/dev/*.ascii.txt [--model RUN] [--after 50000]
+    python benchmarks/chat.py disentangle --logs ubuntu-irc/dev/*.ascii.txt [--model RUN] [--as-live]
+    python benchmarks/chat.py live --logs ubuntu-irc/dev/*.ascii.txt [--model RUN] [--after 50000] [--every 64]
     python benchmarks/chat.py encode --logs ubuntu-irc/dev/*.ascii.txt --model RUN
 
 `features`: seconds for the 77 features of 2,000 messages with a hundred candidates each, columns of the log included.
-`disentangle`: messages a second, from read messages to conversations. `live`: the same message by message, the logs as one
-channel, of which so many messages were heard before.
+`disentangle`: messages a second, from read messages to conversations; `--as-live`: without hindsight. `live`: the same message
+by message, or so many at a time, the logs as one channel, of which so many messages were heard before.
 `encode`: vectors of messages by the encoder of a Masked Hierarchical Transformer, and which share that is of the rate at which
 this machine multiplies large matrices. Medians of several rounds.
 """
@@ -16,6 +16,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -43,7 +44,7 @@ from ramify.tree import Node, Tree
 
 MESSAGES, WINDOW, ROUNDS = 2000, 100, 5
 LIVE, EVERY = 200, 4096
-"""Messages heard one by one in a round; together before."""
+"""Messages heard in a round, at least; together before."""
 SIDE = 2048
 """Rows and columns of a large matrix."""
 TIMES = 20
@@ -57,6 +58,8 @@ def main() -> None:
     parser.add_argument("--logs", type=Path, nargs="+", required=True)
     parser.add_argument("--model", default=str(LINKS))
     parser.add_argument("--after", type=int, default=0)
+    parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--as-live", action="store_true")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -75,6 +78,7 @@ def main() -> None:
     else:
         model = ramify.load(arguments.model)
         assert isinstance(model, ReplyTo)
+        model.config = replace(model.config, as_live=arguments.as_live)
 
         def work() -> int:
             for log in logs:
@@ -87,17 +91,18 @@ def main() -> None:
                 if arguments.what == "encode":
                     rows[precision] = _encoding(model, logs, dtype)
                 elif arguments.what == "live":
-                    rows[precision] = _hearing(model, nodes, arguments.after)
+                    rows[precision] = _hearing(model, nodes, arguments.after, arguments.every)
                 else:
                     rows[precision] = _rate(work)
     print(json.dumps(rows, indent=1))
 
 
-def _hearing(model: ReplyTo, nodes: list[Node], after: int) -> dict[str, float]:
-    """Of some messages at a time, after the first `after`."""
-    if len(nodes) < after + (ROUNDS + 1) * LIVE:
+def _hearing(model: ReplyTo, nodes: list[Node], after: int, every: int) -> dict[str, float]:
+    """Of `every` messages at a time, after the first `after`."""
+    size = -(-LIVE // every) * every
+    if len(nodes) < after + (ROUNDS + 1) * size:
         raise SystemExit(
-            f"the logs have {len(nodes):,} messages: too few for --after {after:,} and {(ROUNDS + 1) * LIVE:,} more."
+            f"the logs have {len(nodes):,} messages: too few for --after {after:,} and {(ROUNDS + 1) * size:,} more."
         )
     channel, rest = model.live(), iter(nodes)
     before = islice(rest, after)
@@ -105,9 +110,9 @@ def _hearing(model: ReplyTo, nodes: list[Node], after: int) -> dict[str, float]:
         channel.hear_all(some)
 
     def work() -> int:
-        for node in islice(rest, LIVE):
-            channel.hear(node)
-        return LIVE
+        for _ in range(size // every):
+            channel.hear_all(islice(rest, every))
+        return size
 
     return _rate(work)
 

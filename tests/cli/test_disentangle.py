@@ -382,7 +382,7 @@ def test_what_it_refuses(ramify, model, log, tmp_path):
         ((log, "--to", "text", "--out", tmp_path / "no" / "such" / "out", "--model", model), "no"),
         ((log, "--to", "text", "--out", out, "--model", model, "--option", "dialect=dog"), "dialect"),
         ((log, "--to", "text", "--out", out, "--model", model, "--option", "foo=1"), "'irc' has no option 'foo'"),
-        ((log, "--to", "text", "--out", out, "--model", model, "--set", "model.hidden=9"), "task.starts, and by nothing else"),
+        ((log, "--to", "text", "--out", out, "--model", model, "--set", "model.hidden=9"), "task.as_live, and by nothing else"),
         ((log, "--to", "text", "--out", out, "--model", model, "--set", "task.threshold=2"), "task.threshold"),
     ]:
         status, printed, err = ramify("disentangle", *words)
@@ -429,6 +429,7 @@ def test_the_model_that_comes_with_ramify(ramify, log, tmp_path):
     assert "license: cc-by-4.0" in card
     assert "ramify train links" in card
     assert "ramify train first-look" in card
+    assert "ramify train second-look" in card
     shipped = ramify_package.load(LINKS)
     assert not shipped.backbone.config.years
     assert shipped.reading.causal
@@ -481,10 +482,16 @@ def test_a_second_look_is_learned_and_taken(ramify, log, model, tmp_path):
     status, printed, err = ramify("train", "second-look", model, "--unseen", f"{model}={data}", "--out", out)
     assert (status, printed) == (0, ""), err
     assert ramify_package.load(out).config.second_look == 64
+    words = ("--unseen", f"{model}={data}", "--hindsight", "--set", "task.threshold=0.4", "--out", tmp_path / "ahead")
+    status, printed, err = ramify("train", "second-look", model, *words)
+    assert (status, printed) == (0, ""), err
+    config = ramify_package.load(tmp_path / "ahead").config
+    assert (config.second_look, config.hindsight, config.threshold) == (64, True, 0.4)
     text, _ = run(ramify, log, out, "annotation", tmp_path / "out.txt")
     assert len(text.splitlines()) == len(LINES)
     for words, message in [
         ((model, "--unseen", f"{out}={data}"), "that take none"),
+        ((model, "--unseen", f"{model}={data}", "--set", "task.objective=binary"), "and by nothing else"),
         ((model, "--unseen", str(model)), "NAME=VALUE"),
         ((data, "--unseen", f"{model}={data}"), "config.json"),
     ]:

@@ -284,6 +284,7 @@ def second_look(
         bool, typer.Option("--shipped", help="With --pack: the card of the model that comes with Ramify, made again.")
     ] = False,
     seed: Seed = 0,
+    settings: Settings = None,
 ) -> None:
     """Who replied to whom in a chat log: let a trained model look twice, the second time at conversations.
 
@@ -301,7 +302,8 @@ def second_look(
         raise RamifyError("--pack writes a card with what the model finds on dev logs: say with --data in which.")
     check_fresh(out)
     _check_packed(pack, out)
-    hub.save(chats.second_look(model, parted(unseen, "--unseen"), hindsight=hindsight, seed=seed), out)
+    sources, decided = parted(unseen, "--unseen"), settings_of(settings)
+    hub.save(chats.second_look(model, sources, hindsight=hindsight, decided=decided, seed=seed), out)
     if pack is not None and data is not None:
         chats.pack(out, data, pack, shipped=shipped)
     print(f"next: ramify disentangle LOG --to html --out LOG.html --model {out}", file=sys.stderr)

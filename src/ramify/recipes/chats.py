@@ -1,6 +1,6 @@
 """Who replied to whom in chat logs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +19,7 @@ from ramify.models.decomposable_attention import DecomposableAttentionConfig
 from ramify.models.esim import ESIMConfig
 from ramify.models.feature_model import FeatureModelConfig
 from ramify.models.mht import MHTConfig
-from ramify.run import BlockConfig, LinkDevConfig, ModelConfig, Run, WordsConfig, sized
+from ramify.run import BlockConfig, LinkDevConfig, ModelConfig, Run, WordsConfig, redecided, sized
 from ramify.tasks.first_look import learn as learn_first
 from ramify.tasks.linking import measure
 from ramify.tasks.reply_to import ReplyTo, ReplyToConfig
@@ -245,19 +245,26 @@ def first_look(model: str, data: str, *, among: int = 16, seed: int = 0) -> Repl
 
 
 def second_look(
-    model: str, unseen: Sequence[tuple[str, str]], *, hindsight: bool = False, hidden: int = 64, seed: int = 0
+    model: str,
+    unseen: Sequence[tuple[str, str]],
+    *,
+    hindsight: bool = False,
+    decided: Mapping[str, str] | None = None,
+    hidden: int = 64,
+    seed: int = 0,
 ) -> ReplyTo:
     """A trained model with a second look at the likeliest candidates, in the conversations that they belong to; with
     `hindsight`, beside what is said later.
 
     `unseen`: models, each with data of whose dev logs it has seen nothing; a second look learned from what a model believes
     of its training logs would believe it too readily. They may be others than the model that gets it, such as models of
-    the same recipe that were each trained without a part of the logs. A minute.
+    the same recipe that were each trained without a part of the logs. `decided`: how the model is to decide from now on
+    (`redecided`). A minute.
     """
     task = _reply_to(model)
     if task.backbone.reads_structure:
         raise RamifyError(f"{model} reads its own decisions already: a second look is for models that read none.")
-    task.config = replace(task.config, second_look=hidden, hindsight=hindsight)
+    task.config = redecided(replace(task.config, second_look=hidden, hindsight=hindsight), decided or {})
     pairs = [(_reply_to(source), Store.open(data)) for source, data in unseen]
     if any(each.second is not None or each.config.objective != "listwise" for each, _ in pairs):
         raise RamifyError("a second look is learned from models of task.objective=listwise that take none.")
@@ -278,10 +285,13 @@ LICENSE = "cc-by-4.0"
 TITLE = "Who replied to whom: the model that comes with Ramify"
 NOTES = """Trained on the training logs of the Ubuntu IRC disentanglement data (Kummerfeld et al. 2019, CC BY 4.0), all but
 one in ten, held out by a hash of their names, on which the best weights were chosen. It looks at nothing that is said later,
-and is told no years. Four models like it taught it what they believe of all messages, of the unannotated ones too; and it
-learned from conversations on their own, without times. Of a message's fifty-one candidates it reads sixteen, itself and the
-others that a linear map of their features finds likeliest. The commands (those that train `links` with
-`--set train.precision=bf16`, the first four of them with `--set task.decide=link --set task.threshold=0`):
+and is told no years, until it has read a whole log: then it looks at each message again, beside the thirty that follow (on a
+live channel it does not). Four models like it taught it what they believe of all messages, of the unannotated ones too; and
+it learned from conversations on their own, without times. Of a message's fifty-one candidates it reads eight, itself and the
+others that a linear map of their features finds likeliest. The second look was learned from four models, each of which was
+trained without a fourth of the training logs, and what they believe of that. The commands (those that train `links` with
+`--set train.precision=bf16`, the first four of them with `--set task.decide=link --set task.threshold=0`; with
+`--fold 0` to `--fold 3`):
 
     ramify data build ubuntu-irc/train --format irc --split 0.9,0.1,0 --policy empty=keep --out data/irc
     ramify train links --data data/irc --out runs/one
@@ -290,7 +300,12 @@ others that a linear map of their features finds likeliest. The commands (those 
     ramify train links --data data/irc --out runs/four --seed 3 --set model.hidden=384 --set reading.causal=false
     ramify train links --data data/irc --out runs/links --steps 10000 --seed 5 --set model.dropout=0.05 \\
         --set view.conversations=0.2 --set 'view.teachers=["runs/one","runs/two","runs/three","runs/four"]'
-    ramify train first-look runs/links --data data/irc --out runs/quick --pack runs/packed --shipped
+    ramify train first-look runs/links --data data/irc --among 8 --out runs/quick
+    python benchmarks/decisions.py train --logs ubuntu-irc/train --fold 0 --precision bf16 --out runs/folds
+    ramify train second-look runs/quick --hindsight --set task.threshold=0.36 --out runs/twice \\
+        --unseen runs/folds/fold-0=runs/folds/unseen-0 --unseen runs/folds/fold-1=runs/folds/unseen-1 \\
+        --unseen runs/folds/fold-2=runs/folds/unseen-2 --unseen runs/folds/fold-3=runs/folds/unseen-3 \\
+        --data data/irc --pack runs/packed --shipped
 """
 
 

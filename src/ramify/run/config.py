@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import typing
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -205,7 +206,7 @@ class Run:
         return _set(replace(run, stages=tuple(map(_set, run.stages, stages))), own)
 
 
-def redecided(config: ReplyToConfig, settings: dict[str, str]) -> ReplyToConfig:
+def redecided(config: ReplyToConfig, settings: Mapping[str, str]) -> ReplyToConfig:
     """With other settings of how to decide (`DECIDING`), from text; all others were settled in training."""
     for key in settings:
         head, _, name = key.partition(".")
