@@ -31,7 +31,8 @@ from ramify.dataset.store import Store
 from ramify.metrics.conversations import Agreement, Log, agreement
 from ramify.recipes import RECIPES
 from ramify.run import execute
-from ramify.tasks.linking import measure
+from ramify.tasks.decoding import Opinion, lead_in, opinions, settle
+from ramify.tasks.linking import matched
 from ramify.tasks.reply_to import ReplyTo, ReplyToConfig
 from ramify.tasks.second_look import learn
 
@@ -74,15 +75,17 @@ def table(arguments: argparse.Namespace) -> None:
     logs: dict[str, list[Log]] = {way: [] for way in WAYS}
     stores = [Store.open(arguments.out / f"unseen-{fold}") for fold in range(FOLDS)]
     for fold, store in enumerate(stores):
-        task = _of_fold(arguments.out, fold)
+        task, names = _of_fold(arguments.out, fold), store.tree_ids(store.split("dev"))
+        own = _read(task, store)
+        first = Opinion.joined(list(opinions(task, own, start=lead_in(own))))
+        if arguments.look is not None:
+            others = [each for each in range(FOLDS) if each != fold]
+            unseen = ((other := _of_fold(arguments.out, each), _read(other, stores[each])) for each in others)
+            task.second = learn(unseen, 64, hindsight=arguments.look == "hindsight", conversation_weight=WEIGHT)
+        last = Opinion.joined(list(opinions(task, own, start=lead_in(own))))
         for way, found in logs.items():
-            looks = arguments.look is not None and way != "link"
-            if looks and task.second is None:
-                others = [each for each in range(FOLDS) if each != fold]
-                unseen = ((other := _of_fold(arguments.out, each), read(other, stores[each])) for each in others)
-                task.second = learn(unseen, 64, hindsight=arguments.look == "hindsight", conversation_weight=WEIGHT)
-            task.config = WAYS[way]
-            found += measure(task, store, "dev").match.logs
+            believed = first if way == "link" else last
+            found += matched(own, names, settle(WAYS[way], own, [believed]).links).logs
     sums = {way: np.array([astuple(agreement(log)) for log in found]) for way, found in logs.items()}
     number = len(logs["link"])
     times = np.random.default_rng(0).multinomial(number, [1 / number] * number, size=RESAMPLES)
@@ -100,7 +103,7 @@ def _of_fold(out: Path, fold: int) -> ReplyTo:
     return task
 
 
-def read(task: ReplyTo, store: Store) -> Logs:
+def _read(task: ReplyTo, store: Store) -> Logs:
     return Logs.of(store.trees(store.split("dev")), task.reading).read_with(task.tokenizer)
 
 

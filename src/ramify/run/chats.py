@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from ramify import hub
 from ramify.chat.blocks import Blocks
 from ramify.chat.channel import Ints
-from ramify.chat.comembership import Comemberships
 from ramify.chat.history import History
 from ramify.chat.logs import Logs
 from ramify.chat.reply_trees import logs_of_replies
@@ -32,7 +31,7 @@ from ramify.run.config import RUN_FILE, BlockConfig, LinkDevConfig, Run, WordsCo
 from ramify.run.kept_vectors import kept_vectors
 from ramify.run.prepared import Prepared
 from ramify.tasks.answering import scored
-from ramify.tasks.decoding import Decided, Opinion, collator, heard_from, lead_in, opinions, with_history
+from ramify.tasks.decoding import Decided, Opinion, collator, heard_from, lead_in, opinions, settle, with_history
 from ramify.tasks.linking import known_conversations, matched
 from ramify.tasks.reply_to import ReplyTo, ReplyToConfig
 from ramify.tasks.teaching import beliefs, lessons
@@ -118,11 +117,7 @@ class PreparedChats(Prepared):
         def measure() -> dict[str, float]:
             parts = opinions(self.task, self.dev, history=history, start=start, vectors=vectors)
             found = Opinion.joined(list(parts))
-            answered = np.arange(len(self.dev))
-            comemberships = Comemberships(self.dev.offsets, self.dev.history.window)
-            chosen = found.choose(self.task.config, np.arange(len(self.dev)), comemberships.of)
-            answered[found.messages] = chosen.answered
-            scores = self._scores(chosen._replace(answered=answered))
+            scores = self._scores(settle(self.task.config, self.dev, [found]))
             link, cluster, *_ = scores.values()
             loss = self._loss(found)
             worst = {"link": 100 - link, "cluster": 100 - cluster}

@@ -1,7 +1,7 @@
 """What a model thinks of who answers whom, and what it decides."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -232,16 +232,22 @@ def decide(task: "ReplyTo", logs: Logs, *, history: Known = "predicted", beam: i
     Raises `RamifyError` where the model reads no structure (then the likeliest links make the likeliest structure), or is told
     it.
     """
-    answered, probability = np.arange(len(logs)), np.zeros(len(logs), dtype=np.float32)
-    conversation, also = np.arange(len(logs)), [Decided(answered[:0], probability[:0])]
-    comemberships = Comemberships(logs.offsets, logs.history.window)
     if beam > 1 and history == "gold":
         raise RamifyError("a beam searches among the model's own decisions: it goes with history = predicted, not gold.")
     if beam > 1:
+        answered, probability = np.arange(len(logs)), np.zeros(len(logs), dtype=np.float32)
         _search(task, logs, beam, start, answered, probability)
         return Decided(answered, probability)
-    for opinion in opinions(task, logs, history=history, start=start):
-        chosen = opinion.choose(task.config, conversation, comemberships.of)
+    return settle(task.config, logs, opinions(task, logs, history=history, start=start))
+
+
+def settle(config: "ReplyToConfig", logs: Logs, parts: Iterable[Opinion]) -> Decided:
+    """What every message answers, by what is believed of those in `parts`, which come in order; any other answers itself."""
+    answered, probability = np.arange(len(logs)), np.zeros(len(logs), dtype=np.float32)
+    conversation, also = np.arange(len(logs)), [Decided(answered[:0], probability[:0])]
+    comemberships = Comemberships(logs.offsets, logs.history.window)
+    for opinion in parts:
+        chosen = opinion.choose(config, conversation, comemberships.of)
         answered[opinion.messages], probability[opinion.messages] = chosen.answered, chosen.probability
         also.append(chosen)
     further, chances = (np.concatenate([getattr(each, name) for each in also]) for name in ("further", "chances"))
