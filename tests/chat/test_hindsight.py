@@ -65,13 +65,13 @@ def plainly(own: Course, chances: np.ndarray, message: int, candidate: int) -> d
     return dict(zip(HINDSIGHT, found, strict=True))
 
 
+@pytest.mark.parametrize(("size", "first"), [(60, 10), (40, 0), (5, 0), (1, 0)])
 @pytest.mark.parametrize("seed", range(3))
-def test_features_are_what_they_are_called(seed: int) -> None:
-    size = 60
+def test_features_are_what_they_are_called(seed: int, size: int, first: int) -> None:
     own, chances = course(seed, size), believed(seed, size)
-    messages = np.arange(10, size)
-    candidates = messages[:, None] - np.arange(5)
-    real = np.ones(candidates.shape, dtype=bool)
+    messages = np.arange(first, size)
+    candidates = np.maximum(messages[:, None] - np.arange(5), 0)
+    real = messages[:, None] >= np.arange(5)
     real[::3, 4] = False
     found = hindsight(own, messages, chances[messages], candidates, real)
     for row, message in enumerate(messages.tolist()):

@@ -61,11 +61,12 @@ def hindsight(
 
     later = np.minimum(asked[:, None] + 1 + step, len(course.speaker) - 1)
     speaker = np.where(follows, course.speaker[later], _NO_ONE)
-    before = asked[:, None] - back
-    heard = np.where(before >= 0, course.speaker[before], _NO_ONE - 1)
+    before = np.maximum(asked[:, None] - back, 0)
+    is_message = back <= asked[:, None]
+    heard = np.where(is_message, course.speaker[before], _NO_ONE - 1)
     author, theirs = course.speaker[asked][:, None], course.speaker[candidates]
     there = course.conversation[before][:, :, None] == course.conversation[candidates][:, None, :]
-    there &= (before >= 0)[:, :, None] & (candidates != asked[:, None])[:, None, :]
+    there &= is_message[:, :, None] & (candidates != asked[:, None])[:, None, :]
     in_conversation = _float(there)
     same_as_heard = speaker[:, :, None] == heard[:, None, :]
     known = speaker > NOBODY
