@@ -5,21 +5,11 @@ import math
 import numpy as np
 import pytest
 
+from fixtures import course
 from ramify.chat.channel import NOBODY
 from ramify.chat.conversing import CONVERSING, FAR, LEAST, Course, conversing
 
 WINDOW = 7
-
-
-def course(seed: int, size: int = 60, decided: int = 60) -> Course:
-    """A log in which messages answer one of the last nine, somebody's or nobody's."""
-    random = np.random.default_rng(seed)
-    answered, conversation = np.arange(size), np.arange(size)
-    for message in range(1, decided):
-        if random.random() < 0.8:
-            answered[message] = random.integers(max(0, message - 9), message)
-            conversation[message] = conversation[answered[message]]
-    return Course(answered, conversation, random.integers(NOBODY, 4, size), WINDOW)
 
 
 def plainly(own: Course, message: int, candidate: int, chances: dict[int, float], rank: int) -> dict[str, float]:
@@ -71,7 +61,7 @@ def plainly(own: Course, message: int, candidate: int, chances: dict[int, float]
 
 @pytest.mark.parametrize("seed", range(4))
 def test_features_are_what_they_are_called(seed: int) -> None:
-    own, random = course(seed), np.random.default_rng(seed + 100)
+    own, random = course(seed, 60, WINDOW), np.random.default_rng(seed + 100)
     messages = np.arange(20, 60)
     back = np.array([np.concatenate([[0], 1 + random.permutation(WINDOW)[:4]]) for _ in messages])
     chances = -np.sort(-random.dirichlet(np.ones(5), len(messages)).astype(np.float32), axis=1)
@@ -88,7 +78,7 @@ def test_features_are_what_they_are_called(seed: int) -> None:
 
 
 def test_later_messages_do_not_matter() -> None:
-    whole = course(5)
+    whole = course(5, 60, WINDOW)
     messages, chances = np.array([30, 31]), np.full((2, 3), 1 / 3, dtype=np.float32)
     candidates = messages[:, None] - np.arange(3)
     early = Course(*(each[:32] for each in (whole.answered, whole.conversation, whole.speaker)), WINDOW)
@@ -98,7 +88,7 @@ def test_later_messages_do_not_matter() -> None:
 
 
 def test_messages_one_by_one_are_as_together() -> None:
-    own = course(6)
+    own = course(6, 60, WINDOW)
     messages, chances = np.arange(10, 40), np.full((30, 4), 0.25, dtype=np.float32)
     candidates = messages[:, None] - np.arange(4)
     together = conversing(own, messages, candidates, chances)
@@ -108,7 +98,7 @@ def test_messages_one_by_one_are_as_together() -> None:
 
 
 def test_places_without_a_candidate_touch_no_other() -> None:
-    own = course(7)
+    own = course(7, 60, WINDOW)
     messages, candidates = np.array([20]), np.array([[19, 20, 20]])
     chances = np.array([[0.6, 0.4, 0.0]], dtype=np.float32)
     bare = conversing(own, messages, candidates[:, :2], chances[:, :2])

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from fixtures import course
 from ramify.chat.channel import NOBODY
 from ramify.chat.conversing import Course
 from ramify.chat.hindsight import AHEAD, HINDSIGHT, MANY, hindsight
@@ -18,16 +19,6 @@ def believed(seed: int, size: int) -> np.ndarray:
     chances = random.dirichlet(np.full(WINDOW + 1, 0.4), size).astype(np.float32)
     chances[np.arange(WINDOW + 1) > np.arange(size)[:, None]] = 0
     return chances / chances.sum(axis=1, keepdims=True)
-
-
-def course(seed: int, size: int) -> Course:
-    random = np.random.default_rng(seed)
-    answered, conversation = np.arange(size), np.arange(size)
-    for message in range(1, size):
-        if random.random() < 0.8:
-            answered[message] = random.integers(max(0, message - 4), message)
-            conversation[message] = conversation[answered[message]]
-    return Course(answered, conversation, random.integers(NOBODY, 4, size), WINDOW)
 
 
 def plainly(own: Course, chances: np.ndarray, message: int, candidate: int) -> dict[str, float]:
@@ -68,7 +59,7 @@ def plainly(own: Course, chances: np.ndarray, message: int, candidate: int) -> d
 @pytest.mark.parametrize(("size", "first"), [(60, 10), (40, 0), (5, 0), (1, 0)])
 @pytest.mark.parametrize("seed", range(3))
 def test_features_are_what_they_are_called(seed: int, size: int, first: int) -> None:
-    own, chances = course(seed, size), believed(seed, size)
+    own, chances = course(seed, size, WINDOW), believed(seed, size)
     messages = np.arange(first, size)
     candidates = np.maximum(messages[:, None] - np.arange(5), 0)
     real = messages[:, None] >= np.arange(5)
@@ -86,7 +77,7 @@ def test_features_are_what_they_are_called(seed: int, size: int, first: int) -> 
 def test_some_messages_of_those_that_are_believed_of() -> None:
     """More may follow than are asked for; `AHEAD` of them matter."""
     size = 20 + 10 + AHEAD + 5
-    own, chances = course(7, size), believed(7, size)
+    own, chances = course(7, size, WINDOW), believed(7, size)
     messages, asked = np.arange(20, size), np.arange(20, 30)
     candidates = asked[:, None] - np.arange(4)
     real = np.ones(candidates.shape, dtype=bool)
@@ -100,7 +91,7 @@ def test_some_messages_of_those_that_are_believed_of() -> None:
 def test_another_log_behind_a_gap_is_not_what_follows() -> None:
     """Of another log the first messages may be left out: what is asked for stands behind a gap."""
     size, end = 60, 30
-    own, chances = course(8, size), believed(8, size)
+    own, chances = course(8, size, WINDOW), believed(8, size)
     messages = np.concatenate([np.arange(10, end), np.arange(40, size)])
     asked = messages[: end - 10]
     candidates = asked[:, None] - np.arange(4)
