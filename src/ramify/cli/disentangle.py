@@ -58,8 +58,8 @@ def disentangle(
         bool,
         typer.Option(
             "--live",
-            help="Decide on every message as it comes, without hindsight, and write a line at once: JSON, or LOG:PARENT CHILD -. "
-            "Of an IRC log, or a table without ids, parents and channels, no more is held than may be asked for; exports are "
+            help="Decide on every message as it comes, without hindsight, and write a line at once, JSON or LOG:PARENT CHILD -."
+            " Of an IRC log, or a table without ids, parents and channels, no more is held than may be asked for; exports are "
             "read whole first. Read an IRC log that comes from another program as /dev/stdin (a table is a file), write to "
             "/dev/stdout.",
         ),
