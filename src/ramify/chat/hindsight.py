@@ -44,7 +44,7 @@ _NO_ONE = NOBODY - 1
 def hindsight(
     course: Course,
     messages: Ints,
-    chances: Float[NDArray, "message place"],
+    chances: Float[NDArray, "message back"],
     candidates: Int[NDArray, "asked place"],
     real: Bool[NDArray, "asked place"],
 ) -> Float[NDArray, "asked place hindsight"]:
@@ -123,7 +123,7 @@ def _follows(messages: Ints, size: int, step: Ints) -> Bool[NDArray, "asked step
     return _after(messages, size, -1) == messages[:size, None] + 1 + step
 
 
-def _bands(chances: Float[NDArray, "message place"], size: int, window: int) -> tuple[NDArray, NDArray, NDArray]:
+def _bands(chances: Float[NDArray, "message back"], size: int, window: int) -> tuple[NDArray, NDArray, NDArray]:
     """Of what follows each message, how likely it answers: what stands before that, nearest first; what follows it; and it."""
     # Zeros on both sides: nothing is answered that is said later, or farther back than the window.
     padded = np.zeros((len(chances) + AHEAD, 2 * AHEAD + window + 1), dtype=np.float32)
