@@ -16,7 +16,7 @@ from ramify.chat.logs import Logs
 from ramify.chat.structure import Structure
 from ramify.chat.surroundings import SURROUNDINGS, surroundings
 from ramify.chat.words import wording
-from ramify.nn.ragged import Rows
+from ramify.nn.ragged import Rows, inverse, length_key
 from ramify.views import Example
 
 
@@ -150,6 +150,9 @@ class LinkCollator:
         lengths = join([each.context_lengths for each in examples])
         # Every target is its own first candidate, so the candidates are all the messages there are.
         messages, candidate = np.unique(key_source, return_inverse=True)
+        # By length, so that an encoder reads them in few groups.
+        order = np.argsort(length_key(logs.sizes(messages)), kind="stable")
+        messages, candidate = messages[order], inverse(order)[candidate]
         target = candidate[np.cumsum(lengths) - lengths]
         ids, sizes = logs.words(messages)
         answering, itself, answered, pairs = self._features(examples, messages)

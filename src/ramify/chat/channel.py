@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import TypeVar
 
 import numpy as np
@@ -102,5 +103,5 @@ def minutes_apart(start: Minutes, end: Minutes, faithful: bool) -> Minutes:
 def incidence(rows: Sequence[Sequence[int]], columns: int) -> csr_array:
     """A sparse matrix of ones."""
     ends = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype=np.int64)])
-    flat = np.fromiter((column for row in rows for column in row), dtype=np.int64, count=int(ends[-1]))
+    flat = np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=int(ends[-1]))
     return csr_array((np.ones(len(flat), dtype=np.int32), flat, ends), shape=(len(rows), columns))

@@ -120,9 +120,13 @@ class Logs:
         speaker = self.speaker[message]
         return (speaker != NOBODY) & (speaker == self.speaker[other])
 
+    def sizes(self, messages: Ints) -> Ints:
+        """How many word ids each of some messages has."""
+        return self.starts[messages + 1] - self.starts[messages]
+
     def words(self, messages: Ints) -> tuple[Ints, Ints]:
         """Word ids of some messages, one message after the other, and how many each has."""
-        lengths = self.starts[messages + 1] - self.starts[messages]
+        lengths = self.sizes(messages)
         ends = np.cumsum(lengths)
         places = np.repeat(self.starts[messages] - (ends - lengths), lengths) + np.arange(ends[-1] if len(ends) else 0)
         return self.ids[places].astype(np.int64), lengths

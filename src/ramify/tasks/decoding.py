@@ -256,7 +256,7 @@ def settle(config: "ReplyToConfig", logs: Logs, parts: Iterable[Opinion]) -> Dec
 
 def keep_vectors(task: "ReplyTo", logs: Logs, messages: Ints) -> Vectors | None:
     """The vectors of some messages, each encoded once, without dropout; None where the model makes none."""
-    lengths = logs.starts[messages + 1] - logs.starts[messages]
+    lengths = logs.sizes(messages)
     order = np.argsort(length_key(lengths), kind="stable")
     messages, lengths = messages[order], lengths[order]
     parts = []

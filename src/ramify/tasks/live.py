@@ -17,8 +17,7 @@ from ramify.chat.structure import Structure
 from ramify.chat.words import Ranks
 from ramify.errors import RamifyError
 from ramify.link_batch import Vectors
-from ramify.nn.ragged import Rows
-from ramify.tasks.decoding import Opinion, ask, collator, opinions
+from ramify.tasks.decoding import Opinion, ask, collator, keep_vectors, opinions
 from ramify.tree import Node
 from ramify.views import Example
 
@@ -107,7 +106,7 @@ class Live:
         ids, starts, _ = encode_messages(self.task.tokenizer, history, messages, channel.spelled[-len(messages) :])
         for number, (start, stop) in enumerate(pairwise(starts.tolist()), first):
             own = ids[start:stop]
-            self._kept[number] = _Kept(own, self._vector(own), (number,), 0, (number, number))
+            self._kept[number] = _Kept(own, None, (number,), 0, (number, number))
         kept = [self._kept[each] for each in channel.number.tolist()]
         logs = Logs(
             history=history,
@@ -121,6 +120,10 @@ class Live:
             ranks=self._ranks,
         )
         row = len(kept) - len(messages)
+        new = np.arange(row, len(kept))
+        if (vectors := keep_vectors(self.task, logs, new)) is not None:
+            for each, vector in zip(kept[row:], vectors.of(new).split(1), strict=True):
+                each.vector = vector
         return [
             self._decided(number, [above + first - row for above in answered], probability)
             for number, (answered, probability) in enumerate(self._answers(logs, kept, row, first), first)
@@ -180,13 +183,6 @@ class Live:
         else:
             own.conversation = self._kept[likeliest].conversation
         return Heard(number, likeliest, probability, own.conversation, tuple(answered[1:]))
-
-    def _vector(self, ids: NDArray[np.int32]) -> torch.Tensor | None:
-        task = self.task
-        with task.evaluating(), torch.no_grad():
-            words = torch.from_numpy(ids.astype(np.int64)).to(task.device)
-            vector = task.backbone.encode(words, Rows.build([len(ids)]).to(task.device))
-        return None if vector is None else vector.float().cpu()
 
     def _forget(self, before: int) -> None:
         self._hearing.forget(before)
