@@ -116,9 +116,14 @@ class LinkBackbone(AnyBackbone):
         """Raise where it cannot read a chat in this way."""
         return None
 
-    def encode(self, ids: Int[Tensor, " total"], rows: Rows) -> Float[Tensor, "message vector"] | None:
-        """Vectors of messages by themselves, which can be kept (`LinkBatch.vectors`); None where it makes none."""
-        return None
+    @property
+    def makes_vectors(self) -> bool:
+        """Whether it can `encode` messages by themselves."""
+        return False
+
+    def encode(self, ids: Int[Tensor, " total"], rows: Rows) -> Float[Tensor, "message vector"]:
+        """Vectors of messages by themselves, which can be kept (`LinkBatch.vectors`)."""
+        raise NotImplementedError
 
     @property
     @abstractmethod

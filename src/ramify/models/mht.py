@@ -113,6 +113,10 @@ class MaskedHierarchicalTransformer(Joined):
                 f"model.max_history={reading.window + 1} or more, or lower reading.window."
             )
 
+    @property
+    def makes_vectors(self) -> bool:
+        return True
+
     def encode(self, ids: Int[Tensor, " total"], rows: Rows) -> Float[Tensor, "message encoder"]:
         """Vectors of the messages, from the shared encoder (section 3.2)."""
         return self.encoder.encode(ids, rows)

@@ -256,6 +256,8 @@ def settle(config: "ReplyToConfig", logs: Logs, parts: Iterable[Opinion]) -> Dec
 
 def keep_vectors(task: "ReplyTo", logs: Logs, messages: Ints) -> Vectors | None:
     """The vectors of some messages, each encoded once, without dropout; None where the model makes none."""
+    if not task.backbone.makes_vectors:
+        return None
     lengths = logs.sizes(messages)
     order = np.argsort(length_key(lengths), kind="stable")
     messages, lengths = messages[order], lengths[order]
@@ -264,8 +266,6 @@ def keep_vectors(task: "ReplyTo", logs: Logs, messages: Ints) -> Vectors | None:
         for first, stop in runs(lengths, TOKENS):
             ids, sizes = logs.words(messages[first:stop])
             found = task.backbone.encode(torch.from_numpy(ids).to(task.device), Rows.build(sizes).to(task.device))
-            if found is None:
-                return None
             parts.append(found.float().cpu())
     row = np.full(len(logs), -1, dtype=np.int64)
     row[messages] = np.arange(len(messages))
