@@ -61,7 +61,7 @@ def test_names_of_several_words_are_one_word() -> None:
 
 
 def test_reserved_words_hold_common_words_and_no_strange_ones() -> None:
-    assert {"ubuntu", "help", "linux", "thanks", "hardy"} <= reserved()
+    assert {"ubuntu", "help", "linux", "thanks", "hardy", "warty", "whois"} <= reserved()
     assert all(word == word.lower() and word.split() == [word] for word in reserved())
 
 

@@ -51,7 +51,10 @@ def test_training_ranks_by_itself_and_leaves_out_what_is_out_of_reach(told, stor
     last = read_metrics(out)[-1]
     assert last["dev_loss"] == pytest.approx(100 - last["dev_graph_accuracy"])
     assert last["dev_nats"] < 20
+    history = "the model was told what earlier messages answer"
+    assert f", where {history}\n" in err
     page = (out / "report.html").read_text()
+    assert f"On dev {history}." in page
     assert "comments whose parent is found (graph accuracy)" in page
     assert "rule: previous" in page
     assert "accuracy on dev, percent" in page

@@ -14,7 +14,14 @@ SHORT = 2
 """Names of so many letters are only taken for names where `:` or `,` follows, or `@` stands before."""
 
 # Newcomers choose these for a name, so that counting would let them pass.
-_ALWAYS = ("ubuntu", "kubuntu", "debian", "linux", "help")
+_ALWAYS = "ubuntu kubuntu debian linux help"
+_RELEASES = (
+    "warty hoary breezy dapper edgy feisty gutsy hardy intrepid jaunty karmic lucid maverick natty oneiric precise quantal "
+    "raring saucy trusty utopic vivid wily xenial yakkety zesty artful bionic"
+)
+"""What Ubuntu's are called for short, to a little after the last of the logs on which words were counted."""
+_COMMANDS = "away ban ignore invite join kick list me mode msg names nick notice part query quit topic whois whowas"
+"""What people tell a channel's server, slash or no slash."""
 _RESERVED = Path(__file__).with_name("reserved.txt")
 _TOO_COMMON = 100
 _OFTEN = 100
@@ -25,7 +32,7 @@ _CHANNEL_SIGNS = ("#", "&", "(")
 @cache
 def reserved() -> frozenset[str]:
     """Words that are somebody's name as well, but hardly ever mean them (`common_words` of a corpus)."""
-    return frozenset([*_ALWAYS, *_RESERVED.read_text("utf-8").split()])
+    return frozenset(f"{_ALWAYS} {_RELEASES} {_COMMANDS} {_RESERVED.read_text('utf-8')}".split())
 
 
 def common_words(messages: Iterable[Node]) -> list[str]:

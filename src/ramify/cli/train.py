@@ -357,6 +357,8 @@ def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> bo
     from ramify.evaluate import COLLAPSED
     from ramify.report import write_report
     from ramify.run import execute, fitting
+    from ramify.run.config import LinkDevConfig
+    from ramify.tasks.linking import IN_WORDS, told
     from ramify.tasks.masked_lm import MaskedLMConfig
     from ramify.tasks.reply_to import ReplyTo
     from ramify.train import read_metrics
@@ -395,6 +397,8 @@ def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> bo
     what = "dev loss" if by == "loss" else f"of what dev.by={by} measures"
     best = progress.best if by == "loss" else 100 - progress.best
     measured = f"best {what} {best:.4f} at step {progress.best_step}"
+    if isinstance(run.dev, LinkDevConfig) and isinstance(prepared.task, ReplyTo) and prepared.task.backbone.reads_structure:
+        measured += f", where {IN_WORDS[told(prepared.task, run.dev.history)]}"
     if progress.best_step < 0:
         measured = "not measured: the dev split holds nothing to measure it by"
     print(f"{out}: {progress.step} steps, {measured}", file=sys.stderr)

@@ -10,7 +10,7 @@ from ramify.metrics.conversations import bootstrap, score
 from ramify.report.charts import Line, line_chart, smooth
 from ramify.report.sections import Section, figure, text
 from ramify.tasks.answering import MeasuredReplies
-from ramify.tasks.linking import IN_WORDS, Measured
+from ramify.tasks.linking import IN_WORDS, Measured, Told
 
 NAMES = {
     "link": "links",
@@ -31,8 +31,8 @@ REPLY_NAMES = {
 }
 
 
-def curves(metrics: Sequence[Mapping[str, float]]) -> Section:
-    """Loss, and the scores on dev, against updates."""
+def curves(metrics: Sequence[Mapping[str, float]], history: Told | None = None) -> Section:
+    """Loss, and the scores on dev, against updates; `history` is what the model was told there."""
     title = "Learning curves"
     if not metrics:
         return Section(title, "<p>Nothing was logged yet.</p>")
@@ -56,7 +56,8 @@ def curves(metrics: Sequence[Mapping[str, float]]) -> Section:
         figures.append(figure(line_chart(scores, "updates", f"{score_name} on dev, percent")))
     figures.insert(0, figure(line_chart(loss, "updates", "nats a message")))
     legend = "".join(f'<span class="key {kind}">{text(name)}</span>' for kind, name in keys)
-    return Section(title, f'<p class="legend">{legend}</p><div class="figures">{"".join(figures)}</div>')
+    lead = text(f"On dev {IN_WORDS[history]}.") if dev and history else ""
+    return Section(title, f'<p class="legend">{legend}</p><div class="figures">{"".join(figures)}</div>', lead)
 
 
 def table(measured: Measured, split: Split) -> Section:

@@ -21,6 +21,7 @@ from ramify.run import RUN_FILE, from_json, prepare, read_record
 from ramify.tasks.answering import measure_replies
 from ramify.tasks.base import Model
 from ramify.tasks.linking import measure as measure_links
+from ramify.tasks.linking import told
 from ramify.tasks.masked_lm import MaskedLM
 from ramify.tasks.reply_to import ReplyTo
 from ramify.train import BEST, read_metrics
@@ -63,7 +64,8 @@ def write_report(
     elif store is not None:
         task, missing = _model(run_dir, record, store, device or "cpu")
     if run["task"].get("name") == "reply-to":
-        shown = _Shown([links.curves(metrics)])
+        history = told(task, run["dev"]["history"]) if isinstance(task, ReplyTo) else None
+        shown = _Shown([links.curves(metrics, history)])
     else:
         shown = _Shown([sections.curves(metrics, cast(Seen, run["reading"]["seen"]))])
     if isinstance(task, ReplyTo) and store is not None:
