@@ -284,12 +284,23 @@ def _reply_to(source: str | Path) -> ReplyTo:
 LICENSE = "cc-by-4.0"
 TITLE = "Who replied to whom: the model that comes with Ramify"
 NOTES = """Trained on the training logs of the Ubuntu IRC disentanglement data (Kummerfeld et al. 2019, CC BY 4.0), all but
-one in ten, held out by a hash of their names, on which the best weights were chosen. It looks at nothing that is said later,
-and is told no years, until it has read a whole log: then it looks at each message again, beside the thirty that follow (on a
-live channel it does not). Four models like it taught it what they believe of all messages, of the unannotated ones too; and
-it learned from conversations on their own, without times. Of a message's fifty-one candidates it reads eight, itself and the
-others that a linear map of their features finds likeliest. The second look was learned from four models, each of which was
-trained without a fourth of the training logs, and what they believe of that. The commands (those that train `links` with
+one in ten, held out by a hash of their names, on which the best weights, the number of candidates that it reads and the
+threshold were chosen. It looks at nothing that is said later, and is told no years, until it has read a whole log: then it
+looks at each message again, beside the thirty that follow (on a live channel it does not). Four models like it taught it what
+they believe of all messages, of the unannotated ones too; and it learned from conversations on their own, without times. Of
+a message's fifty-one candidates (itself and fifty before it) it reads eight, itself and the others that a linear map of their
+features finds likeliest. A message joins the conversation that is likeliest all told, and answers every message of it that is
+at least .36 likely. The second look was learned from four models, each of which was trained without a fourth of the training
+logs, and what they believe of that.
+
+On the ten official dev logs (2,500 messages) it finds 75.08 % of the links and 48.11 % of the conversations to the last message
+(F, official protocol; 1 − variation of information 94.02, one-to-one 84.64); at first sight, as on a live channel, 74.59 % and
+45.32 % (92.93, 81.60). These logs were looked at while it was made, so the figures are the hopeful ones. Out of its domain: of
+the links of Molweni 63.99 %, where to answer the message before is right in 65.39 %, and told that nobody answers himself there
+(`--set task.answers=others`) 75.25 %; on a Slack channel of software engineers 1 − variation of information is 93.10. About
+5,900 messages a second on two cores.
+
+The commands, in a checkout of the source, for `benchmarks` is not installed (those that train `links` with
 `--set train.precision=bf16`, the first four of them with `--set task.decide=link --set task.threshold=0`; with
 `--fold 0` to `--fold 3`):
 
