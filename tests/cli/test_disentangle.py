@@ -268,6 +268,26 @@ def test_of_several_days_each_conversation_says_which(tmp_path):
     assert re.findall(r'<li class="day">(.*?)</li>', page) == ["2024-01-30", "2024-01-31"]
 
 
+def test_text_names_what_is_answered_where_indentation_does_not_say_it():
+    above = [(), (0,), (0,), (1,), (2,), (2, 1), *[(number,) for number in range(5, 14)]]
+    nodes = [Node("said", own, id=str(number), author="ann") for number, own in enumerate(above)]
+    found = Disentangled(Tree(tuple(nodes), id="a\x1bb\nc"), np.ones(len(nodes)), np.zeros(len(nodes), np.int64))
+    lines = list(as_text(found))
+    assert lines[0].startswith("=== ab c · 15 messages")
+    assert [line[7:] for line in lines[3:9]] == [
+        "<ann> said",
+        "  <ann> said",
+        "  <ann> said",
+        "    → 1 <ann> said",
+        "    <ann> said",
+        "    → 2, 1 <ann> said",
+    ]
+    # So deep nothing is indented any further.
+    assert [line.strip() for line in lines[14:18]] == ["11 " + " " * 16 + "<ann> said"] + [
+        f"{number} {' ' * 16}→ {number - 1} <ann> said" for number in (12, 13, 14)
+    ]
+
+
 BOTH = ("0 0 -", "0 1 -", "0 2 -", "2 2 -", "1 3 -", "2 3 -")
 
 
@@ -369,6 +389,45 @@ def test_next_to_nothing(ramify, model, tmp_path, lines):
     assert f"{lines} message" in found
     for to in ("jsonl", "annotation", "html"):
         run(ramify, path, model, to, tmp_path / f"out.{to}", "--format", "irc")
+
+
+def test_a_day_on_which_nobody_said_a_thing_is_counted(ramify, log, model, tmp_path):
+    silent = tmp_path / "silent.log"
+    silent.touch()
+    status, _, err = ramify("disentangle", silent, log, "--model", model, "--to", "text", "--out", tmp_path / "out")
+    assert status == 0, err
+    assert "format: irc\n" in err
+    assert f"left out: 1 empty file (first: {silent})" in err
+    status, _, err = ramify("disentangle", silent, "--model", model, "--to", "text", "--out", tmp_path / "out")
+    assert (status, "is empty" in err or "are empty" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("before", "options", "unparsed"),
+    [
+        ("10:00 nobody says this", ["--option", "dialect=irssi"], 1),
+        ("nobody says this", [], 1),
+        ("--- Log opened Mon Nov 15 10:00:00 2021", [], 0),
+    ],
+)
+def test_a_channel_may_begin_with_what_says_nothing(causal, before, options, unparsed):
+    words = ["disentangle", "-", "--format", "irc", "--live", "--model", str(causal), "--to", "jsonl", "--out", "-", *options]
+    command = [sys.executable, "-c", "from ramify.cli import main; main()", *words]
+    with subprocess.Popen(command, **PIPES) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write(f"{before}\n")
+        process.stdin.flush()
+        said = [json.loads(process.stdout.readline())]
+        process.stdin.write("10:01 <ann> hi\n10:02 <bob> ann: hi\n")
+        process.stdin.close()
+        said += [json.loads(line) for line in process.stdout]
+        err = process.stderr.read()
+    assert process.returncode == 0, err
+    assert [each["id"] for each in said] == ["0", "1", "2"]
+    assert err.count("unparsed") == unparsed
+    assert not unparsed or "1 unparsed (first: /dev/stdin, line 1)" in err
 
 
 def test_what_it_refuses(ramify, model, log, tmp_path):
@@ -660,8 +719,8 @@ def test_live_may_wait_for_several_messages(ramify, log, causal, tmp_path, every
         (["--to", "html"], "jsonl or annotation"),
         (["--to", "jsonl", "--keep-replies"], "without --keep-replies"),
         (["--to", "jsonl", "--beam", "2"], "without --keep-replies and --beam"),
-        (["--to", "jsonl", "--out", "."], "cannot write .: Is a directory. Make room"),
-        (["--to", "jsonl", "--out", "/no/such/folder"], "No such file or directory. Make room"),
+        (["--to", "jsonl", "--out", "."], "--out . is a folder"),
+        (["--to", "jsonl", "--out", "/no/such/folder"], "there is no folder /no/such. Make it"),
     ],
 )
 def test_live_refuses_what_it_cannot_do(ramify, log, causal, tmp_path, options, reason):

@@ -1,3 +1,4 @@
+import gzip
 import json
 import tempfile
 from calendar import timegm
@@ -46,6 +47,10 @@ def test_kinds_of_tables(tmp_path, kind):
     WRITERS[kind](path)
     (tree,), report = read(chat_table, path)
     assert tree.id == "log"
+    packed = tmp_path / "log.x.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    if kind != "parquet":
+        assert [each.id for each in read(chat_table, packed)[0]] == ["log"]
     assert [(node.id, node.text, node.author, node.time, node.parents) for node in tree.nodes] == [
         ("1", "who, then?", "ann", 10.0, None),
         ("2", "not me\nnor you", "bob", 20.0, None),

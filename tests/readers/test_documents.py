@@ -86,3 +86,16 @@ def test_a_single_value_is_bounded(tmp_path, monkeypatch):
     content = b"[\n" + b'"some text",\n' * 1_000_000 + b"1]"
     with pytest.raises(RamifyError, match=r"x\.json is one JSON value of more than"):
         read(tmp_path / "x.json", content)
+
+
+WHOLE = b'{\n  "messages": [\n    "a",\n    "b",\n    "c"\n  ]\n}\n'
+
+
+@pytest.mark.parametrize(("damaged", "line"), [(WHOLE[:-9], 5), (WHOLE.replace(b'"b"', b'"b" 1'), 4), (WHOLE[:4], 2)])
+def test_a_damaged_value_counts_once_with_its_place(tmp_path, damaged, line):
+    path = tmp_path / "export.json"
+    path.write_bytes(damaged)
+    report = Report()
+    assert list(documents.documents(path, report)) == []
+    assert (report.read, report.skipped["bad_json"]) == (1, 1)
+    assert f"{path}, line {line}, where the one value that the file is ends too early" in report.examples["bad_json"][0]

@@ -217,10 +217,12 @@ def test_lines_of_system_and_their_authors(tmp_path):
         "[09:05] * wren is now known as owl\n"
         "[09:05] * Now talking in #birds\n"
         "[09:05] * Disconnected\n"
+        "[09:05] [Users #birds]\n"
+        "[09:05] [@wren] [ kes  ] \n"
         "[09:05] *\n"
         "[09:05] <wren> hi\n",
     )
-    authors = ["wren", "mode/#birds", None, "wren", "kes", "robin", "kes", "robin", "robin", "owl", None, None, None]
+    authors = ["wren", "mode/#birds", None, "wren", "kes", "robin", "kes", "robin", "robin", "owl", *[None] * 5]
     assert [node.author for node in nodes[:-1]] == authors
     assert {node.kind for node in nodes[:-1]} == {"system"}
     assert [node.text for node in nodes[:4]] == [
@@ -231,7 +233,7 @@ def test_lines_of_system_and_their_authors(tmp_path):
     ]
     assert [node.time for node in nodes[:4]] == [None, None, None, at(1970, 1, 1, 9, 5)]
     assert report.kept == {"unparsed": 1}
-    assert report.examples["unparsed"] == [f"{tmp_path / 'a.log'}, line 13"]
+    assert report.examples["unparsed"] == [f"{tmp_path / 'a.log'}, line 15"]
 
 
 def test_actions_that_look_like_news(tmp_path):

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from itertools import islice, pairwise
 from pathlib import Path
@@ -75,7 +75,7 @@ def disentangle(
 
     Example: ramify disentangle channel.log --to html --out channel.html
 
-    Example: tail -n +1 -f channel.log | ramify disentangle /dev/stdin --format irc --live --to jsonl --out /dev/stdout
+    Example: tail -n +1 -f channel.log | ramify disentangle - --format irc --live --to jsonl --out -
 
     Example: ramify disentangle years.log --live --every 4096 --to annotation --out links.txt
     """
@@ -86,9 +86,13 @@ def disentangle(
     from ramify.readers.base import Report
     from ramify.tasks import linking
 
-    tasks = [_loaded(source, settings, device) for source in model or [str(LINKS)]]
-    names = ", ".join(Path(each).name for each in model or ())
+    logs, out = [_or_stream(each, "/dev/stdin") for each in logs], _or_stream(out, "/dev/stdout")
+    _check_out(out)
+    report = Report()
+    logs = _with_something_in_it(logs, report)
     name = format or readers.guess(logs)
+    if format is None:
+        print(f"format: {name}", file=sys.stderr)
     known = readers.find(name)
     if known.yields == "posts":
         hint = " For a table of messages in the order of a channel add --format chat-table." if name == "table" else ""
@@ -103,7 +107,8 @@ def disentangle(
     for source in sources:
         if out.exists() and source.is_file() and out.is_file() and out.samefile(source):
             raise RamifyError(f"{out} is what is to be read: choose another place to write to.")
-    report = Report()
+    tasks = [_loaded(source, settings, device) for source in model or [str(LINKS)]]
+    names = ", ".join(Path(each).name for each in model or ())
     if every > 1 and not live:
         raise RamifyError("--every is for --live: a whole log is decided on together anyway.")
     if live:
@@ -127,6 +132,31 @@ def disentangle(
         _write(found, to, out, names or "the model that comes with Ramify", known.numbered)
     _say(report)
     print(out, file=sys.stderr)
+
+
+def _or_stream(path: Path, stream: str) -> Path:
+    return Path(stream) if str(path) == "-" else path
+
+
+def _check_out(out: Path) -> None:
+    """Raise at once, not when all is done, where nothing can be written."""
+    from ramify.errors import RamifyError
+
+    if out.is_dir():
+        raise RamifyError(f"--out {out} is a folder: name a file to write to.")
+    if not out.parent.is_dir():
+        raise RamifyError(f"--out {out}: there is no folder {out.parent}. Make it, or choose another place.")
+
+
+def _with_something_in_it(logs: list[Path], report: "Report") -> list[Path]:
+    """Without empty files, which are counted, unless all are: some days nobody says a thing."""
+    empty = [each for each in logs if each.is_file() and not each.stat().st_size]
+    if len(empty) == len(logs):
+        return logs
+    for each in empty:
+        report.read += 1
+        report.skip("empty_file", f"{each}")
+    return [each for each in logs if each not in empty]
 
 
 def _loaded(source: str, settings: list[str] | None, device: str) -> "ReplyTo":
@@ -208,8 +238,8 @@ def _counted(logs: Iterator["Disentangled"], advance: Callable[[int], None], rep
 
 
 def _no_message(report: "Report") -> str:
-    why = "; ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in report.skipped.items())
-    return f"no message was found{why and f' ({why})'}: nothing is written. Is this the right --format?"
+    why = "; ".join(_counts(report, report.skipped))
+    return f"no message was found{why and f' ({why})'}: nothing is written. Is this the right --format, and the files whole?"
 
 
 def _write(found: Iterator["Disentangled"], to: str, out: Path, model: str, numbered: bool) -> None:
@@ -243,6 +273,11 @@ def _numbers(found: "Disentangled", numbered: bool) -> list[tuple[int, int]]:
 
 def _say(report: "Report") -> None:
     for what, counts in (("left out", report.skipped), ("mended", report.kept)):
-        for reason, count in counts.items():
-            where = report.examples.get(reason, [""])[0]
-            print(f"{what}: {count:,} {reason.replace('_', ' ')}{where and f' (first: {where})'}", file=sys.stderr)
+        for said in _counts(report, counts):
+            print(f"{what}: {said}", file=sys.stderr)
+
+
+def _counts(report: "Report", counts: Mapping[str, int]) -> Iterator[str]:
+    for reason, count in counts.items():
+        where = report.examples.get(reason, [""])[0]
+        yield f"{count:,} {reason.replace('_', ' ')}{where and f' (first: {where})'}"

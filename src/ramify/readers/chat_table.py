@@ -7,12 +7,13 @@ empty = nobody said), `kind` and `channel` (a log for each), or one of their syn
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Literal, get_args
 
 import pyarrow as pa
 
 from ramify.readers import chat, files, table
+from ramify.readers.annotation import unpacked
 from ramify.readers.base import A_FOLDER, Held, Report, bad_option
 from ramify.readers.columns import Columns, Layout, ParentSpelling, batches, check, decoded, header, strings, times
 from ramify.readers.dates import DateOrder, First
@@ -70,6 +71,7 @@ def logs(
     DateOrder(dates)
     given = LogNames()
     for path in files(paths):
+        stem = PurePath(unpacked(path.name)).stem
         tables = batches(path, report, LAYOUT, columns or {}, delimiter, quote)
         first = next(tables, None)
         if first is None:
@@ -77,13 +79,13 @@ def logs(
         tables = chain([first], tables)
         if order == "file" and not any(name in first and first[name].null_count < len(first[name]) for name in _RELATED):
             messages = (message for _, message in _rows(tables, path, report, DateOrder(dates), related=False))
-            yield chat.Log(given.give(path.stem, f"{path}"), in_order(messages, report, {}), where=f"{path}")
+            yield chat.Log(given.give(stem, f"{path}"), in_order(messages, report, {}), where=f"{path}")
             continue
         channels: dict[str | None, list[Message]] = {}
         for channel, message in _rows(tables, path, report, DateOrder(dates), related=True):
             channels.setdefault(channel, []).append(message)
         for channel, messages in channels.items():
-            name = given.give(channel or path.stem, f"{path.stem}/{channel}" if channel else f"{path}")
+            name = given.give(channel or stem, f"{stem}/{channel}" if channel else f"{path}")
             yield chat.Log(name, nodes(messages, report, by_time=order == "time"), where=f"{path}")
 
 

@@ -64,10 +64,16 @@ def _counted(blocks: Iterator[list[bytes]], path: Path, held: Held) -> Iterator[
 
 
 def _as_one(rest: list[bytes], number: int, path: Path, report: Report) -> Iterator[tuple[str, Any]]:
-    """The rest of a file as a single value or, where that fails, as lines after all."""
+    """The rest of a file as a single value or, where that fails, as lines after all. Where the lines are none that could
+    stand for themselves, it is one damaged value."""
+    whole = b"\n".join(rest)
     try:
-        value = loads(b"\n".join(rest))
-    except ValueError:
+        value = loads(whole)
+    except ValueError as error:
+        if not any(map(_is_container, rest)):
+            where = f"{path}, line {number + _place(whole, error)}"
+            _bad(report, f"{where}, where the one value that the file is ends too early or is damaged", error)
+            return
         for line_number, line in enumerate(rest, number):
             if line.strip():
                 where = f"{path}, line {line_number}"
@@ -77,6 +83,20 @@ def _as_one(rest: list[bytes], number: int, path: Path, report: Report) -> Itera
                     _bad(report, where, error)
     else:
         yield f"{path}", value
+
+
+def _is_container(line: bytes) -> bool:
+    try:
+        return isinstance(loads(line), dict | list)
+    except ValueError:
+        return False
+
+
+def _place(data: bytes, error: ValueError) -> int:
+    """In which of the lines, from 0, parsing came to its end."""
+    if isinstance(error, json.JSONDecodeError):
+        return error.lineno - 1
+    return data.count(b"\n", 0, error.start) if isinstance(error, UnicodeDecodeError) else 0
 
 
 def _bad(report: Report, where: str, error: ValueError) -> None:

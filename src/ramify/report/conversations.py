@@ -1,5 +1,6 @@
 """Conversations of a log for readers: as plain text, and as a page on which each has its colour."""
 
+import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -25,26 +26,36 @@ GOLDEN_ANGLE = 137.508
 
 
 def as_text(found: Disentangled) -> Iterator[str]:
-    """Lines: conversation after conversation, as they begin, answers indented; in the end what stands alone."""
+    """Lines: conversation after conversation, as they begin, answers indented below what they answer, which is named where
+    it is not the nearest line above that is indented less, or not all; in the end what stands alone."""
     log = found.tree
     trees = found.conversations()
     several = [(number, tree) for number, tree in enumerate(trees) if len(tree) > 1]
     alone = [tree.nodes[0] for tree in trees if len(tree) == 1]
     dated = _of_several_days(log.nodes)
-    yield f"=== {log.id} · {counted(len(log), 'message')} · {counted(len(several), 'conversation')}"
+    yield f"=== {_clean(log.id)} · {counted(len(log), 'message')} · {counted(len(several), 'conversation')}"
     for number, tree in several:
         yield ""
         yield f"--- {number} · {counted(len(tree), 'message')} · {_people(tree)}{_span(tree, dated)}"
         days = _days(tree.nodes, _of_several_days(tree.nodes))
-        for day, (node, depth) in zip(days, zip(tree.nodes, depths(_first_parents(tree)).tolist())):
+        # Under which messages the next one may stand, the least indented first.
+        above: list[int] = []
+        for number, (day, node, depth) in enumerate(zip(days, tree.nodes, depths(_first_parents(tree)).tolist())):
+            indent = min(depth, DEEPEST)
+            del above[indent:]
+            seen = tuple(above[-1:]) if len(above) == indent else ()
+            parents = node.parents or ()
+            answered = [*(tree.nodes[each].id for each in parents), *node.label.get("also", ())]
+            answers = "" if parents == seen and len(answered) < 2 else f"→ {', '.join(map(_clean, answered))} "
+            above += [number] * (indent + 1 - len(above))
             yield from (f"       {each}" for each in day)
-            yield f"{node.id:>6} {_clock(node)}{'  ' * min(depth, DEEPEST)}{_said(node)}"
+            yield f"{_clean(node.id):>6} {_clock(node)}{'  ' * indent}{answers}{_said(node)}"
     if alone:
         yield ""
         yield f"--- {counted(len(alone), 'message')} that nobody answers and that answer nobody"
         for day, node in zip(_days(alone, dated), alone):
             yield from (f"       {each}" for each in day)
-            yield f"{node.id:>6} {_clock(node)}{_said(node)}"
+            yield f"{_clean(node.id):>6} {_clock(node)}{_said(node)}"
     yield ""
 
 
@@ -176,7 +187,7 @@ def _date(node: Node) -> str:
 
 def _said(node: Node) -> str:
     # What a channel's program says of somebody mostly names them.
-    if not node.author or (node.kind == SYSTEM and node.author in node.text):
+    if not node.author or (node.kind == SYSTEM and re.search(rf"(?<!\w){re.escape(node.author)}(?!\w)", node.text)):
         return _clean(node.text)
     if node.kind in (ACTION, SYSTEM):
         return f"* {_clean(node.author)} {_clean(node.text)}"

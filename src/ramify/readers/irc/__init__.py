@@ -32,6 +32,7 @@ KINDS = {MESSAGE: "", dialects.ACTION: chat.ACTION, dialects.NOTICE: "notice"}
 """Of messages that have an author, by the group of their text."""
 
 SAMPLE_LINES = 500
+FEW_LINES = 20
 BLOCK_BYTES = 1 << 20
 
 _ENDINGS = (".log", ".txt", ".weechatlog")
@@ -122,8 +123,8 @@ def _messages(
             if not patterns and (patterns := _chosen(lines, dialect, path, before + 1)):
                 twelve = _runs_twice(path, lines, encoding, patterns, order, hours, report)
                 clock = Clock(date_in(path), order, twelve=twelve)
-            # Until something is said there is nothing to choose by, and nothing to read.
-            main, *others = [each.line.fullmatch for each in patterns] or [_no_match]
+            # Until something is said there is nothing to choose by; what the channel says is alike in all.
+            main, *others = [each.line.fullmatch for each in patterns or map(DIALECTS.__getitem__, _names(dialect))]
             report.read += len(lines)
             for number, line in enumerate(lines, start=before):
                 if links is not None:
@@ -159,10 +160,6 @@ def _messages(
             before += len(lines)
     if annotated is not None and links and max(links) >= before:
         _refuse(annotated, path, before)
-
-
-def _no_match(line: str) -> None:
-    return None
 
 
 def _runs_twice(
@@ -221,14 +218,18 @@ def _names(dialect: str) -> list[str]:
 
 
 def _chosen(lines: list[str], dialect: str, path: Path, first: int) -> list[dialects.Dialect]:
-    """The dialect that most lines are in, then those that may be mixed with it; none where nothing is said."""
+    """The dialect that most lines are in, then those that may be mixed with it; none where nothing is said. Of a pipe more is
+    to come: a dialect that was named is believed, and else no few lines settle it in which nobody says a thing."""
     names = _names(dialect)
     sample = list(islice(((number, line) for number, line in enumerate(lines, first) if not _is_blank(line)), SAMPLE_LINES))
     if not sample:
         return []
-    if dialect != AUTO and any(DIALECTS[name].line.fullmatch(line) for name in names for _, line in sample):
+    is_pipe = not path.is_file()
+    if dialect != AUTO and (is_pipe or any(DIALECTS[name].line.fullmatch(line) for name in names for _, line in sample)):
         return [DIALECTS[name] for name in names]
     fits = {name: fit([line for _, line in sample], DIALECTS[name]) for name in names}
+    if is_pipe and len(sample) < FEW_LINES and not any(each.telling for each in fits.values()):
+        return []
     best = max(names, key=lambda name: fits[name].share)
     # What has no time in a log that has is rather the rest of a longer message.
     chosen = [DIALECTS[best], *(DIALECTS[name] for name in names if name != best and DIALECTS[name].stamped)]

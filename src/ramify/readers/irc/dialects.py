@@ -30,7 +30,9 @@ _HAPPENS = (
     r"|(?:gives|removes) (?:channel (?:half-)?operator status|voice) )"
     r"|Channel [#&]\S+ (?:modes|created)|Connecting to |Looking up |Cannot join "
 )
-_HAPPENED = rf"(?:={{3,}}|\*{{2,}}|-!-|<-{{1,2}}>?|-{{2,3}}>?|=!=)(?:[ \t].*)?|\*[ \t]+(?={_HAPPENS}).*"
+# Who is there, as irssi says it.
+_PRESENT = r"\[Users [#&+!]\S*\]|\[[ @+%&~]\S+ {0,32}\](?: \[[ @+%&~]\S+ {0,32}\])* ?"
+_HAPPENED = rf"(?:={{3,}}|\*{{2,}}|-!-|<-{{1,2}}>?|-{{2,3}}>?|=!=)(?:[ \t].*)?|\*[ \t]+(?={_HAPPENS}).*|{_PRESENT}"
 _CLIENT = r"(?:={3}|--- (?:Log|Day)|\*{4} (?:BEGIN|ENDING)) .*|={3,}|Session (?:Start|Ident|Time|Close):.*"
 # With a space of its own before it, a star says an action and nothing else.
 _ACTED = rf"(?: \*[ \t]+|\*[ \t]+(?!{_HAPPENS})){_MODE}(\S+)[ \t]?(.*)"
