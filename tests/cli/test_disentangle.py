@@ -268,6 +268,20 @@ def test_of_several_days_each_conversation_says_which(tmp_path):
     assert re.findall(r'<li class="day">(.*?)</li>', page) == ["2024-01-30", "2024-01-31"]
 
 
+def test_a_clock_without_dates_counts_days(tmp_path):
+    times = [datetime(1970, 1, 1, 23, 59, tzinfo=UTC), datetime(1970, 1, 2, 0, 1, tzinfo=UTC)]
+    nodes = [Node("one", (), id="0", author="ann", time=times[0].timestamp())]
+    nodes += [Node("two", (0,), id="1", author="bob", time=times[1].timestamp())]
+    found = Disentangled(Tree(tuple(nodes), id="log"), np.ones(2), np.zeros(2, np.int64))
+    lines = list(as_text(found))
+    assert "day 1 23:59 – day 2 00:01" in lines[2]
+    assert [line.strip() for line in lines if line.strip().startswith("day")] == ["day 1", "day 2"]
+    write_conversations(tmp_path / "page.html", [found], "none")
+    page = (tmp_path / "page.html").read_text()
+    assert '<time title="day 2 00:01:00">' in page
+    assert "1970" not in page
+
+
 def test_text_names_what_is_answered_where_indentation_does_not_say_it():
     above = [(), (0,), (0,), (1,), (2,), (2, 1), *[(number,) for number in range(5, 14)]]
     nodes = [Node("said", own, id=str(number), author="ann") for number, own in enumerate(above)]

@@ -92,6 +92,8 @@ def test_orders(tmp_path):
     newest_first = write_csv(tmp_path / "back.csv", "id,parent,time,text\n3,2,3,c\n2,1,2,b\n1,,1,a\n")
     (tree,), report = read(chat_table, newest_first)
     assert [(node.text, node.parents) for node in tree.nodes] == [("a", None), ("b", (0,)), ("c", (1,))]
+    assert report.kept == {"sorted_by_time": 1}
+    assert report.examples["sorted_by_time"] == [f"{newest_first}, post 1 and those after it"]
     with pytest.raises(RamifyError, match="the option 'order' takes file or time"):
         read(chat_table, path, order="id")
 

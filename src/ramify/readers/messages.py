@@ -124,10 +124,14 @@ def nodes(
     """A log's messages, from all its records, in any order.
 
     `called`: an account's name. Without `by_time` the records' own order is the channel's, unless an answer stands before
-    what it answers. An answer to what is not in the log is counted in `report.kept` as `missing`.
+    what it answers, and then it is counted as `sorted_by_time`. An answer to what is not in the log is counted in
+    `report.kept` as `missing`.
     """
     messages = _distinct(records, report)
-    if by_time or not _answers_come_last(messages):
+    out_of_order = not by_time and not _answers_come_last(messages)
+    if out_of_order:
+        report.mend("sorted_by_time", f"{messages[0].where} and those after it")
+    if by_time or out_of_order:
         messages = _sorted(messages)
     places = {message.id: place for place, message in enumerate(messages)}
     yield from in_order(messages, report, places, called=called, missing=missing)

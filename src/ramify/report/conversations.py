@@ -154,8 +154,8 @@ def _span(tree: Tree, dated: bool) -> str:
         return ""
     first, last = (datetime.fromtimestamp(time, UTC) for time in (min(times), max(times)))
     if first.date() != last.date():
-        return f" · {first:%Y-%m-%d %H:%M} – {last:%Y-%m-%d %H:%M}"
-    return f" · {f'{first:%Y-%m-%d} ' if dated else ''}{first:%H:%M}–{last:%H:%M}"
+        return f" · {_calendar(first)} {first:%H:%M} – {_calendar(last)} {last:%H:%M}"
+    return f" · {f'{_calendar(first)} ' if dated else ''}{first:%H:%M}–{last:%H:%M}"
 
 
 def _of_several_days(nodes: Sequence[Node]) -> bool:
@@ -172,7 +172,12 @@ def _days(nodes: Sequence[Node], dated: bool) -> Iterator[list[str]]:
 
 
 def _day(node: Node) -> str:
-    return "" if node.time is None else f"{datetime.fromtimestamp(node.time, UTC):%Y-%m-%d}"
+    return "" if node.time is None else _calendar(datetime.fromtimestamp(node.time, UTC))
+
+
+def _calendar(moment: datetime) -> str:
+    """Its date; of a log whose clock says none, which is reckoned from 1970 on, the number of its day."""
+    return f"day {moment.timetuple().tm_yday}" if moment.year == 1970 else f"{moment:%Y-%m-%d}"
 
 
 def _clock(node: Node) -> str:
@@ -182,7 +187,10 @@ def _clock(node: Node) -> str:
 
 
 def _date(node: Node) -> str:
-    return "" if node.time is None else f"{datetime.fromtimestamp(node.time, UTC):%Y-%m-%d %H:%M:%S}"
+    if node.time is None:
+        return ""
+    moment = datetime.fromtimestamp(node.time, UTC)
+    return f"{_calendar(moment)} {moment:%H:%M:%S}"
 
 
 def _said(node: Node) -> str:
