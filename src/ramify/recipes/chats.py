@@ -110,8 +110,9 @@ def mht(
     """The Masked Hierarchical Transformer of Zhu et al. (2020) on chat logs, in two stages: its encoder frozen, then all of it.
 
     `ramify train mht --data DIR --init BERT --out RUN`; with `features` (the paper's + F) it reads what the feature model
-    reads of a pair of messages, too. Without `init` a run is refused: nobody learns to read from links alone. The paper's
-    learning rates, 1e-5 and 1e-7, teach it next to nothing in ten epochs; these were chosen on held-out training logs.
+    reads of a pair of messages, too. Without `init` a run is refused: nobody learns to read from links alone. At the
+    paper's first learning rate, 1e-5, a thousand updates teach it half of what they teach it at 3e-4
+    (benchmarks/results.md).
     """
     common = TrainConfig(
         steps=steps,
