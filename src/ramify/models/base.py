@@ -122,7 +122,7 @@ class LinkBackbone(AnyBackbone):
         return False
 
     def encode(self, ids: Int[Tensor, " total"], rows: Rows) -> Float[Tensor, "message vector"]:
-        """Vectors of messages by themselves, which can be kept (`LinkBatch.vectors`)."""
+        """Vectors of messages by themselves, which can be kept (`LinkBatch.vectors`); where it `makes_vectors`."""
         raise NotImplementedError
 
     @property
