@@ -410,7 +410,7 @@ def test_a_day_on_which_nobody_said_a_thing_is_counted(ramify, log, model, tmp_p
     silent.touch()
     status, _, err = ramify("disentangle", silent, log, "--model", model, "--to", "text", "--out", tmp_path / "out")
     assert status == 0, err
-    assert "format: irc\n" in err
+    assert "the format looks like 'irc'" in err
     assert f"left out: 1 empty file (first: {silent})" in err
     status, _, err = ramify("disentangle", silent, "--model", model, "--to", "text", "--out", tmp_path / "out")
     assert (status, "is empty" in err or "are empty" in err) == (2, True)

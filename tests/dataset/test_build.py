@@ -202,6 +202,14 @@ def test_mistakes_leave_nothing_behind(tmp_path, content, options, message):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_an_empty_file_among_others_is_counted(dump, tmp_path):
+    silent = tmp_path / "silent"
+    silent.touch()
+    both, alone = (build(inputs, None, tmp_path / name) for inputs, name in (([silent, dump], "both"), ([dump], "alone")))
+    assert both.info["skipped"] == {**alone.info["skipped"], "empty_file": 1}
+    assert both.info["nodes"] == alone.info["nodes"] > 0
+
+
 def test_a_name_of_a_file_that_is_no_text(dump, tmp_path):
     path = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
     os.symlink(dump, path)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ramify.cli.shared import Json, options_of, pairs
+from ramify.cli.shared import Json, guessed, options_of, pairs
 from ramify.errors import RamifyError
 
 if TYPE_CHECKING:
@@ -84,9 +84,7 @@ def build(
         raise RamifyError("--salt is for the pseudonyms of --anonymise: say that too.")
     policies = pairs(policy, "--policy")
     chosen = dataset.Policy.named(policies)
-    if format is None:
-        format = readers.guess(inputs)
-        print(f"the format looks like {format!r}: {readers.FORMATS[format].summary}", file=sys.stderr)
+    format = format or guessed(inputs)
     known = readers.find(format)
     idle = policies.keys() - WHOLE_TREE_POLICIES if known.yields != "posts" and not known.takes_policy else ()
     if idle:

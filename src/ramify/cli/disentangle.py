@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ramify.cli.shared import Deciding, Device, Precision, bar, options_of, pairs, redecide
+from ramify.cli.shared import Deciding, Device, Precision, bar, guessed, options_of, pairs, redecide
 
 if TYPE_CHECKING:
     from ramify.readers import Format
@@ -89,10 +89,8 @@ def disentangle(
     logs, out = [_or_stream(each, "/dev/stdin") for each in logs], _or_stream(out, "/dev/stdout")
     _check_out(out)
     report = Report()
-    logs = _with_something_in_it(logs, report)
-    name = format or readers.guess(logs)
-    if format is None:
-        print(f"format: {name}", file=sys.stderr)
+    logs = readers.without_empty(logs, report)
+    name = format or guessed(logs)
     known = readers.find(name)
     if known.yields == "posts":
         hint = " For a table of messages in the order of a channel add --format chat-table." if name == "table" else ""
@@ -146,17 +144,6 @@ def _check_out(out: Path) -> None:
         raise RamifyError(f"--out {out} is a folder: name a file to write to.")
     if not out.parent.is_dir():
         raise RamifyError(f"--out {out}: there is no folder {out.parent}. Make it, or choose another place.")
-
-
-def _with_something_in_it(logs: list[Path], report: "Report") -> list[Path]:
-    """Without empty files, which are counted, unless all are: some days nobody says a thing."""
-    empty = [each for each in logs if each.is_file() and not each.stat().st_size]
-    if len(empty) == len(logs):
-        return logs
-    for each in empty:
-        report.read += 1
-        report.skip("empty_file", f"{each}")
-    return [each for each in logs if each not in empty]
 
 
 def _loaded(source: str, settings: list[str] | None, device: str) -> "ReplyTo":

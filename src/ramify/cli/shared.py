@@ -1,7 +1,9 @@
 """What several commands share: options, a progress bar, and how a model is asked for."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -86,6 +88,15 @@ def settings_of(settings: list[str] | None) -> dict[str, str]:
     """What `--set` says."""
     said = pairs(settings, "--set", "KEY=VALUE, such as train.steps=2000")
     return {name: value.strip() for name, value in said.items()}
+
+
+def guessed(inputs: list[Path]) -> str:
+    """The format of what is to be read, which is told to who did not name it."""
+    from ramify import readers
+
+    name = readers.guess(inputs)
+    print(f"the format looks like {name!r}: {readers.FORMATS[name].summary}", file=sys.stderr)
+    return name
 
 
 def options_of(option: list[str] | None) -> dict[str, Any]:

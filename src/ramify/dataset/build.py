@@ -74,9 +74,10 @@ def build(
     format = format or readers.guess(paths)
     reader = readers.find(format)
     reader.check(options or {})
+    report = Report()
+    paths = readers.without_empty(paths, report)
     sizes = {str(path): sum(file.stat().st_size for file in readers.files([path])) for path in paths}
     tell = progress or _silently
-    report = Report()
     with _written_beside(out) as folder:
         scratch = folder / SCRATCH
         spill = Spill(scratch / "posts", memory // PARTS)

@@ -122,7 +122,7 @@ def guess(paths: Sequence[Path]) -> str:
             read_twice(path, "Name its format with --format.")
             heads[path] = b""
             if not path.is_dir():
-                if inputs is not paths and path.is_file() and not path.stat().st_size:
+                if (inputs is not paths or len(paths) > 1) and path.is_file() and not path.stat().st_size:
                     del heads[path]  # a day on which nobody said anything
                     continue
                 with open_bytes(path) as stream:
@@ -142,6 +142,17 @@ def guess(paths: Sequence[Path]) -> str:
         f"cannot tell the format of {', '.join(map(str, paths))}. Each was tried, and refused it:\n{tried}\n"
         "If it is one of them all the same, name it with --format."
     )
+
+
+def without_empty(paths: Sequence[Path], report: Any) -> list[Path]:
+    """Without empty files, which are counted, unless all are: on some days nobody says a thing."""
+    empty = [path for path in paths if path.is_file() and not path.stat().st_size]
+    if len(empty) == len(paths):
+        return list(paths)
+    for path in empty:
+        report.read += 1
+        report.skip("empty_file", f"{path}")
+    return [path for path in paths if path not in empty]
 
 
 def _is_built(path: Path) -> bool:
