@@ -300,6 +300,8 @@ def test_a_pair_encoder_goes_on_with_other_parts(store, tmp_path):
     [
         ({"reading.window": "0"}, "reading.window"),
         ({"view.block": "0"}, "view.block"),
+        ({"view.far": "1.5"}, r"view\.far must be from 0 to 1"),
+        ({"view.far": "0.5", "view.teachers": '["run"]'}, r"view\.far .*view\.teachers"),
         ({"model.hidden": "0"}, "model.hidden"),
         ({"task.positive_weight": "0"}, "positive_weight"),
         ({"task.objective": "what"}, "listwise, ranking, binary"),
@@ -309,6 +311,14 @@ def test_a_pair_encoder_goes_on_with_other_parts(store, tmp_path):
 def test_settings_that_make_no_sense(store, settings, message):
     with pytest.raises(RamifyError, match=message):
         RECIPES["feature-model"](str(store.path)).changed(settings)
+
+
+def test_it_learns_from_fewer_candidates(store, tmp_path):
+    execute(small(store, view__far="0", reading__window="40"), tmp_path / "run", cpu=True)
+    assert read_metrics(tmp_path / "run")[-1]["dev_link_f1"] > 70
+    links = RECIPES["links"](str(store.path)).changed({"view.far": "0.5"})
+    with pytest.raises(RamifyError, match=r"view\.far below 1 is for models that read one candidate at a time"):
+        prepare(links, tmp_path / "nowhere")
 
 
 def test_logs_of_which_nothing_is_known(tmp_path):

@@ -1,6 +1,7 @@
 """Which messages a model decides on together."""
 
 import numpy as np
+from jaxtyping import Int
 from numpy.typing import NDArray
 
 from ramify.chat.channel import Ints
@@ -8,16 +9,24 @@ from ramify.chat.features import candidates
 from ramify.chat.logs import Logs
 from ramify.views import Example, View
 
+NEAR = 12
+"""So many messages back, and the target itself, nothing is left out."""
+
 
 class Blocks(View):
     """Runs of up to `block` of the given messages (ascending) of one log, each with itself and the messages before it as
     candidates.
 
     Consecutive messages share most of their candidates, so a block costs little more than one of its messages.
+
+    Of candidates farther than `NEAR` that nothing points to (they are by another author, neither message addresses the other's,
+    and the target is not known to answer them) the share `far` is read, drawn anew in every epoch.
     """
 
-    def __init__(self, logs: Logs, targets: Ints, *, block: int) -> None:
+    def __init__(self, logs: Logs, targets: Ints, *, block: int, far: float = 1.0, seed: int = 0) -> None:
         self.logs = logs
+        self.far = far
+        self.seed = seed
         self._targets = targets
         log = logs.log_of(targets)
         # Blocks begin where a log does, and every so many targets after that.
@@ -33,7 +42,7 @@ class Blocks(View):
 
     @property
     def costs(self) -> Ints:
-        """Pairs of a message and a candidate."""
+        """Pairs of a message and a candidate, far ones among them, read or not: so updates are of equally many messages."""
         return self._keys
 
     @property
@@ -53,4 +62,23 @@ class Blocks(View):
         first = int(self.logs.offsets[self.logs.log_of(targets[:1])[0]])
         near = candidates(targets - first, self.logs.history.window)
         real = near >= 0
+        if self.far < 1:
+            generator = np.random.Generator(np.random.Philox(key=[self.seed, (epoch << 32) + number]))
+            real &= self._pointed_to(targets, near + first) | (generator.random(near.shape) < self.far)
         return Example(targets, np.ones(len(targets)), (near + first)[real], real.sum(axis=1))
+
+    def _pointed_to(self, targets: Ints, near: Int[NDArray, "target candidate"]) -> NDArray[np.bool_]:
+        """Which candidates are read in any case."""
+        logs = self.logs
+        log = int(logs.log_of(targets[:1])[0])
+        channel, first = logs.channels[log], int(logs.offsets[log])
+        pointed = np.broadcast_to(np.arange(near.shape[1]) <= NEAR, near.shape).copy()
+        row, place = np.nonzero(~pointed & (near >= first))
+        late, early = targets[row], near[row, place]
+        pointed[row, place] = (
+            logs.are_by_one(late, early)
+            | logs.is_link(late, early)
+            | channel.names_speaker_of(late - first, early - first)
+            | channel.names_speaker_of(early - first, late - first)
+        )
+        return pointed

@@ -65,7 +65,8 @@ class PreparedChats(Prepared):
         # While the encoder has not begun to learn, what it makes of a message is the same at every step.
         frozen = not any(learns(stage, name) for stage in self.run.stages[: number + 1] for name in self._encoder_parameters)
         vectors = self._vectors(self.logs, with_history(self.logs, targets)) if frozen else None
-        view = Blocks(self.logs, targets, block=self.run.view.block if frozen else self.run.view.encoded_block)
+        block = self.run.view.block if frozen else self.run.view.encoded_block
+        view = Blocks(self.logs, targets, block=block, far=self.run.view.far, seed=self.run.seed)
         structure = Structure.known(self.logs) if self.task.backbone.reads_structure else None
         measure = self._measure(frozen) if len(self.dev.links) else None
         weighed = self.task.config.conversation_weight > 0
@@ -250,6 +251,12 @@ def _started(run: Run, tokenizer: Tokenizer, logs: Logs) -> ReplyTo:
         config = replace(config, vocab_size=config.vocab_size or tokenizer.vocab_size)
     backbone = KINDS[type(config)](config)
     backbone.check(logs.history)
+    assert isinstance(run.view, BlockConfig)
+    if run.view.far < 1 and (backbone.reads_history or backbone.reads_surroundings or backbone.reads_together):
+        raise RamifyError(
+            "view.far below 1 is for models that read one candidate at a time and nothing around it: to this one all are history, "
+            "or compared with each other. Leave view.far at 1."
+        )
     task = ReplyTo(backbone, tokenizer, logs.history, run.task)
     if saved is not None and isinstance(saved.model, MaskedLMModel):
         assert isinstance(config, MHTConfig | BertPairConfig)

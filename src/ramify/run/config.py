@@ -103,6 +103,10 @@ class BlockConfig:
     encoded_block: int = 64
     """The same in stages where an encoder of messages learns: there, what costs is to encode the history."""
 
+    far: float = 1.0
+    """Of the candidates that are far back and that nothing points to (`chat.blocks`), the share that is read in training; in use
+    all are. Kummerfeld et al. read all."""
+
     conversations: float = 0.0
     """Learn from known conversations as logs of their own, too, without times: so many of their messages for each message of
     the logs whose links are known. For channels without cross-talk or clocks."""
@@ -118,6 +122,10 @@ class BlockConfig:
         check_fields(self, "view.")
         if self.conversations < 0:
             raise RamifyError(f"view.conversations must not be negative, not {self.conversations}.")
+        if not 0 <= self.far <= 1:
+            raise RamifyError(f"view.far must be from 0 to 1, not {self.far}.")
+        if self.far < 1 and self.teachers:
+            raise RamifyError("view.far below 1 would hide candidates that view.teachers have an opinion of: set one of both.")
         if not 0 <= self.trust <= 1:
             raise RamifyError(f"view.trust must be from 0 to 1, not {self.trust}.")
         if min(self.block, self.encoded_block) < 1:
