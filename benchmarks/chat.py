@@ -3,21 +3,25 @@
     python benchmarks/chat.py features --logs ubuntu-irc/dev/*.ascii.txt
     python benchmarks/chat.py disentangle --logs ubuntu-irc/dev/*.ascii.txt [--model RUN] [--as-live]
     python benchmarks/chat.py live --logs ubuntu-irc/dev/*.ascii.txt [--model RUN] [--after 50000] [--every 64]
+    python benchmarks/chat.py arriving --logs ubuntu-irc/dev/*.ascii.txt [--model RUN] [--pace 1000]
     python benchmarks/chat.py encode --logs ubuntu-irc/dev/*.ascii.txt --model RUN
 
 `features`: seconds for the 77 features of 2,000 messages with a hundred candidates each, columns of the log included.
 `disentangle`: messages a second, from read messages to conversations; `--as-live`: without hindsight. `live`: the same message
-by message, or so many at a time, the logs as one channel, of which so many messages were heard before.
-`encode`: vectors of messages by the encoder of a Masked Hierarchical Transformer, and which share that is of the rate at which
-this machine multiplies large matrices. Medians of several rounds.
+by message, or so many at a time, the logs as one channel, of which so many messages were heard before. `arriving`: as `ramify
+disentangle --live` has it, all together that has come in the meantime, as fast as the lines are read or so many a second; and
+milliseconds from when a message came to its answer. `encode`: vectors of messages by the encoder of a Masked Hierarchical
+Transformer, and which share that is of the rate at which this machine multiplies large matrices. Medians of several rounds,
+but for `arriving`, which hears all once.
 """
 
 import argparse
 import json
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -33,7 +37,8 @@ import ramify
 from ramify.chat.features import candidates, features
 from ramify.chat.hearing import channel_of
 from ramify.chat.logs import Logs
-from ramify.cli.disentangle import LINKS
+from ramify.cli.arrivals import arrivals
+from ramify.cli.disentangle import AT_ONCE, LINKS
 from ramify.models.mht import MaskedHierarchicalTransformer
 from ramify.nn.precision import Precision, autocast
 from ramify.readers import irc
@@ -54,11 +59,12 @@ PRECISIONS: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["features", "disentangle", "live", "encode"])
+    parser.add_argument("what", choices=["features", "disentangle", "live", "arriving", "encode"])
     parser.add_argument("--logs", type=Path, nargs="+", required=True)
     parser.add_argument("--model", default=str(LINKS))
     parser.add_argument("--after", type=int, default=0)
     parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--pace", type=float, default=math.inf)
     parser.add_argument("--as-live", action="store_true")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     arguments = parser.parse_args()
@@ -92,6 +98,8 @@ def main() -> None:
                     rows[precision] = _encoding(model, logs, dtype)
                 elif arguments.what == "live":
                     rows[precision] = _hearing(model, nodes, arguments.after, arguments.every)
+                elif arguments.what == "arriving":
+                    rows[precision] = _following(model, arguments.logs, arguments.pace)
                 else:
                     rows[precision] = _rate(work)
     print(json.dumps(rows, indent=1))
@@ -115,6 +123,36 @@ def _hearing(model: ReplyTo, nodes: list[Node], after: int, every: int) -> dict[
         return size
 
     return _rate(work)
+
+
+def _following(model: ReplyTo, logs: list[Path], pace: float) -> dict[str, float]:
+    """Of lines that come so many a second, each log a channel of its own."""
+    model.live().hear_all(Node(f"{number}", author="ann") for number in range(AT_ONCE))
+    start = time.perf_counter()
+    paces = count()
+
+    def coming(messages: Iterable[Node]) -> Iterator[tuple[float, Node]]:
+        for message in messages:
+            due = start + next(paces) / pace
+            time.sleep(max(0.0, due - time.perf_counter()))
+            # Where there is no pace, it comes when it is read.
+            yield (due if pace < math.inf else time.perf_counter()), message
+
+    waited: list[float] = []
+    runs = 0
+    for log in irc.logs(logs, Report(), annotations="none"):
+        channel = model.live()
+        for run in arrivals(coming(log.messages), AT_ONCE):
+            channel.hear_all(message for _, message in run)
+            answered = time.perf_counter()
+            waited += [1000 * (answered - came) for came, _ in run]
+            runs += 1
+    return {
+        "messages a second": len(waited) / (time.perf_counter() - start),
+        "messages at once": len(waited) / runs,
+        "milliseconds, median": median(waited),
+        "milliseconds, 99 %": float(np.quantile(waited, 0.99)),
+    }
 
 
 def _encoding(model: ReplyTo, trees: list[Tree], dtype: torch.dtype) -> dict[str, float]:

@@ -11,6 +11,7 @@ import ramify
 from fixtures import bert_task, built, channel, chat_store, tree_task
 from ramify import hub
 from ramify.errors import RamifyError
+from ramify.link_batch import LinkBatch
 from ramify.metrics.conversations import score
 from ramify.models import bert
 from ramify.nn.ragged import Rows
@@ -314,8 +315,15 @@ def test_settings_that_make_no_sense(store, settings, message):
 
 
 def test_it_learns_from_fewer_candidates(store, tmp_path):
-    execute(small(store, view__far="0", reading__window="40"), tmp_path / "run", cpu=True)
+    run = small(store, view__far="0.25", reading__window="40")
+    execute(run, tmp_path / "run", cpu=True)
     assert read_metrics(tmp_path / "run")[-1]["dev_link_f1"] > 70
+    stage = prepare(run, tmp_path / "nowhere").stage(0)
+    batch = stage.collator([stage.view.example(number) for number in range(9)])
+    assert isinstance(batch, LinkBatch)
+    assert batch.stands_for is not None
+    assert set(batch.stands_for.tolist()) == {1.0, 4.0}
+    assert (batch.stands_for[batch.gold > 0] == 1).all()
     links = RECIPES["links"](str(store.path)).changed({"view.far": "0.5"})
     with pytest.raises(RamifyError, match=r"view\.far below 1 is for models that read one candidate at a time"):
         prepare(links, tmp_path / "nowhere")

@@ -54,6 +54,8 @@ class LinkBatch(AnyBatch):
     together: Float[Tensor, " key"] | None = None
     """1 where a candidate is known to be of its target's conversation; the target itself where it is known to start one. Zeros
     for a target of which nothing is known."""
+    stands_for: Float[Tensor, " key"] | None = None
+    """How many candidates each stands for, where some were left out at random."""
     above: Int[Tensor, "target place place"] | None = None
     """Of each target's candidates: links from one up to another, by the shortest way (0: there is none)."""
 
@@ -96,7 +98,7 @@ class LinkBatch(AnyBatch):
         a history, in which each has its place."""
         assert self.above is None
         parts = ("candidate", "is_self", "is_own", "pairs", "gold")
-        parts += ("together",) if self.together is not None else ()
+        parts += tuple(name for name in ("together", "stands_for") if getattr(self, name) is not None)
         return replace(
             self,
             candidates=candidates,
@@ -181,6 +183,7 @@ class LinkCollator:
             key_source=key_source,
             vectors=None if self.vectors is None else self.vectors.of(messages),
             together=torch.from_numpy(self._together(of_target, key_source)) if self.conversations else None,
+            stands_for=self._stand_for(examples),
             above=None if self.structure is None else torch.from_numpy(self._above(examples)),
         )
 
@@ -188,6 +191,14 @@ class LinkCollator:
         logs = self.logs
         joined = (logs.conversation[of_target] == logs.conversation[key_source]) & (of_target != key_source)
         return (logs.annotated[of_target] & (joined | logs.is_link(of_target, key_source))).astype(np.float32)
+
+    @staticmethod
+    def _stand_for(examples: Sequence[Example]) -> Float[Tensor, " key"] | None:
+        chances = [each.chance for each in examples if each.chance is not None]
+        if not chances:
+            return None
+        assert len(chances) == len(examples)
+        return torch.from_numpy((1 / np.concatenate(chances)).astype(np.float32))
 
     def _above(self, examples: Sequence[Example]) -> Int[NDArray, "target place place"]:
         structures = [self.structure] * len(examples) if isinstance(self.structure, Structure) else self.structure

@@ -37,6 +37,8 @@ class Example:
     weight: NDArray[np.float64]
     context: Ints
     context_lengths: Ints
+    chance: NDArray[np.float64] | None = None
+    """Of each node that is read, that it was drawn; without any, nothing was left out."""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from ramify.chat.blocks import NEAR, Blocks
 from ramify.chat.history import History
 from ramify.chat.logs import Logs
 from ramify.tree import Node
+from ramify.views import Example
 
 WINDOW = 60
 
@@ -22,12 +23,17 @@ def logs(trees):
     return Logs.of(trees, History(window=WINDOW)).read_with(tokenizer())
 
 
+def split(example: Example, *columns: np.ndarray) -> list[list[np.ndarray]]:
+    """Each column, target by target."""
+    return [np.split(column, np.cumsum(example.context_lengths)[:-1]) for column in columns]
+
+
 def read(view: Blocks, epoch: int = 0) -> dict[int, list[int]]:
     """Each message's candidates."""
     found = {}
     for number in range(len(view)):
         example = view.example(number, epoch)
-        parts = np.split(example.context, np.cumsum(example.context_lengths)[:-1])
+        (parts,) = split(example, example.context)
         found |= {target: part.tolist() for target, part in zip(example.targets.tolist(), parts, strict=True)}
     return found
 
@@ -50,7 +56,8 @@ def test_what_is_near_or_pointed_to_is_always_read(trees, logs):
                 wanted.append(message - back)
                 far += back > NEAR
         assert candidates == wanted
-    assert far > 1000 and len(found) == len(logs.learnable)
+    assert far > 1000
+    assert len(found) == len(logs.learnable)
 
 
 def test_others_are_drawn_anew_in_every_epoch(logs):
@@ -58,8 +65,15 @@ def test_others_are_drawn_anew_in_every_epoch(logs):
     everything, always = read(Blocks(logs, targets, block=8)), read(Blocks(logs, targets, block=8, far=0.0))
     view = Blocks(logs, targets, block=8, far=0.25, seed=3)
     drawn = read(view)
-    assert drawn == read(view) and drawn != read(view, epoch=1)
+    assert drawn == read(view)
+    assert drawn != read(view, epoch=1)
     assert drawn != read(Blocks(logs, targets, block=8, far=0.25, seed=4))
     size = {name: sum(map(len, own.values())) for name, own in (("all", everything), ("always", always), ("drawn", drawn))}
     assert all(set(always[message]) <= set(own) <= set(everything[message]) for message, own in drawn.items())
+    for number in range(len(view)):
+        example = view.example(number)
+        assert example.chance is not None
+        for target, parts in zip(example.targets.tolist(), zip(*split(example, example.context, example.chance))):
+            assert [chance == 1 for chance in parts[1]] == [each in always[target] for each in parts[0]]
+            assert set(parts[1].tolist()) <= {1.0, 0.25}
     assert (size["drawn"] - size["always"]) / (size["all"] - size["always"]) == pytest.approx(0.25, abs=0.02)

@@ -715,10 +715,10 @@ def test_live_ends_where_nobody_reads_on(listening):
     assert listening.stderr.read() == ""
 
 
-@pytest.mark.parametrize("every", [3, 500])
-def test_live_may_wait_for_several_messages(ramify, log, causal, tmp_path, every):
-    at_once = run(ramify, log, causal, "jsonl", tmp_path / "one.jsonl", "--live")[0].splitlines()
-    together = run(ramify, log, causal, "jsonl", tmp_path / "more.jsonl", "--live", "--every", every)[0].splitlines()
+@pytest.mark.parametrize("every", [(), ("--every", 3), ("--every", 500)])
+def test_live_may_decide_on_several_messages(ramify, log, causal, tmp_path, every):
+    at_once = run(ramify, log, causal, "jsonl", tmp_path / "one.jsonl", "--live", "--every", 1)[0].splitlines()
+    together = run(ramify, log, causal, "jsonl", tmp_path / "more.jsonl", "--live", *every)[0].splitlines()
     for one, other in zip(map(json.loads, at_once), map(json.loads, together), strict=True):
         assert one.pop("probability") == pytest.approx(other.pop("probability"), abs=2e-4)
         assert one == other

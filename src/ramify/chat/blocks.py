@@ -62,10 +62,13 @@ class Blocks(View):
         first = int(self.logs.offsets[self.logs.log_of(targets[:1])[0]])
         near = candidates(targets - first, self.logs.history.window)
         real = near >= 0
+        chance = None
         if self.far < 1:
             generator = np.random.Generator(np.random.Philox(key=[self.seed, (epoch << 32) + number]))
-            real &= self._pointed_to(targets, near + first) | (generator.random(near.shape) < self.far)
-        return Example(targets, np.ones(len(targets)), (near + first)[real], real.sum(axis=1))
+            chances = np.where(self._pointed_to(targets, near + first), 1.0, self.far)
+            real &= generator.random(near.shape) < chances
+            chance = chances[real]
+        return Example(targets, np.ones(len(targets)), (near + first)[real], real.sum(axis=1), chance)
 
     def _pointed_to(self, targets: Ints, near: Int[NDArray, "target candidate"]) -> NDArray[np.bool_]:
         """Which candidates are read in any case."""

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from itertools import islice, pairwise
 from pathlib import Path
@@ -18,10 +18,13 @@ if TYPE_CHECKING:
     from ramify.tasks.linking import Disentangled
     from ramify.tasks.live import Heard
     from ramify.tasks.reply_to import ReplyTo
-    from ramify.tree import Tree
+    from ramify.tree import Node, Tree
 
 LINKS = Path(__file__).parents[1] / "sample" / "links"
 """The model that comes with Ramify."""
+
+AT_ONCE = 256
+"""Messages of a live channel that are decided on together at most, unless somebody says how many."""
 
 
 def disentangle(
@@ -58,15 +61,20 @@ def disentangle(
         bool,
         typer.Option(
             "--live",
-            help="Decide on every message as it comes, without hindsight, and write a line at once, JSON or LOG:PARENT CHILD -."
+            help="Decide on messages as they come, without hindsight, and write a line at once, JSON or LOG:PARENT CHILD -."
             " Of an IRC log, or a table without ids, parents and channels, no more is held than may be asked for; exports are "
             "read whole first. Read an IRC log that comes from another program as /dev/stdin (a table is a file), write to "
             "/dev/stdout.",
         ),
     ] = False,
     every: Annotated[
-        int, typer.Option(min=1, help="With --live: wait for so many messages and decide on them together, which is faster.")
-    ] = 1,
+        int | None,
+        typer.Option(
+            min=1,
+            help="With --live: wait for so many messages and decide on them together. Default: wait for none, and decide "
+            "together on those that have come in the meantime.",
+        ),
+    ] = None,
     settings: Deciding = None,
     device: Device = "auto",
     precision: Precision = "fp32",
@@ -107,7 +115,7 @@ def disentangle(
             raise RamifyError(f"{out} is what is to be read: choose another place to write to.")
     tasks = [_loaded(source, settings, device) for source in model or [str(LINKS)]]
     names = ", ".join(Path(each).name for each in model or ())
-    if every > 1 and not live:
+    if every is not None and not live:
         raise RamifyError("--every is for --live: a whole log is decided on together anyway.")
     if live:
         if len(tasks) > 1 or keep_replies or beam > 1 or to not in ("jsonl", "annotation"):
@@ -159,9 +167,17 @@ def _loaded(source: str, settings: list[str] | None, device: str) -> "ReplyTo":
 
 
 def _follow(
-    task: "ReplyTo", known: "Format", logs: list[Path], report: "Report", chosen: dict[str, Any], to: str, out: Path, every: int
+    task: "ReplyTo",
+    known: "Format",
+    logs: list[Path],
+    report: "Report",
+    chosen: dict[str, Any],
+    to: str,
+    out: Path,
+    every: int | None,
 ) -> None:
     """Write a line a message as it comes, or as so many have come."""
+    from ramify.cli.arrivals import arrivals
     from ramify.errors import RamifyError
     from ramify.files import appending
     from ramify.readers.annotation import readable_name
@@ -173,10 +189,11 @@ def _follow(
     with ExitStack() as files:
         file = None
         for log in known.reads(logs, report, **chosen):
-            channel, messages = task.live(), iter(log.messages)
+            channel = task.live()
+            runs = arrivals(log.messages, AT_ONCE) if every is None else _by(every, log.messages)
             name = names.give(readable_name(log.name)) if to == "annotation" else log.name
             ids: dict[int, str] = {}
-            while together := list(islice(messages, every)):
+            for together in runs:
                 # No sooner: where nobody says a thing, what lies there stays.
                 file = file or files.enter_context(appending(out))
                 for message, heard in zip(together, channel.hear_all(together), strict=True):
@@ -186,6 +203,12 @@ def _follow(
                 file.flush()
         if file is None:
             raise RamifyError(_no_message(report))
+
+
+def _by(size: int, messages: Iterable["Node"]) -> Iterator[list["Node"]]:
+    rest = iter(messages)
+    while together := list(islice(rest, size)):
+        yield together
 
 
 def _said(log: str, ids: dict[int, str], heard: "Heard", to: str) -> list[str]:

@@ -254,8 +254,8 @@ def _started(run: Run, tokenizer: Tokenizer, logs: Logs) -> ReplyTo:
     assert isinstance(run.view, BlockConfig)
     if run.view.far < 1 and (backbone.reads_history or backbone.reads_surroundings or backbone.reads_together):
         raise RamifyError(
-            "view.far below 1 is for models that read one candidate at a time and nothing around it: to this one all are history, "
-            "or compared with each other. Leave view.far at 1."
+            "view.far below 1 is for models that read one candidate at a time and nothing around it: to this one all are "
+            "history, or compared with each other. Leave view.far at 1."
         )
     task = ReplyTo(backbone, tokenizer, logs.history, run.task)
     if saved is not None and isinstance(saved.model, MaskedLMModel):

@@ -104,8 +104,8 @@ class BlockConfig:
     """The same in stages where an encoder of messages learns: there, what costs is to encode the history."""
 
     far: float = 1.0
-    """Of the candidates that are far back and that nothing points to (`chat.blocks`), the share that is read in training; in use
-    all are. Kummerfeld et al. read all."""
+    """Of the candidates that are far back and that nothing points to (`chat.blocks`), the share that is read in training, each
+    for as many as were left out; in use all are. Kummerfeld et al. read all."""
 
     conversations: float = 0.0
     """Learn from known conversations as logs of their own, too, without times: so many of their messages for each message of

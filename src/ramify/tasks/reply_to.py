@@ -176,7 +176,12 @@ class ReplyTo(Task[LinkBatch]):
             weight = torch.full_like(scores[:1], self.config.positive_weight)
             loss = F.binary_cross_entropy_with_logits(scores, is_link, pos_weight=weight, reduction="none")
             # The mean over a target's candidates.
-            return (loss / torch.repeat_interleave(batch.candidates.lengths, batch.candidates.lengths)).sum()
+            count = torch.ones_like(scores) if batch.stands_for is None else batch.stands_for
+            table, _ = as_table(count, batch.candidates, 0.0)
+            return (loss * count / torch.repeat_interleave(table.sum(dim=1), batch.candidates.lengths)).sum()
+        if batch.stands_for is not None:
+            # What is added up over the candidates is then, on the average, what it is over all (Bengio and Senécal 2008).
+            scores = scores + batch.stands_for.log()
         log_shares = self._log_shares(scores, batch)
         links = -(batch.gold * log_shares).sum()
         if batch.together is None:
