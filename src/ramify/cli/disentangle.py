@@ -288,6 +288,7 @@ def _say(report: "Report") -> None:
 
 
 def _counts(report: "Report", counts: Mapping[str, int]) -> Iterator[str]:
-    for reason, count in counts.items():
-        where = report.examples.get(reason, [""])[0]
+    # Somebody may stop a live channel while a thread still reads.
+    for reason, count in list(counts.items()):
+        where = next(iter(report.examples.get(reason, ())), "")
         yield f"{count:,} {reason.replace('_', ' ')}{where and f' (first: {where})'}"
