@@ -34,10 +34,10 @@ import numpy as np
 import torch
 
 import ramify
+from ramify.arrivals import arrivals
 from ramify.chat.features import candidates, features
 from ramify.chat.hearing import channel_of
 from ramify.chat.logs import Logs
-from ramify.cli.arrivals import arrivals
 from ramify.cli.disentangle import AT_ONCE, LINKS
 from ramify.models.mht import MaskedHierarchicalTransformer
 from ramify.nn.precision import Precision, autocast

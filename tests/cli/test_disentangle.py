@@ -10,6 +10,7 @@ import sys
 import threading
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from ramify.recipes.chats import NOTES
 from ramify.report.conversations import as_text, write_conversations
 from ramify.run import execute
 from ramify.tasks.linking import Disentangled
+from ramify.tasks.live import Live
 from ramify.tree import Node, Tree
 
 
@@ -705,6 +707,22 @@ def test_live_ends_with_ctrl_c(listening):
     rest, err = listening.communicate()
     assert (rest, listening.returncode) == ("", 130)
     assert err == "mended: 1 unparsed (first: /dev/stdin, line 3)\n"
+
+
+def test_live_says_how_many_it_leaves_unanswered(ramify, log, causal, tmp_path, monkeypatch):
+    whole = Live.hear_each
+
+    def stopped(live, messages):
+        """As by Ctrl-C, once four of them are answered."""
+        yield from islice(whole(live, messages), 4)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Live, "hear_each", stopped)
+    out = tmp_path / "out.jsonl"
+    status, _, err = ramify("disentangle", log, "--live", "--every", 6, "--model", causal, "--to", "jsonl", "--out", out)
+    assert status == 130
+    assert "read and not answered: 2 of the last messages" in err
+    assert [json.loads(line)["id"] for line in out.read_text().splitlines()] == ["0", "1", "2", "3"]
 
 
 def test_live_ends_where_nobody_reads_on(listening):

@@ -171,6 +171,12 @@ def test_several_messages_at_a_time(make, size) -> None:
     assert together.hear_all([]) == []
 
 
+def test_a_model_that_reads_its_own_decisions_answers_each_before_it_hears_the_next() -> None:
+    live = structured_with_several_answers().live()
+    for number, heard in enumerate(live.hear_each(LOG.nodes[:20])):
+        assert heard.number == number == max(live._kept)
+
+
 def test_what_a_message_is_said_to_answer_does_not_hang_on_later_ones() -> None:
     task = feature_model()
     early = [task.disentangle(Tree(LOG.nodes[:size])).tree.nodes[-1].parents for size in range(1, 40)]

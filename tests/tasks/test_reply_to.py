@@ -129,15 +129,19 @@ def test_binary_loss_is_a_mean_over_candidates() -> None:
     torch.testing.assert_close(own.probabilities(scores, data), torch.sigmoid(scores))
 
 
-@pytest.mark.parametrize("objective", ["listwise", "binary"])
-def test_a_candidate_that_stands_for_others_counts_as_these_would(objective: str) -> None:
-    own, data = task(objective=objective), batch()
+@pytest.mark.parametrize("config", [{}, {"conversation_weight": 1.0}, {"objective": "binary"}])
+def test_a_candidate_that_stands_for_others_counts_as_these_would(config: dict) -> None:
+    own, data = task(**config), batch()
     scores = own.scores(data).detach()
     times = torch.where(data.gold > 0, 1, 1 + torch.arange(len(scores)) % 3)
-    found = own.loss(scores, replace(data, stands_for=times.float()))
     sizes = [int(row.sum()) for row in rows(times, data)]
-    gold, is_self = (each.repeat_interleave(times) for each in (data.gold, data.is_self))
-    written_out = replace(data, gold=gold, is_self=is_self, candidates=Rows.build(sizes))
+    if own.config.conversation_weight:
+        # What shares its conversation with a message may be left out like others.
+        data = replace(data, together=((data.gold > 0) | (torch.arange(len(scores)) % 4 == 0)).float())
+    columns = {name: getattr(data, name) for name in ("gold", "is_self", "together")}
+    more = {name: values.repeat_interleave(times) for name, values in columns.items() if values is not None}
+    written_out = replace(data, **more, candidates=Rows.build(sizes))
+    found = own.loss(scores, replace(data, stands_for=times.float()))
     torch.testing.assert_close(found, own.loss(scores.repeat_interleave(times), written_out))
     assert abs(float(found - own.loss(scores, data))) > 0.1
 

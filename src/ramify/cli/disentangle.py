@@ -120,12 +120,8 @@ def disentangle(
     if live:
         if len(tasks) > 1 or keep_replies or beam > 1 or to not in ("jsonl", "annotation"):
             raise RamifyError("--live is for one model and --to jsonl or annotation, without --keep-replies and --beam.")
-        try:
-            with autocast(tasks[0].device, precision):
-                _follow(tasks[0], known, logs, report, chosen, to, out, every)
-        finally:
-            # Most channels never end: somebody stops listening.
-            _say(report)
+        with autocast(tasks[0].device, precision):
+            _follow(tasks[0], known, logs, report, chosen, to, out, every)
         return
     with bar("disentangling", None) as advance, autocast(tasks[0].device, precision):
         trees = known.records(logs, report, **chosen)
@@ -177,7 +173,7 @@ def _follow(
     every: int | None,
 ) -> None:
     """Write a line a message as it comes, or as so many have come."""
-    from ramify.cli.arrivals import arrivals
+    from ramify.arrivals import arrivals
     from ramify.errors import RamifyError
     from ramify.files import appending
     from ramify.readers.annotation import readable_name
@@ -186,21 +182,32 @@ def _follow(
     if known.yields != "logs":
         raise RamifyError("what is in this format is not read message by message: leave --live out.")
     names = LogNames()
+    read = answered = 0
+
+    def counted(messages: Iterable["Node"]) -> Iterator["Node"]:
+        nonlocal read
+        for message in messages:
+            read += 1
+            yield message
+
     with ExitStack() as files:
+        # Most channels never end: somebody stops listening, here, or where the answers go (who needs no more of them).
+        files.push(lambda error, *_: _say(report, 0 if error is BrokenPipeError else read - answered))
         file = None
         for log in known.reads(logs, report, **chosen):
-            channel = task.live()
-            runs = arrivals(log.messages, AT_ONCE) if every is None else _by(every, log.messages)
+            channel, messages = task.live(), counted(log.messages)
+            runs = arrivals(messages, AT_ONCE) if every is None else _by(every, messages)
             name = names.give(readable_name(log.name)) if to == "annotation" else log.name
             ids: dict[int, str] = {}
             for together in runs:
                 # No sooner: where nobody says a thing, what lies there stays.
                 file = file or files.enter_context(appending(out))
-                for message, heard in zip(together, channel.hear_all(together), strict=True):
+                for message, heard in zip(together, channel.hear_each(together), strict=True):
                     ids[heard.number] = message.id if to == "jsonl" or known.numbered else str(heard.number)
                     file.writelines(f"{line}\n" for line in _said(name, ids, heard, to))
+                    answered += 1
+                    file.flush()
                     ids.pop(heard.number - task.reading.window - 1, None)
-                file.flush()
         if file is None:
             raise RamifyError(_no_message(report))
 
@@ -281,7 +288,10 @@ def _numbers(found: "Disentangled", numbered: bool) -> list[tuple[int, int]]:
     return [(numbers[parent], numbers[child]) for parent, child in found.links().tolist()]
 
 
-def _say(report: "Report") -> None:
+def _say(report: "Report", unanswered: int = 0) -> None:
+    """What was read and is not in what was written."""
+    if unanswered:
+        print(f"read and not answered: {unanswered:,} of the last messages", file=sys.stderr)
     for what, counts in (("left out", report.skipped), ("mended", report.kept)):
         for said in _counts(report, counts):
             print(f"{what}: {said}", file=sys.stderr)

@@ -88,13 +88,18 @@ class Live:
 
         Raises `TypeError`, before anything is heard, for what is no `Node`.
         """
+        return list(self.hear_each(messages))
+
+    def hear_each(self, messages: Iterable[Node]) -> Iterator[Heard]:
+        """The same, every answer as soon as it is found; to be asked for all of them before anything else is heard."""
         messages = list(messages)
         if strange := [each for each in messages if not isinstance(each, Node)]:
             raise TypeError(f"a message is a ramify.Node(text, author=…, time=…), not {type(strange[0]).__name__}.")
         if self.task.backbone.reads_structure and len(messages) > 1:
-            return [self.hear(message) for message in messages]
+            yield from map(self.hear, messages)
+            return
         if not messages:
-            return []
+            return
         history, first = self.task.reading, self._hearing.count
         # A candidate's features look one message further back.
         since = first - history.window - 1
@@ -124,10 +129,8 @@ class Live:
         if (vectors := keep_vectors(self.task, logs, new)) is not None:
             for each, vector in zip(kept[row:], vectors.of(new).split(1), strict=True):
                 each.vector = vector
-        return [
-            self._decided(number, [above + first - row for above in answered], probability)
-            for number, (answered, probability) in enumerate(self._answers(logs, kept, row, first), first)
-        ]
+        for number, (answered, probability) in enumerate(self._answers(logs, kept, row, first), first):
+            yield self._decided(number, [above + first - row for above in answered], probability)
 
     def _answers(self, logs: Logs, kept: list[_Kept], row: int, first: int) -> Iterator[tuple[list[int], float]]:
         """Of the messages from a row on, whose numbers begin with `first`: the rows that each answers, and how probable the

@@ -6,7 +6,7 @@ from itertools import chain
 
 import pytest
 
-from ramify.cli.arrivals import arrivals
+from ramify.arrivals import arrivals
 
 
 def test_what_comes_alone_is_given_alone_and_at_once():

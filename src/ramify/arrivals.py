@@ -17,7 +17,7 @@ class _Arrival(Generic[Item]):
 
 @dataclass(frozen=True)
 class _End:
-    error: Exception | None
+    error: BaseException | None
 
 
 def arrivals(items: Iterable[Item], most: int) -> Iterator[list[Item]]:
@@ -29,13 +29,13 @@ def arrivals(items: Iterable[Item], most: int) -> Iterator[list[Item]]:
     left = threading.Event()
 
     def read() -> None:
-        error = None
+        error: BaseException | None = None
         try:
             for item in items:
                 waiting.put(_Arrival(item))
                 if left.is_set():
                     return
-        except Exception as caught:
+        except BaseException as caught:
             error = caught
         waiting.put(_End(error))
 
