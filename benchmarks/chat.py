@@ -4,6 +4,7 @@
     python benchmarks/chat.py disentangle --logs ubuntu-irc/dev/*.ascii.txt [--model RUN] [--as-live]
     python benchmarks/chat.py live --logs ubuntu-irc/dev/*.ascii.txt [--model RUN] [--after 50000] [--every 64]
     python benchmarks/chat.py arriving --logs ubuntu-irc/dev/*.ascii.txt [--model RUN] [--pace 1000]
+    python benchmarks/chat.py scores [--messages 100000]
     python benchmarks/chat.py encode --logs ubuntu-irc/dev/*.ascii.txt --model RUN
 
 `features`: seconds for the 77 features of 2,000 messages with a hundred candidates each, columns of the log included.
@@ -12,7 +13,7 @@ by message, or so many at a time, the logs as one channel, of which so many mess
 disentangle --live` has it, all together that has come in the meantime, as fast as the lines are read or so many a second; and
 milliseconds from when a message came to its answer. `encode`: vectors of messages by the encoder of a Masked Hierarchical
 Transformer, and which share that is of the rate at which this machine multiplies large matrices. Medians of several rounds,
-but for `arriving`, which hears all once.
+but for `arriving`, which hears all once. `scores`: seconds to score so many messages, made up, by the official protocol.
 """
 
 import argparse
@@ -39,9 +40,11 @@ from ramify.chat.features import candidates, features
 from ramify.chat.hearing import channel_of
 from ramify.chat.logs import Logs
 from ramify.cli.disentangle import AT_ONCE, LINKS
+from ramify.metrics.conversations import match, score
 from ramify.models.mht import MaskedHierarchicalTransformer
 from ramify.nn.precision import Precision, autocast
 from ramify.readers import irc
+from ramify.readers.annotation import Links
 from ramify.readers.base import Report
 from ramify.tasks.decoding import keep_vectors
 from ramify.tasks.reply_to import ReplyTo
@@ -59,8 +62,9 @@ PRECISIONS: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["features", "disentangle", "live", "arriving", "encode"])
-    parser.add_argument("--logs", type=Path, nargs="+", required=True)
+    parser.add_argument("what", choices=["features", "disentangle", "live", "arriving", "scores", "encode"])
+    parser.add_argument("--logs", type=Path, nargs="+", default=[])
+    parser.add_argument("--messages", type=int, default=100_000)
     parser.add_argument("--model", default=str(LINKS))
     parser.add_argument("--after", type=int, default=0)
     parser.add_argument("--every", type=int, default=1)
@@ -69,6 +73,11 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
+    if arguments.what == "scores":
+        print(json.dumps({"one log": _rate(_scoring(arguments.messages, 1)), "50": _rate(_scoring(arguments.messages, 50))}))
+        return
+    if not arguments.logs:
+        parser.error("--logs says what is read.")
     logs = [log.tree() for log in irc.logs(arguments.logs, Report(), annotations="none")]
     nodes = [node for log in logs for node in log.nodes]
     rows: dict[str, Any] = {"threads": arguments.threads}
@@ -103,6 +112,27 @@ def main() -> None:
                 else:
                     rows[precision] = _rate(work)
     print(json.dumps(rows, indent=1))
+
+
+def _scoring(messages: int, logs: int) -> Callable[[], int]:
+    """All scores of so many messages, each of which answers one of the ten before it or none."""
+    random = np.random.default_rng(0)
+    sizes = [messages // logs] * logs
+
+    def annotated() -> dict[str, Links]:
+        return {
+            f"{log}": np.stack([np.maximum(children - random.integers(10, size=size), 0), children], axis=1)
+            for log, size in enumerate(sizes)
+            for children in [np.arange(size)]
+        }
+
+    gold, found = annotated(), annotated()
+
+    def work() -> int:
+        score(match(gold, found).logs)
+        return sum(sizes)
+
+    return work
 
 
 def _hearing(model: ReplyTo, nodes: list[Node], after: int, every: int) -> dict[str, float]:

@@ -105,7 +105,7 @@ class BlockConfig:
 
     far: float = 1.0
     """Of the candidates that are far back and that nothing points to (`chat.blocks`), the share that is read in training, each
-    for as many as were left out; in use all are. Kummerfeld et al. read all."""
+    for as many as were left out (0: nothing stands for them); in use all are. Kummerfeld et al. read all."""
 
     conversations: float = 0.0
     """Learn from known conversations as logs of their own, too, without times: so many of their messages for each message of
