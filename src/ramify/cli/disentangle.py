@@ -289,7 +289,7 @@ def _numbers(found: "Disentangled", numbered: bool) -> list[tuple[int, int]]:
 
 
 def _say(report: "Report", unanswered: int = 0) -> None:
-    """What was read and is not in what was written."""
+    """What somebody may miss in what was written."""
     if unanswered:
         print(f"read and not answered: {unanswered:,} of the last messages", file=sys.stderr)
     for what, counts in (("left out", report.skipped), ("mended", report.kept)):
