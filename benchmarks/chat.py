@@ -163,10 +163,10 @@ def _following(model: ReplyTo, logs: list[Path], pace: float) -> dict[str, float
 
     def coming(messages: Iterable[Node]) -> Iterator[tuple[float, Node]]:
         for message in messages:
-            due = start + next(paces) / pace
-            time.sleep(max(0.0, due - time.perf_counter()))
-            # Where there is no pace, it comes when it is read.
-            yield (due if pace < math.inf else time.perf_counter()), message
+            due = start + next(paces) / pace if pace < math.inf else time.perf_counter()
+            if (wait := due - time.perf_counter()) > 0:
+                time.sleep(wait)
+            yield due, message
 
     waited: list[float] = []
     runs = 0
