@@ -91,7 +91,7 @@ class Live:
         return list(self.hear_each(messages))
 
     def hear_each(self, messages: Iterable[Node]) -> Iterator[Heard]:
-        """The same, every answer as soon as it is found; to be asked for all of them before anything else is asked of the model."""
+        """The same, every answer as soon as it is found; ask for all of them before anything else is asked of the model."""
         messages = list(messages)
         if strange := [each for each in messages if not isinstance(each, Node)]:
             raise TypeError(f"a message is a ramify.Node(text, author=…, time=…), not {type(strange[0]).__name__}.")
