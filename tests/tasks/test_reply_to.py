@@ -138,9 +138,7 @@ def test_a_candidate_that_stands_for_others_counts_as_these_would(config: dict) 
     if own.config.conversation_weight:
         # What shares its conversation with a message may be left out like others.
         data = replace(data, together=((data.gold > 0) | (torch.arange(len(scores)) % 4 == 0)).float())
-    columns = {name: getattr(data, name) for name in ("gold", "is_self", "together")}
-    more = {name: values.repeat_interleave(times) for name, values in columns.items() if values is not None}
-    written_out = replace(data, **more, candidates=Rows.build(sizes))
+    written_out = data.only(torch.arange(len(scores)).repeat_interleave(times), Rows.build(sizes))
     found = own.loss(scores, replace(data, stands_for=times.float()))
     torch.testing.assert_close(found, own.loss(scores.repeat_interleave(times), written_out))
     assert abs(float(found - own.loss(scores, data))) > 0.1
