@@ -15,7 +15,7 @@ PYTEST := $(VENV)/bin/python -m pytest --numprocesses 2 --dist loadfile --no-loa
 test: check
 	$(PYTEST)
 	# Once more where tensors are computed, with every array checked against its signature.
-	$(PYTEST) --shapes tests/nn tests/models tests/leak tests/test_batch.py tests/tasks/test_masked_lm.py tests/tasks/test_reply_to.py tests/chat
+	$(PYTEST) --shapes tests/nn tests/models tests/leak tests/batching/test_batch.py tests/tasks/test_masked_lm.py tests/disentangle
 
 check: $(VENV)/.dev
 	$(VENV)/bin/ruff check .

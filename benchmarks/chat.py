@@ -35,19 +35,20 @@ import numpy as np
 import torch
 
 import ramify
-from ramify.arrivals import arrivals
-from ramify.chat.features import candidates, features
-from ramify.chat.hearing import channel_of
-from ramify.chat.logs import Logs
 from ramify.cli.disentangle import AT_ONCE, LINKS
+from ramify.disentangle.data.blocks import candidates
+from ramify.disentangle.data.channel_builder import channel_of
+from ramify.disentangle.data.logs import Logs
+from ramify.disentangle.features.pairs import features
+from ramify.disentangle.inference.decode import keep_vectors
+from ramify.disentangle.inference.prefetch import arrivals
+from ramify.disentangle.models.mht import MaskedHierarchicalTransformer
+from ramify.disentangle.task import ReplyTo
 from ramify.metrics.conversations import match, score
-from ramify.models.mht import MaskedHierarchicalTransformer
 from ramify.nn.precision import Precision, autocast
 from ramify.readers import irc
 from ramify.readers.annotation import Links
 from ramify.readers.base import Report
-from ramify.tasks.decoding import keep_vectors
-from ramify.tasks.reply_to import ReplyTo
 from ramify.tree import Node, Tree
 
 MESSAGES, WINDOW, ROUNDS = 2000, 100, 5

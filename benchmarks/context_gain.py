@@ -31,13 +31,13 @@ import numpy as np
 
 import ramify
 from ramify.dataset.store import Store
-from ramify.evaluate import Scores, describe, evaluate, gain
+from ramify.inference.evaluation import Scores, describe, evaluate, gain
 from ramify.metrics import DEPTH_BINS
 from ramify.nn.precision import Precision, autocast
 from ramify.recipes import RECIPES
-from ramify.run import Run, discussions, execute
+from ramify.runs import Run, discussions, execute
 from ramify.tasks.masked_lm import MaskedLMConfig
-from ramify.train import read_metrics
+from ramify.training.trainer import read_metrics
 
 MODELS = ("tree", "none", "wrong", "parent", "text")
 SEEN = {"tree": "tree", "none": "null", "wrong": "wrong", "parent": "parent", "text": "tree"}

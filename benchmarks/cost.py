@@ -23,16 +23,17 @@ keep_pages()  # before torch comes in
 import numpy as np
 import torch
 
-from ramify.batch import Batch, TokenBudget
+from ramify.batching.batch import Batch
+from ramify.batching.forest import Forest
+from ramify.batching.samplers import TokenBudget
+from ramify.batching.views.comment_trees import Discussions, Reading, units
 from ramify.dataset.store import Store
-from ramify.forest import Forest
 from ramify.models.bert import Bert, BertConfig
 from ramify.models.tree_mlm import TreeMLM, TreeMLMConfig
 from ramify.nn.precision import Precision, autocast
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.tokenizer import Tokenizer
 from ramify.tree import Node, Tree
-from ramify.views import Discussions, Reading, units
 
 VOCABULARY = 8192
 HALF = "-bf16"

@@ -24,17 +24,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ramify
-from ramify.chat.logs import Logs
 from ramify.dataset import Policy
 from ramify.dataset.build import build
 from ramify.dataset.store import Store
+from ramify.disentangle.data.logs import Logs
+from ramify.disentangle.inference.decode import Opinion, lead_in, opinions, settle
+from ramify.disentangle.inference.links import matched
+from ramify.disentangle.reranker import learn
+from ramify.disentangle.task import ReplyTo, ReplyToConfig
 from ramify.metrics.conversations import Agreement, Log, agreement
 from ramify.recipes import RECIPES
-from ramify.run import execute
-from ramify.tasks.decoding import Opinion, lead_in, opinions, settle
-from ramify.tasks.linking import matched
-from ramify.tasks.reply_to import ReplyTo, ReplyToConfig
-from ramify.tasks.second_look import learn
+from ramify.runs import execute
 
 FOLDS = 4
 WAYS = {"link": ReplyToConfig(score="sum")} | {

@@ -29,13 +29,13 @@ import numpy as np
 import torch
 
 import ramify
-from ramify.batch import TokenBudget
+from ramify.batching.forest import Forest
+from ramify.batching.samplers import TokenBudget
+from ramify.batching.views.comment_trees import Discussions, Reading, units
 from ramify.dataset.store import Store
-from ramify.forest import Forest
 from ramify.models.bert import Bert, BertConfig, config_to_hf
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.tokenizer import Tokenizer
-from ramify.views import Discussions, Reading, units
 
 MAX_TOKENS = 128
 BATCH = 32

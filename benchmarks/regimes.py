@@ -30,16 +30,17 @@ import numpy as np
 import torch
 
 import ramify
-import ramify.run.comment_trees
-from ramify.batch import TokenBudget
+import ramify.runs.comment_trees
+from ramify.batching.forest import Ints
+from ramify.batching.samplers import TokenBudget
+from ramify.batching.views.base import Example
+from ramify.batching.views.comment_trees import Discussions, Units, units
 from ramify.dataset.store import Store
-from ramify.evaluate import Scores, describe, evaluate, gain
-from ramify.forest import Ints
+from ramify.inference.evaluation import Scores, describe, evaluate, gain
 from ramify.metrics import DEPTH_BINS
 from ramify.recipes import RECIPES
-from ramify.run import Run, discussions, execute, prepare
+from ramify.runs import Run, discussions, execute, prepare
 from ramify.tasks.masked_lm import MaskedLMConfig
-from ramify.views import Discussions, Example, Units, units
 
 REGIMES: dict[str, dict[str, str]] = {
     "naive": {"view.regime": "naive"},
@@ -96,7 +97,7 @@ def scatter() -> None:
         order = np.random.Generator(np.random.Philox(key=0)).permutation(len(parts.targets))
         return replace(parts, targets=parts.targets[order], weights=parts.weights[order], top=parts.top[order])
 
-    ramify.run.comment_trees.units = scattered
+    ramify.runs.comment_trees.units = scattered
 
 
 def budget_for(run: Run, out: Path, comments: int) -> int:

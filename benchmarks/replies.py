@@ -31,16 +31,16 @@ keep_pages()  # before torch comes in
 import numpy as np
 
 import ramify
-from ramify.chat.history import History
-from ramify.chat.reply_trees import logs_of_replies
 from ramify.dataset.store import Store
+from ramify.disentangle.config import History
+from ramify.disentangle.data.reply_trees import logs_of_replies
+from ramify.disentangle.inference.reply_trees import BASELINES, measure_replies, rule, scored
+from ramify.disentangle.task import ReplyTo
 from ramify.metrics import bootstrap_ratio
 from ramify.metrics.replies import Replies
 from ramify.nn.precision import Precision, autocast
 from ramify.recipes import RECIPES
-from ramify.run import Run, execute, fitting
-from ramify.tasks.answering import BASELINES, measure_replies, rule, scored
-from ramify.tasks.reply_to import ReplyTo
+from ramify.runs import Run, execute, fitting
 
 DEPTHS, SPANS = range(1, 12), range(1, 10)
 VARIANTS: dict[str, dict[str, str]] = {

@@ -1,6 +1,6 @@
-"""The words that `ramify.chat.names` takes for nobody's name, counted on annotated or other logs.
+"""The words that `ramify.disentangle.data.names` takes for nobody's name, counted on annotated or other logs.
 
-    python benchmarks/reserved_words.py LOG… > src/ramify/chat/reserved.txt
+    python benchmarks/reserved_words.py LOG… > src/ramify/disentangle/data/reserved.txt
 
 The shipped list was counted on the training logs of the Ubuntu IRC disentanglement data (Kummerfeld et al. 2019, CC BY 4.0).
 """
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from ramify.chat.names import common_words
+from ramify.disentangle.data.names import common_words
 from ramify.readers import irc
 from ramify.readers.base import Report
 from ramify.tree import Node

@@ -17,11 +17,11 @@ import numpy as np
 
 from ramify.autograd.drawing import as_svg
 from ramify.autograd.expression import read
+from ramify.batching.forest import Forest
+from ramify.batching.views.comment_trees import Discussions, Reading, encoder_runs, units
 from ramify.dataset import Store
-from ramify.forest import Forest
 from ramify.tokenizer import Tokenizer
 from ramify.tree import Node, Tree, depths, multiplicity
-from ramify.views import Discussions, Reading, encoder_runs, units
 
 GENERATED = Path(__file__).parent / "_generated"
 
@@ -67,7 +67,7 @@ def _view(parent: Parents, seen: Any = "tree", **regime: Any) -> Discussions:
 
 
 def epoch(parent: Parents, **regime: Any) -> list[Unit]:
-    """The units of a regime (the options of `ramify.views.units`) over one tree."""
+    """The units of a regime (the options of `ramify.batching.views.comment_trees.units`) over one tree."""
     view = _view(parent, **regime)
     examples = [view.example(number) for number in range(len(view))]
     return [

@@ -10,21 +10,21 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from figures import GENERATED, table
 
-from ramify.chat.history import History
+from ramify.batching.views.comment_trees import Reading
+from ramify.disentangle.config import History
+from ramify.disentangle.models.bert_pair import BertPairConfig
+from ramify.disentangle.models.decomposable_attention import DecomposableAttentionConfig
+from ramify.disentangle.models.esim import ESIMConfig
+from ramify.disentangle.models.feature_model import FeatureModelConfig
+from ramify.disentangle.models.mht import MHTConfig
+from ramify.disentangle.task import ReplyToConfig
 from ramify.models.bert import BertConfig
-from ramify.models.bert_pair import BertPairConfig
-from ramify.models.decomposable_attention import DecomposableAttentionConfig
-from ramify.models.esim import ESIMConfig
-from ramify.models.feature_model import FeatureModelConfig
-from ramify.models.mht import MHTConfig
 from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.readers import FORMATS
-from ramify.run import DevConfig, RegimeConfig, TokenizerConfig
-from ramify.run.config import BlockConfig, LinkDevConfig, WordsConfig
+from ramify.runs import DevConfig, RegimeConfig, TokenizerConfig
+from ramify.runs.config import BlockConfig, LinkDevConfig, WordsConfig
 from ramify.tasks.masked_lm import MaskedLMConfig
-from ramify.tasks.reply_to import ReplyToConfig
-from ramify.train import TrainConfig
-from ramify.views import Reading
+from ramify.training.trainer import TrainConfig
 
 SETTINGS: dict[str, type] = {
     "settings-tree-mlm": TreeMLMConfig,

@@ -18,10 +18,10 @@ from fixtures import (
     whole,
     with_text,
 )
-from ramify.evaluate import evaluate
-from ramify.run import discussions as read_trees
-from ramify.train import Stage, TrainConfig, Trainer
-from ramify.views import Reading
+from ramify.batching.views.comment_trees import Reading
+from ramify.inference.evaluation import evaluate
+from ramify.runs import discussions as read_trees
+from ramify.training.trainer import Stage, TrainConfig, Trainer
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 

@@ -17,11 +17,11 @@ from typer.core import TyperCommand, TyperGroup
 from ramify.cli import app
 from ramify.cli.evaluate import RunOrCommand
 from ramify.dataset.filters import CLEANINGS
+from ramify.disentangle.task import ReplyToConfig
 from ramify.readers import FORMATS
 from ramify.readers.base import Policy
 from ramify.recipes import RECIPES
-from ramify.run import redecided
-from ramify.tasks.reply_to import ReplyToConfig
+from ramify.runs import redecided
 from ramify.tree import Tree
 
 ROOT = Path(__file__).parents[1]

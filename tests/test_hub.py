@@ -13,13 +13,13 @@ from safetensors.torch import load_file, save_file
 import ramify
 from fixtures import bert_task, discussion, discussions, forest, masked, tokenizer, tree_task, whole
 from ramify import hub
+from ramify.batching.views.comment_trees import Reading
 from ramify.errors import RamifyError
 from ramify.models import bert
 from ramify.models.bert import BertConfig
 from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.tasks.masked_lm import MaskedLMConfig
 from ramify.tokenizer import Tokenizer
-from ramify.views import Reading
 
 
 def variants(config, own):

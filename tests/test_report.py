@@ -12,16 +12,16 @@ import pytest
 
 import ramify
 from fixtures import built, discussions
+from ramify.batching.forest import node_seeds
 from ramify.errors import RamifyError
-from ramify.evaluate import evaluate, gain
-from ramify.forest import node_seeds
+from ramify.inference.evaluation import evaluate, gain
 from ramify.recipes import RECIPES
 from ramify.report import charts, write_page, write_report
 from ramify.report.measure import fillings, mask_longest_word, measure
 from ramify.report.sections import Section, curves, number, percent, shortened, text
-from ramify.run import discussions as units_of
-from ramify.run import execute
-from ramify.train import METRICS, read_metrics
+from ramify.runs import discussions as units_of
+from ramify.runs import execute
+from ramify.training.trainer import METRICS, read_metrics
 from ramify.tree import Node, Tree
 
 HOSTILE = '<script>alert("x")</script> & <b onmouseover=go>bold</b> \x07 \u202e'

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ramify.hub import load, push_to_hub, save
     from ramify.readers import read_logs
     from ramify.readers.jsonl import read_jsonl
-    from ramify.run import Run, execute
+    from ramify.runs import Run, execute
     from ramify.tokenizer import Tokenizer
 
 __all__ = [
@@ -41,11 +41,11 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Run": "run",
+    "Run": "runs",
     "Store": "dataset.store",
     "Tokenizer": "tokenizer",
     "build": "dataset.build",
-    "execute": "run",
+    "execute": "runs",
     "load": "hub",
     "push_to_hub": "hub",
     "read_jsonl": "readers.jsonl",

@@ -9,19 +9,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ramify.batching.views.comment_trees import Reading
+from ramify.config import from_record
 from ramify.errors import RamifyError
-from ramify.fields import from_record
 from ramify.files import make_folder, read_json, replacing, write_text
-from ramify.models import MODELS, bert, hf
+from ramify.models import bert, hf
 from ramify.models.bert import Bert
-from ramify.tasks import READINGS, TASKS
+from ramify.registry import MODELS, READINGS, TASKS
 from ramify.tasks.base import Model, Task
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.tasks.texts import Embedder
 from ramify.tensors import load_strictly, load_tensors, save_tensors
 from ramify.tokenizer import Tokenizer
 from ramify.version import __version__
-from ramify.views import Reading
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"

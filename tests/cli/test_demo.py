@@ -10,7 +10,7 @@ import ramify
 from ramify.cli import app
 from ramify.cli.demo import CHECKPOINT, DISCUSSIONS, _sparkline
 from ramify.dataset.store import Store
-from ramify.evaluate import gain
+from ramify.inference.evaluation import gain
 from ramify.readers.jsonl import read_jsonl
 from ramify.report.measure import measure
 

@@ -20,15 +20,15 @@ import ramify as ramify_package
 from fixtures import built, channel, chat_store, several_parents
 from ramify import hub
 from ramify.cli.disentangle import LINKS
+from ramify.disentangle.inference.links import Disentangled
+from ramify.disentangle.inference.streaming import Live
 from ramify.errors import RamifyError
 from ramify.readers import jsonl, read_logs
 from ramify.readers.annotation import read_links
 from ramify.recipes import RECIPES
 from ramify.recipes.chats import NOTES
 from ramify.report.conversations import as_text, write_conversations
-from ramify.run import execute
-from ramify.tasks.linking import Disentangled
-from ramify.tasks.live import Live
+from ramify.runs import execute
 from ramify.tree import Node, Tree
 
 

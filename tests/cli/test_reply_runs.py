@@ -10,8 +10,8 @@ from fixtures import bert_task, built, chat_store, discussion, reddit
 from ramify import hub
 from ramify.errors import RamifyError
 from ramify.recipes import RECIPES
-from ramify.run import execute, fitting
-from ramify.train import read_metrics
+from ramify.runs import execute, fitting
+from ramify.training.trainer import read_metrics
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from fixtures import built, discussion, uniform
 from ramify.nn.linear import MIN_PRODUCTS
 from ramify.tokenizer import Tokenizer
-from ramify.train import read_metrics
+from ramify.training.trainer import read_metrics
 
 
 def equal(one, other):
@@ -76,7 +76,7 @@ def test_what_is_said(told, store):
 
 
 def test_a_collapsed_encoder_is_warned_of(ramify, recipe, tmp_path, monkeypatch):
-    monkeypatch.setattr("ramify.evaluate.COLLAPSED", 1.1)
+    monkeypatch.setattr("ramify.inference.evaluation.COLLAPSED", 1.1)
     out = tmp_path / "run"
     status, _, err = ramify(*recipe, "--out", out, "--steps", 1)
     spread = read_metrics(out)[-1]["context_spread"]

@@ -13,7 +13,7 @@ import pytest
 import ramify as package
 from fixtures import tokenizer as words
 from ramify import Node, Tree
-from ramify.evaluate import Scores
+from ramify.inference.evaluation import Scores
 from ramify.metrics import DEPTH_BINS
 from ramify.tokenizer import Tokenizer
 

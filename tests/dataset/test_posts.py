@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fixtures import parent_arrays
-from ramify.chat.reply_trees import in_time_order
 from ramify.dataset import Policy, build
+from ramify.disentangle.data.reply_trees import in_time_order
 
 
 def post(id, parent, tree="t", text=None, time=None, **more):

@@ -10,10 +10,10 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fixtures import discussions, forest, masked, tree_task, view_of
-from ramify.batch import Batch
-from ramify.forest import Forest
+from ramify.batching.batch import Batch
+from ramify.batching.forest import Forest
 from ramify.tasks.masked_lm import MaskedLM
-from ramify.train import Stage, TrainConfig, Trainer
+from ramify.training.trainer import Stage, TrainConfig, Trainer
 
 SEED = 3
 CONFIG = TrainConfig(steps=4, budget=220, lr=0.0, clip=0.0, log_every=1)

@@ -15,9 +15,9 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fixtures import bert_task, discussions, forest, tree_task, view_of
+from ramify.batching.views.comment_trees import Reading
 from ramify.tasks.masked_lm import MaskedLM
-from ramify.train import Stage, TrainConfig, Trainer, read_metrics
-from ramify.views import Reading
+from ramify.training.trainer import Stage, TrainConfig, Trainer, read_metrics
 
 TASKS = {
     "tree-mlm": lambda: tree_task(dropout=0.1, dim=32, num_heads=4, ffn_dim=64),

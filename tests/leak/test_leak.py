@@ -20,8 +20,8 @@ from fixtures import (
     whole,
     with_text,
 )
+from ramify.batching.views.comment_trees import Reading
 from ramify.tree import NO_PARENT
-from ramify.views import Reading
 
 LIMIT = 32
 TASKS = {

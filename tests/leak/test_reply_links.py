@@ -8,12 +8,12 @@ import torch
 
 import ramify
 from fixtures import channel
-from ramify.chat.history import History
-from ramify.chat.words import learn_words
 from ramify.cli.disentangle import LINKS
-from ramify.models.feature_model import FeatureModel, FeatureModelConfig
-from ramify.tasks.linking import CONVERSATION
-from ramify.tasks.reply_to import ReplyTo, ReplyToConfig
+from ramify.disentangle.config import History
+from ramify.disentangle.data.words import learn_words
+from ramify.disentangle.inference.links import CONVERSATION
+from ramify.disentangle.models.feature_model import FeatureModel, FeatureModelConfig
+from ramify.disentangle.task import ReplyTo, ReplyToConfig
 from ramify.tree import Node, Tree
 
 LOG = channel(150, 5)

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from fixtures import W, chain, discussion, forest, masked, path_to, tokenizer, tree_task, view_of, whole
+from ramify.batching.views.comment_trees import Reading
 from ramify.errors import RamifyError
 from ramify.models.bert import BertConfig
 from ramify.models.tree_mlm import TreeMLM, TreeMLMConfig
 from ramify.nn.embeddings import sinusoids
 from ramify.tasks.masked_lm import MaskedLM
-from ramify.views import Reading
 
 SIZES = TreeMLMConfig(
     vocab_size=tokenizer().vocab_size,

@@ -11,13 +11,13 @@ from safetensors.torch import load_file, save_file
 import ramify
 from fixtures import bert_task, discussion, forest, tokenizer, tree_task, whole
 from ramify import hub
+from ramify.batching.views.comment_trees import Reading
 from ramify.errors import RamifyError
 from ramify.models import bert, hf
 from ramify.models.tree_mlm import TreeMLM, TreeMLMConfig, config_from_bert, init_from_bert
 from ramify.nn.ragged import Rows
 from ramify.tasks.masked_lm import MaskedLM
 from ramify.tasks.texts import Embedder
-from ramify.views import Reading
 
 transformers = pytest.importorskip("transformers", reason="parity needs transformers: pip install 'ramify[hf]'")
 

@@ -5,18 +5,18 @@ import pytest
 import torch
 
 import ramify
-from ramify.chat.blocks import Blocks
-from ramify.chat.history import History
-from ramify.chat.logs import Logs
-from ramify.chat.pieces import line
-from ramify.link_batch import LinkCollator
+from ramify.batching.views.comment_trees import Discussions, units
+from ramify.disentangle.batch import LinkCollator
+from ramify.disentangle.config import History
+from ramify.disentangle.data.blocks import Blocks
+from ramify.disentangle.data.logs import Logs
+from ramify.disentangle.data.pieces import line
+from ramify.disentangle.models.bert_pair import BertPair, BertPairConfig
 from ramify.models import bert, hf
-from ramify.models.bert_pair import BertPair, BertPairConfig
 from ramify.models.tree_mlm import TreeMLM, TreeMLMConfig, config_from_bert, init_from_bert
 from ramify.nn.ragged import Rows
 from ramify.tokenizer import Tokenizer
 from ramify.tree import Node, Tree
-from ramify.views import Discussions, units
 
 transformers = pytest.importorskip("transformers", reason="parity needs transformers: pip install 'ramify[hf]'")
 

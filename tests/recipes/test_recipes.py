@@ -12,8 +12,8 @@ from fixtures import bert_task, built, channel, chat_store
 from ramify import hub
 from ramify.cli import train as commands
 from ramify.recipes import RECIPES
-from ramify.run import execute
-from ramify.train import read_metrics
+from ramify.runs import execute
+from ramify.training.trainer import read_metrics
 
 
 @pytest.fixture(scope="module")

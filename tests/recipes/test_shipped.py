@@ -8,10 +8,10 @@ from safetensors.torch import load_file
 
 import ramify
 from fixtures import built, discussions
-from ramify.evaluate import gain
+from ramify.inference.evaluation import gain
 from ramify.recipes.shipped import pack, shipped
 from ramify.report.measure import measure
-from ramify.run import execute
+from ramify.runs import execute
 
 
 @pytest.fixture(scope="module")

@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from fixtures import W, bert_task, discussion, discussions, forest, tree_task, view_of, whole
+from ramify.batching.views.comment_trees import BLIND, Reading
 from ramify.errors import RamifyError
 from ramify.tasks import texts
 from ramify.tree import Node, Tree
-from ramify.views import BLIND, Reading
 
 
 def one_by_one(task, tree, context):

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from fixtures import W, bert_task, discussion, forest, tokenizer, tree_task, with_text
-from ramify.batch import want
+from ramify.batching.batch import want
+from ramify.batching.views.comment_trees import Discussions, Reading, units
 from ramify.errors import RamifyError
 from ramify.tasks import filling
 from ramify.tree import NO_PARENT, Node, Tree
-from ramify.views import Discussions, Reading, units
 
 MASK = tokenizer().mask_id
 

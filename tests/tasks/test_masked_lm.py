@@ -38,14 +38,14 @@ from fixtures import (
     whole,
     with_text,
 )
-from ramify.batch import IGNORE, KEYS_A_TOKEN
+from ramify.batching.batch import IGNORE, KEYS_A_TOKEN
+from ramify.batching.views.comment_trees import Reading
 from ramify.errors import RamifyError
 from ramify.models.base import decode_parts
 from ramify.nn import ragged
 from ramify.nn.ragged import runs
 from ramify.tasks.masked_lm import MaskedLMConfig
 from ramify.tree import multiplicity
-from ramify.views import Reading
 
 EXACT = 1e-10
 

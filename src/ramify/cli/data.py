@@ -188,7 +188,7 @@ def stats(
 
 def _tokens(store: "Store", tokenizer: Path, max_tokens: int) -> dict[str, Any]:
     """How many tokens there are, and how many lie past the longest text."""
-    from ramify.forest import Forest, share_over
+    from ramify.batching.forest import Forest, share_over
     from ramify.tokenizer import Tokenizer
 
     cut = Forest.open(store, Tokenizer.load(tokenizer), max_tokens).cut

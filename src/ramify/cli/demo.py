@@ -117,8 +117,8 @@ def _train(data: Path, out: Path, steps: int) -> tuple[dict[str, Any], list[dict
 
     from ramify.cli.train import progress_display
     from ramify.recipes import RECIPES
-    from ramify.run import RUN_FILE, execute
-    from ramify.train import read_metrics
+    from ramify.runs import RUN_FILE, execute
+    from ramify.training.trainer import read_metrics
 
     if (out / RUN_FILE).exists():
         shutil.rmtree(out)
@@ -153,7 +153,7 @@ def _evaluate(store: "Store", draws: int) -> tuple["MaskedLM", "Measured"]:
     """The shipped checkpoint's loss on the whole sample: with ancestors, without, and with those of another tree."""
     import ramify
     from ramify.cli.shared import bar
-    from ramify.evaluate import gain
+    from ramify.inference.evaluation import gain
     from ramify.report.measure import NAMES, measure
     from ramify.tasks.masked_lm import MaskedLM
 
@@ -201,7 +201,7 @@ def _report(
 ) -> None:
     from dataclasses import replace
 
-    from ramify.evaluate import gain
+    from ramify.inference.evaluation import gain
     from ramify.report import sections, write_page
     from ramify.report.sections import text
 

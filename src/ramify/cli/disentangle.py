@@ -13,11 +13,11 @@ import typer
 from ramify.cli.shared import Deciding, Device, Precision, bar, guessed, options_of, pairs, redecide
 
 if TYPE_CHECKING:
+    from ramify.disentangle.inference.links import Disentangled
+    from ramify.disentangle.inference.streaming import Heard
+    from ramify.disentangle.task import ReplyTo
     from ramify.readers import Format
     from ramify.readers.base import Report
-    from ramify.tasks.linking import Disentangled
-    from ramify.tasks.live import Heard
-    from ramify.tasks.reply_to import ReplyTo
     from ramify.tree import Node, Tree
 
 LINKS = Path(__file__).parents[1] / "sample" / "links"
@@ -88,11 +88,11 @@ def disentangle(
     Example: ramify disentangle years.log --live --every 4096 --to annotation --out links.txt
     """
     from ramify import readers
+    from ramify.disentangle.inference import links as linking
     from ramify.errors import RamifyError
     from ramify.nn.precision import autocast
     from ramify.readers import irc
     from ramify.readers.base import Report
-    from ramify.tasks import linking
 
     logs, out = [_or_stream(each, "/dev/stdin") for each in logs], _or_stream(out, "/dev/stdout")
     _check_out(out)
@@ -152,8 +152,8 @@ def _check_out(out: Path) -> None:
 
 def _loaded(source: str, settings: list[str] | None, device: str) -> "ReplyTo":
     import ramify
+    from ramify.disentangle.task import ReplyTo
     from ramify.errors import RamifyError
-    from ramify.tasks.reply_to import ReplyTo
 
     task = ramify.load(source, device=device)
     if not isinstance(task, ReplyTo):
@@ -173,7 +173,7 @@ def _follow(
     every: int | None,
 ) -> None:
     """Write a line a message as it comes, or as so many have come."""
-    from ramify.arrivals import arrivals
+    from ramify.disentangle.inference.prefetch import arrivals
     from ramify.errors import RamifyError
     from ramify.files import appending
     from ramify.readers.annotation import readable_name

@@ -11,8 +11,8 @@ from typer.core import TyperCommand, TyperGroup
 from ramify.cli.shared import Deciding, Device, Json, Precision, bar, masked_lm, redecide
 
 if TYPE_CHECKING:
+    from ramify.disentangle.inference.reply_trees import MeasuredReplies
     from ramify.metrics.conversations import Match
-    from ramify.tasks.answering import MeasuredReplies
 
 
 RESAMPLES = 1000
@@ -118,13 +118,13 @@ def run(
     """
     import ramify
     from ramify.dataset.store import Store
+    from ramify.disentangle.inference.links import measure
+    from ramify.disentangle.inference.reply_trees import measure_replies
+    from ramify.disentangle.task import ReplyTo
     from ramify.errors import RamifyError
-    from ramify.evaluate import evaluate as score
+    from ramify.inference.evaluation import evaluate as score
     from ramify.nn.precision import autocast
-    from ramify.run import discussions
-    from ramify.tasks.answering import measure_replies
-    from ramify.tasks.linking import measure
-    from ramify.tasks.reply_to import ReplyTo
+    from ramify.runs import discussions
 
     model = ramify.load(run, device=device)
     store = Store.open(data)
@@ -231,7 +231,7 @@ def _print_links(
 
 
 def _print_replies(measured: "MeasuredReplies", resamples: int, as_json: bool) -> None:
-    from ramify.tasks.linking import IN_WORDS
+    from ramify.disentangle.inference.links import IN_WORDS
 
     found = measured.model
     if as_json:

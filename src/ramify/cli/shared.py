@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 if TYPE_CHECKING:
+    from ramify.disentangle.task import ReplyTo
     from ramify.tasks.base import Model
     from ramify.tasks.masked_lm import MaskedLM
-    from ramify.tasks.reply_to import ReplyTo
     from ramify.tasks.texts import TextModel
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -39,7 +39,7 @@ Deciding = Annotated[
 def redecide(task: "ReplyTo", settings: list[str] | None) -> None:
     if not settings:
         return
-    from ramify.run import redecided
+    from ramify.runs import redecided
 
     task.config = redecided(task.config, settings_of(settings))
 

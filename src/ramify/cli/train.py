@@ -12,7 +12,7 @@ import typer
 from ramify.cli.shared import settings_of
 
 if TYPE_CHECKING:
-    from ramify.run import Run
+    from ramify.runs import Run
 
 app = typer.Typer(help="Train a model by a recipe.", no_args_is_help=True)
 
@@ -254,7 +254,7 @@ def first_look(
     """
     from ramify import hub
     from ramify.recipes import chats
-    from ramify.run import check_fresh
+    from ramify.runs import check_fresh
 
     check_fresh(out)
     _check_packed(pack, out)
@@ -294,7 +294,7 @@ def second_look(
     from ramify.cli.shared import parted
     from ramify.errors import RamifyError
     from ramify.recipes import chats
-    from ramify.run import check_fresh
+    from ramify.runs import check_fresh
 
     if pack is None and (shipped or data):
         raise RamifyError(f"{'--shipped' if shipped else '--data'} is for --pack: name a folder for what is packed.")
@@ -335,7 +335,7 @@ def shipped(
 def _check_packed(pack: Path | None, out: Path) -> None:
     """Raise before anything begins where what is packed would be written over a model."""
     from ramify.errors import RamifyError
-    from ramify.run import check_fresh
+    from ramify.runs import check_fresh
 
     if pack is None:
         return
@@ -353,15 +353,15 @@ def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> bo
     import shlex
 
     from ramify.dataset.store import Store
+    from ramify.disentangle.inference.links import IN_WORDS, told
+    from ramify.disentangle.task import ReplyTo
     from ramify.errors import RamifyError
-    from ramify.evaluate import COLLAPSED
+    from ramify.inference.evaluation import COLLAPSED
     from ramify.report import write_report
-    from ramify.run import execute, fitting
-    from ramify.run.config import LinkDevConfig
-    from ramify.tasks.linking import IN_WORDS, told
+    from ramify.runs import execute, fitting
+    from ramify.runs.config import LinkDevConfig
     from ramify.tasks.masked_lm import MaskedLMConfig
-    from ramify.tasks.reply_to import ReplyTo
-    from ramify.train import read_metrics
+    from ramify.training.trainer import read_metrics
 
     changes = settings_of(settings)
     if "model.features" in changes and hasattr(run.model, "features"):

@@ -63,8 +63,8 @@ def embed(
     """
     import ramify
     from ramify.errors import RamifyError
+    from ramify.inference.vectors import write_vectors
     from ramify.nn.precision import autocast
-    from ramify.vectors import write_vectors
 
     kinds: dict[str, Literal["parquet", "npy"]] = {".parquet": "parquet", ".npy": "npy"}
     if format is None and out.suffix not in kinds:
@@ -154,8 +154,8 @@ def train_tokenizer(
     Example: ramify tokenizer train data/reddit --out tokenizer.json --kind bpe --vocab-size 32000
     """
     from ramify.dataset.store import Store
-    from ramify.run import TokenizerConfig
-    from ramify.run import train_tokenizer as train
+    from ramify.runs import TokenizerConfig
+    from ramify.runs import train_tokenizer as train
 
     trained = train(Store.open(data), TokenizerConfig(kind=kind, vocab_size=vocab_size, lowercase=lowercase))
     trained.save(out)

@@ -9,11 +9,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from ramify.batch import Batch
-from ramify.chat.history import History
+from ramify.batching.batch import Batch
+from ramify.config import check_fields
 from ramify.errors import RamifyError
-from ramify.fields import check_fields
-from ramify.link_batch import LinkBatch
 from ramify.nn.blocks import Context
 from ramify.nn.ragged import Rows, keep_eager, runs
 
@@ -73,64 +71,6 @@ class Backbone(AnyBackbone):
     @abstractmethod
     def pooled(self, hidden: Hidden, batch: Batch) -> Float[Tensor, "target dim"]:
         """One vector a target, from all its tokens' states."""
-
-
-class LinkBackbone(AnyBackbone):
-    """A body that gives a state of every pair of a message and a candidate for what it answers."""
-
-    @property
-    def reads_structure(self) -> bool:
-        """Whether it reads what earlier messages answer, so that it has to be decided message by message."""
-        return False
-
-    @property
-    def reads_history(self) -> bool:
-        """Whether candidates are its history, too, in which each has its place, so that none can be left out."""
-        return False
-
-    @property
-    def reads_features(self) -> bool:
-        """Whether it reads features of a pair (`chat.features`)."""
-        return True
-
-    @property
-    def reads_surroundings(self) -> bool:
-        """Whether it reads what is said around the messages of a pair (`chat.surroundings`)."""
-        return False
-
-    @property
-    def reads_together(self) -> bool:
-        """Whether the candidates of a message read each other, once each has its state."""
-        return False
-
-    @property
-    def shortlist(self) -> int:
-        """How many of a message's candidates read each other, the likeliest by the states that they have (0: all)."""
-        return 0
-
-    def read_together(self, x: Float[Tensor, "key out"], candidates: Rows) -> Float[Tensor, "key out"]:
-        """The states, once each has read the others of its message; as they are, where they do not."""
-        return x
-
-    def check(self, reading: History) -> None:
-        """Raise where it cannot read a chat in this way."""
-        return None
-
-    @property
-    def makes_vectors(self) -> bool:
-        """Whether it can `encode` messages by themselves."""
-        return False
-
-    def encode(self, ids: Int[Tensor, " total"], rows: Rows) -> Float[Tensor, "message vector"]:
-        """Vectors of messages by themselves, which can be kept (`LinkBatch.vectors`); where it `makes_vectors`."""
-        raise NotImplementedError
-
-    @property
-    @abstractmethod
-    def out_dim(self) -> int: ...
-
-    @abstractmethod
-    def forward(self, batch: LinkBatch) -> Float[Tensor, "key out"]: ...
 
 
 class TwoPhase(Backbone):

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from ramify.batch import Batch
+from ramify.batching.batch import Batch
 from ramify.errors import RamifyError
 from ramify.models import hf
 from ramify.models.base import Backbone, Hidden, State, check_config

@@ -8,23 +8,23 @@ from typing import Any, Literal
 import torch
 
 from ramify import hub
-from ramify.chat.history import History
-from ramify.chat.logs import Logs
 from ramify.dataset.store import Store
+from ramify.disentangle.candidate_pruner import learn as learn_first
+from ramify.disentangle.config import History
+from ramify.disentangle.data.logs import Logs
+from ramify.disentangle.inference.links import measure
+from ramify.disentangle.models.bert_pair import BertPairConfig
+from ramify.disentangle.models.decomposable_attention import DecomposableAttentionConfig
+from ramify.disentangle.models.esim import ESIMConfig
+from ramify.disentangle.models.feature_model import FeatureModelConfig
+from ramify.disentangle.models.mht import MHTConfig
+from ramify.disentangle.reranker import learn as learn_second
+from ramify.disentangle.task import ReplyTo, ReplyToConfig
 from ramify.errors import RamifyError
 from ramify.files import write_text
 from ramify.metrics.conversations import score
-from ramify.models.bert_pair import BertPairConfig
-from ramify.models.decomposable_attention import DecomposableAttentionConfig
-from ramify.models.esim import ESIMConfig
-from ramify.models.feature_model import FeatureModelConfig
-from ramify.models.mht import MHTConfig
-from ramify.run import BlockConfig, LinkDevConfig, ModelConfig, Run, WordsConfig, redecided, sized
-from ramify.tasks.first_look import learn as learn_first
-from ramify.tasks.linking import measure
-from ramify.tasks.reply_to import ReplyTo, ReplyToConfig
-from ramify.tasks.second_look import learn as learn_second
-from ramify.train import TrainConfig
+from ramify.runs import BlockConfig, LinkDevConfig, ModelConfig, Run, WordsConfig, redecided, sized
+from ramify.training.trainer import TrainConfig
 
 
 def _on_chats(recipe: str, data: str, model: ModelConfig, *stages: TrainConfig, init: str, seed: int, **parts: Any) -> Run:
@@ -72,7 +72,7 @@ def feature_model(data: str, *, steps: int = 5600, init: str = "", causal: bool 
 def links(data: str, *, steps: int = 4800, init: str = "", seed: int = 0) -> Run:
     """Ramify's own model of who replied to whom, the one that comes with it: the feature model with more to read.
 
-    `ramify train links --data DIR --out RUN`: it knows what is said around a pair of messages (`chat.surroundings`), and the
+    `ramify train links --data DIR --out RUN`: it knows what is said around a pair of messages (`features.context`), and the
     likeliest candidates of a message read each other before they are scored. It learns which conversation a message belongs
     to, beside which message it answers; so a message joins the conversation that is likeliest as a whole, and may answer
     several of its messages. It looks at nothing that is said later, so it can follow a

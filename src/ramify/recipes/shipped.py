@@ -6,17 +6,17 @@ from pathlib import Path
 import torch
 
 from ramify import hub
+from ramify.batching.views.comment_trees import Reading
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
-from ramify.evaluate import gain
 from ramify.files import write_text
+from ramify.inference.evaluation import gain
 from ramify.metrics import Interval
 from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.report.measure import measure
-from ramify.run import Run, TokenizerConfig
+from ramify.runs import Run, TokenizerConfig
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
-from ramify.train import TrainConfig
-from ramify.views import Reading
+from ramify.training.trainer import TrainConfig
 
 TITLE = "TreeMLM, small, on questions, debates and conversations"
 LICENSE = "cc-by-sa-4.0"

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
+from ramify.disentangle.inference.links import Disentangled
 from ramify.errors import RamifyError
 from ramify.readers.chat import ACTION, SYSTEM
 from ramify.report.page import write_page
 from ramify.report.sections import Section, counted, text
-from ramify.tasks.linking import Disentangled
 from ramify.tree import NO_PARENT, Node, Tree, depths
 
 MAX_SHOWN = 20_000

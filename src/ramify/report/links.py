@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 
 from ramify.dataset.store import Split
+from ramify.disentangle.inference.links import IN_WORDS, Measured, Told
+from ramify.disentangle.inference.reply_trees import MeasuredReplies
 from ramify.metrics.conversations import bootstrap, score
 from ramify.report.charts import Line, line_chart, smooth
 from ramify.report.sections import Section, figure, text
-from ramify.tasks.answering import MeasuredReplies
-from ramify.tasks.linking import IN_WORDS, Measured, Told
 
 NAMES = {
     "link": "links",

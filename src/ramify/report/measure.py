@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ramify.batching.forest import Forest, Ints, node_seeds
+from ramify.batching.views.comment_trees import BLIND, Seen
 from ramify.dataset.store import Split, Store
-from ramify.evaluate import Scores, evaluate
-from ramify.forest import Forest, Ints, node_seeds
-from ramify.run import discussions, first_trees
+from ramify.inference.evaluation import Scores, evaluate
+from ramify.runs import discussions, first_trees
 from ramify.tasks.filling import Slot
 from ramify.tasks.masked_lm import MaskedLM
 from ramify.tree import Tree
-from ramify.views import BLIND, Seen
 
 NAMES: dict[str, str] = {
     "tree": "with ancestors",

@@ -8,24 +8,24 @@ from typing import Any, NamedTuple, cast
 import torch
 
 from ramify import hub
-from ramify.checkpoints import newest_weights
+from ramify.batching.views.comment_trees import Seen
 from ramify.dataset.store import Split, Store
+from ramify.disentangle.inference.links import measure as measure_links
+from ramify.disentangle.inference.links import told
+from ramify.disentangle.inference.reply_trees import measure_replies
+from ramify.disentangle.task import ReplyTo
 from ramify.errors import RamifyError
-from ramify.evaluate import gain
+from ramify.inference.evaluation import gain
 from ramify.metrics.conversations import score
 from ramify.report import links, sections
 from ramify.report.measure import BLIND, NAMES, Measured, fillings, measure
 from ramify.report.page import write_page
 from ramify.report.sections import Section, number, text, trees_of
-from ramify.run import RUN_FILE, from_json, prepare, read_record
-from ramify.tasks.answering import measure_replies
+from ramify.runs import RUN_FILE, from_json, prepare, read_record
 from ramify.tasks.base import Model
-from ramify.tasks.linking import measure as measure_links
-from ramify.tasks.linking import told
 from ramify.tasks.masked_lm import MaskedLM
-from ramify.tasks.reply_to import ReplyTo
-from ramify.train import BEST, read_metrics
-from ramify.views import Seen
+from ramify.training.checkpoints import newest_weights
+from ramify.training.trainer import BEST, read_metrics
 
 REPORT = "report.html"
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from ramify.evaluate import Scores, gain
-from ramify.forest import share_over
+from ramify.batching.forest import share_over
+from ramify.batching.views.comment_trees import Seen
+from ramify.inference.evaluation import Scores, gain
 from ramify.metrics import DEPTH_BINS, Interval, bootstrap_ratio
 from ramify.report.charts import Line, interval_mark, line_chart, smooth
 from ramify.report.measure import BLIND, NAMES, RULE, Filling, Guess, Measured
-from ramify.views import Seen
 
 ABOVE = 160
 """Characters shown of an ancestor's text."""

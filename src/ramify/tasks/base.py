@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from ramify.batch import AnyBatch
+from ramify.batching.batch import AnyBatch
 from ramify.errors import CannotError
 from ramify.tokenizer import Tokenizer
 

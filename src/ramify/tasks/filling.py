@@ -9,13 +9,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ramify.batch import want
+from ramify.batching.batch import want
+from ramify.batching.forest import Forest
+from ramify.batching.views.base import Example
+from ramify.batching.views.comment_trees import Discussions, Reading, Seen, units
 from ramify.errors import RamifyError
-from ramify.forest import Forest
 from ramify.models.base import decode_parts
 from ramify.tasks.texts import TOKENS
 from ramify.tree import Tree
-from ramify.views import Discussions, Example, Reading, Seen, units
 
 if TYPE_CHECKING:
     from ramify.tasks.masked_lm import MaskedLM

@@ -9,17 +9,18 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ramify.batch import IGNORE, Batch, want
+from ramify.batching.batch import IGNORE, Batch, want
+from ramify.batching.views.comment_trees import Reading, Seen
+from ramify.config import check_fields
 from ramify.errors import RamifyError
-from ramify.fields import check_fields
 from ramify.models.base import Backbone, TwoPhase, decode_parts
+from ramify.nn import counter_rng as noise
 from ramify.nn.heads import VocabularyHead
-from ramify.tasks import filling, noise
+from ramify.tasks import filling
 from ramify.tasks.base import Task
 from ramify.tasks.texts import TextModel
 from ramify.tokenizer import Tokenizer
 from ramify.tree import Tree
-from ramify.views import Reading, Seen
 
 LossNorm = Literal["constant", "sum", "step"]
 

@@ -11,16 +11,18 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ramify.batch import Batch, Collator, TokenBudget
+from ramify.batching.batch import Batch, Collator
+from ramify.batching.forest import Forest, Ints
+from ramify.batching.samplers import TokenBudget
+from ramify.batching.views.base import Example
+from ramify.batching.views.comment_trees import BLIND, Discussions, Reading, Seen, units
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
-from ramify.forest import Forest, Ints
 from ramify.models.base import Backbone, TwoPhase, decode_parts
 from ramify.nn.ragged import runs
 from ramify.tasks.base import Model
 from ramify.tokenizer import Tokenizer
 from ramify.tree import Node, Tree
-from ramify.views import BLIND, Discussions, Example, Reading, Seen, units
 
 TOKENS = 16_384
 """Tokens computed at once where no gradient is needed."""

@@ -1,0 +1,301 @@
+"""The tensors of one forward pass: texts on a flat axis, and which target reads which nodes. Made on the host, moved once."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from jaxtyping import Float64, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ramify.batching.forest import Forest
+from ramify.batching.views.base import Example
+from ramify.batching.views.comment_trees import Reading
+from ramify.nn.blocks import Wanted
+from ramify.nn.ragged import Rows, doubling_key, length_key, places
+from ramify.tokenizer import Tokenizer
+
+IGNORE = -100
+"""The label of a position that is not to be predicted."""
+
+KEYS_A_TOKEN = 4
+"""So many gathered vectors hold about as much of a graph as one token (keys and values of every layer, against all states)."""
+
+
+Own = TypeVar("Own", bound="AnyBatch")
+
+
+@dataclass(frozen=True)
+class AnyBatch(ABC):
+    """What the training loop asks of a batch; what a task asks is its own affair."""
+
+    @property
+    @abstractmethod
+    def device(self) -> torch.device: ...
+
+    @property
+    @abstractmethod
+    def num_targets(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def num_target_tokens(self) -> int:
+        """Tokens of the targets' own texts."""
+
+    def to(self: Own, device: torch.device | str) -> Own:
+        if self.device == torch.device(device):
+            return self
+        return replace(self, **{field.name: _move(getattr(self, field.name), device) for field in fields(self)})
+
+
+@dataclass(frozen=True)
+class Batch(AnyBatch):
+    """Clean texts of the nodes that somebody reads, and the targets: what each shows of itself, and which nodes it reads.
+
+    A target's clean text is in `input_ids` only if another target reads it: `target_ids` is the only thing that a target
+    shows of itself, so corrupting it hides the answer (a tree's inner comment is then both a clean node and a masked target).
+    """
+
+    input_ids: Int[Tensor, " total"]
+    nodes: Rows
+    depth: Int[Tensor, " node"]
+    target_ids: Int[Tensor, " target_total"]
+    targets: Rows
+    target_depth: Int[Tensor, " target"]
+    labels: Int[Tensor, " label"]
+    """The answers: one a token of `target_ids`, IGNORE where nothing may be asked; after corruption one a `wanted` position."""
+    weight: Float64[Tensor, " target"]
+    context: Int[Tensor, " key"]
+    """Rows of `nodes` that each target reads, oldest first."""
+    contexts: Rows
+    """How the flat `context` falls to the targets."""
+    readers: Rows
+    """`targets`, grouped so that targets with similar numbers of context nodes stand together."""
+    maskable: NDArray[np.int64]
+    """Number of tokens of each target that may be asked for: the last ones before its final special token."""
+    source: NDArray[np.int64]
+    """The node in the store behind each target."""
+    node_source: NDArray[np.int64]
+    """The node in the store behind each of `nodes`."""
+    token_type_ids: Int[Tensor, " target_total"] | None = None
+    wanted: Wanted | None = None
+    """The positions whose states are asked for (None = all)."""
+    null_context: bool = False
+    """Every target reads the model's learned null row, and nothing else."""
+
+    @property
+    def num_targets(self) -> int:
+        return len(self.targets)
+
+    @property
+    def num_target_tokens(self) -> int:
+        # With CLS and SEP; what stands before a target's own text in a row with its context is none of it.
+        return int(self.maskable.sum()) + 2 * len(self.targets)
+
+    @property
+    def device(self) -> torch.device:
+        return self.target_ids.device
+
+    @property
+    def costs(self) -> NDArray[np.int64]:
+        """What each target's graph holds, in tokens: its own, and a fraction of one for each vector that it gathers."""
+        return self.targets.host_lengths + self.contexts.host_lengths // KEYS_A_TOKEN
+
+    def node_part(self, start: int, stop: int) -> tuple[Int[Tensor, " total"], Rows]:
+        """The clean texts of the nodes `[start, stop)`."""
+        host = self.nodes.host_lengths
+        ids = self.input_ids[int(host[:start].sum()) : int(host[:stop].sum())]
+        return ids, Rows.build(host[start:stop]).to(ids.device)
+
+    def reading_its_own(self) -> tuple["Batch", Int[Tensor, " read"]]:
+        """With none but the nodes that its targets read, and which of all nodes these are."""
+        read, context = self.context.unique(return_inverse=True)
+        host = read.cpu().numpy()
+        tokens = torch.from_numpy(places(self.nodes.host_lengths, host)).to(read.device)
+        own = replace(
+            self,
+            input_ids=self.input_ids[tokens],
+            nodes=Rows.build(self.nodes.host_lengths[host]).to(read.device),
+            depth=self.depth[read],
+            context=context,
+            node_source=self.node_source[host],
+        )
+        return own, read
+
+    def select(self, start: int, stop: int) -> "Batch":
+        """The targets `[start, stop)` alone, reading the same nodes."""
+        host = self.targets.host_lengths
+        tokens = slice(int(host[:start].sum()), int(host[:stop].sum()))
+        keys = self.contexts.host_lengths
+        context = slice(int(keys[:start].sum()), int(keys[:stop].sum()))
+        device = self.target_ids.device
+        targets, contexts, readers = _target_rows(host[start:stop], keys[start:stop])
+        wanted, labels = None, self.labels[tokens]
+        if self.wanted is not None:
+            counts = self.wanted.rows.host_lengths
+            picked = slice(int(counts[:start].sum()), int(counts[:stop].sum()))
+            wanted = want(self.wanted.index[picked] - tokens.start, counts[start:stop], targets, readers)
+            labels = self.labels[picked]
+        types = self.token_type_ids
+        return replace(
+            self,
+            target_ids=self.target_ids[tokens],
+            targets=targets.to(device),
+            target_depth=self.target_depth[start:stop],
+            labels=labels,
+            weight=self.weight[start:stop],
+            context=self.context[context],
+            contexts=contexts.to(device),
+            readers=readers.to(device),
+            maskable=self.maskable[start:stop],
+            source=self.source[start:stop],
+            token_type_ids=None if types is None else types[tokens],
+            wanted=wanted,
+        )
+
+
+def want(index: Int[Tensor, " position"], counts: NDArray[np.int64], targets: Rows, readers: Rows) -> Wanted:
+    """Ask for `counts[i]` positions of target i, given by their places on the flat axis in ascending order."""
+    rows = Rows.build(counts, keys=targets.keys)
+    cross_rows = Rows.build(counts, keys=readers.keys)
+    return Wanted(index, rows.to(index.device), cross_rows.to(index.device))
+
+
+def _target_rows(lengths: NDArray[np.int64], keys: NDArray[np.int64]) -> tuple[Rows, Rows, Rows]:
+    """Targets, their contexts, and the targets as readers; the last two share their group borders."""
+    pairs = length_key(lengths) * 64 + doubling_key(keys)
+    return Rows.build(lengths), Rows.build(keys, keys=pairs), Rows.build(lengths, keys=pairs)
+
+
+def _move(value: Any, device: torch.device | str) -> Any:
+    if isinstance(value, Tensor):
+        return value.to(device, non_blocking=True)
+    return value.to(device) if isinstance(value, Rows | Wanted) else value
+
+
+@dataclass(frozen=True)
+class Collator:
+    """Lays examples flat: clean nodes sorted by length, targets sorted by length and number of context nodes.
+
+    With `reading.concatenate` the context's texts stand in the target's own row instead, `[CLS] oldest [SEP] … [SEP] own
+    [SEP]`, the oldest cut first where the row would be too long.
+    """
+
+    forest: Forest
+    tokenizer: Tokenizer
+    reading: Reading
+    share: bool = True
+    """Encode a node once for all examples of a batch; without it once an example, which costs more and changes nothing else."""
+
+    @property
+    def concatenate(self) -> int:
+        return self.reading.concatenate
+
+    def __call__(self, examples: Sequence[Example]) -> Batch:
+        source = join([example.targets for example in examples])
+        keys = join([example.context_lengths for example in examples])
+        context = join([example.context for example in examples])
+        weight = np.concatenate([example.weight for example in examples]) if examples else np.zeros(0)
+        room = self.reading.max_tokens - 2
+        own = np.minimum(self.forest.length[source], room)
+        types = None
+        before: list[NDArray[np.int64]] = []
+        if not self.concatenate:
+            lengths = own + 2
+        else:
+            before, lengths = self._rows_with_context(own, keys, context)
+            keys, context = np.zeros_like(keys), context[:0]
+        # A stable order by (rounded length, context size class), so that equal batches are laid out alike.
+        order = np.lexsort((doubling_key(keys), length_key(lengths)))
+        context = context[places(keys, order)]
+        source, keys, weight, own, lengths = source[order], keys[order], weight[order], own[order], lengths[order]
+
+        if not self.concatenate:
+            target_ids = self._wrap(source, own)
+        else:
+            target_ids, types = self._concatenated([before[i] for i in order], source, own, lengths)
+        targets, contexts, readers = _target_rows(lengths, keys)
+        # Only the own text before the final SEP may be asked for.
+        back = np.repeat(lengths, lengths) - (np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths))
+        asked = (back > 1) & (back <= np.repeat(own, lengths) + 1)
+        labels = np.where(asked, target_ids, IGNORE)
+
+        if not self.share:
+            # The same node of two examples is told apart by the example's number.
+            example = np.repeat(np.arange(len(examples)), [len(each.targets) for each in examples])[order]
+            context = context + np.repeat(example, keys) * len(self.forest.length)
+        nodes, context = np.unique(context, return_inverse=True)
+        nodes = nodes % max(1, len(self.forest.length))
+        node_own = np.minimum(self.forest.length[nodes], room)
+        by_length = np.argsort(length_key(node_own + 2), kind="stable")
+        rank = np.empty_like(by_length)
+        rank[by_length] = np.arange(len(by_length))
+        nodes, node_own = nodes[by_length], node_own[by_length]
+        return Batch(
+            input_ids=torch.from_numpy(self._wrap(nodes, node_own)),
+            nodes=Rows.build(node_own + 2),
+            depth=torch.from_numpy(self.forest.depth[nodes]),
+            target_ids=torch.from_numpy(target_ids),
+            targets=targets,
+            target_depth=torch.from_numpy(self.forest.depth[source]),
+            labels=torch.from_numpy(labels),
+            weight=torch.from_numpy(weight),
+            context=torch.from_numpy(rank[context.reshape(-1)].astype(np.int64)),
+            contexts=contexts,
+            readers=readers,
+            maskable=own,
+            source=source,
+            node_source=nodes,
+            token_type_ids=None if types is None else torch.from_numpy(types),
+            null_context=self.reading.seen == "null",
+        )
+
+    def _wrap(self, nodes: NDArray[np.int64], own: NDArray[np.int64]) -> NDArray[np.int64]:
+        """[CLS] text [SEP] of every node, one after the other."""
+        ends = np.cumsum(own + 2)
+        ids = np.empty(int(ends[-1]) if len(ends) else 0, dtype=np.int64)
+        starts = ends - own - 2
+        ids[starts], ids[ends - 1] = self.tokenizer.cls_id, self.tokenizer.sep_id
+        inside = np.repeat(starts + 1, own) + (np.arange(own.sum()) - np.repeat(np.cumsum(own) - own, own))
+        ids[inside] = self.forest.gather(nodes, own)
+        return ids
+
+    def _rows_with_context(
+        self, own: NDArray[np.int64], keys: NDArray[np.int64], context: NDArray[np.int64]
+    ) -> tuple[list[NDArray[np.int64]], NDArray[np.int64]]:
+        """The tokens that stand before each target's own text, oldest cut first; and the whole rows' lengths."""
+        lengths = np.minimum(self.forest.length[context], self.reading.max_tokens - 2)
+        ids = self.forest.gather(context, lengths)
+        ends = np.cumsum(lengths)
+        before, key = [], 0
+        for index, count in enumerate(keys.tolist()):
+            parts: list[NDArray[np.int64]] = []
+            for node in range(key, key + count):
+                parts += [ids[ends[node] - lengths[node] : ends[node]], np.array([self.tokenizer.sep_id])]
+            key += count
+            room = max(0, self.concatenate - int(own[index]) - 2)
+            joined = np.concatenate(parts) if parts else np.zeros(0, np.int64)
+            before.append(joined[len(joined) - min(room, len(joined)) :])
+        return before, own + 2 + np.array([len(each) for each in before], dtype=np.int64)
+
+    def _concatenated(
+        self,
+        before: list[NDArray[np.int64]],
+        source: NDArray[np.int64],
+        own: NDArray[np.int64],
+        lengths: NDArray[np.int64],
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Rows `[CLS] context own [SEP]` and their token types: 0 up to the context's end, 1 for the own text."""
+        texts = np.split(self.forest.gather(source, own), np.cumsum(own)[:-1]) if len(own) else []
+        ids, types = [], []
+        for context, text in zip(before, texts, strict=True):
+            ids += [np.array([self.tokenizer.cls_id]), context, text, np.array([self.tokenizer.sep_id])]
+            types.append(np.repeat([0, 1], [1 + len(context), len(text) + 1]))
+        return join(ids), join(types)
+
+
+def join(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    return np.concatenate(parts).astype(np.int64, copy=False) if parts else np.zeros(0, np.int64)

@@ -1,0 +1,1 @@
+"""Views: which examples a corpus yields, and what each target may read."""

@@ -1,0 +1,390 @@
+"""Which examples a forest yields: the regimes of training on comment trees, and what each target may see."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramify.batching.forest import Forest, Ints, Overflow
+from ramify.batching.views.base import Example, View
+from ramify.config import check_fields
+from ramify.errors import RamifyError
+from ramify.tree import Bound, Piece, Weighting, multiplicity, split
+
+Seen = Literal["tree", "none", "null", "parent", "wrong"]
+"""What a target reads: its ancestors; nothing; nothing but the model's learned null row; its parent alone; or the ancestors
+of a comment of equal depth in another tree."""
+
+BLIND = ("none", "null")
+"""Ways of reading in which a target sees nothing of its tree."""
+
+Rule = Literal["post_nearest", "nearest"]
+"""Which ancestors stay when a target has more than fit: the post and the nearest, or the nearest alone."""
+
+MAX_REPEATS = 2**24
+"""Predictions of one tree's comments by threads (those of a chain of 5,800): more would take gigabytes."""
+
+Regime = Literal["naive", "threads", "threads_debiased", "tree", "middle"]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How texts and their surroundings are read: part of a trained model, so that it is used as it was trained."""
+
+    max_tokens: int = 128
+    """Longest text, with CLS and SEP."""
+    overflow: Overflow = "truncate"
+    max_context: int = 0
+    """Nodes that a target reads at most (the paper's cl); 0: as many as a text may have tokens, as the paper has it."""
+    rule: Rule = "post_nearest"
+    seen: Seen = "tree"
+    concatenate: int = 0
+    """Write the context's texts into the target's own row, of at most this many tokens (0 = do not)."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.max_tokens < 3:
+            raise RamifyError(f"max_tokens counts CLS and SEP: it must be at least 3, not {self.max_tokens}.")
+        if self.max_context < 0:
+            raise RamifyError(f"max_context must be at least 1, or 0 for max_tokens, not {self.max_context}.")
+        if self.concatenate and self.concatenate < 3:
+            raise RamifyError(f"concatenate must be a number of tokens from 3 up, or 0 for none, not {self.concatenate}.")
+
+    @property
+    def context_length(self) -> int:
+        return self.max_context or self.max_tokens
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest row: a text that fits alone keeps its place beside its context."""
+        return max(self.max_tokens, self.concatenate)
+
+
+@dataclass(frozen=True)
+class Units:
+    """Parts of trees: flat targets and weights, and how far up each target may look (`top` is a depth)."""
+
+    targets: Ints
+    weights: NDArray[np.float64]
+    ends: Ints
+    top: Ints
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def part(self, number: int) -> slice:
+        return slice(int(self.ends[number - 1]) if number else 0, int(self.ends[number]))
+
+
+def units(
+    forest: Forest,
+    trees: Sequence[int] | Ints,
+    regime: Regime = "tree",
+    *,
+    max_tree_size: int = 60,
+    pack: bool = True,
+    bound: Bound = "strict",
+    weighting: Weighting = "once",
+    threads_over: Literal["all", "leaves"] = "all",
+    step_per: Literal["piece", "tree"] = "piece",
+    predict_post: bool = False,
+) -> Units:
+    """The units of a regime (Juneja 2021, section 3): `naive` predicts one comment a unit, `threads` all comments of a
+    root-to-node path, `tree` a whole tree, `middle` bounded pieces, or all pieces of a tree (`step_per="tree"`).
+    `threads_debiased` divides by a comment's count.
+
+    A chained text weighs as one, and what a post was chained into is no more a target than the post."""
+    targets: list[Ints] = []
+    weights: list[NDArray[np.float64]] = []
+    top: list[Ints] = []
+    is_comment = np.asarray(forest.store.depth)[forest.node] > 0
+    chained = np.bincount(forest.node, minlength=forest.store.num_nodes)[forest.node]
+    for tree in np.asarray(trees, dtype=np.int64).tolist():
+        own = slice(int(forest.offsets[tree]), int(forest.offsets[tree + 1]))
+        asked = is_comment[own] | predict_post
+        if not asked.any():
+            continue
+        if regime == "tree":
+            parts = [_all_of(np.flatnonzero(asked))]
+        elif regime == "naive":
+            parts = map(_all_of, np.flatnonzero(asked)[:, None])
+        elif regime in ("threads", "threads_debiased"):
+            parts = _threads(forest, tree, asked, threads_over, regime == "threads_debiased")
+        elif regime == "middle":
+            local = _local(forest, tree)
+            name = _name(forest, tree)
+            pieces = split(local, max_tree_size, pack=pack, bound=bound, weighting=weighting, name=name)
+            parts = list(_pieces(pieces, asked, forest.depth[own]))
+            if step_per == "tree" and parts:
+                parts = [_Part(*map(np.concatenate, zip(*parts, strict=True)))]
+            if predict_post:  # it is in every piece, and a target of none
+                parts.insert(0, _all_of(np.flatnonzero(local < 0)))
+        else:
+            raise RamifyError(f"regime is naive, threads, threads_debiased, tree or middle, not {regime!r}.")
+        for part in parts:
+            targets.append(part.nodes + own.start)
+            weights.append(part.weights)
+            top.append(part.top)
+    if not targets:
+        raise RamifyError(f"there is nothing to predict: none of these trees ({len(trees):,}) holds a comment.")
+    flat = np.concatenate(targets)
+    return Units(
+        flat,
+        np.concatenate(weights) / chained[flat],
+        np.cumsum([len(each) for each in targets]),
+        np.concatenate(top),
+    )
+
+
+class _Part(NamedTuple):
+    """A unit of one tree, its nodes counted from the tree's first."""
+
+    nodes: Ints
+    weights: NDArray[np.float64]
+    top: Ints
+
+
+def _local(forest: Forest, tree: int) -> Ints:
+    """The parents of a tree's nodes, counted from its first; -1 for a root."""
+    first, stop = int(forest.offsets[tree]), int(forest.offsets[tree + 1])
+    parent = forest.parent[first:stop]
+    return np.where(parent >= 0, parent - first, -1)
+
+
+def _name(forest: Forest, tree: int) -> str:
+    return f"tree {forest.store.tree_ids([tree])[0]!r}"
+
+
+def _all_of(nodes: Ints, weights: NDArray[np.float64] | None = None) -> _Part:
+    """Nodes that see all above them."""
+    return _Part(nodes, np.ones(len(nodes)) if weights is None else weights, np.ones(len(nodes), dtype=np.int64))
+
+
+def _threads(
+    forest: Forest, tree: int, asked: NDArray[np.bool_], over: Literal["all", "leaves"], debiased: bool
+) -> Iterator[_Part]:
+    local = _local(forest, tree)
+    times = multiplicity(local, over)
+    if (total := int(times[asked].sum())) > MAX_REPEATS:
+        raise RamifyError(
+            f"{_name(forest, tree)}: by threads its {int(asked.sum()):,} comments would be predicted {total:,} times. Take "
+            "view.regime=tree or middle, or view.threads_over=leaves, or leave the tree out of the data set."
+        )
+    ends = np.arange(len(local)) if over == "all" else np.flatnonzero(_childless(local))
+    for end in ends.tolist():
+        path = _path(local, end)
+        path = path[asked[path]]
+        if len(path):
+            yield _all_of(path, 1.0 / times[path] if debiased else None)
+
+
+def _pieces(pieces: Sequence[Piece], asked: NDArray[np.bool_], depth: Ints) -> Iterator[_Part]:
+    for piece in pieces:
+        targets = np.array(piece.targets, dtype=np.int64)
+        own = asked[targets]
+        if own.any():
+            highest = depth[[*piece.context, *piece.targets]].min()
+            yield _Part(targets[own], np.array(piece.weights)[own], np.full(own.sum(), highest))
+
+
+def _childless(local: Ints) -> NDArray[np.bool_]:
+    leaf = np.ones(len(local), dtype=bool)
+    leaf[local[local >= 0]] = False
+    return leaf
+
+
+def _path(local: Ints, end: int) -> Ints:
+    path = [end]
+    while (end := int(local[end])) >= 0:
+        path.append(end)
+    return np.array(path[::-1], dtype=np.int64)
+
+
+class Discussions(View):
+    """Units of comment trees, each target with the nodes it reads."""
+
+    def __init__(
+        self,
+        forest: Forest,
+        parts: Units,
+        reading: Reading,
+        *,
+        seed: int = 0,
+        trees: Sequence[int] | Ints = (),
+    ) -> None:
+        """`trees` are those from which `seen="wrong"` draws."""
+        self.forest = forest
+        self.parts = parts
+        self.reading = reading
+        self.seed = seed
+        seen = reading.seen
+        own = np.minimum(forest.length, reading.max_tokens - 2) + 2
+        starts = np.concatenate([[0], parts.ends[:-1]])
+        self._target_tokens = np.add.reduceat(own[parts.targets], starts)
+        if reading.concatenate:
+            rows = own + (_tokens_above(forest, own) if seen not in BLIND else 0)
+            self._costs = np.add.reduceat(np.maximum(own, np.minimum(rows, reading.concatenate))[parts.targets], starts)
+        else:
+            self._costs = self._target_tokens + _context_tokens(forest, parts, reading, own)
+        # A text without tokens has nothing to predict; it still serves as context.
+        self._weight = np.where(forest.length[parts.targets] > 0, parts.weights, 0.0)
+        self._weights = np.add.reduceat(self._weight, np.concatenate([[0], parts.ends[:-1]]))
+        self._strangers = _Strangers(forest, np.asarray(trees, dtype=np.int64)) if seen == "wrong" else None
+
+    @property
+    def costs(self) -> Ints:
+        return self._costs
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        return self._weights
+
+    @property
+    def target_tokens(self) -> Ints:
+        return self._target_tokens
+
+    @property
+    def sizes(self) -> Ints:
+        return np.diff(self.parts.ends, prepend=0)
+
+    def example(self, number: int, epoch: int = 0) -> Example:
+        part = self.parts.part(number)
+        targets = self.parts.targets[part]
+        top = self.parts.top[part]
+        asked = targets
+        if self._strangers is not None:
+            asked = self._strangers.of(targets, np.random.Generator(np.random.Philox(key=[self.seed, (epoch << 32) + number])))
+        if self.reading.seen in BLIND:
+            context, lengths = np.zeros(0, np.int64), np.zeros(len(targets), np.int64)
+        elif self.reading.seen == "parent":
+            parent, seen = _parents_inside(self.forest, targets, top)
+            context, lengths = parent[seen], seen.astype(np.int64)
+        else:
+            context, lengths = ancestors(self.forest, asked, self.reading.context_length, self.reading.rule, top)
+        return Example(targets, self._weight[part], context, lengths)
+
+
+def _parents_inside(forest: Forest, targets: Ints, top: Ints) -> tuple[Ints, NDArray[np.bool_]]:
+    """The parent of every target, and whether it is there: a comment above depth `top` is outside the piece, the root never."""
+    parent = forest.parent[targets]
+    depth = forest.depth[targets] - 1
+    return parent, (parent >= 0) & ((depth == 0) | (depth >= top))
+
+
+def _context_tokens(forest: Forest, parts: Units, reading: Reading, own: Ints) -> Ints:
+    """Tokens of the nodes that each unit reads, each node once. A stranger's ancestors are taken to be as long as one's own,
+    and all targets of a unit to look as far up as the one that looks farthest."""
+    tokens = np.zeros(len(parts), dtype=np.int64)
+    if reading.seen in BLIND:
+        return tokens
+    top = np.minimum.reduceat(parts.top, np.concatenate([[0], parts.ends[:-1]]))
+    unit = np.repeat(np.arange(len(parts)), np.diff(parts.ends, prepend=0))
+    count = len(forest.parent)
+    if reading.seen == "parent":
+        parent, seen = _parents_inside(forest, parts.targets, parts.top)
+        keys = np.unique(unit[seen] * count + parent[seen])
+        return tokens + np.bincount(keys // count, weights=own[keys % count], minlength=len(parts)).astype(np.int64)
+    rooted = forest.parent[parts.targets] >= 0
+    keys = unit[rooted] * count + forest.parent[parts.targets[rooted]]
+    level = forest.depth[parts.targets[rooted]] - 1
+    roots = np.unique(unit[rooted] * count + forest.root[parts.targets[rooted]])
+    tokens += np.bincount(roots // count, weights=own[roots % count], minlength=len(parts)).astype(np.int64)
+    # Level by level from the deepest: a node is read by targets below it, directly or through a node that they read.
+    order = np.argsort(level, kind="stable")
+    keys, level = keys[order], level[order]
+    above, steps = np.zeros(0, np.int64), np.zeros(0, np.int64)
+    for depth in range(int(level.max(initial=0)), 0, -1):
+        fresh = keys[np.searchsorted(level, depth) : np.searchsorted(level, depth, side="right")]
+        joined = np.concatenate([fresh, above])
+        age = np.concatenate([np.zeros(len(fresh), np.int64), steps])
+        # The nearest target that reads a node decides how much further up is read.
+        joined, first = np.unique(joined[by_age := np.argsort(age, kind="stable")], return_index=True)
+        age = age[by_age][first]
+        inside = depth >= top[joined // count]
+        joined, age = joined[inside], age[inside]
+        tokens += np.bincount(joined // count, weights=own[joined % count], minlength=len(parts)).astype(np.int64)
+        on = age + 1 < reading.context_length
+        above, steps = joined[on] // count * count + forest.parent[joined[on] % count], age[on] + 1
+    return tokens
+
+
+def _tokens_above(forest: Forest, own: Ints) -> Ints:
+    """Tokens of all that stands above each node, as a row holds them: a text and its SEP."""
+    total = np.zeros(len(own), dtype=np.int64)
+    order = np.argsort(forest.depth, kind="stable")
+    ends = np.cumsum(np.bincount(forest.depth))
+    for start, stop in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True):
+        nodes = order[start:stop]
+        parent = forest.parent[nodes]
+        total[nodes] = total[parent] + own[parent] - 1
+    return total
+
+
+def ancestors(forest: Forest, targets: Ints, limit: int, rule: Rule = "post_nearest", top: int | Ints = 1) -> tuple[Ints, Ints]:
+    """Strict ancestors of every target, root first, one target after the other, and how many each has.
+
+    Comments above depth `top` (one for all, or one each) are not seen, for they are outside the piece; the root always is,
+    unless `rule="nearest"` and `limit` comments stand nearer.
+    """
+    above = np.maximum(forest.depth[targets] - top, 0)
+    rooted = forest.parent[targets] >= 0
+    comments = np.minimum(above, limit - 1 if rule == "post_nearest" else limit)
+    with_root = rooted & (np.ones(len(targets), bool) if rule == "post_nearest" else above < limit)
+    lengths = comments + with_root
+    ends = np.cumsum(lengths)
+    flat = np.empty(int(ends[-1]) if len(ends) else 0, dtype=np.int64)
+    # Walk up from all targets at once; each step fills one place from the right of every row that still goes on.
+    current, rows = forest.parent[targets], np.arange(len(targets))
+    for step in range(int(comments.max(initial=0))):
+        going = comments[rows] > step
+        rows, current = rows[going], current[going]
+        flat[ends[rows] - 1 - step] = current
+        current = forest.parent[current]
+    flat[(ends - lengths)[with_root]] = forest.root[targets[with_root]]
+    return flat, lengths
+
+
+class _Strangers:
+    """For each comment of a tree, a comment of equal depth in one other tree, drawn at random.
+
+    Where no other tree is as deep, its deepest comments serve.
+    """
+
+    def __init__(self, forest: Forest, trees: Ints) -> None:
+        self.forest = forest
+        deepest = np.array(
+            [int(forest.depth[forest.offsets[tree] : forest.offsets[tree + 1]].max(initial=0)) for tree in trees]
+        )
+        order = np.argsort(deepest, kind="stable")
+        self.trees, self.deepest = trees[order], deepest[order]
+        if (self.deepest > 0).sum() < 2:
+            raise RamifyError(
+                f"wrong ancestors come from another tree, but of the {len(trees):,} trees that are read here (one split of the "
+                "data set) fewer than two hold a comment. Build it with a larger share for that split (--split)."
+            )
+
+    def of(self, targets: Ints, random: np.random.Generator) -> Ints:
+        own = int(self.forest.tree_of(targets[:1])[0])
+        depth = self.forest.depth[targets]
+        first = int(np.searchsorted(self.deepest, depth.max()))
+        candidates = self.trees[first:]
+        candidates = candidates[candidates != own]
+        if len(candidates) == 0:
+            # No other tree reaches so deep: take the deepest that there is.
+            candidates = self.trees[self.trees != own][-1:]
+        other = int(candidates[random.integers(len(candidates))])
+        nodes = np.arange(self.forest.offsets[other], self.forest.offsets[other + 1])
+        levels = self.forest.depth[nodes]
+        order = np.argsort(levels, kind="stable")
+        starts = np.searchsorted(levels[order], np.arange(levels.max() + 2))
+        wanted = np.minimum(depth, levels.max())
+        counts = starts[wanted + 1] - starts[wanted]
+        picks = starts[wanted] + np.minimum((random.random(len(targets)) * counts).astype(np.int64), counts - 1)
+        return nodes[order[picks]]
+
+
+def encoder_runs(forest: Forest, view: Discussions) -> int:
+    """Nodes that must be encoded in one epoch, unit by unit: everything that some target of the unit reads."""
+    return sum(len(np.unique(view.example(number).context)) for number in range(len(view)))

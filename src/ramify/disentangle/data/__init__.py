@@ -1,0 +1,1 @@
+"""Chat logs as columns, words and candidate messages."""

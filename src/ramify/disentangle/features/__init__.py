@@ -1,0 +1,1 @@
+"""Features of messages, of message pairs and of conversations."""

@@ -1,0 +1,1 @@
+"""From scores to links and conversations, for whole logs and live channels."""

@@ -1,0 +1,1 @@
+"""Models that score message pairs, one file per paper."""

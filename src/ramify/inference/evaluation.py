@@ -1,0 +1,157 @@
+"""Held-out loss of masked language models: the same masks for every model, sums by tree and depth."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ramify.batching.batch import Collator
+from ramify.batching.forest import Forest, Ints, node_seeds
+from ramify.batching.samplers import TokenBudget
+from ramify.batching.views.comment_trees import Discussions
+from ramify.errors import RamifyError
+from ramify.files import make_folder, replacing
+from ramify.metrics import DEPTH_BINS, Interval, bootstrap_ratio, depth_bin
+from ramify.models.base import TwoPhase, decode_parts, encode_nodes
+from ramify.nn import counter_rng as noise
+from ramify.tasks.masked_lm import MaskedLM
+
+BINS = len(DEPTH_BINS)
+
+COLLAPSED = 0.02
+"""A `context_spread` below which a model has nothing to tell its contexts apart by."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Sums over masked tokens, by tree and depth bin (`DEPTH_BINS`)."""
+
+    trees: list[str]
+    loss: NDArray[np.float64]
+    """[tree, bin], nats."""
+    correct: NDArray[np.int64]
+    count: NDArray[np.int64]
+
+    def summary(self) -> dict[str, Any]:
+        """Loss in nats per masked token, perplexity, accuracy and count; and the same by depth, where there is anything."""
+        by_depth = {
+            name: _row(self.loss[:, place], self.correct[:, place], self.count[:, place])
+            for place, name in enumerate(DEPTH_BINS)
+            if self.count[:, place].any()
+        }
+        whole = _row(self.loss, self.correct, self.count)
+        return {**whole, "perplexity": float(np.exp(whole["loss"])), "by_depth": by_depth}
+
+    def save(self, path: Path) -> None:
+        make_folder(path.parent)
+        # Given a name, numpy would add a suffix to it.
+        with replacing(path) as scratch, open(scratch, "wb") as file:
+            np.savez_compressed(file, trees=np.array(self.trees), loss=self.loss, correct=self.correct, count=self.count)
+
+    @classmethod
+    def load(cls, path: Path) -> "Scores":
+        with np.load(path, allow_pickle=False) as file:
+            return cls(file["trees"].tolist(), file["loss"], file["correct"], file["count"])
+
+
+def _row(loss: NDArray[np.float64], correct: NDArray[np.int64], count: NDArray[np.int64]) -> dict[str, Any]:
+    total = int(count.sum())
+    return {"loss": float(loss.sum()) / max(1, total), "accuracy": int(correct.sum()) / max(1, total), "count": total}
+
+
+def gain(better: Scores, worse: Scores, *, accuracy: bool = False, seed: int = 0) -> dict[str, Interval]:
+    """How many nats per masked token (or how much accuracy) the first saves, with paired bootstrap intervals over trees:
+    `all`, and every depth bin."""
+    if better.trees != worse.trees or not np.array_equal(better.count, worse.count):
+        raise RamifyError("these evaluations do not have the same trees and masks: they cannot be paired.")
+    difference = (better.correct - worse.correct).astype(np.float64) if accuracy else worse.loss - better.loss
+    gains = {"all": bootstrap_ratio(difference.sum(1), better.count.sum(1), seed=seed)}
+    for place, name in enumerate(DEPTH_BINS):
+        if better.count[:, place].any():
+            gains[name] = bootstrap_ratio(difference[:, place], better.count[:, place], seed=seed)
+    return gains
+
+
+def batches(view: Discussions, collator: Collator, tokens: int) -> Iterator[Any]:
+    """All of a view's examples once, in order, in batches of about so many tokens."""
+    for numbers in TokenBudget(view.costs, tokens, seed=0, shuffle=False).steps(0):
+        yield collator([view.example(int(number)) for number in numbers])
+
+
+@torch.no_grad()
+def evaluate(
+    task: MaskedLM,
+    view: Discussions,
+    collator: Collator,
+    trees: Sequence[int] | Ints,
+    *,
+    draws: int = 8,
+    mask_rate: float | None = None,
+    tokens: int = 16_384,
+    progress: Callable[[int], None] | None = None,
+) -> Scores:
+    """Mask every target `draws` times, seeded by the hash of its id, and score. Nodes are encoded once for all draws.
+
+    `mask_rate`: the share of tokens that is masked; None: as in training.
+    """
+    if mask_rate is not None and not 0 < mask_rate <= 1:
+        raise RamifyError(f"the share of tokens that is masked must be above 0 and at most 1, not {mask_rate}.")
+    forest: Forest = view.forest
+    device = next(task.parameters()).device
+    trees = np.asarray(trees, dtype=np.int64)
+    place = {int(tree): number for number, tree in enumerate(trees)}
+    shape = (len(trees), BINS)
+    loss, correct, count = np.zeros(shape), np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    depth = np.asarray(forest.store.depth, dtype=np.int64)
+    with task.evaluating():
+        for batch in batches(view, collator, tokens):
+            moved = batch.to(device)
+            backbone = task.backbone
+            vectors = None
+            if isinstance(backbone, TwoPhase) and not batch.null_context:
+                vectors = encode_nodes(backbone, moved, tokens)
+            nodes = forest.node[batch.source]
+            # A chained text's further parts are drawn apart from its first.
+            part = torch.from_numpy(batch.source - np.searchsorted(forest.node, nodes))
+            seeds = torch.from_numpy(node_seeds(forest.store, nodes)) + part
+            row = np.array([place[int(tree)] for tree in forest.tree_of(batch.source)])
+            column = depth_bin(depth[nodes])
+            for draw in range(draws):
+                masked = task.mask(moved, noise.words(seeds, draw).to(device), mask_rate)
+                start = 0
+                for piece, hidden in decode_parts(backbone, masked, tokens, vectors):
+                    losses, best = task.head.measure(hidden.tokens, piece.labels)
+                    assert piece.wanted is not None
+                    targets = np.arange(start, start + len(piece.targets))
+                    owner = np.repeat(targets, piece.wanted.rows.host_lengths)
+                    start += len(targets)
+                    where = (row[owner], column[owner])
+                    np.add.at(loss, where, losses.double().cpu().numpy())
+                    np.add.at(correct, where, (best == piece.labels).long().cpu().numpy())
+                    np.add.at(count, where, 1)
+            if progress is not None:
+                progress(len(batch.targets))
+    return Scores(forest.store.tree_ids(trees), loss, correct, count)
+
+
+@torch.no_grad()
+def context_spread(task: MaskedLM, view: Discussions, collator: Collator, *, tokens: int = 16_384) -> float | None:
+    """Share of the context vectors' energy in which they differ from text to text, 1 − |mean|² / mean |v|², on the view's
+    first targets. Near zero the encoder says the same of every text, and no ancestor can help. None where a model encodes no
+    nodes, or these targets read fewer than two."""
+    backbone = task.backbone
+    batch = next(batches(view, collator, tokens), None)
+    if batch is None or batch.null_context or not isinstance(backbone, TwoPhase) or len(batch.nodes) < 2:
+        return None
+    with task.evaluating():
+        vectors = encode_nodes(backbone, batch.to(next(task.parameters()).device), tokens).double()
+    return 1.0 - float(vectors.mean(0).square().sum() / vectors.square().sum(1).mean())
+
+
+def describe(intervals: Mapping[str, Interval]) -> dict[str, dict[str, float]]:
+    """Intervals as JSON."""
+    return {name: {"value": i.value, "low": i.low, "high": i.high, "p": i.p} for name, i in intervals.items()}

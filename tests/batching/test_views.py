@@ -1,0 +1,378 @@
+"""Which examples a forest yields, and what each target reads: against definitions written the slow and obvious way."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fixtures import NAMES, SHAPES, W, chain, discussion, discussions, forest, parent_arrays, path_to, star, uniform
+from ramify.batching.views import comment_trees as views
+from ramify.batching.views.comment_trees import Discussions, Reading, ancestors, encoder_runs, units
+from ramify.errors import RamifyError
+from ramify.tree import leaf_counts, multiplicity, split, subtree_sizes
+
+# --- ancestors ----------------------------------------------------------------------------------------------------------------
+
+
+def kept(path, limit, rule, top):
+    """Which of a target's strict ancestors (root first) it reads: comments above depth `top` are outside its piece."""
+    comments = path[1:][max(0, top - 1) :]
+    if not path:
+        return []
+    if rule == "post_nearest":
+        return [path[0], *comments[max(0, len(comments) - (limit - 1)) :]]
+    nearest = comments[max(0, len(comments) - limit) :]
+    return [path[0], *nearest] if len(nearest) < limit else nearest
+
+
+@given(
+    parent=parent_arrays(max_comments=30),
+    limit=st.integers(1, 8),
+    rule=st.sampled_from(["post_nearest", "nearest"]),
+    top=st.integers(1, 4),
+    data=st.data(),
+)
+@settings(max_examples=150)
+def test_ancestors(parent, limit, rule, top, data):
+    own = forest([discussion(W, name="w"), discussion(parent, lengths=[1] * len(parent))])
+    deep = [node for node in range(len(parent)) if len(path_to(parent, node)) >= top or node == 0]
+    local = data.draw(st.lists(st.sampled_from(deep), max_size=12))
+    nodes, lengths = ancestors(own, np.array(local, dtype=np.int64) + len(W), limit, rule, top)
+    expected = [kept(path_to(parent, node), limit, rule, top) for node in local]
+    assert lengths.tolist() == [len(each) for each in expected]
+    assert (nodes - len(W)).tolist() == [node for each in expected for node in each]
+    assert max(lengths, default=0) <= limit
+
+
+def test_ancestors_of_deep_chains():
+    own = forest([discussion(chain(3000), lengths=[1] * 3001)])
+    nodes, lengths = ancestors(own, np.array([3000, 1, 0]), 5)
+    assert lengths.tolist() == [5, 1, 0]
+    assert nodes.tolist() == [0, 2996, 2997, 2998, 2999, 0]
+
+
+def test_the_context_is_as_high_as_a_text_may_be_long():
+    """Unless a limit is set: the paper's cl."""
+    own = forest([discussion(chain(40), lengths=[1] * 41)])
+    for reading, expected in ((Reading(max_tokens=12), 12), (Reading(max_tokens=12, max_context=3), 3)):
+        assert len(Discussions(own, units(own, [0], "naive"), reading).example(39).context) == expected
+
+
+# --- units --------------------------------------------------------------------------------------------------------------------
+
+
+def unit_list(own, **options):
+    parts = units(own, np.arange(own.num_trees), **options)
+    return [(parts.targets[parts.part(n)].tolist(), parts.weights[parts.part(n)].tolist()) for n in range(len(parts))]
+
+
+def test_units_of_the_worked_example():
+    own = forest([discussion(W)])
+
+    def named(**options):
+        return {" ".join(sorted(NAMES[node] for node in nodes)) for nodes, _ in unit_list(own, **options)}
+
+    assert named(regime="tree") == {"a b c d e f g h i j"}
+    assert named(regime="naive") == set("abcdefghij")
+    assert named(regime="threads") == {"a", "a b", "a c", "a b d", "a b e", "f", "f g", "f g h", "f g h i", "j"}
+    assert named(regime="threads", threads_over="leaves") == {"a c", "a b d", "a b e", "f g h i", "j"}
+    assert named(regime="middle", max_tree_size=4) == {"j", "f g h i", "a c", "b d e"}
+    assert named(regime="middle", max_tree_size=4, pack=False) == {"j", "f g h i", "a b d e", "c"}
+
+
+@given(parent=parent_arrays(max_comments=25, min_comments=1), predict_post=st.booleans())
+@settings(max_examples=40)
+def test_units_of_every_regime(parent, predict_post):
+    own = forest([discussion(parent, lengths=[1] * len(parent))])
+    comments = list(range(0 if predict_post else 1, len(parent)))
+
+    def times(**options):
+        total = Counter()
+        for nodes, weights in unit_list(own, predict_post=predict_post, **options):
+            assert len(nodes) == len(set(nodes)) == len(weights)
+            for node, weight in zip(nodes, weights):
+                total[node] += weight
+        return total
+
+    once = dict.fromkeys(comments, 1)
+    assert times(regime="tree") == once
+    assert times(regime="naive") == once
+    assert len(unit_list(own, regime="naive", predict_post=predict_post)) == len(comments)
+    for over, counts in (("all", subtree_sizes(parent)), ("leaves", leaf_counts(parent))):
+        assert times(regime="threads", threads_over=over) == {node: counts[node] for node in comments}
+        debiased = times(regime="threads_debiased", threads_over=over)
+        assert debiased.keys() == set(comments)
+        assert np.allclose(list(debiased.values()), 1.0, rtol=0, atol=1e-12)
+
+
+@given(
+    parent=parent_arrays(max_comments=25, min_comments=1),
+    limit=st.sampled_from([1, 2, 3, 5, 60]),
+    pack=st.booleans(),
+    bound=st.sampled_from(["strict", "soft"]),
+    weighting=st.sampled_from(["once", "share", "seed"]),
+)
+@settings(max_examples=60)
+def test_middle_units_are_the_pieces(parent, limit, pack, bound, weighting):
+    """Targets and weights are those of the split; a target reads its ancestors inside the piece, and the post."""
+    own = forest([discussion(W, name="w"), discussion(parent, lengths=[1] * len(parent))])
+    options = {"pack": pack, "bound": bound, "weighting": weighting}
+    parts = units(own, [1], "middle", max_tree_size=limit, **options)
+    pieces = split(parent, limit, **options)
+    view = Discussions(own, parts, Reading(max_context=100))
+    assert len(view) == len(pieces)
+    for number, piece in enumerate(pieces):
+        example = view.example(number)
+        assert (example.targets - len(W)).tolist() == list(piece.targets)
+        assert example.weight.tolist() == list(piece.weights)
+        inside = {0, *piece.context, *piece.targets}
+        read = np.split(example.context - len(W), np.cumsum(example.context_lengths)[:-1])
+        for target, nodes in zip(piece.targets, read):
+            assert nodes.tolist() == [node for node in path_to(parent, target) if node in inside]
+
+
+def test_units_of_several_trees_do_not_mix():
+    own = forest([discussion(W, name="w"), discussion([-1]), discussion(star(3), name="s")])
+    parts = units(own, [2, 0, 1])
+    assert [parts.targets[parts.part(n)].tolist() for n in range(len(parts))] == [[13, 14, 15], list(range(1, 11))]
+
+
+def test_posts_alone_have_nothing_to_predict():
+    own = forest([discussion([-1]), discussion([-1], name="u")])
+    with pytest.raises(RamifyError, match="nothing to predict"):
+        units(own, [0, 1])
+    assert len(units(own, [0, 1], predict_post=True)) == 2
+
+
+@pytest.mark.ill_typed
+def test_unknown_regime():
+    with pytest.raises(RamifyError, match="regime is naive"):
+        units(forest([discussion(W)]), [0], "branches")  # pyright: ignore[reportArgumentType]
+
+
+REGIMES = (
+    {"regime": "naive"},
+    {"regime": "threads"},
+    {"regime": "threads", "threads_over": "leaves"},
+    {"regime": "tree"},
+    {"regime": "tree", "predict_post": True},
+    {"regime": "middle", "max_tree_size": 4},
+    {"regime": "middle", "max_tree_size": 4, "bound": "soft", "predict_post": True},
+)
+
+
+@pytest.mark.parametrize("seen", ["tree", "none", "parent"])
+@pytest.mark.parametrize("options", REGIMES, ids=str)
+def test_view_counts_what_its_examples_hold(options, seen):
+    own = forest(discussions(3, 25))
+    view = Discussions(own, units(own, [0, 1, 2], **options), Reading(max_tokens=8, seen=seen))
+    room = np.minimum(own.length, 6) + 2
+    for number in range(len(view)):
+        example = view.example(number)
+        assert view.sizes[number] == len(example.targets)
+        assert view.target_tokens[number] == room[example.targets].sum()
+        assert view.weights[number] == pytest.approx(example.weight.sum())
+        assert (example.weight[own.length[example.targets] == 0] == 0).all()
+        assert view.costs[number] == view.target_tokens[number] + room[np.unique(example.context)].sum()
+
+
+def test_cost_ends_where_the_context_does():
+    own = forest([discussion([-1, *range(30)])])
+    view = Discussions(own, units(own, [0], "naive"), Reading(max_context=5, rule="nearest"))
+    room = own.length + 2
+    for number in range(6, len(view)):
+        example = view.example(number)
+        assert view.costs[number] == (room[example.targets].sum() + room[example.context].sum() + room[0])  # at most
+
+
+@pytest.mark.parametrize("options", REGIMES[:5], ids=str)
+@pytest.mark.parametrize("width", [5, 20, 1000])
+def test_cost_of_rows_that_hold_their_context(options, width):
+    own = forest(discussions(3, 25))
+    view = Discussions(own, units(own, [0, 1, 2], **options), Reading(max_tokens=8, concatenate=width))
+    room = np.minimum(own.length, 6) + 2
+    for number in range(len(view)):
+        example = view.example(number)
+        above = np.split(example.context, np.cumsum(example.context_lengths)[:-1])
+        rows = [room[target] + (room[nodes] - 1).sum() for target, nodes in zip(example.targets, above, strict=True)]
+        assert view.costs[number] == np.maximum(room[example.targets], np.minimum(rows, width)).sum()
+
+
+@pytest.mark.parametrize("bound", ["strict", "soft"])
+def test_pieces_and_the_post(bound):
+    own = forest(discussions(2, 20))
+    parts = units(own, [0, 1], "middle", max_tree_size=5, bound=bound, predict_post=True)
+    assert np.array_equal(np.sort(parts.targets), np.arange(len(own.length)))
+
+
+@pytest.mark.parametrize("regime", ["naive", "threads", "threads_debiased", "tree", "middle"])
+def test_a_chained_text_weighs_as_one_and_a_chained_post_is_no_target(regime):
+    own = forest([discussion([-1, 0, 1, 0], lengths=[8, 8, 2, 2])], max_tokens=5, overflow="chain")
+    parts = units(own, [0], regime, max_tree_size=3)
+    assert set(own.node[parts.targets]) == {1, 2, 3}
+    if regime not in ("threads", "threads_debiased"):
+        assert np.bincount(own.node[parts.targets], parts.weights).tolist() == pytest.approx([0, 1, 1, 1])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_tokens": 2}, "at least 3"),
+        ({"max_context": -1}, "max_context"),
+        ({"concatenate": -1}, "concatenate"),
+        ({"seen": "sibling"}, "seen must be one of tree, none"),
+        ({"rule": "oldest"}, "rule must be one of"),
+        ({"overflow": "wrap"}, "overflow must be one of truncate, chain"),
+    ],
+    ids=str,
+)
+def test_readings_that_cannot_be(options, message):
+    with pytest.raises(RamifyError, match=message):
+        Reading(**options)
+
+
+# --- the control: ancestors of a stranger -------------------------------------------------------------------------------------
+
+
+def strange(own, regime=None, seed=0, **reading):
+    trees = np.arange(own.num_trees)
+    return Discussions(own, units(own, trees, **(regime or {})), Reading(seen="wrong", **reading), seed=seed, trees=trees)
+
+
+@given(seed=st.integers(0, 1000), limit=st.sampled_from([2, 100]), regime=st.sampled_from(["tree", "threads", "middle"]))
+@settings(max_examples=40)
+def test_wrong_ancestors_are_of_another_tree_and_equal_depth(seed, limit, regime):
+    """Both trees reach equally deep, so everybody finds somebody; each reads a real path of one other tree."""
+    own = forest([discussion(uniform(20, seed + n), lengths=[1] * 21, name=f"t{n}") for n in range(3)])
+    deepest = [int(own.depth[own.tree_of(np.arange(63)) == tree].max()) for tree in range(3)]
+    regular = Discussions(own, units(own, [0, 1, 2], regime, max_tree_size=5), Reading(max_context=limit))
+    view = strange(own, {"regime": regime, "max_tree_size": 5}, seed, max_context=limit)
+    for number in range(len(view)):
+        example, right = view.example(number), regular.example(number)
+        assert example.targets.tolist() == right.targets.tolist()
+        tree = int(own.tree_of(example.targets[:1])[0])
+        others = {int(other) for other in own.tree_of(example.context)}
+        assert len(others) == 1
+        assert tree not in others
+        reach = deepest[others.pop()]
+        read = np.split(example.context, np.cumsum(example.context_lengths)[:-1])
+        rightly = np.split(right.context, np.cumsum(right.context_lengths)[:-1])
+        for target, nodes, own_nodes in zip(example.targets, read, rightly):
+            if own.depth[target] <= reach:
+                assert own.depth[nodes].tolist() == own.depth[own_nodes].tolist()
+            # A path: everybody but the post hangs below the one before.
+            assert (own.parent[nodes[2:]] == nodes[1:-1]).all()
+            assert nodes[0] == own.root[nodes[-1]]
+        # The stranger is as deep as the unit needs, where any other tree is.
+        needed = int(own.depth[example.targets].max())
+        assert reach >= min(needed, max(deepest[other] for other in range(3) if other != tree))
+
+
+def test_strangers_are_drawn_anew_every_epoch_and_repeat_by_seed():
+    own = forest(discussions(6, 30))
+    view, other = strange(own), strange(own, seed=1)
+    drawn = [view.example(0, epoch).context.tolist() for epoch in range(4)]
+    assert drawn == [strange(own).example(0, epoch).context.tolist() for epoch in range(4)]
+    assert len({tuple(each) for each in drawn}) == 4
+    assert other.example(0).context.tolist() != drawn[0]
+
+
+def test_every_comment_of_a_depth_is_a_stranger_equally_often():
+    own = forest([discussion([-1, 0], name="a"), discussion(star(4), name="b")])
+    lone = strange(own)
+    # The only comment of tree a may read as any comment of tree b: all read that tree's post.
+    assert {tuple(lone.example(0, epoch).context.tolist()) for epoch in range(20)} == {(2,)}
+    deep = forest([discussion(chain(2), name="a"), discussion([-1, 0, 0, 0, 1, 2, 3], name="b")])
+    parents = Counter(int(strange(deep).example(0, epoch).context[2]) for epoch in range(600))
+    assert parents.keys() == {4, 5, 6}
+    assert max(abs(count - 200) for count in parents.values()) < 5 * (600 * 2 / 9) ** 0.5
+
+
+def test_strangers_need_a_second_tree():
+    with pytest.raises(RamifyError, match="fewer than two hold a comment"):
+        strange(forest([discussion(W), discussion([-1], name="u")]))
+
+
+# --- costs --------------------------------------------------------------------------------------------------------------------
+
+
+def runs(parent, **options):
+    """(encoder runs, decoder runs) of one epoch."""
+    own = forest([discussion(parent, lengths=[1] * len(parent))])
+    view = Discussions(own, units(own, [0], **options), Reading(max_context=10**6))
+    return encoder_runs(own, view), int(view.sizes.sum())
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"regime": "naive"}, (22, 10)),
+        ({"regime": "threads"}, (22, 22)),
+        ({"regime": "threads", "threads_over": "leaves"}, (13, 13)),
+        ({"regime": "tree"}, (6, 10)),
+        ({"regime": "middle", "max_tree_size": 10}, (6, 10)),
+        ({"regime": "middle", "max_tree_size": 5}, (7, 10)),
+        ({"regime": "middle", "max_tree_size": 5, "pack": False}, (8, 10)),
+        ({"regime": "middle", "max_tree_size": 4}, (10, 10)),
+        ({"regime": "middle", "max_tree_size": 4, "pack": False}, (10, 10)),
+        ({"regime": "middle", "max_tree_size": 3}, (14, 10)),
+        ({"regime": "middle", "max_tree_size": 1}, (10, 10)),
+        ({"regime": "middle", "max_tree_size": 1, "pack": False, "bound": "soft"}, (13, 10)),
+        ({"regime": "middle", "max_tree_size": 2, "pack": False, "bound": "soft"}, (13, 10)),
+        ({"regime": "middle", "max_tree_size": 3, "pack": False, "bound": "soft"}, (13, 10)),
+        ({"regime": "middle", "max_tree_size": 4, "pack": False, "bound": "soft"}, (10, 10)),
+    ],
+    ids=str,
+)
+def test_costs_of_the_worked_example(options, expected):
+    assert runs(W, **options) == expected
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("comments", [1, 7, 60])
+def test_closed_forms_of_costs(shape, comments):
+    """naive: Σ depth; threads: Σ depth of the threads' ends, for both; tree: one for every inner comment, and the post."""
+    for seed in range(3):
+        parent = SHAPES[shape](comments, seed)
+        depth = [len(path_to(parent, node)) for node in range(len(parent))]
+        leaves = [node for node in range(1, len(parent)) if node not in parent]
+        inner = sum(node in parent for node in range(1, len(parent)))
+        assert runs(parent, regime="naive") == (sum(depth), comments)
+        assert runs(parent, regime="threads") == (sum(depth), sum(depth))
+        over_leaves = sum(depth[leaf] for leaf in leaves)
+        assert runs(parent, regime="threads", threads_over="leaves") == (over_leaves, over_leaves)
+        assert runs(parent, regime="tree") == (inner + 1, comments)
+        assert sum(depth) == int(multiplicity(parent)[1:].sum())
+
+
+# --- refusals, and the bounds of pieces -----------------------------------------------------------------------------------
+
+
+def test_threads_of_a_tree_that_is_too_deep(monkeypatch):
+    """Counted before anything is laid out."""
+    data = forest([discussion(chain(30), name="deep")])
+    monkeypatch.setattr(views, "MAX_REPEATS", 464)
+    for regime in ("threads", "threads_debiased"):
+        with pytest.raises(RamifyError, match=r"tree 'deep': by threads its 30 comments would be predicted 465 times"):
+            units(data, [0], regime)
+        assert len(units(data, [0], regime, threads_over="leaves").targets) == 30
+    monkeypatch.setattr(views, "MAX_REPEATS", 465)
+    assert len(units(data, [0], "threads").targets) == 465
+
+
+def test_a_parent_outside_the_piece_is_not_read():
+    """A chain in strict pieces of one comment: everyone's parent but the first's, which is the post, lies in another piece."""
+    data = forest([discussion(chain(5), lengths=[3] * 6)])
+    parts = units(data, [0], "middle", max_tree_size=1)
+    view = Discussions(data, parts, Reading(max_tokens=32, seen="parent"))
+    read = {}
+    for number in range(len(view)):
+        example = view.example(number)
+        read[int(example.targets[0])] = example.context.tolist()
+    assert read == {1: [0], 2: [], 3: [], 4: [], 5: []}
+    assert view.costs.tolist() == [10, 5, 5, 5, 5]
+    soft = units(data, [0], "middle", max_tree_size=1, bound="soft")
+    view = Discussions(data, soft, Reading(max_tokens=32, seen="parent"))
+    assert [view.example(number).context.tolist() for number in range(len(view))] == [[0, 1, 2, 3, 4]]

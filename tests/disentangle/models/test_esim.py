@@ -1,0 +1,102 @@
+"""ESIM against a plain computation for each pair."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from chat_pairs import (
+    WORDS,
+    batch_of,
+    chat,
+    check_batches,
+    check_gold,
+    check_parts,
+    check_saved,
+    dense,
+    plainly,
+    read,
+    spread,
+    tokenizer,
+)
+from torch import Tensor, nn
+
+from ramify.disentangle.models.esim import ESIM, ESIMConfig
+from ramify.errors import RamifyError
+
+
+def model(**changes: object) -> ESIM:
+    torch.manual_seed(0)
+    sizes = {"vocab_size": tokenizer().vocab_size, "dim": 5, "hidden": 4, "dropout": 0.0}
+    own = ESIM(ESIMConfig(**(sizes | changes)))  # pyright: ignore[reportArgumentType]
+    assert spread(own) is own
+    return own
+
+
+def both_ways(lstm: nn.LSTM, x: Tensor) -> Tensor:
+    """Word by word: gates in torch's order, input, forget, cell, output."""
+    weights = dict(lstm.named_parameters())
+    directions = []
+    for suffix, words in (("", list(x)), ("_reverse", list(x)[::-1])):
+        hidden = cell = torch.zeros(lstm.hidden_size, dtype=x.dtype)
+        states = []
+        for word in words:
+            gates = weights[f"weight_ih_l0{suffix}"] @ word + weights[f"bias_ih_l0{suffix}"]
+            gates = gates + weights[f"weight_hh_l0{suffix}"] @ hidden + weights[f"bias_hh_l0{suffix}"]
+            enter, forget, new, leave = gates.chunk(4)
+            cell = forget.sigmoid() * cell + enter.sigmoid() * new.tanh()
+            hidden = leave.sigmoid() * cell.tanh()
+            states.append(hidden)
+        directions.append(torch.stack(states[::-1] if suffix else states))
+    return torch.cat(directions, dim=1)
+
+
+def state(own: ESIM, target: Tensor, candidate: Tensor) -> Tensor:
+    """Sections 3.1 to 3.3."""
+    a, b = (both_ways(own.encoding.lstm, own.embedding.weight[ids]) for ids in (target, candidate))
+    scores = a @ b.T
+    found = {"a": scores.softmax(1) @ b, "b": scores.softmax(0).T @ a}
+    pooled = []
+    for words, other in ((a, found["a"]), (b, found["b"])):
+        enhanced = torch.cat([words, other, words - other, words * other], dim=1)
+        composed = both_ways(own.composition.lstm, torch.relu(dense(own.projection, enhanced)))
+        pooled += [composed.mean(0), composed.max(0).values]
+    return torch.tanh(dense(own.hidden, torch.cat(pooled)))
+
+
+@pytest.mark.parametrize(
+    "config", [{}, {"chunk_tokens": 70}, {"features": "head"}, {"features": "head", "years": False}], ids=str
+)
+@torch.no_grad()
+def test_states_are_those_of_a_plain_computation_for_each_pair(config: dict[str, object]) -> None:
+    own, tree = model(**config), chat(11, 5)
+    expected = plainly(own, tree, WORDS, lambda target, candidate: state(own, target, candidate))
+    found = own(batch_of(read(tree)))
+    assert found.shape[1] == own.out_dim
+    assert found.std() > 0.01
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
+
+
+def test_parts_do_not_matter() -> None:
+    check_parts(model, WORDS)
+
+
+def test_a_pair_does_not_depend_on_others() -> None:
+    check_batches(model(), WORDS)
+
+
+def test_known_links_move_nothing() -> None:
+    check_gold(model(features="head"), WORDS)
+
+
+@pytest.mark.parametrize("config", [{}, {"features": "head", "years": False}], ids=str)
+def test_a_saved_model_scores_as_before(config: dict[str, object], tmp_path: Path) -> None:
+    check_saved(model(**config), WORDS, tmp_path)
+
+
+@pytest.mark.ill_typed
+@pytest.mark.parametrize(
+    "values", [{"hidden": 0}, {"dim": 0}, {"dropout": 1.0}, {"chunk_tokens": 0}, {"features": "input"}, {"years": 1}], ids=str
+)
+def test_settings_that_no_model_has(values: dict[str, object]) -> None:
+    with pytest.raises(RamifyError, match=rf"model\.{next(iter(values))}"):
+        ESIMConfig(**values)  # pyright: ignore[reportArgumentType]

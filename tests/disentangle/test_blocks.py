@@ -1,0 +1,79 @@
+"""Which candidates training reads, beside a rule written message by message."""
+
+import numpy as np
+import pytest
+
+from fixtures import channel, tokenizer
+from ramify.batching.views.base import Example
+from ramify.disentangle.config import History
+from ramify.disentangle.data.blocks import NEAR, Blocks
+from ramify.disentangle.data.logs import Logs
+from ramify.tree import Node
+
+WINDOW = 60
+
+
+@pytest.fixture(scope="module")
+def trees():
+    return [channel(150, seed) for seed in range(2)]
+
+
+@pytest.fixture(scope="module")
+def logs(trees):
+    return Logs.of(trees, History(window=WINDOW)).read_with(tokenizer())
+
+
+def split(example: Example, *columns: np.ndarray) -> list[list[np.ndarray]]:
+    """Each column, target by target."""
+    return [np.split(column, np.cumsum(example.context_lengths)[:-1]) for column in columns]
+
+
+def read(view: Blocks, epoch: int = 0) -> dict[int, list[int]]:
+    """Each message's candidates."""
+    found = {}
+    for number in range(len(view)):
+        example = view.example(number, epoch)
+        (parts,) = split(example, example.context)
+        found |= {target: part.tolist() for target, part in zip(example.targets.tolist(), parts, strict=True)}
+    return found
+
+
+def test_what_is_near_or_pointed_to_is_always_read(trees, logs):
+    def calls(node: Node, other: Node) -> bool:
+        return node.text.startswith(f"{other.author}:")
+
+    found = read(Blocks(logs, logs.learnable, block=8, far=0.0))
+    far = 0
+    for message, candidates in found.items():
+        log = message // 150
+        nodes, first = trees[log].nodes, 150 * log
+        late = nodes[message - first]
+        wanted = []
+        for back in range(min(WINDOW, message - first) + 1):
+            early = nodes[message - first - back]
+            answered = (message - first - back) in (late.parents or ())
+            if back <= NEAR or late.author == early.author or calls(late, early) or calls(early, late) or answered:
+                wanted.append(message - back)
+                far += back > NEAR
+        assert candidates == wanted
+    assert far > 1000
+    assert len(found) == len(logs.learnable)
+
+
+def test_others_are_drawn_anew_in_every_epoch(logs):
+    targets = logs.learnable
+    everything, always = read(Blocks(logs, targets, block=8)), read(Blocks(logs, targets, block=8, far=0.0))
+    view = Blocks(logs, targets, block=8, far=0.25, seed=3)
+    drawn = read(view)
+    assert drawn == read(view)
+    assert drawn != read(view, epoch=1)
+    assert drawn != read(Blocks(logs, targets, block=8, far=0.25, seed=4))
+    size = {name: sum(map(len, own.values())) for name, own in (("all", everything), ("always", always), ("drawn", drawn))}
+    assert all(set(always[message]) <= set(own) <= set(everything[message]) for message, own in drawn.items())
+    for number in range(len(view)):
+        example = view.example(number)
+        assert example.chance is not None
+        for target, parts in zip(example.targets.tolist(), zip(*split(example, example.context, example.chance))):
+            assert [chance == 1 for chance in parts[1]] == [each in always[target] for each in parts[0]]
+            assert set(parts[1].tolist()) <= {1.0, 0.25}
+    assert (size["drawn"] - size["always"]) / (size["all"] - size["always"]) == pytest.approx(0.25, abs=0.02)

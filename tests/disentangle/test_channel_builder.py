@@ -1,0 +1,107 @@
+"""A channel that lets go of what is long past knows as much of what is near as one that keeps everything."""
+
+import numpy as np
+import pytest
+
+from ramify.disentangle.data.blocks import candidates
+from ramify.disentangle.data.channel_builder import Hearing, channel_of
+from ramify.disentangle.features.pairs import features
+from ramify.errors import RamifyError
+from ramify.readers.chat import SYSTEM
+from ramify.tree import Node
+
+WINDOW = 9
+
+
+def chatter(count: int, seed: int) -> list[Node]:
+    """A few who talk much, many who say a thing once and come back late; joins, actions, bots, odd clocks."""
+    random = np.random.default_rng(seed)
+    often, seldom = ["ann", "Bob", "carl", "ubotu"], [f"guest{number}" for number in range(12)]
+    nodes = []
+    minute = 0.0
+    for _ in range(count):
+        minute += float(random.integers(-1, 4))
+        author = str(random.choice(often if random.random() < 0.8 else seldom))
+        kind = str(random.choice(["", "", "", "", "action", SYSTEM]))
+        called = f"{random.choice([*often, *seldom])}: " if random.random() < 0.4 else ""
+        words = " ".join(random.choice(["disk", "mount", "the", "usb", "why", "not"], size=3))
+        nobody = kind == SYSTEM and random.random() < 0.5
+        time = None if random.random() < 0.1 else 1e9 + 60 * minute
+        nodes.append(Node(f"{called}{words}", None, author=None if nobody else author, time=time, kind=kind))
+    return nodes
+
+
+@pytest.mark.parametrize("faithful", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_what_was_let_go_of_is_not_missed(seed: int, faithful: bool) -> None:
+    nodes = chatter(160, seed)
+    whole = channel_of(nodes, causal=True, faithful=faithful)
+    hearing = Hearing(causal=True, faithful=faithful)
+    for number, node in enumerate(nodes):
+        hearing.hear(node)
+        if number % 4 == 0:
+            hearing.forget(number - WINDOW - 1)
+        near = candidates(np.array([number]), WINDOW)
+        expected = features(whole, np.array([number]), near)
+        for now in (hearing.channel(), hearing.channel(number - WINDOW - 1)):
+            row = len(now) - 1
+            assert now.number[row] == number
+            found = features(now, np.array([row]), np.where(near >= 0, near - number + row, -1))
+            np.testing.assert_array_equal(found, expected, err_msg=str(number))
+            assert now.spelled[-1] == whole.spelled[number]
+
+
+def test_what_is_kept_grows_with_people_and_not_with_what_they_say() -> None:
+    hearing = Hearing(causal=True)
+    sizes = []
+    for number, node in enumerate(chatter(3000, 0)):
+        hearing.hear(node)
+        hearing.forget(number - WINDOW - 1)
+        sizes.append(len(hearing.channel()))
+    people = 16
+    assert max(sizes) <= 2 * WINDOW + people + 2
+    assert len(hearing.remembered) == sizes[-1]
+    assert hearing.count == 3000
+    assert len(hearing.channel().calls) < 16 * 16 + 2 * WINDOW
+
+
+def test_what_a_message_is_compared_with_grows_with_nothing() -> None:
+    """However many people have spoken, and whomever they have named."""
+    hearing = Hearing(causal=True)
+    for number in range(600):
+        hearing.hear(Node(f"guest{number * 7 % (number + 1)}: hi", None, author=f"guest{number % 200}"))
+        hearing.forget(number - WINDOW - 1)
+    near = hearing.channel(600 - WINDOW - 1)
+    assert len(hearing.channel()) > 200
+    assert len(near) <= 2 * (WINDOW + 1)
+    assert len(near.calls) <= len(near) ** 2
+    assert len(near.calls) < len(hearing.channel().calls) / 10
+
+
+def test_words_are_told_apart_after_the_vocabulary_was_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ramify.disentangle.data.channel_builder._MANY_WORDS", 5)
+    nodes = [Node(f"word{number % 7} word{number % 3} common", None, author="ann", time=None) for number in range(40)]
+    whole = channel_of(nodes, causal=True)
+    hearing = Hearing(causal=True)
+    for number, node in enumerate(nodes):
+        hearing.hear(node)
+        hearing.forget(number - 4)
+    now = hearing.channel()
+    row = len(now) - 1
+    expected = features(whole, np.array([39]), candidates(np.array([39]), 3))
+    np.testing.assert_array_equal(features(now, np.array([row]), row - np.arange(4)[None]), expected)
+
+
+def test_words_as_the_data_tells_them_apart() -> None:
+    messages = [Node("It's me", None, author="ann", label={"tokens": "it 's <unka.>"})]
+    assert channel_of(messages, official=True).spelled == (("it", "'s", "<unka.>"),)
+    assert channel_of(messages).spelled == (("it's", "me"),)
+    with pytest.raises(RamifyError, match="tokens=beside"):
+        channel_of([Node("hi", None, id="7", author="ann")], official=True)
+    with pytest.raises(RamifyError, match="tokens=beside"):
+        channel_of([Node("hi", None, id="7", author="ann", label={"tokens": ["hi"]})], official=True)
+
+
+def test_people_are_told_apart_by_their_names_as_they_are() -> None:
+    authors = ["Ann Lee", "ann_lee", "ANN LEE", "bob", " bob", "Ann  Lee "]
+    assert channel_of([Node("hi", None, author=author) for author in authors]).speaker.tolist() == [0, 1, 0, 2, 2, 0]

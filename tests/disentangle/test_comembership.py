@@ -1,0 +1,75 @@
+"""How likely two messages belong to one conversation: against all structures, one by one, and against the plain recursion."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from ramify.disentangle.inference.comembership import Comembership, Comemberships
+
+
+def answering(seed: int, messages: int, window: int) -> list[np.ndarray]:
+    """Of each message how likely it answers the one so far back, 0: itself."""
+    random = np.random.default_rng(seed)
+    shares = [random.random(min(number, window) + 1) ** 3 for number in range(messages)]
+    return [(each / each.sum()).astype(np.float32) for each in shares]
+
+
+def heard(shares: list[np.ndarray], window: int) -> list[np.ndarray]:
+    own = Comembership(window)
+    return [own.hear(np.arange(len(each)), each) for each in shares]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_they_are_the_sums_over_all_structures(seed: int) -> None:
+    size = 6
+    shares = answering(seed, size, window=size)
+    expected = np.zeros((size, size))
+    for backs in product(*(range(len(each)) for each in shares)):
+        chance, conversation = 1.0, list(range(size))
+        for message, back in enumerate(backs):
+            chance *= float(shares[message][back])
+            conversation[message] = conversation[message - back]
+        expected += chance * np.equal.outer(conversation, conversation)
+    for message, found in enumerate(heard(shares, size)):
+        np.testing.assert_allclose(found[:message], expected[message, :message][::-1], atol=1e-6)
+        assert (found[message:] == 0).all()
+
+
+def test_a_window_moves_on() -> None:
+    """What is longer ago than a window is forgotten, however often the table is full."""
+    window, size = 4, 90
+    shares = answering(7, size, window)
+    table = np.eye(size)
+    for message, (own, found) in enumerate(zip(shares, heard(shares, window))):
+        for back in range(1, min(message, window) + 1):
+            other = message - back
+            table[message, other] = table[other, message] = sum(
+                own[far] * table[message - far, other] for far in range(1, len(own))
+            )
+            assert found[back - 1] == pytest.approx(table[message, other], abs=1e-5)
+
+
+def test_the_order_of_candidates_is_free_and_those_left_out_have_no_share() -> None:
+    shares = answering(1, 12, window=5)
+    one, other = Comembership(5), Comembership(5)
+    for own in shares:
+        order = np.random.default_rng(len(own)).permutation(len(own))
+        kept = order[order != 2]
+        without = own.copy()
+        without[2:3] = 0
+        assert (one.hear(np.arange(len(own)), without) == other.hear(kept, own[kept])).all()
+
+
+def test_logs_side_by_side_know_nothing_of_each_other() -> None:
+    window, sizes = 3, [5, 0, 7]
+    parts = [answering(seed, size, window) for seed, size in enumerate(sizes)]
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    together = Comemberships(offsets, window)
+    alone = [heard(each, window) for each in parts]
+    for place in range(max(sizes)):
+        for log, own in enumerate(parts):
+            if place < len(own):
+                found = together.of(int(offsets[log]) + place).hear(np.arange(len(own[place])), own[place])
+                assert (found == alone[log][place]).all()
+    assert not together._of

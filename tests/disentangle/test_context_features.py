@@ -1,0 +1,235 @@
+"""Features of what is said around a pair: on a log written for them, and against a slow reading of what they are called."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer as Engine
+from tokenizers import models
+
+from ramify.disentangle.data.blocks import candidates
+from ramify.disentangle.data.channel_builder import channel_of
+from ramify.disentangle.data.words import Ranks, learn_words, wording
+from ramify.disentangle.features.context import SURROUNDINGS, surroundings
+from ramify.readers.chat import SYSTEM
+from ramify.tokenizer import Tokenizer
+from ramify.tree import Node
+
+WORDS = Ranks({"<user>": 1, "the": 2, ":": 3, "disk": 4, "mount": 5})
+
+
+def said(minute: float, author: str | None, text: str, kind: str = "") -> Node:
+    return Node(text, None, author=author, time=1e9 + 60 * minute, kind=kind)
+
+
+def of(log: Sequence[Node], targets: Sequence[int], window: int, *, causal: bool = True) -> np.ndarray:
+    """[target candidate feature], laid out as the collator does."""
+    channel = channel_of(log, causal=causal)
+    near = candidates(np.array(targets), window)
+    near = near[:, : max(targets) + 1]
+    heard, place = np.unique(near[near >= 0], return_inverse=True)
+    near[near >= 0] = place
+    words, rarity = wording((channel.spelled[message] for message in heard.tolist()), WORDS)
+    return surroundings(channel, heard, near, words, rarity)
+
+
+LOG = (
+    said(0, "ann", "how to mount the disk ?"),
+    said(1, "bob", "ann : which disk"),
+    said(2, "carl", "hello"),
+    said(2, "ann", "bob: the big disk"),
+    said(5, "dora", "carl: hi"),
+    said(9, "bob", "ann: mount it by hand"),
+)
+RARE = math.log(6)
+"""Of words that the vocabulary does not have."""
+
+
+def values(answering: int, answered: int) -> dict[str, float]:
+    found = of(LOG, [answering], 10)[0, answering - answered]
+    return dict(zip(SURROUNDINGS, found.tolist(), strict=True))
+
+
+def test_words_in_common_count_by_how_rare_they_are() -> None:
+    own = values(5, 0)
+    assert own["alike"] == pytest.approx(math.log(5) / 20)
+    # <user>, ":", "mount", and three words that are not known: "it", "by", "hand".
+    assert own["alike, share of answering"] == pytest.approx(math.log(5) / (math.log(3) + math.log(5) + 3 * RARE))
+    assert own["alike, share of answered"] == pytest.approx(
+        math.log(5) / (math.log(2) + math.log(4) + math.log(5) + 3 * RARE), rel=1e-5
+    )
+    assert own["most alike"] == 1
+    assert values(5, 3)["most alike"] == 0
+    # Of what ann says, "mount" is nearest to it, in whichever message.
+    assert values(5, 3)["alike a message of answered's speaker"] == pytest.approx(math.log(5) / 20)
+    assert values(5, 2)["alike a message of answered's speaker"] == 0
+
+
+def test_what_answering_speaker_said_before_counts() -> None:
+    # bob has asked "which disk", and ann speaks of a disk.
+    assert values(5, 3)["answered alike a message of answering's speaker"] == pytest.approx(
+        (math.log(3) + math.log(4)) / 20, rel=1e-5
+    )
+    assert values(5, 4)["answered alike a message of answering's speaker"] == pytest.approx(math.log(3) / 20)
+
+
+def test_who_spoke_to_whom_meanwhile() -> None:
+    assert values(5, 3)["answering addresses answered's speaker, whose last message it is"] == 1
+    assert values(5, 0)["answering addresses answered's speaker, whose last message it is"] == 0
+    assert values(5, 0)["messages to answered's speaker between"] == pytest.approx(1 / 5)
+    assert values(5, 2)["answered's speaker silent, but addressed between"] == 1
+    assert values(5, 3)["answered was last to address answering's speaker"] == 1
+    assert values(5, 0)["answering's speaker was last addressed by answered's"] == 1
+    assert values(5, 0)["answered's speaker was last addressed by answering's"] == 1
+    assert values(5, 2)["answering addresses another in sight"] == 1
+    assert values(5, 4)["answered addresses another"] == 1
+    assert values(5, 0)["speakers between"] == pytest.approx(4 / 20)
+    assert values(5, 0)["minutes apart, logarithm"] == pytest.approx(math.log(10) / 5)
+
+
+def test_nothing_is_asked_of_the_missing() -> None:
+    found = of(LOG, [1, 5], 10)
+    assert (found[0, 2:] == 0).all()
+    assert found[1].any(axis=1).all()
+
+
+PEOPLE = ("ann", "bob", "carl")
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> list[Node]:
+    minute = 0.0
+    nodes = []
+    for _ in range(draw(st.integers(1, 12))):
+        minute += draw(st.integers(0, 3))
+        author = draw(st.sampled_from([*PEOPLE, None]))
+        called = draw(st.sampled_from(["", *(f"{name}: " for name in PEOPLE)]))
+        words = draw(st.lists(st.sampled_from(["disk", "mount", "the", "zebra", "gnu"]), max_size=4))
+        nodes.append(said(minute, author, called + " ".join(words), "" if author else SYSTEM))
+    return nodes
+
+
+def plainly(log: Sequence[Node], late: int, early: int, window: int) -> list[float]:
+    """The features, read from their names."""
+    channel = channel_of(log, causal=True)
+    window_of = range(max(0, late - window), late)
+
+    def speaker(message: int) -> object:
+        return log[message].author or message
+
+    def words(message: int) -> set[str]:
+        return set(channel.spelled[message])
+
+    def rarity(some: set[str]) -> float:
+        return sum(math.log(WORDS.get(word, 6)) for word in some)
+
+    def alike(one: int, two: int) -> float:
+        return 0.0 if one == two else rarity(words(one) & words(two))
+
+    def names(message: int, whom: int) -> bool:
+        return log[whom].author is not None and bool(channel.names_speaker_of(np.array([message]), np.array([whom]))[0])
+
+    def calls(message: int) -> bool:
+        return bool(channel.addresses[message])
+
+    own = max(1.0, rarity(words(late)))
+    others = max(1.0, rarity(words(early)))
+    itself = early == late
+    theirs = [each for each in [*window_of, late] if speaker(each) == speaker(early)]
+    mine = [each for each in window_of if speaker(each) == speaker(late)]
+    between = [each for each in window_of if each > early]
+    again = [each for each in between if speaker(each) == speaker(early)]
+    called = [each for each in between if names(each, early)]
+    best = max((alike(late, each) for each in window_of), default=0.0)
+    nearest_best = max((each for each in window_of if alike(late, each) == best), default=-1)
+    my_call = max((each for each in mine if calls(each)), default=None)
+    call_of_me = max((each for each in window_of if names(each, late)), default=None)
+    with_theirs = max(alike(late, each) for each in theirs)
+    with_mine = max((alike(early, each) for each in mine), default=0.0)
+    gap = ((log[late].time or 0) - (log[early].time or 0)) / 60
+    to_early = not itself and names(late, early)
+    return [
+        min(alike(late, early) / 20, 2),
+        alike(late, early) / own,
+        alike(late, early) / others,
+        alike(late, early) > 0 and early == nearest_best,
+        min(with_theirs / 20, 2),
+        with_theirs / own,
+        min(with_mine / 20, 2),
+        with_mine / others,
+        alike(late, early) > 0 and not again,
+        math.log1p(len(words(late))) / 4,
+        math.log1p(len(words(early))) / 4,
+        math.log1p(gap) / 5,
+        sum(log[each].kind != SYSTEM for each in between) / 100,
+        len({speaker(each) for each in between}) / 20,
+        min(len(again), 5) / 5,
+        min(sum(speaker(each) == speaker(late) for each in between), 5) / 5,
+        min(len(called), 5) / 5,
+        bool(called) and not again,
+        my_call is not None and names(my_call, early),
+        call_of_me is not None and speaker(early) == speaker(call_of_me),
+        early == call_of_me,
+        min(sum(names(each, late) for each in theirs if each != late), 5) / 5,
+        calls(early) and (itself or not names(early, late)),
+        any(names(late, each) for each in window_of) and not to_early,
+        to_early and not again,
+    ]
+
+
+@settings(deadline=None, max_examples=60)
+@given(logs(), st.integers(1, 9), st.data())
+def test_they_are_what_they_are_called(log: list[Node], window: int, data: st.DataObject) -> None:
+    late = data.draw(st.integers(0, len(log) - 1))
+    found = of(log, [late], window)[0]
+    for early in range(max(0, late - window), late + 1):
+        expected = plainly(log, late, early, window)
+        for name, one, other in zip(SURROUNDINGS, found[late - early], expected, strict=True):
+            assert one == pytest.approx(float(other), abs=1e-5), (name, late, early)
+
+
+@settings(deadline=None, max_examples=20)
+@given(logs(), st.integers(1, 5))
+def test_neither_later_messages_nor_other_targets_count(log: list[Node], window: int) -> None:
+    targets = list(range(len(log)))
+    whole = of(log, targets, window)
+    for late in targets:
+        alone = of(log[: late + 1], [late], window)[0]
+        size = min(window, late) + 1
+        np.testing.assert_allclose(whole[late, :size], alone[:size], atol=1e-6)
+
+
+def test_rarity_is_the_logarithm_of_the_rank() -> None:
+    messages = [["a", "b", "b", "c"], ["b", "c"], ["b"]]
+    ranks = Ranks.of(learn_words(messages, least=1), pieces=False)
+    # <user> has the first place.
+    assert ranks == {"<user>": 1, "b": 2, "c": 3, "a": 4}
+    words, rarity = wording([["b", "c", "b"], [], ["new"]], ranks)
+    assert words.toarray().tolist() == [[1, 1, 0], [0, 0, 0], [0, 0, 1]]
+    assert rarity.tolist() == pytest.approx([math.log(2), math.log(3), math.log(5)])
+
+
+def test_ranks_among_word_pieces() -> None:
+    """Letters and signs, unused places and ends of words have no rank of their own."""
+    pieces = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "!", "[", "a", "the", "##s", "of", "##ing", "disk"]
+    engine = Engine(models.WordPiece({piece: number for number, piece in enumerate(pieces)}, unk_token="[UNK]"))
+    ranks = Ranks.of(Tokenizer(engine), pieces=True)
+    assert ranks == {"!": 1, "[": 1, "a": 1, "the": 1, "of": 2, "disk": 3}
+    assert ranks["mount"] == 4
+
+
+@pytest.mark.parametrize("sign", ["▁▂▃▄", "Ġunju"])
+def test_ranks_among_word_pieces_one_of_which_begins_as_others_words_do(sign: str) -> None:
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "!", "a", "the", "##s", sign, "disk", ""]
+    engine = Engine(models.WordPiece({piece: number for number, piece in enumerate(pieces)}, unk_token="[UNK]"))
+    assert Ranks.of(Tokenizer(engine), pieces=True) == {"!": 1, "a": 1, "the": 1, sign: 2, "disk": 3}
+
+
+def test_ranks_among_pieces_that_say_where_words_begin() -> None:
+    """As RoBERTa's do: what has no mark goes on with a word, and is none."""
+    pieces = ["<s>", "</s>", "<mask>", "<unk>", "<pad>", "!", "a", "Ġthe", "ing", "Ġof", "ĠThe", "Ġdisk", "Ġ"]
+    engine = Engine(models.WordPiece({piece: number for number, piece in enumerate(pieces)}, unk_token="<s>"))
+    assert Ranks.of(Tokenizer(engine), pieces=True) == {"!": 1, "a": 1, "the": 1, "of": 2, "disk": 3}

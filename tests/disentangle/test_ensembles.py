@@ -1,0 +1,126 @@
+"""Ensembles on votes written for them, and what must hold for any."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ramify.disentangle.inference.ensemble import chances, combine
+from ramify.errors import RamifyError
+from ramify.metrics.conversations import conversations
+
+# Messages 0 to 4, what each of three members says that they answer.
+SAID = [[(), (0,), (1,), (), (3,)], [(), (0,), (0,), (), (2,)], [(), (), (), (), (3,)]]
+
+
+def members_of(answered):
+    """From one number a message and member; a message that starts a conversation has its own."""
+    return [[() if above == n else (above,) for n, above in enumerate(each)] for each in np.asarray(answered).tolist()]
+
+
+@pytest.mark.parametrize(
+    ("how", "parents"),
+    [
+        ("vote", [(), (0,), (), (), (3,)]),
+        ("unanimous", [(), (), (), (), ()]),
+        ("union", [(), (0,), (1, 0), (), (3, 2)]),
+        ("union-most", [(), (0,), (), (), (3, 2)]),
+    ],
+)
+def test_votes(how, parents):
+    """Message 2 has three different votes: the shortest link is to itself."""
+    assert combine(SAID, how) == parents
+
+
+def test_what_more_than_half_say_besides():
+    said = [[(), (), (1, 0)], [(), (), (1, 0)], [(), (), (1,)]]
+    assert combine(said, "vote") == [(), (), (1, 0)]
+    assert combine(said, "unanimous") == [(), (), (1,)]
+    assert combine([said[0], said[2]], "vote") == [(), (), (1,)]
+
+
+def test_chances_are_shares_of_votes():
+    assert chances(SAID, combine(SAID, "vote")).tolist() == pytest.approx([1, 2 / 3, 1 / 3, 1, 2 / 3])
+
+
+def test_intersection_keeps_conversations_that_all_find():
+    said = members_of([[0, 0, 1, 3, 3, 5, 5], [0, 0, 0, 3, 3, 5, 6], [0, 0, 1, 3, 3, 5, 5]])
+    assert combine(said, "intersect") == [(), (0,), (1,), (), (3,), (), ()]
+    # A conversation that is part of another member's is none of theirs in common.
+    assert combine(members_of([[0, 0, 1], [0, 0, 2]]), "intersect") == [(), (), ()]
+
+
+def test_starts_beside_answers_are_votes_too():
+    said = [[(), (), (2, 1)], [(), (), (1, 2)], [(), (), (0,)]]
+    assert combine(said, "vote") == [(), (), (2, 1)]
+    assert combine(said[:2], "unanimous") == combine(said[:2], "union") == [(), (), (2, 1)]
+    assert combine(said, "union") == [(), (), (1, 0)]
+    assert chances(said, combine(said, "vote")).tolist() == pytest.approx([1, 1, 2 / 3])
+
+
+def test_the_links_of_an_intersection_are_those_of_most():
+    said = [[(), (0,), (0,), (2,)], [(), (0,), (0,), (1,)], [(), (0,), (1,), (1,)]]
+    found = combine(said, "intersect")
+    assert found == [(), (0,), (0,), (1,)]
+    assert chances(said, found).tolist() == pytest.approx([1, 1, 2 / 3, 2 / 3])
+    # Nobody says what message 1 answers: message 2 joins it to the conversation.
+    joined = [[(), (), (0, 1)]] * 2
+    assert combine(joined, "intersect") == [(), (0,), (1,)]
+
+
+def test_what_makes_no_sense():
+    with pytest.raises(RamifyError, match="vote, unanimous"):
+        combine(SAID, "shout")
+    with pytest.raises(RamifyError, match="member"):
+        combine([], "vote")
+
+
+@st.composite
+def votes(draw):
+    members, size = draw(st.integers(1, 4)), draw(st.integers(0, 12))
+
+    def answers(n):
+        return tuple(draw(st.lists(st.integers(0, n - 1), unique=True, max_size=2))) if n else ()
+
+    return [[answers(n) for n in range(size)] for _ in range(members)]
+
+
+def labels(parents):
+    pairs = [(above, n) for n, own in enumerate(parents) for above in own]
+    return conversations(np.array(pairs, dtype=np.int64).reshape(-1, 2), np.arange(len(parents)))
+
+
+@given(votes(), st.sampled_from(["vote", "unanimous", "union", "union-most", "intersect"]))
+def test_members_that_agree_are_one_model(said, how):
+    alone = said[0]
+    found = combine([alone] * 3, how)
+    if how != "intersect":
+        assert [set(own) for own in found] == [set(own) for own in alone]
+    else:
+        assert all(set(own) <= set(said) for own, said in zip(found, alone) if said)
+    # The intersection keeps conversations, not links.
+    one, two = labels(found), labels(alone)
+    assert (one[:, None] == one).tolist() == (two[:, None] == two).tolist()
+
+
+@given(votes())
+def test_from_the_narrowest_to_the_widest(said):
+    """What all say is in the vote, the vote is in the union; the union's conversations hold each member's."""
+    all_say, most, union = (combine(said, how) for how in ("unanimous", "vote", "union"))
+    for few, more, any_of_them in zip(all_say, most, union):
+        assert set(few) <= set(more) <= set(any_of_them)
+    together = labels(union)
+    for each in said:
+        for message, own in enumerate(each):
+            assert all(together[message] == together[above] for above in own)
+
+
+@given(votes())
+def test_conversations_in_the_intersection_are_every_members(said):
+    found = labels(combine(said, "intersect"))
+    for group in np.unique(found):
+        members = np.flatnonzero(found == group)
+        if len(members) > 1:
+            for each in said:
+                own = labels(each)
+                assert np.flatnonzero(own == own[members[0]]).tolist() == members.tolist()

@@ -1,0 +1,331 @@
+"""Losses and probabilities of links, against their definitions, and what a prediction may not depend on."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from fixtures import channel, several_parents
+from ramify.disentangle.batch import LinkBatch, LinkCollator
+from ramify.disentangle.config import History
+from ramify.disentangle.data.blocks import Blocks
+from ramify.disentangle.data.logs import Logs
+from ramify.disentangle.data.words import learn_words
+from ramify.disentangle.inference import decode as decoding
+from ramify.disentangle.inference.decode import Opinion, opinions
+from ramify.disentangle.inference.links import disentangle
+from ramify.disentangle.models.feature_model import FeatureModel, FeatureModelConfig
+from ramify.disentangle.task import ReplyTo, ReplyToConfig
+from ramify.errors import RamifyError
+from ramify.nn.ragged import Rows
+from ramify.tree import Node, Tree
+
+HISTORY = History(window=6)
+
+
+def logs_of(*trees: Tree) -> Logs:
+    logs = Logs.of(trees, HISTORY)
+    return logs.read_with(learn_words((words for own in logs.channels for words in own.spelled), least=2))
+
+
+TREES = several_parents(channel(40, 0)), several_parents(channel(25, 1))
+LOGS = logs_of(*TREES)
+
+
+def task(model: dict[str, int] | None = None, **config: object) -> ReplyTo:
+    torch.manual_seed(1)
+    backbone = FeatureModel(
+        FeatureModelConfig(**{"vocab_size": int(LOGS.ids.max()) + 1, "dim": 4, "hidden": 8} | (model or {}))
+    )
+    if backbone.context is not None:
+        torch.nn.init.normal_(backbone.context.expand.weight)
+    words = learn_words([["a"]], least=1)
+    return ReplyTo(backbone, words, HISTORY, ReplyToConfig(**config)).eval()  # pyright: ignore[reportArgumentType]
+
+
+def batch(logs: Logs = LOGS, known: bool = True) -> LinkBatch:
+    view = Blocks(logs, logs.learnable if known else np.arange(len(logs)), block=3)
+    return LinkCollator(logs)([view.example(number) for number in range(len(view))])
+
+
+def rows(values: torch.Tensor, own: LinkBatch) -> list[torch.Tensor]:
+    return list(values.split(own.candidates.host_lengths.tolist()))
+
+
+def test_listwise_loss_is_the_cross_entropy_with_the_known_links() -> None:
+    own, data = task(), batch()
+    scores = own.scores(data)
+    expected = sum(-(gold * F.log_softmax(row, 0)).sum() for row, gold in zip(rows(scores, data), rows(data.gold, data)))
+    torch.testing.assert_close(own.loss(scores, data), expected)
+    (named,) = own.losses(data, {"links": 7.0})
+    torch.testing.assert_close(named["links"], own.loss(scores, data) / 7)
+    assert any((gold > 0).sum() > 1 for gold in rows(data.gold, data))
+    assert any(gold[0] > 0 and (gold[1:] > 0).any() for gold in rows(data.gold, data))
+
+
+def one_conversation(message: int, other: int) -> bool:
+    """Is there a way from one to the other along known links?"""
+    seen, ahead = {message}, [message]
+    while ahead:
+        near = ahead.pop()
+        further = {end for link in LOGS.links.tolist() if near in link for end in link} - seen
+        seen |= further
+        ahead += further
+    return other in seen
+
+
+def test_the_conversation_counts_beside_the_link() -> None:
+    own, view = task(conversation_weight=2.0), Blocks(LOGS, np.arange(len(LOGS)), block=3)
+    data = LinkCollator(LOGS, conversations=True)([view.example(number) for number in range(len(view))])
+    scores, first = own.scores(data), 0
+    expected = task().loss(scores, data)
+    for message, row in zip(data.source.tolist(), rows(scores, data)):
+        shares, links = F.softmax(row, 0), LOGS.links.tolist()
+        candidates = data.key_source[first : first + len(row)].tolist()
+        inside = [
+            share
+            for share, other in zip(shares, candidates)
+            if [message, other] in links or (other != message and one_conversation(message, other))
+        ]
+        if LOGS.annotated[message] and inside:
+            expected = expected - 2 * torch.stack(inside).sum().log()
+        first += len(row)
+    assert data.together is not None
+    assert data.together.sum() > (data.gold > 0).sum()
+    torch.testing.assert_close(own.loss(scores, data), expected)
+    assert not LOGS.annotated.all()
+
+
+def test_of_unknown_conversations_nothing_is_learned() -> None:
+    bare = logs_of(*(replace(tree, nodes=tuple(replace(node, parents=None) for node in tree.nodes)) for tree in TREES))
+    own, view = task(conversation_weight=1.0), Blocks(bare, np.arange(len(bare)), block=3)
+    data = LinkCollator(bare, conversations=True)([view.example(number) for number in range(len(view))])
+    loss = own.loss(own.scores(data), data)
+    loss.backward()
+    assert loss == 0
+    assert all(weight.grad is None or not weight.grad.any() for weight in own.parameters())
+
+
+def test_ranking_never_chooses_the_message_itself() -> None:
+    own, data = task(objective="ranking"), batch(known=False)
+    for number, (shares, itself) in enumerate(
+        zip(rows(own.probabilities(own.scores(data), data), data), rows(data.is_self, data))
+    ):
+        if len(shares) > 1:
+            assert shares[itself.bool()].item() == 0, number
+            assert shares.sum().item() == pytest.approx(1)
+
+
+def test_binary_loss_is_a_mean_over_candidates() -> None:
+    own, data = task(objective="binary", positive_weight=3.0), batch()
+    scores = own.scores(data)
+    expected = torch.zeros(())
+    for row, gold in zip(rows(scores, data), rows(data.gold, data)):
+        chance = torch.sigmoid(row)
+        expected = expected + -torch.where(gold > 0, 3 * chance.log(), (1 - chance).log()).mean()
+    torch.testing.assert_close(own.loss(scores, data), expected)
+    torch.testing.assert_close(own.probabilities(scores, data), torch.sigmoid(scores))
+
+
+@pytest.mark.parametrize("config", [{}, {"conversation_weight": 1.0}, {"objective": "binary"}])
+def test_a_candidate_that_stands_for_others_counts_as_these_would(config: dict) -> None:
+    own, data = task(**config), batch()
+    scores = own.scores(data).detach()
+    times = torch.where(data.gold > 0, 1, 1 + torch.arange(len(scores)) % 3)
+    sizes = [int(row.sum()) for row in rows(times, data)]
+    if own.config.conversation_weight:
+        # What shares its conversation with a message may be left out like others.
+        data = replace(data, together=((data.gold > 0) | (torch.arange(len(scores)) % 4 == 0)).float())
+    written_out = data.only(torch.arange(len(scores)).repeat_interleave(times), Rows.build(sizes))
+    found = own.loss(scores, replace(data, stands_for=times.float()))
+    torch.testing.assert_close(found, own.loss(scores.repeat_interleave(times), written_out))
+    assert abs(float(found - own.loss(scores, data))) > 0.1
+
+
+def test_binary_decisions_answer_the_likeliest() -> None:
+    """However unlikely all of them are."""
+    own, data = task(objective="binary"), batch()
+    with torch.no_grad():
+        assert own.head is not None
+        own.head.bias.fill_(-20.0)
+    opinion = Opinion.joined(list(opinions(own, LOGS)))
+    answered, chance = opinion.likeliest()
+    scores = own.scores(batch(known=False))
+    best = [int(row.argmax()) for row in rows(scores, batch(known=False))]
+    assert (answered == opinion.messages - np.array(best)).all()
+    assert chance.max() < 1e-3
+    assert len(answered) == len(LOGS) > data.num_targets
+
+
+def test_odds_of_a_start_are_multiplied() -> None:
+    plain, bold = task(), task(start_odds=0.25)
+    data = batch(known=False)
+    scores = plain.scores(data)
+    own = [rows(each.probabilities(scores, data), data) for each in (plain, bold)]
+    for before, after in zip(*own):
+        if len(before) > 1:
+            torch.testing.assert_close(after[0] / (1 - after[0]), 0.25 * before[0] / (1 - before[0]))
+            torch.testing.assert_close(after[1:] / after[1:].sum(), before[1:] / before[1:].sum())
+    # It decides; it is nothing to be learned.
+    torch.testing.assert_close(plain.loss(scores, data), bold.loss(scores, data))
+
+
+@pytest.mark.parametrize("objective", ["listwise", "binary"])
+def test_nobody_answers_himself_where_others_alone_are_answered(objective: str) -> None:
+    plain, bold = task(objective=objective), task(objective=objective, answers="others")
+    data = batch(known=False)
+    scores = plain.scores(data)
+    author = [(number, node.author) for number, tree in enumerate(TREES) for node in tree.nodes]
+    own = []
+    for source, before, after in zip(data.source, *(rows(each.probabilities(scores, data), data) for each in (plain, bold))):
+        by_author = [author[source - back] == author[source] for back in range(len(before))]
+        hidden = torch.tensor([same and author[source][1] is not None for same in by_author])
+        hidden[0] = False
+        kept = torch.where(hidden, 0.0, before)
+        torch.testing.assert_close(after, kept / kept.sum() if objective == "listwise" else kept)
+        own.append(int(hidden.sum()))
+    assert max(own) > 1
+    # It decides; it is nothing to be learned.
+    torch.testing.assert_close(plain.loss(scores, data), bold.loss(scores, data))
+
+
+def test_among_ranked_candidates_may_be_the_authors_own_alone() -> None:
+    with pytest.raises(RamifyError, match=r"task\.answers"):
+        ReplyToConfig(objective="ranking", answers="others")
+
+
+@pytest.mark.parametrize("name", ["start_odds", "conversation_weight"])
+@pytest.mark.parametrize("setting", [(-1.0, "listwise"), (0.5, "binary")])
+def test_weights_and_odds_that_are_refused(name: str, setting) -> None:
+    value, objective = setting
+    with pytest.raises(RamifyError, match=rf"task\.{name}"):
+        ReplyToConfig(**{name: value, "objective": objective})
+
+
+@pytest.mark.parametrize("score", ["sum", "linear"])
+def test_scores_come_from_states(score: str) -> None:
+    own, data = task(score=score), batch()
+    states = own.backbone(data)
+    expected = states.sum(1) if own.head is None else states @ own.head.weight[0] + own.head.bias
+    torch.testing.assert_close(own.scores(data), expected)
+
+
+def test_a_sum_without_weights_is_refused() -> None:
+    linear = task({"num_layers": 0, "dim": 0})
+    assert sum(weight.numel() for weight in linear.parameters()) == linear.backbone.out_dim + 1
+    with pytest.raises(RamifyError, match=r"nothing to learn.*task\.score=linear"):
+        task({"num_layers": 0, "dim": 0}, score="sum")
+
+
+def test_what_is_known_of_links_does_not_move_a_prediction() -> None:
+    """Gold links of a message, and of all others, are in the loss alone."""
+    own = task()
+    log = several_parents(channel(40, 0))
+    bare = [replace(node, parents=None, self_link=False) for node in log.nodes]
+    other = Tree(tuple(replace(node, parents=(index - 1,) if index else ()) for index, node in enumerate(bare)))
+    none = Tree(tuple(bare))
+    scores = []
+    for tree in (log, other, none):
+        logs = replace(logs_of(tree), ids=LOGS.ids[: LOGS.starts[40]], starts=LOGS.starts[:41])
+        scores.append(own.scores(batch(logs, known=False)))
+    assert torch.equal(scores[0], scores[1])
+    assert torch.equal(scores[0], scores[2])
+
+
+def test_of_equal_candidates_the_nearest_is_taken() -> None:
+    opinion = Opinion(
+        np.array([1, 2]), np.array([1, 0, 2, 1, 0]), np.array([2, 3]), np.array([0.5, 0.5, 0.2, 0.4, 0.4], dtype=np.float32)
+    )
+    answered, probability = opinion.likeliest()
+    assert answered.tolist() == [1, 1]
+    assert probability.tolist() == pytest.approx([0.5, 0.4])
+
+
+def test_opinions_do_not_depend_on_how_messages_are_batched(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = task()
+    whole = Opinion.joined(list(opinions(own, LOGS)))
+    monkeypatch.setattr(decoding, "KEYS", 40)
+    monkeypatch.setattr(decoding, "_BLOCK", 4)
+    parts = list(opinions(own, LOGS))
+    assert len(parts) > 5
+    again = Opinion.joined(parts)
+    assert np.array_equal(again.candidates, whole.candidates)
+    np.testing.assert_allclose(again.probabilities, whole.probabilities, rtol=1e-5)
+
+
+def test_no_messages_no_opinion() -> None:
+    assert Opinion.joined(list(opinions(task(), logs_of()))).likeliest()[0].tolist() == []
+    alone = disentangle([task()], Tree((Node("hi"),)))
+    assert alone.conversation.tolist() == [0]
+    assert alone.probability.tolist() == [1.0]
+
+
+COMPARING = {"context_layers": 1, "context_dim": 8, "context_heads": 2}
+
+
+@pytest.mark.parametrize("objective", ["listwise", "ranking", "binary"])
+def test_only_the_likeliest_candidates_read_each_other(objective: str) -> None:
+    own = batch()
+    model = COMPARING | {"context_among": 3}
+    together = task(model, objective=objective)
+    found = rows(together.scores(own), own)
+    states = together.backbone(own)
+    apart = rows(together._scored(states, own.is_self), own)
+    for start, before, after in zip(own.candidates.offsets.tolist(), apart, found, strict=False):
+        likeliest = before.argsort(descending=True, stable=True)[:3].sort().values
+        others = torch.ones_like(before, dtype=torch.bool)
+        others[likeliest] = False
+        torch.testing.assert_close(after[others], before[others])
+        if len(likeliest) == 3:
+            expected = together._scored(
+                together.backbone.read_together(states[likeliest + start], Rows.build([3])), own.is_self[likeliest + start]
+            )
+            torch.testing.assert_close(after[likeliest], expected)
+
+
+def test_a_shortlist_of_all_is_none() -> None:
+    own = batch()
+    torch.testing.assert_close(task(COMPARING | {"context_among": 7}).scores(own), task(COMPARING).scores(own))
+
+
+def test_several_answers_by_a_threshold() -> None:
+    own = task(objective="binary")
+    log = channel(25, 1)
+    alone = disentangle([own], log)
+    (opinion,) = list(opinions(own, Logs.of([log], HISTORY).read_with(own.tokenizer)))
+    by_message = {
+        int(message): dict(zip(candidates.tolist(), shares.tolist(), strict=True))
+        for message, candidates, shares in zip(
+            opinion.messages,
+            np.split(opinion.candidates, np.cumsum(opinion.lengths)[:-1]),
+            np.split(opinion.probabilities, np.cumsum(opinion.lengths)[:-1]),
+            strict=True,
+        )
+    }
+    threshold = float(np.quantile(opinion.probabilities, 0.8))
+    several = task(objective="binary", threshold=threshold)
+    several.load_state_dict(own.state_dict())
+    found = disentangle([several], log)
+    for number, (one, node) in enumerate(zip(alone.tree.nodes, found.tree.nodes, strict=True)):
+        likely = {each for each, share in by_message[number].items() if share >= threshold}
+        assert set(node.parents or ()) == (likely | {*(one.parents or ())}) - {number}
+    assert any(len(node.parents or ()) > 1 for node in found.tree.nodes)
+    # As many links as are said: precision falls, recall cannot.
+    assert len(found.links()) > len(alone.links())
+    several.reading = replace(HISTORY, causal=True)
+    with pytest.raises(RamifyError, match="which a live channel has told apart"):
+        several.live()
+
+
+@pytest.mark.parametrize("config", [{"threshold": 1.0}, {"threshold": -0.1}, {"threshold": 0.5, "objective": "ranking"}])
+def test_thresholds_that_make_no_sense(config: dict[str, object]) -> None:
+    with pytest.raises(RamifyError, match=r"task\.threshold"):
+        ReplyToConfig(**config)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("objective", ["binary", "ranking"])
+def test_deciding_by_conversation_needs_one_choice_among_all(objective: str) -> None:
+    with pytest.raises(RamifyError, match=r"task\.decide"):
+        ReplyToConfig(decide="conversation", objective=objective)  # pyright: ignore[reportArgumentType]

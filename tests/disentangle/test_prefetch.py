@@ -1,0 +1,73 @@
+"""What is taken up together, and when."""
+
+import threading
+from collections.abc import Iterator
+from itertools import chain
+
+import pytest
+
+from ramify.disentangle.inference.prefetch import arrivals
+
+
+def test_what_comes_alone_is_given_alone_and_at_once():
+    asked = [threading.Event() for _ in range(3)]
+
+    def slowly() -> Iterator[int]:
+        for number, event in enumerate(asked):
+            assert event.wait(60)
+            yield number
+
+    runs = arrivals(slowly(), 10)
+    for number, event in enumerate(asked):
+        event.set()
+        # The next one does not come before this one was given.
+        assert next(runs) == [number]
+    assert list(runs) == []
+
+
+def test_what_has_come_meanwhile_is_given_together():
+    read: list[int] = []
+    ahead = threading.Event()
+
+    def eagerly() -> Iterator[int]:
+        for number in range(20):
+            read.append(number)
+            if number == 5:
+                ahead.set()
+            yield number
+
+    runs = arrivals(eagerly(), 4)
+    found = next(runs)
+    # As far as there is room for what is not taken, and one in the hand.
+    assert ahead.wait(60)
+    assert len(read) <= len(found) + 4 + 1
+    together = [found, *runs]
+    assert [number for run in together for number in run] == list(range(20))
+    assert len(together[1]) == max(map(len, together)) == 4
+
+
+def test_what_goes_wrong_is_raised_after_what_came_before():
+    def until() -> Iterator[int]:
+        yield from range(3)
+        raise ValueError("line 4")
+
+    found: list[int] = []
+    with pytest.raises(ValueError, match="line 4"):
+        found.extend(chain.from_iterable(arrivals(until(), 2)))
+    assert found == [0, 1, 2]
+
+
+def test_nothing_is_read_once_nobody_asks():
+    ended = threading.Event()
+
+    def endless() -> Iterator[int]:
+        try:
+            while True:
+                yield 1
+        finally:
+            ended.set()
+
+    runs = arrivals(endless(), 3)
+    next(runs)
+    runs.close()
+    assert ended.wait(60)

@@ -1,0 +1,227 @@
+"""Whom comments answer: what a decision may not hang on, and how it is scored."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from fixtures import chain, channel, discussion, mht_task, reddit, star, tokenizer, uniform
+from ramify.dataset.build import Policy, build
+from ramify.dataset.store import Store
+from ramify.disentangle.config import History
+from ramify.disentangle.data.channel import Ints
+from ramify.disentangle.data.logs import Logs
+from ramify.disentangle.data.reply_trees import logs_of_replies
+from ramify.disentangle.inference.decode import Known, Opinion, decide, opinions
+from ramify.disentangle.inference.links import measure
+from ramify.disentangle.inference.reply_trees import measure_replies, rule, scored
+from ramify.disentangle.models.feature_model import FeatureModel, FeatureModelConfig
+from ramify.disentangle.task import ReplyTo, ReplyToConfig
+from ramify.errors import RamifyError
+from ramify.metrics.replies import Replies
+from ramify.tree import Tree
+
+HISTORY = History(window=8, texts="pieces", max_tokens=12)
+TREES = [
+    *(
+        discussion(shape(12, seed), seed=seed, name=f"{shape.__name__}-{seed}")
+        for shape in (uniform, reddit)
+        for seed in (0, 1)
+    ),
+    discussion(chain(5), seed=9, name="chain"),
+    discussion(star(1), name="pair"),
+    discussion(star(0), name="bare"),
+]
+
+
+def read(trees: Sequence[Tree], history: History = HISTORY) -> Logs:
+    return logs_of_replies(trees, history).read_with(tokenizer())
+
+
+def ranking(seed: int = 0, **changes: object) -> ReplyTo:
+    return mht_task(tokenizer(), HISTORY, seed, "ranking", **changes)
+
+
+def features() -> ReplyTo:
+    torch.manual_seed(0)
+    backbone = FeatureModel(FeatureModelConfig(vocab_size=tokenizer().vocab_size, dim=4, hidden=8))
+    return ReplyTo(backbone, tokenizer(), HISTORY, ReplyToConfig(objective="ranking")).eval()
+
+
+def hung_on(tree: Tree, comment: int, parent: int) -> Tree:
+    """The same tree, one comment with another parent."""
+    nodes = list(tree.nodes)
+    nodes[comment] = replace(nodes[comment], parents=(int(parent),))
+    return Tree(tuple(nodes), id=tree.id)
+
+
+def shares(own: ReplyTo, logs: Logs, history: Known = "gold") -> dict[int, np.ndarray]:
+    """[message]: the probability of each of its candidates."""
+    whole = Opinion.joined(list(opinions(own, logs, history=history)))
+    ends = np.cumsum(whole.lengths)
+    return {
+        message: whole.probabilities[end - size : end]
+        for message, end, size in zip(whole.messages.tolist(), ends, whole.lengths)
+    }
+
+
+# --- leaks --------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("own", [pytest.param(ranking, id="mht"), pytest.param(features, id="feature model")])
+@pytest.mark.parametrize("tree", TREES[:3], ids=lambda tree: tree.id)
+def test_what_a_comment_answers_changes_nothing_of_what_is_decided_on_it(own, tree):
+    model = own()
+    before = shares(model, read([tree]))
+    later_moved = False
+    for comment in range(2, len(tree)):
+        known = tree.parent[comment]
+        for parent in {0, comment - 1, comment // 2} - {known}:
+            after = shares(model, read([hung_on(tree, comment, parent)]))
+            for message in range(comment + 1):
+                np.testing.assert_array_equal(after[message], before[message])
+            later_moved |= any((after[message] != before[message]).any() for message in range(comment + 1, len(tree)))
+    # With a model that reads what was answered, later comments do hang on it.
+    assert later_moved == model.backbone.reads_structure
+
+
+def test_what_comes_later_changes_nothing():
+    model, tree = ranking(), TREES[0]
+    before = shares(model, read([tree]))
+    for size in range(2, len(tree)):
+        after = shares(model, read([Tree(tree.nodes[:size], id="cut")]))
+        for message, expected in list(before.items())[:size]:
+            np.testing.assert_allclose(after[message], expected, rtol=1e-5, atol=1e-7)
+
+
+# --- decisions ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("history", ["gold", "predicted"])
+@pytest.mark.parametrize("mask", ["ancestors", "temporal", "none"])
+def test_a_comment_never_answers_itself(history: Known, mask: str):
+    logs = read(TREES)
+    answered, probability, *_ = decide(ranking(mask=mask), logs, history=history)
+    is_post = np.isin(np.arange(len(logs)), logs.offsets)
+    assert (answered[is_post] == np.flatnonzero(is_post)).all()
+    assert (answered < np.arange(len(logs)))[~is_post].all()
+    assert ((probability > 0) & (probability <= 1.0001)).all()
+    # The first comment has no choice.
+    assert (answered[logs.offsets[:-2] + 1] == logs.offsets[:-2]).all()
+
+
+def with_parents(trees: Sequence[Tree], answered: Ints) -> list[Tree]:
+    """The trees with what a model says that their comments answer."""
+    starts = np.cumsum([0, *map(len, trees)])
+    return [
+        Tree(
+            tuple(
+                replace(node, parents=(int(answered[start + place] - start),) if place else ())
+                for place, node in enumerate(tree.nodes)
+            ),
+            id=tree.id,
+        )
+        for tree, start in zip(trees, starts.tolist())
+    ]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whole_conversations_are_right_with_either_history_or_none(seed):
+    """A single wrong link already fails one, and up to it both histories are the same."""
+    model = ranking(seed)
+    trees = with_parents(TREES, decide(model, read(TREES))[0])
+    # Two trees are as the model would have them but for one comment.
+    trees[0], trees[2] = (
+        hung_on(tree, comment, (tree.parent[comment] + 1) % comment) for tree, comment in ((trees[0], 6), (trees[2], 12))
+    )
+    store = Store.of(trees)
+    predicted, gold = (measure_replies(model, store, "all", history=history) for history in ("predicted", "gold"))
+    assert (predicted.history, gold.history) == ("predicted", "gold")
+    whole = [found.model.right == found.model.comments for found in (predicted, gold)]
+    assert whole[0].tolist() == whole[1].tolist() == [False, True, False, True, True, True]
+    assert predicted.model.scores()["conv_accuracy"] == gold.model.scores()["conv_accuracy"] == pytest.approx(400 / 6)
+
+
+# --- scores -------------------------------------------------------------------------------------------------------------------
+
+
+def test_rules_that_do_not_read():
+    logs = read(TREES)
+    for name, expected in (("first", lambda place: 0), ("previous", lambda place: place - 1)):
+        found = scored(logs, rule(logs, name))
+        right = [sum(tree.parent[place] == expected(place) for place in range(1, len(tree))) for tree in TREES if len(tree) > 1]
+        assert found.right.tolist() == right
+        assert found.comments.tolist() == [len(tree) - 1 for tree in TREES if len(tree) > 1]
+        assert found.first_right.all()
+
+
+def test_parents_beyond_the_window_are_left_out_of_training_and_count_as_wrong():
+    tree = discussion(star(20), name="star")
+    logs = read([tree])
+    assert logs.learnable.tolist() == list(range(1, 9))
+    found = measure_replies(ranking(), Store.of([tree]), "all")
+    assert found.beyond_window == 12
+    assert found.model.comments.tolist() == [20]
+    assert found.model.right[0] <= 8
+    assert found.baselines["first"].scores()["conv_accuracy"] == 100
+
+
+def test_a_model_that_reads_no_structure_has_no_history():
+    assert measure_replies(features(), Store.of(TREES), "all").history == "unread"
+
+
+def test_what_does_not_fit_is_refused():
+    with pytest.raises(RamifyError, match="reply trees"):
+        measure(ranking(), Store.of(TREES), "all")
+    with pytest.raises(RamifyError, match="predicted, not gold"):
+        measure_replies(ranking(), Store.of(TREES), "all", beam=2)
+    assert measure_replies(ranking(), Store.of(TREES[:1]), "all", history="predicted", beam=2).model.comments.tolist() == [12]
+
+
+def test_chat_logs_are_ranked_without_the_starts_of_conversations():
+    logs = Logs.of([channel(40)], HISTORY)
+    assert (logs.links[:, 0] == logs.links[:, 1]).any()
+    left = logs.without_starts()
+    assert left.links.tolist() == [[late, early] for late, early in logs.links.tolist() if late != early]
+    found = measure(ranking(), Store.of([channel(40)]), "all")
+    assert not found.starts
+    assert "start a conversation are not scored" in found.told
+    assert sum(len(log.gold) for log in found.match.logs) == len(left.links)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "threads", "first", "previous"),
+    [
+        ({"min_nodes": 3, "max_nodes": 51}, 10_380, (56.25, 26.98), (35.15, 13.79)),
+        ({"min_depth": 6, "max_nodes": 101}, 884, (39.15, 0.00), (26.62, 6.79)),
+    ],
+)
+def test_stand_ins_for_the_published_data_sets(data_dir, tmp_path, bounds, threads, first, previous):
+    files = sorted(data_dir("reddit-college").glob("*.zst"))
+    store = build(files, "pushshift", tmp_path / "store", policy=Policy(deleted="tree"), **bounds)
+    assert store.num_trees == threads
+    posts = store.offsets[:-1]
+    comments = np.delete(np.arange(store.num_nodes), posts)
+    lengths = np.diff(store.offsets) - 1
+    for answered, expected in ((np.repeat(posts, lengths), first), (comments - 1, previous)):
+        found = Replies.counted(answered, store.parent[comments], lengths).scores()
+        assert (found["graph_accuracy"], found["conv_accuracy"]) == pytest.approx(expected, abs=0.005)
+
+
+@pytest.mark.parametrize("objective", ["listwise", "binary"])
+def test_comments_start_nothing_for_models_of_logs_either(objective, tmp_path) -> None:
+    """The one parent that they find is what they would say of the others alone."""
+    own = mht_task(tokenizer(), HISTORY, 0, objective)
+    logs = read(TREES)
+    with torch.no_grad():
+        assert own.head is not None
+        own.head.weight.zero_()  # nothing tells candidates apart: of equals the nearest, which is the message itself
+    assert (decide(own, logs, history="gold").answered == np.arange(len(logs))).all()
+    before = own.config
+    found = measure_replies(own, Store.of(TREES), "all")
+    assert own.config is before
+    assert vars(found.model).keys() == vars(found.baselines["previous"]).keys()
+    for name, counts in vars(found.model).items():
+        np.testing.assert_array_equal(counts, vars(found.baselines["previous"])[name])

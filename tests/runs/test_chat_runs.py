@@ -1,0 +1,396 @@
+"""Runs on chat logs, from a built data set to conversations."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import ramify
+from fixtures import bert_task, built, channel, chat_store, tree_task
+from ramify import hub
+from ramify.disentangle.batch import LinkBatch
+from ramify.disentangle.inference.links import known_conversations, matched
+from ramify.disentangle.task import ReplyTo
+from ramify.errors import RamifyError
+from ramify.metrics.conversations import score
+from ramify.models import bert
+from ramify.nn.ragged import Rows
+from ramify.recipes import RECIPES
+from ramify.recipes.chats import first_look, second_look
+from ramify.report import write_report
+from ramify.runs import Run, execute, prepare
+from ramify.training.trainer import Trainer, read_metrics
+from ramify.tree import Tree
+
+SMALL = {
+    "train.steps": "60",
+    "train.budget": "32",
+    "train.lr": "0.01",
+    "train.evaluate_every": "20",
+    "train.checkpoint_every": "10",
+    "train.log_every": "10",
+    "model.hidden": "32",
+    "model.dim": "8",
+    "reading.window": "20",
+    "tokenizer.least": "3",
+}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return chat_store(tmp_path_factory.mktemp("chats"))
+
+
+def small(store, **settings: str) -> Run:
+    changes = {name.replace("__", "."): value for name, value in settings.items()}
+    return RECIPES["feature-model"](str(store.path)).changed(SMALL | changes)
+
+
+@pytest.fixture(scope="module")
+def trained(store, tmp_path_factory):
+    out = tmp_path_factory.mktemp("run") / "run"
+    execute(small(store), out, cpu=True)
+    return out
+
+
+def test_it_learns_who_answers_whom(store, trained):
+    """Better than any rule that does not read: each message answers the one before it, or none."""
+    last = read_metrics(trained)[-1]
+    messages = np.arange(len(dev(store)[0]))
+    previous = score(matched(*dev(store), np.stack([messages, messages - 1], axis=1)).logs)["link"]["f1"]
+    assert last["dev_link_f1"] > 70 > previous + 30
+    assert last["dev_loss"] == pytest.approx(100 - last["dev_link_f1"])
+    record = json.loads((trained / "run.json").read_text())
+    assert record["messages"] == 120 * len(store.split("train"))
+    assert record["messages_with_links"] == record["messages"] * 4 // 5
+    assert record["beyond_window"] < 0.02 * record["messages"]
+
+
+def dev(store):
+    prepared = prepare(small(store), store.path / "nowhere")
+    return prepared.dev, prepared.dev_names
+
+
+def test_it_learns_from_a_teacher_what_nobody_knows(store, trained, tmp_path):
+    """Of logs in which next to nothing is annotated; where a teacher is trusted in all, links do not count."""
+    assert json.loads((trained / "run.json").read_text())["messages_with_links"] > 100
+    run = small(store, view__teachers=json.dumps([str(trained)]), view__trust="1", train__steps="80")
+    execute(run, tmp_path / "run", cpu=True)
+    assert read_metrics(tmp_path / "run")[-1]["dev_link_f1"] > 70
+    prepared = prepare(run, tmp_path / "nowhere")
+    stage = prepared.stage(0)
+    assert sum(stage.view.sizes) == len(prepared.logs) > len(prepared.logs.learnable)
+    both = prepare(replace(run, view=replace(run.view, conversations=0.5)), tmp_path / "nowhere")
+    more = sum(both.stage(0).view.sizes) - len(prepared.logs)
+    other = ramify.load(trained)
+    with torch.no_grad():
+        next(other.parameters()).add_(1)
+    there = tmp_path / "teacher"
+    hub.save(other, there)
+    taught = small(store, view__teachers=json.dumps([str(there)]), train__steps="2")
+    execute(taught, tmp_path / "again", cpu=True)
+    hub.save(ramify.load(trained), there)
+    with pytest.raises(RamifyError, match=r"teacher does not hold the weights that .*again was started with"):
+        execute(taught, tmp_path / "again", resume=True, cpu=True)
+    # Of conversations on their own teachers are not asked, and of what they answer before those nothing is known.
+    assert 0.4 * more < both.logs.annotated[len(prepared.logs) :].sum() == more
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"view__trust": "1.5"}, r"view\.trust must be from 0 to 1"),
+        ({"task__objective": "binary"}, r"view\.teachers is for task\.objective=listwise"),
+    ],
+)
+def test_lessons_that_are_refused(store, trained, tmp_path, settings, message):
+    with pytest.raises(RamifyError, match=message):
+        execute(small(store, view__teachers=json.dumps([str(trained)]), **settings), tmp_path / "run", cpu=True)
+
+
+def test_conversations_are_logs_of_their_own():
+    log = channel(60, seed=3)
+    parts = known_conversations(log)
+    assert all(node.time is None for part in parts for node in part.nodes)
+    by_id = {node.id: node for node in log.nodes}
+    seen = [node.id for part in parts for node in part.nodes]
+    assert len(seen) == len(set(seen))
+    for part in parts:
+        assert [int(node.id) for node in part.nodes] == sorted(int(node.id) for node in part.nodes)
+        for node in part.nodes:
+            known = by_id[node.id].parents
+            assert (node.parents is None) == (known is None)
+            assert [part.nodes[parent].id for parent in node.parents or ()] == [str(parent) for parent in known or ()]
+    # All that is known to answer something is there, with what it answers.
+    linked = {each for node in log.nodes if node.parents for each in (node.id, *map(str, node.parents))}
+    assert linked == set(seen)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_so_many_messages_of_conversations_are_learned_from(store, tmp_path, share):
+    prepared = prepare(small(store, view__conversations=str(share)), tmp_path / "run")
+    first = sum(len(tree) for tree in store.trees(store.split("train")))
+    known = int(prepared.logs.annotated[:first].sum())
+    more = len(prepared.logs) - first
+    assert share * known <= more <= share * known + 60
+    again = prepare(small(store, view__conversations=str(share)), tmp_path / "run").logs
+    assert np.array_equal(again.ids, prepared.logs.ids)
+    assert len(prepared.dev) == sum(len(tree) for tree in store.trees(store.split("dev")))
+
+
+def test_a_loaded_model_disentangles(trained):
+    model = ramify.load(trained)
+    assert isinstance(model, ReplyTo)
+    log = channel(150, seed=77)
+    found = model.disentangle(log)
+    truth = [log.nodes[i].parents for i in range(150)]
+    right = sum(parents == node.parents for parents, node in zip(truth, found.tree.nodes) if parents is not None)
+    assert right > 80
+    assert ((found.probability > 0) & (found.probability <= 1)).all()
+    assert found.links()[:, 1].tolist() == list(range(150))
+    # Conversations are what the links connect, numbered as they begin, and hold every message once.
+    trees = found.conversations()
+    assert sorted(node.id for tree in trees for node in tree.nodes) == sorted(node.id for node in log.nodes)
+    starts = [int(tree.nodes[0].id) for tree in trees]
+    assert starts == sorted(starts)
+    assert all(len(tree.roots) == 1 for tree in trees)
+    assert all(0 < node.label["probability"] <= 1 for tree in trees for node in tree.nodes)
+
+
+def test_messages_may_be_given_without_a_tree_and_links_in_them_are_not_looked_at(trained):
+    model = ramify.load(trained)
+    log = channel(80, seed=5)
+    found = model.disentangle(log.nodes)
+    again = model.disentangle(log)
+    assert [node.parents for node in found.tree.nodes] == [node.parents for node in again.tree.nodes]
+    assert model.disentangle([]).conversations() == []
+    assert len(model.disentangle(log.nodes[:1]).conversations()) == 1
+
+
+BY_THE_PAPER = {
+    "train__optimizer": "sgd",
+    "train__schedule": "epochs",
+    "train__epoch_decay": "0.1",
+    "train__weight_decay": "1e-7",
+}
+
+
+@pytest.mark.parametrize("settings", [{}, BY_THE_PAPER])
+def test_a_killed_run_goes_on_to_the_same_weights(store, tmp_path_factory, settings):
+    run = small(store, **settings)
+    trained, tmp_path = (tmp_path_factory.mktemp(name) for name in ("whole", "killed"))
+    execute(run, trained, cpu=True)
+    for until in (25, None):
+        prepared = prepare(run, tmp_path)
+        stages = [prepared.stage(number) for number in range(len(run.stages))]
+        trainer = Trainer(prepared.task, stages, tmp_path, seed=run.seed, divisors=prepared.divisors(), cpu=True)
+        trainer.run(resume=until is None, until=until)
+    final = read_metrics(trained)[-1], read_metrics(tmp_path)[-1]
+    assert final[0]["loss"] == final[1]["loss"]
+    assert final[0]["dev_nats"] == final[1]["dev_nats"]
+
+
+def test_the_report_shows_scores_and_curves(trained, store):
+    page = write_report(trained).read_text()
+    assert "Links and conversations" in page
+    assert "one-to-one overlap" in page
+    assert "training messages" in page
+    assert "says which of the 20 messages before it a message answers" in page
+    assert "To add it" in write_report(trained, evaluate=False).read_text()
+
+
+def test_a_run_goes_on_from_another(store, trained, tmp_path):
+    prepared, _ = execute(small(store, init=str(trained), train__lr="1e-9", train__steps="1"), tmp_path / "more", cpu=True)
+    first, second = ramify.load(trained), ramify.load(tmp_path / "more")
+    for one, two in zip(first.parameters(), second.parameters(), strict=True):
+        torch.testing.assert_close(one, two)
+    assert prepared.task.tokenizer.json == first.tokenizer.json
+
+
+@pytest.mark.parametrize("recipe", ["decatt", "esim"])
+def test_models_of_whole_words_begin_with_the_vectors_of_words(store, tmp_path, recipe):
+    words = prepare(small(store), tmp_path).task.backbone.embedding
+    for kind, same in (("trained", True), ("random", False)):
+        settings = {"model.dim": "8", "tokenizer.least": "3", "tokenizer.vectors": kind}
+        own = prepare(RECIPES[recipe](str(store.path)).changed(settings), tmp_path).task.backbone
+        assert torch.equal(own.embedding.weight, words.weight) == same
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bert")
+    hub.export_hugging_face(bert_task(dtype=torch.float32, task={"head": "bert"}, max_tokens=128), folder)
+    return folder
+
+
+def test_pairs_are_read_by_the_encoder_of_a_checkpoint(store, checkpoint, tmp_path):
+    run = RECIPES["bert-pair"](str(store.path), init=str(checkpoint), features="head")
+    assert run.model.encoder.pooling == "cls"
+    own, theirs = prepare(run, tmp_path).task.backbone, bert.from_pretrained(checkpoint)
+    for name, tensor in theirs.state_dict().items():
+        assert torch.equal(own.encoder.state_dict()[name], tensor), name
+
+
+MASKED_LMS = {
+    "tree-mlm": lambda: tree_task(dtype=torch.float32, max_tokens=128, pooling="attn"),
+    "tree-mlm as BERT": lambda: tree_task(
+        dtype=torch.float32,
+        position="learned",
+        scale_embedding=False,
+        embedding_norm=True,
+        share_embeddings=False,
+        max_tokens=128,
+    ),
+    "bert": lambda: bert_task(dtype=torch.float32, pooling="max", max_tokens=128),
+}
+
+
+@pytest.mark.parametrize("kind", MASKED_LMS)
+def test_messages_are_read_as_a_masked_language_model_read_them(store, tmp_path, kind):
+    saved = MASKED_LMS[kind]().eval()
+    hub.save(saved, tmp_path / "saved")
+    run = RECIPES["mht"](str(store.path), init=str(tmp_path / "saved"))
+    task = prepare(run, tmp_path / "run").task.eval()
+    assert task.tokenizer.json == saved.tokenizer.json
+    texts = [torch.arange(5, 9), torch.arange(7, 20), torch.arange(3, 5)]
+    read = torch.cat(texts), Rows.build([len(text) for text in texts])
+    torch.testing.assert_close(task.backbone.encode(*read), saved.backbone.encode(*read))
+    pairs = prepare(RECIPES["bert-pair"](str(store.path), init=str(tmp_path / "saved")), tmp_path / "pairs").task.backbone
+    assert pairs.config.encoder.pooling == "cls"
+    assert torch.equal(pairs.encoder.embedding.weight, task.backbone.encoder.embedding.weight)
+    with pytest.raises(RamifyError, match=r"needs model\.encoder\.activation = '\w+' \(not 'gelu_tanh'\)"):
+        prepare(run.changed({"model.encoder.activation": "gelu_tanh"}), tmp_path / "run")
+    with pytest.raises(
+        RamifyError, match=r"is a (tree-mlm|bert) model of Ramify's: a decatt run starts from a decatt model\.$"
+    ):
+        RECIPES["decatt"](str(store.path), init=str(tmp_path / "saved"))
+
+
+@pytest.mark.parametrize("recipe", ["decatt", "esim", "feature-model"])
+def test_models_of_whole_words_start_from_no_bert(store, checkpoint, recipe):
+    with pytest.raises(RamifyError, match=rf"a {recipe} run starts from one of its own kind"):
+        RECIPES[recipe](str(store.path), init=str(checkpoint))
+
+
+def test_encoders_of_word_pieces_say_what_they_need(store, checkpoint, tmp_path):
+    for recipe in ("bert-pair", "mht"):
+        with pytest.raises(RamifyError, match="--init"):
+            prepare(RECIPES[recipe](str(store.path)), tmp_path)
+        with pytest.raises(RamifyError, match=r"reading\.texts=pieces"):
+            prepare(RECIPES[recipe](str(store.path), init=str(checkpoint)).changed({"reading.texts": "words"}), tmp_path)
+    for key, value in (("reading.max_tokens", "129"), ("reading.window", "128")):
+        with pytest.raises(RamifyError, match=rf"lower {key.replace('.', '[.]')}"):
+            prepare(RECIPES["mht"](str(store.path), init=str(checkpoint)).changed({key: value}), tmp_path)
+
+
+def test_a_pair_encoder_goes_on_with_other_parts(store, tmp_path):
+    settings = {"train.steps": "1", "model.hidden": "8", "model.dim": "8", "reading.window": "5"}
+    execute(RECIPES["decatt"](str(store.path)).changed(settings), tmp_path / "first", cpu=True)
+    changes = {"train.steps": "1", "train.lr": "0", "model.chunk_tokens": "500", "model.dropout": "0"}
+    more = RECIPES["decatt"](str(store.path), window=5, init=str(tmp_path / "first")).changed(changes)
+    execute(more, tmp_path / "second", cpu=True)
+    first, second = ramify.load(tmp_path / "first"), ramify.load(tmp_path / "second")
+    assert (second.backbone.config.chunk_tokens, second.backbone.config.hidden) == (500, 8)
+    assert all(torch.equal(one, two) for one, two in zip(first.parameters(), second.parameters(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"reading.window": "0"}, "reading.window"),
+        ({"view.block": "0"}, "view.block"),
+        ({"view.far": "1.5"}, r"view\.far must be from 0 to 1"),
+        ({"view.far": "0.5", "view.teachers": '["run"]'}, r"view\.far .*view\.teachers"),
+        ({"model.hidden": "0"}, "model.hidden"),
+        ({"task.positive_weight": "0"}, "positive_weight"),
+        ({"task.objective": "what"}, "listwise, ranking, binary"),
+        ({"dev.by": "luck"}, "link, cluster, loss"),
+    ],
+)
+def test_settings_that_make_no_sense(store, settings, message):
+    with pytest.raises(RamifyError, match=message):
+        RECIPES["feature-model"](str(store.path)).changed(settings)
+
+
+def test_it_learns_from_fewer_candidates(store, tmp_path):
+    run = small(store, view__far="0.25", reading__window="40")
+    execute(run, tmp_path / "run", cpu=True)
+    assert read_metrics(tmp_path / "run")[-1]["dev_link_f1"] > 70
+    stage = prepare(run, tmp_path / "nowhere").stage(0)
+    batch = stage.collator([stage.view.example(number) for number in range(9)])
+    assert isinstance(batch, LinkBatch)
+    assert batch.stands_for is not None
+    assert set(batch.stands_for.tolist()) == {1.0, 4.0}
+    assert (batch.stands_for[batch.gold > 0] == 1).all()
+    links = RECIPES["links"](str(store.path)).changed({"view.far": "0.5"})
+    with pytest.raises(RamifyError, match=r"view\.far below 1 is for models that read one candidate at a time"):
+        prepare(links, tmp_path / "nowhere")
+
+
+def test_logs_of_which_nothing_is_known(tmp_path):
+    logs = [channel(30, seed) for seed in range(6)]
+    blank = [Tree(tuple(replace(node, parents=None, self_link=False) for node in log.nodes), id=log.id) for log in logs]
+    store = built(blank, tmp_path, split=(0.5, 0.5, 0.0))
+    with pytest.raises(RamifyError, match="nobody says"):
+        execute(small(store), tmp_path / "run", cpu=True)
+
+
+def test_other_models_say_that_they_cannot(trained):
+    with pytest.raises(RamifyError, match="cannot embed; it can disentangle"):
+        ramify.load(trained).embed(channel(5))
+
+
+@pytest.mark.parametrize("name", ["first", "second"])
+def test_a_look_is_no_part_of_training(store, trained, tmp_path, name):
+    with pytest.raises(RamifyError, match=f"ramify train {name}-look"):
+        prepare(small(store, **{f"task__{name}_look": "8"}), tmp_path)
+    if name == "first":
+        looking = first_look(str(trained), str(store.path), among=8)
+    else:
+        looking = second_look(str(trained), [(str(trained), str(store.path))], hidden=8)
+    hub.save(looking, tmp_path / "looking")
+    assert isinstance(loaded := ramify.load(tmp_path / "looking"), ReplyTo)
+    assert getattr(loaded, name) is not None
+    begun = prepare(small(store, init=str(tmp_path / "looking")), tmp_path / "more").task
+    assert getattr(begun, name) is None
+    own, theirs = dict(begun.named_parameters()), dict(ramify.load(trained).named_parameters())
+    assert own.keys() == theirs.keys()
+    assert all(torch.equal(own[name], theirs[name]) for name in own)
+
+
+def test_who_reads_its_own_decisions_takes_no_look(store, trained, checkpoint, tmp_path):
+    for mask, features, reason in (
+        ("ancestors", "none", "read features"),
+        ("ancestors", "head", "as a history"),
+        ("temporal", "head", "as a history"),
+    ):
+        model = tmp_path / mask / features
+        run = RECIPES["mht"](str(store.path), init=str(checkpoint), features=features).changed({"model.mask": mask})
+        hub.save(prepare(run, tmp_path).task, model)
+        if mask == "ancestors":
+            with pytest.raises(RamifyError, match="reads its own decisions already"):
+                second_look(str(model), [(str(trained), str(store.path))])
+        with pytest.raises(RamifyError, match=reason):
+            first_look(str(model), str(store.path))
+
+
+def test_a_first_look_comes_before_a_second(store, trained, tmp_path):
+    hub.save(second_look(str(trained), [(str(trained), str(store.path))], hidden=8), tmp_path / "twice")
+    with pytest.raises(RamifyError, match=r"looks twice already.*first look first"):
+        first_look(str(tmp_path / "twice"), str(store.path))
+
+
+def test_dev_logs_of_which_nothing_is_known_in_the_window(store, tmp_path):
+    """There is no loss to choose weights by; links are still counted."""
+    trees = list(store.trees(store.split("train")))
+    for tree in store.trees(store.split("dev")):
+        nodes = (replace(node, parents=(3,) if place == 90 else None, self_link=False) for place, node in enumerate(tree.nodes))
+        trees.append(replace(tree, nodes=tuple(nodes)))
+    far = built(trees, tmp_path / "far", split=(0.7, 0.3, 0.0))
+    changes = {"train__steps": "4", "train__evaluate_every": "2"}
+    with pytest.raises(RamifyError, match=r"dev\.by=loss: no message of the dev logs is known to answer"):
+        execute(small(far, dev__by="loss", **changes), tmp_path / "loss", cpu=True)
+    execute(small(far, dev__by="link", **changes), tmp_path / "link", cpu=True)
+    assert all("dev_nats" not in record for record in read_metrics(tmp_path / "link"))

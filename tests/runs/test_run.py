@@ -1,0 +1,585 @@
+"""Runs as values: settings from text, JSON and back; and their execution from a built data set to a model on disk."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import ramify
+from fixtures import bert_task, built, discussions, tokenizer, tree_task
+from ramify import hub
+from ramify.dataset.build import build
+from ramify.errors import RamifyError
+from ramify.models.bert import BertConfig
+from ramify.models.tree_mlm import TreeMLMConfig
+from ramify.recipes import RECIPES
+from ramify.runs import Run, execute, first_trees, from_json, prepare, to_json
+from ramify.tasks.texts import TextModel
+from ramify.tokenizer import Tokenizer
+from ramify.training.trainer import TrainConfig, read_metrics
+
+PLAIN = Run(recipe="tree-mlm", data="somewhere", model=TreeMLMConfig())
+TWO = replace(PLAIN, stages=(TrainConfig(steps=5), TrainConfig(steps=7)))
+
+# --- settings from text -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("seed", "7", 7),
+        ("init_decoder", "false", False),
+        ("model.dim", "128", 128),
+        ("model.vocab_size", "30_522", 30522),
+        ("model.dropout", "1e-1", 0.1),
+        ("model.pooling", "attn", "attn"),
+        ("model.share_embeddings", "no", False),
+        ("model.scale_embedding", "True", True),
+        ("task.mask_split", "[0.5, 0.25, 0.25]", (0.5, 0.25, 0.25)),
+        ("task.loss_norm", "step", "step"),
+        ("reading.seen", "wrong", "wrong"),
+        ("view.max_tree_size", "20", 20),
+        ("view.pack", "0", False),
+        ("tokenizer.kind", "bpe", "bpe"),
+        ("dev.targets", "10", 10),
+    ],
+)
+def test_settings(key, text, value):
+    changed = PLAIN.changed({key: text})
+    found = changed
+    for name in key.split("."):
+        found = getattr(found, name)
+    assert found == value
+    assert type(found) is type(value)
+    # All else stays.
+    head, _, rest = key.partition(".")
+    other = replace(getattr(changed, head), **{rest: getattr(getattr(PLAIN, head), rest)}) if rest else getattr(PLAIN, head)
+    assert replace(changed, **{head: other}) == PLAIN
+
+
+def test_settings_of_stages():
+    assert [stage.lr for stage in TWO.changed({"train.lr": "0.5"}).stages] == [0.5, 0.5]
+    changed = TWO.changed({"stages.1.lr": "0.5", "stages.1.lr_scale": '[["cross", 2], ["out", 0.5]]'})
+    assert changed.stages[0] == TWO.stages[0]
+    assert changed.stages[1] == replace(TWO.stages[1], lr=0.5, lr_scale=(("cross", 2.0), ("out", 0.5)))
+    assert TWO.changed({"train.freeze": "[]"}) == TWO
+    assert TWO.changed({"train.freeze": '["a", "b"]'}).stages[0].freeze == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "message"),
+    [
+        ("wings", "2", "there is no 'wings' here; the fields are recipe, data, model"),
+        ("dim", "2", r"init, init_decoder, seed\. Did you mean model\.dim\?"),
+        ("model.wings", "2", "there is no 'wings' here; the fields are vocab_size, dim"),
+        ("train.wings", "2", "there is no 'wings'"),
+        ("train", "2", "this is a part, not a setting"),
+        ("seed.more", "2", "seed has no fields"),
+        ("model", "big", r"one by one \(model\.…\)"),
+        ("stages.2.lr", "1", r"2 stage\(s\), counted from 0"),
+        ("stages.one.lr", "1", r"2 stage\(s\)"),
+        ("model.dim", "wide", "expected a whole number"),
+        ("model.dim", "1.5", "expected a whole number"),
+        ("model.dropout", "much", "expected a number"),
+        ("model.pooling", "median", "expected one of mean, max, cls, attn, pooler, not 'median'"),
+        ("view.pack", "perhaps", "expected true or false"),
+        ("task.mask_split", "0.5 0.5", r"of the form \[number, number, number\]"),
+        ("task.mask_split", '["a", 0.5, 0.5]', r"of the form \[number, number, number\]"),
+        ("task.mask_split", "[0.5, 0.5]", r"of the form \[number, number, number\]"),
+        ("task.mask_split", "1", r"of the form"),
+        ("train.freeze", '"encoder"', r"of the form \[string, …\]"),
+        ("train.lr_scale", '[["cross"]]', r"of the form \[\[string, number\], …\]"),
+        ("train.betas", "[true, 0.5]", r"of the form \[number, number\]"),
+        # What each config says of its own values.
+        ("model.dim", "255", r"model\.dim \(255\) must be a multiple"),
+        ("model.max_tokens", "2", r"model\.max_tokens"),
+        ("task.mask_rate", "0", r"task\.mask_rate"),
+        ("train.budget", "0", r"train\.budget"),
+        ("task.chunk_tokens", "0", r"task\.chunk_tokens must be positive"),
+        ("view.max_tree_size", "0", r"view\.max_tree_size must be at least 1"),
+        ("seed", str(2**63), "seed must be at least 0"),
+        ("reading.concatenate", "2", "concatenate must be a number of tokens"),
+        ("seed", "-1", "seed must be at least 0"),
+    ],
+)
+def test_refused_settings(key, text, message):
+    with pytest.raises(RamifyError, match=message):
+        TWO.changed({key: text})
+
+
+def test_later_settings_win():
+    assert PLAIN.changed({"train.lr": "1", "stages.0.lr": "2"}).stages[0].lr == 2.0
+
+
+# --- JSON ---------------------------------------------------------------------------------------------------------------------
+
+
+CHANGES = {
+    "masked-lm": {
+        "task.mask_split": "[1, 0, 0]",
+        "model.pooling": "max",
+        "reading.rule": "nearest",
+        "view.regime": "middle",
+        "dev.draws": "2",
+    },
+    "reply-to": {
+        "task.objective": "binary",
+        "task.decide": "link",
+        "task.conversation_weight": "0",
+        "model.years": "false",
+        "reading.window": "20",
+        "view.block": "8",
+        "tokenizer.least": "2",
+        "dev.by": "cluster",
+    },
+}
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_json_round_trip(recipe):
+    run = RECIPES[recipe]("data/somewhere", seed=3)
+    settings = {"train.lr_scale": '[["cross", 0.5]]', "train.freeze": '["null"]'}
+    settings |= CHANGES[to_json(run)["task"]["name"]]
+    for each in (run, run.changed(settings)):
+        assert from_json(json.loads(json.dumps(to_json(each)))) == each
+    assert run.changed(settings) != run
+
+
+def test_settings_of_one_part_are_checked_together():
+    """In whichever order they are given."""
+    run = RECIPES["links"]("data/somewhere")
+    settings = {"task.objective": "binary", "task.decide": "link", "task.conversation_weight": "0"}
+    assert run.changed(settings) == run.changed(dict(reversed(settings.items())))
+    with pytest.raises(RamifyError, match=r"task\.decide"):
+        run.changed({"task.objective": "binary", "task.conversation_weight": "0"})
+    with pytest.raises(RamifyError, match=r"task\.conversation_weight"):
+        run.changed({"task.objective": "binary", "task.decide": "link"})
+
+
+def test_json_round_trip_of_stages_and_models():
+    for run in (TWO, replace(TWO, model=BertConfig(dim=12, num_heads=3), init="x")):
+        assert from_json(json.loads(json.dumps(to_json(run)))) == run
+    assert to_json(TWO)["model"]["name"] == "tree-mlm"
+    assert to_json(replace(TWO, model=BertConfig()))["model"]["name"] == "bert"
+
+
+# --- execution ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return built(discussions(40, 9), tmp_path_factory.mktemp("data"))
+
+
+SMALL = {
+    "train.steps": "6",
+    "train.budget": "300",
+    "train.evaluate_every": "2",
+    "train.checkpoint_every": "2",
+    "train.log_every": "1",
+    "train.lr": "0.01",
+    "dev.targets": "20",
+}
+STILL = {"train__lr": "1e-12", "train__weight_decay": "0"}
+"""Settings under which training moves no weight that a test could see."""
+
+SIZES = {
+    "tree-mlm": {
+        "model.dim": "8",
+        "model.num_heads": "2",
+        "model.ffn_dim": "16",
+        "model.encoder_layers": "1",
+        "model.decoder_layers": "1",
+    },
+    "bert": {"model.dim": "8", "model.num_heads": "2", "model.ffn_dim": "16", "model.num_layers": "1"},
+}
+
+
+def small(store, recipe="tree-mlm", tokenizer_path=None, **settings):
+    run = RECIPES[recipe](str(store.path), max_tokens=32, tokenizer=tokenizer_path or "")
+    sizes = SIZES[recipe] | ({} if tokenizer_path else {"tokenizer.vocab_size": "90"})
+    return run.changed({**SMALL, **sizes, **{key.replace("__", "."): value for key, value in settings.items()}})
+
+
+def test_what_another_run_left_is_not_gone_on_with(store, tmp_path):
+    run, out = small(store), tmp_path / "run"
+    execute(run, out, cpu=True)
+    for name in ("run.json", "config.json"):
+        (out / name).unlink()
+    for resume in (False, True):
+        with pytest.raises(
+            RamifyError, match=r"checkpoints, best\.safetensors, .*model\.safetensors, .* which would be written anew"
+        ):
+            execute(run, out, cpu=True, resume=resume)
+
+
+def test_a_saved_model_is_not_trained_over(store, tmp_path):
+    """Its tokenizer would be replaced long before its weights."""
+    run = small(store)
+    execute(run, tmp_path / "run", cpu=True)
+    model = ramify.load(tmp_path / "run")
+    hub.save(model, tmp_path / "saved")
+    with pytest.raises(RamifyError, match=r"config\.json, model\.safetensors, .* which would be written anew"):
+        execute(run, tmp_path / "saved", cpu=True)
+
+
+@pytest.mark.parametrize("recipe", ["tree-mlm", "bert"])
+def test_execution(store, tmp_path, recipe):
+    run, out = small(store, recipe), tmp_path / "run"
+    prepared, progress = execute(run, out, cpu=True)
+    assert progress.step == 6
+    record = json.loads((out / "run.json").read_text())
+    assert from_json(record["run"]) == run
+    assert record["data_hash"] == store.hash
+    assert record["parameters"] == sum(parameter.numel() for parameter in prepared.task.parameters())
+    cut = prepared.forest.cut
+    assert record["cut"] == {**cut, "share_over": cut["tokens_over"] / cut["tokens"]}
+    assert record["without_tokens"] == int((prepared.forest.length == 0).sum()) > 0
+    assert record["environment"]["processes"] == 1
+    assert record["environment"]["torch"] == torch.__version__
+    assert record["mean_step_weight"][0] > 0
+    losses = [record["dev_loss"] for record in read_metrics(out) if "dev_loss" in record]
+    assert len(losses) == 3
+    assert progress.best == min(losses)
+
+    # What is left there is the best model, ready for use.
+    model = ramify.load(out)
+    assert model.backbone.config == prepared.task.backbone.config
+    assert model.reading == run.reading
+    assert model.tokenizer.json == prepared.task.tokenizer.json
+    trained, best = dict(prepared.task.named_parameters()), dict(model.named_parameters())
+    assert all(torch.equal(trained[name], best[name]) for name in best)
+    assert model.tokenizer.vocab_size <= 90
+
+
+def test_interrupted_and_resumed_execution_is_the_same(store, tmp_path):
+    import os
+    import signal
+
+    run = small(store, model__dropout="0.1")
+    execute(run, tmp_path / "straight", cpu=True)
+
+    def interrupt(record):
+        if record["step"] == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    out = tmp_path / "stopped"
+    _, progress = execute(run, out, cpu=True, report=interrupt)
+    assert progress.step < 6
+    assert not (out / "config.json").exists()
+    with pytest.raises(RamifyError, match="has not finished"):
+        ramify.load(out)
+    with pytest.raises(RamifyError, match="already holds a run: add --resume"):
+        execute(run, out, cpu=True)
+    with pytest.raises(RamifyError, match=r"other settings \(stages\)"):
+        execute(run.changed({"train.lr": "0.5"}), out, cpu=True, resume=True)
+    (tmp_path / "moved").symlink_to(store.path)
+    execute(replace(run, data=str(tmp_path / "moved")), out, cpu=True, resume=True)
+    for name in ("model.safetensors", "tokenizer.json", "config.json"):
+        assert (out / name).read_bytes() == (tmp_path / "straight" / name).read_bytes()
+
+
+def test_the_limit_of_the_context_may_be_spelled_out(store, tmp_path):
+    run = small(store)
+    execute(run.changed({"reading.max_context": str(run.reading.max_tokens)}), tmp_path / "run", cpu=True)
+    execute(run, tmp_path / "run", cpu=True, resume=True)
+
+
+def test_no_bias_by_the_back_door(store, tmp_path):
+    pieces = {"view.regime": "middle", "view.max_tree_size": "4"}
+    for settings in ({"view.regime": "threads_debiased"}, pieces | {"train.budget": "1"}):
+        run = small(store).changed({"task.loss_norm": "step", **settings})
+        with pytest.raises(RamifyError, match=r"choose task\.loss_norm=constant"):
+            execute(run, tmp_path / "run", cpu=True)
+        assert not (tmp_path / "run").exists()
+    _, progress = execute(small(store).changed({"task.loss_norm": "step", **pieces}), tmp_path / "run", cpu=True)
+    assert progress.step == 6
+
+
+def test_resuming_what_was_never_started_starts_it(store, tmp_path):
+    _, progress = execute(small(store), tmp_path / "new", cpu=True, resume=True)
+    assert progress.step == 6
+
+
+def test_a_run_repeats(store, tmp_path):
+    for side in ("one", "two"):
+        execute(small(store), tmp_path / side, cpu=True)
+    execute(small(store).changed({"seed": "1"}), tmp_path / "other", cpu=True)
+    one, two, other = ((tmp_path / side / "model.safetensors").read_bytes() for side in ("one", "two", "other"))
+    assert one == two
+    assert one != other
+
+
+@pytest.mark.parametrize("seen", ["none", "null", "parent", "wrong"])
+def test_every_reading_trains(store, tmp_path, seen):
+    _, progress = execute(small(store, reading__seen=seen), tmp_path / "run", cpu=True)
+    assert np.isfinite(progress.best)
+
+
+@pytest.mark.parametrize("regime", ["naive", "threads", "threads_debiased", "middle"])
+def test_every_regime_trains(store, tmp_path, regime):
+    _, progress = execute(small(store, view__regime=regime, view__max_tree_size="4"), tmp_path / "run", cpu=True)
+    assert np.isfinite(progress.best)
+
+
+def test_given_tokenizer(store, tmp_path):
+    tokenizer().save(tmp_path / "words.json")
+    prepared, _ = execute(small(store, tokenizer_path=str(tmp_path / "words.json")), tmp_path / "run", cpu=True)
+    assert prepared.task.tokenizer.hash == tokenizer().hash
+    assert prepared.task.backbone.config.vocab_size == 61
+
+
+def test_a_checkpoint_without_a_tokenizer_takes_one(store, theirs, tmp_path):
+    shutil.copytree(theirs, tmp_path / "bare", ignore=shutil.ignore_patterns("tokenizer*"))
+    Tokenizer.load(theirs).save(tmp_path / "own.json")
+    run = begun(store, "bert", str(tmp_path / "bare"), tokenizer__path=str(tmp_path / "own.json"))
+    assert prepare(run, tmp_path / "run").task.tokenizer.hash == Tokenizer.load(theirs).hash
+
+
+@pytest.mark.parametrize("kept_as", ["tokenizer.json", "vocab.txt"])
+def test_a_checkpoint_keeps_its_pieces(store, theirs, tmp_path, kept_as):
+    pieces = Tokenizer.load(theirs)
+    if kept_as == "vocab.txt":
+        (Path(theirs) / "tokenizer.json").unlink()
+        (Path(theirs) / "vocab.txt").write_text("\n".join(sorted(pieces.ids, key=pieces.ids.__getitem__)), "utf-8")
+    pieces.save(tmp_path / "same.json")
+    assert prepare(begun(store, "bert", theirs, tokenizer__path=str(tmp_path / "same.json")), tmp_path / "run")
+    Tokenizer.train(["aa ab ba be bo"] * 9, vocab_size=40).save(tmp_path / "other.json")
+    run = begun(store, "bert", theirs, tokenizer__path=str(tmp_path / "other.json"))
+    with pytest.raises(RamifyError, match=r"other\.json does not have the pieces that the weights of .* belong to"):
+        prepare(run, tmp_path / "other")
+
+
+@pytest.mark.parametrize("recipe", ["tree-mlm", "bert"])
+def test_start_from_a_checkpoint(store, tmp_path, recipe):
+    """Sizes, tokenizer and weights are the checkpoint's; what a run may choose freely stays its own."""
+    there = bert_task(dtype=torch.float32, task={"head": "bert"}, max_tokens=40, activation="relu")
+    hub.export_hugging_face(there, tmp_path / "there")
+    run = small(store, recipe, **STILL, model__dropout="0.2").changed({"init": str(tmp_path / "there")})
+    prepared, _ = execute(run, tmp_path / "run", cpu=True)
+    own = prepared.task.backbone
+    assert own.config == run.model
+    assert (own.config.activation, own.config.dropout, own.config.max_tokens) == ("relu", 0.2, 32)
+    assert prepared.task.tokenizer.hash == tokenizer().hash
+    torch.testing.assert_close(own.embedding.weight, there.backbone.embedding.weight, rtol=0, atol=1e-6)
+    stack = own.encoder if recipe == "tree-mlm" else own.stack
+    for name, value in there.backbone.stack.state_dict().items():
+        torch.testing.assert_close(stack.state_dict()[name], value, rtol=0, atol=1e-6)
+
+
+@pytest.fixture
+def theirs(tmp_path):
+    """A BERT-family checkpoint of two layers that reads 40 tokens."""
+    hub.export_hugging_face(bert_task(dtype=torch.float32, task={"head": "bert"}, max_tokens=40), tmp_path / "theirs")
+    return str(tmp_path / "theirs")
+
+
+def begun(store, recipe, init, **settings):
+    """As `ramify train RECIPE --init … --set …` makes it: the recipe sizes the model, then settings change it."""
+    run = RECIPES[recipe](str(store.path), init=init, max_tokens=32)
+    return run.changed(SMALL | {key.replace("__", "."): value for key, value in (STILL | settings).items()})
+
+
+def test_a_pretrained_encoder_learns_slowly_beside_new_layers(store, theirs, tmp_path):
+    """As long as cross-attention is at its start, what comes back to the encoder is noise."""
+    stage = RECIPES["tree-mlm"](str(store.path), init=theirs).stages[0]
+    assert (stage.lr, dict(stage.lr_scale)) == (3e-4, {"encoder": 0.1, r"\.cross\.": 3.0})
+    task = prepare(begun(store, "tree-mlm", theirs), tmp_path / "run").task
+    assert all(layer.cross.out.weight.eq(0).all() for layer in task.backbone.decoder.layers)
+    hub.save(task, tmp_path / "saved")
+    # A model of Ramify's has learnt to read its contexts.
+    for init in (str(tmp_path / "saved"), ""):
+        assert RECIPES["tree-mlm"](str(store.path), init=init).stages[0].lr_scale == ()
+
+
+def test_a_decoder_may_have_fewer_layers_than_the_checkpoint(store, theirs, tmp_path):
+    prepared, _ = execute(begun(store, "tree-mlm", theirs, model__decoder_layers="1"), tmp_path / "run", cpu=True)
+    own = prepared.task.backbone
+    assert (own.config.encoder_layers, len(own.encoder.layers), len(own.decoder.layers)) == (2, 2, 1)
+    table = own.state_dict()
+    torch.testing.assert_close(
+        table["decoder.layers.0.ffn_in.weight"], table["encoder.layers.0.ffn_in.weight"], rtol=0, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "message"),
+    [
+        ("tree-mlm", {"model__dim": "16"}, r"needs model\.dim = 8 \(not 16\)"),
+        # Also where it is what a model without a checkpoint would have.
+        ("tree-mlm", {"model__dim": "256", "model__ffn_dim": "1024"}, r"model\.dim = 8 \(not 256\), model\.ffn_dim = 16"),
+        ("tree-mlm", {"model__encoder_layers": "1"}, r"model\.encoder_layers = 2 \(not 1\)"),
+        ("tree-mlm", {"model__decoder_layers": "3"}, r"2 layers, too few for model\.decoder_layers = 3"),
+        ("tree-mlm", {"model__norm": "pre"}, r"model\.norm = 'post' \(not 'pre'\)"),
+        ("tree-mlm", {"model__max_tokens": "41"}, r"reads at most 40 tokens, but the model is to read 41"),
+        ("bert", {"model__num_layers": "1"}, r"model\.num_layers = 2 \(not 1\)"),
+        ("bert", {"model__position": "sinusoidal"}, r"model\.position = 'learned'"),
+        ("bert", {"model__max_tokens": "41"}, r"reads at most 40 tokens, but the model is to read 41"),
+        ("bert", {"init_decoder": "false"}, "init_decoder=false is for tree-mlm runs"),
+    ],
+)
+def test_sizes_other_than_the_checkpoints_are_refused(store, theirs, tmp_path, recipe, settings, message):
+    with pytest.raises(RamifyError, match=message):
+        execute(begun(store, recipe, theirs, **settings), tmp_path / "run", cpu=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_encoder_may_start_alone(store, theirs, tmp_path):
+    settings = {"init_decoder": "false", "model__share_embeddings": "false", "model__decoder_layers": "3"}
+    prepared, _ = execute(begun(store, "tree-mlm", theirs, **settings), tmp_path / "run", cpu=True)
+    own, checkpoint = prepared.task.backbone, ramify.load(theirs).backbone
+    assert len(own.decoder.layers) == 3
+    for name, value in checkpoint.stack.layers[0].state_dict().items():
+        torch.testing.assert_close(own.encoder.layers[0].state_dict()[name], value, rtol=0, atol=1e-6)
+        assert "weight" not in name or "norm" in name or not torch.allclose(own.decoder.layers[0].state_dict()[name], value)
+    assert not torch.allclose(own.embedding.weight, checkpoint.embedding.weight)
+
+
+# --- going on from a model that Ramify saved ----------------------------------------------------------------------------------
+
+MAKE = {"tree-mlm": tree_task, "bert": bert_task}
+
+
+@pytest.mark.parametrize("dtype", [None, torch.float16])
+@pytest.mark.parametrize("recipe", MAKE)
+def test_start_from_a_saved_model(store, tmp_path, recipe, dtype):
+    """All weights, its config and its tokenizer are taken; dropout may be another."""
+    there = MAKE[recipe](dtype=torch.float32, max_tokens=40, activation="relu", pooling="attn", dropout=0.3)
+    hub.save(there, tmp_path / "there", dtype=dtype)
+    prepared, _ = execute(begun(store, recipe, str(tmp_path / "there"), model__dropout="0"), tmp_path / "run", cpu=True)
+    assert prepared.task.backbone.config == replace(there.backbone.config, dropout=0.0)
+    assert prepared.task.tokenizer.hash == there.tokenizer.hash
+    before = dict(ramify.load(tmp_path / "there").named_parameters())
+    for name, parameter in ramify.load(tmp_path / "run").named_parameters():
+        torch.testing.assert_close(parameter, before[name], rtol=0, atol=1e-6)
+    assert [*json.loads((tmp_path / "run" / "run.json").read_text())["weights_hash"]] == [str(tmp_path / "there")]
+    with torch.no_grad():
+        next(there.parameters()).add_(1)
+    hub.save(there, tmp_path / "there", dtype=dtype)
+    run = begun(store, recipe, str(tmp_path / "there"), model__dropout="0")
+    with pytest.raises(RamifyError, match=r"there does not hold the weights that .*run was started with"):
+        execute(run, tmp_path / "run", resume=True, cpu=True)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "message"),
+    [
+        ("tree-mlm", {"model__dim": "16"}, r"needs model\.dim = 8 \(not 16\)"),
+        ("tree-mlm", {"model__decoder_layers": "1"}, r"model\.decoder_layers = 2 \(not 1\)"),
+        ("tree-mlm", {"model__cross_init": "zero"}, r"model\.cross_init = 'normal'"),
+        ("tree-mlm", {"task__head": "bert"}, r"task\.head = 'linear' \(not 'bert'\)"),
+        ("tree-mlm", {"init_decoder": "false"}, "init_decoder=false is for"),
+        ("tree-mlm", {"tokenizer__path": "other"}, "brings its own tokenizer.*leave --tokenizer out"),
+        ("bert", {}, r"is a tree-mlm model of Ramify's: a bert run starts from a bert model, or from a BERT-family checkpoint"),
+    ],
+)
+def test_what_does_not_suit_a_saved_model_is_refused(store, tmp_path, recipe, settings, message):
+    hub.save(tree_task(dtype=torch.float32), tmp_path / "there")
+    with pytest.raises(RamifyError, match=message):
+        execute(begun(store, recipe, str(tmp_path / "there"), **settings), tmp_path / "run", cpu=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_has_not_finished_is_no_start(store, tmp_path):
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(RamifyError, match="has not finished"):
+        RECIPES["tree-mlm"](str(store.path), init=str(tmp_path))
+
+
+# --- what is wrong is found before anything is written ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("train.freeze", '["wings"]', r"train\.freeze: no parameter matches the pattern 'wings'"),
+        ("train.freeze", '["("]', r"train\.freeze: '\(' is not a regular expression \(missing"),
+        ("train.lr_scale", '[["wings", 2]]', r"train\.lr_scale: no parameter matches the pattern 'wings'"),
+        ("train.lr_scale", '[["*", 2]]', r"train\.lr_scale: '\*' is not a regular expression \(nothing"),
+    ],
+)
+def test_bad_patterns(store, tmp_path, key, value, message):
+    run = small(store).changed({key: value})
+    for each in (run, replace(run, stages=(TrainConfig(steps=2, budget=300), *run.stages))):
+        with pytest.raises(RamifyError, match=message):
+            execute(each, tmp_path / "run", cpu=True)
+        assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", ["README.md", "tokenizer.json", "report.html", "best.safetensors"])
+def test_what_is_not_a_runs_own_is_not_written_over(store, tmp_path, name):
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(RamifyError, match=f"holds {name}, which would be written anew"):
+        execute(small(store), tmp_path, cpu=True)
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_text() == "mine"
+
+
+def test_a_data_set_that_was_split_anew_is_not_gone_on_with(store, tmp_path):
+    """Its dev and test trees may be those that the run was trained on."""
+    trees = list(store.trees(store.split("all")))
+    lines = tmp_path / "trees.jsonl"
+    lines.write_text("".join(tree.to_json() + "\n" for tree in trees))
+    data = build([lines], "jsonl", tmp_path / "data", split=(0.8, 0.1, 0.1))
+    run = small(data)
+    execute(run, tmp_path / "run", cpu=True)
+    again = build([lines], "jsonl", tmp_path / "data", split=(0.4, 0.3, 0.3), overwrite=True)
+    assert again.hash == data.hash
+    with pytest.raises(RamifyError, match="is split otherwise than when"):
+        execute(run, tmp_path / "run", cpu=True, resume=True)
+
+
+def test_resuming_leaves_the_tokenizer_alone(store, tmp_path, monkeypatch):
+    run, out = small(store), tmp_path / "run"
+    execute(run, out, cpu=True)
+    (out / "config.json").unlink()
+    saved = []
+    monkeypatch.setattr(Tokenizer, "save", lambda self, path: saved.append((out / "config.json").exists()))
+    monkeypatch.setattr(hub, "save", lambda task, out: None)
+    execute(run, out, cpu=True, resume=True)
+    assert saved == []
+
+
+def test_texts_longer_than_the_positions_are_refused(store, tmp_path):
+    with pytest.raises(RamifyError, match=r"model\.max_tokens is 16"):
+        execute(small(store, "bert", model__max_tokens="16"), tmp_path / "run", cpu=True)
+
+
+def test_vocabularies_that_do_not_fit_are_refused(store, tmp_path):
+    with pytest.raises(RamifyError, match="pieces, the model's vocabulary 50"):
+        execute(small(store, model__vocab_size="50"), tmp_path / "run", cpu=True)
+
+
+def test_data_without_training_trees_is_refused(tmp_path):
+    store = built(discussions(2, 3), tmp_path, split=(0.0, 0.5, 0.5))
+    with pytest.raises(RamifyError, match="no training trees"):
+        execute(small(store), tmp_path / "run", cpu=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_data_without_dev_trees_trains_to_the_end(tmp_path):
+    store = built(discussions(10, 5), tmp_path, split=(1.0, 0.0, 0.0))
+    _, progress = execute(small(store), tmp_path / "run", cpu=True)
+    assert (progress.step, progress.best_step) == (6, -1)
+    assert not (tmp_path / "run" / "best.safetensors").exists()
+    assert ramify.load(tmp_path / "run").verbs == ["embed", "fill_mask", "score"]
+
+
+def test_a_run_does_not_need_its_data_any_more(tmp_path):
+    store = built(discussions(30, 5), tmp_path)
+    execute(small(store), tmp_path / "run", cpu=True)
+    shutil.rmtree(store.path)
+    assert ramify.load(tmp_path / "run").embed(discussions(1, 3)).shape == (4, 8)
+
+
+def test_dev_trees_are_the_first_with_enough_comments(store):
+    own = TextModel.forest(bert_task(), store)
+    trees = store.split("all")
+    for targets in (1, 9, 10, 27):
+        assert len(first_trees(own, trees, targets)) == -(-targets // 9)
+    assert len(first_trees(own, trees, 10**9)) == len(trees)
+    assert len(first_trees(own, trees[:0], 5)) == 0

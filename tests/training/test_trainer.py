@@ -1,0 +1,688 @@
+"""The training loop: what a step adds up, what a killed run resumes to, and everything a stage can be told."""
+
+import json
+import math
+import os
+import signal
+import sys
+from collections import defaultdict
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from fixtures import (
+    WORDS,
+    W,
+    bert_task,
+    chain,
+    discussion,
+    discussions,
+    distance,
+    forest,
+    masked,
+    reddit,
+    tree_task,
+    uniform,
+    view_of,
+    whole,
+    with_text,
+)
+from ramify.batching.forest import node_seeds
+from ramify.batching.samplers import TokenBudget
+from ramify.batching.views.comment_trees import Reading
+from ramify.errors import RamifyError
+from ramify.training.trainer import Stage, TrainConfig, Trainer, read_metrics, schedule, step_seed
+from ramify.tree import multiplicity
+
+SHORT = TrainConfig(steps=8, budget=150, lr=1e-2, log_every=1, evaluate_every=3, checkpoint_every=2)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return forest(discussions(6, 10))
+
+
+def stage_of(task, data, config=SHORT, dev=None, **regime):
+    return Stage(config, *view_of(task, data, **regime), dev)
+
+
+def trainer_of(out, data, config=SHORT, *, task=None, dev=None, regime=None, **options):
+    task = task or tree_task(dtype=torch.float32, dropout=0.1)
+    return Trainer(task, [stage_of(task, data, config, dev, **(regime or {}))], out, seed=3, cpu=True, **options)
+
+
+def weights(trainer):
+    return {name: parameter.detach().clone() for name, parameter in trainer.task.named_parameters()}
+
+
+def records(out):
+    """What was logged, but for the clock."""
+    return [{name: value for name, value in record.items() if name != "seconds"} for record in read_metrics(out)]
+
+
+def equal(one, other):
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+# --- resuming -----------------------------------------------------------------------------------------------------------------
+
+
+def measured(trainer):
+    """A dev measure that depends on the weights, so that the best step is not known beforehand."""
+    return lambda: {"dev_loss": float(sum(p.detach().abs().sum() for p in trainer[0].task.parameters()))}
+
+
+def run(out, data, config=SHORT, *, resume=False, until=None, regime=None, task=None):
+    holder = []
+    trainer = trainer_of(out, data, config, task=task, dev=measured(holder), regime=regime)
+    holder.append(trainer)
+    progress = trainer.run(resume=resume, until=until)
+    return trainer, progress
+
+
+REGIMES = {"tree": {}, "middle": {"regime": "middle", "max_tree_size": 4}, "threads": {"regime": "threads"}}
+
+
+@pytest.mark.parametrize(
+    ("regime", "kills"),
+    [("tree", (1,)), ("tree", (4,)), ("tree", (7,)), ("tree", (2, 3, 6)), ("middle", (5,)), ("threads", (3, 5))],
+    ids=str,
+)
+def test_a_killed_run_resumes_to_the_same_bits(tmp_path, data, regime, kills):
+    config = replace(SHORT, accumulate=2)
+    straight, progress = run(tmp_path / "straight", data, config, regime=REGIMES[regime])
+    for kill in kills:
+        run(tmp_path / "killed", data, config, resume=True, until=kill, regime=REGIMES[regime])
+    # A kill may come while a checkpoint or a line of metrics is being written.
+    half = tmp_path / "killed" / "checkpoints" / ".partial-step-00000099"
+    half.mkdir(parents=True)
+    (half / "model.safetensors").write_bytes(b"half")
+    with open(tmp_path / "killed" / "metrics.jsonl", "a") as file:
+        file.write('{"step": 99, "lo')
+    resumed, again = run(tmp_path / "killed", data, config, resume=True, regime=REGIMES[regime])
+    assert equal(weights(resumed), weights(straight))
+    assert records(tmp_path / "killed") == records(tmp_path / "straight")
+    assert vars(again) | {"seconds": 0} == vars(progress) | {"seconds": 0}
+    best = [(tmp_path / side / "best.safetensors").read_bytes() for side in ("straight", "killed")]
+    assert best[0] == best[1]
+
+
+def test_epochs_pass_while_training(tmp_path, data):
+    """Otherwise the test above would say nothing about the sampler's place in a later epoch."""
+    _, progress = run(tmp_path, data, replace(SHORT, accumulate=2))
+    assert progress.epoch >= 1
+
+
+def test_two_phases_resume_to_the_same_bits(tmp_path, data):
+    def task():
+        return tree_task(dtype=torch.float32, dropout=0.1, task={"two_phase": "always", "chunk_tokens": 60})
+
+    straight, _ = run(tmp_path / "straight", data, task=task())
+    run(tmp_path / "killed", data, task=task(), until=5)
+    resumed, _ = run(tmp_path / "killed", data, task=task(), resume=True)
+    assert equal(weights(resumed), weights(straight))
+    assert records(tmp_path / "killed") == records(tmp_path / "straight")
+
+
+def test_only_the_newest_checkpoints_stay(tmp_path, data):
+    run(tmp_path, data)
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-00000006", "step-00000008"]
+
+
+def test_a_finished_run_has_nothing_to_resume(tmp_path, data):
+    straight, _ = run(tmp_path, data)
+    before = records(tmp_path)
+    again, progress = run(tmp_path, data, resume=True)
+    assert progress.step == 8
+    assert equal(weights(again), weights(straight))
+    assert records(tmp_path) == before
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-40])
+
+
+DAMAGE = {
+    "cut weights": lambda folder: cut(folder / "model.safetensors"),
+    "cut optimizer": lambda folder: cut(folder / "optimizer.safetensors"),
+    "no optimizer": lambda folder: (folder / "optimizer.safetensors").unlink(),
+    "no JSON": lambda folder: (folder / "state.json").write_text('{"step": '),
+    "no object": lambda folder: (folder / "state.json").write_text("[]"),
+    "no step": lambda folder: (folder / "state.json").write_text('{"first_step": 0, "first_tokens": 0}'),
+    "nothing": lambda folder: [file.unlink() for file in folder.iterdir()],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_checkpoint_is_passed_over(tmp_path, data, capsys, damage):
+    """The run goes on from the one before, to the same bits and the same log."""
+    straight, _ = run(tmp_path / "straight", data)
+    run(tmp_path / "killed", data, until=7)
+    checkpoints = tmp_path / "killed" / "checkpoints"
+    assert sorted(folder.name for folder in checkpoints.iterdir()) == ["step-00000004", "step-00000006"]
+    DAMAGE[damage](checkpoints / "step-00000006")
+    run(tmp_path / "killed", data, resume=True, until=5)
+    warning = capsys.readouterr().err
+    assert warning.startswith("warning: ")
+    assert "step-00000006" in warning
+    assert [record["step"] for record in records(tmp_path / "killed")] == [1, 2, 3, 4, 5]
+    resumed, _ = run(tmp_path / "killed", data, resume=True)
+    assert equal(weights(resumed), weights(straight))
+    assert records(tmp_path / "killed") == records(tmp_path / "straight")
+    best = [(tmp_path / side / "best.safetensors").read_bytes() for side in ("straight", "killed")]
+    assert best[0] == best[1]
+
+
+def test_a_damaged_checkpoint_takes_no_place(tmp_path, data):
+    """The two that stay are whole."""
+    config = replace(SHORT, checkpoint_every=1)
+    run(tmp_path, data, config, until=7)
+    for folder in (tmp_path / "checkpoints").iterdir():
+        if folder.name == "step-00000007":
+            DAMAGE["no JSON"](folder)
+    (tmp_path / "checkpoints" / "step-00000099").mkdir()
+    run(tmp_path, data, config, resume=True, until=7)
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-00000006", "step-00000007"]
+
+
+def test_checkpoints_that_are_all_damaged(tmp_path, data):
+    run(tmp_path, data)
+    for folder in (tmp_path / "checkpoints").iterdir():
+        DAMAGE["cut weights"](folder)
+    with pytest.raises(RamifyError, match=rf"none of the checkpoints in {tmp_path / 'checkpoints'} can be read\. Copy"):
+        run(tmp_path, data, resume=True)
+
+
+def test_checkpoints_of_another_model_are_refused(tmp_path, data):
+    run(tmp_path, data)
+    with pytest.raises(RamifyError, match="does not fit this model"):
+        run(tmp_path, data, resume=True, task=tree_task(dtype=torch.float32, ffn_dim=20))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_the_step_and_writes_a_checkpoint(tmp_path, data, number):
+    config = replace(SHORT, checkpoint_every=100)
+    straight, _ = run(tmp_path / "straight", data, config)
+
+    def interrupt(record):
+        if record["step"] == 3:
+            os.kill(os.getpid(), number)
+
+    before = signal.getsignal(number)
+    stopped = trainer_of(tmp_path / "stopped", data, config, report=interrupt)
+    progress = stopped.run()
+    assert signal.getsignal(number) is before
+    assert stopped.stopped
+    assert progress.step == 4
+    assert [path.name for path in (tmp_path / "stopped" / "checkpoints").iterdir()] == ["step-00000004"]
+    resumed, _ = run(tmp_path / "stopped", data, config, resume=True)
+    assert not resumed.stopped
+    assert equal(weights(resumed), weights(straight))
+
+
+# --- what a step is made of ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def same_masks(monkeypatch):
+    """A comment then has the same masks in whatever step and company it is visited."""
+
+    def corrupt(self, batch, generator):
+        seeds = node_seeds(self.data.store, self.data.node[batch.source])
+        return self.mask(batch, torch.from_numpy(seeds))
+
+    def attach(task, data):
+        task.data = data
+        monkeypatch.setattr(type(task), "corrupt", corrupt)
+        return task
+
+    return attach
+
+
+@pytest.mark.parametrize("loss_norm", [None, {"masked_lm": 1.0}, {"masked_lm": 0.0}], ids=["constant", "sum", "step"])
+def test_two_micro_batches_are_one_of_twice_the_size(tmp_path, data, same_masks, loss_norm):
+    """48 comments of which every step takes eight, at once or four by four."""
+    own = forest(discussions(6, 8))
+    found = []
+    for name, budget, accumulate in (("one", 8, 1), ("two", 4, 2), ("four", 2, 4)):
+        config = TrainConfig(steps=7, budget=budget, budget_unit="targets", accumulate=accumulate, lr=1e-2, log_every=1)
+        task = same_masks(tree_task(dropout=0.0), own)
+        trainer = trainer_of(tmp_path / name, own, config, task=task, regime={"regime": "naive"}, divisors=loss_norm)
+        trainer.run()
+        found.append((records(tmp_path / name), weights(trainer)))
+    for logged, end in found[1:]:
+        assert distance(end, found[0][1]) < 1e-9
+        for ours, theirs in zip(logged, found[0][0], strict=True):
+            assert ours == pytest.approx(theirs, abs=1e-9)
+    assert found[0][0][0]["targets"] == 8
+
+
+EFFECTIVE = {
+    "naive": {"regime": "naive"},
+    "tree": {"regime": "tree"},
+    "debiased": {"regime": "threads_debiased"},
+    "debiased, leaves": {"regime": "threads_debiased", "threads_over": "leaves"},
+    "middle": {"regime": "middle", "max_tree_size": 4},
+    "middle, soft": {"regime": "middle", "max_tree_size": 4, "bound": "soft"},
+    "middle, a step for each tree": {"regime": "middle", "max_tree_size": 4, "step_per": "tree"},
+    "middle, share": {"regime": "middle", "max_tree_size": 4, "weighting": "share"},
+    "threads": {"regime": "threads"},
+}
+
+
+def effective_weights(tmp_path, data, monkeypatch, regime, divisors=None, epochs=1, **config):
+    """Σ over the steps of some epochs of w / W, for every comment: what the trainer hands to the loss."""
+    task = tree_task(dtype=torch.float32)
+    total = defaultdict(float)
+
+    def losses(self, batch, divide):
+        for node, weight in zip(batch.source.tolist(), batch.weight.tolist()):
+            total[node] += weight / divide["masked_lm"]
+        yield {"masked_lm": self.head.bias.sum() * 0.0}
+
+    monkeypatch.setattr(type(task), "losses", losses)
+    settings = TrainConfig(**({"steps": 10**6, "budget": 100} | config))
+    view, collate = view_of(task, data, **regime)
+    trainer = Trainer(task, [Stage(settings, view, collate)], tmp_path, seed=0, divisors=divisors, cpu=True)
+    steps = math.ceil(epochs * len(TokenBudget(view.costs, settings.budget, seed=0).steps(0)) / settings.accumulate)
+    trainer.run(until=steps)
+    return dict(total), steps
+
+
+@pytest.fixture(scope="module")
+def skewed():
+    """Trees of very different sizes and shapes, and comments without words."""
+    shapes = [uniform(40, 1), chain(9), W, [-1, 0], reddit(25, 2), [-1, 0, 0]]
+    return forest([discussion(shape, seed=n, name=f"t{n}") for n, shape in enumerate(shapes)])
+
+
+@pytest.mark.parametrize("regime", EFFECTIVE)
+def test_effective_weight_of_a_comment(tmp_path, skewed, monkeypatch, regime):
+    """Constant in every regime but `threads`, where it is in proportion to the comment's count."""
+    total, steps = effective_weights(tmp_path, skewed, monkeypatch, EFFECTIVE[regime])
+    comments = [node for node in range(len(skewed.parent)) if skewed.parent[node] >= 0]
+    spoken = [node for node in comments if skewed.length[node]]
+    assert {node for node, weight in total.items() if weight} == set(spoken)
+    assert len(spoken) < len(comments)
+    found = np.array([total[node] for node in spoken])
+    if regime == "threads":
+        counts = np.concatenate([multiplicity(tree.parent) for tree in skewed.store.trees()])[spoken]
+        np.testing.assert_allclose(found / found[0], counts / counts[0], rtol=1e-12)
+        assert counts.max() > 5 * counts.min()
+    else:
+        np.testing.assert_allclose(found, steps / len(spoken), rtol=1e-12)
+
+
+@pytest.mark.parametrize("accumulate", [2, 3, 5])
+def test_effective_weight_with_micro_batches(tmp_path, skewed, monkeypatch, accumulate):
+    """An update weighs one on average, also where it takes micro-batches of two epochs."""
+    regime = EFFECTIVE["middle"]
+    # A piece a micro-batch, so that all epochs have equally many.
+    settings = {"budget": 1, "accumulate": accumulate, "epochs": accumulate}
+    total, pieces = effective_weights(tmp_path, skewed, monkeypatch, regime, **settings)
+    found = np.array([weight for weight in total.values() if weight])
+    np.testing.assert_allclose(found, pieces / len(found), rtol=1e-12)
+
+
+def test_dividing_by_the_steps_own_weight_is_biased(tmp_path, skewed, monkeypatch):
+    """What `constant` is there for: the same comments weigh several times as much in a small step."""
+    total, _ = effective_weights(tmp_path, skewed, monkeypatch, EFFECTIVE["naive"], divisors={"masked_lm": 0.0})
+    found = [weight for weight in total.values() if weight]
+    assert max(found) > 1.5 * min(found)
+
+
+def test_step_seeds_differ():
+    seeds = {
+        step_seed(run, kind, step, rank, micro)
+        for run in (0, 1)
+        for kind in (1, 2)
+        for step in range(5)
+        for rank in (0, 1)
+        for micro in (0, 1)
+    }
+    assert len(seeds) == 80
+    assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+def test_training_learns(tmp_path):
+    """Replies repeat the post's only word: a model that reads the tree comes to know it, one that does not cannot."""
+    random = np.random.default_rng(0)
+    trees = []
+    for number in range(40):
+        word = random.choice(WORDS[:8])
+        tree = discussion([-1, 0, 0], name=f"t{number}")
+        for node in range(3):
+            tree = with_text(tree, node, f"{word} {word}")
+        trees.append(tree)
+    own = forest(trees)
+    config = TrainConfig(steps=150, budget=2000, lr=1e-2, log_every=150)
+    losses = {}
+    for seen in ("tree", "none"):
+        torch.manual_seed(0)
+        task = tree_task(
+            dtype=torch.float32,
+            reading=Reading(max_tokens=32, seen=seen),
+            task={"mask_rate": 1.0, "mask_split": (1.0, 0.0, 0.0)},
+            dim=16,
+        )
+        trainer_of(tmp_path / seen, own, config, task=task).run()
+        losses[seen] = records(tmp_path / seen)[-1]["loss"]
+    assert losses["tree"] < 0.3
+    assert losses["none"] > math.log(8) - 0.3
+
+
+# --- what a stage can be told -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("linear", {0.0: 1e-4 / 0.2, 0.1: 0.5, 0.2: 1.0, 0.6: 0.5, 1.0: 0.0}),
+        ("cosine", {0.0: 1e-4 / 0.2, 0.1: 0.5, 0.2: 1.0, 0.6: 0.5, 0.4: 0.5 + 0.5 * math.cos(math.pi / 4), 1.0: 0.0}),
+        ("constant", {0.0: 1e-4 / 0.2, 0.1: 0.5, 0.2: 1.0, 0.6: 1.0, 1.0: 1.0}),
+    ],
+)
+def test_schedule(kind, expected):
+    config = TrainConfig(warmup=0.2, schedule=kind)
+    for share, factor in expected.items():
+        assert schedule(config, share) == pytest.approx(factor, abs=1e-12)
+    assert schedule(TrainConfig(warmup=0.0, schedule=kind), 0.0) == 1.0
+
+
+def test_no_warm_up_is_too_short():
+    assert schedule(TrainConfig(warmup=1e-5), 0.0) == 1.0
+    assert schedule(TrainConfig(warmup=1e-3), 0.0) == pytest.approx(0.1)
+
+
+def test_schedule_by_epochs():
+    config = TrainConfig(warmup=0.1, schedule="epochs", epoch_decay=0.5)
+    assert schedule(config, 0.05, 0) == pytest.approx(0.5)
+    assert [schedule(config, 0.5, epoch) for epoch in range(3)] == pytest.approx([1, 1 / 1.5, 1 / 2])
+
+
+def test_learning_rate_follows_the_schedule(tmp_path, data):
+    config = replace(SHORT, warmup=0.25, schedule="linear")
+    run(tmp_path, data, config)
+    rates = [record["lr"] for record in records(tmp_path)]
+    assert rates == pytest.approx([config.lr * schedule(config, step / 8) for step in range(8)])
+
+
+def test_frozen_parameters_do_not_move(tmp_path, data):
+    trainer = trainer_of(tmp_path, data, replace(SHORT, freeze=(r"^backbone\.encoder\.", r"\.cross\.out")))
+    before = weights(trainer)
+    trainer.run()
+    moved = {name for name, value in weights(trainer).items() if not torch.equal(value, before[name])}
+    frozen = {name for name in before if name.startswith("backbone.encoder.") or ".cross.out" in name}
+    assert frozen
+    # The null row is read by models without context alone.
+    assert moved == before.keys() - frozen - {"backbone.null"}
+
+
+def test_scaled_learning_rates(tmp_path, data):
+    """The first step of Adam moves every parameter by its rate: less where the scale says so, not at all where it is 0."""
+    config = TrainConfig(
+        steps=1,
+        budget=300,
+        lr=1e-3,
+        warmup=0.0,
+        weight_decay=0.0,
+        eps=1e-30,
+        lr_scale=((r"\.cross\.", 0.1), ("out", 0.5), ("pool|types|bias", 0.0)),
+    )
+    trainer = trainer_of(tmp_path, data, config, task=tree_task(dropout=0.0))
+    before = weights(trainer)
+    trainer.run()
+    for name, after in weights(trainer).items():
+        scale = (0.1 if ".cross." in name else 1.0) * (0.5 if "out" in name else 1.0) * (0.0 if "bias" in name else 1.0)
+        step = float((after - before[name]).abs().max())
+        if name != "backbone.null":
+            assert step == pytest.approx(1e-3 * scale, rel=1e-6), name
+
+
+def test_decay_spares_vectors(tmp_path, data):
+    """With a learning rate of almost nothing but its decay, matrices shrink and vectors stay."""
+    config = TrainConfig(steps=1, budget=300, lr=1e-3, warmup=0.0, weight_decay=100.0, eps=1e12)
+    trainer = trainer_of(tmp_path, data, config, task=tree_task(dropout=0.0))
+    before = weights(trainer)
+    trainer.run()
+    for name, after in weights(trainer).items():
+        factor = 0.9 if before[name].ndim > 1 else 1.0
+        torch.testing.assert_close(after, before[name] * factor, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("setting", ["freeze", "lr_scale"])
+def test_patterns_that_match_nothing_are_refused(tmp_path, data, setting):
+    value = ("wings",) if setting == "freeze" else (("wings", 0.1),)
+    with pytest.raises(RamifyError, match="matches the pattern 'wings'"):
+        run(tmp_path, data, replace(SHORT, **{setting: value}))
+
+
+@pytest.mark.parametrize("clip", [0.0, 0.05, 1e6])
+def test_clipping(tmp_path, data, clip):
+    trainer = trainer_of(tmp_path, data, TrainConfig(steps=1, budget=300, clip=clip, log_every=1), task=tree_task())
+    trainer.run()
+    norm = torch.stack([p.grad.norm() for p in trainer.task.parameters() if p.grad is not None]).norm().item()
+    logged = records(tmp_path)[0]["grad_norm"]
+    assert logged > 0.1
+    assert norm == pytest.approx(0.05 if clip == 0.05 else logged, rel=1e-4)
+
+
+def dev_losses(values):
+    each = iter(values)
+    return lambda: {"dev_loss": next(each), "dev_loss_none": 9.0}
+
+
+def test_early_stopping_and_the_best_weights(tmp_path, data):
+    config = replace(SHORT, steps=100, evaluate_every=2, patience=2)
+    kept = []
+    trainer = trainer_of(
+        tmp_path, data, config, dev=dev_losses([5.0, 3.0, 4.0, 3.5, 1.0]), report=lambda record: kept.append(weights(trainer))
+    )
+    progress = trainer.run()
+    # Best at step 4; two evaluations without a better one end training at step 8.
+    assert (progress.step, progress.best, progress.best_step) == (8, 3.0, 4)
+    assert equal(load_file(tmp_path / "best.safetensors"), kept[3])
+    assert [record["dev_loss"] for record in records(tmp_path) if "dev_loss" in record] == [5.0, 3.0, 4.0, 3.5]
+    assert records(tmp_path)[1]["dev_loss_none"] == 9.0
+
+
+def test_dev_loss_is_had_at_the_end(tmp_path, data):
+    progress = trainer_of(tmp_path, data, replace(SHORT, evaluate_every=100), dev=dev_losses([2.0])).run()
+    assert (progress.best, progress.best_step) == (2.0, 8)
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf])
+def test_a_dev_loss_that_is_not_finite_is_refused(tmp_path, data, loss):
+    """No weights would ever be the best again, and nobody would be told."""
+    with pytest.raises(RamifyError, match=rf"step 6: the dev loss is {loss}\. Begin anew"):
+        trainer_of(tmp_path, data, dev=dev_losses([2.0, loss])).run()
+
+
+def two_stages(out, data, *, resume=False, until=None):
+    task = tree_task(dtype=torch.float32, dropout=0.1)
+    first = replace(SHORT, steps=4, freeze=("encoder",), patience=1, evaluate_every=1)
+    second = replace(SHORT, steps=5, lr=1e-3, patience=3, evaluate_every=2)
+    stages = [
+        stage_of(task, data, first, lambda: {"dev_loss": 1.0}),
+        stage_of(task, data, second, lambda: {"dev_loss": 1.0}, regime="naive"),
+    ]
+    trainer = Trainer(task, stages, out, seed=3, cpu=True)
+    return trainer, trainer.run(resume=resume, until=until)
+
+
+def test_stages_follow_each_other(tmp_path, data):
+    """The first stage ends by its patience after two steps; the second has patience of its own and runs all five."""
+    straight, progress = two_stages(tmp_path / "straight", data)
+    assert (progress.stage, progress.step) == (1, 7)
+    assert [round(record["progress"], 2) for record in records(tmp_path / "straight")] == [0.25, 0.5, 0.2, 0.4, 0.6, 0.8, 1.0]
+    for kill in (1, 3, 5, 6):
+        out = tmp_path / f"killed-{kill}"
+        two_stages(out, data, until=kill)
+        resumed, _ = two_stages(out, data, resume=True)
+        assert equal(weights(resumed), weights(straight))
+        assert records(out) == records(tmp_path / "straight")
+
+
+def test_a_stage_may_last_for_target_tokens(tmp_path, data):
+    config = TrainConfig(steps=0, target_tokens=700, budget=150, log_every=1, warmup=0.5)
+    trainer = trainer_of(tmp_path, data, config)
+    trainer.run()
+    logged = records(tmp_path)
+    tokens = [0, *(record["target_tokens"] for record in logged)]
+    assert tokens[-2] < 700 <= tokens[-1]
+    assert [record["lr"] for record in logged] == pytest.approx(
+        [config.lr * schedule(config, each / 700) for each in tokens[:-1]]
+    )
+    assert [record["progress"] for record in logged] == pytest.approx([min(1.0, each / 700) for each in tokens[1:]])
+
+
+@pytest.mark.parametrize("unit", ["tokens", "target_tokens", "targets"])
+def test_budget_units(tmp_path, data, unit):
+    """Models that read different things see the same comments where target tokens or targets fill the steps."""
+    logs = []
+    tasks = {seen: tree_task(dtype=torch.float32, reading=Reading(max_tokens=32, seen=seen)) for seen in ("tree", "none")}
+    tasks["text"] = bert_task(dtype=torch.float32, reading=Reading(max_tokens=32, concatenate=60))
+    for name, task in tasks.items():
+        config = replace(SHORT, budget=12 if unit == "targets" else 130, budget_unit=unit)
+        trainer_of(tmp_path / name, data, config, task=task, regime={"regime": "naive"}).run()
+        logs.append([(record["target_tokens"], record["targets"]) for record in records(tmp_path / name)])
+    for log in logs[1:]:
+        assert (log == logs[0]) == (unit != "tokens")
+
+
+def test_loss_is_the_mean_over_comments(tmp_path, data, same_masks):
+    """What is logged: Σ w ℓ / Σ w over the step, whatever divides the gradient."""
+    task = same_masks(tree_task(), data)
+    batch = masked(task, data, whole(task, data))
+    expected = next(iter(task.losses(batch, {"masked_lm": float(batch.weight.sum())})))["masked_lm"].item()
+    for name, divisors in (("constant", None), ("sum", {"masked_lm": 1.0}), ("step", {"masked_lm": 0.0})):
+        config = TrainConfig(steps=1, budget=10**6, log_every=1)
+        trainer_of(tmp_path / name, data, config, task=same_masks(tree_task(), data), divisors=divisors).run()
+        assert records(tmp_path / name)[0]["loss"] == pytest.approx(expected, abs=1e-9)
+
+
+def test_gradients_that_are_not_finite_are_refused(tmp_path, data):
+    task = tree_task(dtype=torch.float32)
+    with torch.no_grad():
+        task.head.bias[7] = math.inf
+    with pytest.raises(RamifyError, match="step 1: the gradient is not finite"):
+        trainer_of(tmp_path, data, task=task).run()
+
+
+def test_bf16(tmp_path, data):
+    """Nearly the same losses as in single precision, in one graph and in two phases; the weights stay in single precision."""
+    logs = {}
+    for precision in ("fp32", "bf16"):
+        for phases in ("never", "always"):
+            task = tree_task(dtype=torch.float32, dropout=0.0, task={"two_phase": phases, "chunk_tokens": 60})
+            out = tmp_path / f"{precision}-{phases}"
+            trainer_of(out, data, replace(SHORT, precision=precision), task=task).run()
+            assert all(parameter.dtype == torch.float32 for parameter in task.parameters())
+            logs[precision, phases] = [record["loss"] for record in records(out)]
+    for phases in ("never", "always"):
+        assert logs["bf16", phases] == pytest.approx(logs["fp32", phases], rel=0.05)
+        assert logs["bf16", phases] != logs["fp32", phases]
+    assert logs["fp32", "always"] == pytest.approx(logs["fp32", "never"], rel=1e-3)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_dev_set_is_measured_in_the_precision_of_training(tmp_path, data, precision):
+    seen = []
+
+    def dev():
+        seen.append(torch.is_autocast_enabled("cpu"))
+        return {"dev_loss": 1.0}
+
+    trainer_of(tmp_path, data, replace(SHORT, precision=precision), dev=dev).run()
+    assert seen
+    assert all(found == (precision == "bf16") for found in seen)
+
+
+def test_stages_share_one_precision(tmp_path, data):
+    task = tree_task(dtype=torch.float32)
+    stages = [stage_of(task, data, replace(SHORT, precision=precision)) for precision in ("fp32", "bf16")]
+    with pytest.raises(RamifyError, match=r"same train\.precision"):
+        Trainer(task, stages, tmp_path, seed=0, cpu=True)
+
+
+def test_denormal_numbers_are_zero_while_training_and_only_then(tmp_path, data):
+    seen = []
+    trainer_of(tmp_path, data, replace(SHORT, steps=1), report=lambda record: seen.append(sys.float_info.min / 4)).run()
+    assert seen == [0.0]
+    assert sys.float_info.min / 4 > 0.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"steps": 0}, r"train\.steps"),
+        ({"target_tokens": -5}, r"train\.target_tokens"),
+        ({"budget": 0}, r"train\.budget"),
+        ({"accumulate": 0}, r"train\.accumulate"),
+        ({"lr": -1.0}, r"train\.lr must not be negative"),
+        ({"lr": math.nan}, r"train\.lr must be of the form number"),
+        ({"eps": -1.0}, r"train\.eps positive"),
+        ({"warmup": -0.1}, r"train\.warmup is a share"),
+        ({"warmup": 7}, r"train\.warmup is a share"),
+        ({"clip": -1.0}, r"train\.clip"),
+        ({"weight_decay": -5.0}, "weight_decay"),
+        ({"lr_scale": (("cross", -2.0),)}, "lr_scale"),
+        ({"betas": (1.5, 0.9)}, r"train\.betas"),
+        ({"schedule": "sideways"}, r"train\.schedule must be one of linear, cosine, constant, epochs"),
+        ({"compile": 1}, r"train\.compile must be of the form true or false"),
+    ],
+)
+def test_refused_settings(settings, message):
+    with pytest.raises(RamifyError, match=message):
+        TrainConfig(**settings)
+
+
+def test_metrics_are_json_lines(tmp_path, data):
+    run(tmp_path, data)
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == list(range(1, 9))
+    first = json.loads(lines[0])
+    assert first.keys() == {"loss", "grad_norm", "step", "lr", "seconds", "target_tokens", "targets", "progress"}
+    assert first["seconds"] > 0
+
+
+def test_metrics_may_be_sparse(tmp_path, data):
+    trainer_of(tmp_path, data, replace(SHORT, log_every=5)).run()
+    assert [record["step"] for record in records(tmp_path)] == [5, 8]
+
+
+@pytest.mark.parametrize("two_phase", ["always", "never"])
+def test_compiled(tmp_path, data, monkeypatch, two_phase):
+    """Traced, and run as traced: the losses are those of the plain model."""
+    options, graphs = [], []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    def compiled(function, **given):
+        options.append(given)
+        return compile(function, backend=backend, **given)
+
+    compile = torch.compile
+    monkeypatch.setattr(torch, "compile", compiled)
+    logs = []
+    for name in ("plain", "compiled"):
+        task = tree_task(dtype=torch.float32, context_position="distance", task={"two_phase": two_phase, "chunk_tokens": 60})
+        trainer_of(tmp_path / name, data, replace(SHORT, steps=3, compile=name == "compiled"), task=task).run()
+        logs.append([record["loss"] for record in records(tmp_path / name)])
+    assert options == [{"dynamic": True}] * 2
+    assert len(graphs) > 2
+    # Attention over groups of rows is in none of them.
+    assert not any("scaled_dot_product" in graph.code for graph in graphs)
+    assert logs[0] == pytest.approx(logs[1], abs=1e-4)
+
+
+@pytest.mark.parametrize("line", ["no json", "[1]", '{"step": 3}'])
+def test_a_damaged_line_of_metrics(tmp_path, line):
+    (tmp_path / "metrics.jsonl").write_text(f'{{"step": 1, "loss": 2.0, "target_tokens": 9}}\n{line}\n')
+    with pytest.raises(RamifyError, match=r"metrics\.jsonl, line 2: expected a JSON object with step"):
+        read_metrics(tmp_path)
