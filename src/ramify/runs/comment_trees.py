@@ -15,10 +15,9 @@ from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.inference.evaluation import context_spread, evaluate
 from ramify.batching.forest import Forest, Ints, share_over
-from ramify.models import bert, hf, tree_mlm
-from ramify.models.bert import Bert, BertConfig
-from ramify.models.tree_mlm import TreeMLM, TreeMLMConfig
-from ramify.runs.config import RUN_FILE, DevConfig, RegimeConfig, Run, TokenizerConfig, free
+from ramify.models import hf
+from ramify.models.base import NO_DECODER, TextModelConfig
+from ramify.runs.config import RUN_FILE, DevConfig, RegimeConfig, Run, TokenizerConfig
 from ramify.runs.prepared import Prepared
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.tokenizer import Tokenizer, sample
@@ -106,7 +105,7 @@ def prepare(run: Run, out: Path) -> PreparedDiscussions:
     tokenizer = _tokenizer(run, store, out)
     assert isinstance(run.reading, Reading)
     torch.manual_seed(step_seed(run.seed, 0))
-    assert isinstance(run.model, TreeMLMConfig | BertConfig)
+    assert isinstance(run.model, TextModelConfig)
     model_config = run.model if run.model.vocab_size else replace(run.model, vocab_size=tokenizer.vocab_size)
     if model_config.vocab_size < tokenizer.vocab_size:
         raise RamifyError(f"the tokenizer has {tokenizer.vocab_size} pieces, the model's vocabulary {model_config.vocab_size}.")
@@ -120,29 +119,22 @@ def prepare(run: Run, out: Path) -> PreparedDiscussions:
     return PreparedDiscussions(run, store, task, forest)
 
 
-def _started(run: Run, config: TreeMLMConfig | BertConfig, tokenizer: Tokenizer) -> MaskedLM:
+def _started(run: Run, config: TextModelConfig, tokenizer: Tokenizer) -> MaskedLM:
     """The run's task, with the weights of the checkpoint that it starts from; refuses one that does not suit it."""
     assert isinstance(run.reading, Reading)
     assert isinstance(run.task, MaskedLMConfig)
-    saved = hub.saved_config(run.init) if run.init else None
-    from_bert = bool(run.init) and saved is None
-    if not run.init_decoder and not (from_bert and isinstance(config, TreeMLMConfig)):
-        raise RamifyError("init_decoder=false is for tree-mlm runs that start from a BERT-family checkpoint (--init).")
-    if isinstance(config, TreeMLMConfig):
-        backbone = TreeMLM(config)
-        if from_bert:
-            tree_mlm.init_from_bert(backbone, run.init, decoder=run.init_decoder)
-    elif from_bert:
-        backbone = bert.from_pretrained(run.init, **free(config))
-        hf.require(config, vars(backbone.config), run.init)
-    else:
-        backbone = Bert(config)
+    backbone = config.build()
+    if not run.init:
+        if not run.init_decoder:
+            raise RamifyError(NO_DECODER)
+        return MaskedLM(backbone, tokenizer, run.reading, run.task)
+    checkpoint = hub.checkpoint(run.init)
+    config.initialize(backbone, checkpoint, decoder=run.init_decoder)
     task = MaskedLM(backbone, tokenizer, run.reading, run.task)
+    saved = hub.saved_config(run.init)
     if saved is not None:
-        rates = {name: getattr(config, name) for name in ("dropout", "attention_dropout")}
-        hf.require(config, vars(saved.model) | rates, run.init)
         hf.require(run.task, {name: getattr(saved.parts["task"], name) for name in ("head", "tie_weights")}, run.init, "task")
-        hub.load_own_tensors(task, hf.read_tensors(hf.locate(run.init)), run.init)
+        hub.load_own_tensors(task, checkpoint.tensors, run.init)
     return task
 
 

@@ -15,7 +15,7 @@ from ramify.errors import RamifyError
 from ramify.config import check_fields, from_record, spelled
 from ramify.files import read_json
 from ramify.registry import MODELS
-from ramify.models import bert, hf, tree_mlm
+from ramify.models.base import TextModelConfig
 from ramify.models.bert import BertConfig
 from ramify.disentangle.models.bert_pair import BertPairConfig
 from ramify.disentangle.models.decomposable_attention import DecomposableAttentionConfig
@@ -241,6 +241,8 @@ def sized(model: ModelConfig, init: str) -> ModelConfig:
     of a model that Ramify saved. Whatever is changed afterwards must suit it, or `prepare` refuses the run."""
     if not init:
         return model
+    if isinstance(model, TextModelConfig):
+        return model.adapted_to(hub.checkpoint(init))
     saved = hub.saved_config(init)
     if saved is not None:
         own, theirs = _name(model), _name(saved.model)
@@ -252,12 +254,7 @@ def sized(model: ModelConfig, init: str) -> ModelConfig:
         raise RamifyError(f"{init} is a {theirs} model of Ramify's: a {own} run starts from a {own} model{other}.")
     if isinstance(model, WordsModelConfig):
         raise RamifyError(f"{init} is no model of Ramify's: a {_name(model)} run starts from one of its own kind.")
-    config = hf.read_config(hf.locate(init))
-    if isinstance(model, TreeMLMConfig):
-        return replace(model, **tree_mlm.config_from_bert(config))
-    if isinstance(model, MHTConfig | BertPairConfig):
-        return replace(model, encoder=replace(bert.config_from_hf(config), **free(model.encoder)))
-    return replace(bert.config_from_hf(config), **free(model))
+    return replace(model, encoder=model.encoder.adapted_to(hub.checkpoint(init)))
 
 
 def _encoder(model: MHTConfig | BertPairConfig, saved: MaskedLMModel) -> BertConfig:
@@ -267,14 +264,10 @@ def _encoder(model: MHTConfig | BertPairConfig, saved: MaskedLMModel) -> BertCon
     return replace(own, **rates, pooling=model.encoder.pooling if isinstance(model, BertPairConfig) else own.pooling)
 
 
-def free(config: BertConfig) -> dict[str, Any]:
-    """What a Bert may have otherwise than the BERT-family checkpoint that it starts from."""
-    return {name: getattr(config, name) for name in ("dropout", "attention_dropout", "pooling", "max_tokens")}
-
-
 def _set(value: Any, settings: _Texts) -> Any:
     """A dataclass with fields set from texts: those of one dataclass at once, for they are checked together."""
-    kinds = typing.get_type_hints(type(value))
+    hints = typing.get_type_hints(type(value))
+    kinds = {each.name: hints[each.name] for each in dataclasses.fields(value)}
     changes: dict[str, Any] = {}
     inside: dict[str, _Texts] = {}
     for path, (text, key) in settings.items():
