@@ -209,6 +209,7 @@ def _load_hugging_face(directory: Path) -> Pipeline:
     pooling, normalize, max_tokens = _sentence_transformers(directory)
     backbone = bert.from_pretrained(directory, pooling=pooling)
     tokenizer = _tokenizer(directory, backbone.config.vocab_size)
+    tokenizer.require(("cls", "sep"), "a BERT-family checkpoint")
     reading = Reading(max_tokens=min(max_tokens or 512, backbone.config.max_tokens), seen="none")
     head = bert.head_from_hf(hf.bert_tensors(directory))
     if head is None:

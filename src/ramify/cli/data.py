@@ -152,7 +152,7 @@ def stats(
     tokenizer: Annotated[
         Path | None, typer.Option(help="Also count tokens, and those that are cut: a tokenizer.json, or a folder with one.")
     ] = None,
-    max_tokens: Annotated[int, typer.Option(min=3, help="With --tokenizer: the longest text, with CLS and SEP.")] = 128,
+    max_tokens: Annotated[int, typer.Option(min=3, help="With --tokenizer: the longest text, with special tokens.")] = 128,
 ) -> None:
     """Count trees and nodes, what was left out and why; measure depth, width and length.
 
@@ -181,7 +181,7 @@ def stats(
         )
     if tokenizer is not None:
         print(
-            "\n{tokens:,} tokens in {texts:,} texts; with at most {max_tokens} a text (CLS and SEP counted) {tokens_over:,} "
+            "\n{tokens:,} tokens in {texts:,} texts; with at most {max_tokens} a text (special tokens counted) {tokens_over:,} "
             "({share_over:.2%}) are cut, from {texts_over:,} texts".format_map(counted["tokens"])
         )
 

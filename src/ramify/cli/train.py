@@ -28,7 +28,7 @@ Init = Annotated[
     str, typer.Option(help="Start from a BERT-family checkpoint or a saved model of the same kind: directory or hub id.")
 ]
 TokenizerPath = Annotated[str, typer.Option("--tokenizer", help="tokenizer.json or a directory with one; else one is trained.")]
-MaxTokens = Annotated[int, typer.Option(help="Longest text, with CLS and SEP.")]
+MaxTokens = Annotated[int, typer.Option(help="Longest text, with special tokens.")]
 Pack = Annotated[Path | None, typer.Option(help="Also write the packed checkpoint, in half precision with its card.")]
 EncoderInit = Annotated[
     str,

@@ -18,6 +18,7 @@ from ramify.disentangle.data.words import wording
 from ramify.disentangle.features import pairs as features
 from ramify.disentangle.features.context import SURROUNDINGS, surroundings
 from ramify.nn.ragged import Rows, inverse, length_key
+from ramify.tokenizer import Frame
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class LinkBatch(AnyBatch):
     input_ids: Int[Tensor, " total"]
     messages: Rows
     """The words of every message that is a target or a candidate, once."""
+    frame: Frame
+    """Special tokens around the words of each."""
     target: Int[Tensor, " target"]
     """Which of the messages each target is."""
     candidate: Int[Tensor, " key"]
@@ -169,6 +172,7 @@ class LinkCollator:
         return LinkBatch(
             input_ids=torch.from_numpy(ids),
             messages=Rows.build(sizes),
+            frame=logs.frame,
             target=torch.from_numpy(target),
             candidate=torch.from_numpy(candidate),
             candidates=Rows.build(lengths),

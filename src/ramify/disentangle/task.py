@@ -121,6 +121,8 @@ class ReplyTo(Task[LinkBatch]):
         self.backbone = backbone
         self.tokenizer = tokenizer
         self.reading = reading or History()
+        if self.reading.texts == "pieces":
+            tokenizer.require(("cls", "sep"), "the task reply-to with reading.texts=pieces")
         self.head = nn.Linear(backbone.out_dim, 1) if self.config.score == "linear" else None
         first, second = self.config.first_look, self.config.second_look
         self.first = FirstLook(first, backbone.reads_surroundings) if first else None

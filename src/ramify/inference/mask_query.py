@@ -64,13 +64,12 @@ class MaskQuery:
         self, texts: Sequence[Sequence[int]], asked: Sequence[Sequence[int]]
     ) -> Float[Tensor, "text place vocab"]:
         """For every variant of the text (all of one length), the log-probabilities at its asked places (equally many)."""
-        length = len(texts[0])
-        if length > self.reading.max_tokens - 2:
-            raise RamifyError(
-                f"node {self.tree.nodes[self.node].id!r} has {length} tokens; this model reads {self.reading.max_tokens - 2}. "
-                "Shorten the text."
-            )
         task = self.task
+        length, room = len(texts[0]), self.reading.max_tokens - task.tokenizer.num_special
+        if length > room:
+            raise RamifyError(
+                f"node {self.tree.nodes[self.node].id!r} has {length} tokens; this model reads {room}. Shorten the text."
+            )
         forest = self.forest.with_text(self.part, texts[0])
         count = len(texts)
         example = Example(
@@ -82,9 +81,10 @@ class MaskQuery:
         batch = Collator(forest, task.tokenizer, self.reading)([example])
         own = torch.tensor([list(text) for text in texts])
         ids = batch.target_ids.view(count, -1).clone()
-        ids[:, -length - 1 : -1] = own
         width = ids.shape[1]
-        places = torch.tensor([list(places) for places in asked]) + width - length - 1
+        first = width - length - batch.frame.after
+        ids[:, first : first + length] = own
+        places = torch.tensor([list(places) for places in asked]) + first
         index = (places + torch.arange(count)[:, None] * width).flatten()
         batch = replace(
             batch,

@@ -14,7 +14,7 @@ def pseudo_log_likelihood(task: MaskedLM, tree: Tree, node: str | int, *, contex
     query = MaskQuery.of(task, tree, node, context)
     ids = task.tokenizer.encode(tree.nodes[query.node].text)
     each = []
-    step = max(1, TOKENS // (len(ids) + 2))
+    step = max(1, TOKENS // (len(ids) + task.tokenizer.num_special))
     for start in range(0, len(ids), step):
         places = range(start, min(start + step, len(ids)))
         rows = [[*ids[:place], task.tokenizer.mask_id, *ids[place + 1 :]] for place in places]

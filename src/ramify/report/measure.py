@@ -142,7 +142,7 @@ def _threads(store: Store, split: Split) -> Iterator[Tree]:
 def mask_longest_word(task: MaskedLM, text: str, ids: list[int]) -> tuple[int, int, int] | None:
     """(start, end, place among the pieces) of the longest word that is one piece; None where there is none, or where the
     text is longer than the model reads."""
-    if len(ids) > task.reading.max_tokens - 2:
+    if len(ids) > task.reading.max_tokens - task.tokenizer.num_special:
         return None
     tokenizer = task.tokenizer
     mask = tokenizer.token(tokenizer.mask_id)

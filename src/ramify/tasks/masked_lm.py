@@ -73,6 +73,7 @@ class MaskedLM(Task[Batch]):
         self.backbone = backbone
         self.tokenizer = tokenizer
         self.reading = reading or Reading()
+        tokenizer.require(("cls", "sep", "mask"), "the task masked-lm")
         if self.reading.concatenate and backbone.reads_context:
             raise RamifyError(
                 f"reading.concatenate puts ancestors' texts before a comment's, for models that read nothing else: "
@@ -101,15 +102,16 @@ class MaskedLM(Task[Batch]):
         (None: the rate of training)."""
         config = self.config
         own = batch.maskable
-        # Python's round, over a length that counts CLS and SEP.
-        chosen = np.minimum(np.maximum(np.round((rate or config.mask_rate) * (own + 2)), 1), own).astype(np.int64)
+        # Python's round, over a length that counts special tokens.
+        whole = own + batch.frame.num_special
+        chosen = np.minimum(np.maximum(np.round((rate or config.mask_rate) * whole), 1), own).astype(np.int64)
         lengths = batch.targets.host_lengths
         rows = torch.repeat_interleave(
             torch.arange(len(batch.targets), device=seeds.device),
             batch.targets.lengths,
             output_size=batch.targets.total,
         )
-        first = batch.targets.lengths - 1 - torch.from_numpy(own).to(seeds.device)
+        first = batch.targets.lengths - batch.frame.after - torch.from_numpy(own).to(seeds.device)
         place = batch.targets.positions - first.index_select(0, rows)
         seed = seeds.index_select(0, rows)
         # Tokens that may be asked for, in random order, come first in each row; the first `chosen` of them are taken.

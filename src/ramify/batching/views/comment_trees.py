@@ -36,7 +36,7 @@ class Reading:
     """How texts and their surroundings are read: part of a trained model, so that it is used as it was trained."""
 
     max_tokens: int = 128
-    """Longest text, with CLS and SEP."""
+    """Longest text, with special tokens."""
     overflow: Overflow = "truncate"
     max_context: int = 0
     """Nodes that a target reads at most (the paper's cl); 0: as many as a text may have tokens, as the paper has it."""
@@ -48,7 +48,7 @@ class Reading:
     def __post_init__(self) -> None:
         check_fields(self)
         if self.max_tokens < 3:
-            raise RamifyError(f"max_tokens counts CLS and SEP: it must be at least 3, not {self.max_tokens}.")
+            raise RamifyError(f"max_tokens counts special tokens: it must be at least 3, not {self.max_tokens}.")
         if self.max_context < 0:
             raise RamifyError(f"max_context must be at least 1, or 0 for max_tokens, not {self.max_context}.")
         if self.concatenate and self.concatenate < 3:
@@ -227,7 +227,8 @@ class Discussions(View):
         self.reading = reading
         self.seed = seed
         seen = reading.seen
-        own = np.minimum(forest.length, reading.max_tokens - 2) + 2
+        special = forest.frame.num_special
+        own = np.minimum(forest.length, reading.max_tokens - special) + special
         starts = np.concatenate([[0], parts.ends[:-1]])
         self._target_tokens = np.add.reduceat(own[parts.targets], starts)
         if reading.concatenate:
@@ -318,14 +319,16 @@ def _context_tokens(forest: Forest, parts: Units, reading: Reading, own: Ints) -
 
 
 def _tokens_above(forest: Forest, own: Ints) -> Ints:
-    """Tokens of all that stands above each node, as a row holds them: a text and its SEP."""
+    """Tokens of all that stands above each node, as a row holds them: a text and its SEP. `own` counts a text with its special
+    tokens."""
+    separated = own - forest.frame.num_special + 1
     total = np.zeros(len(own), dtype=np.int64)
     order = np.argsort(forest.depth, kind="stable")
     ends = np.cumsum(np.bincount(forest.depth))
     for start, stop in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True):
         nodes = order[start:stop]
         parent = forest.parent[nodes]
-        total[nodes] = total[parent] + own[parent] - 1
+        total[nodes] = total[parent] + separated[parent]
     return total
 
 

@@ -14,8 +14,10 @@ from ramify.disentangle.data.channel_builder import channel_of
 from ramify.disentangle.data.pieces import encode_pieces
 from ramify.disentangle.data.words import Ranks, encode
 from ramify.metrics.conversations import conversations
-from ramify.tokenizer import Tokenizer
+from ramify.tokenizer import Frame, Tokenizer
 from ramify.tree import Node, Tree
+
+_UNREAD = Frame(0, 0)
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,8 @@ class Logs:
     """[message + 1]: where its words begin."""
     ranks: Ranks = field(default_factory=Ranks)
     """How common the words are that the tokenizer knows."""
+    frame: Frame = _UNREAD
+    """Special tokens around the words of a message."""
     cut: int = 0
     """Messages that were longer than what is read of them."""
 
@@ -73,7 +77,14 @@ class Logs:
         """With the words, or word pieces, that a tokenizer knows."""
         spelled = [words for channel in self.channels for words in channel.spelled]
         ids, starts, cut = encode_messages(tokenizer, self.history, self.nodes, spelled)
-        return replace(self, ids=ids, starts=starts, cut=cut, ranks=Ranks.of(tokenizer, pieces=self.history.texts == "pieces"))
+        return replace(
+            self,
+            ids=ids,
+            starts=starts,
+            cut=cut,
+            ranks=Ranks.of(tokenizer, pieces=self.history.texts == "pieces"),
+            frame=frame_of(tokenizer, self.history),
+        )
 
     def __len__(self) -> int:
         return int(self.offsets[-1])
@@ -130,6 +141,11 @@ class Logs:
         ends = np.cumsum(lengths)
         places = np.repeat(self.starts[messages] - (ends - lengths), lengths) + np.arange(ends[-1] if len(ends) else 0)
         return self.ids[places].astype(np.int64), lengths
+
+
+def frame_of(tokenizer: Tokenizer, history: History) -> Frame:
+    """The special tokens that `encode_messages` puts around each message: whole words are opened alone."""
+    return tokenizer.frame if history.texts == "pieces" else Frame(1, 0)
 
 
 def encode_messages(

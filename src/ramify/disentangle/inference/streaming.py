@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ramify.batching.views.base import Example
 from ramify.disentangle.batch import Vectors
 from ramify.disentangle.data.channel_builder import Hearing
-from ramify.disentangle.data.logs import Logs, encode_messages
+from ramify.disentangle.data.logs import Logs, encode_messages, frame_of
 from ramify.disentangle.data.structure import Structure
 from ramify.disentangle.data.words import Ranks
 from ramify.disentangle.features.conversation import Course
@@ -123,6 +123,7 @@ class Live:
             ids=np.concatenate([each.ids for each in kept]),
             starts=np.concatenate([[0], np.cumsum([len(each.ids) for each in kept])]),
             ranks=self._ranks,
+            frame=frame_of(self.task.tokenizer, history),
         )
         row = len(kept) - len(messages)
         new = np.arange(row, len(kept))
