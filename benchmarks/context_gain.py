@@ -32,10 +32,11 @@ import numpy as np
 import ramify
 from ramify.dataset.store import Store
 from ramify.inference.evaluation import Scores, describe, evaluate, gain
+from ramify.inference.held_out import discussions
 from ramify.metrics import DEPTH_BINS
 from ramify.nn.precision import Precision, autocast
 from ramify.recipes import RECIPES
-from ramify.runs import Run, discussions, execute
+from ramify.runs import Run, execute
 from ramify.tasks.masked_lm import MaskedLMConfig
 from ramify.training.trainer import read_metrics
 

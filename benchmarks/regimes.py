@@ -37,9 +37,10 @@ from ramify.batching.views.base import Example
 from ramify.batching.views.comment_trees import Discussions, Units, units
 from ramify.dataset.store import Store
 from ramify.inference.evaluation import Scores, describe, evaluate, gain
+from ramify.inference.held_out import discussions
 from ramify.metrics import DEPTH_BINS
 from ramify.recipes import RECIPES
-from ramify.runs import Run, discussions, execute, prepare
+from ramify.runs import Run, execute
 from ramify.tasks.masked_lm import MaskedLMConfig
 
 REGIMES: dict[str, dict[str, str]] = {
@@ -102,7 +103,7 @@ def scatter() -> None:
 
 def budget_for(run: Run, out: Path, comments: int) -> int:
     """The budget of a step with which this run's steps predict so many comments on average."""
-    prepared = prepare(run, out)
+    prepared = run.prepare(out)
     sizes = prepared.view(prepared.store.split("train"), train=True)[0].sizes
     low, high = 1, comments * 4
     while high - low > 1:
@@ -170,7 +171,7 @@ def _cut(example: Example, count: int) -> tuple[Example, Example]:
 def noise(arguments: argparse.Namespace) -> None:
     """Gradient noise at the initial parameters, or at those of a trained run (`--at`); `--seed` draws other steps."""
     run = make_run(arguments, seed=0)
-    prepared = prepare(run, arguments.out)
+    prepared = run.prepare(arguments.out)
     task = prepared.task if arguments.at is None else ramify.load(arguments.at)
     trees: Ints = prepared.store.split("train")
     view, collator = discussions(task, prepared.forest, trees, regime=run.view)

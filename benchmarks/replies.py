@@ -40,7 +40,7 @@ from ramify.metrics import bootstrap_ratio
 from ramify.metrics.replies import Replies
 from ramify.nn.precision import Precision, autocast
 from ramify.recipes import RECIPES
-from ramify.runs import Run, execute, fitting
+from ramify.runs import Run, execute
 
 DEPTHS, SPANS = range(1, 12), range(1, 10)
 VARIANTS: dict[str, dict[str, str]] = {
@@ -60,7 +60,7 @@ def make_run(model: str, data: str, init: str, seed: int, steps: int, fine_steps
         run = RECIPES[model](data, init=init, steps=steps, seed=seed)
     else:
         run = RECIPES["mht"](data, init=init, steps=steps, fine_steps=fine_steps, seed=seed)
-    return fitting(run).changed(VARIANTS.get(model, {}) | changes)
+    return run.adapt_to_data().changed(VARIANTS.get(model, {}) | changes)
 
 
 def train_and_score(arguments: argparse.Namespace) -> None:

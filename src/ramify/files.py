@@ -6,7 +6,7 @@ import json
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from io import BufferedWriter, FileIO, TextIOWrapper
 from os import dup, fstat
@@ -181,3 +181,12 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise RamifyError(f"{path} holds no JSON object: it is no file of {what}.")
     return found
+
+
+def check_format(record: Mapping[str, Any], number: int, path: Path) -> None:
+    """Raise where a JSON file is of another format than this Ramify reads."""
+    if record.get("format") != number:
+        found = f"format {record['format']}" if "format" in record else "a format without a number"
+        raise RamifyError(
+            f"{path} has {found}; this version of Ramify reads format {number}. Use the version that wrote it, or train anew."
+        )

@@ -1,5 +1,8 @@
 """Names of models and tasks: what run.json and config.json call them."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from ramify.batching.views.comment_trees import Reading
 from ramify.disentangle.config import History
 from ramify.disentangle.models.bert_pair import BertPair, BertPairConfig
@@ -32,3 +35,8 @@ READINGS = {
     "reply-to": History,
 }
 """How a model of each reads: saved with it."""
+
+
+def registered_name(table: Mapping[str, tuple[type, type]], config: Any) -> str:
+    """What a table of this file calls the model or task that has this config."""
+    return next(name for name, (kind, _) in table.items() if kind is type(config))

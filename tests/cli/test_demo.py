@@ -11,8 +11,8 @@ from ramify.cli import app
 from ramify.cli.demo import CHECKPOINT, DISCUSSIONS, _sparkline
 from ramify.dataset.store import Store
 from ramify.inference.evaluation import gain
+from ramify.inference.held_out import measure
 from ramify.readers.jsonl import read_jsonl
-from ramify.report.measure import measure
 
 MOST_BYTES = 10_000_000
 

@@ -10,7 +10,7 @@ from fixtures import bert_task, built, chat_store, discussion, reddit
 from ramify import hub
 from ramify.errors import RamifyError
 from ramify.recipes import RECIPES
-from ramify.runs import execute, fitting
+from ramify.runs import execute
 from ramify.training.trainer import read_metrics
 
 
@@ -115,16 +115,16 @@ def test_features_are_asked_for_by_their_option(ramify, store, init, tmp_path):
 
 
 def test_on_reply_trees_a_model_of_conversations_ranks_alone(store):
-    config = fitting(RECIPES["links"](str(store.path))).task
+    config = RECIPES["links"](str(store.path)).adapt_to_data().task
     assert (config.objective, config.decide, config.threshold) == ("ranking", "link", 0.0)
     with pytest.raises(RamifyError, match=r"task\.threshold"):
-        fitting(RECIPES["feature-model"](str(store.path)).changed({"task.threshold": "0.4"}))
+        RECIPES["feature-model"](str(store.path)).changed({"task.threshold": "0.4"}).adapt_to_data()
 
 
 def test_chat_logs_keep_their_objective_and_may_be_ranked(tmp_path):
     logs = chat_store(tmp_path / "logs", logs=6, number=60)
     run = RECIPES["feature-model"](str(logs.path), steps=4)
-    assert fitting(run) == run
+    assert run.adapt_to_data() == run
     settings = {"task.objective": "ranking", "train.log_every": "1", "model.hidden": "8", "model.dim": "4"}
     execute(run.changed(settings), tmp_path / "run", cpu=True)
     # A message that starts a conversation has no rank: it is not trained on, and no infinite loss comes of it.

@@ -17,12 +17,14 @@ from ramify.errors import RamifyError
 from ramify.models.bert import BertConfig
 from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.recipes import RECIPES
-from ramify.runs import Run, execute, first_trees, from_json, prepare, to_json
+from ramify.runs import execute
+from ramify.runs.comment_trees import CommentTreeRun
+from ramify.inference.held_out import first_trees
 from ramify.tasks.texts import TextModel
 from ramify.tokenizer import Tokenizer
 from ramify.training.trainer import TrainConfig, read_metrics
 
-PLAIN = Run(recipe="tree-mlm", data="somewhere", model=TreeMLMConfig())
+PLAIN = CommentTreeRun(recipe="tree-mlm", data="somewhere", model=TreeMLMConfig())
 TWO = replace(PLAIN, stages=(TrainConfig(steps=5), TrainConfig(steps=7)))
 
 # --- settings from text -------------------------------------------------------------------------------------------------------
@@ -73,12 +75,12 @@ def test_settings_of_stages():
 @pytest.mark.parametrize(
     ("key", "text", "message"),
     [
-        ("wings", "2", "there is no 'wings' here; the fields are recipe, data, model"),
-        ("dim", "2", r"init, init_decoder, seed\. Did you mean model\.dim\?"),
-        ("model.wings", "2", "there is no 'wings' here; the fields are vocab_size, dim"),
-        ("train.wings", "2", "there is no 'wings'"),
-        ("train", "2", "this is a part, not a setting"),
-        ("seed.more", "2", "seed has no fields"),
+        ("wings", "2", "there is no setting 'wings' here; the settings are recipe, data, stages, init, seed, model"),
+        ("dim", "2", r"dev, init_decoder\. Did you mean model\.dim\?"),
+        ("model.wings", "2", "there is no setting 'wings' here; the settings are vocab_size, dim"),
+        ("train.wings", "2", "there is no setting 'wings'"),
+        ("train", "2", "this is a group of settings, not a setting"),
+        ("seed.more", "2", "seed is one value"),
         ("model", "big", r"one by one \(model\.…\)"),
         ("stages.2.lr", "1", r"2 stage\(s\), counted from 0"),
         ("stages.one.lr", "1", r"2 stage\(s\)"),
@@ -143,9 +145,9 @@ CHANGES = {
 def test_json_round_trip(recipe):
     run = RECIPES[recipe]("data/somewhere", seed=3)
     settings = {"train.lr_scale": '[["cross", 0.5]]', "train.freeze": '["null"]'}
-    settings |= CHANGES[to_json(run)["task"]["name"]]
+    settings |= CHANGES[run.to_json()["task"]["name"]]
     for each in (run, run.changed(settings)):
-        assert from_json(json.loads(json.dumps(to_json(each)))) == each
+        assert type(run).from_json(json.loads(json.dumps(each.to_json()))) == each
     assert run.changed(settings) != run
 
 
@@ -162,9 +164,9 @@ def test_settings_of_one_part_are_checked_together():
 
 def test_json_round_trip_of_stages_and_models():
     for run in (TWO, replace(TWO, model=BertConfig(dim=12, num_heads=3), init="x")):
-        assert from_json(json.loads(json.dumps(to_json(run)))) == run
-    assert to_json(TWO)["model"]["name"] == "tree-mlm"
-    assert to_json(replace(TWO, model=BertConfig()))["model"]["name"] == "bert"
+        assert type(run).from_json(json.loads(json.dumps(run.to_json()))) == run
+    assert TWO.to_json()["model"]["name"] == "tree-mlm"
+    assert replace(TWO, model=BertConfig()).to_json()["model"]["name"] == "bert"
 
 
 # --- execution ----------------------------------------------------------------------------------------------------------------
@@ -233,7 +235,7 @@ def test_execution(store, tmp_path, recipe):
     prepared, progress = execute(run, out, cpu=True)
     assert progress.step == 6
     record = json.loads((out / "run.json").read_text())
-    assert from_json(record["run"]) == run
+    assert type(run).from_json(record["run"]) == run
     assert record["data_hash"] == store.hash
     assert record["parameters"] == sum(parameter.numel() for parameter in prepared.task.parameters())
     cut = prepared.forest.cut
@@ -337,7 +339,7 @@ def test_a_checkpoint_without_a_tokenizer_takes_one(store, theirs, tmp_path):
     shutil.copytree(theirs, tmp_path / "bare", ignore=shutil.ignore_patterns("tokenizer*"))
     Tokenizer.load(theirs).save(tmp_path / "own.json")
     run = begun(store, "bert", str(tmp_path / "bare"), tokenizer__path=str(tmp_path / "own.json"))
-    assert prepare(run, tmp_path / "run").task.tokenizer.hash == Tokenizer.load(theirs).hash
+    assert run.prepare(tmp_path / "run").task.tokenizer.hash == Tokenizer.load(theirs).hash
 
 
 @pytest.mark.parametrize("kept_as", ["tokenizer.json", "vocab.txt"])
@@ -347,11 +349,11 @@ def test_a_checkpoint_keeps_its_pieces(store, theirs, tmp_path, kept_as):
         (Path(theirs) / "tokenizer.json").unlink()
         (Path(theirs) / "vocab.txt").write_text("\n".join(sorted(pieces.ids, key=pieces.ids.__getitem__)), "utf-8")
     pieces.save(tmp_path / "same.json")
-    assert prepare(begun(store, "bert", theirs, tokenizer__path=str(tmp_path / "same.json")), tmp_path / "run")
+    assert begun(store, "bert", theirs, tokenizer__path=str(tmp_path / "same.json")).prepare(tmp_path / "run")
     Tokenizer.train(["aa ab ba be bo"] * 9, vocab_size=40).save(tmp_path / "other.json")
     run = begun(store, "bert", theirs, tokenizer__path=str(tmp_path / "other.json"))
     with pytest.raises(RamifyError, match=r"other\.json does not have the pieces that the weights of .* belong to"):
-        prepare(run, tmp_path / "other")
+        run.prepare(tmp_path / "other")
 
 
 @pytest.mark.parametrize("recipe", ["tree-mlm", "bert"])
@@ -388,7 +390,7 @@ def test_a_pretrained_encoder_learns_slowly_beside_new_layers(store, theirs, tmp
     """As long as cross-attention is at its start, what comes back to the encoder is noise."""
     stage = RECIPES["tree-mlm"](str(store.path), init=theirs).stages[0]
     assert (stage.lr, dict(stage.lr_scale)) == (3e-4, {"encoder": 0.1, r"\.cross\.": 3.0})
-    task = prepare(begun(store, "tree-mlm", theirs), tmp_path / "run").task
+    task = begun(store, "tree-mlm", theirs).prepare(tmp_path / "run").task
     assert all(layer.cross.out.weight.eq(0).all() for layer in task.backbone.decoder.layers)
     hub.save(task, tmp_path / "saved")
     # A model of Ramify's has learnt to read its contexts.
