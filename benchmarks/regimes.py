@@ -42,6 +42,7 @@ from ramify.metrics import DEPTH_BINS
 from ramify.recipes import RECIPES
 from ramify.runs import Run, execute
 from ramify.tasks.masked_lm import MaskedLMConfig
+from rows import add_options, append_rows
 
 REGIMES: dict[str, dict[str, str]] = {
     "naive": {"view.regime": "naive"},
@@ -133,6 +134,7 @@ def train(arguments: argparse.Namespace) -> None:
         record |= {"target_tokens_per_second": speed, "peak_mib": peak}
         (out / "cost.json").write_text(json.dumps(record))
         print(json.dumps(record), flush=True)
+        append_rows(arguments, "regime-speed", arguments.regime, record, seeds=(arguments.seed,))
     task = ramify.load(out)
     store = Store.open(arguments.data)
     trees = store.split(arguments.split)
@@ -140,6 +142,7 @@ def train(arguments: argparse.Namespace) -> None:
     scores = evaluate(task, view, collator, trees, draws=2, mask_rate=MaskedLMConfig().mask_rate)
     scores.save(out / "scores.npz")
     print(json.dumps(scores.summary()), flush=True)
+    append_rows(arguments, "learned", arguments.regime, scores.summary(), seeds=(arguments.seed,))
 
 
 def exact_steps(view: Discussions, comments: int, seed: int) -> Iterator[list[Example]]:
@@ -206,6 +209,7 @@ def noise(arguments: argparse.Namespace) -> None:
     name = f"noise-{arguments.regime}-{arguments.seed}-{'start' if arguments.at is None else arguments.at.name}.json"
     (arguments.out / name).write_text(json.dumps(record))
     print(json.dumps(record), flush=True)
+    append_rows(arguments, "noise", arguments.regime, record, seeds=(arguments.seed,))
 
 
 def table(arguments: argparse.Namespace) -> None:
@@ -289,6 +293,7 @@ def main() -> None:
         command.add_argument("--split", default="test", choices=["dev", "test"], help="what is scored (train)")
         command.add_argument("--tokenizer", default="", help="one tokenizer.json for all runs")
         command.add_argument("--out", type=Path, required=True)
+        add_options(command)
         command.add_argument("--at", type=Path, help="a trained run whose parameters are held fixed (noise)")
     data = commands.add_parser("data")
     data.set_defaults(call=small_trees)

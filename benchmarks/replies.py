@@ -41,6 +41,7 @@ from ramify.metrics.replies import Replies
 from ramify.nn.precision import Precision, autocast
 from ramify.recipes import RECIPES
 from ramify.runs import Run, execute
+from rows import add_options, append_rows
 
 DEPTHS, SPANS = range(1, 12), range(1, 10)
 VARIANTS: dict[str, dict[str, str]] = {
@@ -69,7 +70,7 @@ def train_and_score(arguments: argparse.Namespace) -> None:
     store = Store.open(arguments.data)
     if arguments.model in BASELINES:
         logs = logs_of_replies(store.trees(store.held(arguments.split)), History())
-        _keep(out, "unread", scored(logs, rule(logs, arguments.model)))
+        _keep(arguments, out, "unread", scored(logs, rule(logs, arguments.model)))
         return
     changes = {"train.precision": arguments.precision} | dict(each.split("=", 1) for each in arguments.set)
     sizes = arguments.steps, arguments.fine_steps
@@ -87,17 +88,18 @@ def train_and_score(arguments: argparse.Namespace) -> None:
                 known = "gold" if history == "unread" else history
                 found = measure_replies(task, store, arguments.split, history=known).model
             print(json.dumps({"seconds": round(time.perf_counter() - began)}))
-            _keep(out, history, found)
+            _keep(arguments, out, history, found)
 
 
 def _file(out: Path, history: str) -> Path:
     return out / f"scores-{history}.npz"
 
 
-def _keep(out: Path, history: str, found: Replies) -> None:
+def _keep(arguments: argparse.Namespace, out: Path, history: str, found: Replies) -> None:
     out.mkdir(parents=True, exist_ok=True)
     np.savez(_file(out, history), **vars(found))
     print(json.dumps({"run": out.name, "history": history} | found.scores()), flush=True)
+    append_rows(arguments, "replies", f"{out.name}, history {history}", found.scores(), seeds=(arguments.seed,))
 
 
 def _say(record: dict) -> None:
@@ -211,6 +213,7 @@ def main() -> None:
     running.add_argument("--split", default="test", help="what is scored: dev for whatever is chosen by it")
     running.add_argument("--histories", nargs="*", choices=["gold", "predicted"], default=["gold"])
     running.add_argument("--out", type=Path, required=True)
+    add_options(running)
     tables = commands.add_parser("table")
     tables.set_defaults(call=table)
     tables.add_argument("--out", type=Path, required=True)
