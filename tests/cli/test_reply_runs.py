@@ -99,7 +99,8 @@ def test_what_does_not_fit(ramify, told, store, init, tmp_path):
     for option in ("--protocol=chunk50", "--no-starts"):
         status, _, err = ramify("evaluate", told[0], "--data", store.path, option, "--device", "cpu")
         assert status != 0
-        assert f"{option.partition('=')[0]} is for chat logs" in err
+        assert f"{option.partition('=')[0]} does not apply to" in err
+        assert "reply trees, not chat logs" in err
     run = RECIPES["mht"](str(store.path), init=str(init))
     for objective in ("listwise", "binary"):
         with pytest.raises(RamifyError, match=f"only task.objective=ranking fits, not {objective}"):

@@ -124,7 +124,7 @@ def run(
         "draws": draws,
         "mask_rate": mask_rate,
         "save": save,
-        "starts": None if starts else False,
+        "no_starts": None if starts else True,
         "history": history,
         "beam": beam,
         "protocol": protocol,

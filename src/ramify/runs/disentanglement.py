@@ -327,10 +327,10 @@ class DisentanglementRun(Run):
     def evaluate(cls, model: Model, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
         """Scores of links and conversations; on reply trees, graph and conversation accuracy.
 
-        Options: `history`, `beam`, `set`; on chat logs `starts`, `protocol`; and `precision`, `progress`.
+        Options: `history`, `beam`, `set`; on chat logs `no_starts`, `protocol`; and `precision`, `progress`.
         """
         assert isinstance(model, ReplyTo)
-        known = ("history", "beam", "set", "precision", "progress", "starts", "protocol")
+        known = ("history", "beam", "set", "precision", "progress", "no_starts", "protocol")
         check_options(options, known, source, "a model of who replied to whom")
         model.config = redecided(model.config, options.get("set", {}))
         beam, precision = options.get("beam", 1), options.get("precision", "fp32")
@@ -339,7 +339,7 @@ class DisentanglementRun(Run):
             history = options.get("history") or ("predicted" if beam > 1 else "gold")
             with autocast(model.device, precision):
                 return ReplyScores(measure_replies(model, store, split, history=history, beam=beam))
-        history, starts = options.get("history", "predicted"), options.get("starts", True)
+        history, starts = options.get("history", "predicted"), not options.get("no_starts", False)
         with autocast(model.device, precision):
             measured = measure(model, store, split, starts=starts, history=history, beam=beam)
         return LinkScores.of(measured, options.get("protocol", "official"))
