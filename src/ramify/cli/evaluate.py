@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from ramify.cli.shared import Deciding, Device, Json, Precision, bar, masked_lm, redecide
+from ramify.cli.shared import Deciding, Device, Json, Precision, bar, mask_filler, redecide
 
 if TYPE_CHECKING:
     from ramify.disentangle.inference.reply_trees import MeasuredReplies
@@ -118,9 +118,9 @@ def run(
     """
     import ramify
     from ramify.dataset.store import Store
+    from ramify.disentangle.inference.disentangler import Disentangler
     from ramify.disentangle.inference.links import measure
     from ramify.disentangle.inference.reply_trees import measure_replies
-    from ramify.disentangle.task import ReplyTo
     from ramify.errors import RamifyError
     from ramify.inference.evaluation import evaluate as score
     from ramify.nn.precision import autocast
@@ -128,7 +128,7 @@ def run(
 
     model = ramify.load(run, device=device)
     store = Store.open(data)
-    of_links = isinstance(model, ReplyTo)
+    of_links = isinstance(model, Disentangler)
     kinds = {True: "models of who replied to whom", False: "masked language models"}
     for_links = {"--no-starts": not starts, "--history": history, "--beam": beam > 1, "--set": settings}
     for_links |= {"--protocol": protocol != "official"}
@@ -138,27 +138,29 @@ def run(
             raise RamifyError(
                 f"{option} is for {kinds[not of_links]}, but {run} holds one of the {kinds[of_links]}: leave it out."
             )
-    if isinstance(model, ReplyTo):
-        redecide(model, settings)
-    if isinstance(model, ReplyTo) and store.holds_reply_trees:
+    if isinstance(model, Disentangler):
+        redecide(model.task, settings)
+    if isinstance(model, Disentangler) and store.holds_reply_trees:
         for option, given in {"--protocol": protocol != "official", "--no-starts": not starts}.items():
             if given:
                 raise RamifyError(f"{option} is for chat logs, but {data} holds reply trees: leave it out.")
         with autocast(model.device, precision):
-            replies = measure_replies(model, store, split, history=history or ("predicted" if beam > 1 else "gold"), beam=beam)
+            replies = measure_replies(
+                model.task, store, split, history=history or ("predicted" if beam > 1 else "gold"), beam=beam
+            )
         _print_replies(replies, RESAMPLES, as_json)
         return
-    if isinstance(model, ReplyTo):
+    if isinstance(model, Disentangler):
         with autocast(model.device, precision):
-            measured = measure(model, store, split, starts=starts, history=history or "predicted", beam=beam)
+            measured = measure(model.task, store, split, starts=starts, history=history or "predicted", beam=beam)
         told = {"history": measured.history, "into_context": measured.into_context, "starts": measured.starts}
         _print_links(measured.match, protocol, RESAMPLES, as_json, told, measured.unknown)
         if not as_json:
             print(measured.told)
         return
-    task = masked_lm(model, str(run))
+    task = mask_filler(model, str(run)).task
     trees = store.held(split)
-    forest = task.forest(store)
+    forest = task.reading.forest(store, task.tokenizer)
     view, collator = discussions(task, forest, trees, seen=context)
     with bar("evaluating", int(view.sizes.sum())) as advance, autocast(task.device, precision):
         scores = score(task, view, collator, trees, draws=draws or DRAWS, mask_rate=mask_rate, progress=advance)

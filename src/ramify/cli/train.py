@@ -253,12 +253,13 @@ def first_look(
     Example: ramify train first-look runs/links --data data/irc --out runs/quick
     """
     from ramify import hub
+    from ramify.disentangle.inference.disentangler import Disentangler
     from ramify.recipes import chats
     from ramify.runs import check_fresh
 
     check_fresh(out)
     _check_packed(pack, out)
-    hub.save(chats.first_look(model, str(data), among=among, seed=seed), out)
+    hub.save(Disentangler(chats.first_look(model, str(data), among=among, seed=seed)), out)
     if pack is not None:
         chats.pack(out, data, pack)
     print(f"next: ramify disentangle LOG --to html --out LOG.html --model {out}", file=sys.stderr)
@@ -292,6 +293,7 @@ def second_look(
     """
     from ramify import hub
     from ramify.cli.shared import parted
+    from ramify.disentangle.inference.disentangler import Disentangler
     from ramify.errors import RamifyError
     from ramify.recipes import chats
     from ramify.runs import check_fresh
@@ -303,7 +305,8 @@ def second_look(
     check_fresh(out)
     _check_packed(pack, out)
     sources, decided = parted(unseen, "--unseen"), settings_of(settings)
-    hub.save(chats.second_look(model, sources, hindsight=hindsight, decided=decided, seed=seed), out)
+    task = chats.second_look(model, sources, hindsight=hindsight, decided=decided, seed=seed)
+    hub.save(Disentangler(task), out)
     if pack is not None and data is not None:
         chats.pack(out, data, pack, shipped=shipped)
     print(f"next: ramify disentangle LOG --to html --out LOG.html --model {out}", file=sys.stderr)

@@ -12,6 +12,7 @@ from ramify.dataset.store import Store
 from ramify.disentangle.candidate_pruner import learn as learn_first
 from ramify.disentangle.config import History
 from ramify.disentangle.data.logs import Logs
+from ramify.disentangle.inference.disentangler import Disentangler
 from ramify.disentangle.inference.links import measure
 from ramify.disentangle.models.bert_pair import BertPairConfig
 from ramify.disentangle.models.decomposable_attention import DecomposableAttentionConfig
@@ -276,10 +277,10 @@ def second_look(
 
 
 def _reply_to(source: str | Path) -> ReplyTo:
-    task = hub.load(source)
-    if not isinstance(task, ReplyTo):
+    pipeline = hub.load(source)
+    if not isinstance(pipeline, Disentangler):
         raise RamifyError(f"{source} holds no model of who replied to whom.")
-    return task
+    return pipeline.task
 
 
 LICENSE = "cc-by-4.0"
@@ -324,7 +325,7 @@ The commands, in a checkout of the source, for `benchmarks` is not installed (th
 def pack(run: Path, data: Path, out: Path, *, shipped: bool = False) -> None:
     """Write a trained model in half precision, with a card that holds what it reaches on the dev logs of its data. `shipped`:
     it is the one that comes with Ramify, whose card says how it was made."""
-    hub.save(_reply_to(run), out, dtype=torch.float16)
+    hub.save(Disentangler(_reply_to(run)), out, dtype=torch.float16)
     packed = _reply_to(out)
     found = measure(packed, Store.open(data), "dev").match
     scores = score(found.logs)
@@ -336,4 +337,4 @@ def pack(run: Path, data: Path, out: Path, *, shipped: bool = False) -> None:
         "one-to-one": f"{scores['one_to_one']:.2f}",
     }
     said = {"title": TITLE, "license": LICENSE, "notes": NOTES} if shipped else {"title": "Who replied to whom"}
-    write_text(out / hub.CARD, hub.model_card(packed, **said, results=results))
+    write_text(out / hub.CARD, hub.model_card(Disentangler(packed), **said, results=results))

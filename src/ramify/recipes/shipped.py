@@ -11,11 +11,12 @@ from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.files import write_text
 from ramify.inference.evaluation import gain
+from ramify.inference.fill_mask import MaskFiller
 from ramify.metrics import Interval
 from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.report.measure import measure
 from ramify.runs import Run, TokenizerConfig
-from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
+from ramify.tasks.masked_lm import MaskedLMConfig
 from ramify.training.trainer import TrainConfig
 
 TITLE = "TreeMLM, small, on questions, debates and conversations"
@@ -88,14 +89,14 @@ def shipped(data: str, *, target_tokens: int = 8_000_000, seed: int = 0) -> Run:
 def pack(run: Path, data: Path, out: Path) -> None:
     """Write the trained model in half precision, with a card that holds what it reaches on the test trees of its data. From
     here on its masks are BERT's, as everybody's."""
-    task = hub.load(run)
-    if not isinstance(task, MaskedLM):
+    pipeline = hub.load(run)
+    if not isinstance(pipeline, MaskFiller):
         raise RamifyError(f"{run} holds no masked language model.")
-    task.config = replace(task.config, mask_rate=MaskedLMConfig().mask_rate)
-    hub.save(task, out, dtype=torch.float16)
+    pipeline.task.config = replace(pipeline.task.config, mask_rate=MaskedLMConfig().mask_rate)
+    hub.save(pipeline, out, dtype=torch.float16)
     packed = hub.load(out, device="auto")
-    assert isinstance(packed, MaskedLM)
-    found = measure(packed, Store.open(data), "test", draws=8, controls=("wrong",))
+    assert isinstance(packed, MaskFiller)
+    found = measure(packed.task, Store.open(data), "test", draws=8, controls=("wrong",))
     scores = found.scores
     count = scores["tree"].count.sum()
     results = {

@@ -22,7 +22,7 @@ from ramify.report.measure import BLIND, NAMES, Measured, fillings, measure
 from ramify.report.page import write_page
 from ramify.report.sections import Section, number, text, trees_of
 from ramify.runs import RUN_FILE, from_json, prepare, read_record
-from ramify.tasks.base import Model
+from ramify.tasks.base import Task
 from ramify.tasks.masked_lm import MaskedLM
 from ramify.training.checkpoints import newest_weights
 from ramify.training.trainer import BEST, read_metrics
@@ -141,10 +141,10 @@ def _store(path: str) -> tuple[Store | None, str]:
         return None, f"The data set is not at hand ({error})."
 
 
-def _model(run_dir: Path, record: dict[str, Any], store: Store, device: str | torch.device) -> tuple[Model | None, str]:
+def _model(run_dir: Path, record: dict[str, Any], store: Store, device: str | torch.device) -> tuple[Task | None, str]:
     """The trained model; of an unfinished run the best or newest weights that it left."""
     if (run_dir / hub.CONFIG).exists():
-        return hub.load(run_dir, device=device), ""
+        return hub.load(run_dir, device=device).task, ""
     weights = run_dir / BEST if (run_dir / BEST).exists() else newest_weights(run_dir)
     if weights is None:
         return None, "This run has not written any weights yet."

@@ -33,6 +33,7 @@ from ramify.disentangle.inference.vector_cache import kept_vectors
 from ramify.runs.prepared import Prepared
 from ramify.disentangle.inference.reply_trees import scored
 from ramify.disentangle.inference.decode import Decided, Opinion, collator, heard_from, lead_in, opinions, settle, with_history
+from ramify.disentangle.inference.disentangler import Disentangler
 from ramify.disentangle.inference.links import known_conversations, matched
 from ramify.disentangle.task import ReplyTo, ReplyToConfig
 from ramify.disentangle.distillation import beliefs, lessons
@@ -157,10 +158,10 @@ class PreparedChats(Prepared):
 
 
 def _teacher(path: str, device: torch.device) -> ReplyTo:
-    task = hub.load(path).to(device)
-    if not isinstance(task, ReplyTo):
+    pipeline = hub.load(path).to(device)
+    if not isinstance(pipeline, Disentangler):
         raise RamifyError(f"view.teachers: {path} does not say who replied to whom.")
-    return task
+    return pipeline.task
 
 
 def prepare(run: Run, out: Path) -> PreparedChats:

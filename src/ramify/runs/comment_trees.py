@@ -92,9 +92,9 @@ def discussions(
     task: MaskedLM, forest: Forest, trees: Ints, *, seen: Seen | None = None, regime: RegimeConfig | None = None, seed: int = 0
 ) -> tuple[Discussions, Collator]:
     """Units of some trees as a task reads them (or with other things seen), and their collator."""
-    reading = task.reading_as(seen)
+    reading = task.backbone.in_context(task.reading, seen)
     parts = units(forest, trees, **asdict(regime or RegimeConfig()))
-    return Discussions(forest, parts, reading, seed=seed, trees=trees), task.collator(forest, reading)
+    return Discussions(forest, parts, reading, seed=seed, trees=trees), Collator(forest, task.tokenizer, reading)
 
 
 def prepare(run: Run, out: Path) -> PreparedDiscussions:
@@ -141,7 +141,7 @@ def _started(run: Run, config: TreeMLMConfig | BertConfig, tokenizer: Tokenizer)
     if saved is not None:
         rates = {name: getattr(config, name) for name in ("dropout", "attention_dropout")}
         hf.require(config, vars(saved.model) | rates, run.init)
-        hf.require(run.task, {name: getattr(saved.task, name) for name in ("head", "tie_weights")}, run.init, "task")
+        hf.require(run.task, {name: getattr(saved.parts["task"], name) for name in ("head", "tie_weights")}, run.init, "task")
         hub.load_own_tensors(task, hf.read_tensors(hf.locate(run.init)), run.init)
     return task
 

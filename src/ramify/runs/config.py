@@ -353,7 +353,7 @@ def from_json(record: dict[str, Any]) -> Run:
 
 
 def _from_json(record: dict[str, Any]) -> Run:
-    task_config, _ = TASKS[record["task"].get("name", "masked-lm")]
+    task_config = TASKS[record["task"].get("name", "masked-lm")].config
     parts: dict[str, Any] = {"model": MODELS[record["model"]["name"]][0], "task": task_config, **PARTS[task_config]}
     own = ("recipe", "data", "init", "init_decoder", "seed")
     fields: dict[str, Any] = {name: record[name] for name in own if name in record}
@@ -369,4 +369,5 @@ def to_json(run: Run) -> dict[str, Any]:
 
 
 def _name(config: Any) -> str:
-    return next(name for name, (kind, _) in (MODELS | TASKS).items() if kind is type(config))
+    kinds = {name: kind for name, (kind, _) in MODELS.items()} | {name: task.config for name, task in TASKS.items()}
+    return next(name for name, kind in kinds.items() if kind is type(config))

@@ -19,6 +19,7 @@ from ramify.files import make_folder, write_text
 from ramify.models import hf
 from ramify.runs import chats, comment_trees
 from ramify.runs.config import RUN_FILE, Run, from_json, read_record, to_json
+from ramify.registry import TASKS
 from ramify.runs.prepared import Prepared
 from ramify.tasks.masked_lm import MaskedLMConfig
 from ramify.disentangle.task import ReplyToConfig
@@ -130,7 +131,8 @@ def execute(
     if not trainer.stopped and trainer.accelerator.is_main_process:
         if (out / BEST).exists():
             hub.load_weights(task, out / BEST)
-        hub.save(task, out)
+        kind = next(kind for kind in TASKS.values() if type(run.task) is kind.config)
+        hub.save(kind.pipeline(task), out)
     return prepared, progress
 
 
