@@ -81,9 +81,9 @@ def train_and_score(arguments: argparse.Namespace) -> None:
         execute(run, out, resume=(out / "run.json").exists(), report=_say)
     if not (out / "config.json").exists() or arguments.draws == 0:
         return
-    task = ramify.load(out)
+    task = ramify.load(out).task
     store = Store.open(arguments.data)
-    forest = task.forest(store)
+    forest = task.reading.forest(store, task.tokenizer)
     trees = store.split(arguments.split)[: arguments.trees]
     for context in arguments.contexts or CONTROLS.get(arguments.model, (arguments.model,)):
         file = out / f"scores-{context}.npz"

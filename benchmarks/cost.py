@@ -23,7 +23,7 @@ keep_pages()  # before torch comes in
 import numpy as np
 import torch
 
-from ramify.batching.batch import Batch
+from ramify.batching.batch import Batch, Collator
 from ramify.batching.forest import Forest
 from ramify.batching.samplers import TokenBudget
 from ramify.batching.views.comment_trees import Discussions, Reading, units
@@ -113,7 +113,7 @@ class Case:
         self.task = MaskedLM(backbone, tokenizer, reading, MaskedLMConfig(two_phase=phase, chunk_tokens=budget)).train()
         view = Discussions(forest, units(forest, trees, **regime), reading)
         # The paper's units know nothing of each other: a node is encoded anew in every unit that reads it.
-        collate = replace(self.task.collator(forest), share=name not in ("naive", "threads", "middle"))
+        collate = Collator(forest, tokenizer, reading, share=name not in ("naive", "threads", "middle"))
         generator = torch.Generator().manual_seed(0)
         # Whole trees for the two-phase gradient; elsewhere steps of one budget.
         steps = TokenBudget(view.costs, budget if name != "two-phase" else 2**40, seed=0).steps(0)

@@ -29,6 +29,7 @@ from ramify.dataset.build import build
 from ramify.dataset.store import Store
 from ramify.disentangle.data.logs import Logs
 from ramify.disentangle.inference.decode import Opinion, lead_in, opinions, settle
+from ramify.disentangle.inference.disentangler import Disentangler
 from ramify.disentangle.inference.links import matched
 from ramify.disentangle.reranker import learn
 from ramify.disentangle.task import ReplyTo, ReplyToConfig
@@ -100,9 +101,9 @@ def table(arguments: argparse.Namespace) -> None:
 
 
 def _of_fold(out: Path, fold: int) -> ReplyTo:
-    task = ramify.load(out / f"fold-{fold}")
-    assert isinstance(task, ReplyTo)
-    return task
+    model = ramify.load(out / f"fold-{fold}")
+    assert isinstance(model, Disentangler)
+    return model.task
 
 
 def _read(task: ReplyTo, store: Store) -> Logs:

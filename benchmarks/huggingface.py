@@ -29,6 +29,7 @@ import numpy as np
 import torch
 
 import ramify
+from ramify.batching.batch import Collator
 from ramify.batching.forest import Forest
 from ramify.batching.samplers import TokenBudget
 from ramify.batching.views.comment_trees import Discussions, Reading, units
@@ -117,7 +118,7 @@ class Ours:
             parts, targets=nodes, weights=np.ones(len(nodes)), ends=np.arange(1, len(nodes) + 1), top=np.ones(len(nodes))
         )
         self.view = Discussions(forest, parts, reading)
-        self.collate = self.task.collator(forest)
+        self.collate = Collator(forest, tokenizer, reading)
         self.steps = iter(TokenBudget(self.view.sizes, BATCH, seed=0))
         self.generator = torch.Generator().manual_seed(0)
         self.bf16 = bf16

@@ -135,10 +135,10 @@ def train(arguments: argparse.Namespace) -> None:
         (out / "cost.json").write_text(json.dumps(record))
         print(json.dumps(record), flush=True)
         append_rows(arguments, "regime-speed", arguments.regime, record, seeds=(arguments.seed,))
-    task = ramify.load(out)
+    task = ramify.load(out).task
     store = Store.open(arguments.data)
     trees = store.split(arguments.split)
-    view, collator = discussions(task, task.forest(store), trees)
+    view, collator = discussions(task, task.reading.forest(store, task.tokenizer), trees)
     scores = evaluate(task, view, collator, trees, draws=2, mask_rate=MaskedLMConfig().mask_rate)
     scores.save(out / "scores.npz")
     print(json.dumps(scores.summary()), flush=True)
@@ -175,7 +175,7 @@ def noise(arguments: argparse.Namespace) -> None:
     """Gradient noise at the initial parameters, or at those of a trained run (`--at`); `--seed` draws other steps."""
     run = make_run(arguments, seed=0)
     prepared = run.prepare(arguments.out)
-    task = prepared.task if arguments.at is None else ramify.load(arguments.at)
+    task = prepared.task if arguments.at is None else ramify.load(arguments.at).task
     trees: Ints = prepared.store.split("train")
     view, collator = discussions(task, prepared.forest, trees, regime=run.view)
     generator = torch.Generator().manual_seed(arguments.seed)

@@ -34,8 +34,8 @@ import ramify
 from ramify.dataset.store import Store
 from ramify.disentangle.config import History
 from ramify.disentangle.data.reply_trees import logs_of_replies
+from ramify.disentangle.inference.disentangler import Disentangler
 from ramify.disentangle.inference.reply_trees import BASELINES, measure_replies, rule, scored
-from ramify.disentangle.task import ReplyTo
 from ramify.metrics import bootstrap_ratio
 from ramify.metrics.replies import Replies
 from ramify.nn.precision import Precision, autocast
@@ -79,8 +79,9 @@ def train_and_score(arguments: argparse.Namespace) -> None:
         execute(run, out, resume=(out / "run.json").exists(), report=_say)
     if not (out / "config.json").exists():
         return
-    task = ramify.load(out)
-    assert isinstance(task, ReplyTo)
+    model = ramify.load(out)
+    assert isinstance(model, Disentangler)
+    task = model.task
     for history in arguments.histories if task.backbone.reads_structure else ("unread",):
         if not _file(out, history).exists():
             began = time.perf_counter()

@@ -153,11 +153,11 @@ def test_page_has_every_part(page, run, store):
 
 
 def test_table_holds_what_the_model_scores(page, run, store):
-    task = ramify.load(run)
+    task = ramify.load(run).task
     trees = store.split("dev")
     scores = {}
     for seen in ("tree", "none"):
-        view, collator = units_of(task, task.forest(store), trees, seen=seen)
+        view, collator = units_of(task, task.reading.forest(store, task.tokenizer), trees, seen=seen)
         scores[seen] = evaluate(task, view, collator, trees, draws=2)
     saved = gain(scores["tree"], scores["none"])
     shown = Page(page).text
@@ -171,7 +171,7 @@ def test_table_holds_what_the_model_scores(page, run, store):
 
 def test_gain_is_logged_beside_the_dev_loss(run, store):
     last = read_metrics(run)[-1]
-    task = ramify.load(run)
+    task = ramify.load(run).task
     best = min(read_metrics(run), key=lambda record: record.get("dev_loss", np.inf))
     measured = measure(task, store, "dev", draws=1)
     assert "dev_loss_none" in last
@@ -278,7 +278,7 @@ def test_model_without_context_has_one_column(store, tmp_path):
 
 
 def test_masks_are_chosen_by_the_rule(run, store):
-    task = ramify.load(run)
+    task = ramify.load(run).task
     found = fillings(task, store, "dev")
     inside = np.isin(store.tree_of(np.arange(store.num_nodes)), store.split("dev"))
     nodes = np.flatnonzero(inside & (store.depth >= 2))
@@ -292,7 +292,7 @@ def test_masks_are_chosen_by_the_rule(run, store):
 
 
 def test_longest_word_of_one_piece(run):
-    task = ramify.load(run)
+    task = ramify.load(run).task
     own = "bold script alert alert"
     ids = task.tokenizer.encode(own)
     start, stop, place = mask_longest_word(task, own, ids)
@@ -304,16 +304,17 @@ def test_longest_word_of_one_piece(run):
 
 
 def test_filling_says_what_fill_mask_says(run, store):
-    task = ramify.load(run)
+    model = ramify.load(run)
+    task = model.task
     example = fillings(task, store, "dev", count=1)[0]
     mask = task.tokenizer.token(task.tokenizer.mask_id)
     texts = [*example.ancestors, f"{example.before}{mask}{example.after}"]
     thread = Tree(tuple(Node(own, (place - 1,) if place else (), id=str(place)) for place, own in enumerate(texts)))
     for seen, guess in example.guesses.items():
-        answer = task.fill_mask(thread, len(texts) - 1, context=seen, top_k=3)["masks"][0]["tokens"]
+        answer = model.fill_mask(thread, len(texts) - 1, context=seen, top_k=3)["masks"][0]["tokens"]
         assert [token for token, _ in guess.tokens] == [each["token"] for each in answer]
         assert [share for _, share in guess.tokens] == pytest.approx([each["probability"] for each in answer], abs=1e-6)
-        word = task.fill_mask(thread, len(texts) - 1, context=seen, top_k=task.tokenizer.vocab_size)["masks"][0]["tokens"]
+        word = model.fill_mask(thread, len(texts) - 1, context=seen, top_k=task.tokenizer.vocab_size)["masks"][0]["tokens"]
         assert guess.probability == pytest.approx(
             next(each["probability"] for each in word if each["token"] == example.word.lower()), abs=1e-6
         )

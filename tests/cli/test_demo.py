@@ -32,7 +32,7 @@ def demo(tmp_path_factory):
 
 def test_demo_prints_the_checkpoints_own_difference(demo):
     out, printed = demo
-    measured = measure(ramify.load(CHECKPOINT), Store.open(out / "data"), "all", draws=1, controls=("wrong",))
+    measured = measure(ramify.load(CHECKPOINT).task, Store.open(out / "data"), "all", draws=1, controls=("wrong",))
     for other in ("none", "wrong"):
         found = gain(measured.scores["tree"], measured.scores[other])["all"]
         assert f"{found.value:+.4f} (95 % interval {found.low:+.4f} to {found.high:+.4f}" in printed

@@ -20,6 +20,7 @@ import ramify as ramify_package
 from fixtures import built, channel, chat_store, several_parents
 from ramify import hub
 from ramify.cli.disentangle import LINKS
+from ramify.disentangle.inference.disentangler import Disentangler
 from ramify.disentangle.inference.links import Disentangled
 from ramify.disentangle.inference.streaming import Live
 from ramify.errors import RamifyError
@@ -350,11 +351,11 @@ def test_links_that_a_model_finds_are_scored_as_they_are_written(ramify, model, 
 
 def test_how_sure_a_model_is_of_what_it_says_first(model):
     """Not of the start that is likelier, where a message is said to answer another."""
-    task = ramify_package.load(model)
+    loaded = ramify_package.load(model)
     log = channel(60, 0)
-    alone = task.disentangle(log)
-    task.config = replace(task.config, threshold=0.05)
-    found = task.disentangle(log)
+    alone = loaded.disentangle(log)
+    loaded.task.config = replace(loaded.task.config, threshold=0.05)
+    found = loaded.disentangle(log)
     both = [number for number, node in enumerate(found.tree.nodes) if node.self_link and node.parents]
     assert both
     assert any(found.probability[number] < alone.probability[number] for number in both)
@@ -381,7 +382,7 @@ def test_known_starts_are_believed(ramify, model, tmp_path):
     run(ramify, path, model, "jsonl", out, "--keep-replies")
     assert len(out.read_text().splitlines()) == 2
     with pytest.raises(RamifyError, match="keep_replies believes"):
-        ramify_package.load(model).disentangle(nodes, keep_replies=True)  # pyright: ignore[reportAttributeAccessIssue]
+        ramify_package.load(model).disentangle(nodes, keep_replies=True)
 
 
 def test_what_is_printed_is_not_replaced(ramify, model, log, tmp_path):
@@ -507,7 +508,7 @@ def test_the_model_that_comes_with_ramify(ramify, log, tmp_path):
     assert "ramify train reranker" in card
     shipped = ramify_package.load(LINKS)
     assert not shipped.backbone.config.years
-    assert shipped.reading.causal
+    assert shipped.input.causal
     status, _, err = ramify("disentangle", log, "--to", "html", "--out", tmp_path / "out.html")
     assert status == 0, err
     assert "as the model that comes with Ramify sees it" in (tmp_path / "out.html").read_text("utf-8")
@@ -551,7 +552,7 @@ def test_a_candidate_pruner_is_fitted_and_used(ramify, log, model, tmp_path):
     status, printed, err = ramify(*words, "--out", out, "--pack", packed)
     assert (status, printed) == (0, ""), err
     for each in (out, packed):
-        assert ramify_package.load(each).config.first_look == 3
+        assert ramify_package.load(each).task.config.first_look == 3
         text, _ = run(ramify, log, each, "annotation", tmp_path / "out.txt")
         assert len(text.splitlines()) == len(LINES)
     status, printed, err = ramify("train", "candidate-pruner", out, "--data", data, "--out", tmp_path / "none")
@@ -568,11 +569,11 @@ def test_a_reranker_is_fitted_and_used(ramify, log, model, tmp_path):
     data, out = chat_store(tmp_path / "more").path, tmp_path / "twice"
     status, printed, err = ramify("train", "reranker", model, "--unseen", f"{model}={data}", "--out", out)
     assert (status, printed) == (0, ""), err
-    assert ramify_package.load(out).config.second_look == 64
+    assert ramify_package.load(out).task.config.second_look == 64
     words = ("--unseen", f"{model}={data}", "--lookahead", "--set", "task.threshold=0.4", "--out", tmp_path / "ahead")
     status, printed, err = ramify("train", "reranker", model, *words)
     assert (status, printed) == (0, ""), err
-    config = ramify_package.load(tmp_path / "ahead").config
+    config = ramify_package.load(tmp_path / "ahead").task.config
     assert (config.second_look, config.hindsight, config.threshold) == (64, True, 0.4)
     text, _ = run(ramify, log, out, "annotation", tmp_path / "out.txt")
     assert len(text.splitlines()) == len(LINES)
@@ -636,9 +637,9 @@ def test_evaluate_where_only_conversations_are_known(ramify, model, tmp_path):
 def causal(model, tmp_path_factory):
     """The same weights, said to have been trained without looking ahead."""
     folder = tmp_path_factory.mktemp("causal") / "model"
-    task = ramify_package.load(model)
+    task = ramify_package.load(model).task
     task.reading = replace(task.reading, causal=True)
-    hub.save(task, folder)
+    hub.save(Disentangler(task), folder)
     return folder
 
 

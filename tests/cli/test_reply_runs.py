@@ -9,6 +9,7 @@ import torch
 from fixtures import bert_task, built, chat_store, discussion, reddit
 from ramify import hub
 from ramify.errors import RamifyError
+from ramify.inference.fill_mask import MaskFiller
 from ramify.recipes import RECIPES
 from ramify.runs import execute
 from ramify.training.trainer import read_metrics
@@ -23,7 +24,8 @@ def store(tmp_path_factory):
 @pytest.fixture(scope="module")
 def init(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bert") / "bert"
-    hub.export_hugging_face(bert_task(dtype=torch.float32, task={"head": "bert"}, max_tokens=128), folder)
+    task = bert_task(dtype=torch.float32, task={"head": "bert"}, max_tokens=128)
+    hub.export_hugging_face(MaskFiller(task), folder)
     return folder
 
 

@@ -11,6 +11,7 @@ import ramify
 from fixtures import bert_task, built, channel, chat_store
 from ramify import hub
 from ramify.cli import train as commands
+from ramify.inference.fill_mask import MaskFiller
 from ramify.recipes import RECIPES
 from ramify.runs import execute
 from ramify.training.trainer import read_metrics
@@ -31,7 +32,8 @@ def test_two_steps_on_chats(tmp_path, recipe):
     init = ""
     if recipe in ("mht", "bert-pair"):
         init = str(tmp_path / "bert")
-        hub.export_hugging_face(bert_task(dtype=torch.float32, task={"head": "bert"}, max_tokens=128), tmp_path / "bert")
+        task = bert_task(dtype=torch.float32, task={"head": "bert"}, max_tokens=128)
+        hub.export_hugging_face(MaskFiller(task), tmp_path / "bert")
     run = RECIPES[recipe](str(store.path), init=init).changed({"train.steps": "2", "train.log_every": "1"} | ON_CHATS[recipe])
     execute(run, tmp_path / "run", cpu=True)
     metrics = read_metrics(tmp_path / "run")

@@ -11,9 +11,11 @@ import ramify
 from fixtures import bert_task, built, channel, chat_store, tree_task
 from ramify import hub
 from ramify.disentangle.batch import LinkBatch
+from ramify.disentangle.inference.disentangler import Disentangler
 from ramify.disentangle.inference.links import known_conversations, matched
 from ramify.disentangle.task import ReplyTo
 from ramify.errors import RamifyError
+from ramify.inference.fill_mask import MaskFiller
 from ramify.metrics.conversations import score
 from ramify.models import bert
 from ramify.nn.ragged import Rows
@@ -86,7 +88,7 @@ def test_it_learns_from_a_teacher_what_nobody_knows(store, trained, tmp_path):
     more = sum(both.stage(0).view.sizes) - len(prepared.logs)
     other = ramify.load(trained)
     with torch.no_grad():
-        next(other.parameters()).add_(1)
+        next(other.task.parameters()).add_(1)
     there = tmp_path / "teacher"
     hub.save(other, there)
     taught = small(store, view__teachers=json.dumps([str(there)]), train__steps="2")
@@ -142,7 +144,7 @@ def test_so_many_messages_of_conversations_are_learned_from(store, tmp_path, sha
 
 def test_a_loaded_model_disentangles(trained):
     model = ramify.load(trained)
-    assert isinstance(model, ReplyTo)
+    assert isinstance(model, Disentangler)
     log = channel(150, seed=77)
     found = model.disentangle(log)
     truth = [log.nodes[i].parents for i in range(150)]
@@ -204,7 +206,7 @@ def test_the_report_shows_scores_and_curves(trained, store):
 def test_a_run_goes_on_from_another(store, trained, tmp_path):
     prepared, _ = execute(small(store, init=str(trained), train__lr="1e-9", train__steps="1"), tmp_path / "more", cpu=True)
     first, second = ramify.load(trained), ramify.load(tmp_path / "more")
-    for one, two in zip(first.parameters(), second.parameters(), strict=True):
+    for one, two in zip(first.task.parameters(), second.task.parameters(), strict=True):
         torch.testing.assert_close(one, two)
     assert prepared.task.tokenizer.json == first.tokenizer.json
 
@@ -221,7 +223,8 @@ def test_models_of_whole_words_begin_with_the_vectors_of_words(store, tmp_path, 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bert")
-    hub.export_hugging_face(bert_task(dtype=torch.float32, task={"head": "bert"}, max_tokens=128), folder)
+    task = bert_task(dtype=torch.float32, task={"head": "bert"}, max_tokens=128)
+    hub.export_hugging_face(MaskFiller(task), folder)
     return folder
 
 
@@ -250,7 +253,7 @@ MASKED_LMS = {
 @pytest.mark.parametrize("kind", MASKED_LMS)
 def test_messages_are_read_as_a_masked_language_model_read_them(store, tmp_path, kind):
     saved = MASKED_LMS[kind]().eval()
-    hub.save(saved, tmp_path / "saved")
+    hub.save(MaskFiller(saved), tmp_path / "saved")
     run = RECIPES["mht"](str(store.path), init=str(tmp_path / "saved"))
     task = run.prepare(tmp_path / "run").task.eval()
     assert task.tokenizer.json == saved.tokenizer.json
@@ -293,7 +296,7 @@ def test_a_pair_encoder_goes_on_with_other_parts(store, tmp_path):
     execute(more, tmp_path / "second", cpu=True)
     first, second = ramify.load(tmp_path / "first"), ramify.load(tmp_path / "second")
     assert (second.backbone.config.chunk_tokens, second.backbone.config.hidden) == (500, 8)
-    assert all(torch.equal(one, two) for one, two in zip(first.parameters(), second.parameters(), strict=True))
+    assert all(torch.equal(one, two) for one, two in zip(first.task.parameters(), second.task.parameters(), strict=True))
 
 
 @pytest.mark.parametrize(
@@ -338,7 +341,7 @@ def test_logs_of_which_nothing_is_known(tmp_path):
 
 
 def test_other_models_say_that_they_cannot(trained):
-    with pytest.raises(RamifyError, match="cannot embed; it can disentangle"):
+    with pytest.raises(RamifyError, match="has no embed; it can disentangle"):
         ramify.load(trained).embed(channel(5))
 
 
@@ -351,11 +354,11 @@ def test_pruner_and_reranker_are_no_part_of_training(store, trained, tmp_path, n
     else:
         looking = reranker(str(trained), unseen=[f"{trained}={store.path}"], hidden=8)
     hub.save(looking, tmp_path / "looking")
-    assert isinstance(loaded := ramify.load(tmp_path / "looking"), ReplyTo)
+    assert isinstance(loaded := ramify.load(tmp_path / "looking").task, ReplyTo)
     assert getattr(loaded, name) is not None
     begun = small(store, init=str(tmp_path / "looking")).prepare(tmp_path / "more").task
     assert getattr(begun, name) is None
-    own, theirs = dict(begun.named_parameters()), dict(ramify.load(trained).named_parameters())
+    own, theirs = dict(begun.named_parameters()), dict(ramify.load(trained).task.named_parameters())
     assert own.keys() == theirs.keys()
     assert all(torch.equal(own[name], theirs[name]) for name in own)
 
@@ -368,7 +371,7 @@ def test_models_that_take_no_pruner_or_reranker(store, trained, checkpoint, tmp_
     ):
         model = tmp_path / mask / features
         run = RECIPES["mht"](str(store.path), init=str(checkpoint), features=features).changed({"model.mask": mask})
-        hub.save(run.prepare(tmp_path).task, model)
+        hub.save(run.prepare(tmp_path).pipeline(), model)
         if mask == "ancestors":
             with pytest.raises(RamifyError, match="reads its own decisions already"):
                 reranker(str(model), unseen=[f"{trained}={store.path}"])

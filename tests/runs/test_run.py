@@ -14,13 +14,13 @@ from fixtures import bert_task, built, discussions, tokenizer, tree_task
 from ramify import hub
 from ramify.dataset.build import build
 from ramify.errors import RamifyError
+from ramify.inference.fill_mask import MaskFiller
 from ramify.models.bert import BertConfig
 from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.recipes import RECIPES
 from ramify.runs import execute
 from ramify.runs.comment_trees import CommentTreeRun
 from ramify.inference.held_out import first_trees
-from ramify.tasks.texts import TextModel
 from ramify.tokenizer import Tokenizer
 from ramify.training.trainer import TrainConfig, read_metrics
 
@@ -75,7 +75,7 @@ def test_settings_of_stages():
 @pytest.mark.parametrize(
     ("key", "text", "message"),
     [
-        ("wings", "2", "there is no setting 'wings' here; the settings are recipe, data, stages, init, seed, model"),
+        ("wings", "2", "there is no setting 'wings' here; the settings are recipe, data, model, task, stages"),
         ("dim", "2", r"dev, init_decoder\. Did you mean model\.dim\?"),
         ("model.wings", "2", "there is no setting 'wings' here; the settings are vocab_size, dim"),
         ("train.wings", "2", "there is no setting 'wings'"),
@@ -251,9 +251,9 @@ def test_execution(store, tmp_path, recipe):
     # What is left there is the best model, ready for use.
     model = ramify.load(out)
     assert model.backbone.config == prepared.task.backbone.config
-    assert model.reading == run.reading
+    assert model.input == run.reading
     assert model.tokenizer.json == prepared.task.tokenizer.json
-    trained, best = dict(prepared.task.named_parameters()), dict(model.named_parameters())
+    trained, best = dict(prepared.task.named_parameters()), dict(model.task.named_parameters())
     assert all(torch.equal(trained[name], best[name]) for name in best)
     assert model.tokenizer.vocab_size <= 90
 
@@ -360,7 +360,7 @@ def test_a_checkpoint_keeps_its_pieces(store, theirs, tmp_path, kept_as):
 def test_start_from_a_checkpoint(store, tmp_path, recipe):
     """Sizes, tokenizer and weights are the checkpoint's; what a run may choose freely stays its own."""
     there = bert_task(dtype=torch.float32, task={"head": "bert"}, max_tokens=40, activation="relu")
-    hub.export_hugging_face(there, tmp_path / "there")
+    hub.export_hugging_face(MaskFiller(there), tmp_path / "there")
     run = small(store, recipe, **STILL, model__dropout="0.2").changed({"init": str(tmp_path / "there")})
     prepared, _ = execute(run, tmp_path / "run", cpu=True)
     own = prepared.task.backbone
@@ -376,7 +376,8 @@ def test_start_from_a_checkpoint(store, tmp_path, recipe):
 @pytest.fixture
 def theirs(tmp_path):
     """A BERT-family checkpoint of two layers that reads 40 tokens."""
-    hub.export_hugging_face(bert_task(dtype=torch.float32, task={"head": "bert"}, max_tokens=40), tmp_path / "theirs")
+    task = bert_task(dtype=torch.float32, task={"head": "bert"}, max_tokens=40)
+    hub.export_hugging_face(MaskFiller(task), tmp_path / "theirs")
     return str(tmp_path / "theirs")
 
 
@@ -392,7 +393,7 @@ def test_a_pretrained_encoder_learns_slowly_beside_new_layers(store, theirs, tmp
     assert (stage.lr, dict(stage.lr_scale)) == (3e-4, {"encoder": 0.1, r"\.cross\.": 3.0})
     task = begun(store, "tree-mlm", theirs).prepare(tmp_path / "run").task
     assert all(layer.cross.out.weight.eq(0).all() for layer in task.backbone.decoder.layers)
-    hub.save(task, tmp_path / "saved")
+    hub.save(MaskFiller(task), tmp_path / "saved")
     # A model of Ramify's has learnt to read its contexts.
     for init in (str(tmp_path / "saved"), ""):
         assert RECIPES["tree-mlm"](str(store.path), init=init).stages[0].lr_scale == ()
@@ -451,17 +452,17 @@ MAKE = {"tree-mlm": tree_task, "bert": bert_task}
 def test_start_from_a_saved_model(store, tmp_path, recipe, dtype):
     """All weights, its config and its tokenizer are taken; dropout may be another."""
     there = MAKE[recipe](dtype=torch.float32, max_tokens=40, activation="relu", pooling="attn", dropout=0.3)
-    hub.save(there, tmp_path / "there", dtype=dtype)
+    hub.save(MaskFiller(there), tmp_path / "there", dtype=dtype)
     prepared, _ = execute(begun(store, recipe, str(tmp_path / "there"), model__dropout="0"), tmp_path / "run", cpu=True)
     assert prepared.task.backbone.config == replace(there.backbone.config, dropout=0.0)
     assert prepared.task.tokenizer.hash == there.tokenizer.hash
-    before = dict(ramify.load(tmp_path / "there").named_parameters())
-    for name, parameter in ramify.load(tmp_path / "run").named_parameters():
+    before = dict(ramify.load(tmp_path / "there").task.named_parameters())
+    for name, parameter in ramify.load(tmp_path / "run").task.named_parameters():
         torch.testing.assert_close(parameter, before[name], rtol=0, atol=1e-6)
     assert [*json.loads((tmp_path / "run" / "run.json").read_text())["weights_hash"]] == [str(tmp_path / "there")]
     with torch.no_grad():
         next(there.parameters()).add_(1)
-    hub.save(there, tmp_path / "there", dtype=dtype)
+    hub.save(MaskFiller(there), tmp_path / "there", dtype=dtype)
     run = begun(store, recipe, str(tmp_path / "there"), model__dropout="0")
     with pytest.raises(RamifyError, match=r"there does not hold the weights that .*run was started with"):
         execute(run, tmp_path / "run", resume=True, cpu=True)
@@ -480,7 +481,7 @@ def test_start_from_a_saved_model(store, tmp_path, recipe, dtype):
     ],
 )
 def test_what_does_not_suit_a_saved_model_is_refused(store, tmp_path, recipe, settings, message):
-    hub.save(tree_task(dtype=torch.float32), tmp_path / "there")
+    hub.save(MaskFiller(tree_task(dtype=torch.float32)), tmp_path / "there")
     with pytest.raises(RamifyError, match=message):
         execute(begun(store, recipe, str(tmp_path / "there"), **settings), tmp_path / "run", cpu=True)
     assert not (tmp_path / "run").exists()
@@ -568,7 +569,7 @@ def test_data_without_dev_trees_trains_to_the_end(tmp_path):
     _, progress = execute(small(store), tmp_path / "run", cpu=True)
     assert (progress.step, progress.best_step) == (6, -1)
     assert not (tmp_path / "run" / "best.safetensors").exists()
-    assert ramify.load(tmp_path / "run").verbs == ["embed", "fill_mask", "score"]
+    assert ramify.load(tmp_path / "run").verbs == ("embed", "fill_mask", "score")
 
 
 def test_a_run_does_not_need_its_data_any_more(tmp_path):
@@ -579,7 +580,7 @@ def test_a_run_does_not_need_its_data_any_more(tmp_path):
 
 
 def test_dev_trees_are_the_first_with_enough_comments(store):
-    own = TextModel.forest(bert_task(), store)
+    own = bert_task().reading.forest(store, tokenizer())
     trees = store.split("all")
     for targets in (1, 9, 10, 27):
         assert len(first_trees(own, trees, targets)) == -(-targets // 9)

@@ -155,11 +155,12 @@ def _evaluate(store: "Store", draws: int) -> tuple["MaskedLM", "Measured"]:
     import ramify
     from ramify.cli.shared import bar
     from ramify.inference.evaluation import gain
+    from ramify.inference.fill_mask import MaskFiller
     from ramify.inference.held_out import NAMES, measure
-    from ramify.tasks.masked_lm import MaskedLM
 
-    task = ramify.load(CHECKPOINT)
-    assert isinstance(task, MaskedLM)
+    pipeline = ramify.load(CHECKPOINT)
+    assert isinstance(pipeline, MaskFiller)
+    task = pipeline.task
     with bar("evaluating", 3 * store.info["comments"]) as advance:
         measured = measure(task, store, "all", draws=draws, controls=("wrong",), progress=advance)
     count = measured.scores["tree"].count.sum()

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ramify.inference.base import Pipeline
     from ramify.runs import Run
-    from ramify.tasks.base import Task
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Training(Recipe):
 class Fit(Recipe):
     """A recipe whose function adds a small part to a trained model and returns it, within a minute or so."""
 
-    function: "Callable[..., Task[Any]]"
+    function: "Callable[..., Pipeline]"
     pack: Callable[..., None] | None = None
 
-    def __call__(self, *arguments: Any, **options: Any) -> "Task[Any]":
+    def __call__(self, *arguments: Any, **options: Any) -> "Pipeline":
         return self.function(*arguments, **options)

@@ -10,6 +10,7 @@ from ramify.recipes.base import Positional
 from ramify.recipes.options import Data, EncoderInit, Features, Init, Seed, Steps, Window
 
 if TYPE_CHECKING:
+    from ramify.disentangle.inference.disentangler import Disentangler
     from ramify.disentangle.task import ReplyTo
     from ramify.runs import Run
     from ramify.training.trainer import TrainConfig
@@ -241,7 +242,7 @@ def candidate_pruner(
     *,
     num_candidates: Annotated[int, "Candidates of a message that it is to read, the message itself included."] = 16,
     seed: Seed = 0,
-) -> "ReplyTo":
+) -> "Disentangler":
     """Add a candidate pruner to a model of who replied to whom: it then reads the likeliest candidates only, and is faster.
 
     A linear map of features, fitted to the model's own probabilities on the training logs. A minute.
@@ -251,6 +252,7 @@ def candidate_pruner(
     from ramify.dataset.store import Store
     from ramify.disentangle.candidate_pruner import learn
     from ramify.disentangle.data.logs import Logs
+    from ramify.disentangle.inference.disentangler import Disentangler
 
     if num_candidates < 2:
         raise RamifyError(f"--num-candidates {num_candidates} would leave the message itself alone. Choose 2 or more.")
@@ -270,7 +272,7 @@ def candidate_pruner(
     logs = Logs.of(store.trees(store.split("train")), task.reading).read_with(task.tokenizer)
     pruner = learn(task, logs, num_candidates, seed)
     task.config, task.first = replace(task.config, first_look=num_candidates), pruner
-    return task
+    return Disentangler(task)
 
 
 def reranker(
@@ -281,7 +283,7 @@ def reranker(
     hidden: Annotated[int, "Size of its hidden layers."] = 64,
     settings: Mapping[str, str] | None = None,
     seed: Seed = 0,
-) -> "ReplyTo":
+) -> "Disentangler":
     """Add a reranker that uses conversation features to a model of who replied to whom.
 
     It weighs the likeliest candidates of a message again, in the conversations they belong to. It is learned from probabilities
@@ -292,6 +294,7 @@ def reranker(
     """
     from ramify.dataset.store import Store
     from ramify.disentangle.data.logs import Logs
+    from ramify.disentangle.inference.disentangler import Disentangler
     from ramify.disentangle.reranker import learn
     from ramify.runs.disentanglement import redecided
 
@@ -310,17 +313,17 @@ def reranker(
     seen = ((each, Logs.of(store.trees(store.split("dev")), each.reading).read_with(each.tokenizer)) for each, store in pairs)
     weight = task.config.conversation_weight
     task.second = learn(seen, hidden, seed, hindsight=lookahead, conversation_weight=weight)
-    return task
+    return Disentangler(task)
 
 
 def _reply_to(source: str | Path) -> "ReplyTo":
     from ramify import hub
-    from ramify.disentangle.task import ReplyTo
+    from ramify.disentangle.inference.disentangler import Disentangler
 
-    task = hub.load(source)
-    if not isinstance(task, ReplyTo):
+    pipeline = hub.load(source)
+    if not isinstance(pipeline, Disentangler):
         raise RamifyError(f"{source} holds no model of who replied to whom.")
-    return task
+    return pipeline.task
 
 
 LICENSE = "cc-by-4.0"
@@ -403,11 +406,12 @@ def _pack(run: Path, data: str, out: Path, **card: str) -> None:
 
     from ramify import hub
     from ramify.dataset.store import Store
+    from ramify.disentangle.inference.disentangler import Disentangler
     from ramify.disentangle.inference.links import measure
     from ramify.files import write_text
     from ramify.metrics.conversations import score
 
-    hub.save(_reply_to(run), out, dtype=torch.float16)
+    hub.save(Disentangler(_reply_to(run)), out, dtype=torch.float16)
     packed = _reply_to(out)
     found = measure(packed, Store.open(data), "dev").match
     scores = score(found.logs)
@@ -418,4 +422,4 @@ def _pack(run: Path, data: str, out: Path, **card: str) -> None:
         "1 − variation of information": f"{scores['vi']:.2f}",
         "one-to-one": f"{scores['one_to_one']:.2f}",
     }
-    write_text(out / hub.CARD, hub.model_card(packed, results=results, **card))
+    write_text(out / hub.CARD, hub.model_card(Disentangler(packed), results=results, **card))

@@ -95,17 +95,18 @@ def pack(run: Path, data: str, out: Path) -> None:
     from ramify import hub
     from ramify.dataset.store import Store
     from ramify.inference.evaluation import gain
+    from ramify.inference.fill_mask import MaskFiller
     from ramify.inference.held_out import measure
-    from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
+    from ramify.tasks.masked_lm import MaskedLMConfig
 
-    task = hub.load(run)
-    if not isinstance(task, MaskedLM):
+    pipeline = hub.load(run)
+    if not isinstance(pipeline, MaskFiller):
         raise RamifyError(f"{run} holds no masked language model.")
-    task.config = replace(task.config, mask_rate=MaskedLMConfig().mask_rate)
-    hub.save(task, out, dtype=torch.float16)
+    pipeline.task.config = replace(pipeline.task.config, mask_rate=MaskedLMConfig().mask_rate)
+    hub.save(pipeline, out, dtype=torch.float16)
     packed = hub.load(out, device="auto")
-    assert isinstance(packed, MaskedLM)
-    found = measure(packed, Store.open(data), "test", draws=8, controls=("wrong",))
+    assert isinstance(packed, MaskFiller)
+    found = measure(packed.task, Store.open(data), "test", draws=8, controls=("wrong",))
     scores = found.scores
     count = scores["tree"].count.sum()
     results = {

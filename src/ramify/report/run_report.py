@@ -11,12 +11,12 @@ import torch
 from ramify import hub
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
+from ramify.inference.base import Pipeline
 from ramify.report.page import write_page
 from ramify.report.sections import draw, duration, spans, text
 from ramify.runs import read_run
 from ramify.runs.base import RUN_FILE, ReportParts, ReportRequest, Run
 from ramify.runs.sections import Code, Definitions, Notice, Section, counted
-from ramify.tasks.base import Model
 from ramify.training.checkpoints import newest_weights
 from ramify.training.trainer import BEST, read_metrics
 
@@ -48,13 +48,13 @@ def write_report(
     run, record = read_run(run_dir)
     metrics = read_metrics(run_dir)
     store, missing = (Store.open(data), "") if data else _store(run.data)
-    model = None
+    pipeline = None
     if not evaluate:
         missing = "This page was written without an evaluation."
     elif store is not None:
-        model, missing = _model(run_dir, run, store, device or "cpu")
+        pipeline, missing = _pipeline(run_dir, run, store, device or "cpu")
     parts = run.report_sections(
-        ReportRequest(record, metrics, model, store if evaluate else None, split, draws, comments, progress)
+        ReportRequest(record, metrics, pipeline, store if evaluate else None, split, draws, comments, progress)
     )
     sections = list(parts.sections)
     if missing := missing or parts.missing:
@@ -77,7 +77,7 @@ def _store(path: str) -> tuple[Store | None, str]:
         return None, f"The data set is not at hand ({error})."
 
 
-def _model(run_dir: Path, run: Run, store: Store, device: str | torch.device) -> tuple[Model | None, str]:
+def _pipeline(run_dir: Path, run: Run, store: Store, device: str | torch.device) -> tuple[Pipeline | None, str]:
     """The trained model; of an unfinished run its best or newest weights."""
     if (run_dir / hub.CONFIG).exists():
         return hub.load(run_dir, device=device), ""
@@ -85,11 +85,11 @@ def _model(run_dir: Path, run: Run, store: Store, device: str | torch.device) ->
     if weights is None:
         return None, "This run has not written any weights yet."
     try:
-        task = replace(run, data=str(store.path)).prepare(run_dir).task
+        prepared = replace(run, data=str(store.path)).prepare(run_dir)
     except RamifyError as error:
         return None, f"The unfinished run's model cannot be built again ({error})."
-    hub.load_weights(task, weights)
-    return task.to(hub.find_device(device)), ""
+    hub.load_weights(prepared.task, weights)
+    return prepared.pipeline().to(hub.find_device(device)), ""
 
 
 def _lead(run_dir: Path, run: Run, record: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]], parts: ReportParts) -> str:

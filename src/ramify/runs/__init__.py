@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 from ramify.errors import RamifyError
+from ramify.inference.base import Pipeline
 from ramify.runs.base import Run
 from ramify.runs.comment_trees import CommentTreeRun
 from ramify.runs.disentanglement import DisentanglementRun
 from ramify.runs.execute import check_fresh, execute, read_record
-from ramify.tasks.base import Model
 
 __all__ = ["RUNS", "Run", "check_fresh", "execute", "kind_for", "read_run"]
 
@@ -26,9 +26,9 @@ def read_run(out: Path) -> tuple[Run, dict[str, Any]]:
     return RUNS[record["kind"]].from_json(record["run"]), record
 
 
-def kind_for(model: Model, source: str) -> type[Run]:
+def kind_for(pipeline: Pipeline, source: str) -> type[Run]:
     """The kind of run that evaluates models like this one."""
     for kind in RUNS.values():
-        if kind.evaluates(model):
+        if kind.evaluates(pipeline):
             return kind
-    raise RamifyError(f"{source} holds no model that can be evaluated; it can {', '.join(model.verbs)}.")
+    raise RamifyError(f"{source} holds no model that can be evaluated; it can {', '.join(pipeline.verbs)}.")

@@ -17,16 +17,17 @@ from ramify.batching.views.comment_trees import BLIND, Discussions, Reading, Reg
 from ramify.config import check_fields
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
+from ramify.inference.base import Pipeline
+from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.evaluation import COLLAPSED, Scores, context_spread, evaluate
 from ramify.inference.held_out import discussions, first_trees
 from ramify.models import bert, hf, tree_mlm
 from ramify.models.bert import Bert, BertConfig
 from ramify.models.tree_mlm import TreeMLM, TreeMLMConfig
 from ramify.nn.precision import autocast
-from ramify.registry import MODELS, registered_name
+from ramify.registry import model_name
 from ramify.runs import comment_tree_report
 from ramify.runs.base import RUN_FILE, Evaluation, Prepared, ReportParts, ReportRequest, Run, check_options, no_progress
-from ramify.tasks.base import Model
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.tokenizer import Kind, Tokenizer, sample
 from ramify.training.trainer import Stage, TrainConfig, sampler, step_seed
@@ -93,6 +94,9 @@ class PreparedDiscussions(Prepared):
         trees = first_trees(self.forest, self.store.split("dev"), self.run.dev.targets)
         return Stage(config, view, collator, self._dev_loss(trees) if len(trees) else None)
 
+    def pipeline(self) -> MaskFiller:
+        return MaskFiller(self.task)
+
     def divisors(self) -> dict[str, float] | None:
         norm = self.task.config.loss_norm
         if norm == "constant":
@@ -155,7 +159,7 @@ class CommentTreeRun(Run):
         model, saved = self.model, hub.saved_config(init)
         if saved is not None:
             if type(saved.model) is not type(model):
-                own, theirs = (registered_name(MODELS, each) for each in (model, saved.model))
+                own, theirs = (model_name(each) for each in (model, saved.model))
                 raise RamifyError(
                     f"--init {init} holds a {theirs} model of Ramify; a {own} run starts from a {own} model, or from a "
                     "BERT-family checkpoint in Hugging Face's form."
@@ -208,26 +212,27 @@ class CommentTreeRun(Run):
         return tuple(filter(None, [self.init]))
 
     @classmethod
-    def evaluates(cls, model: Model) -> bool:
-        return isinstance(model, MaskedLM)
+    def evaluates(cls, pipeline: Pipeline) -> bool:
+        return isinstance(pipeline, MaskFiller)
 
     @classmethod
-    def evaluate(cls, model: Model, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
+    def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
         """Held-out loss. Options: `context`, `draws`, `mask_rate`, `save`; and `precision`, `progress`."""
-        assert isinstance(model, MaskedLM)
+        assert isinstance(pipeline, MaskFiller)
         known = ("context", "draws", "mask_rate", "save", "precision", "progress")
         check_options(options, known, source, "a masked language model")
+        task = pipeline.task
         draws, rate = options.get("draws", DRAWS), options.get("mask_rate")
         trees = store.held(split)
-        view, collator = discussions(model, model.forest(store), trees, seen=options.get("context"))
+        view, collator = discussions(task, pipeline.forest(store), trees, seen=options.get("context"))
         bar, precision = options.get("progress", no_progress), options.get("precision", "fp32")
-        with bar(int(view.sizes.sum())) as advance, autocast(model.device, precision):
-            scores = evaluate(model, view, collator, trees, draws=draws, mask_rate=rate, progress=advance)
+        with bar(int(view.sizes.sum())) as advance, autocast(pipeline.device, precision):
+            scores = evaluate(task, view, collator, trees, draws=draws, mask_rate=rate, progress=advance)
         if "save" in options:
             scores.save(options["save"])
         if not scores.count.any():
             raise RamifyError(f"no comment of {store.path} ({split}) has a token that could be masked.")
-        return HeldOutLoss(scores, rate or model.config.mask_rate, draws)
+        return HeldOutLoss(scores, rate or task.config.mask_rate, draws)
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
         return comment_tree_report.parts(self.reading.seen, request)
@@ -281,7 +286,7 @@ def _started(run: CommentTreeRun, config: TreeMLMConfig | BertConfig, tokenizer:
     if saved is not None:
         rates = {name: getattr(config, name) for name in ("dropout", "attention_dropout")}
         hf.require(config, vars(saved.model) | rates, run.init)
-        hf.require(run.task, {name: getattr(saved.task, name) for name in ("head", "tie_weights")}, run.init, "task")
+        hf.require(run.task, {name: getattr(saved.parts["task"], name) for name in ("head", "tie_weights")}, run.init, "task")
         hub.load_own_tensors(task, hf.read_tensors(hf.locate(run.init)), run.init)
     return task
 

@@ -24,6 +24,8 @@ from ramify.disentangle.data.reply_trees import logs_of_replies
 from ramify.disentangle.data.structure import Structure
 from ramify.disentangle.data.words import LEAST, learn_words, word_vectors
 from ramify.disentangle.distillation import beliefs, lessons
+from ramify.disentangle.inference.disentangler import Disentangler
+from ramify.inference.base import Pipeline
 from ramify.disentangle.inference.decode import (
     Decided,
     Known,
@@ -50,11 +52,10 @@ from ramify.metrics.conversations import Match, bootstrap, score
 from ramify.models import bert, hf
 from ramify.models.bert import BertConfig
 from ramify.nn.precision import autocast
-from ramify.registry import MODELS, registered_name
+from ramify.registry import MODELS, model_name
 from ramify.runs import disentanglement_report
 from ramify.runs.base import RUN_FILE, Evaluation, Prepared, ReportParts, ReportRequest, Run, check_options
 from ramify.runs.settings import set_fields
-from ramify.tasks.base import Model
 from ramify.tokenizer import Tokenizer
 from ramify.training.trainer import Stage, learns, step_seed
 from ramify.tree import Tree
@@ -182,6 +183,9 @@ class PreparedChats(Prepared):
     def _encoder_parameters(self) -> list[str]:
         return [name for name, _ in self.task.named_parameters() if name.startswith("backbone.encoder.")]
 
+    def pipeline(self) -> Disentangler:
+        return Disentangler(self.task)
+
     def divisors(self) -> dict[str, float] | None:
         # A mean over messages, of which a step may hold more or fewer.
         return {"links": 0.0}
@@ -254,10 +258,10 @@ class PreparedChats(Prepared):
 
 
 def _teacher(path: str, device: torch.device) -> ReplyTo:
-    task = hub.load(path).to(device)
-    if not isinstance(task, ReplyTo):
-        raise RamifyError(f"view.teachers: {path} does not say who replied to whom.")
-    return task
+    pipeline = hub.load(path).to(device)
+    if not isinstance(pipeline, Disentangler):
+        raise RamifyError(f"view.teachers: {path} holds no model of who replied to whom. Name runs of recipes for chat logs.")
+    return pipeline.task
 
 
 
@@ -320,16 +324,17 @@ class DisentanglementRun(Run):
         return tuple(filter(None, (self.init, *self.view.teachers)))
 
     @classmethod
-    def evaluates(cls, model: Model) -> bool:
-        return isinstance(model, ReplyTo)
+    def evaluates(cls, pipeline: Pipeline) -> bool:
+        return isinstance(pipeline, Disentangler)
 
     @classmethod
-    def evaluate(cls, model: Model, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
+    def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
         """Scores of links and conversations; on reply trees, graph and conversation accuracy.
 
         Options: `history`, `beam`, `set`; on chat logs `no_starts`, `protocol`; and `precision`, `progress`.
         """
-        assert isinstance(model, ReplyTo)
+        assert isinstance(pipeline, Disentangler)
+        model = pipeline.task
         known = ("history", "beam", "set", "precision", "progress", "no_starts", "protocol")
         check_options(options, known, source, "a model of who replied to whom")
         model.config = redecided(model.config, options.get("set", {}))
@@ -457,14 +462,14 @@ def redecided(config: ReplyToConfig, settings: Mapping[str, str]) -> ReplyToConf
 def _sized(model: Any, init: str) -> Any:
     """The config with all that a checkpoint to start from settles."""
     saved = hub.saved_config(init)
-    own = registered_name(MODELS, model)
+    own = model_name(model)
     if saved is not None:
         if type(saved.model) is type(model):
             return saved.model
         if isinstance(model, MHTConfig | BertPairConfig) and isinstance(saved.model, MaskedLMModel):
             return replace(model, encoder=_encoder(model, saved.model))
         other = "" if isinstance(model, WordsModelConfig) else ", or from a BERT-family checkpoint in Hugging Face's form"
-        theirs = registered_name(MODELS, saved.model)
+        theirs = model_name(saved.model)
         raise RamifyError(f"--init {init} holds a {theirs} model of Ramify; a {own} run starts from a {own} model{other}.")
     if isinstance(model, WordsModelConfig):
         raise RamifyError(f"--init {init} is no model of Ramify; a {own} run starts from one of its own kind.")

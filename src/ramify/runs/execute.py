@@ -120,7 +120,7 @@ def execute(
     if not trainer.stopped and trainer.accelerator.is_main_process:
         if (out / BEST).exists():
             hub.load_weights(task, out / BEST)
-        hub.save(task, out)
+        hub.save(prepared.pipeline(), out)
     return prepared, progress
 
 

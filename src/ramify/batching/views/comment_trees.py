@@ -1,6 +1,6 @@
 """Which examples a forest yields: the regimes of training on comment trees, and what each target may see."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 from ramify.batching.forest import Forest, Ints, Overflow
 from ramify.batching.views.base import Example, View
 from ramify.config import check_fields
+from ramify.dataset.store import Store
 from ramify.errors import RamifyError
-from ramify.tree import Bound, Piece, Weighting, multiplicity, split
+from ramify.tokenizer import Tokenizer
+from ramify.tree import Bound, Piece, Tree, Weighting, multiplicity, split
 
 Seen = Literal["tree", "none", "null", "parent", "wrong"]
 """What a target reads: its ancestors; nothing; nothing but the model's learned null row; its parent alone; or the ancestors
@@ -60,6 +62,11 @@ class Reading:
     def longest(self) -> int:
         """Tokens of the longest row: a text that fits alone keeps its place beside its context."""
         return max(self.max_tokens, self.concatenate)
+
+    def forest(self, data: Store | Iterable[Tree], tokenizer: Tokenizer) -> Forest:
+        """Trees, encoded and laid out as they are read."""
+        store = data if isinstance(data, Store) else Store.of(data)
+        return Forest.open(store, tokenizer, self.max_tokens, self.overflow)
 
 
 @dataclass(frozen=True)
