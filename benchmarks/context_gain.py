@@ -37,7 +37,7 @@ from ramify.nn.precision import Precision, autocast
 from ramify.recipes import RECIPES
 from ramify.runs import Run, discussions, execute
 from ramify.tasks.masked_lm import MaskedLMConfig
-from ramify.training.trainer import read_metrics
+from ramify.training.metrics_log import read_metrics
 
 MODELS = ("tree", "none", "wrong", "parent", "text")
 SEEN = {"tree": "tree", "none": "null", "wrong": "wrong", "parent": "parent", "text": "tree"}

@@ -21,7 +21,7 @@ from ramify.report.measure import fillings, mask_longest_word, measure
 from ramify.report.sections import Section, curves, number, percent, shortened, text
 from ramify.runs import discussions as units_of
 from ramify.runs import execute
-from ramify.training.trainer import METRICS, read_metrics
+from ramify.training.metrics_log import METRICS, read_metrics
 from ramify.tree import Node, Tree
 
 HOSTILE = '<script>alert("x")</script> & <b onmouseover=go>bold</b> \x07 \u202e'

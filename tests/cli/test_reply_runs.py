@@ -11,7 +11,7 @@ from ramify import hub
 from ramify.errors import RamifyError
 from ramify.recipes import RECIPES
 from ramify.runs import execute, fitting
-from ramify.training.trainer import read_metrics
+from ramify.training.metrics_log import read_metrics
 
 
 @pytest.fixture(scope="module")

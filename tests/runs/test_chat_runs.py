@@ -21,7 +21,8 @@ from ramify.recipes import RECIPES
 from ramify.recipes.chats import first_look, second_look
 from ramify.report import write_report
 from ramify.runs import Run, execute, prepare
-from ramify.training.trainer import Trainer, read_metrics
+from ramify.training.metrics_log import read_metrics
+from ramify.training.trainer import Trainer
 from ramify.tree import Tree
 
 SMALL = {

@@ -20,7 +20,8 @@ from ramify.recipes import RECIPES
 from ramify.runs import Run, execute, first_trees, from_json, prepare, to_json
 from ramify.tasks.texts import TextModel
 from ramify.tokenizer import Tokenizer
-from ramify.training.trainer import TrainConfig, read_metrics
+from ramify.training.config import TrainConfig
+from ramify.training.metrics_log import read_metrics
 
 PLAIN = Run(recipe="tree-mlm", data="somewhere", model=TreeMLMConfig())
 TWO = replace(PLAIN, stages=(TrainConfig(steps=5), TrainConfig(steps=7)))

@@ -118,7 +118,7 @@ def _train(data: Path, out: Path, steps: int) -> tuple[dict[str, Any], list[dict
     from ramify.cli.train import progress_display
     from ramify.recipes import RECIPES
     from ramify.runs import RUN_FILE, execute
-    from ramify.training.trainer import read_metrics
+    from ramify.training.metrics_log import read_metrics
 
     if (out / RUN_FILE).exists():
         shutil.rmtree(out)

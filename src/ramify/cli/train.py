@@ -361,7 +361,7 @@ def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> bo
     from ramify.runs import execute, fitting
     from ramify.runs.config import LinkDevConfig
     from ramify.tasks.masked_lm import MaskedLMConfig
-    from ramify.training.trainer import read_metrics
+    from ramify.training.metrics_log import read_metrics
 
     changes = settings_of(settings)
     if "model.features" in changes and hasattr(run.model, "features"):

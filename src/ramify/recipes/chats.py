@@ -24,7 +24,7 @@ from ramify.errors import RamifyError
 from ramify.files import write_text
 from ramify.metrics.conversations import score
 from ramify.runs import BlockConfig, LinkDevConfig, ModelConfig, Run, WordsConfig, redecided, sized
-from ramify.training.trainer import TrainConfig
+from ramify.training.config import TrainConfig
 
 
 def _on_chats(recipe: str, data: str, model: ModelConfig, *stages: TrainConfig, init: str, seed: int, **parts: Any) -> Run:

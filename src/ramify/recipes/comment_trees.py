@@ -7,7 +7,7 @@ from ramify.batching.views.comment_trees import Reading
 from ramify.models.bert import BertConfig
 from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.runs import Run, TokenizerConfig, sized
-from ramify.training.trainer import TrainConfig
+from ramify.training.config import TrainConfig
 
 BESIDE_NEW_LAYERS = (("encoder", 0.1), (r"\.cross\.", 3.0))
 """Learning rates where a pretrained encoder meets cross-attention that knows nothing yet. The gradient that reaches the encoder

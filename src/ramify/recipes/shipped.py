@@ -16,7 +16,7 @@ from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.report.measure import measure
 from ramify.runs import Run, TokenizerConfig
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
-from ramify.training.trainer import TrainConfig
+from ramify.training.config import TrainConfig
 
 TITLE = "TreeMLM, small, on questions, debates and conversations"
 LICENSE = "cc-by-sa-4.0"

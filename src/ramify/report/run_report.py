@@ -25,7 +25,8 @@ from ramify.runs import RUN_FILE, from_json, prepare, read_record
 from ramify.tasks.base import Model
 from ramify.tasks.masked_lm import MaskedLM
 from ramify.training.checkpoints import newest_weights
-from ramify.training.trainer import BEST, read_metrics
+from ramify.training.metrics_log import read_metrics
+from ramify.training.trainer import BEST
 
 REPORT = "report.html"
 

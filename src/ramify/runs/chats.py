@@ -37,7 +37,9 @@ from ramify.disentangle.inference.links import known_conversations, matched
 from ramify.disentangle.task import ReplyTo, ReplyToConfig
 from ramify.disentangle.distillation import beliefs, lessons
 from ramify.tokenizer import Tokenizer
-from ramify.training.trainer import Stage, learns, step_seed
+from ramify.training.config import learns
+from ramify.training.seeds import step_seed
+from ramify.training.trainer import Stage
 from ramify.tree import Tree
 
 REPLY_SCORES = ("graph_accuracy", "conv_accuracy")

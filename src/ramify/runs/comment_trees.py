@@ -22,7 +22,9 @@ from ramify.runs.config import RUN_FILE, DevConfig, RegimeConfig, Run, Tokenizer
 from ramify.runs.prepared import Prepared
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.tokenizer import Tokenizer, sample
-from ramify.training.trainer import Stage, TrainConfig, sampler, step_seed
+from ramify.training.config import TrainConfig
+from ramify.training.seeds import step_seed
+from ramify.training.trainer import Stage, sampler
 from ramify.batching.views.comment_trees import BLIND, Discussions, Reading, Seen, units
 
 MIXED = 2

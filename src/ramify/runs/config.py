@@ -29,7 +29,7 @@ from ramify.disentangle.inference.decode import Known
 from ramify.tasks.masked_lm import MaskedLMConfig
 from ramify.disentangle.task import DECIDING, ReplyToConfig
 from ramify.tokenizer import Kind
-from ramify.training.trainer import TrainConfig
+from ramify.training.config import TrainConfig
 from ramify.tree import Bound, Weighting
 from ramify.batching.views.comment_trees import Reading, Regime
 

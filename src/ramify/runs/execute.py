@@ -22,7 +22,9 @@ from ramify.runs.config import RUN_FILE, Run, from_json, read_record, to_json
 from ramify.runs.prepared import Prepared
 from ramify.tasks.masked_lm import MaskedLMConfig
 from ramify.disentangle.task import ReplyToConfig
-from ramify.training.trainer import BEST, METRICS, Trainer, own_device
+from ramify.training.metrics_log import METRICS
+from ramify.training.process import own_device
+from ramify.training.trainer import BEST, Trainer
 from ramify.version import __version__
 from ramify.batching.views.comment_trees import Reading
 
