@@ -395,12 +395,12 @@ def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> bo
     # What is to be low for models of who replied to whom mostly is how much of F, or of the replies, is missed.
     by = getattr(run.dev, "by", "loss")
     what = "dev loss" if by == "loss" else f"of what dev.by={by} measures"
-    best = progress.best if by == "loss" else 100 - progress.best
-    measured = f"best {what} {best:.4f} at step {progress.best_step}"
+    measured = "not measured: the dev split holds nothing to measure it by"
+    if progress.best is not None:
+        best = progress.best if by == "loss" else 100 - progress.best
+        measured = f"best {what} {best:.4f} at step {progress.best_step}"
     if isinstance(run.dev, LinkDevConfig) and isinstance(prepared.task, ReplyTo) and prepared.task.backbone.reads_structure:
         measured += f", where {IN_WORDS[told(prepared.task, run.dev.history)]}"
-    if progress.best_step < 0:
-        measured = "not measured: the dev split holds nothing to measure it by"
     print(f"{out}: {progress.step} steps, {measured}", file=sys.stderr)
     print(f"report: {write_report(out, device='auto')}", file=sys.stderr)
     logs = isinstance(prepared.task, ReplyTo) and not prepared.store.holds_reply_trees

@@ -2,11 +2,14 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ramify.tensors import check_fit
 from ramify.training.config import TrainConfig
 
 
@@ -23,12 +26,13 @@ def schedule(config: TrainConfig, share: float, epoch: int = 0) -> float:
 
 
 def make_optimizer(config: TrainConfig, parameters: list[tuple[str, nn.Parameter]]) -> torch.optim.Optimizer:
-    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    """An optimizer whose groups share a weight decay and a `scale` of the learning rate."""
+    groups: dict[tuple[float, float], list[tuple[str, nn.Parameter]]] = {}
     for name, parameter in parameters:
         # Vectors (biases, LayerNorms) are not decayed.
         decay = config.weight_decay if parameter.ndim > 1 else 0.0
         scale = math.prod(factor for pattern, factor in config.lr_scale if re.search(pattern, name))
-        groups.setdefault((decay, scale), []).append(parameter)
+        groups.setdefault((decay, scale), []).append((name, parameter))
     settings = [{"params": each, "weight_decay": decay, "scale": scale} for (decay, scale), each in groups.items()]
     if config.optimizer == "sgd":
         return torch.optim.SGD(settings, lr=config.lr, fused=True)
@@ -36,13 +40,39 @@ def make_optimizer(config: TrainConfig, parameters: list[tuple[str, nn.Parameter
 
 
 def moments(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    state = optimizer.state_dict()["state"]
-    return {f"{index}.{name}": value for index, entry in state.items() for name, value in entry.items()}
+    """What the optimizer keeps of each parameter, as `parameter/moment`; nothing of those that it has not updated yet."""
+    saved = optimizer.state_dict()
+    return {
+        f"{name}/{moment}": value
+        for group in saved["param_groups"]
+        for name, index in zip(group["param_names"], group["params"], strict=True)
+        for moment, value in saved["state"].get(index, {}).items()
+    }
 
 
-def load_moments(optimizer: torch.optim.Optimizer, saved: Mapping[str, Tensor]) -> None:
+def load_moments(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], where: str | Path) -> None:
+    """Take over moments; raises where they are those of other parameters."""
+    seen = {key.rpartition("/")[0] for key in tensors}
+    expected: dict[str, Tensor] = {}
     state: dict[int, dict[str, Tensor]] = {}
-    for key, value in saved.items():
-        index, name = key.split(".", 1)
-        state.setdefault(int(index), {})[name] = value
-    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+    saved = optimizer.state_dict()
+    named = {name: parameter for group in optimizer.param_groups for name, parameter in _named(group)}
+    for group in saved["param_groups"]:
+        for name, index in zip(group["param_names"], group["params"], strict=True):
+            if name in seen:
+                kept = _kept(optimizer, named[name])
+                expected |= {f"{name}/{moment}": like for moment, like in kept.items()}
+                state[index] = {moment: tensors.get(f"{name}/{moment}", like) for moment, like in kept.items()}
+    check_fit(expected, tensors, where)
+    optimizer.load_state_dict(saved | {"state": state})
+
+
+def _named(group: dict[str, Any]) -> Iterator[tuple[str, nn.Parameter]]:
+    return zip(group["param_names"], group["params"], strict=True)
+
+
+def _kept(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> dict[str, Tensor]:
+    """The moments that the optimizer keeps of a parameter, by example."""
+    if isinstance(optimizer, torch.optim.AdamW):
+        return {"step": torch.zeros(()), "exp_avg": parameter, "exp_avg_sq": parameter}
+    return {}

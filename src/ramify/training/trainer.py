@@ -22,7 +22,7 @@ from ramify.errors import RamifyError
 from ramify.hub import load_own_tensors, own_tensors
 from ramify.tasks.base import Task
 from ramify.tensors import save_tensors
-from ramify.training.checkpoints import Checkpoint, Progress, newest_checkpoint, write_checkpoint
+from ramify.training.checkpoints import Checkpoint, DamagedError, Progress, newest_checkpoint, write_checkpoint
 from ramify.training.config import TrainConfig, check_patterns, learns
 from ramify.training.metrics_log import MetricsLog, metrics_log
 from ramify.training.optimizers import load_moments, make_optimizer, moments, schedule
@@ -54,7 +54,7 @@ class Stage:
 def mean_step_weight(view: View, config: TrainConfig, seed: int, world_size: int) -> float:
     """The mean weight of a step over the first epoch: the constant that divides the loss (specification's W)."""
     # Updates go on across the ends of epochs, so an epoch may hold a fraction of one; only ranks wait for each other there.
-    rounds = math.ceil(len(sampler(view, config, seed, world_size).steps(0)) / world_size)
+    rounds = sampler(view, config, seed, world_size).rounds(0)
     return float(view.weights.sum()) * config.accumulate / max(1, rounds)
 
 
@@ -130,7 +130,7 @@ class Trainer:
         if start is None:
             progress.first_step, progress.first_tokens = progress.step, progress.target_tokens
         else:
-            load_moments(optimizer, start.optimizer)
+            load_moments(optimizer, start.optimizer, start.path)
         order = sampler(stage.view, config, self.seed + number, accelerator.num_processes, accelerator.process_index)
         order.load_state({"epoch": progress.epoch, "position": progress.position})
         if config.compile:
@@ -157,7 +157,7 @@ class Trainer:
                     record |= stage.dev()
                 if not math.isfinite(record["dev_loss"]):
                     raise RamifyError(f"step {progress.step}: the dev loss is {record['dev_loss']}. {DIVERGED}")
-                if record["dev_loss"] < progress.best:
+                if progress.best is None or record["dev_loss"] < progress.best:
                     progress.best, progress.best_step, progress.bad = record["dev_loss"], progress.step, 0
                     self._save_weights(self.out / BEST)
                 else:
@@ -270,11 +270,24 @@ class Trainer:
 
     def _load(self) -> Checkpoint | None:
         """Take over the newest whole checkpoint, if there is one yet."""
-        found = newest_checkpoint(self.out, self._warn)
+        found = newest_checkpoint(self.out, self._warn, self._check)
         if found is not None:
             load_own_tensors(self.task, found.weights, found.path)
             self.progress = found.progress
         return found
+
+    def _check(self, progress: Progress) -> None:
+        """Raise for counters that these stages never come to."""
+        if progress.stage >= len(self.stages):
+            raise DamagedError(f"stage {progress.stage} is none of the run's {len(self.stages)}.")
+        stage, taken = self.stages[progress.stage], progress.step - progress.first_step
+        if not stage.config.target_tokens and taken > stage.config.steps:
+            raise DamagedError(f"step {progress.step} is behind the end of stage {progress.stage}.")
+        if progress.epoch > taken * stage.config.accumulate:
+            raise DamagedError(f"epoch {progress.epoch} is not reached in {taken} steps.")
+        order = sampler(stage.view, stage.config, self.seed + progress.stage, self.accelerator.num_processes)
+        if progress.position > (rounds := order.rounds(progress.epoch)):
+            raise DamagedError(f"position {progress.position} is behind the end of an epoch of {rounds}.")
 
     def _warn(self, text: str) -> None:
         if self.accelerator.is_main_process:
