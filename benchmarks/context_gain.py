@@ -38,7 +38,7 @@ from ramify.nn.precision import Precision, autocast
 from ramify.recipes import RECIPES
 from ramify.runs import Run, execute
 from ramify.tasks.masked_lm import MaskedLMConfig
-from ramify.training.trainer import read_metrics
+from ramify.training.metrics_log import read_metrics
 from rows import add_options, append_rows
 
 MODELS = ("tree", "none", "wrong", "parent", "text")

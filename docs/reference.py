@@ -24,7 +24,7 @@ from ramify.readers import FORMATS
 from ramify.runs.comment_trees import DevConfig, TokenizerConfig
 from ramify.runs.disentanglement import BlockConfig, LinkDevConfig, WordsConfig
 from ramify.tasks.masked_lm import MaskedLMConfig
-from ramify.training.trainer import TrainConfig
+from ramify.training.config import TrainConfig
 
 SETTINGS: dict[str, type] = {
     "settings-tree-mlm": TreeMLMConfig,

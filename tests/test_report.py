@@ -23,7 +23,7 @@ from ramify.report.sections import HtmlSection, draw, percent, shortened, text
 from ramify.runs import execute
 from ramify.runs.comment_tree_report import curves
 from ramify.runs.sections import Chart, Line, number, smooth
-from ramify.training.trainer import METRICS, read_metrics
+from ramify.training.metrics_log import METRICS, read_metrics
 from ramify.tree import Node, Tree
 
 HOSTILE = '<script>alert("x")</script> & <b onmouseover=go>bold</b> \x07 \u202e'

@@ -176,7 +176,7 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
         raise RamifyError(f"{path.parent} holds no {path.name}: it is not {what}.") from None
     except OSError as error:
         raise RamifyError(f"cannot read {path}: {error.strerror or error}.") from None
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # among them numbers of thousands of digits
         raise RamifyError(f"{path} is not valid JSON ({error}).") from None
     if not isinstance(found, dict):
         raise RamifyError(f"{path} holds no JSON object: it is no file of {what}.")

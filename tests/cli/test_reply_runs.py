@@ -12,7 +12,7 @@ from ramify.errors import RamifyError
 from ramify.inference.fill_mask import MaskFiller
 from ramify.recipes import RECIPES
 from ramify.runs import execute
-from ramify.training.trainer import read_metrics
+from ramify.training.metrics_log import read_metrics
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from fixtures import built, discussion, uniform
 from ramify.nn.linear import MIN_PRODUCTS
 from ramify.tokenizer import Tokenizer
-from ramify.training.trainer import read_metrics
+from ramify.training.metrics_log import read_metrics
 
 
 def equal(one, other):

@@ -22,7 +22,8 @@ from ramify.runs import execute
 from ramify.runs.comment_trees import CommentTreeRun
 from ramify.inference.held_out import first_trees
 from ramify.tokenizer import Tokenizer
-from ramify.training.trainer import TrainConfig, read_metrics
+from ramify.training.config import TrainConfig
+from ramify.training.metrics_log import read_metrics
 
 PLAIN = CommentTreeRun(recipe="tree-mlm", data="somewhere", model=TreeMLMConfig())
 TWO = replace(PLAIN, stages=(TrainConfig(steps=5), TrainConfig(steps=7)))
@@ -567,7 +568,7 @@ def test_data_without_training_trees_is_refused(tmp_path):
 def test_data_without_dev_trees_trains_to_the_end(tmp_path):
     store = built(discussions(10, 5), tmp_path, split=(1.0, 0.0, 0.0))
     _, progress = execute(small(store), tmp_path / "run", cpu=True)
-    assert (progress.step, progress.best_step) == (6, -1)
+    assert (progress.step, progress.best_step) == (6, None)
     assert not (tmp_path / "run" / "best.safetensors").exists()
     assert ramify.load(tmp_path / "run").verbs == ("embed", "fill_mask", "score")
 

@@ -119,7 +119,7 @@ def _train(data: Path, out: Path, steps: int) -> tuple[dict[str, Any], list[dict
     from ramify.recipes import RECIPES
     from ramify.runs import execute
     from ramify.runs.base import RUN_FILE
-    from ramify.training.trainer import read_metrics
+    from ramify.training.metrics_log import read_metrics
 
     if (out / RUN_FILE).exists():
         shutil.rmtree(out)

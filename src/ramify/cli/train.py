@@ -152,7 +152,7 @@ def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> bo
 
     from ramify.report import write_report
     from ramify.runs import execute
-    from ramify.training.trainer import read_metrics
+    from ramify.training.metrics_log import read_metrics
 
     run = run.adapt_to_data().changed(settings_of(settings))
     main = int(os.environ.get("RANK", "0")) == 0
@@ -168,7 +168,7 @@ def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> bo
         raise typer.Exit(130)
     _warn(prepared.warnings(read_metrics(out)))
     measured = "not measured: the dev split holds nothing to measure it by"
-    if progress.best_step >= 0:
+    if progress.best is not None:
         measured = f"best {prepared.best_score(progress.best)} at step {progress.best_step}"
     print(f"{out}: {progress.step} steps, {measured}", file=sys.stderr)
     print(f"report: {write_report(out, device='auto')}", file=sys.stderr)

@@ -35,7 +35,7 @@ def tree_mlm(
     from ramify.batching.views.comment_trees import Reading
     from ramify.models.tree_mlm import TreeMLMConfig
     from ramify.runs.comment_trees import CommentTreeRun, TokenizerConfig
-    from ramify.training.trainer import TrainConfig
+    from ramify.training.config import TrainConfig
 
     stage = TrainConfig(steps=steps, target_tokens=target_tokens, lr=1e-4 if init else 5e-4)
     model = TreeMLMConfig(max_tokens=max_tokens, dropout=0.1)
@@ -75,7 +75,7 @@ def bert(
     from ramify.batching.views.comment_trees import Reading
     from ramify.models.bert import BertConfig
     from ramify.runs.comment_trees import CommentTreeRun, TokenizerConfig
-    from ramify.training.trainer import TrainConfig
+    from ramify.training.config import TrainConfig
 
     run = CommentTreeRun(
         recipe="bert",

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ramify.disentangle.inference.disentangler import Disentangler
     from ramify.disentangle.task import ReplyTo
     from ramify.runs import Run
-    from ramify.training.trainer import TrainConfig
+    from ramify.training.config import TrainConfig
 
 FEATURES_LR = 1e-3
 """The feature model's learning rate. At the rate of the states that they are joined to, hidden layers on features are far from
@@ -40,7 +40,7 @@ def _joining(stage: "TrainConfig", features: str) -> "TrainConfig":
 
 def _pair_stage(steps: int, lr: float, budget: int = 64) -> "TrainConfig":
     """How encoders of message pairs are trained."""
-    from ramify.training.trainer import TrainConfig
+    from ramify.training.config import TrainConfig
 
     return TrainConfig(
         steps=steps,
@@ -73,7 +73,7 @@ def feature_model(
     from ramify.disentangle.config import History
     from ramify.disentangle.models.feature_model import FeatureModelConfig
     from ramify.disentangle.task import ReplyToConfig
-    from ramify.training.trainer import TrainConfig
+    from ramify.training.config import TrainConfig
 
     stage = TrainConfig(
         steps=steps,
@@ -132,7 +132,7 @@ def mht(
     """
     from ramify.disentangle.config import History
     from ramify.disentangle.models.mht import MHTConfig
-    from ramify.training.trainer import TrainConfig
+    from ramify.training.config import TrainConfig
 
     first = TrainConfig(
         steps=steps,

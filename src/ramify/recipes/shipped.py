@@ -73,7 +73,7 @@ def shipped(data: Data, *, target_tokens: TargetTokens = 8_000_000, seed: Seed =
     from ramify.models.tree_mlm import TreeMLMConfig
     from ramify.runs.comment_trees import CommentTreeRun, TokenizerConfig
     from ramify.tasks.masked_lm import MaskedLMConfig
-    from ramify.training.trainer import TrainConfig
+    from ramify.training.config import TrainConfig
 
     return CommentTreeRun(
         recipe="shipped",

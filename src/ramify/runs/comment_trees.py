@@ -30,7 +30,9 @@ from ramify.runs import comment_tree_report
 from ramify.runs.base import RUN_FILE, Evaluation, Prepared, ReportParts, ReportRequest, Run, check_options, no_progress
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.tokenizer import Kind, Tokenizer, sample
-from ramify.training.trainer import Stage, TrainConfig, sampler, step_seed
+from ramify.training.trainer import Stage, sampler
+from ramify.training.config import TrainConfig
+from ramify.training.seeds import step_seed
 
 MIXED = 2
 """With fewer pieces per step, most steps are one piece."""

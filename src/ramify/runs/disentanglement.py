@@ -57,7 +57,9 @@ from ramify.runs import disentanglement_report
 from ramify.runs.base import RUN_FILE, Evaluation, Prepared, ReportParts, ReportRequest, Run, check_options
 from ramify.runs.settings import set_fields
 from ramify.tokenizer import Tokenizer
-from ramify.training.trainer import Stage, learns, step_seed
+from ramify.training.trainer import Stage
+from ramify.training.config import learns
+from ramify.training.seeds import step_seed
 from ramify.tree import Tree
 
 REPLY_SCORES = ("graph_accuracy", "conv_accuracy")

@@ -17,7 +17,9 @@ from ramify.files import check_format, make_folder, read_json, write_text
 from ramify.models import hf
 from ramify.runs.base import RUN_FILE, Prepared, Run
 from ramify.training.checkpoints import CHECKPOINTS, Progress
-from ramify.training.trainer import BEST, METRICS, Trainer, own_device
+from ramify.training.trainer import BEST, Trainer
+from ramify.training.metrics_log import METRICS
+from ramify.training.process import own_device
 from ramify.version import __version__
 
 FORMAT = 2
