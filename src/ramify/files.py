@@ -186,7 +186,8 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
 def check_format(record: Mapping[str, Any], number: int, path: Path) -> None:
     """Raise where a JSON file is of another format than this Ramify reads."""
     if record.get("format") != number:
-        found = f"format {record['format']}" if "format" in record else "a format without a number"
+        written = f"format {record['format']}" if "format" in record else "no format number"
         raise RamifyError(
-            f"{path} has {found}; this version of Ramify reads format {number}. Use the version that wrote it, or train anew."
+            f"{path} was written by another version of Ramify ({written}, this one reads {number}). Use the version "
+            "that wrote it, or train anew."
         )

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ramify.batching.views.comment_trees import Reading
 from ramify.config import from_record
 from ramify.errors import RamifyError
-from ramify.files import make_folder, read_json, replacing, write_text
+from ramify.files import check_format, make_folder, read_json, replacing, write_text
 from ramify.inference.base import Pipeline
 from ramify.inference.embed import Embedder
 from ramify.inference.fill_mask import MaskFiller
@@ -150,12 +150,7 @@ def _saved(directory: Path) -> Saved | None:
     config = read_json(directory / CONFIG, hf.A_CHECKPOINT)
     if config.get("library_name") != "ramify":
         return None
-    if config.get("format") != FORMAT:
-        written = f"format {config['format']}" if "format" in config else "no format number"
-        raise RamifyError(
-            f"{directory / CONFIG} was written by another version of Ramify ({written}, this one reads {FORMAT}). Save it anew "
-            "with the version that wrote it, or train again."
-        )
+    check_format(config, FORMAT, directory / CONFIG)
     try:
         config_kind, backbone_kind = _named(MODELS, config["model"])
         task_kind = _named(TASKS, config["task"])

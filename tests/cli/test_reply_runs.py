@@ -112,7 +112,7 @@ def test_what_does_not_fit(ramify, told, store, init, tmp_path):
 def test_features_are_asked_for_by_their_option(ramify, store, init, tmp_path):
     settings = ("--data", store.path, "--init", init, "--out", tmp_path / "run", "--set", "model.features=head")
     status, _, err = ramify("train", "mht", *settings)
-    assert (status, err.partition("…")[0]) == (2, "error: --set model.features=")
+    assert (status, err.startswith("error: --set model.features=head")) == (2, True)
     assert "--features" in err
     assert not (tmp_path / "run").exists()
 

@@ -434,7 +434,7 @@ def test_report_of_a_damaged_run(ramify, copied, content):
     (copied / "run.json").write_text(content)
     status, out, err = ramify("report", copied, "--no-evaluate")
     assert (status, out) == (2, "")
-    assert err.startswith(f"error: {copied / 'run.json'} is ")
+    assert err.startswith(f"error: {copied / 'run.json'} ")
     assert err.count("\n") == 1
 
 

@@ -13,7 +13,7 @@ import typer
 
 from ramify.cli.shared import settings_of
 from ramify.errors import RamifyError
-from ramify.recipes import RECIPES
+from ramify.recipes import FITS, RECIPES
 from ramify.recipes.base import Fit, Positional, Recipe, Training
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _option(parameter: inspect.Parameter) -> tuple[Any, Any]:
     return Annotated[kind, typer.Option(flag, help=described)], default
 
 
-for _name, _recipe in RECIPES.items():
+for _name, _recipe in (RECIPES | FITS).items():
     app.command(_name)(command(_recipe))
 
 
@@ -169,7 +169,7 @@ def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> bo
     _warn(prepared.warnings(read_metrics(out)))
     measured = "not measured: the dev split holds nothing to measure it by"
     if progress.best is not None:
-        measured = f"best {prepared.best_score(progress.best)} at step {progress.best_step}"
+        measured = prepared.best_score(progress)
     print(f"{out}: {progress.step} steps, {measured}", file=sys.stderr)
     print(f"report: {write_report(out, device='auto')}", file=sys.stderr)
     print(f"next: ramify {run.next_command(out, prepared.store)}", file=sys.stderr)

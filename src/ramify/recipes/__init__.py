@@ -1,9 +1,9 @@
 """Recipes: models with settings that work, as functions. A docstring gives the command, its cost and what to expect."""
 
 from ramify.recipes import comment_trees, disentanglement, shipped
-from ramify.recipes.base import Fit, Recipe, Training
+from ramify.recipes.base import Fit, Training
 
-RECIPES: dict[str, Recipe] = {
+RECIPES: dict[str, Training] = {
     "tree-mlm": Training(comment_trees.tree_mlm),
     "bert": Training(comment_trees.bert),
     "feature-model": Training(disentanglement.feature_model),
@@ -12,7 +12,10 @@ RECIPES: dict[str, Recipe] = {
     "decatt": Training(disentanglement.decatt),
     "esim": Training(disentanglement.esim),
     "bert-pair": Training(disentanglement.bert_pair),
+    "shipped": Training(shipped.shipped, pack=shipped.pack),
+}
+
+FITS: dict[str, Fit] = {
     "candidate-pruner": Fit(disentanglement.candidate_pruner, pack=disentanglement.pack),
     "reranker": Fit(disentanglement.reranker, pack=disentanglement.pack_with_card),
-    "shipped": Training(shipped.shipped, pack=shipped.pack),
 }

@@ -31,6 +31,7 @@ from ramify.runs.base import RUN_FILE, Evaluation, Prepared, ReportParts, Report
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.tokenizer import Kind, Tokenizer, sample
 from ramify.training.trainer import Stage, sampler
+from ramify.training.checkpoints import Progress
 from ramify.training.config import TrainConfig
 from ramify.training.seeds import step_seed
 
@@ -119,8 +120,8 @@ class PreparedDiscussions(Prepared):
             "docs/training.md."
         ]
 
-    def best_score(self, best: float) -> str:
-        return f"dev loss {best:.4f}"
+    def best_score(self, progress: Progress) -> str:
+        return f"best dev loss {progress.best:.4f} at step {progress.best_step}"
 
     def _dev_loss(self, trees: Ints) -> Callable[[], dict[str, float]]:
         config, task = self.run.dev, self.task

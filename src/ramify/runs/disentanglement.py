@@ -58,6 +58,7 @@ from ramify.runs.base import RUN_FILE, Evaluation, Prepared, ReportParts, Report
 from ramify.runs.settings import set_fields
 from ramify.tokenizer import Tokenizer
 from ramify.training.trainer import Stage
+from ramify.training.checkpoints import Progress
 from ramify.training.config import learns
 from ramify.training.seeds import step_seed
 from ramify.tree import Tree
@@ -207,12 +208,11 @@ class PreparedChats(Prepared):
     def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
         return []
 
-    def best_score(self, best: float) -> str:
-        by = self.run.dev.by
+    def best_score(self, progress: Progress) -> str:
+        by, best = self.run.dev.by, progress.best or 0.0
         score = f"dev loss {best:.4f}" if by == "loss" else f"of what dev.by={by} measures {100 - best:.4f}"
-        if not self.task.backbone.reads_structure:
-            return score
-        return f"{score} ({IN_WORDS[told(self.task, self.run.dev.history)]})"
+        told_what = f", where {IN_WORDS[told(self.task, self.run.dev.history)]}" if self.task.backbone.reads_structure else ""
+        return f"best {score} at step {progress.best_step}{told_what}"
 
     def _measure(self, frozen: bool) -> Callable[[], dict[str, float]]:
         by, history = self.run.dev.by, self.run.dev.history
