@@ -1,7 +1,7 @@
 """Attention on the flat axis: of a row's tokens to each other, and of a row's tokens to vectors of other nodes.
 
-On CUDA, half precision without dropout, mask and bias takes the variable-length kernel, if it supports the head size. Every other
-case runs over groups of rows of near-equal length. A query that sees nothing comes out as exact zeros, with finite gradients.
+On CUDA, half precision takes the variable-length kernel if it knows the head size and there is no dropout, mask or bias. Every
+other case runs over groups of rows of near-equal length. A query that sees nothing comes out as exact zeros.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,11 +22,10 @@ Allowed = Sequence[Bool[Tensor, "_row _query _key"]]
 """For each group of rows, which query may see which key. Padding must be no key of a token."""
 
 Bias = Callable[[int], Float[Tensor, "#row #head query key"]]
-"""Makes the bias of the group with this number, one for all rows or heads where that axis is 1. Its values are finite, in padding
-too.
+"""Makes the bias of the group with this number; an axis of rows or heads may be 1. All values are finite, in padding too.
 
-It is a function because the bias of a group is as large as its scores: `attend` calls it on reaching the group, adds the bias and
-lets go of it. It must not draw random numbers, since a record calls it again."""
+It is a function because a group's bias is as large as its scores: `attend` calls it when the group's turn comes, adds the bias
+and lets go of it. It must not draw random numbers, because a record calls it again."""
 
 Weights = list[Float[Tensor, "_head _query _key"]]
 """The attention weights of each row, before dropout, without a gradient."""
@@ -82,8 +81,8 @@ def attend(
     """Every token of row i of `q` attends to all tokens of row i of `kv` (keys, values), or to those that both `allowed` and
     `order` let it see. Both axes have the same group borders.
 
-    Scores are `scale · q·k + bias`, with 1/√size as the default scale. `record` receives the weights of every row; the result is
-    the same to the bit with it and without."""
+    Scores are `scale · q·k + bias`; the scale is 1/√size unless given. A query that sees nothing becomes zeros and gets no
+    gradient. `record` receives the weights of every row and leaves the result as it is, to the bit."""
     if order is not None:
         ordered = order.allowed(q_rows, k_rows)
         allowed = ordered if allowed is None else [a & b for a, b in zip(allowed, ordered, strict=True)]
@@ -121,8 +120,6 @@ def _attend(
         else:
             # The bias has no name here, so that nothing holds it while the next one is made.
             mixed = _mix(block, None if bias is None else bias(number), scale, dropout)
-        if block.blind is not None:
-            mixed = mixed.masked_fill(block.blind, 0.0)
         parts.append(mixed.transpose(1, 2).flatten(0, 1))
     return unpad(torch.cat(parts), q_rows)
 
@@ -141,13 +138,24 @@ class _Block:
     key: Float[Tensor, "row head key size"]
     value: Float[Tensor, "row head key size"]
     mask: Bool[Tensor, "row 1 #query key"] | None
-    """Which keys a query attends to; None: all."""
-    blind: Bool[Tensor, "row 1 #query 1"] | None
-    """Queries that see nothing; None: there are none. Softmax over nothing is 0/0, so `mask` lets them see everything, padding too,
-    and whoever mixes has to erase what comes of it."""
+    """Which keys a query sees; without a mask it sees all."""
+    may_be_blind: bool
+    """Whether there may be queries that see nothing."""
 
     def in_single_precision(self) -> "_Block":
         return replace(self, query=self.query.float(), key=self.key.float(), value=self.value.float())
+
+    def sighted(self) -> tuple["_Block", Bool[Tensor, "_row 1 _query 1"] | None]:
+        """The same, but queries that see nothing see everything, because a softmax over nothing is 0/0. Second, if there may be
+        any, which these are: their results are to be erased."""
+        if self.mask is None or not self.may_be_blind or self.mask.shape[-1] == 0:
+            return self, None
+        # The greatest byte says whether any is true; `any` takes up to twenty times as long on CPU.
+        blind = self.mask.view(torch.uint8).amax(-1, keepdim=True) == 0
+        # A CPU can be asked whether there are any; another device would have to be waited for.
+        if blind.device.type == "cpu" and not blind.any():
+            return self, None
+        return replace(self, mask=self.mask | blind), blind
 
 
 def _blocks(
@@ -162,36 +170,35 @@ def _blocks(
     ):
         key, value = keys.transpose(1, 3).unbind(2)
         mask = k_rows.key_mask(group) if allowed is None else allowed[number][:, None]
-        blind = None
-        empty_rows = bool(k_rows.host_lengths[group.start : group.stop].min() == 0)
-        if mask is not None and group.length > 0 and (empty_rows or allowed is not None):
-            # The greatest byte: `any` says the same, but on CPU it takes a tenth as long as attention itself.
-            blind = mask.view(torch.uint8).amax(-1, keepdim=True) == 0
-            # Mostly there are none. On CPU it costs nothing to ask; other devices would have to be waited for.
-            if not empty_rows and blind.device.type == "cpu" and not blind.any():
-                blind = None
-            else:
-                mask = mask | blind
-        yield _Block(query.transpose(1, 2), key, value, mask, blind)
+        may_be_blind = allowed is not None or bool(k_rows.host_lengths[group.start : group.stop].min() == 0)
+        yield _Block(query.transpose(1, 2), key, value, mask, may_be_blind)
 
 
 def _mix(
     block: _Block, bias: Float[Tensor, "#row #head query key"] | None, scale: float | None, dropout: float
 ) -> Float[Tensor, "row head query size"]:
-    half = block.query.dtype
-    if block.query.device.type == "cpu" and half in HALF:
+    dtype, on_cpu = block.query.dtype, block.query.device.type == "cpu"
+    if on_cpu and dtype in HALF:
         # torch's half-precision kernel for CPUs takes several times as long on the way back as that in single precision.
         with torch.autocast("cpu", enabled=False):
-            return _mix(block.in_single_precision(), bias, scale, dropout).to(half)
+            return _mix(block.in_single_precision(), bias, scale, dropout).to(dtype)
     # On CPU torch has no fused kernel with dropout, and draws its mask entry by entry. Few kernels know the gradient of a bias.
-    fused = (dropout == 0.0 or block.query.device.type != "cpu") and not (bias is not None and bias.requires_grad)
-    if not fused:
-        return drop(_weights(block, bias, scale), dropout, training=True) @ block.value
-    mask = block.mask
-    if bias is not None:
-        bias = bias.to(block.query.dtype)
-        mask = bias if mask is None else bias.masked_fill(~mask, -torch.inf)
-    return F.scaled_dot_product_attention(block.query, block.key, block.value, attn_mask=mask, dropout_p=dropout, scale=scale)
+    fused = not (on_cpu and dropout > 0.0) and not (bias is not None and bias.requires_grad)
+    blind = None
+    if not (fused and on_cpu):
+        # Of all ways, only torch's kernels for CPUs are known to turn blind queries into zeros and leave them without gradient.
+        block, blind = block.sighted()
+    if fused:
+        mask = block.mask
+        if bias is not None:
+            bias = bias.to(dtype)
+            mask = bias if mask is None else bias.masked_fill(~mask, -torch.inf)
+        mixed = F.scaled_dot_product_attention(
+            block.query, block.key, block.value, attn_mask=mask, dropout_p=dropout, scale=scale
+        )
+    else:
+        mixed = drop(_weights(block, bias, scale), dropout, training=True) @ block.value
+    return mixed if blind is None else mixed.masked_fill(blind, 0.0)
 
 
 def _weights(
@@ -218,10 +225,11 @@ def _weights_by_row(
     rows = []
     for number, block in enumerate(_blocks(q, kv, q_rows, k_rows, allowed)):
         added = None if bias is None or 0 in (block.query.shape[2], block.key.shape[2]) else bias(number)
+        block, blind = block.sighted()
         with torch.autocast(q.device.type, enabled=False):
             weights = _weights(block.in_single_precision() if q.dtype in HALF else block, added, scale)
-        if block.blind is not None:
-            weights = weights.masked_fill(block.blind, 0.0)
+        if blind is not None:
+            weights = weights.masked_fill(blind, 0.0)
         group = q_rows.groups[number]
         lengths = (each.host_lengths[group.start : group.stop].tolist() for each in (q_rows, k_rows))
         rows += [row[:, :queries, :keys] for row, queries, keys in zip(weights, *lengths, strict=True)]
