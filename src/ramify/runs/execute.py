@@ -23,7 +23,7 @@ from ramify.runs.prepared import Prepared
 from ramify.tasks.masked_lm import MaskedLMConfig
 from ramify.disentangle.task import ReplyToConfig
 from ramify.training.metrics_log import METRICS
-from ramify.training.process import own_device
+from ramify.training.process import locked, own_device
 from ramify.training.trainer import BEST, Trainer
 from ramify.version import __version__
 from ramify.batching.views.comment_trees import Reading
@@ -88,6 +88,13 @@ def execute(
 ) -> tuple[Prepared, Progress]:
     """Train a run under `out` and leave the best model there, ready for `ramify.load`. Returns before the end only if it was
     interrupted (then `out` holds a checkpoint and no config.json)."""
+    with locked(out):
+        return _execute(run, out, resume, report, cpu)
+
+
+def _execute(
+    run: Run, out: Path, resume: bool, report: Callable[[dict[str, Any]], None] | None, cpu: bool
+) -> tuple[Prepared, Progress]:
     before: dict[str, Any] | None = None
     if resume and (out / RUN_FILE).exists():
         before = read_record(out)
@@ -111,8 +118,6 @@ def execute(
         _check_same(before, prepared, here, out)
     if trainer.accelerator.is_main_process:
         make_folder(out)
-        if before is None:
-            task.tokenizer.save(out)
         record = {
             "run": to_json(run),
             "data_hash": prepared.store.hash,
@@ -126,7 +131,10 @@ def execute(
             record["weights_hash"] = {source: hf.content_hash(source) for source in _sources(run)}
         else:
             record = before | {"run": to_json(run), "resumed": [*before.get("resumed", []), here]}
+        # First of all files: what lies in a folder without it is nobody's, and is not gone on with.
         write_text(out / RUN_FILE, json.dumps(record, indent=2) + "\n")
+        if not (out / "tokenizer.json").exists():
+            task.tokenizer.save(out)
     progress = trainer.run(resume=before is not None)
     trainer.accelerator.wait_for_everyone()
     if not trainer.stopped and trainer.accelerator.is_main_process:
