@@ -227,6 +227,29 @@ def test_a_killed_run_resumes_to_the_same_bits(start, apart, large, tmp_path):
     assert tokens.min() * DIM * FFN >= MIN_PRODUCTS
 
 
+def test_a_run_folder_is_one_processes_alone(start, apart, large, tmp_path):
+    """Two that resume at once would write into each other's lines of metrics."""
+    out = tmp_path / "run"
+    first = start(*large, "--out", out)
+    while len(read_metrics(out)) < 4:
+        assert first.poll() is None, first.communicate()[1]
+        time.sleep(0.005)
+    first.send_signal(signal.SIGSTOP)
+    (tmp_path / "link").symlink_to(out)
+    for options in (("--out", out, "--resume"), ("--out", tmp_path / "link", "--resume"), ("--out", out)):
+        status, _, err = apart(*large, *options)
+        assert status == 2, err
+        assert err == (
+            f"error: {options[1]} is being trained by another process. Wait until it ends, stop it, or choose another --out.\n"
+        )
+    first.send_signal(signal.SIGKILL)
+    first.communicate()
+    status, _, err = apart(*large, "--out", out, "--resume")
+    assert status == 0, err
+    assert [record["step"] for record in read_metrics(out)] == list(range(1, STEPS + 1))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "run"]
+
+
 # --- a full disk --------------------------------------------------------------------------------------------------------------
 
 

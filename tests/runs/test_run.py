@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -546,6 +547,27 @@ def test_resuming_leaves_the_tokenizer_alone(store, tmp_path, monkeypatch):
     monkeypatch.setattr(hub, "save", lambda task, out: None)
     execute(run, out, cpu=True, resume=True)
     assert saved == []
+
+
+@pytest.mark.parametrize("killed_at", ["run.json", "tokenizer.json"])
+def test_a_kill_while_a_run_is_begun(store, tmp_path, monkeypatch, killed_at):
+    """Between the files that come before the first step: the same command goes on."""
+    run, out = small(store), tmp_path / "run"
+
+    def kill(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        if killed_at == "run.json":
+            patch.setattr(import_module("ramify.runs.execute"), "write_text", kill)
+        else:
+            patch.setattr(Tokenizer, "save", kill)
+        with pytest.raises(KeyboardInterrupt):
+            execute(run, out, cpu=True)
+    execute(run, out, cpu=True, resume=True)
+    execute(run, tmp_path / "straight", cpu=True)
+    for name in ("model.safetensors", "tokenizer.json", "config.json"):
+        assert (out / name).read_bytes() == (tmp_path / "straight" / name).read_bytes()
 
 
 def test_texts_longer_than_the_positions_are_refused(store, tmp_path):

@@ -19,7 +19,8 @@ from ramify.runs.base import RUN_FILE, Prepared, Run
 from ramify.training.checkpoints import CHECKPOINTS, Progress
 from ramify.training.trainer import BEST, Trainer
 from ramify.training.metrics_log import METRICS
-from ramify.training.process import own_device
+from ramify.training.process import locked, own_device
+from ramify.training.trainer import BEST, Trainer
 from ramify.version import __version__
 
 FORMAT = 2
@@ -74,6 +75,13 @@ def execute(
 ) -> tuple[Prepared, Progress]:
     """Train a run under `out` and leave the best model there, ready for `ramify.load`. Returns before the end only if it was
     interrupted (then `out` holds a checkpoint and no config.json)."""
+    with locked(out):
+        return _execute(run, out, resume, report, cpu)
+
+
+def _execute(
+    run: Run, out: Path, resume: bool, report: Callable[[dict[str, Any]], None] | None, cpu: bool
+) -> tuple[Prepared, Progress]:
     before: dict[str, Any] | None = None
     if resume and (out / RUN_FILE).exists():
         before = read_record(out)
@@ -99,8 +107,6 @@ def execute(
         _check_same(before, prepared, here, out)
     if trainer.accelerator.is_main_process:
         make_folder(out)
-        if before is None:
-            task.tokenizer.save(out)
         record = {
             "format": FORMAT,
             "kind": run.name,
@@ -116,7 +122,10 @@ def execute(
             record["weights_hash"] = {source: hf.content_hash(source) for source in run.weight_sources}
         else:
             record = before | {"run": run.to_json(), "resumed": [*before.get("resumed", []), here]}
+        # The first of all files: a folder without it holds no run, and nothing resumes from it.
         write_text(out / RUN_FILE, json.dumps(record, indent=2) + "\n")
+        if not (out / "tokenizer.json").exists():
+            task.tokenizer.save(out)
     progress = trainer.run(resume=before is not None)
     trainer.accelerator.wait_for_everyone()
     if not trainer.stopped and trainer.accelerator.is_main_process:

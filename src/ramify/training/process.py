@@ -4,14 +4,17 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
+from filelock import FileLock, Timeout
 from torch import Tensor, nn
 
 from ramify.errors import RamifyError
+from ramify.files import make_folder
 from ramify.hub import find_device
 
 
@@ -57,6 +60,31 @@ def reduce_gradients(accelerator: Accelerator, parameters: Sequence[nn.Parameter
     flat = sum_over_ranks(accelerator, flat)
     for parameter, gradient in zip(shared, flat.split([p.numel() for p in shared]), strict=True):
         parameter.grad = gradient.view_as(parameter).clone()
+
+
+@contextmanager
+def locked(out: Path) -> Iterator[None]:
+    """Nobody else trains under `out` meanwhile; of several ranks the first one sees to it. Raises where somebody does."""
+    if int(os.environ.get("RANK", "0")) != 0:
+        yield
+        return
+    # Beside the folder, which need not be there yet.
+    folder = out.resolve()
+    make_folder(folder.parent)
+    place = folder.with_name(f".{folder.name}.lock")
+    try:
+        lock = FileLock(place, blocking=False).acquire()
+    except Timeout:
+        raise RamifyError(
+            f"{out} is being trained by another process. Wait until it ends, stop it, or choose another --out."
+        ) from None
+    except (OSError, NotImplementedError) as error:
+        raise RamifyError(f"cannot lock {place} ({error}). Choose an --out on a file system with locks.") from None
+    with lock:
+        try:
+            yield
+        finally:
+            place.unlink(missing_ok=True)
 
 
 @contextmanager
