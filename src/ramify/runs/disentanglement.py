@@ -475,9 +475,7 @@ def _sized(model: Any, init: str) -> Any:
         raise RamifyError(f"--init {init} holds a {theirs} model of Ramify; a {own} run starts from a {own} model{other}.")
     if isinstance(model, WordsModelConfig):
         raise RamifyError(f"--init {init} is no model of Ramify; a {own} run starts from one of its own kind.")
-    config = bert.config_from_hf(hf.read_config(hf.locate(init)))
-    free = {name: getattr(model.encoder, name) for name in ("dropout", "attention_dropout", "pooling", "max_tokens")}
-    return replace(model, encoder=replace(config, **free))
+    return replace(model, encoder=model.encoder.adapted_to(hub.checkpoint(init)))
 
 
 def _encoder(model: MHTConfig | BertPairConfig, saved: MaskedLMModel) -> BertConfig:
