@@ -17,8 +17,8 @@ from ramify.runs.sections import Section, Spans
 from ramify.runs.settings import set_fields
 from ramify.tasks.base import Task
 from ramify.training.checkpoints import Progress
-from ramify.training.trainer import Stage
 from ramify.training.config import TrainConfig
+from ramify.training.trainer import Stage
 
 RUN_FILE = "run.json"
 """A folder that has it is a run's."""

@@ -18,22 +18,20 @@ from ramify.config import check_fields
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
 from ramify.inference.base import Pipeline
-from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.evaluation import COLLAPSED, Scores, context_spread, evaluate
+from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.held_out import discussions, first_trees
-from ramify.models import bert, hf, tree_mlm
-from ramify.models.bert import Bert, BertConfig
-from ramify.models.tree_mlm import TreeMLM, TreeMLMConfig
-from ramify.nn.precision import autocast
+from ramify.models import hf
 from ramify.models.base import NO_DECODER, TextModelConfig
+from ramify.nn.precision import autocast
 from ramify.runs import comment_tree_report
 from ramify.runs.base import RUN_FILE, Evaluation, Prepared, ReportParts, ReportRequest, Run, check_options, no_progress
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.tokenizer import Kind, Tokenizer, sample
-from ramify.training.trainer import Stage, sampler
 from ramify.training.checkpoints import Progress
 from ramify.training.config import TrainConfig
 from ramify.training.seeds import step_seed
+from ramify.training.trainer import Stage, sampler
 
 MIXED = 2
 """With fewer pieces per step, most steps are one piece."""

@@ -24,8 +24,6 @@ from ramify.disentangle.data.reply_trees import logs_of_replies
 from ramify.disentangle.data.structure import Structure
 from ramify.disentangle.data.words import LEAST, learn_words, word_vectors
 from ramify.disentangle.distillation import beliefs, lessons
-from ramify.disentangle.inference.disentangler import Disentangler
-from ramify.inference.base import Pipeline
 from ramify.disentangle.inference.decode import (
     Decided,
     Known,
@@ -37,6 +35,7 @@ from ramify.disentangle.inference.decode import (
     settle,
     with_history,
 )
+from ramify.disentangle.inference.disentangler import Disentangler
 from ramify.disentangle.inference.links import IN_WORDS, Measured, known_conversations, matched, measure, told
 from ramify.disentangle.inference.reply_trees import MeasuredReplies, measure_replies, scored
 from ramify.disentangle.inference.vector_cache import kept_vectors
@@ -48,6 +47,7 @@ from ramify.disentangle.models.feature_model import FeatureModelConfig
 from ramify.disentangle.models.mht import MHTConfig
 from ramify.disentangle.task import DECIDING, ReplyTo, ReplyToConfig
 from ramify.errors import RamifyError
+from ramify.inference.base import Pipeline
 from ramify.metrics.conversations import Match, bootstrap, score
 from ramify.models import bert, hf
 from ramify.models.bert import BertConfig
@@ -57,10 +57,10 @@ from ramify.runs import disentanglement_report
 from ramify.runs.base import RUN_FILE, Evaluation, Prepared, ReportParts, ReportRequest, Run, check_options
 from ramify.runs.settings import set_fields
 from ramify.tokenizer import Tokenizer
-from ramify.training.trainer import Stage
 from ramify.training.checkpoints import Progress
 from ramify.training.config import learns
 from ramify.training.seeds import step_seed
+from ramify.training.trainer import Stage
 from ramify.tree import Tree
 
 REPLY_SCORES = ("graph_accuracy", "conv_accuracy")
@@ -264,7 +264,6 @@ def _teacher(path: str, device: torch.device) -> ReplyTo:
     if not isinstance(pipeline, Disentangler):
         raise RamifyError(f"view.teachers: {path} holds no model of who replied to whom. Name runs of recipes for chat logs.")
     return pipeline.task
-
 
 
 @dataclass(frozen=True, kw_only=True)
