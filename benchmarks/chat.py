@@ -41,15 +41,16 @@ from ramify.disentangle.data.channel_builder import channel_of
 from ramify.disentangle.data.logs import Logs
 from ramify.disentangle.features.pairs import features
 from ramify.disentangle.inference.decode import keep_vectors
+from ramify.disentangle.inference.disentangler import Disentangler
 from ramify.disentangle.inference.prefetch import arrivals
 from ramify.disentangle.models.mht import MaskedHierarchicalTransformer
-from ramify.disentangle.task import ReplyTo
 from ramify.metrics.conversations import match, score
 from ramify.nn.precision import Precision, autocast
 from ramify.readers import irc
 from ramify.readers.annotation import Links
 from ramify.readers.base import Report
 from ramify.tree import Node, Tree
+from rows import add_options, append_rows
 
 MESSAGES, WINDOW, ROUNDS = 2000, 100, 5
 LIVE, EVERY = 200, 4096
@@ -72,10 +73,13 @@ def main() -> None:
     parser.add_argument("--pace", type=float, default=math.inf)
     parser.add_argument("--as-live", action="store_true")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    add_options(parser)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     if arguments.what == "scores":
-        print(json.dumps({"one log": _rate(_scoring(arguments.messages, 1)), "50": _rate(_scoring(arguments.messages, 50))}))
+        scored = {"one log": _rate(_scoring(arguments.messages, 1)), "50": _rate(_scoring(arguments.messages, 50))}
+        print(json.dumps(scored))
+        append_rows(arguments, "scores", f"{arguments.messages} messages", scored)
         return
     if not arguments.logs:
         parser.error("--logs says what is read.")
@@ -93,15 +97,15 @@ def main() -> None:
         rows |= {"pairs a message": WINDOW + 1, "features": _rate(work)}
     else:
         model = ramify.load(arguments.model)
-        assert isinstance(model, ReplyTo)
-        model.config = replace(model.config, as_live=arguments.as_live)
+        assert isinstance(model, Disentangler)
+        model.task.config = replace(model.task.config, as_live=arguments.as_live)
 
         def work() -> int:
             for log in logs:
                 model.disentangle(log)
             return len(nodes)
 
-        rows["pairs a message"] = model.reading.window + 1
+        rows["pairs a message"] = model.input.window + 1
         for precision, dtype in PRECISIONS.items():
             with autocast(torch.device("cpu"), precision):
                 if arguments.what == "encode":
@@ -113,6 +117,7 @@ def main() -> None:
                 else:
                     rows[precision] = _rate(work)
     print(json.dumps(rows, indent=1))
+    append_rows(arguments, arguments.what, arguments.model, rows)
 
 
 def _scoring(messages: int, logs: int) -> Callable[[], int]:
@@ -136,7 +141,7 @@ def _scoring(messages: int, logs: int) -> Callable[[], int]:
     return work
 
 
-def _hearing(model: ReplyTo, nodes: list[Node], after: int, every: int) -> dict[str, float]:
+def _hearing(model: Disentangler, nodes: list[Node], after: int, every: int) -> dict[str, float]:
     """Of `every` messages at a time, after the first `after`."""
     size = -(-LIVE // every) * every
     if len(nodes) < after + (ROUNDS + 1) * size:
@@ -156,7 +161,7 @@ def _hearing(model: ReplyTo, nodes: list[Node], after: int, every: int) -> dict[
     return _rate(work)
 
 
-def _following(model: ReplyTo, logs: list[Path], pace: float) -> dict[str, float]:
+def _following(model: Disentangler, logs: list[Path], pace: float) -> dict[str, float]:
     """Of lines that come so many a second, each log a channel of its own."""
     model.live().hear_all(Node(f"{number}", author="ann") for number in range(AT_ONCE))
     start = time.perf_counter()
@@ -186,17 +191,17 @@ def _following(model: ReplyTo, logs: list[Path], pace: float) -> dict[str, float
     }
 
 
-def _encoding(model: ReplyTo, trees: list[Tree], dtype: torch.dtype) -> dict[str, float]:
+def _encoding(model: Disentangler, trees: list[Tree], dtype: torch.dtype) -> dict[str, float]:
     """Of all messages, in the order and the batches of a frozen encoder's vectors for training."""
     backbone = model.backbone
     if not isinstance(backbone, MaskedHierarchicalTransformer):
         raise SystemExit("`encode` is for runs of `ramify train mht`: give --model.")
     encoder = backbone.config.encoder
-    logs = Logs.of(trees, model.reading).read_with(model.tokenizer)
+    logs = Logs.of(trees, model.input).read_with(model.tokenizer)
     messages = np.arange(len(logs))
 
     def work() -> int:
-        keep_vectors(model, logs, messages)
+        keep_vectors(model.task, logs, messages)
         return len(messages)
 
     lengths = np.diff(logs.starts).astype(np.float64)

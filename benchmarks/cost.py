@@ -23,7 +23,7 @@ keep_pages()  # before torch comes in
 import numpy as np
 import torch
 
-from ramify.batching.batch import Batch
+from ramify.batching.batch import Batch, Collator
 from ramify.batching.forest import Forest
 from ramify.batching.samplers import TokenBudget
 from ramify.batching.views.comment_trees import Discussions, Reading, units
@@ -34,6 +34,7 @@ from ramify.nn.precision import Precision, autocast
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.tokenizer import Tokenizer
 from ramify.tree import Node, Tree
+from rows import add_options, append_rows
 
 VOCABULARY = 8192
 HALF = "-bf16"
@@ -112,7 +113,7 @@ class Case:
         self.task = MaskedLM(backbone, tokenizer, reading, MaskedLMConfig(two_phase=phase, chunk_tokens=budget)).train()
         view = Discussions(forest, units(forest, trees, **regime), reading)
         # The paper's units know nothing of each other: a node is encoded anew in every unit that reads it.
-        collate = replace(self.task.collator(forest), share=name not in ("naive", "threads", "middle"))
+        collate = Collator(forest, tokenizer, reading, share=name not in ("naive", "threads", "middle"))
         generator = torch.Generator().manual_seed(0)
         # Whole trees for the two-phase gradient; elsewhere steps of one budget.
         steps = TokenBudget(view.costs, budget if name != "two-phase" else 2**40, seed=0).steps(0)
@@ -193,7 +194,9 @@ def peak(arguments: argparse.Namespace) -> None:
     Path("/proc/self/clear_refs").write_text("5")  # the high-water mark starts again from here
     before = _resident("VmRSS")
     seconds = case.run()
-    print(json.dumps({"mib": _resident("VmHWM") - before, "comments": case.predicted, "seconds": seconds}))
+    found = {"mib": _resident("VmHWM") - before, "comments": case.predicted, "seconds": seconds}
+    print(json.dumps(found))
+    append_rows(arguments, "peak", f"{arguments.source}: {arguments.peak}", found)
 
 
 def _resident(name: str) -> float:
@@ -217,6 +220,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--peak", help="measure the peak memory of this regime alone, and stop")
     parser.add_argument("--json", type=Path)
+    add_options(parser)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     torch.set_flush_denormal(True)
@@ -246,6 +250,7 @@ def main() -> None:
         row["ratio"] = row["ms_per_comment"] / tree["ms_per_comment"]
         row["counted_ratio"] = row["operations_per_comment"] / tree["operations_per_comment"]
         low, high = row["range"]
+        append_rows(arguments, "regime-cost", f"{arguments.source}: {row['regime']}", row)
         print(
             f"{row['regime']:>10} {row['predicted']:>9,} {row['encoder_runs']:>8,} {row['ms_per_comment']:>11.3f} "
             f"{low:>8.3f}-{high:<7.3f} {row['ratio']:>7.2f} {row['counted_ratio']:>15.2f} {row['mib']:>7.0f}"

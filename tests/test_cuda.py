@@ -20,7 +20,8 @@ from fixtures import (
 )
 from ramify.batching.views.comment_trees import Reading
 from ramify.inference.evaluation import evaluate
-from ramify.runs import discussions as read_trees
+from ramify.inference.fill_mask import MaskFiller
+from ramify.inference.held_out import discussions as read_trees
 from ramify.training.config import TrainConfig
 from ramify.training.trainer import Stage, Trainer
 
@@ -130,15 +131,15 @@ def test_a_killed_run_resumes_to_the_same_bits(tmp_path, data, precision):
 
 def test_models_answer_from_the_gpu(data):
     """`embed` and `fill_mask` give what they give on CPU."""
-    task = tree_task(context_position="distance", dtype=torch.float32).eval()
+    model = MaskFiller(tree_task(context_position="distance", dtype=torch.float32).eval())
     tree = discussions(1, 12)[0]
     asked = with_text(tree, 5, f"[MASK] {tree.nodes[5].text}")
     node = asked.nodes[5].id
-    vectors, answer, score = task.embed([tree]), task.fill_mask(asked, node, joint=True), task.score(tree, node)
-    task.cuda()
-    np.testing.assert_allclose(task.embed([tree]), vectors, atol=1e-4)
-    again = task.fill_mask(asked, node, joint=True)
+    vectors, answer, score = model.embed([tree]), model.fill_mask(asked, node, joint=True), model.score(tree, node)
+    model.to("cuda")
+    np.testing.assert_allclose(model.embed([tree]), vectors, atol=1e-4)
+    again = model.fill_mask(asked, node, joint=True)
     assert [guess["token"] for guess in again["masks"][0]["tokens"]] == [
         guess["token"] for guess in answer["masks"][0]["tokens"]
     ]
-    assert task.score(tree, node)["pseudo_log_likelihood"] == pytest.approx(score["pseudo_log_likelihood"], abs=1e-3)
+    assert model.score(tree, node)["pseudo_log_likelihood"] == pytest.approx(score["pseudo_log_likelihood"], abs=1e-3)

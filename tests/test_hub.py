@@ -15,6 +15,7 @@ from fixtures import bert_task, discussion, discussions, forest, masked, tokeniz
 from ramify import hub
 from ramify.batching.views.comment_trees import Reading
 from ramify.errors import RamifyError
+from ramify.inference.fill_mask import MaskFiller
 from ramify.models import bert
 from ramify.models.bert import BertConfig
 from ramify.models.tree_mlm import TreeMLMConfig
@@ -79,8 +80,8 @@ def scores(task, data):
 )
 def test_every_option_comes_back(tmp_path, make, model, task, reading):
     own = make(dtype=torch.float32, task=task, reading=replace(Reading(max_tokens=32), **reading), **model).eval()
-    hub.save(own, tmp_path)
-    again = ramify.load(tmp_path)
+    hub.save(MaskFiller(own), tmp_path)
+    again = ramify.load(tmp_path).task
     assert again.backbone.config == own.backbone.config
     assert again.config == own.config
     assert again.reading == own.reading
@@ -95,7 +96,7 @@ def test_every_option_comes_back(tmp_path, make, model, task, reading):
 
 def test_what_is_written(tmp_path):
     task = tree_task(dtype=torch.float32)
-    hub.save(task, tmp_path)
+    hub.save(MaskFiller(task), tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"config.json", "model.safetensors", "tokenizer.json", "README.md"}
     card = (tmp_path / "README.md").read_text()
     assert card.startswith("---\nlibrary_name: ramify\n")
@@ -103,12 +104,12 @@ def test_what_is_written(tmp_path):
     # Tied weights are stored once.
     stored = load_file(tmp_path / "model.safetensors")
     assert sum(tensor.numel() for tensor in stored.values()) == sum(parameter.numel() for parameter in task.parameters())
-    hub.save(task, tmp_path, card="# Mine\n")
+    hub.save(MaskFiller(task), tmp_path, card="# Mine\n")
     assert (tmp_path / "README.md").read_text() == "# Mine\n"
 
 
 def test_card_with_results():
-    card = hub.model_card(bert_task(), title="A model", notes="Made of words.", results={"loss": 3.2})
+    card = hub.model_card(MaskFiller(bert_task()), title="A model", notes="Made of words.", results={"loss": 3.2})
     assert "# A model" in card
     assert "Made of words." in card
     assert "| loss | 3.2 |" in card
@@ -117,16 +118,16 @@ def test_card_with_results():
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_weights_in_half_precision(tmp_path, dtype):
     task = tree_task(dtype=torch.float32).eval()
-    hub.save(task, tmp_path / "half", dtype=dtype)
-    hub.save(task, tmp_path / "whole")
+    hub.save(MaskFiller(task), tmp_path / "half", dtype=dtype)
+    hub.save(MaskFiller(task), tmp_path / "whole")
     sizes = [(tmp_path / side / "model.safetensors").stat().st_size for side in ("half", "whole")]
     assert sizes[0] < 0.7 * sizes[1]
     again = ramify.load(tmp_path / "half")
-    for name, parameter in again.named_parameters():
+    for name, parameter in again.task.named_parameters():
         assert parameter.dtype == torch.float32
         assert torch.equal(parameter, dict(task.named_parameters())[name].to(dtype).float())
     tree = discussion([-1, 0, 1])
-    np.testing.assert_allclose(again.embed(tree), task.embed(tree), atol=0.05)
+    np.testing.assert_allclose(again.embed(tree), MaskFiller(task).embed(tree), atol=0.05)
 
 
 # --- refusals -----------------------------------------------------------------------------------------------------------------
@@ -134,7 +135,7 @@ def test_weights_in_half_precision(tmp_path, dtype):
 
 @pytest.fixture
 def saved(tmp_path):
-    hub.save(tree_task(dtype=torch.float32), tmp_path)
+    hub.save(MaskFiller(tree_task(dtype=torch.float32)), tmp_path)
     return tmp_path
 
 
@@ -150,7 +151,7 @@ def change(folder, part, **values):
         ("model", {"name": "gpt"}, "names 'gpt'; this Ramify has bert, bert-pair, decatt, esim, feature-model, mht, tree-mlm"),
         ("task", {"name": "tell-fortunes"}, "names 'tell-fortunes'; this Ramify has masked-lm, reply-to"),
         ("model", {"wings": 2}, "wings"),
-        ("reading", {"wings": 2}, "wings"),
+        ("input", {"wings": 2}, "wings"),
         ("model", {"dim": 16}, "of another shape"),
         ("model", {"encoder_layers": 2}, "missing"),
         ("model", {"decoder_layers": 1}, "not expected"),
@@ -165,8 +166,19 @@ def test_configs_that_do_not_fit(saved, part, values, message):
         ramify.load(saved)
 
 
+@pytest.mark.parametrize(("number", "said"), [(1, "format 1"), (3, "format 3"), (None, "no format number")])
+def test_another_format_is_refused(saved, number, said):
+    config = json.loads((saved / "config.json").read_text())
+    del config["format"]
+    (saved / "config.json").write_text(json.dumps(config if number is None else config | {"format": number}))
+    message = rf"config\.json was written by another version of Ramify \({said}, this one reads 2\)\. Use the version"
+    for load in (ramify.load, hub.saved_config):
+        with pytest.raises(RamifyError, match=message):
+            load(saved)
+
+
 def test_weights_of_another_architecture(saved, tmp_path):
-    hub.save(bert_task(dtype=torch.float32), tmp_path / "bert")
+    hub.save(MaskFiller(bert_task(dtype=torch.float32)), tmp_path / "bert")
     (saved / "model.safetensors").write_bytes((tmp_path / "bert" / "model.safetensors").read_bytes())
     with pytest.raises(RamifyError, match="another architecture"):
         ramify.load(saved)
@@ -207,7 +219,7 @@ def test_missing_and_damaged_files(saved, file, message):
         ("model", "norm", "sideways", r"config\.json: model\.norm must be one of post, pre, not 'sideways'"),
         ("model", "dim", 8.0, r"config\.json: model\.dim must be of the form whole number"),
         ("model", "max_tokens", None, r"config\.json: model\.max_tokens"),
-        ("reading", "seen", "sibling", r"config\.json: seen must be one of"),
+        ("input", "seen", "sibling", r"config\.json: seen must be one of"),
         ("task", "head", "cubic", r"config\.json: task\.head must be one of"),
         ("task", "name", "dance", r"config\.json: it names 'dance'"),
     ],
@@ -253,7 +265,7 @@ def test_a_failed_save_leaves_the_old_weights(saved, monkeypatch):
 
     monkeypatch.setattr("ramify.tensors.save_file", full)
     with pytest.raises(RamifyError, match=r"cannot write .*No space left"):
-        hub.save(tree_task(dtype=torch.float32, pooling="max"), saved)
+        hub.save(MaskFiller(tree_task(dtype=torch.float32, pooling="max")), saved)
     assert (saved / "model.safetensors").read_bytes() == before
     hub.load(saved)
 
@@ -262,7 +274,7 @@ def test_a_save_that_is_broken_off_is_no_model(saved, monkeypatch):
     """The new weights lie there already, and the old settings would take them for theirs."""
     monkeypatch.setattr(Tokenizer, "save", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        hub.save(tree_task(dtype=torch.float32, pooling="max"), saved)
+        hub.save(MaskFiller(tree_task(dtype=torch.float32, pooling="max")), saved)
     with pytest.raises(RamifyError, match=r"holds no config\.json"):
         hub.load(saved)
 
@@ -272,19 +284,19 @@ def test_what_another_library_saved_is_saved_already(tmp_path):
     tokenizer().save(tmp_path / "bert")
     loaded = hub.load(tmp_path / "bert")
     with pytest.raises(RamifyError, match="Embedder has no saved form"):
-        hub.save(loaded, tmp_path / "again")  # pyright: ignore[reportArgumentType]
+        hub.save(loaded, tmp_path / "again")
     assert not (tmp_path / "again").exists()
     assert not hasattr(loaded, "fill_mask")
     assert getattr(loaded, "disentangle", None) is None
-    with pytest.raises(RamifyError, match="this Embedder cannot fill_mask; it can embed"):
+    with pytest.raises(RamifyError, match="this Embedder has no fill_mask; it can embed"):
         loaded.fill_mask()
 
 
 def test_everybody_may_read_the_model_whom_the_umask_lets(tmp_path):
     before = os.umask(0o022)
     try:
-        hub.save(tree_task(dtype=torch.float32), tmp_path / "own")
-        hub.export_hugging_face(bert_task(dtype=torch.float32, task={"head": "bert"}), tmp_path / "theirs")
+        hub.save(MaskFiller(tree_task(dtype=torch.float32)), tmp_path / "own")
+        hub.export_hugging_face(MaskFiller(bert_task(dtype=torch.float32, task={"head": "bert"})), tmp_path / "theirs")
     finally:
         os.umask(before)
     assert {file.stat().st_mode & 0o777 for folder in tmp_path.iterdir() for file in folder.iterdir()} == {0o644}

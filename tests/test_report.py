@@ -15,12 +15,14 @@ from fixtures import built, discussions
 from ramify.batching.forest import node_seeds
 from ramify.errors import RamifyError
 from ramify.inference.evaluation import evaluate, gain
+from ramify.inference.held_out import discussions as units_of
+from ramify.inference.held_out import fillings, mask_longest_word, measure
 from ramify.recipes import RECIPES
 from ramify.report import charts, write_page, write_report
-from ramify.report.measure import fillings, mask_longest_word, measure
-from ramify.report.sections import Section, curves, number, percent, shortened, text
-from ramify.runs import discussions as units_of
+from ramify.report.sections import HtmlSection, draw, percent, shortened, text
 from ramify.runs import execute
+from ramify.runs.comment_tree_report import curves
+from ramify.runs.sections import Chart, Line, number, smooth
 from ramify.training.metrics_log import METRICS, read_metrics
 from ramify.tree import Node, Tree
 
@@ -151,11 +153,11 @@ def test_page_has_every_part(page, run, store):
 
 
 def test_table_holds_what_the_model_scores(page, run, store):
-    task = ramify.load(run)
+    task = ramify.load(run).task
     trees = store.split("dev")
     scores = {}
     for seen in ("tree", "none"):
-        view, collator = units_of(task, task.forest(store), trees, seen=seen)
+        view, collator = units_of(task, task.reading.forest(store, task.tokenizer), trees, seen=seen)
         scores[seen] = evaluate(task, view, collator, trees, draws=2)
     saved = gain(scores["tree"], scores["none"])
     shown = Page(page).text
@@ -169,7 +171,7 @@ def test_table_holds_what_the_model_scores(page, run, store):
 
 def test_gain_is_logged_beside_the_dev_loss(run, store):
     last = read_metrics(run)[-1]
-    task = ramify.load(run)
+    task = ramify.load(run).task
     best = min(read_metrics(run), key=lambda record: record.get("dev_loss", np.inf))
     measured = measure(task, store, "dev", draws=1)
     assert "dev_loss_none" in last
@@ -276,7 +278,7 @@ def test_model_without_context_has_one_column(store, tmp_path):
 
 
 def test_masks_are_chosen_by_the_rule(run, store):
-    task = ramify.load(run)
+    task = ramify.load(run).task
     found = fillings(task, store, "dev")
     inside = np.isin(store.tree_of(np.arange(store.num_nodes)), store.split("dev"))
     nodes = np.flatnonzero(inside & (store.depth >= 2))
@@ -290,7 +292,7 @@ def test_masks_are_chosen_by_the_rule(run, store):
 
 
 def test_longest_word_of_one_piece(run):
-    task = ramify.load(run)
+    task = ramify.load(run).task
     own = "bold script alert alert"
     ids = task.tokenizer.encode(own)
     start, stop, place = mask_longest_word(task, own, ids)
@@ -302,16 +304,17 @@ def test_longest_word_of_one_piece(run):
 
 
 def test_filling_says_what_fill_mask_says(run, store):
-    task = ramify.load(run)
+    model = ramify.load(run)
+    task = model.task
     example = fillings(task, store, "dev", count=1)[0]
     mask = task.tokenizer.token(task.tokenizer.mask_id)
     texts = [*example.ancestors, f"{example.before}{mask}{example.after}"]
     thread = Tree(tuple(Node(own, (place - 1,) if place else (), id=str(place)) for place, own in enumerate(texts)))
     for seen, guess in example.guesses.items():
-        answer = task.fill_mask(thread, len(texts) - 1, context=seen, top_k=3)["masks"][0]["tokens"]
+        answer = model.fill_mask(thread, len(texts) - 1, context=seen, top_k=3)["masks"][0]["tokens"]
         assert [token for token, _ in guess.tokens] == [each["token"] for each in answer]
         assert [share for _, share in guess.tokens] == pytest.approx([each["probability"] for each in answer], abs=1e-6)
-        word = task.fill_mask(thread, len(texts) - 1, context=seen, top_k=task.tokenizer.vocab_size)["masks"][0]["tokens"]
+        word = model.fill_mask(thread, len(texts) - 1, context=seen, top_k=task.tokenizer.vocab_size)["masks"][0]["tokens"]
         assert guess.probability == pytest.approx(
             next(each["probability"] for each in word if each["token"] == example.word.lower()), abs=1e-6
         )
@@ -335,12 +338,12 @@ def test_ticks_are_round_and_inside(low, high):
 def test_smooth_is_the_mean_of_the_last_values():
     values = np.random.default_rng(0).normal(size=50)
     expected = [values[max(0, end - 7) : end].mean() for end in range(1, 51)]
-    assert np.allclose(charts.smooth(values, 7), expected)
+    assert np.allclose(smooth(values, 7), expected)
 
 
 def test_chart_keeps_the_first_and_the_last_point():
     x = np.arange(1, 5001.0)
-    svg = charts.line_chart([charts.Line("a<b", "train", x, np.sin(x / 500))], "steps", "loss")
+    svg = charts.line_chart(Chart((Line("a<b", "train", x, np.sin(x / 500)),), "steps", "loss"))
     line = ElementTree.fromstring(svg).find(".//polyline").get("points").split()
     assert len(line) == charts.POINTS
     assert float(line[-1].split(",")[0]) == charts.WIDTH - charts.RIGHT
@@ -348,7 +351,7 @@ def test_chart_keeps_the_first_and_the_last_point():
 
 def test_chart_leaves_out_what_is_not_finite():
     x, y = np.arange(4.0), np.array([1.0, np.nan, 2.0, np.inf])
-    svg = charts.line_chart([charts.Line("a", "dev", x, y, marks=True)], "steps", "loss")
+    svg = charts.line_chart(Chart((Line("a", "dev", x, y, marks=True),), "steps", "loss"))
     assert len(ElementTree.fromstring(svg).findall("circle")) == 2
 
 
@@ -356,14 +359,14 @@ def test_curve_of_the_spread():
     metrics = [{"step": step, "loss": 1.0, "target_tokens": 10 * step} for step in range(5)]
     for step in (3, 4):
         metrics[step]["context_spread"] = 0.1 * step
-    body = curves(metrics, "tree").body
+    body = draw(curves(metrics, "tree")).body
     assert body.count('<circle class="spread"') == 2
     assert '<span class="key spread">' in body
-    assert "spread" not in curves(metrics[:2], "tree").body
+    assert "spread" not in draw(curves(metrics[:2], "tree")).body
 
 
 def test_curves_of_nothing():
-    assert "Nothing was logged" in curves([], "tree").body
+    assert "Nothing was logged" in draw(curves([], "tree")).body
 
 
 def test_text_is_one_escaped_line():
@@ -382,7 +385,7 @@ def test_text_is_one_escaped_line():
 @pytest.mark.ill_typed
 def test_page_is_written_whole_or_not_at_all(tmp_path):
     path = tmp_path / "page.html"
-    write_page(path, kind="k", title="t", lead="", sections=[Section("s", "<p>x</p>")])
+    write_page(path, kind="k", title="t", lead="", sections=[HtmlSection("s", "<p>x</p>")])
     before = path.read_text("utf-8")
     with pytest.raises(AttributeError):
         write_page(path, kind="k", title="t", lead="", sections=[None])

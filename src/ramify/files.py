@@ -6,7 +6,7 @@ import json
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from io import BufferedWriter, FileIO, TextIOWrapper
 from os import dup, fstat
@@ -181,3 +181,13 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise RamifyError(f"{path} holds no JSON object: it is no file of {what}.")
     return found
+
+
+def check_format(record: Mapping[str, Any], number: int, path: Path) -> None:
+    """Raise where a JSON file is of another format than this Ramify reads."""
+    if record.get("format") != number:
+        written = f"format {record['format']}" if "format" in record else "no format number"
+        raise RamifyError(
+            f"{path} was written by another version of Ramify ({written}, this one reads {number}). Use the version "
+            "that wrote it, or train anew."
+        )

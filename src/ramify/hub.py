@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -12,13 +12,16 @@ from torch import Tensor, nn
 from ramify.batching.views.comment_trees import Reading
 from ramify.config import from_record
 from ramify.errors import RamifyError
-from ramify.files import make_folder, read_json, replacing, write_text
+from ramify.files import check_format, make_folder, read_json, replacing, write_text
+from ramify.inference.base import Pipeline
+from ramify.inference.embed import Embedder
+from ramify.inference.fill_mask import MaskFiller
 from ramify.models import bert, hf
+from ramify.models.base import AnyBackbone
 from ramify.models.bert import Bert
-from ramify.registry import MODELS, READINGS, TASKS
-from ramify.tasks.base import Model, Task
+from ramify.registry import MODELS, TASKS, TaskKind
+from ramify.tasks.base import Task
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
-from ramify.tasks.texts import Embedder
 from ramify.tensors import load_strictly, load_tensors, save_tensors
 from ramify.tokenizer import Tokenizer
 from ramify.version import __version__
@@ -26,6 +29,10 @@ from ramify.version import __version__
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 CARD = "README.md"
+FORMAT = 2
+"""Of config.json; a file with another number, or none, is refused."""
+
+Kind = TypeVar("Kind")
 
 
 def own_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -44,40 +51,47 @@ def _owned(model: nn.Module) -> dict[str, Tensor]:
     return dict(model.named_parameters()) | buffers
 
 
-def save(task: Task, directory: str | Path, *, card: str | None = None, dtype: torch.dtype | None = None) -> None:
+def save(pipeline: Pipeline, directory: str | Path, *, card: str | None = None, dtype: torch.dtype | None = None) -> None:
     """Write a directory that `load` and `push_to_hub` take. `dtype` stores the weights in less (half precision, say).
 
     Raises `RamifyError` for what has no task, such as a sentence-transformers checkpoint that was loaded: its own directory is
     its saved form.
     """
-    if not isinstance(task, tuple(kind for _, kind in TASKS.values())):
+    task = _task_name(pipeline)
+    if task is None:
         raise RamifyError(
-            f"a {type(task).__name__} has no saved form of its own; {', '.join(TASKS)} have. `load` reads the directory or hub "
-            "id that it came from."
+            f"a {type(pipeline).__name__} has no saved form of its own; {', '.join(TASKS)} have. `load` reads the directory or "
+            "hub id that it came from."
         )
     directory = Path(directory)
     config = {
         "library_name": "ramify",
         "ramify_version": __version__,
-        "model": {"name": _name(MODELS, task.backbone), **asdict(task.backbone.config)},
-        "task": {"name": _name(TASKS, task), **asdict(task.config)},
-        "reading": asdict(task.reading),
+        "format": FORMAT,
+        "model": {"name": _model_name(pipeline), **asdict(pipeline.backbone.config)},
+        **{name: asdict(part) for name, part in pipeline.parts().items()},
     }
+    config["task"] = {"name": task, **config["task"]}
     make_folder(directory)
-    tensors = own_tensors(task)
+    tensors = own_tensors(pipeline.module)
     if dtype is not None:
         tensors = {name: tensor.to(dtype) if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
     with replacing(directory / WEIGHTS) as scratch:
         save_tensors(scratch, tensors)
         # A directory that has it is whole: an older one goes before the old weights do, the new one comes last.
         (directory / CONFIG).unlink(missing_ok=True)
-    task.tokenizer.save(directory)
-    write_text(directory / CARD, card or model_card(task))
+    pipeline.tokenizer.save(directory)
+    write_text(directory / CARD, card or model_card(pipeline))
     write_text(directory / CONFIG, json.dumps(config, indent=2) + "\n")
 
 
-def _name(table: Mapping[str, tuple[type, type]], value: Any) -> str:
-    return next(name for name, (_, kind) in table.items() if kind is type(value))
+def _model_name(pipeline: Pipeline) -> str:
+    return next(name for name, (_, kind) in MODELS.items() if kind is type(pipeline.backbone))
+
+
+def _task_name(pipeline: Pipeline) -> str | None:
+    """The name of the task that the pipeline was trained for, if any."""
+    return next((name for name, kind in TASKS.items() if kind.pipeline is type(pipeline)), None)
 
 
 def find_device(name: str | torch.device = "auto") -> torch.device:
@@ -97,7 +111,7 @@ def find_device(name: str | torch.device = "auto") -> torch.device:
     return device
 
 
-def load(source: str | Path, *, revision: str | None = None, device: str | torch.device | None = None) -> Model:
+def load(source: str | Path, *, revision: str | None = None, device: str | torch.device | None = None) -> Pipeline:
     """A trained model by run directory, Hugging Face directory (BERT family, sentence-transformers) or hub id; on the CPU,
     unless a `device` is named (see `find_device`). `revision`: a branch, tag or commit of a hub id (or
     `owner/name@revision`)."""
@@ -110,7 +124,9 @@ def load(source: str | Path, *, revision: str | None = None, device: str | torch
     place = find_device(device or "cpu")
     directory = _locate(source)
     saved = _saved(directory)
-    return (_load_hugging_face(directory) if saved is None else _load_saved(directory, saved)).to(place).eval()
+    pipeline = _load_hugging_face(directory) if saved is None else _load_saved(directory, saved)
+    pipeline.module.eval()
+    return pipeline.to(place)
 
 
 @dataclass(frozen=True)
@@ -118,10 +134,10 @@ class Saved:
     """What the config.json of `save` says."""
 
     model: Any
-    task: Any
-    reading: Any
-    backbone_kind: type
-    task_kind: type
+    parts: dict[str, Any]
+    """The settings of `TaskKind.parts`, by name."""
+    backbone_kind: type[AnyBackbone]
+    task_kind: TaskKind
 
 
 def saved_config(source: str | Path) -> Saved | None:
@@ -140,22 +156,33 @@ def _saved(directory: Path) -> Saved | None:
     config = read_json(directory / CONFIG, hf.A_CHECKPOINT)
     if config.get("library_name") != "ramify":
         return None
+    check_format(config, FORMAT, directory / CONFIG)
     try:
-        model, backbone_kind = _build(MODELS, config["model"])
-        task, task_kind = _build(TASKS, config["task"])
-        reading = READINGS[config["task"]["name"]](**config["reading"])
-        return Saved(model, task, reading, backbone_kind, task_kind)
+        config_kind, backbone_kind = _named(MODELS, config["model"])
+        task_kind = _named(TASKS, config["task"])
+        parts = {name: _settings(part, config[name]) for name, part in task_kind.parts.items()}
+        return Saved(_settings(config_kind, config["model"]), parts, backbone_kind, task_kind)
     except (KeyError, TypeError, AttributeError) as error:
         raise RamifyError(f"{directory / CONFIG}: a part is missing or unknown ({error}).") from None
     except RamifyError as error:
         raise RamifyError(f"{directory / CONFIG}: {error}") from None
 
 
-def _load_saved(directory: Path, saved: Saved) -> Model:
+def _named(table: Mapping[str, Kind], record: Mapping[str, Any]) -> Kind:
+    if record["name"] not in table:
+        raise RamifyError(f"it names {record['name']!r}; this Ramify has {', '.join(table)}.")
+    return table[record["name"]]
+
+
+def _settings(kind: type[Kind], record: Mapping[str, Any]) -> Kind:
+    return from_record(kind, {name: value for name, value in record.items() if name != "name"})
+
+
+def _load_saved(directory: Path, saved: Saved) -> Pipeline:
     tokenizer = _tokenizer(directory, saved.model.vocab_size)
-    loaded = saved.task_kind(saved.backbone_kind(saved.model), tokenizer, saved.reading, saved.task)
-    load_own_tensors(loaded, hf.read_tensors(directory), directory / WEIGHTS)
-    return loaded
+    pipeline = saved.task_kind.build(saved.backbone_kind(saved.model), tokenizer, saved.parts)
+    load_own_tensors(pipeline.module, hf.read_tensors(directory), directory / WEIGHTS)
+    return pipeline
 
 
 def _tokenizer(directory: Path, vocab_size: int) -> Tokenizer:
@@ -170,15 +197,7 @@ def load_weights(task: Task, file: Path) -> None:
     load_own_tensors(task, load_tensors(file), file)
 
 
-def _build(table: Mapping[str, tuple[type, type]], record: Mapping[str, Any]) -> tuple[Any, type]:
-    name = record["name"]
-    if name not in table:
-        raise RamifyError(f"it names {name!r}; this Ramify has {', '.join(table)}.")
-    config, kind = table[name]
-    return from_record(config, {field: value for field, value in record.items() if field != "name"}), kind
-
-
-def _load_hugging_face(directory: Path) -> Model:
+def _load_hugging_face(directory: Path) -> Pipeline:
     """A BERT-family checkpoint: with its masked-LM head where it has one, else for embedding, pooled as sentence-transformers
     says where it says so."""
     pooling, normalize, max_tokens = _sentence_transformers(directory)
@@ -190,7 +209,7 @@ def _load_hugging_face(directory: Path) -> Model:
         return Embedder(backbone, tokenizer, reading, normalize=normalize)
     task = MaskedLM(backbone, tokenizer, reading, MaskedLMConfig(head="bert", tie_weights="weight" not in head))
     load_own_tensors(task, own_tensors(task) | {f"head.{name}": value for name, value in head.items()}, directory)
-    return task
+    return MaskFiller(task)
 
 
 def _sentence_transformers(directory: Path) -> tuple[str, bool, int]:
@@ -219,9 +238,15 @@ def _sentence_transformers(directory: Path) -> tuple[str, bool, int]:
     return pooling, "Normalize" in kinds, int(longest or 0)
 
 
-def export_hugging_face(task: MaskedLM, directory: str | Path) -> None:
+def export_hugging_face(pipeline: Pipeline, directory: str | Path) -> None:
     """Write a Bert with its head as `transformers` reads it (`BertForMaskedLM`)."""
-    if not isinstance(task.backbone, Bert) or task.config.head != "bert" or not task.config.tie_weights:
+    task = pipeline.module
+    if (
+        not isinstance(task, MaskedLM)
+        or not isinstance(task.backbone, Bert)
+        or task.config.head != "bert"
+        or not task.config.tie_weights
+    ):
         raise RamifyError("only a Bert with task.head = bert and tied weights has a Hugging Face form.")
     bert.save_pretrained(task.backbone, directory, task.head)
     task.tokenizer.save(Path(directory))
@@ -254,34 +279,34 @@ _USES = {
 
 
 def model_card(
-    task: Task, *, title: str = "", license: str = "", notes: str = "", results: Mapping[str, Any] | None = None
+    pipeline: Pipeline, *, title: str = "", license: str = "", notes: str = "", results: Mapping[str, Any] | None = None
 ) -> str:
     """The README of a saved model, with the hub's metadata (`license` by its identifier there)."""
-    parameters = sum(parameter.numel() for parameter in task.parameters())
-    name = _name(MODELS, task.backbone)
+    parameters = sum(parameter.numel() for parameter in pipeline.module.parameters())
+    name = _model_name(pipeline)
+    kinds = type(pipeline.backbone).__name__, type(pipeline.module).__name__
     lines = [
         "---",
         "library_name: ramify",
-        f"tags: [ramify, {name}, {_name(TASKS, task)}]",
-        *(["pipeline_tag: fill-mask"] if "fill_mask" in task.verbs else []),
+        f"tags: [ramify, {name}, {_task_name(pipeline)}]",
+        *(["pipeline_tag: fill-mask"] if "fill_mask" in pipeline.verbs else []),
         *([f"license: {license}"] if license else []),
         "---",
         "",
         f"# {title or name}",
         "",
-        f"A {type(task.backbone).__name__} with {parameters:,} parameters, trained as {type(task).__name__} by Ramify "
-        f"{__version__}.",
+        f"A {kinds[0]} with {parameters:,} parameters, trained as {kinds[1]} by Ramify {__version__}.",
         "",
         "```python",
         "import ramify",
         "",
         'model = ramify.load("this directory or its hub id")',
-        *(use for verb, use in _USES.items() if verb in task.verbs),
+        *(use for verb, use in _USES.items() if verb in pipeline.verbs),
         "```",
         "",
         "| setting | value |",
         "|---|---|",
-        *(f"| {field.name} | {getattr(task.backbone.config, field.name)} |" for field in fields(task.backbone.config)),
+        *(f"| {field.name} | {getattr(pipeline.backbone.config, field.name)} |" for field in fields(pipeline.backbone.config)),
     ]
     if notes:
         lines += ["", notes]

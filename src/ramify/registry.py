@@ -1,16 +1,26 @@
 """Names of models and tasks: what run.json and config.json call them."""
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
 from ramify.batching.views.comment_trees import Reading
 from ramify.disentangle.config import History
+from ramify.disentangle.inference.disentangler import Disentangler
 from ramify.disentangle.models.bert_pair import BertPair, BertPairConfig
 from ramify.disentangle.models.decomposable_attention import DecomposableAttention, DecomposableAttentionConfig
 from ramify.disentangle.models.esim import ESIM, ESIMConfig
 from ramify.disentangle.models.feature_model import FeatureModel, FeatureModelConfig
 from ramify.disentangle.models.mht import MaskedHierarchicalTransformer, MHTConfig
 from ramify.disentangle.task import ReplyTo, ReplyToConfig
+from ramify.inference.base import Pipeline
+from ramify.inference.fill_mask import MaskFiller
+from ramify.models.base import AnyBackbone
 from ramify.models.bert import Bert, BertConfig
 from ramify.models.tree_mlm import TreeMLM, TreeMLMConfig
+from ramify.tasks.base import Task
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
+from ramify.tokenizer import Tokenizer
 
 MODELS = {
     "bert": (BertConfig, Bert),
@@ -21,14 +31,42 @@ MODELS = {
     "mht": (MHTConfig, MaskedHierarchicalTransformer),
     "tree-mlm": (TreeMLMConfig, TreeMLM),
 }
+"""Config and class of each model."""
+
+
+@dataclass(frozen=True)
+class TaskKind:
+    """A task, the settings that are saved with its models, and the pipeline that users get."""
+
+    config: type
+    task: Callable[..., Task[Any]]
+    input: type
+    pipeline: Callable[..., Pipeline]
+    further: Mapping[str, type] = field(default_factory=dict)
+    """Settings of the pipeline alone, by name."""
+
+    @property
+    def parts(self) -> dict[str, type]:
+        """The class of each saved part: what `Pipeline.parts` gives values of."""
+        return {"task": self.config, "input": self.input, **self.further}
+
+    def build(self, backbone: AnyBackbone, tokenizer: Tokenizer, parts: Mapping[str, Any]) -> Pipeline:
+        """A pipeline of a fresh task, from the value of each part."""
+        task = self.task(backbone, tokenizer, parts["input"], parts["task"])
+        return self.pipeline(task, **{name: parts[name] for name in self.further})
+
 
 TASKS = {
-    "masked-lm": (MaskedLMConfig, MaskedLM),
-    "reply-to": (ReplyToConfig, ReplyTo),
+    "masked-lm": TaskKind(MaskedLMConfig, MaskedLM, Reading, MaskFiller),
+    "reply-to": TaskKind(ReplyToConfig, ReplyTo, History, Disentangler),
 }
 
-READINGS = {
-    "masked-lm": Reading,
-    "reply-to": History,
-}
-"""How a model of each reads: saved with it."""
+
+def model_name(config: Any) -> str:
+    """The registered name of the model that has this config."""
+    return next(name for name, (kind, _) in MODELS.items() if kind is type(config))
+
+
+def task_name(config: Any) -> str:
+    """The registered name of the task that has this config."""
+    return next(name for name, kind in TASKS.items() if kind.config is type(config))

@@ -114,7 +114,7 @@ def test_order_of_examples_does_not_matter_to_the_groups():
 def test_nothing():
     own = forest(discussions(1, 8))
     for task in (tree_task(), bert_task(), bert_task(reading=Reading(max_tokens=32, concatenate=20))):
-        batch = task.collator(own)([])
+        batch = Collator(own, task.tokenizer, task.reading)([])
         assert (len(batch.targets), len(batch.nodes), len(batch.costs)) == (0, 0, 0)
         corrupted = task.corrupt(batch, torch.Generator().manual_seed(0))
         assert task.counts(corrupted) == {"masked_lm": 0.0}

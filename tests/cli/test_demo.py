@@ -11,8 +11,8 @@ from ramify.cli import app
 from ramify.cli.demo import CHECKPOINT, DISCUSSIONS, _sparkline
 from ramify.dataset.store import Store
 from ramify.inference.evaluation import gain
+from ramify.inference.held_out import measure
 from ramify.readers.jsonl import read_jsonl
-from ramify.report.measure import measure
 
 MOST_BYTES = 10_000_000
 
@@ -32,7 +32,7 @@ def demo(tmp_path_factory):
 
 def test_demo_prints_the_checkpoints_own_difference(demo):
     out, printed = demo
-    measured = measure(ramify.load(CHECKPOINT), Store.open(out / "data"), "all", draws=1, controls=("wrong",))
+    measured = measure(ramify.load(CHECKPOINT).task, Store.open(out / "data"), "all", draws=1, controls=("wrong",))
     for other in ("none", "wrong"):
         found = gain(measured.scores["tree"], measured.scores[other])["all"]
         assert f"{found.value:+.4f} (95 % interval {found.low:+.4f} to {found.high:+.4f}" in printed

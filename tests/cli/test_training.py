@@ -76,7 +76,7 @@ def test_what_is_said(told, store):
 
 
 def test_a_collapsed_encoder_is_warned_of(ramify, recipe, tmp_path, monkeypatch):
-    monkeypatch.setattr("ramify.inference.evaluation.COLLAPSED", 1.1)
+    monkeypatch.setattr("ramify.runs.comment_trees.COLLAPSED", 1.1)
     out = tmp_path / "run"
     status, _, err = ramify(*recipe, "--out", out, "--steps", 1)
     spread = read_metrics(out)[-1]["context_spread"]
@@ -91,7 +91,7 @@ def test_chat_logs_are_warned_of(ramify, recipe, tmp_path):
     command = [str(data) if part == recipe[3] else part for part in recipe]
     status, _, err = ramify(*command, "--out", tmp_path / "run", "--steps", 1)
     assert status == 0, err
-    assert f"warning: {data} holds chat logs: 50% of the messages answer none" in err
+    assert f"warning: {data} holds chat logs. 50% of the messages have no known parent" in err
 
 
 def test_dev_trees_that_are_bare_posts(ramify, recipe, tmp_path):
@@ -137,8 +137,8 @@ def test_a_folder_with_a_run_is_refused(ramify, recipe, trained, more, message):
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("model.wings=2", "--set model.wings: there is no 'wings' here; the fields are vocab_size, dim, "),
-        ("wings=2", "--set wings: there is no 'wings' here; the fields are recipe, data, model, "),
+        ("model.wings=2", "--set model.wings: there is no setting 'wings' here; the settings are vocab_size, dim, "),
+        ("wings=2", "--set wings: there is no setting 'wings' here; the settings are recipe, data, model, "),
         ("model.dim=wide", "--set model.dim: expected a whole number, not 'wide'."),
         ("train.lr=fast", "--set train.lr: expected a number, not 'fast'."),
         ("view.pack=perhaps", "--set view.pack: expected true or false, not 'perhaps'."),

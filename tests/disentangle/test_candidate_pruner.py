@@ -15,6 +15,7 @@ from ramify.disentangle.data.blocks import Blocks
 from ramify.disentangle.data.logs import Logs
 from ramify.disentangle.data.words import learn_words
 from ramify.disentangle.inference.decode import Opinion, batches, collator, opinions
+from ramify.disentangle.inference.disentangler import Disentangler
 from ramify.disentangle.models.feature_model import FeatureModel, FeatureModelConfig
 from ramify.disentangle.task import ReplyTo, ReplyToConfig
 from ramify.errors import RamifyError
@@ -156,8 +157,8 @@ def test_it_learns_what_the_model_believes(tmp_path) -> None:
     assert kept(task, look) > kept(task, drawn(6)) + 0.1
     again = learn(plain(), LOGS, 6, seed=3)
     assert all(torch.equal(one, other) for one, other in zip(look.parameters(), again.parameters()))
-    hub.save(looking(look), tmp_path)
-    loaded = hub.load(tmp_path)
+    hub.save(Disentangler(looking(look)), tmp_path)
+    loaded = hub.load(tmp_path).task
     assert isinstance(loaded, ReplyTo)
     assert np.array_equal(believed(loaded).probabilities, believed(looking(look)).probabilities)
 

@@ -16,6 +16,7 @@ from ramify.disentangle.data.words import learn_words
 from ramify.disentangle.inference import decode as decoding
 from ramify.disentangle.inference.decode import Opinion, opinions
 from ramify.disentangle.inference.links import disentangle
+from ramify.disentangle.inference.streaming import Live
 from ramify.disentangle.models.feature_model import FeatureModel, FeatureModelConfig
 from ramify.disentangle.task import ReplyTo, ReplyToConfig
 from ramify.errors import RamifyError
@@ -316,7 +317,7 @@ def test_several_answers_by_a_threshold() -> None:
     assert len(found.links()) > len(alone.links())
     several.reading = replace(HISTORY, causal=True)
     with pytest.raises(RamifyError, match="which a live channel has told apart"):
-        several.live()
+        Live(several)
 
 
 @pytest.mark.parametrize("config", [{"threshold": 1.0}, {"threshold": -0.1}, {"threshold": 0.5, "objective": "ranking"}])

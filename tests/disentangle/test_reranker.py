@@ -14,6 +14,7 @@ from ramify.disentangle.data.logs import Logs
 from ramify.disentangle.data.words import learn_words
 from ramify.disentangle.features.conversation import CONVERSING, Course
 from ramify.disentangle.inference.decode import Opinion, decide, opinions
+from ramify.disentangle.inference.disentangler import Disentangler
 from ramify.disentangle.models.feature_model import FeatureModel, FeatureModelConfig
 from ramify.disentangle.reranker import AMONG, SecondLook, learn
 from ramify.disentangle.task import ReplyTo, ReplyToConfig
@@ -127,8 +128,8 @@ def test_it_learns_and_is_the_same_once_saved(tmp_path, hindsight: bool, weight:
     assert nats(believed(better)) < nats(believed(task)) - 0.05
     again = learn([(once(), LOGS)], 16, **settings)
     assert all(torch.equal(one, other) for one, other in zip(look.parameters(), again.parameters()))
-    hub.save(better, tmp_path)
-    loaded = hub.load(tmp_path)
+    hub.save(Disentangler(better), tmp_path)
+    loaded = hub.load(tmp_path).task
     assert isinstance(loaded, ReplyTo)
     assert np.array_equal(believed(loaded).probabilities, believed(better).probabilities)
 

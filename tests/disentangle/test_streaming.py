@@ -10,7 +10,8 @@ from fixtures import channel
 from ramify.disentangle.candidate_pruner import FirstLook
 from ramify.disentangle.config import History
 from ramify.disentangle.data.words import learn_words
-from ramify.disentangle.inference.streaming import Heard
+from ramify.disentangle.inference.disentangler import Disentangler
+from ramify.disentangle.inference.streaming import Heard, Live
 from ramify.disentangle.models.base import LinkBackbone
 from ramify.disentangle.models.feature_model import FeatureModel, FeatureModelConfig
 from ramify.disentangle.models.mht import MaskedHierarchicalTransformer, MHTConfig
@@ -145,8 +146,8 @@ EVERY_KIND = [feature_model, by_conversation, of_others, *SEVERAL, *OTHERS]
 @pytest.mark.parametrize("make", EVERY_KIND)
 def test_live_is_as_offline(make) -> None:
     task = make()
-    whole = task.disentangle(LOG)
-    live = task.live()
+    whole = Disentangler(task).disentangle(LOG)
+    live = Live(task)
     heard = [live.hear(node) for node in LOG.nodes]
     answered = [node.parents or (number,) for number, node in enumerate(whole.tree.nodes)]
     assert [(each.answered, *each.also) for each in heard] == answered
@@ -161,7 +162,7 @@ def test_live_is_as_offline(make) -> None:
 @pytest.mark.parametrize("size", [2, 7, 40, 1000])
 @pytest.mark.parametrize("make", EVERY_KIND)
 def test_several_messages_at_a_time(make, size) -> None:
-    one_by_one, together = make().live(), make().live()
+    one_by_one, together = Live(make()), Live(make())
     expected = [one_by_one.hear(node) for node in LOG.nodes]
     found = [each for start in range(0, len(LOG), size) for each in together.hear_all(LOG.nodes[start : start + size])]
     assert [(each.number, each.answered, each.also, each.conversation) for each in found] == [
@@ -172,19 +173,19 @@ def test_several_messages_at_a_time(make, size) -> None:
 
 
 def test_a_model_that_reads_its_own_decisions_answers_each_before_it_hears_the_next() -> None:
-    live = structured_with_several_answers().live()
+    live = Live(structured_with_several_answers())
     for number, heard in enumerate(live.hear_each(LOG.nodes[:20])):
         assert heard.number == number == max(live._kept)
 
 
 def test_what_a_message_is_said_to_answer_does_not_hang_on_later_ones() -> None:
     task = feature_model()
-    early = [task.disentangle(Tree(LOG.nodes[:size])).tree.nodes[-1].parents for size in range(1, 40)]
-    assert early == [node.parents for node in task.disentangle(LOG).tree.nodes[:39]]
+    early = [Disentangler(task).disentangle(Tree(LOG.nodes[:size])).tree.nodes[-1].parents for size in range(1, 40)]
+    assert early == [node.parents for node in Disentangler(task).disentangle(LOG).tree.nodes[:39]]
 
 
 def test_memory_does_not_grow_with_the_log() -> None:
-    live = feature_model().live()
+    live = Live(feature_model())
     sizes = []
     for number in range(400):
         live.hear(LOG.nodes[number % len(LOG)])
@@ -195,7 +196,7 @@ def test_memory_does_not_grow_with_the_log() -> None:
 @pytest.mark.ill_typed
 @pytest.mark.parametrize("heard", ["", "hi", {"text": "hi"}])
 def test_what_is_no_message_is_not_heard(heard) -> None:
-    live = feature_model().live()
+    live = Live(feature_model())
     with pytest.raises(TypeError, match=r"a message is a ramify\.Node\(text, author=…, time=…\), not (str|dict)\."):
         live.hear_all(each for each in [Node("a", None), heard])
     assert live.hear(Node("b", None)).number == 0
@@ -203,8 +204,8 @@ def test_what_is_no_message_is_not_heard(heard) -> None:
 
 def test_a_model_that_looks_ahead_cannot_listen() -> None:
     with pytest.raises(RamifyError, match=r"reading\.causal"):
-        feature_model(causal=False).live()
+        Live(feature_model(causal=False))
 
 
 def test_the_first_message_starts_a_conversation() -> None:
-    assert feature_model().live().hear(Node("hi", None)) == Heard(0, 0, 1.0, 0)
+    assert Live(feature_model()).hear(Node("hi", None)) == Heard(0, 0, 1.0, 0)

@@ -11,6 +11,7 @@ from fixtures import channel
 from ramify.cli.disentangle import LINKS
 from ramify.disentangle.config import History
 from ramify.disentangle.data.words import learn_words
+from ramify.disentangle.inference.disentangler import Disentangler
 from ramify.disentangle.inference.links import CONVERSATION
 from ramify.disentangle.models.feature_model import FeatureModel, FeatureModelConfig
 from ramify.disentangle.task import ReplyTo, ReplyToConfig
@@ -20,7 +21,7 @@ LOG = channel(150, 5)
 
 
 def shipped(**deciding: bool) -> ReplyTo:
-    task = ramify.load(LINKS, device="cpu")
+    task = ramify.load(LINKS, device="cpu").task
     assert isinstance(task, ReplyTo)
     assert task.first is not None
     assert task.config.hindsight
@@ -56,8 +57,8 @@ def retold(seed: int) -> list[Tree]:
 
 @pytest.mark.parametrize("make", TASKS.values(), ids=TASKS)
 def test_what_messages_are_said_to_answer_is_not_read(make) -> None:
-    task = make()
-    first, *others = (task.disentangle(log) for log in retold(seed=1))
+    model = Disentangler(make())
+    first, *others = (model.disentangle(log) for log in retold(seed=1))
     assert 0 < first.conversation.max() < len(LOG) - 1
     for other in others:
         assert other.links().tolist() == first.links().tolist()
@@ -66,7 +67,7 @@ def test_what_messages_are_said_to_answer_is_not_read(make) -> None:
 
 def test_it_is_not_read_live_either() -> None:
     def heard(nodes: tuple[Node, ...]) -> list[tuple]:
-        live = shipped().live()
+        live = Disentangler(shipped()).live()
         return [(each.answered, each.also, each.probability) for node in nodes for each in [live.hear(node)]]
 
     first, *others = (heard(log.nodes[:60]) for log in retold(seed=2))

@@ -13,11 +13,12 @@ from fixtures import bert_task, discussion, forest, tokenizer, tree_task, whole
 from ramify import hub
 from ramify.batching.views.comment_trees import Reading
 from ramify.errors import RamifyError
+from ramify.inference.embed import Embedder
+from ramify.inference.fill_mask import MaskFiller
 from ramify.models import bert, hf
 from ramify.models.tree_mlm import TreeMLM, TreeMLMConfig, config_from_bert, init_from_bert
 from ramify.nn.ragged import Rows
 from ramify.tasks.masked_lm import MaskedLM
-from ramify.tasks.texts import Embedder
 
 transformers = pytest.importorskip("transformers", reason="parity needs transformers: pip install 'ramify[hf]'")
 
@@ -70,7 +71,7 @@ def our_logits(task, batch):
 @pytest.mark.parametrize("eps", [1e-12, 1e-5])
 def test_logits(tmp_path, batch, activation, eps):
     theirs = saved(tmp_path, hidden_act=activation, layer_norm_eps=eps)
-    task = ramify.load(tmp_path)
+    task = ramify.load(tmp_path).task
     assert isinstance(task, MaskedLM)
     torch.testing.assert_close(our_logits(task, batch), logits_of(theirs, batch), rtol=0, atol=1e-5)
 
@@ -78,7 +79,7 @@ def test_logits(tmp_path, batch, activation, eps):
 def test_untied_head(tmp_path, batch):
     theirs = saved(tmp_path, tie_word_embeddings=False)
     assert not torch.equal(theirs.cls.predictions.decoder.weight, theirs.bert.embeddings.word_embeddings.weight)
-    task = ramify.load(tmp_path)
+    task = ramify.load(tmp_path).task
     assert isinstance(task, MaskedLM)
     assert not task.config.tie_weights
     torch.testing.assert_close(our_logits(task, batch), logits_of(theirs, batch), rtol=0, atol=1e-5)
@@ -86,7 +87,7 @@ def test_untied_head(tmp_path, batch):
 
 def test_token_types(tmp_path, batch):
     theirs = saved(tmp_path)
-    task = ramify.load(tmp_path)
+    task = ramify.load(tmp_path).task
     types = torch.randint(2, batch.target_ids.shape)
     batch = replace(batch, token_type_ids=types)
     torch.testing.assert_close(our_logits(task, batch), logits_of(theirs, batch, types), rtol=0, atol=1e-5)
@@ -94,12 +95,12 @@ def test_token_types(tmp_path, batch):
 
 def test_exported_models_come_back_into_transformers(tmp_path, batch):
     task = bert_task(dtype=torch.float32, task={"head": "bert"}, max_tokens=40).eval()
-    hub.export_hugging_face(task, tmp_path)
+    hub.export_hugging_face(MaskFiller(task), tmp_path)
     theirs, report = transformers.BertForMaskedLM.from_pretrained(tmp_path, output_loading_info=True)
     assert not report["missing_keys"]
     assert not report["unexpected_keys"]
     torch.testing.assert_close(our_logits(task, batch), logits_of(theirs.eval(), batch), rtol=0, atol=1e-5)
-    again = ramify.load(tmp_path)
+    again = ramify.load(tmp_path).task
     torch.testing.assert_close(our_logits(again, batch), our_logits(task, batch), rtol=0, atol=0)
     fast = transformers.AutoTokenizer.from_pretrained(tmp_path)
     assert fast("aa be", add_special_tokens=False)["input_ids"] == tokenizer().encode("aa be")
@@ -108,8 +109,8 @@ def test_exported_models_come_back_into_transformers(tmp_path, batch):
 def test_round_trip_of_their_weights(tmp_path):
     """Nothing of an encoder or its head is lost on the way in and out again."""
     saved(tmp_path / "in")
-    task = ramify.load(tmp_path / "in")
-    hub.export_hugging_face(task, tmp_path / "out")
+    model = ramify.load(tmp_path / "in")
+    hub.export_hugging_face(model, tmp_path / "out")
     before, after = (load_file(tmp_path / side / "model.safetensors") for side in ("in", "out"))
     tied = {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"}
     assert before.keys() - tied == after.keys() - tied
@@ -119,21 +120,21 @@ def test_round_trip_of_their_weights(tmp_path):
 @pytest.mark.parametrize("options", [{"task": {"head": "linear"}}, {"task": {"head": "bert", "tie_weights": False}}])
 def test_what_has_no_hugging_face_form(tmp_path, options):
     with pytest.raises(RamifyError, match="Hugging Face form"):
-        hub.export_hugging_face(bert_task(**options), tmp_path)
+        hub.export_hugging_face(MaskFiller(bert_task(**options)), tmp_path)
     with pytest.raises(RamifyError, match="Hugging Face form"):
-        hub.export_hugging_face(tree_task(task={"head": "bert"}), tmp_path)
+        hub.export_hugging_face(MaskFiller(tree_task(task={"head": "bert"})), tmp_path)
 
 
 def test_pre_norm_has_no_hugging_face_form(tmp_path):
     with pytest.raises(RamifyError, match="post-norm"):
-        hub.export_hugging_face(bert_task(task={"head": "bert"}, norm="pre"), tmp_path)
+        hub.export_hugging_face(MaskFiller(bert_task(task={"head": "bert"}, norm="pre")), tmp_path)
 
 
 def test_encoder_without_a_head_embeds(tmp_path, batch):
     theirs = saved(tmp_path, "BertModel")
     own = ramify.load(tmp_path)
     assert isinstance(own, Embedder)
-    assert own.verbs == ["embed"]
+    assert own.verbs == ("embed",)
     tree = discussion([-1, 0, 0], lengths=[4, 7, 1])
     found = own.embed(tree)
     for node, vector in zip(tree.nodes, found):
@@ -273,7 +274,7 @@ def test_sharded_and_old_spellings(tmp_path, batch):
     for file in set(places.values()):
         save_file({name: old[name].contiguous() for name in names if places[name] == file}, tmp_path / file, {"format": "pt"})
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
-    torch.testing.assert_close(our_logits(ramify.load(tmp_path), batch), logits_of(theirs, batch), rtol=0, atol=1e-5)
+    torch.testing.assert_close(our_logits(ramify.load(tmp_path).task, batch), logits_of(theirs, batch), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("source", ["nowhere/at/all", "./absent", "no-slash"])

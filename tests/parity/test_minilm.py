@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import ramify
+from ramify.batching.batch import Collator
 from ramify.batching.views.comment_trees import Discussions, units
 from ramify.disentangle.batch import LinkCollator
 from ramify.disentangle.config import History
@@ -56,8 +57,8 @@ def tree(texts):
 
 def whole_batch(model, texts):
     own = model.forest([tree(texts)])
-    view = Discussions(own, units(own, [0], predict_post=True), model.reading)
-    return model.collator(own)([view.example(0)])
+    view = Discussions(own, units(own, [0], predict_post=True), model.input)
+    return Collator(own, model.tokenizer, model.input)([view.example(0)])
 
 
 def test_last_hidden_state(ours, last_hidden):
@@ -123,7 +124,7 @@ def test_cut_texts_are_counted(ours):
 
 
 def test_what_it_cannot_do(ours):
-    with pytest.raises(ramify.RamifyError, match="cannot fill_mask; it can embed"):
+    with pytest.raises(ramify.RamifyError, match="has no fill_mask; it can embed"):
         ours.fill_mask(tree(TEXTS), "0")
     with pytest.raises(ramify.RamifyError, match="embeds texts alone"):
         ours.embed(tree(TEXTS), context="tree")

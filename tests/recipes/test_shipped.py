@@ -9,8 +9,8 @@ from safetensors.torch import load_file
 import ramify
 from fixtures import built, discussions
 from ramify.inference.evaluation import gain
+from ramify.inference.held_out import measure
 from ramify.recipes.shipped import pack, shipped
-from ramify.report.measure import measure
 from ramify.runs import execute
 
 
@@ -36,7 +36,7 @@ def test_masks_are_berts(packed):
 def test_card_tells_the_packed_models_results(packed):
     store, folder = packed
     card = (folder / "README.md").read_text("utf-8")
-    measured = measure(ramify.load(folder), store, "test", draws=8, controls=("wrong",))
+    measured = measure(ramify.load(folder).task, store, "test", draws=8, controls=("wrong",))
     for scores in measured.scores.values():
         assert f"{scores.summary()['loss']:.4f}" in card
     for other in ("none", "wrong"):

@@ -15,16 +15,18 @@ from fixtures import bert_task, built, discussions, tokenizer, tree_task
 from ramify import hub
 from ramify.dataset.build import build
 from ramify.errors import RamifyError
+from ramify.inference.fill_mask import MaskFiller
 from ramify.models.bert import BertConfig
 from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.recipes import RECIPES
-from ramify.runs import Run, execute, first_trees, from_json, prepare, to_json
-from ramify.tasks.texts import TextModel
+from ramify.runs import execute
+from ramify.runs.comment_trees import CommentTreeRun
+from ramify.inference.held_out import first_trees
 from ramify.tokenizer import Tokenizer
 from ramify.training.config import TrainConfig
 from ramify.training.metrics_log import read_metrics
 
-PLAIN = Run(recipe="tree-mlm", data="somewhere", model=TreeMLMConfig())
+PLAIN = CommentTreeRun(recipe="tree-mlm", data="somewhere", model=TreeMLMConfig())
 TWO = replace(PLAIN, stages=(TrainConfig(steps=5), TrainConfig(steps=7)))
 
 # --- settings from text -------------------------------------------------------------------------------------------------------
@@ -75,12 +77,12 @@ def test_settings_of_stages():
 @pytest.mark.parametrize(
     ("key", "text", "message"),
     [
-        ("wings", "2", "there is no 'wings' here; the fields are recipe, data, model"),
-        ("dim", "2", r"init, init_decoder, seed\. Did you mean model\.dim\?"),
-        ("model.wings", "2", "there is no 'wings' here; the fields are vocab_size, dim"),
-        ("train.wings", "2", "there is no 'wings'"),
-        ("train", "2", "this is a part, not a setting"),
-        ("seed.more", "2", "seed has no fields"),
+        ("wings", "2", "there is no setting 'wings' here; the settings are recipe, data, model, task, stages"),
+        ("dim", "2", r"dev, init_decoder\. Did you mean model\.dim\?"),
+        ("model.wings", "2", "there is no setting 'wings' here; the settings are vocab_size, dim"),
+        ("train.wings", "2", "there is no setting 'wings'"),
+        ("train", "2", "this is a group of settings, not a setting"),
+        ("seed.more", "2", "seed is one value"),
         ("model", "big", r"one by one \(model\.…\)"),
         ("stages.2.lr", "1", r"2 stage\(s\), counted from 0"),
         ("stages.one.lr", "1", r"2 stage\(s\)"),
@@ -145,9 +147,9 @@ CHANGES = {
 def test_json_round_trip(recipe):
     run = RECIPES[recipe]("data/somewhere", seed=3)
     settings = {"train.lr_scale": '[["cross", 0.5]]', "train.freeze": '["null"]'}
-    settings |= CHANGES[to_json(run)["task"]["name"]]
+    settings |= CHANGES[run.to_json()["task"]["name"]]
     for each in (run, run.changed(settings)):
-        assert from_json(json.loads(json.dumps(to_json(each)))) == each
+        assert type(run).from_json(json.loads(json.dumps(each.to_json()))) == each
     assert run.changed(settings) != run
 
 
@@ -164,9 +166,9 @@ def test_settings_of_one_part_are_checked_together():
 
 def test_json_round_trip_of_stages_and_models():
     for run in (TWO, replace(TWO, model=BertConfig(dim=12, num_heads=3), init="x")):
-        assert from_json(json.loads(json.dumps(to_json(run)))) == run
-    assert to_json(TWO)["model"]["name"] == "tree-mlm"
-    assert to_json(replace(TWO, model=BertConfig()))["model"]["name"] == "bert"
+        assert type(run).from_json(json.loads(json.dumps(run.to_json()))) == run
+    assert TWO.to_json()["model"]["name"] == "tree-mlm"
+    assert replace(TWO, model=BertConfig()).to_json()["model"]["name"] == "bert"
 
 
 # --- execution ----------------------------------------------------------------------------------------------------------------
@@ -235,7 +237,7 @@ def test_execution(store, tmp_path, recipe):
     prepared, progress = execute(run, out, cpu=True)
     assert progress.step == 6
     record = json.loads((out / "run.json").read_text())
-    assert from_json(record["run"]) == run
+    assert type(run).from_json(record["run"]) == run
     assert record["data_hash"] == store.hash
     assert record["parameters"] == sum(parameter.numel() for parameter in prepared.task.parameters())
     cut = prepared.forest.cut
@@ -251,9 +253,9 @@ def test_execution(store, tmp_path, recipe):
     # What is left there is the best model, ready for use.
     model = ramify.load(out)
     assert model.backbone.config == prepared.task.backbone.config
-    assert model.reading == run.reading
+    assert model.input == run.reading
     assert model.tokenizer.json == prepared.task.tokenizer.json
-    trained, best = dict(prepared.task.named_parameters()), dict(model.named_parameters())
+    trained, best = dict(prepared.task.named_parameters()), dict(model.task.named_parameters())
     assert all(torch.equal(trained[name], best[name]) for name in best)
     assert model.tokenizer.vocab_size <= 90
 
@@ -339,7 +341,7 @@ def test_a_checkpoint_without_a_tokenizer_takes_one(store, theirs, tmp_path):
     shutil.copytree(theirs, tmp_path / "bare", ignore=shutil.ignore_patterns("tokenizer*"))
     Tokenizer.load(theirs).save(tmp_path / "own.json")
     run = begun(store, "bert", str(tmp_path / "bare"), tokenizer__path=str(tmp_path / "own.json"))
-    assert prepare(run, tmp_path / "run").task.tokenizer.hash == Tokenizer.load(theirs).hash
+    assert run.prepare(tmp_path / "run").task.tokenizer.hash == Tokenizer.load(theirs).hash
 
 
 @pytest.mark.parametrize("kept_as", ["tokenizer.json", "vocab.txt"])
@@ -349,18 +351,18 @@ def test_a_checkpoint_keeps_its_pieces(store, theirs, tmp_path, kept_as):
         (Path(theirs) / "tokenizer.json").unlink()
         (Path(theirs) / "vocab.txt").write_text("\n".join(sorted(pieces.ids, key=pieces.ids.__getitem__)), "utf-8")
     pieces.save(tmp_path / "same.json")
-    assert prepare(begun(store, "bert", theirs, tokenizer__path=str(tmp_path / "same.json")), tmp_path / "run")
+    assert begun(store, "bert", theirs, tokenizer__path=str(tmp_path / "same.json")).prepare(tmp_path / "run")
     Tokenizer.train(["aa ab ba be bo"] * 9, vocab_size=40).save(tmp_path / "other.json")
     run = begun(store, "bert", theirs, tokenizer__path=str(tmp_path / "other.json"))
     with pytest.raises(RamifyError, match=r"other\.json does not have the pieces that the weights of .* belong to"):
-        prepare(run, tmp_path / "other")
+        run.prepare(tmp_path / "other")
 
 
 @pytest.mark.parametrize("recipe", ["tree-mlm", "bert"])
 def test_start_from_a_checkpoint(store, tmp_path, recipe):
     """Sizes, tokenizer and weights are the checkpoint's; what a run may choose freely stays its own."""
     there = bert_task(dtype=torch.float32, task={"head": "bert"}, max_tokens=40, activation="relu")
-    hub.export_hugging_face(there, tmp_path / "there")
+    hub.export_hugging_face(MaskFiller(there), tmp_path / "there")
     run = small(store, recipe, **STILL, model__dropout="0.2").changed({"init": str(tmp_path / "there")})
     prepared, _ = execute(run, tmp_path / "run", cpu=True)
     own = prepared.task.backbone
@@ -376,7 +378,8 @@ def test_start_from_a_checkpoint(store, tmp_path, recipe):
 @pytest.fixture
 def theirs(tmp_path):
     """A BERT-family checkpoint of two layers that reads 40 tokens."""
-    hub.export_hugging_face(bert_task(dtype=torch.float32, task={"head": "bert"}, max_tokens=40), tmp_path / "theirs")
+    task = bert_task(dtype=torch.float32, task={"head": "bert"}, max_tokens=40)
+    hub.export_hugging_face(MaskFiller(task), tmp_path / "theirs")
     return str(tmp_path / "theirs")
 
 
@@ -390,9 +393,9 @@ def test_a_pretrained_encoder_learns_slowly_beside_new_layers(store, theirs, tmp
     """As long as cross-attention is at its start, what comes back to the encoder is noise."""
     stage = RECIPES["tree-mlm"](str(store.path), init=theirs).stages[0]
     assert (stage.lr, dict(stage.lr_scale)) == (3e-4, {"encoder": 0.1, r"\.cross\.": 3.0})
-    task = prepare(begun(store, "tree-mlm", theirs), tmp_path / "run").task
+    task = begun(store, "tree-mlm", theirs).prepare(tmp_path / "run").task
     assert all(layer.cross.out.weight.eq(0).all() for layer in task.backbone.decoder.layers)
-    hub.save(task, tmp_path / "saved")
+    hub.save(MaskFiller(task), tmp_path / "saved")
     # A model of Ramify's has learnt to read its contexts.
     for init in (str(tmp_path / "saved"), ""):
         assert RECIPES["tree-mlm"](str(store.path), init=init).stages[0].lr_scale == ()
@@ -451,17 +454,17 @@ MAKE = {"tree-mlm": tree_task, "bert": bert_task}
 def test_start_from_a_saved_model(store, tmp_path, recipe, dtype):
     """All weights, its config and its tokenizer are taken; dropout may be another."""
     there = MAKE[recipe](dtype=torch.float32, max_tokens=40, activation="relu", pooling="attn", dropout=0.3)
-    hub.save(there, tmp_path / "there", dtype=dtype)
+    hub.save(MaskFiller(there), tmp_path / "there", dtype=dtype)
     prepared, _ = execute(begun(store, recipe, str(tmp_path / "there"), model__dropout="0"), tmp_path / "run", cpu=True)
     assert prepared.task.backbone.config == replace(there.backbone.config, dropout=0.0)
     assert prepared.task.tokenizer.hash == there.tokenizer.hash
-    before = dict(ramify.load(tmp_path / "there").named_parameters())
-    for name, parameter in ramify.load(tmp_path / "run").named_parameters():
+    before = dict(ramify.load(tmp_path / "there").task.named_parameters())
+    for name, parameter in ramify.load(tmp_path / "run").task.named_parameters():
         torch.testing.assert_close(parameter, before[name], rtol=0, atol=1e-6)
     assert [*json.loads((tmp_path / "run" / "run.json").read_text())["weights_hash"]] == [str(tmp_path / "there")]
     with torch.no_grad():
         next(there.parameters()).add_(1)
-    hub.save(there, tmp_path / "there", dtype=dtype)
+    hub.save(MaskFiller(there), tmp_path / "there", dtype=dtype)
     run = begun(store, recipe, str(tmp_path / "there"), model__dropout="0")
     with pytest.raises(RamifyError, match=r"there does not hold the weights that .*run was started with"):
         execute(run, tmp_path / "run", resume=True, cpu=True)
@@ -476,11 +479,11 @@ def test_start_from_a_saved_model(store, tmp_path, recipe, dtype):
         ("tree-mlm", {"task__head": "bert"}, r"task\.head = 'linear' \(not 'bert'\)"),
         ("tree-mlm", {"init_decoder": "false"}, "init_decoder=false is for"),
         ("tree-mlm", {"tokenizer__path": "other"}, "brings its own tokenizer.*leave --tokenizer out"),
-        ("bert", {}, r"is a tree-mlm model of Ramify's: a bert run starts from a bert model, or from a BERT-family checkpoint"),
+        ("bert", {}, r"holds a tree-mlm model of Ramify; a bert run starts from a bert model, or from a BERT-family checkpoint"),
     ],
 )
 def test_what_does_not_suit_a_saved_model_is_refused(store, tmp_path, recipe, settings, message):
-    hub.save(tree_task(dtype=torch.float32), tmp_path / "there")
+    hub.save(MaskFiller(tree_task(dtype=torch.float32)), tmp_path / "there")
     with pytest.raises(RamifyError, match=message):
         execute(begun(store, recipe, str(tmp_path / "there"), **settings), tmp_path / "run", cpu=True)
     assert not (tmp_path / "run").exists()
@@ -589,7 +592,7 @@ def test_data_without_dev_trees_trains_to_the_end(tmp_path):
     _, progress = execute(small(store), tmp_path / "run", cpu=True)
     assert (progress.step, progress.best_step) == (6, None)
     assert not (tmp_path / "run" / "best.safetensors").exists()
-    assert ramify.load(tmp_path / "run").verbs == ["embed", "fill_mask", "score"]
+    assert ramify.load(tmp_path / "run").verbs == ("embed", "fill_mask", "score")
 
 
 def test_a_run_does_not_need_its_data_any_more(tmp_path):
@@ -600,7 +603,7 @@ def test_a_run_does_not_need_its_data_any_more(tmp_path):
 
 
 def test_dev_trees_are_the_first_with_enough_comments(store):
-    own = TextModel.forest(bert_task(), store)
+    own = bert_task().reading.forest(store, tokenizer())
     trees = store.split("all")
     for targets in (1, 9, 10, 27):
         assert len(first_trees(own, trees, targets)) == -(-targets // 9)

@@ -14,8 +14,8 @@ from ramify.files import make_folder
 
 if TYPE_CHECKING:
     from ramify.dataset.store import Store
-    from ramify.report.measure import Filling, Measured
-    from ramify.report.sections import Section
+    from ramify.inference.held_out import Filling, Measured
+    from ramify.runs.sections import Section
     from ramify.tasks.masked_lm import MaskedLM
 
 SAMPLE = Path(__file__).parents[1] / "sample"
@@ -117,7 +117,8 @@ def _train(data: Path, out: Path, steps: int) -> tuple[dict[str, Any], list[dict
 
     from ramify.cli.train import progress_display
     from ramify.recipes import RECIPES
-    from ramify.runs import RUN_FILE, execute
+    from ramify.runs import execute
+    from ramify.runs.base import RUN_FILE
     from ramify.training.metrics_log import read_metrics
 
     if (out / RUN_FILE).exists():
@@ -154,11 +155,12 @@ def _evaluate(store: "Store", draws: int) -> tuple["MaskedLM", "Measured"]:
     import ramify
     from ramify.cli.shared import bar
     from ramify.inference.evaluation import gain
-    from ramify.report.measure import NAMES, measure
-    from ramify.tasks.masked_lm import MaskedLM
+    from ramify.inference.fill_mask import MaskFiller
+    from ramify.inference.held_out import NAMES, measure
 
-    task = ramify.load(CHECKPOINT)
-    assert isinstance(task, MaskedLM)
+    pipeline = ramify.load(CHECKPOINT)
+    assert isinstance(pipeline, MaskFiller)
+    task = pipeline.task
     with bar("evaluating", 3 * store.info["comments"]) as advance:
         measured = measure(task, store, "all", draws=draws, controls=("wrong",), progress=advance)
     count = measured.scores["tree"].count.sum()
@@ -175,7 +177,7 @@ def _evaluate(store: "Store", draws: int) -> tuple["MaskedLM", "Measured"]:
 
 
 def _fill(task: "MaskedLM", store: "Store") -> "list[Filling]":
-    from ramify.report.measure import NAMES, RULE, fillings
+    from ramify.inference.held_out import NAMES, RULE, fillings
     from ramify.report.sections import percent, shortened
 
     examples = fillings(task, store, "all")
@@ -202,13 +204,15 @@ def _report(
     from dataclasses import replace
 
     from ramify.inference.evaluation import gain
-    from ramify.report import sections, write_page
-    from ramify.report.sections import text
+    from ramify.report import run_report, write_page
+    from ramify.report.sections import draw
+    from ramify.runs import comment_tree_report
+    from ramify.runs.sections import number
 
     saved = {}
     for other in ("none", "wrong"):
         found = gain(measured.scores["tree"], measured.scores[other])["all"]
-        value, low, high = (sections.number(each, "+.4f") for each in (found.value, found.low, found.high))
+        value, low, high = (number(each, "+.4f") for each in (found.value, found.low, found.high))
         unclear = ", zero among it" if found.low <= 0 <= found.high else ""
         saved[other] = f"<b>{value} nats per masked token</b> (95 % interval {low} to {high}{unclear})"
     lead = (
@@ -217,20 +221,22 @@ def _report(
         f"checkpoint {saved['none']}; instead of with another tree's ancestors, {saved['wrong']}. Intervals by paired "
         "bootstrap over trees.</p>"
     )
-    parts = [
-        replace(sections.curves(metrics, "tree", "A minute of training from scratch"), lead=text(TOO_FEW)),
-        sections.by_depth(measured, "What ancestors are worth to the shipped checkpoint"),
-        sections.filled(examples, "Masks filled by the shipped checkpoint"),
+    sections = [
+        replace(comment_tree_report.curves(metrics, "tree", "A minute of training from scratch"), lead=(TOO_FEW,)),
+        comment_tree_report.by_depth(measured, "What ancestors are worth to the shipped checkpoint"),
+        comment_tree_report.filled(examples, "Masks filled by the shipped checkpoint"),
         _checkpoint(task),
-        sections.data(store.info, sections.unread(record["cut"], record["without_tokens"])),
-        replace(sections.circumstances(record, metrics), title="How the small model was trained"),
+        run_report.data(store.info, comment_tree_report.unread(record["cut"], record["without_tokens"])),
+        replace(run_report.circumstances(record, metrics, "predicted comments"), title="How the small model was trained"),
     ]
-    write_page(out / "report.html", kind="Ramify", title="The demo", lead=lead, sections=parts)
+    write_page(
+        out / "report.html", kind="Ramify", title="The demo", lead=lead, sections=[draw(section) for section in sections]
+    )
 
 
 def _checkpoint(task: "MaskedLM") -> "Section":
     from ramify.recipes.shipped import LICENSE
-    from ramify.report.sections import Section, text
+    from ramify.runs.sections import Section
 
     config = task.backbone.config
     layers = f"{getattr(config, 'encoder_layers', 0)} encoder and {getattr(config, 'decoder_layers', 0)} decoder layers"
@@ -241,4 +247,4 @@ def _checkpoint(task: "MaskedLM") -> "Section":
         "README.md beside it (ramify/sample/checkpoint) says what it was trained on, by which commands, and what it reaches on "
         "held-out trees of its own data."
     )
-    return Section("The shipped checkpoint", f'<p class="lead">{text(body)}</p>')
+    return Section("The shipped checkpoint", (), lead=(body,))

@@ -13,9 +13,9 @@ import typer
 from ramify.cli.shared import Deciding, Device, Precision, bar, guessed, options_of, pairs, redecide
 
 if TYPE_CHECKING:
+    from ramify.disentangle.inference.disentangler import Disentangler
     from ramify.disentangle.inference.links import Disentangled
     from ramify.disentangle.inference.streaming import Heard
-    from ramify.disentangle.task import ReplyTo
     from ramify.readers import Format
     from ramify.readers.base import Report
     from ramify.tree import Node, Tree
@@ -113,21 +113,26 @@ def disentangle(
     for source in sources:
         if out.exists() and source.is_file() and out.is_file() and out.samefile(source):
             raise RamifyError(f"{out} is what is to be read: choose another place to write to.")
-    tasks = [_loaded(source, settings, device) for source in model or [str(LINKS)]]
+    models = [_loaded(source, settings, device) for source in model or [str(LINKS)]]
     names = ", ".join(Path(each).name for each in model or ())
     if every is not None and not live:
         raise RamifyError("--every is for --live: a whole log is decided on together anyway.")
     if live:
-        if len(tasks) > 1 or keep_replies or beam > 1 or to not in ("jsonl", "annotation"):
+        if len(models) > 1 or keep_replies or beam > 1 or to not in ("jsonl", "annotation"):
             raise RamifyError("--live is for one model and --to jsonl or annotation, without --keep-replies and --beam.")
-        with autocast(tasks[0].device, precision):
-            _follow(tasks[0], known, logs, report, chosen, to, out, every)
+        with autocast(models[0].device, precision):
+            _follow(models[0], known, logs, report, chosen, to, out, every)
         return
-    with bar("disentangling", None) as advance, autocast(tasks[0].device, precision):
+    with bar("disentangling", None) as advance, autocast(models[0].device, precision):
         trees = known.records(logs, report, **chosen)
         trees = _for_a_page(trees) if to == "html" else trees
         found = _counted(
-            (linking.disentangle(tasks, tree, keep_replies=keep_replies, ensemble=ensemble, beam=beam) for tree in trees),
+            (
+                linking.disentangle(
+                    [each.task for each in models], tree, keep_replies=keep_replies, ensemble=ensemble, beam=beam
+                )
+                for tree in trees
+            ),
             advance,
             report,
         )
@@ -150,20 +155,20 @@ def _check_out(out: Path) -> None:
         raise RamifyError(f"--out {out}: there is no folder {out.parent}. Make it, or choose another place.")
 
 
-def _loaded(source: str, settings: list[str] | None, device: str) -> "ReplyTo":
+def _loaded(source: str, settings: list[str] | None, device: str) -> "Disentangler":
     import ramify
-    from ramify.disentangle.task import ReplyTo
+    from ramify.disentangle.inference.disentangler import Disentangler
     from ramify.errors import RamifyError
 
-    task = ramify.load(source, device=device)
-    if not isinstance(task, ReplyTo):
-        raise RamifyError(f"{source} does not say who replied to whom; it can {', '.join(task.verbs)}.")
-    redecide(task, settings)
-    return task
+    pipeline = ramify.load(source, device=device)
+    if not isinstance(pipeline, Disentangler):
+        raise RamifyError(f"{source} does not say who replied to whom; it can {', '.join(pipeline.verbs)}.")
+    redecide(pipeline.task, settings)
+    return pipeline
 
 
 def _follow(
-    task: "ReplyTo",
+    model: "Disentangler",
     known: "Format",
     logs: list[Path],
     report: "Report",
@@ -195,7 +200,7 @@ def _follow(
         files.push(lambda error, *_: _say(report, 0 if error is BrokenPipeError else read - answered))
         file = None
         for log in known.reads(logs, report, **chosen):
-            channel, messages = task.live(), counted(log.messages)
+            channel, messages = model.live(), counted(log.messages)
             runs = arrivals(messages, AT_ONCE) if every is None else _by(every, messages)
             name = names.give(readable_name(log.name)) if to == "annotation" else log.name
             ids: dict[int, str] = {}
@@ -207,7 +212,7 @@ def _follow(
                     file.writelines(f"{line}\n" for line in _said(name, ids, heard, to))
                     answered += 1
                     file.flush()
-                    ids.pop(heard.number - task.reading.window - 1, None)
+                    ids.pop(heard.number - model.input.window - 1, None)
         if file is None:
             raise RamifyError(_no_message(report))
 

@@ -10,9 +10,9 @@ import typer
 
 if TYPE_CHECKING:
     from ramify.disentangle.task import ReplyTo
-    from ramify.tasks.base import Model
-    from ramify.tasks.masked_lm import MaskedLM
-    from ramify.tasks.texts import TextModel
+    from ramify.inference.base import Pipeline
+    from ramify.inference.embed import TextPipeline
+    from ramify.inference.fill_mask import MaskFiller
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Device = Annotated[
@@ -39,25 +39,25 @@ Deciding = Annotated[
 def redecide(task: "ReplyTo", settings: list[str] | None) -> None:
     if not settings:
         return
-    from ramify.runs import redecided
+    from ramify.runs.disentanglement import redecided
 
     task.config = redecided(task.config, settings_of(settings))
 
 
-def masked_lm(model: "Model", source: str) -> "MaskedLM":
+def mask_filler(model: "Pipeline", source: str) -> "MaskFiller":
     from ramify.errors import RamifyError
-    from ramify.tasks.masked_lm import MaskedLM
+    from ramify.inference.fill_mask import MaskFiller
 
-    if not isinstance(model, MaskedLM):
+    if not isinstance(model, MaskFiller):
         raise RamifyError(f"{source} holds no masked language model; it can {', '.join(model.verbs)}.")
     return model
 
 
-def text_model(model: "Model", source: str) -> "TextModel":
+def text_pipeline(model: "Pipeline", source: str) -> "TextPipeline":
     from ramify.errors import RamifyError
-    from ramify.tasks.texts import TextModel
+    from ramify.inference.embed import TextPipeline
 
-    if not isinstance(model, TextModel):
+    if not isinstance(model, TextPipeline):
         raise RamifyError(f"{source} holds no model of texts; it can {', '.join(model.verbs)}.")
     return model
 

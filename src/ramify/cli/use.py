@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ramify.cli.shared import Device, Json, Precision, bar, masked_lm, text_model
+from ramify.cli.shared import Device, Json, Precision, bar, mask_filler, text_pipeline
 
 if TYPE_CHECKING:
     from ramify.tree import Tree
@@ -69,13 +69,13 @@ def embed(
     kinds: dict[str, Literal["parquet", "npy"]] = {".parquet": "parquet", ".npy": "npy"}
     if format is None and out.suffix not in kinds:
         raise RamifyError(f"{out}: vectors are written as .parquet or .npy. Choose one of these endings, or say --format.")
-    loaded = text_model(ramify.load(model, device=device), model)
+    loaded = text_pipeline(ramify.load(model, device=device), model)
     kind = format or kinds[out.suffix]
     with bar("embedding", None) as advance, autocast(loaded.device, precision):
         cut = write_vectors(loaded, data, out, kind, context, advance)
-    print(f"{out}: {cut['vectors']:,} vectors of {loaded.backbone.embedding.embedding_dim} numbers", file=sys.stderr)
+    print(f"{out}: {cut['vectors']:,} vectors of {loaded.dim} numbers", file=sys.stderr)
     if cut["texts_over"]:
-        limit = loaded.reading.max_tokens
+        limit = loaded.input.max_tokens
         print(f"{cut['texts_over']:,} of {cut['texts']:,} texts were longer than {limit} tokens and were cut", file=sys.stderr)
 
 
@@ -101,8 +101,8 @@ def fill_mask(
     words = None if candidates is None else [word.strip() for word in candidates.split(",") if word.strip()]
     if words == []:
         raise RamifyError(f"--candidates takes words separated by commas; {candidates!r} holds none.")
-    task = masked_lm(ramify.load(run, device=device), run)
-    answer = task.fill_mask(find_tree(data, node, tree), node, top_k=top_k, context=context, candidates=words, joint=joint)
+    model = mask_filler(ramify.load(run, device=device), run)
+    answer = model.fill_mask(find_tree(data, node, tree), node, top_k=top_k, context=context, candidates=words, joint=joint)
     if as_json:
         print(json.dumps(answer, ensure_ascii=False))
         return
@@ -154,8 +154,8 @@ def train_tokenizer(
     Example: ramify tokenizer train data/reddit --out tokenizer.json --kind bpe --vocab-size 32000
     """
     from ramify.dataset.store import Store
-    from ramify.runs import TokenizerConfig
-    from ramify.runs import train_tokenizer as train
+    from ramify.runs.comment_trees import TokenizerConfig
+    from ramify.runs.comment_trees import train_tokenizer as train
 
     trained = train(Store.open(data), TokenizerConfig(kind=kind, vocab_size=vocab_size, lowercase=lowercase))
     trained.save(out)

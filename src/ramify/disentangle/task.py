@@ -1,7 +1,7 @@
 """Which earlier messages does a message answer? (Zhu et al. 2020, section 3.4; Kummerfeld et al. 2019, section 4)"""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,8 +14,6 @@ from ramify.config import check_fields
 from ramify.disentangle.batch import LinkBatch
 from ramify.disentangle.candidate_pruner import FirstLook
 from ramify.disentangle.config import History
-from ramify.disentangle.inference import links as linking
-from ramify.disentangle.inference.streaming import Live
 from ramify.disentangle.models.base import LinkBackbone
 from ramify.disentangle.reranker import SecondLook
 from ramify.errors import RamifyError
@@ -23,7 +21,6 @@ from ramify.nn.heads import nats_of_any
 from ramify.nn.ragged import as_table, highest
 from ramify.tasks.base import Task
 from ramify.tokenizer import Tokenizer
-from ramify.tree import Node, Tree
 
 HIDDEN_SCORE = -1e9
 
@@ -199,14 +196,6 @@ class ReplyTo(Task[LinkBatch]):
             return torch.sigmoid(scores)
         scores = scores + math.log(self.config.start_odds) * batch.is_self
         return self._log_shares(scores, batch).exp()
-
-    def disentangle(self, log: Tree | Sequence[Node], *, keep_replies: bool = False, beam: int = 1) -> linking.Disentangled:
-        """What each message of a log answers, and which conversations they make (see `linking.disentangle`)."""
-        return linking.disentangle([self], log, keep_replies=keep_replies, beam=beam)
-
-    def live(self) -> Live:
-        """A channel that goes on, to be heard message by message."""
-        return Live(self)
 
     @staticmethod
     def _log_shares(scores: Float[Tensor, " key"], batch: LinkBatch) -> Float[Tensor, " key"]:

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.files import replacing
+from ramify.inference.embed import TextPipeline
 from ramify.readers.jsonl import read_jsonl
-from ramify.tasks.texts import TextModel
 
 TREES = 256
 """Trees of a JSON lines file that are held at once."""
@@ -24,7 +24,7 @@ ROW_GROUP = 32 << 20
 
 
 def write_vectors(
-    model: TextModel,
+    model: TextPipeline,
     data: Path,
     out: Path,
     kind: Literal["parquet", "npy"],
@@ -41,7 +41,7 @@ def write_vectors(
     if out.exists() and data.exists() and out.samefile(data):
         raise RamifyError(f"{out} is what is to be read: choose another place for the vectors.")
     totals = {"vectors": 0, "texts": 0, "texts_over": 0, "tokens_over": 0}
-    dim = model.backbone.embedding.embedding_dim
+    dim = model.dim
     with ExitStack() as stack:
         scratch = stack.enter_context(replacing(out))
         if kind == "parquet":

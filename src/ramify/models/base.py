@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ramify.batching.batch import Batch
+from ramify.batching.views.comment_trees import Reading, Seen
 from ramify.config import check_fields
 from ramify.errors import RamifyError
 from ramify.nn.blocks import Context
@@ -71,6 +72,16 @@ class Backbone(AnyBackbone):
     @abstractmethod
     def pooled(self, hidden: Hidden, batch: Batch) -> Float[Tensor, "target dim"]:
         """One vector a target, from all its tokens' states."""
+
+    def in_context(self, reading: Reading, seen: Seen | None) -> Reading:
+        """A way of reading with another context (None: its own). Raises where this model cannot read that."""
+        if seen is None or seen == reading.seen:
+            return reading
+        if seen == "null":
+            raise RamifyError("only a model that was trained on its null row can read it: choose the context none.")
+        if seen != "none" and not (isinstance(self, TwoPhase) or reading.concatenate):
+            raise RamifyError(f"this {type(self).__name__} reads no context: choose the context none, not {seen}.")
+        return replace(reading, seen=seen)
 
 
 class TwoPhase(Backbone):

@@ -1,8 +1,8 @@
 """Masked language modelling (Devlin et al. 2019, section 3.1), with or without what stands above a text."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -10,17 +10,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ramify.batching.batch import IGNORE, Batch, want
-from ramify.batching.views.comment_trees import Reading, Seen
+from ramify.batching.views.comment_trees import Reading
 from ramify.config import check_fields
 from ramify.errors import RamifyError
 from ramify.models.base import Backbone, TwoPhase, decode_parts
 from ramify.nn import counter_rng as noise
 from ramify.nn.heads import VocabularyHead
-from ramify.tasks import filling
 from ramify.tasks.base import Task
-from ramify.tasks.texts import TextModel
 from ramify.tokenizer import Tokenizer
-from ramify.tree import Tree
 
 LossNorm = Literal["constant", "sum", "step"]
 
@@ -58,11 +55,12 @@ class MaskedLMConfig:
             raise RamifyError(f"task.mask_split must be three shares that add up to 1, not {self.mask_split}.")
 
 
-class MaskedLM(TextModel, Task[Batch]):
+class MaskedLM(Task[Batch]):
     """Predict masked tokens of every target, given what the target reads."""
 
     config: MaskedLMConfig
     backbone: Backbone
+    reading: Reading
     head: VocabularyHead
     choices: Tensor
     loss_names = ("masked_lm",)
@@ -187,25 +185,6 @@ class MaskedLM(TextModel, Task[Batch]):
         weight = weight.to(torch.promote_types(states.dtype, torch.float32))
         weights = torch.repeat_interleave(weight, counts, output_size=batch.wanted.rows.total)
         return self.head.loss(states, batch.labels, weights)
-
-    # --- what users ask -----------------------------------------------------------------------------------------------------
-
-    def fill_mask(
-        self,
-        tree: Tree,
-        node: str | int,
-        *,
-        top_k: int = 5,
-        context: Seen | None = None,
-        candidates: Sequence[str] | None = None,
-        joint: bool = False,
-    ) -> dict[str, Any]:
-        """The likeliest pieces for every mask token in a node's text, given what stands above it (see `filling.fill`)."""
-        return filling.fill(self, tree, node, top_k=top_k, context=context, candidates=candidates, joint=joint)
-
-    def score(self, tree: Tree, node: str | int, *, context: Seen | None = None) -> dict[str, Any]:
-        """The pseudo-log-likelihood of a node's text (see `filling.pseudo_log_likelihood`)."""
-        return filling.pseudo_log_likelihood(self, tree, node, context=context)
 
 
 def _generator_state(device: torch.device) -> Tensor:

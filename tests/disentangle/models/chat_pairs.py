@@ -20,6 +20,7 @@ from ramify.disentangle.data.logs import Logs
 from ramify.disentangle.data.words import learn_words
 from ramify.disentangle.features.context import SURROUNDINGS
 from ramify.disentangle.features.pairs import YEARS, features
+from ramify.disentangle.inference.disentangler import Disentangler
 from ramify.disentangle.models.pairs import PairEncoder
 from ramify.disentangle.task import ReplyTo
 from ramify.tokenizer import Tokenizer
@@ -134,8 +135,8 @@ def check_gold(model: PairEncoder, reading: History) -> None:
 @torch.no_grad()
 def check_saved(model: PairEncoder, reading: History, folder: Path) -> None:
     task = ReplyTo(model.float(), tokenizer(), reading).eval()
-    hub.save(task, folder)
-    loaded = ramify.load(folder)
+    hub.save(Disentangler(task), folder)
+    loaded = ramify.load(folder).task
     assert isinstance(loaded, ReplyTo)
     assert loaded.backbone.config == model.config
     assert loaded.reading == reading
@@ -143,5 +144,5 @@ def check_saved(model: PairEncoder, reading: History, folder: Path) -> None:
     view = Blocks(logs, np.arange(15), block=4)
     batch = LinkCollator(logs)([view.example(number) for number in range(len(view))])
     assert torch.equal(loaded.scores(batch), task.scores(batch))
-    found = loaded.disentangle(chat(15, 4))
+    found = Disentangler(loaded).disentangle(chat(15, 4))
     assert len(found.conversations()) > 0

@@ -26,6 +26,7 @@ from ramify.disentangle.data.words import learn_words
 from ramify.disentangle.features.context import SURROUNDINGS
 from ramify.disentangle.features.pairs import YEARS, features
 from ramify.disentangle.inference.decode import keep_vectors
+from ramify.disentangle.inference.disentangler import Disentangler
 from ramify.disentangle.models.mht import MaskedHierarchicalTransformer, MHTConfig, config_from_bert
 from ramify.disentangle.task import ReplyTo
 from ramify.errors import RamifyError
@@ -531,8 +532,8 @@ def test_a_checkpoint_of_the_bert_family_is_the_encoder() -> None:
 @torch.no_grad()
 def test_a_saved_model_scores_as_before(config: dict[str, object], tmp_path: Path) -> None:
     task = ReplyTo(model(**config).float(), tokenizer(), HISTORY).eval()
-    hub.save(task, tmp_path)
-    loaded = ramify.load(tmp_path)
+    hub.save(Disentangler(task), tmp_path)
+    loaded = ramify.load(tmp_path).task
     assert isinstance(loaded, ReplyTo)
     assert loaded.backbone.config == task.backbone.config
     assert loaded.reading == HISTORY

@@ -1,6 +1,6 @@
 """Which examples a forest yields: the regimes of training on comment trees, and what each target may see."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 from ramify.batching.forest import Forest, Ints, Overflow
 from ramify.batching.views.base import Example, View
 from ramify.config import check_fields
+from ramify.dataset.store import Store
 from ramify.errors import RamifyError
-from ramify.tree import Bound, Piece, Weighting, multiplicity, split
+from ramify.tokenizer import Tokenizer
+from ramify.tree import Bound, Piece, Tree, Weighting, multiplicity, split
 
 Seen = Literal["tree", "none", "null", "parent", "wrong"]
 """What a target reads: its ancestors; nothing; nothing but the model's learned null row; its parent alone; or the ancestors
@@ -60,6 +62,11 @@ class Reading:
     def longest(self) -> int:
         """Tokens of the longest row: a text that fits alone keeps its place beside its context."""
         return max(self.max_tokens, self.concatenate)
+
+    def forest(self, data: Store | Iterable[Tree], tokenizer: Tokenizer) -> Forest:
+        """Trees, encoded and laid out as they are read."""
+        store = data if isinstance(data, Store) else Store.of(data)
+        return Forest.open(store, tokenizer, self.max_tokens, self.overflow)
 
 
 @dataclass(frozen=True)
@@ -200,6 +207,25 @@ def _path(local: Ints, end: int) -> Ints:
     while (end := int(local[end])) >= 0:
         path.append(end)
     return np.array(path[::-1], dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class RegimeConfig:
+    """Which units of the trees training visits (Juneja 2021, section 3)."""
+
+    regime: Regime = "tree"
+    max_tree_size: int = 60
+    pack: bool = True
+    bound: Bound = "strict"
+    weighting: Weighting = "once"
+    threads_over: Literal["all", "leaves"] = "all"
+    step_per: Literal["piece", "tree"] = "piece"
+    predict_post: bool = False
+
+    def __post_init__(self) -> None:
+        check_fields(self, "view.")
+        if self.max_tree_size < 1:
+            raise RamifyError(f"view.max_tree_size must be at least 1, not {self.max_tree_size}.")
 
 
 class Discussions(View):

@@ -6,8 +6,10 @@ import torch
 
 from fixtures import W, bert_task, discussion, discussions, forest, tree_task, view_of, whole
 from ramify.batching.views.comment_trees import BLIND, Reading
-from ramify.errors import RamifyError
-from ramify.tasks import texts
+from ramify.errors import CannotError, RamifyError
+from ramify.inference import embed
+from ramify.inference.embed import Embedder
+from ramify.inference.fill_mask import MaskFiller
 from ramify.tree import Node, Tree
 
 
@@ -33,20 +35,20 @@ def one_by_one(task, tree, context):
 @pytest.mark.parametrize("pooling", ["mean", "max", "cls", "attn"])
 def test_vectors_of_a_tree(context, pooling):
     tree = discussion(W, seed=1)
-    found = tree_task(pooling=pooling).embed(tree, context=context)
+    found = MaskFiller(tree_task(pooling=pooling)).embed(tree, context=context)
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, one_by_one(tree_task(pooling=pooling), tree, context), rtol=0, atol=1e-6)
 
 
 def test_context_is_the_tree_unless_said_otherwise():
     tree = discussion(W, seed=1)
-    task = tree_task()
-    np.testing.assert_array_equal(task.embed(tree), task.embed(tree, context="tree"))
-    assert np.abs(task.embed(tree) - task.embed(tree, context="none")).max() > 1e-3
+    model = MaskFiller(tree_task())
+    np.testing.assert_array_equal(model.embed(tree), model.embed(tree, context="tree"))
+    assert np.abs(model.embed(tree) - model.embed(tree, context="none")).max() > 1e-3
     changed = Tree((Node("ho hu", id="t.0"), *tree.nodes[1:]), id="t")
-    moved = np.abs(task.embed(changed) - task.embed(tree)).max(1) > 1e-9
+    moved = np.abs(model.embed(changed) - model.embed(tree)).max(1) > 1e-9
     assert moved.all()
-    alone = np.abs(task.embed(changed, context="none") - task.embed(tree, context="none")).max(1) > 1e-9
+    alone = np.abs(model.embed(changed, context="none") - model.embed(tree, context="none")).max(1) > 1e-9
     assert alone.tolist() == [True] + [False] * 10
 
 
@@ -54,22 +56,24 @@ def test_context_is_the_tree_unless_said_otherwise():
 def test_unasked_a_node_reads_what_it_read_in_training(seen):
     tree = discussion(W, seed=1)
     task = tree_task(reading=Reading(max_tokens=32, seen=seen))
+    found = MaskFiller(task).embed(tree)
     expected = one_by_one(task, tree, "tree" if seen == "wrong" else seen)
-    np.testing.assert_allclose(task.embed(tree), expected, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("seen", ["none", "null"])
 def test_without_context_where_the_encoder_was_never_trained(seen):
     """Nothing read its vectors in training: the decoder says what the text is, as it did there."""
     tree = discussion(W, seed=1)
-    task = tree_task(reading=Reading(max_tokens=32, seen=seen))
-    np.testing.assert_array_equal(task.embed(tree, context="none"), task.embed(tree))
-    assert np.abs(task.embed(tree) - tree_task().embed(tree, context="none")).max() > 1e-3
+    model = MaskFiller(tree_task(reading=Reading(max_tokens=32, seen=seen)))
+    np.testing.assert_array_equal(model.embed(tree, context="none"), model.embed(tree))
+    assert np.abs(model.embed(tree) - MaskFiller(tree_task()).embed(tree, context="none")).max() > 1e-3
 
 
 def test_embedding_that_is_broken_off_leaves_the_model_as_it_was():
     task = tree_task().train()
-    batches = task.embed_batches(task.forest(discussions(5, 9)), tokens=1)
+    model = MaskFiller(task)
+    batches = model.embed_batches(model.forest(discussions(5, 9)), tokens=1)
     next(batches)
     assert not task.training
     batches.close()
@@ -78,36 +82,37 @@ def test_embedding_that_is_broken_off_leaves_the_model_as_it_was():
 
 def test_many_trees_are_the_same_in_any_batch():
     trees = discussions(5, 9)
-    task = tree_task()
-    together = task.embed(trees)
+    model = MaskFiller(tree_task())
+    together = model.embed(trees)
     assert together.shape == (50, 8)
-    np.testing.assert_allclose(together, np.concatenate([task.embed(tree) for tree in trees]), rtol=0, atol=1e-6)
-    data = task.forest(trees)
+    np.testing.assert_allclose(together, np.concatenate([model.embed(tree) for tree in trees]), rtol=0, atol=1e-6)
+    data = model.forest(trees)
     for tokens in (1, 60):
         out = np.zeros_like(together)
-        for nodes, vectors in task.embed_batches(data, tokens=tokens):
+        for nodes, vectors in model.embed_batches(data, tokens=tokens):
             out[nodes] = vectors
         np.testing.assert_allclose(out, together, rtol=0, atol=1e-6)
 
 
 def test_a_chained_text_has_the_mean_of_its_parts():
     tree = discussion([-1, 0], lengths=[3, 20])
-    task = tree_task(reading=Reading(max_tokens=10, overflow="chain"))
+    model = MaskFiller(tree_task(reading=Reading(max_tokens=10, overflow="chain")))
     for context in ("tree", "none"):
         words = tree.nodes[1].text.split()
         parts = [" ".join(words[start : start + 8]) for start in (0, 8, 16)]
         chained = Tree((tree.nodes[0], *(Node(part, (place,)) for place, part in enumerate(parts))), id="u")
-        expected = task.embed(chained, context=context)
-        found = task.embed(tree, context=context)
+        expected = model.embed(chained, context=context)
+        found = model.embed(tree, context=context)
         np.testing.assert_allclose(found, [expected[0], expected[1:].mean(0)], rtol=0, atol=1e-6)
 
 
 def test_normalized():
     task = bert_task()
     tree = discussion(W)
-    plain = task.embed(tree)
-    task.normalize = True
-    np.testing.assert_allclose(task.embed(tree), plain / np.linalg.norm(plain, axis=1, keepdims=True), rtol=0, atol=1e-6)
+    plain, normalized = (
+        Embedder(task.backbone, task.tokenizer, task.reading, normalize=normalize).embed(tree) for normalize in (False, True)
+    )
+    np.testing.assert_allclose(normalized, plain / np.linalg.norm(plain, axis=1, keepdims=True), rtol=0, atol=1e-6)
 
 
 def test_bert_reads_the_text_alone():
@@ -117,39 +122,45 @@ def test_bert_reads_the_text_alone():
     with torch.no_grad():
         expected = task.backbone.pooled(task.backbone(batch), batch)[np.argsort(batch.source)].numpy()
     for context in (None, "none"):
-        np.testing.assert_allclose(task.embed(tree, context=context), expected, rtol=0, atol=1e-6)
+        np.testing.assert_allclose(MaskFiller(task).embed(tree, context=context), expected, rtol=0, atol=1e-6)
     with pytest.raises(RamifyError, match="embeds texts alone"):
-        task.embed(tree, context="tree")
+        MaskFiller(task).embed(tree, context="tree")
 
 
 def test_embedding_leaves_the_model_as_it_was():
     task = tree_task(dropout=0.5).train()
     tree = discussion(W)
-    assert np.array_equal(task.embed(tree), task.embed(tree))
+    model = MaskFiller(task)
+    assert np.array_equal(model.embed(tree), model.embed(tree))
     assert task.training
 
 
 def test_verbs_are_named():
-    assert tree_task().verbs == ["embed", "fill_mask", "score"]
+    model = MaskFiller(tree_task())
+    assert model.verbs == ("embed", "fill_mask", "score")
+    for name in ("disentangle", "generate"):
+        with pytest.raises(CannotError, match=f"this MaskFiller has no {name}; it can embed, fill_mask, score"):
+            getattr(model, name)
+        assert not hasattr(model, name)
 
 
 def test_strings_are_trees_of_one_node():
-    task = tree_task()
+    model = MaskFiller(tree_task())
     alone = [Tree((Node(text),)) for text in ("aa ab", "be")]
-    assert np.array_equal(task.embed(["aa ab", "be"]), task.embed(alone))
-    assert np.array_equal(task.embed("be"), task.embed(alone[1]))
-    assert task.embed([]).shape == (0, task.backbone.config.dim)
+    assert np.array_equal(model.embed(["aa ab", "be"]), model.embed(alone))
+    assert np.array_equal(model.embed("be"), model.embed(alone[1]))
+    assert model.embed([]).shape == (0, model.backbone.config.dim)
 
 
 @pytest.mark.ill_typed
 def test_what_is_no_text():
     with pytest.raises(RamifyError, match="trees and strings, not int"):
-        tree_task().embed([0])  # pyright: ignore[reportArgumentType]
+        MaskFiller(tree_task()).embed([0])  # pyright: ignore[reportArgumentType]
 
 
 def test_nodes_are_laid_out_some_at_a_time(monkeypatch):
     """How many at a time changes no vector."""
-    task, trees = tree_task(), discussions(6, 9)
-    whole = task.embed(trees)
-    monkeypatch.setattr(texts, "NODES", 5)
-    assert np.allclose(task.embed(trees), whole, atol=1e-12)
+    model, trees = MaskFiller(tree_task()), discussions(6, 9)
+    whole = model.embed(trees)
+    monkeypatch.setattr(embed, "NODES", 5)
+    assert np.allclose(model.embed(trees), whole, atol=1e-12)

@@ -1,9 +1,9 @@
-"""Models of texts: a vector for every node, of its text alone or given what stands above it."""
+"""A vector for every node of a tree, of its text alone or given what stands above it."""
 
 from abc import ABC
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -18,43 +18,28 @@ from ramify.batching.views.base import Example
 from ramify.batching.views.comment_trees import BLIND, Discussions, Reading, Seen, units
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
+from ramify.inference.base import TOKENS, Pipeline
 from ramify.models.base import Backbone, TwoPhase, decode_parts
+from ramify.nn.modes import evaluating
 from ramify.nn.ragged import runs
-from ramify.tasks.base import Model
 from ramify.tokenizer import Tokenizer
 from ramify.tree import Node, Tree
 
-TOKENS = 16_384
-"""Tokens computed at once where no gradient is needed."""
-
 NODES = 1 << 18
-"""Nodes whose reading is laid out at a time."""
+"""Nodes that are laid out at a time."""
 
 
-class TextModel(Model, ABC):
-    """A model that reads the texts of trees."""
+class TextPipeline(Pipeline, ABC):
+    """A pipeline of a model that reads the texts of trees: every one can embed."""
 
     backbone: Backbone
-    reading: Reading
+    input: Reading
     normalize: bool = False
-    """Whether `embed` gives vectors of length 1."""
-
-    def reading_as(self, seen: Seen | None) -> Reading:
-        """The model's way of reading, with something else seen (None: as it was trained); raises where it cannot see that."""
-        if seen is None or seen == self.reading.seen:
-            return self.reading
-        if seen == "null":
-            raise RamifyError("only a model that was trained on its null row can read it: choose the context none.")
-        if seen != "none" and not (isinstance(self.backbone, TwoPhase) or self.reading.concatenate):
-            raise RamifyError(f"this {type(self.backbone).__name__} reads no context: choose the context none, not {seen}.")
-        return replace(self.reading, seen=seen)
-
-    def collator(self, forest: Forest, reading: Reading | None = None) -> Collator:
-        return Collator(forest, self.tokenizer, reading or self.reading)
+    """Whether vectors have length 1."""
 
     def forest(self, data: Store | Iterable[Tree]) -> Forest:
-        store = data if isinstance(data, Store) else Store.of(data)
-        return Forest.open(store, self.tokenizer, self.reading.max_tokens, self.reading.overflow)
+        """Trees laid out for `embed_batches`."""
+        return self.input.forest(data, self.tokenizer)
 
     def embed(
         self, data: Tree | str | Iterable[Tree | str], *, context: Literal["tree", "none"] | None = None
@@ -68,12 +53,17 @@ class TextModel(Model, ABC):
         if other := [type(each).__name__ for each in trees if not isinstance(each, Tree)]:
             raise RamifyError(f"embed takes trees and strings, not {other[0]}.")
         if not any(map(len, trees)):
-            return np.zeros((0, self.backbone.embedding.embedding_dim), dtype=np.float32)
+            return np.zeros((0, self.dim), dtype=np.float32)
         forest = self.forest(trees)
-        out = np.zeros((forest.store.num_nodes, self.backbone.embedding.embedding_dim), dtype=np.float32)
+        out = np.zeros((forest.store.num_nodes, self.dim), dtype=np.float32)
         for nodes, vectors in self.embed_batches(forest, context=context):
             out[nodes] = vectors
         return out
+
+    @property
+    def dim(self) -> int:
+        """The length of a vector."""
+        return self.backbone.embedding.embedding_dim
 
     def embed_batches(
         self, forest: Forest, *, context: Literal["tree", "none"] | None = None, tokens: int = TOKENS
@@ -84,16 +74,16 @@ class TextModel(Model, ABC):
             raise RamifyError(f"a {type(self.backbone).__name__} embeds texts alone: choose the context none, not tree.")
         # Unasked, a node reads what it read in training. Without context an encoder says it alone, unless it was never trained,
         # because nothing read what it said.
-        trained = "tree" if self.reading.seen == "wrong" else self.reading.seen
+        trained = "tree" if self.input.seen == "wrong" else self.input.seen
         blind = trained in BLIND
         if not reads:
             seen: Seen = "none"
         else:
             seen = trained if context is None or (blind and context == "none") else context
         alone = reads and seen == "none" and not blind
-        reading = replace(self.reading, seen=seen, concatenate=0)
-        collate = self.collator(forest, reading)
-        with self.evaluating():
+        reading = replace(self.input, seen=seen, concatenate=0)
+        collate = Collator(forest, self.tokenizer, reading)
+        with evaluating(self.module):
             for examples in _in_steps(forest, reading, tokens):
                 batch = collate(examples).to(self.device)
                 vectors = self._batch_vectors(batch, tokens, alone)
@@ -125,12 +115,20 @@ def _in_steps(forest: Forest, reading: Reading, tokens: int) -> Iterator[list[Ex
             yield [view.example(int(number)) for number in numbers]
 
 
-class Embedder(TextModel):
-    """A backbone that nothing but vectors is asked of, such as a sentence-transformers directory."""
+class Embedder(TextPipeline):
+    """Vectors from a backbone without a trained task, such as a sentence-transformers directory holds."""
 
-    def __init__(self, backbone: Backbone, tokenizer: Tokenizer, reading: Reading, *, normalize: bool = False) -> None:
-        super().__init__()
+    verbs = ("embed",)
+
+    def __init__(self, backbone: Backbone, tokenizer: Tokenizer, input: Reading, *, normalize: bool = False) -> None:
         self.backbone = backbone
         self.tokenizer = tokenizer
-        self.reading = reading
+        self.input = input
         self.normalize = normalize
+
+    @property
+    def module(self) -> nn.Module:
+        return self.backbone
+
+    def parts(self) -> dict[str, Any]:
+        return {"input": self.input}

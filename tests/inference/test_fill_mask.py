@@ -7,18 +7,19 @@ import pytest
 import torch
 
 from fixtures import W, bert_task, discussion, forest, tokenizer, tree_task, with_text
-from ramify.batching.batch import want
+from ramify.batching.batch import Collator, want
 from ramify.batching.views.comment_trees import Discussions, Reading, units
 from ramify.errors import RamifyError
-from ramify.tasks import filling
+from ramify.inference import mask_query, score
+from ramify.inference.fill_mask import MaskFiller
 from ramify.tree import NO_PARENT, Node, Tree
 
 MASK = tokenizer().mask_id
 
 
 @pytest.fixture(scope="module")
-def task():
-    return tree_task().eval()
+def model():
+    return MaskFiller(tree_task().eval())
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,7 @@ def probabilities(task, tree, node, ids, place, seen="tree"):
     own = forest([shown])
     reading = replace(task.reading, seen=seen)
     view = Discussions(own, units(own, [0], "naive", predict_post=True), reading)
-    batch = task.collator(own, reading)([view.example(node)])
+    batch = Collator(own, task.tokenizer, reading)([view.example(node)])
     assert batch.source.tolist() == [node]
     offset = int(batch.targets.host_lengths[0]) - 1 - len(ids)
     target_ids = batch.target_ids.clone()
@@ -48,69 +49,69 @@ IDS = tokenizer().encode("aa be [MASK] co [MASK] da", masks=True)
 
 @pytest.mark.parametrize("context", ["tree", "none", "parent", "null"])
 def test_likeliest_pieces(tree, context):
-    task = tree_task(reading=Reading(max_tokens=32, seen="null" if context == "null" else "tree")).eval()
-    answer = task.fill_mask(tree, "t.9", top_k=4, context=context)
+    model = MaskFiller(tree_task(reading=Reading(max_tokens=32, seen="null" if context == "null" else "tree")).eval())
+    answer = model.fill_mask(tree, "t.9", top_k=4, context=context)
     above = {"tree": ["t.0", "t.6", "t.7", "t.8"], "parent": ["t.8"], "none": [], "null": []}
     assert (answer["node"], answer["context"], answer["ancestors"]) == ("t.9", context, above[context])
     assert [mask["position"] for mask in answer["masks"]] == [2, 4]
     for mask in answer["masks"]:
-        top = torch.topk(probabilities(task, tree, 9, IDS, mask["position"], context), 4)
+        top = torch.topk(probabilities(model.task, tree, 9, IDS, mask["position"], context), 4)
         assert [each["token"] for each in mask["tokens"]] == [tokenizer().token(token) for token in top.indices.tolist()]
         assert [each["probability"] for each in mask["tokens"]] == pytest.approx(top.values.tolist(), abs=1e-6)
 
 
-def test_null_row_is_read_by_those_who_learned_it(task, tree):
+def test_null_row_is_read_by_those_who_learned_it(model, tree):
     with pytest.raises(RamifyError, match="only a model that was trained on its null row"):
-        task.fill_mask(tree, 9, context="null")
+        model.fill_mask(tree, 9, context="null")
 
 
-def test_context_matters(task, tree):
-    first, second = (task.fill_mask(tree, 9, context=context)["masks"][0]["tokens"] for context in ("tree", "none"))
+def test_context_matters(model, tree):
+    first, second = (model.fill_mask(tree, 9, context=context)["masks"][0]["tokens"] for context in ("tree", "none"))
     assert first != second
     changed = with_text(tree, 0, "ho hu hy")
-    assert task.fill_mask(changed, 9)["masks"][0]["tokens"] != first
-    assert task.fill_mask(with_text(tree, 4, "ho hu hy"), 9)["masks"][0]["tokens"] == first
+    assert model.fill_mask(changed, 9)["masks"][0]["tokens"] != first
+    assert model.fill_mask(with_text(tree, 4, "ho hu hy"), 9)["masks"][0]["tokens"] == first
 
 
 def test_default_context_is_the_models_own(tree):
-    own = tree_task(reading=Reading(max_tokens=32, seen="parent")).eval()
+    own = MaskFiller(tree_task(reading=Reading(max_tokens=32, seen="parent")).eval())
     assert own.fill_mask(tree, 9)["context"] == "parent"
     assert own.fill_mask(tree, 9, context="tree")["ancestors"] == ["t.0", "t.6", "t.7", "t.8"]
 
 
-def test_candidates_that_are_one_word_to_the_model_are_one(task, tree):
-    plain = task.fill_mask(tree, 9, candidates=["ga", "ge"])
-    assert task.fill_mask(tree, 9, candidates=["ga", "ge", "ga", " ga"])["masks"] == plain["masks"]
+def test_candidates_that_are_one_word_to_the_model_are_one(model, tree):
+    plain = model.fill_mask(tree, 9, candidates=["ga", "ge"])
+    assert model.fill_mask(tree, 9, candidates=["ga", "ge", "ga", " ga"])["masks"] == plain["masks"]
     with pytest.raises(RamifyError, match="a list of words, not 'ga'"):
-        task.fill_mask(tree, 9, candidates="ga")
+        model.fill_mask(tree, 9, candidates="ga")
 
 
-def test_candidates_share_the_probability(task, tree):
+def test_candidates_share_the_probability(model, tree):
     """One piece: its probability. Two pieces: as many masks, filled from left to right."""
-    answer = task.fill_mask(tree, 9, candidates=["ga", "ge", "ba bu"])
+    answer = model.fill_mask(tree, 9, candidates=["ga", "ge", "ba bu"])
     pair = tokenizer().encode("ba bu")
     for mask in answer["masks"]:
         place = mask["position"]
-        singles = probabilities(task, tree, 9, IDS, place)
+        singles = probabilities(model.task, tree, 9, IDS, place)
         scores = {word: float(singles[tokenizer().encode(word)[0]]) for word in ("ga", "ge")}
         wide = [*IDS[:place], MASK, MASK, *IDS[place + 1 :]]
         filled = [*IDS[:place], pair[0], MASK, *IDS[place + 1 :]]
-        first = probabilities(task, tree, 9, wide, place)[pair[0]]
-        scores["ba bu"] = float(first * probabilities(task, tree, 9, filled, place + 1)[pair[1]])
+        first = probabilities(model.task, tree, 9, wide, place)[pair[0]]
+        scores["ba bu"] = float(first * probabilities(model.task, tree, 9, filled, place + 1)[pair[1]])
         total = sum(scores.values())
         found = {each["token"]: each["probability"] for each in mask["tokens"]}
         assert found == pytest.approx({word: score / total for word, score in scores.items()}, abs=1e-6)
         assert list(found.values()) == sorted(found.values(), reverse=True)
 
 
-def test_joint_filling_is_a_beam_search(task, tree):
+def test_joint_filling_is_a_beam_search(model, tree):
     """Both masks together: with a beam as wide as the vocabulary, the best of all pairs, left to right."""
     vocabulary = tokenizer().vocab_size
-    answer = task.fill_mask(tree, 9, top_k=vocabulary, joint=True)
-    first = probabilities(task, tree, 9, IDS, 2)
+    answer = model.fill_mask(tree, 9, top_k=vocabulary, joint=True)
+    first = probabilities(model.task, tree, 9, IDS, 2)
     best = (0.0, ())
     for token in range(vocabulary):
-        second = probabilities(task, tree, 9, [*IDS[:2], token, *IDS[3:]], 4)
+        second = probabilities(model.task, tree, 9, [*IDS[:2], token, *IDS[3:]], 4)
         best = max(best, (float(first[token] * second.max()), (token, int(second.argmax()))))
     top = answer["joint"][0]
     assert top["probability"] == pytest.approx(best[0], abs=1e-7)
@@ -120,14 +121,14 @@ def test_joint_filling_is_a_beam_search(task, tree):
     assert chances == sorted(chances, reverse=True)
 
 
-def test_joint_filling_keeps_to_the_candidates(task, tree):
+def test_joint_filling_keeps_to_the_candidates(model, tree):
     """The share of each word, times that of the next once the first stands there; words of several pieces move what follows."""
     words = ["ga", "ba bu"]
-    answer = task.fill_mask(tree, 9, top_k=4, candidates=words, joint=True)
+    answer = model.fill_mask(tree, 9, top_k=4, candidates=words, joint=True)
     expected = {}
     for first in answer["masks"][0]["tokens"]:
         text = tree.nodes[9].text.replace("[MASK]", first["token"], 1)
-        (second,) = task.fill_mask(with_text(tree, 9, text), 9, candidates=words)["masks"]
+        (second,) = model.fill_mask(with_text(tree, 9, text), 9, candidates=words)["masks"]
         for each in second["tokens"]:
             chance = first["probability"] * each["probability"]
             expected[first["token"], each["token"], text.replace("[MASK]", each["token"])] = chance
@@ -136,69 +137,70 @@ def test_joint_filling_keeps_to_the_candidates(task, tree):
     assert sum(found.values()) == pytest.approx(1)
     chances = [each["probability"] for each in answer["joint"]]
     assert chances == sorted(chances, reverse=True)
-    (best,) = task.fill_mask(tree, 9, top_k=1, candidates=["ga"], joint=True)["joint"]
+    (best,) = model.fill_mask(tree, 9, top_k=1, candidates=["ga"], joint=True)["joint"]
     assert (best["tokens"], best["probability"]) == (["ga", "ga"], pytest.approx(1))
 
 
-def test_masks_are_filled_one_by_one_unless_jointly(task, tree):
-    assert "joint" not in task.fill_mask(tree, 9)
+def test_masks_are_filled_one_by_one_unless_jointly(model, tree):
+    assert "joint" not in model.fill_mask(tree, 9)
 
 
 @pytest.mark.parametrize("context", ["tree", "none"])
-def test_pseudo_log_likelihood(task, tree, context, monkeypatch):
+def test_pseudo_log_likelihood(model, tree, context, monkeypatch):
     """Σ log p(piece | all others): each place masked alone, whatever the batches."""
     ids = tokenizer().encode(tree.nodes[4].text)
     expected = [
-        float(probabilities(task, tree, 4, [*ids[:place], MASK, *ids[place + 1 :]], place, context)[token].log())
+        float(probabilities(model.task, tree, 4, [*ids[:place], MASK, *ids[place + 1 :]], place, context)[token].log())
         for place, token in enumerate(ids)
     ]
     for tokens in (16_384, 1):
-        monkeypatch.setattr(filling, "TOKENS", tokens)
-        answer = task.score(tree, "t.4", context=context)
+        for module in (mask_query, score):
+            monkeypatch.setattr(module, "TOKENS", tokens)
+        answer = model.score(tree, "t.4", context=context)
         assert answer["pseudo_log_likelihood"] == pytest.approx(sum(expected), abs=1e-5)
         assert [each["log_probability"] for each in answer["tokens"]] == pytest.approx(expected, abs=1e-5)
         assert [each["token"] for each in answer["tokens"]] == tree.nodes[4].text.split()
         assert answer["context"] == context
 
 
-def test_score_of_no_words(task):
-    assert task.score(Tree((Node("", id="a"),), id="t"), "a")["pseudo_log_likelihood"] == 0.0
+def test_score_of_no_words(model):
+    assert model.score(Tree((Node("", id="a"),), id="t"), "a")["pseudo_log_likelihood"] == 0.0
 
 
-def test_post_can_be_filled(task):
+def test_post_can_be_filled(model):
     tree = Tree((Node("aa [MASK] be", id="a"), Node("co", (0,), id="b")), id="t")
-    answer = task.fill_mask(tree, "a")
+    answer = model.fill_mask(tree, "a")
     assert answer["ancestors"] == []
-    expected = probabilities(task, tree, 0, tokenizer().encode("aa [MASK] be", masks=True), 1).max()
+    expected = probabilities(model.task, tree, 0, tokenizer().encode("aa [MASK] be", masks=True), 1).max()
     assert answer["masks"][0]["tokens"][0]["probability"] == pytest.approx(float(expected), abs=1e-6)
 
 
 def test_bert_with_ancestors_in_its_row():
-    task = bert_task(reading=Reading(max_tokens=32, concatenate=40)).eval()
+    model = MaskFiller(bert_task(reading=Reading(max_tokens=32, concatenate=40)).eval())
     tree = Tree((Node("aa be co", id="a"), Node("da [MASK]", (0,), id="b")), id="t")
     ids = tokenizer().encode("da [MASK]", masks=True)
-    answer = task.fill_mask(tree, "b", top_k=1)
-    expected = probabilities(task, tree, 1, ids, 1)
+    answer = model.fill_mask(tree, "b", top_k=1)
+    expected = probabilities(model.task, tree, 1, ids, 1)
     assert answer["masks"][0]["tokens"][0]["probability"] == pytest.approx(float(expected.max()), abs=1e-6)
     changed = with_text(tree, 0, "ha he hi")
-    assert task.fill_mask(changed, "b", top_k=1) != answer
+    assert model.fill_mask(changed, "b", top_k=1) != answer
 
 
-def test_asking_leaves_the_model_as_it_was(task, tree):
-    task.train()
-    task.fill_mask(tree, 9)
-    task.score(tree, 9)
-    assert task.training
-    task.eval()
-    task.score(tree, 9)
-    assert not task.training
+def test_asking_leaves_the_model_as_it_was(model, tree):
+    model.task.train()
+    model.fill_mask(tree, 9)
+    model.score(tree, 9)
+    assert model.task.training
+    model.task.eval()
+    model.score(tree, 9)
+    assert not model.task.training
 
 
 def test_chained_models_fill_whole_texts(tree):
     """A model that chains long texts is asked about one text, which then may be as long as the model reads."""
-    task = tree_task(reading=Reading(max_tokens=8, overflow="chain")).eval()
+    model = MaskFiller(tree_task(reading=Reading(max_tokens=8, overflow="chain")).eval())
     long = with_text(tree, 0, " ".join(["aa"] * 20))
-    answer = task.fill_mask(long, 9, top_k=1)
+    answer = model.fill_mask(long, 9, top_k=1)
     assert [mask["position"] for mask in answer["masks"]] == [2, 4]
     assert answer["ancestors"] == ["t.0", "t.6", "t.7", "t.8"]
     # What it reads: the post in four parts, then the three comments. The same as if they had been nodes of their own.
@@ -210,7 +212,7 @@ def test_chained_models_fill_whole_texts(tree):
         ),
         id="u",
     )
-    assert task.fill_mask(chained, 7, top_k=1)["masks"] == answer["masks"]
+    assert model.fill_mask(chained, 7, top_k=1)["masks"] == answer["masks"]
 
 
 @pytest.mark.parametrize(
@@ -223,23 +225,23 @@ def test_chained_models_fill_whole_texts(tree):
         ("t.9", {"candidates": ["aa", ""]}, "no piece"),
     ],
 )
-def test_what_cannot_be_asked(task, tree, node, options, message):
+def test_what_cannot_be_asked(model, tree, node, options, message):
     with pytest.raises(RamifyError, match=message):
-        task.fill_mask(tree, node, **options)
+        model.fill_mask(tree, node, **options)
 
 
-def test_texts_that_are_too_long(task):
+def test_texts_that_are_too_long(model):
     tree = Tree((Node("aa " * 40 + "[MASK]", id="a"),), id="t")
     with pytest.raises(RamifyError, match="41 tokens; this model reads 30"):
-        task.fill_mask(tree, "a")
+        model.fill_mask(tree, "a")
 
 
-def test_roots_of_a_forest(task):
+def test_roots_of_a_forest(model):
     """A chat log has several roots; each is a post that reads nothing."""
     tree = Tree((Node("aa", id="a"), Node("be [MASK]", id="b"), Node("co [MASK]", (1,), id="c")), id="t")
     assert tree.parent.tolist() == [NO_PARENT, NO_PARENT, 1]
-    assert task.fill_mask(tree, "b")["ancestors"] == []
-    assert task.fill_mask(tree, "c")["ancestors"] == ["b"]
+    assert model.fill_mask(tree, "b")["ancestors"] == []
+    assert model.fill_mask(tree, "c")["ancestors"] == ["b"]
 
 
 @pytest.mark.parametrize(
@@ -247,10 +249,10 @@ def test_roots_of_a_forest(task):
 )
 def test_nothing_asked_for(asked, reason):
     with pytest.raises(RamifyError, match=reason):
-        tree_task().fill_mask(Tree((Node("aa [MASK]"),)), 0, **asked)
+        MaskFiller(tree_task()).fill_mask(Tree((Node("aa [MASK]"),)), 0, **asked)
 
 
 def test_what_learned_with_strangers_reads_its_own_ancestors():
-    task = tree_task(reading=Reading(max_tokens=32, seen="wrong"))
+    model = MaskFiller(tree_task(reading=Reading(max_tokens=32, seen="wrong")))
     tree = Tree((Node("ab ba"), Node("aa [MASK]", parents=(0,))))
-    assert task.fill_mask(tree, 1)["context"] == "tree"
+    assert model.fill_mask(tree, 1)["context"] == "tree"

@@ -1,0 +1,160 @@
+"""Masked words in a tree: the likeliest pieces, several masks jointly, and given candidates."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from ramify.batching.views.comment_trees import Seen
+from ramify.errors import RamifyError
+from ramify.inference.embed import TextPipeline
+from ramify.inference.mask_query import MaskQuery
+from ramify.inference.score import pseudo_log_likelihood
+from ramify.tasks.masked_lm import MaskedLM
+from ramify.tree import Tree
+
+
+class MaskFiller(TextPipeline):
+    """A trained masked language model: it fills masks, scores texts and embeds them."""
+
+    verbs = ("embed", "fill_mask", "score")
+
+    def __init__(self, task: MaskedLM) -> None:
+        self.task = task
+        self.backbone = task.backbone
+        self.tokenizer = task.tokenizer
+        self.input = task.reading
+
+    @property
+    def module(self) -> nn.Module:
+        return self.task
+
+    def parts(self) -> dict[str, Any]:
+        return {"task": self.task.config, "input": self.input}
+
+    def fill_mask(
+        self,
+        tree: Tree,
+        node: str | int,
+        *,
+        top_k: int = 5,
+        context: Seen | None = None,
+        candidates: Sequence[str] | None = None,
+        joint: bool = False,
+    ) -> dict[str, Any]:
+        """The likeliest pieces for every mask token in a node's text, given what stands above it.
+
+        `position` counts the text's pieces from 0. `candidates` (words of any number of pieces) share the probability among
+        them. `joint` adds the likeliest fillings of all masks together, of the candidates where there are any, found by beam
+        search from left to right.
+        """
+        if top_k < 1:
+            raise RamifyError(f"top_k must be at least 1, not {top_k}.")
+        if candidates is not None and not candidates:
+            raise RamifyError("candidates holds no words: leave it out, or give some.")
+        if isinstance(candidates, str):
+            raise RamifyError(f"candidates is a list of words, not {candidates!r}.")
+        query = MaskQuery.of(self.task, tree, node, context)
+        tokenizer = self.tokenizer
+        if candidates is not None:
+            # Spelled in several ways, a word would share its probability with itself.
+            candidates = list({tuple(tokenizer.encode(word)): word for word in reversed(candidates)}.values())[::-1]
+        ids = tokenizer.encode(tree.nodes[query.node].text, masks=True)
+        masks = [place for place, token in enumerate(ids) if token == tokenizer.mask_id]
+        if not masks:
+            mask = tokenizer.token(tokenizer.mask_id)
+            raise RamifyError(
+                f"tree {tree.id!r}, node {tree.nodes[query.node].id!r}: its text holds no {mask}. "
+                f"Write {mask} where a word is to be filled."
+            )
+        if candidates:
+            answers = [_among(query, ids, place, candidates) for place in masks]
+        else:
+            scores = query.log_probabilities([ids], [masks])[0].exp()
+            best = [torch.topk(each, min(top_k, len(each))) for each in scores]
+            answers = [
+                [
+                    {"token": tokenizer.token(token), "probability": probability}
+                    for probability, token in zip(top.values.tolist(), top.indices.tolist(), strict=True)
+                ]
+                for top in best
+            ]
+        found = [{"position": place, "tokens": tokens} for place, tokens in zip(masks, answers, strict=True)]
+        answer = {**query.head, "masks": found}
+        if joint and candidates:
+            answer["joint"] = [
+                {"tokens": words, "text": tokenizer.decode(filled), "probability": float(np.exp(score))}
+                for words, filled, score in _word_beams(query, ids, masks, candidates, top_k)
+            ]
+        elif joint:
+            answer["joint"] = [
+                {
+                    "tokens": [tokenizer.token(filled[place]) for place in masks],
+                    "text": tokenizer.decode(filled),
+                    "probability": float(np.exp(score)),
+                }
+                for filled, score in _beams(query, ids, masks, top_k)
+            ]
+        return answer
+
+    def score(self, tree: Tree, node: str | int, *, context: Seen | None = None) -> dict[str, Any]:
+        """The pseudo-log-likelihood of a node's text, and each piece's share of it."""
+        return pseudo_log_likelihood(self.task, tree, node, context=context)
+
+
+def _among(query: MaskQuery, ids: list[int], place: int, candidates: Sequence[str]) -> list[dict[str, Any]]:
+    """Candidates by probability."""
+    shares = [float(np.exp(score)) for _, _, score in _words(query, ids, place, candidates)]
+    ranked = sorted(zip(shares, candidates, strict=True), key=lambda pair: -pair[0])
+    return [{"token": word, "probability": share} for share, word in ranked]
+
+
+def _words(query: MaskQuery, ids: list[int], place: int, candidates: Sequence[str]) -> list[tuple[str, list[int], float]]:
+    """(word, the text with it, log of its share) of every candidate. A word of several pieces takes as many masks, filled from
+    left to right."""
+    mask_id = query.task.tokenizer.mask_id
+    scores, texts = [], []
+    for word in candidates:
+        pieces = query.task.tokenizer.encode(word)
+        if not pieces:
+            raise RamifyError(f"the candidate {word!r} has no piece in this model's vocabulary.")
+        rows = []
+        for known in range(len(pieces)):
+            rows.append(ids[:place] + pieces[:known] + [mask_id] * (len(pieces) - known) + ids[place + 1 :])
+        found = query.log_probabilities(rows, [[place + known] for known in range(len(pieces))])
+        scores.append(sum(float(found[known, 0, piece]) for known, piece in enumerate(pieces)))
+        texts.append([*ids[:place], *pieces, *ids[place + 1 :]])
+    shares = torch.tensor(scores, dtype=torch.float64).log_softmax(0).tolist()
+    return list(zip(candidates, texts, shares, strict=True))
+
+
+def _word_beams(
+    query: MaskQuery, ids: list[int], masks: list[int], candidates: Sequence[str], width: int
+) -> list[tuple[list[str], list[int], float]]:
+    """(words, filled text, log-probability): a candidate for every mask, each given those left of it."""
+    beams: list[tuple[list[str], list[int], float]] = [([], ids, 0.0)]
+    for place in masks:
+        grown = [
+            ([*words, word], filled, score + own)
+            for words, text, score in beams
+            # Words of several pieces have moved what stands right of them.
+            for word, filled, own in _words(query, text, place + len(text) - len(ids), candidates)
+        ]
+        beams = sorted(grown, key=lambda beam: -beam[2])[:width]
+    return beams
+
+
+def _beams(query: MaskQuery, ids: list[int], masks: list[int], width: int) -> list[tuple[list[int], float]]:
+    """Fillings of all masks with their log-probabilities, each mask given those left of it."""
+    beams = [(list(ids), 0.0)]
+    for place in masks:
+        found = query.log_probabilities([text for text, _ in beams], [[place]] * len(beams))[:, 0]
+        total = found.double() + torch.tensor([score for _, score in beams], dtype=torch.float64)[:, None]
+        best = torch.topk(total.flatten(), min(width, total.numel()))
+        beams = [
+            ([*beams[flat // total.shape[1]][0][:place], flat % total.shape[1], *ids[place + 1 :]], score)
+            for score, flat in zip(best.values.tolist(), best.indices.tolist(), strict=True)
+        ]
+    return beams
