@@ -9,9 +9,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from short_runs import SHORT, equal, records, run, weights
+from torch import Tensor
 
 from fixtures import discussions, forest, tree_task
+from ramify import hub
 from ramify.errors import RamifyError
+from ramify.tasks.masked_lm import MaskedLM
 from ramify.training.checkpoints import checksum
 
 
@@ -150,6 +153,52 @@ def test_a_checkpoint_of_another_format_is_refused(tmp_path, data, number):
     message = rf"step-00000006 was written by another version of Ramify \(format {number}, this one reads 1\)\. Go on with"
     with pytest.raises(RamifyError, match=message):
         run(tmp_path, data, resume=True)
+
+
+class Counting(MaskedLM):
+    """It keeps what it saw: how often each token was predicted, and how many steps it took."""
+
+    seen: Tensor
+
+    def losses(self, batch, divisors):
+        self.seen += torch.bincount(batch.labels, minlength=len(self.seen))
+        self.backbone.steps += 1
+        yield from super().losses(batch, divisors)
+
+
+def counting():
+    task = tree_task(dtype=torch.float32, dropout=0.1)
+    task.__class__ = Counting
+    task.register_buffer("seen", torch.zeros(61, dtype=torch.int64))
+    task.backbone.register_buffer("steps", torch.zeros(()))
+    task.backbone.register_buffer("scratch", torch.ones(3), persistent=False)
+    return task
+
+
+def test_buffers_are_kept(tmp_path, data):
+    """In checkpoints and with the best weights; those that are computed anew are not."""
+    straight, progress = run(tmp_path / "straight", data, task=counting())
+    run(tmp_path / "killed", data, task=counting(), until=5)
+    resumed, _ = run(tmp_path / "killed", data, task=counting(), resume=True)
+    assert equal(weights(resumed), weights(straight))
+    for trainer in (straight, resumed):
+        assert trainer.task.backbone.steps == 8
+        assert trainer.task.seen.sum() > 50
+    assert torch.equal(resumed.task.seen, straight.task.seen)
+    best = load_file(tmp_path / "killed" / "best.safetensors")
+    assert best.keys() - weights(resumed).keys() == {"seen", "backbone.steps"}
+    assert best["backbone.steps"] == progress.best_step
+    hub.load_weights(resumed.task, tmp_path / "killed" / "best.safetensors")
+    assert resumed.task.backbone.steps == progress.best_step
+
+
+def test_counts_are_counts_in_half_precision_too(tmp_path):
+    task = tree_task()
+    task.register_buffer("seen", torch.arange(3))
+    hub.save(task, tmp_path, dtype=torch.float16)
+    saved = load_file(tmp_path / "model.safetensors")
+    assert saved["seen"].tolist() == [0, 1, 2]
+    assert {tensor.dtype for tensor in saved.values()} == {torch.float16, torch.int64}
 
 
 def test_a_damaged_checkpoint_takes_no_place(tmp_path, data):

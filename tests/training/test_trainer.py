@@ -328,6 +328,28 @@ def test_frozen_parameters_do_not_move(tmp_path, data):
     assert moved == before.keys() - frozen - {"backbone.null"}
 
 
+@pytest.mark.parametrize("freeze", [(), (r"^backbone\.decoder\.",)], ids=["none", "decoder"])
+def test_what_the_task_froze_stays_frozen(tmp_path, data, freeze):
+    """And nothing that a stage freezes stays so after training."""
+    task = tree_task(dtype=torch.float32)
+    for parameter in task.backbone.encoder.parameters():
+        parameter.requires_grad_(False)
+    learning = {name for name, parameter in task.named_parameters() if parameter.requires_grad}
+    trainer = trainer_of(tmp_path, data, replace(SHORT, freeze=freeze), task=task)
+    before = weights(trainer)
+    trainer.run()
+    moved = {name for name, value in weights(trainer).items() if not torch.equal(value, before[name])}
+    assert moved == {name for name in learning - {"backbone.null"} if not (freeze and "backbone.decoder." in name)}
+    assert {name for name, parameter in task.named_parameters() if parameter.requires_grad} == learning
+
+
+def test_a_stage_that_leaves_nothing_to_learn(tmp_path, data):
+    task = tree_task(dtype=torch.float32).requires_grad_(False)
+    task.head.bias.requires_grad_(True)
+    with pytest.raises(RamifyError, match=r"train\.freeze: .* leave no parameter that could learn"):
+        trainer_of(tmp_path, data, replace(SHORT, freeze=("head",)), task=task)
+
+
 def test_scaled_learning_rates(tmp_path, data):
     """The first step of Adam moves every parameter by its rate: less where the scale says so, not at all where it is 0."""
     config = TrainConfig(

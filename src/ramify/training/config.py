@@ -1,7 +1,7 @@
 """Settings of training. Nothing here needs torch, so that recipes and command lines can read them at once."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -70,8 +70,9 @@ def learns(config: TrainConfig, name: str) -> bool:
     return not any(re.search(pattern, name) for pattern in config.freeze)
 
 
-def check_patterns(config: TrainConfig, names: Sequence[str]) -> None:
-    """Raise where a pattern of a stage is no regular expression, or matches no parameter."""
+def check_patterns(config: TrainConfig, names: Sequence[str], learnable: Collection[str]) -> None:
+    """Raise where a pattern of a stage is no regular expression or matches no parameter, or where nothing that may learn is
+    left."""
     for field, patterns in (("freeze", config.freeze), ("lr_scale", [pattern for pattern, _ in config.lr_scale])):
         for pattern in patterns:
             try:
@@ -83,5 +84,5 @@ def check_patterns(config: TrainConfig, names: Sequence[str]) -> None:
                     f"train.{field}: no parameter matches the pattern {pattern!r}; names look like {', '.join(names[:3])}."
                 )
 
-    if names and not any(learns(config, name) for name in names):
+    if not any(learns(config, name) for name in learnable):
         raise RamifyError(f"train.freeze: the patterns {list(config.freeze)} leave no parameter that could learn.")

@@ -7,6 +7,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,8 +83,10 @@ class Trainer:
         report: Callable[[dict[str, Any]], None] | None = None,
         cpu: bool = False,
     ) -> None:
+        self.learnable = {name for name, parameter in task.named_parameters() if parameter.requires_grad}
+        """What the task has not frozen itself: stages may freeze more, and never less."""
         for stage in stages:
-            check_patterns(stage.config, [name for name, _ in task.named_parameters()])
+            check_patterns(stage.config, [name for name, _ in task.named_parameters()], self.learnable)
         precisions = {stage.config.precision for stage in stages}
         if len(precisions) > 1:
             raise RamifyError("all stages must have the same train.precision.")
@@ -113,7 +116,7 @@ class Trainer:
         kept = self.progress.step if resume else -1
         fixed = all(stage.config.deterministic for stage in self.stages) and self.accelerator.device.type == "cuda"
         log = metrics_log(self.out, kept, main=self.accelerator.is_main_process)
-        with flushed_denormals(), deterministic(fixed), log as log, interrupts(self._ask_to_stop):
+        with flushed_denormals(), deterministic(fixed), log as log, interrupts(self._ask_to_stop), self._thawed_again():
             for number in range(self.progress.stage, len(self.stages)):
                 if number > self.progress.stage:
                     self.progress.stage, self.progress.epoch, self.progress.position, self.progress.bad = number, 0, 0, 0
@@ -255,8 +258,17 @@ class Trainer:
     def _parameters(self, config: TrainConfig) -> list[tuple[str, nn.Parameter]]:
         named = list(self.task.named_parameters())
         for name, parameter in named:
-            parameter.requires_grad_(learns(config, name))
+            parameter.requires_grad_(name in self.learnable and learns(config, name))
         return [(name, parameter) for name, parameter in named if parameter.requires_grad]
+
+    @contextmanager
+    def _thawed_again(self) -> Iterator[None]:
+        """What stages froze may learn again afterwards."""
+        try:
+            yield
+        finally:
+            for name, parameter in self.task.named_parameters():
+                parameter.requires_grad_(name in self.learnable)
 
     # --- files -------------------------------------------------------------------------------------------------------
 
