@@ -40,7 +40,7 @@ class Ties(Enum):
 
 @dataclass(frozen=True)
 class Order:
-    """A number per token: a query sees the keys of its row that have a lower number.
+    """A number per token: a query sees the keys of its row with a lower number, and those with its own if ties are visible.
 
     With positions as numbers attention is causal. With XLNet's factorization order, visible ties make the content stream and
     hidden ties the query stream; memory has a number below all others, so that every query sees it."""
@@ -146,8 +146,8 @@ class _Block:
         return replace(self, query=self.query.float(), key=self.key.float(), value=self.value.float())
 
     def sighted(self) -> tuple["_Block", Bool[Tensor, "_row 1 _query 1"] | None]:
-        """The same, but queries that see nothing see everything, because a softmax over nothing is 0/0. Second, if there may be
-        any, which these are: their results are to be erased."""
+        """The same, except that blind queries see everything, because a softmax over nothing is 0/0; and which these are, so
+        that the caller can erase their results. None means that there is nothing to erase."""
         if self.mask is None or not self.may_be_blind or self.mask.shape[-1] == 0:
             return self, None
         # The greatest byte says whether any is true; `any` takes up to twenty times as long on CPU.
@@ -186,7 +186,7 @@ def _mix(
     fused = not (on_cpu and dropout > 0.0) and not (bias is not None and bias.requires_grad)
     blind = None
     if not (fused and on_cpu):
-        # Of all ways, only torch's kernels for CPUs are known to turn blind queries into zeros and leave them without gradient.
+        # torch's kernels for CPUs turn blind queries into zeros without a gradient. Nothing else here is known to.
         block, blind = block.sighted()
     if fused:
         mask = block.mask
