@@ -89,7 +89,7 @@ class BlockConfig:
     """The same in stages where an encoder of messages learns: there, what costs is to encode the history."""
 
     far: float = 1.0
-    """Of the candidates that are far back and that nothing points to (`disentangle.data.blocks`), the share that is read in training, each
+    """Of the candidates that are far back and that nothing points to (`data.blocks`), the share that is read in training, each
     for as many as were left out (0: nothing stands for them); in use all are. Kummerfeld et al. read all."""
 
     conversations: float = 0.0
@@ -307,8 +307,8 @@ class DisentanglementRun(Run):
             if not len(store.split(split)):
                 raise RamifyError(
                     f"{self.data} has {store.num_trees:,} log(s), none of them in the split {split}: a log falls into a split "
-                    "as a whole, by a hash of its id. Build the data with more logs (of IRC a file per day, say), or with other "
-                    "shares, such as --split 0.5,0.5,0."
+                    "as a whole, by a hash of its id. Build the data with more logs (of IRC a file per day, say), or with "
+                    "other shares, such as --split 0.5,0.5,0."
                 )
         logs, dev = _logs(self, store, "train"), _logs(self, store, "dev")
         own = out / "tokenizer.json"
