@@ -50,6 +50,7 @@ from ramify.readers import irc
 from ramify.readers.annotation import Links
 from ramify.readers.base import Report
 from ramify.tree import Node, Tree
+from rows import add_options, append_rows
 
 MESSAGES, WINDOW, ROUNDS = 2000, 100, 5
 LIVE, EVERY = 200, 4096
@@ -72,10 +73,13 @@ def main() -> None:
     parser.add_argument("--pace", type=float, default=math.inf)
     parser.add_argument("--as-live", action="store_true")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    add_options(parser)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     if arguments.what == "scores":
-        print(json.dumps({"one log": _rate(_scoring(arguments.messages, 1)), "50": _rate(_scoring(arguments.messages, 50))}))
+        scored = {"one log": _rate(_scoring(arguments.messages, 1)), "50": _rate(_scoring(arguments.messages, 50))}
+        print(json.dumps(scored))
+        append_rows(arguments, "scores", f"{arguments.messages} messages", scored)
         return
     if not arguments.logs:
         parser.error("--logs says what is read.")
@@ -113,6 +117,7 @@ def main() -> None:
                 else:
                     rows[precision] = _rate(work)
     print(json.dumps(rows, indent=1))
+    append_rows(arguments, arguments.what, arguments.model, rows)
 
 
 def _scoring(messages: int, logs: int) -> Callable[[], int]:

@@ -36,6 +36,7 @@ from ramify.disentangle.task import ReplyTo, ReplyToConfig
 from ramify.metrics.conversations import Agreement, Log, agreement
 from ramify.recipes import RECIPES
 from ramify.runs import execute
+from rows import add_options, append_rows
 
 FOLDS = 4
 WAYS = {"link": ReplyToConfig(score="sum")} | {
@@ -96,6 +97,7 @@ def table(arguments: argparse.Namespace) -> None:
         found = [*zip(SHOWN, _scores(own.sum(axis=0)).round(2).tolist(), intervals)]
         print(json.dumps({"decide": way, "logs": number} | {name: value for name, value, _ in found}))
         print(json.dumps({"more than link, 95 %": {name: interval for name, _, interval in found}}))
+        append_rows(arguments, "out-of-fold", way, {name: value for name, value, _ in found})
 
 
 def _of_fold(out: Path, fold: int) -> ReplyTo:
@@ -125,6 +127,7 @@ def main() -> None:
     scoring = commands.add_parser("table")
     scoring.set_defaults(call=table)
     scoring.add_argument("--look", choices=["second", "hindsight"])
+    add_options(scoring)
     for command in (training, scoring):
         command.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()

@@ -40,7 +40,8 @@ from ramify.metrics import bootstrap_ratio
 from ramify.metrics.replies import Replies
 from ramify.nn.precision import Precision, autocast
 from ramify.recipes import RECIPES
-from ramify.runs import Run, execute, fitting
+from ramify.runs import Run, execute
+from rows import add_options, append_rows
 
 DEPTHS, SPANS = range(1, 12), range(1, 10)
 VARIANTS: dict[str, dict[str, str]] = {
@@ -60,7 +61,7 @@ def make_run(model: str, data: str, init: str, seed: int, steps: int, fine_steps
         run = RECIPES[model](data, init=init, steps=steps, seed=seed)
     else:
         run = RECIPES["mht"](data, init=init, steps=steps, fine_steps=fine_steps, seed=seed)
-    return fitting(run).changed(VARIANTS.get(model, {}) | changes)
+    return run.adapt_to_data().changed(VARIANTS.get(model, {}) | changes)
 
 
 def train_and_score(arguments: argparse.Namespace) -> None:
@@ -69,7 +70,7 @@ def train_and_score(arguments: argparse.Namespace) -> None:
     store = Store.open(arguments.data)
     if arguments.model in BASELINES:
         logs = logs_of_replies(store.trees(store.held(arguments.split)), History())
-        _keep(out, "unread", scored(logs, rule(logs, arguments.model)))
+        _keep(arguments, out, "unread", scored(logs, rule(logs, arguments.model)))
         return
     changes = {"train.precision": arguments.precision} | dict(each.split("=", 1) for each in arguments.set)
     sizes = arguments.steps, arguments.fine_steps
@@ -88,17 +89,18 @@ def train_and_score(arguments: argparse.Namespace) -> None:
                 known = "gold" if history == "unread" else history
                 found = measure_replies(task, store, arguments.split, history=known).model
             print(json.dumps({"seconds": round(time.perf_counter() - began)}))
-            _keep(out, history, found)
+            _keep(arguments, out, history, found)
 
 
 def _file(out: Path, history: str) -> Path:
     return out / f"scores-{history}.npz"
 
 
-def _keep(out: Path, history: str, found: Replies) -> None:
+def _keep(arguments: argparse.Namespace, out: Path, history: str, found: Replies) -> None:
     out.mkdir(parents=True, exist_ok=True)
     np.savez(_file(out, history), **vars(found))
     print(json.dumps({"run": out.name, "history": history} | found.scores()), flush=True)
+    append_rows(arguments, "replies", f"{out.name}, history {history}", found.scores(), seeds=(arguments.seed,))
 
 
 def _say(record: dict) -> None:
@@ -212,6 +214,7 @@ def main() -> None:
     running.add_argument("--split", default="test", help="what is scored: dev for whatever is chosen by it")
     running.add_argument("--histories", nargs="*", choices=["gold", "predicted"], default=["gold"])
     running.add_argument("--out", type=Path, required=True)
+    add_options(running)
     tables = commands.add_parser("table")
     tables.set_defaults(call=table)
     tables.add_argument("--out", type=Path, required=True)

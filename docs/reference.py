@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from figures import GENERATED, table
 
-from ramify.batching.views.comment_trees import Reading
+from ramify.batching.views.comment_trees import Reading, RegimeConfig
 from ramify.disentangle.config import History
 from ramify.disentangle.models.bert_pair import BertPairConfig
 from ramify.disentangle.models.decomposable_attention import DecomposableAttentionConfig
@@ -21,10 +21,10 @@ from ramify.disentangle.task import ReplyToConfig
 from ramify.models.bert import BertConfig
 from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.readers import FORMATS
-from ramify.runs import DevConfig, RegimeConfig, TokenizerConfig
-from ramify.runs.config import BlockConfig, LinkDevConfig, WordsConfig
+from ramify.runs.comment_trees import DevConfig, TokenizerConfig
+from ramify.runs.disentanglement import BlockConfig, LinkDevConfig, WordsConfig
 from ramify.tasks.masked_lm import MaskedLMConfig
-from ramify.training.trainer import TrainConfig
+from ramify.training.config import TrainConfig
 
 SETTINGS: dict[str, type] = {
     "settings-tree-mlm": TreeMLMConfig,

@@ -39,7 +39,7 @@ Deciding = Annotated[
 def redecide(task: "ReplyTo", settings: list[str] | None) -> None:
     if not settings:
         return
-    from ramify.runs import redecided
+    from ramify.runs.disentanglement import redecided
 
     task.config = redecided(task.config, settings_of(settings))
 

@@ -133,6 +133,11 @@ class ModelConfig(ABC):
     def adapted_to(self, checkpoint: "Checkpoint") -> Self:
         """These settings, with the sizes and conventions of the checkpoint. Raises where it holds no model of this kind."""
 
+    def for_vocabulary(self, size: int) -> Self:
+        """These settings with this many rows of the token embedding."""
+        settings: Any = self
+        return replace(settings, vocab_size=size)
+
 
 class TextModelConfig(ModelConfig):
     """The settings of a model that reads texts."""
@@ -178,7 +183,7 @@ class Checkpoint:
 
     def fill(self, backbone: AnyBackbone, config: ModelConfig) -> None:
         """Give a model the weights of the one that Ramify saved; raises where their settings differ in more than rates."""
-        rates = {name: getattr(config, name) for name in RATES}
+        rates = {name: value for name, value in vars(config).items() if name in RATES}
         hf.require(config, vars(self.saved_as(config)) | rates, self.source)
         own = {name.removeprefix(BACKBONE): each for name, each in self.tensors.items() if name.startswith(BACKBONE)}
         load_strictly(dict(backbone.named_parameters()), own, self.source)

@@ -22,7 +22,7 @@ from chat_pairs import (
 )
 from torch import Tensor
 
-from ramify.disentangle.models.bert_pair import BertPair, BertPairConfig, fitting
+from ramify.disentangle.models.bert_pair import BertPair, BertPairConfig
 from ramify.errors import RamifyError
 from ramify.models.bert import BertConfig
 from ramify.nn.ragged import Rows
@@ -77,7 +77,7 @@ def test_states_are_those_of_each_pair_by_itself(config: dict[str, object]) -> N
 def test_both_texts_fit() -> None:
     lengths = np.array([(one, other) for one in range(12) for other in range(12)])
     for room in range(2, 24):
-        one, other = fitting(lengths[:, 0], lengths[:, 1], room)
+        one, other = lengths[:, 0], lengths[:, 1], room.adapt_to_data()
         assert (one + other == np.minimum(lengths.sum(1), room)).all()
         # What is cut is the longer one; both are cut to the same length, or to one token less.
         cut = np.stack([one, other], axis=1) < lengths
