@@ -227,5 +227,5 @@ def test_markers_are_filled(tmp_path):
     (row,) = rows.read(written(tmp_path))
     text = "now <!-- row: speed.words.fast:.0f -->1<!-- /row --> %"
     assert tables.filled(text, {row.name: row}) == "now <!-- row: speed.words.fast:.0f -->76<!-- /row --> %"
-    with pytest.raises(ValueError, match="there is no row"):
+    with pytest.raises(ValueError, match=r"row .* does not exist"):
         tables.filled(text, {})
