@@ -201,7 +201,7 @@ def test_what_appears_meanwhile_is_not_touched(dump, tmp_path, kind, overwrite):
         if not os.path.lexists(out):
             something(out, kind)
 
-    with pytest.raises(RamifyError, match=r"out has changed .* it is not touched"):
+    with pytest.raises(RamifyError, match=r"out has changed .* It is not touched"):
         build([dump], "pushshift", out, overwrite=overwrite, progress=appear)
     assert {path.name for path in tmp_path.iterdir()} == {"out"} | ({"elsewhere"} if kind == "link" else set())
     if kind == "folder":
@@ -227,7 +227,7 @@ def test_what_takes_the_place_of_an_old_store_is_not_touched(dump, tmp_path, kin
             else:
                 something(out, kind)
 
-    with pytest.raises(RamifyError, match=r"out has changed .* it is not touched"):
+    with pytest.raises(RamifyError, match=r"out has changed .* It is not touched"):
         build([dump], "pushshift", out, overwrite=True, progress=replace)
     assert Store.open(kept).num_trees == 400
     assert {path.name for path in tmp_path.iterdir()} == {"kept", "out"}
@@ -275,7 +275,7 @@ def test_what_was_there_is_named_where_its_place_is_taken(dump, tmp_path, monkey
         return rename(self, target)
 
     monkeypatch.setattr(Path, "rename", taken)
-    with pytest.raises(RamifyError, match=r"out has changed .* What was there before is now .*out\.old-"):
+    with pytest.raises(RamifyError, match=r"out has changed .* The previous content is now at .*out\.old-"):
         build([dump], "pushshift", out, overwrite=True, min_nodes=2)
     (old,) = tmp_path.glob("out.old-*")
     assert Store.open(old).hash == before
