@@ -72,7 +72,7 @@ def test_options_are_taken_as_they_are_typed(ramify, tmp_path):
         (["--policy", "cycle"], "--policy cycle: expected NAME=VALUE."),
         (["--policy", "cycle=keep"], "the policy for cycle is drop or root, not 'keep'"),
         (["--split", "most"], "--split takes three shares"),
-        (["--split", "nan,0,1"], "the shares of train, dev, test must be three numbers that sum to 1"),
+        (["--split", "nan,0,1"], "split=(nan, 0.0, 1.0) is not three shares (train, dev, test) that sum to 1"),
         (["--memory", "much"], "--memory takes a positive number and KB, MB or GB"),
         (["--memory", "0MB"], "--memory takes a positive number and KB, MB or GB"),
         (["--memory=-5MB"], "--memory takes a positive number and KB, MB or GB"),
@@ -113,7 +113,7 @@ def test_show(ramify, folder):
     ]
     assert ramify("data", "show", folder, "--max-nodes", "2")[1].endswith("… 3 more nodes\n")
     status, _, err = ramify("data", "show", folder, "--tree", "u")
-    assert (status, err) == (2, "error: there is no tree 'u' among the 1 trees; ids look like 't'.\n")
+    assert (status, err) == (2, "error: there is no tree 'u' among the 1 trees. Ids look like 't'.\n")
 
 
 def test_stats(ramify, folder, tmp_path):

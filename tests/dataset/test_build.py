@@ -170,12 +170,12 @@ def test_what_is_there_already(dump, tmp_path, name):
         (out / "mine").touch()
     else:
         build([dump], "pushshift", out)
-        with pytest.raises(RamifyError, match=r"holds a data set already. Replace it with --overwrite"):
+        with pytest.raises(RamifyError, match=r"already holds a data set. Replace it with --overwrite"):
             build([dump], "pushshift", out)
         assert build([dump], "pushshift", out, overwrite=True, min_nodes=2).num_trees <= 400
         assert sorted(tmp_path.iterdir()) == [out]
         return
-    with pytest.raises(RamifyError, match="is not a Ramify data set: it is not touched"):
+    with pytest.raises(RamifyError, match="is not a Ramify data set, so it is not touched"):
         build([dump], "pushshift", out, overwrite=True)
 
 
@@ -201,7 +201,7 @@ def test_what_appears_meanwhile_is_not_touched(dump, tmp_path, kind, overwrite):
         if not os.path.lexists(out):
             something(out, kind)
 
-    with pytest.raises(RamifyError, match=r"out has changed .* it is not touched"):
+    with pytest.raises(RamifyError, match=r"out has changed .* It is not touched"):
         build([dump], "pushshift", out, overwrite=overwrite, progress=appear)
     assert {path.name for path in tmp_path.iterdir()} == {"out"} | ({"elsewhere"} if kind == "link" else set())
     if kind == "folder":
@@ -227,7 +227,7 @@ def test_what_takes_the_place_of_an_old_store_is_not_touched(dump, tmp_path, kin
             else:
                 something(out, kind)
 
-    with pytest.raises(RamifyError, match=r"out has changed .* it is not touched"):
+    with pytest.raises(RamifyError, match=r"out has changed .* It is not touched"):
         build([dump], "pushshift", out, overwrite=True, progress=replace)
     assert Store.open(kept).num_trees == 400
     assert {path.name for path in tmp_path.iterdir()} == {"kept", "out"}
@@ -255,7 +255,7 @@ def test_files_that_somebody_puts_there_meanwhile_stay(dump, tmp_path, empty):
     assert list(tmp_path.iterdir()) == [out]
     if not empty:
         assert Store.open(out).hash == before
-        with pytest.raises(RamifyError, match=r"out holds thesis\.txt, which is no part of a data set: it is not touched"):
+        with pytest.raises(RamifyError, match=r"out holds thesis\.txt, which is not part of a data set, so it is not touched"):
             build([dump], "pushshift", out, overwrite=True)
         (out / "thesis.txt").unlink()
         # Token ids that lie there are made anew.
@@ -275,7 +275,7 @@ def test_what_was_there_is_named_where_its_place_is_taken(dump, tmp_path, monkey
         return rename(self, target)
 
     monkeypatch.setattr(Path, "rename", taken)
-    with pytest.raises(RamifyError, match=r"out has changed .* What was there before is now .*out\.old-"):
+    with pytest.raises(RamifyError, match=r"out has changed .* The previous content is now at .*out\.old-"):
         build([dump], "pushshift", out, overwrite=True, min_nodes=2)
     (old,) = tmp_path.glob("out.old-*")
     assert Store.open(old).hash == before
@@ -353,12 +353,12 @@ def test_the_lock_of_a_killed_build_holds_nobody_up(dump, tmp_path):
         (
             b"nothing\nnowhere\n",
             {},
-            r"no tree came out of .*: 2 posts read as 'pushshift', left out: bad_json 2. For example .*line 1",
+            r"no tree found in .*: 2 posts read as 'pushshift', left out: bad_json 2. For example .*line 1",
         ),
-        (b"{}", {"split": (0.5, 0.5)}, "three numbers that sum to 1"),
-        (b"{}", {"split": (0.5, 0.6, 0.1)}, "three numbers that sum to 1"),
+        (b"{}", {"split": (0.5, 0.5)}, "three shares .* that sum to 1"),
+        (b"{}", {"split": (0.5, 0.6, 0.1)}, "three shares .* that sum to 1"),
         (b"{}", {"options": {"columns": {}}}, "the format 'pushshift' has no option 'columns'; it has none"),
-        (b"{}", {"clean": ["dirt"]}, "no cleaning 'dirt'; there are quotes, links, space"),
+        (b"{}", {"clean": ["dirt"]}, "no cleaning 'dirt'. The cleanings are quotes, links, space"),
     ],
 )
 def test_mistakes_leave_nothing_behind(tmp_path, content, options, message):
@@ -436,7 +436,7 @@ def test_a_store_among_its_inputs(tmp_path):
     (folder / "RC.jsonl").write_text(posts(50))
     store = build([folder], "pushshift", folder / "store")
     assert store.hash == build([folder / "RC.jsonl"], "pushshift", tmp_path / "apart").hash
-    with pytest.raises(RamifyError, match=r"store lies inside the input folder .*in and would be read as input"):
+    with pytest.raises(RamifyError, match=r"store is inside the input folder .*in and would be read as input"):
         build([folder], "pushshift", folder / "store", overwrite=True)
 
 

@@ -69,7 +69,7 @@ def test_texts_too_short_to_compare(tmp_path, method):
 def test_nothing_is_left_to_compare(tmp_path, method):
     """Every post is a bot's, so that no chunk holds anything."""
     (tmp_path / "posts.csv").write_text("id,parent,tree,author,text\na,,t,AutoModerator,one\n")
-    with pytest.raises(RamifyError, match="no tree came out of"):
+    with pytest.raises(RamifyError, match="no tree found in"):
         build([tmp_path / "posts.csv"], "table", tmp_path / "store", near_duplicates=method, drop_bots=True)
 
 

@@ -483,7 +483,7 @@ def test_a_bad_row_that_is_no_utf8_is_one_bad_row(tmp_path, capfd):
     ("name", "content", "message"),
     [
         ("long.csv", "id,parent,tree,text\n1,,7,a\n2,1,7," + "word " * 50_000 + "\n3,1,7,b\n", "a row is longer than 0 MiB"),
-        ("header.csv", "id,parent,tree,text", "no tree came out of"),
+        ("header.csv", "id,parent,tree,text", "no tree found in"),
         ("other.jsonl", '{"a": 1, "b": 2}', r"It has a, b\. Say which"),
     ],
 )
