@@ -536,14 +536,18 @@ def test_unknown_dialect_says_what_was_tried(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"dialect": "icq"}, r"'dialect' takes auto or, .*brackets.*colon, not 'icq'"),
-        ({"dialect": ""}, "'dialect' takes"),
-        ({"encoding": "utf-9"}, "'encoding' takes auto or the name of an encoding"),
-        ({"encoding": "hex"}, "'encoding' takes"),
-        ({"encoding": "idna"}, "'encoding' takes"),
-        pytest.param({"dates": "year"}, "'dates' takes auto or day or month, not 'year'", marks=pytest.mark.ill_typed),
-        pytest.param({"hours": "13"}, "'hours' takes auto, 12 or 24, not '13'", marks=pytest.mark.ill_typed),
-        pytest.param({"annotations": "yes"}, "'annotations' takes beside or none", marks=pytest.mark.ill_typed),
+        ({"dialect": "icq"}, r"dialect='icq' is invalid\. Expected auto or, .*brackets.*colon"),
+        ({"dialect": ""}, "dialect='' is invalid"),
+        ({"encoding": "utf-9"}, r"encoding='utf-9' is invalid\. Expected auto or the name of an encoding"),
+        ({"encoding": "hex"}, "encoding='hex' is invalid"),
+        ({"encoding": "idna"}, "encoding='idna' is invalid"),
+        pytest.param(
+            {"dates": "year"}, r"dates='year' is invalid\. Expected auto or day or month", marks=pytest.mark.ill_typed
+        ),
+        pytest.param({"hours": "13"}, r"hours='13' is invalid\. Expected auto, 12 or 24", marks=pytest.mark.ill_typed),
+        pytest.param(
+            {"annotations": "yes"}, r"annotations='yes' is invalid\. Expected beside or none", marks=pytest.mark.ill_typed
+        ),
     ],
 )
 def test_bad_options(tmp_path, options, message):
