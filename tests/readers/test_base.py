@@ -178,7 +178,7 @@ def test_what_each_format_refused_is_said(tmp_path):
     assert tried["jsonl"] == 'line 2: no JSON object with a list "nodes"'
     assert tried["slack"].startswith("not a ZIP archive")
     assert tried["table"] == "line 1: no column for id, parent, tree, text"
-    assert tried["irc"] == "line 3: 'nothing that anybody knows' is no line of plain, the dialect of 33% of the first lines"
+    assert tried["irc"] == "line 3: 'nothing that anybody knows' is not in the dialect plain, which fits 33% of the first lines"
     # Of several files it is said which one; of a folder, what is not in it and what its files are not.
     other = tmp_path / "log"
     other.write_text("[09:05] <wren> hi\n")
