@@ -357,7 +357,7 @@ def test_the_lock_of_a_killed_build_holds_nobody_up(dump, tmp_path):
         ),
         (b"{}", {"split": (0.5, 0.5)}, "three shares .* that sum to 1"),
         (b"{}", {"split": (0.5, 0.6, 0.1)}, "three shares .* that sum to 1"),
-        (b"{}", {"options": {"columns": {}}}, "the format 'pushshift' has no option 'columns'; it has none"),
+        (b"{}", {"options": {"columns": {}}}, "the format 'pushshift' has no option 'columns'; it has no options"),
         (b"{}", {"clean": ["dirt"]}, "no cleaning 'dirt'. The cleanings are quotes, links, space"),
     ],
 )
@@ -384,7 +384,7 @@ def test_a_name_of_a_file_that_is_no_text(dump, tmp_path):
 
 
 def test_inputs_that_are_not_there(tmp_path):
-    for inputs, message in (([], "nothing to build from"), ([tmp_path / "x"], "no file or folder"), ([tmp_path], "is empty")):
+    for inputs, message in (([], "there is no input"), ([tmp_path / "x"], "no file or folder"), ([tmp_path], "holds no files")):
         with pytest.raises(RamifyError, match=message):
             build(inputs, "jsonl", tmp_path / "out")
 

@@ -230,7 +230,7 @@ def test_nothing_half_written(tmp_path):
 
     with pytest.raises(RamifyError, match="no more"):
         convokit.write_convokit(failing(), tmp_path / "corpus")
-    with pytest.raises(RamifyError, match="two trees are called 't'"):
+    with pytest.raises(RamifyError, match="two trees have the id 't'"):
         convokit.write_convokit([Tree((Node(id=name),), id="t") for name in "ab"], tmp_path / "corpus")
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "corpus").mkdir()
