@@ -81,7 +81,7 @@ def test_commits_of_rows_are_in_the_history(known):
     ("changes", "message"),
     [
         ({"command": ""}, "command"),
-        ({"commit": ""}, "a commit or"),
+        ({"commit": ""}, "commit and source are both empty"),
         ({"commit": "main"}, "commit"),
         ({"date": "24.11.2026"}, "date"),
         ({"seeds": "0"}, "seeds"),
@@ -176,7 +176,7 @@ def test_every_page_is_in_the_documentation():
 
 def test_two_figures_in_one_cell_are_refused(tmp_path):
     (row,) = rows.read(written(tmp_path))
-    with pytest.raises(ValueError, match="one cell"):
+    with pytest.raises(ValueError, match="share a cell"):
         tables.drawn_table({}, [row, row])
 
 

@@ -420,7 +420,7 @@ def test_dates_with_slashes(tmp_path, monkeypatch, rest, options, days, kept):
     assert [node.author for node in nodes] == ["a"] * len(days)
     assert report.kept == kept
     if "open_date" in kept:
-        assert report.examples["open_date"][0].startswith(f"{tmp_path / 'a.log'}: 03/04/2009, and no date that leaves no doubt")
+        assert report.examples["open_date"][0].startswith(f"{tmp_path / 'a.log'}: 03/04/2009 and all other dates are ambiguous")
 
 
 def clock_of(tmp_path, *stamps, **options):
@@ -538,7 +538,7 @@ def test_unknown_dialect_says_what_was_tried(tmp_path):
     [
         ({"dialect": "icq"}, r"dialect='icq' is invalid\. Expected auto or, .*brackets.*colon"),
         ({"dialect": ""}, "dialect='' is invalid"),
-        ({"encoding": "utf-9"}, r"encoding='utf-9' is invalid\. Expected auto or the name of an encoding"),
+        ({"encoding": "utf-9"}, r"encoding='utf-9' is invalid\. Expected auto or the name of a Python encoding"),
         ({"encoding": "hex"}, "encoding='hex' is invalid"),
         ({"encoding": "idna"}, "encoding='idna' is invalid"),
         pytest.param(

@@ -235,7 +235,7 @@ def test_clocks_of_servers_differ(tmp_path):
 def test_what_is_held_as_a_whole_is_bounded(tmp_path, monkeypatch):
     path = write_lines(tmp_path / "events.jsonl", EVENTS)
     monkeypatch.setattr(base, "MAX_HELD_BYTES", 100)
-    with pytest.raises(RamifyError, match=r"events\.jsonl and the files before it hold more than .* fewer events a file"):
+    with pytest.raises(RamifyError, match=r"events\.jsonl and the files before it hold more than .* fewer events per file"):
         read(matrix, path)
 
 
