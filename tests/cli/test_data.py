@@ -39,7 +39,7 @@ def test_build(ramify, trees, tmp_path):
     status, out, err = ramify("data", "build", trees, "--out", tmp_path / "store")
     assert status == 0
     assert "1 trees, 5 nodes, 4 of them comments" in out
-    assert err == "the format looks like 'jsonl': Ramify's own JSON lines, one tree a line\n"
+    assert err == "the format looks like 'jsonl': Ramify's own JSON lines, one tree per line\n"
 
 
 def test_build_takes_what_scripts_need(ramify, tmp_path):

@@ -100,7 +100,7 @@ FORMATS: dict[str, Format] = {
 def find(name: str) -> Format:
     """Return the format of this name. Raises `RamifyError` with the list of formats if there is none."""
     if name not in FORMATS:
-        known = "\n".join(f"  {known:<14} {format.summary}" for known, format in FORMATS.items())
+        known = "\n".join(f"  {key:<14} {format.summary}" for key, format in FORMATS.items())
         raise RamifyError(f"there is no format {name!r}. The formats are:\n{known}")
     return FORMATS[name]
 

@@ -71,7 +71,7 @@ MAX_HELD_BYTES = 1 << 30
 
 @dataclass
 class Report:
-    """Counts of read, skipped and repaired posts: `read` = nodes in the result + the sum of `skipped`.
+    """Counts of read, skipped and repaired posts: `read` = posts in the result + the sum of `skipped`.
 
     `read` counts the posts of the input, including lines that are skipped because they hold no post. `kept` counts posts that
     were repaired, and placeholder nodes. `bytes` counts the bytes read from the input files, before decompression.
@@ -108,9 +108,9 @@ class Report:
 class Policy:
     """Handling of posts that do not fit into a tree. The first value of each case is the default.
 
-    deleted, empty   The post has no text. `reattach`: remove it and attach its children to its nearest remaining ancestor (a
-                     root with children becomes an empty placeholder); `keep`: keep it; `drop`: remove it with its
-                     descendants; `tree`: remove the whole tree
+    deleted, empty   The post was deleted or has no text. `reattach`: remove it and attach its children to its nearest remaining
+                     ancestor (a root with children becomes an empty placeholder); `keep`: keep it; `drop`: remove it with
+                     its descendants; `tree`: remove the whole tree
     orphan           The parent is not in the tree. `root`: attach the post to the root; `drop`: remove it with its descendants
     missing_parent   A Reddit comment names no parent. `root`: attach it to its submission; `drop`: remove it
     cycle            The ancestors form a cycle. `drop`: remove the post with its descendants; `root`: attach the first post of

@@ -1,5 +1,7 @@
-"""Shared parts of the readers of chat logs. A log is a sequence of messages in the order of the channel, whose reply links may
-be unknown."""
+"""Shared parts of the readers of chat logs.
+
+A log is a sequence of messages in the order of the channel. Their reply links may be unknown.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

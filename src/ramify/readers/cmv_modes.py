@@ -38,8 +38,10 @@ def _looks_like_a_thread(path: Path) -> bool:
 
 
 def read(paths: Sequence[Path], report: Report) -> Iterator[Tree]:
-    """Read threads. A file that is not well-formed XML is skipped and counted once. The newer of two versions of a post is
-    kept."""
+    """Read threads. A file that is not well-formed XML is skipped and counted once.
+
+    The newer of two versions of a post is kept.
+    """
     trees: dict[str, _Draft] = {}
     held = Held("and the files before it have", "Build from fewer or smaller files.")
     # Version 2.0 before 1.0.

@@ -89,13 +89,13 @@ class _Log:
             for number, message in enumerate(document["messages"], 1):
                 self._report.read += 1
                 where = f"{place}, message {number}"
-                own = identifier(message.get("id")) if isinstance(message, dict) else None
-                if own is None:
+                message_id = identifier(message.get("id")) if isinstance(message, dict) else None
+                if message_id is None:
                     self._report.skip("not_a_post", f"{where}: not an object with an id")
                 else:
-                    self._records.append(self._record(message, own, where))
+                    self._records.append(self._record(message, message_id, where))
 
-    def _record(self, message: dict[str, Any], own: str, where: str) -> Message:
+    def _record(self, message: dict[str, Any], message_id: str, where: str) -> Message:
         kind = identifier(message.get("type")) or "Default"
         author = fields(message.get("author"))
         account = identifier(author.get("id"))
@@ -103,9 +103,9 @@ class _Log:
         if account is not None:
             self._accounts.add(account, author.get("nickname"), name)
         if kind in _STARTERS:
-            self._starter = own
+            self._starter = message_id
         return Message(
-            own,
+            message_id,
             _text(message),
             author=account or name,
             time=told_time(message.get("timestamp"), self._report, where),
@@ -130,11 +130,11 @@ class _Log:
             return self._records
         ids = {record.id for record in self._records}
         # In a forum the first message has the thread's id. Elsewhere this is the id of a message in the parent channel.
-        own = identifier(self.channel.get("id"))
-        starter = own if own in ids else self._starter
+        thread = identifier(self.channel.get("id"))
+        starter = thread if thread in ids else self._starter
         for record in self._records:
             if record.id == starter:
-                record.starts = starter == own and record.answers is None
+                record.starts = starter == thread and record.answers is None
             elif record.answers is None and not record.kind:
                 record.answers = starter
         return self._records
@@ -146,10 +146,10 @@ def _text(message: dict[str, Any]) -> str:
         return _visible(text, message)
     forwarded = fields(message.get("forwardedMessage"))
     parts = [string(forwarded.get("content"))]
-    for each in (message, forwarded):
-        parts += [f"[{name}]" for file in objects(each.get("attachments")) if (name := string(file.get("fileName")))]
-        parts += [string(embed.get(field)) for embed in objects(each.get("embeds")) for field in ("title", "description")]
-        parts += [f"[{name}]" for sticker in objects(each.get("stickers")) if (name := string(sticker.get("name")))]
+    for source in (message, forwarded):
+        parts += [f"[{name}]" for file in objects(source.get("attachments")) if (name := string(file.get("fileName")))]
+        parts += [string(embed.get(field)) for embed in objects(source.get("embeds")) for field in ("title", "description")]
+        parts += [f"[{name}]" for sticker in objects(source.get("stickers")) if (name := string(sticker.get("name")))]
     return "\n".join(part for part in parts if part)
 
 
@@ -161,7 +161,7 @@ def _visible(text: str, message: dict[str, Any]) -> str:
     if "<" not in text:
         return text
     mentioned = {
-        identifier(each.get("id")): string(each.get("nickname")) or string(each.get("name"))
-        for each in objects(message.get("mentions"))
+        identifier(user.get("id")): string(user.get("nickname")) or string(user.get("name"))
+        for user in objects(message.get("mentions"))
     }
     return _MARK.sub(lambda mark: mark[2] or f"@{mentioned.get(mark[1]) or mark[1]}", text)

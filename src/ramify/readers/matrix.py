@@ -124,7 +124,7 @@ class _Room:
                 return
             record = Message(target, GONE, event="deletion", where=where)
         elif "state_key" in event or kind.startswith("m.call.") or (kind.startswith("m.room.") and kind not in MESSAGES):
-            self._happened(record, event, content)
+            self._fill_state(record, event, content)
         elif kind not in MESSAGES:
             reason = next((reason for mark, reason in _REASONS.items() if mark in kind), "not_a_post")
             self._report.skip(reason, f"{where}: {kind}")
@@ -136,10 +136,10 @@ class _Room:
             record.id, record.event, record.edited = target, "edit", time or 0.0
             record.text = self._text(kind, fields(content.get("m.new_content")) or content, where)
         else:
-            self._said(record, event, content)
+            self._fill_message(record, event, content)
         self._records.append(record)
 
-    def _said(self, record: Message, event: dict[str, Any], content: dict[str, Any]) -> None:
+    def _fill_message(self, record: Message, event: dict[str, Any], content: dict[str, Any]) -> None:
         about = fields(event.get("unsigned"))
         if "redacted_because" in about or "redacted_because" in event or not content:
             record.text = GONE
@@ -153,7 +153,7 @@ class _Room:
         record.text = self._text(event["type"], content, record.where)
         record.kind = chat.ACTION if content.get("msgtype") == "m.emote" else ""
 
-    def _happened(self, record: Message, event: dict[str, Any], content: dict[str, Any]) -> None:
+    def _fill_state(self, record: Message, event: dict[str, Any], content: dict[str, Any]) -> None:
         kind, record.kind = event["type"], chat.SYSTEM
         record.id = record.id or f"state {len(self._records)}"
         if kind == "m.room.name":

@@ -20,8 +20,10 @@ def refuses(path: Path, head: bytes) -> str:
 
 
 def read(paths: Sequence[Path], report: Report) -> Iterator[Tree]:
-    """Read dialogues. A relation that does not lead from an earlier utterance to a later one is left out and counted in
-    `report.kept`."""
+    """Read dialogues.
+
+    A relation that does not lead from an earlier utterance to a later one is left out and counted in `report.kept`.
+    """
     dialogues = []
     held = Held("and the files before it have", "Build from fewer or smaller files.")
     for path in files(paths):

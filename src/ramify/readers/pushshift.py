@@ -88,8 +88,8 @@ def _with_parents(batch: pa.RecordBatch, path: Path, lines: Iterable[int], polic
     """Fill in missing parents: top-level comments of some dumps name none."""
     columns = [batch.column(name).to_pylist() for name in ("parent", "tree", "id")]
     parents = [
-        answered(parent, tree, f"{path}, line {line}: comment {own}", policy, report)
-        for parent, tree, own, line in zip(*columns, lines, strict=True)
+        answered(parent, tree, f"{path}, line {line}: comment {comment_id}", policy, report)
+        for parent, tree, comment_id, line in zip(*columns, lines, strict=True)
     ]
     filled = batch.set_column(batch.schema.get_field_index("parent"), EITHER.field("parent"), pa.array(parents, pa.string()))
     return filled.filter(filled["parent"].is_valid())

@@ -21,8 +21,7 @@ def bare_id(name: Any) -> str | None:
 
 
 def answered(parent: str | None, submission: str, where: str, policy: Policy, report: Report) -> str | None:
-    """The parent of a comment, or its submission if it names none. If the policy drops such comments, None, and it is
-    counted."""
+    """The parent of a comment, or its submission if it names none. None if the policy drops such comments."""
     if parent is not None:
         return parent
     if policy.missing_parent == "drop":

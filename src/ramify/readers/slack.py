@@ -339,8 +339,8 @@ class _Channel:
         attachments = objects(message.get("attachments"))
         parts = [
             _words(message.get("blocks"), self._users),
-            *(_attached(each, self._users) for each in attachments),
-            *(f"[{name}]" for each in _files(message) if (name := string(each.get("title")) or string(each.get("name")))),
+            *(_attached(attachment, self._users) for attachment in attachments),
+            *(f"[{name}]" for file in _files(message) if (name := string(file.get("title")) or string(file.get("name")))),
         ]
         return "\n".join(part for part in parts if part)
 

@@ -145,5 +145,5 @@ def _mend(texts: pa.Array, entities: Entities) -> pa.Array:
 
 
 def _mend_one(text: str, entities: Entities) -> str:
-    text = unescape(text) if entities == "all" else NUMERIC_ENTITY.sub(lambda found: unescape(found[0]), text)
+    text = unescape(text) if entities == "all" else NUMERIC_ENTITY.sub(lambda match: unescape(match[0]), text)
     return text.translate(WINDOWS_1252)

@@ -65,8 +65,10 @@ def logs(paths: Sequence[Path], report: Report, *, names: Names = "name") -> Ite
 
 
 class _Chat:
-    """The records of one chat from all its exports, each with the title of the topic that it opens. The first export names the
-    chat."""
+    """The records of one chat from all its exports, each with the title of the topic that it opens.
+
+    The first export names the chat.
+    """
 
     def __init__(self, about: dict[str, Any], path: Path) -> None:
         self.name = string(about.get("name")) or string(about.get("type"))
@@ -76,8 +78,10 @@ class _Chat:
 
 
 def _peer(about: dict[str, Any]) -> tuple[str, str] | None:
-    """A key for a chat that holds across exports. Ids are unique among people, among groups, and among channels and
-    supergroups."""
+    """A key for a chat that holds across exports.
+
+    Ids are unique among people, among groups, and among channels with supergroups, but not across these three.
+    """
     chat_id, kind = identifier(about.get("id")), string(about.get("type")) or ""
     if chat_id is None:
         return None
@@ -101,8 +105,8 @@ def _records(messages: list[Any], accounts: Accounts, place: str, report: Report
     for number, message in enumerate(messages, 1):
         report.read += 1
         where = f"{place}, message {number}"
-        own = identifier(message.get("id")) if isinstance(message, dict) else None
-        if own is None:
+        message_id = identifier(message.get("id")) if isinstance(message, dict) else None
+        if message_id is None:
             report.skip("not_a_post", f"{where}: not an object with an id")
             continue
         service = message.get("type") == "service"
@@ -118,7 +122,7 @@ def _records(messages: list[Any], accounts: Accounts, place: str, report: Report
         if message.get("type") == "unsupported":
             report.mend("unsupported", where)
         record = Message(
-            own,
+            message_id,
             _service(message) if service else _text(message),
             author=account or name,
             time=told_time(_stamp(message, "date"), report, where),
@@ -129,7 +133,7 @@ def _records(messages: list[Any], accounts: Accounts, place: str, report: Report
             where=where,
         )
         opens = message.get("action") == "topic_created" and service
-        yield record, (string(message.get("title")) or own) if opens else None
+        yield record, (string(message.get("title")) or message_id) if opens else None
 
 
 def _stamp(message: dict[str, Any], name: str) -> Any:
@@ -163,7 +167,7 @@ def _service(message: dict[str, Any]) -> str:
     """A text for a service message, which has none: the action and its details from other fields."""
     action = (string(message.get("action")) or string(message.get("information_text")) or "").replace("_", " ")
     members = message.get("members")
-    names = ", ".join(each for each in members if isinstance(each, str)) if isinstance(members, list) else None
+    names = ", ".join(member for member in members if isinstance(member, str)) if isinstance(members, list) else None
     details = [names, string(message.get("title")), string(message.get("new_title")), _text(message)]
     return ": ".join(part for part in (action, *details) if part)
 

@@ -127,7 +127,7 @@ def _messages(
                 twelve = _runs_twice(path, lines, encoding, patterns, order, hours, report)
                 clock = Clock(date_in(path), order, twelve=twelve)
             # Before the first message no dialect can be chosen. System lines are alike in all dialects.
-            main, *others = [each.line.fullmatch for each in patterns or map(DIALECTS.__getitem__, _names(dialect))]
+            main, *others = [pattern.line.fullmatch for pattern in patterns or map(DIALECTS.__getitem__, _names(dialect))]
             report.read += len(lines)
             for number, line in enumerate(lines, start=before):
                 if links is not None:

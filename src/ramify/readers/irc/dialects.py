@@ -83,7 +83,7 @@ DIALECTS = {
 
 
 class Fit(NamedTuple):
-    """How well a dialect fits some lines.
+    """The fit of a dialect to some lines.
 
     `share` is the share of lines that match, `telling` the number of lines that only a log would hold, and `misfit` the place
     of the first line that does not match.
