@@ -151,11 +151,11 @@ def test_a_wrong_order_names_the_parent_without_a_value():
         graph.forward([x, y, first, add, square, last])
     graph.forward()
     for by in ("push", "pull"):
-        with pytest.raises(GraphError, match="first stands before its parent sum"):
+        with pytest.raises(GraphError, match="first comes before its parent sum"):
             graph.backward([x, y, first, add, square, last], by=by)
         with pytest.raises(GraphError, match="missing from the order"):
             graph.backward([x, y, add, square, last][:-1], by=by)
-    with pytest.raises(GraphError, match="by push or pull, not 'pul'"):
+    with pytest.raises(GraphError, match="by='pul' is not a kind of backward pass"):
         graph.backward(by="pul")  # pyright: ignore[reportArgumentType]
 
 
@@ -239,7 +239,7 @@ def test_a_tensor_of_one_axis_can_be_gone_through():
     (first * second).backward()
     assert x.gradient is not None
     assert x.gradient.tolist() == [2, 1]
-    with pytest.raises(GraphError, match="a single number, which has no parts"):
+    with pytest.raises(GraphError, match="a single number, which cannot be iterated over"):
         list(Tensor(1.0))
 
 
@@ -254,7 +254,7 @@ def test_no_grad_remembers_nothing():
 
 
 def test_backward_wants_one_number():
-    with pytest.raises(GraphError, match=r"starts from a single number, and .* has the shape \(2,\)"):
+    with pytest.raises(GraphError, match=r"has the shape \(2,\), but a backward pass starts from a single number"):
         (Tensor([1.0, 2.0]) * 2).backward()
 
 
@@ -361,7 +361,7 @@ def test_decimals_agree_with_floats(number):
 
 
 def test_what_has_no_decimal_form_says_so():
-    with pytest.raises(GraphError, match="gelu has no decimal form"):
+    with pytest.raises(GraphError, match="gelu does not support decimals"):
         apply(f.GELU(), Tensor(Decimal(1)))
-    with pytest.raises(GraphError, match="mul cannot take floats and Decimals together"):
+    with pytest.raises(GraphError, match="mul cannot mix floats and Decimals"):
         Tensor(Decimal(1)) * 0.5
