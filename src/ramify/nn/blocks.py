@@ -135,7 +135,8 @@ class Layer(nn.Module):
         keys = self.attention_norm(x) if self.norm == "pre" else x
         queries, q_rows = keys, rows
         if wanted is not None:
-            x, queries, q_rows = x.index_select(0, wanted.index), keys.index_select(0, wanted.index), wanted.rows
+            x, queries = x.index_select(0, wanted.index), keys.index_select(0, wanted.index)
+            q_rows = wanted.rows
         x = self._join(x, self.attention(queries, keys, q_rows, rows, allowed), self.attention_norm)
         if self.cross is not None and self.cross_norm is not None and context is not None:
             cross_rows = context.q_rows if wanted is None else wanted.cross_rows
