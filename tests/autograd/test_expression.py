@@ -1,4 +1,4 @@
-"""Formulas as text: what they mean, in which order their nodes come, and how their mistakes are told."""
+"""Formulas as text: values, order of nodes, and error messages."""
 
 import time
 from decimal import Decimal
@@ -210,7 +210,7 @@ def test_values():
 @pytest.mark.parametrize("number", [float, read_decimal])
 @pytest.mark.parametrize("wrong", ["one", "[1,", "1;2", "[" * 100_000, "null", "true", '"abc"', "{}"])
 def test_wrong_values(wrong, number):
-    # As the command does, where nothing is trapped.
+    # The command also parses in this context, which traps no exceptions.
     with decimals(9), pytest.raises(GraphError, match="neither a number nor a list"):
         value_of(wrong, number)
 

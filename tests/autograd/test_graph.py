@@ -1,4 +1,4 @@
-"""The two passes: what they compute, in which order they may go, and what they leave behind."""
+"""The two passes: results, orders, and the state that they leave."""
 
 import time
 from decimal import Decimal
@@ -191,7 +191,7 @@ def test_a_chain_of_100_000_nodes():
         output = -output
     output.backward()
     assert x.gradient == 1
-    del output  # as deep as it is, it goes without a stack
+    del output  # freeing a deep chain must not overflow the stack
 
 
 def test_a_ladder_of_diamonds_takes_no_longer_than_its_arcs():
@@ -203,7 +203,7 @@ def test_a_ladder_of_diamonds_takes_no_longer_than_its_arcs():
     output.backward()
     assert x.gradient == 2.0**60
     assert len(Graph(output).nodes) == 61
-    assert time.process_time() - began < 5  # paths would take 30 years
+    assert time.process_time() - began < 5  # visiting every path would take 30 years
 
 
 def test_a_cycle_is_named():

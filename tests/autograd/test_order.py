@@ -1,4 +1,4 @@
-"""Topological orders against brute force, and cycles by name."""
+"""Topological orders against brute force, and the names of cycles."""
 
 from itertools import permutations
 

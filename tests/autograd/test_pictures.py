@@ -1,4 +1,4 @@
-"""Pictures of graphs: everything is in them, nothing overlaps, and a page goes through both passes."""
+"""Pictures of graphs are complete and without overlaps, and a page shows both passes."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""`ramify backprop`: what scripts read, what people read, and how mistakes are told."""
+"""`ramify backprop`: JSON, tables, pictures and error messages."""
 
 import json
 import math
@@ -172,7 +172,7 @@ def test_the_page_in_a_browser(ramify, tmp_path):
     page = tmp_path / "passes.html"
     ramify("backprop", SLIDE, "x=1", "y=2", "--html", page, "--svg", tmp_path / "graph.svg")
     content = page.read_text("utf-8")
-    # As if somebody had clicked through to the end.
+    # Go to the last step, as a user would by clicking.
     page.write_text(content.replace("show();\n</script>", "go(99);\n</script>"), "utf-8")
     browser = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'browser'}"]
     command = [*browser, "--virtual-time-budget=2000", "--dump-dom", f"file://{page}"]
