@@ -71,10 +71,10 @@ def gradient_error(function: Callable[..., Tensor], *values: Array, step: float 
     output = function(*leaves)
     output.backward()
     # The differences of a nearly constant function are rounding errors.
-    least = 1e-3 * abs(float(output.item())) + np.finfo(np.float64).tiny
+    min_scale = 1e-3 * abs(float(output.item())) + np.finfo(np.float64).tiny
     worst = 0.0
     for leaf, slope in zip(leaves, differences(function, [leaf.known for leaf in leaves], step), strict=True):
         gradient = np.zeros_like(slope) if leaf.gradient is None else leaf.gradient
-        scale = max(least, float(np.abs(slope).max(initial=0.0)), float(np.abs(gradient).max(initial=0.0)))
+        scale = max(min_scale, float(np.abs(slope).max(initial=0.0)), float(np.abs(gradient).max(initial=0.0)))
         worst = max(worst, float(np.abs(gradient - slope).max(initial=0.0)) / scale)
     return worst

@@ -112,10 +112,10 @@ class _Picture:
         """Curves from the right edge of each parent's box to the left edge of the node's, ordered by the parents' heights."""
         paths = {slot: self.layout.arcs[node, slot] for slot in range(len(node.parents))}
         top_down = sorted(paths, key=lambda slot: (paths[slot][-2].y, slot))
-        for place, slot in enumerate(top_down):
+        for number, slot in enumerate(top_down):
             (start_x, start_y), *bends, (end_x, end_y) = (self.middle(spot) for spot in paths[slot])
             end_x -= self.box_width / 2
-            end_y += (place - (len(paths) - 1) / 2) * min(BOX_HEIGHT / len(paths), 22)
+            end_y += (number - (len(paths) - 1) / 2) * min(BOX_HEIGHT / len(paths), 22)
             points = [(start_x + self.box_width / 2, start_y), *bends, (end_x - 7, end_y)]
             curve = f"M{points[0][0]:.1f} {points[0][1]:.1f}"
             for (x, y), (to_x, to_y) in pairwise(points):

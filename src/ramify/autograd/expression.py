@@ -99,10 +99,10 @@ class _Formula:
         self.open: list[Token] = []
         self.exponents: set[Part] = set()
         wants_value = True
-        for place, token in enumerate(formula):
+        for index, token in enumerate(formula):
             if wants_value:
                 wants_value = self._value(
-                    token, opens=[following.text for following in formula[place + 1 : place + 2]] == ["("]
+                    token, opens=[following.text for following in formula[index + 1 : index + 2]] == ["("]
                 )
             else:
                 wants_value = self._between(token)
@@ -160,8 +160,8 @@ class _Formula:
         if token.text not in OPERATORS:
             raise GraphError(f"an operator is missing before {token.text!r} at position {token.at + 1}.")
         # x ** y ** z is x ** (y ** z); all other operators associate from left to right.
-        least = BINDS[token.text] + (token.text == "**")
-        while self.open and BINDS.get(self.open[-1].text, 0) >= least:
+        min_strength = BINDS[token.text] + (token.text == "**")
+        while self.open and BINDS.get(self.open[-1].text, 0) >= min_strength:
             self._close()
         self.open.append(Token("operator", token.text, token.at))
         return True
@@ -257,10 +257,10 @@ def _graph(
 ) -> Graph:
     """`taken`: names that generated ones must avoid."""
     nodes: dict[Part, Tensor] = {}
-    for place, part in enumerate(topological_order(parents), 1):
+    for serial, part in enumerate(topological_order(parents), 1):
         name = part.name
         if not name:
-            name = f"v{place}"
+            name = f"v{serial}"
             while name in taken:
                 name += "_"
         if part.function:

@@ -28,8 +28,8 @@ class Graph:
         self.output = output
         self._passed: dict[Tensor, list[Array]] = {}
         self.nodes = sorted(_ancestors([output, *inputs]), key=lambda node: node.serial)
-        place = {node: number for number, node in enumerate(self.nodes)}
-        if any(place[parent] >= number for number, node in enumerate(self.nodes) for parent in node.parents):
+        numbers = {node: number for number, node in enumerate(self.nodes)}
+        if any(numbers[parent] >= number for number, node in enumerate(self.nodes) for parent in node.parents):
             self.nodes = orders.topological_order({node: node.parents for node in self.nodes})
 
     @property

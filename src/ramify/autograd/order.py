@@ -72,7 +72,7 @@ def topological_orders(parents: Parents[Node]) -> Iterator[list[Node]]:
     ready = [number for number, node in enumerate(nodes) if not waiting[node]]
     order: list[Node] = []
 
-    def place(node: Node) -> None:
+    def append(node: Node) -> None:
         order.append(node)
         ready.remove(numbers[node])
         for child in children_of[node]:
@@ -80,7 +80,7 @@ def topological_orders(parents: Parents[Node]) -> Iterator[list[Node]]:
             if not waiting[child]:
                 insort(ready, numbers[child])
 
-    def take_back() -> Node:
+    def pop() -> Node:
         node = order.pop()
         for child in children_of[node]:
             if not waiting[child]:
@@ -93,14 +93,14 @@ def topological_orders(parents: Parents[Node]) -> Iterator[list[Node]]:
     while True:
         index = bisect_left(ready, lowest)
         if index < len(ready):
-            place(nodes[ready[index]])
+            append(nodes[ready[index]])
             lowest = 0
             continue
         if len(order) == len(nodes):
             yield list(order)
         if not order:
             return
-        lowest = numbers[take_back()] + 1
+        lowest = numbers[pop()] + 1
 
 
 def check_order(parents: Parents[Node], order: Sequence[Node]) -> None:

@@ -24,7 +24,7 @@ class BiLSTM(nn.Module):
     def forward(self, x: Float[Tensor, "total dim"], rows: Rows) -> Float[Tensor, "total out"]:
         if rows.total == 0:
             return x.new_zeros(0, self.out_dim)
-        # Torch's packed form has no padding: all first tokens, then all second tokens …, each time of the longest rows first.
+        # Torch's packed form has no padding: all first tokens, then all second tokens …, sorted by row length, longest first.
         lengths = rows.host_lengths
         row = np.repeat(np.arange(len(lengths)), lengths)
         position = np.arange(rows.total) - np.repeat(np.cumsum(lengths) - lengths, lengths)
