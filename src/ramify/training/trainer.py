@@ -249,7 +249,6 @@ class Trainer:
                     learns_nothing = False
                 for name in named.keys() & sums.keys():
                     sums[name] = sums[name] + named[name].detach().double()
-            state = None if state is None else {name: tensor.detach() for name, tensor in state.items()}
             if learns_nothing:
                 raise RamifyError(f"no loss of the phase {phase.name} depends on a parameter that it learns.")
         return sums, state
