@@ -31,6 +31,7 @@ from ramify.dataset.store import Store
 from ramify.models.bert import Bert, BertConfig
 from ramify.models.tree_mlm import TreeMLM, TreeMLMConfig
 from ramify.nn.precision import Precision, autocast
+from ramify.tasks.base import MAIN
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.tokenizer import Tokenizer
 from ramify.tree import Node, Tree
@@ -137,12 +138,13 @@ class Case:
         began = time.perf_counter()
         for batch in self.batches:
             self.task.zero_grad(set_to_none=True)
-            passes = self.task.losses(batch, {"masked_lm": 1.0})
+            passes = self.task.losses(batch, {"masked_lm": 1.0}, MAIN, None)
             while True:
                 with autocast(self.task.device, self.precision):
-                    losses = next(passes, None)
-                if losses is None:
+                    found = next(passes, None)
+                if found is None:
                     break
+                losses, _ = found
                 losses["masked_lm" if "masked_lm" in losses else "encoder"].backward()
         return time.perf_counter() - began
 

@@ -35,6 +35,7 @@ from ramify.batching.samplers import TokenBudget
 from ramify.batching.views.comment_trees import Discussions, Reading, units
 from ramify.dataset.store import Store
 from ramify.models.bert import Bert, BertConfig, config_to_hf
+from ramify.tasks.base import MAIN
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.tokenizer import Tokenizer
 from rows import add_options, append_rows
@@ -130,7 +131,7 @@ class Ours:
         batch = self.task.corrupt(batch, self.generator)
         self.optimizer.zero_grad(set_to_none=True)
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.bf16):
-            (losses,) = list(self.task.losses(batch, self.task.counts(batch)))
+            ((losses, _),) = list(self.task.losses(batch, self.task.counts(batch, MAIN), MAIN, None))
         losses["masked_lm"].backward()
         self.optimizer.step()
         return batch.targets.total

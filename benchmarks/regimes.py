@@ -41,6 +41,7 @@ from ramify.inference.held_out import discussions
 from ramify.metrics import DEPTH_BINS
 from ramify.recipes import RECIPES
 from ramify.runs import Run, execute
+from ramify.tasks.base import MAIN
 from ramify.tasks.masked_lm import MaskedLMConfig
 from rows import add_options, append_rows
 
@@ -187,7 +188,7 @@ def noise(arguments: argparse.Namespace) -> None:
             break
         batch = task.corrupt(collator(examples), generator)
         task.zero_grad()
-        for losses in task.losses(batch, {"masked_lm": float(arguments.comments)}):
+        for losses, _ in task.losses(batch, {"masked_lm": float(arguments.comments)}, MAIN, None):
             torch.stack(list(losses.values())).sum().backward()
         gradient = torch.cat([p.grad.flatten().double() for p in task.parameters() if p.grad is not None])
         total = gradient if total is None else total + gradient

@@ -27,6 +27,7 @@ from ramify.batching.samplers import TokenBudget
 from ramify.batching.views.comment_trees import Discussions, Reading, units
 from ramify.nn.blocks import Wanted
 from ramify.nn.ragged import Rows
+from ramify.tasks.base import MAIN
 
 CLS, SEP = tokenizer().cls_id, tokenizer().sep_id
 
@@ -117,7 +118,7 @@ def test_nothing():
         batch = Collator(own, task.tokenizer, task.reading)([])
         assert (len(batch.targets), len(batch.nodes), len(batch.costs)) == (0, 0, 0)
         corrupted = task.corrupt(batch, torch.Generator().manual_seed(0))
-        assert task.counts(corrupted) == {"masked_lm": 0.0}
+        assert task.counts(corrupted, MAIN) == {"masked_lm": 0.0}
 
 
 # --- parts of a batch ---------------------------------------------------------------------------------------------------------

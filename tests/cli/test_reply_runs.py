@@ -51,8 +51,9 @@ def test_training_ranks_by_itself_and_leaves_out_what_is_out_of_reach(told, stor
     assert record["messages_with_links"] == record["messages"] - len(train)
     assert record["beyond_window"] == far > 0
     last = read_metrics(out)[-1]
-    assert last["dev_loss"] == pytest.approx(100 - last["dev_graph_accuracy"])
-    assert last["dev_nats"] < 20
+    assert last["dev_loss"] < 20
+    best = max(record.get("dev_graph_accuracy", 0.0) for record in read_metrics(out))
+    assert f"best dev graph accuracy {best:.4f} at step" in err
     history = "the model was told what earlier messages answer"
     assert f", where {history}\n" in err
     page = (out / "report.html").read_text()

@@ -64,7 +64,7 @@ def test_it_learns_who_answers_whom(store, trained):
     messages = np.arange(len(dev(store)[0]))
     previous = score(matched(*dev(store), np.stack([messages, messages - 1], axis=1)).logs)["link"]["f1"]
     assert last["dev_link_f1"] > 70 > previous + 30
-    assert last["dev_loss"] == pytest.approx(100 - last["dev_link_f1"])
+    assert 0 < last["dev_loss"] < 2
     record = json.loads((trained / "run.json").read_text())
     assert record["messages"] == 120 * len(store.split("train"))
     assert record["messages_with_links"] == record["messages"] * 4 // 5
@@ -192,7 +192,7 @@ def test_a_killed_run_goes_on_to_the_same_weights(store, tmp_path_factory, setti
         trainer.run(resume=until is None, until=until)
     final = read_metrics(trained)[-1], read_metrics(tmp_path)[-1]
     assert final[0]["loss"] == final[1]["loss"]
-    assert final[0]["dev_nats"] == final[1]["dev_nats"]
+    assert final[0]["dev_loss"] == final[1]["dev_loss"]
 
 
 def test_the_report_shows_scores_and_curves(trained, store):
@@ -397,4 +397,4 @@ def test_dev_logs_of_which_nothing_is_known_in_the_window(store, tmp_path):
     with pytest.raises(RamifyError, match=r"dev\.by=loss: no message of the dev logs is known to answer"):
         execute(small(far, dev__by="loss", **changes), tmp_path / "loss", cpu=True)
     execute(small(far, dev__by="link", **changes), tmp_path / "link", cpu=True)
-    assert all("dev_nats" not in record for record in read_metrics(tmp_path / "link"))
+    assert all("dev_loss" not in record for record in read_metrics(tmp_path / "link"))

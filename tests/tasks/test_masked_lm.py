@@ -44,6 +44,7 @@ from ramify.errors import RamifyError
 from ramify.models.base import decode_parts
 from ramify.nn import ragged
 from ramify.nn.ragged import runs
+from ramify.tasks.base import MAIN
 from ramify.tasks.masked_lm import MaskedLMConfig
 from ramify.tree import multiplicity
 
@@ -179,7 +180,7 @@ def test_nothing_to_mask():
     # The comments without words weigh nothing; the second still is context.
     assert by_node == {1: (0.0, 0), 2: (1.0, 1), 3: (0.0, 0)}
     assert 1 in batch.node_source
-    assert task.counts(batch) == {"masked_lm": 1.0}
+    assert task.counts(batch, MAIN) == {"masked_lm": 1.0}
 
 
 @pytest.mark.parametrize(
@@ -211,7 +212,8 @@ def test_loss_is_the_weighted_sum_over_comments(comment_loss):
     data = forest([discussion(W)])
     batch = masked(task, data, whole(task, data))
     batch = replace(batch, weight=torch.rand(len(batch.weight), dtype=torch.float64) * (batch.weight > 0))
-    (found,) = task.losses(batch, {"masked_lm": 7.0})
+    ((found, state),) = task.losses(batch, {"masked_lm": 7.0}, MAIN, None)
+    assert state is None
     logits = task.head(task.backbone(batch).tokens)
     expected = 0.0
     start = 0
@@ -402,7 +404,7 @@ def test_two_phases_only_where_they_are_due():
     def passes(**options):
         task = tree_task(task=options)
         found = []
-        for named in task.losses(masked(task, data, whole(task, data)), {"masked_lm": 1.0}):
+        for named, _ in task.losses(masked(task, data, whole(task, data)), {"masked_lm": 1.0}, MAIN, None):
             found += named
             torch.stack(list(named.values())).sum().backward()
         return Counter(found)
@@ -421,7 +423,7 @@ def test_targets_that_share_nothing_are_taken_in_parts(make):
     one, many = make(task={"two_phase": "never"}), make(task={"chunk_tokens": 60})
     batch = masked(one, data, whole(one, data))
     assert distance(gradient(one, [batch]), gradient(many, [batch])) < EXACT
-    assert len(list(many.losses(batch, {"masked_lm": 1.0}))) == len(list(runs(batch.costs, 60))) > 1
+    assert len(list(many.losses(batch, {"masked_lm": 1.0}, MAIN, None))) == len(list(runs(batch.costs, 60))) > 1
 
 
 def test_a_chunk_of_deep_targets_gathers_a_bounded_number_of_vectors():

@@ -35,6 +35,7 @@ from ramify.batching.forest import node_seeds
 from ramify.batching.samplers import TokenBudget
 from ramify.batching.views.comment_trees import Reading
 from ramify.errors import RamifyError
+from ramify.tasks.base import MAIN
 from ramify.training.config import TrainConfig
 from ramify.training.metrics_log import read_metrics
 from ramify.training.optimizers import schedule
@@ -185,10 +186,10 @@ def effective_weights(tmp_path, data, monkeypatch, regime, divisors=None, epochs
     task = tree_task(dtype=torch.float32)
     total = defaultdict(float)
 
-    def losses(self, batch, divide):
+    def losses(self, batch, divide, phase, state):
         for node, weight in zip(batch.source.tolist(), batch.weight.tolist()):
             total[node] += weight / divide["masked_lm"]
-        yield {"masked_lm": self.head.bias.sum() * 0.0}
+        yield {"masked_lm": self.head.bias.sum() * 0.0}, None
 
     monkeypatch.setattr(type(task), "losses", losses)
     settings = TrainConfig(**({"steps": 10**6, "budget": 100} | config))
@@ -486,7 +487,7 @@ def test_loss_is_the_mean_over_comments(tmp_path, data, same_masks):
     """What is logged: Σ w ℓ / Σ w over the step, whatever divides the gradient."""
     task = same_masks(tree_task(), data)
     batch = masked(task, data, whole(task, data))
-    expected = next(iter(task.losses(batch, {"masked_lm": float(batch.weight.sum())})))["masked_lm"].item()
+    expected = next(task.losses(batch, {"masked_lm": float(batch.weight.sum())}, MAIN, None))[0]["masked_lm"].item()
     for name, divisors in (("constant", None), ("sum", {"masked_lm": 1.0}), ("step", {"masked_lm": 0.0})):
         config = TrainConfig(steps=1, budget=10**6, log_every=1)
         trainer_of(tmp_path / name, data, config, task=same_masks(tree_task(), data), divisors=divisors).run()

@@ -1,7 +1,7 @@
 """Which earlier messages does a message answer? (Zhu et al. 2020, section 3.4; Kummerfeld et al. 2019, section 4)"""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,12 +17,21 @@ from ramify.disentangle.config import History
 from ramify.disentangle.models.base import LinkBackbone
 from ramify.disentangle.reranker import SecondLook
 from ramify.errors import RamifyError
+from ramify.metrics.metric import DEV_LOSS, Metric
+from ramify.models.base import State
 from ramify.nn.heads import nats_of_any
 from ramify.nn.ragged import as_table, highest
-from ramify.tasks.base import Task
+from ramify.tasks.base import Losses, Task
 from ramify.tokenizer import Tokenizer
 
 HIDDEN_SCORE = -1e9
+
+LINK_F1 = Metric("dev_link_f1", greater_is_better=True)
+CLUSTER_F1 = Metric("dev_cluster_f1", greater_is_better=True)
+GRAPH_ACCURACY = Metric("dev_graph_accuracy", greater_is_better=True)
+"""Reply trees: the share of comments whose parent is found."""
+CONV_ACCURACY = Metric("dev_conv_accuracy", greater_is_better=True)
+"""Reply trees: the share of conversations all of whose parents are found."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +120,7 @@ class ReplyTo(Task[LinkBatch]):
     head: nn.Linear | None
     first: FirstLook | None
     second: SecondLook | None
-    loss_names = ("links",)
+    metrics = (LINK_F1, CLUSTER_F1, GRAPH_ACCURACY, CONV_ACCURACY, DEV_LOSS)
 
     def __init__(
         self, backbone: LinkBackbone, tokenizer: Tokenizer, reading: History | None = None, config: ReplyToConfig | None = None
@@ -139,11 +148,11 @@ class ReplyTo(Task[LinkBatch]):
     def corrupt(self, batch: LinkBatch, generator: torch.Generator) -> LinkBatch:
         return batch
 
-    def counts(self, batch: LinkBatch) -> dict[str, float]:
+    def counts(self, batch: LinkBatch, phase: str) -> dict[str, float]:
         return {"links": float(batch.num_targets)}
 
-    def losses(self, batch: LinkBatch, divisors: Mapping[str, float]) -> Iterator[dict[str, Tensor]]:
-        yield {"links": self.loss(self._read(batch), batch) / divisors["links"]}
+    def losses(self, batch: LinkBatch, divisors: Mapping[str, float], phase: str, state: State | None) -> Losses:
+        yield {"links": self.loss(self._read(batch), batch) / divisors["links"]}, None
 
     def scores(self, batch: LinkBatch) -> Float[Tensor, " key"]:
         """Of every candidate; logits, whatever the objective. Of those that are not read after a first look, next to none."""

@@ -18,7 +18,7 @@ from ramify.runs.settings import set_fields
 from ramify.tasks.base import Task
 from ramify.training.checkpoints import Progress
 from ramify.training.config import TrainConfig
-from ramify.training.trainer import Stage
+from ramify.training.stage import Stage
 
 RUN_FILE = "run.json"
 """A folder that has it is a run's."""

@@ -31,7 +31,7 @@ from ramify.tokenizer import Kind, Tokenizer, sample
 from ramify.training.checkpoints import Progress
 from ramify.training.config import TrainConfig
 from ramify.training.seeds import step_seed
-from ramify.training.trainer import Stage, sampler
+from ramify.training.stage import Stage, token_budget
 
 MIXED = 2
 """With fewer pieces per step, most steps are one piece."""
@@ -313,7 +313,7 @@ def _check_norm(run: CommentTreeRun, view: Discussions, config: TrainConfig) -> 
         return
     if regime.regime == "threads_debiased":
         undone = "brings back the bias that view.regime=threads_debiased takes out"
-    elif (pieces := len(view) / len(sampler(view, config, run.seed).steps(0))) < MIXED:
+    elif (pieces := len(view) / len(token_budget(view, config, run.seed).steps(0))) < MIXED:
         undone = f"makes a comment that is alone in its piece weigh as much as sixty, where a step holds {pieces:.1f} pieces"
     else:
         return

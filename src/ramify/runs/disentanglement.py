@@ -45,10 +45,19 @@ from ramify.disentangle.models.encoders import MaskedLMModel, encoder_config, lo
 from ramify.disentangle.models.esim import ESIMConfig
 from ramify.disentangle.models.feature_model import FeatureModelConfig
 from ramify.disentangle.models.mht import MHTConfig
-from ramify.disentangle.task import DECIDING, ReplyTo, ReplyToConfig
+from ramify.disentangle.task import (
+    CLUSTER_F1,
+    CONV_ACCURACY,
+    DECIDING,
+    GRAPH_ACCURACY,
+    LINK_F1,
+    ReplyTo,
+    ReplyToConfig,
+)
 from ramify.errors import RamifyError
 from ramify.inference.base import Pipeline
 from ramify.metrics.conversations import score
+from ramify.metrics.metric import DEV_LOSS, Metric
 from ramify.models import bert, hf
 from ramify.models.bert import BertConfig
 from ramify.nn.precision import autocast
@@ -61,7 +70,7 @@ from ramify.tokenizer import Tokenizer
 from ramify.training.checkpoints import Progress
 from ramify.training.config import learns
 from ramify.training.seeds import step_seed
-from ramify.training.trainer import Stage
+from ramify.training.stage import Stage
 from ramify.tree import Tree
 
 REPLY_SCORES = ("graph_accuracy", "conv_accuracy")
@@ -164,7 +173,7 @@ class PreparedChats(Prepared):
         measure = self._measure(frozen) if len(self.dev.links) else None
         weighed = self.task.config.conversation_weight > 0
         collate = replace(collator(self.task, self.logs, vectors), structure=structure, shares=shares, conversations=weighed)
-        return Stage(self.run.stages[number], view, collate, measure)
+        return Stage(self.run.stages[number], view, collate, measure, self._metric)
 
     def _vectors(self, logs: Logs, messages: Ints) -> Vectors | None:
         return kept_vectors(self.task, logs, messages, self.run.view.vectors)
@@ -207,13 +216,18 @@ class PreparedChats(Prepared):
         return []
 
     def best_score(self, progress: Progress) -> str:
-        by, best = self.run.dev.by, progress.best or 0.0
-        score = f"dev loss {best:.4f}" if by == "loss" else f"of what dev.by={by} measures {100 - best:.4f}"
         told_what = f", where {IN_WORDS[told(self.task, self.run.dev.history)]}" if self.task.backbone.reads_structure else ""
-        return f"best {score} at step {progress.best_step}{told_what}"
+        return f"best {self._metric.label} {progress.best:.4f} at step {progress.best_step}{told_what}"
+
+    @property
+    def _metric(self) -> Metric:
+        """What `dev.by` names, on data of this kind."""
+        if self.store.holds_reply_trees:
+            return {"link": GRAPH_ACCURACY, "cluster": CONV_ACCURACY, "loss": DEV_LOSS}[self.run.dev.by]
+        return {"link": LINK_F1, "cluster": CLUSTER_F1, "loss": DEV_LOSS}[self.run.dev.by]
 
     def _measure(self, frozen: bool) -> Callable[[], dict[str, float]]:
-        by, history = self.run.dev.by, self.run.dev.history
+        history = self.run.dev.history
         start = lead_in(self.dev)
         vectors = self._vectors(self.dev, heard_from(self.dev, start)) if frozen else None
 
@@ -221,17 +235,15 @@ class PreparedChats(Prepared):
             parts = opinions(self.task, self.dev, history=history, start=start, vectors=vectors)
             found = Opinion.joined(list(parts))
             scores = self._scores(settle(self.task.config, self.dev, [found]))
-            link, cluster, *_ = scores.values()
             loss = self._loss(found)
-            worst = {"link": 100 - link, "cluster": 100 - cluster}
-            if loss is None:
-                if by == "loss":
-                    raise RamifyError(
-                        "dev.by=loss: no message of the dev logs is known to answer one of those in reading.window. "
-                        "Choose dev.by=link, or a longer window."
-                    )
-                return {"dev_loss": worst[by], **scores}
-            return {"dev_loss": loss if by == "loss" else worst[by], "dev_nats": loss, **scores}
+            if loss is not None:
+                return {DEV_LOSS.name: loss, **scores}
+            if self._metric == DEV_LOSS:
+                raise RamifyError(
+                    "dev.by=loss: no message of the dev logs is known to answer one of those in reading.window. "
+                    "Choose dev.by=link, or a longer window."
+                )
+            return scores
 
         return measure
 

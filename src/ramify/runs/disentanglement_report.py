@@ -95,7 +95,7 @@ def curves(metrics: Sequence[Mapping[str, float]], history: Told | None = None) 
         return Section(title, (Notice(("Nothing was logged yet.",)),))
     window = max(1, len(metrics) // 15)
     steps, losses = (np.array([float(record[name]) for record in metrics]) for name in ("step", "loss"))
-    dev = [record for record in metrics if "dev_nats" in record]
+    dev = [record for record in metrics if "dev_loss" in record]
     at = np.array([float(record["step"]) for record in dev])
 
     def line(name: str, field: str, kind: str) -> Line:
@@ -104,7 +104,7 @@ def curves(metrics: Sequence[Mapping[str, float]], history: Told | None = None) 
     loss = [Line("train", "train", steps, smooth(losses, window))]
     charts, legend = [], [("train", f"train{f', mean of {window} logged steps' if window > 1 else ''}")]
     if dev:
-        loss.append(line("dev", "dev_nats", "dev"))
+        loss.append(line("dev", "dev_loss", "dev"))
         replies = "dev_graph_accuracy" in dev[0]
         names = ("dev_graph_accuracy", "dev_conv_accuracy") if replies else ("dev_link_f1", "dev_cluster_f1")
         score_name = "accuracy" if replies else "F"

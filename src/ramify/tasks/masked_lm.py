@@ -1,6 +1,6 @@
 """Masked language modelling (Devlin et al. 2019, section 3.1), with or without what stands above a text."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -13,10 +13,10 @@ from ramify.batching.batch import IGNORE, Batch, want
 from ramify.batching.views.comment_trees import Reading
 from ramify.config import check_fields
 from ramify.errors import RamifyError
-from ramify.models.base import Backbone, decode_parts, no_vectors
+from ramify.models.base import Backbone, State, decode_parts, no_vectors
 from ramify.nn import counter_rng as noise
 from ramify.nn.heads import VocabularyHead
-from ramify.tasks.base import Task
+from ramify.tasks.base import Losses, Task
 from ramify.tokenizer import Tokenizer
 
 LossNorm = Literal["constant", "sum", "step"]
@@ -63,7 +63,6 @@ class MaskedLM(Task[Batch]):
     reading: Reading
     head: VocabularyHead
     choices: Tensor
-    loss_names = ("masked_lm",)
 
     def __init__(
         self, backbone: Backbone, tokenizer: Tokenizer, reading: Reading | None = None, config: MaskedLMConfig | None = None
@@ -134,42 +133,42 @@ class MaskedLM(Task[Batch]):
             wanted=want(index, chosen, batch.targets, batch.readers),
         )
 
-    def counts(self, batch: Batch) -> dict[str, float]:
+    def counts(self, batch: Batch, phase: str) -> dict[str, float]:
         """The weights of the targets that have a token to predict."""
         return {"masked_lm": float(batch.weight.sum())}
 
-    def losses(self, batch: Batch, divisors: Mapping[str, float]) -> Iterator[dict[str, Tensor]]:
+    def losses(self, batch: Batch, divisors: Mapping[str, float], phase: str, state: State | None) -> Losses:
         scale = 1.0 / divisors["masked_lm"]
         if not self._in_parts(batch):
-            yield {"masked_lm": self._loss(self.backbone(batch).tokens, batch) * scale}
+            yield {"masked_lm": self._loss(self.backbone(batch).tokens, batch) * scale}, None
             return
         if not self.backbone.reads_context or batch.null_context:
             # No target needs what another computes: each part is a graph of its own.
             for part, hidden in decode_parts(self.backbone, batch, self.config.chunk_tokens):
-                yield {"masked_lm": self._loss(hidden.tokens, part) * scale}
+                yield {"masked_lm": self._loss(hidden.tokens, part) * scale}, None
             return
         # Phase one: every node's vector without a graph; the generator's state at each chunk is kept, so that dropout can
         # be drawn again.
         device = batch.target_ids.device
         chunks = list(batch.nodes.runs(self.config.chunk_tokens))
         parts = [batch.node_part(start, stop) for start, stop in chunks]
-        states, vectors = [], []
+        drawn, vectors = [], []
         with torch.no_grad():
             for ids, rows in parts:
-                states.append(_generator_state(device))
+                drawn.append(_generator_state(device))
                 vectors.append(self.backbone.encode(ids, rows))
         leaf = torch.cat(vectors) if vectors else no_vectors(self.backbone)
         leaf = leaf.detach().requires_grad_()
         # Phase two: decode in chunks; what the targets want of the nodes' vectors gathers in `leaf.grad`.
         for part, hidden in decode_parts(self.backbone, batch, self.config.chunk_tokens, leaf):
-            yield {"masked_lm": self._loss(hidden.tokens, part) * scale}
+            yield {"masked_lm": self._loss(hidden.tokens, part) * scale}, None
         # Phase three: encode again with a graph, and hand the gathered gradient on.
         if leaf.grad is None:
             return
         after = _generator_state(device)
-        for (ids, rows), (start, stop), state in zip(parts, chunks, states, strict=True):
-            _set_generator_state(device, state)
-            yield {"encoder": (self.backbone.encode(ids, rows) * leaf.grad[start:stop]).sum()}
+        for (ids, rows), (start, stop), dropout in zip(parts, chunks, drawn, strict=True):
+            _set_generator_state(device, dropout)
+            yield {"encoder": (self.backbone.encode(ids, rows) * leaf.grad[start:stop]).sum()}, None
         _set_generator_state(device, after)
 
     def _in_parts(self, batch: Batch) -> bool:
