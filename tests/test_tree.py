@@ -31,11 +31,11 @@ limits = st.sampled_from([1, 2, 3, 4, 5, 7, 10, 60])
 bounds = st.sampled_from(["strict", "soft"])
 weightings = st.sampled_from(["once", "share", "seed"])
 
-# --- what the theorems speak about, computed the slow and obvious way -------------------------------------------------
+# --- the quantities of the theorems, computed by simple reference code ------------------------------------------------
 
 
 def path_above(parent: list[int], node: int) -> list[int]:
-    """The comments above a comment, nearest first; the post is left out."""
+    """The ancestors of a comment without the post, nearest first."""
     path = []
     while (node := parent[node]) > 0:
         path.append(node)
@@ -55,7 +55,7 @@ def nodes_of(piece: Piece) -> frozenset[int]:
 
 
 def encoder_runs(parent: list[int], pieces: list[Piece]) -> int:
-    """Nodes that must be embedded: the post, and whoever is an ancestor of a target inside its piece."""
+    """The number of nodes to embed: the post, and the ancestors of targets within each piece."""
     runs = 0
     for piece in pieces:
         inside, needed = nodes_of(piece), {0}
@@ -69,7 +69,7 @@ def encoder_runs(parent: list[int], pieces: list[Piece]) -> int:
 
 
 def split_by_the_book(parent: list[int], limit: int, pack: bool, bound: str) -> set[tuple[tuple, frozenset]]:
-    """The split as its recursive definition, word for word."""
+    """The split by its recursive definition."""
     sizes = subtree_sizes(parent).tolist()
     children = [[c for c in range(len(parent)) if parent[c] == n] for n in range(len(parent))]
     comments = len(parent) - 1
@@ -343,7 +343,7 @@ def test_edges(parent, limit, pack, bound, pieces):
     assert named(split(parent, limit, pack=pack, bound=bound), "0123456789") == expected(pieces)
 
 
-# --- how often the thread regimes predict a comment -------------------------------------------------------------------
+# --- how often the `threads` regime predicts a comment ----------------------------------------------------------------
 
 
 @given(parent_arrays())
@@ -358,7 +358,7 @@ def test_multiplicity_counts_threads(parent):
 
 
 def full(branching: int, height: int) -> list[int]:
-    """Breadth first, the children of node n are branching·n + 1 … branching·n + branching."""
+    """In breadth-first order, the children of node n are branching·n + 1 … branching·n + branching."""
     nodes = sum(branching**depth for depth in range(height + 1))
     return [(node - 1) // branching for node in range(nodes)]
 
@@ -601,7 +601,7 @@ def test_json_fills_in_what_may_be_absent():
 
 
 def test_half_surrogate_pairs():
-    """Escaped or not; whole pairs stay, and so does what only looks like an escape."""
+    """Unpaired surrogates are replaced, whether escaped or raw. Pairs and escaped backslashes stay."""
     nodes = [
         {"id": "\ud83d", "text": "a\udc00b", "author": "\udfff", "kind": "\ud800"},
         {"id": "x", "parent": "\ud83d", "text": "\U0001f600 \\ud83d", "label": {"\ud83d": ["\ud83d"]}},

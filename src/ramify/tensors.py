@@ -29,21 +29,21 @@ def save_tensors(file: Path, tensors: Mapping[str, Tensor]) -> None:
             raise RamifyError(f"cannot write {file}: {error}. Free some space, or choose another path.") from None
 
 
-def load_strictly(own: Mapping[str, Tensor], tensors: Mapping[str, Tensor], where: str | Path) -> None:
+def load_strictly(expected: Mapping[str, Tensor], tensors: Mapping[str, Tensor], where: str | Path) -> None:
     """Copy tensors into the model's tensors of the same names. Raises `RamifyError` as `check_fit` does."""
-    check_fit(own, tensors, where)
+    check_fit(expected, tensors, where)
     with torch.no_grad():
-        for name, tensor in own.items():
+        for name, tensor in expected.items():
             tensor.copy_(tensors[name])
 
 
-def check_fit(own: Mapping[str, Tensor], tensors: Mapping[str, Tensor], where: str | Path) -> None:
+def check_fit(expected: Mapping[str, Tensor], tensors: Mapping[str, Tensor], where: str | Path) -> None:
     """Raise `RamifyError` unless both mappings have the same names and shapes."""
-    missing, extra = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
+    missing, extra = sorted(expected.keys() - tensors.keys()), sorted(tensors.keys() - expected.keys())
     shapes = [
-        f"{key}: {tuple(tensors[key].shape)} in the file, {tuple(own[key].shape)} in the model"
-        for key in sorted(own.keys() & tensors.keys())
-        if tensors[key].shape != own[key].shape
+        f"{key}: {tuple(tensors[key].shape)} saved, {tuple(expected[key].shape)} expected"
+        for key in sorted(expected.keys() & tensors.keys())
+        if tensors[key].shape != expected[key].shape
     ]
     if missing or extra or shapes:
         parts = [

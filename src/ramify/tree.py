@@ -391,7 +391,7 @@ def leaf_counts(parent: Sequence[int] | Indices) -> Indices:
 
 
 def multiplicity(parent: Sequence[int] | Indices, over: Literal["all", "leaves"] = "all") -> Indices:
-    """How often the `threads` regime predicts each node: once per thread that passes through it.
+    """The number of times that the `threads` regime predicts each node: once per thread that passes through it.
 
     With `all`, a thread ends at every comment, so a node occurs once per node of its subtree. With `leaves`, a node occurs once
     per leaf of its subtree. Both counts fall exponentially with depth, which biases the regime towards shallow comments.
@@ -566,7 +566,7 @@ def _preorder(children: list[list[int]], roots: Iterable[int]) -> list[int]:
 
 
 def _num_context(parents: Indices, context: tuple[int, ...], limit: int, bound: Bound) -> int:
-    """How many comments at the start of a cut path remain context under `share` and `seed`.
+    """The number of comments at the start of a cut path that remain context under `share` and `seed`.
 
     The piece lacks some of their nearest min(depth - 1, limit // 2) ancestors.
     """

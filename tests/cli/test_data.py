@@ -70,7 +70,7 @@ def test_options_are_taken_as_they_are_typed(ramify, tmp_path):
     [
         (["--format", "nope"], "there is no format 'nope'. The formats are:\n  jsonl"),
         (["--policy", "cycle"], "--policy cycle: expected NAME=VALUE."),
-        (["--policy", "cycle=keep"], "the policy for cycle is drop or root, not 'keep'"),
+        (["--policy", "cycle=keep"], "the policy cycle='keep' does not exist. Choose drop or root"),
         (["--split", "most"], "--split takes three shares"),
         (["--split", "nan,0,1"], "split=(nan, 0.0, 1.0) is not three shares (train, dev, test) that sum to 1"),
         (["--memory", "much"], "--memory takes a positive number and KB, MB or GB"),

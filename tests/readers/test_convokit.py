@@ -249,7 +249,7 @@ def test_a_folder_that_appears_meanwhile_is_not_touched(tmp_path):
         (corpus / "mine.txt").touch()
         yield Tree((Node(id="a"),), id="t")
 
-    with pytest.raises(RamifyError, match=r"corpus has changed .* it is not touched"):
+    with pytest.raises(RamifyError, match=r"corpus has changed .* It is not touched"):
         convokit.write_convokit(trees(), corpus)
     assert [path.name for path in tmp_path.iterdir()] == ["corpus"]
     assert [path.name for path in corpus.iterdir()] == ["mine.txt"]

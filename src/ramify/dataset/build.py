@@ -35,7 +35,7 @@ Progress = Callable[[Literal["read", "write"], int, int, int], None]
 SCRATCH = "scratch"
 
 PARTS = 8
-"""How many parts fit into the memory bound, because joining a part copies it a few times."""
+"""The number of parts that fit into the memory bound, because joining a part copies it a few times."""
 
 
 def build(

@@ -131,7 +131,7 @@ def guess(paths: Sequence[Path]) -> str:
                 with open_bytes(path) as stream:
                     heads[path] = stream.read(1 << 16)
         if not heads:
-            raise RamifyError(f"every file in {', '.join(map(str, paths))} is empty. Check that they were written completely.")
+            raise RamifyError(f"all files in {', '.join(map(str, paths))} are empty. Check that they were written completely.")
         for name, format in FORMATS.items():
             refuses = format.load().refuses
             refused = next(((path, reason) for path, head in heads.items() if (reason := refuses(path, head))), None)
