@@ -37,12 +37,12 @@ import torch
 import ramify
 from ramify.cli.disentangle import AT_ONCE, LINKS
 from ramify.disentangle.data.blocks import candidates
-from ramify.disentangle.data.channel_builder import channel_of
+from ramify.disentangle.data.channel_builder import build_channel
 from ramify.disentangle.data.logs import Logs
 from ramify.disentangle.features.pairs import features
-from ramify.disentangle.inference.decode import keep_vectors
+from ramify.disentangle.inference.decode import encode_messages
 from ramify.disentangle.inference.disentangler import Disentangler
-from ramify.disentangle.inference.prefetch import arrivals
+from ramify.disentangle.inference.prefetch import prefetch_batches
 from ramify.disentangle.models.mht import MaskedHierarchicalTransformer
 from ramify.metrics.conversations import match, score
 from ramify.nn.precision import Precision, autocast
@@ -87,7 +87,7 @@ def main() -> None:
         targets = np.arange(len(some) - MESSAGES, len(some))
 
         def work() -> int:
-            features(channel_of(some), targets, candidates(targets, WINDOW))
+            features(build_channel(some), targets, candidates(targets, WINDOW))
             return len(targets)
 
         rows |= {"pairs a message": WINDOW + 1, "features": _rate(work)}
@@ -146,11 +146,11 @@ def _hearing(model: Disentangler, nodes: list[Node], after: int, every: int) -> 
     channel, rest = model.live(), iter(nodes)
     before = islice(rest, after)
     while some := list(islice(before, EVERY)):
-        channel.hear_all(some)
+        channel.predict_all(some)
 
     def work() -> int:
         for _ in range(size // every):
-            channel.hear_all(islice(rest, every))
+            channel.predict_all(islice(rest, every))
         return size
 
     return _rate(work)
@@ -158,7 +158,7 @@ def _hearing(model: Disentangler, nodes: list[Node], after: int, every: int) -> 
 
 def _following(model: Disentangler, logs: list[Path], pace: float) -> dict[str, float]:
     """Of lines that come so many a second, each log a channel of its own."""
-    model.live().hear_all(Node(f"{number}", author="ann") for number in range(AT_ONCE))
+    model.live().predict_all(Node(f"{number}", author="ann") for number in range(AT_ONCE))
     start = time.perf_counter()
     paces = count()
 
@@ -173,8 +173,8 @@ def _following(model: Disentangler, logs: list[Path], pace: float) -> dict[str, 
     runs = 0
     for log in irc.logs(logs, Report(), annotations="none"):
         channel = model.live()
-        for run in arrivals(coming(log.messages), AT_ONCE):
-            channel.hear_all(message for _, message in run)
+        for run in prefetch_batches(coming(log.messages), AT_ONCE):
+            channel.predict_all(message for _, message in run)
             answered = time.perf_counter()
             waited += [1000 * (answered - came) for came, _ in run]
             runs += 1
@@ -192,14 +192,14 @@ def _encoding(model: Disentangler, trees: list[Tree], dtype: torch.dtype) -> dic
     if not isinstance(backbone, MaskedHierarchicalTransformer):
         raise SystemExit("`encode` is for runs of `ramify train mht`: give --model.")
     encoder = backbone.config.encoder
-    logs = Logs.of(trees, model.input).read_with(model.tokenizer)
+    logs = Logs.build(trees, model.input).tokenize(model.tokenizer)
     messages = np.arange(len(logs))
 
     def work() -> int:
-        keep_vectors(model.task, logs, messages)
+        encode_messages(model.task, logs, messages)
         return len(messages)
 
-    lengths = np.diff(logs.starts).astype(np.float64)
+    lengths = np.diff(logs.token_offsets).astype(np.float64)
     # Multiply-adds: queries, keys, values and what attention gives, two maps of the feed-forward part, and attention itself.
     of_token = encoder.num_layers * (4 * encoder.dim**2 + 2 * encoder.dim * encoder.ffn_dim)
     operations = 2 * (of_token * lengths.sum() + encoder.num_layers * 2 * encoder.dim * (lengths**2).sum())

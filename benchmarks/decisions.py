@@ -28,21 +28,22 @@ from ramify.dataset import Policy
 from ramify.dataset.build import build
 from ramify.dataset.store import Store
 from ramify.disentangle.data.logs import Logs
-from ramify.disentangle.inference.decode import Opinion, lead_in, opinions, settle
+from ramify.disentangle.inference.decode import LinkPosterior, decode_start, predict_posterior, decode
 from ramify.disentangle.inference.disentangler import Disentangler
 from ramify.disentangle.inference.links import matched
 from ramify.disentangle.reranker import learn
-from ramify.disentangle.task import ReplyTo, ReplyToConfig
+from ramify.disentangle.config import LinkConfig
+from ramify.disentangle.task import ReplyLinking
 from ramify.metrics.conversations import Agreement, Log, agreement
 from ramify.recipes import RECIPES
 from ramify.runs import execute
 
 FOLDS = 4
-WAYS = {"link": ReplyToConfig(score="sum")} | {
-    f"conversation, {threshold}": ReplyToConfig(score="sum", decide="conversation", threshold=threshold)
+WAYS = {"link": LinkConfig(score="sum")} | {
+    f"conversation, {threshold}": LinkConfig(score="sum", decide="conversation", threshold=threshold)
     for threshold in (0.0, 0.25, 0.3, 0.33, 0.36, 0.4)
 }
-WAYS["comembership, 0.33"] = ReplyToConfig(score="sum", decide="comembership", threshold=0.33)
+WAYS["comembership, 0.33"] = LinkConfig(score="sum", decide="comembership", threshold=0.33)
 SHOWN = ("link", "cluster", "vi", "1-1", "shen_f")
 WEIGHT = 1.0
 """How much a second look learns of conversations beside links, as `links` does."""
@@ -78,15 +79,15 @@ def table(arguments: argparse.Namespace) -> None:
     for fold, store in enumerate(stores):
         task, names = _of_fold(arguments.out, fold), store.tree_ids(store.split("dev"))
         own = _read(task, store)
-        first = Opinion.joined(list(opinions(task, own, start=lead_in(own))))
+        first = LinkPosterior.concatenate(list(predict_posterior(task, own, start=decode_start(own))))
         if arguments.look is not None:
             others = [each for each in range(FOLDS) if each != fold]
             unseen = ((other := _of_fold(arguments.out, each), _read(other, stores[each])) for each in others)
             task.second = learn(unseen, 64, hindsight=arguments.look == "hindsight", conversation_weight=WEIGHT)
-        last = Opinion.joined(list(opinions(task, own, start=lead_in(own))))
+        last = LinkPosterior.concatenate(list(predict_posterior(task, own, start=decode_start(own))))
         for way, found in logs.items():
             believed = first if way == "link" else last
-            found += matched(own, names, settle(WAYS[way], own, [believed]).links).logs
+            found += match_links(own, names, decode(WAYS[way], own, [believed]).links).logs
     sums = {way: np.array([astuple(agreement(log)) for log in found]) for way, found in logs.items()}
     number = len(logs["link"])
     times = np.random.default_rng(0).multinomial(number, [1 / number] * number, size=RESAMPLES)
@@ -98,14 +99,14 @@ def table(arguments: argparse.Namespace) -> None:
         print(json.dumps({"more than link, 95 %": {name: interval for name, _, interval in found}}))
 
 
-def _of_fold(out: Path, fold: int) -> ReplyTo:
+def _of_fold(out: Path, fold: int) -> ReplyLinking:
     model = ramify.load(out / f"fold-{fold}")
     assert isinstance(model, Disentangler)
     return model.task
 
 
-def _read(task: ReplyTo, store: Store) -> Logs:
-    return Logs.of(store.trees(store.split("dev")), task.reading).read_with(task.tokenizer)
+def _read(task: ReplyLinking, store: Store) -> Logs:
+    return Logs.build(store.trees(store.split("dev")), task.reading).tokenize(task.tokenizer)
 
 
 def _scores(sums: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -32,12 +32,12 @@ import numpy as np
 
 import ramify
 from ramify.dataset.store import Store
-from ramify.disentangle.config import History
-from ramify.disentangle.data.reply_trees import logs_of_replies
+from ramify.disentangle.config import ChatInput
+from ramify.disentangle.data.reply_trees import build_reply_logs
 from ramify.disentangle.inference.disentangler import Disentangler
-from ramify.disentangle.inference.reply_trees import BASELINES, measure_replies, rule, scored
+from ramify.disentangle.inference.reply_trees import BASELINES, evaluate_replies, rule, scored
 from ramify.metrics import bootstrap_ratio
-from ramify.metrics.replies import Replies
+from ramify.metrics.replies import ReplyCounts
 from ramify.nn.precision import Precision, autocast
 from ramify.recipes import RECIPES
 from ramify.runs import Run, execute, fitting
@@ -68,7 +68,7 @@ def train_and_score(arguments: argparse.Namespace) -> None:
     out = arguments.out / f"{name}-{arguments.seed}"
     store = Store.open(arguments.data)
     if arguments.model in BASELINES:
-        logs = logs_of_replies(store.trees(store.held(arguments.split)), History())
+        logs = build_reply_logs(store.trees(store.held(arguments.split)), ChatInput())
         _keep(out, "unread", scored(logs, rule(logs, arguments.model)))
         return
     changes = {"train.precision": arguments.precision} | dict(each.split("=", 1) for each in arguments.set)
@@ -86,7 +86,7 @@ def train_and_score(arguments: argparse.Namespace) -> None:
             began = time.perf_counter()
             with autocast(task.device, arguments.precision):
                 known = "gold" if history == "unread" else history
-                found = measure_replies(task, store, arguments.split, history=known).model
+                found = evaluate_replies(task, store, arguments.split, history=known).model
             print(json.dumps({"seconds": round(time.perf_counter() - began)}))
             _keep(out, history, found)
 
@@ -95,7 +95,7 @@ def _file(out: Path, history: str) -> Path:
     return out / f"scores-{history}.npz"
 
 
-def _keep(out: Path, history: str, found: Replies) -> None:
+def _keep(out: Path, history: str, found: ReplyCounts) -> None:
     out.mkdir(parents=True, exist_ok=True)
     np.savez(_file(out, history), **vars(found))
     print(json.dumps({"run": out.name, "history": history} | found.scores()), flush=True)
@@ -107,17 +107,17 @@ def _say(record: dict) -> None:
         print(json.dumps(shown), flush=True)
 
 
-def _found(out: Path) -> dict[tuple[str, str], dict[int, Replies]]:
+def _found(out: Path) -> dict[tuple[str, str], dict[int, ReplyCounts]]:
     """Counts by (model, history) and seed."""
-    found: dict[tuple[str, str], dict[int, Replies]] = {}
+    found: dict[tuple[str, str], dict[int, ReplyCounts]] = {}
     for file in sorted(out.glob("*-*/scores-*.npz")):
         model, seed = file.parent.name.rsplit("-", 1)
         with np.load(file) as counts:
-            found.setdefault((model, file.stem.removeprefix("scores-")), {})[int(seed)] = Replies(**counts)
+            found.setdefault((model, file.stem.removeprefix("scores-")), {})[int(seed)] = ReplyCounts(**counts)
     return found
 
 
-def _values(by_seed: dict[int, Replies], score: str) -> list[float]:
+def _values(by_seed: dict[int, ReplyCounts], score: str) -> list[float]:
     return [value for found in by_seed.values() if (value := found.scores()[score]) is not None]
 
 
@@ -139,7 +139,7 @@ def table(arguments: argparse.Namespace) -> None:
                 print(f"  {SCORES[score]}: mht {gain.value:+.2f} ({gain.low:+.2f} to {gain.high:+.2f})")
 
 
-def _pooled(by_seed: dict[int, Replies]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def _pooled(by_seed: dict[int, ReplyCounts]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """What is right of how much, by conversation, which stays one unit of the bootstrap; means over seeds."""
     sums = [found.sums() for found in by_seed.values()]
     return {score: (np.mean([each[score][0] for each in sums], axis=0), sums[0][score][1]) for score in SCORES}

@@ -336,7 +336,7 @@ def test_links_that_a_model_finds_are_scored_as_they_are_written(ramify, model, 
         if log.nodes[child].parents is not None
     )
     gold.write_text("".join(f"{pair}\n" for pair in pairs))
-    settings = ("--set", "task.decide=link", "--set", "task.threshold=0.1")
+    settings = ("--set", "decoding.decide=link", "--set", "decoding.threshold=0.1")
     found, _ = run(ramify, lines, model, "annotation", out, *settings)
     said = [line.partition(":")[2].split() for line in found.splitlines()]
     starting = {child for parent, child, _ in said if parent == child}
@@ -458,8 +458,8 @@ def test_what_it_refuses(ramify, model, log, tmp_path):
         ((log, "--to", "text", "--out", tmp_path / "no" / "such" / "out", "--model", model), "no"),
         ((log, "--to", "text", "--out", out, "--model", model, "--option", "dialect=dog"), "dialect"),
         ((log, "--to", "text", "--out", out, "--model", model, "--option", "foo=1"), "'irc' has no option 'foo'"),
-        ((log, "--to", "text", "--out", out, "--model", model, "--set", "model.hidden=9"), "task.as_live, and by nothing else"),
-        ((log, "--to", "text", "--out", out, "--model", model, "--set", "task.threshold=2"), "task.threshold"),
+        ((log, "--to", "text", "--out", out, "--model", model, "--set", "model.hidden=9"), "decoding.online, and by nothing else"),
+        ((log, "--to", "text", "--out", out, "--model", model, "--set", "decoding.threshold=2"), "decoding.threshold"),
     ]:
         status, printed, err = ramify("disentangle", *words)
         assert (status, printed) == (2, ""), words
@@ -570,7 +570,7 @@ def test_a_second_look_is_learned_and_taken(ramify, log, model, tmp_path):
     status, printed, err = ramify("train", "second-look", model, "--unseen", f"{model}={data}", "--out", out)
     assert (status, printed) == (0, ""), err
     assert ramify_package.load(out).task.config.second_look == 64
-    words = ("--unseen", f"{model}={data}", "--hindsight", "--set", "task.threshold=0.4", "--out", tmp_path / "ahead")
+    words = ("--unseen", f"{model}={data}", "--hindsight", "--set", "decoding.threshold=0.4", "--out", tmp_path / "ahead")
     status, printed, err = ramify("train", "second-look", model, *words)
     assert (status, printed) == (0, ""), err
     config = ramify_package.load(tmp_path / "ahead").task.config
@@ -599,7 +599,7 @@ def test_evaluate_scores_links(ramify, model, tmp_path):
     without = json.loads(printed)
     assert (status, found["starts"], without["starts"]) == (0, True, False)
     assert without["link"]["recall"] != found["link"]["recall"]
-    status, printed, _ = ramify("evaluate", model, "--data", data, "--split", "dev", "--json", "--set", "task.start_odds=1e9")
+    status, printed, _ = ramify("evaluate", model, "--data", data, "--split", "dev", "--json", "--set", "decoding.start_odds=1e9")
     assert (status, json.loads(printed)["link"]["recall"] < found["link"]["recall"]) == (0, True)
     status, printed, _ = ramify("evaluate", model, "--data", data, "--split", "dev", "--protocol", "chunk50")
     assert (status, printed.split(",")[0]) == (0, "protocol chunk50")
@@ -656,7 +656,7 @@ def test_live_says_of_every_line_what_the_whole_log_would(ramify, log, causal, t
 
 
 def test_live_says_all_that_a_message_answers(ramify, log, causal, tmp_path):
-    several = ("--set", "task.decide=conversation", "--set", "task.start_odds=0.01", "--set", "task.threshold=0.05")
+    several = ("--set", "decoding.decide=conversation", "--set", "decoding.start_odds=0.01", "--set", "decoding.threshold=0.05")
     run(ramify, log, causal, "annotation", tmp_path / "whole.txt", *several)
     run(ramify, log, causal, "annotation", tmp_path / "live.txt", "--live", *several)
     assert (tmp_path / "live.txt").read_text() == (tmp_path / "whole.txt").read_text()
@@ -711,14 +711,14 @@ def test_live_ends_with_ctrl_c(listening):
 
 
 def test_live_says_how_many_it_leaves_unanswered(ramify, log, causal, tmp_path, monkeypatch):
-    whole = Live.hear_each
+    whole = Live.predict_each
 
     def stopped(live, messages):
         """As by Ctrl-C, once four of them are answered."""
         yield from islice(whole(live, messages), 4)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Live, "hear_each", stopped)
+    monkeypatch.setattr(Live, "predict_each", stopped)
     out = tmp_path / "out.jsonl"
     status, _, err = ramify("disentangle", log, "--live", "--every", 6, "--model", causal, "--to", "jsonl", "--out", out)
     assert status == 130

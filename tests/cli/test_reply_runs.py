@@ -120,7 +120,7 @@ def test_on_reply_trees_a_model_of_conversations_ranks_alone(store):
     config = fitting(RECIPES["links"](str(store.path))).task
     assert (config.objective, config.decide, config.threshold) == ("ranking", "link", 0.0)
     with pytest.raises(RamifyError, match=r"task\.threshold"):
-        fitting(RECIPES["feature-model"](str(store.path)).changed({"task.threshold": "0.4"}))
+        fitting(RECIPES["feature-model"](str(store.path)).changed({"decoding.threshold": "0.4"}))
 
 
 def test_chat_logs_keep_their_objective_and_may_be_ranked(tmp_path):

@@ -12,8 +12,8 @@ from fixtures import bert_task, built, channel, chat_store, tree_task
 from ramify import hub
 from ramify.disentangle.batch import LinkBatch
 from ramify.disentangle.inference.disentangler import Disentangler
-from ramify.disentangle.inference.links import known_conversations, matched
-from ramify.disentangle.task import ReplyTo
+from ramify.disentangle.inference.links import split_by_gold, matched
+from ramify.disentangle.task import ReplyLinking
 from ramify.errors import RamifyError
 from ramify.inference.fill_mask import MaskFiller
 from ramify.metrics.conversations import score
@@ -61,7 +61,7 @@ def test_it_learns_who_answers_whom(store, trained):
     """Better than any rule that does not read: each message answers the one before it, or none."""
     last = read_metrics(trained)[-1]
     messages = np.arange(len(dev(store)[0]))
-    previous = score(matched(*dev(store), np.stack([messages, messages - 1], axis=1)).logs)["link"]["f1"]
+    previous = score(match_links(*dev(store), np.stack([messages, messages - 1], axis=1)).logs)["link"]["f1"]
     assert last["dev_link_f1"] > 70 > previous + 30
     assert last["dev_loss"] == pytest.approx(100 - last["dev_link_f1"])
     record = json.loads((trained / "run.json").read_text())
@@ -83,7 +83,7 @@ def test_it_learns_from_a_teacher_what_nobody_knows(store, trained, tmp_path):
     assert read_metrics(tmp_path / "run")[-1]["dev_link_f1"] > 70
     prepared = prepare(run, tmp_path / "nowhere")
     stage = prepared.stage(0)
-    assert sum(stage.view.sizes) == len(prepared.logs) > len(prepared.logs.learnable)
+    assert sum(stage.view.sizes) == len(prepared.logs) > len(prepared.logs.linked)
     both = prepare(replace(run, view=replace(run.view, conversations=0.5)), tmp_path / "nowhere")
     more = sum(both.stage(0).view.sizes) - len(prepared.logs)
     other = ramify.load(trained)
@@ -114,7 +114,7 @@ def test_lessons_that_are_refused(store, trained, tmp_path, settings, message):
 
 def test_conversations_are_logs_of_their_own():
     log = channel(60, seed=3)
-    parts = known_conversations(log)
+    parts = split_by_gold(log)
     assert all(node.time is None for part in parts for node in part.nodes)
     by_id = {node.id: node for node in log.nodes}
     seen = [node.id for part in parts for node in part.nodes]
@@ -322,11 +322,11 @@ def test_it_learns_from_fewer_candidates(store, tmp_path):
     execute(run, tmp_path / "run", cpu=True)
     assert read_metrics(tmp_path / "run")[-1]["dev_link_f1"] > 70
     stage = prepare(run, tmp_path / "nowhere").stage(0)
-    batch = stage.collator([stage.view.example(number) for number in range(9)])
+    batch = stage.make_collator([stage.view.example(number) for number in range(9)])
     assert isinstance(batch, LinkBatch)
-    assert batch.stands_for is not None
-    assert set(batch.stands_for.tolist()) == {1.0, 4.0}
-    assert (batch.stands_for[batch.gold > 0] == 1).all()
+    assert batch.importance_weight is not None
+    assert set(batch.importance_weight.tolist()) == {1.0, 4.0}
+    assert (batch.importance_weight[batch.target_probability > 0] == 1).all()
     links = RECIPES["links"](str(store.path)).changed({"view.far": "0.5"})
     with pytest.raises(RamifyError, match=r"view\.far below 1 is for models that read one candidate at a time"):
         prepare(links, tmp_path / "nowhere")
@@ -354,7 +354,7 @@ def test_a_look_is_no_part_of_training(store, trained, tmp_path, name):
     else:
         looking = second_look(str(trained), [(str(trained), str(store.path))], hidden=8)
     hub.save(Disentangler(looking), tmp_path / "looking")
-    assert isinstance(loaded := ramify.load(tmp_path / "looking").task, ReplyTo)
+    assert isinstance(loaded := ramify.load(tmp_path / "looking").task, ReplyLinking)
     assert getattr(loaded, name) is not None
     begun = prepare(small(store, init=str(tmp_path / "looking")), tmp_path / "more").task
     assert getattr(begun, name) is None

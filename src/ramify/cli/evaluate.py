@@ -11,7 +11,7 @@ from typer.core import TyperCommand, TyperGroup
 from ramify.cli.shared import Deciding, Device, Json, Precision, bar, mask_filler, redecide
 
 if TYPE_CHECKING:
-    from ramify.disentangle.inference.reply_trees import MeasuredReplies
+    from ramify.disentangle.inference.reply_trees import ReplyEvaluation
     from ramify.metrics.conversations import Match
 
 
@@ -119,8 +119,8 @@ def run(
     import ramify
     from ramify.dataset.store import Store
     from ramify.disentangle.inference.disentangler import Disentangler
-    from ramify.disentangle.inference.links import measure
-    from ramify.disentangle.inference.reply_trees import measure_replies
+    from ramify.disentangle.inference.evaluation import evaluate_links
+    from ramify.disentangle.inference.reply_trees import evaluate_replies
     from ramify.errors import RamifyError
     from ramify.inference.evaluation import evaluate as score
     from ramify.nn.precision import autocast
@@ -139,24 +139,22 @@ def run(
                 f"{option} is for {kinds[not of_links]}, but {run} holds one of the {kinds[of_links]}: leave it out."
             )
     if isinstance(model, Disentangler):
-        redecide(model.task, settings)
+        model = redecide(model, settings)
     if isinstance(model, Disentangler) and store.holds_reply_trees:
         for option, given in {"--protocol": protocol != "official", "--no-starts": not starts}.items():
             if given:
                 raise RamifyError(f"{option} is for chat logs, but {data} holds reply trees: leave it out.")
         with autocast(model.device, precision):
-            replies = measure_replies(
-                model.task, store, split, history=history or ("predicted" if beam > 1 else "gold"), beam=beam
-            )
+            replies = evaluate_replies(model, store, split, history=history or ("predicted" if beam > 1 else "gold"), beam=beam)
         _print_replies(replies, RESAMPLES, as_json)
         return
     if isinstance(model, Disentangler):
         with autocast(model.device, precision):
-            measured = measure(model.task, store, split, starts=starts, history=history or "predicted", beam=beam)
+            measured = evaluate_links(model, store, split, starts=starts, history=history or "predicted", beam=beam)
         told = {"history": measured.history, "into_context": measured.into_context, "starts": measured.starts}
         _print_links(measured.match, protocol, RESAMPLES, as_json, told, measured.unknown)
         if not as_json:
-            print(measured.told)
+            print(measured.describe())
         return
     task = mask_filler(model, str(run)).task
     trees = store.held(split)
@@ -232,8 +230,8 @@ def _print_links(
         print(f"{matched.missing:,} messages had no predicted link and start a conversation (--missing self)")
 
 
-def _print_replies(measured: "MeasuredReplies", resamples: int, as_json: bool) -> None:
-    from ramify.disentangle.inference.links import IN_WORDS
+def _print_replies(measured: "ReplyEvaluation", resamples: int, as_json: bool) -> None:
+    from ramify.disentangle.inference.evaluation import HISTORY_TEXT
 
     found = measured.model
     if as_json:
@@ -254,7 +252,7 @@ def _print_replies(measured: "MeasuredReplies", resamples: int, as_json: bool) -
             print(f"{system:>9} {name.replace('_', ' '):<29} {each.value:>6.2f}  ({each.low:.2f} to {each.high:.2f})")
     if measured.beyond_window:
         print(f"{measured.beyond_window:,} comments answer one that is further back than the model looks: they count as wrong")
-    print(IN_WORDS[measured.history])
+    print(HISTORY_TEXT[measured.history])
 
 
 def _flat(scores: dict[str, Any]) -> dict[str, Any]:

@@ -253,13 +253,12 @@ def first_look(
     Example: ramify train first-look runs/links --data data/irc --out runs/quick
     """
     from ramify import hub
-    from ramify.disentangle.inference.disentangler import Disentangler
     from ramify.recipes import chats
     from ramify.runs import check_fresh
 
     check_fresh(out)
     _check_packed(pack, out)
-    hub.save(Disentangler(chats.first_look(model, str(data), among=among, seed=seed)), out)
+    hub.save(chats.first_look(model, str(data), among=among, seed=seed), out)
     if pack is not None:
         chats.pack(out, data, pack)
     print(f"next: ramify disentangle LOG --to html --out LOG.html --model {out}", file=sys.stderr)
@@ -293,7 +292,6 @@ def second_look(
     """
     from ramify import hub
     from ramify.cli.shared import parted
-    from ramify.disentangle.inference.disentangler import Disentangler
     from ramify.errors import RamifyError
     from ramify.recipes import chats
     from ramify.runs import check_fresh
@@ -305,8 +303,7 @@ def second_look(
     check_fresh(out)
     _check_packed(pack, out)
     sources, decided = parted(unseen, "--unseen"), settings_of(settings)
-    task = chats.second_look(model, sources, hindsight=hindsight, decided=decided, seed=seed)
-    hub.save(Disentangler(task), out)
+    hub.save(chats.second_look(model, sources, hindsight=hindsight, decided=decided, seed=seed), out)
     if pack is not None and data is not None:
         chats.pack(out, data, pack, shipped=shipped)
     print(f"next: ramify disentangle LOG --to html --out LOG.html --model {out}", file=sys.stderr)
@@ -356,8 +353,8 @@ def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> bo
     import shlex
 
     from ramify.dataset.store import Store
-    from ramify.disentangle.inference.links import IN_WORDS, told
-    from ramify.disentangle.task import ReplyTo
+    from ramify.disentangle.inference.evaluation import HISTORY_TEXT, find_history
+    from ramify.disentangle.task import ReplyLinking
     from ramify.errors import RamifyError
     from ramify.inference.evaluation import COLLAPSED
     from ramify.report import write_report
@@ -400,13 +397,17 @@ def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> bo
     what = "dev loss" if by == "loss" else f"of what dev.by={by} measures"
     best = progress.best if by == "loss" else 100 - progress.best
     measured = f"best {what} {best:.4f} at step {progress.best_step}"
-    if isinstance(run.dev, LinkDevConfig) and isinstance(prepared.task, ReplyTo) and prepared.task.backbone.reads_structure:
-        measured += f", where {IN_WORDS[told(prepared.task, run.dev.history)]}"
+    if (
+        isinstance(run.dev, LinkDevConfig)
+        and isinstance(prepared.task, ReplyLinking)
+        and prepared.task.backbone.reads_structure
+    ):
+        measured += f", where {HISTORY_TEXT[find_history(prepared.task, run.dev.history)]}"
     if progress.best_step < 0:
         measured = "not measured: the dev split holds nothing to measure it by"
     print(f"{out}: {progress.step} steps, {measured}", file=sys.stderr)
     print(f"report: {write_report(out, device='auto')}", file=sys.stderr)
-    logs = isinstance(prepared.task, ReplyTo) and not prepared.store.holds_reply_trees
+    logs = isinstance(prepared.task, ReplyLinking) and not prepared.store.holds_reply_trees
     model, data = shlex.quote(str(out)), shlex.quote(run.data)
     following = f"disentangle LOG --to html --out LOG.html --model {model}" if logs else f"evaluate {model} --data {data}"
     print(f"next: ramify {following}", file=sys.stderr)

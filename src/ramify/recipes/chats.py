@@ -9,18 +9,18 @@ import torch
 
 from ramify import hub
 from ramify.dataset.store import Store
-from ramify.disentangle.candidate_pruner import learn as learn_first
-from ramify.disentangle.config import History
+from ramify.disentangle.candidate_pruner import fit_candidate_pruner
+from ramify.disentangle.config import ChatInput, DecodingConfig, LinkConfig
 from ramify.disentangle.data.logs import Logs
 from ramify.disentangle.inference.disentangler import Disentangler
-from ramify.disentangle.inference.links import measure
+from ramify.disentangle.inference.evaluation import evaluate_links
+from ramify.disentangle.inference.predict import predict_posterior, predict_shuffled
 from ramify.disentangle.models.bert_pair import BertPairConfig
 from ramify.disentangle.models.decomposable_attention import DecomposableAttentionConfig
 from ramify.disentangle.models.esim import ESIMConfig
 from ramify.disentangle.models.feature_model import FeatureModelConfig
 from ramify.disentangle.models.mht import MHTConfig
-from ramify.disentangle.reranker import learn as learn_second
-from ramify.disentangle.task import ReplyTo, ReplyToConfig
+from ramify.disentangle.reranker import fit_reranker
 from ramify.errors import RamifyError
 from ramify.files import write_text
 from ramify.metrics.conversations import score
@@ -31,8 +31,8 @@ from ramify.training.trainer import TrainConfig
 def _on_chats(recipe: str, data: str, model: ModelConfig, *stages: TrainConfig, init: str, seed: int, **parts: Any) -> Run:
     """`parts`: what is not as usual."""
     usual = {
-        "task": ReplyToConfig(),
-        "reading": History(),
+        "task": LinkConfig(),
+        "reading": ChatInput(),
         "view": BlockConfig(),
         "tokenizer": WordsConfig(),
         "dev": LinkDevConfig(),
@@ -63,8 +63,8 @@ def feature_model(data: str, *, steps: int = 5600, init: str = "", causal: bool 
         data,
         FeatureModelConfig(),
         stage,
-        task=ReplyToConfig(score="sum"),
-        reading=History(causal=causal),
+        task=LinkConfig(score="sum"),
+        reading=ChatInput(causal=causal),
         init=init,
         seed=seed,
     )
@@ -80,9 +80,17 @@ def links(data: str, *, steps: int = 4800, init: str = "", seed: int = 0) -> Run
     live channel, and knows no years. Ten minutes of a core; what it finds beside the feature model is in benchmarks/results.md.
     """
     plain = feature_model(data, steps=steps, init=init, causal=True, seed=seed)
-    model = FeatureModelConfig(hidden=256, dropout=0.1, years=False, surroundings=True, context_layers=2, context_among=16)
-    task = ReplyToConfig(score="sum", conversation_weight=1.0, decide="conversation", threshold=0.33)
-    return replace(plain, recipe="links", model=sized(model, init), task=task, reading=History(window=50, causal=True))
+    model = FeatureModelConfig(
+        hidden=256, dropout=0.1, years=False, context_features=True, attention_layers=2, attention_candidates=16
+    )
+    return replace(
+        plain,
+        recipe="links",
+        model=sized(model, init),
+        task=LinkConfig(score="sum", conversation_weight=1.0),
+        reading=ChatInput(window=50, causal=True),
+        decoding=DecodingConfig(decide="conversation", threshold=0.33),
+    )
 
 
 FEATURES_LR = 1e-3
@@ -92,7 +100,7 @@ FEATURES_LR = 1e-3
 def _joining(stage: TrainConfig, features: str) -> TrainConfig:
     """With layers that join features to states (`features=head`), and the scores of what they give, at the feature model's rate
     (and faster than the rest by as much where `train.lr` is changed)."""
-    return replace(stage, lr_scale=((r"^(backbone\.join|head)\.", FEATURES_LR / stage.lr),)) if features == "head" else stage
+    return replace(stage, lr_scale=((r"^(backbone\.fusion|head)\.", FEATURES_LR / stage.lr),)) if features == "head" else stage
 
 
 FROZEN = r"^backbone\.encoder\."
@@ -132,7 +140,13 @@ def mht(
     if fine_steps:
         stages.append(replace(common, steps=fine_steps, lr=3e-5, freeze=(), evaluate_every=250))
     return _on_chats(
-        "mht", data, MHTConfig(features=features), *stages, reading=History(window=window, texts="pieces"), init=init, seed=seed
+        "mht",
+        data,
+        MHTConfig(features=features),
+        *stages,
+        reading=ChatInput(window=window, texts="pieces"),
+        init=init,
+        seed=seed,
     )
 
 
@@ -166,7 +180,7 @@ def decatt(
         data,
         DecomposableAttentionConfig(features=features),
         _joining(replace(BY_PAIRS, steps=steps, lr=5e-4), features),
-        reading=History(window=window),
+        reading=ChatInput(window=window),
         init=init,
         seed=seed,
     )
@@ -193,7 +207,7 @@ def esim(
         data,
         ESIMConfig(features=features, hidden=128),
         _joining(replace(BY_PAIRS, steps=steps, lr=4e-4), features),
-        reading=History(window=window),
+        reading=ChatInput(window=window),
         init=init,
         seed=seed,
     )
@@ -220,30 +234,32 @@ def bert_pair(
         data,
         BertPairConfig(features=features),
         _joining(replace(BY_PAIRS, steps=steps, budget=16, lr=5e-5), features),
-        reading=History(window=window, texts="pieces"),
+        reading=ChatInput(window=window, texts="pieces"),
         view=BlockConfig(encoded_block=16),
         init=init,
         seed=seed,
     )
 
 
-def first_look(model: str, data: str, *, among: int = 16, seed: int = 0) -> ReplyTo:
+def first_look(model: str, data: str, *, among: int = 16, seed: int = 0) -> Disentangler:
     """A trained model that reads the likeliest candidates alone, by a linear map of features that has learned from what it
     believes of the training logs of `data`. A minute."""
-    task = _reply_to(model)
-    if task.first is not None or task.config.objective != "listwise" or not task.backbone.reads_features:
+    found = _disentangler(model)
+    task = found.task
+    if task.candidate_pruner is not None or task.config.objective != "listwise" or not task.backbone.reads_features:
         raise RamifyError(
             f"{model}: a first look is for models of task.objective=listwise that read features, and take none yet."
         )
-    if task.second is not None:
+    if task.reranker is not None:
         raise RamifyError(f"{model} looks twice already, and the second look was fitted to what is read now: first look first.")
     if task.backbone.reads_history:
         raise RamifyError(f"{model} reads all candidates as a history, out of which a first look would take some.")
     store = Store.open(data)
-    logs = Logs.of(store.trees(store.split("train")), task.reading).read_with(task.tokenizer)
-    first = learn_first(task, logs, among, seed)
-    task.config, task.first = replace(task.config, first_look=among), first
-    return task
+    logs = Logs.build(store.trees(store.split("train")), task.input).tokenize(task.tokenizer)
+    examples = predict_shuffled(task, found.decoding, logs, seed)
+    task.candidate_pruner = fit_candidate_pruner(examples, among, task.backbone.reads_context_features)
+    task.config = replace(task.config, num_candidates=among)
+    return found
 
 
 def second_look(
@@ -254,7 +270,7 @@ def second_look(
     decided: Mapping[str, str] | None = None,
     hidden: int = 64,
     seed: int = 0,
-) -> ReplyTo:
+) -> Disentangler:
     """A trained model with a second look at the likeliest candidates, in the conversations that they belong to; with
     `hindsight`, beside what is said later.
 
@@ -263,24 +279,27 @@ def second_look(
     the same recipe that were each trained without a part of the logs. `decided`: how the model is to decide from now on
     (`redecided`). A minute.
     """
-    task = _reply_to(model)
+    found = _disentangler(model)
+    task = found.task
     if task.backbone.reads_structure:
         raise RamifyError(f"{model} reads its own decisions already: a second look is for models that read none.")
-    task.config = redecided(replace(task.config, second_look=hidden, hindsight=hindsight), decided or {})
-    pairs = [(_reply_to(source), Store.open(data)) for source, data in unseen]
-    if any(each.second is not None or each.config.objective != "listwise" for each, _ in pairs):
+    config = replace(task.config, reranker_dim=hidden, lookahead=hindsight)
+    decoding = redecided(found.decoding, decided or {})
+    pairs = [(_disentangler(source), Store.open(data)) for source, data in unseen]
+    if any(each.task.reranker is not None or each.task.config.objective != "listwise" for each, _ in pairs):
         raise RamifyError("a second look is learned from models of task.objective=listwise that take none.")
-    seen = ((each, Logs.of(store.trees(store.split("dev")), each.reading).read_with(each.tokenizer)) for each, store in pairs)
-    weight = task.config.conversation_weight
-    task.second = learn_second(seen, hidden, seed, hindsight=hindsight, conversation_weight=weight)
-    return task
+    logs = ((each, Logs.build(store.trees(store.split("dev")), each.input).tokenize(each.tokenizer)) for each, store in pairs)
+    examples = ((own, predict_posterior(each.task, each.decoding, own)) for each, own in logs)
+    task.reranker = fit_reranker(examples, hidden, seed, lookahead=hindsight, conversation_weight=config.conversation_weight)
+    task.config = config
+    return Disentangler(task, decoding)
 
 
-def _reply_to(source: str | Path) -> ReplyTo:
+def _disentangler(source: str | Path) -> Disentangler:
     pipeline = hub.load(source)
     if not isinstance(pipeline, Disentangler):
         raise RamifyError(f"{source} holds no model of who replied to whom.")
-    return pipeline.task
+    return pipeline
 
 
 LICENSE = "cc-by-4.0"
@@ -299,11 +318,11 @@ On the ten official dev logs (2,500 messages) it finds 75.08 % of the links and 
 (F, official protocol; 1 − variation of information 94.02, one-to-one 84.64); at first sight, as on a live channel, 74.59 % and
 45.32 % (92.93, 81.60). These logs were looked at while it was made, so the figures are the hopeful ones. Out of its domain: of
 the links of Molweni 63.99 %, where to answer the message before is right in 65.39 %, and told that nobody answers himself there
-(`--set task.answers=others`) 75.25 %; on a Slack channel of software engineers 1 − variation of information is 93.10. About
+(`--set decoding.answers=others`) 75.25 %; on a Slack channel of software engineers 1 − variation of information is 93.10. About
 5,900 messages a second on two cores.
 
 The commands, in a checkout of the source, for `benchmarks` is not installed (those that train `links` with
-`--set train.precision=bf16`, the first four of them with `--set task.decide=link --set task.threshold=0`; with
+`--set train.precision=bf16`, the first four of them with `--set decoding.decide=link --set decoding.threshold=0`; with
 `--fold 0` to `--fold 3`):
 
     ramify data build ubuntu-irc/train --format irc --split 0.9,0.1,0 --policy empty=keep --out data/irc
@@ -315,7 +334,7 @@ The commands, in a checkout of the source, for `benchmarks` is not installed (th
         --set view.conversations=0.2 --set 'view.teachers=["runs/one","runs/two","runs/three","runs/four"]'
     ramify train first-look runs/links --data data/irc --among 8 --out runs/quick
     python benchmarks/decisions.py train --logs ubuntu-irc/train --fold 0 --precision bf16 --out runs/folds
-    ramify train second-look runs/quick --hindsight --set task.threshold=0.36 --out runs/twice \\
+    ramify train second-look runs/quick --hindsight --set decoding.threshold=0.36 --out runs/twice \\
         --unseen runs/folds/fold-0=runs/folds/unseen-0 --unseen runs/folds/fold-1=runs/folds/unseen-1 \\
         --unseen runs/folds/fold-2=runs/folds/unseen-2 --unseen runs/folds/fold-3=runs/folds/unseen-3 \\
         --data data/irc --pack runs/packed --shipped
@@ -325,9 +344,9 @@ The commands, in a checkout of the source, for `benchmarks` is not installed (th
 def pack(run: Path, data: Path, out: Path, *, shipped: bool = False) -> None:
     """Write a trained model in half precision, with a card that holds what it reaches on the dev logs of its data. `shipped`:
     it is the one that comes with Ramify, whose card says how it was made."""
-    hub.save(Disentangler(_reply_to(run)), out, dtype=torch.float16)
-    packed = _reply_to(out)
-    found = measure(packed, Store.open(data), "dev").match
+    hub.save(_disentangler(run), out, dtype=torch.float16)
+    packed = _disentangler(out)
+    found = evaluate_links(packed, Store.open(data), "dev").match
     scores = score(found.logs)
     results = {
         "logs, messages whose link is known": f"{len(found.logs)}, {sum(len(log.messages) for log in found.logs):,}",
@@ -337,4 +356,4 @@ def pack(run: Path, data: Path, out: Path, *, shipped: bool = False) -> None:
         "one-to-one": f"{scores['one_to_one']:.2f}",
     }
     said = {"title": TITLE, "license": LICENSE, "notes": NOTES} if shipped else {"title": "Who replied to whom"}
-    write_text(out / hub.CARD, hub.model_card(Disentangler(packed), **said, results=results))
+    write_text(out / hub.CARD, hub.model_card(packed, **said, results=results))

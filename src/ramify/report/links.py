@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from ramify.dataset.store import Split
-from ramify.disentangle.inference.links import IN_WORDS, Measured, Told
-from ramify.disentangle.inference.reply_trees import MeasuredReplies
+from ramify.disentangle.inference.evaluation import HISTORY_TEXT, LinkEvaluation, ReadHistory
+from ramify.disentangle.inference.reply_trees import ReplyEvaluation
 from ramify.metrics.conversations import bootstrap, score
 from ramify.report.charts import Line, line_chart, smooth
 from ramify.report.sections import Section, figure, text
@@ -31,7 +31,7 @@ REPLY_NAMES = {
 }
 
 
-def curves(metrics: Sequence[Mapping[str, float]], history: Told | None = None) -> Section:
+def curves(metrics: Sequence[Mapping[str, float]], history: ReadHistory | None = None) -> Section:
     """Loss, and the scores on dev, against updates; `history` is what the model was told there."""
     title = "Learning curves"
     if not metrics:
@@ -56,11 +56,11 @@ def curves(metrics: Sequence[Mapping[str, float]], history: Told | None = None) 
         figures.append(figure(line_chart(scores, "updates", f"{score_name} on dev, percent")))
     figures.insert(0, figure(line_chart(loss, "updates", "nats a message")))
     legend = "".join(f'<span class="key {kind}">{text(name)}</span>' for kind, name in keys)
-    lead = text(f"On dev {IN_WORDS[history]}.") if dev and history else ""
+    lead = text(f"On dev {HISTORY_TEXT[history]}.") if dev and history else ""
     return Section(title, f'<p class="legend">{legend}</p><div class="figures">{"".join(figures)}</div>', lead)
 
 
-def table(measured: Measured, split: Split) -> Section:
+def table(measured: LinkEvaluation, split: Split) -> Section:
     """All scores by the official protocol, with intervals over logs."""
     found = measured.match
     scores = score(found.logs)
@@ -77,14 +77,14 @@ def table(measured: Measured, split: Split) -> Section:
             rows.append((what, value, between))
     messages = sum(len(log.messages) for log in found.logs)
     lead = (
-        f"{messages:,} messages whose {measured.known[:-1]} is known, in {len(found.logs):,} logs of the split {text(split)}; "
+        f"{messages:,} messages whose {measured.gold[:-1]} is known, in {len(found.logs):,} logs of the split {text(split)}; "
         "percent, by the official protocol (sums over all logs). Intervals: 95 %, logs drawn with replacement. Here "
-        f"{measured.told}."
+        f"{measured.describe()}."
     )
     return Section("Links and conversations", _table(rows), lead)
 
 
-def replies_table(measured: MeasuredReplies, split: Split) -> Section:
+def replies_table(measured: ReplyEvaluation, split: Split) -> Section:
     """Accuracies of the model, and of rules that do not read."""
     systems = {"the model": measured.model} | {f"rule: {name}": each for name, each in measured.baselines.items()}
     rows = [
@@ -95,7 +95,7 @@ def replies_table(measured: MeasuredReplies, split: Split) -> Section:
     comments = measured.model.comments
     lead = (
         f"{comments.sum():,} comments in {len(comments):,} conversations of the split {text(split)}; percent. Intervals: 95 %, "
-        f"conversations drawn with replacement. Here {IN_WORDS[measured.history]}."
+        f"conversations drawn with replacement. Here {HISTORY_TEXT[measured.history]}."
     )
     return Section("Replies", _table(rows), lead)
 

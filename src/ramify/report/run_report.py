@@ -10,10 +10,10 @@ import torch
 from ramify import hub
 from ramify.batching.views.comment_trees import Seen
 from ramify.dataset.store import Split, Store
-from ramify.disentangle.inference.links import measure as measure_links
-from ramify.disentangle.inference.links import told
-from ramify.disentangle.inference.reply_trees import measure_replies
-from ramify.disentangle.task import ReplyTo
+from ramify.disentangle.inference.disentangler import Disentangler
+from ramify.disentangle.inference.evaluation import evaluate_links, find_history
+from ramify.disentangle.inference.reply_trees import evaluate_replies
+from ramify.disentangle.task import ReplyLinking
 from ramify.errors import RamifyError
 from ramify.inference.evaluation import gain
 from ramify.metrics.conversations import score
@@ -64,12 +64,12 @@ def write_report(
     elif store is not None:
         task, missing = _model(run_dir, record, store, device or "cpu")
     if run["task"].get("name") == "reply-to":
-        history = told(task, run["dev"]["history"]) if isinstance(task, ReplyTo) else None
+        history = find_history(task, run["dev"]["history"]) if isinstance(task, ReplyLinking) else None
         shown = _Shown([links.curves(metrics, history)])
     else:
         shown = _Shown([sections.curves(metrics, cast(Seen, run["reading"]["seen"]))])
-    if isinstance(task, ReplyTo) and store is not None:
-        shown = _links(task, store, split, shown.parts)
+    if isinstance(task, ReplyLinking) and store is not None:
+        shown = _links(Disentangler(task, from_json(run).decoding), store, split, shown.parts)
     elif isinstance(task, MaskedLM) and store is not None:
         shown = _masked_words(task, store, split, draws, comments, progress, shown.parts)
     parts, missing = shown.parts, missing or shown.missing
@@ -107,11 +107,11 @@ def _masked_words(
     return _Shown([*parts, sections.by_depth(found), sections.filled(fillings(task, store, split))], _gain(found))
 
 
-def _links(task: ReplyTo, store: Store, split: Split, parts: list[Section]) -> _Shown:
+def _links(model: Disentangler, store: Store, split: Split, parts: list[Section]) -> _Shown:
     if store.holds_reply_trees:
-        return _replies(task, store, split, parts)
+        return _replies(model, store, split, parts)
     try:
-        measured = measure_links(task, store, split)
+        measured = evaluate_links(model, store, split)
     except RamifyError as error:
         return _Shown(parts, missing=str(error))
     scores = score(measured.match.logs)
@@ -122,10 +122,10 @@ def _links(task: ReplyTo, store: Store, split: Split, parts: list[Section]) -> _
     return _Shown([*parts, links.table(measured, split)], lead)
 
 
-def _replies(task: ReplyTo, store: Store, split: Split, parts: list[Section]) -> _Shown:
+def _replies(model: Disentangler, store: Store, split: Split, parts: list[Section]) -> _Shown:
     if not store.has_comments(split):
         return _Shown(parts, missing=NO_COMMENTS.format(split=split))
-    measured = measure_replies(task, store, split)
+    measured = evaluate_replies(model, store, split)
     scores = measured.model.scores()
     lead = (
         f"<p>In the {split} trees it finds what <b>{scores['graph_accuracy']:.1f} %</b> of the comments answer, and all of "

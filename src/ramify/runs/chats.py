@@ -14,29 +14,40 @@ from numpy.typing import NDArray
 from ramify import hub
 from ramify.disentangle.data.blocks import Blocks
 from ramify.disentangle.data.channel import Ints
-from ramify.disentangle.config import History
+from ramify.disentangle.config import ChatInput
 from ramify.disentangle.data.logs import Logs
-from ramify.disentangle.data.reply_trees import logs_of_replies
-from ramify.disentangle.data.structure import Structure
-from ramify.disentangle.data.words import learn_words, word_vectors
+from ramify.disentangle.data.reply_trees import build_reply_logs
+from ramify.disentangle.data.structure import ReplyStructure
+from ramify.disentangle.data.words import learn_vocabulary, learn_word_vectors
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
-from ramify.disentangle.batch import Vectors
+from ramify.disentangle.batch import MessageVectors
 from ramify.metrics.conversations import score
 from ramify.registry import MODELS
 from ramify.models import bert, hf
 from ramify.disentangle.models.bert_pair import BertPairConfig
-from ramify.disentangle.models.encoders import MaskedLMModel, encoder_config, load_encoder
+from ramify.disentangle.models.encoders import MaskedLMModel, build_encoder_config, load_encoder
 from ramify.disentangle.models.mht import MHTConfig
 from ramify.runs.config import RUN_FILE, BlockConfig, LinkDevConfig, Run, WordsConfig, WordsModelConfig
-from ramify.disentangle.inference.vector_cache import kept_vectors
+from ramify.disentangle.inference.vector_cache import load_or_encode
 from ramify.runs.prepared import Prepared
-from ramify.disentangle.inference.reply_trees import scored
-from ramify.disentangle.inference.decode import Decided, Opinion, collator, heard_from, lead_in, opinions, settle, with_history
+from ramify.disentangle.inference.reply_trees import score_parents
+from ramify.disentangle.inference.decode import LinkDecisions, decode
+from ramify.disentangle.inference.ensemble import mean_probabilities
+from ramify.disentangle.inference.evaluation import match_links
+from ramify.disentangle.inference.predict import (
+    add_candidates,
+    decode_start,
+    list_read_messages,
+    make_collator,
+    predict_posterior,
+)
+from ramify.disentangle.posterior import LinkPosterior
 from ramify.disentangle.inference.disentangler import Disentangler
-from ramify.disentangle.inference.links import known_conversations, matched
-from ramify.disentangle.task import ReplyTo, ReplyToConfig
-from ramify.disentangle.distillation import beliefs, lessons
+from ramify.disentangle.inference.result import split_by_gold
+from ramify.disentangle.config import LinkConfig
+from ramify.disentangle.task import ReplyLinking
+from ramify.disentangle.distillation import soft_targets
 from ramify.tokenizer import Tokenizer
 from ramify.training.trainer import Stage, learns, step_seed
 from ramify.tree import Tree
@@ -53,7 +64,7 @@ FREE = ("dropout", "attention_dropout", "chunk_tokens")
 
 @dataclass(frozen=True)
 class PreparedChats(Prepared):
-    task: ReplyTo
+    task: ReplyLinking
     logs: Logs
     dev: Logs
     dev_names: list[str]
@@ -61,23 +72,23 @@ class PreparedChats(Prepared):
     def stage(self, number: int) -> Stage:
         assert isinstance(self.run.view, BlockConfig)
         shares = self._taught
-        targets = self.logs.learnable if shares is None else np.flatnonzero(shares.any(axis=1))
+        targets = self.logs.linked if shares is None else np.flatnonzero(shares.any(axis=1))
         if not len(targets):
             raise RamifyError(f"{self.run.data}: nobody says of any message in the training logs which one it answers.")
         # While the encoder has not begun to learn, what it makes of a message is the same at every step.
         frozen = not any(learns(stage, name) for stage in self.run.stages[: number + 1] for name in self._encoder_parameters)
-        vectors = self._vectors(self.logs, with_history(self.logs, targets)) if frozen else None
+        vectors = self._vectors(self.logs, add_candidates(self.logs, targets)) if frozen else None
         block = self.run.view.block if frozen else self.run.view.encoded_block
-        view = Blocks(self.logs, targets, block=block, far=self.run.view.far, seed=self.run.seed)
-        structure = Structure.known(self.logs) if self.task.backbone.reads_structure else None
+        view = Blocks(self.logs, targets, block=block, negative_sampling_rate=self.run.view.far, seed=self.run.seed)
+        structure = ReplyStructure.from_gold(self.logs) if self.task.backbone.reads_structure else None
         measure = self._measure(frozen) if len(self.dev.links) else None
         weighed = self.task.config.conversation_weight > 0
-        collate = replace(collator(self.task, self.logs, vectors), structure=structure, shares=shares, conversations=weighed)
+        collate = replace(make_collator(self.task, self.logs, vectors), structure=structure, soft_targets=shares, same_conversation=weighed)
         return Stage(self.run.stages[number], view, collate, measure)
 
-    def _vectors(self, logs: Logs, messages: Ints) -> Vectors | None:
+    def _vectors(self, logs: Logs, messages: Ints) -> MessageVectors | None:
         assert isinstance(self.run.view, BlockConfig)
-        return kept_vectors(self.task, logs, messages, self.run.view.vectors)
+        return load_or_encode(self.task, logs, messages, self.run.view.vectors)
 
     @cached_property
     def _taught(self) -> Float[NDArray, "message place"] | None:
@@ -88,8 +99,8 @@ class PreparedChats(Prepared):
         if self.task.config.objective != "listwise":
             raise RamifyError(f"view.teachers is for task.objective=listwise, not {self.task.config.objective}.")
         teachers = [_teacher(path, self.task.device) for path in self.run.view.teachers]
-        believed = beliefs(teachers, lambda: self.store.trees(self.store.split("train")), self.logs.history.window)
-        return lessons(self.logs, believed, self.run.view.trust)
+        believed = mean_probabilities(teachers, lambda: self.store.trees(self.store.split("train")), self.logs.input.window)
+        return soft_targets(self.logs, believed, self.run.view.trust)
 
     @property
     def _encoder_parameters(self) -> list[str]:
@@ -106,21 +117,21 @@ class PreparedChats(Prepared):
         return {
             "messages": len(logs),
             "messages_with_links": known,
-            "beyond_window": known - len(logs.learnable),
+            "beyond_window": known - len(logs.linked),
             "unknown_words": float(unknown.mean()) if len(unknown) else 0.0,
-            "cut_messages": logs.cut,
+            "cut_messages": logs.num_truncated,
         }
 
     def _measure(self, frozen: bool) -> Callable[[], dict[str, float]]:
         assert isinstance(self.run.dev, LinkDevConfig)
         by, history = self.run.dev.by, self.run.dev.history
-        start = lead_in(self.dev)
-        vectors = self._vectors(self.dev, heard_from(self.dev, start)) if frozen else None
+        start = decode_start(self.dev)
+        vectors = self._vectors(self.dev, list_read_messages(self.dev, start)) if frozen else None
 
         def measure() -> dict[str, float]:
-            parts = opinions(self.task, self.dev, history=history, start=start, vectors=vectors)
-            found = Opinion.joined(list(parts))
-            scores = self._scores(settle(self.task.config, self.dev, [found]))
+            parts = predict_posterior(self.task, self.run.decoding, self.dev, history=history, start=start, vectors=vectors)
+            found = LinkPosterior.concatenate(list(parts))
+            scores = self._scores(decode([found], self.dev, self.run.decoding))
             link, cluster, *_ = scores.values()
             loss = self._loss(found)
             worst = {"link": 100 - link, "cluster": 100 - cluster}
@@ -135,19 +146,19 @@ class PreparedChats(Prepared):
 
         return measure
 
-    def _scores(self, decided: Decided) -> dict[str, float]:
+    def _scores(self, decided: LinkDecisions) -> dict[str, float]:
         """On dev: of links, of whole conversations, and others."""
         if self.store.holds_reply_trees:
-            found = scored(self.dev, decided.answered).scores()
+            found = score_parents(self.dev, decided.parent).scores()
             return {f"dev_{name}": value for name in REPLY_SCORES if (value := found[name]) is not None}
-        scores = score(matched(self.dev, self.dev_names, decided.links).logs)
+        scores = score(match_links(self.dev, self.dev_names, decided.links).logs)
         return {
             "dev_link_f1": scores["link"]["f1"],
             "dev_cluster_f1": scores["cluster"]["f1"],
             "dev_vi": scores["vi"],
         }
 
-    def _loss(self, found: Opinion) -> float | None:
+    def _loss(self, found: LinkPosterior) -> float | None:
         """Nats a message to say one of its links that are in the window; None where none is."""
         logs = self.dev
         is_link = logs.is_link(np.repeat(found.messages, found.lengths), found.candidates)
@@ -157,11 +168,11 @@ class PreparedChats(Prepared):
         return float(-np.log(np.maximum(said[known], 1e-12)).mean()) if known.any() else None
 
 
-def _teacher(path: str, device: torch.device) -> ReplyTo:
+def _teacher(path: str, device: torch.device) -> Disentangler:
     pipeline = hub.load(path).to(device)
     if not isinstance(pipeline, Disentangler):
         raise RamifyError(f"view.teachers: {path} does not say who replied to whom.")
-    return pipeline.task
+    return pipeline
 
 
 def prepare(run: Run, out: Path) -> PreparedChats:
@@ -178,23 +189,23 @@ def prepare(run: Run, out: Path) -> PreparedChats:
     own = out / "tokenizer.json"
     begun = own.exists() and (out / RUN_FILE).exists()
     tokenizer = Tokenizer.load(own) if begun else _words(run, logs)
-    logs, dev = logs.read_with(tokenizer), dev.read_with(tokenizer)
+    logs, dev = logs.tokenize(tokenizer), dev.tokenize(tokenizer)
     return PreparedChats(run, store, _started(run, tokenizer, logs), logs, dev, store.tree_ids(store.split("dev")))
 
 
 def fitting(run: Run) -> Run:
     """The run with the objective that its data leave it: a reply tree is one conversation, which no comment starts."""
-    if isinstance(run.task, ReplyToConfig) and Store.open(run.data).holds_reply_trees:
+    if isinstance(run.task, LinkConfig) and Store.open(run.data).holds_reply_trees:
         # A threshold inside conversations goes with them.
-        threshold = 0.0 if run.task.decide == "conversation" else run.task.threshold
-        task = replace(run.task, objective="ranking", decide="link", threshold=threshold, conversation_weight=0.0)
-        return replace(run, task=task)
+        threshold = 0.0 if run.decoding.decide == "conversation" else run.decoding.threshold
+        task = replace(run.task, objective="ranking", conversation_weight=0.0)
+        return replace(run, task=task, decoding=replace(run.decoding, decide="link", threshold=threshold))
     return run
 
 
 def _logs(run: Run, store: Store, split: Split) -> Logs:
-    assert isinstance(run.reading, History)
-    assert isinstance(run.task, ReplyToConfig)
+    assert isinstance(run.reading, ChatInput)
+    assert isinstance(run.task, LinkConfig)
     trees = store.trees(store.split(split))
     ranking = run.task.objective == "ranking"
     if store.holds_reply_trees:
@@ -203,11 +214,11 @@ def _logs(run: Run, store: Store, split: Split) -> Logs:
                 f"{run.data} holds reply trees, where every comment answers another message: only task.objective=ranking fits, "
                 f"not {run.task.objective}."
             )
-        return logs_of_replies(trees, run.reading)
+        return build_reply_logs(trees, run.reading)
     if split == "train":
         trees = _with_conversations(run, trees)
-    logs = Logs.of(trees, run.reading)
-    return logs.without_starts() if ranking else logs
+    logs = Logs.build(trees, run.reading)
+    return logs.drop_starts() if ranking else logs
 
 
 def _with_conversations(run: Run, trees: Iterable[Tree]) -> Iterator[Tree]:
@@ -217,7 +228,7 @@ def _with_conversations(run: Run, trees: Iterable[Tree]) -> Iterator[Tree]:
     for tree in trees:
         yield tree
         known += sum(node.parents is not None for node in tree.nodes)
-        found += known_conversations(tree) if run.view.conversations else []
+        found += split_by_gold(tree) if run.view.conversations else []
     wanted = run.view.conversations * known
     for number in np.random.Generator(np.random.Philox(key=run.seed)).permutation(len(found)).tolist():
         if wanted <= 0:
@@ -229,22 +240,21 @@ def _with_conversations(run: Run, trees: Iterable[Tree]) -> Iterator[Tree]:
 def _words(run: Run, logs: Logs) -> Tokenizer:
     if run.init:
         return Tokenizer.load(hf.locate(run.init))
-    if logs.history.texts == "pieces":
+    if logs.input.texts == "pieces":
         raise RamifyError("a model that reads word pieces starts from a checkpoint that has them: name one with --init.")
     assert isinstance(run.tokenizer, WordsConfig)
-    return learn_words((words for channel in logs.channels for words in channel.spelled), run.tokenizer.least)
+    return learn_vocabulary((words for channel in logs.channels for words in channel.tokens), run.tokenizer.least)
 
 
 def _own(config: Any, *names: str) -> dict[str, Any]:
     return {name: getattr(config, name) for name in names if hasattr(config, name)}
 
 
-def _started(run: Run, tokenizer: Tokenizer, logs: Logs) -> ReplyTo:
+def _started(run: Run, tokenizer: Tokenizer, logs: Logs) -> ReplyLinking:
     """The run's task, with the weights of the checkpoint that it starts from, or word vectors learned from the logs."""
-    assert isinstance(run.task, ReplyToConfig)
-    for name in ("first_look", "second_look"):
+    assert isinstance(run.task, LinkConfig)
+    for name, command in {"num_candidates": "first-look", "reranker_dim": "second-look"}.items():
         if getattr(run.task, name):
-            command = name.replace("_", "-")
             raise RamifyError(f"task.{name} is learned once all else is: leave it at 0, and see `ramify train {command}`.")
     torch.manual_seed(step_seed(run.seed, 0))
     saved = hub.saved_config(run.init) if run.init else None
@@ -252,29 +262,29 @@ def _started(run: Run, tokenizer: Tokenizer, logs: Logs) -> ReplyTo:
     if isinstance(config, WordsModelConfig):
         config = replace(config, vocab_size=config.vocab_size or tokenizer.vocab_size)
     backbone = KINDS[type(config)](config)
-    backbone.check(logs.history)
+    backbone.check_input(logs.input)
     assert isinstance(run.view, BlockConfig)
-    if run.view.far < 1 and (backbone.reads_history or backbone.reads_surroundings or backbone.reads_together):
+    if run.view.far < 1 and (backbone.reads_history or backbone.reads_context_features or backbone.listwise):
         raise RamifyError(
             "view.far below 1 is for models that read one candidate at a time and nothing around it: to this one all are "
             "history, or compared with each other. Leave view.far at 1."
         )
-    task = ReplyTo(backbone, tokenizer, logs.history, run.task)
+    task = ReplyLinking(backbone, tokenizer, logs.input, run.task)
     if saved is not None and isinstance(saved.model, MaskedLMModel):
         assert isinstance(config, MHTConfig | BertPairConfig)
-        wanted = vars(encoder_config(saved.model)) | _own(config.encoder, *FREE, "pooling")
+        wanted = vars(build_encoder_config(saved.model)) | _own(config.encoder, *FREE, "pooling")
         hf.require(config.encoder, wanted, run.init, "model.encoder")
         load_encoder(backbone.encoder, saved.model, hf.read_tensors(hf.locate(run.init)), run.init)
     elif saved is not None:
         hf.require(config, vars(saved.model) | _own(config, *FREE), run.init)
         # Both looks were fitted to what the model believed then.
         saved_tensors = hf.read_tensors(hf.locate(run.init)).items()
-        tensors = {name: own for name, own in saved_tensors if not name.startswith(("first.", "second."))}
+        tensors = {name: own for name, own in saved_tensors if not name.startswith(("candidate_pruner.", "reranker."))}
         hub.load_own_tensors(task, tensors, run.init)
     elif isinstance(config, WordsModelConfig):
         assert isinstance(run.tokenizer, WordsConfig)
         if backbone.embedding is not None and run.tokenizer.vectors == "trained":
-            vectors = word_vectors(logs.ids, logs.starts, config.vocab_size, config.dim)
+            vectors = learn_word_vectors(logs.ids, logs.token_offsets, config.vocab_size, config.dim)
             with torch.no_grad():
                 backbone.embedding.weight.copy_(torch.from_numpy(vectors))
     elif run.init:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ramify import hub
-from ramify.disentangle.config import History
-from ramify.disentangle.data.words import LEAST
+from ramify.disentangle.config import ChatInput, DecodingConfig, LinkConfig
+from ramify.disentangle.data.words import MIN_COUNT
 from ramify.errors import RamifyError
 from ramify.config import check_fields, from_record, spelled
 from ramify.files import read_json
@@ -19,15 +19,14 @@ from ramify.models import bert, hf, tree_mlm
 from ramify.models.bert import BertConfig
 from ramify.disentangle.models.bert_pair import BertPairConfig
 from ramify.disentangle.models.decomposable_attention import DecomposableAttentionConfig
-from ramify.disentangle.models.encoders import MaskedLMModel, encoder_config
+from ramify.disentangle.models.encoders import MaskedLMModel, build_encoder_config
 from ramify.disentangle.models.esim import ESIMConfig
 from ramify.disentangle.models.feature_model import FeatureModelConfig
 from ramify.disentangle.models.mht import MHTConfig
 from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.registry import TASKS
-from ramify.disentangle.inference.decode import Known
+from ramify.disentangle.inference.predict import ReplyHistory
 from ramify.tasks.masked_lm import MaskedLMConfig
-from ramify.disentangle.task import DECIDING, ReplyToConfig
 from ramify.tokenizer import Kind
 from ramify.training.trainer import TrainConfig
 from ramify.tree import Bound, Weighting
@@ -138,7 +137,7 @@ class WordsConfig:
     """The vocabulary of a model that knows whole words, learned from the training logs: with vectors, so that it begins with
     some notion of them."""
 
-    least: int = LEAST
+    least: int = MIN_COUNT
     """Words said less often are known by their shape alone."""
     vectors: Literal["trained", "random"] = "trained"
 
@@ -152,7 +151,7 @@ class LinkDevConfig:
     loss."""
 
     by: Literal["link", "cluster", "loss"] = "link"
-    history: Known = "gold"
+    history: ReplyHistory = "gold"
     """What a model that reads what earlier messages answer is told of it meanwhile. Its own decisions take longer, for it must
     decide message by message."""
 
@@ -167,12 +166,13 @@ class Run:
     recipe: str
     data: str
     model: ModelConfig
-    task: MaskedLMConfig | ReplyToConfig = field(default_factory=MaskedLMConfig)
+    task: MaskedLMConfig | LinkConfig = field(default_factory=MaskedLMConfig)
     """What is to be learned; the four parts after it are of its kind (`PARTS`)."""
-    reading: Reading | History = field(default_factory=Reading)
+    reading: Reading | ChatInput = field(default_factory=Reading)
     view: RegimeConfig | BlockConfig = field(default_factory=RegimeConfig)
     tokenizer: TokenizerConfig | WordsConfig = field(default_factory=TokenizerConfig)
     dev: DevConfig | LinkDevConfig = field(default_factory=DevConfig)
+    decoding: DecodingConfig = field(default_factory=DecodingConfig)
     stages: tuple[TrainConfig, ...] = (TrainConfig(),)
     init: str = ""
     """A checkpoint (directory or hub id) to start from: of the BERT family, or a model of this kind that Ramify saved; models
@@ -187,6 +187,8 @@ class Run:
         for name, kind in self.parts.items():
             if type(getattr(self, name)) is not kind:
                 raise RamifyError(f"the task {type(self.task).__name__} wants {kind.__name__} as a run's {name}.")
+        if isinstance(self.task, LinkConfig):
+            self.decoding.check(self.task.objective)
         if not 0 <= self.seed < 2**63:
             raise RamifyError(f"seed must be at least 0 and below 2^63, not {self.seed}.")
 
@@ -215,14 +217,14 @@ class Run:
         return _set(replace(run, stages=tuple(map(_set, run.stages, stages))), own)
 
 
-def redecided(config: ReplyToConfig, settings: Mapping[str, str]) -> ReplyToConfig:
-    """With other settings of how to decide (`DECIDING`), from text; all others were settled in training."""
+def redecided(config: DecodingConfig, settings: Mapping[str, str]) -> DecodingConfig:
+    """The decoding settings with changes from text; a trained model can be set otherwise in nothing else."""
     for key in settings:
         head, _, name = key.partition(".")
-        if head != "task" or name not in DECIDING:
-            known = ", ".join(f"task.{each}" for each in DECIDING)
+        if head != "decoding" or name not in vars(config):
+            known = ", ".join(f"decoding.{each}" for each in vars(config))
             raise RamifyError(f"--set {key}: a trained model can be set to decide otherwise, by {known}, and by nothing else.")
-    return _set(config, {key.removeprefix("task."): (text, key) for key, text in settings.items()})
+    return _set(config, {key.removeprefix("decoding."): (text, key) for key, text in settings.items()})
 
 
 _Texts = dict[str, tuple[str, str]]
@@ -231,7 +233,7 @@ _Texts = dict[str, tuple[str, str]]
 
 PARTS: dict[type, dict[str, type]] = {
     MaskedLMConfig: {"reading": Reading, "view": RegimeConfig, "tokenizer": TokenizerConfig, "dev": DevConfig},
-    ReplyToConfig: {"reading": History, "view": BlockConfig, "tokenizer": WordsConfig, "dev": LinkDevConfig},
+    LinkConfig: {"reading": ChatInput, "view": BlockConfig, "tokenizer": WordsConfig, "dev": LinkDevConfig, "decoding": DecodingConfig},
 }
 """What a run of a task is made of besides."""
 
@@ -262,7 +264,7 @@ def sized(model: ModelConfig, init: str) -> ModelConfig:
 
 def _encoder(model: MHTConfig | BertPairConfig, saved: MaskedLMModel) -> BertConfig:
     """Of messages, from a masked language model: a pair is pooled as pairs are, a message as that model pools texts."""
-    own = encoder_config(saved)
+    own = build_encoder_config(saved)
     rates = {name: getattr(model.encoder, name) for name in ("dropout", "attention_dropout")}
     return replace(own, **rates, pooling=model.encoder.pooling if isinstance(model, BertPairConfig) else own.pooling)
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ramify import hub
+from ramify.disentangle.config import LinkConfig
 from ramify.training.checkpoints import CHECKPOINTS, Progress
 from ramify.errors import RamifyError
 from ramify.files import make_folder, write_text
@@ -22,14 +23,13 @@ from ramify.runs.config import RUN_FILE, Run, from_json, read_record, to_json
 from ramify.registry import TASKS
 from ramify.runs.prepared import Prepared
 from ramify.tasks.masked_lm import MaskedLMConfig
-from ramify.disentangle.task import ReplyToConfig
 from ramify.training.trainer import BEST, METRICS, Trainer, own_device
 from ramify.version import __version__
 from ramify.batching.views.comment_trees import Reading
 
 PREPARE: dict[type, Callable[[Run, Path], Prepared]] = {
     MaskedLMConfig: comment_trees.prepare,
-    ReplyToConfig: chats.prepare,
+    LinkConfig: chats.prepare,
 }
 """How a run of a task opens its data and builds its model."""
 
@@ -132,7 +132,7 @@ def execute(
         if (out / BEST).exists():
             hub.load_weights(task, out / BEST)
         kind = next(kind for kind in TASKS.values() if type(run.task) is kind.config)
-        hub.save(kind.pipeline(task), out)
+        hub.save(kind.pipeline(task, **{name: getattr(run, name) for name in kind.further}), out)
     return prepared, progress
 
 
