@@ -1,4 +1,4 @@
-"""Whom comments answer, after Zhu et al. (2020): the Masked Hierarchical Transformer, its masks, and rules that do not read.
+"""Parents of comments, after Zhu et al. (2020): the Masked Hierarchical Transformer, its masks, and baselines that do not read.
 
     python benchmarks/replies.py plan
     python benchmarks/replies.py run --data STORE --init BERT --model mht --seed 0 --out runs/replies/small
@@ -7,15 +7,15 @@
     python benchmarks/replies.py table --out runs/replies/small
     python benchmarks/replies.py picture --out runs/replies/small --svg replies.svg
 
-Data: docs/conversations.md says how the stand-ins for Reddit-small and Reddit-large are built. Further ablations:
+Data: docs/conversations.md gives the commands for the stand-ins of Reddit-small and Reddit-large. Further ablations:
 `--model mht --name absolute --set model.position=absolute`.
 
-A run is resumable: call it again and it goes on; what is done is skipped. It leaves OUT/MODEL-SEED/ with the trained model, its
-metrics, and scores-HISTORY.npz (counts by conversation), from which `table` makes paired bootstrap intervals over
+A run is resumable: the same command continues it and skips finished parts. It leaves OUT/MODEL-SEED/ with the trained model,
+its metrics, and scores-HISTORY.npz (counts by conversation), from which `table` makes paired bootstrap intervals over
 conversations.
 
-Models: mht (ancestor mask), no-mask, depth-1 to depth-11 (ancestors so many links up), span-1 to span-9 (so many messages
-before); decatt, esim and bert-pair, which read two messages at a time; first and previous are the rules.
+Models: mht (ancestor mask), no-mask, depth-1 to depth-11 (ancestors at most so many links up), span-1 to span-9 (the messages
+right before); decatt, esim and bert-pair, which read two messages at a time; first and previous are baselines.
 """
 
 import argparse
@@ -32,12 +32,12 @@ import numpy as np
 
 import ramify
 from ramify.dataset.store import Store
-from ramify.disentangle.config import History
-from ramify.disentangle.data.reply_trees import logs_of_replies
+from ramify.disentangle.config import ChatInput
+from ramify.disentangle.data.reply_trees import build_reply_logs
 from ramify.disentangle.inference.disentangler import Disentangler
-from ramify.disentangle.inference.reply_trees import BASELINES, measure_replies, rule, scored
+from ramify.disentangle.inference.reply_trees import BASELINES, evaluate_replies, predict_baseline, score_parents
 from ramify.metrics import bootstrap_ratio
-from ramify.metrics.replies import Replies
+from ramify.metrics.replies import ReplyCounts
 from ramify.nn.precision import Precision, autocast
 from ramify.recipes import RECIPES
 from ramify.runs import Run, execute
@@ -52,7 +52,7 @@ VARIANTS: dict[str, dict[str, str]] = {
 }
 PAIRED = ("decatt", "esim", "bert-pair")
 RULED = {"mht": "-", "no-mask": "-.", "first": "--", "previous": ":"}
-"""Models that no limit bounds, as lines in the picture."""
+"""Models without a limit, which the picture shows as lines."""
 SCORES = {"graph_accuracy": "Graph", "graph_accuracy_without_first": "without first", "conv_accuracy": "Conv"}
 
 
@@ -69,8 +69,8 @@ def train_and_score(arguments: argparse.Namespace) -> None:
     out = arguments.out / f"{name}-{arguments.seed}"
     store = Store.open(arguments.data)
     if arguments.model in BASELINES:
-        logs = logs_of_replies(store.trees(store.held(arguments.split)), History())
-        _keep(arguments, out, "unread", scored(logs, rule(logs, arguments.model)))
+        logs = build_reply_logs(store.trees(store.held(arguments.split)), ChatInput())
+        _keep(arguments, out, "unread", score_parents(logs, predict_baseline(logs, arguments.model)))
         return
     changes = {"train.precision": arguments.precision} | dict(each.split("=", 1) for each in arguments.set)
     sizes = arguments.steps, arguments.fine_steps
@@ -87,7 +87,7 @@ def train_and_score(arguments: argparse.Namespace) -> None:
             began = time.perf_counter()
             with autocast(task.device, arguments.precision):
                 known = "gold" if history == "unread" else history
-                found = measure_replies(task, store, arguments.split, history=known).model
+                found = evaluate_replies(model, store, arguments.split, history=known).model
             print(json.dumps({"seconds": round(time.perf_counter() - began)}))
             _keep(arguments, out, history, found)
 
@@ -96,7 +96,7 @@ def _file(out: Path, history: str) -> Path:
     return out / f"scores-{history}.npz"
 
 
-def _keep(arguments: argparse.Namespace, out: Path, history: str, found: Replies) -> None:
+def _keep(arguments: argparse.Namespace, out: Path, history: str, found: ReplyCounts) -> None:
     out.mkdir(parents=True, exist_ok=True)
     np.savez(_file(out, history), **vars(found))
     print(json.dumps({"run": out.name, "history": history} | found.scores()), flush=True)
@@ -109,22 +109,22 @@ def _say(record: dict) -> None:
         print(json.dumps(shown), flush=True)
 
 
-def _found(out: Path) -> dict[tuple[str, str], dict[int, Replies]]:
+def _found(out: Path) -> dict[tuple[str, str], dict[int, ReplyCounts]]:
     """Counts by (model, history) and seed."""
-    found: dict[tuple[str, str], dict[int, Replies]] = {}
+    found: dict[tuple[str, str], dict[int, ReplyCounts]] = {}
     for file in sorted(out.glob("*-*/scores-*.npz")):
         model, seed = file.parent.name.rsplit("-", 1)
         with np.load(file) as counts:
-            found.setdefault((model, file.stem.removeprefix("scores-")), {})[int(seed)] = Replies(**counts)
+            found.setdefault((model, file.stem.removeprefix("scores-")), {})[int(seed)] = ReplyCounts(**counts)
     return found
 
 
-def _values(by_seed: dict[int, Replies], score: str) -> list[float]:
+def _values(by_seed: dict[int, ReplyCounts], score: str) -> list[float]:
     return [value for found in by_seed.values() if (value := found.scores()[score]) is not None]
 
 
 def table(arguments: argparse.Namespace) -> None:
-    """Accuracies, mean and spread over seeds, and each model's distance to mht, conversations drawn with replacement."""
+    """Accuracies, mean and spread over seeds, and each model's distance to mht, with intervals over conversations."""
     found = _found(arguments.out)
     reference = found.get(("mht", "gold"), {})
     for (model, history), by_seed in found.items():
@@ -141,8 +141,8 @@ def table(arguments: argparse.Namespace) -> None:
                 print(f"  {SCORES[score]}: mht {gain.value:+.2f} ({gain.low:+.2f} to {gain.high:+.2f})")
 
 
-def _pooled(by_seed: dict[int, Replies]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """What is right of how much, by conversation, which stays one unit of the bootstrap; means over seeds."""
+def _pooled(by_seed: dict[int, ReplyCounts]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Numerators (means over seeds) and denominators of the scores by conversation, the unit of the bootstrap."""
     sums = [found.sums() for found in by_seed.values()]
     return {score: (np.mean([each[score][0] for each in sums], axis=0), sums[0][score][1]) for score in SCORES}
 
@@ -183,7 +183,7 @@ def picture(arguments: argparse.Namespace) -> None:
 
 
 def plan(arguments: argparse.Namespace) -> None:
-    """The runs, in the order of what they tell."""
+    """Print the runs, the most informative first."""
     for name in BASELINES:
         print(f"{name}-0")
     for seed in range(3):

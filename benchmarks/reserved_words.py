@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from ramify.disentangle.data.names import common_words
+from ramify.disentangle.data.names import find_common_words
 from ramify.readers import irc
 from ramify.readers.base import Report
 from ramify.tree import Node
@@ -21,4 +21,4 @@ def messages(paths: list[Path]) -> Iterator[Node]:
 
 
 if __name__ == "__main__":
-    print("\n".join(common_words(messages([Path(path) for path in sys.argv[1:]]))))
+    print("\n".join(find_common_words(messages([Path(path) for path in sys.argv[1:]]))))

@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ramify.batching.views.comment_trees import Reading
-from ramify.disentangle.config import History
+from ramify.disentangle.config import ChatInput, DecodingConfig, LinkConfig
 from ramify.disentangle.inference.disentangler import Disentangler
 from ramify.disentangle.models.bert_pair import BertPair, BertPairConfig
 from ramify.disentangle.models.decomposable_attention import DecomposableAttention, DecomposableAttentionConfig
 from ramify.disentangle.models.esim import ESIM, ESIMConfig
 from ramify.disentangle.models.feature_model import FeatureModel, FeatureModelConfig
 from ramify.disentangle.models.mht import MaskedHierarchicalTransformer, MHTConfig
-from ramify.disentangle.task import ReplyTo, ReplyToConfig
+from ramify.disentangle.task import ReplyLinking
 from ramify.inference.base import Pipeline
 from ramify.inference.fill_mask import MaskFiller
 from ramify.models.base import AnyBackbone
@@ -58,7 +58,7 @@ class TaskKind:
 
 TASKS = {
     "masked-lm": TaskKind(MaskedLMConfig, MaskedLM, Reading, MaskFiller),
-    "reply-to": TaskKind(ReplyToConfig, ReplyTo, History, Disentangler),
+    "reply-to": TaskKind(LinkConfig, ReplyLinking, ChatInput, Disentangler, {"decoding": DecodingConfig}),
 }
 
 

@@ -21,8 +21,8 @@ from fixtures import built, channel, chat_store, several_parents
 from ramify import hub
 from ramify.cli.disentangle import LINKS
 from ramify.disentangle.inference.disentangler import Disentangler
-from ramify.disentangle.inference.links import Disentangled
-from ramify.disentangle.inference.streaming import Live
+from ramify.disentangle.inference.result import Disentangled
+from ramify.disentangle.inference.streaming import LiveChannel
 from ramify.errors import RamifyError
 from ramify.readers import jsonl, read_logs
 from ramify.readers.annotation import read_links
@@ -336,7 +336,7 @@ def test_links_that_a_model_finds_are_scored_as_they_are_written(ramify, model, 
         if log.nodes[child].parents is not None
     )
     gold.write_text("".join(f"{pair}\n" for pair in pairs))
-    settings = ("--set", "task.decide=link", "--set", "task.threshold=0.1")
+    settings = ("--set", "decoding.decide=link", "--set", "decoding.threshold=0.1")
     found, _ = run(ramify, lines, model, "annotation", out, *settings)
     said = [line.partition(":")[2].split() for line in found.splitlines()]
     starting = {child for parent, child, _ in said if parent == child}
@@ -354,8 +354,7 @@ def test_how_sure_a_model_is_of_what_it_says_first(model):
     loaded = ramify_package.load(model)
     log = channel(60, 0)
     alone = loaded.disentangle(log)
-    loaded.task.config = replace(loaded.task.config, threshold=0.05)
-    found = loaded.disentangle(log)
+    found = Disentangler(loaded.task, replace(loaded.decoding, threshold=0.05)).disentangle(log)
     both = [number for number, node in enumerate(found.tree.nodes) if node.self_link and node.parents]
     assert both
     assert any(found.probability[number] < alone.probability[number] for number in both)
@@ -458,8 +457,11 @@ def test_what_it_refuses(ramify, model, log, tmp_path):
         ((log, "--to", "text", "--out", tmp_path / "no" / "such" / "out", "--model", model), "no"),
         ((log, "--to", "text", "--out", out, "--model", model, "--option", "dialect=dog"), "dialect"),
         ((log, "--to", "text", "--out", out, "--model", model, "--option", "foo=1"), "'irc' has no option 'foo'"),
-        ((log, "--to", "text", "--out", out, "--model", model, "--set", "model.hidden=9"), "task.as_live, and by nothing else"),
-        ((log, "--to", "text", "--out", out, "--model", model, "--set", "task.threshold=2"), "task.threshold"),
+        (
+            (log, "--to", "text", "--out", out, "--model", model, "--set", "model.hidden=9"),
+            "decoding.online, and by nothing else",
+        ),
+        ((log, "--to", "text", "--out", out, "--model", model, "--set", "decoding.threshold=2"), "decoding.threshold"),
     ]:
         status, printed, err = ramify("disentangle", *words)
         assert (status, printed) == (2, ""), words
@@ -552,7 +554,7 @@ def test_a_candidate_pruner_is_fitted_and_used(ramify, log, model, tmp_path):
     status, printed, err = ramify(*words, "--out", out, "--pack", packed)
     assert (status, printed) == (0, ""), err
     for each in (out, packed):
-        assert ramify_package.load(each).task.config.first_look == 3
+        assert ramify_package.load(each).task.config.num_candidates == 3
         text, _ = run(ramify, log, each, "annotation", tmp_path / "out.txt")
         assert len(text.splitlines()) == len(LINES)
     status, printed, err = ramify("train", "candidate-pruner", out, "--data", data, "--out", tmp_path / "none")
@@ -569,12 +571,12 @@ def test_a_reranker_is_fitted_and_used(ramify, log, model, tmp_path):
     data, out = chat_store(tmp_path / "more").path, tmp_path / "twice"
     status, printed, err = ramify("train", "reranker", model, "--unseen", f"{model}={data}", "--out", out)
     assert (status, printed) == (0, ""), err
-    assert ramify_package.load(out).task.config.second_look == 64
-    words = ("--unseen", f"{model}={data}", "--lookahead", "--set", "task.threshold=0.4", "--out", tmp_path / "ahead")
+    assert ramify_package.load(out).task.config.reranker_dim == 64
+    words = ("--unseen", f"{model}={data}", "--lookahead", "--set", "decoding.threshold=0.4", "--out", tmp_path / "ahead")
     status, printed, err = ramify("train", "reranker", model, *words)
     assert (status, printed) == (0, ""), err
-    config = ramify_package.load(tmp_path / "ahead").task.config
-    assert (config.second_look, config.hindsight, config.threshold) == (64, True, 0.4)
+    ahead = ramify_package.load(tmp_path / "ahead")
+    assert (ahead.task.config.reranker_dim, ahead.task.config.lookahead, ahead.decoding.threshold) == (64, True, 0.4)
     text, _ = run(ramify, log, out, "annotation", tmp_path / "out.txt")
     assert len(text.splitlines()) == len(LINES)
     for words, message in [
@@ -599,7 +601,9 @@ def test_evaluate_scores_links(ramify, model, tmp_path):
     without = json.loads(printed)
     assert (status, found["starts"], without["starts"]) == (0, True, False)
     assert without["link"]["recall"] != found["link"]["recall"]
-    status, printed, _ = ramify("evaluate", model, "--data", data, "--split", "dev", "--json", "--set", "task.start_odds=1e9")
+    status, printed, _ = ramify(
+        "evaluate", model, "--data", data, "--split", "dev", "--json", "--set", "decoding.start_odds=1e9"
+    )
     assert (status, json.loads(printed)["link"]["recall"] < found["link"]["recall"]) == (0, True)
     status, printed, _ = ramify("evaluate", model, "--data", data, "--split", "dev", "--protocol", "chunk50")
     assert (status, printed.split(",")[0]) == (0, "protocol chunk50")
@@ -630,7 +634,7 @@ def test_evaluate_where_only_conversations_are_known(ramify, model, tmp_path):
     status, printed, _ = ramify("evaluate", model, "--data", store.path, "--split", "all")
     assert status == 0
     assert "link" not in printed.replace("and no links", "")
-    assert "the data know conversations" in printed
+    assert "the data have gold conversations" in printed
 
 
 @pytest.fixture(scope="module")
@@ -638,7 +642,7 @@ def causal(model, tmp_path_factory):
     """The same weights, said to have been trained without looking ahead."""
     folder = tmp_path_factory.mktemp("causal") / "model"
     task = ramify_package.load(model).task
-    task.reading = replace(task.reading, causal=True)
+    task.input = replace(task.input, causal=True)
     hub.save(Disentangler(task), folder)
     return folder
 
@@ -656,7 +660,7 @@ def test_live_says_of_every_line_what_the_whole_log_would(ramify, log, causal, t
 
 
 def test_live_says_all_that_a_message_answers(ramify, log, causal, tmp_path):
-    several = ("--set", "task.decide=conversation", "--set", "task.start_odds=0.01", "--set", "task.threshold=0.05")
+    several = ("--set", "decoding.decide=conversation", "--set", "decoding.start_odds=0.01", "--set", "decoding.threshold=0.05")
     run(ramify, log, causal, "annotation", tmp_path / "whole.txt", *several)
     run(ramify, log, causal, "annotation", tmp_path / "live.txt", "--live", *several)
     assert (tmp_path / "live.txt").read_text() == (tmp_path / "whole.txt").read_text()
@@ -711,14 +715,14 @@ def test_live_ends_with_ctrl_c(listening):
 
 
 def test_live_says_how_many_it_leaves_unanswered(ramify, log, causal, tmp_path, monkeypatch):
-    whole = Live.hear_each
+    whole = LiveChannel.predict_each
 
     def stopped(live, messages):
         """As by Ctrl-C, once four of them are answered."""
         yield from islice(whole(live, messages), 4)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Live, "hear_each", stopped)
+    monkeypatch.setattr(LiveChannel, "predict_each", stopped)
     out = tmp_path / "out.jsonl"
     status, _, err = ramify("disentangle", log, "--live", "--every", 6, "--model", causal, "--to", "jsonl", "--out", out)
     assert status == 130
@@ -765,7 +769,7 @@ def test_live_refuses_what_it_cannot_do(ramify, log, causal, tmp_path, options, 
 def test_live_refuses_a_model_that_looks_ahead(ramify, log, model, tmp_path):
     status, _, err = ramify("disentangle", log, "--live", "--model", model, "--to", "jsonl", "--out", tmp_path / "out")
     assert status == 2
-    assert "reading.causal" in err
+    assert "input.causal" in err
 
 
 def test_logs_are_read_in_python(log, causal):

@@ -54,7 +54,7 @@ def test_training_ranks_by_itself_and_leaves_out_what_is_out_of_reach(told, stor
     assert last["dev_loss"] < 20
     best = max(record.get("dev_graph_accuracy", 0.0) for record in read_metrics(out))
     assert f"best dev graph accuracy {best:.4f} at step" in err
-    history = "the model was told what earlier messages answer"
+    history = "the model read the gold parents of earlier messages"
     assert f", where {history}\n" in err
     page = (out / "report.html").read_text()
     assert f"On dev {history}." in page
@@ -95,7 +95,7 @@ def test_evaluate_for_people(ramify, told, store):
         f"previous {name.replace('_', ' ')}" for name in SCORES
     ]
     assert "further back than the model looks: they count as wrong" in out
-    assert out.endswith("the model was told what earlier messages answer\n")
+    assert out.endswith("the model read the gold parents of earlier messages\n")
 
 
 def test_what_does_not_fit(ramify, told, store, init, tmp_path):
@@ -119,10 +119,10 @@ def test_features_are_asked_for_by_their_option(ramify, store, init, tmp_path):
 
 
 def test_on_reply_trees_a_model_of_conversations_ranks_alone(store):
-    config = RECIPES["links"](str(store.path)).adapt_to_data().task
-    assert (config.objective, config.decide, config.threshold) == ("ranking", "link", 0.0)
-    with pytest.raises(RamifyError, match=r"task\.threshold"):
-        RECIPES["feature-model"](str(store.path)).changed({"task.threshold": "0.4"}).adapt_to_data()
+    run = RECIPES["links"](str(store.path)).adapt_to_data()
+    assert (run.task.objective, run.decoding.decide, run.decoding.threshold) == ("ranking", "link", 0.0)
+    with pytest.raises(RamifyError, match=r"decoding\.threshold"):
+        RECIPES["feature-model"](str(store.path)).changed({"decoding.threshold": "0.4"}).adapt_to_data()
 
 
 def test_chat_logs_keep_their_objective_and_may_be_ranked(tmp_path):

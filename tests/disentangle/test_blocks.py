@@ -5,7 +5,7 @@ import pytest
 
 from fixtures import channel, tokenizer
 from ramify.batching.views.base import Example
-from ramify.disentangle.config import History
+from ramify.disentangle.config import ChatInput
 from ramify.disentangle.data.blocks import NEAR, Blocks
 from ramify.disentangle.data.logs import Logs
 from ramify.tree import Node
@@ -20,7 +20,7 @@ def trees():
 
 @pytest.fixture(scope="module")
 def logs(trees):
-    return Logs.of(trees, History(window=WINDOW)).read_with(tokenizer())
+    return Logs.build(trees, ChatInput(window=WINDOW)).tokenize(tokenizer())
 
 
 def split(example: Example, *columns: np.ndarray) -> list[list[np.ndarray]]:
@@ -42,7 +42,7 @@ def test_what_is_near_or_pointed_to_is_always_read(trees, logs):
     def calls(node: Node, other: Node) -> bool:
         return node.text.startswith(f"{other.author}:")
 
-    found = read(Blocks(logs, logs.learnable, block=8, far=0.0))
+    found = read(Blocks(logs, logs.linked, block=8, negative_sampling_rate=0.0))
     far = 0
     for message, candidates in found.items():
         log = message // 150
@@ -57,23 +57,23 @@ def test_what_is_near_or_pointed_to_is_always_read(trees, logs):
                 far += back > NEAR
         assert candidates == wanted
     assert far > 1000
-    assert len(found) == len(logs.learnable)
+    assert len(found) == len(logs.linked)
 
 
 def test_others_are_drawn_anew_in_every_epoch(logs):
-    targets = logs.learnable
-    everything, always = read(Blocks(logs, targets, block=8)), read(Blocks(logs, targets, block=8, far=0.0))
-    view = Blocks(logs, targets, block=8, far=0.25, seed=3)
+    targets = logs.linked
+    everything, always = read(Blocks(logs, targets, block=8)), read(Blocks(logs, targets, block=8, negative_sampling_rate=0.0))
+    view = Blocks(logs, targets, block=8, negative_sampling_rate=0.25, seed=3)
     drawn = read(view)
     assert drawn == read(view)
     assert drawn != read(view, epoch=1)
-    assert drawn != read(Blocks(logs, targets, block=8, far=0.25, seed=4))
+    assert drawn != read(Blocks(logs, targets, block=8, negative_sampling_rate=0.25, seed=4))
     size = {name: sum(map(len, own.values())) for name, own in (("all", everything), ("always", always), ("drawn", drawn))}
     assert all(set(always[message]) <= set(own) <= set(everything[message]) for message, own in drawn.items())
     for number in range(len(view)):
         example = view.example(number)
-        assert example.chance is not None
-        for target, parts in zip(example.targets.tolist(), zip(*split(example, example.context, example.chance))):
+        assert example.sampling_probability is not None
+        for target, parts in zip(example.targets.tolist(), zip(*split(example, example.context, example.sampling_probability))):
             assert [chance == 1 for chance in parts[1]] == [each in always[target] for each in parts[0]]
             assert set(parts[1].tolist()) <= {1.0, 0.25}
     assert (size["drawn"] - size["always"]) / (size["all"] - size["always"]) == pytest.approx(0.25, abs=0.02)

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from ramify.disentangle.data.blocks import candidates
-from ramify.disentangle.data.channel_builder import Hearing, channel_of
-from ramify.disentangle.features.pairs import features
+from ramify.disentangle.data.blocks import list_candidates
+from ramify.disentangle.data.channel_builder import ChannelBuilder, build_channel
+from ramify.disentangle.features.pairs import compute_features
 from ramify.errors import RamifyError
 from ramify.readers.chat import SYSTEM
 from ramify.tree import Node
@@ -31,77 +31,77 @@ def chatter(count: int, seed: int) -> list[Node]:
     return nodes
 
 
-@pytest.mark.parametrize("faithful", [False, True])
+@pytest.mark.parametrize("reproduce_published", [False, True])
 @pytest.mark.parametrize("seed", range(4))
-def test_what_was_let_go_of_is_not_missed(seed: int, faithful: bool) -> None:
+def test_what_was_let_go_of_is_not_missed(seed: int, reproduce_published: bool) -> None:
     nodes = chatter(160, seed)
-    whole = channel_of(nodes, causal=True, faithful=faithful)
-    hearing = Hearing(causal=True, faithful=faithful)
+    whole = build_channel(nodes, causal=True, reproduce_published=reproduce_published)
+    builder = ChannelBuilder(causal=True, reproduce_published=reproduce_published)
     for number, node in enumerate(nodes):
-        hearing.hear(node)
+        builder.update(node)
         if number % 4 == 0:
-            hearing.forget(number - WINDOW - 1)
-        near = candidates(np.array([number]), WINDOW)
-        expected = features(whole, np.array([number]), near)
-        for now in (hearing.channel(), hearing.channel(number - WINDOW - 1)):
+            builder.forget(number - WINDOW - 1)
+        near = list_candidates(np.array([number]), WINDOW)
+        expected = compute_features(whole, np.array([number]), near)
+        for now in (builder.build(), builder.build(number - WINDOW - 1)):
             row = len(now) - 1
             assert now.number[row] == number
-            found = features(now, np.array([row]), np.where(near >= 0, near - number + row, -1))
+            found = compute_features(now, np.array([row]), np.where(near >= 0, near - number + row, -1))
             np.testing.assert_array_equal(found, expected, err_msg=str(number))
-            assert now.spelled[-1] == whole.spelled[number]
+            assert now.tokens[-1] == whole.tokens[number]
 
 
 def test_what_is_kept_grows_with_people_and_not_with_what_they_say() -> None:
-    hearing = Hearing(causal=True)
+    builder = ChannelBuilder(causal=True)
     sizes = []
     for number, node in enumerate(chatter(3000, 0)):
-        hearing.hear(node)
-        hearing.forget(number - WINDOW - 1)
-        sizes.append(len(hearing.channel()))
+        builder.update(node)
+        builder.forget(number - WINDOW - 1)
+        sizes.append(len(builder.build()))
     people = 16
     assert max(sizes) <= 2 * WINDOW + people + 2
-    assert len(hearing.remembered) == sizes[-1]
-    assert hearing.count == 3000
-    assert len(hearing.channel().calls) < 16 * 16 + 2 * WINDOW
+    assert len(builder.held) == sizes[-1]
+    assert builder.count == 3000
+    assert len(builder.build().mention_events) < 16 * 16 + 2 * WINDOW
 
 
 def test_what_a_message_is_compared_with_grows_with_nothing() -> None:
     """However many people have spoken, and whomever they have named."""
-    hearing = Hearing(causal=True)
+    builder = ChannelBuilder(causal=True)
     for number in range(600):
-        hearing.hear(Node(f"guest{number * 7 % (number + 1)}: hi", None, author=f"guest{number % 200}"))
-        hearing.forget(number - WINDOW - 1)
-    near = hearing.channel(600 - WINDOW - 1)
-    assert len(hearing.channel()) > 200
+        builder.update(Node(f"guest{number * 7 % (number + 1)}: hi", None, author=f"guest{number % 200}"))
+        builder.forget(number - WINDOW - 1)
+    near = builder.build(600 - WINDOW - 1)
+    assert len(builder.build()) > 200
     assert len(near) <= 2 * (WINDOW + 1)
-    assert len(near.calls) <= len(near) ** 2
-    assert len(near.calls) < len(hearing.channel().calls) / 10
+    assert len(near.mention_events) <= len(near) ** 2
+    assert len(near.mention_events) < len(builder.build().mention_events) / 10
 
 
 def test_words_are_told_apart_after_the_vocabulary_was_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ramify.disentangle.data.channel_builder._MANY_WORDS", 5)
+    monkeypatch.setattr("ramify.disentangle.data.channel_builder._MAX_WORDS", 5)
     nodes = [Node(f"word{number % 7} word{number % 3} common", None, author="ann", time=None) for number in range(40)]
-    whole = channel_of(nodes, causal=True)
-    hearing = Hearing(causal=True)
+    whole = build_channel(nodes, causal=True)
+    builder = ChannelBuilder(causal=True)
     for number, node in enumerate(nodes):
-        hearing.hear(node)
-        hearing.forget(number - 4)
-    now = hearing.channel()
+        builder.update(node)
+        builder.forget(number - 4)
+    now = builder.build()
     row = len(now) - 1
-    expected = features(whole, np.array([39]), candidates(np.array([39]), 3))
-    np.testing.assert_array_equal(features(now, np.array([row]), row - np.arange(4)[None]), expected)
+    expected = compute_features(whole, np.array([39]), list_candidates(np.array([39]), 3))
+    np.testing.assert_array_equal(compute_features(now, np.array([row]), row - np.arange(4)[None]), expected)
 
 
 def test_words_as_the_data_tells_them_apart() -> None:
     messages = [Node("It's me", None, author="ann", label={"tokens": "it 's <unka.>"})]
-    assert channel_of(messages, official=True).spelled == (("it", "'s", "<unka.>"),)
-    assert channel_of(messages).spelled == (("it's", "me"),)
+    assert build_channel(messages, dataset_tokens=True).tokens == (("it", "'s", "<unka.>"),)
+    assert build_channel(messages).tokens == (("it's", "me"),)
     with pytest.raises(RamifyError, match="tokens=beside"):
-        channel_of([Node("hi", None, id="7", author="ann")], official=True)
+        build_channel([Node("hi", None, id="7", author="ann")], dataset_tokens=True)
     with pytest.raises(RamifyError, match="tokens=beside"):
-        channel_of([Node("hi", None, id="7", author="ann", label={"tokens": ["hi"]})], official=True)
+        build_channel([Node("hi", None, id="7", author="ann", label={"tokens": ["hi"]})], dataset_tokens=True)
 
 
 def test_people_are_told_apart_by_their_names_as_they_are() -> None:
     authors = ["Ann Lee", "ann_lee", "ANN LEE", "bob", " bob", "Ann  Lee "]
-    assert channel_of([Node("hi", None, author=author) for author in authors]).speaker.tolist() == [0, 1, 0, 2, 2, 0]
+    assert build_channel([Node("hi", None, author=author) for author in authors]).author.tolist() == [0, 1, 0, 2, 2, 0]

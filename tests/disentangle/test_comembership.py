@@ -8,22 +8,22 @@ import pytest
 from ramify.disentangle.inference.comembership import Comembership, Comemberships
 
 
-def answering(seed: int, messages: int, window: int) -> list[np.ndarray]:
-    """Of each message how likely it answers the one so far back, 0: itself."""
+def parent_probabilities(seed: int, messages: int, window: int) -> list[np.ndarray]:
+    """Of each message how probably its parent is so far back, 0: itself."""
     random = np.random.default_rng(seed)
     shares = [random.random(min(number, window) + 1) ** 3 for number in range(messages)]
     return [(each / each.sum()).astype(np.float32) for each in shares]
 
 
-def heard(shares: list[np.ndarray], window: int) -> list[np.ndarray]:
+def update_all(shares: list[np.ndarray], window: int) -> list[np.ndarray]:
     own = Comembership(window)
-    return [own.hear(np.arange(len(each)), each) for each in shares]
+    return [own.update(np.arange(len(each)), each) for each in shares]
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_they_are_the_sums_over_all_structures(seed: int) -> None:
     size = 6
-    shares = answering(seed, size, window=size)
+    shares = parent_probabilities(seed, size, window=size)
     expected = np.zeros((size, size))
     for backs in product(*(range(len(each)) for each in shares)):
         chance, conversation = 1.0, list(range(size))
@@ -31,7 +31,7 @@ def test_they_are_the_sums_over_all_structures(seed: int) -> None:
             chance *= float(shares[message][back])
             conversation[message] = conversation[message - back]
         expected += chance * np.equal.outer(conversation, conversation)
-    for message, found in enumerate(heard(shares, size)):
+    for message, found in enumerate(update_all(shares, size)):
         np.testing.assert_allclose(found[:message], expected[message, :message][::-1], atol=1e-6)
         assert (found[message:] == 0).all()
 
@@ -39,9 +39,9 @@ def test_they_are_the_sums_over_all_structures(seed: int) -> None:
 def test_a_window_moves_on() -> None:
     """What is longer ago than a window is forgotten, however often the table is full."""
     window, size = 4, 90
-    shares = answering(7, size, window)
+    shares = parent_probabilities(7, size, window)
     table = np.eye(size)
-    for message, (own, found) in enumerate(zip(shares, heard(shares, window))):
+    for message, (own, found) in enumerate(zip(shares, update_all(shares, window))):
         for back in range(1, min(message, window) + 1):
             other = message - back
             table[message, other] = table[other, message] = sum(
@@ -51,25 +51,25 @@ def test_a_window_moves_on() -> None:
 
 
 def test_the_order_of_candidates_is_free_and_those_left_out_have_no_share() -> None:
-    shares = answering(1, 12, window=5)
+    shares = parent_probabilities(1, 12, window=5)
     one, other = Comembership(5), Comembership(5)
     for own in shares:
         order = np.random.default_rng(len(own)).permutation(len(own))
         kept = order[order != 2]
         without = own.copy()
         without[2:3] = 0
-        assert (one.hear(np.arange(len(own)), without) == other.hear(kept, own[kept])).all()
+        assert (one.update(np.arange(len(own)), without) == other.update(kept, own[kept])).all()
 
 
 def test_logs_side_by_side_know_nothing_of_each_other() -> None:
     window, sizes = 3, [5, 0, 7]
-    parts = [answering(seed, size, window) for seed, size in enumerate(sizes)]
+    parts = [parent_probabilities(seed, size, window) for seed, size in enumerate(sizes)]
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     together = Comemberships(offsets, window)
-    alone = [heard(each, window) for each in parts]
+    alone = [update_all(each, window) for each in parts]
     for place in range(max(sizes)):
         for log, own in enumerate(parts):
             if place < len(own):
-                found = together.of(int(offsets[log]) + place).hear(np.arange(len(own[place])), own[place])
+                found = together.select(int(offsets[log]) + place).update(np.arange(len(own[place])), own[place])
                 assert (found == alone[log][place]).all()
-    assert not together._of
+    assert not together._by_log

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Engine
 from tokenizers import models
 
-from ramify.disentangle.data.blocks import candidates
-from ramify.disentangle.data.channel_builder import channel_of
-from ramify.disentangle.data.words import Ranks, learn_words, wording
-from ramify.disentangle.features.context import SURROUNDINGS, surroundings
+from ramify.disentangle.data.blocks import list_candidates
+from ramify.disentangle.data.channel_builder import build_channel
+from ramify.disentangle.data.words import WordRanks, learn_vocabulary, tabulate_words
+from ramify.disentangle.features.context import CONTEXT_FEATURES, compute_context_features
 from ramify.readers.chat import SYSTEM
 from ramify.tokenizer import Tokenizer
 from ramify.tree import Node
 
-WORDS = Ranks({"<user>": 1, "the": 2, ":": 3, "disk": 4, "mount": 5})
+WORDS = WordRanks({"<user>": 1, "the": 2, ":": 3, "disk": 4, "mount": 5})
 
 
 def said(minute: float, author: str | None, text: str, kind: str = "") -> Node:
@@ -27,13 +27,13 @@ def said(minute: float, author: str | None, text: str, kind: str = "") -> Node:
 
 def of(log: Sequence[Node], targets: Sequence[int], window: int, *, causal: bool = True) -> np.ndarray:
     """[target candidate feature], laid out as the collator does."""
-    channel = channel_of(log, causal=causal)
-    near = candidates(np.array(targets), window)
+    channel = build_channel(log, causal=causal)
+    near = list_candidates(np.array(targets), window)
     near = near[:, : max(targets) + 1]
     heard, place = np.unique(near[near >= 0], return_inverse=True)
     near[near >= 0] = place
-    words, rarity = wording((channel.spelled[message] for message in heard.tolist()), WORDS)
-    return surroundings(channel, heard, near, words, rarity)
+    words, rarity = tabulate_words((channel.tokens[message] for message in heard.tolist()), WORDS)
+    return compute_context_features(channel, heard, near, words, rarity)
 
 
 LOG = (
@@ -48,45 +48,45 @@ RARE = math.log(6)
 """Of words that the vocabulary does not have."""
 
 
-def values(answering: int, answered: int) -> dict[str, float]:
-    found = of(LOG, [answering], 10)[0, answering - answered]
-    return dict(zip(SURROUNDINGS, found.tolist(), strict=True))
+def values(child: int, parent: int) -> dict[str, float]:
+    found = of(LOG, [child], 10)[0, child - parent]
+    return dict(zip(CONTEXT_FEATURES, found.tolist(), strict=True))
 
 
 def test_words_in_common_count_by_how_rare_they_are() -> None:
     own = values(5, 0)
-    assert own["alike"] == pytest.approx(math.log(5) / 20)
+    assert own["similarity"] == pytest.approx(math.log(5) / 20)
     # <user>, ":", "mount", and three words that are not known: "it", "by", "hand".
-    assert own["alike, share of answering"] == pytest.approx(math.log(5) / (math.log(3) + math.log(5) + 3 * RARE))
-    assert own["alike, share of answered"] == pytest.approx(
+    assert own["similarity, share of child"] == pytest.approx(math.log(5) / (math.log(3) + math.log(5) + 3 * RARE))
+    assert own["similarity, share of parent"] == pytest.approx(
         math.log(5) / (math.log(2) + math.log(4) + math.log(5) + 3 * RARE), rel=1e-5
     )
-    assert own["most alike"] == 1
-    assert values(5, 3)["most alike"] == 0
+    assert own["most similar"] == 1
+    assert values(5, 3)["most similar"] == 0
     # Of what ann says, "mount" is nearest to it, in whichever message.
-    assert values(5, 3)["alike a message of answered's speaker"] == pytest.approx(math.log(5) / 20)
-    assert values(5, 2)["alike a message of answered's speaker"] == 0
+    assert values(5, 3)["similarity to a message of parent's author"] == pytest.approx(math.log(5) / 20)
+    assert values(5, 2)["similarity to a message of parent's author"] == 0
 
 
 def test_what_answering_speaker_said_before_counts() -> None:
     # bob has asked "which disk", and ann speaks of a disk.
-    assert values(5, 3)["answered alike a message of answering's speaker"] == pytest.approx(
+    assert values(5, 3)["parent's similarity to a message of child's author"] == pytest.approx(
         (math.log(3) + math.log(4)) / 20, rel=1e-5
     )
-    assert values(5, 4)["answered alike a message of answering's speaker"] == pytest.approx(math.log(3) / 20)
+    assert values(5, 4)["parent's similarity to a message of child's author"] == pytest.approx(math.log(3) / 20)
 
 
 def test_who_spoke_to_whom_meanwhile() -> None:
-    assert values(5, 3)["answering addresses answered's speaker, whose last message it is"] == 1
-    assert values(5, 0)["answering addresses answered's speaker, whose last message it is"] == 0
-    assert values(5, 0)["messages to answered's speaker between"] == pytest.approx(1 / 5)
-    assert values(5, 2)["answered's speaker silent, but addressed between"] == 1
-    assert values(5, 3)["answered was last to address answering's speaker"] == 1
-    assert values(5, 0)["answering's speaker was last addressed by answered's"] == 1
-    assert values(5, 0)["answered's speaker was last addressed by answering's"] == 1
-    assert values(5, 2)["answering addresses another in sight"] == 1
-    assert values(5, 4)["answered addresses another"] == 1
-    assert values(5, 0)["speakers between"] == pytest.approx(4 / 20)
+    assert values(5, 3)["child mentions parent's author, whose last message it is"] == 1
+    assert values(5, 0)["child mentions parent's author, whose last message it is"] == 0
+    assert values(5, 0)["messages that mention parent's author between"] == pytest.approx(1 / 5)
+    assert values(5, 2)["parent's author silent, but mentioned between"] == 1
+    assert values(5, 3)["parent was last to mention child's author"] == 1
+    assert values(5, 0)["child's author was last mentioned by parent's"] == 1
+    assert values(5, 0)["parent's author was last mentioned by child's"] == 1
+    assert values(5, 2)["child mentions another in the window"] == 1
+    assert values(5, 4)["parent mentions another"] == 1
+    assert values(5, 0)["authors between"] == pytest.approx(4 / 20)
     assert values(5, 0)["minutes apart, logarithm"] == pytest.approx(math.log(10) / 5)
 
 
@@ -114,14 +114,14 @@ def logs(draw: st.DrawFn) -> list[Node]:
 
 def plainly(log: Sequence[Node], late: int, early: int, window: int) -> list[float]:
     """The features, read from their names."""
-    channel = channel_of(log, causal=True)
+    channel = build_channel(log, causal=True)
     window_of = range(max(0, late - window), late)
 
     def speaker(message: int) -> object:
         return log[message].author or message
 
     def words(message: int) -> set[str]:
-        return set(channel.spelled[message])
+        return set(channel.tokens[message])
 
     def rarity(some: set[str]) -> float:
         return sum(math.log(WORDS.get(word, 6)) for word in some)
@@ -130,10 +130,10 @@ def plainly(log: Sequence[Node], late: int, early: int, window: int) -> list[flo
         return 0.0 if one == two else rarity(words(one) & words(two))
 
     def names(message: int, whom: int) -> bool:
-        return log[whom].author is not None and bool(channel.names_speaker_of(np.array([message]), np.array([whom]))[0])
+        return log[whom].author is not None and bool(channel.mentions_author_of(np.array([message]), np.array([whom]))[0])
 
     def calls(message: int) -> bool:
-        return bool(channel.addresses[message])
+        return bool(channel.has_mention[message])
 
     own = max(1.0, rarity(words(late)))
     others = max(1.0, rarity(words(early)))
@@ -187,7 +187,7 @@ def test_they_are_what_they_are_called(log: list[Node], window: int, data: st.Da
     found = of(log, [late], window)[0]
     for early in range(max(0, late - window), late + 1):
         expected = plainly(log, late, early, window)
-        for name, one, other in zip(SURROUNDINGS, found[late - early], expected, strict=True):
+        for name, one, other in zip(CONTEXT_FEATURES, found[late - early], expected, strict=True):
             assert one == pytest.approx(float(other), abs=1e-5), (name, late, early)
 
 
@@ -204,10 +204,10 @@ def test_neither_later_messages_nor_other_targets_count(log: list[Node], window:
 
 def test_rarity_is_the_logarithm_of_the_rank() -> None:
     messages = [["a", "b", "b", "c"], ["b", "c"], ["b"]]
-    ranks = Ranks.of(learn_words(messages, least=1), pieces=False)
+    ranks = WordRanks.build(learn_vocabulary(messages, min_count=1), pieces=False)
     # <user> has the first place.
     assert ranks == {"<user>": 1, "b": 2, "c": 3, "a": 4}
-    words, rarity = wording([["b", "c", "b"], [], ["new"]], ranks)
+    words, rarity = tabulate_words([["b", "c", "b"], [], ["new"]], ranks)
     assert words.toarray().tolist() == [[1, 1, 0], [0, 0, 0], [0, 0, 1]]
     assert rarity.tolist() == pytest.approx([math.log(2), math.log(3), math.log(5)])
 
@@ -216,7 +216,7 @@ def test_ranks_among_word_pieces() -> None:
     """Letters and signs, unused places and ends of words have no rank of their own."""
     pieces = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "!", "[", "a", "the", "##s", "of", "##ing", "disk"]
     engine = Engine(models.WordPiece({piece: number for number, piece in enumerate(pieces)}, unk_token="[UNK]"))
-    ranks = Ranks.of(Tokenizer(engine), pieces=True)
+    ranks = WordRanks.build(Tokenizer(engine), pieces=True)
     assert ranks == {"!": 1, "[": 1, "a": 1, "the": 1, "of": 2, "disk": 3}
     assert ranks["mount"] == 4
 
@@ -225,11 +225,11 @@ def test_ranks_among_word_pieces() -> None:
 def test_ranks_among_word_pieces_one_of_which_begins_as_others_words_do(sign: str) -> None:
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "!", "a", "the", "##s", sign, "disk", ""]
     engine = Engine(models.WordPiece({piece: number for number, piece in enumerate(pieces)}, unk_token="[UNK]"))
-    assert Ranks.of(Tokenizer(engine), pieces=True) == {"!": 1, "a": 1, "the": 1, sign: 2, "disk": 3}
+    assert WordRanks.build(Tokenizer(engine), pieces=True) == {"!": 1, "a": 1, "the": 1, sign: 2, "disk": 3}
 
 
 def test_ranks_among_pieces_that_say_where_words_begin() -> None:
     """As RoBERTa's do: what has no mark goes on with a word, and is none."""
     pieces = ["<s>", "</s>", "<mask>", "<unk>", "<pad>", "!", "a", "Ġthe", "ing", "Ġof", "ĠThe", "Ġdisk", "Ġ"]
     engine = Engine(models.WordPiece({piece: number for number, piece in enumerate(pieces)}, unk_token="<s>"))
-    assert Ranks.of(Tokenizer(engine), pieces=True) == {"!": 1, "a": 1, "the": 1, "of": 2, "disk": 3}
+    assert WordRanks.build(Tokenizer(engine), pieces=True) == {"!": 1, "a": 1, "the": 1, "of": 2, "disk": 3}

@@ -5,24 +5,30 @@ import math
 import numpy as np
 import pytest
 
-from fixtures import course
-from ramify.disentangle.data.channel import NOBODY
-from ramify.disentangle.features.conversation import CONVERSING, FAR, LEAST, Course, conversing
+from fixtures import conversation_state
+from ramify.disentangle.data.channel import NO_AUTHOR
+from ramify.disentangle.features.conversation import (
+    CONVERSATION_FEATURES,
+    EPSILON,
+    FAR,
+    ConversationState,
+    compute_conversation_features,
+)
 
 WINDOW = 7
 
 
-def plainly(own: Course, message: int, candidate: int, chances: dict[int, float], rank: int) -> dict[str, float]:
+def plainly(own: ConversationState, message: int, candidate: int, chances: dict[int, float], rank: int) -> dict[str, float]:
     """By its definition, over the messages of the window."""
     heard = range(max(0, message - WINDOW), message)
     chance, best = chances[candidate], max(chances.values())
-    author, is_self = own.speaker[message], candidate == message
-    by_author = [each for each in heard if own.speaker[each] == author] if author != NOBODY else []
+    author, is_self = own.author[message], candidate == message
+    by_author = [each for each in heard if own.author[each] == author] if author != NO_AUTHOR else []
     joined = "new" if is_self else own.conversation[candidate]
     there = [each for each in heard if own.conversation[each] == joined]
     mine = [each for each in there if each in by_author]
-    answers = [each for each in heard if own.answered[each] == candidate and each != candidate]
-    above = own.answered[candidate]
+    answers = [each for each in heard if own.parent[each] == candidate and each != candidate]
+    above = own.parent[candidate]
     masses: dict[int | str, float] = {"new": chances[message]}
     for other, share in chances.items():
         if other != message:
@@ -30,76 +36,77 @@ def plainly(own: Course, message: int, candidate: int, chances: dict[int, float]
     found = {
         "log_probability": math.log(chance),
         "probability": chance,
-        "uncertainty": -sum(share * math.log(share + LEAST) for share in chances.values()),
+        "entropy": -sum(share * math.log(share + EPSILON) for share in chances.values()),
         "highest_probability": best,
         "rank": rank,
         "is_self": is_self,
-        "is_self_of_one_who_spoke": is_self and bool(by_author),
+        "is_self_of_known_author": is_self and bool(by_author),
         "log_distance": math.log(max(1, message - candidate)),
         "conversation_probability": masses[joined],
-        "log_conversation_probability": math.log(masses[joined] + LEAST),
-        "conversation_lead": masses[joined] - max([0.0, *(mass for other, mass in masses.items() if other != joined)]),
-        "log_distance_of_author_there": FAR,
+        "log_conversation_probability": math.log(masses[joined] + EPSILON),
+        "conversation_margin": masses[joined] - max([0.0, *(mass for other, mass in masses.items() if other != joined)]),
+        "log_distance_of_author_in_conversation": FAR,
     }
     if not is_self:
         found |= {
             "same_author": candidate in by_author,
-            "log_answers": math.log1p(len(answers)),
+            "log_children": math.log1p(len(answers)),
             "author_answered_it": any(each in by_author for each in answers),
             "author_answered_it_last": bool(answers) and answers[-1] in by_author,
             "it_answers_author": above != candidate and above in by_author,
             "is_last_of_conversation": there[-1] == candidate,
             "log_distance_of_conversation": math.log1p(message - there[-1]),
             "author_takes_part": bool(mine),
-            "log_distance_of_author_there": math.log1p(message - mine[-1]) if mine else FAR,
+            "log_distance_of_author_in_conversation": math.log1p(message - mine[-1]) if mine else FAR,
             "log_messages_of_conversation": math.log(len(there)),
-            "log_messages_of_others_there": math.log1p(len(there) - len(mine)),
-            "author_was_last_there": bool(by_author) and own.conversation[by_author[-1]] == joined,
+            "log_messages_of_others_in_conversation": math.log1p(len(there) - len(mine)),
+            "author_was_last_in_conversation": bool(by_author) and own.conversation[by_author[-1]] == joined,
         }
-    return {name: float(found.get(name, 0.0)) for name in CONVERSING}
+    return {name: float(found.get(name, 0.0)) for name in CONVERSATION_FEATURES}
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_features_are_what_they_are_called(seed: int) -> None:
-    own, random = course(seed, 60, WINDOW), np.random.default_rng(seed + 100)
+    own, random = conversation_state(seed, 60, WINDOW), np.random.default_rng(seed + 100)
     messages = np.arange(20, 60)
     back = np.array([np.concatenate([[0], 1 + random.permutation(WINDOW)[:4]]) for _ in messages])
     chances = -np.sort(-random.dirichlet(np.ones(5), len(messages)).astype(np.float32), axis=1)
     for row in back:
         random.shuffle(row)
     candidates = messages[:, None] - back
-    found = conversing(own, messages, candidates, chances)
+    found = compute_conversation_features(own, messages, candidates, chances)
     for number, message in enumerate(messages.tolist()):
         shares = dict(zip(candidates[number].tolist(), chances[number].tolist()))
         for place, candidate in enumerate(candidates[number].tolist()):
             expected = plainly(own, message, candidate, shares, place)
-            got = dict(zip(CONVERSING, found[number, place].tolist()))
+            got = dict(zip(CONVERSATION_FEATURES, found[number, place].tolist()))
             assert got == pytest.approx(expected, abs=2e-5), (message, candidate)
 
 
 def test_later_messages_do_not_matter() -> None:
-    whole = course(5, 60, WINDOW)
+    whole = conversation_state(5, 60, WINDOW)
     messages, chances = np.array([30, 31]), np.full((2, 3), 1 / 3, dtype=np.float32)
     candidates = messages[:, None] - np.arange(3)
-    early = Course(*(each[:32] for each in (whole.answered, whole.conversation, whole.speaker)), WINDOW)
+    early = ConversationState(*(each[:32] for each in (whole.parent, whole.conversation, whole.author)), WINDOW)
     np.testing.assert_array_equal(
-        conversing(whole, messages, candidates, chances), conversing(early, messages, candidates, chances)
+        compute_conversation_features(whole, messages, candidates, chances),
+        compute_conversation_features(early, messages, candidates, chances),
     )
 
 
 def test_messages_one_by_one_are_as_together() -> None:
-    own = course(6, 60, WINDOW)
+    own = conversation_state(6, 60, WINDOW)
     messages, chances = np.arange(10, 40), np.full((30, 4), 0.25, dtype=np.float32)
     candidates = messages[:, None] - np.arange(4)
-    together = conversing(own, messages, candidates, chances)
+    together = compute_conversation_features(own, messages, candidates, chances)
     for row, number in enumerate(messages.tolist()):
-        alone = conversing(own, messages[row : row + 1], candidates[row : row + 1], chances[row : row + 1])
+        alone = compute_conversation_features(own, messages[row : row + 1], candidates[row : row + 1], chances[row : row + 1])
         np.testing.assert_array_equal(together[row], alone[0], err_msg=str(number))
 
 
 def test_places_without_a_candidate_touch_no_other() -> None:
-    own = course(7, 60, WINDOW)
+    own = conversation_state(7, 60, WINDOW)
     messages, candidates = np.array([20]), np.array([[19, 20, 20]])
     chances = np.array([[0.6, 0.4, 0.0]], dtype=np.float32)
-    bare = conversing(own, messages, candidates[:, :2], chances[:, :2])
-    np.testing.assert_array_equal(conversing(own, messages, candidates, chances)[:, :2], bare)
+    bare = compute_conversation_features(own, messages, candidates[:, :2], chances[:, :2])
+    np.testing.assert_array_equal(compute_conversation_features(own, messages, candidates, chances)[:, :2], bare)

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ramify.disentangle.inference.ensemble import chances, combine
+from ramify.disentangle.inference.ensemble import combine, count_votes
 from ramify.errors import RamifyError
-from ramify.metrics.conversations import conversations
+from ramify.metrics.conversations import find_conversations
 
 # Messages 0 to 4, what each of three members says that they answer.
 SAID = [[(), (0,), (1,), (), (3,)], [(), (0,), (0,), (), (2,)], [(), (), (), (), (3,)]]
@@ -39,8 +39,8 @@ def test_what_more_than_half_say_besides():
     assert combine([said[0], said[2]], "vote") == [(), (), (1,)]
 
 
-def test_chances_are_shares_of_votes():
-    assert chances(SAID, combine(SAID, "vote")).tolist() == pytest.approx([1, 2 / 3, 1 / 3, 1, 2 / 3])
+def test_probabilities_are_shares_of_votes():
+    assert count_votes(SAID, combine(SAID, "vote")).tolist() == pytest.approx([1, 2 / 3, 1 / 3, 1, 2 / 3])
 
 
 def test_intersection_keeps_conversations_that_all_find():
@@ -55,14 +55,14 @@ def test_starts_beside_answers_are_votes_too():
     assert combine(said, "vote") == [(), (), (2, 1)]
     assert combine(said[:2], "unanimous") == combine(said[:2], "union") == [(), (), (2, 1)]
     assert combine(said, "union") == [(), (), (1, 0)]
-    assert chances(said, combine(said, "vote")).tolist() == pytest.approx([1, 1, 2 / 3])
+    assert count_votes(said, combine(said, "vote")).tolist() == pytest.approx([1, 1, 2 / 3])
 
 
 def test_the_links_of_an_intersection_are_those_of_most():
     said = [[(), (0,), (0,), (2,)], [(), (0,), (0,), (1,)], [(), (0,), (1,), (1,)]]
     found = combine(said, "intersect")
     assert found == [(), (0,), (0,), (1,)]
-    assert chances(said, found).tolist() == pytest.approx([1, 1, 2 / 3, 2 / 3])
+    assert count_votes(said, found).tolist() == pytest.approx([1, 1, 2 / 3, 2 / 3])
     # Nobody says what message 1 answers: message 2 joins it to the conversation.
     joined = [[(), (), (0, 1)]] * 2
     assert combine(joined, "intersect") == [(), (0,), (1,)]
@@ -87,7 +87,7 @@ def votes(draw):
 
 def labels(parents):
     pairs = [(above, n) for n, own in enumerate(parents) for above in own]
-    return conversations(np.array(pairs, dtype=np.int64).reshape(-1, 2), np.arange(len(parents)))
+    return find_conversations(np.array(pairs, dtype=np.int64).reshape(-1, 2), np.arange(len(parents)))
 
 
 @given(votes(), st.sampled_from(["vote", "unanimous", "union", "union-most", "intersect"]))

@@ -1,6 +1,7 @@
 """Losses and probabilities of links, against their definitions, and what a prediction may not depend on."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,46 +10,46 @@ from torch.nn import functional as F
 
 from fixtures import channel, several_parents
 from ramify.disentangle.batch import LinkBatch, LinkCollator
-from ramify.disentangle.config import History
+from ramify.disentangle.config import ChatInput, DecodingConfig, LinkConfig
 from ramify.disentangle.data.blocks import Blocks
 from ramify.disentangle.data.logs import Logs
-from ramify.disentangle.data.words import learn_words
-from ramify.disentangle.inference import decode as decoding
-from ramify.disentangle.inference.decode import Opinion, opinions
-from ramify.disentangle.inference.links import disentangle
-from ramify.disentangle.inference.streaming import Live
+from ramify.disentangle.data.words import learn_vocabulary
+from ramify.disentangle.inference import predict
+from ramify.disentangle.inference.disentangler import Disentangler
+from ramify.disentangle.inference.predict import predict_posterior
 from ramify.disentangle.models.feature_model import FeatureModel, FeatureModelConfig
-from ramify.disentangle.task import ReplyTo, ReplyToConfig
+from ramify.disentangle.posterior import LinkPosterior
+from ramify.disentangle.task import ReplyLinking
 from ramify.errors import RamifyError
 from ramify.nn.ragged import Rows
 from ramify.tasks.base import MAIN
 from ramify.tree import Node, Tree
 
-HISTORY = History(window=6)
+INPUT, PLAIN = ChatInput(window=6), DecodingConfig()
 
 
 def logs_of(*trees: Tree) -> Logs:
-    logs = Logs.of(trees, HISTORY)
-    return logs.read_with(learn_words((words for own in logs.channels for words in own.spelled), least=2))
+    logs = Logs.build(trees, INPUT)
+    return logs.tokenize(learn_vocabulary((words for own in logs.channels for words in own.tokens), min_count=2))
 
 
 TREES = several_parents(channel(40, 0)), several_parents(channel(25, 1))
 LOGS = logs_of(*TREES)
 
 
-def task(model: dict[str, int] | None = None, **config: object) -> ReplyTo:
+def task(model: dict[str, int] | None = None, **config: object) -> ReplyLinking:
     torch.manual_seed(1)
     backbone = FeatureModel(
         FeatureModelConfig(**{"vocab_size": int(LOGS.ids.max()) + 1, "dim": 4, "hidden": 8} | (model or {}))
     )
-    if backbone.context is not None:
-        torch.nn.init.normal_(backbone.context.expand.weight)
-    words = learn_words([["a"]], least=1)
-    return ReplyTo(backbone, words, HISTORY, ReplyToConfig(**config)).eval()  # pyright: ignore[reportArgumentType]
+    if backbone.candidate_attention is not None:
+        torch.nn.init.normal_(backbone.candidate_attention.expand.weight)
+    words = learn_vocabulary([["a"]], min_count=1)
+    return ReplyLinking(backbone, words, INPUT, LinkConfig(**config)).eval()  # pyright: ignore[reportArgumentType]
 
 
 def batch(logs: Logs = LOGS, known: bool = True) -> LinkBatch:
-    view = Blocks(logs, logs.learnable if known else np.arange(len(logs)), block=3)
+    view = Blocks(logs, logs.linked if known else np.arange(len(logs)), block=3)
     return LinkCollator(logs)([view.example(number) for number in range(len(view))])
 
 
@@ -58,13 +59,15 @@ def rows(values: torch.Tensor, own: LinkBatch) -> list[torch.Tensor]:
 
 def test_listwise_loss_is_the_cross_entropy_with_the_known_links() -> None:
     own, data = task(), batch()
-    scores = own.scores(data)
-    expected = sum(-(gold * F.log_softmax(row, 0)).sum() for row, gold in zip(rows(scores, data), rows(data.gold, data)))
+    scores = own.score_all(data)
+    expected = sum(
+        -(gold * F.log_softmax(row, 0)).sum() for row, gold in zip(rows(scores, data), rows(data.target_probability, data))
+    )
     torch.testing.assert_close(own.loss(scores, data), expected)
     ((named, _),) = own.losses(data, {"links": 7.0}, MAIN, None)
     torch.testing.assert_close(named["links"], own.loss(scores, data) / 7)
-    assert any((gold > 0).sum() > 1 for gold in rows(data.gold, data))
-    assert any(gold[0] > 0 and (gold[1:] > 0).any() for gold in rows(data.gold, data))
+    assert any((gold > 0).sum() > 1 for gold in rows(data.target_probability, data))
+    assert any(gold[0] > 0 and (gold[1:] > 0).any() for gold in rows(data.target_probability, data))
 
 
 def one_conversation(message: int, other: int) -> bool:
@@ -80,8 +83,8 @@ def one_conversation(message: int, other: int) -> bool:
 
 def test_the_conversation_counts_beside_the_link() -> None:
     own, view = task(conversation_weight=2.0), Blocks(LOGS, np.arange(len(LOGS)), block=3)
-    data = LinkCollator(LOGS, conversations=True)([view.example(number) for number in range(len(view))])
-    scores, first = own.scores(data), 0
+    data = LinkCollator(LOGS, same_conversation=True)([view.example(number) for number in range(len(view))])
+    scores, first = own.score_all(data), 0
     expected = task().loss(scores, data)
     for message, row in zip(data.source.tolist(), rows(scores, data)):
         shares, links = F.softmax(row, 0), LOGS.links.tolist()
@@ -94,8 +97,8 @@ def test_the_conversation_counts_beside_the_link() -> None:
         if LOGS.annotated[message] and inside:
             expected = expected - 2 * torch.stack(inside).sum().log()
         first += len(row)
-    assert data.together is not None
-    assert data.together.sum() > (data.gold > 0).sum()
+    assert data.same_conversation is not None
+    assert data.same_conversation.sum() > (data.target_probability > 0).sum()
     torch.testing.assert_close(own.loss(scores, data), expected)
     assert not LOGS.annotated.all()
 
@@ -103,8 +106,8 @@ def test_the_conversation_counts_beside_the_link() -> None:
 def test_of_unknown_conversations_nothing_is_learned() -> None:
     bare = logs_of(*(replace(tree, nodes=tuple(replace(node, parents=None) for node in tree.nodes)) for tree in TREES))
     own, view = task(conversation_weight=1.0), Blocks(bare, np.arange(len(bare)), block=3)
-    data = LinkCollator(bare, conversations=True)([view.example(number) for number in range(len(view))])
-    loss = own.loss(own.scores(data), data)
+    data = LinkCollator(bare, same_conversation=True)([view.example(number) for number in range(len(view))])
+    loss = own.loss(own.score_all(data), data)
     loss.backward()
     assert loss == 0
     assert all(weight.grad is None or not weight.grad.any() for weight in own.parameters())
@@ -113,7 +116,7 @@ def test_of_unknown_conversations_nothing_is_learned() -> None:
 def test_ranking_never_chooses_the_message_itself() -> None:
     own, data = task(objective="ranking"), batch(known=False)
     for number, (shares, itself) in enumerate(
-        zip(rows(own.probabilities(own.scores(data), data), data), rows(data.is_self, data))
+        zip(rows(own.probabilities(own.score_all(data), data, PLAIN), data), rows(data.is_self, data))
     ):
         if len(shares) > 1:
             assert shares[itself.bool()].item() == 0, number
@@ -122,26 +125,26 @@ def test_ranking_never_chooses_the_message_itself() -> None:
 
 def test_binary_loss_is_a_mean_over_candidates() -> None:
     own, data = task(objective="binary", positive_weight=3.0), batch()
-    scores = own.scores(data)
+    scores = own.score_all(data)
     expected = torch.zeros(())
-    for row, gold in zip(rows(scores, data), rows(data.gold, data)):
+    for row, gold in zip(rows(scores, data), rows(data.target_probability, data)):
         chance = torch.sigmoid(row)
         expected = expected + -torch.where(gold > 0, 3 * chance.log(), (1 - chance).log()).mean()
     torch.testing.assert_close(own.loss(scores, data), expected)
-    torch.testing.assert_close(own.probabilities(scores, data), torch.sigmoid(scores))
+    torch.testing.assert_close(own.probabilities(scores, data, PLAIN), torch.sigmoid(scores))
 
 
 @pytest.mark.parametrize("config", [{}, {"conversation_weight": 1.0}, {"objective": "binary"}])
 def test_a_candidate_that_stands_for_others_counts_as_these_would(config: dict) -> None:
     own, data = task(**config), batch()
-    scores = own.scores(data).detach()
-    times = torch.where(data.gold > 0, 1, 1 + torch.arange(len(scores)) % 3)
+    scores = own.score_all(data).detach()
+    times = torch.where(data.target_probability > 0, 1, 1 + torch.arange(len(scores)) % 3)
     sizes = [int(row.sum()) for row in rows(times, data)]
     if own.config.conversation_weight:
         # What shares its conversation with a message may be left out like others.
-        data = replace(data, together=((data.gold > 0) | (torch.arange(len(scores)) % 4 == 0)).float())
-    written_out = data.only(torch.arange(len(scores)).repeat_interleave(times), Rows.build(sizes))
-    found = own.loss(scores, replace(data, stands_for=times.float()))
+        data = replace(data, same_conversation=((data.target_probability > 0) | (torch.arange(len(scores)) % 4 == 0)).float())
+    written_out = data.select(torch.arange(len(scores)).repeat_interleave(times), Rows.build(sizes))
+    found = own.loss(scores, replace(data, importance_weight=times.float()))
     torch.testing.assert_close(found, own.loss(scores.repeat_interleave(times), written_out))
     assert abs(float(found - own.loss(scores, data))) > 0.1
 
@@ -152,36 +155,33 @@ def test_binary_decisions_answer_the_likeliest() -> None:
     with torch.no_grad():
         assert own.head is not None
         own.head.bias.fill_(-20.0)
-    opinion = Opinion.joined(list(opinions(own, LOGS)))
-    answered, chance = opinion.likeliest()
-    scores = own.scores(batch(known=False))
+    posterior = LinkPosterior.concatenate(list(predict_posterior(own, PLAIN, LOGS)))
+    answered, chance = posterior.choose_likeliest()
+    scores = own.score_all(batch(known=False))
     best = [int(row.argmax()) for row in rows(scores, batch(known=False))]
-    assert (answered == opinion.messages - np.array(best)).all()
+    assert (answered == posterior.messages - np.array(best)).all()
     assert chance.max() < 1e-3
     assert len(answered) == len(LOGS) > data.num_targets
 
 
 def test_odds_of_a_start_are_multiplied() -> None:
-    plain, bold = task(), task(start_odds=0.25)
-    data = batch(known=False)
-    scores = plain.scores(data)
-    own = [rows(each.probabilities(scores, data), data) for each in (plain, bold)]
+    model, data = task(), batch(known=False)
+    scores = model.score_all(data)
+    own = [rows(model.probabilities(scores, data, each), data) for each in (PLAIN, DecodingConfig(start_odds=0.25))]
     for before, after in zip(*own):
         if len(before) > 1:
             torch.testing.assert_close(after[0] / (1 - after[0]), 0.25 * before[0] / (1 - before[0]))
             torch.testing.assert_close(after[1:] / after[1:].sum(), before[1:] / before[1:].sum())
-    # It decides; it is nothing to be learned.
-    torch.testing.assert_close(plain.loss(scores, data), bold.loss(scores, data))
 
 
 @pytest.mark.parametrize("objective", ["listwise", "binary"])
 def test_nobody_answers_himself_where_others_alone_are_answered(objective: str) -> None:
-    plain, bold = task(objective=objective), task(objective=objective, answers="others")
-    data = batch(known=False)
-    scores = plain.scores(data)
+    model, data = task(objective=objective), batch(known=False)
+    scores = model.score_all(data)
     author = [(number, node.author) for number, tree in enumerate(TREES) for node in tree.nodes]
     own = []
-    for source, before, after in zip(data.source, *(rows(each.probabilities(scores, data), data) for each in (plain, bold))):
+    both = (model.probabilities(scores, data, each) for each in (PLAIN, DecodingConfig(answers="others")))
+    for source, before, after in zip(data.source, *(rows(each, data) for each in both)):
         by_author = [author[source - back] == author[source] for back in range(len(before))]
         hidden = torch.tensor([same and author[source][1] is not None for same in by_author])
         hidden[0] = False
@@ -189,21 +189,43 @@ def test_nobody_answers_himself_where_others_alone_are_answered(objective: str) 
         torch.testing.assert_close(after, kept / kept.sum() if objective == "listwise" else kept)
         own.append(int(hidden.sum()))
     assert max(own) > 1
-    # It decides; it is nothing to be learned.
-    torch.testing.assert_close(plain.loss(scores, data), bold.loss(scores, data))
 
 
-def test_among_ranked_candidates_may_be_the_authors_own_alone() -> None:
-    with pytest.raises(RamifyError, match=r"task\.answers"):
-        ReplyToConfig(objective="ranking", answers="others")
+@pytest.mark.parametrize(
+    ("decoding", "objective"),
+    [
+        ({"answers": "others"}, "ranking"),
+        ({"threshold": 0.5}, "ranking"),
+        ({"start_odds": 0.5}, "binary"),
+        ({"start_odds": 0.5}, "ranking"),
+        ({"decide": "conversation"}, "binary"),
+        ({"decide": "comembership"}, "ranking"),
+    ],
+)
+def test_decoding_that_needs_another_objective(decoding: dict[str, Any], objective: str) -> None:
+    """A setting names itself, the objective that it needs, and the value that goes with this one."""
+    ((name, value),) = decoding.items()
+    needed = rf"decoding\.{name}={value} needs a model of task\.objective=listwise.*, not {objective}\. Set decoding\.{name}="
+    with pytest.raises(RamifyError, match=needed):
+        Disentangler(task(objective=objective), DecodingConfig(**decoding))
 
 
-@pytest.mark.parametrize("name", ["start_odds", "conversation_weight"])
+@pytest.mark.parametrize("decoding", [{"threshold": 0.5}, {"answers": "others"}, {"starts": False}, {"online": True}])
+def test_decoding_that_binary_models_take(decoding: dict[str, Any]) -> None:
+    assert Disentangler(task(objective="binary"), DecodingConfig(**decoding)).decoding == DecodingConfig(**decoding)
+
+
 @pytest.mark.parametrize("setting", [(-1.0, "listwise"), (0.5, "binary")])
-def test_weights_and_odds_that_are_refused(name: str, setting) -> None:
-    value, objective = setting
-    with pytest.raises(RamifyError, match=rf"task\.{name}"):
-        ReplyToConfig(**{name: value, "objective": objective})
+def test_conversation_weights_that_are_refused(setting: tuple[float, Any]) -> None:
+    weight, objective = setting
+    with pytest.raises(RamifyError, match=r"task\.conversation_weight"):
+        LinkConfig(conversation_weight=weight, objective=objective)
+
+
+@pytest.mark.parametrize("decoding", [{"start_odds": -1.0}, {"start_odds": 0.0}, {"threshold": 1.0}, {"threshold": -0.1}])
+def test_decoding_out_of_range(decoding: dict[str, float]) -> None:
+    with pytest.raises(RamifyError, match=rf"decoding\.{next(iter(decoding))} must be"):
+        DecodingConfig(**decoding)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("score", ["sum", "linear"])
@@ -211,7 +233,7 @@ def test_scores_come_from_states(score: str) -> None:
     own, data = task(score=score), batch()
     states = own.backbone(data)
     expected = states.sum(1) if own.head is None else states @ own.head.weight[0] + own.head.bias
-    torch.testing.assert_close(own.scores(data), expected)
+    torch.testing.assert_close(own.score_all(data), expected)
 
 
 def test_a_sum_without_weights_is_refused() -> None:
@@ -230,104 +252,90 @@ def test_what_is_known_of_links_does_not_move_a_prediction() -> None:
     none = Tree(tuple(bare))
     scores = []
     for tree in (log, other, none):
-        logs = replace(logs_of(tree), ids=LOGS.ids[: LOGS.starts[40]], starts=LOGS.starts[:41])
-        scores.append(own.scores(batch(logs, known=False)))
+        logs = replace(logs_of(tree), ids=LOGS.ids[: LOGS.token_offsets[40]], token_offsets=LOGS.token_offsets[:41])
+        scores.append(own.score_all(batch(logs, known=False)))
     assert torch.equal(scores[0], scores[1])
     assert torch.equal(scores[0], scores[2])
 
 
 def test_of_equal_candidates_the_nearest_is_taken() -> None:
-    opinion = Opinion(
+    posterior = LinkPosterior(
         np.array([1, 2]), np.array([1, 0, 2, 1, 0]), np.array([2, 3]), np.array([0.5, 0.5, 0.2, 0.4, 0.4], dtype=np.float32)
     )
-    answered, probability = opinion.likeliest()
+    answered, probability = posterior.choose_likeliest()
     assert answered.tolist() == [1, 1]
     assert probability.tolist() == pytest.approx([0.5, 0.4])
 
 
-def test_opinions_do_not_depend_on_how_messages_are_batched(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_posteriors_do_not_depend_on_how_messages_are_batched(monkeypatch: pytest.MonkeyPatch) -> None:
     own = task()
-    whole = Opinion.joined(list(opinions(own, LOGS)))
-    monkeypatch.setattr(decoding, "KEYS", 40)
-    monkeypatch.setattr(decoding, "_BLOCK", 4)
-    parts = list(opinions(own, LOGS))
+    whole = LinkPosterior.concatenate(list(predict_posterior(own, PLAIN, LOGS)))
+    monkeypatch.setattr(predict, "KEYS", 40)
+    monkeypatch.setattr(predict, "_BLOCK", 4)
+    parts = list(predict_posterior(own, PLAIN, LOGS))
     assert len(parts) > 5
-    again = Opinion.joined(parts)
+    again = LinkPosterior.concatenate(parts)
     assert np.array_equal(again.candidates, whole.candidates)
     np.testing.assert_allclose(again.probabilities, whole.probabilities, rtol=1e-5)
 
 
-def test_no_messages_no_opinion() -> None:
-    assert Opinion.joined(list(opinions(task(), logs_of()))).likeliest()[0].tolist() == []
-    alone = disentangle([task()], Tree((Node("hi"),)))
+def test_no_messages_no_posterior() -> None:
+    assert LinkPosterior.concatenate(list(predict_posterior(task(), PLAIN, logs_of()))).choose_likeliest()[0].tolist() == []
+    alone = Disentangler(task()).disentangle(Tree((Node("hi"),)))
     assert alone.conversation.tolist() == [0]
     assert alone.probability.tolist() == [1.0]
 
 
-COMPARING = {"context_layers": 1, "context_dim": 8, "context_heads": 2}
+COMPARING = {"attention_layers": 1, "attention_dim": 8, "attention_heads": 2}
 
 
 @pytest.mark.parametrize("objective", ["listwise", "ranking", "binary"])
 def test_only_the_likeliest_candidates_read_each_other(objective: str) -> None:
     own = batch()
-    model = COMPARING | {"context_among": 3}
+    model = COMPARING | {"attention_candidates": 3}
     together = task(model, objective=objective)
-    found = rows(together.scores(own), own)
+    found = rows(together.score_all(own), own)
     states = together.backbone(own)
-    apart = rows(together._scored(states, own.is_self), own)
+    apart = rows(together._score_states(states, own.is_self), own)
     for start, before, after in zip(own.candidates.offsets.tolist(), apart, found, strict=False):
         likeliest = before.argsort(descending=True, stable=True)[:3].sort().values
         others = torch.ones_like(before, dtype=torch.bool)
         others[likeliest] = False
         torch.testing.assert_close(after[others], before[others])
         if len(likeliest) == 3:
-            expected = together._scored(
-                together.backbone.read_together(states[likeliest + start], Rows.build([3])), own.is_self[likeliest + start]
+            expected = together._score_states(
+                together.backbone.attend_candidates(states[likeliest + start], Rows.build([3])), own.is_self[likeliest + start]
             )
             torch.testing.assert_close(after[likeliest], expected)
 
 
 def test_a_shortlist_of_all_is_none() -> None:
     own = batch()
-    torch.testing.assert_close(task(COMPARING | {"context_among": 7}).scores(own), task(COMPARING).scores(own))
+    torch.testing.assert_close(task(COMPARING | {"attention_candidates": 7}).score_all(own), task(COMPARING).score_all(own))
 
 
 def test_several_answers_by_a_threshold() -> None:
     own = task(objective="binary")
     log = channel(25, 1)
-    alone = disentangle([own], log)
-    (opinion,) = list(opinions(own, Logs.of([log], HISTORY).read_with(own.tokenizer)))
+    alone = Disentangler(own).disentangle(log)
+    (posterior,) = list(predict_posterior(own, PLAIN, Logs.build([log], INPUT).tokenize(own.tokenizer)))
     by_message = {
         int(message): dict(zip(candidates.tolist(), shares.tolist(), strict=True))
         for message, candidates, shares in zip(
-            opinion.messages,
-            np.split(opinion.candidates, np.cumsum(opinion.lengths)[:-1]),
-            np.split(opinion.probabilities, np.cumsum(opinion.lengths)[:-1]),
+            posterior.messages,
+            np.split(posterior.candidates, np.cumsum(posterior.lengths)[:-1]),
+            np.split(posterior.probabilities, np.cumsum(posterior.lengths)[:-1]),
             strict=True,
         )
     }
-    threshold = float(np.quantile(opinion.probabilities, 0.8))
-    several = task(objective="binary", threshold=threshold)
-    several.load_state_dict(own.state_dict())
-    found = disentangle([several], log)
+    threshold = float(np.quantile(posterior.probabilities, 0.8))
+    found = Disentangler(own, DecodingConfig(threshold=threshold)).disentangle(log)
     for number, (one, node) in enumerate(zip(alone.tree.nodes, found.tree.nodes, strict=True)):
         likely = {each for each, share in by_message[number].items() if share >= threshold}
         assert set(node.parents or ()) == (likely | {*(one.parents or ())}) - {number}
     assert any(len(node.parents or ()) > 1 for node in found.tree.nodes)
     # As many links as are said: precision falls, recall cannot.
     assert len(found.links()) > len(alone.links())
-    several.reading = replace(HISTORY, causal=True)
-    with pytest.raises(RamifyError, match="which a live channel has told apart"):
-        Live(several)
-
-
-@pytest.mark.parametrize("config", [{"threshold": 1.0}, {"threshold": -0.1}, {"threshold": 0.5, "objective": "ranking"}])
-def test_thresholds_that_make_no_sense(config: dict[str, object]) -> None:
-    with pytest.raises(RamifyError, match=r"task\.threshold"):
-        ReplyToConfig(**config)  # pyright: ignore[reportArgumentType]
-
-
-@pytest.mark.parametrize("objective", ["binary", "ranking"])
-def test_deciding_by_conversation_needs_one_choice_among_all(objective: str) -> None:
-    with pytest.raises(RamifyError, match=r"task\.decide"):
-        ReplyToConfig(decide="conversation", objective=objective)  # pyright: ignore[reportArgumentType]
+    own.input = replace(INPUT, causal=True)
+    with pytest.raises(RamifyError, match=r"decoding\.threshold=.* that a live channel has told apart"):
+        Disentangler(own, DecodingConfig(threshold=threshold)).live()

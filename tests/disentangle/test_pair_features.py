@@ -8,19 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ramify.disentangle.data.blocks import candidates
-from ramify.disentangle.data.channel_builder import channel_of
+from ramify.disentangle.data.blocks import list_candidates
+from ramify.disentangle.data.channel_builder import build_channel
 from ramify.disentangle.features.pairs import (
-    ANSWERED,
-    ANSWERING,
+    CHILD_FEATURES,
     FEATURES,
     MESSAGES_AGO,
     MINUTES_AGO,
     MINUTES_APART,
-    PAIR,
+    PAIR_FEATURES,
+    PARENT_FEATURES,
     RATES,
     YEARS,
-    features,
+    compute_features,
 )
 from ramify.readers.chat import SYSTEM
 from ramify.tree import Node
@@ -45,14 +45,14 @@ LOG = (
 )
 
 
-def values(answering: int, answered: int, log: tuple[Node, ...] = LOG, **options: bool) -> dict[str, float]:
-    channel = channel_of(log, **options)
-    found = features(channel, np.array([answering]), np.array([[answered]]))
+def values(child: int, parent: int, log: tuple[Node, ...] = LOG, **options: bool) -> dict[str, float]:
+    channel = build_channel(log, **options)
+    found = compute_features(channel, np.array([child]), np.array([[parent]]))
     return {name: value for name, value in zip(FEATURES, found[0, 0].tolist(), strict=True) if value}
 
 
 def test_there_are_seventy_seven_and_each_has_a_name_of_its_own() -> None:
-    assert (len(ANSWERING), len(ANSWERED), len(PAIR)) == (33, 17, 27)
+    assert (len(CHILD_FEATURES), len(PARENT_FEATURES), len(PAIR_FEATURES)) == (33, 17, 27)
     assert len(set(FEATURES)) == 77
 
 
@@ -62,29 +62,29 @@ def test_a_pair_one_by_one() -> None:
         {
             "year 2009": 1,
             "messages a minute -1…1": 1,
-            "answering addresses": 1,
-            "answering spoke before": 1,
-            "answering addressed before": 1,
-            "answering messages since 1…5": 1,
-            "answering minutes since 10…10000": 1,
+            "child has mention": 1,
+            "child has previous": 1,
+            "child previous has mention": 1,
+            "child messages since 1…5": 1,
+            "child minutes since 10…10000": 1,
             # 00:11: the log goes past midnight, so the hour is none.
-            "answered hour": 23 / 24,
-            "answered addresses": 1,
-            "answered spoke before": 1,
-            "answered messages since 1…5": 1,
-            "answered minutes since 0…2": 1,
+            "parent hour": 23 / 24,
+            "parent has mention": 1,
+            "parent has previous": 1,
+            "parent messages since 1…5": 1,
+            "parent minutes since 0…2": 1,
             "messages apart": 0.02,
             "not adjacent": 1,
             "minutes apart": 0.4,
             "minutes apart 5…60": 1,
-            "answered addresses answering": 1,
-            "answering addresses answered": 1,
-            "answering silent between": 1,
-            "answered silent between": 1,
-            "answering addressed answered before": 1,
-            "answered addressed answering after": 1,
-            "common words of answered": 5 / 8,
-            "common words of answering": 5 / 12,
+            "parent mentions child's author": 1,
+            "child mentions parent's author": 1,
+            "child's author silent between": 1,
+            "parent's author silent between": 1,
+            "child's author mentioned parent's before": 1,
+            "parent's author mentioned child's after": 1,
+            "common words, share of parent": 5 / 8,
+            "common words, share of child": 5 / 12,
             "words in common": 1,
         }
     )
@@ -95,56 +95,56 @@ def test_a_message_as_its_own_candidate() -> None:
         {
             "year 2009": 1,
             "messages a minute -1…1": 1,
-            "answering addresses": 1,
-            "answering spoke before": 1,
-            "answering addressed before": 1,
-            "answering messages since 1…5": 1,
-            "answering minutes since 10…10000": 1,
-            "answered minutes since 10…10000": 1,
+            "child has mention": 1,
+            "child has previous": 1,
+            "child previous has mention": 1,
+            "child messages since 1…5": 1,
+            "child minutes since 10…10000": 1,
+            "parent minutes since 10…10000": 1,
             "self": 1,
             "minutes apart 0…1": 1,
-            "same speaker": 1,
+            "same author": 1,
         }
     )
 
 
 def test_bots_system_lines_and_first_messages() -> None:
-    assert {"answering is bot", "answering messages since -1…0", "answering minutes since -1…0"} <= values(6, 2).keys()
-    assert "answered is system" in values(6, 2)
-    assert not {"answering spoke before", "answering addresses", "answered spoke before"} & values(6, 2).keys()
+    assert {"child is bot", "child messages since -1…0", "child minutes since -1…0"} <= values(6, 2).keys()
+    assert "parent is system" in values(6, 2)
+    assert not {"child has previous", "child has mention", "parent has previous"} & values(6, 2).keys()
     # Who joins has said nothing: carl's first message follows none.
-    assert "answering spoke before" not in values(4, 2)
-    assert "same speaker" not in values(4, 2)
+    assert "child has previous" not in values(4, 2)
+    assert "same author" not in values(4, 2)
 
 
 def test_who_addressed_whom_before_after_and_between() -> None:
     found = values(7, 1)
-    assert {"answering addressed answered between", "answered addressed answering between"} <= found.keys()
-    assert not any("before" in name and "addressed a" in name and name in found for name in PAIR)
+    assert {"child's author mentioned parent's between", "parent's author mentioned child's between"} <= found.keys()
+    assert not any("before" in name and "mentioned" in name and name in found for name in PAIR_FEATURES)
     # Line 3 is the earliest call to Bob, line 7 the last.
-    assert "answering addressed answered after" in values(3, 1)
-    assert "answering addressed answered after" not in values(3, 1, causal=True)
-    assert "share an addressee" in values(5, 1)
+    assert "child's author mentioned parent's after" in values(3, 1)
+    assert "child's author mentioned parent's after" not in values(3, 1, causal=True)
+    assert "share a mention" in values(5, 1)
 
 
 def test_a_causal_channel_does_not_change_when_more_is_said() -> None:
-    whole = channel_of(LOG, causal=True)
+    whole = build_channel(LOG, causal=True)
     for size in range(1, len(LOG) + 1):
-        part = channel_of(LOG[:size], causal=True)
+        part = build_channel(LOG[:size], causal=True)
         target = np.array([size - 1])
-        near = candidates(target, 5)
-        np.testing.assert_array_equal(features(whole, target, near), features(part, target, near))
+        near = list_candidates(target, 5)
+        np.testing.assert_array_equal(compute_features(whole, target, near), compute_features(part, target, near))
     # Offline it does: "carl" is nobody before he comes.
     named = (said(0, "ann", "carl: are you there"), said(1, "carl", "yes"))
-    assert "answering addresses" in values(0, 0, named)
-    assert "answering addresses" not in values(0, 0, named, causal=True)
+    assert "child has mention" in values(0, 0, named)
+    assert "child has mention" not in values(0, 0, named, causal=True)
 
 
 def test_without_times_nothing_is_said_of_minutes() -> None:
     timeless = tuple(Node(node.text, author=node.author, kind=node.kind) for node in LOG)
     found = values(5, 3, timeless)
     assert "minutes apart -1…0" in found
-    assert "answering minutes since -1…0" in found
+    assert "child minutes since -1…0" in found
     assert not [name for name in found if "a minute" in name or "hour" in name or "year" in name or name == "minutes apart"]
 
 
@@ -157,21 +157,21 @@ def test_clocks_may_go_back() -> None:
 
 def test_the_faithful_channel_keeps_the_quirks_of_the_published_code() -> None:
     acts = (said(0, "ann", "hi all"), said(0, "Bob", "waves", "action"), said(0, "Bob", "ann: hi"), said(1, "ann", "bob: hi"))
-    assert "same speaker" in values(2, 1, acts)
-    assert "same speaker" not in values(2, 1, acts, faithful=True)
+    assert "same author" in values(2, 1, acts)
+    assert "same author" not in values(2, 1, acts, reproduce_published=True)
     # Whoever acts is said to be addressed, by nobody.
-    assert "answering addresses" not in values(1, 0, acts)
-    assert "answering addresses" in values(1, 0, acts, faithful=True)
+    assert "child has mention" not in values(1, 0, acts)
+    assert "child has mention" in values(1, 0, acts, reproduce_published=True)
     # ann called "bob", but the code looks for "Bob".
     later = (*acts, said(2, "Bob", "ok"), said(3, "ann", "right"))
-    assert "answering addressed answered between" in values(5, 2, later)
-    assert "answering addressed answered between" not in values(5, 2, later, faithful=True)
+    assert "child's author mentioned parent's between" in values(5, 2, later)
+    assert "child's author mentioned parent's between" not in values(5, 2, later, reproduce_published=True)
 
 
 def test_candidates_end_where_the_log_begins() -> None:
-    assert candidates(np.array([0, 2, 5]), 3).tolist() == [[0, -1, -1, -1], [2, 1, 0, -1], [5, 4, 3, 2]]
-    channel = channel_of(LOG)
-    assert not features(channel, np.array([0]), np.array([[-1]])).any()
+    assert list_candidates(np.array([0, 2, 5]), 3).tolist() == [[0, -1, -1, -1], [2, 1, 0, -1], [5, 4, 3, 2]]
+    channel = build_channel(LOG)
+    assert not compute_features(channel, np.array([0]), np.array([[-1]])).any()
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_candidates_end_where_the_log_begins() -> None:
 )
 def test_small_and_dull_logs(log: tuple[Node, ...]) -> None:
     targets = np.arange(len(log))
-    found = features(channel_of(log), targets, candidates(targets, 100))
+    found = compute_features(build_channel(log), targets, list_candidates(targets, 100))
     assert found.shape == (len(log), 101, 77)
     assert np.isfinite(found).all()
 
@@ -323,8 +323,8 @@ def test_all_features_equal_the_slow_ones(drawn: list[Node], in_order: bool) -> 
         drawn = sorted(drawn, key=lambda node: node.time or 0)
     log = tuple(drawn)
     targets = np.arange(len(log))
-    near = candidates(targets, len(log))
-    found = features(channel_of(log), targets, near)
+    near = list_candidates(targets, len(log))
+    found = compute_features(build_channel(log), targets, near)
     slow = Slow(log)
     for late in targets.tolist():
         for early in range(late + 1):

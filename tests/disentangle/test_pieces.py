@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from fixtures import tokenizer
-from ramify.disentangle.config import History
+from ramify.disentangle.config import ChatInput
 from ramify.disentangle.data import pieces
 from ramify.disentangle.data.logs import Logs
-from ramify.disentangle.data.pieces import encode_pieces, line
+from ramify.disentangle.data.pieces import encode_pieces, format_message
 from ramify.errors import RamifyError
 from ramify.tree import Node, Tree
 
@@ -45,9 +45,9 @@ def test_each_message_is_opened_by_cls_and_ended_by_sep(author: bool) -> None:
 
 
 def test_only_whom_has_a_name_is_named() -> None:
-    assert [line(each, author=True) for each in MESSAGES[:4]] == ["ga: aa be ci", "ga: ", "", "ha hu"]
-    assert line(MESSAGES[5], author=True) == "bo"
-    assert line(MESSAGES[0], author=False) == "aa be ci"
+    assert [format_message(each, author=True) for each in MESSAGES[:4]] == ["ga: aa be ci", "ga: ", "", "ha hu"]
+    assert format_message(MESSAGES[5], author=True) == "bo"
+    assert format_message(MESSAGES[0], author=False) == "aa be ci"
 
 
 def test_a_message_without_text_is_cls_and_sep() -> None:
@@ -73,7 +73,7 @@ def test_the_name_counts_in_the_length() -> None:
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 6, 7])
 def test_how_many_are_encoded_at_once_makes_no_difference(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = encode_pieces(tokenizer(), MESSAGES, author=True, max_tokens=6)
-    monkeypatch.setattr(pieces, "_AT_ONCE", size)
+    monkeypatch.setattr(pieces, "_CHUNK", size)
     again = encode_pieces(tokenizer(), MESSAGES, author=True, max_tokens=6)
     assert np.array_equal(whole[0], again[0])
     assert np.array_equal(whole[1], again[1])
@@ -85,21 +85,21 @@ def test_no_messages_no_pieces() -> None:
 
 
 @pytest.mark.parametrize("author", [False, True])
-def test_logs_are_read_in_pieces_as_their_history_says(author: bool) -> None:
+def test_logs_are_read_in_pieces_as_their_input_says(author: bool) -> None:
     trees = [Tree(tuple(MESSAGES[:3]), id="one"), Tree(tuple(MESSAGES[3:]), id="two")]
-    history = History(texts="pieces", author_in_text=author, max_tokens=5)
-    logs = Logs.of(trees, history).read_with(tokenizer())
+    input = ChatInput(texts="pieces", author_in_text=author, max_tokens=5)
+    logs = Logs.build(trees, input).tokenize(tokenizer())
     expected, cut = rows(MESSAGES, author=author, max_tokens=5)
-    assert logs.cut == cut
-    ids, lengths = logs.words(np.array([4, 0, 4]))
+    assert logs.num_truncated == cut
+    ids, lengths = logs.select_tokens(np.array([4, 0, 4]))
     assert ids.tolist() == [*expected[4], *expected[0], *expected[4]]
     assert lengths.tolist() == [len(expected[4]), len(expected[0]), len(expected[4])]
-    words = Logs.of(trees, History(texts="words", max_tokens=5)).read_with(tokenizer())
+    words = Logs.build(trees, ChatInput(texts="words", max_tokens=5)).tokenize(tokenizer())
     # Whole words are not ended by SEP, nor cut.
-    assert words.cut == 0
+    assert words.num_truncated == 0
     assert SEP not in words.ids
 
 
 def test_a_message_has_room_for_a_piece() -> None:
-    with pytest.raises(RamifyError, match=r"reading\.max_tokens .*at least 3, not 2"):
-        History(texts="pieces", max_tokens=2)
+    with pytest.raises(RamifyError, match=r"input\.max_tokens .*at least 3, .*but is 2"):
+        ChatInput(texts="pieces", max_tokens=2)

@@ -6,7 +6,7 @@ from itertools import chain
 
 import pytest
 
-from ramify.disentangle.inference.prefetch import arrivals
+from ramify.disentangle.inference.prefetch import prefetch_batches
 
 
 def test_what_comes_alone_is_given_alone_and_at_once():
@@ -17,7 +17,7 @@ def test_what_comes_alone_is_given_alone_and_at_once():
             assert event.wait(60)
             yield number
 
-    runs = arrivals(slowly(), 10)
+    runs = prefetch_batches(slowly(), 10)
     for number, event in enumerate(asked):
         event.set()
         # The next one does not come before this one was given.
@@ -36,7 +36,7 @@ def test_what_has_come_meanwhile_is_given_together():
                 ahead.set()
             yield number
 
-    runs = arrivals(eagerly(), 4)
+    runs = prefetch_batches(eagerly(), 4)
     found = next(runs)
     # As far as there is room for what is not taken, and one in the hand.
     assert ahead.wait(60)
@@ -53,7 +53,7 @@ def test_what_goes_wrong_is_raised_after_what_came_before():
 
     found: list[int] = []
     with pytest.raises(ValueError, match="line 4"):
-        found.extend(chain.from_iterable(arrivals(until(), 2)))
+        found.extend(chain.from_iterable(prefetch_batches(until(), 2)))
     assert found == [0, 1, 2]
 
 
@@ -67,7 +67,7 @@ def test_nothing_is_read_once_nobody_asks():
         finally:
             ended.set()
 
-    runs = arrivals(endless(), 3)
+    runs = prefetch_batches(endless(), 3)
     next(runs)
     runs.close()
     assert ended.wait(60)

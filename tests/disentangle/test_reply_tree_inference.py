@@ -1,4 +1,4 @@
-"""Whom comments answer: what a decision may not hang on, and how it is scored."""
+"""Parents of comments: what a decision may not depend on, and how it is scored."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,20 +10,24 @@ import torch
 from fixtures import chain, channel, discussion, mht_task, reddit, star, tokenizer, uniform
 from ramify.dataset.build import Policy, build
 from ramify.dataset.store import Store
-from ramify.disentangle.config import History
+from ramify.disentangle.config import ChatInput, DecodingConfig, LinkConfig
 from ramify.disentangle.data.channel import Ints
 from ramify.disentangle.data.logs import Logs
-from ramify.disentangle.data.reply_trees import logs_of_replies
-from ramify.disentangle.inference.decode import Known, Opinion, decide, opinions
-from ramify.disentangle.inference.links import measure
-from ramify.disentangle.inference.reply_trees import measure_replies, rule, scored
+from ramify.disentangle.data.reply_trees import build_reply_logs
+from ramify.disentangle.inference.disentangler import Disentangler
+from ramify.disentangle.inference.evaluation import evaluate_links
+from ramify.disentangle.inference.links import predict_links
+from ramify.disentangle.inference.predict import ReplyHistory, predict_posterior
+from ramify.disentangle.inference.reply_trees import evaluate_replies, predict_baseline, score_parents
 from ramify.disentangle.models.feature_model import FeatureModel, FeatureModelConfig
-from ramify.disentangle.task import ReplyTo, ReplyToConfig
+from ramify.disentangle.posterior import LinkPosterior
+from ramify.disentangle.task import ReplyLinking
 from ramify.errors import RamifyError
-from ramify.metrics.replies import Replies
+from ramify.metrics.replies import ReplyCounts
 from ramify.tree import Tree
 
-HISTORY = History(window=8, texts="pieces", max_tokens=12)
+PLAIN = DecodingConfig()
+INPUT = ChatInput(window=8, texts="pieces", max_tokens=12)
 TREES = [
     *(
         discussion(shape(12, seed), seed=seed, name=f"{shape.__name__}-{seed}")
@@ -36,18 +40,18 @@ TREES = [
 ]
 
 
-def read(trees: Sequence[Tree], history: History = HISTORY) -> Logs:
-    return logs_of_replies(trees, history).read_with(tokenizer())
+def read(trees: Sequence[Tree], input: ChatInput = INPUT) -> Logs:
+    return build_reply_logs(trees, input).tokenize(tokenizer())
 
 
-def ranking(seed: int = 0, **changes: object) -> ReplyTo:
-    return mht_task(tokenizer(), HISTORY, seed, "ranking", **changes)
+def ranking(seed: int = 0, **changes: object) -> ReplyLinking:
+    return mht_task(tokenizer(), INPUT, seed, "ranking", **changes)
 
 
-def features() -> ReplyTo:
+def features() -> ReplyLinking:
     torch.manual_seed(0)
     backbone = FeatureModel(FeatureModelConfig(vocab_size=tokenizer().vocab_size, dim=4, hidden=8))
-    return ReplyTo(backbone, tokenizer(), HISTORY, ReplyToConfig(objective="ranking")).eval()
+    return ReplyLinking(backbone, tokenizer(), INPUT, LinkConfig(objective="ranking")).eval()
 
 
 def hung_on(tree: Tree, comment: int, parent: int) -> Tree:
@@ -57,9 +61,9 @@ def hung_on(tree: Tree, comment: int, parent: int) -> Tree:
     return Tree(tuple(nodes), id=tree.id)
 
 
-def shares(own: ReplyTo, logs: Logs, history: Known = "gold") -> dict[int, np.ndarray]:
+def shares(own: ReplyLinking, logs: Logs, history: ReplyHistory = "gold") -> dict[int, np.ndarray]:
     """[message]: the probability of each of its candidates."""
-    whole = Opinion.joined(list(opinions(own, logs, history=history)))
+    whole = LinkPosterior.concatenate(list(predict_posterior(own, PLAIN, logs, history=history)))
     ends = np.cumsum(whole.lengths)
     return {
         message: whole.probabilities[end - size : end]
@@ -101,9 +105,9 @@ def test_what_comes_later_changes_nothing():
 
 @pytest.mark.parametrize("history", ["gold", "predicted"])
 @pytest.mark.parametrize("mask", ["ancestors", "temporal", "none"])
-def test_a_comment_never_answers_itself(history: Known, mask: str):
+def test_a_comment_never_answers_itself(history: ReplyHistory, mask: str):
     logs = read(TREES)
-    answered, probability, *_ = decide(ranking(mask=mask), logs, history=history)
+    answered, probability, *_ = predict_links(ranking(mask=mask), PLAIN, logs, history=history)
     is_post = np.isin(np.arange(len(logs)), logs.offsets)
     assert (answered[is_post] == np.flatnonzero(is_post)).all()
     assert (answered < np.arange(len(logs)))[~is_post].all()
@@ -131,15 +135,17 @@ def with_parents(trees: Sequence[Tree], answered: Ints) -> list[Tree]:
 def test_whole_conversations_are_right_with_either_history_or_none(seed):
     """A single wrong link already fails one, and up to it both histories are the same."""
     model = ranking(seed)
-    trees = with_parents(TREES, decide(model, read(TREES))[0])
+    trees = with_parents(TREES, predict_links(model, PLAIN, read(TREES))[0])
     # Two trees are as the model would have them but for one comment.
     trees[0], trees[2] = (
         hung_on(tree, comment, (tree.parent[comment] + 1) % comment) for tree, comment in ((trees[0], 6), (trees[2], 12))
     )
     store = Store.of(trees)
-    predicted, gold = (measure_replies(model, store, "all", history=history) for history in ("predicted", "gold"))
+    predicted, gold = (
+        evaluate_replies(Disentangler(model), store, "all", history=history) for history in ("predicted", "gold")
+    )
     assert (predicted.history, gold.history) == ("predicted", "gold")
-    whole = [found.model.right == found.model.comments for found in (predicted, gold)]
+    whole = [found.model.correct == found.model.comments for found in (predicted, gold)]
     assert whole[0].tolist() == whole[1].tolist() == [False, True, False, True, True, True]
     assert predicted.model.scores()["conv_accuracy"] == gold.model.scores()["conv_accuracy"] == pytest.approx(400 / 6)
 
@@ -150,44 +156,46 @@ def test_whole_conversations_are_right_with_either_history_or_none(seed):
 def test_rules_that_do_not_read():
     logs = read(TREES)
     for name, expected in (("first", lambda place: 0), ("previous", lambda place: place - 1)):
-        found = scored(logs, rule(logs, name))
+        found = score_parents(logs, predict_baseline(logs, name))
         right = [sum(tree.parent[place] == expected(place) for place in range(1, len(tree))) for tree in TREES if len(tree) > 1]
-        assert found.right.tolist() == right
+        assert found.correct.tolist() == right
         assert found.comments.tolist() == [len(tree) - 1 for tree in TREES if len(tree) > 1]
-        assert found.first_right.all()
+        assert found.first_correct.all()
 
 
 def test_parents_beyond_the_window_are_left_out_of_training_and_count_as_wrong():
     tree = discussion(star(20), name="star")
     logs = read([tree])
-    assert logs.learnable.tolist() == list(range(1, 9))
-    found = measure_replies(ranking(), Store.of([tree]), "all")
+    assert logs.linked.tolist() == list(range(1, 9))
+    found = evaluate_replies(Disentangler(ranking()), Store.of([tree]), "all")
     assert found.beyond_window == 12
     assert found.model.comments.tolist() == [20]
-    assert found.model.right[0] <= 8
+    assert found.model.correct[0] <= 8
     assert found.baselines["first"].scores()["conv_accuracy"] == 100
 
 
 def test_a_model_that_reads_no_structure_has_no_history():
-    assert measure_replies(features(), Store.of(TREES), "all").history == "unread"
+    assert evaluate_replies(Disentangler(features()), Store.of(TREES), "all").history == "unread"
 
 
 def test_what_does_not_fit_is_refused():
     with pytest.raises(RamifyError, match="reply trees"):
-        measure(ranking(), Store.of(TREES), "all")
-    with pytest.raises(RamifyError, match="predicted, not gold"):
-        measure_replies(ranking(), Store.of(TREES), "all", beam=2)
-    assert measure_replies(ranking(), Store.of(TREES[:1]), "all", history="predicted", beam=2).model.comments.tolist() == [12]
+        evaluate_links(Disentangler(ranking()), Store.of(TREES), "all")
+    with pytest.raises(RamifyError, match="cannot read gold links"):
+        evaluate_replies(Disentangler(ranking()), Store.of(TREES), "all", beam=2)
+    assert evaluate_replies(
+        Disentangler(ranking()), Store.of(TREES[:1]), "all", history="predicted", beam=2
+    ).model.comments.tolist() == [12]
 
 
 def test_chat_logs_are_ranked_without_the_starts_of_conversations():
-    logs = Logs.of([channel(40)], HISTORY)
+    logs = Logs.build([channel(40)], INPUT)
     assert (logs.links[:, 0] == logs.links[:, 1]).any()
-    left = logs.without_starts()
+    left = logs.drop_starts()
     assert left.links.tolist() == [[late, early] for late, early in logs.links.tolist() if late != early]
-    found = measure(ranking(), Store.of([channel(40)]), "all")
+    found = evaluate_links(Disentangler(ranking()), Store.of([channel(40)]), "all")
     assert not found.starts
-    assert "start a conversation are not scored" in found.told
+    assert "start a conversation are not scored" in found.describe()
     assert sum(len(log.gold) for log in found.match.logs) == len(left.links)
 
 
@@ -206,22 +214,20 @@ def test_stand_ins_for_the_published_data_sets(data_dir, tmp_path, bounds, threa
     comments = np.delete(np.arange(store.num_nodes), posts)
     lengths = np.diff(store.offsets) - 1
     for answered, expected in ((np.repeat(posts, lengths), first), (comments - 1, previous)):
-        found = Replies.counted(answered, store.parent[comments], lengths).scores()
+        found = ReplyCounts.count(answered, store.parent[comments], lengths).scores()
         assert (found["graph_accuracy"], found["conv_accuracy"]) == pytest.approx(expected, abs=0.005)
 
 
 @pytest.mark.parametrize("objective", ["listwise", "binary"])
 def test_comments_start_nothing_for_models_of_logs_either(objective, tmp_path) -> None:
     """The one parent that they find is what they would say of the others alone."""
-    own = mht_task(tokenizer(), HISTORY, 0, objective)
+    own = mht_task(tokenizer(), INPUT, 0, objective)
     logs = read(TREES)
     with torch.no_grad():
         assert own.head is not None
         own.head.weight.zero_()  # nothing tells candidates apart: of equals the nearest, which is the message itself
-    assert (decide(own, logs, history="gold").answered == np.arange(len(logs))).all()
-    before = own.config
-    found = measure_replies(own, Store.of(TREES), "all")
-    assert own.config is before
+    assert (predict_links(own, PLAIN, logs, history="gold").parent == np.arange(len(logs))).all()
+    found = evaluate_replies(Disentangler(own), Store.of(TREES), "all")
     assert vars(found.model).keys() == vars(found.baselines["previous"]).keys()
     for name, counts in vars(found.model).items():
         np.testing.assert_array_equal(counts, vars(found.baselines["previous"])[name])

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from fixtures import built, chain, channel, discussion, parent_arrays, star, uniform
 from ramify.dataset.store import Store
-from ramify.disentangle.config import History
-from ramify.disentangle.data.reply_trees import in_time_order, logs_of_replies
+from ramify.disentangle.config import ChatInput
+from ramify.disentangle.data.reply_trees import build_reply_logs, sort_by_time
 from ramify.tree import Node, Tree
 
 
@@ -27,7 +27,7 @@ def named_parents(tree: Tree) -> dict[str, tuple[str, ...]]:
 def test_nodes_come_by_time_but_none_before_what_it_answers(parent, data):
     clock = st.one_of(st.none(), st.integers(0, 5).map(float))
     tree = timed(parent, [data.draw(clock) for _ in parent])
-    ordered = in_time_order(tree)
+    ordered = sort_by_time(tree)
     # `Tree` itself refuses a parent that stands after its child.
     assert named_parents(ordered) == named_parents(tree)
     assert (ordered.id, ordered.meta) == (tree.id, tree.meta)
@@ -44,19 +44,19 @@ def test_nodes_come_by_time_but_none_before_what_it_answers(parent, data):
         assert own >= due
         assert own > due or place[node.id] > earlier
         due, earlier = own, place[node.id]
-    assert in_time_order(ordered) == ordered
+    assert sort_by_time(ordered) == ordered
 
 
 def test_with_times_of_their_own_nodes_come_by_these():
     tree = timed([-1, 0, 0, 1, 2], [0.0, 3.0, 1.0, 4.0, 2.0])
-    assert [node.id for node in in_time_order(tree).nodes] == ["t.0", "t.2", "t.4", "t.1", "t.3"]
-    assert [node.parents for node in in_time_order(tree).nodes] == [(), (0,), (1,), (0,), (3,)]
+    assert [node.id for node in sort_by_time(tree).nodes] == ["t.0", "t.2", "t.4", "t.1", "t.3"]
+    assert [node.parents for node in sort_by_time(tree).nodes] == [(), (0,), (1,), (0,), (3,)]
 
 
 def test_a_deep_chain_with_clocks_that_go_back():
     size = 3000
     tree = timed(chain(size), [float(size - place) for place in range(size + 1)])
-    assert in_time_order(tree) == tree
+    assert sort_by_time(tree) == tree
 
 
 # --- reply trees and logs -----------------------------------------------------------------------------------------------------
@@ -88,9 +88,9 @@ def test_one_log_makes_a_store_one_of_logs(log):
 
 def test_every_comment_and_no_post_has_a_link():
     tree = timed([-1, 0, 0, 1, 2], [0.0, 3.0, 1.0, 4.0, 2.0])
-    logs = logs_of_replies([tree, discussion(star(0)), discussion(chain(3))], History(window=2))
+    logs = build_reply_logs([tree, discussion(star(0)), discussion(chain(3))], ChatInput(window=2))
     assert logs.offsets.tolist() == [0, 5, 6, 10]
     assert logs.links.tolist() == [[1, 0], [2, 1], [3, 0], [4, 3], [7, 6], [8, 7], [9, 8]]
     # Message 3 answers one that is three back.
-    assert logs.learnable.tolist() == [1, 2, 4, 7, 8, 9]
+    assert logs.linked.tolist() == [1, 2, 4, 7, 8, 9]
     assert logs.annotated.all()

@@ -9,50 +9,57 @@ import torch
 
 from fixtures import channel
 from ramify import hub
-from ramify.disentangle.config import History
+from ramify.disentangle.config import ChatInput, DecodingConfig, LinkConfig
 from ramify.disentangle.data.logs import Logs
-from ramify.disentangle.data.words import learn_words
-from ramify.disentangle.features.conversation import CONVERSING, Course
-from ramify.disentangle.inference.decode import Opinion, decide, opinions
+from ramify.disentangle.data.words import learn_vocabulary
+from ramify.disentangle.features.conversation import CONVERSATION_FEATURES, ConversationState
 from ramify.disentangle.inference.disentangler import Disentangler
+from ramify.disentangle.inference.links import predict_links
+from ramify.disentangle.inference.predict import predict_posterior
 from ramify.disentangle.models.feature_model import FeatureModel, FeatureModelConfig
-from ramify.disentangle.reranker import AMONG, SecondLook, learn
-from ramify.disentangle.task import ReplyTo, ReplyToConfig
+from ramify.disentangle.posterior import LinkPosterior
+from ramify.disentangle.reranker import CANDIDATES, Reranker, fit_reranker
+from ramify.disentangle.task import ReplyLinking
 from ramify.errors import RamifyError
 
 TREES = [channel(80, seed) for seed in range(3)]
-HISTORY = History(window=25, causal=True)
+INPUT = ChatInput(window=25, causal=True)
+PLAIN = DecodingConfig()
 
 
-def once(**config: object) -> ReplyTo:
+def once(**config: object) -> ReplyLinking:
     torch.manual_seed(0)
-    words = learn_words([["a"]], least=1)
+    words = learn_vocabulary([["a"]], min_count=1)
     backbone = FeatureModel(FeatureModelConfig(vocab_size=words.vocab_size, dim=0, hidden=8))
-    return ReplyTo(backbone, words, HISTORY, ReplyToConfig(**config)).eval()  # pyright: ignore[reportArgumentType]
+    return ReplyLinking(backbone, words, INPUT, LinkConfig(**config)).eval()  # pyright: ignore[reportArgumentType]
 
 
-def twice(look: SecondLook) -> ReplyTo:
+def twice(look: Reranker) -> ReplyLinking:
     task = once()
-    task.config = replace(task.config, second_look=look.first.out_features, hindsight=look.hindsight)
-    task.second = look
+    task.config = replace(task.config, reranker_dim=look.input_layer.out_features, lookahead=look.lookahead)
+    task.reranker = look
     return task
 
 
-def moved(hindsight: bool = False) -> SecondLook:
+def moved(lookahead: bool = False) -> Reranker:
     torch.manual_seed(1)
-    look = SecondLook(8, hindsight)
-    torch.nn.init.normal_(look.last.weight)
+    look = Reranker(8, lookahead)
+    torch.nn.init.normal_(look.output_layer.weight)
     return look
 
 
-LOGS = Logs.of(TREES, HISTORY).read_with(once().tokenizer)
+LOGS = Logs.build(TREES, INPUT).tokenize(once().tokenizer)
 
 
-def believed(task: ReplyTo) -> Opinion:
-    return Opinion.joined(list(opinions(task, LOGS)))
+def predict(task: ReplyLinking, decoding: DecodingConfig = PLAIN) -> LinkPosterior:
+    return LinkPosterior.concatenate(list(predict_posterior(task, decoding, LOGS)))
 
 
-def nats(found: Opinion) -> float:
+def fit(task: ReplyLinking, dim: int, logs: Logs = LOGS, **settings: Any) -> Reranker:
+    return fit_reranker([(logs, predict_posterior(task, PLAIN, logs))], dim, **settings)
+
+
+def nats(found: LinkPosterior) -> float:
     starts = np.cumsum(found.lengths) - found.lengths
     is_link = LOGS.is_link(np.repeat(found.messages, found.lengths), found.candidates)
     said = np.add.reduceat(np.where(is_link, found.probabilities, 0), starts)
@@ -60,93 +67,91 @@ def nats(found: Opinion) -> float:
 
 
 def test_before_it_has_learned_it_changes_nothing() -> None:
-    np.testing.assert_allclose(believed(twice(SecondLook(8))).probabilities, believed(once()).probabilities, rtol=1e-5)
+    np.testing.assert_allclose(predict(twice(Reranker(8))).probabilities, predict(once()).probabilities, rtol=1e-5)
 
 
 def test_the_likeliest_share_what_they_had() -> None:
-    before, after = believed(once()), believed(twice(moved()))
+    before, after = predict(once()), predict(twice(moved()))
     assert np.array_equal(before.candidates, after.candidates)
     assert np.abs(before.probabilities - after.probabilities).max() > 0.01
     start = 0
     for length in before.lengths.tolist():
         one, other = (each.probabilities[start : start + length] for each in (before, after))
         again = np.argsort(-one, kind="stable")
-        np.testing.assert_allclose(other[again[:AMONG]].sum(), one[again[:AMONG]].sum(), rtol=1e-5)
-        np.testing.assert_array_equal(other[again[AMONG:]], one[again[AMONG:]])
+        np.testing.assert_allclose(other[again[:CANDIDATES]].sum(), one[again[:CANDIDATES]].sum(), rtol=1e-5)
+        np.testing.assert_array_equal(other[again[CANDIDATES:]], one[again[CANDIDATES:]])
         start += length
 
 
-HOW = pytest.mark.parametrize("hindsight", [False, True])
+HOW = pytest.mark.parametrize("lookahead", [False, True])
 
 
 @HOW
-def test_opinions_do_not_depend_on_how_messages_are_batched(monkeypatch: pytest.MonkeyPatch, hindsight: bool) -> None:
-    whole = believed(twice(moved(hindsight)))
-    monkeypatch.setattr("ramify.disentangle.inference.decode.KEYS", 60)
-    monkeypatch.setattr("ramify.disentangle.inference.decode._BLOCK", 3)
-    np.testing.assert_allclose(believed(twice(moved(hindsight))).probabilities, whole.probabilities, rtol=1e-4, atol=1e-7)
+def test_opinions_do_not_depend_on_how_messages_are_batched(monkeypatch: pytest.MonkeyPatch, lookahead: bool) -> None:
+    whole = predict(twice(moved(lookahead)))
+    monkeypatch.setattr("ramify.disentangle.inference.predict.KEYS", 60)
+    monkeypatch.setattr("ramify.disentangle.inference.predict._BLOCK", 3)
+    np.testing.assert_allclose(predict(twice(moved(lookahead))).probabilities, whole.probabilities, rtol=1e-4, atol=1e-7)
 
 
 @HOW
-def test_logs_do_not_touch_each_other(hindsight: bool) -> None:
-    task = twice(moved(hindsight))
-    together = decide(task, LOGS).answered
+def test_logs_do_not_touch_each_other(lookahead: bool) -> None:
+    task = twice(moved(lookahead))
+    together = predict_links(task, PLAIN, LOGS).parent
     for number, tree in enumerate(TREES):
         first, stop = LOGS.offsets[number : number + 2]
-        alone = decide(task, Logs.of([tree], HISTORY).read_with(task.tokenizer)).answered
+        alone = predict_links(task, PLAIN, Logs.build([tree], INPUT).tokenize(task.tokenizer)).parent
         assert (alone + first == together[first:stop]).all()
 
 
-def test_what_is_said_later_matters_with_hindsight_alone() -> None:
+def test_later_messages_matter_with_lookahead_alone() -> None:
     """But for logs that are decided on as a live channel would be."""
     early = [replace(tree, nodes=tree.nodes[:50]) for tree in TREES]
-    logs = Logs.of(early, HISTORY).read_with(once().tokenizer)
-    for look, as_live in ((moved(), False), (moved(hindsight=True), True), (moved(hindsight=True), False)):
-        task = twice(look)
-        task.config = replace(task.config, as_live=as_live)
+    logs = Logs.build(early, INPUT).tokenize(once().tokenizer)
+    for look, online in ((moved(), False), (moved(lookahead=True), True), (moved(lookahead=True), False)):
+        task, decoding = twice(look), DecodingConfig(online=online)
         whole, part = (
-            np.concatenate([each.by_distance(HISTORY.window) for each in opinions(task, own)])[first : first + 50]
+            np.concatenate([each.tabulate(INPUT.window) for each in predict_posterior(task, decoding, own)])[first : first + 50]
             for own, first in ((LOGS, int(LOGS.offsets[1])), (logs, 50))
         )
-        assert (np.abs(whole - part).max() > 1e-3) == (look.hindsight and not as_live)
+        assert (np.abs(whole - part).max() > 1e-3) == (look.lookahead and not online)
 
 
-def test_as_live_is_the_first_sight_of_a_model_with_hindsight() -> None:
-    task = twice(moved(hindsight=True))
-    assert np.abs(believed(task).probabilities - believed(once()).probabilities).max() > 0.01
-    task.config = replace(task.config, as_live=True)
-    assert np.array_equal(believed(task).probabilities, believed(once()).probabilities)
+def test_online_decoding_skips_a_reranker_with_lookahead() -> None:
+    task = twice(moved(lookahead=True))
+    assert np.abs(predict(task).probabilities - predict(once()).probabilities).max() > 0.01
+    assert np.array_equal(predict(task, DecodingConfig(online=True)).probabilities, predict(once()).probabilities)
 
 
 @HOW
 @pytest.mark.parametrize("weight", [0.0, 1.0])
-def test_it_learns_and_is_the_same_once_saved(tmp_path, hindsight: bool, weight: float) -> None:
+def test_it_learns_and_is_the_same_once_saved(tmp_path, lookahead: bool, weight: float) -> None:
     task = once()
-    settings: dict[str, Any] = {"seed": 3, "hindsight": hindsight, "conversation_weight": weight}
-    look = learn([(task, LOGS)], 16, **settings)
+    settings: dict[str, Any] = {"seed": 3, "lookahead": lookahead, "conversation_weight": weight}
+    look = fit(task, 16, **settings)
     better = twice(look)
-    assert nats(believed(better)) < nats(believed(task)) - 0.05
-    again = learn([(once(), LOGS)], 16, **settings)
+    assert nats(predict(better)) < nats(predict(task)) - 0.05
+    again = fit(once(), 16, **settings)
     assert all(torch.equal(one, other) for one, other in zip(look.parameters(), again.parameters()))
     hub.save(Disentangler(better), tmp_path)
     loaded = hub.load(tmp_path).task
-    assert isinstance(loaded, ReplyTo)
-    assert np.array_equal(believed(loaded).probabilities, believed(better).probabilities)
+    assert isinstance(loaded, ReplyLinking)
+    assert np.array_equal(predict(loaded).probabilities, predict(better).probabilities)
 
 
 def test_features_may_be_of_any_size() -> None:
     """What was subtracted and divided by in training is part of the first layer."""
-    look = learn([(once(), LOGS)], 16)
-    course = Course.of(LOGS)
-    assert look.first.in_features == len(CONVERSING)
-    for opinion in opinions(once(), LOGS):
-        assert np.isfinite(next(look.again([opinion], course)).probabilities).all()
+    look = fit(once(), 16)
+    state = ConversationState.start(LOGS)
+    assert look.input_layer.in_features == len(CONVERSATION_FEATURES)
+    for posterior in predict_posterior(once(), PLAIN, LOGS):
+        assert np.isfinite(next(look.rerank([posterior], state)).probabilities).all()
 
 
 def test_who_may_not_look_twice() -> None:
-    for setting in ({"second_look": -1}, {"second_look": 8, "objective": "binary"}, {"hindsight": True}):
-        with pytest.raises(RamifyError, match=r"task\.second_look"):
+    for setting in ({"reranker_dim": -1}, {"reranker_dim": 8, "objective": "binary"}, {"lookahead": True}):
+        with pytest.raises(RamifyError, match=r"task\.reranker_dim"):
             once(**setting)
     bare = [replace(tree, nodes=tuple(replace(node, parents=None) for node in tree.nodes)) for tree in TREES]
-    with pytest.raises(RamifyError, match="nothing to learn by"):
-        learn([(once(), Logs.of(bare, HISTORY).read_with(once().tokenizer))], 8)
+    with pytest.raises(RamifyError, match="nothing to learn from"):
+        fit(once(), 8, Logs.build(bare, INPUT).tokenize(once().tokenizer))

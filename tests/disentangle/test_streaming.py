@@ -7,118 +7,107 @@ import pytest
 import torch
 
 from fixtures import channel
-from ramify.disentangle.candidate_pruner import FirstLook
-from ramify.disentangle.config import History
-from ramify.disentangle.data.words import learn_words
+from ramify.disentangle.candidate_pruner import CandidatePruner
+from ramify.disentangle.config import ChatInput, DecodingConfig
+from ramify.disentangle.data.words import learn_vocabulary
 from ramify.disentangle.inference.disentangler import Disentangler
-from ramify.disentangle.inference.streaming import Heard, Live
+from ramify.disentangle.inference.streaming import LinkPrediction
 from ramify.disentangle.models.base import LinkBackbone
 from ramify.disentangle.models.feature_model import FeatureModel, FeatureModelConfig
 from ramify.disentangle.models.mht import MaskedHierarchicalTransformer, MHTConfig
-from ramify.disentangle.reranker import SecondLook
-from ramify.disentangle.task import ReplyTo, ReplyToConfig
+from ramify.disentangle.reranker import Reranker
+from ramify.disentangle.task import ReplyLinking
 from ramify.errors import RamifyError
 from ramify.models.bert import BertConfig
 from ramify.tokenizer import Tokenizer
 from ramify.tree import Node, Tree
 
 LOG = channel(90, 3)
-WORDS = learn_words([node.text.lower().split() for node in LOG.nodes], least=1)
+WORDS = learn_vocabulary([node.text.lower().split() for node in LOG.nodes], min_count=1)
 
 
-def feature_model(config: ReplyToConfig | None = None, **changes: object) -> ReplyTo:
+def feature_model(decoding: DecodingConfig | None = None, **changes: object) -> Disentangler:
     torch.manual_seed(0)
     backbone = FeatureModel(FeatureModelConfig(vocab_size=WORDS.vocab_size, dim=4, hidden=8))
-    history = History(window=12, **({"causal": True} | changes))  # pyright: ignore[reportArgumentType]
-    return ReplyTo(backbone, WORDS, history, config)
+    input = ChatInput(window=12, **({"causal": True} | changes))  # pyright: ignore[reportArgumentType]
+    return Disentangler(ReplyLinking(backbone, WORDS, input), decoding)
 
 
-def surer(task: ReplyTo, times: float) -> ReplyTo:
+def surer(model: Disentangler, times: float) -> Disentangler:
     with torch.no_grad():
-        for layer in task.backbone.layers:
+        for layer in model.backbone.layers:
             layer.weight.mul_(times)
-    return task
+    return model
 
 
-def by_conversation() -> ReplyTo:
+def by_conversation(threshold: float = 0.0) -> Disentangler:
     # Of candidates that are nearly alike, the conversation with most of them would take all.
-    return surer(feature_model(ReplyToConfig(decide="conversation", start_odds=2)), 4)
+    return surer(feature_model(DecodingConfig(decide="conversation", start_odds=2, threshold=threshold)), 4)
 
 
-def by_comembership() -> ReplyTo:
-    return surer(feature_model(ReplyToConfig(decide="comembership", threshold=0.03)), 8)
+def by_comembership() -> Disentangler:
+    return surer(feature_model(DecodingConfig(decide="comembership", threshold=0.03)), 8)
 
 
-def structured_by_comembership() -> ReplyTo:
-    task = structured_with_several_answers()
-    task.config = replace(task.config, decide="comembership", start_odds=0.1)
-    return task
+def structured_by_comembership() -> Disentangler:
+    model = structured_with_several_answers()
+    return Disentangler(model.task, replace(model.decoding, decide="comembership", start_odds=0.1))
 
 
-def with_several_answers() -> ReplyTo:
-    task = by_conversation()
-    task.config = replace(task.config, threshold=0.08)
-    return task
+def with_several_answers() -> Disentangler:
+    return by_conversation(threshold=0.08)
 
 
-def of_others() -> ReplyTo:
-    task = feature_model()
-    task.config = ReplyToConfig(answers="others")
-    return task
+def of_others() -> Disentangler:
+    return feature_model(DecodingConfig(answers="others"))
 
 
-def looking_twice() -> ReplyTo:
-    task = with_several_answers()
+def reranked(lookahead: bool = False) -> Disentangler:
+    model = with_several_answers()
     torch.manual_seed(1)
-    task.config, task.second = replace(task.config, second_look=8), SecondLook(8)
-    torch.nn.init.normal_(task.second.last.weight)
-    return task
+    model.task.config = replace(model.task.config, reranker_dim=8, lookahead=lookahead)
+    reranker = model.task.reranker = Reranker(8, lookahead=lookahead)
+    torch.nn.init.normal_(reranker.output_layer.weight)
+    return model
 
 
-def with_hindsight() -> ReplyTo:
-    """Decides on whole logs as on a live channel, for this has none."""
-    task = with_several_answers()
-    torch.manual_seed(1)
-    task.config = replace(task.config, second_look=8, hindsight=True, as_live=True)
-    task.second = SecondLook(8, hindsight=True)
-    torch.nn.init.normal_(task.second.last.weight)
-    return task
+def with_lookahead() -> Disentangler:
+    """Decides on whole logs as on a live channel, which has no later messages."""
+    model = reranked(lookahead=True)
+    return Disentangler(model.task, replace(model.decoding, online=True))
 
 
-def structured_with_several_answers() -> ReplyTo:
-    task = mht()
-    task.config = ReplyToConfig(decide="conversation", start_odds=2, threshold=0.05)
-    return task
+def structured_with_several_answers() -> Disentangler:
+    return Disentangler(mht().task, DecodingConfig(decide="conversation", start_odds=2, threshold=0.05))
 
 
-def in_context(among: int = 0) -> ReplyTo:
-    """Reads what is said around a pair, and all candidates together."""
+def in_context(among: int = 0) -> Disentangler:
+    """Reads the messages around a pair, and all candidates together."""
     torch.manual_seed(0)
-    sizes = {"dim": 4, "hidden": 8, "surroundings": True, "context_layers": 1, "context_dim": 8, "context_heads": 2}
-    backbone = FeatureModel(FeatureModelConfig(vocab_size=WORDS.vocab_size, context_among=among, **sizes))
-    assert backbone.context is not None
-    torch.nn.init.normal_(backbone.context.expand.weight)
-    return ReplyTo(backbone, WORDS, History(window=12, causal=True))
+    sizes = {"dim": 4, "hidden": 8, "context_features": True, "attention_layers": 1, "attention_dim": 8, "attention_heads": 2}
+    backbone = FeatureModel(FeatureModelConfig(vocab_size=WORDS.vocab_size, attention_candidates=among, **sizes))
+    assert backbone.candidate_attention is not None
+    torch.nn.init.normal_(backbone.candidate_attention.expand.weight)
+    return Disentangler(ReplyLinking(backbone, WORDS, ChatInput(window=12, causal=True)))
 
 
-def among_the_likeliest() -> ReplyTo:
+def among_the_likeliest() -> Disentangler:
     return in_context(among=4)
 
 
-def reading_a_few() -> ReplyTo:
-    task = in_context()
+def pruned() -> Disentangler:
+    model = in_context()
     torch.manual_seed(1)
-    task.config, task.first = replace(task.config, first_look=5), FirstLook(5, with_surroundings=True)
-    return task
+    model.task.config = replace(model.task.config, num_candidates=5)
+    model.task.candidate_pruner = CandidatePruner(5, with_context=True)
+    return model
 
 
-def reading_a_few_of_others() -> ReplyTo:
-    task = reading_a_few()
-    task.config = replace(task.config, answers="others")
-    return task
+def pruned_of_others() -> Disentangler:
+    return Disentangler(pruned().task, DecodingConfig(answers="others"))
 
 
-def mht() -> ReplyTo:
+def mht() -> Disentangler:
     torch.manual_seed(1)
     tokenizer = Tokenizer.train([node.text for node in LOG.nodes] * 2, vocab_size=150)
     encoder = BertConfig(vocab_size=tokenizer.vocab_size, dim=8, num_layers=1, num_heads=2, ffn_dim=8, max_tokens=16)
@@ -128,33 +117,34 @@ def mht() -> ReplyTo:
     with torch.no_grad():
         for parameter in backbone.parameters():
             parameter.mul_(8) if parameter.dim() > 1 else None
-    return ReplyTo(backbone, tokenizer, History(window=12, causal=True, texts="pieces", max_tokens=12))
+    input = ChatInput(window=12, causal=True, texts="pieces", max_tokens=12)
+    return Disentangler(ReplyLinking(backbone, tokenizer, input))
 
 
 SEVERAL = [
     with_several_answers,
-    looking_twice,
-    with_hindsight,
+    reranked,
+    with_lookahead,
     structured_with_several_answers,
     by_comembership,
     structured_by_comembership,
 ]
-OTHERS = [in_context, among_the_likeliest, reading_a_few, reading_a_few_of_others, mht]
+OTHERS = [in_context, among_the_likeliest, pruned, pruned_of_others, mht]
 EVERY_KIND = [feature_model, by_conversation, of_others, *SEVERAL, *OTHERS]
 
 
 @pytest.mark.parametrize("make", EVERY_KIND)
 def test_live_is_as_offline(make) -> None:
-    task = make()
-    whole = Disentangler(task).disentangle(LOG)
-    live = Live(task)
-    heard = [live.hear(node) for node in LOG.nodes]
+    model = make()
+    whole = model.disentangle(LOG)
+    live = model.live()
+    predictions = [live.predict(node) for node in LOG.nodes]
     answered = [node.parents or (number,) for number, node in enumerate(whole.tree.nodes)]
-    assert [(each.answered, *each.also) for each in heard] == answered
-    assert any(each.also for each in heard) == (make in SEVERAL)
-    assert [each.number for each in heard] == list(range(len(LOG)))
-    np.testing.assert_allclose([each.probability for each in heard], whole.probability, atol=1e-5)
-    assert [each.conversation for each in heard] == whole.conversation.tolist()
+    assert [(each.parent, *each.also) for each in predictions] == answered
+    assert any(each.also for each in predictions) == (make in SEVERAL)
+    assert [each.number for each in predictions] == list(range(len(LOG)))
+    np.testing.assert_allclose([each.probability for each in predictions], whole.probability, atol=1e-5)
+    assert [each.conversation for each in predictions] == whole.conversation.tolist()
     assert 3 < len(set(answered)) < len(LOG)
     assert 1 < whole.conversation.max() < len(LOG) - 1
 
@@ -162,50 +152,50 @@ def test_live_is_as_offline(make) -> None:
 @pytest.mark.parametrize("size", [2, 7, 40, 1000])
 @pytest.mark.parametrize("make", EVERY_KIND)
 def test_several_messages_at_a_time(make, size) -> None:
-    one_by_one, together = Live(make()), Live(make())
-    expected = [one_by_one.hear(node) for node in LOG.nodes]
-    found = [each for start in range(0, len(LOG), size) for each in together.hear_all(LOG.nodes[start : start + size])]
-    assert [(each.number, each.answered, each.also, each.conversation) for each in found] == [
-        (each.number, each.answered, each.also, each.conversation) for each in expected
+    one_by_one, together = make().live(), make().live()
+    expected = [one_by_one.predict(node) for node in LOG.nodes]
+    found = [each for start in range(0, len(LOG), size) for each in together.predict_all(LOG.nodes[start : start + size])]
+    assert [(each.number, each.parent, each.also, each.conversation) for each in found] == [
+        (each.number, each.parent, each.also, each.conversation) for each in expected
     ]
     np.testing.assert_allclose([each.probability for each in found], [each.probability for each in expected], atol=1e-5)
-    assert together.hear_all([]) == []
+    assert together.predict_all([]) == []
 
 
 def test_a_model_that_reads_its_own_decisions_answers_each_before_it_hears_the_next() -> None:
-    live = Live(structured_with_several_answers())
-    for number, heard in enumerate(live.hear_each(LOG.nodes[:20])):
-        assert heard.number == number == max(live._kept)
+    live = structured_with_several_answers().live()
+    for number, prediction in enumerate(live.predict_each(LOG.nodes[:20])):
+        assert prediction.number == number == max(live._messages)
 
 
 def test_what_a_message_is_said_to_answer_does_not_hang_on_later_ones() -> None:
-    task = feature_model()
-    early = [Disentangler(task).disentangle(Tree(LOG.nodes[:size])).tree.nodes[-1].parents for size in range(1, 40)]
-    assert early == [node.parents for node in Disentangler(task).disentangle(LOG).tree.nodes[:39]]
+    model = feature_model()
+    early = [model.disentangle(Tree(LOG.nodes[:size])).tree.nodes[-1].parents for size in range(1, 40)]
+    assert early == [node.parents for node in model.disentangle(LOG).tree.nodes[:39]]
 
 
 def test_memory_does_not_grow_with_the_log() -> None:
-    live = Live(feature_model())
+    live = feature_model().live()
     sizes = []
     for number in range(400):
-        live.hear(LOG.nodes[number % len(LOG)])
-        sizes.append(len(live._kept))
+        live.predict(LOG.nodes[number % len(LOG)])
+        sizes.append(len(live._messages))
     assert max(sizes[100:]) == max(sizes[300:]) < 60
 
 
 @pytest.mark.ill_typed
-@pytest.mark.parametrize("heard", ["", "hi", {"text": "hi"}])
-def test_what_is_no_message_is_not_heard(heard) -> None:
-    live = Live(feature_model())
-    with pytest.raises(TypeError, match=r"a message is a ramify\.Node\(text, author=…, time=…\), not (str|dict)\."):
-        live.hear_all(each for each in [Node("a", None), heard])
-    assert live.hear(Node("b", None)).number == 0
+@pytest.mark.parametrize("message", ["", "hi", {"text": "hi"}])
+def test_what_is_no_message_is_not_read(message) -> None:
+    live = feature_model().live()
+    with pytest.raises(TypeError, match=r"A message is a ramify\.Node\(text, author=…, time=…\), not (str|dict)\."):
+        live.predict_all(each for each in [Node("a", None), message])
+    assert live.predict(Node("b", None)).number == 0
 
 
 def test_a_model_that_looks_ahead_cannot_listen() -> None:
-    with pytest.raises(RamifyError, match=r"reading\.causal"):
-        Live(feature_model(causal=False))
+    with pytest.raises(RamifyError, match=r"input\.causal"):
+        feature_model(causal=False).live()
 
 
 def test_the_first_message_starts_a_conversation() -> None:
-    assert Live(feature_model()).hear(Node("hi", None)) == Heard(0, 0, 1.0, 0)
+    assert feature_model().live().predict(Node("hi", None)) == LinkPrediction(0, 0, 1.0, 0)

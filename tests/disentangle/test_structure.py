@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fixtures import channel, tokenizer
-from ramify.disentangle.config import History
+from ramify.disentangle.config import ChatInput
 from ramify.disentangle.data.blocks import Blocks
 from ramify.disentangle.data.channel import Ints
 from ramify.disentangle.data.logs import Logs
-from ramify.disentangle.data.structure import Structure
+from ramify.disentangle.data.structure import ReplyStructure
 from ramify.tree import Tree
 
 
@@ -22,7 +22,7 @@ def looking_back(targets: list[int], window: int, begin: int = 0) -> tuple[Ints,
     return np.concatenate(own), np.array([len(each) for each in own])
 
 
-def steps(structure: Structure, message: int, other: int) -> int:
+def steps(structure: ReplyStructure, message: int, other: int) -> int:
     """Links on the shortest way from a message up to another one, by breadth; 0 where there is none."""
     reached = {message: 0}
     waiting = deque([message])
@@ -48,13 +48,13 @@ def links(draw: st.DrawFn) -> list[tuple[int, int]]:
 @given(links(), st.integers(1, 12), st.integers(0, 5), st.data())
 @settings(max_examples=80)
 def test_links_up_are_counted_by_the_shortest_way(drawn: list[tuple[int, int]], window: int, begin: int, data: st.DataObject):
-    structure = Structure()
+    structure = ReplyStructure()
     for answering, answered in drawn:
-        structure.link(answering, answered)
+        structure.add_link(answering, answered)
     last = max((message for message, _ in drawn), default=0) + begin + 2
     targets = sorted(data.draw(st.sets(st.integers(begin, last), min_size=1, max_size=6)))
     candidates, lengths = looking_back(targets, window, begin)
-    above = structure.above(candidates, lengths)
+    above = structure.measure_ancestors(candidates, lengths)
     assert above.shape == (len(targets), lengths.max(), lengths.max())
     for target, size, found in zip(targets, lengths.tolist(), above.tolist(), strict=True):
         for i in range(lengths.max()):
@@ -65,34 +65,34 @@ def test_links_up_are_counted_by_the_shortest_way(drawn: list[tuple[int, int]], 
 
 
 def test_of_several_ways_the_shortest_counts() -> None:
-    structure = Structure({1: [0], 2: [1], 3: [2, 0], 4: [3]})
-    (found,) = structure.above(*looking_back([5], 9))
+    structure = ReplyStructure({1: [0], 2: [1], 3: [2, 0], 4: [3]})
+    (found,) = structure.measure_ancestors(*looking_back([5], 9))
     assert found[1].tolist() == [0, 0, 1, 2, 3, 2]
     assert found[2].tolist() == [0, 0, 0, 1, 2, 1]
     assert found[5].tolist() == [0] * 6
 
 
 def test_a_message_does_not_answer_itself() -> None:
-    structure = Structure()
-    structure.link(3, 3)
+    structure = ReplyStructure()
+    structure.add_link(3, 3)
     assert structure.parents == {}
-    structure.link(3, 1)
-    structure.link(3, 3)
+    structure.add_link(3, 1)
+    structure.add_link(3, 3)
     assert structure.parents == {3: [1]}
-    (found,) = structure.above(*looking_back([4], 9))
+    (found,) = structure.measure_ancestors(*looking_back([4], 9))
     assert np.argwhere(found).tolist() == [[1, 3]]
 
 
 def test_links_to_what_was_said_before_the_window_are_left_out() -> None:
-    structure = Structure({2: [0], 3: [2], 4: [1, 3]})
-    (found,) = structure.above(*looking_back([5], 3))
+    structure = ReplyStructure({2: [0], 3: [2], 4: [1, 3]})
+    (found,) = structure.measure_ancestors(*looking_back([5], 3))
     # Candidates are 5, 4, 3 and 2.
     assert found.tolist() == [[0, 0, 0, 0], [0, 0, 1, 2], [0, 0, 0, 1], [0, 0, 0, 0]]
 
 
 def test_a_target_is_read_where_a_later_one_looks_back_on_it() -> None:
-    structure = Structure({1: [0], 2: [1]})
-    early, late = structure.above(*looking_back([2, 3], 9))
+    structure = ReplyStructure({1: [0], 2: [1]})
+    early, late = structure.measure_ancestors(*looking_back([2, 3], 9))
     assert np.argwhere(early).tolist() == [[1, 2]]
     # Now its link to 1, and by that to 0, is one of those that are looked at.
     assert late[1].tolist() == [0, 0, 1, 2]
@@ -105,7 +105,7 @@ def test_what_logs_say_is_known_of_each_log_by_itself() -> None:
     nodes = list(trees[1].nodes)
     nodes[12] = replace(nodes[12], parents=(3, 8), self_link=True)
     trees[1] = Tree(tuple(nodes), id="log")
-    logs = Logs.of(trees, History(window=6)).read_with(tokenizer())
+    logs = Logs.build(trees, ChatInput(window=6)).tokenize(tokenizer())
     expected = {
         first + number: sorted(first + above for above in node.parents)
         for first, tree in zip((0, 20), trees)
@@ -113,11 +113,11 @@ def test_what_logs_say_is_known_of_each_log_by_itself() -> None:
         if node.parents
     }
     assert expected[32] == [23, 28]
-    known = Structure.known(logs)
+    known = ReplyStructure.from_gold(logs)
     assert {message: sorted(above) for message, above in known.parents.items()} == expected
     view = Blocks(logs, np.arange(20, 35), block=15)
     example = view.example(0)
-    above = known.above(example.context, example.context_lengths)
+    above = known.measure_ancestors(example.context, example.context_lengths)
     assert above[13].any()
     for row, target in enumerate(range(20, 35)):
         for i, j in np.argwhere(above[row]).tolist():
@@ -125,9 +125,9 @@ def test_what_logs_say_is_known_of_each_log_by_itself() -> None:
 
 
 def test_a_copy_is_linked_by_itself() -> None:
-    structure = Structure({2: [0]})
+    structure = ReplyStructure({2: [0]})
     other = structure.copy()
-    other.link(2, 1)
-    other.link(3, 2)
-    assert structure == Structure({2: [0]})
-    assert other == Structure({2: [0, 1], 3: [2]})
+    other.add_link(2, 1)
+    other.add_link(3, 2)
+    assert structure == ReplyStructure({2: [0]})
+    assert other == ReplyStructure({2: [0, 1], 3: [2]})

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from ramify.disentangle.data.spelling import USER
-from ramify.disentangle.data.words import encode, learn_words, shape, word_vectors
+from ramify.disentangle.data.splitting import USER
+from ramify.disentangle.data.words import encode_words, find_shape, learn_vocabulary, learn_word_vectors
 from ramify.tokenizer import SPECIAL, Tokenizer
 
 MESSAGES = [
@@ -15,20 +15,20 @@ MESSAGES = [
 ]
 
 
-def spelled(tokenizer: Tokenizer, ids: np.ndarray) -> list[str]:
+def words(tokenizer: Tokenizer, ids: np.ndarray) -> list[str]:
     return [tokenizer.token(int(each)) for each in ids]
 
 
 def test_words_said_often_are_known_and_others_by_their_shape() -> None:
-    tokenizer = learn_words(MESSAGES, least=2)
+    tokenizer = learn_vocabulary(MESSAGES, min_count=2)
     vocabulary = set(tokenizer.engine.get_vocab())
     assert {"mount", "the", "disk", "2.0", USER, *SPECIAL} <= vocabulary
     assert not {"unheard", "42", "of"} & vocabulary
     # Two rare words of one shape are a shape said twice.
     assert "<aaa>" in vocabulary
-    ids, starts = encode(tokenizer, [["mount", "zzzzzzz", "?!"], [], [USER]])
+    ids, starts = encode_words(tokenizer, [["mount", "zzzzzzz", "?!"], [], [USER]])
     assert starts.tolist() == [0, 4, 5, 7]
-    assert spelled(tokenizer, ids) == ["[CLS]", "mount", "<aaa>", "[UNK]", "[CLS]", "[CLS]", USER]
+    assert words(tokenizer, ids) == ["[CLS]", "mount", "<aaa>", "[UNK]", "[CLS]", "[CLS]", USER]
 
 
 @pytest.mark.parametrize(
@@ -43,47 +43,47 @@ def test_words_said_often_are_known_and_others_by_their_shape() -> None:
     ],
 )
 def test_shapes(word: str, expected: str) -> None:
-    assert shape(word) == expected
+    assert find_shape(word) == expected
 
 
 def test_shapes_are_short() -> None:
-    assert len(shape("a1b2c3d4e5f6g7h8i9")) <= 14
+    assert len(find_shape("a1b2c3d4e5f6g7h8i9")) <= 14
 
 
 def test_a_vocabulary_is_the_same_whatever_the_order_of_messages() -> None:
-    assert learn_words(MESSAGES).json == learn_words(MESSAGES[::-1]).json
+    assert learn_vocabulary(MESSAGES).json == learn_vocabulary(MESSAGES[::-1]).json
 
 
 def test_a_vocabulary_lives_in_a_tokenizer_json(tmp_path) -> None:
-    tokenizer = learn_words(MESSAGES, least=2)
+    tokenizer = learn_vocabulary(MESSAGES, min_count=2)
     tokenizer.save(tmp_path)
     again = Tokenizer.load(tmp_path)
     assert again.json == tokenizer.json
-    assert np.array_equal(encode(again, MESSAGES)[0], encode(tokenizer, MESSAGES)[0])
+    assert np.array_equal(encode_words(again, MESSAGES)[0], encode_words(tokenizer, MESSAGES)[0])
     # Whoever else loads it gets the same words.
-    assert again.encode("Mount the DISK") == encode(tokenizer, [["mount", "the", "disk"]])[0][1:].tolist()
+    assert again.encode("Mount the DISK") == encode_words(tokenizer, [["mount", "the", "disk"]])[0][1:].tolist()
 
 
 def test_words_that_stand_in_one_place_have_vectors_alike() -> None:
     random = np.random.default_rng(0)
     topics = [["disk", "mount", "usb", "fstab"], ["sound", "alsa", "mute", "volume"]]
     messages = [[*random.permutation(topics[number % 2])[:3], "the"] for number in range(400)]
-    tokenizer = learn_words(messages)
-    ids, starts = encode(tokenizer, messages)
-    vectors = word_vectors(ids, starts, tokenizer.vocab_size, 6)
+    tokenizer = learn_vocabulary(messages)
+    ids, starts = encode_words(tokenizer, messages)
+    vectors = learn_word_vectors(ids, starts, tokenizer.vocab_size, 6)
     assert vectors.shape == (tokenizer.vocab_size, 6)
     assert np.isfinite(vectors).all()
     place = tokenizer.engine.get_vocab()
     unit = {word: vectors[place[word]] / np.linalg.norm(vectors[place[word]]) for topic in topics for word in topic}
     assert min(unit["disk"] @ unit[word] for word in topics[0]) > max(unit["disk"] @ unit[word] for word in topics[1]) + 0.1
-    assert np.array_equal(vectors, word_vectors(ids, starts, tokenizer.vocab_size, 6))
+    assert np.array_equal(vectors, learn_word_vectors(ids, starts, tokenizer.vocab_size, 6))
     # Nobody said them: there is nothing to know.
     assert np.abs(vectors[place["[PAD]"]]).max() < 1e-6
 
 
 def test_more_dimensions_than_words() -> None:
-    tokenizer = learn_words([["a", "b"]] * 9)
-    ids, starts = encode(tokenizer, [["a", "b"]] * 9)
-    vectors = word_vectors(ids, starts, tokenizer.vocab_size, 50)
+    tokenizer = learn_vocabulary([["a", "b"]] * 9)
+    ids, starts = encode_words(tokenizer, [["a", "b"]] * 9)
+    vectors = learn_word_vectors(ids, starts, tokenizer.vocab_size, 50)
     assert vectors.shape == (tokenizer.vocab_size, 50)
     assert np.isfinite(vectors).all()

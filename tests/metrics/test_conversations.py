@@ -11,7 +11,15 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import adjusted_rand_score, mutual_info_score, normalized_mutual_info_score
 
 from ramify.errors import RamifyError
-from ramify.metrics.conversations import agreement, bootstrap, chunks, conversations, match, score, total
+from ramify.metrics.conversations import (
+    bootstrap,
+    count_agreement,
+    find_conversations,
+    match,
+    score,
+    split_chunks,
+    sum_agreements,
+)
 from ramify.readers.annotation import read_links
 
 FIRST = 7  # lines before it are context
@@ -45,7 +53,7 @@ def sets(labels):
 @given(logs)
 def test_every_score_follows_its_definition(pair):
     (log,) = match({"a": pair[0]}, {"a": pair[1]}).logs
-    found = agreement(log).scores()
+    found = count_agreement(log).scores()
     gold, predicted = sets(log.gold_conversation), sets(log.predicted_conversation)
     n = len(log.messages)
 
@@ -83,14 +91,14 @@ def test_logs_add_up(one, other):
     # Far enough behind that no line is within three of the first log's.
     later = [links + 1000 for links in other]
     together = match({"a": np.concatenate([one[0], later[0]])}, {"a": np.concatenate([one[1], later[1]])}).logs
-    assert astuple(total(map(agreement, apart))) == pytest.approx(astuple(agreement(*together)))
+    assert astuple(sum_agreements(map(count_agreement, apart))) == pytest.approx(astuple(count_agreement(*together)))
     assert flat(score(apart)) == pytest.approx(flat(score(together)))
 
 
 @given(logs)
 def test_an_annotation_agrees_with_itself(pair):
     (log,) = match({"a": pair[0]}, {"a": pair[0][::-1, ::-1]}).logs
-    assert flat(agreement(log).scores()) == pytest.approx([100.0] * 12)
+    assert flat(count_agreement(log).scores()) == pytest.approx([100.0] * 12)
 
 
 def test_conversations_are_joined_through_context_but_not_by_links_of_context():
@@ -116,7 +124,7 @@ def test_messages_without_a_prediction():
     found = match(gold, predicted, missing="self")
     assert found.missing == 32
     assert found.logs[0].predicted.tolist() == [[10, 10], [10, 11], [12, 12]]
-    with pytest.raises(RamifyError, match="'c' holds no link"):
+    with pytest.raises(RamifyError, match="'c' has no links"):
         match({"c": links()}, {})
     with pytest.raises(RamifyError, match="no gold annotation"):
         match({}, predicted)
@@ -128,9 +136,9 @@ def test_conversations_of_many_messages():
     """A chain of 100,000: nothing recurses."""
     count = 100_000
     chain = np.stack([np.arange(count), np.arange(1, count + 1)], axis=1)
-    assert len(np.unique(conversations(chain, np.arange(count + 1)))) == 1
+    assert len(np.unique(find_conversations(chain, np.arange(count + 1)))) == 1
     (log,) = match({"a": chain}, {"a": np.repeat(chain[:, 1:], 2, axis=1)}).logs
-    assert agreement(log).scores()["one_to_one"] == pytest.approx(100 / count)
+    assert count_agreement(log).scores()["one_to_one"] == pytest.approx(100 / count)
 
 
 @pytest.mark.parametrize("side", ["gold", "predicted", "both"])
@@ -141,19 +149,19 @@ def test_conversations_of_one_message_each(side):
     together = np.stack([np.maximum(np.arange(count) - 1, 0), np.arange(count)], axis=1)
     gold, predicted = alone if side != "predicted" else together, alone if side != "gold" else together
     (log,) = match({"a": gold}, {"a": predicted}).logs
-    assert agreement(log).scores()["one_to_one"] == pytest.approx(100 if side == "both" else 100 / count)
+    assert count_agreement(log).scores()["one_to_one"] == pytest.approx(100 if side == "both" else 100 / count)
 
 
 def test_chunks_restrict_the_conversations_of_the_log():
     """Messages 0 and 1 are one conversation through message 50, which lies in the second chunk."""
     gold = {"a": links((0, 50), (1, 50), *((n, n) for n in range(50)), *((n, n) for n in range(51, 120)))}
     (log,) = match(gold, gold).logs
-    first, second, third = chunks(log)
+    first, second, third = split_chunks(log)
     assert [len(part.messages) for part in (first, second, third)] == [50, 50, 20]
     assert first.gold_conversation[0] == first.gold_conversation[1] == second.gold_conversation[0]
     assert sorted(len(part.gold) for part in (first, second, third)) == [20, 50, 51]
     alone = match(gold, {}, missing="self").logs
-    parts = [agreement(part).scores() for part in chunks(alone[0])]
+    parts = [count_agreement(part).scores() for part in split_chunks(alone[0])]
     assert parts[0]["cluster"]["recall"] == 0
     assert parts[1]["cluster"]["recall"] == 100
     assert score(alone, "chunk50")["vi"] == pytest.approx(np.mean([part["vi"] for part in parts]))
@@ -171,7 +179,7 @@ def test_bootstrap_over_logs(protocol):
     logs = match(gold, predicted).logs
     found = bootstrap(logs, protocol, resamples=200)
     assert found == bootstrap(logs, protocol, resamples=200) != bootstrap(logs, protocol, resamples=200, seed=1)
-    each = [agreement(log).scores()["link"]["f1"] for log in logs]
+    each = [count_agreement(log).scores()["link"]["f1"] for log in logs]
     error = 1.96 * np.std(each) / len(each) ** 0.5
     link = found["link"]["f1"]
     assert link.value == score(logs, protocol)["link"]["f1"] == pytest.approx(np.mean(each))

@@ -39,7 +39,7 @@ def test_two_steps_on_chats(tmp_path, recipe):
     metrics = read_metrics(tmp_path / "run")
     assert len(metrics) == 2 * len(run.stages)
     # Untrained models know nothing: no better than any of the candidates, as many as the window where a log has begun.
-    assert np.log(run.reading.window / 2) < metrics[0]["loss"] < 20
+    assert np.log(run.input.window / 2) < metrics[0]["loss"] < 20
     assert metrics[-1]["dev_link_f1"] > 0
     model = ramify.load(tmp_path / "run")
     assert len(model.disentangle(channel(30)).conversations()) > 0

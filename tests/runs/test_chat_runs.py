@@ -12,8 +12,9 @@ from fixtures import bert_task, built, channel, chat_store, tree_task
 from ramify import hub
 from ramify.disentangle.batch import LinkBatch
 from ramify.disentangle.inference.disentangler import Disentangler
-from ramify.disentangle.inference.links import known_conversations, matched
-from ramify.disentangle.task import ReplyTo
+from ramify.disentangle.inference.evaluation import match_links
+from ramify.disentangle.inference.result import split_by_gold
+from ramify.disentangle.task import ReplyLinking
 from ramify.errors import RamifyError
 from ramify.inference.fill_mask import MaskFiller
 from ramify.metrics.conversations import score
@@ -36,7 +37,7 @@ SMALL = {
     "train.log_every": "10",
     "model.hidden": "32",
     "model.dim": "8",
-    "reading.window": "20",
+    "input.window": "20",
     "tokenizer.least": "3",
 }
 
@@ -62,7 +63,7 @@ def test_it_learns_who_answers_whom(store, trained):
     """Better than any rule that does not read: each message answers the one before it, or none."""
     last = read_metrics(trained)[-1]
     messages = np.arange(len(dev(store)[0]))
-    previous = score(matched(*dev(store), np.stack([messages, messages - 1], axis=1)).logs)["link"]["f1"]
+    previous = score(match_links(*dev(store), np.stack([messages, messages - 1], axis=1)).logs)["link"]["f1"]
     assert last["dev_link_f1"] > 70 > previous + 30
     assert 0 < last["dev_loss"] < 2
     record = json.loads((trained / "run.json").read_text())
@@ -84,7 +85,7 @@ def test_it_learns_from_a_teacher_what_nobody_knows(store, trained, tmp_path):
     assert read_metrics(tmp_path / "run")[-1]["dev_link_f1"] > 70
     prepared = run.prepare(tmp_path / "nowhere")
     stage = prepared.stage(0)
-    assert sum(stage.view.sizes) == len(prepared.logs) > len(prepared.logs.learnable)
+    assert sum(stage.view.sizes) == len(prepared.logs) > len(prepared.logs.linked)
     both = replace(run, view=replace(run.view, conversations=0.5)).prepare(tmp_path / "nowhere")
     more = sum(both.stage(0).view.sizes) - len(prepared.logs)
     other = ramify.load(trained)
@@ -115,7 +116,7 @@ def test_lessons_that_are_refused(store, trained, tmp_path, settings, message):
 
 def test_conversations_are_logs_of_their_own():
     log = channel(60, seed=3)
-    parts = known_conversations(log)
+    parts = split_by_gold(log)
     assert all(node.time is None for part in parts for node in part.nodes)
     by_id = {node.id: node for node in log.nodes}
     seen = [node.id for part in parts for node in part.nodes]
@@ -282,15 +283,15 @@ def test_encoders_of_word_pieces_say_what_they_need(store, checkpoint, tmp_path)
     for recipe in ("bert-pair", "mht"):
         with pytest.raises(RamifyError, match="--init"):
             RECIPES[recipe](str(store.path)).prepare(tmp_path)
-        with pytest.raises(RamifyError, match=r"reading\.texts=pieces"):
-            RECIPES[recipe](str(store.path), init=str(checkpoint)).changed({"reading.texts": "words"}).prepare(tmp_path)
-    for key, value in (("reading.max_tokens", "129"), ("reading.window", "128")):
-        with pytest.raises(RamifyError, match=rf"lower {key.replace('.', '[.]')}"):
+        with pytest.raises(RamifyError, match=r"input\.texts=pieces"):
+            RECIPES[recipe](str(store.path), init=str(checkpoint)).changed({"input.texts": "words"}).prepare(tmp_path)
+    for key, value in (("input.max_tokens", "129"), ("input.window", "128")):
+        with pytest.raises(RamifyError, match=rf"(?i)lower {key.replace('.', '[.]')}"):
             RECIPES["mht"](str(store.path), init=str(checkpoint)).changed({key: value}).prepare(tmp_path)
 
 
 def test_a_pair_encoder_goes_on_with_other_parts(store, tmp_path):
-    settings = {"train.steps": "1", "model.hidden": "8", "model.dim": "8", "reading.window": "5"}
+    settings = {"train.steps": "1", "model.hidden": "8", "model.dim": "8", "input.window": "5"}
     execute(RECIPES["decatt"](str(store.path)).changed(settings), tmp_path / "first", cpu=True)
     changes = {"train.steps": "1", "train.lr": "0", "model.chunk_tokens": "500", "model.dropout": "0"}
     more = RECIPES["decatt"](str(store.path), window=5, init=str(tmp_path / "first")).changed(changes)
@@ -303,7 +304,7 @@ def test_a_pair_encoder_goes_on_with_other_parts(store, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"reading.window": "0"}, "reading.window"),
+        ({"input.window": "0"}, "input.window"),
         ({"view.block": "0"}, "view.block"),
         ({"view.far": "1.5"}, r"view\.far must be from 0 to 1"),
         ({"view.far": "0.5", "view.teachers": '["run"]'}, r"view\.far .*view\.teachers"),
@@ -319,15 +320,15 @@ def test_settings_that_make_no_sense(store, settings, message):
 
 
 def test_it_learns_from_fewer_candidates(store, tmp_path):
-    run = small(store, view__far="0.25", reading__window="40")
+    run = small(store, view__far="0.25", input__window="40")
     execute(run, tmp_path / "run", cpu=True)
     assert read_metrics(tmp_path / "run")[-1]["dev_link_f1"] > 70
     stage = run.prepare(tmp_path / "nowhere").stage(0)
     batch = stage.collator([stage.view.example(number) for number in range(9)])
     assert isinstance(batch, LinkBatch)
-    assert batch.stands_for is not None
-    assert set(batch.stands_for.tolist()) == {1.0, 4.0}
-    assert (batch.stands_for[batch.gold > 0] == 1).all()
+    assert batch.importance_weight is not None
+    assert set(batch.importance_weight.tolist()) == {1.0, 4.0}
+    assert (batch.importance_weight[batch.target_probability > 0] == 1).all()
     links = RECIPES["links"](str(store.path)).changed({"view.far": "0.5"})
     with pytest.raises(RamifyError, match=r"view\.far below 1 is for models that read one candidate at a time"):
         links.prepare(tmp_path / "nowhere")
@@ -346,16 +347,16 @@ def test_other_models_say_that_they_cannot(trained):
         ramify.load(trained).embed(channel(5))
 
 
-@pytest.mark.parametrize(("name", "command"), [("first", "candidate-pruner"), ("second", "reranker")])
-def test_pruner_and_reranker_are_no_part_of_training(store, trained, tmp_path, name, command):
-    with pytest.raises(RamifyError, match=f"ramify train {command}"):
-        small(store, **{f"task__{name}_look": "8"}).prepare(tmp_path)
-    if name == "first":
+@pytest.mark.parametrize(("name", "setting"), [("candidate_pruner", "num_candidates"), ("reranker", "reranker_dim")])
+def test_pruner_and_reranker_are_no_part_of_training(store, trained, tmp_path, name, setting):
+    with pytest.raises(RamifyError, match=f"ramify train {name.replace('_', '-')}"):
+        small(store, **{f"task__{setting}": "8"}).prepare(tmp_path)
+    if name == "candidate_pruner":
         looking = candidate_pruner(str(trained), str(store.path), num_candidates=8)
     else:
         looking = reranker(str(trained), unseen=[f"{trained}={store.path}"], hidden=8)
     hub.save(looking, tmp_path / "looking")
-    assert isinstance(loaded := ramify.load(tmp_path / "looking").task, ReplyTo)
+    assert isinstance(loaded := ramify.load(tmp_path / "looking").task, ReplyLinking)
     assert getattr(loaded, name) is not None
     begun = small(store, init=str(tmp_path / "looking")).prepare(tmp_path / "more").task
     assert getattr(begun, name) is None

@@ -121,7 +121,9 @@ def test_moments_of_both_phases_resume_exactly(tmp_path, kill):
     resumed.run(resume=True)
     assert equal(weights(resumed), weights(straight))
     assert records(tmp_path / "killed") == records(tmp_path / "straight")
-    moments = [load_file(tmp_path / side / "checkpoints/step-00000008/optimizer.safetensors") for side in ("straight", "killed")]
+    moments = [
+        load_file(tmp_path / side / "checkpoints/step-00000008/optimizer.safetensors") for side in ("straight", "killed")
+    ]
     assert equal(*moments)
     assert moments[0]["main/forger.weight/step"] == 8
     assert moments[0]["critic/critic.0.weight/step"] == 4
@@ -160,7 +162,10 @@ def test_a_frozen_phase_changes_no_draw_of_the_others(tmp_path):
     """The critic trains on the same noise whether the forger learns or not."""
     still = replace(CONFIG, phases=(replace(CONFIG.phases[0], every=1),))
     runs = {}
-    for name, config in (("rests", replace(still, freeze=("forger",))), ("stands", replace(still, lr_scale=(("forger", 0.0),)))):
+    for name, config in (
+        ("rests", replace(still, freeze=("forger",))),
+        ("stands", replace(still, lr_scale=(("forger", 0.0),))),
+    ):
         runs[name] = trainer_of(tmp_path / name, config)
         runs[name].run()
     assert equal(*map(weights, runs.values()))

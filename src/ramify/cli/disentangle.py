@@ -14,8 +14,8 @@ from ramify.cli.shared import Deciding, Device, Precision, bar, guessed, options
 
 if TYPE_CHECKING:
     from ramify.disentangle.inference.disentangler import Disentangler
-    from ramify.disentangle.inference.links import Disentangled
-    from ramify.disentangle.inference.streaming import Heard
+    from ramify.disentangle.inference.result import Disentangled
+    from ramify.disentangle.inference.streaming import LinkPrediction
     from ramify.readers import Format
     from ramify.readers.base import Report
     from ramify.tree import Node, Tree
@@ -88,7 +88,7 @@ def disentangle(
     Example: ramify disentangle years.log --live --every 4096 --to annotation --out links.txt
     """
     from ramify import readers
-    from ramify.disentangle.inference import links as linking
+    from ramify.disentangle.inference.ensemble import disentangle_together
     from ramify.errors import RamifyError
     from ramify.nn.precision import autocast
     from ramify.readers import irc
@@ -127,12 +127,7 @@ def disentangle(
         trees = known.records(logs, report, **chosen)
         trees = _for_a_page(trees) if to == "html" else trees
         found = _counted(
-            (
-                linking.disentangle(
-                    [each.task for each in models], tree, keep_replies=keep_replies, ensemble=ensemble, beam=beam
-                )
-                for tree in trees
-            ),
+            (disentangle_together(models, tree, keep_replies=keep_replies, ensemble=ensemble, beam=beam) for tree in trees),
             advance,
             report,
         )
@@ -163,8 +158,7 @@ def _loaded(source: str, settings: list[str] | None, device: str) -> "Disentangl
     pipeline = ramify.load(source, device=device)
     if not isinstance(pipeline, Disentangler):
         raise RamifyError(f"{source} does not say who replied to whom; it can {', '.join(pipeline.verbs)}.")
-    redecide(pipeline.task, settings)
-    return pipeline
+    return redecide(pipeline, settings)
 
 
 def _follow(
@@ -178,7 +172,7 @@ def _follow(
     every: int | None,
 ) -> None:
     """Write a line a message as it comes, or as so many have come."""
-    from ramify.disentangle.inference.prefetch import arrivals
+    from ramify.disentangle.inference.prefetch import prefetch_batches
     from ramify.errors import RamifyError
     from ramify.files import appending
     from ramify.readers.annotation import readable_name
@@ -201,13 +195,13 @@ def _follow(
         file = None
         for log in known.reads(logs, report, **chosen):
             channel, messages = model.live(), counted(log.messages)
-            runs = arrivals(messages, AT_ONCE) if every is None else _by(every, messages)
+            runs = prefetch_batches(messages, AT_ONCE) if every is None else _by(every, messages)
             name = names.give(readable_name(log.name)) if to == "annotation" else log.name
             ids: dict[int, str] = {}
             for together in runs:
                 # No sooner: where nobody says a thing, what lies there stays.
                 file = file or files.enter_context(appending(out))
-                for message, heard in zip(together, channel.hear_each(together), strict=True):
+                for message, heard in zip(together, channel.predict_each(together), strict=True):
                     ids[heard.number] = message.id if to == "jsonl" or known.numbered else str(heard.number)
                     file.writelines(f"{line}\n" for line in _said(name, ids, heard, to))
                     answered += 1
@@ -223,13 +217,13 @@ def _by(size: int, messages: Iterable["Node"]) -> Iterator[list["Node"]]:
         yield together
 
 
-def _said(log: str, ids: dict[int, str], heard: "Heard", to: str) -> list[str]:
+def _said(log: str, ids: dict[int, str], heard: "LinkPrediction", to: str) -> list[str]:
     from ramify.readers.annotation import link_line
 
     own = ids[heard.number]
     if to == "annotation":
-        return [link_line(log, int(ids[above]), int(own)) for above in (heard.answered, *heard.also)]
-    said = {"log": log, "id": own, "answers": None if heard.answered == heard.number else ids[heard.answered]}
+        return [link_line(log, int(ids[above]), int(own)) for above in (heard.parent, *heard.also)]
+    said = {"log": log, "id": own, "answers": None if heard.parent == heard.number else ids[heard.parent]}
     said |= {"also": [ids[above] for above in heard.also]} if heard.also else {}
     said |= {"probability": round(heard.probability, 4), "conversation": heard.conversation}
     return [json.dumps(said, ensure_ascii=False)]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 if TYPE_CHECKING:
-    from ramify.disentangle.task import ReplyTo
+    from ramify.disentangle.inference.disentangler import Disentangler
     from ramify.inference.base import Pipeline
     from ramify.inference.embed import TextPipeline
     from ramify.inference.fill_mask import MaskFiller
@@ -30,18 +30,20 @@ Deciding = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Models of who replied to whom: decide otherwise than in training, such as task.threshold=0 for one answer a "
-        "message, or task.answers=others, so that nobody answers himself.",
+        help="Models of who replied to whom: decide otherwise than in training, such as decoding.threshold=0 for one answer a "
+        "message, or decoding.answers=others, so that nobody answers himself.",
     ),
 ]
 
 
-def redecide(task: "ReplyTo", settings: list[str] | None) -> None:
+def redecide(model: "Disentangler", settings: list[str] | None) -> "Disentangler":
+    """The model with the decoding settings of `--set`."""
     if not settings:
-        return
+        return model
+    from ramify.disentangle.inference.disentangler import Disentangler
     from ramify.runs.disentanglement import redecided
 
-    task.config = redecided(task.config, settings_of(settings))
+    return Disentangler(model.task, redecided(model.decoding, settings_of(settings)))
 
 
 def mask_filler(model: "Pipeline", source: str) -> "MaskFiller":

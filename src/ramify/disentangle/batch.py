@@ -1,4 +1,4 @@
-"""Messages, and for some of them the candidates for what they answer, laid flat."""
+"""Messages and the candidate parents of some of them, laid flat."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,54 +13,55 @@ from ramify.batching.batch import AnyBatch, join
 from ramify.batching.views.base import Example
 from ramify.disentangle.data.channel import Ints
 from ramify.disentangle.data.logs import Logs
-from ramify.disentangle.data.structure import Structure
-from ramify.disentangle.data.words import wording
+from ramify.disentangle.data.structure import ReplyStructure
+from ramify.disentangle.data.words import tabulate_words
 from ramify.disentangle.features import pairs as features
-from ramify.disentangle.features.context import SURROUNDINGS, surroundings
+from ramify.disentangle.features.context import CONTEXT_FEATURES, compute_context_features
 from ramify.nn.ragged import Rows, inverse, length_key
 from ramify.tokenizer import Frame
 
 
 @dataclass(frozen=True)
 class LinkBatch(AnyBatch):
-    """Targets are messages that answer something; each reads its candidates, itself first, then nearest first."""
+    """Targets are messages whose parents are to be found. The candidates of a target are itself, then earlier messages, nearest
+    first."""
 
     input_ids: Int[Tensor, " total"]
     messages: Rows
-    """The words of every message that is a target or a candidate, once."""
+    """The tokens of every message that is a target or a candidate, once."""
     frame: Frame
-    """Special tokens around the words of each."""
+    """The special tokens around each message."""
     target: Int[Tensor, " target"]
-    """Which of the messages each target is."""
+    """The message that each target is."""
     candidate: Int[Tensor, " key"]
-    """Which of the messages each candidate is, one target's candidates after the other's."""
+    """The message that each candidate is, one target's candidates after the other's."""
     candidates: Rows
-    """How the flat candidates fall to the targets."""
+    """The number of candidates of each target."""
     is_self: Int[Tensor, " key"]
     """1 where a candidate is the target itself."""
-    is_own: Int[Tensor, " key"]
+    same_author: Int[Tensor, " key"]
     """1 where a candidate is another message of the target's author."""
-    answering: Float[Tensor, "target answering"]
-    answered: Float[Tensor, "message answered"]
-    answered_by_itself: Float[Tensor, "target answered"]
-    pairs: Float[Tensor, "key pair"]
-    """Features (`disentangle.features.pairs`, and `disentangle.features.context` where a model reads these)."""
-    gold: Float[Tensor, " key"]
-    """The share of each candidate in what its target is known, or believed, to answer; zeros for a target of which nothing is
-    known."""
+    child_features: Float[Tensor, "target child"]
+    parent_features: Float[Tensor, "message parent"]
+    self_features: Float[Tensor, "target parent"]
+    """Parent features of targets as their own candidates."""
+    pair_features: Float[Tensor, "key pair"]
+    """See `disentangle.features.pairs`, and `disentangle.features.context` for models that read it."""
+    target_probability: Float[Tensor, " key"]
+    """The probability of each candidate that training aims at; zeros for a target without any."""
     source: Ints
     """The message in the logs behind each target."""
     key_source: Ints
     """The message in the logs behind each candidate."""
     vectors: Float[Tensor, "message vector"] | None = None
     """The messages' vectors, where they were computed before."""
-    together: Float[Tensor, " key"] | None = None
-    """1 where a candidate is known to be of its target's conversation; the target itself where it is known to start one. Zeros
-    for a target of which nothing is known."""
-    stands_for: Float[Tensor, " key"] | None = None
-    """How many candidates each stands for, where some were left out at random."""
-    above: Int[Tensor, "target place place"] | None = None
-    """Of each target's candidates: links from one up to another, by the shortest way (0: there is none)."""
+    same_conversation: Float[Tensor, " key"] | None = None
+    """1 where a candidate shares a gold conversation with its target; the target itself where it starts one. Zeros for an
+    unannotated target."""
+    importance_weight: Float[Tensor, " key"] | None = None
+    """One over each candidate's sampling probability, with negative sampling."""
+    ancestor_distance: Int[Tensor, "target child ancestor"] | None = None
+    """Links from one candidate of a target up to another by the shortest way (0: there is none)."""
 
     @property
     def num_targets(self) -> int:
@@ -75,33 +76,33 @@ class LinkBatch(AnyBatch):
         return self.input_ids.device
 
     @property
-    def target_of(self) -> Int[Tensor, " key"]:
-        """Whose candidate each is."""
+    def target_index(self) -> Int[Tensor, " key"]:
+        """The target of each candidate."""
         numbers = torch.arange(self.num_targets, device=self.device)
         return torch.repeat_interleave(numbers, self.candidates.lengths, output_size=self.candidates.total)
 
     @property
     def host_pairs(self) -> tuple[Ints, Ints]:
-        """Of each candidate: which of the messages may answer it, and which of them it is; on the host."""
+        """The messages that each candidate's target and each candidate are, on the host."""
         target, candidate = self.target.cpu().numpy(), self.candidate.cpu().numpy()
         return np.repeat(target, self.candidates.host_lengths), candidate
 
     @property
-    def all_answered(self) -> Float[Tensor, "message_or_target answered"]:
-        """Features of candidates: of the messages, and after them of the targets as their own candidates."""
-        return torch.cat([self.answered, self.answered_by_itself])
+    def all_parent_features(self) -> Float[Tensor, "message_or_target parent"]:
+        """Of the messages, and after them of the targets as their own candidates."""
+        return torch.cat([self.parent_features, self.self_features])
 
     @property
-    def answered_as(self) -> Int[Tensor, " key"]:
-        """Which of `all_answered` holds for each candidate."""
-        return torch.where(self.is_self.bool(), self.target_of + len(self.messages), self.candidate)
+    def parent_index(self) -> Int[Tensor, " key"]:
+        """The row of `all_parent_features` that holds for each candidate."""
+        return torch.where(self.is_self.bool(), self.target_index + len(self.messages), self.candidate)
 
-    def only(self, chosen: Int[Tensor, " chosen"], candidates: Rows) -> "LinkBatch":
-        """With some of the candidates alone; `candidates` says how they fall to the targets. Not for models to which they are
-        a history, in which each has its place."""
-        assert self.above is None
-        parts = ("candidate", "is_self", "is_own", "pairs", "gold")
-        parts += tuple(name for name in ("together", "stands_for") if getattr(self, name) is not None)
+    def select(self, chosen: Int[Tensor, " chosen"], candidates: Rows) -> "LinkBatch":
+        """With some of the candidates alone; `candidates` says how many each target keeps. Not for models that read all
+        candidates as a history."""
+        assert self.ancestor_distance is None
+        parts = ("candidate", "is_self", "same_author", "pair_features", "target_probability")
+        parts += tuple(name for name in ("same_conversation", "importance_weight") if getattr(self, name) is not None)
         return replace(
             self,
             candidates=candidates,
@@ -109,66 +110,59 @@ class LinkBatch(AnyBatch):
             **{name: getattr(self, name).index_select(0, chosen) for name in parts},
         )
 
-    def without_years(self) -> "LinkBatch":
+    def hide_years(self) -> "LinkBatch":
         years = len(features.YEARS)
-        return replace(self, answering=torch.nn.functional.pad(self.answering[:, years:], (years, 0)))
+        return replace(self, child_features=torch.nn.functional.pad(self.child_features[:, years:], (years, 0)))
 
 
-def pair_width(with_surroundings: bool) -> int:
-    """How many features a pair has."""
-    return len(features.PAIR) + (len(SURROUNDINGS) if with_surroundings else 0)
+def count_pair_features(with_context: bool) -> int:
+    """Features per pair, with or without `disentangle.features.context`."""
+    return len(features.PAIR_FEATURES) + (len(CONTEXT_FEATURES) if with_context else 0)
 
 
 @dataclass(frozen=True)
-class Vectors:
+class MessageVectors:
     """Vectors of messages, computed once."""
 
     table: Float[Tensor, "row vector"]
     row: Ints
-    """Of every message of the logs; -1 where it has none."""
+    """[message]: its row; -1 where it has none."""
 
-    def of(self, messages: Ints) -> Float[Tensor, "message vector"]:
+    def select(self, messages: Ints) -> Float[Tensor, "message vector"]:
         return self.table.index_select(0, torch.from_numpy(self.row[messages]))
 
 
 @dataclass(frozen=True)
 class LinkCollator:
-    """Lays examples of `Blocks` flat; with vectors of their messages and what is said to answer what, where a model reads
-    these."""
+    """Lays examples of `Blocks` flat."""
 
     logs: Logs
-    vectors: Vectors | None = None
-    """In place of the messages' words."""
-    structure: Structure | Sequence[Structure] | None = None
-    """What is said to answer what: once for all examples, or for each its own."""
-    surroundings: bool = False
-    """Whether pairs have features of what is said around them."""
-    conversations: bool = False
-    """Whether a batch says which candidates are of one conversation with their target."""
-    shares: Float[NDArray, "message place"] | None = None
-    """What is to be said of every message of the one so many places back, in place of the known links."""
+    vectors: MessageVectors | None = None
+    """Replace the messages' tokens."""
+    structure: ReplyStructure | Sequence[ReplyStructure] | None = None
+    """The links of earlier messages: the same for all examples, or one structure per example."""
+    context_features: bool = False
+    """Compute features of the messages around each pair."""
+    same_conversation: bool = False
+    """Mark the candidates that share a gold conversation with their target."""
+    soft_targets: Float[NDArray, "message distance"] | None = None
+    """The target probability of the message at each distance back, in place of gold links."""
 
     def __call__(self, examples: Sequence[Example]) -> LinkBatch:
         logs = self.logs
         source = join([each.targets for each in examples])
         key_source = join([each.context for each in examples])
         lengths = join([each.context_lengths for each in examples])
-        # Every target is its own first candidate, so the candidates are all the messages there are.
+        # Every target is its own first candidate, so the candidates include all messages.
         messages, candidate = np.unique(key_source, return_inverse=True)
         # By length, so that an encoder reads them in few groups.
-        order = np.argsort(length_key(logs.sizes(messages)), kind="stable")
+        order = np.argsort(length_key(logs.count_tokens(messages)), kind="stable")
         messages, candidate = messages[order], inverse(order)[candidate]
         target = candidate[np.cumsum(lengths) - lengths]
-        ids, sizes = logs.words(messages)
-        answering, itself, answered, pairs = self._features(examples, messages)
-        of_target = np.repeat(source, lengths)
-        is_self = of_target == key_source
-        if self.shares is None:
-            gold = logs.is_link(of_target, key_source).astype(np.float64)
-        else:
-            gold = self.shares[of_target, of_target - key_source].astype(np.float64)
-        share = np.bincount(np.repeat(np.arange(len(source)), lengths), weights=gold, minlength=len(source))
-        gold /= np.repeat(np.where(share > 0, share, 1), lengths)
+        ids, sizes = logs.select_tokens(messages)
+        child_features, self_features, pair_features = self._compute_target_features(examples)
+        child = np.repeat(source, lengths)
+        is_self = child == key_source
         return LinkBatch(
             input_ids=torch.from_numpy(ids),
             messages=Rows.build(sizes),
@@ -177,73 +171,91 @@ class LinkCollator:
             candidate=torch.from_numpy(candidate),
             candidates=Rows.build(lengths),
             is_self=torch.from_numpy(is_self.astype(np.int64)),
-            is_own=torch.from_numpy((logs.are_by_one(of_target, key_source) & ~is_self).astype(np.int64)),
-            answering=torch.from_numpy(answering),
-            answered=torch.from_numpy(answered),
-            answered_by_itself=torch.from_numpy(itself),
-            pairs=torch.from_numpy(pairs),
-            gold=torch.from_numpy(gold.astype(np.float32)),
+            same_author=torch.from_numpy((logs.have_same_author(child, key_source) & ~is_self).astype(np.int64)),
+            child_features=torch.from_numpy(child_features),
+            parent_features=torch.from_numpy(self._compute_parent_features(messages)),
+            self_features=torch.from_numpy(self_features),
+            pair_features=torch.from_numpy(pair_features),
+            target_probability=torch.from_numpy(self._compute_target_probability(child, key_source, lengths)),
             source=source,
             key_source=key_source,
-            vectors=None if self.vectors is None else self.vectors.of(messages),
-            together=torch.from_numpy(self._together(of_target, key_source)) if self.conversations else None,
-            stands_for=self._stand_for(examples),
-            above=None if self.structure is None else torch.from_numpy(self._above(examples)),
+            vectors=None if self.vectors is None else self.vectors.select(messages),
+            same_conversation=torch.from_numpy(self._mark_same_conversation(child, key_source))
+            if self.same_conversation
+            else None,
+            importance_weight=self._compute_importance_weight(examples),
+            ancestor_distance=None if self.structure is None else torch.from_numpy(self._measure_ancestors(examples)),
         )
 
-    def _together(self, of_target: Ints, key_source: Ints) -> NDArray[np.float32]:
+    def _compute_target_probability(self, child: Ints, candidate: Ints, lengths: Ints) -> NDArray[np.float32]:
+        if self.soft_targets is None:
+            share = self.logs.is_link(child, candidate).astype(np.float64)
+        else:
+            share = self.soft_targets[child, child - candidate].astype(np.float64)
+        total = np.bincount(np.repeat(np.arange(len(lengths)), lengths), weights=share, minlength=len(lengths))
+        return (share / np.repeat(np.where(total > 0, total, 1), lengths)).astype(np.float32)
+
+    def _mark_same_conversation(self, child: Ints, candidate: Ints) -> NDArray[np.float32]:
         logs = self.logs
-        joined = (logs.conversation[of_target] == logs.conversation[key_source]) & (of_target != key_source)
-        return (logs.annotated[of_target] & (joined | logs.is_link(of_target, key_source))).astype(np.float32)
+        same = (logs.conversation[child] == logs.conversation[candidate]) & (child != candidate)
+        return (logs.annotated[child] & (same | logs.is_link(child, candidate))).astype(np.float32)
 
     @staticmethod
-    def _stand_for(examples: Sequence[Example]) -> Float[Tensor, " key"] | None:
-        chances = [each.chance for each in examples if each.chance is not None]
-        if not chances:
+    def _compute_importance_weight(examples: Sequence[Example]) -> Float[Tensor, " key"] | None:
+        sampled = [each.sampling_probability for each in examples if each.sampling_probability is not None]
+        if not sampled:
             return None
-        assert len(chances) == len(examples)
-        return torch.from_numpy((1 / np.concatenate(chances)).astype(np.float32))
+        assert len(sampled) == len(examples)
+        return torch.from_numpy((1 / np.concatenate(sampled)).astype(np.float32))
 
-    def _above(self, examples: Sequence[Example]) -> Int[NDArray, "target place place"]:
-        structures = [self.structure] * len(examples) if isinstance(self.structure, Structure) else self.structure
+    def _measure_ancestors(self, examples: Sequence[Example]) -> Int[NDArray, "target child ancestor"]:
+        structures = [self.structure] * len(examples) if isinstance(self.structure, ReplyStructure) else self.structure
         assert structures is not None
-        own = [
-            structure.above(each.context, each.context_lengths) for structure, each in zip(structures, examples, strict=True)
+        distances = [
+            structure.measure_ancestors(each.context, each.context_lengths)
+            for structure, each in zip(structures, examples, strict=True)
         ]
-        widest = max((each.shape[1] for each in own), default=0)
-        more = [((0, 0), *[(0, widest - each.shape[1])] * 2) for each in own]
+        widest = max((each.shape[1] for each in distances), default=0)
+        padding = [((0, 0), *[(0, widest - each.shape[1])] * 2) for each in distances]
         none = np.zeros((0, widest, widest), dtype=np.int16)
-        return np.concatenate([none, *map(np.pad, own, more)])
+        return np.concatenate([none, *map(np.pad, distances, padding)])
 
-    def _features(self, examples: Sequence[Example], messages: Ints) -> tuple[NDArray[np.float32], ...]:
-        """Of targets as answers and as their own candidates, of messages as candidates, and of pairs."""
+    def _compute_target_features(self, examples: Sequence[Example]) -> tuple[NDArray[np.float32], ...]:
+        """Features of targets as children and as their own candidates, and of pairs."""
         logs = self.logs
-        own: list[tuple[NDArray, ...]] = []
+        parts: list[tuple[NDArray, ...]] = []
         for each in examples:
-            log = int(logs.log_of(each.targets[:1])[0])
+            log = int(logs.find_log(each.targets[:1])[0])
             channel, first = logs.channels[log], int(logs.offsets[log])
             targets, lengths = each.targets - first, each.context_lengths
             flat = each.context - first
-            columns = np.arange(int(lengths.max()))
-            inside = columns < lengths[:, None]
-            near = np.full(inside.shape, -1)
-            near[inside] = flat
-            pairs = features.pairs(channel, targets, near)[inside]
-            if self.surroundings:
-                heard, place = np.unique(flat, return_inverse=True)
-                near[inside] = place
-                words, rarity = wording((channel.spelled[message] for message in heard.tolist()), logs.ranks)
-                around = surroundings(channel, heard, near, words, rarity)[inside]
+            inside = np.arange(int(lengths.max())) < lengths[:, None]
+            candidates = np.full(inside.shape, -1)
+            candidates[inside] = flat
+            pairs = features.compute_pair_features(channel, targets, candidates)[inside]
+            if self.context_features:
+                messages, place = np.unique(flat, return_inverse=True)
+                candidates[inside] = place
+                words, rarity = tabulate_words((channel.tokens[message] for message in messages.tolist()), logs.ranks)
+                around = compute_context_features(channel, messages, candidates, words, rarity)[inside]
                 pairs = np.concatenate([pairs, around], axis=1)
-            own.append((features.answering(channel, targets), features.answered_by_itself(channel, targets), pairs))
-        widths = (len(features.ANSWERING), len(features.ANSWERED), pair_width(self.surroundings))
-        parts = zip(*own) if own else [()] * len(widths)
-        answering, itself, pairs = (
-            np.concatenate([np.zeros((0, width)), *part], dtype=np.float32) for width, part in zip(widths, parts)
+            own = features.compute_self_features(channel, targets)
+            parts.append((features.compute_child_features(channel, targets), own, pairs))
+        widths = (
+            len(features.CHILD_FEATURES),
+            len(features.PARENT_FEATURES),
+            count_pair_features(self.context_features),
         )
-        answered = np.empty((len(messages), len(features.ANSWERED)), dtype=np.float32)
-        of_log = logs.log_of(messages)
-        for log in np.unique(of_log).tolist():
-            here = of_log == log
-            answered[here] = features.answered(logs.channels[log], messages[here] - int(logs.offsets[log]))
-        return answering, itself, answered, pairs
+        columns = zip(*parts) if parts else [()] * len(widths)
+        return tuple(
+            np.concatenate([np.zeros((0, width)), *column], dtype=np.float32) for width, column in zip(widths, columns)
+        )
+
+    def _compute_parent_features(self, messages: Ints) -> NDArray[np.float32]:
+        logs = self.logs
+        out = np.empty((len(messages), len(features.PARENT_FEATURES)), dtype=np.float32)
+        log_of_message = logs.find_log(messages)
+        for log in np.unique(log_of_message).tolist():
+            here = log_of_message == log
+            out[here] = features.compute_parent_features(logs.channels[log], messages[here] - int(logs.offsets[log]))
+        return out

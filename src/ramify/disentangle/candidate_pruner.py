@@ -1,7 +1,7 @@
-"""A first look at all candidates of a message, by a linear map of features alone: the model reads those that are likeliest by
-it (Ramify's own)."""
+"""Candidate pruning: a linear map of features ranks all candidates of a message, and the model scores the highest alone
+(Ramify's own)."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import numpy as np
 import torch
@@ -9,88 +9,83 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ramify.disentangle.batch import LinkBatch, pair_width
-from ramify.disentangle.data.logs import Logs
-from ramify.disentangle.features.pairs import ANSWERED
+from ramify.disentangle.batch import LinkBatch, count_pair_features
+from ramify.disentangle.features.pairs import PARENT_FEATURES
 from ramify.errors import RamifyError
 from ramify.nn.ragged import Rows, as_table, highest
 
-if TYPE_CHECKING:
-    from ramify.disentangle.task import ReplyTo
-
 MESSAGES = 10_000
-"""What it is learned from, at most; there is one weight for a feature."""
+"""Messages that a pruner is fitted to, at most: it has one weight per feature."""
 WEIGHT_DECAY = 1e-4
 ITERATIONS = 200
 
 
-class FirstLook(nn.Module):
-    """Scores of pairs. A message's own place among its candidates is read in any case: it may start a conversation."""
+class CandidatePruner(nn.Module):
+    """Keeps `num_candidates` candidates of each message. The message itself is always kept: it may start a conversation."""
 
-    def __init__(self, among: int, with_surroundings: bool) -> None:
+    def __init__(self, num_candidates: int, with_context: bool) -> None:
         super().__init__()
-        self.among = among
-        self.pair = nn.Linear(pair_width(with_surroundings), 1, bias=False)
-        self.answered = nn.Linear(len(ANSWERED), 1, bias=False)
+        self.num_candidates = num_candidates
+        self.pair = nn.Linear(count_pair_features(with_context), 1, bias=False)
+        self.parent = nn.Linear(len(PARENT_FEATURES), 1, bias=False)
 
     def forward(self, batch: LinkBatch) -> Float[Tensor, " key"]:
-        answered = self.answered(batch.all_answered).index_select(0, batch.answered_as)
-        return (self.pair(batch.pairs) + answered).squeeze(1)
+        parent = self.parent(batch.all_parent_features).index_select(0, batch.parent_index)
+        return (self.pair(batch.pair_features) + parent).squeeze(1)
 
     @torch.no_grad()
-    def chosen(self, batch: LinkBatch, hidden: Int[Tensor, " key"] | None = None) -> tuple[Int[Tensor, " chosen"], Rows]:
-        """Which candidates the model is to read, and how they fall to the targets; the hidden ones where there
-        are too few others, the likeliest first."""
+    def choose(self, batch: LinkBatch, excluded: Int[Tensor, " key"] | None = None) -> tuple[Int[Tensor, " chosen"], Rows]:
+        """The candidates to score, and how many of them each target has. Excluded candidates come after all others."""
         with torch.autocast(batch.device.type, enabled=False):
             scores = self(batch)
-        if hidden is not None:
+        if excluded is not None:
             table, cells = as_table(scores, batch.candidates, -torch.inf)
-            # Places, not scores far below the others: those would be rounded alike, and who is read left to chance.
-            place = table.argsort(dim=1, descending=True, stable=True).argsort(dim=1).flatten().index_select(0, cells)
-            scores = -(place + hidden * table.shape[1]).float()
+            # WordRanks, not scores lowered by a constant: rounding would make those equal.
+            rank = table.argsort(dim=1, descending=True, stable=True).argsort(dim=1).flatten().index_select(0, cells)
+            scores = -(rank + excluded * table.shape[1]).float()
         scores = scores.masked_fill(batch.is_self.bool(), torch.inf)
-        return highest(scores, batch.candidates, self.among)
+        return highest(scores, batch.candidates, self.num_candidates)
 
 
-def learn(task: "ReplyTo", logs: Logs, among: int, seed: int = 0) -> FirstLook:
-    """Fit a first look to what a model believes of messages drawn from some logs; what they answer need not be known. Raises
+def fit_candidate_pruner(
+    examples: Iterable[tuple[LinkBatch, Float[Tensor, " key"]]], num_candidates: int, with_context: bool
+) -> CandidatePruner:
+    """Fit a pruner to the probabilities that a model gives the candidates of some batches; gold links are not needed. Raises
     `RamifyError` where no message has a candidate but itself."""
-    from ramify.disentangle.inference.decode import batches, collator, keep_vectors
-
-    look = FirstLook(among, task.backbone.reads_surroundings)
-    features, shares, lengths, seen = [], [], [], 0
-    with task.evaluating(), torch.no_grad():
-        collate = collator(task, logs, keep_vectors(task, logs, np.arange(len(logs))))
-        for batch in batches(task, collate, logs.offsets[:-1], shuffle_by=seed):
-            other = ~batch.is_self.bool()
-            found = torch.cat([batch.pairs, batch.all_answered.index_select(0, batch.answered_as)], dim=1)
-            features.append(found[other].cpu())
-            shares.append(task.probabilities(task.scores(batch), batch)[other].float().cpu())
-            lengths.append(batch.candidates.host_lengths - 1)
-            seen += batch.num_targets
-            if seen >= MESSAGES:
-                break
-    if not sum(map(len, shares)):
-        raise RamifyError("no message of these logs has a candidate: there is nothing to learn by.")
-    x, p, rows = torch.cat(features), torch.cat(shares), np.concatenate(lengths)
-    rows = Rows.build(rows[rows > 0])
+    pruner = CandidatePruner(num_candidates, with_context)
+    features, targets, lengths, count = [], [], [], 0
+    for batch, probabilities in examples:
+        other = ~batch.is_self.bool()
+        found = torch.cat([batch.pair_features, batch.all_parent_features.index_select(0, batch.parent_index)], dim=1)
+        features.append(found[other].cpu())
+        targets.append(probabilities[other].float().cpu())
+        lengths.append(batch.candidates.host_lengths - 1)
+        count += batch.num_targets
+        if count >= MESSAGES:
+            break
+    if not sum(map(len, targets)):
+        raise RamifyError(
+            "No message of these logs has a candidate but itself, so a candidate pruner has nothing to learn from."
+        )
+    x, p, sizes = torch.cat(features), torch.cat(targets), np.concatenate(lengths)
+    rows = Rows.build(sizes[sizes > 0])
     mean, scale = x.mean(0), x.std(0, correction=0) + 1e-3
     x = (x - mean) / scale
     weights = torch.zeros(x.shape[1], requires_grad=True)
     optimizer = torch.optim.LBFGS([weights], max_iter=ITERATIONS, line_search_fn="strong_wolfe")
 
-    def loss() -> Tensor:
+    def compute_loss() -> Tensor:
         optimizer.zero_grad()
         table, cells = as_table(x @ weights, rows, -torch.inf)
-        nats = -(p * F.log_softmax(table, dim=1).flatten().index_select(0, cells)).sum() / len(rows.host_lengths)
-        nats = nats + WEIGHT_DECAY * weights.square().sum()
-        nats.backward()
-        return nats
+        loss = -(p * F.log_softmax(table, dim=1).flatten().index_select(0, cells)).sum() / len(rows.host_lengths)
+        loss = loss + WEIGHT_DECAY * weights.square().sum()
+        loss.backward()
+        return loss
 
-    optimizer.step(loss)
+    optimizer.step(compute_loss)
     with torch.no_grad():
-        # What is subtracted from features is the same for all candidates of a message.
-        of_pair, of_answered = (weights / scale).split([look.pair.in_features, look.answered.in_features])
-        look.pair.weight.copy_(of_pair)
-        look.answered.weight.copy_(of_answered)
-    return look
+        # The features' mean shifts the scores of all candidates of a message alike, so it is left out.
+        of_pair, of_parent = (weights / scale).split([pruner.pair.in_features, pruner.parent.in_features])
+        pruner.pair.weight.copy_(of_pair)
+        pruner.parent.weight.copy_(of_parent)
+    return pruner

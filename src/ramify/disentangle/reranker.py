@@ -1,9 +1,8 @@
-"""A second look at the likeliest candidates of a message: at first sight all are decided, and then each is seen in the
-conversation that it belongs to, and with hindsight beside what is said later (Ramify's own)."""
+"""Reranking: the likeliest candidates of a message are scored once more by the conversations that they belong to, and with
+lookahead by later messages, too (Ramify's own)."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -14,162 +13,179 @@ from torch.nn import functional as F
 
 from ramify.disentangle.data.channel import Ints
 from ramify.disentangle.data.logs import Logs
-from ramify.disentangle.features.conversation import CONVERSING, Course, conversing
-from ramify.disentangle.features.lookahead import AHEAD, HINDSIGHT, hindsight
+from ramify.disentangle.features.conversation import CONVERSATION_FEATURES, ConversationState, compute_conversation_features
+from ramify.disentangle.features.lookahead import LOOKAHEAD, LOOKAHEAD_FEATURES, compute_lookahead_features
+from ramify.disentangle.posterior import LinkPosterior
 from ramify.errors import RamifyError
-from ramify.nn.heads import nats_of_any
+from ramify.nn.heads import marginal_nll
 
-if TYPE_CHECKING:
-    from ramify.disentangle.inference.decode import Opinion
-    from ramify.disentangle.task import ReplyTo
-
-AMONG = 16
-"""Candidates that are seen again; what is believed of the others stays."""
-EPOCHS, UPDATES, LEAST, MOST = 8, 100, 16, 512
-"""Epochs of about so many updates, of so many messages at least, and at most."""
+CANDIDATES = 16
+"""Candidates that are reranked; the others keep their probabilities."""
+EPOCHS, UPDATES, MIN_BATCH, MAX_BATCH = 8, 100, 16, 512
+"""Epochs of about so many updates, with a least and a greatest number of messages per update."""
 RATE, WEIGHT_DECAY = 2e-3, 1e-2
 
 
-class SecondLook(nn.Module):
-    """What is to be added to the logarithm of each candidate's probability."""
+class Reranker(nn.Module):
+    """Adds a learned term to the logarithm of each candidate's probability."""
 
-    def __init__(self, hidden: int, hindsight: bool = False) -> None:
+    def __init__(self, dim: int, lookahead: bool = False) -> None:
         super().__init__()
-        self.hindsight = hindsight
-        width = len(CONVERSING) + (len(HINDSIGHT) if hindsight else 0)
-        self.first, self.second, self.last = nn.Linear(width, hidden), nn.Linear(hidden, hidden), nn.Linear(hidden, 1)
-        nn.init.zeros_(self.last.weight)
-        nn.init.zeros_(self.last.bias)
+        self.lookahead = lookahead
+        width = len(CONVERSATION_FEATURES) + (len(LOOKAHEAD_FEATURES) if lookahead else 0)
+        self.input_layer, self.hidden_layer, self.output_layer = nn.Linear(width, dim), nn.Linear(dim, dim), nn.Linear(dim, 1)
+        nn.init.zeros_(self.output_layer.weight)
+        nn.init.zeros_(self.output_layer.bias)
 
-    def forward(self, features: Float[Tensor, "message place feature"]) -> Float[Tensor, "message place"]:
-        return self.last(F.gelu(self.second(F.gelu(self.first(features))))).squeeze(-1)
+    def forward(self, features: Float[Tensor, "message rank feature"]) -> Float[Tensor, "message rank"]:
+        return self.output_layer(F.gelu(self.hidden_layer(F.gelu(self.input_layer(features))))).squeeze(-1)
 
-    def again(self, first: "Iterable[Opinion]", course: Course) -> "Iterator[Opinion]":
-        """What is believed after a second look, of what was believed at first sight. The messages come in order; the course
-        goes on with what the first sight says."""
-        for opinion, seen in _seen(first, course, self.hindsight):
-            yield self._weighed(opinion, seen)
+    def rerank(self, posteriors: Iterable[LinkPosterior], state: ConversationState) -> Iterator[LinkPosterior]:
+        """The posteriors, reranked. They come in the order of the messages; `state` is updated with the decisions that they
+        lead to before reranking."""
+        for posterior, shortlist in list_candidates(posteriors, state, self.lookahead):
+            yield self._reweigh(posterior, shortlist)
 
     @torch.no_grad()
-    def _weighed(self, opinion: "Opinion", seen: "_Shortlist") -> "Opinion":
-        device = self.last.weight.device
+    def _reweigh(self, posterior: LinkPosterior, shortlist: "Shortlist") -> LinkPosterior:
+        device = self.output_layer.weight.device
         with torch.autocast(device.type, enabled=False):
-            more = self(torch.from_numpy(seen.features).to(device)).cpu().numpy()
-        real = seen.chances > 0
-        more = np.where(real, more, -np.inf)
-        weight = seen.chances * np.exp(more - more.max(axis=1, keepdims=True))
-        weight *= seen.chances.sum(axis=1, keepdims=True) / weight.sum(axis=1, keepdims=True)
-        probabilities = opinion.probabilities.copy()
-        probabilities[seen.places[real]] = weight[real]
-        return replace(opinion, probabilities=probabilities)
+            terms = self(torch.from_numpy(shortlist.features).to(device)).cpu().numpy()
+        before = shortlist.probabilities
+        real = before > 0
+        terms = np.where(real, terms, -np.inf)
+        weight = before * np.exp(terms - terms.max(axis=1, keepdims=True))
+        weight *= before.sum(axis=1, keepdims=True) / weight.sum(axis=1, keepdims=True)
+        probabilities = posterior.probabilities.copy()
+        probabilities[shortlist.places[real]] = weight[real]
+        return replace(posterior, probabilities=probabilities)
 
 
-class _Shortlist:
-    """The likeliest candidates of each message, in the conversations of the first sight."""
+@dataclass(frozen=True)
+class Shortlist:
+    """The likeliest candidates of each message, the likeliest first, with their features."""
 
-    def __init__(self, places: Ints, candidates: Ints, chances: NDArray[np.float32], features: NDArray[np.float32]) -> None:
-        self.places, self.candidates, self.chances, self.features = places, candidates, chances, features
+    places: Ints
+    """Where each stands in the posterior."""
+    candidates: Ints
+    probabilities: NDArray[np.float32]
+    """Zero behind the candidates of a message that has fewer than others."""
+    features: NDArray[np.float32]
 
     @classmethod
-    def of(cls, opinion: "Opinion", course: Course, following: "Opinion | None") -> "_Shortlist":
-        """`following`, for a look with hindsight: what is believed of these messages, and of those after them."""
-        course.answered[opinion.messages], _ = opinion.likeliest_by_conversation(course.conversation)
-        inside = np.arange(int(opinion.lengths.max(initial=1))) < opinion.lengths[:, None]
+    def build(cls, posterior: LinkPosterior, state: ConversationState, following: LinkPosterior | None) -> "Shortlist":
+        """`following`, for lookahead: the posterior of these messages and of those after them."""
+        state.parent[posterior.messages], _ = posterior.choose_by_conversation(state.conversation)
+        inside = np.arange(int(posterior.lengths.max(initial=1))) < posterior.lengths[:, None]
         table = np.full(inside.shape, -1.0, dtype=np.float32)
-        # No chance is so small that it would look like none at all.
-        table[inside] = np.maximum(opinion.probabilities, np.finfo(np.float32).tiny)
-        order = np.argsort(-table, axis=1, kind="stable")[:, :AMONG]
-        chances = np.maximum(np.take_along_axis(table, order, axis=1), 0)
-        order = np.where(chances > 0, order, 0)
-        places = (np.cumsum(opinion.lengths) - opinion.lengths)[:, None] + order
-        candidates = opinion.candidates[places]
-        features = conversing(course, opinion.messages, candidates, chances)
+        # A candidate's probability is never so small that the candidate would look absent.
+        table[inside] = np.maximum(posterior.probabilities, np.finfo(np.float32).tiny)
+        order = np.argsort(-table, axis=1, kind="stable")[:, :CANDIDATES]
+        probabilities = np.maximum(np.take_along_axis(table, order, axis=1), 0)
+        order = np.where(probabilities > 0, order, 0)
+        places = (np.cumsum(posterior.lengths) - posterior.lengths)[:, None] + order
+        candidates = posterior.candidates[places]
+        features = compute_conversation_features(state, posterior.messages, candidates, probabilities)
         if following is not None:
-            later = hindsight(course, following.messages, following.by_distance(course.window), candidates, chances > 0)
+            later = compute_lookahead_features(
+                state, following.messages, following.tabulate(state.window), candidates, probabilities > 0
+            )
             features = np.concatenate([features, later], axis=2)
-        return cls(places, candidates, chances, features)
+        return cls(places, candidates, probabilities, features)
 
 
-def _seen(first: "Iterable[Opinion]", course: Course, hindsight: bool) -> "Iterator[tuple[Opinion, _Shortlist]]":
-    """Each opinion with what is seen at a second look."""
-    for opinion, following in _followed(first, AHEAD if hindsight else 0):
-        yield opinion, _Shortlist.of(opinion, course, following if hindsight else None)
+def list_candidates(
+    posteriors: Iterable[LinkPosterior], state: ConversationState, lookahead: bool
+) -> Iterator[tuple[LinkPosterior, Shortlist]]:
+    """Each posterior with the candidates that are reranked."""
+    for posterior, following in _pair_with_following(posteriors, LOOKAHEAD if lookahead else 0):
+        yield posterior, Shortlist.build(posterior, state, following if lookahead else None)
 
 
-def _followed(parts: "Iterable[Opinion]", ahead: int) -> "Iterator[tuple[Opinion, Opinion]]":
-    """Each with itself and what follows it: `ahead` messages at least, where there are as many."""
-    held: list[Opinion] = []
+def _pair_with_following(parts: Iterable[LinkPosterior], num_messages: int) -> Iterator[tuple[LinkPosterior, LinkPosterior]]:
+    """Each part with the concatenation of itself and the next parts, which hold at least so many messages where there are as
+    many."""
+    held: list[LinkPosterior] = []
     for part in parts:
         held.append(part)
-        while held and sum(len(each.messages) for each in held[1:]) >= ahead:
-            yield held[0], held[0].joined(held)
+        while held and sum(len(each.messages) for each in held[1:]) >= num_messages:
+            yield held[0], LinkPosterior.concatenate(held)
             del held[0]
     while held:
-        yield held[0], held[0].joined(held)
+        yield held[0], LinkPosterior.concatenate(held)
         del held[0]
 
 
-def learn(
-    seen: Iterable[tuple["ReplyTo", Logs]],
-    hidden: int,
+def fit_reranker(
+    examples: Iterable[tuple[Logs, Iterable[LinkPosterior]]],
+    dim: int,
     seed: int = 0,
     *,
-    hindsight: bool = False,
+    lookahead: bool = False,
     conversation_weight: float = 0.0,
-) -> SecondLook:
-    """Fit a second look to what models believe of logs that they were not trained on (of those that they were, they believe
-    too much), where it is known what messages answer; `conversation_weight` as in `ReplyToConfig`. Raises `RamifyError` where
-    that is of none."""
-    from ramify.disentangle.inference.decode import opinions
-
-    features, chances, gold, joined = [], [], [], []
-    for task, logs in seen:
-        for opinion, own in _seen(opinions(task, logs), Course.of(logs), hindsight):
-            real, messages = own.chances > 0, opinion.messages[:, None]
-            right = logs.is_link(np.repeat(opinion.messages, real.shape[1]), own.candidates.ravel()).reshape(real.shape) & real
-            together = (logs.conversation[own.candidates] == logs.conversation[messages]) & (own.candidates != messages) & real
-            found = right.any(axis=1)
-            parts = (own.features, own.chances, right.astype(np.float32), right | together)
-            for kept, every in zip((features, chances, gold, joined), parts):
-                kept.append(_filled(every[found]))
-    if not sum(map(len, gold)):
-        raise RamifyError("nobody says of any message of these logs what it answers: there is nothing to learn by.")
-    x, p, right, together = (torch.from_numpy(np.concatenate(each)) for each in (features, chances, gold, joined))
-    right = right / right.sum(1, keepdim=True)
+) -> Reranker:
+    """Fit a reranker to annotated logs, given the posteriors of models that were not trained on them (a model is too sure of
+    its own training logs). `conversation_weight` as in `LinkConfig`. Raises `RamifyError` where no message is annotated."""
+    x, p, is_parent, in_conversation = _collect(examples, lookahead)
+    target = is_parent / is_parent.sum(1, keepdim=True)
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        look = SecondLook(hidden, hindsight)
+        reranker = Reranker(dim, lookahead)
     mean, scale = x.mean((0, 1)), x.std((0, 1)) + 1e-3
     x = (x - mean) / scale
-    size = min(max(len(x) // UPDATES, LEAST), MOST)
+    size = min(max(len(x) // UPDATES, MIN_BATCH), MAX_BATCH)
     steps = EPOCHS * -(-len(x) // size)
-    optimizer = torch.optim.AdamW(look.parameters(), lr=RATE, weight_decay=WEIGHT_DECAY)
+    optimizer = torch.optim.AdamW(reranker.parameters(), lr=RATE, weight_decay=WEIGHT_DECAY)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=steps)
     for _ in range(EPOCHS):
         for part in torch.randperm(len(x), generator=generator).split(size):
-            # Where a message has fewer candidates, the others' chance is zero, and stays next to nothing.
-            scores = p[part].clamp_min(torch.finfo(p.dtype).tiny).log() + look(x[part])
+            # An absent candidate has the probability zero, and stays next to it.
+            scores = p[part].clamp_min(torch.finfo(p.dtype).tiny).log() + reranker(x[part])
             log_shares = F.log_softmax(scores, dim=1)
-            loss = -(right[part] * log_shares).sum(1).mean()
+            loss = -(target[part] * log_shares).sum(1).mean()
             if conversation_weight:
-                said = nats_of_any(log_shares.masked_fill(~together[part], -torch.inf))
-                loss = loss + conversation_weight * said / len(part)
+                nll = marginal_nll(log_shares.masked_fill(~in_conversation[part], -torch.inf))
+                loss = loss + conversation_weight * nll / len(part)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             schedule.step()
-    _take_in(look, mean, scale)
-    return look
+    _absorb_standardization(reranker, mean, scale)
+    return reranker
 
 
-def _filled(rows: NDArray) -> NDArray:
-    """With as many places as all others have."""
-    return np.pad(rows, [(0, 0), (0, AMONG - rows.shape[1]), *[(0, 0)] * (rows.ndim - 2)])
+def _collect(
+    examples: Iterable[tuple[Logs, Iterable[LinkPosterior]]], lookahead: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Of all messages whose parent is on their shortlist: features, probabilities, which candidates are parents, and which are
+    in the parents' conversation."""
+    collected: tuple[list[NDArray], ...] = ([], [], [], [])
+    for logs, posteriors in examples:
+        for posterior, shortlist in list_candidates(posteriors, ConversationState.start(logs), lookahead):
+            candidates, real = shortlist.candidates, shortlist.probabilities > 0
+            child = np.broadcast_to(posterior.messages[:, None], real.shape)
+            is_parent = logs.is_link(child.ravel(), candidates.ravel()).reshape(real.shape) & real
+            together = (logs.conversation[candidates] == logs.conversation[child]) & (candidates != child) & real
+            annotated = is_parent.any(axis=1)
+            parts = (shortlist.features, shortlist.probabilities, is_parent.astype(np.float32), is_parent | together)
+            for kept, part in zip(collected, parts):
+                kept.append(_widen(part[annotated]))
+    if not sum(map(len, collected[0])):
+        raise RamifyError(
+            "No message of these logs has a gold link to one of its candidates, so a reranker has nothing to learn from."
+        )
+    x, p, is_parent, in_conversation = (torch.from_numpy(np.concatenate(kept)) for kept in collected)
+    return x, p, is_parent, in_conversation
+
+
+def _widen(rows: NDArray) -> NDArray:
+    """Padded to `CANDIDATES` columns."""
+    return np.pad(rows, [(0, 0), (0, CANDIDATES - rows.shape[1]), *[(0, 0)] * (rows.ndim - 2)])
 
 
 @torch.no_grad()
-def _take_in(look: SecondLook, mean: Float[Tensor, " feature"], scale: Float[Tensor, " feature"]) -> None:
-    """Let the first layer do what was done to the features: they come as they are, afterwards."""
-    look.first.weight /= scale
-    look.first.bias.sub_(look.first.weight @ mean)
+def _absorb_standardization(reranker: Reranker, mean: Float[Tensor, " feature"], scale: Float[Tensor, " feature"]) -> None:
+    """Make the first layer take the features as they are."""
+    reranker.input_layer.weight /= scale
+    reranker.input_layer.bias.sub_(reranker.input_layer.weight @ mean)

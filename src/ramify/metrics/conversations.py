@@ -1,7 +1,7 @@
-"""Who replied to whom, scored: links between messages, and the conversations that links make.
+"""Scores of reply links and of the conversations that they form.
 
-Whatever is reported is a function of sums over logs, which `Agreement` holds: sums of logs add up, and a bootstrap over logs
-is a product of two matrices. The semantics are those of the official evaluation of Kummerfeld et al. (2019).
+Every score is a function of sums over logs, which `Agreement` holds: the sums of several logs add up, and a bootstrap over logs
+is a product of two matrices. The definitions are those of the official evaluation of Kummerfeld et al. (2019).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,13 +22,13 @@ Numbers = NDArray[np.int64]
 Protocol = Literal["official", "chunk50"]
 
 CHUNK = 50
-NEAR = 3
-SHOWN = 20
+MAX_LINES = 3
+NUM_SHOWN = 20
 
 
 @dataclass(frozen=True)
 class Log:
-    """One log, annotated twice: `gold` and `predicted` hold links of the same `messages`, and each message's conversation."""
+    """One log with two annotations: `gold` and `predicted` links of the same `messages`, and each message's conversations."""
 
     name: str
     messages: Numbers
@@ -37,8 +37,8 @@ class Log:
     gold_conversation: Numbers
     predicted_conversation: Numbers
 
-    def part(self, start: int, stop: int) -> "Log":
-        """Some consecutive messages of the log; conversations stay those of the whole, restricted."""
+    def slice(self, start: int, stop: int) -> "Log":
+        """Some consecutive messages of the log, in the conversations of the whole log."""
         messages = self.messages[start:stop]
         return Log(
             self.name,
@@ -52,7 +52,7 @@ class Log:
 
 @dataclass(frozen=True)
 class Match:
-    """Logs ready to be scored, and how many predicted links were left out, by reason."""
+    """Logs ready to be scored, and the number of predicted links that were dropped, by reason."""
 
     logs: tuple[Log, ...]
     dropped: Mapping[str, int]
@@ -67,17 +67,19 @@ def match(gold: Mapping[str, Links], predicted: Mapping[str, Links], *, missing:
     message has no predicted link; `missing="self"` lets it start a conversation instead.
     """
     if not gold:
-        raise RamifyError("there is no gold annotation to score against.")
+        raise RamifyError("There is no gold annotation to score against. Give at least one log with gold links.")
     logs, lost = [], []
     strange = {name: len(links) for name, links in predicted.items() if name not in gold}
     dropped = {"other_log": sum(strange.values())}
     dropped |= {"before_first_message": 0, "not_annotated": 0}
     for name, links in gold.items():
-        links = _ordered(links)
+        links = _order_links(links)
         if not len(links):
-            raise RamifyError(f"the gold annotation of {name!r} holds no link: there is nothing to score it against.")
+            raise RamifyError(
+                f"The gold annotation of log {name!r} has no links, so there is nothing to score against. Leave the log out."
+            )
         messages = np.unique(links[:, 1])
-        found = _ordered(predicted.get(name, np.empty((0, 2), dtype=np.int64)))
+        found = _order_links(predicted.get(name, np.empty((0, 2), dtype=np.int64)))
         known = np.isin(found[:, 1], messages)
         early = int((found[:, 1] < messages[0]).sum())
         dropped["before_first_message"] += early
@@ -86,30 +88,31 @@ def match(gold: Mapping[str, Links], predicted: Mapping[str, Links], *, missing:
         unlinked = np.setdiff1d(messages, found[:, 1])
         lost += [(name, number) for number in unlinked.tolist()]
         if len(unlinked):
-            found = _ordered(np.concatenate([found, np.stack([unlinked, unlinked], axis=1)]))
-        logs.append(Log(name, messages, links, found, conversations(links, messages), conversations(found, messages)))
+            found = _order_links(np.concatenate([found, np.stack([unlinked, unlinked], axis=1)]))
+        logs.append(Log(name, messages, links, found, find_conversations(links, messages), find_conversations(found, messages)))
     if lost and missing == "error":
-        shown = ", ".join(f"{name}:{number}" for name, number in lost[:SHOWN])
+        shown = ", ".join(f"{name}:{number}" for name, number in lost[:NUM_SHOWN])
         if strange:
             raise RamifyError(
-                f"{len(lost):,} messages have no predicted link ({shown}{' …' if len(lost) > SHOWN else ''}), but "
-                f"{dropped['other_log']:,} predicted links are of logs that gold has not: {', '.join(list(strange)[:5])}. "
-                "Name the file of predictions like its log, or write LOG:PARENT CHILD."
+                f"{len(lost):,} messages have no predicted link ({shown}{' …' if len(lost) > NUM_SHOWN else ''}), but "
+                f"{dropped['other_log']:,} predicted links belong to logs without a gold annotation: "
+                f"{', '.join(list(strange)[:5])}. Name each file of predictions after its log, or write LOG:PARENT CHILD."
             )
         raise RamifyError(
-            f"{len(lost):,} messages have no predicted link: {shown}{' …' if len(lost) > SHOWN else ''}. Every annotated "
-            "message needs one, its own number where it starts a conversation; --missing self counts the absent ones so."
+            f"{len(lost):,} messages have no predicted link: {shown}{' …' if len(lost) > NUM_SHOWN else ''}. Every annotated "
+            "message needs one (a message that starts a conversation is its own parent). Add the links, or count these "
+            "messages as starts with --missing self."
         )
     return Match(tuple(logs), dropped, len(lost))
 
 
-def _ordered(links: Links) -> Links:
-    """Without repetitions, and the later message as the child, however a file puts it."""
+def _order_links(links: Links) -> Links:
+    """Without duplicates, and with the later message as the child, in whatever order a file has them."""
     return np.unique(np.sort(links, axis=1), axis=0)
 
 
-def conversations(links: Links, messages: Numbers) -> Numbers:
-    """The conversation of each message: a label of its connected component, through whatever messages `links` name."""
+def find_conversations(links: Links, messages: Numbers) -> Numbers:
+    """The conversation of each message: the number of its connected component in the graph of all links."""
     nodes, places = np.unique(np.concatenate([links.ravel(), messages]), return_inverse=True)
     ends = places[: links.size].reshape(-1, 2)
     graph = coo_array((np.ones(len(ends), dtype=bool), (ends[:, 0], ends[:, 1])), shape=(len(nodes), len(nodes)))
@@ -121,7 +124,7 @@ def conversations(links: Links, messages: Numbers) -> Numbers:
 class Agreement:
     """The sums from which all scores of links and conversations follow.
 
-    `spread_…`: Σ n log2 n over conversations (`_both`: over the cells of the contingency table); `pairs_…`: pairs of messages
+    `nlogn_…`: Σ n log2 n over conversations (`_both`: over the cells of the contingency table); `pairs_…`: pairs of messages
     in one conversation; `overlap`: messages in common under the best one-to-one assignment of conversations; `best_f`:
     Σ over gold conversations of its size × its best F with a predicted one; `near`: pairs at most three lines apart.
     """
@@ -130,9 +133,9 @@ class Agreement:
     links_gold: float
     links_predicted: float
     messages: float
-    spread_both: float
-    spread_gold: float
-    spread_predicted: float
+    nlogn_both: float
+    nlogn_gold: float
+    nlogn_predicted: float
     pairs_both: float
     pairs_gold: float
     pairs_predicted: float
@@ -153,23 +156,23 @@ class Agreement:
         n = self.messages
         every = n * (n - 1) / 2
         expected = self.pairs_gold * self.pairs_predicted / every if every else 0.0
-        gold, predicted = (n * np.log2(n) - spread for spread in (self.spread_gold, self.spread_predicted))
-        apart = self.spread_gold + self.spread_predicted - 2 * self.spread_both
+        gold, predicted = (n * np.log2(n) - nlogn for nlogn in (self.nlogn_gold, self.nlogn_predicted))
+        apart = self.nlogn_gold + self.nlogn_predicted - 2 * self.nlogn_both
         shared = (gold + predicted - apart) / 2
         return {
-            "link": _f(self.links_both, self.links_gold, self.links_predicted),
-            "cluster": _f(self.conversations_both, self.conversations_gold, self.conversations_predicted),
-            "vi": 100 * (1 - _ratio(apart, n * np.log2(n), 0.0)),
+            "link": _compute_f(self.links_both, self.links_gold, self.links_predicted),
+            "cluster": _compute_f(self.conversations_both, self.conversations_gold, self.conversations_predicted),
+            "vi": 100 * (1 - _divide(apart, n * np.log2(n), 0.0)),
             "one_to_one": 100 * self.overlap / n,
-            "ari": 100 * _ratio(self.pairs_both - expected, (self.pairs_gold + self.pairs_predicted) / 2 - expected, 1.0),
-            "nmi": 100 * _ratio(2 * shared, gold + predicted, 1.0),
+            "ari": 100 * _divide(self.pairs_both - expected, (self.pairs_gold + self.pairs_predicted) / 2 - expected, 1.0),
+            "nmi": 100 * _divide(2 * shared, gold + predicted, 1.0),
             "shen_f": 100 * self.best_f / n,
-            "local_3": 100 * _ratio(self.near_agreed, self.near, 1.0),
+            "local_3": 100 * _divide(self.near_agreed, self.near, 1.0),
         }
 
 
-def agreement(log: Log) -> Agreement:
-    """Compare the two annotations of a log, or of a part of it."""
+def count_agreement(log: Log) -> Agreement:
+    """Compare the two annotations of a log, or of a slice of it."""
     _, gold = np.unique(log.gold_conversation, return_inverse=True)
     _, predicted = np.unique(log.predicted_conversation, return_inverse=True)
     gold_size, predicted_size = np.bincount(gold), np.bincount(predicted)
@@ -179,8 +182,8 @@ def agreement(log: Log) -> Agreement:
     np.maximum.at(best, row, 2 * both / (gold_size[row] + predicted_size[column]))
     whole = (both == gold_size[row]) & (both == predicted_size[column]) & (both > 1)
     near, agreed = 0, 0
-    for step in range(1, NEAR + 1):
-        close = log.messages[step:] - log.messages[:-step] <= NEAR
+    for step in range(1, MAX_LINES + 1):
+        close = log.messages[step:] - log.messages[:-step] <= MAX_LINES
         same = [each[step:] == each[:-step] for each in (gold, predicted)]
         near += int(close.sum())
         agreed += int((close & (same[0] == same[1])).sum())
@@ -190,13 +193,13 @@ def agreement(log: Log) -> Agreement:
         links_gold=len(log.gold),
         links_predicted=len(log.predicted),
         messages=len(log.messages),
-        spread_both=_spread(both),
-        spread_gold=_spread(gold_size),
-        spread_predicted=_spread(predicted_size),
-        pairs_both=_pairs(both),
-        pairs_gold=_pairs(gold_size),
-        pairs_predicted=_pairs(predicted_size),
-        overlap=_overlap(row, column, both),
+        nlogn_both=_sum_nlogn(both),
+        nlogn_gold=_sum_nlogn(gold_size),
+        nlogn_predicted=_sum_nlogn(predicted_size),
+        pairs_both=_count_pairs(both),
+        pairs_gold=_count_pairs(gold_size),
+        pairs_predicted=_count_pairs(predicted_size),
+        overlap=_assign(row, column, both),
         best_f=float(gold_size @ best),
         conversations_both=int(whole.sum()),
         conversations_gold=int((gold_size > 1).sum()),
@@ -206,46 +209,46 @@ def agreement(log: Log) -> Agreement:
     )
 
 
-def chunks(log: Log) -> Iterator[Log]:
+def split_chunks(log: Log) -> Iterator[Log]:
     """Parts of fifty annotated messages, in order; the last may be shorter."""
     for start in range(0, len(log.messages), CHUNK):
-        yield log.part(start, start + CHUNK)
+        yield log.slice(start, start + CHUNK)
 
 
 def score(logs: Sequence[Log], protocol: Protocol = "official") -> dict[str, Any]:
-    """`official`: sums over all logs, then scores. `chunk50`: the scores of every fifty messages, then their mean."""
+    """official: the scores of the sums over all logs. chunk50: the mean of the scores of every fifty messages."""
     if protocol == "official":
-        return total(agreement(log) for log in logs).scores()
-    return _mean([agreement(part).scores() for log in logs for part in chunks(log)])
+        return sum_agreements(count_agreement(log) for log in logs).scores()
+    return _mean_scores([count_agreement(part).scores() for log in logs for part in split_chunks(log)])
 
 
-def total(agreements: Iterable[Agreement]) -> Agreement:
+def sum_agreements(agreements: Iterable[Agreement]) -> Agreement:
     return Agreement(*np.sum([astuple(each) for each in agreements], axis=0).tolist())
 
 
 def bootstrap(
     logs: Sequence[Log], protocol: Protocol = "official", *, level: float = 0.95, resamples: int = 1000, seed: int = 0
 ) -> dict[str, Any]:
-    """Intervals of what `score` returns, over logs drawn with replacement."""
+    """Bootstrap intervals of the scores of `score`, over logs drawn with replacement."""
     random = np.random.Generator(np.random.Philox(key=seed))
     times = random.multinomial(len(logs), [1 / len(logs)] * len(logs), size=resamples)
     if protocol == "official":
-        sums = times @ np.array([astuple(agreement(log)) for log in logs])
+        sums = times @ np.array([astuple(count_agreement(log)) for log in logs])
         drawn = [Agreement(*row).scores() for row in sums.tolist()]
     else:
-        parts = [[agreement(part).scores() for part in chunks(log)] for log in logs]
-        drawn = [_mean([each for log, count in zip(parts, row) for each in log * count]) for row in times.tolist()]
-    return _each(lambda value, *values: interval(value, np.array(values), level), score(logs, protocol), *drawn)
+        parts = [[count_agreement(part).scores() for part in split_chunks(log)] for log in logs]
+        drawn = [_mean_scores([each for log, count in zip(parts, row) for each in log * count]) for row in times.tolist()]
+    return _map_scores(lambda value, *values: interval(value, np.array(values), level), score(logs, protocol), *drawn)
 
 
-def _mean(scores: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    return _each(lambda *values: float(np.mean(values)), *scores)
+def _mean_scores(scores: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    return _map_scores(lambda *values: float(np.mean(values)), *scores)
 
 
-def _each(function: Any, *scores: dict[str, Any]) -> dict[str, Any]:
-    """The function of every number in dictionaries of one form."""
+def _map_scores(function: Any, *scores: dict[str, Any]) -> dict[str, Any]:
+    """Apply a function to the numbers at each place of dictionaries of the same form."""
     return {
-        name: (_each if isinstance(value, dict) else _apply)(function, *(each[name] for each in scores))
+        name: (_map_scores if isinstance(value, dict) else _apply)(function, *(each[name] for each in scores))
         for name, value in scores[0].items()
     }
 
@@ -254,50 +257,50 @@ def _apply(function: Any, *values: float) -> Any:
     return function(*values)
 
 
-def _f(both: float, gold: float, predicted: float) -> dict[str, float]:
-    """Two empty sides agree; one empty side has a precision and a recall of zero."""
+def _compute_f(both: float, gold: float, predicted: float) -> dict[str, float]:
+    """Precision, recall and F. Two empty sides agree; if one is empty, precision and recall are zero."""
     if not gold and not predicted:
         return {"precision": 100.0, "recall": 100.0, "f1": 100.0}
     return {
-        "precision": 100 * _ratio(both, predicted, 0.0),
-        "recall": 100 * _ratio(both, gold, 0.0),
+        "precision": 100 * _divide(both, predicted, 0.0),
+        "recall": 100 * _divide(both, gold, 0.0),
         "f1": 200 * both / (gold + predicted),
     }
 
 
-def _ratio(part: float, whole: float, empty: float) -> float:
-    """`empty` where the whole is nothing, but for rounding."""
+def _divide(part: float, whole: float, empty: float) -> float:
+    """The ratio; `empty` where the whole is zero up to rounding."""
     return float(part / whole) if abs(whole) > 1e-9 else empty
 
 
-def _spread(sizes: Numbers) -> float:
+def _sum_nlogn(sizes: Numbers) -> float:
     return float((sizes * np.log2(sizes)).sum())
 
 
-def _pairs(sizes: Numbers) -> float:
+def _count_pairs(sizes: Numbers) -> float:
     return float((sizes * (sizes - 1) // 2).sum())
 
 
-def _overlap(row: Numbers, column: Numbers, both: Numbers) -> float:
-    """The most messages that a one-to-one assignment of conversations can have in common.
+def _assign(row: Numbers, column: Numbers, both: Numbers) -> float:
+    """The greatest number of common messages under a one-to-one assignment of conversations.
 
-    For logs of 100,000 messages: pairs that have no rival are taken at once, and the rest is a sparse assignment. There every
-    row may also take a column of its own that is worth nothing, so that all rows find one; all worths are one more than they
-    are, because a sparse matrix has no zeros.
+    For the sake of logs of 100,000 messages, pairs without a rival are assigned at once, and the rest is a sparse assignment
+    problem. There every row also has a column of its own with weight zero, so that all rows find one. All weights are raised by
+    one, because a sparse matrix holds no zeros.
     """
     alone = (np.bincount(row)[row] == 1) & (np.bincount(column)[column] == 1)
-    taken, both = float(both[alone].sum()), both[~alone]
+    assigned, both = float(both[alone].sum()), both[~alone]
     if not len(both):
-        return taken
+        return assigned
     _, row = np.unique(row[~alone], return_inverse=True)
     _, column = np.unique(column[~alone], return_inverse=True)
     if row.max() > column.max():
         row, column = column, row
     rows, columns = int(row.max()) + 1, int(column.max()) + 1
     free = np.arange(rows)
-    worth = np.concatenate([both + 1, np.ones(rows, dtype=np.int64)]).astype(np.float64)
+    weight = np.concatenate([both + 1, np.ones(rows, dtype=np.int64)]).astype(np.float64)
     table = csr_array(
-        (worth, (np.concatenate([row, free]), np.concatenate([column, columns + free]))), shape=(rows, columns + rows)
+        (weight, (np.concatenate([row, free]), np.concatenate([column, columns + free]))), shape=(rows, columns + rows)
     )
     chosen = min_weight_full_bipartite_matching(table, maximize=True)
-    return taken + float(table[chosen[0], chosen[1]].sum() - rows)
+    return assigned + float(table[chosen[0], chosen[1]].sum() - rows)

@@ -113,10 +113,10 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return (*scaled, None, None)
 
 
-def nats_of_any(log_shares: Float[Tensor, "row column"]) -> Float[Tensor, ""]:
-    """Nats to say of each row that it is one of some columns, by the logarithms of their shares; minus infinity in all other
-    columns. Rows without any say nothing."""
-    known = torch.isfinite(log_shares).any(1)
-    # A row of nothing but infinities has no gradient that is a number.
-    said = torch.logsumexp(log_shares.masked_fill(~known[:, None], 0.0), dim=1)
-    return -(said * known).sum()
+def marginal_nll(log_shares: Float[Tensor, "row column"]) -> Float[Tensor, ""]:
+    """The negative log-likelihood, summed over rows, that a row's choice is any of its allowed columns. Forbidden columns hold
+    minus infinity; rows without an allowed column add nothing."""
+    allowed = torch.isfinite(log_shares).any(1)
+    # The gradient of a row of nothing but infinities would be NaN.
+    log_likelihood = torch.logsumexp(log_shares.masked_fill(~allowed[:, None], 0.0), dim=1)
+    return -(log_likelihood * allowed).sum()

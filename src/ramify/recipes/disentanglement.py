@@ -11,7 +11,6 @@ from ramify.recipes.options import Data, EncoderInit, Features, Init, Seed, Step
 
 if TYPE_CHECKING:
     from ramify.disentangle.inference.disentangler import Disentangler
-    from ramify.disentangle.task import ReplyTo
     from ramify.runs import Run
     from ramify.training.config import TrainConfig
 
@@ -34,7 +33,7 @@ def _run(recipe: str, data: str, model: Any, *stages: "TrainConfig", init: str, 
 def _joining(stage: "TrainConfig", features: str) -> "TrainConfig":
     """With the layers that join features to states (`features=head`) at the feature model's rate; a change of `train.lr`
     changes both."""
-    scale = ((r"^(backbone\.join|head)\.", FEATURES_LR / stage.lr),)
+    scale = ((r"^(backbone\.fusion|head)\.", FEATURES_LR / stage.lr),)
     return replace(stage, lr_scale=scale) if features == "head" else stage
 
 
@@ -70,9 +69,8 @@ def feature_model(
 
     Example: ramify train feature-model --data data/irc --out runs/irc
     """
-    from ramify.disentangle.config import History
+    from ramify.disentangle.config import ChatInput, LinkConfig
     from ramify.disentangle.models.feature_model import FeatureModelConfig
-    from ramify.disentangle.task import ReplyToConfig
     from ramify.training.config import TrainConfig
 
     stage = TrainConfig(
@@ -86,8 +84,8 @@ def feature_model(
         evaluate_every=900,
         checkpoint_every=900,
     )
-    task, reading = ReplyToConfig(score="sum"), History(causal=causal)
-    return _run("feature-model", data, FeatureModelConfig(), stage, task=task, reading=reading, init=init, seed=seed)
+    task, input = LinkConfig(score="sum"), ChatInput(causal=causal)
+    return _run("feature-model", data, FeatureModelConfig(), stage, task=task, input=input, init=init, seed=seed)
 
 
 def links(data: Data, *, steps: Steps = 4800, init: Init = "", seed: Seed = 0) -> "Run":
@@ -99,14 +97,24 @@ def links(data: Data, *, steps: Steps = 4800, init: Init = "", seed: Seed = 0) -
 
     Example: ramify train links --data data/irc --out runs/links --pack runs/links/packed
     """
-    from ramify.disentangle.config import History
+    from ramify.disentangle.config import ChatInput, DecodingConfig, LinkConfig
     from ramify.disentangle.models.feature_model import FeatureModelConfig
-    from ramify.disentangle.task import ReplyToConfig
 
     stages = feature_model(data, steps=steps).stages
-    model = FeatureModelConfig(hidden=256, dropout=0.1, years=False, surroundings=True, context_layers=2, context_among=16)
-    task = ReplyToConfig(score="sum", conversation_weight=1.0, decide="conversation", threshold=0.33)
-    return _run("links", data, model, *stages, task=task, reading=History(window=50, causal=True), init=init, seed=seed)
+    model = FeatureModelConfig(
+        hidden=256, dropout=0.1, years=False, context_features=True, attention_layers=2, attention_candidates=16
+    )
+    return _run(
+        "links",
+        data,
+        model,
+        *stages,
+        task=LinkConfig(score="sum", conversation_weight=1.0),
+        input=ChatInput(window=50, causal=True),
+        decoding=DecodingConfig(decide="conversation", threshold=0.33),
+        init=init,
+        seed=seed,
+    )
 
 
 def mht(
@@ -130,7 +138,7 @@ def mht(
 
     Example: ramify train mht --data data/irc --init sentence-transformers/all-MiniLM-L6-v2 --features head --out runs/mht
     """
-    from ramify.disentangle.config import History
+    from ramify.disentangle.config import ChatInput
     from ramify.disentangle.models.mht import MHTConfig
     from ramify.training.config import TrainConfig
 
@@ -149,8 +157,8 @@ def mht(
     stages = [_joining(first, features)]
     if fine_steps:
         stages.append(replace(stages[0], steps=fine_steps, lr=3e-5, freeze=(), evaluate_every=250))
-    reading = History(window=window, texts="pieces")
-    return _run("mht", data, MHTConfig(features=features), *stages, reading=reading, init=init, seed=seed)
+    input = ChatInput(window=window, texts="pieces")
+    return _run("mht", data, MHTConfig(features=features), *stages, input=input, init=init, seed=seed)
 
 
 def decatt(
@@ -169,12 +177,12 @@ def decatt(
 
     Example: ramify train decatt --data data/irc --features head --out runs/decatt
     """
-    from ramify.disentangle.config import History
+    from ramify.disentangle.config import ChatInput
     from ramify.disentangle.models.decomposable_attention import DecomposableAttentionConfig
 
     stage = _joining(_pair_stage(steps, lr=5e-4), features)
     model = DecomposableAttentionConfig(features=features)
-    return _run("decatt", data, model, stage, reading=History(window=window), init=init, seed=seed)
+    return _run("decatt", data, model, stage, input=ChatInput(window=window), init=init, seed=seed)
 
 
 def esim(
@@ -195,12 +203,12 @@ def esim(
 
     Example: ramify train esim --data data/irc --features head --out runs/esim
     """
-    from ramify.disentangle.config import History
+    from ramify.disentangle.config import ChatInput
     from ramify.disentangle.models.esim import ESIMConfig
 
     stage = _joining(_pair_stage(steps, lr=4e-4), features)
     model = ESIMConfig(features=features, hidden=128)
-    return _run("esim", data, model, stage, reading=History(window=window), init=init, seed=seed)
+    return _run("esim", data, model, stage, input=ChatInput(window=window), init=init, seed=seed)
 
 
 def bert_pair(
@@ -220,7 +228,7 @@ def bert_pair(
 
     Example: ramify train bert-pair --data data/irc --init sentence-transformers/all-MiniLM-L6-v2 --out runs/bert-pair
     """
-    from ramify.disentangle.config import History
+    from ramify.disentangle.config import ChatInput
     from ramify.disentangle.models.bert_pair import BertPairConfig
     from ramify.runs.disentanglement import BlockConfig
 
@@ -229,7 +237,7 @@ def bert_pair(
         data,
         BertPairConfig(features=features),
         _joining(_pair_stage(steps, lr=5e-5, budget=16), features),
-        reading=History(window=window, texts="pieces"),
+        input=ChatInput(window=window, texts="pieces"),
         view=BlockConfig(encoded_block=16),
         init=init,
         seed=seed,
@@ -250,29 +258,31 @@ def candidate_pruner(
     Example: ramify train candidate-pruner runs/links --data data/irc --out runs/pruned
     """
     from ramify.dataset.store import Store
-    from ramify.disentangle.candidate_pruner import learn
+    from ramify.disentangle.candidate_pruner import fit_candidate_pruner
     from ramify.disentangle.data.logs import Logs
-    from ramify.disentangle.inference.disentangler import Disentangler
+    from ramify.disentangle.inference.predict import predict_shuffled
 
     if num_candidates < 2:
         raise RamifyError(f"--num-candidates {num_candidates} would leave the message itself alone. Choose 2 or more.")
-    task = _reply_to(model)
-    if task.first is not None or task.config.objective != "listwise" or not task.backbone.reads_features:
+    disentangler = _load(model)
+    task = disentangler.task
+    if task.candidate_pruner is not None or task.config.objective != "listwise" or not task.backbone.reads_features:
         raise RamifyError(
             f"{model} cannot take a candidate pruner, which is for models of task.objective=listwise that read features "
             "and have no pruner yet."
         )
-    if task.second is not None:
+    if task.reranker is not None:
         raise RamifyError(
             f"{model} has a reranker, which was fitted to the candidates that it reads now. Add the pruner before the reranker."
         )
     if task.backbone.reads_history:
         raise RamifyError(f"{model} reads all candidates as a history, so none may be pruned.")
     store = Store.open(data)
-    logs = Logs.of(store.trees(store.split("train")), task.reading).read_with(task.tokenizer)
-    pruner = learn(task, logs, num_candidates, seed)
-    task.config, task.first = replace(task.config, first_look=num_candidates), pruner
-    return Disentangler(task)
+    logs = Logs.build(store.trees(store.split("train")), task.input).tokenize(task.tokenizer)
+    examples = predict_shuffled(task, disentangler.decoding, logs, seed)
+    task.candidate_pruner = fit_candidate_pruner(examples, num_candidates, task.backbone.reads_context_features)
+    task.config = replace(task.config, num_candidates=num_candidates)
+    return disentangler
 
 
 def reranker(
@@ -295,35 +305,40 @@ def reranker(
     from ramify.dataset.store import Store
     from ramify.disentangle.data.logs import Logs
     from ramify.disentangle.inference.disentangler import Disentangler
-    from ramify.disentangle.reranker import learn
+    from ramify.disentangle.inference.predict import predict_posterior
+    from ramify.disentangle.reranker import fit_reranker
     from ramify.runs.disentanglement import redecided
 
-    task = _reply_to(model)
+    disentangler = _load(model)
+    task = disentangler.task
     if task.backbone.reads_structure:
         raise RamifyError(f"{model} reads its own decisions already; a reranker is for models that read none.")
-    task.config = redecided(replace(task.config, second_look=hidden, hindsight=lookahead), settings or {})
+    config = replace(task.config, reranker_dim=hidden, lookahead=lookahead)
+    decoding = redecided(disentangler.decoding, settings or {})
     pairs = []
     for each in unseen:
         source, is_pair, data = each.partition("=")
         if not is_pair:
             raise RamifyError(f"--unseen {each}: expected RUN=DATA.")
-        pairs.append((_reply_to(source.strip()), Store.open(data)))
-    if any(each.second is not None or each.config.objective != "listwise" for each, _ in pairs):
+        pairs.append((_load(source.strip()), Store.open(data)))
+    if any(each.task.reranker is not None or each.task.config.objective != "listwise" for each, _ in pairs):
         raise RamifyError("--unseen takes models of task.objective=listwise without a reranker.")
-    seen = ((each, Logs.of(store.trees(store.split("dev")), each.reading).read_with(each.tokenizer)) for each, store in pairs)
-    weight = task.config.conversation_weight
-    task.second = learn(seen, hidden, seed, hindsight=lookahead, conversation_weight=weight)
-    return Disentangler(task)
+    logs = ((each, Logs.build(store.trees(store.split("dev")), each.input).tokenize(each.tokenizer)) for each, store in pairs)
+    examples = ((own, predict_posterior(each.task, each.decoding, own)) for each, own in logs)
+    weight = config.conversation_weight
+    task.reranker = fit_reranker(examples, hidden, seed, lookahead=lookahead, conversation_weight=weight)
+    task.config = config
+    return Disentangler(task, decoding)
 
 
-def _reply_to(source: str | Path) -> "ReplyTo":
+def _load(source: str | Path) -> "Disentangler":
     from ramify import hub
     from ramify.disentangle.inference.disentangler import Disentangler
 
     pipeline = hub.load(source)
     if not isinstance(pipeline, Disentangler):
         raise RamifyError(f"{source} holds no model of who replied to whom.")
-    return pipeline.task
+    return pipeline
 
 
 LICENSE = "cc-by-4.0"
@@ -356,26 +371,26 @@ Out of its domain, where it may have to be told that nobody answers himself:
 | --- | --- | --- |
 | Molweni | links F | 63.99 |
 | Molweni, each message answers the one before (a rule) | links F | 65.39 |
-| Molweni, told that nobody answers himself (`--set task.answers=others`) | links F | 75.25 |
+| Molweni, told that nobody answers himself (`--set decoding.answers=others`) | links F | 75.25 |
 | a Slack channel of software engineers | 1 − VI | 93.10 |
 <!-- /block -->
 
 It reads <!-- row: whole-logs.idle.fp32 -->5,944<!-- /row --> messages a second on two cores.
 
 The commands, in a checkout of the source, for `benchmarks` is not installed (those that train `links` with
-`--set train.precision=bf16`, the first four of them with `--set task.decide=link --set task.threshold=0`; with
+`--set train.precision=bf16`, the first four of them with `--set decoding.decide=link --set decoding.threshold=0`; with
 `--fold 0` to `--fold 3`):
 
     ramify data build ubuntu-irc/train --format irc --split 0.9,0.1,0 --policy empty=keep --out data/irc
     ramify train links --data data/irc --out runs/one
     ramify train links --data data/irc --out runs/two --seed 1
     ramify train links --data data/irc --out runs/three --seed 2
-    ramify train links --data data/irc --out runs/four --seed 3 --set model.hidden=384 --set reading.causal=false
+    ramify train links --data data/irc --out runs/four --seed 3 --set model.hidden=384 --set input.causal=false
     ramify train links --data data/irc --out runs/links --steps 10000 --seed 5 --set model.dropout=0.05 \\
         --set view.conversations=0.2 --set 'view.teachers=["runs/one","runs/two","runs/three","runs/four"]'
     ramify train candidate-pruner runs/links --data data/irc --num-candidates 8 --out runs/pruned
     python benchmarks/decisions.py train --logs ubuntu-irc/train --fold 0 --precision bf16 --out runs/folds
-    ramify train reranker runs/pruned --lookahead --set task.threshold=0.36 --out runs/reranked \\
+    ramify train reranker runs/pruned --lookahead --set decoding.threshold=0.36 --out runs/reranked \\
         --unseen runs/folds/fold-0=runs/folds/unseen-0 --unseen runs/folds/fold-1=runs/folds/unseen-1 \\
         --unseen runs/folds/fold-2=runs/folds/unseen-2 --unseen runs/folds/fold-3=runs/folds/unseen-3 \\
         --data data/irc --pack runs/packed --shipped
@@ -406,14 +421,13 @@ def _pack(run: Path, data: str, out: Path, **card: str) -> None:
 
     from ramify import hub
     from ramify.dataset.store import Store
-    from ramify.disentangle.inference.disentangler import Disentangler
-    from ramify.disentangle.inference.links import measure
+    from ramify.disentangle.inference.evaluation import evaluate_links
     from ramify.files import write_text
     from ramify.metrics.conversations import score
 
-    hub.save(Disentangler(_reply_to(run)), out, dtype=torch.float16)
-    packed = _reply_to(out)
-    found = measure(packed, Store.open(data), "dev").match
+    hub.save(_load(run), out, dtype=torch.float16)
+    packed = _load(out)
+    found = evaluate_links(packed, Store.open(data), "dev").match
     scores = score(found.logs)
     results = {
         "logs, messages whose link is known": f"{len(found.logs)}, {sum(len(log.messages) for log in found.logs):,}",
@@ -422,4 +436,4 @@ def _pack(run: Path, data: str, out: Path, **card: str) -> None:
         "1 − variation of information": f"{scores['vi']:.2f}",
         "one-to-one": f"{scores['one_to_one']:.2f}",
     }
-    write_text(out / hub.CARD, hub.model_card(Disentangler(packed), results=results, **card))
+    write_text(out / hub.CARD, hub.model_card(packed, results=results, **card))

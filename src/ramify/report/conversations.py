@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ramify.disentangle.inference.links import Disentangled
+from ramify.disentangle.inference.result import Disentangled
 from ramify.errors import RamifyError
 from ramify.readers.chat import ACTION, SYSTEM
 from ramify.report.page import write_page

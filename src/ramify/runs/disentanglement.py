@@ -15,45 +15,38 @@ from numpy.typing import NDArray
 from ramify import hub
 from ramify.config import check_fields
 from ramify.dataset.store import Split, Store
-from ramify.disentangle.batch import Vectors
-from ramify.disentangle.config import History
+from ramify.disentangle.batch import MessageVectors
+from ramify.disentangle.config import ChatInput, DecodingConfig, LinkConfig
 from ramify.disentangle.data.blocks import Blocks
 from ramify.disentangle.data.channel import Ints
 from ramify.disentangle.data.logs import Logs
-from ramify.disentangle.data.reply_trees import logs_of_replies
-from ramify.disentangle.data.structure import Structure
-from ramify.disentangle.data.words import LEAST, learn_words, word_vectors
-from ramify.disentangle.distillation import beliefs, lessons
-from ramify.disentangle.inference.decode import (
-    Decided,
-    Known,
-    Opinion,
-    collator,
-    heard_from,
-    lead_in,
-    opinions,
-    settle,
-    with_history,
-)
+from ramify.disentangle.data.reply_trees import build_reply_logs
+from ramify.disentangle.data.structure import ReplyStructure
+from ramify.disentangle.data.words import MIN_COUNT, learn_vocabulary, learn_word_vectors
+from ramify.disentangle.distillation import soft_targets
+from ramify.disentangle.inference.decode import LinkDecisions, decode
 from ramify.disentangle.inference.disentangler import Disentangler
-from ramify.disentangle.inference.links import IN_WORDS, known_conversations, matched, measure, told
-from ramify.disentangle.inference.reply_trees import measure_replies, scored
-from ramify.disentangle.inference.vector_cache import kept_vectors
+from ramify.disentangle.inference.ensemble import mean_probabilities
+from ramify.disentangle.inference.evaluation import HISTORY_TEXT, evaluate_links, find_history, match_links
+from ramify.disentangle.inference.predict import (
+    ReplyHistory,
+    add_candidates,
+    decode_start,
+    list_read_messages,
+    make_collator,
+    predict_posterior,
+)
+from ramify.disentangle.inference.reply_trees import evaluate_replies, score_parents
+from ramify.disentangle.inference.result import split_by_gold
+from ramify.disentangle.inference.vector_cache import load_or_encode
 from ramify.disentangle.models.bert_pair import BertPairConfig
 from ramify.disentangle.models.decomposable_attention import DecomposableAttentionConfig
-from ramify.disentangle.models.encoders import MaskedLMModel, encoder_config, load_encoder
+from ramify.disentangle.models.encoders import MaskedLMModel, build_encoder_config, load_encoder
 from ramify.disentangle.models.esim import ESIMConfig
 from ramify.disentangle.models.feature_model import FeatureModelConfig
 from ramify.disentangle.models.mht import MHTConfig
-from ramify.disentangle.task import (
-    CLUSTER_F1,
-    CONV_ACCURACY,
-    DECIDING,
-    GRAPH_ACCURACY,
-    LINK_F1,
-    ReplyTo,
-    ReplyToConfig,
-)
+from ramify.disentangle.posterior import LinkPosterior
+from ramify.disentangle.task import CLUSTER_F1, CONV_ACCURACY, GRAPH_ACCURACY, LINK_F1, ReplyLinking
 from ramify.errors import RamifyError
 from ramify.inference.base import Pipeline
 from ramify.metrics.conversations import score
@@ -129,7 +122,7 @@ class WordsConfig:
     """The vocabulary of a model that knows whole words, learned from the training logs: with vectors, so that it begins with
     some notion of them."""
 
-    least: int = LEAST
+    least: int = MIN_COUNT
     """Words said less often are known by their shape alone."""
     vectors: Literal["trained", "random"] = "trained"
 
@@ -143,7 +136,7 @@ class LinkDevConfig:
     loss."""
 
     by: Literal["link", "cluster", "loss"] = "link"
-    history: Known = "gold"
+    history: ReplyHistory = "gold"
     """What a model that reads what earlier messages answer is told of it meanwhile. Its own decisions take longer, for it must
     decide message by message."""
 
@@ -154,29 +147,34 @@ class LinkDevConfig:
 @dataclass(frozen=True)
 class PreparedChats(Prepared):
     run: "DisentanglementRun"
-    task: ReplyTo
+    task: ReplyLinking
     logs: Logs
     dev: Logs
     dev_names: list[str]
 
     def stage(self, number: int) -> Stage:
         shares = self._taught
-        targets = self.logs.learnable if shares is None else np.flatnonzero(shares.any(axis=1))
+        targets = self.logs.linked if shares is None else np.flatnonzero(shares.any(axis=1))
         if not len(targets):
             raise RamifyError(f"{self.run.data}: nobody says of any message in the training logs which one it answers.")
         # While the encoder has not begun to learn, what it makes of a message is the same at every step.
         frozen = not any(learns(stage, name) for stage in self.run.stages[: number + 1] for name in self._encoder_parameters)
-        vectors = self._vectors(self.logs, with_history(self.logs, targets)) if frozen else None
+        vectors = self._vectors(self.logs, add_candidates(self.logs, targets)) if frozen else None
         block = self.run.view.block if frozen else self.run.view.encoded_block
-        view = Blocks(self.logs, targets, block=block, far=self.run.view.far, seed=self.run.seed)
-        structure = Structure.known(self.logs) if self.task.backbone.reads_structure else None
+        view = Blocks(self.logs, targets, block=block, negative_sampling_rate=self.run.view.far, seed=self.run.seed)
+        structure = ReplyStructure.from_gold(self.logs) if self.task.backbone.reads_structure else None
         measure = self._measure(frozen) if len(self.dev.links) else None
         weighed = self.task.config.conversation_weight > 0
-        collate = replace(collator(self.task, self.logs, vectors), structure=structure, shares=shares, conversations=weighed)
+        collate = replace(
+            make_collator(self.task, self.logs, vectors),
+            structure=structure,
+            soft_targets=shares,
+            same_conversation=weighed,
+        )
         return Stage(self.run.stages[number], view, collate, measure, self._metric)
 
-    def _vectors(self, logs: Logs, messages: Ints) -> Vectors | None:
-        return kept_vectors(self.task, logs, messages, self.run.view.vectors)
+    def _vectors(self, logs: Logs, messages: Ints) -> MessageVectors | None:
+        return load_or_encode(self.task, logs, messages, self.run.view.vectors)
 
     @cached_property
     def _taught(self) -> Float[NDArray, "message place"] | None:
@@ -186,15 +184,15 @@ class PreparedChats(Prepared):
         if self.task.config.objective != "listwise":
             raise RamifyError(f"view.teachers is for task.objective=listwise, not {self.task.config.objective}.")
         teachers = [_teacher(path, self.task.device) for path in self.run.view.teachers]
-        believed = beliefs(teachers, lambda: self.store.trees(self.store.split("train")), self.logs.history.window)
-        return lessons(self.logs, believed, self.run.view.trust)
+        believed = mean_probabilities(teachers, lambda: self.store.trees(self.store.split("train")), self.logs.input.window)
+        return soft_targets(self.logs, believed, self.run.view.trust)
 
     @property
     def _encoder_parameters(self) -> list[str]:
         return [name for name, _ in self.task.named_parameters() if name.startswith("backbone.encoder.")]
 
     def pipeline(self) -> Disentangler:
-        return Disentangler(self.task)
+        return Disentangler(self.task, self.run.decoding)
 
     def divisors(self) -> dict[str, float] | None:
         # A mean over messages, of which a step may hold more or fewer.
@@ -207,59 +205,63 @@ class PreparedChats(Prepared):
         return {
             "messages": len(logs),
             "messages_with_links": known,
-            "beyond_window": known - len(logs.learnable),
+            "beyond_window": known - len(logs.linked),
             "unknown_words": float(unknown.mean()) if len(unknown) else 0.0,
-            "cut_messages": logs.cut,
+            "cut_messages": logs.num_truncated,
         }
 
     def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
         return []
 
     def best_score(self, progress: Progress) -> str:
-        told_what = f", where {IN_WORDS[told(self.task, self.run.dev.history)]}" if self.task.backbone.reads_structure else ""
-        return f"best {self._metric.label} {progress.best:.4f} at step {progress.best_step}{told_what}"
+        history = (
+            f", where {HISTORY_TEXT[find_history(self.task, self.run.dev.history)]}"
+            if self.task.backbone.reads_structure
+            else ""
+        )
+        return f"best {self._metric.label} {progress.best:.4f} at step {progress.best_step}{history}"
 
     @property
     def _metric(self) -> Metric:
-        """What `dev.by` names, on data of this kind."""
+        """The metric that `dev.by` names, on data of this kind."""
         if self.store.holds_reply_trees:
             return {"link": GRAPH_ACCURACY, "cluster": CONV_ACCURACY, "loss": DEV_LOSS}[self.run.dev.by]
         return {"link": LINK_F1, "cluster": CLUSTER_F1, "loss": DEV_LOSS}[self.run.dev.by]
 
     def _measure(self, frozen: bool) -> Callable[[], dict[str, float]]:
         history = self.run.dev.history
-        start = lead_in(self.dev)
-        vectors = self._vectors(self.dev, heard_from(self.dev, start)) if frozen else None
+        start = decode_start(self.dev)
+        vectors = self._vectors(self.dev, list_read_messages(self.dev, start)) if frozen else None
 
         def measure() -> dict[str, float]:
-            parts = opinions(self.task, self.dev, history=history, start=start, vectors=vectors)
-            found = Opinion.joined(list(parts))
-            scores = self._scores(settle(self.task.config, self.dev, [found]))
+            parts = predict_posterior(self.task, self.run.decoding, self.dev, history=history, start=start, vectors=vectors)
+            found = LinkPosterior.concatenate(list(parts))
+            scores = self._scores(decode([found], self.dev, self.run.decoding))
             loss = self._loss(found)
             if loss is not None:
                 return {DEV_LOSS.name: loss, **scores}
             if self._metric == DEV_LOSS:
                 raise RamifyError(
-                    "dev.by=loss: no message of the dev logs is known to answer one of those in reading.window. "
+                    "dev.by=loss: no message of the dev logs is known to answer one of those in input.window. "
                     "Choose dev.by=link, or a longer window."
                 )
             return scores
 
         return measure
 
-    def _scores(self, decided: Decided) -> dict[str, float]:
+    def _scores(self, decided: LinkDecisions) -> dict[str, float]:
         """On dev: of links, of whole conversations, and others."""
         if self.store.holds_reply_trees:
-            found = scored(self.dev, decided.answered).scores()
+            found = score_parents(self.dev, decided.parent).scores()
             return {f"dev_{name}": value for name in REPLY_SCORES if (value := found[name]) is not None}
-        scores = score(matched(self.dev, self.dev_names, decided.links).logs)
+        scores = score(match_links(self.dev, self.dev_names, decided.links).logs)
         return {
             "dev_link_f1": scores["link"]["f1"],
             "dev_cluster_f1": scores["cluster"]["f1"],
             "dev_vi": scores["vi"],
         }
 
-    def _loss(self, found: Opinion) -> float | None:
+    def _loss(self, found: LinkPosterior) -> float | None:
         """Nats a message to say one of its links that are in the window; None where none is."""
         logs = self.dev
         is_link = logs.is_link(np.repeat(found.messages, found.lengths), found.candidates)
@@ -269,11 +271,11 @@ class PreparedChats(Prepared):
         return float(-np.log(np.maximum(said[known], 1e-12)).mean()) if known.any() else None
 
 
-def _teacher(path: str, device: torch.device) -> ReplyTo:
+def _teacher(path: str, device: torch.device) -> Disentangler:
     pipeline = hub.load(path).to(device)
     if not isinstance(pipeline, Disentangler):
         raise RamifyError(f"view.teachers: {path} holds no model of who replied to whom. Name runs of recipes for chat logs.")
-    return pipeline.task
+    return pipeline
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -283,11 +285,16 @@ class DisentanglementRun(Run):
     name: ClassVar[str] = "disentanglement"
 
     model: MHTConfig | BertPairConfig | WordsModelConfig
-    task: ReplyToConfig = field(default_factory=ReplyToConfig)
-    reading: History = field(default_factory=History)
+    task: LinkConfig = field(default_factory=LinkConfig)
+    input: ChatInput = field(default_factory=ChatInput)
     view: BlockConfig = field(default_factory=BlockConfig)
     tokenizer: WordsConfig = field(default_factory=WordsConfig)
     dev: LinkDevConfig = field(default_factory=LinkDevConfig)
+    decoding: DecodingConfig = field(default_factory=DecodingConfig)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.decoding.check(self.task.objective)
 
     def sized(self, init: str) -> Self:
         return replace(self, model=_sized(self.model, init)) if init else self
@@ -304,9 +311,9 @@ class DisentanglementRun(Run):
         if not Store.open(self.data).holds_reply_trees:
             return self
         # A threshold inside conversations goes with them.
-        threshold = 0.0 if self.task.decide == "conversation" else self.task.threshold
-        task = replace(self.task, objective="ranking", decide="link", threshold=threshold, conversation_weight=0.0)
-        return replace(self, task=task)
+        threshold = 0.0 if self.decoding.decide == "conversation" else self.decoding.threshold
+        task = replace(self.task, objective="ranking", conversation_weight=0.0)
+        return replace(self, task=task, decoding=replace(self.decoding, decide="link", threshold=threshold))
 
     def notes(self) -> list[str]:
         return []
@@ -324,7 +331,7 @@ class DisentanglementRun(Run):
         own = out / "tokenizer.json"
         begun = own.exists() and (out / RUN_FILE).exists()
         tokenizer = Tokenizer.load(own) if begun else _words(self, logs)
-        logs, dev = logs.read_with(tokenizer), dev.read_with(tokenizer)
+        logs, dev = logs.tokenize(tokenizer), dev.tokenize(tokenizer)
         return PreparedChats(self, store, _started(self, tokenizer, logs), logs, dev, store.tree_ids(store.split("dev")))
 
     def normalized(self) -> Self:
@@ -345,23 +352,22 @@ class DisentanglementRun(Run):
         Options: `history`, `beam`, `set`; on chat logs `no_starts`, `protocol`; and `precision`, `progress`.
         """
         assert isinstance(pipeline, Disentangler)
-        model = pipeline.task
         known = ("history", "beam", "set", "precision", "progress", "no_starts", "protocol")
         check_options(options, known, source, "a model of who replied to whom")
-        model.config = redecided(model.config, options.get("set", {}))
+        model = Disentangler(pipeline.task, redecided(pipeline.decoding, options.get("set", {})))
         beam, precision = options.get("beam", 1), options.get("precision", "fp32")
         if store.holds_reply_trees:
             check_options(options, known[:-2], str(store.path), "reply trees, not chat logs")
             history = options.get("history") or ("predicted" if beam > 1 else "gold")
             with autocast(model.device, precision):
-                return ReplyScores(measure_replies(model, store, split, history=history, beam=beam))
+                return ReplyScores(evaluate_replies(model, store, split, history=history, beam=beam))
         history, starts = options.get("history", "predicted"), not options.get("no_starts", False)
         with autocast(model.device, precision):
-            measured = measure(model, store, split, starts=starts, history=history, beam=beam)
+            measured = evaluate_links(model, store, split, starts=starts, history=history, beam=beam)
         return LinkScores.of(measured, options.get("protocol", "official"))
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
-        return disentanglement_report.parts(self.reading.window, self.dev.history, request)
+        return disentanglement_report.parts(self.input.window, self.dev.history, request)
 
     def next_command(self, out: Path, store: Store) -> str:
         model = shlex.quote(str(out))
@@ -370,14 +376,14 @@ class DisentanglementRun(Run):
         return f"disentangle LOG --to html --out LOG.html --model {model}"
 
 
-def redecided(config: ReplyToConfig, settings: Mapping[str, str]) -> ReplyToConfig:
-    """With other settings of how to decide (`DECIDING`), from text; all others were settled in training."""
+def redecided(config: DecodingConfig, settings: Mapping[str, str]) -> DecodingConfig:
+    """The decoding settings with changes from text; training settled all other settings."""
     for key in settings:
         head, _, name = key.partition(".")
-        if head != "task" or name not in DECIDING:
-            known = ", ".join(f"task.{each}" for each in DECIDING)
+        if head != "decoding" or name not in vars(config):
+            known = ", ".join(f"decoding.{each}" for each in vars(config))
             raise RamifyError(f"--set {key}: a trained model can be set to decide otherwise, by {known}, and by nothing else.")
-    return set_fields(config, {key.removeprefix("task."): (text, key) for key, text in settings.items()})
+    return set_fields(config, {key.removeprefix("decoding."): (text, key) for key, text in settings.items()})
 
 
 def _sized(model: Any, init: str) -> Any:
@@ -399,7 +405,7 @@ def _sized(model: Any, init: str) -> Any:
 
 def _encoder(model: MHTConfig | BertPairConfig, saved: MaskedLMModel) -> BertConfig:
     """Of messages, from a masked language model: a pair is pooled as pairs are, a message as that model pools texts."""
-    own = encoder_config(saved)
+    own = build_encoder_config(saved)
     rates = {name: getattr(model.encoder, name) for name in ("dropout", "attention_dropout")}
     return replace(own, **rates, pooling=model.encoder.pooling if isinstance(model, BertPairConfig) else own.pooling)
 
@@ -413,11 +419,11 @@ def _logs(run: DisentanglementRun, store: Store, split: Split) -> Logs:
                 f"{run.data} holds reply trees, where every comment answers another message: only task.objective=ranking fits, "
                 f"not {run.task.objective}."
             )
-        return logs_of_replies(trees, run.reading)
+        return build_reply_logs(trees, run.input)
     if split == "train":
         trees = _with_conversations(run, trees)
-    logs = Logs.of(trees, run.reading)
-    return logs.without_starts() if ranking else logs
+    logs = Logs.build(trees, run.input)
+    return logs.drop_starts() if ranking else logs
 
 
 def _with_conversations(run: DisentanglementRun, trees: Iterable[Tree]) -> Iterator[Tree]:
@@ -426,7 +432,7 @@ def _with_conversations(run: DisentanglementRun, trees: Iterable[Tree]) -> Itera
     for tree in trees:
         yield tree
         known += sum(node.parents is not None for node in tree.nodes)
-        found += known_conversations(tree) if run.view.conversations else []
+        found += split_by_gold(tree) if run.view.conversations else []
     wanted = run.view.conversations * known
     for number in np.random.Generator(np.random.Philox(key=run.seed)).permutation(len(found)).tolist():
         if wanted <= 0:
@@ -438,18 +444,18 @@ def _with_conversations(run: DisentanglementRun, trees: Iterable[Tree]) -> Itera
 def _words(run: DisentanglementRun, logs: Logs) -> Tokenizer:
     if run.init:
         return Tokenizer.load(hf.locate(run.init))
-    if logs.history.texts == "pieces":
+    if logs.input.texts == "pieces":
         raise RamifyError("a model that reads word pieces starts from a checkpoint that has them: name one with --init.")
-    return learn_words((words for channel in logs.channels for words in channel.spelled), run.tokenizer.least)
+    return learn_vocabulary((words for channel in logs.channels for words in channel.tokens), run.tokenizer.least)
 
 
 def _own(config: Any, *names: str) -> dict[str, Any]:
     return {name: getattr(config, name) for name in names if hasattr(config, name)}
 
 
-def _started(run: DisentanglementRun, tokenizer: Tokenizer, logs: Logs) -> ReplyTo:
+def _started(run: DisentanglementRun, tokenizer: Tokenizer, logs: Logs) -> ReplyLinking:
     """The run's task, with the weights of the checkpoint that it starts from, or word vectors learned from the logs."""
-    for name, command in (("first_look", "candidate-pruner"), ("second_look", "reranker")):
+    for name, command in (("num_candidates", "candidate-pruner"), ("reranker_dim", "reranker")):
         if size := getattr(run.task, name):
             raise RamifyError(
                 f"task.{name}={size} cannot be trained with the model: it is fitted afterwards by `ramify train {command}`. "
@@ -461,27 +467,27 @@ def _started(run: DisentanglementRun, tokenizer: Tokenizer, logs: Logs) -> Reply
     if isinstance(config, WordsModelConfig):
         config = replace(config, vocab_size=config.vocab_size or tokenizer.vocab_size)
     backbone = _BACKBONES[type(config)](config)
-    backbone.check(logs.history)
-    if run.view.far < 1 and (backbone.reads_history or backbone.reads_surroundings or backbone.reads_together):
+    backbone.check_input(logs.input)
+    if run.view.far < 1 and (backbone.reads_history or backbone.reads_context_features or backbone.listwise):
         raise RamifyError(
             "view.far below 1 is for models that read one candidate at a time and nothing around it: to this one all are "
             "history, or compared with each other. Leave view.far at 1."
         )
-    task = ReplyTo(backbone, tokenizer, logs.history, run.task)
+    task = ReplyLinking(backbone, tokenizer, logs.input, run.task)
     if saved is not None and isinstance(saved.model, MaskedLMModel):
         assert isinstance(config, MHTConfig | BertPairConfig)
-        wanted = vars(encoder_config(saved.model)) | _own(config.encoder, *FREE, "pooling")
+        wanted = vars(build_encoder_config(saved.model)) | _own(config.encoder, *FREE, "pooling")
         hf.require(config.encoder, wanted, run.init, "model.encoder")
         load_encoder(backbone.encoder, saved.model, hf.read_tensors(hf.locate(run.init)), run.init)
     elif saved is not None:
         hf.require(config, vars(saved.model) | _own(config, *FREE), run.init)
         # Both looks were fitted to what the model believed then.
         saved_tensors = hf.read_tensors(hf.locate(run.init)).items()
-        tensors = {name: own for name, own in saved_tensors if not name.startswith(("first.", "second."))}
+        tensors = {name: own for name, own in saved_tensors if not name.startswith(("candidate_pruner.", "reranker."))}
         hub.load_own_tensors(task, tensors, run.init)
     elif isinstance(config, WordsModelConfig):
         if backbone.embedding is not None and run.tokenizer.vectors == "trained":
-            vectors = word_vectors(logs.ids, logs.starts, config.vocab_size, config.dim)
+            vectors = learn_word_vectors(logs.ids, logs.token_offsets, config.vocab_size, config.dim)
             with torch.no_grad():
                 backbone.embedding.weight.copy_(torch.from_numpy(vectors))
     elif run.init:

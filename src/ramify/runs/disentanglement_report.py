@@ -7,9 +7,14 @@ import numpy as np
 
 from ramify.dataset.store import Split, Store
 from ramify.disentangle.inference.disentangler import Disentangler
-from ramify.disentangle.inference.links import IN_WORDS, Measured, Told, measure, told
-from ramify.disentangle.inference.reply_trees import MeasuredReplies, measure_replies
-from ramify.disentangle.task import ReplyTo
+from ramify.disentangle.inference.evaluation import (
+    HISTORY_TEXT,
+    LinkEvaluation,
+    ReadHistory,
+    evaluate_links,
+    find_history,
+)
+from ramify.disentangle.inference.reply_trees import ReplyEvaluation, evaluate_replies
 from ramify.errors import RamifyError
 from ramify.metrics.conversations import bootstrap, score
 from ramify.runs.base import ReportParts, ReportRequest
@@ -40,8 +45,8 @@ SCORE_COLUMNS = (Column("score"), Column("value"), Column("interval"))
 def parts(window: int, history: Any, request: ReportRequest) -> ReportParts:
     """The parts of a report on a run that looks back `window` messages; `history` is its `dev.history`."""
     store, split = request.store, request.split
-    links = request.pipeline.task if isinstance(request.pipeline, Disentangler) else None
-    sections, headline, missing = [curves(request.metrics, told(links, history) if links else None)], (), ""
+    links = request.pipeline if isinstance(request.pipeline, Disentangler) else None
+    sections, headline, missing = [curves(request.metrics, find_history(links.task, history) if links else None)], (), ""
     if links is not None and store is not None:
         try:
             table, headline = _replies(links, store, split) if store.holds_reply_trees else _links(links, store, split)
@@ -58,8 +63,8 @@ def parts(window: int, history: Any, request: ReportRequest) -> ReportParts:
     )
 
 
-def _links(task: ReplyTo, store: Store, split: Split) -> tuple[Section, Spans]:
-    measured = measure(task, store, split)
+def _links(model: Disentangler, store: Store, split: Split) -> tuple[Section, Spans]:
+    measured = evaluate_links(model, store, split)
     scores = score(measured.match.logs)
     headline = (
         f"On the {split} logs it finds ",
@@ -72,10 +77,10 @@ def _links(task: ReplyTo, store: Store, split: Split) -> tuple[Section, Spans]:
     return table(measured, split), headline
 
 
-def _replies(task: ReplyTo, store: Store, split: Split) -> tuple[Section, Spans]:
+def _replies(model: Disentangler, store: Store, split: Split) -> tuple[Section, Spans]:
     if not store.has_comments(split):
         raise RamifyError(f"The data set has no trees in the split {split!r} that hold a comment.")
-    measured = measure_replies(task, store, split)
+    measured = evaluate_replies(model, store, split)
     scores = measured.model.scores()
     headline = (
         f"In the {split} trees it finds what ",
@@ -88,7 +93,7 @@ def _replies(task: ReplyTo, store: Store, split: Split) -> tuple[Section, Spans]
     return replies_table(measured, split), headline
 
 
-def curves(metrics: Sequence[Mapping[str, float]], history: Told | None = None) -> Section:
+def curves(metrics: Sequence[Mapping[str, float]], history: ReadHistory | None = None) -> Section:
     """Loss, and the scores on dev, against updates; `history` is what the model was told there."""
     title = "Learning curves"
     if not metrics:
@@ -112,11 +117,11 @@ def curves(metrics: Sequence[Mapping[str, float]], history: Told | None = None) 
         scores = (line("links", names[0], "dev"), line("conversations", names[1], "gain"))
         charts.append(Chart(scores, "updates", f"{score_name} on dev, percent"))
     charts.insert(0, Chart(tuple(loss), "updates", "nats a message"))
-    lead = (f"On dev {IN_WORDS[history]}.",) if dev and history else ()
+    lead = (f"On dev {HISTORY_TEXT[history]}.",) if dev and history else ()
     return Section(title, (Charts(tuple(charts), tuple(legend)),), lead)
 
 
-def table(measured: Measured, split: Split) -> Section:
+def table(measured: LinkEvaluation, split: Split) -> Section:
     """All scores by the official protocol, with intervals over logs."""
     found = measured.match
     scores = score(found.logs)
@@ -133,14 +138,14 @@ def table(measured: Measured, split: Split) -> Section:
             rows.append((Cell(what), Cell(f"{value:.2f}"), Cell(between)))
     messages = sum(len(log.messages) for log in found.logs)
     lead = (
-        f"{messages:,} messages whose {measured.known[:-1]} is known, in {len(found.logs):,} logs of the split {split}; "
+        f"{messages:,} messages whose {measured.gold[:-1]} is known, in {len(found.logs):,} logs of the split {split}; "
         "percent, by the official protocol (sums over all logs). Intervals: 95 %, logs drawn with replacement. Here "
-        f"{measured.told}."
+        f"{measured.describe()}."
     )
     return Section("Links and conversations", (Table(SCORE_COLUMNS, tuple(rows), "scores"),), (lead,))
 
 
-def replies_table(measured: MeasuredReplies, split: Split) -> Section:
+def replies_table(measured: ReplyEvaluation, split: Split) -> Section:
     """Accuracies of the model, and of rules that do not read."""
     systems = {"the model": measured.model} | {f"rule: {name}": each for name, each in measured.baselines.items()}
     rows = tuple(
@@ -151,7 +156,7 @@ def replies_table(measured: MeasuredReplies, split: Split) -> Section:
     comments = measured.model.comments
     lead = (
         f"{comments.sum():,} comments in {len(comments):,} conversations of the split {split}; percent. Intervals: 95 %, "
-        f"conversations drawn with replacement. Here {IN_WORDS[measured.history]}."
+        f"conversations drawn with replacement. Here {HISTORY_TEXT[measured.history]}."
     )
     return Section("Replies", (Table(SCORE_COLUMNS, rows, "scores"),), (lead,))
 

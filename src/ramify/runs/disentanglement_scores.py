@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-from ramify.disentangle.inference.links import IN_WORDS, Measured
-from ramify.disentangle.inference.reply_trees import MeasuredReplies
+from ramify.disentangle.inference.evaluation import HISTORY_TEXT, LinkEvaluation
+from ramify.disentangle.inference.reply_trees import ReplyEvaluation
 from ramify.metrics.conversations import Match, bootstrap, score
 from ramify.runs.base import Evaluation
 
@@ -29,9 +29,9 @@ class LinkScores(Evaluation):
     resamples: int = RESAMPLES
 
     @classmethod
-    def of(cls, measured: Measured, protocol: Literal["official", "chunk50"]) -> "LinkScores":
+    def of(cls, measured: LinkEvaluation, protocol: Literal["official", "chunk50"]) -> "LinkScores":
         facts = {"history": measured.history, "into_context": measured.into_context, "starts": measured.starts}
-        return cls(measured.match, protocol, facts, measured.unknown, measured.told)
+        return cls(measured.match, protocol, facts, measured.unknown, measured.describe())
 
     @cached_property
     def scores(self) -> dict[str, Any]:
@@ -70,7 +70,7 @@ class LinkScores(Evaluation):
 class ReplyScores(Evaluation):
     """Graph and conversation accuracy on reply trees, beside rules that do not read."""
 
-    measured: MeasuredReplies
+    measured: ReplyEvaluation
 
     def to_json(self) -> dict[str, Any]:
         found = self.measured.model
@@ -93,7 +93,7 @@ class ReplyScores(Evaluation):
                 lines.append(f"{system:>9} {title:<29} {each.value:>6.2f}  ({each.low:.2f} to {each.high:.2f})")
         if beyond := self.measured.beyond_window:
             lines.append(f"{beyond:,} comments answer one that is further back than the model looks: they count as wrong")
-        return [*lines, IN_WORDS[self.measured.history]]
+        return [*lines, HISTORY_TEXT[self.measured.history]]
 
 
 def _flat(scores: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from chat_pairs import (
 )
 from torch import Tensor
 
-from ramify.disentangle.models.bert_pair import BertPair, BertPairConfig
+from ramify.disentangle.models.bert_pair import BertPair, BertPairConfig, fit_texts
 from ramify.errors import RamifyError
 from ramify.models.bert import BertConfig
 from ramify.nn.ragged import Rows
@@ -61,7 +61,7 @@ def state(own: BertPair, target: Tensor, candidate: Tensor) -> Tensor:
         {"features": "head"},
         {"features": "head", "feature_layers": 1},
         {"features": "head", "years": False},
-        {"features": "head", "surroundings": True},
+        {"features": "head", "context_features": True},
     ],
     ids=lambda config: ", ".join(config) or "plain",
 )
@@ -69,7 +69,7 @@ def state(own: BertPair, target: Tensor, candidate: Tensor) -> Tensor:
 def test_states_are_those_of_each_pair_by_itself(config: dict[str, object]) -> None:
     own, tree = model(**config), chat(13, 5)  # pyright: ignore[reportArgumentType]
     expected = plainly(own, tree, PIECES, lambda target, candidate: state(own, target, candidate))
-    found = own(batch_of(read(tree, reading=PIECES), surroundings=own.reads_surroundings))
+    found = own(batch_of(read(tree, input=PIECES), context_features=own.reads_context_features))
     assert found.shape[1] == own.out_dim
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
 
@@ -77,7 +77,7 @@ def test_states_are_those_of_each_pair_by_itself(config: dict[str, object]) -> N
 def test_both_texts_fit() -> None:
     lengths = np.array([(one, other) for one in range(12) for other in range(12)])
     for room in range(2, 24):
-        one, other = lengths[:, 0], lengths[:, 1], room.adapt_to_data()
+        one, other = fit_texts(lengths[:, 0], lengths[:, 1], room)
         assert (one + other == np.minimum(lengths.sum(1), room)).all()
         # What is cut is the longer one; both are cut to the same length, or to one token less.
         cut = np.stack([one, other], axis=1) < lengths
@@ -113,7 +113,7 @@ def test_a_saved_model_scores_as_before(config: dict[str, object], tmp_path: Pat
         {"chunk_tokens": 0},
         {"features": "input"},
         {"years": 1},
-        {"surroundings": True},
+        {"context_features": True},
     ],
     ids=str,
 )
@@ -123,16 +123,16 @@ def test_settings_that_no_model_has(values: dict[str, object]) -> None:
 
 
 def test_encoders_that_cannot_tell_two_texts_apart() -> None:
-    with pytest.raises(RamifyError, match="type_vocab_size must be at least 2"):
+    with pytest.raises(RamifyError, match="type_vocab_size=1 is too small"):
         BertPairConfig(encoder=encoder(type_vocab_size=1))
-    with pytest.raises(RamifyError, match="max_tokens must be at least 5"):
+    with pytest.raises(RamifyError, match="max_tokens=4 is too small"):
         BertPairConfig(encoder=encoder(max_tokens=4))
 
 
 def test_whole_words_are_no_word_pieces() -> None:
     own = model()
-    own.check(PIECES)
-    with pytest.raises(RamifyError, match=r"reading\.texts=pieces"):
-        own.check(WORDS)
-    with pytest.raises(RamifyError, match=r"reading\.texts=pieces"):
-        own.check(replace(PIECES, texts="words"))
+    own.check_input(PIECES)
+    with pytest.raises(RamifyError, match=r"input\.texts=pieces"):
+        own.check_input(WORDS)
+    with pytest.raises(RamifyError, match=r"input\.texts=pieces"):
+        own.check_input(replace(PIECES, texts="words"))

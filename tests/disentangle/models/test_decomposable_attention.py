@@ -26,7 +26,7 @@ from ramify.errors import RamifyError
 
 def model(**changes: object) -> DecomposableAttention:
     torch.manual_seed(0)
-    sizes = {"vocab_size": tokenizer().vocab_size, "dim": 5, "hidden": 6, "dropout": 0.0, "reach": 3}
+    sizes = {"vocab_size": tokenizer().vocab_size, "dim": 5, "hidden": 6, "dropout": 0.0, "max_distance": 3}
     own = DecomposableAttention(DecomposableAttentionConfig(**(sizes | changes)))  # pyright: ignore[reportArgumentType]
     assert spread(own) is own
     return own
@@ -44,12 +44,12 @@ def state(own: DecomposableAttention, target: Tensor, candidate: Tensor) -> Tens
     sides = []
     for ids in (target, candidate):
         words = [dense(own.projection, own.embedding.weight[number]) for number in ids]
-        if own.distances is not None:
-            keys = [through(own.within, word) for word in words]
-            reach, inner = own.config.reach, []
+        if own.distance_bias is not None:
+            keys = [through(own.intra_attend, word) for word in words]
+            reach, inner = own.config.max_distance, []
             for i, key in enumerate(keys):
                 apart = [max(-reach - 1, min(reach + 1, i - j)) for j in range(len(keys))]
-                scores = torch.stack([key @ keys[j] + own.distances[apart[j] + reach + 1] for j in range(len(keys))])
+                scores = torch.stack([key @ keys[j] + own.distance_bias[apart[j] + reach + 1] for j in range(len(keys))])
                 inner.append(torch.stack(words).T @ scores.softmax(0))
             words = [torch.cat(both) for both in zip(words, inner)]
         sides.append(words)
@@ -70,7 +70,7 @@ def state(own: DecomposableAttention, target: Tensor, candidate: Tensor) -> Tens
     [
         {},
         {"intra": True},
-        {"intra": True, "reach": 1, "num_layers": 1},
+        {"intra": True, "max_distance": 1, "num_layers": 1},
         {"num_layers": 3, "chunk_tokens": 70},
         {"features": "head"},
         {"features": "head", "years": False, "intra": True},
@@ -128,7 +128,7 @@ def test_a_saved_model_scores_as_before(config: dict[str, object], tmp_path: Pat
         {"num_layers": 0},
         {"dropout": 1.0},
         {"chunk_tokens": 0},
-        {"reach": 0},
+        {"max_distance": 0},
         {"intra": 1},
         {"features": "input"},
         {"years": 1},

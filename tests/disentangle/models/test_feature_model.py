@@ -8,22 +8,22 @@ import torch
 
 from fixtures import channel
 from ramify.disentangle.batch import LinkBatch, LinkCollator
-from ramify.disentangle.config import History
-from ramify.disentangle.data.blocks import Blocks, candidates
+from ramify.disentangle.config import ChatInput
+from ramify.disentangle.data.blocks import Blocks, list_candidates
 from ramify.disentangle.data.logs import Logs
-from ramify.disentangle.data.words import learn_words
-from ramify.disentangle.features.context import SURROUNDINGS
-from ramify.disentangle.features.pairs import FEATURES, features
+from ramify.disentangle.data.words import learn_vocabulary
+from ramify.disentangle.features.context import CONTEXT_FEATURES
+from ramify.disentangle.features.pairs import FEATURES, compute_features
 from ramify.disentangle.models.feature_model import ACTIVATIONS, Activation, FeatureModel, FeatureModelConfig
 from ramify.errors import RamifyError
 
-HISTORY = History(window=7)
+INPUT = ChatInput(window=7)
 
 
 def logs_of(*sizes: int) -> Logs:
     trees = [channel(size, seed) for seed, size in enumerate(sizes)]
-    logs = Logs.of(trees, HISTORY)
-    return logs.read_with(learn_words((words for own in logs.channels for words in own.spelled), least=2))
+    logs = Logs.build(trees, INPUT)
+    return logs.tokenize(learn_vocabulary((words for own in logs.channels for words in own.tokens), min_count=2))
 
 
 def batch_of(logs: Logs, examples: list[int] | None = None, block: int = 5) -> LinkBatch:
@@ -42,8 +42,8 @@ def whole_vectors(own: FeatureModel, logs: Logs) -> torch.Tensor:
     rows = []
     for log, chat in enumerate(logs.channels):
         targets = np.arange(len(chat))
-        near = candidates(targets, HISTORY.window)
-        found = torch.from_numpy(features(chat, targets, near))
+        near = list_candidates(targets, INPUT.window)
+        found = torch.from_numpy(compute_features(chat, targets, near))
         for late in targets.tolist():
             for place, early in enumerate(near[late].tolist()):
                 if early >= 0:
@@ -57,7 +57,9 @@ def texts(own: FeatureModel, logs: Logs, log: int, message: int) -> torch.Tensor
     if own.embedding is None:
         return torch.zeros(0)
     place = int(logs.offsets[log]) + message
-    words = own.embedding(torch.from_numpy(logs.ids[logs.starts[place] : logs.starts[place + 1]].astype(np.int64)))
+    words = own.embedding(
+        torch.from_numpy(logs.ids[logs.token_offsets[place] : logs.token_offsets[place + 1]].astype(np.int64))
+    )
     return torch.cat([words.max(0).values, words.mean(0)])
 
 
@@ -68,7 +70,7 @@ def test_parts_computed_once_add_up_to_one_network(dim: int, activation: Activat
     logs = logs_of(17, 9)
     own = model(logs, dim=dim, activation=activation, num_layers=num_layers)
     x = whole_vectors(own, logs)
-    assert x.shape[1] == own.inputs == len(FEATURES) + 4 * dim
+    assert x.shape[1] == own.in_dim == len(FEATURES) + 4 * dim
     for layer in own.layers:
         assert isinstance(layer, torch.nn.Linear)
         x = ACTIVATIONS[activation](torch.nn.functional.linear(x, layer.weight, layer.bias))
@@ -78,29 +80,29 @@ def test_parts_computed_once_add_up_to_one_network(dim: int, activation: Activat
 
 def test_what_is_said_around_a_pair_comes_after_its_features() -> None:
     logs = logs_of(17, 9)
-    own = model(logs, surroundings=True, num_layers=0)
+    own = model(logs, context_features=True, num_layers=0)
     view = Blocks(logs, np.arange(len(logs)), block=5)
     examples = [view.example(number) for number in range(len(view))]
-    batch = LinkCollator(logs, surroundings=True)(examples)
-    assert own.inputs == len(FEATURES) + len(SURROUNDINGS) + 4 * own.config.dim
-    assert torch.equal(own(batch)[:, -len(SURROUNDINGS) :], batch.pairs[:, -len(SURROUNDINGS) :])
-    assert batch.pairs[:, -len(SURROUNDINGS) :].any(dim=0).sum() > 15
+    batch = LinkCollator(logs, context_features=True)(examples)
+    assert own.in_dim == len(FEATURES) + len(CONTEXT_FEATURES) + 4 * own.config.dim
+    assert torch.equal(own(batch)[:, -len(CONTEXT_FEATURES) :], batch.pair_features[:, -len(CONTEXT_FEATURES) :])
+    assert batch.pair_features[:, -len(CONTEXT_FEATURES) :].any(dim=0).sum() > 15
     plain = LinkCollator(logs)(examples)
-    assert torch.equal(batch.pairs[:, : -len(SURROUNDINGS)], plain.pairs)
+    assert torch.equal(batch.pair_features[:, : -len(CONTEXT_FEATURES)], plain.pair_features)
 
 
 def test_candidates_read_each_other() -> None:
     """At first they learn nothing from it; then each hangs on all others of the same message, and on no other's."""
     logs = logs_of(17, 9)
-    plain, own = model(logs), model(logs, context_layers=2, context_dim=8, context_heads=2)
+    plain, own = model(logs), model(logs, attention_layers=2, attention_dim=8, attention_heads=2)
     batch = batch_of(logs)
     own.load_state_dict(plain.state_dict(), strict=False)
-    assert torch.equal(own.read_together(own(batch), batch.candidates), plain(batch))
-    assert own.reads_together
-    assert own.context is not None
-    torch.nn.init.normal_(own.context.expand.weight)
-    pairs = batch.pairs.clone().requires_grad_()
-    states = own.read_together(own(replace(batch, pairs=pairs)), batch.candidates)
+    assert torch.equal(own.attend_candidates(own(batch), batch.candidates), plain(batch))
+    assert own.listwise
+    assert own.candidate_attention is not None
+    torch.nn.init.normal_(own.candidate_attention.expand.weight)
+    pairs = batch.pair_features.clone().requires_grad_()
+    states = own.attend_candidates(own(replace(batch, pair_features=pairs)), batch.candidates)
     start, stop = batch.candidates.offsets[6:8].tolist()
     (moved,) = torch.autograd.grad(states[start].sum(), pairs)
     assert moved[start:stop].any(dim=1).all()
@@ -111,11 +113,11 @@ def test_candidates_read_each_other() -> None:
 def test_without_years_it_does_not_know_them() -> None:
     logs = logs_of(12)
     batch = batch_of(logs)
-    later = batch.answering.clone()
+    later = batch.child_features.clone()
     later[:, 3] = 1
     with_years, without = model(logs), model(logs, years=False)
-    assert not torch.equal(with_years(batch), with_years(replace(batch, answering=later)))
-    assert torch.equal(without(batch), without(replace(batch, answering=later)))
+    assert not torch.equal(with_years(batch), with_years(replace(batch, child_features=later)))
+    assert torch.equal(without(batch), without(replace(batch, child_features=later)))
 
 
 def test_a_pair_does_not_depend_on_what_else_is_in_the_batch() -> None:
@@ -136,10 +138,10 @@ def test_blocks_and_batches_keep_to_a_log_and_a_window() -> None:
         batch = batch_of(logs, block=block)
         assert batch.source.tolist() == list(range(35))
         of_target = np.repeat(batch.source, batch.candidates.host_lengths)
-        assert (logs.log_of(of_target) == logs.log_of(batch.key_source)).all()
+        assert (logs.find_log(of_target) == logs.find_log(batch.key_source)).all()
         apart = of_target - batch.key_source
         assert apart.min() == 0
-        assert apart.max() == HISTORY.window
+        assert apart.max() == INPUT.window
         assert (batch.is_self.numpy() == (apart == 0)).all()
     empty = LinkCollator(logs)([])
     assert empty.num_targets == empty.num_target_tokens == 0
@@ -147,20 +149,20 @@ def test_blocks_and_batches_keep_to_a_log_and_a_window() -> None:
 
 def test_training_takes_the_messages_of_which_a_link_is_known() -> None:
     logs = logs_of(50)
-    view = Blocks(logs, logs.learnable, block=4)
+    view = Blocks(logs, logs.linked, block=4)
     batch = LinkCollator(logs)([view.example(number) for number in range(len(view))])
     assert batch.source.min() == 10
-    near = {child for child, parent in logs.links.tolist() if child - parent <= HISTORY.window}
+    near = {child for child, parent in logs.links.tolist() if child - parent <= INPUT.window}
     assert batch.source.tolist() == sorted(near)
     shares = torch.zeros(batch.num_targets).index_add_(
-        0, torch.repeat_interleave(torch.arange(batch.num_targets), batch.candidates.lengths), batch.gold
+        0, torch.repeat_interleave(torch.arange(batch.num_targets), batch.candidates.lengths), batch.target_probability
     )
     torch.testing.assert_close(shares, torch.ones(batch.num_targets))
 
 
 @pytest.mark.ill_typed
 @pytest.mark.parametrize(
-    "values", [{"hidden": 0}, {"dim": -1}, {"dropout": 1.0}, {"activation": "sign"}, {"years": 1}, {"context_heads": 3}]
+    "values", [{"hidden": 0}, {"dim": -1}, {"dropout": 1.0}, {"activation": "sign"}, {"years": 1}, {"attention_heads": 3}]
 )
 def test_sizes_that_no_model_has(values: dict[str, object]) -> None:
     with pytest.raises(RamifyError, match=next(iter(values))):

@@ -17,30 +17,30 @@ from fixtures import channel
 from ramify import hub
 from ramify.config import from_record
 from ramify.disentangle.batch import LinkBatch, LinkCollator
-from ramify.disentangle.config import History
+from ramify.disentangle.config import ChatInput
 from ramify.disentangle.data.blocks import Blocks
 from ramify.disentangle.data.logs import Logs
-from ramify.disentangle.data.pieces import line
-from ramify.disentangle.data.structure import Structure
-from ramify.disentangle.data.words import learn_words
-from ramify.disentangle.features.context import SURROUNDINGS
-from ramify.disentangle.features.pairs import YEARS, features
-from ramify.disentangle.inference.decode import keep_vectors
+from ramify.disentangle.data.pieces import format_message
+from ramify.disentangle.data.structure import ReplyStructure
+from ramify.disentangle.data.words import learn_vocabulary
+from ramify.disentangle.features.context import CONTEXT_FEATURES
+from ramify.disentangle.features.pairs import YEARS, compute_features
 from ramify.disentangle.inference.disentangler import Disentangler
+from ramify.disentangle.inference.predict import encode_messages
 from ramify.disentangle.models.mht import MaskedHierarchicalTransformer, MHTConfig, config_from_bert
-from ramify.disentangle.task import ReplyTo
+from ramify.disentangle.task import ReplyLinking
 from ramify.errors import RamifyError
 from ramify.models.bert import BertConfig
 from ramify.nn.ragged import Rows
 from ramify.tokenizer import Tokenizer
 from ramify.tree import Tree
 
-HISTORY = History(window=11, texts="pieces", max_tokens=12)
+INPUT = ChatInput(window=11, texts="pieces", max_tokens=12)
 
 
 def words_of(tree: Tree) -> Tokenizer:
     """Every word of a log is one piece."""
-    return learn_words((line(node, author=True).lower().split() for node in tree.nodes), least=1)
+    return learn_vocabulary((format_message(node, author=True).lower().split() for node in tree.nodes), min_count=1)
 
 
 @cache
@@ -48,8 +48,8 @@ def tokenizer() -> Tokenizer:
     return words_of(channel(60, 0))
 
 
-def read(*trees: Tree, history: History = HISTORY) -> Logs:
-    return Logs.of(trees, history).read_with(tokenizer())
+def read(*trees: Tree, input: ChatInput = INPUT) -> Logs:
+    return Logs.build(trees, input).tokenize(tokenizer())
 
 
 def linked(*links: tuple[int, ...]) -> Tree:
@@ -74,15 +74,15 @@ def drawn_links(number: int, seed: int = 0) -> Tree:
     return linked(*links)
 
 
-def batch_of(logs: Logs, *targets: int, block: int = 5, surroundings: bool = False) -> LinkBatch:
+def batch_of(logs: Logs, *targets: int, block: int = 5, context_features: bool = False) -> LinkBatch:
     """Of these messages (all, unless named), with the known links, in double precision."""
     view = Blocks(logs, np.array(targets or range(len(logs))), block=block)
-    collator = LinkCollator(logs, structure=Structure.known(logs), surroundings=surroundings)
-    return double(collator([view.example(number) for number in range(len(view))]))
+    collate = LinkCollator(logs, structure=ReplyStructure.from_gold(logs), context_features=context_features)
+    return double(collate([view.example(number) for number in range(len(view))]))
 
 
 def double(batch: LinkBatch) -> LinkBatch:
-    names = ("answering", "answered", "answered_by_itself", "pairs", "gold")
+    names = ("child_features", "parent_features", "self_features", "pair_features", "target_probability")
     return replace(batch, **{name: getattr(batch, name).double() for name in names})
 
 
@@ -117,7 +117,7 @@ def model(**changes: object) -> MaskedHierarchicalTransformer:
 # --- the mask -----------------------------------------------------------------------------------------------------------------
 
 WORKED = linked((), (0,), (0,), (1,), ())
-"""History 1, 2 answers 1, 3 answers 1, 4 answers 2; the target is 5."""
+"""Message 1, 2 answers 1, 3 answers 1, 4 answers 2; the target is 5."""
 CHAIN = linked((), (0,), (1,), (2,), ())
 TWO_PARENTS = linked((), (1,), (0, 1), (0, 2), ())
 """Two messages open; 3 answers both, 4 answers 1 and 3: 1 is one link above it, and two as well."""
@@ -247,7 +247,7 @@ ALL = """
 )
 def test_the_mask_is_the_one_that_the_paper_draws(tree: Tree, config: dict[str, object], drawn: str) -> None:
     own = model(**config)
-    (block,) = own.allowed(batch_of(read(tree), 4))
+    (block,) = own.build_mask(batch_of(read(tree), 4))
     # The paper's rows and columns go from the oldest message to the newest.
     assert block[0].flip(0, 1).int().tolist() == [[int(each) for each in row.split()] for row in drawn.strip().splitlines()]
 
@@ -256,13 +256,13 @@ def test_the_mask_is_the_one_that_the_paper_draws(tree: Tree, config: dict[str, 
 def test_targets_with_histories_of_other_lengths_do_not_change_a_mask(config: dict[str, object]) -> None:
     own, logs = model(**config), read(drawn_links(13, 1), drawn_links(6, 2))
     batch = batch_of(logs)
-    blocks = own.allowed(batch)
+    blocks = own.build_mask(batch)
     assert len(blocks) == len(batch.candidates.groups) > 2
     padded = 0
     for group, block in zip(batch.candidates.groups, blocks, strict=True):
         for target, mask in zip(range(group.start, group.stop), block, strict=True):
             size = int(batch.candidates.host_lengths[target])
-            ((alone,),) = own.allowed(batch_of(logs, target))
+            ((alone,),) = own.build_mask(batch_of(logs, target))
             assert torch.equal(mask[:size, :size], alone)
             # Padding reads itself, so that it reads something, and nobody else reads it.
             assert torch.equal(mask[:, size:], torch.eye(group.length, dtype=torch.bool)[:, size:])
@@ -271,7 +271,7 @@ def test_targets_with_histories_of_other_lengths_do_not_change_a_mask(config: di
 
 
 def test_only_the_mask_of_ancestors_reads_structure() -> None:
-    batch = replace(batch_of(read(drawn_links(5))), above=None)
+    batch = replace(batch_of(read(drawn_links(5))), ancestor_distance=None)
     for mask in ("temporal", "none"):
         own = model(mask=mask)
         assert not own.reads_structure
@@ -297,9 +297,12 @@ def ancestors(links: list[tuple[int, ...]], message: int, depth: int) -> set[int
 def plainly(own: MaskedHierarchicalTransformer, tree: Tree, target: int) -> Tensor:
     """States of a target's candidates, for it alone and in the paper's order: the oldest first, the target last."""
     config, logs = own.config, read(tree)
-    messages = list(range(max(0, target - HISTORY.window), target + 1))
+    messages = list(range(max(0, target - INPUT.window), target + 1))
     last = len(messages) - 1
-    rows = [torch.from_numpy(logs.ids[logs.starts[each] : logs.starts[each + 1]].astype(np.int64)) for each in messages]
+    rows = [
+        torch.from_numpy(logs.ids[logs.token_offsets[each] : logs.token_offsets[each + 1]].astype(np.int64))
+        for each in messages
+    ]
     vectors = torch.cat([own.encoder.encode(row, Rows.build([len(row)])) for row in rows])
     x = F.linear(vectors, own.projection.weight, own.projection.bias)
     for place in range(len(messages)):
@@ -311,12 +314,12 @@ def plainly(own: MaskedHierarchicalTransformer, tree: Tree, target: int) -> Tens
         elif own.positions is not None:
             number = last - place if config.position == "distance" else place
             x[place] += own.positions.weight[min(number, config.max_history - 1)]
-    known = torch.from_numpy(features(logs.channels[0], np.array([target]), np.array([messages]))[0]).double()
+    known = torch.from_numpy(compute_features(logs.channels[0], np.array([target]), np.array([messages]))[0]).double()
     if not config.years:
         known[:, : len(YEARS)] = 0
-    if config.surroundings:
-        # Newest first, as `surroundings` has them; their values are tested in tests/chat.
-        around = batch_of(logs, target, surroundings=True).pairs[:, -len(SURROUNDINGS) :]
+    if config.context_features:
+        # Newest first, as the collator has them; their values are tested in test_context_features.py.
+        around = batch_of(logs, target, context_features=True).pair_features[:, -len(CONTEXT_FEATURES) :]
         known = torch.cat([known, around.flip(0)], dim=1)
     if own.feature_map is not None:
         x = x + F.linear(known, own.feature_map.weight, own.feature_map.bias)
@@ -331,10 +334,10 @@ def plainly(own: MaskedHierarchicalTransformer, tree: Tree, target: int) -> Tens
                 mask[i, j] = seen == target or (seen in above if config.mask == "ancestors" else 0 < i - j <= config.span)
     for layer in own.stack.layers:
         x = plain_layer(layer, x, mask, config)
-    if own.join is None:
+    if own.fusion is None:
         return x
     x = torch.cat([known, x], dim=1)
-    for layer in own.join.layers:
+    for layer in own.fusion.layers:
         x = F.gelu(F.linear(x, layer.weight, layer.bias))
     return x
 
@@ -374,15 +377,15 @@ def plain_layer(layer: torch.nn.Module, x: Tensor, mask: Tensor, config: MHTConf
         {"features": "input"},
         {"features": "head", "years": False, "mask": "none"},
         {"features": "input", "years": False, "position": "absolute"},
-        {"features": "head", "surroundings": True},
-        {"features": "input", "surroundings": True},
+        {"features": "head", "context_features": True},
+        {"features": "input", "context_features": True},
     ],
     ids=str,
 )
 @torch.no_grad()
 def test_states_are_those_of_a_plain_computation_for_each_target(config: dict[str, object]) -> None:
     own, tree = model(**config), drawn_links(15)
-    batch = batch_of(read(tree), surroundings=own.reads_surroundings)
+    batch = batch_of(read(tree), context_features=own.reads_context_features)
     found = own(batch)
     assert found.shape[1] == own.out_dim == (10 if config.get("features") == "head" else own.config.dim)
     for target, rows in enumerate(found.split(batch.candidates.host_lengths.tolist())):
@@ -407,12 +410,12 @@ def test_vectors_computed_before_give_what_encoding_in_place_gives() -> None:
 @torch.no_grad()
 def test_vectors_of_some_messages_stand_for_those_messages() -> None:
     logs = read(drawn_links(14, 1), drawn_links(9, 2))
-    task = ReplyTo(model().float(), tokenizer(), HISTORY).eval()
+    task = ReplyLinking(model().float(), tokenizer(), INPUT).eval()
     view = Blocks(logs, np.arange(15, 20), block=2)
     examples = [view.example(number) for number in range(len(view))]
-    collate = LinkCollator(logs, structure=Structure.known(logs))
+    collate = LinkCollator(logs, structure=ReplyStructure.from_gold(logs))
     read_by_them = np.arange(14, 20)[::-1].copy()
-    vectors = keep_vectors(task, logs, read_by_them)
+    vectors = encode_messages(task, logs, read_by_them)
     assert vectors is not None
     assert sorted(np.flatnonzero(vectors.row >= 0)) == list(range(14, 20))
     found = task.backbone(replace(collate, vectors=vectors)(examples))
@@ -451,17 +454,17 @@ def test_with_one_layer_a_message_depends_on_whom_the_mask_lets_it_read() -> Non
     for config in ({"depth": 1}, {"mask": "temporal", "span": 2}, {"mask": "none"}):
         own = model(num_layers=1, **config)
         batch = with_vectors(batch_of(read(drawn_links(9, 4)), 8))
-        ((mask,),) = own.allowed(batch)
+        ((mask,),) = own.build_mask(batch)
         assert torch.equal(readers(own, batch), mask)
 
 
 @torch.no_grad()
 def test_what_a_target_answers_does_not_move_its_scores_but_what_others_answer_does() -> None:
-    task = ReplyTo(model(features="head"), tokenizer(), HISTORY).double().eval()
+    task = ReplyLinking(model(features="head"), tokenizer(), INPUT).double().eval()
 
     def scores(*links: tuple[int, ...]) -> tuple[Tensor, ...]:
         batch = batch_of(read(linked(*links)))
-        return task.scores(batch).split(batch.candidates.host_lengths.tolist())
+        return task.score_all(batch).split(batch.candidates.host_lengths.tolist())
 
     before = scores((), (), (0,), (1,), (2,), (4,), (4,))
     # Message 4 answers another one.
@@ -494,7 +497,7 @@ def test_whatever_the_newest_message_answers_all_states_are_the_same() -> None:
         ({"dim": 10, "num_heads": 3}, r"model\.dim \(10\) must be a multiple of model\.num_heads \(3\)"),
         ({"dropout": 1.0}, r"model\.dropout"),
         ({"max_history": 0}, r"model\.max_history"),
-        ({"surroundings": True}, r"model\.surroundings comes with .* --features head"),
+        ({"context_features": True}, r"model\.context_features=true needs .* --features head"),
     ],
     ids=str,
 )
@@ -531,17 +534,17 @@ def test_a_checkpoint_of_the_bert_family_is_the_encoder() -> None:
 @pytest.mark.parametrize("config", [{}, {"features": "head", "position": "sinusoidal", "depth": 3}], ids=str)
 @torch.no_grad()
 def test_a_saved_model_scores_as_before(config: dict[str, object], tmp_path: Path) -> None:
-    task = ReplyTo(model(**config).float(), tokenizer(), HISTORY).eval()
+    task = ReplyLinking(model(**config).float(), tokenizer(), INPUT).eval()
     hub.save(Disentangler(task), tmp_path)
     loaded = ramify.load(tmp_path).task
-    assert isinstance(loaded, ReplyTo)
+    assert isinstance(loaded, ReplyLinking)
     assert loaded.backbone.config == task.backbone.config
-    assert loaded.reading == HISTORY
+    assert loaded.input == INPUT
     tree = drawn_links(10)
     scores = []
     for own in (task, loaded):
-        logs = Logs.of([tree], own.reading).read_with(own.tokenizer)
+        logs = Logs.build([tree], own.input).tokenize(own.tokenizer)
         view = Blocks(logs, np.arange(10), block=4)
-        collate = LinkCollator(logs, structure=Structure.known(logs))
-        scores.append(own.scores(collate([view.example(number) for number in range(len(view))])))
+        collate = LinkCollator(logs, structure=ReplyStructure.from_gold(logs))
+        scores.append(own.score_all(collate([view.example(number) for number in range(len(view))])))
     assert torch.equal(*scores)

@@ -17,8 +17,8 @@ class Example:
     weight: NDArray[np.float64]
     context: Ints
     context_lengths: Ints
-    chance: NDArray[np.float64] | None = None
-    """Of each node that is read, that it was drawn; without any, nothing was left out."""
+    sampling_probability: NDArray[np.float64] | None = None
+    """Of each node that is read, where others were left out at random."""
 
 
 class View(ABC):

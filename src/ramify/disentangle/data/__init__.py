@@ -1,1 +1,1 @@
-"""Chat logs as columns, words and candidate messages."""
+"""Chat logs as columns, tokens and candidate parents."""

@@ -1,4 +1,4 @@
-"""Which messages a model decides on together."""
+"""Blocks: consecutive messages whose links a model predicts together."""
 
 import numpy as np
 from jaxtyping import Int
@@ -9,11 +9,11 @@ from ramify.disentangle.data.channel import Ints
 from ramify.disentangle.data.logs import Logs
 
 NEAR = 12
-"""So many messages back, and the target itself, nothing is left out."""
+"""Negative sampling never drops a candidate at most this far back."""
 
 
-def candidates(targets: Ints, window: int) -> Int[NDArray, "target candidate"]:
-    """Each target itself, then the messages 1 to `window` before it; -1 where the log has not begun."""
+def list_candidates(targets: Ints, window: int) -> Int[NDArray, "target candidate"]:
+    """Each target itself, then the messages 1 to `window` before it; -1 before the start of the log."""
     return np.maximum(targets[:, None] - np.arange(window + 1), -1)
 
 
@@ -23,31 +23,31 @@ class Blocks(View):
 
     Consecutive messages share most of their candidates, so a block costs little more than one of its messages.
 
-    Of candidates farther than `NEAR` that nothing points to (they are by another author, neither message addresses the other's,
-    and the target is not known to answer them) the share `far` is read, drawn anew in every epoch.
+    `negative_sampling_rate` is the share of easy candidates that are kept, drawn anew in every epoch: those farther than `NEAR`
+    that have another author than the target, no mention of each other's author, and no gold link.
     """
 
-    def __init__(self, logs: Logs, targets: Ints, *, block: int, far: float = 1.0, seed: int = 0) -> None:
+    def __init__(self, logs: Logs, targets: Ints, *, block: int, negative_sampling_rate: float = 1.0, seed: int = 0) -> None:
         self.logs = logs
-        self.far = far
+        self.negative_sampling_rate = negative_sampling_rate
         self.seed = seed
         self._targets = targets
-        log = logs.log_of(targets)
-        # Blocks begin where a log does, and every so many targets after that.
+        log = logs.find_log(targets)
+        # A block starts with each log, and after every `block` targets of it.
         first = np.flatnonzero(np.diff(log, prepend=-1))
         place = np.arange(len(targets)) - np.repeat(first, np.diff(first, append=len(targets)))
         starts = np.flatnonzero(place % block == 0)
         self._ends = np.append(starts[1:], len(targets)) if len(starts) else starts
         self._starts = starts
-        reach = np.minimum(targets - logs.offsets[log], logs.history.window) + 1
-        tokens = np.diff(logs.starts)[targets]
-        self._keys = np.add.reduceat(reach, starts) if len(starts) else starts
+        num_candidates = np.minimum(targets - logs.offsets[log], logs.input.window) + 1
+        tokens = np.diff(logs.token_offsets)[targets]
+        self._costs = np.add.reduceat(num_candidates, starts) if len(starts) else starts
         self._tokens = np.add.reduceat(tokens, starts) if len(starts) else starts
 
     @property
     def costs(self) -> Ints:
-        """Pairs of a message and a candidate, far ones among them, read or not: so updates are of equally many messages."""
-        return self._keys
+        """Pairs of a message and a candidate before negative sampling, so that updates hold equally many messages."""
+        return self._costs
 
     @property
     def weights(self) -> NDArray[np.float64]:
@@ -63,29 +63,29 @@ class Blocks(View):
 
     def example(self, number: int, epoch: int = 0) -> Example:
         targets = self._targets[self._starts[number] : self._ends[number]]
-        first = int(self.logs.offsets[self.logs.log_of(targets[:1])[0]])
-        near = candidates(targets - first, self.logs.history.window)
-        real = near >= 0
-        chance = None
-        if self.far < 1:
+        first = int(self.logs.offsets[self.logs.find_log(targets[:1])[0]])
+        candidates = list_candidates(targets - first, self.logs.input.window)
+        kept = candidates >= 0
+        probability = None
+        if self.negative_sampling_rate < 1:
             generator = np.random.Generator(np.random.Philox(key=[self.seed, (epoch << 32) + number]))
-            chances = np.where(self._pointed_to(targets, near + first), 1.0, self.far)
-            real &= generator.random(near.shape) < chances
-            chance = chances[real]
-        return Example(targets, np.ones(len(targets)), (near + first)[real], real.sum(axis=1), chance)
+            always = self._is_always_kept(targets, candidates + first)
+            probabilities = np.where(always, 1.0, self.negative_sampling_rate)
+            kept &= generator.random(candidates.shape) < probabilities
+            probability = probabilities[kept]
+        return Example(targets, np.ones(len(targets)), (candidates + first)[kept], kept.sum(axis=1), probability)
 
-    def _pointed_to(self, targets: Ints, near: Int[NDArray, "target candidate"]) -> NDArray[np.bool_]:
-        """Which candidates are read in any case."""
+    def _is_always_kept(self, targets: Ints, candidates: Int[NDArray, "target candidate"]) -> NDArray[np.bool_]:
         logs = self.logs
-        log = int(logs.log_of(targets[:1])[0])
+        log = int(logs.find_log(targets[:1])[0])
         channel, first = logs.channels[log], int(logs.offsets[log])
-        pointed = np.broadcast_to(np.arange(near.shape[1]) <= NEAR, near.shape).copy()
-        row, place = np.nonzero(~pointed & (near >= first))
-        late, early = targets[row], near[row, place]
-        pointed[row, place] = (
-            logs.are_by_one(late, early)
+        kept = np.broadcast_to(np.arange(candidates.shape[1]) <= NEAR, candidates.shape).copy()
+        row, place = np.nonzero(~kept & (candidates >= first))
+        late, early = targets[row], candidates[row, place]
+        kept[row, place] = (
+            logs.have_same_author(late, early)
             | logs.is_link(late, early)
-            | channel.names_speaker_of(late - first, early - first)
-            | channel.names_speaker_of(early - first, late - first)
+            | channel.mentions_author_of(late - first, early - first)
+            | channel.mentions_author_of(early - first, late - first)
         )
-        return pointed
+        return kept

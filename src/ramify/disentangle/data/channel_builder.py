@@ -1,4 +1,4 @@
-"""Hearing a channel: what every message adds to what is known of it."""
+"""Building a channel: each message updates the columns that features are computed from."""
 
 import math
 from collections import defaultdict
@@ -8,255 +8,265 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ramify.dataset.filters import is_bot
-from ramify.disentangle.data.channel import NEVER, NOBODY, Channel, incidence, minutes_apart
-from ramify.disentangle.data.names import Names, as_one_word, spoken_words
-from ramify.disentangle.data.spelling import spelled
+from ramify.disentangle.data.channel import NO_AUTHOR, NO_MESSAGE, Channel, Ints, build_incidence, subtract_minutes
+from ramify.disentangle.data.names import KnownNames, join_words, select_spoken_words
+from ramify.disentangle.data.splitting import split_words
 from ramify.errors import RamifyError
 from ramify.readers.chat import SYSTEM, TOKENS
 from ramify.tree import Node
 
-_MANY_WORDS = 50_000
+_MAX_WORDS = 50_000
 _NOON = 720
-_OFFICIAL_BOTS = ("ubottu", "ubotu")
+_PUBLISHED_BOTS = ("ubottu", "ubotu")
 
 
-def channel_of(messages: Sequence[Node], *, causal: bool = False, faithful: bool = False, official: bool = False) -> Channel:
-    """A whole log. See `Hearing`."""
-    hearing = Hearing(causal=causal, faithful=faithful, official=official)
+def build_channel(
+    messages: Sequence[Node], *, causal: bool = False, reproduce_published: bool = False, dataset_tokens: bool = False
+) -> Channel:
+    """The channel of a whole log; options as of `ChannelBuilder`."""
+    builder = ChannelBuilder(causal=causal, reproduce_published=reproduce_published, dataset_tokens=dataset_tokens)
     if not causal:
-        hearing.meet(messages)
+        builder.register_names(messages)
     for message in messages:
-        hearing.hear(message)
-    return hearing.channel()
+        builder.update(message)
+    return builder.build()
 
 
 @dataclass(slots=True)
-class _Said:
-    """A message as it was heard."""
+class _Message:
+    """One row of the columns; messages, names and words are numbers of the builder."""
 
     number: int
-    speaker: int
+    author: int
     name: int
-    called: int
-    system: bool
-    bot: bool
+    exact_name: int
+    is_system: bool
+    is_bot: bool
     minute: float
     year: int
     previous: int
     rate: float
-    whom: list[int]
+    mentions: list[int]
     words: list[int]
-    spelled: tuple[str, ...]
-    following: int = -1
+    tokens: tuple[str, ...]
+    next: int = -1
 
 
-class Hearing:
-    """A channel while it goes on.
+class ChannelBuilder:
+    """A channel that grows by one message at a time.
 
-    `causal`: nothing that is said later changes anything, as a live channel needs it. `faithful`: with the quirks of the code
-    that Kummerfeld et al. (2019) published: actions ("* ann waves") have no author, names are told apart by upper and lower
-    case where it is asked who spoke to whom, and hours between 0 and 24 are all that is known of time. `official`: the words
-    of messages are those in their labels; raises `RamifyError` where there are none.
+    `causal`: no message changes the features of an earlier one, as a live channel needs it. `reproduce_published`: repeat the
+    quirks of the code that Kummerfeld et al. (2019) published: actions ("* ann waves") have no author, the names in mention
+    events are case-sensitive, and times are hours and minutes without a date. `dataset_tokens`: the words of a message are
+    those in its label; raises `RamifyError` where there are none.
     """
 
-    def __init__(self, *, causal: bool, faithful: bool = False, official: bool = False) -> None:
+    def __init__(self, *, causal: bool, reproduce_published: bool = False, dataset_tokens: bool = False) -> None:
         self.causal = causal
-        self.faithful = faithful
-        self.official = official
+        self.reproduce_published = reproduce_published
+        self.dataset_tokens = dataset_tokens
         self.count = 0
-        self._names = Names()
-        self._speakers: dict[str, int] = {}
-        self._called: dict[str, int] = {}
+        self._known_names = KnownNames()
+        self._authors: dict[str, int] = {}
+        self._names: dict[str, int] = {}
         self._words: dict[str, int] = {}
-        self._said: dict[int, _Said] = {}
+        self._messages: dict[int, _Message] = {}
         self._latest: dict[int, int] = {}
-        self._waiting: dict[int, list[int]] = defaultdict(list)
-        self._calls: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+        self._without_next: dict[int, list[int]] = defaultdict(list)
+        self._mention_numbers: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
         self._first_minute = math.nan
         self._last_minute = math.nan
 
-    def meet(self, messages: Sequence[Node]) -> None:
-        """Know the names of all who will speak."""
-        for author in dict.fromkeys(_author(message, self.faithful) for message in messages):
+    def register_names(self, messages: Sequence[Node]) -> None:
+        """Know the names of all authors of these messages in advance."""
+        for author in dict.fromkeys(_find_author(message, self.reproduce_published) for message in messages):
             if author:
-                self._names.add(author)
+                self._known_names.add(author)
 
-    def hear(self, message: Node) -> None:
-        """The channel's next message."""
-        author, system = _author(message, self.faithful), message.kind == SYSTEM
+    def update(self, message: Node) -> None:
+        """Add the channel's next message."""
+        author, is_system = _find_author(message, self.reproduce_published), message.kind == SYSTEM
         if self.causal and author:
-            self._names.add(author)
-        who, text = _one_word(message.author), self._names.joined(message.text)
-        if who != message.author or text is not message.text:
-            message = replace(message, author=who, text=text)
-        called_as = author and who
-        number, minute = self.count, _minute(message, self.faithful)
+            self._known_names.add(author)
+        joined, text = message.author and join_words(message.author), self._known_names.join_names(message.text)
+        if joined != message.author or text is not message.text:
+            message = replace(message, author=joined, text=text)
+        written_name = author and joined
+        number, minute = self.count, _find_minute(message, self.reproduce_published)
         self.count += 1
-        speaker = name = called = NOBODY
-        previous = NEVER
-        if author is not None and called_as is not None:
-            folded = called_as.lower()
-            # Who "Ann Lee" and "ann_lee" are is told apart, but both are called "ann_lee".
-            own = author if self.faithful else " ".join(author.lower().split())
-            speaker = self._speakers.setdefault(own, len(self._speakers))
-            name = self._called.setdefault(folded, len(self._called))
-            called = NOBODY if self.faithful and called_as != folded else name
-            previous = self._latest.get(speaker, NEVER)
-            if not system:
-                for earlier in self._waiting.pop(speaker, ()):
-                    self._said[earlier].following = number
-                self._latest[speaker] = number
-            self._waiting[speaker].append(number)
-        if not system and not math.isnan(minute):
+        own, name, exact_name, previous = self._update_author(number, author, written_name, is_system)
+        if not is_system and not math.isnan(minute):
             self._first_minute = minute if math.isnan(self._first_minute) else self._first_minute
             self._last_minute = minute
-        line = _line(message, minute)
-        spoken = line[2:] if _is_quirk(message, self.faithful) else spoken_words(message)
-        whom = [self._called.setdefault(each, len(self._called)) for each in self._names.among(spoken)]
-        for each in whom if speaker != NOBODY else ():
-            self._calls[speaker][each].append(number)
-        self._said[number] = _Said(
+        line = _split_line(message, minute)
+        spoken = line[2:] if _is_action_quirk(message, self.reproduce_published) else select_spoken_words(message)
+        mentions = [self._names.setdefault(each, len(self._names)) for each in self._known_names.find_all(spoken)]
+        for each in mentions if own != NO_AUTHOR else ():
+            self._mention_numbers[own][each].append(number)
+        self._messages[number] = _Message(
             number=number,
-            speaker=speaker,
+            author=own,
             name=name,
-            called=called,
-            system=system,
-            bot=_is_bot(called_as, self.faithful),
+            exact_name=exact_name,
+            is_system=is_system,
+            is_bot=_is_bot(written_name, self.reproduce_published),
             minute=minute,
-            year=_year(message),
+            year=_find_year(message),
             previous=previous,
-            rate=self._rate(minute),
-            whom=whom,
+            rate=self._compute_rate(minute),
+            mentions=mentions,
             words=[self._words.setdefault(word, len(self._words)) for word in dict.fromkeys(line)],
-            spelled=tuple(_told(message) if self.official else spelled(message.text, self._names)),
+            tokens=tuple(
+                _find_dataset_tokens(message) if self.dataset_tokens else split_words(message.text, self._known_names)
+            ),
         )
 
+    def _update_author(
+        self, number: int, author: str | None, written_name: str | None, is_system: bool
+    ) -> tuple[int, int, int, int]:
+        """Author, name, exact name and previous message of a message."""
+        if author is None or written_name is None:
+            return NO_AUTHOR, NO_AUTHOR, NO_AUTHOR, NO_MESSAGE
+        lowered = written_name.lower()
+        # "Ann Lee" and "ann_lee" are two authors, but both are mentioned as "ann_lee".
+        identity = author if self.reproduce_published else " ".join(author.lower().split())
+        own = self._authors.setdefault(identity, len(self._authors))
+        name = self._names.setdefault(lowered, len(self._names))
+        exact_name = NO_AUTHOR if self.reproduce_published and written_name != lowered else name
+        previous = self._latest.get(own, NO_MESSAGE)
+        if not is_system:
+            for earlier in self._without_next.pop(own, ()):
+                self._messages[earlier].next = number
+            self._latest[own] = number
+        self._without_next[own].append(number)
+        return own, name, exact_name, previous
+
     def forget(self, before: int) -> None:
-        """Let go of what only messages that look back on messages before this number could ask for. What stays grows with the
-        number of people, and with who has named whom, not with that of messages."""
-        kept = {*self._latest.values(), *(each.previous for number, each in self._said.items() if number >= before)}
-        for number in [each for each in self._said if each < before and each not in kept]:
-            gone = self._said.pop(number)
-            waiting = self._waiting.get(gone.speaker)
+        """Drop what only messages before this number need. The rest grows with the number of authors and of their mentions of
+        each other, not with the number of messages."""
+        messages = self._messages
+        kept = {*self._latest.values(), *(each.previous for number, each in messages.items() if number >= before)}
+        for number in [each for each in messages if each < before and each not in kept]:
+            gone = messages.pop(number)
+            waiting = self._without_next.get(gone.author)
             if waiting is not None and number in waiting:
                 waiting.remove(number)
-            for each in gone.whom if gone.speaker != NOBODY else ():
-                calls = self._calls[gone.speaker][each]
-                if len(calls) > 1 and calls[1] == number:
-                    # The first call is asked for ever after, others between two messages only.
-                    del calls[1]
-        if len(self._words) > _MANY_WORDS:
-            renamed: dict[int, int] = {}
-            for said in self._said.values():
-                said.words = [renamed.setdefault(word, len(renamed)) for word in said.words]
-            self._words = {word: renamed[number] for word, number in self._words.items() if number in renamed}
+            for name in gone.mentions if gone.author != NO_AUTHOR else ():
+                numbers = self._mention_numbers[gone.author][name]
+                if len(numbers) > 1 and numbers[1] == number:
+                    # The first mention is needed for good, later ones only between two messages.
+                    del numbers[1]
+        if len(self._words) > _MAX_WORDS:
+            renumbered: dict[int, int] = {}
+            for message in messages.values():
+                message.words = [renumbered.setdefault(word, len(renumbered)) for word in message.words]
+            self._words = {word: renumbered[number] for word, number in self._words.items() if number in renumbered}
 
     @property
-    def remembered(self) -> Set[int]:
-        """The numbers of messages that were not let go of."""
-        return self._said.keys()
+    def held(self) -> Set[int]:
+        """Numbers of the messages that were not dropped."""
+        return self._messages.keys()
 
-    def channel(self, since: int = 0) -> Channel:
-        """What is known of the messages from a number on, and of those that their speakers said right before; of such as were
-        not let go of."""
-        numbers = {number for number in range(max(since, 0), self.count) if number in self._said}
-        numbers |= {self._said[number].previous for number in numbers} & self._said.keys()
-        said = [self._said[number] for number in sorted(numbers)]
-        rows = {each.number: row for row, each in enumerate(said)}
-        # Even a channel of nobody has a column.
-        num_names = max(1, len(self._called))
-        names = {each.called for each in said}
-        calls = [
-            (who * num_names + whom) * self.count + number
-            for who in {each.speaker for each in said}
-            if (called := self._calls.get(who))
-            for whom in names & called.keys()
-            for number in called[whom]
-        ]
+    def build(self, since: int = 0) -> Channel:
+        """The channel of the held messages from a number on, with their authors' previous messages."""
+        numbers = {number for number in range(max(since, 0), self.count) if number in self._messages}
+        numbers |= {self._messages[number].previous for number in numbers} & self._messages.keys()
+        messages = [self._messages[number] for number in sorted(numbers)]
+        rows = {each.number: row for row, each in enumerate(messages)}
+        # Even a channel without authors has a column.
+        num_names = max(1, len(self._names))
 
         def column(name: str, kind: type) -> np.ndarray:
-            return np.array([getattr(each, name) for each in said], dtype=kind)
+            return np.array([getattr(each, name) for each in messages], dtype=kind)
 
         return Channel(
             number=column("number", np.int64),
-            speaker=column("speaker", np.int64),
+            author=column("author", np.int64),
             name=column("name", np.int64),
-            called=column("called", np.int64),
-            system=column("system", bool),
-            bot=column("bot", bool),
+            exact_name=column("exact_name", np.int64),
+            is_system=column("is_system", bool),
+            is_bot=column("is_bot", bool),
             minute=column("minute", np.float64),
             year=column("year", np.int64),
-            previous=np.array([rows.get(each.previous, NEVER) for each in said], dtype=np.int64),
-            following=np.array([rows.get(each.following, len(said)) for each in said], dtype=np.int64),
-            rate=self._rates(column("rate", np.float64)),
+            previous=np.array([rows.get(each.previous, NO_MESSAGE) for each in messages], dtype=np.int64),
+            next=np.array([rows.get(each.next, len(messages)) for each in messages], dtype=np.int64),
+            rate=self._compute_rates(column("rate", np.float64)),
             num_names=num_names,
-            addressed=incidence([each.whom for each in said], num_names),
-            calls=np.sort(np.array(calls, dtype=np.int64)),
-            size=self.count,
-            words=incidence([each.words for each in said], max(1, len(self._words))),
-            spelled=tuple(each.spelled for each in said),
+            mentions=build_incidence([each.mentions for each in messages], num_names),
+            mention_events=self._list_mention_events(messages, num_names),
+            end=self.count,
+            words=build_incidence([each.words for each in messages], max(1, len(self._words))),
+            tokens=tuple(each.tokens for each in messages),
             causal=self.causal,
-            faithful=self.faithful,
+            reproduce_published=self.reproduce_published,
         )
 
-    def _rate(self, minute: float) -> float:
-        """Messages a minute so far; not a number before the log has a time."""
+    def _list_mention_events(self, messages: Sequence[_Message], num_names: int) -> Ints:
+        """Mentions of the messages' authors by each other, as `Channel.mention_events`."""
+        names = {each.exact_name for each in messages}
+        events = [
+            (author * num_names + name) * self.count + number
+            for author in {each.author for each in messages}
+            if (mentioned := self._mention_numbers.get(author))
+            for name in names & mentioned.keys()
+            for number in mentioned[name]
+        ]
+        return np.sort(np.array(events, dtype=np.int64))
+
+    def _compute_rate(self, minute: float) -> float:
+        """Messages per minute so far; NaN before the log has a time."""
         if math.isnan(self._first_minute):
             return math.nan
-        apart = minutes_apart(self._first_minute, minute, self.faithful)
-        return self.count / (1.0 if math.isnan(apart) else max(1.0, apart))
+        minutes = subtract_minutes(self._first_minute, minute, self.reproduce_published)
+        return self.count / (1.0 if math.isnan(minutes) else max(1.0, minutes))
 
-    def _rates(self, so_far: np.ndarray) -> np.ndarray:
-        """Of a channel that is not causal: messages a minute in the whole of it."""
+    def _compute_rates(self, so_far: np.ndarray) -> np.ndarray:
+        """The rates of a causal channel; of any other, the rate of the whole channel for every message."""
         if self.causal or not len(so_far):
             return so_far
         if math.isnan(self._first_minute):
             return np.full(len(so_far), np.nan)
-        apart = minutes_apart(self._first_minute, self._last_minute, self.faithful)
-        return np.full(len(so_far), self.count / max(1.0, apart))
+        minutes = subtract_minutes(self._first_minute, self._last_minute, self.reproduce_published)
+        return np.full(len(so_far), self.count / max(1.0, minutes))
 
 
-def _told(message: Node) -> list[str]:
+def _find_dataset_tokens(message: Node) -> list[str]:
     if not isinstance(message.label, dict) or not isinstance(message.label.get(TOKENS), str):
         raise RamifyError(
-            f"message {message.id!r} says nothing of its words, which reading.tokens=official asks for: build the data, or "
-            "read the log, with --option tokens=beside."
+            f"input.dataset_tokens=true needs the words of each message in its label, and message {message.id!r} has none. "
+            "Build the data, or read the log, with --option tokens=beside."
         )
     return message.label[TOKENS].split()
 
 
-def _author(message: Node, faithful: bool) -> str | None:
-    return "" if _is_quirk(message, faithful) else message.author
+def _find_author(message: Node, reproduce_published: bool) -> str | None:
+    return "" if _is_action_quirk(message, reproduce_published) else message.author
 
 
-def _one_word(author: str | None) -> str | None:
-    return author and as_one_word(author)
+def _is_action_quirk(message: Node, reproduce_published: bool) -> bool:
+    """The published code splits "[12:00]  * ann waves" at its spaces, and finds no author."""
+    return reproduce_published and message.kind == "action"
 
 
-def _is_quirk(message: Node, faithful: bool) -> bool:
-    """The published code splits "[12:00]  * ann waves" at its spaces: nobody says "ann waves"."""
-    return faithful and message.kind == "action"
-
-
-def _line(message: Node, minute: float) -> list[str]:
-    """The words of the line as the Ubuntu channels' archive would have it."""
+def _split_line(message: Node, minute: float) -> list[str]:
+    """The words of the line as the archive of the Ubuntu channels would show it."""
     words = message.text.split()
     if message.kind == SYSTEM:
         return words
     stamp = [] if math.isnan(minute) else [f"[{int(minute) // 60 % 24:02}:{int(minute) % 60:02}]"]
-    who = ["*", message.author or ""] if message.kind == "action" else [f"<{message.author}>"]
-    return [*stamp, *who, *words]
+    author = ["*", message.author or ""] if message.kind == "action" else [f"<{message.author}>"]
+    return [*stamp, *author, *words]
 
 
-def _minute(message: Node, faithful: bool) -> float:
+def _find_minute(message: Node, reproduce_published: bool) -> float:
     if message.time is None:
-        return float(_NOON) if faithful else math.nan
+        return float(_NOON) if reproduce_published else math.nan
     return float(message.time // 60)
 
 
-def _year(message: Node) -> int:
+def _find_year(message: Node) -> int:
     return 0 if message.time is None else 1970 + int(np.datetime64(int(message.time), "s").astype("datetime64[Y]").astype(int))
 
 
-def _is_bot(author: str | None, faithful: bool) -> bool:
-    return bool(author) and (author in _OFFICIAL_BOTS if faithful else is_bot(author))
+def _is_bot(author: str | None, reproduce_published: bool) -> bool:
+    return bool(author) and (author in _PUBLISHED_BOTS if reproduce_published else is_bot(author))

@@ -1,4 +1,4 @@
-"""Chat logs laid out for models: columns, words and known links of all messages on one axis."""
+"""Chat logs laid out for models: columns, tokens and gold links of all messages on one axis."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -8,12 +8,12 @@ import numpy as np
 from jaxtyping import Bool, Int
 from numpy.typing import NDArray
 
-from ramify.disentangle.config import History
-from ramify.disentangle.data.channel import NOBODY, Channel, Ints, is_among
-from ramify.disentangle.data.channel_builder import channel_of
+from ramify.disentangle.config import ChatInput
+from ramify.disentangle.data.channel import NO_AUTHOR, Channel, Ints, is_member
+from ramify.disentangle.data.channel_builder import build_channel
 from ramify.disentangle.data.pieces import encode_pieces
-from ramify.disentangle.data.words import Ranks, encode
-from ramify.metrics.conversations import conversations
+from ramify.disentangle.data.words import WordRanks, encode_words
+from ramify.metrics.conversations import find_conversations
 from ramify.tokenizer import Frame, Tokenizer
 from ramify.tree import Node, Tree
 
@@ -22,46 +22,51 @@ _UNREAD = Frame(0, 0)
 
 @dataclass(frozen=True)
 class Logs:
-    """The messages of log l are `offsets[l]` to `offsets[l + 1]`; within its channel they are counted from 0."""
+    """The messages of log l are `offsets[l]` to `offsets[l + 1]`; its channel counts them from 0."""
 
-    history: History
+    input: ChatInput
     nodes: tuple[Node, ...]
     channels: tuple[Channel, ...]
     offsets: Ints
     annotated: Bool[NDArray, " message"]
-    """Did somebody say what it answers?"""
+    """Whether a message's parents are known."""
     links: Int[NDArray, "link 2"]
-    """(answering, answered), sorted; a message that starts a conversation answers itself."""
+    """Gold links (child, parent), sorted. A message that starts a conversation is its own parent."""
     ids: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, dtype=np.int32))
-    """Ids of the words of all messages, each opened by [CLS]; none before `read_with`."""
-    starts: Ints = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
-    """[message + 1]: where its words begin."""
-    ranks: Ranks = field(default_factory=Ranks)
-    """How common the words are that the tokenizer knows."""
+    """Token ids of all messages, each opened by [CLS]; empty before `tokenize`."""
+    token_offsets: Ints = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
+    """[message + 1]: where each message starts in `ids`."""
+    ranks: WordRanks = field(default_factory=WordRanks)
+    """Frequency ranks of the tokenizer's words."""
     frame: Frame = _UNREAD
-    """Special tokens around the words of a message."""
-    cut: int = 0
-    """Messages that were longer than what is read of them."""
+    """The special tokens around each message."""
+    num_truncated: int = 0
+    """Messages that were cut to the input's `max_tokens`."""
 
     @classmethod
-    def of(cls, trees: Iterable[Tree], history: History) -> "Logs":
+    def build(cls, trees: Iterable[Tree], input: ChatInput) -> "Logs":
         channels, annotated, links, nodes = [], [], [], []
         offsets = [0]
         for tree in trees:
             channels.append(
-                channel_of(tree.nodes, causal=history.causal, faithful=history.faithful, official=history.tokens == "official")
+                build_channel(
+                    tree.nodes,
+                    causal=input.causal,
+                    reproduce_published=input.reproduce_published,
+                    dataset_tokens=input.dataset_tokens,
+                )
             )
             annotated.append(np.array([node.parents is not None for node in tree.nodes], dtype=bool))
             links += [
-                (number + offsets[-1], above + offsets[-1])
-                for number, node in enumerate(tree.nodes)
+                (child + offsets[-1], parent + offsets[-1])
+                for child, node in enumerate(tree.nodes)
                 if node.parents is not None
-                for above in ((number, *node.parents) if node.self_link or not node.parents else node.parents)
+                for parent in ((child, *node.parents) if node.self_link or not node.parents else node.parents)
             ]
             nodes += tree.nodes
             offsets.append(offsets[-1] + len(tree))
         return cls(
-            history=history,
+            input=input,
             nodes=tuple(nodes),
             channels=tuple(channels),
             offsets=np.array(offsets, dtype=np.int64),
@@ -69,44 +74,44 @@ class Logs:
             links=np.unique(np.array(links, dtype=np.int64).reshape(-1, 2), axis=0),
         )
 
-    def without_starts(self) -> "Logs":
+    def drop_starts(self) -> "Logs":
         """Without the links of messages to themselves, for models that find no starts."""
         return replace(self, links=self.links[self.links[:, 0] != self.links[:, 1]])
 
-    def read_with(self, tokenizer: Tokenizer) -> "Logs":
-        """With the words, or word pieces, that a tokenizer knows."""
-        spelled = [words for channel in self.channels for words in channel.spelled]
-        ids, starts, cut = encode_messages(tokenizer, self.history, self.nodes, spelled)
+    def tokenize(self, tokenizer: Tokenizer) -> "Logs":
+        """With the token ids of all messages."""
+        tokens = [words for channel in self.channels for words in channel.tokens]
+        ids, offsets, num_truncated = encode_texts(tokenizer, self.input, self.nodes, tokens)
         return replace(
             self,
             ids=ids,
-            starts=starts,
-            cut=cut,
-            ranks=Ranks.of(tokenizer, pieces=self.history.texts == "pieces"),
-            frame=frame_of(tokenizer, self.history),
+            token_offsets=offsets,
+            num_truncated=num_truncated,
+            ranks=WordRanks.build(tokenizer, pieces=self.input.texts == "pieces"),
+            frame=frame_of(tokenizer, self.input),
         )
 
     def __len__(self) -> int:
         return int(self.offsets[-1])
 
-    def log_of(self, messages: Ints) -> Ints:
+    def find_log(self, messages: Ints) -> Ints:
         return np.searchsorted(self.offsets, messages, side="right") - 1
 
     @property
-    def learnable(self) -> Ints:
-        """Messages of which a link is known that is within the window."""
-        return np.unique(self.links[self.links[:, 0] - self.links[:, 1] <= self.history.window, 0])
+    def linked(self) -> Ints:
+        """Messages with a gold link within the window."""
+        return np.unique(self.links[self.links[:, 0] - self.links[:, 1] <= self.input.window, 0])
 
     @property
-    def first_known(self) -> Ints:
-        """[log]: its first message of which it is known what it answers; its end where there is none."""
-        known = np.append(np.flatnonzero(self.annotated), len(self))
-        first = known[np.searchsorted(known, self.offsets[:-1])]
+    def first_annotated(self) -> Ints:
+        """[log]: its first annotated message; its end where there is none."""
+        annotated = np.append(np.flatnonzero(self.annotated), len(self))
+        first = annotated[np.searchsorted(annotated, self.offsets[:-1])]
         return np.minimum(first, self.offsets[1:])
 
-    def is_link(self, answering: Ints, answered: Ints) -> NDArray[np.bool_]:
-        """Which pairs of messages are known to be links."""
-        return is_among(self._link_keys, answering * len(self) + answered)
+    def is_link(self, child: Ints, parent: Ints) -> NDArray[np.bool_]:
+        """Which pairs of messages are gold links."""
+        return is_member(self._link_keys, child * len(self) + parent)
 
     @cached_property
     def _link_keys(self) -> Ints:
@@ -114,44 +119,43 @@ class Logs:
 
     @cached_property
     def conversation(self) -> Ints:
-        """[message]: its conversation, as far as links are known."""
-        return conversations(self.links, np.arange(len(self)))
+        """[message]: its conversation by gold links."""
+        return find_conversations(self.links, np.arange(len(self)))
 
     @cached_property
-    def speaker(self) -> Ints:
-        """[message]: its author, in each log other numbers; NOBODY where it has none."""
+    def author(self) -> Ints:
+        """[message]: its author, with different numbers in each log; NO_AUTHOR where it has none."""
         numbers, taken = [np.zeros(0, dtype=np.int64)], 0
         for channel in self.channels:
-            numbers.append(np.where(channel.speaker == NOBODY, NOBODY, channel.speaker + taken))
-            taken += int(channel.speaker.max(initial=NOBODY)) + 1
+            numbers.append(np.where(channel.author == NO_AUTHOR, NO_AUTHOR, channel.author + taken))
+            taken += int(channel.author.max(initial=NO_AUTHOR)) + 1
         return np.concatenate(numbers)
 
-    def are_by_one(self, message: Ints, other: Ints) -> NDArray[np.bool_]:
+    def have_same_author(self, message: Ints, other: Ints) -> NDArray[np.bool_]:
         """Which pairs of messages have the same author."""
-        speaker = self.speaker[message]
-        return (speaker != NOBODY) & (speaker == self.speaker[other])
+        author = self.author[message]
+        return (author != NO_AUTHOR) & (author == self.author[other])
 
-    def sizes(self, messages: Ints) -> Ints:
-        """How many word ids each of some messages has."""
-        return self.starts[messages + 1] - self.starts[messages]
+    def count_tokens(self, messages: Ints) -> Ints:
+        return self.token_offsets[messages + 1] - self.token_offsets[messages]
 
-    def words(self, messages: Ints) -> tuple[Ints, Ints]:
-        """Word ids of some messages, one message after the other, and how many each has."""
-        lengths = self.sizes(messages)
+    def select_tokens(self, messages: Ints) -> tuple[Ints, Ints]:
+        """Token ids of some messages, one message after the other, and the number of each."""
+        lengths = self.count_tokens(messages)
         ends = np.cumsum(lengths)
-        places = np.repeat(self.starts[messages] - (ends - lengths), lengths) + np.arange(ends[-1] if len(ends) else 0)
+        places = np.repeat(self.token_offsets[messages] - (ends - lengths), lengths) + np.arange(ends[-1] if len(ends) else 0)
         return self.ids[places].astype(np.int64), lengths
 
 
-def frame_of(tokenizer: Tokenizer, history: History) -> Frame:
-    """The special tokens that `encode_messages` puts around each message: whole words are opened alone."""
-    return tokenizer.frame if history.texts == "pieces" else Frame(1, 0)
+def frame_of(tokenizer: Tokenizer, input: ChatInput) -> Frame:
+    """The special tokens that `encode_texts` puts around each message. Whole words are only opened, not closed."""
+    return tokenizer.frame if input.texts == "pieces" else Frame(1, 0)
 
 
-def encode_messages(
-    tokenizer: Tokenizer, history: History, messages: Sequence[Node], spelled: Sequence[tuple[str, ...]]
+def encode_texts(
+    tokenizer: Tokenizer, input: ChatInput, messages: Sequence[Node], tokens: Sequence[tuple[str, ...]]
 ) -> tuple[NDArray[np.int32], Ints, int]:
-    """Ids of all messages as the history has them read; where each begins; and how many were cut."""
-    if history.texts == "pieces":
-        return encode_pieces(tokenizer, messages, author=history.author_in_text, max_tokens=history.max_tokens)
-    return *encode(tokenizer, spelled), 0
+    """Token ids of all messages by the input settings, the offset of each in them, and the number of messages that were cut."""
+    if input.texts == "pieces":
+        return encode_pieces(tokenizer, messages, author=input.author_in_text, max_tokens=input.max_tokens)
+    return *encode_words(tokenizer, tokens), 0

@@ -9,24 +9,26 @@ from ramify.disentangle.data.channel import Ints
 from ramify.tokenizer import Tokenizer
 from ramify.tree import Node
 
-_AT_ONCE = 4096
+_CHUNK = 4096
 
 
-def line(message: Node, *, author: bool) -> str:
-    """What is read of a message: its text, after the name of its author."""
+def format_message(message: Node, *, author: bool) -> str:
+    """The text that a model reads of a message, after its author's name where `author` says so."""
     return f"{message.author}: {message.text}" if author and message.author else message.text
 
 
 def encode_pieces(
     tokenizer: Tokenizer, messages: Sequence[Node], *, author: bool, max_tokens: int
 ) -> tuple[NDArray[np.int32], Ints, int]:
-    """Ids of all messages, `[CLS] text [SEP]` each; where each begins, with one more beginning that ends the last; and how many
-    were cut to `max_tokens`."""
+    """Ids of all messages, each `[CLS] text [SEP]`; the offset of each in them, and behind the last one their number; and the
+    number of messages that were cut to `max_tokens`."""
     rows: list[NDArray[np.int32]] = [np.zeros(0, dtype=np.int32)]
     sizes: list[Ints] = [np.zeros(1, dtype=np.int64)]
     cut = 0
-    for start in range(0, len(messages), _AT_ONCE):
-        ids, lengths = tokenizer.encode_batch([line(each, author=author) for each in messages[start : start + _AT_ONCE]])
+    for start in range(0, len(messages), _CHUNK):
+        ids, lengths = tokenizer.encode_batch(
+            [format_message(each, author=author) for each in messages[start : start + _CHUNK]]
+        )
         kept = np.minimum(lengths, max_tokens - tokenizer.num_special)
         cut += int((lengths > kept).sum())
         place = np.arange(kept.sum()) - np.repeat(np.cumsum(kept) - kept, kept)

@@ -1,18 +1,19 @@
-"""Reply trees read as logs: a post, and its comments as they came."""
+"""Reply trees as logs: a post, and its comments in the order of time."""
 
 import math
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ramify.disentangle.config import History
+from ramify.disentangle.config import ChatInput
 from ramify.disentangle.data.logs import Logs
 from ramify.tree import Tree
 
 
-def in_time_order(tree: Tree) -> Tree:
-    """The tree's nodes by time, but none before what it answers.
+def sort_by_time(tree: Tree) -> Tree:
+    """The tree's nodes in the order of time, and every parent before its children.
 
-    What is not later than its parent, or has no time, comes as if it had its parent's; equals keep the tree's order.
+    A node that has no time, or is not later than its parent, sorts as if it had its parent's time. Equals keep the tree's
+    order.
     """
     times: list[float] = []
     for node in tree.nodes:
@@ -25,6 +26,6 @@ def in_time_order(tree: Tree) -> Tree:
     return Tree(tuple(moved), id=tree.id, meta=tree.meta)
 
 
-def logs_of_replies(trees: Iterable[Tree], history: History) -> Logs:
-    """Each tree as a log of one conversation. Its post has no link: there is nothing that it could answer."""
-    return Logs.of(map(in_time_order, trees), history).without_starts()
+def build_reply_logs(trees: Iterable[Tree], input: ChatInput) -> Logs:
+    """Each tree as a log of one conversation. Its post has no link, because it has no possible parent."""
+    return Logs.build(map(sort_by_time, trees), input).drop_starts()

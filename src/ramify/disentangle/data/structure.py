@@ -1,4 +1,4 @@
-"""What answers what, as far as it is known or was found: ancestors among the messages that a target looks back on."""
+"""Reply structure: gold or predicted links between messages, and distances along them."""
 
 from dataclasses import dataclass, field
 
@@ -11,53 +11,54 @@ from ramify.disentangle.data.logs import Logs
 
 
 @dataclass
-class Structure:
-    """Links between messages of some logs. A message's link to itself is none."""
+class ReplyStructure:
+    """Parents of messages. A message is never its own parent here."""
 
     parents: dict[int, list[int]] = field(default_factory=dict)
 
     @classmethod
-    def known(cls, logs: Logs) -> "Structure":
-        """What the logs say themselves."""
-        found = cls()
-        for answering, answered in logs.links.tolist():
-            found.link(answering, answered)
-        return found
+    def from_gold(cls, logs: Logs) -> "ReplyStructure":
+        """All gold links of the logs."""
+        structure = cls()
+        for child, parent in logs.links.tolist():
+            structure.add_link(child, parent)
+        return structure
 
-    def link(self, answering: int, answered: int) -> None:
-        if answering != answered:
-            self.parents.setdefault(answering, []).append(answered)
+    def add_link(self, child: int, parent: int) -> None:
+        if child != parent:
+            self.parents.setdefault(child, []).append(parent)
 
-    def copy(self, since: int = 0) -> "Structure":
-        """With what these messages and later ones answer."""
-        return Structure({message: list(above) for message, above in self.parents.items() if message >= since})
+    def copy(self, since: int = 0) -> "ReplyStructure":
+        """With the parents of messages from `since` on."""
+        return ReplyStructure({child: list(parents) for child, parents in self.parents.items() if child >= since})
 
-    def above(self, candidates: Ints, lengths: Ints) -> Int[NDArray, "target place place"]:
-        """Of the candidates of each target of one example (itself first, then message by message back): how many links lead
-        from one up to another, by the shortest way; 0 where none do. What the target itself answers is not looked at.
+    def measure_ancestors(self, candidates: Ints, lengths: Ints) -> Int[NDArray, "target child ancestor"]:
+        """The number of links on the shortest way from each candidate up to each of its ancestors among the candidates of the
+        same target; 0 where one is no ancestor of the other.
 
-        A way between two messages of a window never leaves it, for links lead back.
+        The candidates of each target are the target itself, whose parents are ignored, then the messages before it, nearest
+        first. Links lead back in the log, so a way between two messages of a window never leaves it.
         """
         ends = np.cumsum(lengths)
         base = int(candidates.min())
-        ways = self._ways(base, int(candidates.max()) + 1)
+        distances = self._measure_range(base, int(candidates.max()) + 1)
         widest = int(lengths.max())
         out = np.zeros((len(lengths), widest, widest), dtype=np.int16)
         for row, (end, size) in enumerate(zip(ends.tolist(), lengths.tolist())):
             places = candidates[end - size : end] - base
-            out[row, 1:size, 1:size] = ways[np.ix_(places[1:], places[1:])]
+            out[row, 1:size, 1:size] = distances[np.ix_(places[1:], places[1:])]
         return out
 
-    def _ways(self, first: int, stop: int) -> NDArray[np.int16]:
+    def _measure_range(self, first: int, stop: int) -> NDArray[np.int16]:
         """[message message] over `[first, stop)`."""
-        ways = np.zeros((stop - first, stop - first), dtype=np.int16)
-        far = np.iinfo(np.int16).max
+        distances = np.zeros((stop - first, stop - first), dtype=np.int16)
+        unreachable = np.iinfo(np.int16).max
         for message in range(first, stop):
-            near = [above - first for above in self.parents.get(message, ()) if above >= first]
-            if not near:
+            parents = [parent - first for parent in self.parents.get(message, ()) if parent >= first]
+            if not parents:
                 continue
-            rows = ways[near]
-            further = np.where(rows > 0, rows + 1, far).min(axis=0)
-            further[near] = 1
-            ways[message - first] = np.where(further == far, 0, further)
-        return ways
+            rows = distances[parents]
+            shortest = np.where(rows > 0, rows + 1, unreachable).min(axis=0)
+            shortest[parents] = 1
+            distances[message - first] = np.where(shortest == unreachable, 0, shortest)
+        return distances

@@ -1,8 +1,8 @@
-"""What else tells whether one message answers another: what was said around them, by whom, to whom, and about what.
+"""Features of a message pair from the messages around it: their words, authors and mentions (Ramify's own).
 
-The 77 features (`features.pairs`) compare two messages and ask who spoke to whom at any time. These ask about the messages of
-one window: what its speakers talked about in other messages of theirs, what has been answered already, and who is talking with
-whom. They look at nothing that is said later.
+The 77 features (`features.pairs`) compare two messages and ask who mentioned whom at any time. These ask about the messages of
+one window: what the authors wrote in their other messages, which messages already have replies, and who talks with whom. They
+read no later message.
 """
 
 from collections.abc import Callable
@@ -12,170 +12,189 @@ from jaxtyping import Bool, Float, Int, Shaped
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from ramify.disentangle.data.channel import NOBODY, Channel, Ints
+from ramify.disentangle.data.channel import NO_AUTHOR, Channel, Ints
 from ramify.disentangle.features.pairs import FAR
 
-SURROUNDINGS = (
-    "alike",
-    "alike, share of answering",
-    "alike, share of answered",
-    "most alike",
-    "alike a message of answered's speaker",
-    "alike a message of answered's speaker, share of answering",
-    "answered alike a message of answering's speaker",
-    "answered alike a message of answering's speaker, share of answered",
-    "alike the last message of its speaker",
-    "words of answering",
-    "words of answered",
+CONTEXT_FEATURES = (
+    "similarity",
+    "similarity, share of child",
+    "similarity, share of parent",
+    "most similar",
+    "similarity to a message of parent's author",
+    "similarity to a message of parent's author, share of child",
+    "parent's similarity to a message of child's author",
+    "parent's similarity to a message of child's author, share of parent",
+    "similar to the last message of its author",
+    "words of child",
+    "words of parent",
     "minutes apart, logarithm",
     "messages between",
-    "speakers between",
-    "messages of answered's speaker between",
-    "messages of answering's speaker between",
-    "messages to answered's speaker between",
-    "answered's speaker silent, but addressed between",
-    "answered's speaker was last addressed by answering's",
-    "answering's speaker was last addressed by answered's",
-    "answered was last to address answering's speaker",
-    "messages of answered's speaker to answering's",
-    "answered addresses another",
-    "answering addresses another in sight",
-    "answering addresses answered's speaker, whose last message it is",
+    "authors between",
+    "messages of parent's author between",
+    "messages of child's author between",
+    "messages that mention parent's author between",
+    "parent's author silent, but mentioned between",
+    "parent's author was last mentioned by child's",
+    "child's author was last mentioned by parent's",
+    "parent was last to mention child's author",
+    "messages of parent's author that mention child's",
+    "parent mentions another",
+    "child mentions another in the window",
+    "child mentions parent's author, whose last message it is",
 )
-"""Two messages are alike by the rarity of the words that they share."""
+"""The similarity of two messages is the total rarity of the words that they share."""
 
-_MUCH = 20.0
+_HIGH = 20.0
 _LONG = 4.0
 _FEW = 5
 
 
-def surroundings(
-    channel: Channel, heard: Ints, near: Int[NDArray, "target candidate"], words: csr_array, rarity: Float[NDArray, " word"]
+def compute_context_features(
+    channel: Channel,
+    messages: Ints,
+    places: Int[NDArray, "target candidate"],
+    words: csr_array,
+    rarity: Float[NDArray, " word"],
 ) -> Float[NDArray, "target candidate feature"]:
-    """Of targets with their candidates, each target its own first: `SURROUNDINGS`.
+    """`CONTEXT_FEATURES` of targets with their candidates, each target its own first; zeros for the candidate -1.
 
-    `heard` are the messages of the channel that are targets or candidates, `near` says by place which is whose (-1: none), and
-    `words` which words each of them says. Zeros for the candidate -1.
+    `messages` are all targets and candidates, `places` gives each target's candidates by their place in them (-1: none), and
+    `words` are the words of each message.
     """
-    real = np.greater_equal(near, 0)
-    place = np.maximum(near, 0)
+    real = np.greater_equal(places, 0)
+    place = np.maximum(places, 0)
     target = place[:, :1]
-    alike, sum_of = _alike(words, rarity)
-    named = _named(channel, heard)
-    speaker = np.where(channel.speaker[heard] == NOBODY, NOBODY - 1 - np.arange(len(heard)), channel.speaker[heard])
-    own = speaker[place]
-    mine = (own == own[:, :1]) & real
-    mine[:, 0] = False
-    shared = alike[target, place]
-    again, theirs = _of_one_speaker(own, real, shared)
-    with_mine = _over(mine, lambda row, other: alike[place[row], place[row, other][:, None]], np.maximum)
-    to_candidate, to_target = named[target, place] & real, named[place, target] & real
-    to_candidate[:, 0] = to_target[:, 0] = False
-    anybody = channel.addresses[heard]
-    columns = np.arange(near.shape[1])
-    calling = np.any(named, axis=1)[place] & real
-    calling[:, 0] = False
-    called = _over(
-        calling, lambda row, other: named[place[row, other][:, None], place[row]] & (other[:, None] < columns), np.add
+    similarity, total = _compare_words(words, rarity)
+    mentions = _list_mentions(channel, messages)
+    known = channel.author[messages] != NO_AUTHOR
+    author = np.where(known, channel.author[messages], NO_AUTHOR - 1 - np.arange(len(messages)))[place]
+    by_child = (author == author[:, :1]) & real
+    by_child[:, 0] = False
+    shared = similarity[target, place]
+    rank, by_author = _group_by_author(author, real, shared)
+    by_child_author = _reduce(by_child, lambda row, other: similarity[place[row], place[row, other][:, None]], np.maximum)
+    to_parent, to_child = mentions[target, place] & real, mentions[place, target] & real
+    to_parent[:, 0] = to_child[:, 0] = False
+    has_mention = channel.has_mention[messages]
+    columns = np.arange(places.shape[1])
+    mentioning = np.any(mentions, axis=1)[place] & real
+    mentioning[:, 0] = False
+    mentioned = _reduce(
+        mentioning, lambda row, other: mentions[place[row, other][:, None], place[row]] & (other[:, None] < columns), np.add
     )
-    to_me = _over(to_target, lambda row, other: (own[row] == own[row, other][:, None]) & real[row], np.add)
-    calls, caller = _first(mine & anybody[place])
-    called_me, who = _first(to_target)
-    in_sight, _ = _first(to_candidate)
-    rows = np.arange(len(near))
-    last_called = calls[:, None] & named[place[rows, caller], :][rows[:, None], place]
-    last_caller = called_me[:, None] & (own == own[rows, who][:, None])
-    is_last_caller = called_me[:, None] & (columns == who[:, None])
-    minutes = channel.minute[heard][target] - channel.minute[heard][place]
-    spoken = ~channel.system[heard][place] & real
+    author_to_child = _reduce(to_child, lambda row, other: (author[row] == author[row, other][:, None]) & real[row], np.add)
+    in_window, _ = _find_first(to_parent)
+    last_mentions = _compare_last_mentions(by_child & has_mention[place], to_child, mentions, author, place)
+    minutes = channel.minute[messages][target] - channel.minute[messages][place]
+    spoken = ~channel.is_system[messages][place] & real
     spoken[:, 0] = False
     lengths = np.log1p(np.diff(words.indptr)) / _LONG
-    last = again == 0
-    found = [
-        np.minimum(shared / _MUCH, 2),
-        shared / sum_of[target],
-        shared / sum_of[place],
+    is_last = rank == 0
+    features = [
+        np.minimum(shared / _HIGH, 2),
+        shared / total[target],
+        shared / total[place],
         (columns == shared.argmax(axis=1)[:, None]) & (shared > 0),
-        np.minimum(theirs / _MUCH, 2),
-        theirs / sum_of[target],
-        np.minimum(with_mine / _MUCH, 2),
-        with_mine / sum_of[place],
-        (shared > 0) & last,
-        np.broadcast_to(lengths[target], near.shape),
+        np.minimum(by_author / _HIGH, 2),
+        by_author / total[target],
+        np.minimum(by_child_author / _HIGH, 2),
+        by_child_author / total[place],
+        (shared > 0) & is_last,
+        np.broadcast_to(lengths[target], places.shape),
         lengths[place],
         np.log1p(np.maximum(np.nan_to_num(minutes), 0)) / _FEW,
         (np.cumsum(spoken, axis=1) - spoken) / FAR,
-        _speakers_between(again) / _MUCH,
-        np.minimum(again, _FEW) / _FEW,
-        np.minimum(np.cumsum(mine, axis=1) - mine, _FEW) / _FEW,
-        np.minimum(called, _FEW) / _FEW,
-        (called > 0) & last,
-        last_called,
-        last_caller,
-        is_last_caller,
-        np.minimum(to_me, _FEW) / _FEW,
-        anybody[place] & ~to_target,
-        in_sight[:, None] & ~to_candidate,
-        to_candidate & last,
+        _count_authors_between(rank) / _HIGH,
+        np.minimum(rank, _FEW) / _FEW,
+        np.minimum(np.cumsum(by_child, axis=1) - by_child, _FEW) / _FEW,
+        np.minimum(mentioned, _FEW) / _FEW,
+        (mentioned > 0) & is_last,
+        *last_mentions,
+        np.minimum(author_to_child, _FEW) / _FEW,
+        has_mention[place] & ~to_child,
+        in_window[:, None] & ~to_parent,
+        to_parent & is_last,
     ]
-    return np.stack(found, axis=2).astype(np.float32) * real[..., None]
+    return np.stack(features, axis=2).astype(np.float32) * real[..., None]
 
 
-def _alike(
+def _compare_words(
     words: csr_array, rarity: Float[NDArray, " word"]
 ) -> tuple[Float[NDArray, "message message"], Float[NDArray, " message"]]:
-    """The sum of the rarities of the words that two messages share, none with itself; and of each message's own, at least 1."""
+    """The total rarity of the words that two messages share (zero of a message with itself), and of each message's own words,
+    at least 1."""
     weighted = words.multiply(rarity[None]).tocsr()
-    alike = (words @ weighted.T).toarray().astype(np.float32)
-    np.fill_diagonal(alike, 0)
-    return alike, np.maximum(1, np.asarray(weighted.sum(axis=1)).ravel()).astype(np.float32)
+    similarity = (words @ weighted.T).toarray().astype(np.float32)
+    np.fill_diagonal(similarity, 0)
+    return similarity, np.maximum(1, np.asarray(weighted.sum(axis=1)).ravel()).astype(np.float32)
 
 
-def _named(channel: Channel, heard: Ints) -> Bool[NDArray, "message message"]:
-    """Does a message name the speaker of another?"""
-    size = len(heard)
-    return channel.names_speaker_of(np.repeat(heard, size), np.tile(heard, size)).reshape(size, size)
+def _list_mentions(channel: Channel, messages: Ints) -> Bool[NDArray, "message message"]:
+    """Whether a message mentions the author of another."""
+    size = len(messages)
+    return channel.mentions_author_of(np.repeat(messages, size), np.tile(messages, size)).reshape(size, size)
 
 
-def _first(flags: Bool[NDArray, "target candidate"]) -> tuple[Bool[NDArray, " target"], Ints]:
-    """Whether there is a flag, and the nearest candidate that has it."""
+def _compare_last_mentions(
+    by_child: Bool[NDArray, "target candidate"],
+    to_child: Bool[NDArray, "target candidate"],
+    mentions: Bool[NDArray, "message message"],
+    author: Int[NDArray, "target candidate"],
+    place: Int[NDArray, "target candidate"],
+) -> tuple[Bool[NDArray, "target candidate"], ...]:
+    """Whether the last mention by the child's author is of the parent's author; whether the last mention of the child's author
+    is by the parent's author; and whether the parent is that message."""
+    has_mentioned, last_by = _find_first(by_child)
+    was_mentioned, last_to = _find_first(to_child)
+    rows = np.arange(len(place))
+    return (
+        has_mentioned[:, None] & mentions[place[rows, last_by], :][rows[:, None], place],
+        was_mentioned[:, None] & (author == author[rows, last_to][:, None]),
+        was_mentioned[:, None] & (np.arange(place.shape[1]) == last_to[:, None]),
+    )
+
+
+def _find_first(flags: Bool[NDArray, "target candidate"]) -> tuple[Bool[NDArray, " target"], Ints]:
+    """Whether a target has a flagged candidate, and the nearest one."""
     return np.any(flags, axis=1), np.argmax(flags, axis=1)
 
 
-def _of_one_speaker(
-    own: Int[NDArray, "target candidate"], real: Bool[NDArray, "target candidate"], shared: Float[NDArray, "target candidate"]
+def _group_by_author(
+    author: Int[NDArray, "target candidate"],
+    real: Bool[NDArray, "target candidate"],
+    shared: Float[NDArray, "target candidate"],
 ) -> tuple[Int[NDArray, "target candidate"], Float[NDArray, "target candidate"]]:
-    """How many messages of a candidate's speaker are nearer to the target, and what the target shares with any of that
-    speaker's messages at most."""
-    _, number = np.unique(own, return_inverse=True)
-    # A speaker of one target's window is nobody in another's; what is no candidate is said by no one.
+    """The number of messages of a candidate's author that are nearer to the target, and the target's greatest similarity to any
+    message of that author."""
+    _, number = np.unique(author, return_inverse=True)
+    # Authors are numbered apart in each target's window, and absent candidates have a number of their own.
     kinds = int(number.max(initial=0)) + 2
-    key = (np.where(real, number.reshape(own.shape), kinds - 1) + kinds * np.arange(len(own))[:, None]).ravel()
+    key = (np.where(real, number.reshape(author.shape), kinds - 1) + kinds * np.arange(len(author))[:, None]).ravel()
     order = np.argsort(key, kind="stable")
     starts = np.flatnonzero(np.diff(key[order], prepend=-1))
     sizes = np.diff(starts, append=len(order))
-    again, most = np.empty(key.shape, dtype=np.int64), np.empty(key.shape, dtype=shared.dtype)
-    again[order] = np.arange(len(order)) - np.repeat(starts, sizes)
+    rank, most = np.empty(key.shape, dtype=np.int64), np.empty(key.shape, dtype=shared.dtype)
+    rank[order] = np.arange(len(order)) - np.repeat(starts, sizes)
     most[order] = np.repeat(np.maximum.reduceat(shared.ravel()[order], starts), sizes)
-    again = again.reshape(own.shape) - (own == own[:, :1])
-    again[:, 0] = 0
-    return np.where(real, again, 0), np.where(real, most.reshape(own.shape), 0)
+    rank = rank.reshape(author.shape) - (author == author[:, :1])
+    rank[:, 0] = 0
+    return np.where(real, rank, 0), np.where(real, most.reshape(author.shape), 0)
 
 
-def _over(
-    flags: Bool[NDArray, "target other"], values: Callable[[Ints, Ints], Shaped[NDArray, "flag candidate"]], together: np.ufunc
+def _reduce(
+    flags: Bool[NDArray, "target other"], values: Callable[[Ints, Ints], Shaped[NDArray, "flag candidate"]], operation: np.ufunc
 ) -> Shaped[NDArray, "target candidate"]:
-    """The sum, or maximum, over a target's flagged candidates of what each makes of all candidates; 0 without any."""
+    """The sum, or maximum, over a target's flagged candidates of the values that each gives all candidates; 0 without any."""
     row, other = np.nonzero(flags)
     each = values(row, other)
-    out = np.zeros(flags.shape, dtype=np.int64 if together is np.add else each.dtype)
+    out = np.zeros(flags.shape, dtype=np.int64 if operation is np.add else each.dtype)
     starts = np.flatnonzero(np.diff(row, prepend=-1))
     if len(starts):
-        out[row[starts]] = together.reduceat(each, starts, axis=0, dtype=out.dtype)
+        out[row[starts]] = operation.reduceat(each, starts, axis=0, dtype=out.dtype)
     return out
 
 
-def _speakers_between(again: Int[NDArray, "target candidate"]) -> Int[NDArray, "target candidate"]:
-    """How many people speak between a candidate and the target: all whose message nearest to the target lies there."""
-    nearest = (again == 0) & (np.arange(again.shape[1]) > 0)
+def _count_authors_between(rank: Int[NDArray, "target candidate"]) -> Int[NDArray, "target candidate"]:
+    """The number of authors whose message nearest to the target lies between it and a candidate."""
+    nearest = (rank == 0) & (np.arange(rank.shape[1]) > 0)
     return np.cumsum(nearest, axis=1) - nearest

@@ -5,39 +5,50 @@ from typing import Any
 
 from torch import nn
 
-from ramify.disentangle.config import History
-from ramify.disentangle.inference.links import Disentangled, disentangle
-from ramify.disentangle.inference.streaming import Live
+from ramify.disentangle.config import ChatInput, DecodingConfig
+from ramify.disentangle.data.logs import Logs
+from ramify.disentangle.inference.links import predict_links
+from ramify.disentangle.inference.result import Disentangled, add_links, to_log
+from ramify.disentangle.inference.streaming import LiveChannel
 from ramify.disentangle.models.base import LinkBackbone
-from ramify.disentangle.task import ReplyTo
+from ramify.disentangle.task import ReplyLinking
 from ramify.inference.base import Pipeline
 from ramify.tree import Node, Tree
 
 
 class Disentangler(Pipeline):
-    """A trained model of reply links: it disentangles whole logs and live channels."""
+    """A trained model of reply links and the way to decide by it. It disentangles whole logs and live channels."""
 
     verbs = ("disentangle", "live")
     backbone: LinkBackbone
-    input: History
+    input: ChatInput
 
-    def __init__(self, task: ReplyTo) -> None:
+    def __init__(self, task: ReplyLinking, decoding: DecodingConfig | None = None) -> None:
         self.task = task
+        self.decoding = decoding or DecodingConfig()
+        self.decoding.check(task.config.objective)
         self.backbone = task.backbone
         self.tokenizer = task.tokenizer
-        self.input = task.reading
+        self.input = task.input
 
     @property
     def module(self) -> nn.Module:
         return self.task
 
     def parts(self) -> dict[str, Any]:
-        return {"task": self.task.config, "input": self.input}
+        return {"task": self.task.config, "input": self.input, "decoding": self.decoding}
 
     def disentangle(self, log: Tree | Sequence[Node], *, keep_replies: bool = False, beam: int = 1) -> Disentangled:
-        """What each message of a log answers, and which conversations they make (see `links.disentangle`)."""
-        return disentangle([self.task], log, keep_replies=keep_replies, beam=beam)
+        """The links and conversations of a log.
 
-    def live(self) -> Live:
-        """A channel that goes on, to be heard message by message."""
-        return Live(self.task)
+        `beam` is for models that read their own decisions (see `predict_links`). With `keep_replies`, a message whose `parents`
+        are not None keeps these; otherwise nothing reads them.
+        """
+        log = to_log(log, keep_replies)
+        logs = Logs.build([log], self.input).tokenize(self.tokenizer)
+        decisions = predict_links(self.task, self.decoding, logs, beam=beam)
+        return add_links(log, *decisions.list_parents(), keep_replies=keep_replies)
+
+    def live(self) -> LiveChannel:
+        """A live channel, whose messages come one by one."""
+        return LiveChannel(self.task, self.decoding)

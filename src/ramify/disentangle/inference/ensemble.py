@@ -1,88 +1,152 @@
-"""Several models' links, made one answer (Kummerfeld et al. 2019, section 4.2)."""
+"""Ensembles: the links of several models, combined (Kummerfeld et al. 2019, section 4.2)."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, get_args
 
 import numpy as np
+from jaxtyping import Float
 from numpy.typing import NDArray
 
+from ramify.disentangle.data.logs import Logs
+from ramify.disentangle.inference.comembership import Comemberships
+from ramify.disentangle.inference.decode import Parents, choose_links
+from ramify.disentangle.inference.disentangler import Disentangler
+from ramify.disentangle.inference.links import predict_links
+from ramify.disentangle.inference.predict import predict_posterior
+from ramify.disentangle.inference.result import Disentangled, add_links, to_log
+from ramify.disentangle.posterior import LinkPosterior
 from ramify.errors import RamifyError
-from ramify.metrics.conversations import conversations
+from ramify.metrics.conversations import find_conversations
+from ramify.tree import Node, Tree
 
 Voting = Literal["vote", "unanimous", "union", "union-most", "intersect"]
-"""`vote`: the link that most members say, of equals the shortest, and what more than half of them say besides. `unanimous`: the
-links that all say, else the message starts a conversation (so the paper describes its vote; its figures are those of `vote`).
-`union`: all links that anybody says; a message starts a conversation only if all say that. `union-most`: or if
-most say so, as in the published script. `intersect`: the conversations that all members find to the last message; a message in
-none of them stands alone."""
+"""vote: the link of most members, the shortest of equals, and every further link of more than half of them. unanimous: the
+links of all members, else a start (so the paper describes its vote; its figures are those of `vote`). union: the links of any
+member; a start only where all members say so. union-most: as union, but a start where most members say so, as in the published
+script. intersect: the conversations on which all members agree to the last message; any other message stands alone."""
 
 Ensemble = Literal[Voting, "mean"]
-"""`mean`: what is likeliest by the mean of the members' probabilities, which are asked for more than their decisions."""
-
-Answers = Sequence[tuple[int, ...]]
-"""Of every message of a log what one member says that it answers, each once: nothing where it starts a conversation, the
-message itself among others where it does that besides."""
+"""mean: the likeliest links by the mean of the members' probabilities."""
 
 
-def combine(members: Sequence[Answers], how: Voting) -> list[tuple[int, ...]]:
-    """What each message answers by the word of all members, first what most of them say, of equals the nearest."""
-    if how not in get_args(Voting):
-        raise RamifyError(f"an ensemble is one of {', '.join(get_args(Ensemble))}, not {how!r}.")
+def disentangle_together(
+    models: Sequence[Disentangler],
+    log: Tree | Sequence[Node],
+    *,
+    keep_replies: bool = False,
+    ensemble: Ensemble = "vote",
+    beam: int = 1,
+) -> Disentangled:
+    """The links and conversations of a log by several models; options as of `Disentangler.disentangle`."""
+    if len(models) == 1:
+        return models[0].disentangle(log, keep_replies=keep_replies, beam=beam)
+    log = to_log(log, keep_replies)
+    if ensemble == "mean":
+        if beam > 1:
+            raise RamifyError(f"beam={beam} searches among decisions, but ensemble=mean combines probabilities. Set beam=1.")
+        parents, probability = _decide_by_mean(models, log)
+    else:
+        read = {each: Logs.build([log], each) for each in {model.input for model in models}}
+        members = []
+        for model in models:
+            logs = read[model.input].tokenize(model.tokenizer)
+            members.append(predict_links(model.task, model.decoding, logs, beam=beam).list_parents()[0])
+        parents = combine(members, ensemble)
+        probability = count_votes(members, parents)
+    return add_links(log, parents, probability, keep_replies=keep_replies)
+
+
+def _decide_by_mean(models: Sequence[Disentangler], log: Tree) -> tuple[Parents, Float[NDArray, " message"]]:
+    if len({(model.decoding.decide, model.decoding.threshold) for model in models}) > 1:
+        raise RamifyError(
+            "ensemble=mean needs members that decide alike, and these differ in decoding.decide or decoding.threshold. Set "
+            "both for all members."
+        )
+    table = mean_probabilities(models, lambda: [log], max(model.input.window for model in models))
+    messages = np.arange(len(log))
+    candidates = messages[:, None] - np.arange(table.shape[1])
+    real = candidates >= 0
+    posterior = LinkPosterior(messages, candidates[real], real.sum(axis=1), table[real])
+    comemberships = Comemberships(np.array([0, len(log)]), table.shape[1] - 1)
+    return choose_links(posterior, models[0].decoding, messages.copy(), comemberships.select).list_parents()
+
+
+def mean_probabilities(
+    models: Sequence[Disentangler], trees: Callable[[], Iterable[Tree]], window: int
+) -> Float[NDArray, "message distance"]:
+    """The mean probability that the models give the message at each distance back (0: a start), for every message of the logs.
+    Each model reads the logs by its own input settings."""
+    total: Float[NDArray, "message distance"] | None = None
+    for model in models:
+        logs = Logs.build(trees(), model.input).tokenize(model.tokenizer)
+        total = np.zeros((len(logs), window + 1), dtype=np.float32) if total is None else total
+        for posterior in predict_posterior(model.task, model.decoding, logs):
+            # The share of candidates beyond the window goes to the others.
+            near = posterior.tabulate(window)
+            total[posterior.messages] += near / np.maximum(near.sum(axis=1, keepdims=True), 1e-12)
+    if total is None:
+        raise RamifyError("An ensemble needs a member.")
+    return total / len(models)
+
+
+def combine(members: Sequence[Parents], ensemble: Voting) -> Parents:
+    """The parents of each message by the votes of all members: those with most votes first, the nearest of equals."""
+    if ensemble not in get_args(Voting):
+        raise RamifyError(f"ensemble must be one of {', '.join(get_args(Ensemble))}, not {ensemble!r}.")
     if not members:
-        raise RamifyError("an ensemble needs a member.")
-    if how == "intersect":
-        return _intersection(members)
-    return [_one(number, said, how) for number, said in enumerate(zip(*members, strict=True))]
+        raise RamifyError("An ensemble needs a member.")
+    if ensemble == "intersect":
+        return _intersect(members)
+    return [_combine_message(number, votes, ensemble) for number, votes in enumerate(zip(*members, strict=True))]
 
 
-def _one(number: int, said: Sequence[tuple[int, ...]], how: Voting) -> tuple[int, ...]:
-    votes = Counter(above for own in said for above in own or (number,))
-    # Of equals the nearest: the message itself before all others.
-    ranked = sorted(votes, key=lambda above: (votes[above], above), reverse=True)
-    if how == "vote":
-        chosen = [above for above in ranked if above == ranked[0] or 2 * votes[above] > len(said)]
-    elif how == "unanimous":
-        chosen = [above for above in ranked if votes[above] == len(said)]
-    elif how == "union-most" and ranked[0] == number:
+def _combine_message(number: int, members: Sequence[tuple[int, ...]], ensemble: Voting) -> tuple[int, ...]:
+    votes = Counter(parent for own in members for parent in own or (number,))
+    # The nearest of equals: the message itself before all others.
+    ranked = sorted(votes, key=lambda parent: (votes[parent], parent), reverse=True)
+    if ensemble == "vote":
+        chosen = [parent for parent in ranked if parent == ranked[0] or 2 * votes[parent] > len(members)]
+    elif ensemble == "unanimous":
+        chosen = [parent for parent in ranked if votes[parent] == len(members)]
+    elif ensemble == "union-most" and ranked[0] == number:
         return ()
     else:
-        chosen = [above for above in ranked if above != number or votes[above] == len(said)]
+        chosen = [parent for parent in ranked if parent != number or votes[parent] == len(members)]
     return () if chosen == [number] else tuple(chosen)
 
 
-def _intersection(members: Sequence[Answers]) -> list[tuple[int, ...]]:
+def _intersect(members: Sequence[Parents]) -> Parents:
     messages = np.arange(len(members[0]))
-    labels = [conversations(_links(each), messages) for each in members]
-    # Messages that every member puts together; a conversation of all of them is as large as each member's own.
+    labels = [find_conversations(_list_links(each), messages) for each in members]
+    # Groups of messages that every member puts together; a conversation of all members is as large as each member's own.
     _, together = np.unique(np.stack(labels), axis=1, return_inverse=True)
     size = np.bincount(together)[together]
     agreed = np.all([np.bincount(each)[each] == size for each in labels], axis=0)
     latest: dict[int, int] = {}
-    parents: list[tuple[int, ...]] = []
-    for number, (group, whole, said) in enumerate(zip(together.tolist(), agreed.tolist(), zip(*members, strict=True))):
-        parents.append((_nearest_of_most(number, said, latest[group]),) if whole and group in latest else ())
+    parents: Parents = []
+    for number, (group, whole, votes) in enumerate(zip(together.tolist(), agreed.tolist(), zip(*members, strict=True))):
+        parents.append((_choose_most_voted(number, votes, latest[group]),) if whole and group in latest else ())
         latest[group] = number
     return parents
 
 
-def _nearest_of_most(number: int, said: Sequence[tuple[int, ...]], latest: int) -> int:
-    """What most members say that a message answers; the latest of its conversation, where all say that it starts one, which
-    what is said later joins to that."""
-    votes = Counter(above for own in said for above in own if above != number)
-    return max(votes, key=lambda above: (votes[above], above)) if votes else latest
+def _choose_most_voted(number: int, members: Sequence[tuple[int, ...]], latest: int) -> int:
+    """The parent with most votes, the nearest of equals; the latest message of the conversation where all members vote for a
+    start, which later links join to that conversation."""
+    votes = Counter(parent for own in members for parent in own if parent != number)
+    return max(votes, key=lambda parent: (votes[parent], parent)) if votes else latest
 
 
-def _links(answers: Answers) -> NDArray[np.int64]:
-    pairs = [(above, number) for number, own in enumerate(answers) for above in own]
+def _list_links(parents: Parents) -> NDArray[np.int64]:
+    pairs = [(parent, number) for number, own in enumerate(parents) for parent in own]
     return np.array(pairs, dtype=np.int64).reshape(-1, 2)
 
 
-def chances(members: Sequence[Answers], parents: Answers) -> NDArray[np.float64]:
-    """The share of members that name what each message is said to answer (the first, if several), or that it starts a
-    conversation."""
+def count_votes(members: Sequence[Parents], parents: Parents) -> Float[NDArray, " message"]:
+    """The share of members with the first chosen parent of each message, or with a start where it has none."""
     shares = []
-    for number, (chosen, said) in enumerate(zip(parents, zip(*members, strict=True), strict=True)):
-        shown = next((above for above in chosen if above != number), number)
-        shares.append(np.mean([shown in (own or (number,)) for own in said]))
+    for number, (chosen, votes) in enumerate(zip(parents, zip(*members, strict=True), strict=True)):
+        shown = next((parent for parent in chosen if parent != number), number)
+        shares.append(np.mean([shown in (own or (number,)) for own in votes]))
     return np.array(shares, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Taking up what has come in the meantime."""
+"""Batches of items that arrive while earlier ones are processed."""
 
 import threading
 from collections.abc import Iterable, Iterator
@@ -20,44 +20,44 @@ class _End:
     error: BaseException | None
 
 
-def arrivals(items: Iterable[Item], most: int) -> Iterator[list[Item]]:
-    """The items, in runs of all that have come since the last run was asked for: one at least, `most` at most.
+def prefetch_batches(items: Iterable[Item], max_size: int) -> Iterator[list[Item]]:
+    """Batches of all items that have arrived since the last batch was taken: one item at least, `max_size` at most.
 
-    Another thread reads them, no more than `most` ahead. What goes wrong there is raised here, after all that came before.
+    Another thread reads the items, no more than `max_size` ahead. An error there is raised here, after all items before it.
     """
-    waiting: Queue[_Arrival[Item] | _End] = Queue(most)
-    left = threading.Event()
+    queue: Queue[_Arrival[Item] | _End] = Queue(max_size)
+    closed = threading.Event()
 
     def read() -> None:
         error: BaseException | None = None
         try:
             for item in items:
-                waiting.put(_Arrival(item))
-                if left.is_set():
+                queue.put(_Arrival(item))
+                if closed.is_set():
                     return
         except BaseException as caught:
             error = caught
-        waiting.put(_End(error))
+        queue.put(_End(error))
 
-    # What it reads may never end, and must not keep the process from it.
+    # A daemon: the items may never end, and must not keep the process from ending.
     threading.Thread(target=read, daemon=True).start()
     try:
         while True:
-            came: list[Item] = []
-            following: _Arrival[Item] | _End | None = waiting.get()
+            batch: list[Item] = []
+            following: _Arrival[Item] | _End | None = queue.get()
             while isinstance(following, _Arrival):
-                came.append(following.item)
+                batch.append(following.item)
                 following = None
                 with suppress(Empty):
-                    following = waiting.get_nowait() if len(came) < most else None
-            if came:
-                yield came
+                    following = queue.get_nowait() if len(batch) < max_size else None
+            if batch:
+                yield batch
             if isinstance(following, _End):
                 if following.error is not None:
                     raise following.error
                 return
     finally:
-        left.set()
-        # A place for what it may be about to hand over.
-        while not waiting.empty():
-            waiting.get()
+        closed.set()
+        # Room for an item that the thread may be about to put.
+        while not queue.empty():
+            queue.get()

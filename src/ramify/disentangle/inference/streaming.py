@@ -1,194 +1,201 @@
-"""A channel that goes on: a message in, its link out, in memory that does not grow with the log."""
+"""A live channel: a message in, its links out, in memory that does not grow with the log."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from ramify.batching.views.base import Example
-from ramify.disentangle.batch import Vectors
-from ramify.disentangle.data.channel_builder import Hearing
-from ramify.disentangle.data.logs import Logs, encode_messages, frame_of
-from ramify.disentangle.data.structure import Structure
-from ramify.disentangle.data.words import Ranks
-from ramify.disentangle.features.conversation import Course
+from ramify.disentangle.batch import MessageVectors
+from ramify.disentangle.config import DecodingConfig
+from ramify.disentangle.data.channel_builder import ChannelBuilder
+from ramify.disentangle.data.logs import Logs, encode_texts, frame_of
+from ramify.disentangle.data.structure import ReplyStructure
+from ramify.disentangle.data.words import WordRanks
+from ramify.disentangle.features.conversation import ConversationState
 from ramify.disentangle.inference.comembership import Comembership
-from ramify.disentangle.inference.decode import Opinion, ask, collator, keep_vectors, opinions
+from ramify.disentangle.inference.decode import choose_links
+from ramify.disentangle.inference.predict import encode_messages, make_collator, predict_examples, predict_posterior
+from ramify.disentangle.posterior import LinkPosterior
+from ramify.disentangle.task import ReplyLinking
 from ramify.errors import RamifyError
 from ramify.tree import Node
-
-if TYPE_CHECKING:
-    from ramify.disentangle.task import ReplyTo
 
 _FORGET_EVERY = 16
 
 
 @dataclass(frozen=True)
-class Heard:
-    """What a message was found to answer."""
+class LinkPrediction:
+    """The predicted links of a message of a live channel."""
 
     number: int
-    """Its place in the channel, from 0."""
-    answered: int
-    """The place of the message that it answers; its own where it starts a conversation."""
+    """The message's place in the channel, from 0."""
+    parent: int
+    """The place of its likeliest parent; its own where it starts a conversation."""
     probability: float
     conversation: int
-    """They are numbered from 0 as they begin."""
+    """Conversations are numbered from 0 as they start."""
     also: tuple[int, ...] = ()
-    """Further messages of its conversation that it answers (`task.threshold`)."""
+    """Further parents within its conversation (`decoding.threshold`)."""
 
 
 @dataclass(slots=True)
-class _Kept:
-    """What is still asked for of a message: by all that may answer it, or of its speaker's last one."""
+class _Message:
+    """A message that may still be a candidate, or is the latest of its author."""
 
     ids: NDArray[np.int32]
     vector: torch.Tensor | None
-    answered: tuple[int, ...]
+    parents: tuple[int, ...]
     conversation: int
-    at_first_sight: tuple[int, int]
-    """What it answered, and its conversation, before a second look; both by the numbers of messages."""
+    before_reranking: tuple[int, int]
+    """Its parent and conversation before reranking, as numbers of messages."""
 
 
-class Live:
-    """Hears a channel message by message and says what each answers, as `disentangle` would if the log ended there.
+class LiveChannel:
+    """Predicts the links of a channel message by message, as `disentangle` would if the log ended there.
 
-    Raises `RamifyError` for a model that was trained to look at what is said later.
+    Raises `RamifyError` for a model that was trained to read later messages.
     """
 
-    def __init__(self, task: "ReplyTo") -> None:
-        if not task.reading.causal:
+    def __init__(self, task: ReplyLinking, decoding: DecodingConfig) -> None:
+        if not task.input.causal:
             raise RamifyError(
-                "this model looks at what is said later, which a live channel has not: use one that was trained with "
-                "reading.causal=true."
+                "input.causal=false lets this model read later messages, which a live channel does not have. Use a model "
+                "that was trained with input.causal=true."
             )
-        if task.config.threshold and task.config.decide == "link":
+        if decoding.threshold and decoding.decide == "link":
             raise RamifyError(
-                "several answers may make one conversation of two, which a live channel has told apart already: where "
-                "conversations decide (task.decide=conversation or comembership) it knows task.threshold, else that is for "
-                "whole logs."
+                f"decoding.threshold={decoding.threshold} with decoding.decide=link may merge two conversations that a live "
+                "channel has told apart already. Set decoding.decide=conversation or comembership, or decoding.threshold=0."
             )
-        self.task = task
-        self._hearing = Hearing(causal=True, faithful=task.reading.faithful, official=task.reading.tokens == "official")
-        self._ranks = Ranks.of(task.tokenizer, pieces=task.reading.texts == "pieces")
-        self._comembership = Comembership(task.reading.window)
-        self._kept: dict[int, _Kept] = {}
-        self._conversations = 0
+        self._task = task
+        self._decoding = replace(decoding, online=True)
+        input = task.input
+        self._builder = ChannelBuilder(
+            causal=True, reproduce_published=input.reproduce_published, dataset_tokens=input.dataset_tokens
+        )
+        self._ranks = WordRanks.build(task.tokenizer, pieces=input.texts == "pieces")
+        self._comembership = Comembership(input.window)
+        self._messages: dict[int, _Message] = {}
+        self._num_conversations = 0
 
-    def hear(self, message: Node) -> Heard:
-        """The channel's next message: its `author`, `time` in seconds, `text` and `kind` are read."""
-        return self.hear_all([message])[0]
+    def predict(self, message: Node) -> LinkPrediction:
+        """The links of the channel's next message, of which `author`, `time` in seconds, `text` and `kind` are read."""
+        return self.predict_all([message])[0]
 
-    def hear_all(self, messages: Iterable[Node]) -> list[Heard]:
-        """The channel's next messages, which are decided on together: the answers are those of one by one, in less time.
+    def predict_all(self, messages: Iterable[Node]) -> list[LinkPrediction]:
+        """The links of the channel's next messages: as one by one, in less time.
 
-        Raises `TypeError`, before anything is heard, for what is no `Node`.
+        Raises `TypeError` for anything but a `Node`, before it reads a message.
         """
-        return list(self.hear_each(messages))
+        return list(self.predict_each(messages))
 
-    def hear_each(self, messages: Iterable[Node]) -> Iterator[Heard]:
-        """The same, every answer as soon as it is found; ask for all of them before anything else is asked of the model."""
+    def predict_each(self, messages: Iterable[Node]) -> Iterator[LinkPrediction]:
+        """As `predict_all`, but every prediction as soon as it is made. Take all of them before any other call."""
         messages = list(messages)
         if strange := [each for each in messages if not isinstance(each, Node)]:
-            raise TypeError(f"a message is a ramify.Node(text, author=…, time=…), not {type(strange[0]).__name__}.")
-        if self.task.backbone.reads_structure and len(messages) > 1:
-            yield from map(self.hear, messages)
+            raise TypeError(f"A message is a ramify.Node(text, author=…, time=…), not {type(strange[0]).__name__}.")
+        if self._task.backbone.reads_structure and len(messages) > 1:
+            yield from map(self.predict, messages)
             return
         if not messages:
             return
-        history, first = self.task.reading, self._hearing.count
-        # A candidate's features look one message further back.
-        since = first - history.window - 1
+        first = self._builder.count
+        logs, kept = self._read(messages)
+        row = len(kept) - len(messages)
+        new = np.arange(row, len(kept))
+        if (vectors := encode_messages(self._task, logs, new)) is not None:
+            for each, vector in zip(kept[row:], vectors.select(new).split(1), strict=True):
+                each.vector = vector
+        for number, (parents, probability) in enumerate(self._decide(logs, kept, row, first), first):
+            yield self._add(number, [parent + first - row for parent in parents], probability)
+
+    def _read(self, messages: list[Node]) -> tuple[Logs, list[_Message]]:
+        """Add messages to the channel; a log of all messages that are still held, the new ones last."""
+        input, first = self._task.input, self._builder.count
+        # The features of a candidate read one message before it.
+        since = first - input.window - 1
         if len(messages) > 1 or first % _FORGET_EVERY == 0:
             self._forget(since)
         for message in messages:
-            self._hearing.hear(message)
-        channel = self._hearing.channel(since)
-        ids, starts, _ = encode_messages(self.task.tokenizer, history, messages, channel.spelled[-len(messages) :])
-        for number, (start, stop) in enumerate(pairwise(starts.tolist()), first):
-            own = ids[start:stop]
-            self._kept[number] = _Kept(own, None, (number,), 0, (number, number))
-        kept = [self._kept[each] for each in channel.number.tolist()]
+            self._builder.update(message)
+        channel = self._builder.build(since)
+        ids, offsets, _ = encode_texts(self._task.tokenizer, input, messages, channel.tokens[-len(messages) :])
+        for number, (start, stop) in enumerate(pairwise(offsets.tolist()), first):
+            self._messages[number] = _Message(ids[start:stop], None, (number,), 0, (number, number))
+        kept = [self._messages[each] for each in channel.number.tolist()]
         logs = Logs(
-            history=history,
+            input=input,
             nodes=(),
             channels=(channel,),
             offsets=np.array([0, len(kept)]),
             annotated=np.zeros(len(kept), dtype=bool),
             links=np.zeros((0, 2), dtype=np.int64),
             ids=np.concatenate([each.ids for each in kept]),
-            starts=np.concatenate([[0], np.cumsum([len(each.ids) for each in kept])]),
+            token_offsets=np.concatenate([[0], np.cumsum([len(each.ids) for each in kept])]),
             ranks=self._ranks,
             frame=frame_of(self.task.tokenizer, history),
         )
-        row = len(kept) - len(messages)
-        new = np.arange(row, len(kept))
-        if (vectors := keep_vectors(self.task, logs, new)) is not None:
-            for each, vector in zip(kept[row:], vectors.of(new).split(1), strict=True):
-                each.vector = vector
-        for number, (answered, probability) in enumerate(self._answers(logs, kept, row, first), first):
-            yield self._decided(number, [above + first - row for above in answered], probability)
+        return logs, kept
 
-    def _answers(self, logs: Logs, kept: list[_Kept], row: int, first: int) -> Iterator[tuple[list[int], float]]:
-        """Of the messages from a row on, whose numbers begin with `first`: the rows that each answers, and how probable the
-        first of them is."""
+    def _decide(self, logs: Logs, kept: list[_Message], row: int, first: int) -> Iterator[tuple[list[int], float]]:
+        """The parents, as rows, of the messages from a row on, whose numbers begin with `first`; and the first parent's
+        probability."""
         conversation = np.array([each.conversation for each in kept])
-        # Numbers that no conversation has so far, in the order in which they may begin.
-        conversation[row:] = self._conversations + np.arange(len(kept) - row)
+        # Unused numbers, in the order in which the new messages may start conversations.
+        conversation[row:] = self._num_conversations + np.arange(len(kept) - row)
         vectors = [each.vector for each in kept if each.vector is not None]
-        table = Vectors(torch.cat(vectors), np.arange(len(kept))) if vectors else None
-        course = self._course(logs, kept, first - row)
-        for opinion in self._opinions(logs, kept, row, first, table, course):
-            for message in opinion.messages.tolist():
-                kept[message].at_first_sight = (
-                    int(course.answered[message]) + first - row,
-                    int(course.conversation[message]),
+        table = MessageVectors(torch.cat(vectors), np.arange(len(kept))) if vectors else None
+        state = self._state(logs, kept, first - row)
+        for posterior in self._posteriors(logs, kept, row, first, table, state):
+            for message in posterior.messages.tolist():
+                kept[message].before_reranking = (
+                    int(state.parent[message]) + first - row,
+                    int(state.conversation[message]),
                 )
-            chosen = opinion.choose(self.task.config, conversation, lambda _: self._comembership)
-            for answers in chosen.by_message(opinion.messages).values():
-                yield [above for above, _ in answers], answers[0][1]
+            chosen = choose_links(posterior, self._decoding, conversation, lambda _: self._comembership)
+            for links in chosen.group_by_message(posterior.messages).values():
+                yield [parent for parent, _ in links], links[0][1]
 
-    def _course(self, logs: Logs, kept: list[_Kept], apart: int) -> Course:
-        """What became of the messages at first sight: of those that may still be answered, which are the last rows, numbers
-        and rows lie `apart`."""
-        before = np.array([each.at_first_sight for each in kept])
-        return Course(np.maximum(before[:, 0] - apart, -1), before[:, 1], logs.speaker, self.task.reading.window)
+    def _state(self, logs: Logs, kept: list[_Message], shift: int) -> ConversationState:
+        """The decisions before reranking, by rows. A candidate is among the last rows, where number − row is `shift`."""
+        before = np.array([each.before_reranking for each in kept])
+        return ConversationState(np.maximum(before[:, 0] - shift, -1), before[:, 1], logs.author, self._task.input.window)
 
-    def _opinions(
-        self, logs: Logs, kept: list[_Kept], row: int, first: int, table: Vectors | None, course: Course
-    ) -> Iterator[Opinion]:
+    def _posteriors(
+        self, logs: Logs, kept: list[_Message], row: int, first: int, table: MessageVectors | None, state: ConversationState
+    ) -> Iterator[LinkPosterior]:
+        task, decoding = self._task, self._decoding
         if row < len(kept) - 1:
-            yield from opinions(self.task, logs, start=np.array([row]), vectors=table, course=course, live=True)
+            yield from predict_posterior(task, decoding, logs, start=np.array([row]), vectors=table, state=state)
             return
-        reach = min(first, self.task.reading.window)
-        collate = collator(self.task, logs, table)
-        if self.task.backbone.reads_structure:
-            structure = Structure()
-            for above in range(row - reach, row):
-                for answered in kept[above].answered:
-                    structure.link(above, answered - (first - row))
+        reach = min(first, task.input.window)
+        collate = make_collator(task, logs, table)
+        if task.backbone.reads_structure:
+            structure = ReplyStructure()
+            for child in range(row - reach, row):
+                for parent in kept[child].parents:
+                    structure.add_link(child, parent - (first - row))
             collate = replace(collate, structure=structure)
         example = Example(np.array([row]), np.ones(1), row - np.arange(reach + 1), np.array([reach + 1]))
-        with self.task.evaluating(), torch.no_grad():
-            opinion = ask(self.task, collate, [example])
-        second = self.task.second
-        yield from [opinion] if second is None or second.hindsight else second.again([opinion], course)
+        posterior = predict_examples(task, decoding, collate, [example])
+        reranker = task.reranker
+        yield from [posterior] if reranker is None or reranker.lookahead else reranker.rerank([posterior], state)
 
-    def _decided(self, number: int, answered: list[int], probability: float) -> Heard:
-        own, likeliest = self._kept[number], answered[0]
-        own.answered = tuple(answered)
+    def _add(self, number: int, parents: list[int], probability: float) -> LinkPrediction:
+        own, likeliest = self._messages[number], parents[0]
+        own.parents = tuple(parents)
         if likeliest == number:
-            own.conversation = self._conversations
-            self._conversations += 1
+            own.conversation = self._num_conversations
+            self._num_conversations += 1
         else:
-            own.conversation = self._kept[likeliest].conversation
-        return Heard(number, likeliest, probability, own.conversation, tuple(answered[1:]))
+            own.conversation = self._messages[likeliest].conversation
+        return LinkPrediction(number, likeliest, probability, own.conversation, tuple(parents[1:]))
 
     def _forget(self, before: int) -> None:
-        self._hearing.forget(before)
-        for number in self._kept.keys() - self._hearing.remembered:
-            del self._kept[number]
+        self._builder.forget(before)
+        for number in self._messages.keys() - self._builder.held:
+            del self._messages[number]

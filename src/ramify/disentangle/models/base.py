@@ -1,4 +1,4 @@
-"""The backbone contract of models that score reply links."""
+"""The contract of backbones that score reply links."""
 
 from abc import abstractmethod
 
@@ -6,22 +6,22 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ramify.disentangle.batch import LinkBatch
-from ramify.disentangle.config import History
+from ramify.disentangle.config import ChatInput
 from ramify.models.base import AnyBackbone
 from ramify.nn.ragged import Rows
 
 
 class LinkBackbone(AnyBackbone):
-    """A body that gives a state of every pair of a message and a candidate for what it answers."""
+    """A body that gives a state of every pair of a message and a candidate parent."""
 
     @property
     def reads_structure(self) -> bool:
-        """Whether it reads what earlier messages answer, so that it has to be decided message by message."""
+        """Whether it reads the parents of earlier messages, so that it decides message by message."""
         return False
 
     @property
     def reads_history(self) -> bool:
-        """Whether candidates are its history, too, in which each has its place, so that none can be left out."""
+        """Whether it reads all candidates of a message as a history, so that none can be left out."""
         return False
 
     @property
@@ -30,35 +30,35 @@ class LinkBackbone(AnyBackbone):
         return True
 
     @property
-    def reads_surroundings(self) -> bool:
-        """Whether it reads what is said around the messages of a pair (`disentangle.features.context`)."""
+    def reads_context_features(self) -> bool:
+        """Whether it reads features of the messages around a pair (`disentangle.features.context`)."""
         return False
 
     @property
-    def reads_together(self) -> bool:
-        """Whether the candidates of a message read each other, once each has its state."""
+    def listwise(self) -> bool:
+        """Whether the candidates of a message attend to each other, once each has its state."""
         return False
 
     @property
-    def shortlist(self) -> int:
-        """How many of a message's candidates read each other, the likeliest by the states that they have (0: all)."""
+    def attention_candidates(self) -> int:
+        """How many of a message's candidates attend to each other, the highest-scored by their states (0: all)."""
         return 0
 
-    def read_together(self, x: Float[Tensor, "key out"], candidates: Rows) -> Float[Tensor, "key out"]:
-        """The states, once each has read the others of its message; as they are, where they do not."""
+    def attend_candidates(self, x: Float[Tensor, "key out"], candidates: Rows) -> Float[Tensor, "key out"]:
+        """The states after the candidates of each message have attended to each other; unchanged unless `listwise`."""
         return x
 
-    def check(self, reading: History) -> None:
-        """Raise where it cannot read a chat in this way."""
+    def check_input(self, input: ChatInput) -> None:
+        """Raise where it cannot read a chat by these settings."""
         return None
 
     @property
-    def makes_vectors(self) -> bool:
-        """Whether it can `encode` messages by themselves."""
+    def encodes_messages(self) -> bool:
+        """Whether it can `encode` single messages."""
         return False
 
     def encode(self, ids: Int[Tensor, " total"], rows: Rows) -> Float[Tensor, "message vector"]:
-        """Vectors of messages by themselves, which can be kept (`LinkBatch.vectors`); where it `makes_vectors`."""
+        """Vectors of single messages, which can be kept (`LinkBatch.vectors`), where it `encodes_messages`."""
         raise NotImplementedError
 
     @property

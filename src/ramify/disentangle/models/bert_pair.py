@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ramify.disentangle.batch import LinkBatch
-from ramify.disentangle.config import History
+from ramify.disentangle.config import ChatInput
 from ramify.disentangle.data.channel import Ints
-from ramify.disentangle.models.pairs import PairConfig, PairEncoder, check_features, check_pieces, join_of
+from ramify.disentangle.models.pairs import PairConfig, PairEncoder, build_fusion, check_features, check_pieces
 from ramify.errors import RamifyError
 from ramify.models.base import check_config
 from ramify.models.bert import Bert, BertConfig
@@ -23,7 +23,7 @@ from ramify.tokenizer import Frame
 
 @dataclass(frozen=True)
 class BertPairConfig(PairConfig):
-    """The encoder is whatever the run starts from; a pair is cut to the places that it knows."""
+    """The run's checkpoint sets the encoder. A pair is cut to the encoder's number of positions."""
 
     encoder: BertConfig = field(default_factory=lambda: BertConfig(pooling="cls"))
     chunk_tokens: int = 4096
@@ -33,11 +33,13 @@ class BertPairConfig(PairConfig):
         check_features(self)
         if self.encoder.type_vocab_size < 2:
             raise RamifyError(
-                f"model.encoder.type_vocab_size must be at least 2, for a pair's two texts, not {self.encoder.type_vocab_size}."
+                f"model.encoder.type_vocab_size={self.encoder.type_vocab_size} is too small: a pair has two texts. Set it to "
+                "2 or more."
             )
         if self.encoder.max_tokens < 5:
             raise RamifyError(
-                f"model.encoder.max_tokens must be at least 5: CLS, two SEP, two texts; not {self.encoder.max_tokens}."
+                f"model.encoder.max_tokens={self.encoder.max_tokens} is too small: a pair has CLS, two SEP and two texts. Set "
+                "it to 5 or more."
             )
 
     @property
@@ -46,7 +48,7 @@ class BertPairConfig(PairConfig):
 
 
 class BertPair(PairEncoder):
-    """The pooled state of `[CLS] candidate [SEP] target [SEP]`, of token types 0 and, from the target on, 1."""
+    """The pooled state of `[CLS] candidate [SEP] target [SEP]`, with token type 0, and 1 from the target on."""
 
     config: BertPairConfig
     encoder: Bert
@@ -55,48 +57,50 @@ class BertPair(PairEncoder):
         super().__init__()
         self.config = config
         self.encoder = Bert(config.encoder)
-        self.join = join_of(config, config.encoder.dim)
+        self.fusion = build_fusion(config, config.encoder.dim)
 
     @property
     def state_dim(self) -> int:
         return self.config.encoder.dim
 
-    def check(self, reading: History) -> None:
-        check_pieces(reading)
+    def check_input(self, input: ChatInput) -> None:
+        check_pieces(input)
 
-    def states(self, batch: LinkBatch) -> Float[Tensor, "key state"]:
+    def compute_states(self, batch: LinkBatch) -> Float[Tensor, "key state"]:
         target, candidate = batch.host_pairs
         texts = batch.messages.host_lengths - batch.frame.num_special
         special = num_special(batch.frame)
-        sizes = np.stack(fitting(texts[candidate], texts[target], self.config.encoder.max_tokens - special))
+        sizes = np.stack(fit_texts(texts[candidate], texts[target], self.config.encoder.max_tokens - special))
         total = sizes.sum(0) + special
         order = np.argsort(length_key(total), kind="stable")
         parts = [order[start:stop] for start, stop in runs(total[order], self.config.chunk_tokens)]
 
-        def read(own: Ints) -> Float[Tensor, "pair state"]:
-            places, types = laid_out(batch.messages.host_lengths, candidate[own], target[own], sizes[:, own], batch.frame)
+        def encode(own: Ints) -> Float[Tensor, "pair state"]:
+            places, types = lay_out_pairs(batch.messages.host_lengths, candidate[own], target[own], sizes[:, own], batch.frame)
             here, types = (torch.from_numpy(each).to(batch.device) for each in (places, types))
             rows = Rows.build(total[own]).to(batch.device)
             return self.encoder.encode(batch.input_ids.index_select(0, here), rows, types)
 
-        states = part_by_part(read, parts).index_select(0, torch.from_numpy(inverse(order)).to(batch.device))
+        states = part_by_part(encode, parts).index_select(0, torch.from_numpy(inverse(order)).to(batch.device))
         return dropout(states, self.config.dropout, self.training)
 
 
-def fitting(one: Ints, other: Ints, room: int) -> tuple[Ints, Ints]:
-    """How much of two texts to keep, pair by pair, so that both fit: what is longer than half the room gives way."""
+def fit_texts(one: Ints, other: Ints, room: int) -> tuple[Ints, Ints]:
+    """Tokens to keep of two texts, pair by pair, so that both fit: a text longer than half the room is cut first."""
     kept = np.minimum(one, np.maximum(room - room // 2, room - other))
     return kept, np.minimum(other, room - kept)
 
 
 def num_special(frame: Frame) -> int:
-    """Special tokens of a pair's row: those of the candidate's, and after it those that end the target's."""
+    """The number of special tokens in a pair's row: the candidate's own, and those that end the target."""
     return frame.num_special + frame.after
 
 
-def laid_out(lengths: Ints, candidate: Ints, target: Ints, sizes: Int[NDArray, "2 pair"], frame: Frame) -> tuple[Ints, Ints]:
-    """Where the tokens of `[CLS] candidate [SEP] target [SEP]` are found among messages `[CLS] text [SEP]` of these lengths,
-    one pair after the other, with so much of both texts; and the token types."""
+def lay_out_pairs(
+    lengths: Ints, candidate: Ints, target: Ints, sizes: Int[NDArray, "2 pair"], frame: Frame
+) -> tuple[Ints, Ints]:
+    """The places of the tokens of `[CLS] candidate [SEP] target [SEP]`, one pair after the other, among messages
+    `[CLS] text [SEP]` of these lengths; and the token types. `sizes`: tokens of each pair's two texts."""
     ends = np.cumsum(lengths)
     starts = ends - lengths
     total = sizes.sum(0) + num_special(frame)

@@ -1,5 +1,5 @@
-"""Decomposable attention (Parikh et al. 2016): words of two messages are aligned, compared and counted together; their order
-is not read."""
+"""Decomposable attention (Parikh et al. 2016): the words of two messages are aligned, compared and aggregated, without their
+order."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ramify.disentangle.batch import LinkBatch
-from ramify.disentangle.models.pairs import PairConfig, PairEncoder, check_features, join_of
+from ramify.disentangle.models.pairs import PairConfig, PairEncoder, build_fusion, check_features
 from ramify.models.base import check_config
 from ramify.nn.dropout import dropout
 from ramify.nn.linear import Linear, linear
@@ -21,19 +21,19 @@ from ramify.nn.ragged import Rows, by_group, inverse, length_key, pad, places, r
 
 @dataclass(frozen=True)
 class DecomposableAttentionConfig(PairConfig):
-    """Defaults are the paper's, but for the vectors of words: it has GloVe's of 300 numbers, which do not learn."""
+    """Defaults are the paper's, except for the word vectors: the paper has GloVe's of size 300, which do not learn."""
 
     vocab_size: int = 0
     dim: int = 100
-    """Of the words' vectors."""
+    """Size of the word vectors."""
     hidden: int = 200
     num_layers: int = 2
-    """Of each of the networks that attend, compare and aggregate."""
+    """Layers of each network: attend, compare, aggregate."""
     dropout: float = 0.2
     intra: bool = False
-    """Join to each word what it attends to in its own message (section 3.4)."""
-    reach: int = 10
-    """All words farther apart than so many are equally far (intra)."""
+    """Intra-sentence attention: append to each word the mixture that it attends to in its own message (section 3.4)."""
+    max_distance: int = 10
+    """Words farther apart than this share one distance bias (intra)."""
 
     def __post_init__(self) -> None:
         check_config(self)
@@ -41,7 +41,7 @@ class DecomposableAttentionConfig(PairConfig):
 
 
 class DecomposableAttention(PairEncoder):
-    """The hidden layer over what was compared in both messages (section 3.3), the answering one first."""
+    """The hidden layer over the comparisons of both messages (section 3.3), child first."""
 
     config: DecomposableAttentionConfig
     embedding: nn.Embedding
@@ -53,20 +53,20 @@ class DecomposableAttention(PairEncoder):
         word = 2 * hidden if config.intra else hidden
         self.embedding = nn.Embedding(config.vocab_size, config.dim)
         self.projection = Linear(config.dim, hidden, bias=False)
-        self.within = self._network(hidden) if config.intra else None
-        # From the right-hand side to the left; the outermost are those beyond reach.
-        self.distances = nn.Parameter(torch.zeros(2 * config.reach + 3)) if config.intra else None
-        self.attend = self._network(word)
-        self.compare = self._network(2 * word)
-        self.aggregate = self._network(2 * hidden)
-        self.join = join_of(config, hidden)
+        self.intra_attend = self._build_network(hidden) if config.intra else None
+        # By distance from right to left; the first and the last hold for all greater distances.
+        self.distance_bias = nn.Parameter(torch.zeros(2 * config.max_distance + 3)) if config.intra else None
+        self.attend = self._build_network(word)
+        self.compare = self._build_network(2 * word)
+        self.aggregate = self._build_network(2 * hidden)
+        self.fusion = build_fusion(config, hidden)
         for part in self.modules():
             if isinstance(part, nn.Linear):
                 nn.init.xavier_uniform_(part.weight)
                 if part.bias is not None:
                     nn.init.zeros_(part.bias)
 
-    def _network(self, dim: int) -> nn.ModuleList:
+    def _build_network(self, dim: int) -> nn.ModuleList:
         sizes = [dim, *[self.config.hidden] * self.config.num_layers]
         return nn.ModuleList(Linear(size, following) for size, following in pairwise(sizes))
 
@@ -74,55 +74,57 @@ class DecomposableAttention(PairEncoder):
     def state_dim(self) -> int:
         return self.config.hidden
 
-    def states(self, batch: LinkBatch) -> Float[Tensor, "key state"]:
+    def compute_states(self, batch: LinkBatch) -> Float[Tensor, "key state"]:
         words = self.projection(self.embedding(batch.input_ids))
-        if self.within is not None:
-            words = torch.cat([words, self._within(self.within, words, batch.messages)], dim=1)
-        keys = self._through(self.attend, words)
+        if self.intra_attend is not None:
+            words = torch.cat([words, self._attend_within(self.intra_attend, words, batch.messages)], dim=1)
+        keys = self._apply_layers(self.attend, words)
         first, *others = self.compare
         assert isinstance(first, nn.Linear)
-        # A layer on [word, mixture of words] is a sum, and one on a mixture is the mixture of what it makes of each: so the
-        # first layer that compares is had once a word, not once a word and pair.
+        # A layer on [word, mixture of words] is a sum of two maps, and the map of a mixture is the mixture of the words' maps:
+        # so the first layer that compares is computed once per word, not once per word and pair.
         of_word, of_mixture = first.weight.split(words.shape[1], dim=1)
         own, other = linear(words, of_word, first.bias), linear(words, of_mixture)
 
-        def compared(part: Pairs) -> Float[Tensor, "pair both"]:
-            found = align(keys, other, part)
+        def compare(part: Pairs) -> Float[Tensor, "pair both"]:
+            aligned = align(keys, other, part)
             sides = ((part.left, part.left_tokens), (part.right, part.right_tokens))
             sums = []
-            for mixed, (rows, tokens) in zip(found, sides):
-                x = self._activated(own.index_select(0, tokens) + mixed)
-                x = self._through(others, x)
+            for mixed, (rows, tokens) in zip(aligned, sides):
+                x = self._activate(own.index_select(0, tokens) + mixed)
+                x = self._apply_layers(others, x)
                 sums.append(torch.segment_reduce(x, "sum", lengths=rows.lengths, axis=0, unsafe=True))
             return torch.cat(sums, dim=1)
 
         parts, place = pair_up(batch.messages, *batch.host_pairs, self.config.chunk_tokens)
-        return self._through(self.aggregate, part_by_part(compared, parts).index_select(0, place))
+        return self._apply_layers(self.aggregate, part_by_part(compare, parts).index_select(0, place))
 
-    def _within(self, network: nn.ModuleList, words: Float[Tensor, "total dim"], rows: Rows) -> Float[Tensor, "total dim"]:
-        """What each word attends to in its own message, itself included."""
-        assert self.distances is not None
-        lengths, farthest = rows.host_lengths, self.config.reach + 1
+    def _attend_within(
+        self, network: nn.ModuleList, words: Float[Tensor, "total dim"], rows: Rows
+    ) -> Float[Tensor, "total dim"]:
+        """The mixture of words that each word attends to in its own message, itself included."""
+        assert self.distance_bias is not None
+        lengths, farthest = rows.host_lengths, self.config.max_distance + 1
         order = np.argsort(length_key(lengths), kind="stable")
         tokens = places(lengths, order)
         here, back = (torch.from_numpy(each).to(words.device) for each in (tokens, inverse(tokens)))
         rows = Rows.build(lengths[order]).to(words.device)
         words = reorder(words, here, back)
-        keys = pad(self._through(network, words), rows)
+        keys = pad(self._apply_layers(network, words), rows)
         found = []
         for group, key, value in zip(rows.groups, by_group(keys, rows), by_group(pad(words, rows), rows), strict=True):
             place = torch.arange(group.length, device=words.device)
             apart = (place[:, None] - place).clamp(-farthest, farthest) + farthest
-            # Indexing with brackets would add gradients up in the order of threads.
-            bias = self.distances.index_select(0, apart.flatten()).view_as(apart)
+            # With x[index] the order of threads would change the sum of gradients.
+            bias = self.distance_bias.index_select(0, apart.flatten()).view_as(apart)
             scores = key @ key.transpose(1, 2) + bias
             found.append((mask_padding(scores, rows, group).softmax(2) @ value).flatten(0, 1))
         return reorder(unpad(torch.cat(found), rows), back, here)
 
-    def _through(self, layers: Iterable[nn.Module], x: Float[Tensor, "row in"]) -> Float[Tensor, "row out"]:
+    def _apply_layers(self, layers: Iterable[nn.Module], x: Float[Tensor, "row in"]) -> Float[Tensor, "row out"]:
         for layer in layers:
-            x = self._activated(layer(x))
+            x = self._activate(layer(x))
         return x
 
-    def _activated(self, x: Float[Tensor, "row out"]) -> Float[Tensor, "row out"]:
+    def _activate(self, x: Float[Tensor, "row out"]) -> Float[Tensor, "row out"]:
         return dropout(torch.relu(x), self.config.dropout, self.training)

@@ -1,4 +1,4 @@
-"""What a masked language model of Ramify's reads texts with, as the Bert that reads the messages of other models."""
+"""The text encoder of a masked language model of Ramify, as the Bert that encodes messages for other models."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,14 +12,14 @@ from ramify.tensors import load_strictly
 
 MaskedLMModel = BertConfig | TreeMLMConfig
 
-KINDS_OF_TEXT = 2
-"""Rows of a Bert's table of segments, which a TreeMLM has not."""
+NUM_TYPES = 2
+"""Rows of a Bert's table of token types, which a TreeMLM does not have."""
 
 POOL = "pool."
 
 
-def encoder_config(model: MaskedLMModel) -> BertConfig:
-    """The Bert that makes of a text the vector which this model makes of it: of a TreeMLM, the one that its readers get."""
+def build_encoder_config(model: MaskedLMModel) -> BertConfig:
+    """The Bert that computes the same vector of a text as this model does (a TreeMLM: as its encoder does)."""
     if isinstance(model, BertConfig):
         return model
     return BertConfig(
@@ -34,7 +34,7 @@ def encoder_config(model: MaskedLMModel) -> BertConfig:
         norm=model.norm,
         max_tokens=model.max_tokens,
         position=model.position,
-        type_vocab_size=KINDS_OF_TEXT,
+        type_vocab_size=NUM_TYPES,
         pooling=model.pooling,
         scale_embedding=model.scale_embedding,
         embedding_norm=model.embedding_norm,
@@ -43,10 +43,10 @@ def encoder_config(model: MaskedLMModel) -> BertConfig:
 
 
 def load_encoder(encoder: Bert, model: MaskedLMModel, tensors: Mapping[str, Tensor], where: str | Path) -> None:
-    """Fill that Bert from a saved model's tensors; layers of a pooling that the model has not stay as they are."""
+    """Fill that Bert from a saved model's tensors. Pooling layers that the model does not have stay as they are."""
     saved = {name.removeprefix("backbone."): each for name, each in tensors.items() if name.startswith("backbone.")}
     if isinstance(model, TreeMLMConfig):
-        saved = _from_tree_mlm(saved, model)
+        saved = _rename_tree_mlm(saved, model)
     own = dict(encoder.named_parameters())
     if encoder.config.pooling != model.pooling:
         saved = {name: each for name, each in saved.items() if not name.startswith(POOL)}
@@ -54,10 +54,10 @@ def load_encoder(encoder: Bert, model: MaskedLMModel, tensors: Mapping[str, Tens
     load_strictly(own, saved, where)
 
 
-def _from_tree_mlm(tensors: Mapping[str, Tensor], model: TreeMLMConfig) -> dict[str, Tensor]:
-    """Under a Bert's names. Segments say nothing, for the model knows none."""
+def _rename_tree_mlm(tensors: Mapping[str, Tensor], model: TreeMLMConfig) -> dict[str, Tensor]:
+    """The tensors under a Bert's names, with zeros for token types, which the model does not have."""
     own = {name: each for name, each in tensors.items() if name.startswith(POOL)}
     for theirs, ours in (("encoder.", "stack."), ("encoder_embeddings.", "embeddings.")):
         own |= {ours + name.removeprefix(theirs): each for name, each in tensors.items() if name.startswith(theirs)}
     own["embedding.weight"] = own.pop("embeddings.tokens.weight", tensors["embedding.weight"])
-    return own | {"embeddings.types.weight": torch.zeros(KINDS_OF_TEXT, model.dim)}
+    return own | {"embeddings.types.weight": torch.zeros(NUM_TYPES, model.dim)}

@@ -1,5 +1,5 @@
-"""ESIM (Chen et al. 2017), the sequential model: two messages are read word by word, aligned, and read once more with what was
-found."""
+"""ESIM (Chen et al. 2017), the sequential model: two messages are encoded word by word, aligned, and encoded once more with
+their alignment."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ramify.disentangle.batch import LinkBatch
-from ramify.disentangle.models.pairs import PairConfig, PairEncoder, check_features, join_of
+from ramify.disentangle.models.pairs import PairConfig, PairEncoder, build_fusion, check_features
 from ramify.models.base import check_config
 from ramify.nn.dropout import dropout
 from ramify.nn.linear import Linear, linear
@@ -21,13 +21,13 @@ from ramify.nn.recurrent import BiLSTM
 
 @dataclass(frozen=True)
 class ESIMConfig(PairConfig):
-    """Defaults are the paper's, but for the vectors of words: it has GloVe's of 300 numbers."""
+    """Defaults are the paper's, except for the word vectors: the paper has GloVe's of size 300."""
 
     vocab_size: int = 0
     dim: int = 100
-    """Of the words' vectors."""
+    """Size of the word vectors."""
     hidden: int = 300
-    """Of every reading in one direction, and of hidden layers."""
+    """Size of each LSTM in one direction, and of hidden layers."""
     dropout: float = 0.5
 
     def __post_init__(self) -> None:
@@ -36,7 +36,7 @@ class ESIMConfig(PairConfig):
 
 
 class ESIM(PairEncoder):
-    """The hidden layer (section 3.3) over what both messages come to, the answering one first."""
+    """The hidden layer (section 3.3) over the pooled states of both messages, child first."""
 
     config: ESIMConfig
     embedding: nn.Embedding
@@ -49,35 +49,36 @@ class ESIM(PairEncoder):
         self.encoding = BiLSTM(config.dim, hidden)
         self.projection = Linear(4 * self.encoding.out_dim, hidden)
         self.composition = BiLSTM(hidden, hidden)
-        self.mean, self.highest = (Pool(kind, self.composition.out_dim) for kind in ("mean", "max"))
+        self.mean_pool, self.max_pool = (Pool(kind, self.composition.out_dim) for kind in ("mean", "max"))
         self.hidden = Linear(4 * self.composition.out_dim, hidden)
-        self.join = join_of(config, hidden)
+        self.fusion = build_fusion(config, hidden)
 
     @property
     def state_dim(self) -> int:
         return self.config.hidden
 
-    def states(self, batch: LinkBatch) -> Float[Tensor, "key state"]:
-        read = self.encoding(self._dropped(self.embedding(batch.input_ids)), batch.messages)
-        # Of [a, ã, a - ã, a * ã] the projection is a sum of four, of which only the last needs the pair: what it makes of a
-        # mixture ã of words is the mixture of what it makes of each.
-        plain, mixed, difference, product = self.projection.weight.split(read.shape[1], dim=1)
-        own = torch.cat([read, linear(read, plain + difference, self.projection.bias)], dim=1)
-        other = torch.cat([read, linear(read, mixed - difference)], dim=1)
+    def compute_states(self, batch: LinkBatch) -> Float[Tensor, "key state"]:
+        encoded = self.encoding(self._dropout(self.embedding(batch.input_ids)), batch.messages)
+        # The projection of [a, ã, a - ã, a * ã] is a sum of four maps, and only the last needs the pair: the map of a mixture ã
+        # of words is the mixture of their maps.
+        plain, mixed, difference, product = self.projection.weight.split(encoded.shape[1], dim=1)
+        own = torch.cat([encoded, linear(encoded, plain + difference, self.projection.bias)], dim=1)
+        other = torch.cat([encoded, linear(encoded, mixed - difference)], dim=1)
 
-        def composed(part: Pairs) -> Float[Tensor, "pair both"]:
-            rows = Rows.build(np.concatenate([part.left.host_lengths, part.right.host_lengths])).to(read.device)
+        def compose(part: Pairs) -> Float[Tensor, "pair both"]:
+            rows = Rows.build(np.concatenate([part.left.host_lengths, part.right.host_lengths])).to(encoded.device)
             tokens = torch.cat([part.left_tokens, part.right_tokens])
-            a, of_a = own.index_select(0, tokens).split([read.shape[1], self.config.hidden], dim=1)
-            found, of_found = torch.cat(align(read, other, part)).split([read.shape[1], self.config.hidden], dim=1)
-            x = self._dropped(torch.relu(of_a + of_found + linear(a * found, product)))
+            sizes = [encoded.shape[1], self.config.hidden]
+            a, of_a = own.index_select(0, tokens).split(sizes, dim=1)
+            aligned, of_aligned = torch.cat(align(encoded, other, part)).split(sizes, dim=1)
+            x = self._dropout(torch.relu(of_a + of_aligned + linear(a * aligned, product)))
             x = self.composition(x, rows)
-            pooled = torch.cat([self.mean(x, rows), self.highest(x, rows)], dim=1)
+            pooled = torch.cat([self.mean_pool(x, rows), self.max_pool(x, rows)], dim=1)
             return torch.cat(pooled.tensor_split(2), dim=1)
 
         parts, place = pair_up(batch.messages, *batch.host_pairs, self.config.chunk_tokens)
-        pooled = part_by_part(composed, parts).index_select(0, place)
-        return self._dropped(torch.tanh(self.hidden(self._dropped(pooled))))
+        pooled = part_by_part(compose, parts).index_select(0, place)
+        return self._dropout(torch.tanh(self.hidden(self._dropout(pooled))))
 
-    def _dropped(self, x: Float[Tensor, "row dim"]) -> Float[Tensor, "row dim"]:
+    def _dropout(self, x: Float[Tensor, "row dim"]) -> Float[Tensor, "row dim"]:
         return dropout(x, self.config.dropout, self.training)

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ramify.config import check_fields
-from ramify.disentangle.batch import LinkBatch, pair_width
-from ramify.disentangle.features.pairs import ANSWERED, ANSWERING
+from ramify.disentangle.batch import LinkBatch, count_pair_features
+from ramify.disentangle.features.pairs import CHILD_FEATURES, PARENT_FEATURES
 from ramify.disentangle.models.base import LinkBackbone
 from ramify.errors import RamifyError
 from ramify.nn.blocks import Stack
@@ -25,7 +25,7 @@ Activation = Literal["softsign", "relu", "gelu", "tanh"]
 
 
 def softsign(x: Float[Tensor, "*size"]) -> Float[Tensor, "*size"]:
-    """torch's, which makes one tensor more."""
+    """As torch's, with one tensor less."""
     return x / x.abs().add_(1)
 
 
@@ -34,51 +34,52 @@ ACTIVATIONS = {"softsign": softsign, "relu": F.relu, "gelu": F.gelu, "tanh": tor
 
 @dataclass(frozen=True)
 class FeatureModelConfig:
-    """Defaults are the paper's. Without layers and words, and with `task.score=linear`, it is its linear model."""
+    """Defaults are the paper's. Without layers and words, and with `task.score=linear`, it is the paper's linear model."""
 
     vocab_size: int = 0
     dim: int = 100
-    """Of the words' vectors; 0 = read no words."""
+    """Size of the word vectors; 0: read no words."""
     hidden: int = 512
     num_layers: int = 2
     activation: Activation = "softsign"
     dropout: float = 0.0
     years: bool = True
-    """Whether it may know the year, which says nothing of years after those that it was trained on."""
-    surroundings: bool = False
-    """Read what is said around the messages of a pair, too (`disentangle.features.context`): not in the paper."""
-    context_layers: int = 0
-    """Layers of a Transformer in which all candidates of one message read each other, before they are scored: not in the
-    paper."""
-    context_dim: int = 128
-    context_heads: int = 4
-    context_among: int = 0
-    """How many candidates read each other: those that are likeliest by themselves; the others keep their score (0: all)."""
+    """Read the year of a message. It says nothing of years after those of the training logs."""
+    context_features: bool = False
+    """Read features of the messages around a pair, too (`disentangle.features.context`). Not in the paper."""
+    attention_layers: int = 0
+    """Transformer layers in which the candidates of a message attend to each other before they are scored. Not in the paper."""
+    attention_dim: int = 128
+    attention_heads: int = 4
+    attention_candidates: int = 0
+    """How many candidates attend to each other: the highest-scored without attention; the others keep that score (0: all)."""
 
     def __post_init__(self) -> None:
         check_fields(self, "model.")
-        if min(self.vocab_size, self.dim, self.num_layers, self.context_layers, self.context_among) < 0 or self.hidden < 1:
+        for name, least in {"vocab_size": 0, "dim": 0, "num_layers": 0, "hidden": 1}.items():
+            if getattr(self, name) < least:
+                raise RamifyError(f"model.{name} must be at least {least}, but is {getattr(self, name)}.")
+        for name, least in {"layers": 0, "dim": 1, "heads": 1, "candidates": 0}.items():
+            if getattr(self, f"attention_{name}") < least:
+                value = getattr(self, f"attention_{name}")
+                raise RamifyError(f"model.attention_{name} must be at least {least}, but is {value}.")
+        if self.attention_dim % self.attention_heads:
             raise RamifyError(
-                "model.dim, num_layers, context_layers and context_among must not be negative, model.hidden must be positive."
-            )
-        if min(self.context_dim, self.context_heads) < 1 or self.context_dim % self.context_heads:
-            raise RamifyError(
-                f"model.context_dim ({self.context_dim}) must be a multiple of model.context_heads ({self.context_heads})."
+                f"model.attention_dim={self.attention_dim} must be a multiple of model.attention_heads={self.attention_heads}."
             )
         if not 0 <= self.dropout < 1:
-            raise RamifyError(f"model.dropout must be at least 0 and below 1, not {self.dropout}.")
+            raise RamifyError(f"model.dropout must be at least 0 and below 1, but is {self.dropout}.")
 
 
-class Among(nn.Module):
-    """What each candidate of a message gets to know of the others, added to its state: nothing, as training begins."""
+class CandidateAttention(nn.Module):
+    """Candidates of a message attend to each other; the result is added to their states, and is zero before training."""
 
     def __init__(self, config: FeatureModelConfig, size: int) -> None:
         super().__init__()
-        self.reduce = Linear(size, config.context_dim)
-        self.stack = Stack(
-            config.context_layers, config.context_dim, config.context_heads, 2 * config.context_dim, dropout=config.dropout
-        )
-        self.expand = Linear(config.context_dim, size)
+        dim = config.attention_dim
+        self.reduce = Linear(size, dim)
+        self.stack = Stack(config.attention_layers, dim, config.attention_heads, 2 * dim, dropout=config.dropout)
+        self.expand = Linear(dim, size)
         init_weights(self)
         nn.init.zeros_(self.expand.weight)
 
@@ -97,40 +98,41 @@ class FeatureModel(LinkBackbone):
         super().__init__()
         self.config = config
         self.embedding = nn.Embedding(config.vocab_size, config.dim) if config.dim else None
-        self.highest, self.mean = Pool("max", config.dim), Pool("mean", config.dim)
-        sizes = [self.inputs, *[config.hidden] * config.num_layers]
+        self.max_pool, self.mean_pool = Pool("max", config.dim), Pool("mean", config.dim)
+        sizes = [self.in_dim, *[config.hidden] * config.num_layers]
         self.layers = nn.ModuleList(nn.Linear(size, following) for size, following in pairwise(sizes))
         for layer in self.layers:
             assert isinstance(layer, nn.Linear)
             nn.init.xavier_uniform_(layer.weight)
             nn.init.zeros_(layer.bias)
-        self.context = Among(config, self.out_dim) if config.context_layers else None
+        self.candidate_attention = CandidateAttention(config, self.out_dim) if config.attention_layers else None
 
     @property
-    def inputs(self) -> int:
-        """Size of what the first layer reads: features, and of both messages their words' maximum and mean."""
-        return len(ANSWERING) + len(ANSWERED) + pair_width(self.config.surroundings) + 4 * self.config.dim
+    def in_dim(self) -> int:
+        """Size of the first layer's input: features, and the maximum and the mean of both messages' word vectors."""
+        pair = count_pair_features(self.config.context_features)
+        return len(CHILD_FEATURES) + len(PARENT_FEATURES) + pair + 4 * self.config.dim
 
     @property
-    def reads_surroundings(self) -> bool:
-        return self.config.surroundings
+    def reads_context_features(self) -> bool:
+        return self.config.context_features
 
     @property
     def out_dim(self) -> int:
-        return self.config.hidden if self.config.num_layers else self.inputs
+        return self.config.hidden if self.config.num_layers else self.in_dim
 
     def forward(self, batch: LinkBatch) -> Float[Tensor, "key out"]:
-        batch = batch if self.config.years else batch.without_years()
-        texts = self._texts(batch)
+        batch = batch if self.config.years else batch.hide_years()
+        texts = self._pool_words(batch)
         of_target = texts.index_select(0, batch.target)
-        target = torch.cat([of_target, batch.answering], dim=1)
-        candidate = torch.cat([torch.cat([texts, of_target]), batch.all_answered], dim=1)
+        child = torch.cat([of_target, batch.child_features], dim=1)
+        parent = torch.cat([torch.cat([texts, of_target]), batch.all_parent_features], dim=1)
         if not len(self.layers):
-            parts = (target.index_select(0, batch.target_of), candidate.index_select(0, batch.answered_as), batch.pairs)
-            return torch.cat(parts, dim=1)
+            rows = (child.index_select(0, batch.target_index), parent.index_select(0, batch.parent_index))
+            return torch.cat([*rows, batch.pair_features], dim=1)
         first, *others = self.layers
         assert isinstance(first, nn.Linear)
-        x = on_pairs(first, target, batch.target_of, candidate, batch.answered_as, batch.pairs)
+        x = on_pairs(first, child, batch.target_index, parent, batch.parent_index, batch.pair_features)
         activate = ACTIVATIONS[self.config.activation]
         x = dropout(activate(x), self.config.dropout, self.training)
         for layer in others:
@@ -139,19 +141,19 @@ class FeatureModel(LinkBackbone):
         return x
 
     @property
-    def reads_together(self) -> bool:
-        return self.context is not None
+    def listwise(self) -> bool:
+        return self.candidate_attention is not None
 
     @property
-    def shortlist(self) -> int:
-        return self.config.context_among
+    def attention_candidates(self) -> int:
+        return self.config.attention_candidates
 
-    def read_together(self, x: Float[Tensor, "key out"], candidates: Rows) -> Float[Tensor, "key out"]:
-        assert self.context is not None
-        return self.context(x, candidates)
+    def attend_candidates(self, x: Float[Tensor, "key out"], candidates: Rows) -> Float[Tensor, "key out"]:
+        assert self.candidate_attention is not None
+        return self.candidate_attention(x, candidates)
 
-    def _texts(self, batch: LinkBatch) -> Float[Tensor, "message text"]:
+    def _pool_words(self, batch: LinkBatch) -> Float[Tensor, "message text"]:
         if self.embedding is None:
-            return batch.answered.new_zeros(len(batch.messages), 0)
+            return batch.parent_features.new_zeros(len(batch.messages), 0)
         words = self.embedding(batch.input_ids)
-        return torch.cat([self.highest(words, batch.messages), self.mean(words, batch.messages)], dim=1)
+        return torch.cat([self.max_pool(words, batch.messages), self.mean_pool(words, batch.messages)], dim=1)

@@ -1,5 +1,5 @@
-"""The Masked Hierarchical Transformer of Zhu et al. (2020): utterances are encoded one by one, then read each other along the
-links that are known, and what each comes out as says whether the newest one answers it."""
+"""The Masked Hierarchical Transformer of Zhu et al. (2020): utterances are encoded one by one, then attend to each other along
+known links; each candidate's final state scores whether it is the parent of the newest utterance."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -9,15 +9,15 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from ramify.disentangle.batch import LinkBatch
-from ramify.disentangle.config import History
+from ramify.disentangle.config import ChatInput
 from ramify.disentangle.models.pairs import (
     FeatureConfig,
-    Joined,
+    FusionBackbone,
+    apply_feature_layer,
+    build_feature_layer,
+    build_fusion,
     check_features,
     check_pieces,
-    feature_layer,
-    join_of,
-    on_features,
 )
 from ramify.errors import RamifyError
 from ramify.models.base import check_config
@@ -31,7 +31,7 @@ from ramify.nn.ragged import Rows
 
 @dataclass(frozen=True)
 class MHTConfig(FeatureConfig):
-    """Sizes default to the paper's. Its encoder is BERT-base with BERT's pooler; here it is whatever the run starts from."""
+    """Sizes default to the paper's. The paper's encoder is BERT-base with BERT's pooler; here the run's checkpoint sets it."""
 
     encoder: BertConfig = field(default_factory=BertConfig)
     dim: int = 300
@@ -41,35 +41,33 @@ class MHTConfig(FeatureConfig):
     dropout: float = 0.1
     attention_dropout: float = 0.0
     mask: Literal["ancestors", "temporal", "none"] = "ancestors"
-    """What an earlier message reads, besides itself and the newest: what stands above it, the messages right before it, or
-    all there are. The newest one reads nothing but itself, unless there is no mask."""
+    """The messages that an earlier message attends to, besides itself and the newest one: its ancestors, the messages right
+    before it, or all. The newest message attends to itself alone, unless mask = none."""
     depth: int = 0
-    """Ancestors at most so many links up; 0: all (mask = ancestors)."""
+    """Greatest number of links up to an ancestor; 0: no limit (mask = ancestors)."""
     span: int = 1
-    """So many messages right before it (mask = temporal)."""
+    """Number of messages right before it (mask = temporal)."""
     position: Literal["distance", "sinusoidal", "absolute", "none"] = "distance"
-    """How an utterance knows its place: a learned vector, or sinusoids, by how far back it is; a learned vector by its place
-    from the oldest on; or not. The paper does not say."""
+    """Position vectors of utterances. distance: learned, by how far back. sinusoidal: the same, fixed. absolute: learned, by
+    the place from the oldest on. The paper does not say."""
     max_history: int = 128
-    """Places that there are learned vectors for."""
+    """Number of learned position vectors."""
     features: Literal["none", "head", "input"] = "none"
-    """Where the features of message pairs come in: beside the Transformer's last states, through hidden layers; or added to
-    the utterances' vectors. The paper does not say."""
+    """Where features of message pairs enter. head: fused with the Transformer's last states, through hidden layers. input:
+    added to the utterances' vectors. The paper does not say."""
     eps: float = 1e-12
 
     def __post_init__(self) -> None:
         check_config(self)
         check_features(self)
-        if self.depth < 0:
-            raise RamifyError(f"model.depth must not be negative, and is 0 for all ancestors, not {self.depth}.")
 
     @property
     def vocab_size(self) -> int:
         return self.encoder.vocab_size
 
 
-class MaskedHierarchicalTransformer(Joined):
-    """A state of every candidate, given the newest message and what stands above the candidate (section 3)."""
+class MaskedHierarchicalTransformer(FusionBackbone):
+    """A state of every candidate, given the newest message and the candidate's ancestors (section 3)."""
 
     config: MHTConfig
     encoder: Bert
@@ -90,8 +88,8 @@ class MaskedHierarchicalTransformer(Joined):
             attention_dropout=config.attention_dropout,
             eps=config.eps,
         )
-        self.feature_map = feature_layer(config, 0, config.dim) if config.features == "input" else None
-        self.join = join_of(config, config.dim)
+        self.feature_map = build_feature_layer(config, 0, config.dim) if config.features == "input" else None
+        self.fusion = build_fusion(config, config.dim)
         for part in (self.projection, self.positions, self.stack, self.feature_map):
             if part is not None:
                 init_weights(part)
@@ -108,40 +106,40 @@ class MaskedHierarchicalTransformer(Joined):
     def reads_history(self) -> bool:
         return True
 
-    def check(self, reading: History) -> None:
-        check_pieces(reading)
-        if reading.max_tokens > self.config.encoder.max_tokens:
+    def check_input(self, input: ChatInput) -> None:
+        check_pieces(input)
+        if input.max_tokens > self.config.encoder.max_tokens:
             raise RamifyError(
-                f"messages of up to {reading.max_tokens} tokens are read, but the encoder knows "
-                f"{self.config.encoder.max_tokens} places: lower reading.max_tokens."
+                f"input.max_tokens={input.max_tokens} is more than the encoder's {self.config.encoder.max_tokens} positions. "
+                f"Lower input.max_tokens to {self.config.encoder.max_tokens}."
             )
-        if self.config.position in ("distance", "absolute") and reading.window >= self.config.max_history:
+        if self.config.position in ("distance", "absolute") and input.window >= self.config.max_history:
             raise RamifyError(
-                f"a message may answer one {reading.window} back, but there are {self.config.max_history} places: set "
-                f"model.max_history={reading.window + 1} or more, or lower reading.window."
+                f"input.window={input.window} needs {input.window + 1} position vectors, but model.max_history is "
+                f"{self.config.max_history}. Set model.max_history={input.window + 1}, or lower input.window."
             )
 
     @property
-    def makes_vectors(self) -> bool:
+    def encodes_messages(self) -> bool:
         return True
 
     def encode(self, ids: Int[Tensor, " total"], rows: Rows) -> Float[Tensor, "message encoder"]:
         """Vectors of the messages, from the shared encoder (section 3.2)."""
         return self.encoder.encode(ids, rows)
 
-    def states(self, batch: LinkBatch) -> Float[Tensor, "key state"]:
+    def compute_states(self, batch: LinkBatch) -> Float[Tensor, "key state"]:
         vectors = self.encode(batch.input_ids, batch.messages) if batch.vectors is None else batch.vectors
         x = self.projection(vectors).index_select(0, batch.candidate)
         if self.positions is not None:
             x = x + self.positions(self._places(batch))
         if self.feature_map is not None:
-            x = x + on_features(self.feature_map, batch, batch.pairs)
+            x = x + apply_feature_layer(self.feature_map, batch, batch.pair_features)
         x = dropout(x, self.config.dropout, self.training)
-        return self.stack(x, batch.candidates, allowed=self.allowed(batch))
+        return self.stack(x, batch.candidates, allowed=self.build_mask(batch))
 
-    def allowed(self, batch: LinkBatch) -> list[Bool[Tensor, "_target _place _place"]]:
-        """The mask M (section 3.3), a block a group of targets with as many candidates. Places count from the newest message
-        back, so the paper's last row and column are the first here."""
+    def build_mask(self, batch: LinkBatch) -> list[Bool[Tensor, "_target _place _place"]]:
+        """The mask M (section 3.3), one block per group of targets with as many candidates. Places count from the newest
+        message back, so the paper's last row and column are the first here."""
         rows, config = batch.candidates, self.config
         blocks = []
         for group in rows.groups:
@@ -149,18 +147,18 @@ class MaskedHierarchicalTransformer(Joined):
             real = place < rows.lengths[group.start : group.stop, None]
             back = place - place[:, None]
             if config.mask == "ancestors":
-                assert batch.above is not None
-                up = batch.above[group.start : group.stop, : group.length, : group.length]
-                seen = (up > 0) & (up <= config.depth) if config.depth else up > 0
+                assert batch.ancestor_distance is not None
+                up = batch.ancestor_distance[group.start : group.stop, : group.length, : group.length]
+                visible = (up > 0) & (up <= config.depth) if config.depth else up > 0
             elif config.mask == "temporal":
-                seen = ((back > 0) & (back <= config.span)).expand(group.size, -1, -1)
+                visible = ((back > 0) & (back <= config.span)).expand(group.size, -1, -1)
             else:
-                seen = torch.ones_like(back, dtype=torch.bool).expand(group.size, -1, -1)
+                visible = torch.ones_like(back, dtype=torch.bool).expand(group.size, -1, -1)
             if config.mask != "none":
-                # The newest message: everyone reads it, and it reads nobody else.
-                seen = torch.where(place[:, None] == 0, False, seen | (place == 0))
-            # Padding is read by nothing but itself.
-            blocks.append((seen & real[:, None]) | (back == 0))
+                # All attend to the newest message, which attends to no other.
+                visible = torch.where(place[:, None] == 0, False, visible | (place == 0))
+            # Padding attends to itself, and nothing else attends to it.
+            blocks.append((visible & real[:, None]) | (back == 0))
         return blocks
 
     def _places(self, batch: LinkBatch) -> Tensor:
@@ -171,5 +169,5 @@ class MaskedHierarchicalTransformer(Joined):
 
 
 def config_from_bert(theirs: BertConfig) -> dict[str, Any]:
-    """What a checkpoint of the BERT family settles."""
+    """The settings that a checkpoint of the BERT family determines."""
     return {"encoder": theirs}

@@ -1,11 +1,11 @@
-"""The words of a chat message, one by one."""
+"""Splitting chat messages into words."""
 
 import re
 
-from ramify.disentangle.data.names import Names
+from ramify.disentangle.data.names import KnownNames
 
 USER = "<user>"
-"""Stands for any name of the channel."""
+"""Replaces any name of the channel."""
 
 LINK = "<link>"
 
@@ -13,8 +13,8 @@ _WORD = re.compile(r"(?:https?://|www\.)\S+|\w+(?:[-.'_]\w+)*|\.{2,}|[^\w\s]")
 _LINK = re.compile(r"(?:https?://|www\.)\S+")
 
 
-def spelled(text: str, names: Names) -> list[str]:
-    """The words of a message in lower case, punctuation apart, names as USER."""
+def split_words(text: str, names: KnownNames) -> list[str]:
+    """The words of a message in lower case, with punctuation marks as words of their own and names as USER."""
     words = []
     for word in text.lower().split():
         name = names.find(word)
