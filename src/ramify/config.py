@@ -31,9 +31,10 @@ def from_record(kind: type[Config], record: Mapping[str, Any]) -> Config:
     return kind(**{name: _from_json(value, kinds.get(name)) for name, value in record.items()})
 
 
-def _from_json(value: Any, kind: Any) -> Any:
+def _from_json(value: Any, kind: Any = None) -> Any:
     if isinstance(value, list):
-        return tuple(_from_json(each, None) for each in value)
+        inner = typing.get_args(kind)[:1] if typing.get_origin(kind) is tuple else ()
+        return tuple(_from_json(each, *inner) for each in value)
     return from_record(kind, value) if isinstance(value, Mapping) and isinstance(kind, type) and is_dataclass(kind) else value
 
 

@@ -17,7 +17,7 @@ from ramify.inference.base import Pipeline
 from ramify.inference.embed import Embedder
 from ramify.inference.fill_mask import MaskFiller
 from ramify.models import bert, hf
-from ramify.models.base import AnyBackbone
+from ramify.models.base import AnyBackbone, Checkpoint
 from ramify.models.bert import Bert
 from ramify.registry import MODELS, TASKS, TaskKind
 from ramify.tasks.base import Task
@@ -143,6 +143,13 @@ class Saved:
 def saved_config(source: str | Path) -> Saved | None:
     """What a directory or hub id that `save` wrote holds; None where the checkpoint is another library's."""
     return _saved(_locate(source))
+
+
+def checkpoint(source: str | Path) -> Checkpoint:
+    """The directory or hub id as weights that a model may start from."""
+    directory = _locate(source)
+    saved = _saved(directory)
+    return Checkpoint(str(source), directory, None if saved is None else saved.model)
 
 
 def _locate(source: str | Path) -> Path:

@@ -23,8 +23,8 @@ from ramify.recipes import RECIPES
 from ramify.recipes.disentanglement import candidate_pruner, reranker
 from ramify.report import write_report
 from ramify.runs import Run, execute
-from ramify.training.trainer import Trainer
 from ramify.training.metrics_log import read_metrics
+from ramify.training.trainer import Trainer
 from ramify.tree import Tree
 
 SMALL = {
@@ -382,7 +382,7 @@ def test_models_that_take_no_pruner_or_reranker(store, trained, checkpoint, tmp_
 
 def test_a_pruner_comes_before_a_reranker(store, trained, tmp_path):
     hub.save(reranker(str(trained), unseen=[f"{trained}={store.path}"], hidden=8), tmp_path / "twice")
-    with pytest.raises(RamifyError, match="has a reranker.*Add the pruner before the reranker"):
+    with pytest.raises(RamifyError, match=r"has a reranker.*Add the pruner before the reranker"):
         candidate_pruner(str(tmp_path / "twice"), str(store.path))
 
 

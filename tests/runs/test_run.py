@@ -16,12 +16,12 @@ from ramify import hub
 from ramify.dataset.build import build
 from ramify.errors import RamifyError
 from ramify.inference.fill_mask import MaskFiller
+from ramify.inference.held_out import first_trees
 from ramify.models.bert import BertConfig
 from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.recipes import RECIPES
 from ramify.runs import execute
 from ramify.runs.comment_trees import CommentTreeRun
-from ramify.inference.held_out import first_trees
 from ramify.tokenizer import Tokenizer
 from ramify.training.config import TrainConfig
 from ramify.training.metrics_log import read_metrics
@@ -479,7 +479,11 @@ def test_start_from_a_saved_model(store, tmp_path, recipe, dtype):
         ("tree-mlm", {"task__head": "bert"}, r"task\.head = 'linear' \(not 'bert'\)"),
         ("tree-mlm", {"init_decoder": "false"}, "init_decoder=false is for"),
         ("tree-mlm", {"tokenizer__path": "other"}, "brings its own tokenizer.*leave --tokenizer out"),
-        ("bert", {}, r"holds a tree-mlm model of Ramify; a bert run starts from a bert model, or from a BERT-family checkpoint"),
+        (
+            "bert",
+            {},
+            r"holds a TreeMLM that Ramify saved; a Bert starts from a Bert that Ramify saved, or from a BERT-family checkpoint",
+        ),
     ],
 )
 def test_what_does_not_suit_a_saved_model_is_refused(store, tmp_path, recipe, settings, message):

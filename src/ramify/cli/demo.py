@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ramify.errors import RamifyError
-from ramify.files import make_folder
+from ramify.files import make_folder, sole_writer
 
 if TYPE_CHECKING:
     from ramify.dataset.store import Store
@@ -62,28 +62,34 @@ def demo(
     import torch
 
     began = time.perf_counter()
-    _claim(out)
-    # Matrices this small gain little from a second thread, and lose much where cores are shared.
-    torch.set_num_threads(1)
-    _step(1, f"Build a data set from {DISCUSSIONS.name}: forty discussions that came with Ramify")
-    store = _build(out / "data")
-    _step(2, f"Train a small TreeMLM from scratch, {steps} updates")
-    record, metrics = _train(out / "data", out / "run", steps)
-    _say(TOO_FEW)
-    _step(3, "What are the ancestors worth?")
-    _say(WHOSE)
-    task, measured = _evaluate(store, draws)
-    _step(4, "Fill masked words, with and without ancestors")
-    examples = _fill(task, store)
-    _report(out, task, store, record, metrics, measured, examples)
-    print(f"\n{out / 'report.html'} has the curves, the table by depth and {len(examples)} filled masks.")
+    with sole_writer(out):
+        _claim(out)
+        # Matrices this small gain little from a second thread, and lose much where cores are shared.
+        torch.set_num_threads(1)
+        _step(1, f"Build a data set from {DISCUSSIONS.name}: forty discussions that came with Ramify")
+        store = _build(out / "data")
+        _step(2, f"Train a small TreeMLM from scratch, {steps} updates")
+        record, metrics = _train(out / "data", out / "run", steps)
+        _say(TOO_FEW)
+        _step(3, "What are the ancestors worth?")
+        _say(WHOSE)
+        task, measured = _evaluate(store, draws)
+        _step(4, "Fill masked words, with and without ancestors")
+        examples = _fill(task, store)
+        _report(out, task, store, record, metrics, measured, examples)
+        print(f"\n{out / 'report.html'} has the curves, the table by depth and {len(examples)} filled masks.")
     print(f"All this took {time.perf_counter() - began:.0f} seconds.")
 
 
 def _claim(out: Path) -> None:
-    """A demo may be run again over its own folder, and over no other."""
+    """A demo may be run again over its own folder, and over no other. Only the run of an earlier demo goes, so it goes now."""
+    from ramify.run import RUN_FILE
+
     mark = out / ".ramify-demo"
-    if out.is_dir() and any(out.iterdir()) and not mark.exists():
+    if mark.exists():
+        if (out / "run" / RUN_FILE).exists():
+            shutil.rmtree(out / "run")
+    elif out.is_dir() and any(out.iterdir()):
         raise RamifyError(f"{out} holds other things, which the demo would replace: choose another --out.")
     make_folder(out)
     mark.touch()
@@ -121,8 +127,6 @@ def _train(data: Path, out: Path, steps: int) -> tuple[dict[str, Any], list[dict
     from ramify.runs.base import RUN_FILE
     from ramify.training.metrics_log import read_metrics
 
-    if (out / RUN_FILE).exists():
-        shutil.rmtree(out)
     run = RECIPES["tree-mlm"](str(data), steps=steps).changed(SETTINGS)
     with progress_display() as report:
         execute(run, out, report=report)

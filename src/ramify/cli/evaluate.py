@@ -11,9 +11,6 @@ from typer.core import TyperCommand, TyperGroup
 
 from ramify.cli.shared import Deciding, Device, Json, Precision, bar, settings_of
 
-RESAMPLES = 1000
-"""Of the bootstrap, unless the user says how many."""
-
 
 class RunOrCommand(TyperGroup):
     """A group whose first word may also be the first argument of its command `run`, even if it is called as a command is."""
@@ -151,7 +148,9 @@ def links(
     missing: Annotated[
         Literal["error", "self"], typer.Option(help="A message without a predicted link: an error, or a start.")
     ] = "error",
-    resamples: Annotated[int, typer.Option(min=0, help="Bootstrap over logs for 95 % intervals (0 = none).")] = RESAMPLES,
+    resamples: Annotated[
+        int | None, typer.Option(min=0, help="Bootstrap resamples over logs for 95 % intervals (0: none). Default: 1000.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Compare predicted reply links, and the conversations they make, with gold ones. Percentages; lines [LOG:]PARENT CHILD -.
@@ -160,7 +159,8 @@ def links(
     """
     from ramify.metrics.conversations import match
     from ramify.readers.annotation import read_links
-    from ramify.runs.disentanglement import LinkScores
+    from ramify.runs.disentanglement_scores import LinkScores
 
-    found = LinkScores(match(read_links(gold), read_links(predicted), missing=missing), protocol, resamples=resamples)
+    matched = match(read_links(gold), read_links(predicted), missing=missing)
+    found = LinkScores(matched, protocol) if resamples is None else LinkScores(matched, protocol, resamples=resamples)
     print(json.dumps(found.to_json()) if as_json else "\n".join(found.lines()))

@@ -146,8 +146,8 @@ class _Block:
         return replace(self, query=self.query.float(), key=self.key.float(), value=self.value.float())
 
     def sighted(self) -> tuple["_Block", Bool[Tensor, "_row 1 _query 1"] | None]:
-        """The same, except that blind queries see everything, because a softmax over nothing is 0/0; and which these are, so that
-        the caller can erase their results. None means that nothing is to be erased."""
+        """The same, except that blind queries see everything, because a softmax over nothing is 0/0; and which these are, so
+        that the caller can erase their results. None means that there is nothing to erase."""
         if self.mask is None or not self.may_be_blind or self.mask.shape[-1] == 0:
             return self, None
         # The greatest byte says whether any is true; `any` takes up to twenty times as long on CPU.

@@ -18,22 +18,20 @@ from ramify.config import check_fields
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
 from ramify.inference.base import Pipeline
-from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.evaluation import COLLAPSED, Scores, context_spread, evaluate
+from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.held_out import discussions, first_trees
-from ramify.models import bert, hf, tree_mlm
-from ramify.models.bert import Bert, BertConfig
-from ramify.models.tree_mlm import TreeMLM, TreeMLMConfig
+from ramify.models import hf
+from ramify.models.base import NO_DECODER, TextModelConfig
 from ramify.nn.precision import autocast
-from ramify.registry import model_name
 from ramify.runs import comment_tree_report
 from ramify.runs.base import RUN_FILE, Evaluation, Prepared, ReportParts, ReportRequest, Run, check_options, no_progress
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.tokenizer import Kind, Tokenizer, sample
-from ramify.training.stage import Stage, token_budget
 from ramify.training.checkpoints import Progress
 from ramify.training.config import TrainConfig
 from ramify.training.seeds import step_seed
+from ramify.training.stage import Stage, token_budget
 
 MIXED = 2
 """With fewer pieces per step, most steps are one piece."""
@@ -147,7 +145,7 @@ class CommentTreeRun(Run):
 
     name: ClassVar[str] = "comment-trees"
 
-    model: TreeMLMConfig | BertConfig
+    model: TextModelConfig
     task: MaskedLMConfig = field(default_factory=MaskedLMConfig)
     reading: Reading = field(default_factory=Reading)
     view: RegimeConfig = field(default_factory=RegimeConfig)
@@ -157,21 +155,7 @@ class CommentTreeRun(Run):
     """Whether a TreeMLM's decoder starts from a BERT-family checkpoint too, or its encoder alone."""
 
     def sized(self, init: str) -> Self:
-        if not init:
-            return self
-        model, saved = self.model, hub.saved_config(init)
-        if saved is not None:
-            if type(saved.model) is not type(model):
-                own, theirs = (model_name(each) for each in (model, saved.model))
-                raise RamifyError(
-                    f"--init {init} holds a {theirs} model of Ramify; a {own} run starts from a {own} model, or from a "
-                    "BERT-family checkpoint in Hugging Face's form."
-                )
-            return replace(self, model=saved.model)
-        config = hf.read_config(hf.locate(init))
-        if isinstance(model, TreeMLMConfig):
-            return replace(self, model=replace(model, **tree_mlm.config_from_bert(config)))
-        return replace(self, model=replace(bert.config_from_hf(config), **_free(model)))
+        return replace(self, model=self.model.adapted_to(hub.checkpoint(init))) if init else self
 
     def check_settings(self, settings: Mapping[str, str]) -> None:
         return None
@@ -195,7 +179,7 @@ class CommentTreeRun(Run):
             raise RamifyError(f"{self.data} has no training trees: build it with a larger share for train (--split).")
         tokenizer = _tokenizer(self, store, out)
         torch.manual_seed(step_seed(self.seed, 0))
-        model = self.model if self.model.vocab_size else replace(self.model, vocab_size=tokenizer.vocab_size)
+        model = self.model if self.model.vocab_size else self.model.for_vocabulary(tokenizer.vocab_size)
         if model.vocab_size < tokenizer.vocab_size:
             raise RamifyError(f"the tokenizer has {tokenizer.vocab_size} pieces, the model's vocabulary {model.vocab_size}.")
         if model.max_tokens < self.reading.longest:
@@ -265,32 +249,20 @@ class HeldOutLoss(Evaluation):
         ]
 
 
-def _free(config: BertConfig) -> dict[str, Any]:
-    """The settings of a Bert that may differ from those of the BERT-family checkpoint it starts from."""
-    return {name: getattr(config, name) for name in ("dropout", "attention_dropout", "pooling", "max_tokens")}
-
-
-def _started(run: CommentTreeRun, config: TreeMLMConfig | BertConfig, tokenizer: Tokenizer) -> MaskedLM:
-    """The run's task, with the weights of the checkpoint that it starts from; refuses one that does not suit it."""
-    saved = hub.saved_config(run.init) if run.init else None
-    from_bert = bool(run.init) and saved is None
-    if not run.init_decoder and not (from_bert and isinstance(config, TreeMLMConfig)):
-        raise RamifyError("init_decoder=false is for tree-mlm runs that start from a BERT-family checkpoint (--init).")
-    if isinstance(config, TreeMLMConfig):
-        backbone = TreeMLM(config)
-        if from_bert:
-            tree_mlm.init_from_bert(backbone, run.init, decoder=run.init_decoder)
-    elif from_bert:
-        backbone = bert.from_pretrained(run.init, **_free(config))
-        hf.require(config, vars(backbone.config), run.init)
-    else:
-        backbone = Bert(config)
+def _started(run: CommentTreeRun, config: TextModelConfig, tokenizer: Tokenizer) -> MaskedLM:
+    """The run's task, with the weights of the checkpoint that it starts from. Raises where that does not suit it."""
+    backbone = config.build()
+    if not run.init:
+        if not run.init_decoder:
+            raise RamifyError(NO_DECODER)
+        return MaskedLM(backbone, tokenizer, run.reading, run.task)
+    checkpoint = hub.checkpoint(run.init)
+    config.initialize(backbone, checkpoint, decoder=run.init_decoder)
+    saved = hub.saved_config(run.init)
     task = MaskedLM(backbone, tokenizer, run.reading, run.task)
     if saved is not None:
-        rates = {name: getattr(config, name) for name in ("dropout", "attention_dropout")}
-        hf.require(config, vars(saved.model) | rates, run.init)
         hf.require(run.task, {name: getattr(saved.parts["task"], name) for name in ("head", "tie_weights")}, run.init, "task")
-        hub.load_own_tensors(task, hf.read_tensors(hf.locate(run.init)), run.init)
+        hub.load_own_tensors(task, checkpoint.tensors, run.init)
     return task
 
 

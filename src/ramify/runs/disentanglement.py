@@ -24,8 +24,6 @@ from ramify.disentangle.data.reply_trees import logs_of_replies
 from ramify.disentangle.data.structure import Structure
 from ramify.disentangle.data.words import LEAST, learn_words, word_vectors
 from ramify.disentangle.distillation import beliefs, lessons
-from ramify.disentangle.inference.disentangler import Disentangler
-from ramify.inference.base import Pipeline
 from ramify.disentangle.inference.decode import (
     Decided,
     Known,
@@ -37,8 +35,9 @@ from ramify.disentangle.inference.decode import (
     settle,
     with_history,
 )
-from ramify.disentangle.inference.links import IN_WORDS, Measured, known_conversations, matched, measure, told
-from ramify.disentangle.inference.reply_trees import MeasuredReplies, measure_replies, scored
+from ramify.disentangle.inference.disentangler import Disentangler
+from ramify.disentangle.inference.links import IN_WORDS, known_conversations, matched, measure, told
+from ramify.disentangle.inference.reply_trees import measure_replies, scored
 from ramify.disentangle.inference.vector_cache import kept_vectors
 from ramify.disentangle.models.bert_pair import BertPairConfig
 from ramify.disentangle.models.decomposable_attention import DecomposableAttentionConfig
@@ -56,20 +55,22 @@ from ramify.disentangle.task import (
     ReplyToConfig,
 )
 from ramify.errors import RamifyError
+from ramify.inference.base import Pipeline
+from ramify.metrics.conversations import score
 from ramify.metrics.metric import DEV_LOSS, Metric
-from ramify.metrics.conversations import Match, bootstrap, score
 from ramify.models import bert, hf
 from ramify.models.bert import BertConfig
 from ramify.nn.precision import autocast
 from ramify.registry import MODELS, model_name
 from ramify.runs import disentanglement_report
 from ramify.runs.base import RUN_FILE, Evaluation, Prepared, ReportParts, ReportRequest, Run, check_options
+from ramify.runs.disentanglement_scores import LinkScores, ReplyScores
 from ramify.runs.settings import set_fields
 from ramify.tokenizer import Tokenizer
-from ramify.training.stage import Stage
 from ramify.training.checkpoints import Progress
 from ramify.training.config import learns
 from ramify.training.seeds import step_seed
+from ramify.training.stage import Stage
 from ramify.tree import Tree
 
 REPLY_SCORES = ("graph_accuracy", "conv_accuracy")
@@ -83,9 +84,6 @@ _BACKBONES = dict(MODELS.values())
 FREE = ("dropout", "attention_dropout", "chunk_tokens")
 """What a run may have otherwise than the saved model that it starts from."""
 
-RESAMPLES = 1000
-"""Bootstrap resamples of an evaluation."""
-
 
 @dataclass(frozen=True)
 class BlockConfig:
@@ -98,7 +96,7 @@ class BlockConfig:
     """The same in stages where an encoder of messages learns: there, what costs is to encode the history."""
 
     far: float = 1.0
-    """Of the candidates that are far back and that nothing points to (`disentangle.data.blocks`), the share that is read in training, each
+    """Of the candidates that are far back and that nothing points to (`data.blocks`), the share that is read in training, each
     for as many as were left out (0: nothing stands for them); in use all are. Kummerfeld et al. read all."""
 
     conversations: float = 0.0
@@ -278,7 +276,6 @@ def _teacher(path: str, device: torch.device) -> ReplyTo:
     return pipeline.task
 
 
-
 @dataclass(frozen=True, kw_only=True)
 class DisentanglementRun(Run):
     """A model that finds, for each message, the earlier messages that it answers."""
@@ -320,8 +317,8 @@ class DisentanglementRun(Run):
             if not len(store.split(split)):
                 raise RamifyError(
                     f"{self.data} has {store.num_trees:,} log(s), none of them in the split {split}: a log falls into a split "
-                    "as a whole, by a hash of its id. Build the data with more logs (of IRC a file per day, say), or with other "
-                    "shares, such as --split 0.5,0.5,0."
+                    "as a whole, by a hash of its id. Build the data with more logs (of IRC a file per day, say), or with "
+                    "other shares, such as --split 0.5,0.5,0."
                 )
         logs, dev = _logs(self, store, "train"), _logs(self, store, "dev")
         own = out / "tokenizer.json"
@@ -373,96 +370,6 @@ class DisentanglementRun(Run):
         return f"disentangle LOG --to html --out LOG.html --model {model}"
 
 
-@dataclass(frozen=True)
-class LinkScores(Evaluation):
-    """Scores of links and of the conversations they make, by one protocol."""
-
-    match: Match
-    protocol: Literal["official", "chunk50"]
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    """How the model came to its links, for JSON."""
-    unknown: tuple[str, ...] = ()
-    """Scores that the data cannot say."""
-    closing: str = ""
-    """The same facts as a sentence."""
-    resamples: int = RESAMPLES
-
-    @classmethod
-    def of(cls, measured: Measured, protocol: Literal["official", "chunk50"]) -> "LinkScores":
-        facts = {"history": measured.history, "into_context": measured.into_context, "starts": measured.starts}
-        return cls(measured.match, protocol, facts, measured.unknown, measured.told)
-
-    @cached_property
-    def scores(self) -> dict[str, Any]:
-        return score(self.match.logs, self.protocol)
-
-    @cached_property
-    def intervals(self) -> dict[str, Any]:
-        if not self.resamples or len(self.match.logs) < 2:
-            return {}
-        found = bootstrap(self.match.logs, self.protocol, resamples=self.resamples)
-        return _flat({name: each for name, each in found.items() if name not in self.unknown})
-
-    @property
-    def dropped(self) -> dict[str, int]:
-        return {reason: count for reason, count in self.match.dropped.items() if count}
-
-    def to_json(self) -> dict[str, Any]:
-        facts = {"protocol": self.protocol, "dropped": self.dropped, "missing": self.match.missing, **self.facts}
-        facts["intervals"] = {name: [each.low, each.high] for name, each in self.intervals.items()}
-        return self.scores | dict.fromkeys(self.unknown) | facts
-
-    def lines(self) -> list[str]:
-        logs = self.match.logs
-        lines = [f"protocol {self.protocol}, {len(logs)} logs, {sum(len(log.messages) for log in logs):,} messages"]
-        low_high = {name: f"  ({each.low:.2f} to {each.high:.2f})" for name, each in self.intervals.items()}
-        for name, value in _flat({name: each for name, each in self.scores.items() if name not in self.unknown}).items():
-            lines.append(f"{name:>18} {value:>7.2f}{low_high.get(name, '')}")
-        for reason, count in self.dropped.items():
-            lines.append(f"{count:,} predicted links left out: {reason.replace('_', ' ')}")
-        if self.match.missing:
-            lines.append(f"{self.match.missing:,} messages had no predicted link and start a conversation (--missing self)")
-        return [*lines, self.closing] if self.closing else lines
-
-
-@dataclass(frozen=True)
-class ReplyScores(Evaluation):
-    """Graph and conversation accuracy on reply trees, beside rules that do not read."""
-
-    measured: MeasuredReplies
-
-    def to_json(self) -> dict[str, Any]:
-        found = self.measured.model
-        intervals = found.intervals(resamples=RESAMPLES)
-        return found.scores() | {
-            "history": self.measured.history,
-            "conversations": len(found.comments),
-            "comments": int(found.comments.sum()),
-            "beyond_window": self.measured.beyond_window,
-            "intervals": {name: [each.low, each.high] for name, each in intervals.items()},
-            "baselines": {name: each.scores() for name, each in self.measured.baselines.items()},
-        }
-
-    def lines(self) -> list[str]:
-        found = self.measured.model
-        lines = [f"{len(found.comments):,} conversations, {found.comments.sum():,} comments; 95 % intervals over conversations"]
-        for system, replies in ({"model": found} | self.measured.baselines).items():
-            for name, each in replies.intervals(resamples=RESAMPLES).items():
-                title = name.replace("_", " ")
-                lines.append(f"{system:>9} {title:<29} {each.value:>6.2f}  ({each.low:.2f} to {each.high:.2f})")
-        if beyond := self.measured.beyond_window:
-            lines.append(f"{beyond:,} comments answer one that is further back than the model looks: they count as wrong")
-        return [*lines, IN_WORDS[self.measured.history]]
-
-
-def _flat(scores: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        f"{name} {part}".strip(): value
-        for name, inner in scores.items()
-        for part, value in (inner if isinstance(inner, dict) else {"": inner}).items()
-    }
-
-
 def redecided(config: ReplyToConfig, settings: Mapping[str, str]) -> ReplyToConfig:
     """With other settings of how to decide (`DECIDING`), from text; all others were settled in training."""
     for key in settings:
@@ -487,9 +394,7 @@ def _sized(model: Any, init: str) -> Any:
         raise RamifyError(f"--init {init} holds a {theirs} model of Ramify; a {own} run starts from a {own} model{other}.")
     if isinstance(model, WordsModelConfig):
         raise RamifyError(f"--init {init} is no model of Ramify; a {own} run starts from one of its own kind.")
-    config = bert.config_from_hf(hf.read_config(hf.locate(init)))
-    free = {name: getattr(model.encoder, name) for name in ("dropout", "attention_dropout", "pooling", "max_tokens")}
-    return replace(model, encoder=replace(config, **free))
+    return replace(model, encoder=model.encoder.adapted_to(hub.checkpoint(init)))
 
 
 def _encoder(model: MHTConfig | BertPairConfig, saved: MaskedLMModel) -> BertConfig:

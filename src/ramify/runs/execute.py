@@ -17,7 +17,6 @@ from ramify.files import check_format, make_folder, read_json, write_text
 from ramify.models import hf
 from ramify.runs.base import RUN_FILE, Prepared, Run
 from ramify.training.checkpoints import CHECKPOINTS, Progress
-from ramify.training.trainer import BEST, Trainer
 from ramify.training.metrics_log import METRICS
 from ramify.training.process import locked, own_device
 from ramify.training.trainer import BEST, Trainer

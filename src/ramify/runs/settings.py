@@ -3,10 +3,10 @@
 import json
 import typing
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import MISSING, fields, is_dataclass, replace
 from typing import Any, Literal
 
-from ramify.config import spelled
+from ramify.config import from_record, spelled
 from ramify.errors import RamifyError
 
 Texts = Mapping[str, tuple[str, str]]
@@ -63,7 +63,14 @@ def _parse(text: str, kind: Any, key: str) -> Any:
 
 
 def _typed(value: Any, kind: Any) -> Any:
-    """A value from JSON as a type made of tuples, numbers and strings. Raises `ValueError` where it is of another type."""
+    """A value from JSON as a type made of tuples, settings, numbers and strings. Raises `ValueError` where it is of another
+    type."""
+    if is_dataclass(kind) and isinstance(kind, type) and isinstance(value, dict):
+        known = {each.name for each in fields(kind)}
+        needed = {each.name for each in fields(kind) if each.default is MISSING}
+        if not needed <= value.keys() <= known:
+            raise ValueError
+        return from_record(kind, value)
     if typing.get_origin(kind) is tuple and isinstance(value, list):
         inner = typing.get_args(kind)
         inner = inner[:1] * len(value) if inner[-1] is Ellipsis else inner
