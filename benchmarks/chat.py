@@ -12,8 +12,8 @@
 one live channel made of all logs, `--every` so many messages at a time, after the first `--after`. `arriving`: as `ramify
 disentangle --live` does, all messages together that have arrived in the meantime, as fast as the lines are read or at a
 `--pace` per second; and milliseconds from the arrival of a message to its prediction. `encode`: message vectors by the encoder
-of a Masked Hierarchical Transformer, and the share of this machine's rate at large matrix products. `scores`: seconds to score so
-many generated messages by the official protocol. All but `arriving`, which runs once, are medians of several rounds.
+of a Masked Hierarchical Transformer, and the share of this machine's rate at large matrix products. `scores`: seconds to score
+so many generated messages by the official protocol. All but `arriving`, which runs once, are medians of several rounds.
 """
 
 import argparse

@@ -229,13 +229,13 @@ class Trainer:
         """The sums of a phase's losses over its micro-batches, whose gradients are left in its parameters, and the state after
         the last one."""
         sums: dict[str, Tensor | float] = dict.fromkeys(divisors, 0.0)
-        state, learns_nothing = self.state, False
+        state = self.state
         for micro, batch in enumerate(batches):
             if batch.num_targets == 0:
                 continue
             torch.manual_seed(self._seed(FORWARD + phase.number, micro))
             passes = self.task.losses(batch, divisors, phase.name, state)
-            learns_nothing = True
+            depends = False
             while True:
                 with self.accelerator.autocast():
                     found = next(passes, None)
@@ -246,10 +246,10 @@ class Trainer:
                 # A pass through frozen layers alone has no gradient to give.
                 if loss.requires_grad:
                     loss.backward()
-                    learns_nothing = False
+                    depends = True
                 for name in named.keys() & sums.keys():
                     sums[name] = sums[name] + named[name].detach().double()
-            if learns_nothing:
+            if not depends:
                 raise RamifyError(f"no loss of the phase {phase.name} depends on a parameter that it learns.")
         return sums, state
 
