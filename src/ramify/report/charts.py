@@ -28,7 +28,7 @@ class Axis:
         return self.start + (value - self.low) / (self.high - self.low) * (self.stop - self.start)
 
     def ticks(self, about: int) -> list[float]:
-        """At most about `about` round numbers within the axis, 1, 2 or 5 times a power of ten apart."""
+        """Up to `about` round numbers within the axis, 1, 2 or 5 times a power of ten apart."""
         step = 10 ** math.floor(math.log10((self.high - self.low) / about))
         step *= next(factor for factor in (1, 2, 5, 10) if (self.high - self.low) / (step * factor) <= about)
         first = math.ceil(self.low / step - 1e-9)

@@ -96,9 +96,9 @@ def write_conversations(path: Path, logs: list[Disentangled], model: str) -> Non
 
 _HOW = (
     "<p>Messages are in the order of the log. The messages of a conversation share a colour and a number. A line leads from a "
-    "message to the one that it answers (the likeliest, if there are several). The percentage is the probability of this link, or "
-    "of the start of a conversation. Click a conversation, here or in the log, to show only its messages; click it again to show "
-    "all.</p>"
+    "message to the one that it answers (the likeliest, if there are several). The percentage is the probability of this link, "
+    "or of the start of a conversation. Click a conversation, here or in the log, to show its messages alone; click it again to "
+    "show all.</p>"
 )
 
 
@@ -150,7 +150,7 @@ def _first_parents(tree: Tree) -> list[int]:
 def _people(tree: Tree) -> str:
     names = list(dict.fromkeys(node.author for node in tree.nodes if node.author))
     more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
-    return (", ".join(_clean(name) for name in names[:NAMES_SHOWN]) or "nobody") + more
+    return (", ".join(_clean(name) for name in names[:NAMES_SHOWN]) or "no author") + more
 
 
 def _span(tree: Tree, dated: bool) -> str:

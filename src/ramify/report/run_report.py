@@ -45,8 +45,7 @@ def write_report(
     """
     run_dir = Path(run_dir)
     if not (run_dir / RUN_FILE).is_file():
-        raise RamifyError(f"{run_dir} is not a run: it has no {RUN_FILE}. Train one with `ramify train RECIPE --out
-        {run_dir}`.")
+        raise RamifyError(f"{run_dir} is not a run: it has no {RUN_FILE}. Train one with: ramify train RECIPE --out {run_dir}")
     run, record = read_run(run_dir)
     metrics = read_metrics(run_dir)
     store, missing = (Store.open(data), "") if data else _store(run.data)
