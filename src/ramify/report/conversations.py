@@ -97,8 +97,8 @@ def write_conversations(path: Path, logs: list[Disentangled], model: str) -> Non
 _HOW = (
     "<p>Messages are in the order of the log. The messages of a conversation share a colour and a number. A line leads from a "
     "message to the one that it answers (the likeliest, if there are several). The percentage is the probability of this link, "
-    "or of the start of a conversation. Click a conversation, here or in the log, to show its messages alone; click it again to "
-    "show all.</p>"
+    "or of the start of a conversation. Click a conversation, here or in the log, to show its messages alone; click it again "
+    "to show all.</p>"
 )
 
 
