@@ -114,7 +114,7 @@ class PreparedDiscussions(Prepared):
             return []
         return [
             f"the encoder's vectors vary by only {spreads[-1]:.2%} of their energy between texts, so no ancestor can help. Set "
-            "a lower learning rate for the encoder, e.g. with --set 'train.lr_scale=[[\"encoder\", 0.1]]'; see docs/training.md."
+            "a lower learning rate for the encoder, such as --set 'train.lr_scale=[[\"encoder\", 0.1]]'; see docs/training.md."
         ]
 
     def best_score(self, progress: Progress) -> str:

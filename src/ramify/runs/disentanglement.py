@@ -244,7 +244,7 @@ class PreparedChats(Prepared):
         }
 
     def _loss(self, found: Opinion) -> float | None:
-        """Mean negative log-probability of known links in the window, in nats per message; None without such links."""
+        """Mean negative log-probability of known links in the window, in nats per message; None if there are none."""
         logs = self.dev
         is_link = logs.is_link(np.repeat(found.messages, found.lengths), found.candidates)
         starts = np.cumsum(found.lengths) - found.lengths
@@ -301,8 +301,8 @@ class DisentanglementRun(Run):
             if not len(store.split(split)):
                 raise RamifyError(
                     f"{self.data} has {store.num_trees:,} log(s), none of them in the split {split}. Whole logs are assigned "
-                    "to splits by a hash of their ids. Build the data with more logs (e.g. one IRC file per day), or with other "
-                    "shares, such as --split 0.5,0.5,0."
+                    "to splits by a hash of their ids. Build the data with more logs (e.g. one IRC file per day), or with "
+                    "other shares, such as --split 0.5,0.5,0."
                 )
         logs, dev = _logs(self, store, "train"), _logs(self, store, "dev")
         own = out / "tokenizer.json"
