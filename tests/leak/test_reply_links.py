@@ -39,7 +39,7 @@ def feature_model() -> ReplyTo:
 
 TASKS = {
     "the feature model": feature_model,
-    "the model that comes with Ramify": shipped,
+    "the model that ships with Ramify": shipped,
     "the same as on a live channel": lambda: shipped(as_live=True),
 }
 

@@ -223,8 +223,8 @@ class PreparedChats(Prepared):
             if loss is None:
                 if by == "loss":
                     raise RamifyError(
-                        "dev.by=loss needs known links within reading.window, and the dev logs have none. Set dev.by=link, or a "
-                        "longer window."
+                        "dev.by=loss needs known links within reading.window, and the dev logs have none. Set dev.by=link, or "
+                        "a longer window."
                     )
                 return {"dev_loss": worst[by], **scores}
             return {"dev_loss": loss if by == "loss" else worst[by], "dev_nats": loss, **scores}
