@@ -48,7 +48,7 @@ def build(
     clean: Annotated[
         list[str] | None,
         typer.Option(
-            help="Clean the texts; repeatable. quotes: remove quoted lines; links: replace each link by <link>; space: "
+            help="Clean the texts; repeatable. quotes: remove quoted lines; links: replace each link by `<link>`; space: "
             "normalise white space and remove invisible characters."
         ),
     ] = None,
