@@ -460,7 +460,7 @@ def test_what_it_refuses(ramify, model, log, tmp_path):
         ((log, "--to", "text", "--out", out, "--model", model, "--option", "foo=1"), "'irc' has no option 'foo'"),
         (
             (log, "--to", "text", "--out", out, "--model", model, "--set", "model.hidden=9"),
-            "cannot change a trained model. The settings that can are task.threshold",
+            "--set model.hidden cannot change a trained model",
         ),
         ((log, "--to", "text", "--out", out, "--model", model, "--set", "task.threshold=2"), "task.threshold"),
     ]:
