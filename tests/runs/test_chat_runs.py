@@ -304,7 +304,7 @@ def test_a_pair_encoder_goes_on_with_other_parts(store, tmp_path):
         ({"reading.window": "0"}, "reading.window"),
         ({"view.block": "0"}, "view.block"),
         ({"view.far": "1.5"}, r"view\.far=1\.5 must be from 0 to 1"),
-        ({"view.far": "0.5", "view.teachers": '["run"]'}, r"view\.far .*view\.teachers"),
+        ({"view.far": "0.5", "view.teachers": '["run"]'}, r"view\.far=0\.5 .*view\.teachers"),
         ({"model.hidden": "0"}, "model.hidden"),
         ({"task.positive_weight": "0"}, "positive_weight"),
         ({"task.objective": "what"}, "listwise, ranking, binary"),
@@ -382,7 +382,7 @@ def test_models_that_take_no_pruner_or_reranker(store, trained, checkpoint, tmp_
 
 def test_a_pruner_comes_before_a_reranker(store, trained, tmp_path):
     hub.save(reranker(str(trained), unseen=[f"{trained}={store.path}"], hidden=8), tmp_path / "twice")
-    with pytest.raises(RamifyError, match=r"has a reranker.*Add the pruner before the reranker"):
+    with pytest.raises(RamifyError, match=r"has a reranker.*Add the pruner first"):
         candidate_pruner(str(tmp_path / "twice"), str(store.path))
 
 

@@ -216,7 +216,7 @@ def test_what_another_run_left_is_not_gone_on_with(store, tmp_path):
         (out / name).unlink()
     for resume in (False, True):
         with pytest.raises(
-            RamifyError, match=r"checkpoints, best\.safetensors, .*model\.safetensors, .* which would be written anew"
+            RamifyError, match=r"checkpoints, best\.safetensors, .*model\.safetensors, .* which would be overwritten"
         ):
             execute(run, out, cpu=True, resume=resume)
 
@@ -227,7 +227,7 @@ def test_a_saved_model_is_not_trained_over(store, tmp_path):
     execute(run, tmp_path / "run", cpu=True)
     model = ramify.load(tmp_path / "run")
     hub.save(model, tmp_path / "saved")
-    with pytest.raises(RamifyError, match=r"config\.json, model\.safetensors, .* which would be written anew"):
+    with pytest.raises(RamifyError, match=r"config\.json, model\.safetensors, .* which would be overwritten"):
         execute(run, tmp_path / "saved", cpu=True)
 
 
@@ -354,7 +354,7 @@ def test_a_checkpoint_keeps_its_pieces(store, theirs, tmp_path, kept_as):
     assert begun(store, "bert", theirs, tokenizer__path=str(tmp_path / "same.json")).prepare(tmp_path / "run")
     Tokenizer.train(["aa ab ba be bo"] * 9, vocab_size=40).save(tmp_path / "other.json")
     run = begun(store, "bert", theirs, tokenizer__path=str(tmp_path / "other.json"))
-    with pytest.raises(RamifyError, match=r"other\.json does not have the pieces that the weights of .* belong to"):
+    with pytest.raises(RamifyError, match=r"other\.json lacks pieces of .* or numbers them differently"):
         run.prepare(tmp_path / "other")
 
 
@@ -478,7 +478,7 @@ def test_start_from_a_saved_model(store, tmp_path, recipe, dtype):
         ("tree-mlm", {"model__cross_init": "zero"}, r"model\.cross_init = 'normal'"),
         ("tree-mlm", {"task__head": "bert"}, r"task\.head = 'linear' \(not 'bert'\)"),
         ("tree-mlm", {"init_decoder": "false"}, "init_decoder=false is for"),
-        ("tree-mlm", {"tokenizer__path": "other"}, "brings its own tokenizer.*leave --tokenizer out"),
+        ("tree-mlm", {"tokenizer__path": "other"}, "has its own tokenizer.*Leave --tokenizer out"),
         (
             "bert",
             {},
@@ -575,12 +575,12 @@ def test_a_kill_while_a_run_is_begun(store, tmp_path, monkeypatch, killed_at):
 
 
 def test_texts_longer_than_the_positions_are_refused(store, tmp_path):
-    with pytest.raises(RamifyError, match=r"model\.max_tokens is 16"):
+    with pytest.raises(RamifyError, match=r"model\.max_tokens=16 is too small"):
         execute(small(store, "bert", model__max_tokens="16"), tmp_path / "run", cpu=True)
 
 
 def test_vocabularies_that_do_not_fit_are_refused(store, tmp_path):
-    with pytest.raises(RamifyError, match="pieces, the model's vocabulary 50"):
+    with pytest.raises(RamifyError, match=r"model\.vocab_size=50 is too small"):
         execute(small(store, model__vocab_size="50"), tmp_path / "run", cpu=True)
 
 
