@@ -366,7 +366,7 @@ def test_pruner_and_reranker_are_no_part_of_training(store, trained, tmp_path, n
 
 def test_models_that_take_no_pruner_or_reranker(store, trained, checkpoint, tmp_path):
     for mask, features, reason in (
-        ("ancestors", "none", "read features"),
+        ("ancestors", "none", "reads features"),
         ("ancestors", "head", "as a history"),
         ("temporal", "head", "as a history"),
     ):
