@@ -232,7 +232,7 @@ def test_data_set_that_moved(copy):
     record = json.loads((copy / "run.json").read_text())
     record["run"]["data"] = "/nowhere"
     (copy / "run.json").write_text(json.dumps(record))
-    assert "The data set is not at hand" in Page(write_report(copy).read_text("utf-8")).text
+    assert "The data set cannot be opened" in Page(write_report(copy).read_text("utf-8")).text
 
 
 def test_other_data_set_is_called_one(copy, tmp_path):
@@ -366,7 +366,7 @@ def test_curve_of_the_spread():
 
 
 def test_curves_of_nothing():
-    assert "Nothing was logged" in draw(curves([], "tree")).body
+    assert "No steps have been logged" in draw(curves([], "tree")).body
 
 
 def test_text_is_one_escaped_line():

@@ -94,7 +94,7 @@ def test_evaluate_for_people(ramify, told, store):
     assert [line.split("  ")[0].strip() for line in out.splitlines() if line.strip().startswith("previous")] == [
         f"previous {name.replace('_', ' ')}" for name in SCORES
     ]
-    assert "further back than the model looks: they count as wrong" in out
+    assert "further back than the model looks; they count as wrong" in out
     assert out.endswith("the model read the gold parents of earlier messages\n")
 
 
@@ -106,7 +106,7 @@ def test_what_does_not_fit(ramify, told, store, init, tmp_path):
         assert "reply trees, not chat logs" in err
     run = RECIPES["mht"](str(store.path), init=str(init))
     for objective in ("listwise", "binary"):
-        with pytest.raises(RamifyError, match=f"only task.objective=ranking fits, not {objective}"):
+        with pytest.raises(RamifyError, match=rf"task\.objective={objective} does not fit the reply trees"):
             execute(run.changed({"task.objective": objective}), tmp_path / objective, cpu=True)
 
 

@@ -105,8 +105,8 @@ def test_it_learns_from_a_teacher_what_nobody_knows(store, trained, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"view__trust": "1.5"}, r"view\.trust must be from 0 to 1"),
-        ({"task__objective": "binary"}, r"view\.teachers is for task\.objective=listwise"),
+        ({"view__trust": "1.5"}, r"view\.trust=1\.5 must be from 0 to 1"),
+        ({"task__objective": "binary"}, r"view\.teachers needs task\.objective=listwise, not binary"),
     ],
 )
 def test_lessons_that_are_refused(store, trained, tmp_path, settings, message):
@@ -201,8 +201,8 @@ def test_the_report_shows_scores_and_curves(trained, store):
     assert "Links and conversations" in page
     assert "one-to-one overlap" in page
     assert "training messages" in page
-    assert "says which of the 20 messages before it a message answers" in page
-    assert "To add it" in write_report(trained, evaluate=False).read_text()
+    assert "finds the messages that a message answers, among the 20 before it" in page
+    assert "To add one" in write_report(trained, evaluate=False).read_text()
 
 
 def test_a_run_goes_on_from_another(store, trained, tmp_path):
@@ -267,15 +267,13 @@ def test_messages_are_read_as_a_masked_language_model_read_them(store, tmp_path,
     assert torch.equal(pairs.encoder.embedding.weight, task.backbone.encoder.embedding.weight)
     with pytest.raises(RamifyError, match=r"needs model\.encoder\.activation = '\w+' \(not 'gelu_tanh'\)"):
         run.changed({"model.encoder.activation": "gelu_tanh"}).prepare(tmp_path / "run")
-    with pytest.raises(
-        RamifyError, match=r"holds a (tree-mlm|bert) model of Ramify; a decatt run starts from a decatt model\.$"
-    ):
+    with pytest.raises(RamifyError, match=r"is a (tree-mlm|bert) model of Ramify\. Start a decatt run from a decatt model\.$"):
         RECIPES["decatt"](str(store.path), init=str(tmp_path / "saved"))
 
 
 @pytest.mark.parametrize("recipe", ["decatt", "esim", "feature-model"])
 def test_models_of_whole_words_start_from_no_bert(store, checkpoint, recipe):
-    with pytest.raises(RamifyError, match=rf"a {recipe} run starts from one of its own kind"):
+    with pytest.raises(RamifyError, match=rf"Start a {recipe} run from a {recipe} model"):
         RECIPES[recipe](str(store.path), init=str(checkpoint))
 
 
@@ -306,8 +304,8 @@ def test_a_pair_encoder_goes_on_with_other_parts(store, tmp_path):
     [
         ({"input.window": "0"}, "input.window"),
         ({"view.block": "0"}, "view.block"),
-        ({"view.far": "1.5"}, r"view\.far must be from 0 to 1"),
-        ({"view.far": "0.5", "view.teachers": '["run"]'}, r"view\.far .*view\.teachers"),
+        ({"view.far": "1.5"}, r"view\.far=1\.5 must be from 0 to 1"),
+        ({"view.far": "0.5", "view.teachers": '["run"]'}, r"view\.far=0\.5 .*view\.teachers"),
         ({"model.hidden": "0"}, "model.hidden"),
         ({"task.positive_weight": "0"}, "positive_weight"),
         ({"task.objective": "what"}, "listwise, ranking, binary"),
@@ -330,7 +328,9 @@ def test_it_learns_from_fewer_candidates(store, tmp_path):
     assert set(batch.importance_weight.tolist()) == {1.0, 4.0}
     assert (batch.importance_weight[batch.target_probability > 0] == 1).all()
     links = RECIPES["links"](str(store.path)).changed({"view.far": "0.5"})
-    with pytest.raises(RamifyError, match=r"view\.far below 1 is for models that read one candidate at a time"):
+    with pytest.raises(
+        RamifyError, match=r"view\.far=0\.5 needs a model that scores candidates independently; feature-model reads"
+    ):
         links.prepare(tmp_path / "nowhere")
 
 
@@ -338,7 +338,7 @@ def test_logs_of_which_nothing_is_known(tmp_path):
     logs = [channel(30, seed) for seed in range(6)]
     blank = [Tree(tuple(replace(node, parents=None, self_link=False) for node in log.nodes), id=log.id) for log in logs]
     store = built(blank, tmp_path, split=(0.5, 0.5, 0.0))
-    with pytest.raises(RamifyError, match="nobody says"):
+    with pytest.raises(RamifyError, match="has no known links in its training logs"):
         execute(small(store), tmp_path / "run", cpu=True)
 
 
@@ -367,7 +367,7 @@ def test_pruner_and_reranker_are_no_part_of_training(store, trained, tmp_path, n
 
 def test_models_that_take_no_pruner_or_reranker(store, trained, checkpoint, tmp_path):
     for mask, features, reason in (
-        ("ancestors", "none", "read features"),
+        ("ancestors", "none", "reads features"),
         ("ancestors", "head", "as a history"),
         ("temporal", "head", "as a history"),
     ):
@@ -375,7 +375,7 @@ def test_models_that_take_no_pruner_or_reranker(store, trained, checkpoint, tmp_
         run = RECIPES["mht"](str(store.path), init=str(checkpoint), features=features).changed({"model.mask": mask})
         hub.save(run.prepare(tmp_path).pipeline(), model)
         if mask == "ancestors":
-            with pytest.raises(RamifyError, match="reads its own decisions already"):
+            with pytest.raises(RamifyError, match="reads its own decisions, and a reranker needs"):
                 reranker(str(model), unseen=[f"{trained}={store.path}"])
         with pytest.raises(RamifyError, match=reason):
             candidate_pruner(str(model), str(store.path))
@@ -383,7 +383,7 @@ def test_models_that_take_no_pruner_or_reranker(store, trained, checkpoint, tmp_
 
 def test_a_pruner_comes_before_a_reranker(store, trained, tmp_path):
     hub.save(reranker(str(trained), unseen=[f"{trained}={store.path}"], hidden=8), tmp_path / "twice")
-    with pytest.raises(RamifyError, match=r"has a reranker.*Add the pruner before the reranker"):
+    with pytest.raises(RamifyError, match=r"has a reranker.*Add the pruner first"):
         candidate_pruner(str(tmp_path / "twice"), str(store.path))
 
 
@@ -395,7 +395,7 @@ def test_dev_logs_of_which_nothing_is_known_in_the_window(store, tmp_path):
         trees.append(replace(tree, nodes=tuple(nodes)))
     far = built(trees, tmp_path / "far", split=(0.7, 0.3, 0.0))
     changes = {"train__steps": "4", "train__evaluate_every": "2"}
-    with pytest.raises(RamifyError, match=r"dev\.by=loss: no message of the dev logs is known to answer"):
+    with pytest.raises(RamifyError, match=r"dev\.by=loss needs known links within reading\.window"):
         execute(small(far, dev__by="loss", **changes), tmp_path / "loss", cpu=True)
     execute(small(far, dev__by="link", **changes), tmp_path / "link", cpu=True)
     assert all("dev_loss" not in record for record in read_metrics(tmp_path / "link"))

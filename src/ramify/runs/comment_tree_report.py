@@ -1,4 +1,4 @@
-"""What a report says of a masked language model on comment trees: curves, loss by depth, filled masks."""
+"""Reports on masked language models on comment trees: curves, loss by depth, filled masks."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -33,7 +33,7 @@ from ramify.runs.sections import (
 
 
 def parts(seen: Seen, request: ReportRequest) -> ReportParts:
-    """The parts of a report on a run whose comments read `seen`."""
+    """The parts of a report on a run with the context `seen`."""
     sections, headline, missing = [curves(request.metrics, seen)], (), ""
     pipeline, store, split = request.pipeline, request.store, request.split
     if isinstance(pipeline, MaskFiller) and store is not None:
@@ -60,12 +60,16 @@ def trees_of(split: str) -> str:
 
 
 def chosen_on_dev(split: str) -> Spans:
-    """A caution for figures on the split that chose the weights."""
-    return (" The weights were chosen on this split; ", Code("--split test"), " has not seen it.") if split == "dev" else ()
+    """A caution for scores on the split on which the weights were chosen."""
+    return (
+        (" The weights were chosen on this split; for unbiased scores, use ", Code("--split test"), ".")
+        if split == "dev"
+        else ()
+    )
 
 
 def gain_sentence(found: Measured) -> Spans:
-    """What reading a context saves one model; empty where it reads none."""
+    """The loss that the context saves, as a sentence; empty if the model reads no context."""
     if found.own in BLIND:
         return ()
     saved = gain(found.scores[found.own], found.scores["none"])["all"]
@@ -73,11 +77,11 @@ def gain_sentence(found: Measured) -> Spans:
         f"95 % interval {number(saved.low, '+.4f')} to {number(saved.high, '+.4f')}" if found.trees > 1 else "one tree only"
     )
     return (
-        f"On {trees_of(found.split)}, reading comments {NAMES[found.own]} instead of without saves the model ",
+        f"On {trees_of(found.split)}, reading comments {NAMES[found.own]} instead of without context saves the model ",
         Strong(f"{number(saved.value, '+.4f')} nats per masked token"),
         f" ({interval}).",
         *chosen_on_dev(found.split),
-        " This compares one model with itself; a model trained without context is another run.",
+        " Both losses are of the same model; a model trained without context is another run.",
     )
 
 
@@ -85,9 +89,9 @@ def gain_sentence(found: Measured) -> Spans:
 
 
 def curves(metrics: Sequence[Mapping[str, float]], seen: Seen, title: str = "Learning curves") -> Section:
-    """Loss against updates and tokens; and the gain and the encoder's spread, where they were measured."""
+    """Loss against updates and tokens; and the gain and the encoder's spread, if they were measured."""
     if not metrics:
-        return Section(title, (Notice(("Nothing was logged yet.",)),))
+        return Section(title, (Notice(("No steps have been logged yet.",)),))
     window = max(1, len(metrics) // 15)
     with_gain, with_spread, with_dev = (
         any(field in record for record in metrics) for field in ("dev_loss_none", "context_spread", "dev_loss")
@@ -101,13 +105,13 @@ def curves(metrics: Sequence[Mapping[str, float]], seen: Seen, title: str = "Lea
     if with_spread:
         charts.append(_against_tokens(metrics, "spread", "spread of the context vectors, share", "context_spread"))
     every = f", mean of {window} logged steps" if window > 1 else ""
-    legend = [("train", f"train (as it is minimised: per comment){every}")]
+    legend = [("train", f"train (the training objective, per comment){every}")]
     if with_dev:
         legend.append(("dev", f"dev, {NAMES[seen]} (per masked token)"))
     if with_gain:
-        legend += [("none", "dev, the same model without context"), ("gain", "gain: the difference of the two")]
+        legend += [("none", "dev, the same model without context"), ("gain", "gain: the difference of the two dev losses")]
     if with_spread:
-        legend.append(("spread", "how much the encoder's vectors differ from text to text (near zero no ancestor can help)"))
+        legend.append(("spread", "spread of the encoder's vectors over texts (near zero, no ancestor can help)"))
     return Section(title, (Charts(tuple(charts), tuple(legend)),))
 
 
@@ -133,8 +137,8 @@ def _against_tokens(
 # --- the table by depth -----------------------------------------------------------------------------------------------
 
 
-def by_depth(measured: Measured, title: str = "What the context is worth, by depth") -> Section:
-    """Loss of one model by what it reads, and the differences, with bootstrap intervals over trees."""
+def by_depth(measured: Measured, title: str = "Gain from context, by depth") -> Section:
+    """Loss of one model with each context, and the differences, with bootstrap intervals over trees."""
     own = measured.scores[measured.own]
     others: list[Seen] = [seen for seen in measured.scores if seen != measured.own]
     gains = [gain(own, measured.scores[seen]) for seen in others]
@@ -147,8 +151,8 @@ def by_depth(measured: Measured, title: str = "What the context is worth, by dep
     ]
     lead = (
         f"Loss in nats per masked token on {trees_of(measured.split)}: {measured.trees:,} trees, {measured.comments:,} "
-        f"comments, {counted(measured.draws, 'draw')} of masks each, the same masks in every column. In "
-        "small print, 95 % intervals (bootstrap over trees, 10,000 resamples; paired for differences)."
+        f"comments, {counted(measured.draws, 'draw')} of masks per comment, the same masks in every column. "
+        "Small print: 95 % intervals (bootstrap over trees, 10,000 resamples; paired for differences)."
     )
     return Section(title, (Table(tuple(columns), tuple(rows)),), (lead,))
 
@@ -166,7 +170,7 @@ def _depth_row(name: str, scores: Mapping[Seen, Scores], gains: Sequence[Mapping
 
 
 def _estimate(interval: Interval, form: str, several: bool, drawn: bool = False) -> Cell:
-    """An interval over a single tree says nothing."""
+    """A value with its interval, which a single tree does not have."""
     value, low, high = (number(each, form) for each in (interval.value, interval.low, interval.high))
     mark = (interval.value, interval.low, interval.high) if drawn else None
     return Cell(value, f"{low} to {high}" if several else "one tree only", mark)
@@ -176,9 +180,9 @@ def _estimate(interval: Interval, form: str, several: bool, drawn: bool = False)
 
 
 def filled(examples: Sequence[Filling], title: str = "Masks filled") -> Section:
-    """Masked words with the likeliest pieces, by what the comment reads."""
+    """Masked words with the likeliest pieces, for each context."""
     if not examples:
-        return Section(title, (Notice(("No comment stands at depth 2 or deeper in these trees.",)),))
+        return Section(title, (Notice(("No comment in these trees is at depth 2 or deeper.",)),))
     masks = tuple(
         FilledMask(
             title=each.title,
@@ -193,12 +197,12 @@ def filled(examples: Sequence[Filling], title: str = "Masks filled") -> Section:
         )
         for each in examples
     )
-    lead = f"{RULE} Higher is better: the share that the model gives to the word that stood there."
+    lead = f"{RULE} Each row gives the probability of the masked word; higher is better."
     return Section(title, (FilledMasks(masks),), (lead,))
 
 
 def unread(cut: Mapping[str, Any], without_tokens: int) -> tuple[tuple[str, str], ...]:
-    """The tokens that the model could not read."""
+    """Facts about the tokens that the model does not read."""
     lost = f"{cut['tokens_over']:,} ({share_over(cut):.2%}), in {cut['texts_over']:,} texts"
     chained = (("texts cut into a chain of nodes", f"{cut['texts_chained']:,}"),) if "texts_chained" in cut else ()
     return (
