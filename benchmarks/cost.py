@@ -78,15 +78,15 @@ def operations(batch: Batch, dim: int, layers: int, context: bool) -> float:
     def attention(lengths: np.ndarray) -> float:
         return 2 * dim * float((lengths.astype(np.float64) ** 2).sum())
 
-    assert batch.wanted is not None
-    masked = batch.wanted.rows.total
+    assert batch.output_positions is not None
+    masked = batch.output_positions.rows.total
     target, per_token = batch.targets, (14 if context else 12) * dim**2
     full = layers - 1
     total = full * (target.total * per_token + attention(target.host_lengths))
     total += (
         2 * dim**2 * target.total
         + (per_token - 2 * dim**2) * masked
-        + 2 * dim * float((target.host_lengths * batch.wanted.rows.host_lengths).sum())
+        + 2 * dim * float((target.host_lengths * batch.output_positions.rows.host_lengths).sum())
     )
     if context:
         keys, queries = batch.contexts.host_lengths, target.host_lengths

@@ -80,7 +80,7 @@ class Averages(Backbone):
         row = torch.repeat_interleave(torch.arange(len(batch.targets)), batch.targets.lengths)
         means = self.encode(batch.target_ids, batch.targets).index_select(0, row)
         states = self.mix(torch.cat([self.embedding(batch.target_ids), means], dim=1))
-        return Hidden(states if batch.wanted is None else states.index_select(0, batch.wanted.index))
+        return Hidden(states if batch.output_positions is None else states.index_select(0, batch.output_positions.index))
 
     def pooled(self, hidden: Hidden, batch: Batch) -> torch.Tensor:
         return self.encode(batch.target_ids, batch.targets)

@@ -25,7 +25,7 @@ from fixtures import (
 from ramify.batching.batch import IGNORE, Collator
 from ramify.batching.samplers import TokenBudget
 from ramify.batching.views.comment_trees import Discussions, Reading, units
-from ramify.nn.blocks import Wanted
+from ramify.nn.blocks import OutputPositions
 from ramify.nn.ragged import Rows
 from ramify.tasks.base import MAIN
 
@@ -128,7 +128,7 @@ def same(left, right):
     """Equal in every field that a computation can see."""
     for field in fields(left):
         ours, theirs = getattr(left, field.name), getattr(right, field.name)
-        if isinstance(ours, Wanted):
+        if isinstance(ours, OutputPositions):
             same(ours, theirs)
         elif isinstance(ours, Rows):
             assert ours.host_lengths.tolist() == theirs.host_lengths.tolist(), field.name

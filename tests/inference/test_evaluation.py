@@ -14,7 +14,7 @@ from ramify.batching.views.comment_trees import Reading
 from ramify.errors import RamifyError
 from ramify.inference.evaluation import BINS, Scores, context_spread, describe, evaluate, gain
 from ramify.metrics import DEPTH_BINS, depth_bin
-from ramify.nn import counter_rng as noise
+from ramify.nn import counter_rng
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def test_sums_by_tree_and_depth(data):
         (node,) = batch.source.tolist()
         cell = int(data.tree_of(np.array([node]))[0]), int(depth_bin(data.depth[[node]])[0])
         for draw in range(2):
-            seeds = noise.words(torch.from_numpy(node_seeds(data.store, [node])), draw)
+            seeds = counter_rng.random_bits(torch.from_numpy(node_seeds(data.store, [node])), draw)
             batch_masked = task.mask(batch, seeds)
             with torch.no_grad():
                 logits = task.head(task.backbone(batch_masked).tokens)

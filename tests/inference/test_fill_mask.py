@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fixtures import W, bert_task, discussion, forest, tokenizer, tree_task, with_text
-from ramify.batching.batch import Collator, want
+from ramify.batching.batch import Collator, select_positions
 from ramify.batching.views.comment_trees import Discussions, Reading, units
 from ramify.errors import RamifyError
 from ramify.inference import mask_query, score
@@ -39,7 +39,9 @@ def probabilities(task, tree, node, ids, place, seen="tree"):
     target_ids = batch.target_ids.clone()
     target_ids[offset : offset + len(ids)] = torch.tensor(ids)
     index = torch.tensor([offset + place])
-    batch = replace(batch, target_ids=target_ids, wanted=want(index, np.array([1]), batch.targets, batch.readers))
+    batch = replace(
+        batch, target_ids=target_ids, output_positions=select_positions(index, np.array([1]), batch.targets, batch.readers)
+    )
     with torch.no_grad():
         return task.head(task.backbone(batch).tokens)[0].softmax(-1)
 

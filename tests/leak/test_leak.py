@@ -48,7 +48,7 @@ def logits(task, tree, **regime):
     data = forest([tree], LIMIT)
     batch = masked(task, data, whole(task, data, **regime))
     rows = task.head(task.backbone(batch).tokens).detach()
-    counts = batch.wanted.rows.host_lengths.tolist()
+    counts = batch.output_positions.rows.host_lengths.tolist()
     return dict(zip(batch.source.tolist(), torch.split(rows, counts), strict=True))
 
 
@@ -111,10 +111,10 @@ def hidden_places(task, tree):
     data = forest([tree], LIMIT)
     clean = whole(task, data)
     batch = masked(task, data, clean)
-    index, counts = batch.wanted.index.numpy(), batch.wanted.rows.host_lengths
+    index, counts = batch.output_positions.index.numpy(), batch.output_positions.rows.host_lengths
     first = clean.targets.host_lengths - 1 - clean.maskable
     starts = np.cumsum(clean.targets.host_lengths) - clean.targets.host_lengths
-    changed = (batch.target_ids[batch.wanted.index] != batch.labels).numpy()
+    changed = (batch.target_ids[batch.output_positions.index] != batch.labels).numpy()
     found = {}
     for row, places in enumerate(np.split(np.arange(len(index)), np.cumsum(counts)[:-1])):
         own = index[places[changed[places]]] - starts[row] - first[row]
@@ -183,7 +183,7 @@ def test_wrong_ancestors_are_not_ones_own():
     def both(one, other):
         data = forest([one, other], LIMIT)
         batch = masked(task, data, whole(task, data))
-        rows = torch.split(task.head(task.backbone(batch).tokens).detach(), batch.wanted.rows.host_lengths.tolist())
+        rows = torch.split(task.head(task.backbone(batch).tokens).detach(), batch.output_positions.rows.host_lengths.tolist())
         return dict(zip(batch.source.tolist(), rows))
 
     before = both(tree, stranger)

@@ -72,7 +72,7 @@ def test_scaled_embeddings_meet_positions_at_unit_size():
 def states(model, reading, data):
     task = MaskedLM(model, tokenizer(), reading)
     batch = masked(task, data, whole(task, data))
-    rows = torch.split(model(batch).tokens, batch.wanted.rows.host_lengths.tolist())
+    rows = torch.split(model(batch).tokens, batch.output_positions.rows.host_lengths.tolist())
     return torch.cat([rows[place] for place in np.argsort(batch.source)])
 
 

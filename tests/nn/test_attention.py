@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ramify.nn import attention as module
 from ramify.nn.attention import Order, Ties, attend
-from ramify.nn.blocks import Attention, Context, Layer, Stack, Wanted
+from ramify.nn.blocks import Attention, Context, Layer, OutputPositions, Stack
 from ramify.nn.ragged import Rows, doubling_key, length_key
 
 HEADS, SIZE = 2, 4
@@ -274,7 +274,7 @@ def test_attention_dropout_is_unbiased_and_only_in_training():
 @pytest.mark.parametrize("norm", ["post", "pre"])
 @given(lengths=st.lists(st.integers(1, 12), min_size=1, max_size=6), data=st.data())
 @settings(max_examples=20)
-def test_wanted_positions_are_those_of_the_whole(norm, lengths, data):
+def test_output_positions_equal_the_full_computation(norm, lengths, data):
     """The last layer computes only the selected positions, with the values of the full computation."""
     torch.manual_seed(0)
     stack = Stack(2, 8, 2, 16, norm=norm, dropout=0.0, cross=True).double()
@@ -285,8 +285,8 @@ def test_wanted_positions_are_those_of_the_whole(norm, lengths, data):
     counts = np.array([data.draw(st.integers(0, length)) for length in lengths], dtype=np.int64)
     starts = np.cumsum(host) - host
     index = torch.from_numpy(np.concatenate([start + np.arange(count) for start, count in zip(starts, counts)]))
-    wanted = Wanted(index, Rows.build(counts, keys=rows.keys), Rows.build(counts, keys=readers.keys))
+    output_positions = OutputPositions(index, Rows.build(counts, keys=rows.keys), Rows.build(counts, keys=readers.keys))
     vectors = torch.randn(4, 8, dtype=torch.float64)
     context = Context(vectors, torch.randint(4, (contexts.total,)), readers, contexts)
     x = torch.randn(rows.total, 8, dtype=torch.float64)
-    torch.testing.assert_close(stack(x, rows, context, wanted), stack(x, rows, context)[index], rtol=0, atol=1e-12)
+    torch.testing.assert_close(stack(x, rows, context, output_positions), stack(x, rows, context)[index], rtol=0, atol=1e-12)

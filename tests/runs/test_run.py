@@ -132,7 +132,7 @@ CHANGES = {
     },
     "reply-to": {
         "task.objective": "binary",
-        "task.decide": "link",
+        "decoding.decide": "link",
         "task.conversation_weight": "0",
         "model.years": "false",
         "reading.window": "20",
@@ -156,12 +156,12 @@ def test_json_round_trip(recipe):
 def test_settings_of_one_part_are_checked_together():
     """In whichever order they are given."""
     run = RECIPES["links"]("data/somewhere")
-    settings = {"task.objective": "binary", "task.decide": "link", "task.conversation_weight": "0"}
+    settings = {"task.objective": "binary", "decoding.decide": "link", "task.conversation_weight": "0"}
     assert run.changed(settings) == run.changed(dict(reversed(settings.items())))
     with pytest.raises(RamifyError, match=r"task\.decide"):
         run.changed({"task.objective": "binary", "task.conversation_weight": "0"})
     with pytest.raises(RamifyError, match=r"task\.conversation_weight"):
-        run.changed({"task.objective": "binary", "task.decide": "link"})
+        run.changed({"task.objective": "binary", "decoding.decide": "link"})
 
 
 def test_json_round_trip_of_stages_and_models():

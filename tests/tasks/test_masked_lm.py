@@ -55,8 +55,8 @@ EXACT = 1e-10
 
 def wanted_by_target(batch):
     """For every target: the flat places that are asked for."""
-    counts = batch.wanted.rows.host_lengths
-    return np.split(batch.wanted.index.numpy(), np.cumsum(counts)[:-1])
+    counts = batch.output_positions.rows.host_lengths
+    return np.split(batch.output_positions.index.numpy(), np.cumsum(counts)[:-1])
 
 
 @given(lengths=st.lists(st.integers(0, 60), min_size=1, max_size=12), rate=st.sampled_from([0.05, 0.15, 0.5, 1.0]))
@@ -95,7 +95,7 @@ def test_what_is_not_chosen_stays():
     data = forest(discussions(3, 20))
     clean = whole(task, data)
     batch = masked(task, data, clean)
-    others = np.setdiff1d(np.arange(clean.targets.total), batch.wanted.index.numpy())
+    others = np.setdiff1d(np.arange(clean.targets.total), batch.output_positions.index.numpy())
     assert torch.equal(batch.target_ids[others], clean.target_ids[others])
     # The clean nodes that serve as context are never touched.
     assert torch.equal(batch.input_ids, clean.input_ids)
@@ -114,7 +114,7 @@ def within(count: int, total: int, share: float, deviations: float = 5) -> bool:
 @pytest.mark.parametrize("shares", [(0.8, 0.1, 0.1), (0.5, 0.3, 0.2), (0.0, 1.0, 0.0), (1.0, 0.0, 0.0), (0.0, 0.0, 1.0)])
 def test_shares_of_mask_random_and_unchanged(shares):
     batch = one_long_batch(tree_task(task={"mask_split": shares}))
-    shown, answer = batch.target_ids[batch.wanted.index], batch.labels
+    shown, answer = batch.target_ids[batch.output_positions.index], batch.labels
     total, vocabulary = len(answer), tokenizer().vocab_size
     assert total == 2000 * round(0.15 * 32)
     to_mask, to_random, to_same = shares
@@ -125,7 +125,7 @@ def test_shares_of_mask_random_and_unchanged(shares):
 
 def test_random_pieces_are_uniform_over_the_vocabulary():
     batch = one_long_batch(tree_task(task={"mask_split": (0.0, 1.0, 0.0)}))
-    shown = batch.target_ids[batch.wanted.index].tolist()
+    shown = batch.target_ids[batch.output_positions.index].tolist()
     counts = np.bincount(shown, minlength=tokenizer().vocab_size)
     expected = len(shown) / tokenizer().vocab_size
     assert counts.min() > 0
@@ -135,14 +135,14 @@ def test_random_pieces_are_uniform_over_the_vocabulary():
 
 def test_random_special():
     batch = one_long_batch(tree_task(task={"mask_split": (0.0, 1.0, 0.0), "random_special": False}))
-    counts = np.bincount(batch.target_ids[batch.wanted.index].tolist(), minlength=tokenizer().vocab_size)
+    counts = np.bincount(batch.target_ids[batch.output_positions.index].tolist(), minlength=tokenizer().vocab_size)
     assert counts[tokenizer().special_ids].sum() == 0
     assert (counts[len(tokenizer().special_ids) :] > 0).all()
 
 
 def test_every_place_is_chosen_equally_often():
     batch = one_long_batch(tree_task())
-    places = batch.targets.positions[batch.wanted.index].numpy()
+    places = batch.targets.positions[batch.output_positions.index].numpy()
     counts = np.bincount(places, minlength=32)
     assert counts[0] == counts[31] == 0
     expected = len(places) / 30
@@ -176,7 +176,7 @@ def test_nothing_to_mask():
     task = tree_task()
     data = forest([discussion(chain(3), lengths=[2, 0, 4, 0])])
     batch = masked(task, data, whole(task, data))
-    by_node = dict(zip(batch.source.tolist(), zip(batch.weight.tolist(), batch.wanted.rows.host_lengths.tolist())))
+    by_node = dict(zip(batch.source.tolist(), zip(batch.weight.tolist(), batch.output_positions.rows.host_lengths.tolist())))
     # The comments without words weigh nothing; the second still is context.
     assert by_node == {1: (0.0, 0), 2: (1.0, 1), 3: (0.0, 0)}
     assert 1 in batch.node_source
@@ -217,7 +217,7 @@ def test_loss_is_the_weighted_sum_over_comments(comment_loss):
     logits = task.head(task.backbone(batch).tokens)
     expected = 0.0
     start = 0
-    for weight, count in zip(batch.weight, batch.wanted.rows.host_lengths.tolist()):
+    for weight, count in zip(batch.weight, batch.output_positions.rows.host_lengths.tolist()):
         own = slice(start, start + count)
         start += count
         if count:
@@ -448,7 +448,7 @@ def losses_and_vectors(task, data):
     vectors = task.backbone.encode(batch.input_ids, batch.nodes).detach().requires_grad_()
     logits = task.head(task.backbone.decode(batch, task.backbone.contextualize(vectors, batch)).tokens)
     each = F.cross_entropy(logits, batch.labels, reduction="none")
-    counts = batch.wanted.rows.host_lengths
+    counts = batch.output_positions.rows.host_lengths
     return batch, vectors, [part.mean() if len(part) else None for part in torch.split(each, counts.tolist())]
 
 
@@ -489,7 +489,7 @@ def test_post_and_no_context_are_exact_zeros():
 
 
 def by_node(batch, rows):
-    parts = torch.split(rows, batch.wanted.rows.host_lengths.tolist())
+    parts = torch.split(rows, batch.output_positions.rows.host_lengths.tolist())
     return dict(zip(batch.source.tolist(), parts, strict=True))
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from ramify.batching.forest import Forest
 from ramify.batching.views.base import Example
 from ramify.batching.views.comment_trees import Reading
-from ramify.nn.blocks import Wanted
+from ramify.nn.blocks import OutputPositions
 from ramify.nn.ragged import Rows, doubling_key, length_key, places
 from ramify.tokenizer import Frame, Tokenizer
 
@@ -66,7 +66,7 @@ class Batch(AnyBatch):
     targets: Rows
     target_depth: Int[Tensor, " target"]
     labels: Int[Tensor, " label"]
-    """The answers: one a token of `target_ids`, IGNORE where nothing may be asked; after corruption one a `wanted` position."""
+    """The answers: one a token of `target_ids`, IGNORE where nothing may be asked; after corruption one per output position."""
     weight: Float64[Tensor, " target"]
     context: Int[Tensor, " key"]
     """Rows of `nodes` that each target reads, oldest first."""
@@ -83,7 +83,7 @@ class Batch(AnyBatch):
     frame: Frame
     """Special tokens around each text."""
     token_type_ids: Int[Tensor, " target_total"] | None = None
-    wanted: Wanted | None = None
+    output_positions: OutputPositions | None = None
     """The positions whose states are asked for (None = all)."""
     null_context: bool = False
     """Every target reads the model's learned null row, and nothing else."""
@@ -135,11 +135,13 @@ class Batch(AnyBatch):
         context = slice(int(keys[:start].sum()), int(keys[:stop].sum()))
         device = self.target_ids.device
         targets, contexts, readers = _target_rows(host[start:stop], keys[start:stop])
-        wanted, labels = None, self.labels[tokens]
-        if self.wanted is not None:
-            counts = self.wanted.rows.host_lengths
+        output_positions, labels = None, self.labels[tokens]
+        if self.output_positions is not None:
+            counts = self.output_positions.rows.host_lengths
             picked = slice(int(counts[:start].sum()), int(counts[:stop].sum()))
-            wanted = want(self.wanted.index[picked] - tokens.start, counts[start:stop], targets, readers)
+            output_positions = select_positions(
+                self.output_positions.index[picked] - tokens.start, counts[start:stop], targets, readers
+            )
             labels = self.labels[picked]
         types = self.token_type_ids
         return replace(
@@ -155,15 +157,17 @@ class Batch(AnyBatch):
             maskable=self.maskable[start:stop],
             source=self.source[start:stop],
             token_type_ids=None if types is None else types[tokens],
-            wanted=wanted,
+            output_positions=output_positions,
         )
 
 
-def want(index: Int[Tensor, " position"], counts: NDArray[np.int64], targets: Rows, readers: Rows) -> Wanted:
+def select_positions(
+    index: Int[Tensor, " position"], counts: NDArray[np.int64], targets: Rows, readers: Rows
+) -> OutputPositions:
     """Ask for `counts[i]` positions of target i, given by their places on the flat axis in ascending order."""
     rows = Rows.build(counts, keys=targets.keys)
     cross_rows = Rows.build(counts, keys=readers.keys)
-    return Wanted(index, rows.to(index.device), cross_rows.to(index.device))
+    return OutputPositions(index, rows.to(index.device), cross_rows.to(index.device))
 
 
 def _target_rows(lengths: NDArray[np.int64], keys: NDArray[np.int64]) -> tuple[Rows, Rows, Rows]:
@@ -175,7 +179,7 @@ def _target_rows(lengths: NDArray[np.int64], keys: NDArray[np.int64]) -> tuple[R
 def _move(value: Any, device: torch.device | str) -> Any:
     if isinstance(value, Tensor):
         return value.to(device, non_blocking=True)
-    return value.to(device) if isinstance(value, Rows | Wanted) else value
+    return value.to(device) if isinstance(value, Rows | OutputPositions) else value
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ramify.batching.batch import Collator, want
+from ramify.batching.batch import Collator, select_positions
 from ramify.batching.forest import Forest
 from ramify.batching.views.base import Example
 from ramify.batching.views.comment_trees import Discussions, Reading, Seen, units
@@ -90,7 +90,7 @@ class MaskQuery:
             batch,
             target_ids=ids.flatten(),
             labels=ids.flatten()[index],
-            wanted=want(index, np.full(count, places.shape[1]), batch.targets, batch.readers),
+            output_positions=select_positions(index, np.full(count, places.shape[1]), batch.targets, batch.readers),
         ).to(task.device)
         with task.evaluating():
             parts = decode_parts(task.backbone, batch, TOKENS)

@@ -101,8 +101,8 @@ class Backbone(AnyBackbone):
 
     @abstractmethod
     def forward(self, batch: Batch, state: State | None = None, vectors: Float[Tensor, "node dim"] | None = None) -> Hidden:
-        """The final states of the targets' tokens, or of those that `batch.wanted` names. A backbone that reads context
-        encodes the batch's nodes, unless it is given their `vectors`."""
+        """The final states of the targets' tokens, or of those that `batch.output_positions` names. A backbone that reads
+        context encodes the batch's nodes, unless it is given their `vectors`."""
 
     @abstractmethod
     def pooled(self, hidden: Hidden, batch: Batch) -> Float[Tensor, "target dim"]:

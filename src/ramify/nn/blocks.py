@@ -25,7 +25,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 @dataclass(frozen=True)
-class Wanted:
+class OutputPositions:
     """The positions whose final states are needed. The last layer computes only these; all positions remain keys."""
 
     index: Int[Tensor, " position"]
@@ -34,8 +34,8 @@ class Wanted:
     cross_rows: Rows
     """The same layout, with the groups of the context."""
 
-    def to(self, device: torch.device | str) -> "Wanted":
-        return Wanted(self.index.to(device), self.rows.to(device), self.cross_rows.to(device))
+    def to(self, device: torch.device | str) -> "OutputPositions":
+        return OutputPositions(self.index.to(device), self.rows.to(device), self.cross_rows.to(device))
 
 
 @dataclass(frozen=True)
@@ -129,17 +129,17 @@ class Layer(nn.Module):
         x: Float[Tensor, "total dim"],
         rows: Rows,
         context: Context | None = None,
-        wanted: Wanted | None = None,
+        output_positions: OutputPositions | None = None,
         allowed: Allowed | None = None,
     ) -> Float[Tensor, "position dim"]:
         keys = self.attention_norm(x) if self.norm == "pre" else x
         queries, q_rows = keys, rows
-        if wanted is not None:
-            x, queries = x.index_select(0, wanted.index), keys.index_select(0, wanted.index)
-            q_rows = wanted.rows
+        if output_positions is not None:
+            x, queries = x.index_select(0, output_positions.index), keys.index_select(0, output_positions.index)
+            q_rows = output_positions.rows
         x = self._join(x, self.attention(queries, keys, q_rows, rows, allowed), self.attention_norm)
         if self.cross is not None and self.cross_norm is not None and context is not None:
-            cross_rows = context.q_rows if wanted is None else wanted.cross_rows
+            cross_rows = context.q_rows if output_positions is None else output_positions.cross_rows
             queries = self.cross_norm(x) if self.norm == "pre" else x
             x = self._join(x, self.cross.read(queries, context, cross_rows), self.cross_norm)
         hidden = self.ffn_in(self.ffn_norm(x) if self.norm == "pre" else x)
@@ -173,11 +173,11 @@ class Stack(nn.Module):
         x: Float[Tensor, "total dim"],
         rows: Rows,
         context: Context | None = None,
-        wanted: Wanted | None = None,
+        output_positions: OutputPositions | None = None,
         allowed: Allowed | None = None,
     ) -> Float[Tensor, "position dim"]:
-        """`allowed` limits which tokens of a row attend to which. It cannot be combined with `wanted`."""
+        """`allowed` limits which tokens of a row attend to which. It cannot be combined with `output_positions`."""
         last = len(self.layers) - 1
         for number, layer in enumerate(self.layers):
-            x = layer(x, rows, context, wanted if number == last else None, allowed)
+            x = layer(x, rows, context, output_positions if number == last else None, allowed)
         return x if self.final_norm is None else self.final_norm(x)

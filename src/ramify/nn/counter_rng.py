@@ -9,7 +9,7 @@ _FIRST = 0xBF58476D1CE4E5B9 - 2**64
 _SECOND = 0x94D049BB133111EB - 2**64
 
 
-def words(seeds: Int[Tensor, "*axes"], counters: Int[Tensor, "*axes"] | int) -> Int[Tensor, "*axes"]:
+def random_bits(seeds: Int[Tensor, "*axes"], counters: Int[Tensor, "*axes"] | int) -> Int[Tensor, "*axes"]:
     """64 random bits for every (seed, counter)."""
     step = counters * _GAMMA
     if isinstance(step, int):
@@ -20,10 +20,10 @@ def words(seeds: Int[Tensor, "*axes"], counters: Int[Tensor, "*axes"] | int) -> 
 
 def uniform(seeds: Int[Tensor, "*axes"], counters: Int[Tensor, "*axes"] | int) -> Float[Tensor, "*axes"]:
     """Uniform numbers on [0, 1) with 32 random bits, in double precision."""
-    return _right(words(seeds, counters), 32).double() / 2**32
+    return _right(random_bits(seeds, counters), 32).double() / 2**32
 
 
-def below(limit: int, seeds: Int[Tensor, "*axes"], counters: Int[Tensor, "*axes"] | int) -> Int[Tensor, "*axes"]:
+def randint(limit: int, seeds: Int[Tensor, "*axes"], counters: Int[Tensor, "*axes"] | int) -> Int[Tensor, "*axes"]:
     """Integers on [0, limit), uniform to within limit / 2^32."""
     return (uniform(seeds, counters) * limit).long()
 

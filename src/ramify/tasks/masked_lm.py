@@ -9,12 +9,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ramify.batching.batch import IGNORE, Batch, want
+from ramify.batching.batch import IGNORE, Batch, select_positions
 from ramify.batching.views.comment_trees import Reading
 from ramify.config import check_fields
 from ramify.errors import RamifyError
 from ramify.models.base import Backbone, State, decode_parts, no_vectors
-from ramify.nn import counter_rng as noise
+from ramify.nn import counter_rng
 from ramify.nn.heads import VocabularyHead
 from ramify.tasks.base import Losses, Task
 from ramify.tokenizer import Tokenizer
@@ -114,7 +114,7 @@ class MaskedLM(Task[Batch]):
         place = batch.targets.positions - first.index_select(0, rows)
         seed = seeds.index_select(0, rows)
         # Tokens that may be asked for, in random order, come first in each row; the first `chosen` of them are taken.
-        random = noise.words(seed, place * 4) & (2**32 - 1)
+        random = counter_rng.random_bits(seed, place * 4) & (2**32 - 1)
         order = torch.argsort((rows << 33) | ((batch.labels == IGNORE).long() << 32) | random, stable=True)
         starts = np.cumsum(lengths) - lengths
         taken = np.repeat(starts - (np.cumsum(chosen) - chosen), chosen) + np.arange(chosen.sum())
@@ -122,15 +122,15 @@ class MaskedLM(Task[Batch]):
 
         answers = batch.labels.index_select(0, index)
         seed, place = seed.index_select(0, index), place.index_select(0, index)
-        action = noise.uniform(seed, place * 4 + 1)
-        drawn = self.choices[noise.below(len(self.choices), seed, place * 4 + 2)]
+        action = counter_rng.uniform(seed, place * 4 + 1)
+        drawn = self.choices[counter_rng.randint(len(self.choices), seed, place * 4 + 2)]
         to_mask, to_random, _ = config.mask_split
         shown = torch.where(action < to_mask, self.tokenizer.mask_id, torch.where(action < to_mask + to_random, drawn, answers))
         return replace(
             batch,
             target_ids=batch.target_ids.index_copy(0, index, shown),
             labels=answers,
-            wanted=want(index, chosen, batch.targets, batch.readers),
+            output_positions=select_positions(index, chosen, batch.targets, batch.readers),
         )
 
     def counts(self, batch: Batch, phase: str) -> dict[str, float]:
@@ -177,13 +177,13 @@ class MaskedLM(Task[Batch]):
         return self.config.two_phase == "always" or batch.nodes.total + int(batch.costs.sum()) > self.config.chunk_tokens
 
     def _loss(self, states: Float[Tensor, "position dim"], batch: Batch) -> Float[Tensor, ""]:
-        assert batch.wanted is not None
-        counts = batch.wanted.rows.lengths
+        assert batch.output_positions is not None
+        counts = batch.output_positions.rows.lengths
         weight = batch.weight
         if self.config.comment_loss == "mean":
             weight = weight / counts.clamp(min=1)
         weight = weight.to(torch.promote_types(states.dtype, torch.float32))
-        weights = torch.repeat_interleave(weight, counts, output_size=batch.wanted.rows.total)
+        weights = torch.repeat_interleave(weight, counts, output_size=batch.output_positions.rows.total)
         return self.head.loss(states, batch.labels, weights)
 
 
