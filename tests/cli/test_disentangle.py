@@ -37,7 +37,7 @@ from ramify.tree import Node, Tree
 def model(tmp_path_factory):
     folder = tmp_path_factory.mktemp("chats")
     settings = {"train.steps": "40", "train.budget": "32", "train.lr": "0.01", "model.hidden": "32", "model.dim": "8"}
-    run = RECIPES["feature-model"](str(chat_store(folder).path)).changed(settings | {"tokenizer.least": "3"})
+    run = RECIPES["feature-model"](str(chat_store(folder).path)).changed(settings | {"tokenizer.min_count": "3"})
     execute(run, folder / "run", cpu=True)
     return folder / "run"
 

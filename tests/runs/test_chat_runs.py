@@ -38,7 +38,7 @@ SMALL = {
     "model.hidden": "32",
     "model.dim": "8",
     "input.window": "20",
-    "tokenizer.least": "3",
+    "tokenizer.min_count": "3",
 }
 
 
@@ -80,7 +80,7 @@ def dev(store):
 def test_it_learns_from_a_teacher_what_nobody_knows(store, trained, tmp_path):
     """Of logs in which next to nothing is annotated; where a teacher is trusted in all, links do not count."""
     assert json.loads((trained / "run.json").read_text())["messages_with_links"] > 100
-    run = small(store, view__teachers=json.dumps([str(trained)]), view__trust="1", train__steps="80")
+    run = small(store, view__teachers=json.dumps([str(trained)]), view__distillation_weight="1", train__steps="80")
     execute(run, tmp_path / "run", cpu=True)
     assert read_metrics(tmp_path / "run")[-1]["dev_link_f1"] > 70
     prepared = run.prepare(tmp_path / "nowhere")
@@ -105,7 +105,7 @@ def test_it_learns_from_a_teacher_what_nobody_knows(store, trained, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"view__trust": "1.5"}, r"view\.trust=1\.5 must be from 0 to 1"),
+        ({"view__distillation_weight": "1.5"}, r"view\.distillation_weight=1\.5 must be from 0 to 1"),
         ({"task__objective": "binary"}, r"view\.teachers needs task\.objective=listwise, not binary"),
     ],
 )
@@ -217,7 +217,7 @@ def test_a_run_goes_on_from_another(store, trained, tmp_path):
 def test_models_of_whole_words_begin_with_the_vectors_of_words(store, tmp_path, recipe):
     words = small(store).prepare(tmp_path).task.backbone.embedding
     for kind, same in (("trained", True), ("random", False)):
-        settings = {"model.dim": "8", "tokenizer.least": "3", "tokenizer.vectors": kind}
+        settings = {"model.dim": "8", "tokenizer.min_count": "3", "tokenizer.vectors": kind}
         own = RECIPES[recipe](str(store.path)).changed(settings).prepare(tmp_path).task.backbone
         assert torch.equal(own.embedding.weight, words.weight) == same
 
@@ -304,8 +304,11 @@ def test_a_pair_encoder_goes_on_with_other_parts(store, tmp_path):
     [
         ({"input.window": "0"}, "input.window"),
         ({"view.block": "0"}, "view.block"),
-        ({"view.far": "1.5"}, r"view\.far=1\.5 must be from 0 to 1"),
-        ({"view.far": "0.5", "view.teachers": '["run"]'}, r"view\.far=0\.5 .*view\.teachers"),
+        ({"view.negative_sampling_rate": "1.5"}, r"view\.negative_sampling_rate=1\.5 must be from 0 to 1"),
+        (
+            {"view.negative_sampling_rate": "0.5", "view.teachers": '["run"]'},
+            r"view\.negative_sampling_rate=0\.5 .*view\.teachers",
+        ),
         ({"model.hidden": "0"}, "model.hidden"),
         ({"task.positive_weight": "0"}, "positive_weight"),
         ({"task.objective": "what"}, "listwise, ranking, binary"),
@@ -318,7 +321,7 @@ def test_settings_that_make_no_sense(store, settings, message):
 
 
 def test_it_learns_from_fewer_candidates(store, tmp_path):
-    run = small(store, view__far="0.25", input__window="40")
+    run = small(store, view__negative_sampling_rate="0.25", input__window="40")
     execute(run, tmp_path / "run", cpu=True)
     assert read_metrics(tmp_path / "run")[-1]["dev_link_f1"] > 70
     stage = run.prepare(tmp_path / "nowhere").stage(0)
@@ -327,9 +330,10 @@ def test_it_learns_from_fewer_candidates(store, tmp_path):
     assert batch.importance_weight is not None
     assert set(batch.importance_weight.tolist()) == {1.0, 4.0}
     assert (batch.importance_weight[batch.target_probability > 0] == 1).all()
-    links = RECIPES["links"](str(store.path)).changed({"view.far": "0.5"})
+    links = RECIPES["links"](str(store.path)).changed({"view.negative_sampling_rate": "0.5"})
     with pytest.raises(
-        RamifyError, match=r"view\.far=0\.5 needs a model that scores candidates independently; feature-model reads"
+        RamifyError,
+        match=r"view\.negative_sampling_rate=0\.5 needs a model that scores candidates independently; feature-model reads",
     ):
         links.prepare(tmp_path / "nowhere")
 

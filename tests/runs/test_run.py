@@ -137,7 +137,7 @@ CHANGES = {
         "model.years": "false",
         "reading.window": "20",
         "view.block": "8",
-        "tokenizer.least": "2",
+        "tokenizer.min_count": "2",
         "dev.by": "cluster",
     },
 }

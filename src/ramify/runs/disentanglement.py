@@ -88,7 +88,7 @@ class BlockConfig:
     encoded_block: int = 64
     """The same for stages in which a message encoder learns, where encoding the history is the main cost."""
 
-    far: float = 1.0
+    negative_sampling_rate: float = 1.0
     """Negative sampling rate: the share of distant candidates without hints (see `data.blocks`) that training reads, weighted
     for the rest (0: none is read). Inference reads all, and so do Kummerfeld et al."""
 
@@ -97,7 +97,7 @@ class BlockConfig:
     channels without interleaved conversations or clocks."""
     teachers: tuple[str, ...] = ()
     """Teachers for distillation: models whose probabilities are targets for all messages, with known links or not."""
-    trust: float = 0.5
+    distillation_weight: float = 0.5
     """Distillation weight: the share of the teachers' probabilities in the targets of messages with known links."""
     vectors: str = ""
     """Folder in which a frozen encoder's vectors of messages are cached for further runs. Empty: no cache."""
@@ -106,12 +106,15 @@ class BlockConfig:
         check_fields(self, "view.")
         if self.conversations < 0:
             raise RamifyError(f"view.conversations={self.conversations} must not be negative.")
-        if not 0 <= self.far <= 1:
-            raise RamifyError(f"view.far={self.far} must be from 0 to 1.")
-        if self.far < 1 and self.teachers:
-            raise RamifyError(f"view.far={self.far} hides candidates that view.teachers give probabilities of. Set view.far=1.")
-        if not 0 <= self.trust <= 1:
-            raise RamifyError(f"view.trust={self.trust} must be from 0 to 1.")
+        if not 0 <= self.negative_sampling_rate <= 1:
+            raise RamifyError(f"view.negative_sampling_rate={self.negative_sampling_rate} must be from 0 to 1.")
+        if self.negative_sampling_rate < 1 and self.teachers:
+            raise RamifyError(
+                f"view.negative_sampling_rate={self.negative_sampling_rate} hides candidates that view.teachers give "
+                "probabilities of. Set view.negative_sampling_rate=1."
+            )
+        if not 0 <= self.distillation_weight <= 1:
+            raise RamifyError(f"view.distillation_weight={self.distillation_weight} must be from 0 to 1.")
         if min(self.block, self.encoded_block) < 1:
             raise RamifyError(f"view.block={self.block} and view.encoded_block={self.encoded_block} must both be at least 1.")
 
@@ -120,7 +123,7 @@ class BlockConfig:
 class WordsConfig:
     """The vocabulary of whole words, learned from the training logs, with or without word vectors to start from."""
 
-    least: int = MIN_COUNT
+    min_count: int = MIN_COUNT
     """Smallest count of a word in the vocabulary; rarer words are read by their shape alone."""
     vectors: Literal["trained", "random"] = "trained"
 
@@ -157,7 +160,9 @@ class PreparedChats(Prepared):
         frozen = not any(learns(stage, name) for stage in self.run.stages[: number + 1] for name in self._encoder_parameters)
         vectors = self._vectors(self.logs, add_candidates(self.logs, targets)) if frozen else None
         block = self.run.view.block if frozen else self.run.view.encoded_block
-        view = Blocks(self.logs, targets, block=block, negative_sampling_rate=self.run.view.far, seed=self.run.seed)
+        view = Blocks(
+            self.logs, targets, block=block, negative_sampling_rate=self.run.view.negative_sampling_rate, seed=self.run.seed
+        )
         structure = ReplyStructure.from_gold(self.logs) if self.task.backbone.reads_structure else None
         measure = self._measure(frozen) if len(self.dev.links) else None
         weighed = self.task.config.conversation_weight > 0
@@ -181,7 +186,7 @@ class PreparedChats(Prepared):
             raise RamifyError(f"view.teachers needs task.objective=listwise, not {self.task.config.objective}.")
         teachers = [_teacher(path, self.task.device) for path in self.run.view.teachers]
         believed = mean_probabilities(teachers, lambda: self.store.trees(self.store.split("train")), self.logs.input.window)
-        return soft_targets(self.logs, believed, self.run.view.trust)
+        return soft_targets(self.logs, believed, self.run.view.distillation_weight)
 
     @property
     def _encoder_parameters(self) -> list[str]:
@@ -442,7 +447,7 @@ def _words(run: DisentanglementRun, logs: Logs) -> Tokenizer:
         return Tokenizer.load(hf.locate(run.init))
     if logs.input.texts == "pieces":
         raise RamifyError("input.texts=pieces needs a checkpoint with a vocabulary of word pieces. Name one with --init.")
-    return learn_vocabulary((words for channel in logs.channels for words in channel.tokens), run.tokenizer.least)
+    return learn_vocabulary((words for channel in logs.channels for words in channel.tokens), run.tokenizer.min_count)
 
 
 def _own(config: Any, *names: str) -> dict[str, Any]:
@@ -464,10 +469,11 @@ def _started(run: DisentanglementRun, tokenizer: Tokenizer, logs: Logs) -> Reply
         config = replace(config, vocab_size=config.vocab_size or tokenizer.vocab_size)
     backbone = _BACKBONES[type(config)](config)
     backbone.check_input(logs.input)
-    if run.view.far < 1 and (backbone.reads_history or backbone.reads_context_features or backbone.listwise):
+    if run.view.negative_sampling_rate < 1 and (backbone.reads_history or backbone.reads_context_features or backbone.listwise):
         raise RamifyError(
-            f"view.far={run.view.far} needs a model that scores candidates independently; {model_name(run.model)} reads or "
-            "compares several at once. Set view.far=1."
+            f"view.negative_sampling_rate={run.view.negative_sampling_rate} needs a model that scores candidates "
+            f"independently; {model_name(run.model)} reads or "
+            "compares several at once. Set view.negative_sampling_rate=1."
         )
     task = ReplyLinking(backbone, tokenizer, logs.input, run.task)
     if saved is not None and isinstance(saved.model, MaskedLMModel):
