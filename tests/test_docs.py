@@ -259,7 +259,7 @@ FILES = ("model.safetensors", "tokenizer.json")
 def test_switches_exist(page):
     """Every `part.field` in a page is a setting of some recipe, and values that are named with it are accepted."""
     pattern = (
-        r"`((?:model|task|reading|input|decoding|view|train|tokenizer|dev)\.\w+)(?: ?= ?([^`]+))?`(?: = ((?:`\w+`(?:, )?)+))?"
+        r"`((?:model|task|input|input|decoding|view|train|tokenizer|dev)\.\w+)(?: ?= ?([^`]+))?`(?: = ((?:`\w+`(?:, )?)+))?"
     )
     found = [match for match in re.findall(pattern, CONTENT[page]) if match[0] not in FILES]
     assert found

@@ -399,7 +399,7 @@ def test_dev_logs_of_which_nothing_is_known_in_the_window(store, tmp_path):
         trees.append(replace(tree, nodes=tuple(nodes)))
     far = built(trees, tmp_path / "far", split=(0.7, 0.3, 0.0))
     changes = {"train__steps": "4", "train__evaluate_every": "2"}
-    with pytest.raises(RamifyError, match=r"dev\.by=loss needs known links within reading\.window"):
+    with pytest.raises(RamifyError, match=r"dev\.by=loss needs known links within input\.window"):
         execute(small(far, dev__by="loss", **changes), tmp_path / "loss", cpu=True)
     execute(small(far, dev__by="link", **changes), tmp_path / "link", cpu=True)
     assert all("dev_loss" not in record for record in read_metrics(tmp_path / "link"))

@@ -70,10 +70,10 @@ def run(
     run: Annotated[Path, typer.Argument(help="A run or a saved model.")],
     data: Annotated[Path, typer.Option("--data", help="A data set built by `ramify data build`.")],
     context: Annotated[
-        Literal["tree", "none", "parent", "wrong", "null"] | None,
+        Literal["tree", "none", "parent", "mismatched", "wrong", "null"] | None,
         typer.Option(
-            help="Context of a comment: its ancestors (tree), nothing (none), its parent, another tree's ancestors (wrong), or "
-            "the learned null row. Default: as in training."
+            help="Context of a comment: its ancestors (tree), nothing (none), its parent, another tree's ancestors (mismatched; "
+            "scripts may also say wrong), or the learned null row. Default: as in training."
         ),
     ] = None,
     split: Annotated[Literal["train", "dev", "test", "all"], typer.Option(help="Split to evaluate on.")] = "test",
@@ -121,7 +121,8 @@ def run(
     from ramify.runs import kind_for
 
     given: dict[str, Any] = {
-        "context": context,
+        # Scripts were promised the word `wrong`.
+        "context": "mismatched" if context == "wrong" else context,
         "draws": draws,
         "mask_rate": mask_rate,
         "save": save,

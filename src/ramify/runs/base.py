@@ -105,7 +105,7 @@ class Evaluation(ABC):
 class Run(ABC):
     """Everything that decides a result, as one frozen value that run.json stores.
 
-    Each kind of run is a final subclass in a file of its own, with concretely typed parts: `model`, `task`, `reading`, `view`,
+    Each kind of run is a final subclass in a file of its own, with concretely typed parts: `model`, `task`, `input`, `view`,
     `tokenizer`, `dev`.
     """
 
@@ -133,7 +133,7 @@ class Run(ABC):
     def changed(self, settings: Mapping[str, str]) -> Self:
         """A copy with settings from text. Raises `RamifyError` for unknown keys and invalid values.
 
-        Keys are `model.dim`, `task.…`, `reading.…`, `view.…`, `tokenizer.…`, `dev.…`, `train.…` (every stage), `stages.0.…`,
+        Keys are `model.dim`, `task.…`, `input.…`, `view.…`, `tokenizer.…`, `dev.…`, `train.…` (every stage), `stages.0.…`,
         `seed`, and `init`, which is applied first because it sizes the model.
         """
         self.check_settings(settings)

@@ -43,7 +43,7 @@ SCORE_COLUMNS = (Column("score"), Column("value"), Column("interval"))
 
 
 def parts(window: int, history: Any, request: ReportRequest) -> ReportParts:
-    """The parts of a report on a run with this `reading.window` and `dev.history`."""
+    """The parts of a report on a run with this `input.window` and `dev.history`."""
     store, split = request.store, request.split
     links = request.pipeline if isinstance(request.pipeline, Disentangler) else None
     sections, headline, missing = [curves(request.metrics, find_history(links.task, history) if links else None)], (), ""
