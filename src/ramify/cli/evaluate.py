@@ -72,8 +72,8 @@ def run(
     context: Annotated[
         Literal["tree", "none", "parent", "mismatched", "wrong", "null"] | None,
         typer.Option(
-            help="Context of a comment: its ancestors (tree), nothing (none), its parent, another tree's ancestors (mismatched; "
-            "scripts may also say wrong), or the learned null row. Default: as in training."
+            help="Context of a comment: its ancestors (tree), nothing (none), its parent, another tree's ancestors "
+            "(mismatched; scripts may say wrong), or the learned null row. Default: as in training."
         ),
     ] = None,
     split: Annotated[Literal["train", "dev", "test", "all"], typer.Option(help="Split to evaluate on.")] = "test",
