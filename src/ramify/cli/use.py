@@ -169,4 +169,4 @@ def train_tokenizer(
 
     trained = train(Store.open(data), TokenizerConfig(kind=kind, vocab_size=vocab_size, lowercase=lowercase))
     trained.save(out)
-    print(f"{out}: {trained.vocab_size:,} word pieces", file=sys.stderr)
+    print(f"{out}: {trained.vocab_size:,} pieces", file=sys.stderr)
