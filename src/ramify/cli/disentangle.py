@@ -281,8 +281,8 @@ def _write(found: Iterator["Disentangled"], to: str, out: Path, model: str, numb
     else:
         with replacing(out) as scratch, open(scratch, "w", encoding="utf-8", newline="\n") as file:
             for each in found:
-                said = as_text(each) if to == "text" else (tree.to_json() for tree in each.conversations())
-                file.writelines(f"{line}\n" for line in said)
+                lines = as_text(each) if to == "text" else (tree.to_json() for tree in each.conversations())
+                file.writelines(f"{line}\n" for line in lines)
 
 
 def _numbers(found: "Disentangled", numbered: bool) -> list[tuple[int, int]]:

@@ -92,7 +92,7 @@ def fill_mask(
     context: Annotated[
         Literal["tree", "none", "parent", "null"] | None, typer.Option(help="Context of the node. Default: as in training.")
     ] = None,
-    top_k: Annotated[int, typer.Option(min=1, help="How many word pieces to show per mask.")] = 5,
+    top_k: Annotated[int, typer.Option(min=1, help="How many tokens to show per mask.")] = 5,
     candidates: Annotated[str | None, typer.Option(help="Words to choose from, separated by commas.")] = None,
     joint: Annotated[bool, typer.Option(help="Also fill all masks jointly, by beam search.")] = False,
     device: Device = "auto",
@@ -169,4 +169,4 @@ def train_tokenizer(
 
     trained = train(Store.open(data), TokenizerConfig(kind=kind, vocab_size=vocab_size, lowercase=lowercase))
     trained.save(out)
-    print(f"{out}: {trained.vocab_size:,} word pieces", file=sys.stderr)
+    print(f"{out}: {trained.vocab_size:,} pieces", file=sys.stderr)

@@ -158,4 +158,4 @@ def circumstances(record: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]
         pace = last["target_tokens"] / max(1e-9, last["seconds"])
         pairs.append(("training time", f"{duration(last['seconds'])}, {pace:,.0f} tokens of {examples} per second"))
     settings = json.dumps(run, indent=2, ensure_ascii=False)
-    return Section("How it was run", (Definitions(tuple(pairs), folded=("All settings", settings)),))
+    return Section("Circumstances of the run", (Definitions(tuple(pairs), folded=("All settings", settings)),))
