@@ -17,9 +17,9 @@ import ramify
 from fixtures import discussion, tokenizer
 from ramify.batching.batch import Collator
 from ramify.batching.views.comment_trees import Discussions, TextInput, units
-from ramify.disentangle.config import History
+from ramify.disentangle.config import ChatInput
 from ramify.disentangle.models.mht import MaskedHierarchicalTransformer, MHTConfig
-from ramify.disentangle.task import ReplyTo
+from ramify.disentangle.task import ReplyLinking
 from ramify.errors import RamifyError
 from ramify.models import bert
 from ramify.models.bert import Bert, BertConfig
@@ -284,7 +284,7 @@ def test_tasks_say_which_special_tokens_they_need(gpt2, tmp_path):
     with pytest.raises(RamifyError, match=r"no cls token .* needed for the task masked-lm"):
         MaskedLM(Bert(encoder), own)
     with pytest.raises(RamifyError, match=r"needed for the task reply-to with input\.texts=pieces"):
-        ReplyTo(MaskedHierarchicalTransformer(MHTConfig(encoder=encoder, dim=8)), own, History(texts="pieces"))
+        ReplyLinking(MaskedHierarchicalTransformer(MHTConfig(encoder=encoder, dim=8)), own, ChatInput(texts="pieces"))
     bert.save_pretrained(Bert(encoder), tmp_path)
     own.save(tmp_path)
     with pytest.raises(RamifyError, match="needed for a BERT-family checkpoint"):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fixtures import parent_arrays
 from ramify.dataset import Policy, build
-from ramify.disentangle.data.reply_trees import in_time_order
+from ramify.disentangle.data.reply_trees import sort_by_time
 
 
 def post(id, parent, tree="t", text=None, time=None, **more):
@@ -302,4 +302,4 @@ def test_joined_posts_are_in_this_order_already(tmp_path_factory, parent, data):
     store = build([folder / "posts.csv"], "table", folder / "store")
     assert store.holds_reply_trees
     tree = store.tree(0)
-    assert in_time_order(tree) == tree
+    assert sort_by_time(tree) == tree

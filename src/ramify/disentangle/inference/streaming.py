@@ -137,7 +137,7 @@ class LiveChannel:
             ids=np.concatenate([each.ids for each in kept]),
             token_offsets=np.concatenate([[0], np.cumsum([len(each.ids) for each in kept])]),
             ranks=self._ranks,
-            frame=frame_of(self.task.tokenizer, history),
+            frame=frame_of(self._task.tokenizer, self._task.input),
         )
         return logs, kept
 
