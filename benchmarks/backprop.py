@@ -27,6 +27,7 @@ from torch.nn import functional as F
 from ramify.autograd import Tensor, no_grad, relu
 from ramify.autograd.layers import SentenceClassifier, cross_entropy
 from ramify.autograd.optimizers import Adam
+from rows import add_options, append_rows
 
 ROUNDS = 9
 
@@ -80,7 +81,7 @@ def matrices() -> Iterator[tuple[str, Callable[[], int]]]:
     yield "torch", run(lambda value: torch.tensor(value, requires_grad=True), torch.relu)
 
 
-def speed() -> None:
+def speed(arguments: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     for what, kinds in (("single numbers", scalars()), ("matrices of 128 × 128", matrices())):
         runs = dict(kinds)
@@ -90,11 +91,9 @@ def speed() -> None:
                 began = time.perf_counter()
                 operations = run()
                 spent[name].append((time.perf_counter() - began) / operations * 1e6)
-        print(
-            json.dumps(
-                {"graph": what, "microseconds_an_operation": {name: round(median(each), 2) for name, each in spent.items()}}
-            )
-        )
+        found = {"microseconds_an_operation": {name: round(median(each), 2) for name, each in spent.items()}}
+        print(json.dumps({"graph": what} | found))
+        append_rows(arguments, "engine-speed", what, found)
 
 
 # --- learning ---------------------------------------------------------------------------------------------------------------
@@ -205,14 +204,17 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="folder with SST-2's train.tsv and dev.tsv")
     parser.add_argument("--sentences", type=int, default=4000)
     parser.add_argument("--steps", type=int, default=1000)
+    add_options(parser)
     arguments = parser.parse_args()
     if arguments.what == "speed":
-        speed()
+        speed(arguments)
     elif arguments.data is None:
         parser.error("learn needs --data")
     else:
         torch.set_num_threads(1)
-        print(json.dumps(learn(arguments.data, count=arguments.sentences, steps=arguments.steps)))
+        found = learn(arguments.data, count=arguments.sentences, steps=arguments.steps)
+        print(json.dumps(found))
+        append_rows(arguments, "engine-learn", "SST-2", found, seeds=(0,))
 
 
 if __name__ == "__main__":

@@ -1,19 +1,19 @@
-"""How fast chat logs are read by models of who replied to whom.
+"""Speed of models of who replied to whom on chat logs.
 
     python benchmarks/chat.py features --logs ubuntu-irc/dev/*.ascii.txt
-    python benchmarks/chat.py disentangle --logs ubuntu-irc/dev/*.ascii.txt [--model RUN] [--as-live]
+    python benchmarks/chat.py disentangle --logs ubuntu-irc/dev/*.ascii.txt [--model RUN] [--online]
     python benchmarks/chat.py live --logs ubuntu-irc/dev/*.ascii.txt [--model RUN] [--after 50000] [--every 64]
     python benchmarks/chat.py arriving --logs ubuntu-irc/dev/*.ascii.txt [--model RUN] [--pace 1000]
     python benchmarks/chat.py scores [--messages 100000]
     python benchmarks/chat.py encode --logs ubuntu-irc/dev/*.ascii.txt --model RUN
 
-`features`: seconds for the 77 features of 2,000 messages with a hundred candidates each, columns of the log included.
-`disentangle`: messages a second, from read messages to conversations; `--as-live`: without hindsight. `live`: the same message
-by message, or so many at a time, the logs as one channel, of which so many messages were heard before. `arriving`: as `ramify
-disentangle --live` has it, all together that has come in the meantime, as fast as the lines are read or so many a second; and
-milliseconds from when a message came to its answer. `encode`: vectors of messages by the encoder of a Masked Hierarchical
-Transformer, and which share that is of the rate at which this machine multiplies large matrices. Medians of several rounds,
-but for `arriving`, which hears all once. `scores`: seconds to score so many messages, made up, by the official protocol.
+`features`: seconds for the 77 features of 2,000 messages with a hundred candidates each, with the columns of the log.
+`disentangle`: messages per second, from parsed messages to conversations; `--online`: without lookahead. `live`: the same on
+one live channel made of all logs, `--every` so many messages at a time, after the first `--after`. `arriving`: as `ramify
+disentangle --live` does, all messages together that have arrived in the meantime, as fast as the lines are read or at a
+`--pace` per second; and milliseconds from the arrival of a message to its prediction. `encode`: message vectors by the encoder
+of a Masked Hierarchical Transformer, and the share of this machine's rate at large matrix products. `scores`: seconds to score
+so many generated messages by the official protocol. All are medians of several rounds, except for `arriving`, which runs once.
 """
 
 import argparse
@@ -36,12 +36,12 @@ import torch
 
 import ramify
 from ramify.cli.disentangle import AT_ONCE, LINKS
-from ramify.disentangle.data.blocks import candidates
+from ramify.disentangle.data.blocks import list_candidates
 from ramify.disentangle.data.channel_builder import build_channel
 from ramify.disentangle.data.logs import Logs
-from ramify.disentangle.features.pairs import features
-from ramify.disentangle.inference.decode import encode_messages
+from ramify.disentangle.features.pairs import compute_features
 from ramify.disentangle.inference.disentangler import Disentangler
+from ramify.disentangle.inference.predict import encode_messages
 from ramify.disentangle.inference.prefetch import prefetch_batches
 from ramify.disentangle.models.mht import MaskedHierarchicalTransformer
 from ramify.metrics.conversations import match, score
@@ -50,10 +50,11 @@ from ramify.readers import irc
 from ramify.readers.annotation import Links
 from ramify.readers.base import Report
 from ramify.tree import Node, Tree
+from rows import add_options, append_rows
 
 MESSAGES, WINDOW, ROUNDS = 2000, 100, 5
 LIVE, EVERY = 200, 4096
-"""Messages heard in a round, at least; together before."""
+"""The least number of messages in a round; and how many are predicted together before the first round."""
 SIDE = 2048
 """Rows and columns of a large matrix."""
 TIMES = 20
@@ -70,12 +71,18 @@ def main() -> None:
     parser.add_argument("--after", type=int, default=0)
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--pace", type=float, default=math.inf)
-    parser.add_argument("--as-live", action="store_true")
+    parser.add_argument("--online", action="store_true")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    add_options(parser)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     if arguments.what == "scores":
-        print(json.dumps({"one log": _rate(_scoring(arguments.messages, 1)), "50": _rate(_scoring(arguments.messages, 50))}))
+        scored = {
+            "one log": _measure_rate(_make_scoring(arguments.messages, 1)),
+            "50": _measure_rate(_make_scoring(arguments.messages, 50)),
+        }
+        print(json.dumps(scored))
+        append_rows(arguments, "scores", f"{arguments.messages} messages", scored)
         return
     if not arguments.logs:
         parser.error("--logs says what is read.")
@@ -87,14 +94,14 @@ def main() -> None:
         targets = np.arange(len(some) - MESSAGES, len(some))
 
         def work() -> int:
-            features(build_channel(some), targets, candidates(targets, WINDOW))
+            compute_features(build_channel(some), targets, list_candidates(targets, WINDOW))
             return len(targets)
 
-        rows |= {"pairs a message": WINDOW + 1, "features": _rate(work)}
+        rows |= {"pairs a message": WINDOW + 1, "features": _measure_rate(work)}
     else:
         model = ramify.load(arguments.model)
         assert isinstance(model, Disentangler)
-        model.task.config = replace(model.task.config, as_live=arguments.as_live)
+        model = Disentangler(model.task, replace(model.decoding, online=arguments.online))
 
         def work() -> int:
             for log in logs:
@@ -105,18 +112,19 @@ def main() -> None:
         for precision, dtype in PRECISIONS.items():
             with autocast(torch.device("cpu"), precision):
                 if arguments.what == "encode":
-                    rows[precision] = _encoding(model, logs, dtype)
+                    rows[precision] = _measure_encoding(model, logs, dtype)
                 elif arguments.what == "live":
-                    rows[precision] = _hearing(model, nodes, arguments.after, arguments.every)
+                    rows[precision] = _measure_live(model, nodes, arguments.after, arguments.every)
                 elif arguments.what == "arriving":
-                    rows[precision] = _following(model, arguments.logs, arguments.pace)
+                    rows[precision] = _measure_arriving(model, arguments.logs, arguments.pace)
                 else:
-                    rows[precision] = _rate(work)
+                    rows[precision] = _measure_rate(work)
     print(json.dumps(rows, indent=1))
+    append_rows(arguments, arguments.what, arguments.model, rows)
 
 
-def _scoring(messages: int, logs: int) -> Callable[[], int]:
-    """All scores of so many messages, each of which answers one of the ten before it or none."""
+def _make_scoring(messages: int, logs: int) -> Callable[[], int]:
+    """All scores of so many messages, each with one of the ten before it as its parent, or none."""
     random = np.random.default_rng(0)
     sizes = [messages // logs] * logs
 
@@ -136,8 +144,8 @@ def _scoring(messages: int, logs: int) -> Callable[[], int]:
     return work
 
 
-def _hearing(model: Disentangler, nodes: list[Node], after: int, every: int) -> dict[str, float]:
-    """Of `every` messages at a time, after the first `after`."""
+def _measure_live(model: Disentangler, nodes: list[Node], after: int, every: int) -> dict[str, float]:
+    """Messages per second of a live channel, `every` at a time, after the first `after`."""
     size = -(-LIVE // every) * every
     if len(nodes) < after + (ROUNDS + 1) * size:
         raise SystemExit(
@@ -153,11 +161,11 @@ def _hearing(model: Disentangler, nodes: list[Node], after: int, every: int) -> 
             channel.predict_all(islice(rest, every))
         return size
 
-    return _rate(work)
+    return _measure_rate(work)
 
 
-def _following(model: Disentangler, logs: list[Path], pace: float) -> dict[str, float]:
-    """Of lines that come so many a second, each log a channel of its own."""
+def _measure_arriving(model: Disentangler, logs: list[Path], pace: float) -> dict[str, float]:
+    """Rates and delays of lines that arrive at a pace per second, each log as a channel of its own."""
     model.live().predict_all(Node(f"{number}", author="ann") for number in range(AT_ONCE))
     start = time.perf_counter()
     paces = count()
@@ -186,8 +194,8 @@ def _following(model: Disentangler, logs: list[Path], pace: float) -> dict[str, 
     }
 
 
-def _encoding(model: Disentangler, trees: list[Tree], dtype: torch.dtype) -> dict[str, float]:
-    """Of all messages, in the order and the batches of a frozen encoder's vectors for training."""
+def _measure_encoding(model: Disentangler, trees: list[Tree], dtype: torch.dtype) -> dict[str, float]:
+    """The encoder on all messages, in the order and batches that training with a frozen encoder has."""
     backbone = model.backbone
     if not isinstance(backbone, MaskedHierarchicalTransformer):
         raise SystemExit("`encode` is for runs of `ramify train mht`: give --model.")
@@ -210,8 +218,8 @@ def _encoding(model: Disentangler, trees: list[Tree], dtype: torch.dtype) -> dic
             torch.mm(large, large)
         return TIMES * 2 * SIDE**3
 
-    found, most = _rate(work), _measured(multiply)
-    rate, most = operations / found["seconds"], most.count / most.wall
+    found, most = _measure_rate(work), _time_rounds(multiply)
+    rate, most = operations / found["seconds"], most.size / most.wall
     return found | {
         "tokens a message": round(float(lengths.mean()), 1),
         "GFLOP/s": round(rate / 1e9),
@@ -220,14 +228,14 @@ def _encoding(model: Disentangler, trees: list[Tree], dtype: torch.dtype) -> dic
     }
 
 
-class _Measured(NamedTuple):
-    count: int
+class _Timing(NamedTuple):
+    size: int
     wall: float
     """Seconds of a round, the median."""
     cpu: float
 
 
-def _measured(work: Callable[[], int]) -> _Measured:
+def _time_rounds(work: Callable[[], int]) -> _Timing:
     work()
     count, wall, cpu = 0, [], []
     for _ in range(ROUNDS):
@@ -235,16 +243,16 @@ def _measured(work: Callable[[], int]) -> _Measured:
         count = work()
         wall.append(time.perf_counter() - before[0])
         cpu.append(time.process_time() - before[1])
-    return _Measured(count, median(wall), median(cpu))
+    return _Timing(count, median(wall), median(cpu))
 
 
-def _rate(work: Callable[[], int]) -> dict[str, float]:
-    found = _measured(work)
+def _measure_rate(work: Callable[[], int]) -> dict[str, float]:
+    found = _time_rounds(work)
     return {
-        "messages": found.count,
+        "messages": found.size,
         "seconds": round(found.wall, 3),
-        "messages a second": round(found.count / found.wall),
-        "messages a CPU second": round(found.count / found.cpu),
+        "messages a second": round(found.size / found.wall),
+        "messages a CPU second": round(found.size / found.cpu),
     }
 
 

@@ -32,12 +32,14 @@ import numpy as np
 import ramify
 from ramify.dataset.store import Store
 from ramify.inference.evaluation import Scores, describe, evaluate, gain
+from ramify.inference.held_out import discussions
 from ramify.metrics import DEPTH_BINS
 from ramify.nn.precision import Precision, autocast
 from ramify.recipes import RECIPES
-from ramify.runs import Run, discussions, execute
+from ramify.runs import Run, execute
 from ramify.tasks.masked_lm import MaskedLMConfig
-from ramify.training.trainer import read_metrics
+from ramify.training.metrics_log import read_metrics
+from rows import add_options, append_rows
 
 MODELS = ("tree", "none", "wrong", "parent", "text")
 SEEN = {"tree": "tree", "none": "null", "wrong": "wrong", "parent": "parent", "text": "tree"}
@@ -95,6 +97,7 @@ def train_and_score(arguments: argparse.Namespace) -> None:
         summary = scores.summary() | {"model": arguments.model, "context": context, "seed": arguments.seed}
         summary["precision"] = arguments.precision
         print(json.dumps(summary | {"seconds": round(time.perf_counter() - began)}), flush=True)
+        append_rows(arguments, "gain", f"{name}, evaluated with {context}", scores.summary(), seeds=(arguments.seed,))
 
 
 def _say(record: dict) -> None:
@@ -200,7 +203,7 @@ def _pool(scores: list[Scores]) -> Scores:
 
 
 def plan(arguments: argparse.Namespace) -> None:
-    """The runs and what they cost on two cores of the machine in results.md, measured on the first ones."""
+    """The runs and what they cost on two cores of the machine A of results.md, measured on the first ones."""
     for data, models in (("reddit-college", ("tree", "none", "wrong")), ("iac-4forums", MODELS)):
         for seed in range(3):
             print(f"{data}: " + ", ".join(f"{model}-{seed}" for model in models))
@@ -227,6 +230,7 @@ def main() -> None:
     running.add_argument("--trees", type=int, help="score the first so many trees only")
     running.add_argument("--contexts", nargs="*", help="what to evaluate (tree) with; by default all of its controls")
     running.add_argument("--out", type=Path, required=True)
+    add_options(running)
     pictures = commands.add_parser("picture")
     pictures.set_defaults(call=picture)
     pictures.add_argument("--out", type=Path, required=True)

@@ -34,6 +34,7 @@ from ramify.nn.precision import Precision, autocast
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.tokenizer import Tokenizer
 from ramify.tree import Node, Tree
+from rows import add_options, append_rows
 
 VOCABULARY = 8192
 HALF = "-bf16"
@@ -193,7 +194,9 @@ def peak(arguments: argparse.Namespace) -> None:
     Path("/proc/self/clear_refs").write_text("5")  # the high-water mark starts again from here
     before = _resident("VmRSS")
     seconds = case.run()
-    print(json.dumps({"mib": _resident("VmHWM") - before, "comments": case.predicted, "seconds": seconds}))
+    found = {"mib": _resident("VmHWM") - before, "comments": case.predicted, "seconds": seconds}
+    print(json.dumps(found))
+    append_rows(arguments, "peak", f"{arguments.source}: {arguments.peak}", found)
 
 
 def _resident(name: str) -> float:
@@ -217,6 +220,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--peak", help="measure the peak memory of this regime alone, and stop")
     parser.add_argument("--json", type=Path)
+    add_options(parser)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     torch.set_flush_denormal(True)
@@ -246,6 +250,7 @@ def main() -> None:
         row["ratio"] = row["ms_per_comment"] / tree["ms_per_comment"]
         row["counted_ratio"] = row["operations_per_comment"] / tree["operations_per_comment"]
         low, high = row["range"]
+        append_rows(arguments, "regime-cost", f"{arguments.source}: {row['regime']}", row)
         print(
             f"{row['regime']:>10} {row['predicted']:>9,} {row['encoder_runs']:>8,} {row['ms_per_comment']:>11.3f} "
             f"{low:>8.3f}-{high:<7.3f} {row['ratio']:>7.2f} {row['counted_ratio']:>15.2f} {row['mib']:>7.0f}"

@@ -1,18 +1,20 @@
-"""By link or by conversation, one answer or several? Ways to decide, on chat logs that the model which decides has not seen.
+"""Ways to decide links: by link or by conversation, with one parent or several, on chat logs that the deciding model has not
+seen.
 
     python benchmarks/decisions.py train --logs ubuntu-irc/train --fold 0 --out runs/folds
     python benchmarks/decisions.py table --out runs/folds
-    python benchmarks/decisions.py table --out runs/folds --look hindsight
+    python benchmarks/decisions.py table --out runs/folds --reranker lookahead
 
-Folds 0 to 3 are each a fourth of the training logs, but for the tenth on which the best weights are chosen; `train` leaves one
-out and trains `links` on the others. `table` scores all logs, each by the model that was trained without it, and makes paired
-bootstrap intervals over logs. With a `--look` each model looks twice, as was learned from what the three others believe of the
-logs that they had not seen; beside it stands the first sight, by link. What is decided on the dev logs has no part in it.
+Folds 0 to 3 are each a fourth of the training logs, except for the tenth on which the best weights are chosen; `train` leaves
+one out and trains `links` on the others. `table` scores all logs, each by the model that was trained without it, with paired
+bootstrap intervals over logs. With `--reranker` each model gets a reranker, fitted to the posteriors of the three others on the
+logs that they have not seen; the way "link" stays without it. The dev logs have no part in any of this.
 """
 
 import argparse
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import astuple
 from pathlib import Path
 
@@ -27,26 +29,28 @@ import ramify
 from ramify.dataset import Policy
 from ramify.dataset.build import build
 from ramify.dataset.store import Store
+from ramify.disentangle.config import DecodingConfig
 from ramify.disentangle.data.logs import Logs
-from ramify.disentangle.inference.decode import LinkPosterior, decode_start, predict_posterior, decode
+from ramify.disentangle.inference.decode import decode
 from ramify.disentangle.inference.disentangler import Disentangler
-from ramify.disentangle.inference.links import matched
-from ramify.disentangle.reranker import learn
-from ramify.disentangle.config import LinkConfig
-from ramify.disentangle.task import ReplyLinking
-from ramify.metrics.conversations import Agreement, Log, agreement
+from ramify.disentangle.inference.evaluation import match_links
+from ramify.disentangle.inference.predict import decode_start, predict_posterior
+from ramify.disentangle.posterior import LinkPosterior
+from ramify.disentangle.reranker import fit_reranker
+from ramify.metrics.conversations import Agreement, Log, count_agreement
 from ramify.recipes import RECIPES
 from ramify.runs import execute
+from rows import add_options, append_rows
 
 FOLDS = 4
-WAYS = {"link": LinkConfig(score="sum")} | {
-    f"conversation, {threshold}": LinkConfig(score="sum", decide="conversation", threshold=threshold)
+WAYS = {"link": DecodingConfig()} | {
+    f"conversation, {threshold}": DecodingConfig(decide="conversation", threshold=threshold)
     for threshold in (0.0, 0.25, 0.3, 0.33, 0.36, 0.4)
 }
-WAYS["comembership, 0.33"] = LinkConfig(score="sum", decide="comembership", threshold=0.33)
+WAYS["comembership, 0.33"] = DecodingConfig(decide="comembership", threshold=0.33)
 SHOWN = ("link", "cluster", "vi", "1-1", "shen_f")
 WEIGHT = 1.0
-"""How much a second look learns of conversations beside links, as `links` does."""
+"""The conversation's weight in the rerankers' loss, as in `links`."""
 RESAMPLES = 10_000
 
 
@@ -77,18 +81,19 @@ def table(arguments: argparse.Namespace) -> None:
     logs: dict[str, list[Log]] = {way: [] for way in WAYS}
     stores = [Store.open(arguments.out / f"unseen-{fold}") for fold in range(FOLDS)]
     for fold, store in enumerate(stores):
-        task, names = _of_fold(arguments.out, fold), store.tree_ids(store.split("dev"))
-        own = _read(task, store)
-        first = LinkPosterior.concatenate(list(predict_posterior(task, own, start=decode_start(own))))
-        if arguments.look is not None:
+        model, names = _load_fold(arguments.out, fold), store.tree_ids(store.split("dev"))
+        own = _read_logs(model, store)
+        plain = _predict(model, own)
+        if arguments.reranker is not None:
             others = [each for each in range(FOLDS) if each != fold]
-            unseen = ((other := _of_fold(arguments.out, each), _read(other, stores[each])) for each in others)
-            task.second = learn(unseen, 64, hindsight=arguments.look == "hindsight", conversation_weight=WEIGHT)
-        last = LinkPosterior.concatenate(list(predict_posterior(task, own, start=decode_start(own))))
+            lookahead = arguments.reranker == "lookahead"
+            examples = (_predict_unseen(arguments.out, each, stores[each]) for each in others)
+            model.task.reranker = fit_reranker(examples, 64, lookahead=lookahead, conversation_weight=WEIGHT)
+        reranked = _predict(model, own)
         for way, found in logs.items():
-            believed = first if way == "link" else last
-            found += match_links(own, names, decode(WAYS[way], own, [believed]).links).logs
-    sums = {way: np.array([astuple(agreement(log)) for log in found]) for way, found in logs.items()}
+            posterior = plain if way == "link" else reranked
+            found += match_links(own, names, decode([posterior], own, WAYS[way]).links).logs
+    sums = {way: np.array([astuple(count_agreement(log)) for log in found]) for way, found in logs.items()}
     number = len(logs["link"])
     times = np.random.default_rng(0).multinomial(number, [1 / number] * number, size=RESAMPLES)
     for way, own in sums.items():
@@ -97,16 +102,29 @@ def table(arguments: argparse.Namespace) -> None:
         found = [*zip(SHOWN, _scores(own.sum(axis=0)).round(2).tolist(), intervals)]
         print(json.dumps({"decide": way, "logs": number} | {name: value for name, value, _ in found}))
         print(json.dumps({"more than link, 95 %": {name: interval for name, _, interval in found}}))
+        append_rows(arguments, "out-of-fold", way, {name: value for name, value, _ in found})
 
 
-def _of_fold(out: Path, fold: int) -> ReplyLinking:
+def _load_fold(out: Path, fold: int) -> Disentangler:
     model = ramify.load(out / f"fold-{fold}")
     assert isinstance(model, Disentangler)
-    return model.task
+    return model
 
 
-def _read(task: ReplyLinking, store: Store) -> Logs:
-    return Logs.build(store.trees(store.split("dev")), task.reading).tokenize(task.tokenizer)
+def _read_logs(model: Disentangler, store: Store) -> Logs:
+    return Logs.build(store.trees(store.split("dev")), model.input).tokenize(model.tokenizer)
+
+
+def _predict(model: Disentangler, logs: Logs) -> LinkPosterior:
+    parts = predict_posterior(model.task, model.decoding, logs, start=decode_start(logs))
+    return LinkPosterior.concatenate(list(parts))
+
+
+def _predict_unseen(out: Path, fold: int, store: Store) -> tuple[Logs, Iterator[LinkPosterior]]:
+    """The logs that a fold's model has not seen, and its posteriors on them."""
+    model = _load_fold(out, fold)
+    logs = _read_logs(model, store)
+    return logs, predict_posterior(model.task, model.decoding, logs)
 
 
 def _scores(sums: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -125,7 +143,8 @@ def main() -> None:
     training.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     scoring = commands.add_parser("table")
     scoring.set_defaults(call=table)
-    scoring.add_argument("--look", choices=["second", "hindsight"])
+    scoring.add_argument("--reranker", choices=["plain", "lookahead"])
+    add_options(scoring)
     for command in (training, scoring):
         command.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()

@@ -21,6 +21,8 @@ from pathlib import Path
 import numpy as np
 import zstandard
 
+from rows import add_options, append_rows
+
 COMMENTS_PER_THREAD = 17
 START = 1_546_300_800
 SYLLABLES = [consonant + vowel for consonant in "bdfghklmnprstvwz" for vowel in "aeiou"]
@@ -126,6 +128,7 @@ def main() -> None:
     parser.add_argument("--comments", type=int, default=200_000)
     parser.add_argument("--folder", type=Path, help="where the dump and the store go, and stay (default: a temporary folder)")
     parser.add_argument("options", nargs="*", help="further options of `ramify data build`, after --")
+    add_options(parser)
     arguments = parser.parse_args()
     folder = arguments.folder or Path(tempfile.mkdtemp(prefix="ramify-dump-"))
     folder.mkdir(parents=True, exist_ok=True)
@@ -142,6 +145,7 @@ def main() -> None:
     for name, value in result.items():
         print(f"{name:>20}  {value:,.1f}" if isinstance(value, float) else f"{name:>20}  {value}")
     print(json.dumps(result))
+    append_rows(arguments, "data-build", f"{arguments.comments} comments", result)
     if arguments.folder is None:
         shutil.rmtree(folder)
 

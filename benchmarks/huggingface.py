@@ -37,6 +37,7 @@ from ramify.dataset.store import Store
 from ramify.models.bert import Bert, BertConfig, config_to_hf
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.tokenizer import Tokenizer
+from rows import add_options, append_rows
 
 MAX_TOKENS = 128
 BATCH = 32
@@ -156,16 +157,21 @@ def interleave(sides: dict[str, Callable[[], int]], repeats: int, steps: int) ->
 
 
 def show(
-    speeds: dict[str, list[float]], reference: str, unit: str, note: dict, operations: dict[str, float] | None = None
+    arguments: argparse.Namespace,
+    speeds: dict[str, list[float]],
+    reference: str,
+    unit: str,
+    note: dict,
+    operations: dict[str, float] | None = None,
 ) -> None:
     medians = {name: statistics.median(each) for name, each in speeds.items()}
     for name, each in speeds.items():
         ratio = medians[name] / medians[reference]
         counted = f", counted {operations[reference] / operations[name]:.2f}x" if operations else ""
         print(f"{name:>24} {medians[name]:>9,.0f} {unit}  ({min(each):,.0f} to {max(each):,.0f})  {ratio:.2f}x{counted}")
-    print(
-        json.dumps(note | {"medians": medians, "threads": torch.get_num_threads(), "amx": torch.cpu._is_amx_tile_supported()})
-    )
+    found = note | {"medians": medians, "threads": torch.get_num_threads(), "amx": torch.cpu._is_amx_tile_supported()}
+    print(json.dumps(found))
+    append_rows(arguments, "hugging-face", arguments.call.__name__, found)
 
 
 def step(arguments: argparse.Namespace) -> None:
@@ -196,6 +202,7 @@ def step(arguments: argparse.Namespace) -> None:
         counted["ramify, bf16"] = counted["ramify"]
     speeds = interleave(sides, arguments.repeats, arguments.steps)
     show(
+        arguments,
         speeds,
         "transformers, padded",
         "tokens/s",
@@ -227,7 +234,7 @@ def embed(arguments: argparse.Namespace) -> None:
     found: dict[str, np.ndarray] = {}
     speeds = interleave({"sentence-transformers": theirs_once, "ramify": ours_once}, arguments.repeats, 1)
     note = {"texts": len(texts), "largest_difference": float(np.abs(found["ours"] - found["theirs"]).max())}
-    show(speeds, "sentence-transformers", "texts/s", note)
+    show(arguments, speeds, "sentence-transformers", "texts/s", note)
 
 
 def main() -> None:
@@ -242,6 +249,7 @@ def main() -> None:
         command.add_argument("--repeats", type=int, default=7)
         command.add_argument("--keep-pages", action="store_true", help="ramify's allocator settings, for both sides")
         command.add_argument("--threads", type=int, default=torch.get_num_threads())
+        add_options(command)
         if name == "step":
             command.add_argument("--steps", type=int, default=3, help="steps of 32 comments between turns")
             command.add_argument("--dim", type=int, default=256)

@@ -37,10 +37,12 @@ from ramify.batching.views.base import Example
 from ramify.batching.views.comment_trees import Discussions, Units, units
 from ramify.dataset.store import Store
 from ramify.inference.evaluation import Scores, describe, evaluate, gain
+from ramify.inference.held_out import discussions
 from ramify.metrics import DEPTH_BINS
 from ramify.recipes import RECIPES
-from ramify.runs import Run, discussions, execute, prepare
+from ramify.runs import Run, execute
 from ramify.tasks.masked_lm import MaskedLMConfig
+from rows import add_options, append_rows
 
 REGIMES: dict[str, dict[str, str]] = {
     "naive": {"view.regime": "naive"},
@@ -102,7 +104,7 @@ def scatter() -> None:
 
 def budget_for(run: Run, out: Path, comments: int) -> int:
     """The budget of a step with which this run's steps predict so many comments on average."""
-    prepared = prepare(run, out)
+    prepared = run.prepare(out)
     sizes = prepared.view(prepared.store.split("train"), train=True)[0].sizes
     low, high = 1, comments * 4
     while high - low > 1:
@@ -132,6 +134,7 @@ def train(arguments: argparse.Namespace) -> None:
         record |= {"target_tokens_per_second": speed, "peak_mib": peak}
         (out / "cost.json").write_text(json.dumps(record))
         print(json.dumps(record), flush=True)
+        append_rows(arguments, "regime-speed", arguments.regime, record, seeds=(arguments.seed,))
     task = ramify.load(out).task
     store = Store.open(arguments.data)
     trees = store.split(arguments.split)
@@ -139,6 +142,7 @@ def train(arguments: argparse.Namespace) -> None:
     scores = evaluate(task, view, collator, trees, draws=2, mask_rate=MaskedLMConfig().mask_rate)
     scores.save(out / "scores.npz")
     print(json.dumps(scores.summary()), flush=True)
+    append_rows(arguments, "learned", arguments.regime, scores.summary(), seeds=(arguments.seed,))
 
 
 def exact_steps(view: Discussions, comments: int, seed: int) -> Iterator[list[Example]]:
@@ -170,7 +174,7 @@ def _cut(example: Example, count: int) -> tuple[Example, Example]:
 def noise(arguments: argparse.Namespace) -> None:
     """Gradient noise at the initial parameters, or at those of a trained run (`--at`); `--seed` draws other steps."""
     run = make_run(arguments, seed=0)
-    prepared = prepare(run, arguments.out)
+    prepared = run.prepare(arguments.out)
     task = prepared.task if arguments.at is None else ramify.load(arguments.at).task
     trees: Ints = prepared.store.split("train")
     view, collator = discussions(task, prepared.forest, trees, regime=run.view)
@@ -205,6 +209,7 @@ def noise(arguments: argparse.Namespace) -> None:
     name = f"noise-{arguments.regime}-{arguments.seed}-{'start' if arguments.at is None else arguments.at.name}.json"
     (arguments.out / name).write_text(json.dumps(record))
     print(json.dumps(record), flush=True)
+    append_rows(arguments, "noise", arguments.regime, record, seeds=(arguments.seed,))
 
 
 def table(arguments: argparse.Namespace) -> None:
@@ -288,6 +293,7 @@ def main() -> None:
         command.add_argument("--split", default="test", choices=["dev", "test"], help="what is scored (train)")
         command.add_argument("--tokenizer", default="", help="one tokenizer.json for all runs")
         command.add_argument("--out", type=Path, required=True)
+        add_options(command)
         command.add_argument("--at", type=Path, help="a trained run whose parameters are held fixed (noise)")
     data = commands.add_parser("data")
     data.set_defaults(call=small_trees)

@@ -1,4 +1,4 @@
-"""Whom comments answer, after Zhu et al. (2020): the Masked Hierarchical Transformer, its masks, and rules that do not read.
+"""Parents of comments, after Zhu et al. (2020): the Masked Hierarchical Transformer, its masks, and baselines that do not read.
 
     python benchmarks/replies.py plan
     python benchmarks/replies.py run --data STORE --init BERT --model mht --seed 0 --out runs/replies/small
@@ -7,15 +7,15 @@
     python benchmarks/replies.py table --out runs/replies/small
     python benchmarks/replies.py picture --out runs/replies/small --svg replies.svg
 
-Data: docs/conversations.md says how the stand-ins for Reddit-small and Reddit-large are built. Further ablations:
+Data: docs/conversations.md gives the commands for the stand-ins of Reddit-small and Reddit-large. Further ablations:
 `--model mht --name absolute --set model.position=absolute`.
 
-A run is resumable: call it again and it goes on; what is done is skipped. It leaves OUT/MODEL-SEED/ with the trained model, its
-metrics, and scores-HISTORY.npz (counts by conversation), from which `table` makes paired bootstrap intervals over
+A run is resumable: the same command continues it and skips finished parts. It leaves OUT/MODEL-SEED/ with the trained model,
+its metrics, and scores-HISTORY.npz (counts by conversation), from which `table` makes paired bootstrap intervals over
 conversations.
 
-Models: mht (ancestor mask), no-mask, depth-1 to depth-11 (ancestors so many links up), span-1 to span-9 (so many messages
-before); decatt, esim and bert-pair, which read two messages at a time; first and previous are the rules.
+Models: mht (ancestor mask), no-mask, depth-1 to depth-11 (ancestors at most so many links up), span-1 to span-9 (the messages
+right before); decatt, esim and bert-pair, which read two messages at a time; first and previous are baselines.
 """
 
 import argparse
@@ -35,12 +35,13 @@ from ramify.dataset.store import Store
 from ramify.disentangle.config import ChatInput
 from ramify.disentangle.data.reply_trees import build_reply_logs
 from ramify.disentangle.inference.disentangler import Disentangler
-from ramify.disentangle.inference.reply_trees import BASELINES, evaluate_replies, rule, scored
+from ramify.disentangle.inference.reply_trees import BASELINES, evaluate_replies, predict_baseline, score_parents
 from ramify.metrics import bootstrap_ratio
 from ramify.metrics.replies import ReplyCounts
 from ramify.nn.precision import Precision, autocast
 from ramify.recipes import RECIPES
-from ramify.runs import Run, execute, fitting
+from ramify.runs import Run, execute
+from rows import add_options, append_rows
 
 DEPTHS, SPANS = range(1, 12), range(1, 10)
 VARIANTS: dict[str, dict[str, str]] = {
@@ -51,7 +52,7 @@ VARIANTS: dict[str, dict[str, str]] = {
 }
 PAIRED = ("decatt", "esim", "bert-pair")
 RULED = {"mht": "-", "no-mask": "-.", "first": "--", "previous": ":"}
-"""Models that no limit bounds, as lines in the picture."""
+"""Models without a limit, which the picture shows as lines."""
 SCORES = {"graph_accuracy": "Graph", "graph_accuracy_without_first": "without first", "conv_accuracy": "Conv"}
 
 
@@ -60,7 +61,7 @@ def make_run(model: str, data: str, init: str, seed: int, steps: int, fine_steps
         run = RECIPES[model](data, init=init, steps=steps, seed=seed)
     else:
         run = RECIPES["mht"](data, init=init, steps=steps, fine_steps=fine_steps, seed=seed)
-    return fitting(run).changed(VARIANTS.get(model, {}) | changes)
+    return run.adapt_to_data().changed(VARIANTS.get(model, {}) | changes)
 
 
 def train_and_score(arguments: argparse.Namespace) -> None:
@@ -69,7 +70,7 @@ def train_and_score(arguments: argparse.Namespace) -> None:
     store = Store.open(arguments.data)
     if arguments.model in BASELINES:
         logs = build_reply_logs(store.trees(store.held(arguments.split)), ChatInput())
-        _keep(out, "unread", scored(logs, rule(logs, arguments.model)))
+        _keep(arguments, out, "unread", score_parents(logs, predict_baseline(logs, arguments.model)))
         return
     changes = {"train.precision": arguments.precision} | dict(each.split("=", 1) for each in arguments.set)
     sizes = arguments.steps, arguments.fine_steps
@@ -86,19 +87,20 @@ def train_and_score(arguments: argparse.Namespace) -> None:
             began = time.perf_counter()
             with autocast(task.device, arguments.precision):
                 known = "gold" if history == "unread" else history
-                found = evaluate_replies(task, store, arguments.split, history=known).model
+                found = evaluate_replies(model, store, arguments.split, history=known).model
             print(json.dumps({"seconds": round(time.perf_counter() - began)}))
-            _keep(out, history, found)
+            _keep(arguments, out, history, found)
 
 
 def _file(out: Path, history: str) -> Path:
     return out / f"scores-{history}.npz"
 
 
-def _keep(out: Path, history: str, found: ReplyCounts) -> None:
+def _keep(arguments: argparse.Namespace, out: Path, history: str, found: ReplyCounts) -> None:
     out.mkdir(parents=True, exist_ok=True)
     np.savez(_file(out, history), **vars(found))
     print(json.dumps({"run": out.name, "history": history} | found.scores()), flush=True)
+    append_rows(arguments, "replies", f"{out.name}, history {history}", found.scores(), seeds=(arguments.seed,))
 
 
 def _say(record: dict) -> None:
@@ -122,7 +124,7 @@ def _values(by_seed: dict[int, ReplyCounts], score: str) -> list[float]:
 
 
 def table(arguments: argparse.Namespace) -> None:
-    """Accuracies, mean and spread over seeds, and each model's distance to mht, conversations drawn with replacement."""
+    """Accuracies, mean and spread over seeds, and each model's distance to mht, with intervals over conversations."""
     found = _found(arguments.out)
     reference = found.get(("mht", "gold"), {})
     for (model, history), by_seed in found.items():
@@ -140,7 +142,7 @@ def table(arguments: argparse.Namespace) -> None:
 
 
 def _pooled(by_seed: dict[int, ReplyCounts]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """What is right of how much, by conversation, which stays one unit of the bootstrap; means over seeds."""
+    """Numerators (means over seeds) and denominators of the scores by conversation, the unit of the bootstrap."""
     sums = [found.sums() for found in by_seed.values()]
     return {score: (np.mean([each[score][0] for each in sums], axis=0), sums[0][score][1]) for score in SCORES}
 
@@ -181,7 +183,7 @@ def picture(arguments: argparse.Namespace) -> None:
 
 
 def plan(arguments: argparse.Namespace) -> None:
-    """The runs, in the order of what they tell."""
+    """Print the runs, the most informative first."""
     for name in BASELINES:
         print(f"{name}-0")
     for seed in range(3):
@@ -212,6 +214,7 @@ def main() -> None:
     running.add_argument("--split", default="test", help="what is scored: dev for whatever is chosen by it")
     running.add_argument("--histories", nargs="*", choices=["gold", "predicted"], default=["gold"])
     running.add_argument("--out", type=Path, required=True)
+    add_options(running)
     tables = commands.add_parser("table")
     tables.set_defaults(call=table)
     tables.add_argument("--out", type=Path, required=True)

@@ -10,21 +10,20 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from figures import GENERATED, table
 
-from ramify.batching.views.comment_trees import Reading
-from ramify.disentangle.config import History
+from ramify.batching.views.comment_trees import Reading, RegimeConfig
+from ramify.disentangle.config import ChatInput, DecodingConfig, LinkConfig
 from ramify.disentangle.models.bert_pair import BertPairConfig
 from ramify.disentangle.models.decomposable_attention import DecomposableAttentionConfig
 from ramify.disentangle.models.esim import ESIMConfig
 from ramify.disentangle.models.feature_model import FeatureModelConfig
 from ramify.disentangle.models.mht import MHTConfig
-from ramify.disentangle.task import ReplyToConfig
 from ramify.models.bert import BertConfig
 from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.readers import FORMATS
-from ramify.runs import DevConfig, RegimeConfig, TokenizerConfig
-from ramify.runs.config import BlockConfig, LinkDevConfig, WordsConfig
+from ramify.runs.comment_trees import DevConfig, TokenizerConfig
+from ramify.runs.disentanglement import BlockConfig, LinkDevConfig, WordsConfig
 from ramify.tasks.masked_lm import MaskedLMConfig
-from ramify.training.trainer import TrainConfig
+from ramify.training.config import TrainConfig
 
 SETTINGS: dict[str, type] = {
     "settings-tree-mlm": TreeMLMConfig,
@@ -40,8 +39,9 @@ SETTINGS: dict[str, type] = {
     "settings-decatt": DecomposableAttentionConfig,
     "settings-esim": ESIMConfig,
     "settings-bert-pair": BertPairConfig,
-    "settings-reply-to": ReplyToConfig,
-    "settings-history": History,
+    "settings-reply-to": LinkConfig,
+    "settings-chat-input": ChatInput,
+    "settings-decoding": DecodingConfig,
     "settings-blocks": BlockConfig,
     "settings-words": WordsConfig,
     "settings-link-dev": LinkDevConfig,

@@ -21,8 +21,9 @@ from fixtures import (
 from ramify.batching.views.comment_trees import Reading
 from ramify.inference.evaluation import evaluate
 from ramify.inference.fill_mask import MaskFiller
-from ramify.runs import discussions as read_trees
-from ramify.training.trainer import Stage, TrainConfig, Trainer
+from ramify.inference.held_out import discussions as read_trees
+from ramify.training.config import TrainConfig
+from ramify.training.trainer import Stage, Trainer
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 

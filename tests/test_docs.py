@@ -17,11 +17,11 @@ from typer.core import TyperCommand, TyperGroup
 from ramify.cli import app
 from ramify.cli.evaluate import RunOrCommand
 from ramify.dataset.filters import CLEANINGS
-from ramify.disentangle.task import ReplyToConfig
+from ramify.disentangle.config import DecodingConfig
 from ramify.readers import FORMATS
 from ramify.readers.base import Policy
 from ramify.recipes import RECIPES
-from ramify.runs import redecided
+from ramify.runs.disentanglement import redecided
 from ramify.tree import Tree
 
 ROOT = Path(__file__).parents[1]
@@ -230,7 +230,7 @@ def settings_of(line: str) -> dict[str, str]:
 def test_quoted_settings_are_accepted(page, line):
     verb, recipe = shlex.split(line)[1:3]
     if verb != "train":
-        assert redecided(ReplyToConfig(), settings_of(line)) != ReplyToConfig()
+        assert redecided(DecodingConfig(), settings_of(line)) != DecodingConfig()
         return
     run = RECIPES[recipe]("data")
     assert run.changed(settings_of(line)) != run
@@ -258,13 +258,13 @@ FILES = ("model.safetensors", "tokenizer.json")
 @pytest.mark.parametrize("page", ["reconstructed.md", "tree_mlm.md", "training.md"])
 def test_switches_exist(page):
     """Every `part.field` in a page is a setting of some recipe, and values that are named with it are accepted."""
-    pattern = r"`((?:model|task|reading|view|train|tokenizer|dev)\.\w+)(?: ?= ?([^`]+))?`(?: = ((?:`\w+`(?:, )?)+))?"
+    pattern = r"`((?:model|task|reading|input|decoding|view|train|tokenizer|dev)\.\w+)(?: ?= ?([^`]+))?`(?: = ((?:`\w+`(?:, )?)+))?"
     found = [match for match in re.findall(pattern, CONTENT[page]) if match[0] not in FILES]
     assert found
     for key, value, values in found:
         part, field = key.split(".")
         owners = [
-            run.stages[0] if part == "train" else getattr(run, part) for run in (make("data") for make in RECIPES.values())
+            run.stages[0] if part == "train" else getattr(run, part, None) for run in (make("data") for make in RECIPES.values())
         ]
         owners = [owner for owner in owners if hasattr(owner, field)]
         assert owners, key

@@ -1,6 +1,7 @@
 """Files that are written whole or not at all."""
 
 import contextlib
+import fcntl
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import pytest
 from filelock import FileLock
 
 from ramify.errors import RamifyError
-from ramify.files import appending, replacing, scratch_folder, write_text
+from ramify.files import appending, new_folder, replacing, scratch_folder, write_text
 
 
 @pytest.fixture(params=[0o022, 0o027])
@@ -145,3 +146,39 @@ def test_a_file_system_without_locks(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="the file system knows no locks"), scratch_folder(tmp_path / "out"):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_that_goes_while_another_process_reaches_for_it_is_not_held(tmp_path, monkeypatch):
+    """Whoever comes next makes a new file, and holds that."""
+    flock = fcntl.flock
+
+    def late(descriptor, operation):
+        # Between opening and locking, the one before is done.
+        (tmp_path / ".out.lock").unlink(missing_ok=True)
+        flock(descriptor, operation)
+
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(RamifyError, match="out is being written by another process"),
+        patch.setattr(fcntl, "flock", late) or new_folder(tmp_path / "out", lambda _: ""),
+    ):
+        pytest.fail("The lock has no name: another process may hold the one that has.")
+    with new_folder(tmp_path / "out", lambda _: ""):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_new_folder_takes_its_place(tmp_path):
+    out = tmp_path / "deep" / "out"
+
+    def refusal(folder):
+        return "is kept" if (folder / "kept").exists() else ""
+
+    for number in range(3):
+        with new_folder(out, refusal) as folder:
+            (folder / f"{number}").touch()
+        assert [path.name for path in out.iterdir()] == [f"{number}"]
+    (out / "kept").touch()
+    with pytest.raises(RamifyError, match=r"deep/out is kept"), new_folder(out, refusal):
+        pytest.fail("It was to be refused before.")
+    assert [path.name for path in out.parent.iterdir()] == ["out"]

@@ -171,7 +171,7 @@ def test_another_format_is_refused(saved, number, said):
     config = json.loads((saved / "config.json").read_text())
     del config["format"]
     (saved / "config.json").write_text(json.dumps(config if number is None else config | {"format": number}))
-    message = rf"config\.json was written by another version of Ramify \({said}, this one reads 2\)\. Save it anew"
+    message = rf"config\.json was written by another version of Ramify \({said}, this one reads 2\)\. Use the version"
     for load in (ramify.load, hub.saved_config):
         with pytest.raises(RamifyError, match=message):
             load(saved)

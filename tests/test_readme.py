@@ -1,5 +1,8 @@
 """The README, followed to the letter in a fresh folder and a fresh environment: `make demo`, then every other command."""
 
+import contextlib
+import doctest
+import io
 import json
 import re
 import shlex
@@ -10,6 +13,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from ramify.cli import main
 from ramify.readers.jsonl import read_jsonl
 
 ROOT = Path(__file__).parents[1]
@@ -69,8 +73,27 @@ def test_readme_in_a_fresh_environment(tmp_path):
         subprocess.run([tmp_path / ".venv/bin/ramify", *arguments[1:]], cwd=tmp_path, check=True, timeout=300)
     assert (tmp_path / "vectors.parquet").exists()
     assert "dmesg" in (tmp_path / "channel.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize("session", blocks("console"), ids=lambda session: session.split()[2])
+def test_printed_output_of_commands(session, monkeypatch, capfd):
+    """A console block holds one command and what it prints."""
+    command, printed = session.removeprefix("$ ").split("\n", 1)
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr("sys.argv", shlex.split(command))
+    with contextlib.suppress(SystemExit):
+        main()
+    assert capfd.readouterr().out.strip() == printed.strip()
+
+
+def test_printed_output_of_python(monkeypatch):
+    monkeypatch.chdir(ROOT)
     (example,) = blocks("python")
-    subprocess.run([tmp_path / ".venv/bin/python", "-c", example], cwd=tmp_path, check=True, timeout=300)
+    session = doctest.DocTestParser().get_doctest(example, {}, "README", "README.md", 0)
+    report = io.StringIO()
+    doctest.DocTestRunner().run(session, out=report.write)
+    assert len(session.examples) > 3
+    assert report.getvalue() == ""
 
 
 def test_all_commands_are_found():

@@ -15,13 +15,15 @@ from fixtures import built, discussions
 from ramify.batching.forest import node_seeds
 from ramify.errors import RamifyError
 from ramify.inference.evaluation import evaluate, gain
+from ramify.inference.held_out import discussions as units_of
+from ramify.inference.held_out import fillings, mask_longest_word, measure
 from ramify.recipes import RECIPES
 from ramify.report import charts, write_page, write_report
-from ramify.report.measure import fillings, mask_longest_word, measure
-from ramify.report.sections import Section, curves, number, percent, shortened, text
-from ramify.runs import discussions as units_of
+from ramify.report.sections import HtmlSection, draw, percent, shortened, text
 from ramify.runs import execute
-from ramify.training.trainer import METRICS, read_metrics
+from ramify.runs.comment_tree_report import curves
+from ramify.runs.sections import Chart, Line, number, smooth
+from ramify.training.metrics_log import METRICS, read_metrics
 from ramify.tree import Node, Tree
 
 HOSTILE = '<script>alert("x")</script> & <b onmouseover=go>bold</b> \x07 \u202e'
@@ -336,12 +338,12 @@ def test_ticks_are_round_and_inside(low, high):
 def test_smooth_is_the_mean_of_the_last_values():
     values = np.random.default_rng(0).normal(size=50)
     expected = [values[max(0, end - 7) : end].mean() for end in range(1, 51)]
-    assert np.allclose(charts.smooth(values, 7), expected)
+    assert np.allclose(smooth(values, 7), expected)
 
 
 def test_chart_keeps_the_first_and_the_last_point():
     x = np.arange(1, 5001.0)
-    svg = charts.line_chart([charts.Line("a<b", "train", x, np.sin(x / 500))], "steps", "loss")
+    svg = charts.line_chart(Chart((Line("a<b", "train", x, np.sin(x / 500)),), "steps", "loss"))
     line = ElementTree.fromstring(svg).find(".//polyline").get("points").split()
     assert len(line) == charts.POINTS
     assert float(line[-1].split(",")[0]) == charts.WIDTH - charts.RIGHT
@@ -349,7 +351,7 @@ def test_chart_keeps_the_first_and_the_last_point():
 
 def test_chart_leaves_out_what_is_not_finite():
     x, y = np.arange(4.0), np.array([1.0, np.nan, 2.0, np.inf])
-    svg = charts.line_chart([charts.Line("a", "dev", x, y, marks=True)], "steps", "loss")
+    svg = charts.line_chart(Chart((Line("a", "dev", x, y, marks=True),), "steps", "loss"))
     assert len(ElementTree.fromstring(svg).findall("circle")) == 2
 
 
@@ -357,14 +359,14 @@ def test_curve_of_the_spread():
     metrics = [{"step": step, "loss": 1.0, "target_tokens": 10 * step} for step in range(5)]
     for step in (3, 4):
         metrics[step]["context_spread"] = 0.1 * step
-    body = curves(metrics, "tree").body
+    body = draw(curves(metrics, "tree")).body
     assert body.count('<circle class="spread"') == 2
     assert '<span class="key spread">' in body
-    assert "spread" not in curves(metrics[:2], "tree").body
+    assert "spread" not in draw(curves(metrics[:2], "tree")).body
 
 
 def test_curves_of_nothing():
-    assert "Nothing was logged" in curves([], "tree").body
+    assert "Nothing was logged" in draw(curves([], "tree")).body
 
 
 def test_text_is_one_escaped_line():
@@ -383,7 +385,7 @@ def test_text_is_one_escaped_line():
 @pytest.mark.ill_typed
 def test_page_is_written_whole_or_not_at_all(tmp_path):
     path = tmp_path / "page.html"
-    write_page(path, kind="k", title="t", lead="", sections=[Section("s", "<p>x</p>")])
+    write_page(path, kind="k", title="t", lead="", sections=[HtmlSection("s", "<p>x</p>")])
     before = path.read_text("utf-8")
     with pytest.raises(AttributeError):
         write_page(path, kind="k", title="t", lead="", sections=[None])

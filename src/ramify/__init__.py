@@ -8,7 +8,6 @@ model.embed(trees)
 from typing import TYPE_CHECKING, Any
 
 from ramify.errors import RamifyError
-from ramify.tree import Node, Piece, Tree, multiplicity, split
 from ramify.version import __version__
 
 if TYPE_CHECKING:
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from ramify.readers.jsonl import read_jsonl
     from ramify.runs import Run, execute
     from ramify.tokenizer import Tokenizer
+    from ramify.tree import Node, Piece, Tree, multiplicity, split
 
 __all__ = [
     "Node",
@@ -41,18 +41,23 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Node": "tree",
+    "Piece": "tree",
     "Run": "runs",
     "Store": "dataset.store",
     "Tokenizer": "tokenizer",
+    "Tree": "tree",
     "build": "dataset.build",
     "execute": "runs",
     "load": "hub",
+    "multiplicity": "tree",
     "push_to_hub": "hub",
     "read_jsonl": "readers.jsonl",
     "read_logs": "readers",
     "save": "hub",
+    "split": "tree",
 }
-"""Names whose modules are imported when first asked for, so that `ramify --help` does not wait for torch."""
+"""The modules of names that are imported on first use, so that `ramify --help` waits for neither torch nor NumPy."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,6 +1,7 @@
 """Frozen configs hold what their annotations say, wherever the values come from: Python, `--set`, or somebody's JSON."""
 
 import math
+import types
 import typing
 from collections.abc import Mapping
 from dataclasses import is_dataclass
@@ -40,12 +41,20 @@ def spelled(kind: Any) -> str:
     """A type as its value looks in JSON: number, [number, number], [[string, number], …]; or its choices."""
     if typing.get_origin(kind) is Literal:
         return ", ".join(map(str, typing.get_args(kind)))
+    if _alternatives(kind):
+        return " or ".join(map(spelled, typing.get_args(kind)))
     if typing.get_origin(kind) is tuple:
         return f"[{', '.join('…' if each is Ellipsis else spelled(each) for each in typing.get_args(kind))}]"
-    return {float: "number", int: "whole number", str: "string", bool: "true or false"}.get(kind, getattr(kind, "__name__", ""))
+    plain = {float: "number", int: "whole number", str: "string", bool: "true or false", type(None): "null"}
+    return plain.get(kind, getattr(kind, "__name__", ""))
 
 
 _kinds = cache(typing.get_type_hints)
+
+
+def _alternatives(kind: Any) -> bool:
+    """Is it a union, such as `float | None`?"""
+    return typing.get_origin(kind) in (typing.Union, types.UnionType)
 
 
 def _fits(value: Any, kind: Any) -> bool:
@@ -57,6 +66,10 @@ def _fits(value: Any, kind: Any) -> bool:
             return False
         arguments = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
         return len(value) == len(arguments) and all(map(_fits, value, arguments))
+    if _alternatives(kind):
+        return any(_fits(value, each) for each in arguments)
+    if kind is type(None):
+        return value is None
     if kind is float:
         return type(value) in (int, float) and math.isfinite(value)
     if kind in (int, str, bool):

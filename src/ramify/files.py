@@ -6,10 +6,10 @@ import json
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from io import BufferedWriter, FileIO, TextIOWrapper
-from os import dup, fstat
+from os import dup, fstat, strerror
 from os.path import realpath, samestat
 from pathlib import Path
 from stat import S_ISREG
@@ -22,6 +22,7 @@ from ramify.errors import RamifyError
 _STDOUT, _STDERR = 1, 2
 _PARTIAL = ".partial-"
 _LOCK = ".lock"
+_IN_THE_WAY = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
 
 
 @contextmanager
@@ -122,6 +123,98 @@ def _printed(path: Path) -> int | None:
 
 
 @contextmanager
+def sole_writer(out: Path) -> Iterator[None]:
+    """Holds a lock beside the folder `out`. Raises `RamifyError` where another process holds it."""
+    out = out.resolve()
+    # Hidden, because `out` may lie among what is read.
+    lock = out.with_name(f".{out.name}{_LOCK}")
+    with ExitStack() as stack:
+        with _refused_beside(out):
+            if out.parent.exists() and not out.parent.is_dir():
+                raise NotADirectoryError(errno.ENOTDIR, strerror(errno.ENOTDIR))
+            out.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                stack.enter_context(_locked(lock, blocking=False))
+            except Timeout:
+                raise RamifyError(f"{out} is being written by another process. Wait for it, or choose another --out.") from None
+        try:
+            yield
+        finally:
+            # The file goes while it is locked, and so leaves no clutter. A process that has opened it already then locks a file
+            # without a name, which FileLock (since 3.24) does not take for the lock. The file of a killed process stays, but
+            # not its lock: the next process takes the file over, and removes it.
+            with suppress(OSError):
+                lock.unlink()
+
+
+@contextmanager
+def new_folder(out: Path, refusal: Callable[[Path], str]) -> Iterator[Path]:
+    """An empty folder that takes the place of `out` when all went well, and goes when not. No other process makes `out` so
+    meanwhile.
+
+    `refusal(place)` says why what stands there may not be replaced, or "" where it may. It is asked at the start, and again of
+    the same folder before that is removed. What appears at `out` in between is never touched. Raises `RamifyError`.
+    """
+    out = out.resolve()
+    with sole_writer(out), ExitStack() as stack:
+        with _refused_beside(out):
+            before = _identity(out)
+            if before and (reason := refusal(out)):
+                raise RamifyError(f"{out} {reason}")
+            folder = stack.enter_context(scratch_folder(out))
+        yield folder
+        _take_place(folder, out, before, refusal)
+
+
+@contextmanager
+def _refused_beside(out: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RamifyError(f"cannot write to {out.parent}: {error.strerror}. Choose another --out.") from None
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file or folder stands there, if any."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _take_place(folder: Path, out: Path, before: tuple[int, int] | None, refusal: Callable[[Path], str]) -> None:
+    changed = f"{out} has changed while its new content was made: it is not touched, and the new content is discarded."
+    now = _identity(out)
+    if now not in (None, before):
+        raise RamifyError(f"{changed} Choose another --out.")
+    try:
+        if now is None or not any(out.iterdir()):
+            # The system refuses where anything but an empty folder has come since.
+            folder.rename(out)
+            return
+        if reason := refusal(out):
+            raise RamifyError(f"{out} {reason}")
+        old = out.rename(out.with_name(f"{out.name}.old-{secrets.token_hex(4)}"))
+    except OSError as error:
+        if error.errno in _IN_THE_WAY:
+            raise RamifyError(f"{changed} Choose another --out.") from None
+        raise
+    try:
+        # Nobody finds it by its name any more: what has come into it has come.
+        if reason := refusal(old):
+            raise RamifyError(f"{out} {reason}")
+        folder.rename(out)
+    except BaseException as error:
+        try:
+            old.rename(out)
+        except OSError:
+            raise RamifyError(f"{changed} What was there before is now {old}.") from error
+        raise
+    shutil.rmtree(old)
+
+
+@contextmanager
 def scratch_folder(out: Path) -> Iterator[Path]:
     """An empty folder beside `out`, to be renamed to it when all is written. What is left of it goes in the end; where this
     process is killed, with the next one that asks for the same. Raises `OSError`."""
@@ -176,8 +269,18 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
         raise RamifyError(f"{path.parent} holds no {path.name}: it is not {what}.") from None
     except OSError as error:
         raise RamifyError(f"cannot read {path}: {error.strerror or error}.") from None
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # among them numbers of thousands of digits
         raise RamifyError(f"{path} is not valid JSON ({error}).") from None
     if not isinstance(found, dict):
         raise RamifyError(f"{path} holds no JSON object: it is no file of {what}.")
     return found
+
+
+def check_format(record: Mapping[str, Any], number: int, path: Path) -> None:
+    """Raise where a JSON file is of another format than this Ramify reads."""
+    if record.get("format") != number:
+        written = f"format {record['format']}" if "format" in record else "no format number"
+        raise RamifyError(
+            f"{path} was written by another version of Ramify ({written}, this one reads {number}). Use the version "
+            "that wrote it, or train anew."
+        )

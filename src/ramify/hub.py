@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from ramify.batching.views.comment_trees import Reading
 from ramify.config import from_record
 from ramify.errors import RamifyError
-from ramify.files import make_folder, read_json, replacing, write_text
+from ramify.files import check_format, make_folder, read_json, replacing, write_text
 from ramify.inference.base import Pipeline
 from ramify.inference.embed import Embedder
 from ramify.inference.fill_mask import MaskFiller
 from ramify.models import bert, hf
-from ramify.models.base import AnyBackbone
+from ramify.models.base import AnyBackbone, Checkpoint
 from ramify.models.bert import Bert
 from ramify.registry import MODELS, TASKS, TaskKind
 from ramify.tasks.base import Task
@@ -36,13 +36,19 @@ Kind = TypeVar("Kind")
 
 
 def own_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Every parameter once, under its first name (tied weights have several)."""
-    return {name: parameter.detach().contiguous() for name, parameter in model.named_parameters()}
+    """Every parameter and every persistent buffer once, under its first name (tied weights have several)."""
+    return {name: tensor.detach().contiguous() for name, tensor in _owned(model).items()}
 
 
 def load_own_tensors(model: nn.Module, tensors: Mapping[str, Tensor], where: str | Path) -> None:
-    """Copy tensors into the parameters; nothing may be missing, left over, or of another shape."""
-    load_strictly(dict(model.named_parameters()), tensors, where)
+    """Copy tensors into the parameters and persistent buffers; nothing may be missing, left over, or of another shape."""
+    load_strictly(_owned(model), tensors, where)
+
+
+def _owned(model: nn.Module) -> dict[str, Tensor]:
+    kept = model.state_dict(keep_vars=True).keys()
+    buffers = {name: buffer for name, buffer in model.named_buffers() if name in kept}
+    return dict(model.named_parameters()) | buffers
 
 
 def save(pipeline: Pipeline, directory: str | Path, *, card: str | None = None, dtype: torch.dtype | None = None) -> None:
@@ -69,7 +75,7 @@ def save(pipeline: Pipeline, directory: str | Path, *, card: str | None = None, 
     make_folder(directory)
     tensors = own_tensors(pipeline.module)
     if dtype is not None:
-        tensors = {name: tensor.to(dtype) for name, tensor in tensors.items()}
+        tensors = {name: tensor.to(dtype) if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
     with replacing(directory / WEIGHTS) as scratch:
         save_tensors(scratch, tensors)
         # A directory that has it is whole: an older one goes before the old weights do, the new one comes last.
@@ -139,6 +145,13 @@ def saved_config(source: str | Path) -> Saved | None:
     return _saved(_locate(source))
 
 
+def checkpoint(source: str | Path) -> Checkpoint:
+    """The directory or hub id as weights that a model may start from."""
+    directory = _locate(source)
+    saved = _saved(directory)
+    return Checkpoint(str(source), directory, None if saved is None else saved.model)
+
+
 def _locate(source: str | Path) -> Path:
     directory = Path(source)
     if (directory / "run.json").exists() and not (directory / CONFIG).exists():
@@ -150,12 +163,7 @@ def _saved(directory: Path) -> Saved | None:
     config = read_json(directory / CONFIG, hf.A_CHECKPOINT)
     if config.get("library_name") != "ramify":
         return None
-    if config.get("format") != FORMAT:
-        written = f"format {config['format']}" if "format" in config else "no format number"
-        raise RamifyError(
-            f"{directory / CONFIG} was written by another version of Ramify ({written}, this one reads {FORMAT}). Save it anew "
-            "with the version that wrote it, or train again."
-        )
+    check_format(config, FORMAT, directory / CONFIG)
     try:
         config_kind, backbone_kind = _named(MODELS, config["model"])
         task_kind = _named(TASKS, config["task"])

@@ -60,3 +60,13 @@ TASKS = {
     "masked-lm": TaskKind(MaskedLMConfig, MaskedLM, Reading, MaskFiller),
     "reply-to": TaskKind(LinkConfig, ReplyLinking, ChatInput, Disentangler, {"decoding": DecodingConfig}),
 }
+
+
+def model_name(config: Any) -> str:
+    """The registered name of the model that has this config."""
+    return next(name for name, (kind, _) in MODELS.items() if kind is type(config))
+
+
+def task_name(config: Any) -> str:
+    """The registered name of the task that has this config."""
+    return next(name for name, kind in TASKS.items() if kind.config is type(config))

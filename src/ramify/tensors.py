@@ -30,7 +30,15 @@ def save_tensors(file: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def load_strictly(own: Mapping[str, Tensor], tensors: Mapping[str, Tensor], where: str | Path) -> None:
-    """Copy tensors into a model's own of the same names, or refuse: nothing missing, nothing left over, all shapes equal."""
+    """Copy tensors into a model's own of the same names, or refuse (see `check_fit`)."""
+    check_fit(own, tensors, where)
+    with torch.no_grad():
+        for name, tensor in own.items():
+            tensor.copy_(tensors[name])
+
+
+def check_fit(own: Mapping[str, Tensor], tensors: Mapping[str, Tensor], where: str | Path) -> None:
+    """Raise unless the tensors are those of a model by name: nothing missing, nothing left over, all shapes equal."""
     missing, extra = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
     shapes = [
         f"{key}: {tuple(tensors[key].shape)} there, {tuple(own[key].shape)} here"
@@ -44,6 +52,3 @@ def load_strictly(own: Mapping[str, Tensor], tensors: Mapping[str, Tensor], wher
             if keys
         ]
         raise RamifyError(f"{where} does not fit this model: {'; '.join(parts)}. Is it another architecture?")
-    with torch.no_grad():
-        for name, tensor in own.items():
-            tensor.copy_(tensors[name])

@@ -7,12 +7,13 @@ import pytest
 from typer.testing import CliRunner
 
 import ramify
+from ramify import RamifyError, cli
 from ramify.cli import app
 from ramify.cli.demo import CHECKPOINT, DISCUSSIONS, _sparkline
 from ramify.dataset.store import Store
 from ramify.inference.evaluation import gain
+from ramify.inference.held_out import measure
 from ramify.readers.jsonl import read_jsonl
-from ramify.report.measure import measure
 
 MOST_BYTES = 10_000_000
 
@@ -57,6 +58,30 @@ def test_demo_leaves_a_report(demo):
 
 def test_demo_runs_again_in_the_same_folder(demo):
     in_a_minute(demo[0])
+    assert not list(demo[0].parent.glob(".*.lock"))
+
+
+def test_demo_leaves_alone_what_appears_meanwhile(tmp_path, monkeypatch):
+    """It makes room at the start, and two of them do not work in one folder."""
+    out, build = tmp_path / "demo", cli.demo._build
+    for kind in ("old", "new"):
+        (out / kind).mkdir(parents=True)
+    (out / ".ramify-demo").touch()
+    (out / "old" / "run.json").touch()
+    (out / "old").rename(out / "run")
+
+    def appear(folder):
+        assert not (out / "run").exists()
+        (out / "new" / "run.json").touch()
+        (out / "new").rename(out / "run")
+        with pytest.raises(RamifyError, match="demo is being written by another process"):
+            cli.demo.demo(out)
+        return build(folder)
+
+    monkeypatch.setattr(cli.demo, "_build", appear)
+    with pytest.raises(RamifyError, match="already holds a run"):
+        cli.demo.demo(out, steps=1, draws=1)
+    assert (out / "run" / "run.json").exists()
 
 
 def test_sample_is_what_it_says():

@@ -21,13 +21,13 @@ from fixtures import built, channel, chat_store, several_parents
 from ramify import hub
 from ramify.cli.disentangle import LINKS
 from ramify.disentangle.inference.disentangler import Disentangler
-from ramify.disentangle.inference.links import Disentangled
-from ramify.disentangle.inference.streaming import Live
+from ramify.disentangle.inference.result import Disentangled
+from ramify.disentangle.inference.streaming import LiveChannel
 from ramify.errors import RamifyError
 from ramify.readers import jsonl, read_logs
 from ramify.readers.annotation import read_links
 from ramify.recipes import RECIPES
-from ramify.recipes.chats import NOTES
+from ramify.recipes.disentanglement import NOTES
 from ramify.report.conversations import as_text, write_conversations
 from ramify.runs import execute
 from ramify.tree import Node, Tree
@@ -354,8 +354,7 @@ def test_how_sure_a_model_is_of_what_it_says_first(model):
     loaded = ramify_package.load(model)
     log = channel(60, 0)
     alone = loaded.disentangle(log)
-    loaded.task.config = replace(loaded.task.config, threshold=0.05)
-    found = loaded.disentangle(log)
+    found = Disentangler(loaded.task, replace(loaded.decoding, threshold=0.05)).disentangle(log)
     both = [number for number, node in enumerate(found.tree.nodes) if node.self_link and node.parents]
     assert both
     assert any(found.probability[number] < alone.probability[number] for number in both)
@@ -381,7 +380,7 @@ def test_known_starts_are_believed(ramify, model, tmp_path):
     assert len(out.read_text().splitlines()) == 1
     run(ramify, path, model, "jsonl", out, "--keep-replies")
     assert len(out.read_text().splitlines()) == 2
-    with pytest.raises(RamifyError, match="keep_replies believes"):
+    with pytest.raises(RamifyError, match="keep_replies=True keeps"):
         ramify_package.load(model).disentangle(nodes, keep_replies=True)
 
 
@@ -458,7 +457,10 @@ def test_what_it_refuses(ramify, model, log, tmp_path):
         ((log, "--to", "text", "--out", tmp_path / "no" / "such" / "out", "--model", model), "no"),
         ((log, "--to", "text", "--out", out, "--model", model, "--option", "dialect=dog"), "dialect"),
         ((log, "--to", "text", "--out", out, "--model", model, "--option", "foo=1"), "'irc' has no option 'foo'"),
-        ((log, "--to", "text", "--out", out, "--model", model, "--set", "model.hidden=9"), "decoding.online, and by nothing else"),
+        (
+            (log, "--to", "text", "--out", out, "--model", model, "--set", "model.hidden=9"),
+            "decoding.online, and by nothing else",
+        ),
         ((log, "--to", "text", "--out", out, "--model", model, "--set", "decoding.threshold=2"), "decoding.threshold"),
     ]:
         status, printed, err = ramify("disentangle", *words)
@@ -504,8 +506,8 @@ def test_the_model_that_comes_with_ramify(ramify, log, tmp_path):
     card = (LINKS / "README.md").read_text("utf-8")
     assert "license: cc-by-4.0" in card
     assert "ramify train links" in card
-    assert "ramify train first-look" in card
-    assert "ramify train second-look" in card
+    assert "ramify train candidate-pruner" in card
+    assert "ramify train reranker" in card
     shipped = ramify_package.load(LINKS)
     assert not shipped.backbone.config.years
     assert shipped.input.causal
@@ -546,44 +548,44 @@ def test_several_models_decide_together(ramify, log, model, tmp_path):
         run(ramify, log, model, to, tmp_path / f"out.{to}", "--model", LINKS, "--ensemble", "union")
 
 
-def test_a_first_look_is_learned_and_taken(ramify, log, model, tmp_path):
+def test_a_candidate_pruner_is_fitted_and_used(ramify, log, model, tmp_path):
     data, out, packed = chat_store(tmp_path / "more").path, tmp_path / "quick", tmp_path / "packed"
-    words = ("train", "first-look", model, "--data", data, "--among", 3)
+    words = ("train", "candidate-pruner", model, "--data", data, "--num-candidates", 3)
     status, printed, err = ramify(*words, "--out", out, "--pack", packed)
     assert (status, printed) == (0, ""), err
     for each in (out, packed):
-        assert ramify_package.load(each).task.config.first_look == 3
+        assert ramify_package.load(each).task.config.num_candidates == 3
         text, _ = run(ramify, log, each, "annotation", tmp_path / "out.txt")
         assert len(text.splitlines()) == len(LINES)
-    status, printed, err = ramify("train", "first-look", out, "--data", data, "--out", tmp_path / "none")
-    assert (status, printed, "take none yet" in err) == (2, "", True), err
+    status, printed, err = ramify("train", "candidate-pruner", out, "--data", data, "--out", tmp_path / "none")
+    assert (status, printed, "have no pruner yet" in err) == (2, "", True), err
     assert not (tmp_path / "none").exists()
     weights = (model / "model.safetensors").read_bytes()
-    for again in (("first-look", model, "--data", data), ("second-look", model, "--unseen", f"{model}={data}")):
+    for again in (("candidate-pruner", model, "--data", data), ("reranker", model, "--unseen", f"{model}={data}")):
         status, printed, err = ramify("train", *again, "--out", model)
         assert (status, printed, "which would be written anew" in err) == (2, "", True), err
     assert (model / "model.safetensors").read_bytes() == weights
 
 
-def test_a_second_look_is_learned_and_taken(ramify, log, model, tmp_path):
+def test_a_reranker_is_fitted_and_used(ramify, log, model, tmp_path):
     data, out = chat_store(tmp_path / "more").path, tmp_path / "twice"
-    status, printed, err = ramify("train", "second-look", model, "--unseen", f"{model}={data}", "--out", out)
+    status, printed, err = ramify("train", "reranker", model, "--unseen", f"{model}={data}", "--out", out)
     assert (status, printed) == (0, ""), err
-    assert ramify_package.load(out).task.config.second_look == 64
-    words = ("--unseen", f"{model}={data}", "--hindsight", "--set", "decoding.threshold=0.4", "--out", tmp_path / "ahead")
-    status, printed, err = ramify("train", "second-look", model, *words)
+    assert ramify_package.load(out).task.config.reranker_dim == 64
+    words = ("--unseen", f"{model}={data}", "--lookahead", "--set", "decoding.threshold=0.4", "--out", tmp_path / "ahead")
+    status, printed, err = ramify("train", "reranker", model, *words)
     assert (status, printed) == (0, ""), err
-    config = ramify_package.load(tmp_path / "ahead").task.config
-    assert (config.second_look, config.hindsight, config.threshold) == (64, True, 0.4)
+    ahead = ramify_package.load(tmp_path / "ahead")
+    assert (ahead.task.config.reranker_dim, ahead.task.config.lookahead, ahead.decoding.threshold) == (64, True, 0.4)
     text, _ = run(ramify, log, out, "annotation", tmp_path / "out.txt")
     assert len(text.splitlines()) == len(LINES)
     for words, message in [
-        ((model, "--unseen", f"{out}={data}"), "that take none"),
+        ((model, "--unseen", f"{out}={data}"), "without a reranker"),
         ((model, "--unseen", f"{model}={data}", "--set", "task.objective=binary"), "and by nothing else"),
-        ((model, "--unseen", str(model)), "NAME=VALUE"),
+        ((model, "--unseen", str(model)), "expected RUN=DATA"),
         ((data, "--unseen", f"{model}={data}"), "config.json"),
     ]:
-        status, printed, err = ramify("train", "second-look", *words, "--out", tmp_path / "none")
+        status, printed, err = ramify("train", "reranker", *words, "--out", tmp_path / "none")
         assert (status, printed, message in err) == (2, "", True), err
         assert not (tmp_path / "none").exists()
 
@@ -599,7 +601,9 @@ def test_evaluate_scores_links(ramify, model, tmp_path):
     without = json.loads(printed)
     assert (status, found["starts"], without["starts"]) == (0, True, False)
     assert without["link"]["recall"] != found["link"]["recall"]
-    status, printed, _ = ramify("evaluate", model, "--data", data, "--split", "dev", "--json", "--set", "decoding.start_odds=1e9")
+    status, printed, _ = ramify(
+        "evaluate", model, "--data", data, "--split", "dev", "--json", "--set", "decoding.start_odds=1e9"
+    )
     assert (status, json.loads(printed)["link"]["recall"] < found["link"]["recall"]) == (0, True)
     status, printed, _ = ramify("evaluate", model, "--data", data, "--split", "dev", "--protocol", "chunk50")
     assert (status, printed.split(",")[0]) == (0, "protocol chunk50")
@@ -630,7 +634,7 @@ def test_evaluate_where_only_conversations_are_known(ramify, model, tmp_path):
     status, printed, _ = ramify("evaluate", model, "--data", store.path, "--split", "all")
     assert status == 0
     assert "link" not in printed.replace("and no links", "")
-    assert "the data know conversations" in printed
+    assert "the data have gold conversations" in printed
 
 
 @pytest.fixture(scope="module")
@@ -638,7 +642,7 @@ def causal(model, tmp_path_factory):
     """The same weights, said to have been trained without looking ahead."""
     folder = tmp_path_factory.mktemp("causal") / "model"
     task = ramify_package.load(model).task
-    task.reading = replace(task.reading, causal=True)
+    task.input = replace(task.input, causal=True)
     hub.save(Disentangler(task), folder)
     return folder
 
@@ -711,14 +715,14 @@ def test_live_ends_with_ctrl_c(listening):
 
 
 def test_live_says_how_many_it_leaves_unanswered(ramify, log, causal, tmp_path, monkeypatch):
-    whole = Live.predict_each
+    whole = LiveChannel.predict_each
 
     def stopped(live, messages):
         """As by Ctrl-C, once four of them are answered."""
         yield from islice(whole(live, messages), 4)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Live, "predict_each", stopped)
+    monkeypatch.setattr(LiveChannel, "predict_each", stopped)
     out = tmp_path / "out.jsonl"
     status, _, err = ramify("disentangle", log, "--live", "--every", 6, "--model", causal, "--to", "jsonl", "--out", out)
     assert status == 130
@@ -765,7 +769,7 @@ def test_live_refuses_what_it_cannot_do(ramify, log, causal, tmp_path, options, 
 def test_live_refuses_a_model_that_looks_ahead(ramify, log, model, tmp_path):
     status, _, err = ramify("disentangle", log, "--live", "--model", model, "--to", "jsonl", "--out", tmp_path / "out")
     assert status == 2
-    assert "reading.causal" in err
+    assert "input.causal" in err
 
 
 def test_logs_are_read_in_python(log, causal):
@@ -856,7 +860,7 @@ def test_what_lies_beside_a_log_and_is_read_is_not_written_over(ramify, log, mod
 def test_packing_writes_over_no_model(ramify, model, tmp_path):
     data = chat_store(tmp_path / "more").path
     before = (model / "model.safetensors").read_bytes()
-    words = ("train", "first-look", model, "--data", data, "--among", 3, "--out", tmp_path / "quick")
+    words = ("train", "candidate-pruner", model, "--data", data, "--num-candidates", 3, "--out", tmp_path / "quick")
     (tmp_path / "file").touch()
     refused = ((model, "choose another --pack"), (tmp_path / "quick", "is --out, too"), (tmp_path / "file", "is a file"))
     for pack, message in refused:
@@ -869,13 +873,13 @@ def test_packing_writes_over_no_model(ramify, model, tmp_path):
 
 def test_the_shipped_card_is_for_the_shipped_model(ramify, model, tmp_path):
     data = chat_store(tmp_path / "more").path
-    words = ("train", "second-look", model, "--unseen", f"{model}={data}", "--hindsight")
+    words = ("train", "reranker", model, "--unseen", f"{model}={data}", "--lookahead")
     assert ramify(*words, "--out", tmp_path / "one", "--data", data, "--pack", tmp_path / "packed")[0] == 0
     assert ramify(*words, "--out", tmp_path / "two", "--data", data, "--pack", tmp_path / "again", "--shipped")[0] == 0
     refused = (
-        (("--shipped",), "--shipped is for --pack"),
-        (("--data", data), "--data is for --pack"),
-        (("--pack", tmp_path / "bare"), "say with --data"),
+        (("--shipped",), "--shipped goes with --pack"),
+        (("--data", data), "--data goes with --pack"),
+        (("--pack", tmp_path / "bare"), "--pack needs --data"),
     )
     for options, said in refused:
         status, _, err = ramify(*words, "--out", tmp_path / "three", *options)

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from fixtures import built, discussion, uniform
 from ramify.nn.linear import MIN_PRODUCTS
 from ramify.tokenizer import Tokenizer
-from ramify.training.trainer import read_metrics
+from ramify.training.metrics_log import read_metrics
 
 
 def equal(one, other):
@@ -76,7 +76,7 @@ def test_what_is_said(told, store):
 
 
 def test_a_collapsed_encoder_is_warned_of(ramify, recipe, tmp_path, monkeypatch):
-    monkeypatch.setattr("ramify.inference.evaluation.COLLAPSED", 1.1)
+    monkeypatch.setattr("ramify.runs.comment_trees.COLLAPSED", 1.1)
     out = tmp_path / "run"
     status, _, err = ramify(*recipe, "--out", out, "--steps", 1)
     spread = read_metrics(out)[-1]["context_spread"]
@@ -91,7 +91,7 @@ def test_chat_logs_are_warned_of(ramify, recipe, tmp_path):
     command = [str(data) if part == recipe[3] else part for part in recipe]
     status, _, err = ramify(*command, "--out", tmp_path / "run", "--steps", 1)
     assert status == 0, err
-    assert f"warning: {data} holds chat logs: 50% of the messages answer none" in err
+    assert f"warning: {data} holds chat logs. 50% of the messages have no known parent" in err
 
 
 def test_dev_trees_that_are_bare_posts(ramify, recipe, tmp_path):
@@ -137,8 +137,8 @@ def test_a_folder_with_a_run_is_refused(ramify, recipe, trained, more, message):
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("model.wings=2", "--set model.wings: there is no 'wings' here; the fields are vocab_size, dim, "),
-        ("wings=2", "--set wings: there is no 'wings' here; the fields are recipe, data, model, "),
+        ("model.wings=2", "--set model.wings: there is no setting 'wings' here; the settings are vocab_size, dim, "),
+        ("wings=2", "--set wings: there is no setting 'wings' here; the settings are recipe, data, model, "),
         ("model.dim=wide", "--set model.dim: expected a whole number, not 'wide'."),
         ("train.lr=fast", "--set train.lr: expected a number, not 'fast'."),
         ("view.pack=perhaps", "--set view.pack: expected true or false, not 'perhaps'."),
@@ -225,6 +225,29 @@ def test_a_killed_run_resumes_to_the_same_bits(start, apart, large, tmp_path):
     assert partial(killed) == []
     tokens = np.diff([0, *(record["target_tokens"] for record in records(killed))])
     assert tokens.min() * DIM * FFN >= MIN_PRODUCTS
+
+
+def test_a_run_folder_is_one_processes_alone(start, apart, large, tmp_path):
+    """Two that resume at once would write into each other's lines of metrics."""
+    out = tmp_path / "run"
+    first = start(*large, "--out", out)
+    while len(read_metrics(out)) < 4:
+        assert first.poll() is None, first.communicate()[1]
+        time.sleep(0.005)
+    first.send_signal(signal.SIGSTOP)
+    (tmp_path / "link").symlink_to(out)
+    for options in (("--out", out, "--resume"), ("--out", tmp_path / "link", "--resume"), ("--out", out)):
+        status, _, err = apart(*large, *options)
+        assert status == 2, err
+        assert err == (
+            f"error: {options[1]} is being trained by another process. Wait until it ends, stop it, or choose another --out.\n"
+        )
+    first.send_signal(signal.SIGKILL)
+    first.communicate()
+    status, _, err = apart(*large, "--out", out, "--resume")
+    assert status == 0, err
+    assert [record["step"] for record in read_metrics(out)] == list(range(1, STEPS + 1))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "run"]
 
 
 # --- a full disk --------------------------------------------------------------------------------------------------------------

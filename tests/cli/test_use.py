@@ -71,7 +71,8 @@ def test_runs_that_are_called_as_commands_are(ramify, trained, store, tmp_path, 
 def test_options_of_other_models_are_refused(ramify, trained, store, option):
     status, _, err = ramify("evaluate", trained, "--data", store.path, option)
     assert status == 2
-    assert f"{option.partition('=')[0]} is for models of who replied to whom, but" in err
+    assert f"{option.partition('=')[0]} does not apply to" in err
+    assert "a masked language model" in err
 
 
 @pytest.mark.parametrize("context", CONTEXTS)
@@ -127,7 +128,7 @@ def test_evaluate_refuses(ramify, trained, store, tmp_path):
         ([trained, "--data", tmp_path], "is not a Ramify data set"),
         ([tmp_path / "none", "--data", store.path], "none does not exist"),
         ([trained, "--data", store.path, "--context", "siblings"], "'siblings' is not one of"),
-        ([trained, "--data", store.path, "--set", "task.threshold=0"], "--set is for models of who replied to whom"),
+        ([trained, "--data", store.path, "--set", "task.threshold=0"], "--set does not apply to"),
     ):
         status, out, err = ramify("evaluate", *arguments, "--json")
         assert (status, out) == (2, "")
@@ -433,7 +434,7 @@ def test_report_of_a_damaged_run(ramify, copied, content):
     (copied / "run.json").write_text(content)
     status, out, err = ramify("report", copied, "--no-evaluate")
     assert (status, out) == (2, "")
-    assert err.startswith(f"error: {copied / 'run.json'} is ")
+    assert err.startswith(f"error: {copied / 'run.json'} ")
     assert err.count("\n") == 1
 
 

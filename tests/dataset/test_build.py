@@ -179,6 +179,173 @@ def test_what_is_there_already(dump, tmp_path, name):
         build([dump], "pushshift", out, overwrite=True)
 
 
+def something(path, kind):
+    """What somebody else may put where a data set is to come."""
+    if kind == "file":
+        path.write_text("mine")
+    elif kind == "link":
+        path.with_name("elsewhere").mkdir()
+        path.symlink_to("elsewhere")
+    else:
+        path.mkdir()
+        if kind == "folder":
+            (path / "thesis.txt").write_text("mine")
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("kind", ["folder", "empty", "file", "link"])
+def test_what_appears_meanwhile_is_not_touched(dump, tmp_path, kind, overwrite):
+    out = tmp_path / "out"
+
+    def appear(*_):
+        if not os.path.lexists(out):
+            something(out, kind)
+
+    with pytest.raises(RamifyError, match=r"out has changed .* it is not touched"):
+        build([dump], "pushshift", out, overwrite=overwrite, progress=appear)
+    assert {path.name for path in tmp_path.iterdir()} == {"out"} | ({"elsewhere"} if kind == "link" else set())
+    if kind == "folder":
+        assert (out / "thesis.txt").read_text() == "mine"
+    elif kind == "file":
+        assert out.read_text() == "mine"
+    else:
+        assert list(out.iterdir()) == []
+    assert out.is_symlink() == (kind == "link")
+
+
+@pytest.mark.parametrize("kind", ["folder", "empty", "file", "store"])
+def test_what_takes_the_place_of_an_old_store_is_not_touched(dump, tmp_path, kind):
+    out, kept = tmp_path / "out", tmp_path / "kept"
+    build([dump], "pushshift", out)
+
+    def replace(*_):
+        if not kept.exists():
+            out.rename(kept)
+            if kind == "store":
+                build([dump], "pushshift", tmp_path / "other", min_nodes=2)
+                (tmp_path / "other").rename(out)
+            else:
+                something(out, kind)
+
+    with pytest.raises(RamifyError, match=r"out has changed .* it is not touched"):
+        build([dump], "pushshift", out, overwrite=True, progress=replace)
+    assert Store.open(kept).num_trees == 400
+    assert {path.name for path in tmp_path.iterdir()} == {"kept", "out"}
+
+
+def test_an_old_store_may_go_meanwhile(dump, tmp_path):
+    out, kept = tmp_path / "out", tmp_path / "kept"
+    build([dump], "pushshift", out)
+    build([dump], "pushshift", out, overwrite=True, min_nodes=2, progress=lambda *_: kept.exists() or out.rename(kept))
+    assert {path.name for path in tmp_path.iterdir()} == {"kept", "out"}
+
+
+@pytest.mark.parametrize("empty", [True, False])
+def test_files_that_somebody_puts_there_meanwhile_stay(dump, tmp_path, empty):
+    """Into an empty folder, or into a store that is to be replaced."""
+    out = tmp_path / "out"
+    if empty:
+        out.mkdir()
+    before = None if empty else build([dump], "pushshift", out).hash
+    with pytest.raises(RamifyError, match=r"thesis\.txt.*not touched" if not empty else "it is not touched"):
+        build(
+            [dump], "pushshift", out, overwrite=True, min_nodes=2, progress=lambda *_: (out / "thesis.txt").write_text("mine")
+        )
+    assert (out / "thesis.txt").read_text() == "mine"
+    assert list(tmp_path.iterdir()) == [out]
+    if not empty:
+        assert Store.open(out).hash == before
+        with pytest.raises(RamifyError, match=r"out holds thesis\.txt, which is no part of a data set: it is not touched"):
+            build([dump], "pushshift", out, overwrite=True)
+        (out / "thesis.txt").unlink()
+        # Token ids that lie there are made anew.
+        (out / "tokens-0-0").mkdir()
+        assert build([dump], "pushshift", out, overwrite=True, min_nodes=2).num_trees <= 400
+
+
+def test_what_was_there_is_named_where_its_place_is_taken(dump, tmp_path, monkeypatch):
+    """Nothing of it goes, though there is no way back."""
+    out = tmp_path / "out"
+    before = build([dump], "pushshift", out).hash
+    rename = Path.rename
+
+    def taken(self, target):
+        if ".partial-" in self.name:
+            something(out, "folder")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", taken)
+    with pytest.raises(RamifyError, match=r"out has changed .* What was there before is now .*out\.old-"):
+        build([dump], "pushshift", out, overwrite=True, min_nodes=2)
+    (old,) = tmp_path.glob("out.old-*")
+    assert Store.open(old).hash == before
+    assert (out / "thesis.txt").read_text() == "mine"
+
+
+BUILD = [sys.executable, "-c", "from ramify.cli import main; main()", "data", "build", "--format", "pushshift"]
+HELD_UP = """
+import sys, time
+from pathlib import Path
+from ramify.dataset import build
+def wait(*_):
+    Path("begun").touch()
+    while not Path("go").exists():
+        time.sleep(0.01)
+build([sys.argv[1]], "pushshift", "out", progress=wait)
+"""
+
+
+def held_up(dump, folder):
+    """A process that has begun to build `out`, and ends when there is a file `go`."""
+    process = subprocess.Popen([sys.executable, "-c", HELD_UP, str(dump)], cwd=folder)
+    while not (folder / "begun").exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    return process
+
+
+def test_one_of_two_builds_is_refused(dump, tmp_path):
+    (tmp_path / "same").symlink_to(".")
+    first = held_up(dump, tmp_path)
+    for name in ("out", "same/out"):
+        second = subprocess.run(
+            [*BUILD, str(dump), "--out", name, "--overwrite"], cwd=tmp_path, capture_output=True, text=True, timeout=100
+        )
+        assert second.returncode == 2
+        assert "out is being written by another process" in second.stderr
+        assert "Traceback" not in second.stderr
+    with pytest.raises(RamifyError, match="is being written by another process"):
+        build([dump], "pushshift", tmp_path / "out")
+    build([dump], "pushshift", tmp_path / "other")
+    (tmp_path / "go").touch()
+    assert first.wait(100) == 0
+    assert Store.open(tmp_path / "out").num_trees == 400
+    assert {path.name for path in tmp_path.iterdir()} == {"begun", "go", "other", "out", "same"}
+
+
+def test_one_of_several_builds_at_once_succeeds(tmp_path_factory, tmp_path):
+    large = tmp_path_factory.mktemp("large") / "RC"
+    large.write_text(posts(20_000))
+    builds = [
+        subprocess.Popen(
+            [*BUILD, str(large), "--out", "out"], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        for _ in range(3)
+    ]
+    assert sorted(process.wait(100) for process in builds) == [0, 2, 2]
+    assert Store.open(tmp_path / "out").num_trees == 2_000
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_the_lock_of_a_killed_build_holds_nobody_up(dump, tmp_path):
+    process = held_up(dump, tmp_path)
+    process.kill()
+    process.wait()
+    assert (tmp_path / ".out.lock").exists()
+    build([dump], "pushshift", tmp_path / "out")
+    assert {path.name for path in tmp_path.iterdir()} == {"begun", "out"}
+
+
 @pytest.mark.parametrize(
     ("content", "options", "message"),
     [
@@ -246,9 +413,8 @@ def test_a_full_disk(dump, tmp_path, limit, memory):
 def test_a_killed_build(dump, tmp_path):
     """Asked to stop, it cleans up; killed outright, the next build of the same folder does, unless it is still at work."""
     (tmp_path / "large").write_text(posts(30_000))
-    command = [sys.executable, "-c", "from ramify.cli import main; main()", "data", "build", "large", "--format", "pushshift"]
     for number, left in ((signal.SIGTERM, 0), (signal.SIGKILL, 1)):
-        process = subprocess.Popen([*command, "--out", "out"], cwd=tmp_path, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen([*BUILD, "large", "--out", "out"], cwd=tmp_path, stderr=subprocess.DEVNULL)
         while len(list(tmp_path.glob(".out.partial-*"))) < 2:
             assert process.poll() is None
             time.sleep(0.001)

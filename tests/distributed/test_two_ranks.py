@@ -17,7 +17,9 @@ from two_ranks import CONFIG, SEED, setting
 import ramify
 from fixtures import built, discussions, distance, masked, one_graph_over_chunks, size, view_of
 from ramify.batching.samplers import TokenBudget
-from ramify.training.trainer import mean_step_weight, read_metrics, step_seed
+from ramify.training.metrics_log import read_metrics
+from ramify.training.seeds import step_seed
+from ramify.training.trainer import mean_step_weight
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
 RAMIFY = str(Path(sys.executable).with_name("ramify"))

@@ -13,7 +13,8 @@ from fixtures import discussions, forest, masked, tree_task, view_of
 from ramify.batching.batch import Batch
 from ramify.batching.forest import Forest
 from ramify.tasks.masked_lm import MaskedLM
-from ramify.training.trainer import Stage, TrainConfig, Trainer
+from ramify.training.config import TrainConfig
+from ramify.training.trainer import Stage, Trainer
 
 SEED = 3
 CONFIG = TrainConfig(steps=4, budget=220, lr=0.0, clip=0.0, log_every=1)

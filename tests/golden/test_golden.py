@@ -17,7 +17,9 @@ if __name__ == "__main__":
 from fixtures import bert_task, discussions, forest, tree_task, view_of
 from ramify.batching.views.comment_trees import Reading
 from ramify.tasks.masked_lm import MaskedLM
-from ramify.training.trainer import Stage, TrainConfig, Trainer, read_metrics
+from ramify.training.config import TrainConfig
+from ramify.training.metrics_log import read_metrics
+from ramify.training.trainer import Stage, Trainer
 
 TASKS = {
     "tree-mlm": lambda: tree_task(dropout=0.1, dim=32, num_heads=4, ffn_dim=64),

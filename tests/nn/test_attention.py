@@ -1,6 +1,7 @@
 """Attention over ragged rows against the same thing written plainly, row by row."""
 
 import math
+from itertools import product
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ramify.nn import attention as module
-from ramify.nn.attention import attend
+from ramify.nn.attention import Order, Ties, attend
 from ramify.nn.blocks import Attention, Context, Layer, Stack, Wanted
 from ramify.nn.ragged import Rows, doubling_key, length_key
 
@@ -25,10 +26,10 @@ def rows_of(pairs, device="cpu"):
     return Rows.build(queries, keys=borders).to(device), Rows.build(keys, keys=borders).to(device)
 
 
-def inputs(q_rows, k_rows, dtype=torch.float64, device="cpu"):
+def inputs(q_rows, k_rows, dtype=torch.float64, device="cpu", size=SIZE):
     torch.manual_seed(0)
-    q = torch.randn(q_rows.total, HEADS, SIZE, dtype=torch.float64)
-    kv = torch.randn(k_rows.total, 2, HEADS, SIZE, dtype=torch.float64)
+    q = torch.randn(q_rows.total, HEADS, size, dtype=torch.float64)
+    kv = torch.randn(k_rows.total, 2, HEADS, size, dtype=torch.float64)
     return tuple(x.to(device, dtype).requires_grad_() for x in (q, kv))
 
 
@@ -76,6 +77,18 @@ def drawn_masks(lengths, seed):
     return masks, blocks
 
 
+def blocks_of(q_rows, k_rows, sees):
+    """`sees(row, query, key)` for each group of rows; padding sees and is seen by nobody."""
+    blocks = []
+    for q_group, k_group in zip(q_rows.groups, k_rows.groups, strict=True):
+        block = torch.zeros(q_group.size, q_group.length, k_group.length, dtype=torch.bool)
+        for row in range(q_group.start, q_group.stop):
+            for query, key in product(range(q_rows.host_lengths[row]), range(k_rows.host_lengths[row])):
+                block[row - q_group.start, query, key] = sees(row, query, key)
+        blocks.append(block)
+    return blocks
+
+
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @given(lengths=st.lists(st.integers(1, 20), min_size=1, max_size=10), seed=st.integers(0, 99))
 @example(lengths=[1, 5, 8, 9, 3, 17, 20], seed=0)
@@ -100,6 +113,42 @@ def test_attend_to_whom_it_is_allowed_is_a_masked_softmax(dropout, lengths, seed
     wanted = torch.autograd.grad((expected * weight).sum(), (q, kv))
     for own, theirs in zip(torch.autograd.grad((found * weight).sum(), (q, kv)), wanted):
         torch.testing.assert_close(own, theirs, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("bias", ["none", "fixed", "learned"])
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize("way", ["allowed", "order", "both", "lengths"])
+def test_queries_that_see_nothing(way, dropout, bias, dtype, device):
+    """They come out as exact zeros and get no gradient; all others are finite. The first query of each row is blind, but not if
+    the lengths alone say who sees whom. The size of heads suits the variable-length kernel."""
+    q_rows, k_rows = rows_of([(3, 3), (5, 5), (8, 6), (2, 0), (20, 9), (1, 1)], device)
+    q, kv = inputs(q_rows, k_rows, dtype, device, size=8)
+    options = {}
+    if way in ("allowed", "both"):
+        options["allowed"] = [mask.to(device) for mask in blocks_of(q_rows, k_rows, lambda row, query, key: query > 0)]
+    if way in ("order", "both"):
+        options["order"] = Order(q_rows.positions, k_rows.positions, Ties.HIDDEN)
+    if bias != "none":
+        groups = list(zip(q_rows.groups, k_rows.groups, strict=True))
+        biases = [torch.randn(q.size, HEADS, q.length, k.length, device=device) for q, k in groups]
+        for each in biases:
+            each.requires_grad_(bias == "learned")
+        options["bias"] = biases.__getitem__
+    found = attend(q, kv, q_rows, k_rows, dropout=dropout, **options)
+    blind = torch.repeat_interleave(k_rows.lengths == 0, q_rows.lengths)
+    if way != "lengths":
+        blind |= q_rows.positions == 0
+    assert blind.sum() == (2 if way == "lengths" else 7)
+    assert (found[blind] == 0).all()
+    assert torch.isfinite(found).all()
+    assert dropout > 0 or (found[~blind] != 0).all()
+    wanted = (q, kv, *(biases if bias == "learned" else ()))
+    gradients = torch.autograd.grad(found.float().square().sum(), wanted, allow_unused=True, materialize_grads=True)
+    assert all(bool(torch.isfinite(each).all()) for each in gradients)
+    assert all(bool(each.any()) for each in gradients[:2])
+    assert (gradients[0][blind] == 0).all()
 
 
 def test_a_mask_of_everything_is_no_mask():

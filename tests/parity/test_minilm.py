@@ -8,10 +8,10 @@ import ramify
 from ramify.batching.batch import Collator
 from ramify.batching.views.comment_trees import Discussions, units
 from ramify.disentangle.batch import LinkCollator
-from ramify.disentangle.config import History
+from ramify.disentangle.config import ChatInput
 from ramify.disentangle.data.blocks import Blocks
 from ramify.disentangle.data.logs import Logs
-from ramify.disentangle.data.pieces import line
+from ramify.disentangle.data.pieces import format_message
 from ramify.disentangle.models.bert_pair import BertPair, BertPairConfig
 from ramify.models import bert, hf
 from ramify.models.tree_mlm import TreeMLM, TreeMLMConfig, config_from_bert, init_from_bert
@@ -99,14 +99,14 @@ def test_pairs(minilm, theirs):
     texts = [text.replace("[MASK]", "[mask]") for text in TEXTS]
     nodes = tuple(Node(text, None, author="ann", time=60.0 * number) for number, text in enumerate(texts))
     tokenizer = Tokenizer.load(minilm)
-    logs = Logs.of([Tree(nodes, id="log")], History(texts="pieces", max_tokens=256)).read_with(tokenizer)
+    logs = Logs.build([Tree(nodes, id="log")], ChatInput(texts="pieces", max_tokens=256)).tokenize(tokenizer)
     view = Blocks(logs, np.arange(len(nodes)), block=4)
     batch = LinkCollator(logs)([view.example(number) for number in range(len(view))])
     encoder = bert.from_pretrained(minilm, pooling="pooler", max_tokens=65).config
     own = BertPair(BertPairConfig(encoder=encoder, chunk_tokens=200)).eval()
     bert.load_pretrained(own.encoder, minilm)
     pairs = [
-        (line(nodes[candidate], author=True), line(nodes[target], author=True))
+        (format_message(nodes[candidate], author=True), format_message(nodes[target], author=True))
         for target in range(len(nodes))
         for candidate in range(target, -1, -1)
     ]

@@ -237,3 +237,19 @@ def test_nothing_half_written(tmp_path):
     (tmp_path / "corpus" / "mine.txt").touch()
     with pytest.raises(RamifyError, match="is not an empty folder"):
         convokit.write_convokit([], tmp_path / "corpus")
+
+
+def test_a_folder_that_appears_meanwhile_is_not_touched(tmp_path):
+    corpus = tmp_path / "corpus"
+
+    def trees():
+        with pytest.raises(RamifyError, match="corpus is being written by another process"):
+            convokit.write_convokit([], corpus)
+        corpus.mkdir()
+        (corpus / "mine.txt").touch()
+        yield Tree((Node(id="a"),), id="t")
+
+    with pytest.raises(RamifyError, match=r"corpus has changed .* it is not touched"):
+        convokit.write_convokit(trees(), corpus)
+    assert [path.name for path in tmp_path.iterdir()] == ["corpus"]
+    assert [path.name for path in corpus.iterdir()] == ["mine.txt"]

@@ -1,5 +1,8 @@
 import gzip
 import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -511,3 +514,75 @@ def test_a_damaged_parquet_file_is_named(tmp_path):
     path.write_bytes(content)
     with pytest.raises(RamifyError, match=r"posts\.parquet is not a whole Parquet file"):
         build([path], "table", tmp_path / "store")
+
+
+ENDS = {
+    "an error": """
+try:
+    for _ in table.read([path], Report()):
+        pass
+except RamifyError as error:
+    sys.exit(f"error: {error}")
+""",
+    "a reader that is kept": """
+batches = table.read([path], Report())
+next(batches)
+sys.exit("error: enough")
+""",
+}
+READER = """
+import sys
+from pathlib import Path
+from ramify.errors import RamifyError
+from ramify.readers import table
+from ramify.readers.base import Report
+path = Path(sys.argv[1])
+"""
+
+
+@pytest.fixture(scope="module")
+def large_tables(tmp_path_factory):
+    """Tables that a thread would still read while the process ends. In one, the first quotation mark is never closed."""
+    folder = tmp_path_factory.mktemp("large")
+    rows = b"1,,t,some words and some more of them\n" * 30_000
+    with open(folder / "never closed.csv", "wb") as file:
+        file.write(b'id,parent,tree,text\n0,,t,"never closed\n')
+        while file.tell() < 80 << 20:
+            file.write(rows)
+    # Of 300 MB, compressed.
+    (folder / "sound.csv.gz").write_bytes(gzip.compress(b"id,parent,tree,text\n") + gzip.compress(rows) * 270)
+    yield folder
+    for path in folder.iterdir():
+        path.unlink()
+
+
+def ended(commands):
+    """What each of them, two at a time, says on stderr and ends with. One that hangs is killed, and raises."""
+
+    def run(command):
+        process = subprocess.run(command, capture_output=True, text=True, timeout=100)
+        return process.returncode, process.stderr
+
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(run, commands))
+
+
+@pytest.mark.parametrize(("end", "name", "said"), [
+    ("an error", "never closed.csv", "a quotation mark is never closed"), ("a reader that is kept", "sound.csv.gz", "enough"),
+])  # fmt: skip
+def test_a_process_ends_while_there_is_more_to_read(large_tables, end, name, said):
+    """No thread reads on: one that did would abort the process at its exit, or keep it for ever."""
+    command = [sys.executable, "-c", READER + ENDS[end], str(large_tables / name)]
+    for status, err in ended([command] * (20 if end == "an error" else 5)):
+        assert (status, err.count("\n")) == (1, 1), err
+        assert said in err
+
+
+def test_a_build_ends_where_a_quotation_mark_is_never_closed(large_tables, tmp_path):
+    command = [sys.executable, "-c", "from ramify.cli import main; main()", "data", "build", "--format", "table"]
+    path = str(large_tables / "never closed.csv")
+    for status, err in ended([[*command, path, "--out", str(tmp_path / f"{number}")] for number in range(4)]):
+        assert status == 2, err
+        assert "a quotation mark is never closed" in err.replace("\n", " ")
+        assert "Fatal" not in err
+    assert list(tmp_path.iterdir()) == []

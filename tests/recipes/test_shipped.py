@@ -9,8 +9,8 @@ from safetensors.torch import load_file
 import ramify
 from fixtures import built, discussions
 from ramify.inference.evaluation import gain
+from ramify.inference.held_out import measure
 from ramify.recipes.shipped import pack, shipped
-from ramify.report.measure import measure
 from ramify.runs import execute
 
 

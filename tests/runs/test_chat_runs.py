@@ -12,7 +12,8 @@ from fixtures import bert_task, built, channel, chat_store, tree_task
 from ramify import hub
 from ramify.disentangle.batch import LinkBatch
 from ramify.disentangle.inference.disentangler import Disentangler
-from ramify.disentangle.inference.links import split_by_gold, matched
+from ramify.disentangle.inference.evaluation import match_links
+from ramify.disentangle.inference.result import split_by_gold
 from ramify.disentangle.task import ReplyLinking
 from ramify.errors import RamifyError
 from ramify.inference.fill_mask import MaskFiller
@@ -20,10 +21,11 @@ from ramify.metrics.conversations import score
 from ramify.models import bert
 from ramify.nn.ragged import Rows
 from ramify.recipes import RECIPES
-from ramify.recipes.chats import first_look, second_look
+from ramify.recipes.disentanglement import candidate_pruner, reranker
 from ramify.report import write_report
-from ramify.runs import Run, execute, prepare
-from ramify.training.trainer import Trainer, read_metrics
+from ramify.runs import Run, execute
+from ramify.training.metrics_log import read_metrics
+from ramify.training.trainer import Trainer
 from ramify.tree import Tree
 
 SMALL = {
@@ -35,7 +37,7 @@ SMALL = {
     "train.log_every": "10",
     "model.hidden": "32",
     "model.dim": "8",
-    "reading.window": "20",
+    "input.window": "20",
     "tokenizer.least": "3",
 }
 
@@ -71,7 +73,7 @@ def test_it_learns_who_answers_whom(store, trained):
 
 
 def dev(store):
-    prepared = prepare(small(store), store.path / "nowhere")
+    prepared = small(store).prepare(store.path / "nowhere")
     return prepared.dev, prepared.dev_names
 
 
@@ -81,10 +83,10 @@ def test_it_learns_from_a_teacher_what_nobody_knows(store, trained, tmp_path):
     run = small(store, view__teachers=json.dumps([str(trained)]), view__trust="1", train__steps="80")
     execute(run, tmp_path / "run", cpu=True)
     assert read_metrics(tmp_path / "run")[-1]["dev_link_f1"] > 70
-    prepared = prepare(run, tmp_path / "nowhere")
+    prepared = run.prepare(tmp_path / "nowhere")
     stage = prepared.stage(0)
     assert sum(stage.view.sizes) == len(prepared.logs) > len(prepared.logs.linked)
-    both = prepare(replace(run, view=replace(run.view, conversations=0.5)), tmp_path / "nowhere")
+    both = replace(run, view=replace(run.view, conversations=0.5)).prepare(tmp_path / "nowhere")
     more = sum(both.stage(0).view.sizes) - len(prepared.logs)
     other = ramify.load(trained)
     with torch.no_grad():
@@ -132,12 +134,12 @@ def test_conversations_are_logs_of_their_own():
 
 @pytest.mark.parametrize("share", [0.0, 0.3])
 def test_so_many_messages_of_conversations_are_learned_from(store, tmp_path, share):
-    prepared = prepare(small(store, view__conversations=str(share)), tmp_path / "run")
+    prepared = small(store, view__conversations=str(share)).prepare(tmp_path / "run")
     first = sum(len(tree) for tree in store.trees(store.split("train")))
     known = int(prepared.logs.annotated[:first].sum())
     more = len(prepared.logs) - first
     assert share * known <= more <= share * known + 60
-    again = prepare(small(store, view__conversations=str(share)), tmp_path / "run").logs
+    again = small(store, view__conversations=str(share)).prepare(tmp_path / "run").logs
     assert np.array_equal(again.ids, prepared.logs.ids)
     assert len(prepared.dev) == sum(len(tree) for tree in store.trees(store.split("dev")))
 
@@ -185,7 +187,7 @@ def test_a_killed_run_goes_on_to_the_same_weights(store, tmp_path_factory, setti
     trained, tmp_path = (tmp_path_factory.mktemp(name) for name in ("whole", "killed"))
     execute(run, trained, cpu=True)
     for until in (25, None):
-        prepared = prepare(run, tmp_path)
+        prepared = run.prepare(tmp_path)
         stages = [prepared.stage(number) for number in range(len(run.stages))]
         trainer = Trainer(prepared.task, stages, tmp_path, seed=run.seed, divisors=prepared.divisors(), cpu=True)
         trainer.run(resume=until is None, until=until)
@@ -213,10 +215,10 @@ def test_a_run_goes_on_from_another(store, trained, tmp_path):
 
 @pytest.mark.parametrize("recipe", ["decatt", "esim"])
 def test_models_of_whole_words_begin_with_the_vectors_of_words(store, tmp_path, recipe):
-    words = prepare(small(store), tmp_path).task.backbone.embedding
+    words = small(store).prepare(tmp_path).task.backbone.embedding
     for kind, same in (("trained", True), ("random", False)):
         settings = {"model.dim": "8", "tokenizer.least": "3", "tokenizer.vectors": kind}
-        own = prepare(RECIPES[recipe](str(store.path)).changed(settings), tmp_path).task.backbone
+        own = RECIPES[recipe](str(store.path)).changed(settings).prepare(tmp_path).task.backbone
         assert torch.equal(own.embedding.weight, words.weight) == same
 
 
@@ -231,7 +233,7 @@ def checkpoint(tmp_path_factory):
 def test_pairs_are_read_by_the_encoder_of_a_checkpoint(store, checkpoint, tmp_path):
     run = RECIPES["bert-pair"](str(store.path), init=str(checkpoint), features="head")
     assert run.model.encoder.pooling == "cls"
-    own, theirs = prepare(run, tmp_path).task.backbone, bert.from_pretrained(checkpoint)
+    own, theirs = run.prepare(tmp_path).task.backbone, bert.from_pretrained(checkpoint)
     for name, tensor in theirs.state_dict().items():
         assert torch.equal(own.encoder.state_dict()[name], tensor), name
 
@@ -255,18 +257,18 @@ def test_messages_are_read_as_a_masked_language_model_read_them(store, tmp_path,
     saved = MASKED_LMS[kind]().eval()
     hub.save(MaskFiller(saved), tmp_path / "saved")
     run = RECIPES["mht"](str(store.path), init=str(tmp_path / "saved"))
-    task = prepare(run, tmp_path / "run").task.eval()
+    task = run.prepare(tmp_path / "run").task.eval()
     assert task.tokenizer.json == saved.tokenizer.json
     texts = [torch.arange(5, 9), torch.arange(7, 20), torch.arange(3, 5)]
     read = torch.cat(texts), Rows.build([len(text) for text in texts])
     torch.testing.assert_close(task.backbone.encode(*read), saved.backbone.encode(*read))
-    pairs = prepare(RECIPES["bert-pair"](str(store.path), init=str(tmp_path / "saved")), tmp_path / "pairs").task.backbone
+    pairs = RECIPES["bert-pair"](str(store.path), init=str(tmp_path / "saved")).prepare(tmp_path / "pairs").task.backbone
     assert pairs.config.encoder.pooling == "cls"
     assert torch.equal(pairs.encoder.embedding.weight, task.backbone.encoder.embedding.weight)
     with pytest.raises(RamifyError, match=r"needs model\.encoder\.activation = '\w+' \(not 'gelu_tanh'\)"):
-        prepare(run.changed({"model.encoder.activation": "gelu_tanh"}), tmp_path / "run")
+        run.changed({"model.encoder.activation": "gelu_tanh"}).prepare(tmp_path / "run")
     with pytest.raises(
-        RamifyError, match=r"is a (tree-mlm|bert) model of Ramify's: a decatt run starts from a decatt model\.$"
+        RamifyError, match=r"holds a (tree-mlm|bert) model of Ramify; a decatt run starts from a decatt model\.$"
     ):
         RECIPES["decatt"](str(store.path), init=str(tmp_path / "saved"))
 
@@ -280,16 +282,16 @@ def test_models_of_whole_words_start_from_no_bert(store, checkpoint, recipe):
 def test_encoders_of_word_pieces_say_what_they_need(store, checkpoint, tmp_path):
     for recipe in ("bert-pair", "mht"):
         with pytest.raises(RamifyError, match="--init"):
-            prepare(RECIPES[recipe](str(store.path)), tmp_path)
-        with pytest.raises(RamifyError, match=r"reading\.texts=pieces"):
-            prepare(RECIPES[recipe](str(store.path), init=str(checkpoint)).changed({"reading.texts": "words"}), tmp_path)
-    for key, value in (("reading.max_tokens", "129"), ("reading.window", "128")):
-        with pytest.raises(RamifyError, match=rf"lower {key.replace('.', '[.]')}"):
-            prepare(RECIPES["mht"](str(store.path), init=str(checkpoint)).changed({key: value}), tmp_path)
+            RECIPES[recipe](str(store.path)).prepare(tmp_path)
+        with pytest.raises(RamifyError, match=r"input\.texts=pieces"):
+            RECIPES[recipe](str(store.path), init=str(checkpoint)).changed({"input.texts": "words"}).prepare(tmp_path)
+    for key, value in (("input.max_tokens", "129"), ("input.window", "128")):
+        with pytest.raises(RamifyError, match=rf"(?i)lower {key.replace('.', '[.]')}"):
+            RECIPES["mht"](str(store.path), init=str(checkpoint)).changed({key: value}).prepare(tmp_path)
 
 
 def test_a_pair_encoder_goes_on_with_other_parts(store, tmp_path):
-    settings = {"train.steps": "1", "model.hidden": "8", "model.dim": "8", "reading.window": "5"}
+    settings = {"train.steps": "1", "model.hidden": "8", "model.dim": "8", "input.window": "5"}
     execute(RECIPES["decatt"](str(store.path)).changed(settings), tmp_path / "first", cpu=True)
     changes = {"train.steps": "1", "train.lr": "0", "model.chunk_tokens": "500", "model.dropout": "0"}
     more = RECIPES["decatt"](str(store.path), window=5, init=str(tmp_path / "first")).changed(changes)
@@ -302,7 +304,7 @@ def test_a_pair_encoder_goes_on_with_other_parts(store, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"reading.window": "0"}, "reading.window"),
+        ({"input.window": "0"}, "input.window"),
         ({"view.block": "0"}, "view.block"),
         ({"view.far": "1.5"}, r"view\.far must be from 0 to 1"),
         ({"view.far": "0.5", "view.teachers": '["run"]'}, r"view\.far .*view\.teachers"),
@@ -318,18 +320,18 @@ def test_settings_that_make_no_sense(store, settings, message):
 
 
 def test_it_learns_from_fewer_candidates(store, tmp_path):
-    run = small(store, view__far="0.25", reading__window="40")
+    run = small(store, view__far="0.25", input__window="40")
     execute(run, tmp_path / "run", cpu=True)
     assert read_metrics(tmp_path / "run")[-1]["dev_link_f1"] > 70
-    stage = prepare(run, tmp_path / "nowhere").stage(0)
-    batch = stage.make_collator([stage.view.example(number) for number in range(9)])
+    stage = run.prepare(tmp_path / "nowhere").stage(0)
+    batch = stage.collator([stage.view.example(number) for number in range(9)])
     assert isinstance(batch, LinkBatch)
     assert batch.importance_weight is not None
     assert set(batch.importance_weight.tolist()) == {1.0, 4.0}
     assert (batch.importance_weight[batch.target_probability > 0] == 1).all()
     links = RECIPES["links"](str(store.path)).changed({"view.far": "0.5"})
     with pytest.raises(RamifyError, match=r"view\.far below 1 is for models that read one candidate at a time"):
-        prepare(links, tmp_path / "nowhere")
+        links.prepare(tmp_path / "nowhere")
 
 
 def test_logs_of_which_nothing_is_known(tmp_path):
@@ -345,25 +347,25 @@ def test_other_models_say_that_they_cannot(trained):
         ramify.load(trained).embed(channel(5))
 
 
-@pytest.mark.parametrize("name", ["first", "second"])
-def test_a_look_is_no_part_of_training(store, trained, tmp_path, name):
-    with pytest.raises(RamifyError, match=f"ramify train {name}-look"):
-        prepare(small(store, **{f"task__{name}_look": "8"}), tmp_path)
-    if name == "first":
-        looking = first_look(str(trained), str(store.path), among=8)
+@pytest.mark.parametrize(("name", "setting"), [("candidate_pruner", "num_candidates"), ("reranker", "reranker_dim")])
+def test_pruner_and_reranker_are_no_part_of_training(store, trained, tmp_path, name, setting):
+    with pytest.raises(RamifyError, match=f"ramify train {name.replace('_', '-')}"):
+        small(store, **{f"task__{setting}": "8"}).prepare(tmp_path)
+    if name == "candidate_pruner":
+        looking = candidate_pruner(str(trained), str(store.path), num_candidates=8)
     else:
-        looking = second_look(str(trained), [(str(trained), str(store.path))], hidden=8)
-    hub.save(Disentangler(looking), tmp_path / "looking")
+        looking = reranker(str(trained), unseen=[f"{trained}={store.path}"], hidden=8)
+    hub.save(looking, tmp_path / "looking")
     assert isinstance(loaded := ramify.load(tmp_path / "looking").task, ReplyLinking)
     assert getattr(loaded, name) is not None
-    begun = prepare(small(store, init=str(tmp_path / "looking")), tmp_path / "more").task
+    begun = small(store, init=str(tmp_path / "looking")).prepare(tmp_path / "more").task
     assert getattr(begun, name) is None
     own, theirs = dict(begun.named_parameters()), dict(ramify.load(trained).task.named_parameters())
     assert own.keys() == theirs.keys()
     assert all(torch.equal(own[name], theirs[name]) for name in own)
 
 
-def test_who_reads_its_own_decisions_takes_no_look(store, trained, checkpoint, tmp_path):
+def test_models_that_take_no_pruner_or_reranker(store, trained, checkpoint, tmp_path):
     for mask, features, reason in (
         ("ancestors", "none", "read features"),
         ("ancestors", "head", "as a history"),
@@ -371,19 +373,18 @@ def test_who_reads_its_own_decisions_takes_no_look(store, trained, checkpoint, t
     ):
         model = tmp_path / mask / features
         run = RECIPES["mht"](str(store.path), init=str(checkpoint), features=features).changed({"model.mask": mask})
-        hub.save(Disentangler(prepare(run, tmp_path).task), model)
+        hub.save(run.prepare(tmp_path).pipeline(), model)
         if mask == "ancestors":
             with pytest.raises(RamifyError, match="reads its own decisions already"):
-                second_look(str(model), [(str(trained), str(store.path))])
+                reranker(str(model), unseen=[f"{trained}={store.path}"])
         with pytest.raises(RamifyError, match=reason):
-            first_look(str(model), str(store.path))
+            candidate_pruner(str(model), str(store.path))
 
 
-def test_a_first_look_comes_before_a_second(store, trained, tmp_path):
-    looking = second_look(str(trained), [(str(trained), str(store.path))], hidden=8)
-    hub.save(Disentangler(looking), tmp_path / "twice")
-    with pytest.raises(RamifyError, match=r"looks twice already.*first look first"):
-        first_look(str(tmp_path / "twice"), str(store.path))
+def test_a_pruner_comes_before_a_reranker(store, trained, tmp_path):
+    hub.save(reranker(str(trained), unseen=[f"{trained}={store.path}"], hidden=8), tmp_path / "twice")
+    with pytest.raises(RamifyError, match=r"has a reranker.*Add the pruner before the reranker"):
+        candidate_pruner(str(tmp_path / "twice"), str(store.path))
 
 
 def test_dev_logs_of_which_nothing_is_known_in_the_window(store, tmp_path):

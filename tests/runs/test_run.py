@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -15,14 +16,17 @@ from ramify import hub
 from ramify.dataset.build import build
 from ramify.errors import RamifyError
 from ramify.inference.fill_mask import MaskFiller
+from ramify.inference.held_out import first_trees
 from ramify.models.bert import BertConfig
 from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.recipes import RECIPES
-from ramify.runs import Run, execute, first_trees, from_json, prepare, to_json
+from ramify.runs import execute
+from ramify.runs.comment_trees import CommentTreeRun
 from ramify.tokenizer import Tokenizer
-from ramify.training.trainer import TrainConfig, read_metrics
+from ramify.training.config import TrainConfig
+from ramify.training.metrics_log import read_metrics
 
-PLAIN = Run(recipe="tree-mlm", data="somewhere", model=TreeMLMConfig())
+PLAIN = CommentTreeRun(recipe="tree-mlm", data="somewhere", model=TreeMLMConfig())
 TWO = replace(PLAIN, stages=(TrainConfig(steps=5), TrainConfig(steps=7)))
 
 # --- settings from text -------------------------------------------------------------------------------------------------------
@@ -73,12 +77,12 @@ def test_settings_of_stages():
 @pytest.mark.parametrize(
     ("key", "text", "message"),
     [
-        ("wings", "2", "there is no 'wings' here; the fields are recipe, data, model"),
-        ("dim", "2", r"init, init_decoder, seed\. Did you mean model\.dim\?"),
-        ("model.wings", "2", "there is no 'wings' here; the fields are vocab_size, dim"),
-        ("train.wings", "2", "there is no 'wings'"),
-        ("train", "2", "this is a part, not a setting"),
-        ("seed.more", "2", "seed has no fields"),
+        ("wings", "2", "there is no setting 'wings' here; the settings are recipe, data, model, task, stages"),
+        ("dim", "2", r"dev, init_decoder\. Did you mean model\.dim\?"),
+        ("model.wings", "2", "there is no setting 'wings' here; the settings are vocab_size, dim"),
+        ("train.wings", "2", "there is no setting 'wings'"),
+        ("train", "2", "this is a group of settings, not a setting"),
+        ("seed.more", "2", "seed is one value"),
         ("model", "big", r"one by one \(model\.…\)"),
         ("stages.2.lr", "1", r"2 stage\(s\), counted from 0"),
         ("stages.one.lr", "1", r"2 stage\(s\)"),
@@ -143,9 +147,9 @@ CHANGES = {
 def test_json_round_trip(recipe):
     run = RECIPES[recipe]("data/somewhere", seed=3)
     settings = {"train.lr_scale": '[["cross", 0.5]]', "train.freeze": '["null"]'}
-    settings |= CHANGES[to_json(run)["task"]["name"]]
+    settings |= CHANGES[run.to_json()["task"]["name"]]
     for each in (run, run.changed(settings)):
-        assert from_json(json.loads(json.dumps(to_json(each)))) == each
+        assert type(run).from_json(json.loads(json.dumps(each.to_json()))) == each
     assert run.changed(settings) != run
 
 
@@ -162,9 +166,9 @@ def test_settings_of_one_part_are_checked_together():
 
 def test_json_round_trip_of_stages_and_models():
     for run in (TWO, replace(TWO, model=BertConfig(dim=12, num_heads=3), init="x")):
-        assert from_json(json.loads(json.dumps(to_json(run)))) == run
-    assert to_json(TWO)["model"]["name"] == "tree-mlm"
-    assert to_json(replace(TWO, model=BertConfig()))["model"]["name"] == "bert"
+        assert type(run).from_json(json.loads(json.dumps(run.to_json()))) == run
+    assert TWO.to_json()["model"]["name"] == "tree-mlm"
+    assert replace(TWO, model=BertConfig()).to_json()["model"]["name"] == "bert"
 
 
 # --- execution ----------------------------------------------------------------------------------------------------------------
@@ -233,7 +237,7 @@ def test_execution(store, tmp_path, recipe):
     prepared, progress = execute(run, out, cpu=True)
     assert progress.step == 6
     record = json.loads((out / "run.json").read_text())
-    assert from_json(record["run"]) == run
+    assert type(run).from_json(record["run"]) == run
     assert record["data_hash"] == store.hash
     assert record["parameters"] == sum(parameter.numel() for parameter in prepared.task.parameters())
     cut = prepared.forest.cut
@@ -337,7 +341,7 @@ def test_a_checkpoint_without_a_tokenizer_takes_one(store, theirs, tmp_path):
     shutil.copytree(theirs, tmp_path / "bare", ignore=shutil.ignore_patterns("tokenizer*"))
     Tokenizer.load(theirs).save(tmp_path / "own.json")
     run = begun(store, "bert", str(tmp_path / "bare"), tokenizer__path=str(tmp_path / "own.json"))
-    assert prepare(run, tmp_path / "run").task.tokenizer.hash == Tokenizer.load(theirs).hash
+    assert run.prepare(tmp_path / "run").task.tokenizer.hash == Tokenizer.load(theirs).hash
 
 
 @pytest.mark.parametrize("kept_as", ["tokenizer.json", "vocab.txt"])
@@ -347,11 +351,11 @@ def test_a_checkpoint_keeps_its_pieces(store, theirs, tmp_path, kept_as):
         (Path(theirs) / "tokenizer.json").unlink()
         (Path(theirs) / "vocab.txt").write_text("\n".join(sorted(pieces.ids, key=pieces.ids.__getitem__)), "utf-8")
     pieces.save(tmp_path / "same.json")
-    assert prepare(begun(store, "bert", theirs, tokenizer__path=str(tmp_path / "same.json")), tmp_path / "run")
+    assert begun(store, "bert", theirs, tokenizer__path=str(tmp_path / "same.json")).prepare(tmp_path / "run")
     Tokenizer.train(["aa ab ba be bo"] * 9, vocab_size=40).save(tmp_path / "other.json")
     run = begun(store, "bert", theirs, tokenizer__path=str(tmp_path / "other.json"))
     with pytest.raises(RamifyError, match=r"other\.json does not have the pieces that the weights of .* belong to"):
-        prepare(run, tmp_path / "other")
+        run.prepare(tmp_path / "other")
 
 
 @pytest.mark.parametrize("recipe", ["tree-mlm", "bert"])
@@ -389,7 +393,7 @@ def test_a_pretrained_encoder_learns_slowly_beside_new_layers(store, theirs, tmp
     """As long as cross-attention is at its start, what comes back to the encoder is noise."""
     stage = RECIPES["tree-mlm"](str(store.path), init=theirs).stages[0]
     assert (stage.lr, dict(stage.lr_scale)) == (3e-4, {"encoder": 0.1, r"\.cross\.": 3.0})
-    task = prepare(begun(store, "tree-mlm", theirs), tmp_path / "run").task
+    task = begun(store, "tree-mlm", theirs).prepare(tmp_path / "run").task
     assert all(layer.cross.out.weight.eq(0).all() for layer in task.backbone.decoder.layers)
     hub.save(MaskFiller(task), tmp_path / "saved")
     # A model of Ramify's has learnt to read its contexts.
@@ -475,7 +479,11 @@ def test_start_from_a_saved_model(store, tmp_path, recipe, dtype):
         ("tree-mlm", {"task__head": "bert"}, r"task\.head = 'linear' \(not 'bert'\)"),
         ("tree-mlm", {"init_decoder": "false"}, "init_decoder=false is for"),
         ("tree-mlm", {"tokenizer__path": "other"}, "brings its own tokenizer.*leave --tokenizer out"),
-        ("bert", {}, r"is a tree-mlm model of Ramify's: a bert run starts from a bert model, or from a BERT-family checkpoint"),
+        (
+            "bert",
+            {},
+            r"holds a TreeMLM that Ramify saved; a Bert starts from a Bert that Ramify saved, or from a BERT-family checkpoint",
+        ),
     ],
 )
 def test_what_does_not_suit_a_saved_model_is_refused(store, tmp_path, recipe, settings, message):
@@ -545,6 +553,27 @@ def test_resuming_leaves_the_tokenizer_alone(store, tmp_path, monkeypatch):
     assert saved == []
 
 
+@pytest.mark.parametrize("killed_at", ["run.json", "tokenizer.json"])
+def test_a_kill_while_a_run_is_begun(store, tmp_path, monkeypatch, killed_at):
+    """Between the files that come before the first step: the same command goes on."""
+    run, out = small(store), tmp_path / "run"
+
+    def kill(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        if killed_at == "run.json":
+            patch.setattr(import_module("ramify.runs.execute"), "write_text", kill)
+        else:
+            patch.setattr(Tokenizer, "save", kill)
+        with pytest.raises(KeyboardInterrupt):
+            execute(run, out, cpu=True)
+    execute(run, out, cpu=True, resume=True)
+    execute(run, tmp_path / "straight", cpu=True)
+    for name in ("model.safetensors", "tokenizer.json", "config.json"):
+        assert (out / name).read_bytes() == (tmp_path / "straight" / name).read_bytes()
+
+
 def test_texts_longer_than_the_positions_are_refused(store, tmp_path):
     with pytest.raises(RamifyError, match=r"model\.max_tokens is 16"):
         execute(small(store, "bert", model__max_tokens="16"), tmp_path / "run", cpu=True)
@@ -565,7 +594,7 @@ def test_data_without_training_trees_is_refused(tmp_path):
 def test_data_without_dev_trees_trains_to_the_end(tmp_path):
     store = built(discussions(10, 5), tmp_path, split=(1.0, 0.0, 0.0))
     _, progress = execute(small(store), tmp_path / "run", cpu=True)
-    assert (progress.step, progress.best_step) == (6, -1)
+    assert (progress.step, progress.best_step) == (6, None)
     assert not (tmp_path / "run" / "best.safetensors").exists()
     assert ramify.load(tmp_path / "run").verbs == ("embed", "fill_mask", "score")
 

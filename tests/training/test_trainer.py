@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from short_runs import SHORT, equal, records, run, stage_of, trainer_of, weights
 
 from fixtures import (
     WORDS,
@@ -34,10 +35,12 @@ from ramify.batching.forest import node_seeds
 from ramify.batching.samplers import TokenBudget
 from ramify.batching.views.comment_trees import Reading
 from ramify.errors import RamifyError
-from ramify.training.trainer import Stage, TrainConfig, Trainer, read_metrics, schedule, step_seed
+from ramify.training.config import TrainConfig
+from ramify.training.metrics_log import read_metrics
+from ramify.training.optimizers import schedule
+from ramify.training.seeds import step_seed
+from ramify.training.trainer import Stage, Trainer
 from ramify.tree import multiplicity
-
-SHORT = TrainConfig(steps=8, budget=150, lr=1e-2, log_every=1, evaluate_every=3, checkpoint_every=2)
 
 
 @pytest.fixture(scope="module")
@@ -45,42 +48,7 @@ def data():
     return forest(discussions(6, 10))
 
 
-def stage_of(task, data, config=SHORT, dev=None, **regime):
-    return Stage(config, *view_of(task, data, **regime), dev)
-
-
-def trainer_of(out, data, config=SHORT, *, task=None, dev=None, regime=None, **options):
-    task = task or tree_task(dtype=torch.float32, dropout=0.1)
-    return Trainer(task, [stage_of(task, data, config, dev, **(regime or {}))], out, seed=3, cpu=True, **options)
-
-
-def weights(trainer):
-    return {name: parameter.detach().clone() for name, parameter in trainer.task.named_parameters()}
-
-
-def records(out):
-    """What was logged, but for the clock."""
-    return [{name: value for name, value in record.items() if name != "seconds"} for record in read_metrics(out)]
-
-
-def equal(one, other):
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
-
-
 # --- resuming -----------------------------------------------------------------------------------------------------------------
-
-
-def measured(trainer):
-    """A dev measure that depends on the weights, so that the best step is not known beforehand."""
-    return lambda: {"dev_loss": float(sum(p.detach().abs().sum() for p in trainer[0].task.parameters()))}
-
-
-def run(out, data, config=SHORT, *, resume=False, until=None, regime=None, task=None):
-    holder = []
-    trainer = trainer_of(out, data, config, task=task, dev=measured(holder), regime=regime)
-    holder.append(trainer)
-    progress = trainer.run(resume=resume, until=until)
-    return trainer, progress
 
 
 REGIMES = {"tree": {}, "middle": {"regime": "middle", "max_tree_size": 4}, "threads": {"regime": "threads"}}
@@ -139,67 +107,6 @@ def test_a_finished_run_has_nothing_to_resume(tmp_path, data):
     assert progress.step == 8
     assert equal(weights(again), weights(straight))
     assert records(tmp_path) == before
-
-
-def cut(path):
-    path.write_bytes(path.read_bytes()[:-40])
-
-
-DAMAGE = {
-    "cut weights": lambda folder: cut(folder / "model.safetensors"),
-    "cut optimizer": lambda folder: cut(folder / "optimizer.safetensors"),
-    "no optimizer": lambda folder: (folder / "optimizer.safetensors").unlink(),
-    "no JSON": lambda folder: (folder / "state.json").write_text('{"step": '),
-    "no object": lambda folder: (folder / "state.json").write_text("[]"),
-    "no step": lambda folder: (folder / "state.json").write_text('{"first_step": 0, "first_tokens": 0}'),
-    "nothing": lambda folder: [file.unlink() for file in folder.iterdir()],
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_checkpoint_is_passed_over(tmp_path, data, capsys, damage):
-    """The run goes on from the one before, to the same bits and the same log."""
-    straight, _ = run(tmp_path / "straight", data)
-    run(tmp_path / "killed", data, until=7)
-    checkpoints = tmp_path / "killed" / "checkpoints"
-    assert sorted(folder.name for folder in checkpoints.iterdir()) == ["step-00000004", "step-00000006"]
-    DAMAGE[damage](checkpoints / "step-00000006")
-    run(tmp_path / "killed", data, resume=True, until=5)
-    warning = capsys.readouterr().err
-    assert warning.startswith("warning: ")
-    assert "step-00000006" in warning
-    assert [record["step"] for record in records(tmp_path / "killed")] == [1, 2, 3, 4, 5]
-    resumed, _ = run(tmp_path / "killed", data, resume=True)
-    assert equal(weights(resumed), weights(straight))
-    assert records(tmp_path / "killed") == records(tmp_path / "straight")
-    best = [(tmp_path / side / "best.safetensors").read_bytes() for side in ("straight", "killed")]
-    assert best[0] == best[1]
-
-
-def test_a_damaged_checkpoint_takes_no_place(tmp_path, data):
-    """The two that stay are whole."""
-    config = replace(SHORT, checkpoint_every=1)
-    run(tmp_path, data, config, until=7)
-    for folder in (tmp_path / "checkpoints").iterdir():
-        if folder.name == "step-00000007":
-            DAMAGE["no JSON"](folder)
-    (tmp_path / "checkpoints" / "step-00000099").mkdir()
-    run(tmp_path, data, config, resume=True, until=7)
-    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-00000006", "step-00000007"]
-
-
-def test_checkpoints_that_are_all_damaged(tmp_path, data):
-    run(tmp_path, data)
-    for folder in (tmp_path / "checkpoints").iterdir():
-        DAMAGE["cut weights"](folder)
-    with pytest.raises(RamifyError, match=rf"none of the checkpoints in {tmp_path / 'checkpoints'} can be read\. Copy"):
-        run(tmp_path, data, resume=True)
-
-
-def test_checkpoints_of_another_model_are_refused(tmp_path, data):
-    run(tmp_path, data)
-    with pytest.raises(RamifyError, match="does not fit this model"):
-        run(tmp_path, data, resume=True, task=tree_task(dtype=torch.float32, ffn_dim=20))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -419,6 +326,28 @@ def test_frozen_parameters_do_not_move(tmp_path, data):
     assert frozen
     # The null row is read by models without context alone.
     assert moved == before.keys() - frozen - {"backbone.null"}
+
+
+@pytest.mark.parametrize("freeze", [(), (r"^backbone\.decoder\.",)], ids=["none", "decoder"])
+def test_what_the_task_froze_stays_frozen(tmp_path, data, freeze):
+    """And nothing that a stage freezes stays so after training."""
+    task = tree_task(dtype=torch.float32)
+    for parameter in task.backbone.encoder.parameters():
+        parameter.requires_grad_(False)
+    learning = {name for name, parameter in task.named_parameters() if parameter.requires_grad}
+    trainer = trainer_of(tmp_path, data, replace(SHORT, freeze=freeze), task=task)
+    before = weights(trainer)
+    trainer.run()
+    moved = {name for name, value in weights(trainer).items() if not torch.equal(value, before[name])}
+    assert moved == {name for name in learning - {"backbone.null"} if not (freeze and "backbone.decoder." in name)}
+    assert {name for name, parameter in task.named_parameters() if parameter.requires_grad} == learning
+
+
+def test_a_stage_that_leaves_nothing_to_learn(tmp_path, data):
+    task = tree_task(dtype=torch.float32).requires_grad_(False)
+    task.head.bias.requires_grad_(True)
+    with pytest.raises(RamifyError, match=r"train\.freeze: .* leave no parameter that could learn"):
+        trainer_of(tmp_path, data, replace(SHORT, freeze=("head",)), task=task)
 
 
 def test_scaled_learning_rates(tmp_path, data):

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ramify.dataset.store import Store
+from ramify.dataset.store import TOKENS, Store
 from ramify.errors import RamifyError
 from ramify.files import scratch_folder
 from ramify.tokenizer import Tokenizer
@@ -110,7 +110,7 @@ def token_cache(store: Store, tokenizer: Tokenizer) -> tuple[NDArray[np.unsigned
     if store.path is None:
         ids, lengths = tokenizer.encode_batch(store.texts(np.arange(store.num_nodes)))
         return ids.astype(np.uint32), np.concatenate([[0], np.cumsum(lengths)])
-    name = f"tokens-{store.hash[:16]}-{tokenizer.hash}"
+    name = f"{TOKENS}{store.hash[:16]}-{tokenizer.hash}"
     places = [store.path, *_user_cache()]
     for place in places:
         if (place / name / "done.json").exists():

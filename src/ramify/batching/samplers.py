@@ -46,6 +46,10 @@ class TokenBudget:
             filled += cost
         return np.split(order, ends) if len(order) else []
 
+    def rounds(self, epoch: int) -> int:
+        """How many steps every rank takes in an epoch."""
+        return -(-len(self.steps(epoch)) // self.world_size)
+
     def __iter__(self) -> Iterator[NDArray[np.int64]]:
         """This rank's steps without end, from the saved position on. The last step of an epoch may be empty on some ranks."""
         while True:

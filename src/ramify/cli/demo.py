@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ramify.errors import RamifyError
-from ramify.files import make_folder
+from ramify.files import make_folder, sole_writer
 
 if TYPE_CHECKING:
     from ramify.dataset.store import Store
-    from ramify.report.measure import Filling, Measured
-    from ramify.report.sections import Section
+    from ramify.inference.held_out import Filling, Measured
+    from ramify.runs.sections import Section
     from ramify.tasks.masked_lm import MaskedLM
 
 SAMPLE = Path(__file__).parents[1] / "sample"
@@ -62,28 +62,34 @@ def demo(
     import torch
 
     began = time.perf_counter()
-    _claim(out)
-    # Matrices this small gain little from a second thread, and lose much where cores are shared.
-    torch.set_num_threads(1)
-    _step(1, f"Build a data set from {DISCUSSIONS.name}: forty discussions that came with Ramify")
-    store = _build(out / "data")
-    _step(2, f"Train a small TreeMLM from scratch, {steps} updates")
-    record, metrics = _train(out / "data", out / "run", steps)
-    _say(TOO_FEW)
-    _step(3, "What are the ancestors worth?")
-    _say(WHOSE)
-    task, measured = _evaluate(store, draws)
-    _step(4, "Fill masked words, with and without ancestors")
-    examples = _fill(task, store)
-    _report(out, task, store, record, metrics, measured, examples)
-    print(f"\n{out / 'report.html'} has the curves, the table by depth and {len(examples)} filled masks.")
+    with sole_writer(out):
+        _claim(out)
+        # Matrices this small gain little from a second thread, and lose much where cores are shared.
+        torch.set_num_threads(1)
+        _step(1, f"Build a data set from {DISCUSSIONS.name}: forty discussions that came with Ramify")
+        store = _build(out / "data")
+        _step(2, f"Train a small TreeMLM from scratch, {steps} updates")
+        record, metrics = _train(out / "data", out / "run", steps)
+        _say(TOO_FEW)
+        _step(3, "What are the ancestors worth?")
+        _say(WHOSE)
+        task, measured = _evaluate(store, draws)
+        _step(4, "Fill masked words, with and without ancestors")
+        examples = _fill(task, store)
+        _report(out, task, store, record, metrics, measured, examples)
+        print(f"\n{out / 'report.html'} has the curves, the table by depth and {len(examples)} filled masks.")
     print(f"All this took {time.perf_counter() - began:.0f} seconds.")
 
 
 def _claim(out: Path) -> None:
-    """A demo may be run again over its own folder, and over no other."""
+    """A demo may be run again over its own folder, and over no other. Only the run of an earlier demo goes, so it goes now."""
+    from ramify.runs.base import RUN_FILE
+
     mark = out / ".ramify-demo"
-    if out.is_dir() and any(out.iterdir()) and not mark.exists():
+    if mark.exists():
+        if (out / "run" / RUN_FILE).exists():
+            shutil.rmtree(out / "run")
+    elif out.is_dir() and any(out.iterdir()):
         raise RamifyError(f"{out} holds other things, which the demo would replace: choose another --out.")
     make_folder(out)
     mark.touch()
@@ -117,11 +123,10 @@ def _train(data: Path, out: Path, steps: int) -> tuple[dict[str, Any], list[dict
 
     from ramify.cli.train import progress_display
     from ramify.recipes import RECIPES
-    from ramify.runs import RUN_FILE, execute
-    from ramify.training.trainer import read_metrics
+    from ramify.runs import execute
+    from ramify.runs.base import RUN_FILE
+    from ramify.training.metrics_log import read_metrics
 
-    if (out / RUN_FILE).exists():
-        shutil.rmtree(out)
     run = RECIPES["tree-mlm"](str(data), steps=steps).changed(SETTINGS)
     with progress_display() as report:
         execute(run, out, report=report)
@@ -155,7 +160,7 @@ def _evaluate(store: "Store", draws: int) -> tuple["MaskedLM", "Measured"]:
     from ramify.cli.shared import bar
     from ramify.inference.evaluation import gain
     from ramify.inference.fill_mask import MaskFiller
-    from ramify.report.measure import NAMES, measure
+    from ramify.inference.held_out import NAMES, measure
 
     pipeline = ramify.load(CHECKPOINT)
     assert isinstance(pipeline, MaskFiller)
@@ -176,7 +181,7 @@ def _evaluate(store: "Store", draws: int) -> tuple["MaskedLM", "Measured"]:
 
 
 def _fill(task: "MaskedLM", store: "Store") -> "list[Filling]":
-    from ramify.report.measure import NAMES, RULE, fillings
+    from ramify.inference.held_out import NAMES, RULE, fillings
     from ramify.report.sections import percent, shortened
 
     examples = fillings(task, store, "all")
@@ -203,13 +208,15 @@ def _report(
     from dataclasses import replace
 
     from ramify.inference.evaluation import gain
-    from ramify.report import sections, write_page
-    from ramify.report.sections import text
+    from ramify.report import run_report, write_page
+    from ramify.report.sections import draw
+    from ramify.runs import comment_tree_report
+    from ramify.runs.sections import number
 
     saved = {}
     for other in ("none", "wrong"):
         found = gain(measured.scores["tree"], measured.scores[other])["all"]
-        value, low, high = (sections.number(each, "+.4f") for each in (found.value, found.low, found.high))
+        value, low, high = (number(each, "+.4f") for each in (found.value, found.low, found.high))
         unclear = ", zero among it" if found.low <= 0 <= found.high else ""
         saved[other] = f"<b>{value} nats per masked token</b> (95 % interval {low} to {high}{unclear})"
     lead = (
@@ -218,20 +225,22 @@ def _report(
         f"checkpoint {saved['none']}; instead of with another tree's ancestors, {saved['wrong']}. Intervals by paired "
         "bootstrap over trees.</p>"
     )
-    parts = [
-        replace(sections.curves(metrics, "tree", "A minute of training from scratch"), lead=text(TOO_FEW)),
-        sections.by_depth(measured, "What ancestors are worth to the shipped checkpoint"),
-        sections.filled(examples, "Masks filled by the shipped checkpoint"),
+    sections = [
+        replace(comment_tree_report.curves(metrics, "tree", "A minute of training from scratch"), lead=(TOO_FEW,)),
+        comment_tree_report.by_depth(measured, "What ancestors are worth to the shipped checkpoint"),
+        comment_tree_report.filled(examples, "Masks filled by the shipped checkpoint"),
         _checkpoint(task),
-        sections.data(store.info, sections.unread(record["cut"], record["without_tokens"])),
-        replace(sections.circumstances(record, metrics), title="How the small model was trained"),
+        run_report.data(store.info, comment_tree_report.unread(record["cut"], record["without_tokens"])),
+        replace(run_report.circumstances(record, metrics, "predicted comments"), title="How the small model was trained"),
     ]
-    write_page(out / "report.html", kind="Ramify", title="The demo", lead=lead, sections=parts)
+    write_page(
+        out / "report.html", kind="Ramify", title="The demo", lead=lead, sections=[draw(section) for section in sections]
+    )
 
 
 def _checkpoint(task: "MaskedLM") -> "Section":
     from ramify.recipes.shipped import LICENSE
-    from ramify.report.sections import Section, text
+    from ramify.runs.sections import Section
 
     config = task.backbone.config
     layers = f"{getattr(config, 'encoder_layers', 0)} encoder and {getattr(config, 'decoder_layers', 0)} decoder layers"
@@ -242,4 +251,4 @@ def _checkpoint(task: "MaskedLM") -> "Section":
         "README.md beside it (ramify/sample/checkpoint) says what it was trained on, by which commands, and what it reaches on "
         "held-out trees of its own data."
     )
-    return Section("The shipped checkpoint", f'<p class="lead">{text(body)}</p>')
+    return Section("The shipped checkpoint", (), lead=(body,))

@@ -37,10 +37,11 @@ Deciding = Annotated[
 
 
 def redecide(model: "Disentangler", settings: list[str] | None) -> "Disentangler":
+    """The model with the decoding settings of `--set`."""
     if not settings:
         return model
     from ramify.disentangle.inference.disentangler import Disentangler
-    from ramify.runs import redecided
+    from ramify.runs.disentanglement import redecided
 
     return Disentangler(model.task, redecided(model.decoding, settings_of(settings)))
 

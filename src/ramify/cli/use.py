@@ -154,8 +154,8 @@ def train_tokenizer(
     Example: ramify tokenizer train data/reddit --out tokenizer.json --kind bpe --vocab-size 32000
     """
     from ramify.dataset.store import Store
-    from ramify.runs import TokenizerConfig
-    from ramify.runs import train_tokenizer as train
+    from ramify.runs.comment_trees import TokenizerConfig
+    from ramify.runs.comment_trees import train_tokenizer as train
 
     trained = train(Store.open(data), TokenizerConfig(kind=kind, vocab_size=vocab_size, lowercase=lowercase))
     trained.save(out)

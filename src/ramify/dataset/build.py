@@ -9,6 +9,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,9 +22,9 @@ from ramify.dataset import filters, posts, trees
 from ramify.dataset.chunk import EMPTIED, MADE_UP, Chunk
 from ramify.dataset.duplicates import Method, without_near_duplicates
 from ramify.dataset.spill import Spill
-from ramify.dataset.store import INFO_FILE, NODES, SPLITS, TREES, TREES_FILE, VERSION, Store
+from ramify.dataset.store import INFO_FILE, NODES, OWN_FILES, SPLITS, TREES, TREES_FILE, VERSION, Store
 from ramify.errors import RamifyError
-from ramify.files import scratch_folder
+from ramify.files import new_folder
 from ramify.readers.base import Policy, Report, pc
 from ramify.tree import encodable
 from ramify.version import __version__
@@ -78,7 +79,7 @@ def build(
     paths = readers.without_empty(paths, report)
     sizes = {str(path): sum(file.stat().st_size for file in readers.files([path])) for path in paths}
     tell = progress or _silently
-    with _written_beside(out) as folder:
+    with _written_beside(out, overwrite) as folder:
         scratch = folder / SCRATCH
         spill = Spill(scratch / "posts", memory // PARTS)
         records = reader.records(paths, report, policy, **(options or {}))
@@ -136,15 +137,27 @@ def tree_hashes(ids: pa.Array) -> NDArray[np.uint64]:
 
 
 def _check_out(out: Path, overwrite: bool, inputs: Sequence[Path]) -> None:
-    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
-        return
-    if not (out / INFO_FILE).is_file():
-        raise RamifyError(f"{out} exists and is not a Ramify data set: it is not touched. Choose another --out.")
+    if out.exists() and (reason := _refusal(out, overwrite)):
+        raise RamifyError(f"{out} {reason}")
+    if (out / INFO_FILE).is_file():
+        for path in inputs:
+            if path.is_dir() and path.resolve() in out.resolve().parents:
+                raise RamifyError(f"{out} lies inside the input folder {path} and would be read as input. Remove it first.")
+
+
+def _refusal(place: Path, overwrite: bool) -> str:
+    """Why a build may not replace what stands there; "" where it may."""
+    names = sorted(path.name for path in place.iterdir()) if place.is_dir() else None
+    if names == []:
+        return ""
+    if names is None or not (place / INFO_FILE).is_file():
+        return "exists and is not a Ramify data set: it is not touched. Choose another --out."
     if not overwrite:
-        raise RamifyError(f"{out} holds a data set already. Replace it with --overwrite, or choose another --out.")
-    for path in inputs:
-        if path.is_dir() and path.resolve() in out.resolve().parents:
-            raise RamifyError(f"{out} lies inside the input folder {path} and would be read as input. Remove it first.")
+        return "holds a data set already. Replace it with --overwrite, or choose another --out."
+    other = next((name for name in names if not any(fnmatchcase(name, own) for own in OWN_FILES)), None)
+    if other is not None:
+        return f"holds {other}, which is no part of a data set: it is not touched. Move {other} away, or choose another --out."
+    return ""
 
 
 def _check_split(split: Sequence[float]) -> None:
@@ -177,34 +190,19 @@ FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
 @contextlib.contextmanager
-def _written_beside(out: Path) -> Iterator[Path]:
+def _written_beside(out: Path, overwrite: bool) -> Iterator[Path]:
     """A folder that takes the place of `out` when all went well, and is removed when not."""
-    out = out.resolve()
-    with contextlib.ExitStack() as stack:
-        try:
-            folder = stack.enter_context(scratch_folder(out))
-        except OSError as error:
-            raise RamifyError(f"cannot write to {out.parent}: {error.strerror}. Choose another --out.") from None
+    with new_folder(out, lambda place: _refusal(place, overwrite)) as folder:
         try:
             yield folder
         except OSError as error:
             if error.errno in FULL:
                 raise RamifyError(
-                    f"cannot write {out}: the disk is full, or the file-size limit reached. Nothing was left behind; "
+                    f"cannot write {out.resolve()}: the disk is full, or the file-size limit reached. Nothing was left behind; "
                     "free some space (a build needs about twice the size of the text) or choose another --out."
                 ) from None
             raise
         shutil.rmtree(folder / SCRATCH, ignore_errors=True)
-        if not out.exists():
-            folder.rename(out)
-            return
-        old = out.rename(out.with_name(f"{out.name}.old-{secrets.token_hex(4)}"))
-        try:
-            folder.rename(out)
-        except BaseException:
-            old.rename(out)
-            raise
-        shutil.rmtree(old)
 
 
 class _Writer:

@@ -27,6 +27,10 @@ INFO_FILE = "dataset.json"
 COUNTED = ("trees", "nodes", "placeholders", "comments", "read", "skipped", "kept", "splits", "hash", "format", "inputs")
 """What a build says of a data set in INFO_FILE, beside the form of its files."""
 TREES_FILE = "trees.arrow"
+TOKENS = "tokens-"
+"""How folders of token ids begin that are kept beside the files of a store."""
+OWN_FILES = (INFO_FILE, TREES_FILE, "nodes-*.arrow", f"{TOKENS}*", f".{TOKENS}*")
+"""Patterns of all names that Ramify gives to what it writes into a store's folder."""
 
 NODES = pa.schema(
     [

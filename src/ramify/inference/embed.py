@@ -19,7 +19,7 @@ from ramify.batching.views.comment_trees import BLIND, Discussions, Reading, See
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.inference.base import TOKENS, Pipeline
-from ramify.models.base import Backbone, TwoPhase, decode_parts
+from ramify.models.base import Backbone, decode_parts
 from ramify.nn.modes import evaluating
 from ramify.nn.ragged import runs
 from ramify.tokenizer import Tokenizer
@@ -63,13 +63,13 @@ class TextPipeline(Pipeline, ABC):
     @property
     def dim(self) -> int:
         """The length of a vector."""
-        return self.backbone.embedding.embedding_dim
+        return self.backbone.out_dim
 
     def embed_batches(
         self, forest: Forest, *, context: Literal["tree", "none"] | None = None, tokens: int = TOKENS
     ) -> Iterator[tuple[Ints, Float[NDArray, "node dim"]]]:
         """Nodes of the store and their vectors, batch by batch, whole trees at a time."""
-        reads = isinstance(self.backbone, TwoPhase)
+        reads = self.backbone.reads_context
         if context == "tree" and not reads:
             raise RamifyError(f"a {type(self.backbone).__name__} embeds texts alone: choose the context none, not tree.")
         # Unasked, a node reads what it read in training. Without context an encoder says it alone, unless it was never trained,
@@ -100,7 +100,7 @@ class TextPipeline(Pipeline, ABC):
     def _batch_vectors(self, batch: Batch, tokens: int, alone: bool) -> Float[Tensor, "target dim"]:
         """`alone`: the encoder's own vectors of the targets' texts."""
         backbone = self.backbone
-        if alone and isinstance(backbone, TwoPhase):
+        if alone:
             parts = (batch.select(start, stop) for start, stop in runs(batch.costs, tokens))
             return torch.cat([backbone.encode(part.target_ids, part.targets) for part in parts])
         return torch.cat([backbone.pooled(hidden, part) for part, hidden in decode_parts(backbone, batch, tokens)])

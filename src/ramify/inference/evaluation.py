@@ -16,7 +16,7 @@ from ramify.batching.views.comment_trees import Discussions
 from ramify.errors import RamifyError
 from ramify.files import make_folder, replacing
 from ramify.metrics import DEPTH_BINS, Interval, bootstrap_ratio, depth_bin
-from ramify.models.base import TwoPhase, decode_parts, encode_nodes
+from ramify.models.base import decode_parts, encode_nodes
 from ramify.nn import counter_rng as noise
 from ramify.tasks.masked_lm import MaskedLM
 
@@ -112,7 +112,7 @@ def evaluate(
             moved = batch.to(device)
             backbone = task.backbone
             vectors = None
-            if isinstance(backbone, TwoPhase) and not batch.null_context:
+            if backbone.reads_context and not batch.null_context:
                 vectors = encode_nodes(backbone, moved, tokens)
             nodes = forest.node[batch.source]
             # A chained text's further parts are drawn apart from its first.
@@ -145,7 +145,7 @@ def context_spread(task: MaskedLM, view: Discussions, collator: Collator, *, tok
     nodes, or these targets read fewer than two."""
     backbone = task.backbone
     batch = next(batches(view, collator, tokens), None)
-    if batch is None or batch.null_context or not isinstance(backbone, TwoPhase) or len(batch.nodes) < 2:
+    if batch is None or batch.null_context or not backbone.reads_context or len(batch.nodes) < 2:
         return None
     with task.evaluating():
         vectors = encode_nodes(backbone, batch.to(next(task.parameters()).device), tokens).double()

@@ -1,9 +1,11 @@
-"""What every system is made of: a backbone turns a batch into hidden states."""
+"""The contract of models: a config builds a backbone, which turns a batch into hidden states."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
 
 import torch
 from jaxtyping import Float, Int
@@ -13,11 +15,20 @@ from ramify.batching.batch import Batch
 from ramify.batching.views.comment_trees import Reading, Seen
 from ramify.config import check_fields
 from ramify.errors import RamifyError
-from ramify.nn.blocks import Context
+from ramify.models import hf
 from ramify.nn.ragged import Rows, keep_eager, runs
+from ramify.tensors import load_strictly
 
 State = Mapping[str, Tensor]
 """What the next batch of the same rows continues from (memories, caches); detached."""
+
+RATES = ("dropout", "attention_dropout")
+"""Settings in which a model may differ from the checkpoint that it starts from."""
+
+NO_DECODER = "init_decoder=false is for tree-mlm runs that start from a BERT-family checkpoint (--init)."
+
+BACKBONE = "backbone."
+"""What the names of a backbone's tensors begin with in a saved task."""
 
 
 def check_config(config: Any) -> None:
@@ -52,6 +63,11 @@ class AnyBackbone(nn.Module, ABC):
     passes: tuple[str, ...] = ("forward",)
     """The methods through which training computes."""
 
+    @property
+    @abstractmethod
+    def out_dim(self) -> int:
+        """The length of a state."""
+
     def compile_passes(self) -> None:
         """`torch.compile` what training calls, once."""
         keep_eager()
@@ -61,17 +77,36 @@ class AnyBackbone(nn.Module, ABC):
 
 
 class Backbone(AnyBackbone):
-    """A body that gives states of tokens. `embedding` is the token embedding that heads may be tied to."""
+    """A body that gives states of tokens. Properties say what it can do."""
 
-    embedding: nn.Embedding
+    @property
+    @abstractmethod
+    def reads_context(self) -> bool:
+        """Whether a target reads other nodes' vectors, so that a whole tree's gradient can be computed chunk by chunk: nodes
+        are encoded first (`encode`), and `forward` takes their vectors."""
+
+    @property
+    @abstractmethod
+    def carries_state(self) -> bool:
+        """Whether the next batch of the same rows continues from `Hidden.state`."""
+
+    @property
+    @abstractmethod
+    def tied_embedding(self) -> nn.Embedding:
+        """The token embedding that a head may share its weights with."""
 
     @abstractmethod
-    def forward(self, batch: Batch, state: State | None = None) -> Hidden:
-        """The final states of the targets' tokens, or of those that `batch.wanted` names."""
+    def encode(self, ids: Int[Tensor, " total"], rows: Rows) -> Float[Tensor, "row dim"]:
+        """A vector for every row of clean text, read alone."""
+
+    @abstractmethod
+    def forward(self, batch: Batch, state: State | None = None, vectors: Float[Tensor, "node dim"] | None = None) -> Hidden:
+        """The final states of the targets' tokens, or of those that `batch.wanted` names. A backbone that reads context
+        encodes the batch's nodes, unless it is given their `vectors`."""
 
     @abstractmethod
     def pooled(self, hidden: Hidden, batch: Batch) -> Float[Tensor, "target dim"]:
-        """One vector a target, from all its tokens' states."""
+        """One vector for every target, from all its tokens' states."""
 
     def in_context(self, reading: Reading, seen: Seen | None) -> Reading:
         """A way of reading with another context (None: its own). Raises where this model cannot read that."""
@@ -79,36 +114,90 @@ class Backbone(AnyBackbone):
             return reading
         if seen == "null":
             raise RamifyError("only a model that was trained on its null row can read it: choose the context none.")
-        if seen != "none" and not (isinstance(self, TwoPhase) or reading.concatenate):
+        if seen != "none" and not (self.reads_context or reading.concatenate):
             raise RamifyError(f"this {type(self).__name__} reads no context: choose the context none, not {seen}.")
         return replace(reading, seen=seen)
 
 
-class TwoPhase(Backbone):
-    """A backbone that reads other nodes' vectors: encoding nodes and reading their vectors are two steps, so that a whole
-    tree's gradient can be had chunk by chunk."""
+class ModelConfig(ABC):
+    """The settings of a model: a frozen dataclass that builds it, and starts it from a checkpoint."""
 
-    passes = ("encode", "decode")
-
-    @abstractmethod
-    def encode(self, ids: Int[Tensor, " total"], rows: Rows) -> Float[Tensor, "row dim"]:
-        """A vector a row of clean text."""
+    vocab_size: int
+    """Rows of the token embedding; 0 before the tokenizer is known."""
 
     @abstractmethod
-    def contextualize(self, vectors: Float[Tensor, "node dim"], batch: Batch) -> Context:
-        """The vectors as the targets of the batch read them."""
+    def build(self) -> AnyBackbone:
+        """A model of these sizes, with fresh weights."""
 
     @abstractmethod
-    def decode(self, batch: Batch, context: Context) -> Hidden:
-        """The targets' states, given what they read."""
+    def adapted_to(self, checkpoint: "Checkpoint") -> Self:
+        """These settings, with the sizes and conventions of the checkpoint. Raises where it holds no model of this kind."""
+
+    def for_vocabulary(self, size: int) -> Self:
+        """These settings with this many rows of the token embedding."""
+        settings: Any = self
+        return replace(settings, vocab_size=size)
 
 
-def encode_nodes(backbone: TwoPhase, batch: Batch, limit: int) -> Float[Tensor, "node dim"]:
+class TextModelConfig(ModelConfig):
+    """The settings of a model that reads texts."""
+
+    max_tokens: int
+    """Tokens of the longest row that it reads."""
+
+    @abstractmethod
+    def build(self) -> Backbone:
+        """A model of these sizes, with fresh weights."""
+
+    @abstractmethod
+    def initialize(self, backbone: Any, checkpoint: "Checkpoint", *, decoder: bool = True) -> None:
+        """Give a model that was built from these settings the weights of the checkpoint. Raises where the settings do not
+        suit them.
+
+        Without `decoder`, a decoder beside the encoder keeps its fresh weights; a model with one stack has none."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A directory with weights that a model may start from."""
+
+    source: str
+    """How the user named it: a directory or a hub id."""
+    directory: Path
+    model: Any
+    """The config of the model that Ramify saved there; None where another library wrote the checkpoint."""
+
+    @cached_property
+    def tensors(self) -> dict[str, Tensor]:
+        return hf.read_tensors(self.directory)
+
+    def saved_as(self, config: ModelConfig) -> Any:
+        """The config of the model that Ramify saved there; raises unless it is of the same kind as `config`."""
+        if type(self.model) is not type(config):
+            own, theirs = (type(each).__name__.removesuffix("Config") for each in (config, self.model))
+            raise RamifyError(
+                f"init={self.source} holds a {theirs} that Ramify saved; a {own} starts from a {own} that Ramify saved, or "
+                "from a BERT-family checkpoint in Hugging Face's form. Name one of these."
+            )
+        return self.model
+
+    def fill(self, backbone: AnyBackbone, config: ModelConfig) -> None:
+        """Give a model the weights of the one that Ramify saved; raises where their settings differ in more than rates."""
+        rates = {name: value for name, value in vars(config).items() if name in RATES}
+        hf.require(config, vars(self.saved_as(config)) | rates, self.source)
+        own = {name.removeprefix(BACKBONE): each for name, each in self.tensors.items() if name.startswith(BACKBONE)}
+        load_strictly(dict(backbone.named_parameters()), own, self.source)
+
+
+def encode_nodes(backbone: Backbone, batch: Batch, limit: int) -> Float[Tensor, "node dim"]:
     """All clean nodes' vectors, at most `limit` tokens at a time."""
     vectors = [backbone.encode(*batch.node_part(start, stop)) for start, stop in batch.nodes.runs(limit)]
-    if vectors:
-        return torch.cat(vectors)
-    return backbone.embedding.weight.new_zeros(0, backbone.embedding.embedding_dim)
+    return torch.cat(vectors) if vectors else no_vectors(backbone)
+
+
+def no_vectors(backbone: Backbone) -> Float[Tensor, "node dim"]:
+    """The vectors of no nodes."""
+    return next(backbone.parameters()).new_zeros(0, backbone.out_dim)
 
 
 def decode_parts(
@@ -116,11 +205,11 @@ def decode_parts(
 ) -> Iterator[tuple[Batch, Hidden]]:
     """The batch's targets in parts of at most `limit` (see `Batch.costs`), with their states; nodes are encoded once (or not at
     all, where their `vectors` are given)."""
-    if isinstance(backbone, TwoPhase) and not batch.null_context:
+    if backbone.reads_context and not batch.null_context:
         vectors = encode_nodes(backbone, batch, limit) if vectors is None else vectors
         for start, stop in runs(batch.costs, limit):
             part, read = batch.select(start, stop).reading_its_own()
-            yield part, backbone.decode(part, backbone.contextualize(vectors.index_select(0, read), part))
+            yield part, backbone(part, vectors=vectors.index_select(0, read))
     else:
         for start, stop in runs(batch.costs, limit):
             part = batch.select(start, stop)

@@ -1,7 +1,7 @@
 """BERT's encoder (Devlin et al. 2019, section 3), on the flat axis, and its Hugging Face form."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +13,19 @@ from torch import Tensor, nn
 from ramify.batching.batch import Batch
 from ramify.errors import RamifyError
 from ramify.models import hf
-from ramify.models.base import Backbone, Hidden, State, check_config
+from ramify.models.base import NO_DECODER, RATES, Backbone, Checkpoint, Hidden, State, TextModelConfig, check_config
 from ramify.nn.blocks import Activation, Norm, Stack, Wanted
 from ramify.nn.embeddings import Embeddings, Position, init_weights
 from ramify.nn.pooling import Pool, Pooling
 from ramify.nn.ragged import Rows
 from ramify.tensors import load_strictly
 
+FREE = (*RATES, "pooling", "max_tokens")
+"""Settings in which a Bert may differ from the BERT-family checkpoint that it starts from."""
+
 
 @dataclass(frozen=True)
-class BertConfig:
+class BertConfig(TextModelConfig):
     """Sizes default to a small model; BERT-base is dim 768, 12 layers, 12 heads, ffn_dim 3072, max_tokens 512."""
 
     vocab_size: int = 0
@@ -48,6 +51,24 @@ class BertConfig:
 
     def __post_init__(self) -> None:
         check_config(self)
+
+    def build(self) -> "Bert":
+        return Bert(self)
+
+    def adapted_to(self, checkpoint: Checkpoint) -> "BertConfig":
+        if checkpoint.model is None:
+            free = {name: getattr(self, name) for name in FREE}
+            return replace(config_from_hf(hf.read_config(checkpoint.directory)), **free)
+        return checkpoint.saved_as(self)
+
+    def initialize(self, backbone: "Bert", checkpoint: Checkpoint, *, decoder: bool = True) -> None:
+        if not decoder:
+            raise RamifyError(NO_DECODER)
+        if checkpoint.model is None:
+            hf.require(self, vars(self.adapted_to(checkpoint)), checkpoint.source)
+            load_pretrained(backbone, checkpoint.directory)
+            return
+        checkpoint.fill(backbone, self)
 
 
 class Bert(Backbone):
@@ -89,6 +110,22 @@ class Bert(Backbone):
         if config.scale_embedding:
             nn.init.normal_(self.embedding.weight, std=config.dim**-0.5)
 
+    @property
+    def out_dim(self) -> int:
+        return self.config.dim
+
+    @property
+    def reads_context(self) -> bool:
+        return False
+
+    @property
+    def carries_state(self) -> bool:
+        return False
+
+    @property
+    def tied_embedding(self) -> nn.Embedding:
+        return self.embedding
+
     def encode(
         self, ids: Int[Tensor, " total"], rows: Rows, type_ids: Int[Tensor, " total"] | None = None
     ) -> Float[Tensor, "row dim"]:
@@ -101,7 +138,7 @@ class Bert(Backbone):
         wanted = Wanted(rows.offsets[:-1].to(torch.int64), first, first)
         return self.pool(self.stack(x, rows, wanted=wanted), first)
 
-    def forward(self, batch: Batch, state: State | None = None) -> Hidden:
+    def forward(self, batch: Batch, state: State | None = None, vectors: Float[Tensor, "node dim"] | None = None) -> Hidden:
         x = self.embeddings(batch.target_ids, batch.targets.positions, batch.token_type_ids)
         x = self.stack(x, batch.targets, wanted=batch.wanted)
         return Hidden(x, None if batch.wanted is None else batch.wanted.index)

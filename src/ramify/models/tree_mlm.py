@@ -4,7 +4,7 @@ An encoder turns every clean ancestor of a comment into one pooled vector; a dec
 layer attends to those vectors.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ramify.batching.batch import Batch
 from ramify.errors import RamifyError
 from ramify.models import hf
-from ramify.models.base import Hidden, State, TwoPhase, check_config
+from ramify.models.base import NO_DECODER, Backbone, Checkpoint, Hidden, State, TextModelConfig, check_config
 from ramify.nn.blocks import Activation, Context, Layer, Norm, Stack
 from ramify.nn.embeddings import Embeddings, Position, PositionTable, init_weights
 from ramify.nn.pooling import Pool, Pooling
@@ -26,7 +26,7 @@ ContextPosition = Literal["none", "depth", "distance"]
 
 
 @dataclass(frozen=True)
-class TreeMLMConfig:
+class TreeMLMConfig(TextModelConfig):
     """Defaults follow the paper; where it is silent, a field's docstring says what was chosen."""
 
     vocab_size: int = 0
@@ -61,11 +61,28 @@ class TreeMLMConfig:
     def __post_init__(self) -> None:
         check_config(self)
 
+    def build(self) -> "TreeMLM":
+        return TreeMLM(self)
 
-class TreeMLM(TwoPhase):
+    def adapted_to(self, checkpoint: Checkpoint) -> "TreeMLMConfig":
+        if checkpoint.model is None:
+            return replace(self, **config_from_bert(hf.read_config(checkpoint.directory)))
+        return checkpoint.saved_as(self)
+
+    def initialize(self, backbone: "TreeMLM", checkpoint: Checkpoint, *, decoder: bool = True) -> None:
+        if checkpoint.model is None:
+            init_from_bert(backbone, checkpoint.directory, decoder=decoder)
+            return
+        if not decoder:
+            raise RamifyError(NO_DECODER)
+        checkpoint.fill(backbone, self)
+
+
+class TreeMLM(Backbone):
     """Figure 1: clean nodes → encoder → average pooling → K and V; masked comment → N × {self, cross, feed-forward}."""
 
     config: TreeMLMConfig
+    passes = ("encode", "decode")
     embedding: nn.Embedding
     encoder_embeddings: Embeddings
     decoder_embeddings: Embeddings
@@ -127,11 +144,28 @@ class TreeMLM(TwoPhase):
             cross=cross,
         )
 
+    @property
+    def out_dim(self) -> int:
+        return self.config.dim
+
+    @property
+    def reads_context(self) -> bool:
+        return True
+
+    @property
+    def carries_state(self) -> bool:
+        return False
+
+    @property
+    def tied_embedding(self) -> nn.Embedding:
+        return self.embedding
+
     def encode(self, ids: Int[Tensor, " total"], rows: Rows) -> Float[Tensor, "row dim"]:
         """The pooled vector of every clean text (section 2.1 of the paper's model)."""
         return self.pool(self.encoder(self.encoder_embeddings(ids, rows.positions), rows), rows)
 
     def contextualize(self, vectors: Float[Tensor, "node dim"], batch: Batch) -> Context:
+        """The vectors as the targets of the batch read them."""
         table = self.context_table
         pair_vectors = pair_index = None
         if table is not None and self.config.context_position == "depth":
@@ -150,14 +184,16 @@ class TreeMLM(TwoPhase):
         return Context(self.null[None], index, batch.readers, rows)
 
     def decode(self, batch: Batch, context: Context) -> Hidden:
+        """The targets' states, given what they read."""
         x = self.decoder_embeddings(batch.target_ids, batch.targets.positions)
         x = self.decoder(x, batch.targets, context, batch.wanted)
         return Hidden(x, None if batch.wanted is None else batch.wanted.index)
 
-    def forward(self, batch: Batch, state: State | None = None) -> Hidden:
+    def forward(self, batch: Batch, state: State | None = None, vectors: Float[Tensor, "node dim"] | None = None) -> Hidden:
         if batch.null_context:
             return self.decode(batch, self.nothing(batch))
-        vectors = self.encode(batch.input_ids, batch.nodes)
+        if vectors is None:
+            vectors = self.encode(batch.input_ids, batch.nodes)
         return self.decode(batch, self.contextualize(vectors, batch))
 
     def pooled(self, hidden: Hidden, batch: Batch) -> Float[Tensor, "target dim"]:

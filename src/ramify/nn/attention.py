@@ -1,13 +1,15 @@
 """Attention on the flat axis: of a row's tokens to each other, and of a row's tokens to vectors of other nodes.
 
-CUDA in half precision without attention dropout takes the variable-length kernel, where that can; every other case takes
-`scaled_dot_product_attention` over groups of rows of near-equal length. A row that sees nothing comes out as exact zeros.
+On CUDA, half precision takes the variable-length kernel if it knows the head size and there is no dropout, mask or bias. Every
+other case runs over groups of rows of near-equal length. A query that sees nothing comes out as exact zeros.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -17,8 +19,49 @@ from ramify.nn.ragged import Rows, by_group, eager, pad, unpad
 HALF = (torch.float16, torch.bfloat16)
 
 Allowed = Sequence[Bool[Tensor, "_row _query _key"]]
-"""Of every group of rows, which token may attend to which. Padding must be no key, but every token, padding too, must have
-one."""
+"""For each group of rows, which query may see which key. Padding must be no key of a token."""
+
+Bias = Callable[[int], Float[Tensor, "#row #head query key"]]
+"""Makes the bias of the group with this number; an axis of rows or heads may be 1. All values are finite, in padding too.
+
+It is a function because a group's bias is as large as its scores: `attend` calls it when the group's turn comes, adds the bias
+and lets go of it. It must not draw random numbers, because a record calls it again."""
+
+Weights = list[Float[Tensor, "_head _query _key"]]
+"""The attention weights of each row, before dropout, without a gradient."""
+
+
+class Ties(Enum):
+    """Whether a query sees the keys whose number equals its own."""
+
+    VISIBLE = "visible"
+    HIDDEN = "hidden"
+
+
+@dataclass(frozen=True)
+class Order:
+    """A number per token: a query sees the keys of its row with a lower number, and those with its own if ties are visible.
+
+    With positions as numbers attention is causal. With XLNet's factorization order, visible ties make the content stream and
+    hidden ties the query stream; memory has a number below all others, so that every query sees it."""
+
+    queries: Int[Tensor, " query"]
+    keys: Int[Tensor, " key"]
+    ties: Ties = Ties.VISIBLE
+
+    def allowed(self, q_rows: Rows, k_rows: Rows) -> list[Bool[Tensor, "_row _query _key"]]:
+        """The same as one block per group. `attend` makes them at every call; layers that share an order can share them."""
+        assert len(self.queries) == q_rows.total, "an order needs one number per query"
+        assert len(self.keys) == k_rows.total, "an order needs one number per key"
+        queries = by_group(self.queries.index_select(0, q_rows.padded), q_rows)
+        keys = by_group(self.keys.index_select(0, k_rows.padded), k_rows)
+        precedes = torch.le if self.ties is Ties.VISIBLE else torch.lt
+        blocks = []
+        for group, query, key in zip(k_rows.groups, queries, keys, strict=True):
+            block = precedes(key[:, None], query[:, :, None])
+            real = k_rows.key_mask(group)
+            blocks.append(block if real is None else block & real[:, 0])
+        return blocks
 
 
 @eager
@@ -30,40 +73,55 @@ def attend(
     *,
     dropout: float = 0.0,
     allowed: Allowed | None = None,
+    order: Order | None = None,
+    bias: Bias | None = None,
+    scale: float | None = None,
+    record: Weights | None = None,
 ) -> Float[Tensor, "query head size"]:
-    """Every token of row i of `q` attends to all tokens of row i of `kv` (keys, values), or to those that it is allowed to.
-    Both have the same group borders."""
+    """Every token of row i of `q` attends to all tokens of row i of `kv` (keys, values), or to those that both `allowed` and
+    `order` let it see. Both axes have the same group borders.
+
+    Scores are `scale · q·k + bias`; the scale is 1/√size unless given. A query that sees nothing becomes zeros and gets no
+    gradient. `record` receives the weights of every row and leaves the result as it is, to the bit."""
+    if order is not None:
+        ordered = order.allowed(q_rows, k_rows)
+        allowed = ordered if allowed is None else [a & b for a, b in zip(allowed, ordered, strict=True)]
+    mixed = _attend(q, kv, q_rows, k_rows, allowed, bias, scale, dropout)
+    if record is not None:
+        record.extend(_weights_by_row(q, kv, q_rows, k_rows, allowed, bias, scale))
+    return mixed
+
+
+def _attend(
+    q: Float[Tensor, "query head size"],
+    kv: Float[Tensor, "key 2 head size"],
+    q_rows: Rows,
+    k_rows: Rows,
+    allowed: Allowed | None,
+    bias: Bias | None,
+    scale: float | None,
+    dropout: float,
+) -> Float[Tensor, "query head size"]:
     if q_rows.total == 0 or k_rows.total == 0:
         return torch.zeros_like(q)
-    if q.is_cuda and dropout == 0.0 and q.dtype in HALF and allowed is None and _in_kernel(q):
+    if q.is_cuda and dropout == 0.0 and q.dtype in HALF and allowed is None and bias is None and _in_kernel(q):
         from torch.nn.attention.varlen import varlen_attn
 
         k, v = kv.unbind(1)
-        out = varlen_attn(q, k, v, q_rows.offsets, k_rows.offsets, q_rows.max_length, k_rows.max_length)
+        out = varlen_attn(q, k, v, q_rows.offsets, k_rows.offsets, q_rows.max_length, k_rows.max_length, scale=scale)
         assert isinstance(out, Tensor)
         return out
-    blocks = []
-    for number, (q_group, k_group, query, keys) in enumerate(
-        zip(q_rows.groups, k_rows.groups, by_group(pad(q, q_rows), q_rows), by_group(pad(kv, k_rows), k_rows), strict=True)
-    ):
-        if q_group.length == 0:
+    parts = []
+    for number, block in enumerate(_blocks(q, kv, q_rows, k_rows, allowed)):
+        if block.query.shape[2] == 0:
             continue
-        if k_group.length == 0:
-            blocks.append(torch.zeros_like(query).flatten(0, 1))
-            continue
-        mask = k_rows.key_mask(k_group) if allowed is None else allowed[number][:, None]
-        empty = None
-        if k_rows.host_lengths[k_group.start : k_group.stop].min() == 0:
-            # Softmax over nothing is 0/0: let such rows see their padding, then erase what they saw.
-            assert mask is not None
-            empty = ~mask.any(-1, keepdim=True)
-            mask = mask | empty
-        key, value = keys.transpose(1, 3).unbind(2)
-        mixed = _mix(query.transpose(1, 2), key, value, mask, dropout)
-        if empty is not None:
-            mixed = mixed.masked_fill(empty, 0.0)
-        blocks.append(mixed.transpose(1, 2).flatten(0, 1))
-    return unpad(torch.cat(blocks), q_rows)
+        if block.key.shape[2] == 0:
+            mixed = torch.zeros_like(block.query)
+        else:
+            # The bias has no name here, so that nothing holds it while the next one is made.
+            mixed = _mix(block, None if bias is None else bias(number), scale, dropout)
+        parts.append(mixed.transpose(1, 2).flatten(0, 1))
+    return unpad(torch.cat(parts), q_rows)
 
 
 def _in_kernel(q: Float[Tensor, "query head size"]) -> bool:
@@ -72,21 +130,107 @@ def _in_kernel(q: Float[Tensor, "query head size"]) -> bool:
     return size % 8 == 0 and size <= 256 and torch.cuda.get_device_capability(q.device) >= (8, 0)
 
 
+@dataclass(frozen=True)
+class _Block:
+    """The tokens of one group of rows, and who sees whom."""
+
+    query: Float[Tensor, "row head query size"]
+    key: Float[Tensor, "row head key size"]
+    value: Float[Tensor, "row head key size"]
+    mask: Bool[Tensor, "row 1 #query key"] | None
+    """Which keys a query sees; without a mask it sees all."""
+    may_be_blind: bool
+    """Whether there may be queries that see nothing."""
+
+    def in_single_precision(self) -> "_Block":
+        return replace(self, query=self.query.float(), key=self.key.float(), value=self.value.float())
+
+    def sighted(self) -> tuple["_Block", Bool[Tensor, "_row 1 _query 1"] | None]:
+        """The same, except that blind queries see everything, because a softmax over nothing is 0/0; and which these are, so
+        that the caller can erase their results. None means that there is nothing to erase."""
+        if self.mask is None or not self.may_be_blind or self.mask.shape[-1] == 0:
+            return self, None
+        # The greatest byte says whether any is true; `any` takes up to twenty times as long on CPU.
+        blind = self.mask.view(torch.uint8).amax(-1, keepdim=True) == 0
+        # A CPU can be asked whether there are any; another device would have to be waited for.
+        if blind.device.type == "cpu" and not blind.any():
+            return self, None
+        return replace(self, mask=self.mask | blind), blind
+
+
+def _blocks(
+    q: Float[Tensor, "query head size"],
+    kv: Float[Tensor, "key 2 head size"],
+    q_rows: Rows,
+    k_rows: Rows,
+    allowed: Allowed | None,
+) -> Iterator[_Block]:
+    for number, (group, query, keys) in enumerate(
+        zip(k_rows.groups, by_group(pad(q, q_rows), q_rows), by_group(pad(kv, k_rows), k_rows), strict=True)
+    ):
+        key, value = keys.transpose(1, 3).unbind(2)
+        mask = k_rows.key_mask(group) if allowed is None else allowed[number][:, None]
+        may_be_blind = allowed is not None or bool(k_rows.host_lengths[group.start : group.stop].min() == 0)
+        yield _Block(query.transpose(1, 2), key, value, mask, may_be_blind)
+
+
 def _mix(
-    query: Float[Tensor, "row head query size"],
-    key: Float[Tensor, "row head key size"],
-    value: Float[Tensor, "row head key size"],
-    mask: Bool[Tensor, "row 1 #query key"] | None,
-    dropout: float,
+    block: _Block, bias: Float[Tensor, "#row #head query key"] | None, scale: float | None, dropout: float
 ) -> Float[Tensor, "row head query size"]:
-    if query.device.type == "cpu" and query.dtype in HALF:
+    dtype, on_cpu = block.query.dtype, block.query.device.type == "cpu"
+    if on_cpu and dtype in HALF:
         # torch's half-precision kernel for CPUs takes several times as long on the way back as that in single precision.
         with torch.autocast("cpu", enabled=False):
-            return _mix(query.float(), key.float(), value.float(), mask, dropout).to(query.dtype)
-    if dropout == 0.0 or query.device.type != "cpu":
-        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
-    # On CPU torch has no fused kernel with dropout, and draws its mask entry by entry.
-    scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)
-    if mask is not None:
-        scores = scores.masked_fill_(~mask, -torch.inf)
-    return drop(scores.softmax(-1), dropout, training=True) @ value
+            return _mix(block.in_single_precision(), bias, scale, dropout).to(dtype)
+    # On CPU torch has no fused kernel with dropout, and draws its mask entry by entry. Few kernels know the gradient of a bias.
+    fused = not (on_cpu and dropout > 0.0) and not (bias is not None and bias.requires_grad)
+    blind = None
+    if not (fused and on_cpu):
+        # torch's kernels for CPUs turn blind queries into zeros without a gradient. Nothing else here is known to.
+        block, blind = block.sighted()
+    if fused:
+        mask = block.mask
+        if bias is not None:
+            bias = bias.to(dtype)
+            mask = bias if mask is None else bias.masked_fill(~mask, -torch.inf)
+        mixed = F.scaled_dot_product_attention(
+            block.query, block.key, block.value, attn_mask=mask, dropout_p=dropout, scale=scale
+        )
+    else:
+        mixed = drop(_weights(block, bias, scale), dropout, training=True) @ block.value
+    return mixed if blind is None else mixed.masked_fill(blind, 0.0)
+
+
+def _weights(
+    block: _Block, bias: Float[Tensor, "#row #head query key"] | None, scale: float | None
+) -> Float[Tensor, "row head query key"]:
+    scores = (block.query * (block.query.shape[-1] ** -0.5 if scale is None else scale)) @ block.key.transpose(-1, -2)
+    if bias is not None:
+        scores = scores.add_(bias)
+    if block.mask is not None:
+        scores = scores.masked_fill_(~block.mask, -torch.inf)
+    return scores.softmax(-1)
+
+
+@torch.no_grad()
+def _weights_by_row(
+    q: Float[Tensor, "query head size"],
+    kv: Float[Tensor, "key 2 head size"],
+    q_rows: Rows,
+    k_rows: Rows,
+    allowed: Allowed | None,
+    bias: Bias | None,
+    scale: float | None,
+) -> Weights:
+    rows = []
+    for number, block in enumerate(_blocks(q, kv, q_rows, k_rows, allowed)):
+        added = None if bias is None or 0 in (block.query.shape[2], block.key.shape[2]) else bias(number)
+        block, blind = block.sighted()
+        with torch.autocast(q.device.type, enabled=False):
+            weights = _weights(block.in_single_precision() if q.dtype in HALF else block, added, scale)
+        if blind is not None:
+            weights = weights.masked_fill(blind, 0.0)
+        group = q_rows.groups[number]
+        lengths = (each.host_lengths[group.start : group.stop].tolist() for each in (q_rows, k_rows))
+        rows += [row[:, :queries, :keys] for row, queries, keys in zip(weights, *lengths, strict=True)]
+    return rows

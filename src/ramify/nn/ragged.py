@@ -212,8 +212,8 @@ def unpad(x: Float[Tensor, "padded *feature"], rows: Rows) -> Float[Tensor, "tot
     return apply(x, rows.unpadded)
 
 
-def by_group(x: Float[Tensor, "padded *feature"], rows: Rows) -> list[Float[Tensor, "row column *feature"]]:
-    """A block a group of rows."""
+def by_group(x: Shaped[Tensor, "padded *feature"], rows: Rows) -> list[Shaped[Tensor, "_row _column *feature"]]:
+    """One block per group of rows."""
     # One split, whose gradient is one concatenation: a slice a group would add up as many gradients of the whole.
     parts = x.split([group.size * group.length for group in rows.groups])
     return [part.view(group.size, group.length, *x.shape[1:]) for part, group in zip(parts, rows.groups, strict=True)]

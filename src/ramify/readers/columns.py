@@ -6,6 +6,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from ramify.readers.base import (
 )
 from ramify.readers.dates import DateOrder, moment
 from ramify.readers.records import records
+from ramify.readers.row_blocks import RowTooLongError, one_ahead, row_blocks
 from ramify.readers.values import seconds
 
 CSV_BLOCK_BYTES = 16 << 20
@@ -143,10 +145,11 @@ def _open_parquet(path: Path) -> pyarrow.parquet.ParquetFile:
     with open(path, "rb") as file:
         if file.read(len(PARQUET)) == PARQUET:
             return pyarrow.parquet.ParquetFile(path)
-    unpacked = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as what reads it)
-    with open_bytes(path) as stream:
+    # By its name, so that Arrow's threads read the file, not a Python object: the file goes with whoever has it open.
+    with tempfile.NamedTemporaryFile() as unpacked, open_bytes(path) as stream:
         shutil.copyfileobj(stream, unpacked)
-    return pyarrow.parquet.ParquetFile(unpacked)
+        unpacked.flush()
+        return pyarrow.parquet.ParquetFile(unpacked.name)
 
 
 def _json_lines(path: Path, report: Report, layout: Layout, columns: Mapping[str, str]) -> Iterator[Columns]:
@@ -216,54 +219,51 @@ def _delimited(
     names = _names(header, layout, columns, path)
     spaced = any(name != name.strip() for name in line.rstrip("\r").split(delimiter))
 
+    # Rows of the file before this block, with the header, and those of this block that do not fit.
+    rows_before, bad_rows = 1, 0
+
     def bad_row(row: Any) -> str:
+        nonlocal bad_rows
+        bad_rows += 1
         report.read += 1
-        report.skip("bad_row", f"{path}, row {row.number}: {row.actual_columns} columns, not {row.expected_columns}")
+        number = rows_before + row.number
+        report.skip("bad_row", f"{path}, row {number}: {row.actual_columns} columns, not {row.expected_columns}")
         return "skip"
 
+    parsing = pyarrow.csv.ParseOptions(delimiter=delimiter, quote_char=quote or False, invalid_row_handler=bad_row)
+    wanted = pyarrow.csv.ConvertOptions(
+        column_types=dict.fromkeys(names.values(), pa.binary()),
+        include_columns=list(dict.fromkeys(names.values())),
+        strings_can_be_null=True,
+        null_values=[""],
+        check_utf8=False,
+    )
     row, swallowed = 1, dict[int, bool]()
     places = {ours: header.index(theirs) for ours, theirs in names.items() if ours in _REPEATED}
-    with open_bytes(path, report) as stream:
-        marks = _Marks(stream, quote)
+    with ExitStack() as opened:
+        marks = _Marks(opened.enter_context(open_bytes(path, report)), quote)
+        rows = row_blocks(marks.read, CSV_BLOCK_BYTES, delimiter, quote)
+        # Its thread ends before the stream is closed.
+        blocks = opened.enter_context(closing(one_ahead((block, marks.mended) for block in rows)))
         try:
-            batches = pyarrow.csv.open_csv(
-                marks,
-                read_options=pyarrow.csv.ReadOptions(
-                    use_threads=False,
-                    block_size=CSV_BLOCK_BYTES,
-                    column_names=header if spaced else None,
-                    skip_rows=1 if spaced else 0,
-                ),
-                parse_options=pyarrow.csv.ParseOptions(
-                    delimiter=delimiter,
-                    quote_char=quote or False,
-                    newlines_in_values=bool(quote),
-                    invalid_row_handler=bad_row,
-                ),
-                convert_options=pyarrow.csv.ConvertOptions(
-                    column_types=dict.fromkeys(names.values(), pa.binary()),
-                    include_columns=list(dict.fromkeys(names.values())),
-                    strings_can_be_null=True,
-                    null_values=[""],
-                    check_utf8=False,
-                ),
-            )
-            for batch in batches:
+            first, _ = next(blocks, (b"", False))
+            titles = header if spaced else _parsed(bytes(first) + b"\n", parsing).column_names
+            for block, mended in blocks:
+                batch = _parsed(block, parsing, wanted, titles)
+                rows_before, bad_rows = rows_before + batch.num_rows + bad_rows, 0
                 report.read += batch.num_rows
-                values = {ours: batch.column(theirs).cast(pa.large_string()) for ours, theirs in names.items()}
-                if marks.mended:
+                values = {ours: batch[theirs].chunk(0).cast(pa.large_string()) for ours, theirs in names.items()}
+                if mended:
                     _tell_mended(values, path, row, report)
                 swallowed |= _swallowed(values, delimiter, len(header), places, row) if quote else {}
                 yield values
                 row += batch.num_rows
+        except RowTooLongError:
+            raise RamifyError(
+                f"{path}, after row {row - 1:,}: a row is longer than {CSV_BLOCK_BYTES >> 20} MiB, or a quotation mark is "
+                "never closed. Take the row out, or say --option quote= if quotation marks are just text."
+            ) from None
         except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
-            if "Empty CSV file" in str(error):
-                return
-            if "straddling" in str(error):
-                raise RamifyError(
-                    f"{path}, after row {row - 1:,}: a row is longer than {CSV_BLOCK_BYTES >> 20} MiB, or a quotation mark is "
-                    "never closed. Take the row out, or say --option quote= if quotation marks are just text."
-                ) from None
             raise RamifyError(
                 f"{path} cannot be read as a table ({error}). If its fields are not quoted, say --option quote= ; "
                 "if its columns are not parted by the most frequent of tab, comma, semicolon and bar, say --option delimiter=…"
@@ -276,29 +276,50 @@ def _delimited(
             )
 
 
+def _parsed(
+    rows: bytes | memoryview,
+    parsing: pyarrow.csv.ParseOptions,
+    wanted: pyarrow.csv.ConvertOptions | None = None,
+    names: list[str] | None = None,
+) -> pa.Table:
+    """Parse whole rows in the caller's thread. Without `names`, the first row holds the names of the columns."""
+    # Arrow's own memory, so that no thread of Arrow's ever frees an object of Python's.
+    held = pa.allocate_buffer(len(rows))
+    np.frombuffer(held, np.uint8)[:] = np.frombuffer(rows, np.uint8)
+    reading = pyarrow.csv.ReadOptions(use_threads=False, block_size=len(rows), column_names=names)
+    return pyarrow.csv.read_csv(pa.BufferReader(held), reading, parsing, wanted)
+
+
 class _Marks:
     """A stream that counts the quotation marks in it, and has U+FFFD for what is no UTF-8 (`mended`: something was not)."""
 
     def __init__(self, stream: io.BufferedReader, quote: str) -> None:
         self._stream, self._quote = stream, quote.encode()
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._ready = b""
+        self._cut = self._ready = b""
         self.count = 0
         self.mended = False
-        self.closed = False
 
-    def read(self, size: int = -1) -> bytes:
+    def read(self, size: int) -> bytes:
         while not self._ready:
             data = self._stream.read(size)
-            before = self._decoder.getstate()[0] + data
-            self._ready = self._decoder.decode(data, final=not data).encode()
-            self.mended = self.mended or self._ready + self._decoder.getstate()[0] != before
+            self._ready = self._whole_characters(self._cut + data, is_last=not data)
             if not data:
                 break
         # Mended, it may be longer than what was asked for.
-        data, self._ready = (self._ready, b"") if size < 0 else (self._ready[:size], self._ready[size:])
+        data, self._ready = self._ready[:size], self._ready[size:]
         self.count += data.count(self._quote) if self._quote else 0
         return data
+
+    def _whole_characters(self, data: bytes, *, is_last: bool) -> bytes:
+        """Mend `data`. A character that is cut off at its end waits for the next bytes, unless these are the last."""
+        try:
+            _, size = codecs.utf_8_decode(data, "strict", is_last)
+            whole = data[:size]
+        except UnicodeDecodeError:
+            text, size = codecs.utf_8_decode(data, "replace", is_last)
+            whole, self.mended = text.encode(), True
+        self._cut = data[size:]
+        return whole
 
 
 def _tell_mended(columns: Columns, path: Path, first_row: int, report: Report) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from ramify.errors import RamifyError
-from ramify.files import make_folder, scratch_folder
+from ramify.files import new_folder
 from ramify.readers.base import Report, lacks, open_bytes
 from ramify.readers.documents import documents, loads, single_value
 from ramify.readers.reddit import NOBODY
@@ -121,15 +121,13 @@ def write_convokit(trees: Iterable[Tree], out: str | Path) -> None:
     Ids that occur in several trees get the tree's id before them. An utterance answers one other at most: of several
     parents the last is kept, and all of them are named in its meta, as "parents".
     """
-    out = Path(out)
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise RamifyError(f"{out} exists and is not an empty folder. Name another, or remove it first.")
-    make_folder(out.parent)
-    with scratch_folder(out) as folder:
+    with new_folder(Path(out), _refusal) as folder:
         _write(trees, folder)
-        if out.exists():
-            out.rmdir()
-        folder.rename(out)
+
+
+def _refusal(place: Path) -> str:
+    is_empty = place.is_dir() and not any(place.iterdir())
+    return "" if is_empty else "exists and is not an empty folder. Name another, or remove it first."
 
 
 def _write(trees: Iterable[Tree], folder: Path) -> None:

@@ -1,15 +1,21 @@
-"""Runs as functions: the docstring says what to expect, the parameters are the command line's options."""
+"""Recipes: models with settings that work, as functions. A docstring gives the command, its cost and what to expect."""
 
-from ramify.recipes import chats, comment_trees, shipped
+from ramify.recipes import comment_trees, disentanglement, shipped
+from ramify.recipes.base import Fit, Training
 
-RECIPES = {
-    "tree-mlm": comment_trees.tree_mlm,
-    "bert": comment_trees.bert,
-    "feature-model": chats.feature_model,
-    "links": chats.links,
-    "mht": chats.mht,
-    "decatt": chats.decatt,
-    "esim": chats.esim,
-    "bert-pair": chats.bert_pair,
-    "shipped": shipped.shipped,
+RECIPES: dict[str, Training] = {
+    "tree-mlm": Training(comment_trees.tree_mlm),
+    "bert": Training(comment_trees.bert),
+    "feature-model": Training(disentanglement.feature_model),
+    "links": Training(disentanglement.links, pack=disentanglement.pack),
+    "mht": Training(disentanglement.mht),
+    "decatt": Training(disentanglement.decatt),
+    "esim": Training(disentanglement.esim),
+    "bert-pair": Training(disentanglement.bert_pair),
+    "shipped": Training(shipped.shipped, pack=shipped.pack),
+}
+
+FITS: dict[str, Fit] = {
+    "candidate-pruner": Fit(disentanglement.candidate_pruner, pack=disentanglement.pack),
+    "reranker": Fit(disentanglement.reranker, pack=disentanglement.pack_with_card),
 }

@@ -1,74 +1,90 @@
 """Masked language models on comment trees."""
 
 from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
 
-from ramify import hub
-from ramify.batching.views.comment_trees import Reading
-from ramify.models.bert import BertConfig
-from ramify.models.tree_mlm import TreeMLMConfig
-from ramify.runs import Run, TokenizerConfig, sized
-from ramify.training.trainer import TrainConfig
+from ramify.recipes.options import Data, Init, MaxTokens, Seed, Steps, TargetTokens, TokenizerPath
+
+if TYPE_CHECKING:
+    from ramify.runs import Run
 
 BESIDE_NEW_LAYERS = (("encoder", 0.1), (r"\.cross\.", 3.0))
-"""Learning rates where a pretrained encoder meets cross-attention that knows nothing yet. The gradient that reaches the encoder
-is noise at first, and Adam makes full steps of it: at the common rate all texts' vectors become one (benchmarks/results.md)."""
+"""Learning rates where a pretrained encoder meets new cross-attention. The encoder's first gradients are noise, and Adam makes
+full steps of noise: at the common rate all texts get the same vector."""
 
 
 def tree_mlm(
-    data: str,
+    data: Data,
     *,
-    steps: int = 2000,
-    target_tokens: int = 0,
-    init: str = "",
-    tokenizer: str = "",
-    max_tokens: int = 128,
-    seed: int = 0,
-) -> Run:
-    """Tree-conditioned masked language model: every comment given everything said above it.
+    steps: Steps = 2000,
+    target_tokens: TargetTokens = 0,
+    init: Init = "",
+    tokenizer: TokenizerPath = "",
+    max_tokens: MaxTokens = 128,
+    seed: Seed = 0,
+) -> "Run":
+    """Masked language model on comment trees, conditioned on everything said above a comment.
 
-    `ramify train tree-mlm --data DIR --out RUN`: 8 M parameters with a 16k vocabulary, 4,096 tokens a step.
-    With `--init DIR` (a BERT-family checkpoint such as all-MiniLM-L6-v2, or a tree-mlm model that Ramify saved) it takes over
-    that model's sizes, tokenizer and weights, and learns at rates that suit them.
+    8 M parameters with a 16k vocabulary, 4,096 tokens per step. With --init (a BERT-family checkpoint such as
+    all-MiniLM-L6-v2, or a saved tree-mlm model) it takes over that model's sizes, tokenizer and weights, and learns at rates
+    that suit them.
+
+    Example: ramify train tree-mlm --data data/reddit --out runs/reddit --set train.steps=2000 --set model.encoder_layers=2
     """
+    from ramify import hub
+    from ramify.batching.views.comment_trees import Reading
+    from ramify.models.tree_mlm import TreeMLMConfig
+    from ramify.runs.comment_trees import CommentTreeRun, TokenizerConfig
+    from ramify.training.config import TrainConfig
+
     stage = TrainConfig(steps=steps, target_tokens=target_tokens, lr=1e-4 if init else 5e-4)
     model = TreeMLMConfig(max_tokens=max_tokens, dropout=0.1)
     if init and hub.saved_config(init) is None:
         stage = replace(stage, lr=3e-4, lr_scale=BESIDE_NEW_LAYERS)
         model = replace(model, cross_init="zero")
-    return Run(
+    run = CommentTreeRun(
         recipe="tree-mlm",
         data=data,
-        model=sized(model, init),
+        model=model,
         reading=Reading(max_tokens=max_tokens),
         stages=(stage,),
         tokenizer=TokenizerConfig(path=tokenizer),
         init=init,
         seed=seed,
     )
+    return run.sized(init)
 
 
 def bert(
-    data: str,
+    data: Data,
     *,
-    steps: int = 2000,
-    target_tokens: int = 0,
-    init: str = "",
-    tokenizer: str = "",
-    max_tokens: int = 128,
-    concatenate: int = 0,
-    seed: int = 0,
-) -> Run:
-    """BERT-style masked language model on single comments, or with their ancestors' texts before them (`--concatenate 256`).
+    steps: Steps = 2000,
+    target_tokens: TargetTokens = 0,
+    init: Init = "",
+    tokenizer: TokenizerPath = "",
+    max_tokens: MaxTokens = 128,
+    concatenate: Annotated[int, "Put the ancestors' texts into the row, up to this many tokens (0: do not)."] = 0,
+    seed: Seed = 0,
+) -> "Run":
+    """BERT-style masked language model on single comments: the baseline that knows no tree.
 
-    `ramify train bert --data DIR --out RUN`: the baseline that knows no tree. 7 M parameters with a 16k vocabulary.
+    7 M parameters with a 16k vocabulary. With --concatenate 256 the ancestors' texts stand before the comment's in one row.
+
+    Example: ramify train bert --data data/reddit --out runs/bert --steps 1000
     """
-    return Run(
+    from ramify.batching.views.comment_trees import Reading
+    from ramify.models.bert import BertConfig
+    from ramify.runs.comment_trees import CommentTreeRun, TokenizerConfig
+    from ramify.training.config import TrainConfig
+
+    run = CommentTreeRun(
         recipe="bert",
         data=data,
-        model=sized(BertConfig(max_tokens=max(concatenate, max_tokens)), init),
+        model=BertConfig(max_tokens=max(concatenate, max_tokens)),
         reading=Reading(max_tokens=max_tokens, seen="tree" if concatenate else "none", concatenate=concatenate),
         stages=(TrainConfig(steps=steps, target_tokens=target_tokens, lr=1e-4 if init else 5e-4),),
         tokenizer=TokenizerConfig(path=tokenizer),
         init=init,
         seed=seed,
     )
+    return run.sized(init)

@@ -2,22 +2,15 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-
-from ramify import hub
-from ramify.batching.views.comment_trees import Reading
-from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.files import write_text
-from ramify.inference.evaluation import gain
-from ramify.inference.fill_mask import MaskFiller
-from ramify.metrics import Interval
-from ramify.models.tree_mlm import TreeMLMConfig
-from ramify.report.measure import measure
-from ramify.runs import Run, TokenizerConfig
-from ramify.tasks.masked_lm import MaskedLMConfig
-from ramify.training.trainer import TrainConfig
+from ramify.recipes.options import Data, Seed, TargetTokens
+
+if TYPE_CHECKING:
+    from ramify.metrics import Interval
+    from ramify.runs import Run
 
 TITLE = "TreeMLM, small, on questions, debates and conversations"
 LICENSE = "cc-by-sa-4.0"
@@ -68,13 +61,21 @@ loss on the dev trees of these sets.
 """
 
 
-def shipped(data: str, *, target_tokens: int = 8_000_000, seed: int = 0) -> Run:
-    """The demo's checkpoint: 4.3 M parameters, 8.6 MB in half precision, trained on openly licensed discussions.
+def shipped(data: Data, *, target_tokens: TargetTokens = 8_000_000, seed: Seed = 0) -> "Run":
+    """The small checkpoint that `ramify demo` uses, trained again on openly licensed discussions.
 
-    `OMP_NUM_THREADS=1 ramify train shipped --data data/open --out runs/shipped`: about 45 minutes on one CPU thread. NOTES
-    says how data/open is built and why so many tokens are masked.
+    4.3 M parameters, 8.6 MB in half precision; about 45 minutes of one CPU thread (set OMP_NUM_THREADS=1). The checkpoint's
+    card says how data/open is built and why so many tokens are masked.
+
+    Example: ramify train shipped --data data/open --out runs/shipped --pack runs/shipped/packed
     """
-    return Run(
+    from ramify.batching.views.comment_trees import Reading
+    from ramify.models.tree_mlm import TreeMLMConfig
+    from ramify.runs.comment_trees import CommentTreeRun, TokenizerConfig
+    from ramify.tasks.masked_lm import MaskedLMConfig
+    from ramify.training.config import TrainConfig
+
+    return CommentTreeRun(
         recipe="shipped",
         data=data,
         model=TreeMLMConfig(dim=192, ffn_dim=768, encoder_layers=2, decoder_layers=3, norm="pre", max_tokens=256),
@@ -86,9 +87,18 @@ def shipped(data: str, *, target_tokens: int = 8_000_000, seed: int = 0) -> Run:
     )
 
 
-def pack(run: Path, data: Path, out: Path) -> None:
-    """Write the trained model in half precision, with a card that holds what it reaches on the test trees of its data. From
-    here on its masks are BERT's, as everybody's."""
+def pack(run: Path, data: str, out: Path) -> None:
+    """Write the trained model in half precision, with a card that holds its scores on the test trees of its data. The packed
+    model masks at BERT's rate."""
+    import torch
+
+    from ramify import hub
+    from ramify.dataset.store import Store
+    from ramify.inference.evaluation import gain
+    from ramify.inference.fill_mask import MaskFiller
+    from ramify.inference.held_out import measure
+    from ramify.tasks.masked_lm import MaskedLMConfig
+
     pipeline = hub.load(run)
     if not isinstance(pipeline, MaskFiller):
         raise RamifyError(f"{run} holds no masked language model.")
@@ -111,5 +121,5 @@ def pack(run: Path, data: Path, out: Path) -> None:
     write_text(out / hub.CARD, card)
 
 
-def _interval(saved: Interval) -> str:
+def _interval(saved: "Interval") -> str:
     return f"{saved.value:+.4f} (95 % interval over trees {saved.low:+.4f} to {saved.high:+.4f})"

@@ -6,25 +6,13 @@ from dataclasses import dataclass, replace
 from html import escape
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from ramify.runs.sections import Chart, Line
 
 WIDTH, HEIGHT = 430, 280
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 12, 44
 POINTS = 400
 """Most points drawn of one line."""
-
-
-@dataclass(frozen=True)
-class Line:
-    """`kind` is a class of the style sheet; `marks` draws every point."""
-
-    name: str
-    kind: str
-    x: Floats
-    y: Floats
-    marks: bool = False
 
 
 @dataclass(frozen=True)
@@ -45,9 +33,10 @@ class Axis:
         return [number * step for number in range(first, math.floor(self.high / step + 1e-9) + 1)]
 
 
-def line_chart(lines: Sequence[Line], x_label: str, y_label: str, *, zero: bool = False) -> str:
-    """Lines over a common x from zero on; `zero` puts y's zero into the picture and draws it."""
-    lines = [replace(line, x=line.x[fine], y=line.y[fine]) for line in lines if (fine := np.isfinite(line.y)).any()]
+def line_chart(chart: Chart) -> str:
+    """A chart as SVG. Values that are not finite are left out."""
+    x_label, y_label, zero = chart.x_label, chart.y_label, chart.zero
+    lines = [replace(line, x=line.x[fine], y=line.y[fine]) for line in chart.lines if (fine := np.isfinite(line.y)).any()]
     if not lines:
         return "<p>Nothing was measured yet.</p>"
     x_axis = Axis(0.0, max(max(float(line.x.max()) for line in lines), 1e-9), LEFT, WIDTH - RIGHT)
@@ -114,14 +103,6 @@ def interval_mark(value: float, low: float, high: float, least: float, most: flo
     inside.append(f'<line class="bar" x1="{axis(low):.1f}" x2="{axis(high):.1f}" y1="11" y2="11"/>')
     inside.append(f'<circle class="dot" cx="{axis(value):.1f}" cy="11" r="4"/>')
     return f'<svg class="interval" viewBox="0 0 160 22" aria-hidden="true">{"".join(inside)}</svg>'
-
-
-def smooth(values: Floats, window: int) -> Floats:
-    """Mean over the last `window` values (fewer at the start)."""
-    sums = np.concatenate([[0.0], np.cumsum(values)])
-    stop = np.arange(1, len(values) + 1)
-    start = np.maximum(stop - window, 0)
-    return (sums[stop] - sums[start]) / (stop - start)
 
 
 def _number(value: float) -> str:

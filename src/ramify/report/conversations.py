@@ -14,7 +14,8 @@ from ramify.disentangle.inference.result import Disentangled
 from ramify.errors import RamifyError
 from ramify.readers.chat import ACTION, SYSTEM
 from ramify.report.page import write_page
-from ramify.report.sections import Section, counted, text
+from ramify.report.sections import HtmlSection, text
+from ramify.runs.sections import counted
 from ramify.tree import NO_PARENT, Node, Tree, depths
 
 MAX_SHOWN = 20_000
@@ -75,7 +76,7 @@ def write_conversations(path: Path, logs: list[Disentangled], model: str) -> Non
     check_shown(total)
     own = files("ramify.report")
     style, script = (own.joinpath(f"conversations.{kind}").read_text("utf-8").strip() for kind in ("css", "js"))
-    sections = [Section("How to read it", _HOW + f"<style>{style}</style>")]
+    sections = [HtmlSection("How to read it", _HOW + f"<style>{style}</style>")]
     sections += [_section(number, found) for number, found in enumerate(logs)]
     # Behind what it is about.
     sections[-1] = replace(sections[-1], body=sections[-1].body + f"<script>{script}</script>")
@@ -97,7 +98,7 @@ _HOW = (
 )
 
 
-def _section(place: int, found: Disentangled) -> Section:
+def _section(place: int, found: Disentangled) -> HtmlSection:
     sizes: dict[int, int] = {}
     for number in found.conversation.tolist():
         sizes[number] = sizes.get(number, 0) + 1
@@ -126,7 +127,7 @@ def _section(place: int, found: Disentangled) -> Section:
             f'<span class="chance">{"" if is_alone else f"{conversation} · "}{chance:.0%}</span></li>'
         )
     body = f'<nav class="conversations">{buttons}</nav><ol class="log">{"".join(rows)}</ol>'
-    return Section(
+    return HtmlSection(
         found.tree.id or "log",
         body,
         f"{counted(len(found.tree), 'message')}, {counted(sum(size > 1 for size in sizes.values()), 'conversation')}",

@@ -7,11 +7,11 @@ from pathlib import Path
 from string import Template
 
 from ramify.files import make_folder, write_text
-from ramify.report.sections import Section, text
+from ramify.report.sections import HtmlSection, text
 from ramify.version import __version__
 
 
-def write_page(path: Path, *, kind: str, title: str, lead: str, sections: Sequence[Section]) -> None:
+def write_page(path: Path, *, kind: str, title: str, lead: str, sections: Sequence[HtmlSection]) -> None:
     """`lead` is HTML, `kind` and `title` are text."""
     own = files("ramify.report")
     page = Template(own.joinpath("page.html").read_text("utf-8")).substitute(
@@ -27,6 +27,6 @@ def write_page(path: Path, *, kind: str, title: str, lead: str, sections: Sequen
     write_text(path, page)
 
 
-def _section(section: Section) -> str:
+def _section(section: HtmlSection) -> str:
     lead = f'<p class="lead">{section.lead}</p>' if section.lead else ""
     return f"<section>\n<h2>{text(section.title)}</h2>\n{lead}\n{section.body}\n</section>"

@@ -1,31 +1,34 @@
-"""Runs: what they are made of, and their execution. One module for each kind of data that a run may read."""
+"""Runs: what decides a result, and how it is carried out. One file per kind of run; the table below names them."""
 
-from ramify.runs.chats import fitting
-from ramify.runs.comment_trees import discussions, first_trees, train_tokenizer
-from ramify.runs.config import RUN_FILE, BlockConfig, DevConfig, LinkDevConfig, ModelConfig, RegimeConfig, Run, TokenizerConfig, WordsConfig, from_json, read_record, redecided, sized, to_json
-from ramify.runs.execute import check_fresh, environment, execute, prepare
+from pathlib import Path
+from typing import Any
 
-__all__ = [
-    "RUN_FILE",
-    "BlockConfig",
-    "DevConfig",
-    "LinkDevConfig",
-    "ModelConfig",
-    "RegimeConfig",
-    "Run",
-    "TokenizerConfig",
-    "WordsConfig",
-    "check_fresh",
-    "discussions",
-    "environment",
-    "execute",
-    "first_trees",
-    "fitting",
-    "from_json",
-    "prepare",
-    "read_record",
-    "redecided",
-    "sized",
-    "to_json",
-    "train_tokenizer",
-]
+from ramify.errors import RamifyError
+from ramify.inference.base import Pipeline
+from ramify.runs.base import Run
+from ramify.runs.comment_trees import CommentTreeRun
+from ramify.runs.disentanglement import DisentanglementRun
+from ramify.runs.execute import check_fresh, execute, read_record
+
+__all__ = ["RUNS", "Run", "check_fresh", "execute", "kind_for", "read_run"]
+
+RUNS: dict[str, type[Run]] = {
+    CommentTreeRun.name: CommentTreeRun,
+    DisentanglementRun.name: DisentanglementRun,
+}
+
+
+def read_run(out: Path) -> tuple[Run, dict[str, Any]]:
+    """A run and the whole of its run.json. Raises `RamifyError` where that is absent or damaged."""
+    record = read_record(out)
+    if record["kind"] not in RUNS:
+        raise RamifyError(f"{out} holds a run of the kind {record['kind']!r}; this Ramify has {', '.join(RUNS)}.")
+    return RUNS[record["kind"]].from_json(record["run"]), record
+
+
+def kind_for(pipeline: Pipeline, source: str) -> type[Run]:
+    """The kind of run that evaluates models like this one."""
+    for kind in RUNS.values():
+        if kind.evaluates(pipeline):
+            return kind
+    raise RamifyError(f"{source} holds no model that can be evaluated; it can {', '.join(pipeline.verbs)}.")

@@ -1,54 +1,102 @@
-"""Runs on comment trees."""
+"""Masked language models on comment trees."""
 
 import os
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 
 from ramify import hub
 from ramify.batching.batch import Collator
-from ramify.dataset.store import Store
-from ramify.errors import RamifyError
-from ramify.inference.evaluation import context_spread, evaluate
 from ramify.batching.forest import Forest, Ints, share_over
-from ramify.models import bert, hf, tree_mlm
-from ramify.models.bert import Bert, BertConfig
-from ramify.models.tree_mlm import TreeMLM, TreeMLMConfig
-from ramify.runs.config import RUN_FILE, DevConfig, RegimeConfig, Run, TokenizerConfig, free
-from ramify.runs.prepared import Prepared
+from ramify.batching.views.comment_trees import BLIND, Discussions, Reading, RegimeConfig, Seen
+from ramify.config import check_fields
+from ramify.dataset.store import Split, Store
+from ramify.errors import RamifyError
+from ramify.inference.base import Pipeline
+from ramify.inference.evaluation import COLLAPSED, Scores, context_spread, evaluate
+from ramify.inference.fill_mask import MaskFiller
+from ramify.inference.held_out import discussions, first_trees
+from ramify.models import hf
+from ramify.models.base import NO_DECODER, TextModelConfig
+from ramify.nn.precision import autocast
+from ramify.runs import comment_tree_report
+from ramify.runs.base import RUN_FILE, Evaluation, Prepared, ReportParts, ReportRequest, Run, check_options, no_progress
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
-from ramify.tokenizer import Tokenizer, sample
-from ramify.training.trainer import Stage, TrainConfig, sampler, step_seed
-from ramify.batching.views.comment_trees import BLIND, Discussions, Reading, Seen, units
+from ramify.tokenizer import Kind, Tokenizer, sample
+from ramify.training.checkpoints import Progress
+from ramify.training.config import TrainConfig
+from ramify.training.seeds import step_seed
+from ramify.training.trainer import Stage, sampler
 
 MIXED = 2
-"""With fewer pieces a step, most steps are one piece."""
+"""With fewer pieces per step, most steps are one piece."""
 TOKENIZER_BYTES = 64 * 2**20
 """Text that a tokenizer is trained on (a uniform sample of the training split)."""
+DRAWS = 8
+"""Masks drawn for every comment in an evaluation."""
+
+
+@dataclass(frozen=True)
+class TokenizerConfig:
+    """A tokenizer.json or a directory with one (`path`), or how to train one on the training split."""
+
+    path: str = ""
+    kind: Kind = "wordpiece"
+    vocab_size: int = 16_384
+    lowercase: bool = True
+
+    def __post_init__(self) -> None:
+        check_fields(self, "tokenizer.")
+
+
+@dataclass(frozen=True)
+class DevConfig:
+    """How the dev loss is had during training: on the first dev trees that hold this many comments, with so many masks each."""
+
+    targets: int = 2000
+    draws: int = 1
+    mask_rate: float = 0.0
+    """The share of tokens that is masked, so that models trained at different rates can be compared; 0: as in training."""
+    without_context: bool = True
+    """Where the model reads a context, measure it without any as well: `dev_loss_none`, from which reports draw the gain."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "dev.")
+        if not 0 <= self.mask_rate <= 1:
+            raise RamifyError(
+                f"dev.mask_rate must be above 0 and at most 1, or 0 for the rate of training, not {self.mask_rate}."
+            )
+        if self.targets < 1 or self.draws < 1:
+            raise RamifyError("dev.targets and dev.draws must be positive.")
 
 
 @dataclass(frozen=True)
 class PreparedDiscussions(Prepared):
     """What training, evaluation and reports share."""
 
+    run: "CommentTreeRun"
     task: MaskedLM
     forest: Forest
 
     def view(self, trees: Ints, *, seen: Seen | None = None, train: bool = False) -> tuple[Discussions, Collator]:
         """Units of these trees, and their collator: as the run trains (`train`), or whole trees for evaluation."""
-        config = self._regime if train else RegimeConfig(predict_post=self._regime.predict_post)
+        config = self.run.view if train else RegimeConfig(predict_post=self.run.view.predict_post)
         return discussions(self.task, self.forest, trees, seen=seen, regime=config, seed=self.run.seed)
 
     def stage(self, number: int) -> Stage:
         config = self.run.stages[number]
         view, collator = self.view(self.store.split("train"), train=True)
         _check_norm(self.run, view, config)
-        trees = first_trees(self.forest, self.store.split("dev"), self._dev.targets)
+        trees = first_trees(self.forest, self.store.split("dev"), self.run.dev.targets)
         return Stage(config, view, collator, self._dev_loss(trees) if len(trees) else None)
+
+    def pipeline(self) -> MaskFiller:
+        return MaskFiller(self.task)
 
     def divisors(self) -> dict[str, float] | None:
         norm = self.task.config.loss_norm
@@ -60,18 +108,21 @@ class PreparedDiscussions(Prepared):
         cut = self.forest.cut
         return {"cut": {**cut, "share_over": share_over(cut)}, "without_tokens": int((self.forest.length == 0).sum())}
 
-    @property
-    def _regime(self) -> RegimeConfig:
-        assert isinstance(self.run.view, RegimeConfig)
-        return self.run.view
+    def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
+        spreads = [record["context_spread"] for record in metrics if "context_spread" in record]
+        if not spreads or spreads[-1] >= COLLAPSED:
+            return []
+        return [
+            f"the encoder's vectors differ by {spreads[-1]:.2%} of their energy from text to text, so no ancestor can help. A "
+            "lower learning rate for the encoder keeps them apart, such as --set 'train.lr_scale=[[\"encoder\", 0.1]]'; see "
+            "docs/training.md."
+        ]
 
-    @property
-    def _dev(self) -> DevConfig:
-        assert isinstance(self.run.dev, DevConfig)
-        return self.run.dev
+    def best_score(self, progress: Progress) -> str:
+        return f"best dev loss {progress.best:.4f} at step {progress.best_step}"
 
     def _dev_loss(self, trees: Ints) -> Callable[[], dict[str, float]]:
-        config, task = self._dev, self.task
+        config, task = self.run.dev, self.task
         views = {"dev_loss": self.view(trees)}
         if config.without_context and task.reading.seen not in BLIND:
             views["dev_loss_none"] = self.view(trees, seen="none")
@@ -88,67 +139,135 @@ class PreparedDiscussions(Prepared):
         return measure
 
 
-def discussions(
-    task: MaskedLM, forest: Forest, trees: Ints, *, seen: Seen | None = None, regime: RegimeConfig | None = None, seed: int = 0
-) -> tuple[Discussions, Collator]:
-    """Units of some trees as a task reads them (or with other things seen), and their collator."""
-    reading = task.backbone.in_context(task.reading, seen)
-    parts = units(forest, trees, **asdict(regime or RegimeConfig()))
-    return Discussions(forest, parts, reading, seed=seed, trees=trees), Collator(forest, task.tokenizer, reading)
+@dataclass(frozen=True, kw_only=True)
+class CommentTreeRun(Run):
+    """A masked language model on comment trees, with or without what stands above a comment."""
+
+    name: ClassVar[str] = "comment-trees"
+
+    model: TextModelConfig
+    task: MaskedLMConfig = field(default_factory=MaskedLMConfig)
+    reading: Reading = field(default_factory=Reading)
+    view: RegimeConfig = field(default_factory=RegimeConfig)
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    dev: DevConfig = field(default_factory=DevConfig)
+    init_decoder: bool = True
+    """Whether a TreeMLM's decoder starts from a BERT-family checkpoint too, or its encoder alone."""
+
+    def sized(self, init: str) -> Self:
+        return replace(self, model=self.model.adapted_to(hub.checkpoint(init))) if init else self
+
+    def check_settings(self, settings: Mapping[str, str]) -> None:
+        return None
+
+    def adapt_to_data(self) -> Self:
+        return self
+
+    def notes(self) -> list[str]:
+        store = Store.open(self.data)
+        if store.holds_reply_trees:
+            return []
+        share = float((store.depth == 0).mean())
+        return [
+            f"{self.data} holds chat logs. {share:.0%} of the messages have no known parent: the model reads them, but does "
+            "not predict them. `ramify disentangle … --to jsonl` finds the replies first; see docs/training.md."
+        ]
+
+    def prepare(self, out: Path) -> PreparedDiscussions:
+        store = Store.open(self.data)
+        if len(store.split("train")) == 0:
+            raise RamifyError(f"{self.data} has no training trees: build it with a larger share for train (--split).")
+        tokenizer = _tokenizer(self, store, out)
+        torch.manual_seed(step_seed(self.seed, 0))
+        model = self.model if self.model.vocab_size else self.model.for_vocabulary(tokenizer.vocab_size)
+        if model.vocab_size < tokenizer.vocab_size:
+            raise RamifyError(f"the tokenizer has {tokenizer.vocab_size} pieces, the model's vocabulary {model.vocab_size}.")
+        if model.max_tokens < self.reading.longest:
+            raise RamifyError(
+                f"rows of up to {self.reading.longest} tokens are read, but model.max_tokens is {model.max_tokens}: "
+                "set model.max_tokens too, or lower reading.max_tokens or reading.concatenate."
+            )
+        task = _started(self, model, tokenizer)
+        forest = Forest.open(store, tokenizer, self.reading.max_tokens, self.reading.overflow)
+        return PreparedDiscussions(self, store, task, forest)
+
+    def normalized(self) -> Self:
+        return replace(self, data="", reading=replace(self.reading, max_context=self.reading.context_length))
+
+    @property
+    def weight_sources(self) -> tuple[str, ...]:
+        return tuple(filter(None, [self.init]))
+
+    @classmethod
+    def evaluates(cls, pipeline: Pipeline) -> bool:
+        return isinstance(pipeline, MaskFiller)
+
+    @classmethod
+    def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
+        """Held-out loss. Options: `context`, `draws`, `mask_rate`, `save`; and `precision`, `progress`."""
+        assert isinstance(pipeline, MaskFiller)
+        known = ("context", "draws", "mask_rate", "save", "precision", "progress")
+        check_options(options, known, source, "a masked language model")
+        task = pipeline.task
+        draws, rate = options.get("draws", DRAWS), options.get("mask_rate")
+        trees = store.held(split)
+        view, collator = discussions(task, pipeline.forest(store), trees, seen=options.get("context"))
+        bar, precision = options.get("progress", no_progress), options.get("precision", "fp32")
+        with bar(int(view.sizes.sum())) as advance, autocast(pipeline.device, precision):
+            scores = evaluate(task, view, collator, trees, draws=draws, mask_rate=rate, progress=advance)
+        if "save" in options:
+            scores.save(options["save"])
+        if not scores.count.any():
+            raise RamifyError(f"no comment of {store.path} ({split}) has a token that could be masked.")
+        return HeldOutLoss(scores, rate or task.config.mask_rate, draws)
+
+    def report_sections(self, request: ReportRequest) -> ReportParts:
+        return comment_tree_report.parts(self.reading.seen, request)
+
+    def next_command(self, out: Path, store: Store) -> str:
+        return f"evaluate {shlex.quote(str(out))} --data {shlex.quote(self.data)}"
 
 
-def prepare(run: Run, out: Path) -> PreparedDiscussions:
-    """Open the data, load or train the tokenizer, build the model and initialise it. `out` is where the run lies if it was
-    begun before: its tokenizer is taken then."""
-    store = Store.open(run.data)
-    if len(store.split("train")) == 0:
-        raise RamifyError(f"{run.data} has no training trees: build it with a larger share for train (--split).")
-    tokenizer = _tokenizer(run, store, out)
-    assert isinstance(run.reading, Reading)
-    torch.manual_seed(step_seed(run.seed, 0))
-    assert isinstance(run.model, TreeMLMConfig | BertConfig)
-    model_config = run.model if run.model.vocab_size else replace(run.model, vocab_size=tokenizer.vocab_size)
-    if model_config.vocab_size < tokenizer.vocab_size:
-        raise RamifyError(f"the tokenizer has {tokenizer.vocab_size} pieces, the model's vocabulary {model_config.vocab_size}.")
-    if model_config.max_tokens < run.reading.longest:
-        raise RamifyError(
-            f"rows of up to {run.reading.longest} tokens are read, but model.max_tokens is {model_config.max_tokens}: "
-            "set model.max_tokens too, or lower reading.max_tokens or reading.concatenate."
-        )
-    task = _started(run, model_config, tokenizer)
-    forest = Forest.open(store, tokenizer, run.reading.max_tokens, run.reading.overflow)
-    return PreparedDiscussions(run, store, task, forest)
+@dataclass(frozen=True)
+class HeldOutLoss(Evaluation):
+    """Loss in nats per masked token, perplexity and accuracy, also by depth."""
+
+    scores: Scores
+    mask_rate: float
+    draws: int
+
+    def to_json(self) -> dict[str, Any]:
+        return self.scores.summary()
+
+    def lines(self) -> list[str]:
+        summary = self.scores.summary()
+        rows = [("all", summary), *summary["by_depth"].items()]
+        return [
+            f"{'depth':>6} {'loss':>8} {'accuracy':>9} {'masked tokens':>14}",
+            *(f"{depth:>6} {row['loss']:>8.4f} {row['accuracy']:>9.2%} {row['count']:>14,}" for depth, row in rows),
+            f"perplexity {summary['perplexity']:.2f}; {self.mask_rate:.0%} of the tokens masked, {self.draws} draw(s)",
+        ]
 
 
-def _started(run: Run, config: TreeMLMConfig | BertConfig, tokenizer: Tokenizer) -> MaskedLM:
-    """The run's task, with the weights of the checkpoint that it starts from; refuses one that does not suit it."""
-    assert isinstance(run.reading, Reading)
-    assert isinstance(run.task, MaskedLMConfig)
-    saved = hub.saved_config(run.init) if run.init else None
-    from_bert = bool(run.init) and saved is None
-    if not run.init_decoder and not (from_bert and isinstance(config, TreeMLMConfig)):
-        raise RamifyError("init_decoder=false is for tree-mlm runs that start from a BERT-family checkpoint (--init).")
-    if isinstance(config, TreeMLMConfig):
-        backbone = TreeMLM(config)
-        if from_bert:
-            tree_mlm.init_from_bert(backbone, run.init, decoder=run.init_decoder)
-    elif from_bert:
-        backbone = bert.from_pretrained(run.init, **free(config))
-        hf.require(config, vars(backbone.config), run.init)
-    else:
-        backbone = Bert(config)
+def _started(run: CommentTreeRun, config: TextModelConfig, tokenizer: Tokenizer) -> MaskedLM:
+    """The run's task, with the weights of the checkpoint that it starts from. Raises where that does not suit it."""
+    backbone = config.build()
+    if not run.init:
+        if not run.init_decoder:
+            raise RamifyError(NO_DECODER)
+        return MaskedLM(backbone, tokenizer, run.reading, run.task)
+    checkpoint = hub.checkpoint(run.init)
+    config.initialize(backbone, checkpoint, decoder=run.init_decoder)
+    saved = hub.saved_config(run.init)
     task = MaskedLM(backbone, tokenizer, run.reading, run.task)
     if saved is not None:
-        rates = {name: getattr(config, name) for name in ("dropout", "attention_dropout")}
-        hf.require(config, vars(saved.model) | rates, run.init)
         hf.require(run.task, {name: getattr(saved.parts["task"], name) for name in ("head", "tie_weights")}, run.init, "task")
-        hub.load_own_tensors(task, hf.read_tensors(hf.locate(run.init)), run.init)
+        hub.load_own_tensors(task, checkpoint.tensors, run.init)
     return task
 
 
-def _tokenizer(run: Run, store: Store, out: Path) -> Tokenizer:
+def _tokenizer(run: CommentTreeRun, store: Store, out: Path) -> Tokenizer:
     """A run's own where it was begun before; a tokenizer.json that lies in a folder without a run is none of its."""
-    assert isinstance(run.tokenizer, TokenizerConfig)
     own = out / "tokenizer.json"
     if own.exists() and (out / RUN_FILE).exists():
         return Tokenizer.load(own)
@@ -168,9 +287,8 @@ def _tokenizer(run: Run, store: Store, out: Path) -> Tokenizer:
     return train_tokenizer(store, run.tokenizer, seed=run.seed)
 
 
-def _check_pieces(own: Tokenizer, theirs: Tokenizer, run: Run) -> None:
+def _check_pieces(own: Tokenizer, theirs: Tokenizer, run: CommentTreeRun) -> None:
     """A checkpoint's vectors belong to its own pieces."""
-    assert isinstance(run.tokenizer, TokenizerConfig)
     if other := [piece for piece, number in theirs.ids.items() if own.ids.get(piece) != number]:
         raise RamifyError(
             f"{run.tokenizer.path} does not have the pieces that the weights of {run.init} belong to ({other[0]!r} and "
@@ -188,11 +306,9 @@ def train_tokenizer(store: Store, config: TokenizerConfig, *, seed: int = 0) -> 
     )
 
 
-def _check_norm(run: Run, view: Discussions, config: TrainConfig) -> None:
+def _check_norm(run: CommentTreeRun, view: Discussions, config: TrainConfig) -> None:
     """Where steps hold different numbers of comments, dividing by a step's own weight undoes what the regime weighs."""
     task, regime = run.task, run.view
-    assert isinstance(task, MaskedLMConfig)
-    assert isinstance(regime, RegimeConfig)
     if task.loss_norm != "step" or regime.regime not in ("threads_debiased", "middle"):
         return
     if regime.regime == "threads_debiased":
@@ -204,11 +320,3 @@ def _check_norm(run: Run, view: Discussions, config: TrainConfig) -> None:
     raise RamifyError(
         f"task.loss_norm=step weighs a comment by what else is in its step, which {undone}: choose task.loss_norm=constant."
     )
-
-
-def first_trees(forest: Forest, trees: Ints, targets: int) -> Ints:
-    """The first trees that together hold this many comments; none where all are bare posts."""
-    comments = forest.offsets[trees + 1] - forest.offsets[trees] - 1
-    if not comments.any():
-        return trees[:0]
-    return trees[: int(np.searchsorted(np.cumsum(comments), targets)) + 1]

@@ -6,40 +6,27 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from ramify import hub
-from ramify.disentangle.config import LinkConfig
-from ramify.training.checkpoints import CHECKPOINTS, Progress
 from ramify.errors import RamifyError
-from ramify.files import make_folder, write_text
+from ramify.files import check_format, make_folder, read_json, write_text
 from ramify.models import hf
-from ramify.runs import chats, comment_trees
-from ramify.runs.config import RUN_FILE, Run, from_json, read_record, to_json
-from ramify.registry import TASKS
-from ramify.runs.prepared import Prepared
-from ramify.tasks.masked_lm import MaskedLMConfig
-from ramify.training.trainer import BEST, METRICS, Trainer, own_device
+from ramify.runs.base import RUN_FILE, Prepared, Run
+from ramify.training.checkpoints import CHECKPOINTS, Progress
+from ramify.training.metrics_log import METRICS
+from ramify.training.process import locked, own_device
+from ramify.training.trainer import BEST, Trainer
 from ramify.version import __version__
-from ramify.batching.views.comment_trees import Reading
 
-PREPARE: dict[type, Callable[[Run, Path], Prepared]] = {
-    MaskedLMConfig: comment_trees.prepare,
-    LinkConfig: chats.prepare,
-}
-"""How a run of a task opens its data and builds its model."""
+FORMAT = 2
+"""The number of run.json's format."""
 
 WRITTEN = (CHECKPOINTS, BEST, METRICS, hub.CONFIG, hub.WEIGHTS, hub.CARD, "tokenizer.json", "report.html")
 """What a run leaves in its folder, beside RUN_FILE."""
-
-
-def prepare(run: Run, out: Path) -> Prepared:
-    """Open the data and build the model. `out` is where the run lies if it was begun before."""
-    return PREPARE[type(run.task)](run, out)
 
 
 def environment() -> dict[str, Any]:
@@ -87,10 +74,19 @@ def execute(
 ) -> tuple[Prepared, Progress]:
     """Train a run under `out` and leave the best model there, ready for `ramify.load`. Returns before the end only if it was
     interrupted (then `out` holds a checkpoint and no config.json)."""
+    with locked(out):
+        return _execute(run, out, resume, report, cpu)
+
+
+def _execute(
+    run: Run, out: Path, resume: bool, report: Callable[[dict[str, Any]], None] | None, cpu: bool
+) -> tuple[Prepared, Progress]:
     before: dict[str, Any] | None = None
     if resume and (out / RUN_FILE).exists():
         before = read_record(out)
-        saved, asked = (_resolved(each) for each in (from_json(before["run"]), run))
+        if before["kind"] != run.name:
+            raise RamifyError(f"{out} holds a run of the kind {before['kind']}, not {run.name}. Choose another --out.")
+        saved, asked = (each.normalized() for each in (run.from_json(before["run"]), run))
         different = [name for name in vars(run) if getattr(saved, name) != getattr(asked, name)]
         if different:
             raise RamifyError(
@@ -100,7 +96,7 @@ def execute(
         raise RamifyError(f"{out} already holds a run: add --resume to go on with it, or choose another --out.")
     else:
         check_fresh(out)
-    prepared = prepare(run, out)
+    prepared = run.prepare(out)
     # Stages are prepared with the model: what a frozen encoder makes of messages, say.
     task = prepared.task.to("cpu" if cpu else own_device())
     stages = [prepared.stage(number) for number in range(len(run.stages))]
@@ -110,10 +106,10 @@ def execute(
         _check_same(before, prepared, here, out)
     if trainer.accelerator.is_main_process:
         make_folder(out)
-        if before is None:
-            task.tokenizer.save(out)
         record = {
-            "run": to_json(run),
+            "format": FORMAT,
+            "kind": run.name,
+            "run": run.to_json(),
             "data_hash": prepared.store.hash,
             "split_hash": prepared.store.split_hash,
             "mean_step_weight": trainer.step_weights,
@@ -122,18 +118,30 @@ def execute(
             "environment": here,
         }
         if before is None:
-            record["weights_hash"] = {source: hf.content_hash(source) for source in _sources(run)}
+            record["weights_hash"] = {source: hf.content_hash(source) for source in run.weight_sources}
         else:
-            record = before | {"run": to_json(run), "resumed": [*before.get("resumed", []), here]}
+            record = before | {"run": run.to_json(), "resumed": [*before.get("resumed", []), here]}
+        # The first of all files: a folder without it holds no run, and nothing resumes from it.
         write_text(out / RUN_FILE, json.dumps(record, indent=2) + "\n")
+        if not (out / "tokenizer.json").exists():
+            task.tokenizer.save(out)
     progress = trainer.run(resume=before is not None)
     trainer.accelerator.wait_for_everyone()
     if not trainer.stopped and trainer.accelerator.is_main_process:
         if (out / BEST).exists():
             hub.load_weights(task, out / BEST)
-        kind = next(kind for kind in TASKS.values() if type(run.task) is kind.config)
-        hub.save(kind.pipeline(task, **{name: getattr(run, name) for name in kind.further}), out)
+        hub.save(prepared.pipeline(), out)
     return prepared, progress
+
+
+def read_record(out: Path) -> dict[str, Any]:
+    """A run's run.json. Raises `RamifyError` where it is absent, incomplete, or of another format."""
+    record = read_json(out / RUN_FILE, "a run")
+    check_format(record, FORMAT, out / RUN_FILE)
+    parts = ("kind", "run", "data_hash", "mean_step_weight", "parameters", "environment")
+    if missing := [part for part in parts if part not in record]:
+        raise RamifyError(f"{out / RUN_FILE} is damaged: it does not hold {', '.join(missing)}.")
+    return record
 
 
 def check_fresh(out: Path, option: str = "--out") -> None:
@@ -150,7 +158,7 @@ def _check_same(before: dict[str, Any], prepared: Prepared, here: dict[str, Any]
         raise RamifyError(f"{prepared.run.data} is not the data set that {out} was started with: it has been built anew.")
     if before.get("split_hash", prepared.store.split_hash) != prepared.store.split_hash:
         raise RamifyError(f"{prepared.run.data} is split otherwise than when {out} was started: it has been built anew.")
-    for source in _sources(prepared.run):
+    for source in prepared.run.weight_sources:
         if before.get("weights_hash", {}).get(source) != hf.content_hash(source):
             raise RamifyError(
                 f"{source} does not hold the weights that {out} was started with: bring them back, or start a run anew."
@@ -160,16 +168,3 @@ def _check_same(before: dict[str, Any], prepared: Prepared, here: dict[str, Any]
             f"{out} was started on {before['environment']['processes']} process(es), not {here['processes']}: "
             "resume it on as many."
         )
-
-
-def _sources(run: Run) -> list[str]:
-    """Models whose weights the run reads: what it starts from, and its teachers."""
-    return [*filter(None, (run.init, *getattr(run.view, "teachers", ())))]
-
-
-def _resolved(run: Run) -> Run:
-    """As far as two spellings of one run are equal: where the data lies may change, for its hash is compared."""
-    reading = run.reading
-    if isinstance(reading, Reading):
-        reading = replace(reading, max_context=reading.context_length)
-    return replace(run, data="", reading=reading)

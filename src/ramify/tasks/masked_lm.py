@@ -13,7 +13,7 @@ from ramify.batching.batch import IGNORE, Batch, want
 from ramify.batching.views.comment_trees import Reading
 from ramify.config import check_fields
 from ramify.errors import RamifyError
-from ramify.models.base import Backbone, TwoPhase, decode_parts
+from ramify.models.base import Backbone, decode_parts, no_vectors
 from ramify.nn import counter_rng as noise
 from ramify.nn.heads import VocabularyHead
 from ramify.tasks.base import Task
@@ -73,18 +73,18 @@ class MaskedLM(Task[Batch]):
         self.backbone = backbone
         self.tokenizer = tokenizer
         self.reading = reading or Reading()
-        if self.reading.concatenate and isinstance(backbone, TwoPhase):
+        if self.reading.concatenate and backbone.reads_context:
             raise RamifyError(
                 f"reading.concatenate puts ancestors' texts before a comment's, for models that read nothing else: "
                 f"{type(backbone).__name__} reads their vectors. Leave it out, or train bert."
             )
-        vocab_size, dim = backbone.embedding.weight.shape
+        vocab_size = backbone.config.vocab_size
         self.head = VocabularyHead(
-            dim,
+            backbone.out_dim,
             vocab_size,
             transform=self.config.head == "bert",
             activation=backbone.config.activation,
-            embedding=backbone.embedding if self.config.tie_weights else None,
+            embedding=backbone.tied_embedding if self.config.tie_weights else None,
             eps=backbone.config.eps,
         )
         banned = set() if self.config.random_special else set(tokenizer.special_ids)
@@ -141,7 +141,7 @@ class MaskedLM(Task[Batch]):
         if not self._in_parts(batch):
             yield {"masked_lm": self._loss(self.backbone(batch).tokens, batch) * scale}
             return
-        if not isinstance(self.backbone, TwoPhase) or batch.null_context:
+        if not self.backbone.reads_context or batch.null_context:
             # No target needs what another computes: each part is a graph of its own.
             for part, hidden in decode_parts(self.backbone, batch, self.config.chunk_tokens):
                 yield {"masked_lm": self._loss(hidden.tokens, part) * scale}
@@ -156,8 +156,7 @@ class MaskedLM(Task[Batch]):
             for ids, rows in parts:
                 states.append(_generator_state(device))
                 vectors.append(self.backbone.encode(ids, rows))
-        table = self.backbone.embedding.weight
-        leaf = torch.cat(vectors) if vectors else table.new_zeros(0, table.shape[1])
+        leaf = torch.cat(vectors) if vectors else no_vectors(self.backbone)
         leaf = leaf.detach().requires_grad_()
         # Phase two: decode in chunks; what the targets want of the nodes' vectors gathers in `leaf.grad`.
         for part, hidden in decode_parts(self.backbone, batch, self.config.chunk_tokens, leaf):

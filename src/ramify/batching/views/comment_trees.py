@@ -209,6 +209,25 @@ def _path(local: Ints, end: int) -> Ints:
     return np.array(path[::-1], dtype=np.int64)
 
 
+@dataclass(frozen=True)
+class RegimeConfig:
+    """Which units of the trees training visits (Juneja 2021, section 3)."""
+
+    regime: Regime = "tree"
+    max_tree_size: int = 60
+    pack: bool = True
+    bound: Bound = "strict"
+    weighting: Weighting = "once"
+    threads_over: Literal["all", "leaves"] = "all"
+    step_per: Literal["piece", "tree"] = "piece"
+    predict_post: bool = False
+
+    def __post_init__(self) -> None:
+        check_fields(self, "view.")
+        if self.max_tree_size < 1:
+            raise RamifyError(f"view.max_tree_size must be at least 1, not {self.max_tree_size}.")
+
+
 class Discussions(View):
     """Units of comment trees, each target with the nodes it reads."""
 

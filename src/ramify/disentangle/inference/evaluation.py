@@ -28,8 +28,8 @@ ReadHistory = Literal["predicted", "gold", "unread"]
 
 HISTORY_TEXT: dict[ReadHistory, str] = {
     "predicted": "the model read its own earlier decisions",
-    "gold": "the model read the gold links of earlier messages",
-    "unread": "the model reads no links of earlier messages",
+    "gold": "the model read the gold parents of earlier messages",
+    "unread": "the model reads no parents of earlier messages",
 }
 
 
@@ -59,7 +59,7 @@ class LinkEvaluation:
         """The conditions in words, to stand beside the scores."""
         starts = "" if self.starts else "; messages that start a conversation are not scored"
         if self.gold == "conversations":
-            return f"{HISTORY_TEXT[self.history]}; the data have gold conversations, and no gold links{starts}"
+            return f"{HISTORY_TEXT[self.history]}; the data have gold conversations, and no links{starts}"
         share = f"{self.into_context:.0%} of the scored messages have candidates without an annotation"
         return f"{HISTORY_TEXT[self.history]}; {share}{starts}"
 

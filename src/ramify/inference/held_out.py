@@ -1,17 +1,17 @@
-"""What a report measures of a model: held-out loss with and without context, and masked words filled in both ways."""
+"""Held-out measurements of masked language models: loss by what a comment reads, and masked words filled in each way."""
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
+from ramify.batching.batch import Collator
 from ramify.batching.forest import Forest, Ints, node_seeds
-from ramify.batching.views.comment_trees import BLIND, Seen
+from ramify.batching.views.comment_trees import BLIND, Discussions, RegimeConfig, Seen, units
 from ramify.dataset.store import Split, Store
 from ramify.inference.evaluation import Scores, evaluate
 from ramify.inference.mask_query import MaskQuery
-from ramify.runs import discussions, first_trees
 from ramify.tasks.masked_lm import MaskedLM
 from ramify.tree import Tree
 
@@ -162,3 +162,20 @@ def _guess(task: MaskedLM, thread: Tree, node: int, ids: list[int], place: int, 
     best = found.topk(min(top_k, len(found)))
     tokens = [(task.tokenizer.token(token), share) for token, share in zip(best.indices.tolist(), best.values.tolist())]
     return Guess(float(found[ids[place]]), tuple(tokens))
+
+
+def discussions(
+    task: MaskedLM, forest: Forest, trees: Ints, *, seen: Seen | None = None, regime: RegimeConfig | None = None, seed: int = 0
+) -> tuple[Discussions, Collator]:
+    """Units of some trees as a task reads them (or with other things seen), and their collator."""
+    reading = task.backbone.in_context(task.reading, seen)
+    parts = units(forest, trees, **asdict(regime or RegimeConfig()))
+    return Discussions(forest, parts, reading, seed=seed, trees=trees), Collator(forest, task.tokenizer, reading)
+
+
+def first_trees(forest: Forest, trees: Ints, targets: int) -> Ints:
+    """The first trees that together hold this many comments; none where all are bare posts."""
+    comments = forest.offsets[trees + 1] - forest.offsets[trees] - 1
+    if not comments.any():
+        return trees[:0]
+    return trees[: int(np.searchsorted(np.cumsum(comments), targets)) + 1]

@@ -1,0 +1,170 @@
+"""What a report says of a model of who replied to whom: curves, links and conversations, replies."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ramify.dataset.store import Split, Store
+from ramify.disentangle.inference.disentangler import Disentangler
+from ramify.disentangle.inference.evaluation import (
+    HISTORY_TEXT,
+    LinkEvaluation,
+    ReadHistory,
+    evaluate_links,
+    find_history,
+)
+from ramify.disentangle.inference.reply_trees import ReplyEvaluation, evaluate_replies
+from ramify.errors import RamifyError
+from ramify.metrics.conversations import bootstrap, score
+from ramify.runs.base import ReportParts, ReportRequest
+from ramify.runs.comment_tree_report import chosen_on_dev
+from ramify.runs.sections import Cell, Chart, Charts, Column, Line, Notice, Section, Spans, Strong, Table, smooth
+
+NAMES = {
+    "link": "links",
+    "cluster": "conversations, found exactly (two messages or more)",
+    "vi": "1 − variation of information",
+    "one_to_one": "one-to-one overlap",
+    "ari": "adjusted Rand index",
+    "nmi": "normalised mutual information",
+    "shen_f": "Shen's F",
+    "local_3": "Local-3",
+}
+
+
+REPLY_NAMES = {
+    "graph_accuracy": "comments whose parent is found (graph accuracy)",
+    "graph_accuracy_without_first": "without the first of each conversation, which can answer nothing but the post",
+    "conv_accuracy": "conversations all of whose parents are found (conversation accuracy)",
+}
+
+SCORE_COLUMNS = (Column("score"), Column("value"), Column("interval"))
+
+
+def parts(window: int, history: Any, request: ReportRequest) -> ReportParts:
+    """The parts of a report on a run that looks back `window` messages; `history` is its `dev.history`."""
+    store, split = request.store, request.split
+    links = request.pipeline if isinstance(request.pipeline, Disentangler) else None
+    sections, headline, missing = [curves(request.metrics, find_history(links.task, history) if links else None)], (), ""
+    if links is not None and store is not None:
+        try:
+            table, headline = _replies(links, store, split) if store.holds_reply_trees else _links(links, store, split)
+            sections.append(table)
+        except RamifyError as error:
+            missing = str(error)
+    return ReportParts(
+        purpose=f"says which of the {window} messages before it a message answers",
+        examples="messages",
+        sections=tuple(sections),
+        headline=headline,
+        missing=missing,
+        data=data(request.record),
+    )
+
+
+def _links(model: Disentangler, store: Store, split: Split) -> tuple[Section, Spans]:
+    measured = evaluate_links(model, store, split)
+    scores = score(measured.match.logs)
+    headline = (
+        f"On the {split} logs it finds ",
+        Strong(f"{scores['link']['f1']:.1f} %"),
+        " of the links and ",
+        Strong(f"{scores['cluster']['f1']:.1f} %"),
+        " of the conversations (F).",
+        *chosen_on_dev(split),
+    )
+    return table(measured, split), headline
+
+
+def _replies(model: Disentangler, store: Store, split: Split) -> tuple[Section, Spans]:
+    if not store.has_comments(split):
+        raise RamifyError(f"The data set has no trees in the split {split!r} that hold a comment.")
+    measured = evaluate_replies(model, store, split)
+    scores = measured.model.scores()
+    headline = (
+        f"In the {split} trees it finds what ",
+        Strong(f"{scores['graph_accuracy']:.1f} %"),
+        " of the comments answer, and all of that in ",
+        Strong(f"{scores['conv_accuracy']:.1f} %"),
+        " of the conversations.",
+        *chosen_on_dev(split),
+    )
+    return replies_table(measured, split), headline
+
+
+def curves(metrics: Sequence[Mapping[str, float]], history: ReadHistory | None = None) -> Section:
+    """Loss, and the scores on dev, against updates; `history` is what the model was told there."""
+    title = "Learning curves"
+    if not metrics:
+        return Section(title, (Notice(("Nothing was logged yet.",)),))
+    window = max(1, len(metrics) // 15)
+    steps, losses = (np.array([float(record[name]) for record in metrics]) for name in ("step", "loss"))
+    dev = [record for record in metrics if "dev_nats" in record]
+    at = np.array([float(record["step"]) for record in dev])
+
+    def line(name: str, field: str, kind: str) -> Line:
+        return Line(name, kind, at, np.array([float(record[field]) for record in dev]), marks=True)
+
+    loss = [Line("train", "train", steps, smooth(losses, window))]
+    charts, legend = [], [("train", f"train{f', mean of {window} logged steps' if window > 1 else ''}")]
+    if dev:
+        loss.append(line("dev", "dev_nats", "dev"))
+        replies = "dev_graph_accuracy" in dev[0]
+        names = ("dev_graph_accuracy", "dev_conv_accuracy") if replies else ("dev_link_f1", "dev_cluster_f1")
+        score_name = "accuracy" if replies else "F"
+        legend += [("dev", f"dev; {score_name} of links"), ("gain", f"{score_name} of whole conversations")]
+        scores = (line("links", names[0], "dev"), line("conversations", names[1], "gain"))
+        charts.append(Chart(scores, "updates", f"{score_name} on dev, percent"))
+    charts.insert(0, Chart(tuple(loss), "updates", "nats a message"))
+    lead = (f"On dev {HISTORY_TEXT[history]}.",) if dev and history else ()
+    return Section(title, (Charts(tuple(charts), tuple(legend)),), lead)
+
+
+def table(measured: LinkEvaluation, split: Split) -> Section:
+    """All scores by the official protocol, with intervals over logs."""
+    found = measured.match
+    scores = score(found.logs)
+    intervals = bootstrap(found.logs) if len(found.logs) > 1 else None
+    rows: list[tuple[Cell, ...]] = []
+    for name, spelled in ((name, spelled) for name, spelled in NAMES.items() if name not in measured.unknown):
+        values: dict[str, Any] = scores[name] if isinstance(scores[name], dict) else {"": scores[name]}
+        for part, value in values.items():
+            between = ""
+            if intervals is not None:
+                own = intervals[name][part] if part else intervals[name]
+                between = f"{own.low:.2f} to {own.high:.2f}"
+            what = f"{spelled}: {part.replace('f1', 'F')}" if part else spelled
+            rows.append((Cell(what), Cell(f"{value:.2f}"), Cell(between)))
+    messages = sum(len(log.messages) for log in found.logs)
+    lead = (
+        f"{messages:,} messages whose {measured.gold[:-1]} is known, in {len(found.logs):,} logs of the split {split}; "
+        "percent, by the official protocol (sums over all logs). Intervals: 95 %, logs drawn with replacement. Here "
+        f"{measured.describe()}."
+    )
+    return Section("Links and conversations", (Table(SCORE_COLUMNS, tuple(rows), "scores"),), (lead,))
+
+
+def replies_table(measured: ReplyEvaluation, split: Split) -> Section:
+    """Accuracies of the model, and of rules that do not read."""
+    systems = {"the model": measured.model} | {f"rule: {name}": each for name, each in measured.baselines.items()}
+    rows = tuple(
+        (Cell(f"{system}: {REPLY_NAMES[name]}"), Cell(f"{each.value:.2f}"), Cell(f"{each.low:.2f} to {each.high:.2f}"))
+        for system, replies in systems.items()
+        for name, each in replies.intervals().items()
+    )
+    comments = measured.model.comments
+    lead = (
+        f"{comments.sum():,} comments in {len(comments):,} conversations of the split {split}; percent. Intervals: 95 %, "
+        f"conversations drawn with replacement. Here {HISTORY_TEXT[measured.history]}."
+    )
+    return Section("Replies", (Table(SCORE_COLUMNS, rows, "scores"),), (lead,))
+
+
+def data(record: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """The messages that the model could not learn from."""
+    return (
+        ("training messages", f"{record['messages']:,}, of {record['messages_with_links']:,} the link is known"),
+        ("links beyond the window", f"{record['beyond_window']:,}"),
+        ("unknown words", f"{record['unknown_words']:.2%}"),
+    )

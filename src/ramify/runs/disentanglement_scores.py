@@ -1,0 +1,104 @@
+"""Scores of models of who replied to whom, as JSON and as a terminal shows them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+from ramify.disentangle.inference.evaluation import HISTORY_TEXT, LinkEvaluation
+from ramify.disentangle.inference.reply_trees import ReplyEvaluation
+from ramify.metrics.conversations import Match, bootstrap, score
+from ramify.runs.base import Evaluation
+
+RESAMPLES = 1000
+"""Bootstrap resamples of an evaluation."""
+
+
+@dataclass(frozen=True)
+class LinkScores(Evaluation):
+    """Scores of links and of the conversations they make, by one protocol."""
+
+    match: Match
+    protocol: Literal["official", "chunk50"]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """How the model came to its links, for JSON."""
+    unknown: tuple[str, ...] = ()
+    """Scores that the data cannot say."""
+    closing: str = ""
+    """The same facts as a sentence."""
+    resamples: int = RESAMPLES
+
+    @classmethod
+    def of(cls, measured: LinkEvaluation, protocol: Literal["official", "chunk50"]) -> "LinkScores":
+        facts = {"history": measured.history, "into_context": measured.into_context, "starts": measured.starts}
+        return cls(measured.match, protocol, facts, measured.unknown, measured.describe())
+
+    @cached_property
+    def scores(self) -> dict[str, Any]:
+        return score(self.match.logs, self.protocol)
+
+    @cached_property
+    def intervals(self) -> dict[str, Any]:
+        if not self.resamples or len(self.match.logs) < 2:
+            return {}
+        found = bootstrap(self.match.logs, self.protocol, resamples=self.resamples)
+        return _flat({name: each for name, each in found.items() if name not in self.unknown})
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        return {reason: count for reason, count in self.match.dropped.items() if count}
+
+    def to_json(self) -> dict[str, Any]:
+        facts = {"protocol": self.protocol, "dropped": self.dropped, "missing": self.match.missing, **self.facts}
+        facts["intervals"] = {name: [each.low, each.high] for name, each in self.intervals.items()}
+        return self.scores | dict.fromkeys(self.unknown) | facts
+
+    def lines(self) -> list[str]:
+        logs = self.match.logs
+        lines = [f"protocol {self.protocol}, {len(logs)} logs, {sum(len(log.messages) for log in logs):,} messages"]
+        low_high = {name: f"  ({each.low:.2f} to {each.high:.2f})" for name, each in self.intervals.items()}
+        for name, value in _flat({name: each for name, each in self.scores.items() if name not in self.unknown}).items():
+            lines.append(f"{name:>18} {value:>7.2f}{low_high.get(name, '')}")
+        for reason, count in self.dropped.items():
+            lines.append(f"{count:,} predicted links left out: {reason.replace('_', ' ')}")
+        if self.match.missing:
+            lines.append(f"{self.match.missing:,} messages had no predicted link and start a conversation (--missing self)")
+        return [*lines, self.closing] if self.closing else lines
+
+
+@dataclass(frozen=True)
+class ReplyScores(Evaluation):
+    """Graph and conversation accuracy on reply trees, beside rules that do not read."""
+
+    measured: ReplyEvaluation
+
+    def to_json(self) -> dict[str, Any]:
+        found = self.measured.model
+        intervals = found.intervals(resamples=RESAMPLES)
+        return found.scores() | {
+            "history": self.measured.history,
+            "conversations": len(found.comments),
+            "comments": int(found.comments.sum()),
+            "beyond_window": self.measured.beyond_window,
+            "intervals": {name: [each.low, each.high] for name, each in intervals.items()},
+            "baselines": {name: each.scores() for name, each in self.measured.baselines.items()},
+        }
+
+    def lines(self) -> list[str]:
+        found = self.measured.model
+        lines = [f"{len(found.comments):,} conversations, {found.comments.sum():,} comments; 95 % intervals over conversations"]
+        for system, replies in ({"model": found} | self.measured.baselines).items():
+            for name, each in replies.intervals(resamples=RESAMPLES).items():
+                title = name.replace("_", " ")
+                lines.append(f"{system:>9} {title:<29} {each.value:>6.2f}  ({each.low:.2f} to {each.high:.2f})")
+        if beyond := self.measured.beyond_window:
+            lines.append(f"{beyond:,} comments answer one that is further back than the model looks: they count as wrong")
+        return [*lines, HISTORY_TEXT[self.measured.history]]
+
+
+def _flat(scores: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        f"{name} {part}".strip(): value
+        for name, inner in scores.items()
+        for part, value in (inner if isinstance(inner, dict) else {"": inner}).items()
+    }

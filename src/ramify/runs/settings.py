@@ -1,0 +1,76 @@
+"""Settings as text: `--set key=value`."""
+
+import json
+import typing
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, Literal
+
+from ramify.config import spelled
+from ramify.errors import RamifyError
+
+Texts = Mapping[str, tuple[str, str]]
+"""By dotted path: the new value as text, and the key as the user wrote it."""
+
+
+def set_fields(value: Any, settings: Texts) -> Any:
+    """A frozen dataclass with fields set from text; those of one dataclass change together, as they are checked together."""
+    hints = typing.get_type_hints(type(value))
+    kinds = {each.name: hints[each.name] for each in fields(value)}
+    changes: dict[str, Any] = {}
+    inside: dict[str, dict[str, tuple[str, str]]] = {}
+    for path, (text, key) in settings.items():
+        name, _, rest = path.partition(".")
+        if name not in kinds:
+            parts = [part for part in kinds if name in _field_names(getattr(value, part))]
+            hint = f" Did you mean {' or '.join(f'{part}.{name}' for part in parts)}?" if parts else ""
+            what = f"there is no setting {name!r} here" if name else "this is a group of settings, not a setting"
+            raise RamifyError(f"--set {key}: {what}; the settings are {', '.join(kinds)}.{hint}")
+        if not rest:
+            changes[name] = _parse(text, kinds[name], key)
+        elif is_dataclass(getattr(value, name)):
+            inside.setdefault(name, {})[rest] = (text, key)
+        else:
+            raise RamifyError(f"--set {key}: {name} is one value and has no settings of its own.")
+    return replace(value, **changes, **{name: set_fields(getattr(value, name), texts) for name, texts in inside.items()})
+
+
+def _field_names(value: Any) -> set[str]:
+    return {each.name for each in fields(value)} if is_dataclass(value) else set()
+
+
+def _parse(text: str, kind: Any, key: str) -> Any:
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Literal:
+        if text not in arguments:
+            raise RamifyError(f"--set {key}: expected one of {', '.join(map(str, arguments))}, not {text!r}.")
+        return text
+    if origin is tuple:
+        try:
+            return _typed(json.loads(text), kind)
+        except ValueError:
+            raise RamifyError(f"--set {key}: expected a JSON list of the form {spelled(kind)}, not {text!r}.") from None
+    if kind is bool:
+        if text.lower() not in ("true", "false", "1", "0", "yes", "no"):
+            raise RamifyError(f"--set {key}: expected true or false, not {text!r}.")
+        return text.lower() in ("true", "1", "yes")
+    if kind in (int, float, str):
+        try:
+            return kind(text.replace("_", "")) if kind is not str else text
+        except ValueError:
+            raise RamifyError(f"--set {key}: expected a {spelled(kind)}, not {text!r}.") from None
+    raise RamifyError(f"--set {key}: it is a group of settings. Set them one by one ({key}.…).")
+
+
+def _typed(value: Any, kind: Any) -> Any:
+    """A value from JSON as a type made of tuples, numbers and strings. Raises `ValueError` where it is of another type."""
+    if typing.get_origin(kind) is tuple and isinstance(value, list):
+        inner = typing.get_args(kind)
+        inner = inner[:1] * len(value) if inner[-1] is Ellipsis else inner
+        if len(inner) == len(value):
+            return tuple(map(_typed, value, inner))
+    elif kind is float and type(value) in (int, float):
+        return float(value)
+    elif type(value) is kind:
+        return value
+    raise ValueError

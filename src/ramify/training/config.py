@@ -1,0 +1,88 @@
+"""Settings of training. Nothing here needs torch, so that recipes and command lines can read them at once."""
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ramify.config import check_fields
+from ramify.errors import RamifyError
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """One stage of training. It lasts `steps` updates, or until `target_tokens` tokens of targets were seen."""
+
+    steps: int = 2000
+    target_tokens: int = 0
+    budget: int = 4096
+    """What fills a micro-batch (`budget_unit`): all tokens that are computed; those of the predicted comments alone (then
+    models that read different things see the same comments at the same step); or predicted comments."""
+    budget_unit: Literal["tokens", "target_tokens", "targets"] = "tokens"
+    accumulate: int = 1
+    """Micro-batches an update and rank."""
+    lr: float = 5e-4
+    warmup: float = 0.1
+    """Share of the stage over which the learning rate rises."""
+    schedule: Literal["linear", "cosine", "constant", "epochs"] = "linear"
+    """After the warm-up: down to nothing in a line or a half wave; as it is; or divided by 1 + `epoch_decay` × epochs done."""
+    epoch_decay: float = 0.0
+    optimizer: Literal["adamw", "sgd"] = "adamw"
+    weight_decay: float = 0.01
+    betas: tuple[float, float] = (0.9, 0.98)
+    eps: float = 1e-6
+    clip: float = 1.0
+    """Largest norm of the whole gradient; 0 = no clipping."""
+    lr_scale: tuple[tuple[str, float], ...] = ()
+    """(pattern, factor): parameters whose name matches the regular expression learn at this multiple."""
+    freeze: tuple[str, ...] = ()
+    precision: Literal["fp32", "bf16"] = "fp32"
+    compile: bool = False
+    deterministic: bool = True
+    """On CUDA, sum in a fixed order, so that a killed run resumes to the same bits there too."""
+    log_every: int = 10
+    evaluate_every: int = 200
+    checkpoint_every: int = 200
+    """These three count updates; 0 = only at the end of the stage."""
+    patience: int = 0
+    """Evaluations without a better dev loss after which training stops; 0 = never."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "train.")
+        if min(self.steps, self.target_tokens) < 0 or not (self.steps or self.target_tokens):
+            raise RamifyError("train.steps or train.target_tokens must be positive, and neither negative.")
+        if self.budget <= 0 or self.accumulate <= 0:
+            raise RamifyError("train.budget and train.accumulate must be positive.")
+        if min(self.log_every, self.evaluate_every, self.checkpoint_every, self.patience) < 0:
+            raise RamifyError("train.log_every, evaluate_every, checkpoint_every and patience must not be negative.")
+        if self.lr < 0 or self.eps <= 0:
+            raise RamifyError(f"train.lr must not be negative and train.eps positive; they are {self.lr} and {self.eps}.")
+        if not 0 <= self.warmup <= 1:
+            raise RamifyError(f"train.warmup is a share of the stage, from 0 to 1, not {self.warmup}.")
+        if min(self.clip, self.weight_decay, self.epoch_decay, *(factor for _, factor in self.lr_scale)) < 0:
+            raise RamifyError("train.clip, weight_decay, epoch_decay and the factors of lr_scale must not be negative.")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise RamifyError(f"train.betas must be at least 0 and below 1, not {list(self.betas)}.")
+
+
+def learns(config: TrainConfig, name: str) -> bool:
+    """Whether a stage changes the parameter of this name."""
+    return not any(re.search(pattern, name) for pattern in config.freeze)
+
+
+def check_patterns(config: TrainConfig, names: Sequence[str], learnable: Collection[str]) -> None:
+    """Raise where a pattern of a stage is no regular expression or matches no parameter, or where nothing that may learn is
+    left."""
+    for field, patterns in (("freeze", config.freeze), ("lr_scale", [pattern for pattern, _ in config.lr_scale])):
+        for pattern in patterns:
+            try:
+                found = any(re.search(pattern, name) for name in names)
+            except re.error as error:
+                raise RamifyError(f"train.{field}: {pattern!r} is not a regular expression ({error}).") from None
+            if not found:
+                raise RamifyError(
+                    f"train.{field}: no parameter matches the pattern {pattern!r}; names look like {', '.join(names[:3])}."
+                )
+
+    if not any(learns(config, name) for name in learnable):
+        raise RamifyError(f"train.freeze: the patterns {list(config.freeze)} leave no parameter that could learn.")

@@ -1,0 +1,129 @@
+"""What training asks of its process and of the ranks beside it: device, arithmetic, signals, sums over ranks."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+from filelock import FileLock, Timeout
+from torch import Tensor, nn
+
+from ramify.errors import RamifyError
+from ramify.files import make_folder
+from ramify.hub import find_device
+
+
+def own_device() -> torch.device:
+    """Where this process trains: of several on one machine each has a GPU of its own."""
+    found = find_device()
+    return found if found.type == "cpu" else torch.device(found.type, int(os.environ.get("LOCAL_RANK", "0")))
+
+
+def start_accelerator(*, bf16: bool, cpu: bool) -> Accelerator:
+    """Join the ranks that torchrun started; raises where accelerate sees others than were started."""
+    world_size = int(os.environ.get("WORLD_SIZE", "1"))
+    # Unless told that it runs on CPU, accelerate gives each rank without a GPU a world of its own.
+    cpu = cpu or find_device().type == "cpu"
+    if world_size == 1:
+        # Accelerate keeps the first device and precision of a process; a later run there may want others.
+        AcceleratorState._reset_state(reset_partial_state=True)
+    accelerator = Accelerator(mixed_precision="bf16" if bf16 else "no", cpu=cpu)
+    if accelerator.num_processes != world_size:
+        raise RamifyError(
+            f"{world_size} processes were started (WORLD_SIZE), but accelerate sees {accelerator.num_processes}. "
+            "Start them with torchrun."
+        )
+    return accelerator
+
+
+def sum_over_ranks(accelerator: Accelerator, tensor: Tensor) -> Tensor:
+    reduced = accelerator.reduce(tensor, reduction="sum")
+    assert isinstance(reduced, Tensor)
+    return reduced
+
+
+def reduce_gradients(accelerator: Accelerator, parameters: Sequence[nn.Parameter]) -> None:
+    """Add gradients up over ranks, in one reduction. A parameter that no rank used keeps no gradient at all."""
+    if accelerator.num_processes == 1:
+        return
+    used = torch.tensor(
+        [parameter.grad is not None for parameter in parameters], dtype=torch.float32, device=accelerator.device
+    )
+    used = sum_over_ranks(accelerator, used)
+    shared = [parameter for parameter, ranks in zip(parameters, used.tolist(), strict=True) if ranks]
+    flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in shared])
+    flat = sum_over_ranks(accelerator, flat)
+    for parameter, gradient in zip(shared, flat.split([p.numel() for p in shared]), strict=True):
+        parameter.grad = gradient.view_as(parameter).clone()
+
+
+@contextmanager
+def locked(out: Path) -> Iterator[None]:
+    """Nobody else trains under `out` meanwhile; of several ranks the first one sees to it. Raises where somebody does."""
+    if int(os.environ.get("RANK", "0")) != 0:
+        yield
+        return
+    # Beside the folder, which need not be there yet.
+    folder = out.resolve()
+    make_folder(folder.parent)
+    place = folder.with_name(f".{folder.name}.lock")
+    try:
+        lock = FileLock(place, blocking=False).acquire()
+    except Timeout:
+        raise RamifyError(
+            f"{out} is being trained by another process. Wait until it ends, stop it, or choose another --out."
+        ) from None
+    except (OSError, NotImplementedError) as error:
+        raise RamifyError(f"cannot lock {place} ({error}). Choose an --out on a file system with locks.") from None
+    with lock:
+        try:
+            yield
+        finally:
+            place.unlink(missing_ok=True)
+
+
+@contextmanager
+def flushed_denormals() -> Iterator[None]:
+    """Denormal numbers in gradients slow matrix products tenfold on CPU; here they count as zero."""
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)
+
+
+@contextmanager
+def deterministic(on: bool) -> Iterator[None]:
+    """Torch's deterministic algorithms, where asked for."""
+    before = torch.are_deterministic_algorithms_enabled()
+    if on:
+        # cuBLAS reads it when it is first used.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+
+
+@contextmanager
+def interrupts(ask: Callable[[], None]) -> Iterator[None]:
+    """Ctrl-C and termination call `ask` instead of ending the process."""
+
+    def handle(*_: Any) -> None:
+        ask()
+
+    try:
+        before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not in the main thread: the caller handles signals
+        before = {}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,271 @@
+"""A model, a task and a kind of run are each added by one file and one line of a table: dummies of all three go all the way."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import pytest
+import torch
+from torch import nn
+from typer.testing import CliRunner
+
+import ramify
+from fixtures import built, discussions
+from ramify import hub
+from ramify.batching.batch import Batch
+from ramify.batching.views.comment_trees import Reading
+from ramify.cli import app
+from ramify.dataset.store import Split, Store
+from ramify.inference.base import Pipeline
+from ramify.inference.fill_mask import MaskFiller
+from ramify.models.base import Backbone, Checkpoint, Hidden, State, TextModelConfig
+from ramify.nn.ragged import Rows
+from ramify.registry import MODELS
+from ramify.report import write_report
+from ramify.runs import RUNS, Run, execute, read_run
+from ramify.runs.base import Evaluation, Prepared, ReportParts, ReportRequest, check_options
+from ramify.runs.comment_trees import CommentTreeRun, TokenizerConfig
+from ramify.runs.sections import Cell, Column, Section, Table
+from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
+from ramify.training.checkpoints import Progress
+from ramify.training.config import TrainConfig
+from ramify.training.trainer import Stage
+
+ARCHITECTURE = Path(__file__).parents[1] / "docs/architecture.md"
+
+# --- what somebody adds: models/averages.py -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AveragesConfig(TextModelConfig):
+    """Each token's state is its embedding beside the mean of its text."""
+
+    vocab_size: int = 0
+    dim: int = 16
+    max_tokens: int = 128
+    activation: str = "gelu"
+    eps: float = 1e-12
+
+    def build(self) -> "Averages":
+        return Averages(self)
+
+    def adapted_to(self, checkpoint: Checkpoint) -> "AveragesConfig":
+        return checkpoint.saved_as(self)
+
+    def initialize(self, backbone: Any, checkpoint: Checkpoint, *, decoder: bool = True) -> None:
+        checkpoint.fill(backbone, self)
+
+
+class Averages(Backbone):
+    def __init__(self, config: AveragesConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = nn.Embedding(config.vocab_size, config.dim)
+        self.mix = nn.Linear(2 * config.dim, config.dim)
+
+    out_dim = property(lambda self: self.config.dim)
+    reads_context = property(lambda self: False)
+    carries_state = property(lambda self: False)
+    tied_embedding = property(lambda self: self.embedding)
+
+    def encode(self, ids: torch.Tensor, rows: Rows) -> torch.Tensor:
+        row = torch.repeat_interleave(torch.arange(len(rows)), rows.lengths)
+        total = torch.zeros(len(rows), self.config.dim).index_add(0, row, self.embedding(ids))
+        return total / rows.lengths[:, None]
+
+    def forward(self, batch: Batch, state: State | None = None, vectors: torch.Tensor | None = None) -> Hidden:
+        row = torch.repeat_interleave(torch.arange(len(batch.targets)), batch.targets.lengths)
+        means = self.encode(batch.target_ids, batch.targets).index_select(0, row)
+        states = self.mix(torch.cat([self.embedding(batch.target_ids), means], dim=1))
+        return Hidden(states if batch.wanted is None else states.index_select(0, batch.wanted.index))
+
+    def pooled(self, hidden: Hidden, batch: Batch) -> torch.Tensor:
+        return self.encode(batch.target_ids, batch.targets)
+
+
+# --- what somebody adds: runs/unigrams.py --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Unigrams(Evaluation):
+    """The share of the commonest token."""
+
+    share: float
+
+    def to_json(self) -> dict[str, Any]:
+        return {"share": self.share}
+
+    def lines(self) -> list[str]:
+        return [f"commonest token {self.share:.2%}"]
+
+
+@dataclass(frozen=True)
+class PreparedUnigrams(Prepared):
+    inner: Prepared
+
+    def pipeline(self) -> Pipeline:
+        return self.inner.pipeline()
+
+    def stage(self, number: int) -> Stage:
+        return replace(self.inner.stage(number), dev=None)
+
+    def divisors(self) -> dict[str, float] | None:
+        return {"masked_lm": 0.0}
+
+    def facts(self) -> dict[str, Any]:
+        return {"trees": self.store.num_trees}
+
+    def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
+        return [f"{len(metrics)} records"]
+
+    def best_score(self, progress: Progress) -> str:
+        return "no score"
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnigramRun(Run):
+    name: ClassVar[str] = "unigrams"
+
+    model: AveragesConfig = field(default_factory=AveragesConfig)
+    task: MaskedLMConfig = field(default_factory=MaskedLMConfig)
+    reading: Reading = field(default_factory=lambda: Reading(seen="none"))
+    tokenizer: TokenizerConfig = field(default_factory=lambda: TokenizerConfig(vocab_size=300))
+
+    def sized(self, init: str) -> Self:
+        return self
+
+    def check_settings(self, settings: Mapping[str, str]) -> None:
+        return None
+
+    def adapt_to_data(self) -> Self:
+        return self
+
+    def notes(self) -> list[str]:
+        return ["a note"]
+
+    def prepare(self, out: Path) -> PreparedUnigrams:
+        run = CommentTreeRun(
+            recipe="averages",
+            data=self.data,
+            model=self.model,
+            reading=self.reading,
+            tokenizer=self.tokenizer,
+            stages=self.stages,
+        )
+        inner = run.prepare(out)
+        return PreparedUnigrams(self, inner.store, inner.task, inner)
+
+    def normalized(self) -> Self:
+        return replace(self, data="")
+
+    @property
+    def weight_sources(self) -> tuple[str, ...]:
+        return ()
+
+    @classmethod
+    def evaluates(cls, pipeline: Pipeline) -> bool:
+        return isinstance(pipeline, MaskFiller) and isinstance(pipeline.backbone, Averages)
+
+    @classmethod
+    def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
+        check_options(options, ("precision", "progress"), source, "averages")
+        counts: dict[int, int] = {}
+        for tree in store.trees(store.split(split)):
+            for node in tree.nodes:
+                for token in pipeline.tokenizer.encode(node.text):
+                    counts[token] = counts.get(token, 0) + 1
+        return Unigrams(max(counts.values()) / sum(counts.values()))
+
+    def report_sections(self, request: ReportRequest) -> ReportParts:
+        table = Table((Column("what"), Column("value")), ((Cell("records"), Cell(str(len(request.metrics)))),))
+        return ReportParts("counts <tokens>", "comments", (Section("Counts", (table,)),))
+
+    def next_command(self, out: Path, store: Store) -> str:
+        return f"evaluate {out}"
+
+
+# --- and all that it takes -----------------------------------------------------------------------------------------------
+
+STAGE = TrainConfig(steps=3, budget=400, evaluate_every=0, checkpoint_every=2, log_every=1)
+
+
+@pytest.fixture
+def added(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """One line in each table."""
+    monkeypatch.setitem(MODELS, "averages", (AveragesConfig, Averages))
+    # Before the kinds that evaluate any masked language model.
+    others = dict(RUNS)
+    RUNS.clear()
+    RUNS.update({UnigramRun.name: UnigramRun} | others)
+    yield
+    RUNS.clear()
+    RUNS.update(others)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return built(discussions(24, 9), tmp_path_factory.mktemp("data"), split=(0.5, 0.25, 0.25))
+
+
+def ramify_command(*words: object) -> str:
+    found = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+    assert found.exit_code == 0, found.output
+    return found.stdout
+
+
+def test_a_text_model(added, store, tmp_path):
+    """One file, a line of MODELS, a recipe: it trains, is measured, saved, loaded, asked, and started from."""
+    run = CommentTreeRun(
+        recipe="averages",
+        data=str(store.path),
+        model=AveragesConfig(),
+        reading=Reading(seen="none"),
+        tokenizer=TokenizerConfig(vocab_size=300),
+        stages=(replace(STAGE, evaluate_every=1),),
+    )
+    assert type(run).from_json(json.loads(json.dumps(run.to_json()))) == run
+    assert run.changed({"model.dim": "8"}).model.dim == 8
+    execute(run, tmp_path / "run", cpu=True)
+    model = ramify.load(tmp_path / "run")
+    assert model.embed(["one", "two words"]).shape == (2, 16)
+    tree = ramify.Tree((ramify.Node("a [MASK] b", id="n"),))
+    assert model.fill_mask(tree, "n")["masks"][0]["tokens"]
+    again = replace(run, init=str(tmp_path / "run")).sized(str(tmp_path / "run"))
+    task = again.prepare(tmp_path / "other").task
+    assert torch.equal(task.backbone.mix.weight, model.task.backbone.mix.weight)
+    assert "<article>" in write_report(tmp_path / "run").read_text("utf-8")
+
+
+def test_a_kind_of_run(added, store, tmp_path):
+    """One file and a line of RUNS: it is carried out, resumed, evaluated and reported by the same commands."""
+    run = UnigramRun(recipe="unigrams", data=str(store.path), stages=(STAGE,))
+    prepared, progress = execute(run, tmp_path / "run", cpu=True)
+    assert progress.step == 3
+    found, record = read_run(tmp_path / "run")
+    assert (found, record["kind"], record["trees"]) == (run, "unigrams", 24)
+    execute(run, tmp_path / "run", resume=True, cpu=True)
+    said = json.loads(ramify_command("evaluate", tmp_path / "run", "--data", store.path, "--split", "train", "--json"))
+    assert 0 < said["share"] < 1
+    page = write_report(tmp_path / "run").read_text("utf-8")
+    assert "counts &lt;tokens&gt;" in page
+    assert "<h2>Counts</h2>" in page
+    # Another kind is told apart by what run.json says.
+    assert hub.load(tmp_path / "run").task.config == MaskedLMConfig()
+    assert isinstance(prepared.task, MaskedLM)
+
+
+def test_the_pages_say_what_an_addition_touches():
+    """The files of the section "Add a model, a task, a kind of run" are those that a dummy needs above."""
+    text = ARCHITECTURE.read_text("utf-8")
+    (table,) = re.findall(r"<!-- additions -->\n(.*?)<!-- /additions -->", text, re.S)
+    touched = {
+        row[0]: re.findall(r"`([\w/]+\.py)`", row[1]) for row in re.findall(r"^\| (a [^|]*) \| ([^|]*) \|$", table, re.M)
+    }
+    assert touched == {
+        "a text model": ["models/NAME.py", "registry.py"],
+        "a task": ["tasks/NAME.py", "registry.py"],
+        "a kind of run": ["runs/NAME.py", "runs/__init__.py"],
+    }

@@ -1,0 +1,231 @@
+"""Rows of results, the pages that are generated from them, and every decimal number of README and model cards."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+BENCHMARKS = ROOT / "benchmarks"
+RESULTS = BENCHMARKS / "results"
+ROW = {
+    "name": "speed.words.fast",
+    "value": 75.60,
+    "unit": "%",
+    "command": "python benchmarks/chat.py",
+    "commit": "cee5228",
+    "hardware": "A",
+    "date": "2026-11-24",
+    "seeds": [0],
+    "note": "",
+    "table": "speed",
+    "row": "words",
+    "column": "fast",
+}
+
+sys.path.insert(0, str(BENCHMARKS))
+try:
+    import rows
+    import tables
+finally:
+    sys.path.remove(str(BENCHMARKS))
+
+
+@pytest.fixture(scope="module")
+def known() -> dict[str, rows.Row]:
+    return tables.all_rows()
+
+
+def written(folder: Path, **changes: Any) -> Path:
+    file = folder / "speed.jsonl"
+    file.write_text(json.dumps(ROW | changes) + "\n")
+    return file
+
+
+# --- rows ------------------------------------------------------------------------------------------------------------------
+
+
+def test_rows_say_where_they_come_from(known):
+    """The schema is checked as rows are read; here is what one row alone cannot tell."""
+    assert len(known) > 3000
+    machines = tables.settings("machines")
+    for row in known.values():
+        assert row.hardware in machines, row.name
+        assert row.name.startswith(f"{row.table}."), row.name
+        assert bool(row.source) == (row.hardware == "published"), row.name
+        assert row.interval is None or row.interval[0] <= row.value <= row.interval[1], row.name
+
+
+def test_machines_name_their_processor():
+    assert all(machine["processor"] for machine in tables.settings("machines").values())
+
+
+def test_commits_of_rows_are_in_the_history(known):
+    def git(*words: str, **options: Any) -> str:
+        return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True, **options).stdout
+
+    if not (ROOT / ".git").exists() or git("rev-parse", "--is-shallow-repository").strip() == "true":
+        pytest.skip("the history is not here")
+    commits = sorted({row.commit for row in known.values()} - {""})
+    found = git("cat-file", "--batch-check", input="\n".join([*commits, "0123456"])).splitlines()
+    missing = [line.split()[0] for line in found if line.split()[1] != "commit"]
+    assert missing == ["0123456"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"command": ""}, "command"),
+        ({"commit": ""}, "a commit or"),
+        ({"commit": "main"}, "commit"),
+        ({"date": "24.11.2026"}, "date"),
+        ({"seeds": "0"}, "seeds"),
+        ({"name": "Speed"}, "name"),
+        ({"colour": "red"}, "colour"),
+    ],
+)
+def test_a_row_that_lacks_something_is_refused(tmp_path, changes, message):
+    with pytest.raises(ValueError, match=rf"speed\.jsonl, line 1: .*{message}"):
+        rows.read(written(tmp_path, **changes))
+
+
+def test_numbers_keep_their_digits(tmp_path):
+    file = tmp_path / "speed.jsonl"
+    file.write_text(json.dumps(ROW).replace("75.6", "75.60") + "\n")
+    (row,) = rows.read(file)
+    assert tables.value_of(row) == "75.60"
+    assert '"value":75.60' in rows.to_line(row)
+
+
+def test_benchmarks_append_rows(tmp_path):
+    """A benchmark as it is run, but for its measurement, which takes a second."""
+    file = tmp_path / "engine.jsonl"
+    command = [sys.executable, "benchmarks/backprop.py", "speed", "--append", str(file), "A"]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120)
+    found = rows.read(file)
+    assert {"engine_speed.single_numbers.microseconds_an_operation_ramify"} <= {row.name for row in found}
+    assert all(row.command == "python benchmarks/backprop.py speed" and row.value > 0 for row in found)
+
+
+def test_numbers_of_nested_records_become_columns():
+    record = {"fp32": {"seconds": 1.5, "share": 2}, "name": "x", "whole": True, "range": [1, 2]}
+    assert dict(rows._numbers(record)) == {"fp32, seconds": 1.5, "fp32, share": 2}
+
+
+# --- pages -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def made() -> Mapping[Path, str]:
+    return tables.written()
+
+
+def test_pages_are_what_their_rows_say(made):
+    stale = [file.name for file, text in made.items() if not file.exists() or file.read_text("utf-8") != text]
+    assert not stale, f"run python benchmarks/tables.py: {', '.join(stale)}"
+
+
+def test_a_stale_page_is_told_and_made_anew(tmp_path, monkeypatch, made):
+    page = tmp_path / "page.md"
+    page.write_text("75.60")
+    monkeypatch.setattr(tables, "written", lambda: {page: "75.61"})
+    monkeypatch.setattr(tables, "ROOT", tmp_path)
+    said: list[str] = []
+    assert tables.main(["--check"], said.append) == 1
+    assert "page.md: stale" in said[0]
+    assert page.read_text() == "75.60"
+    assert tables.main([], said.append) == 0
+    assert page.read_text() == "75.61"
+    assert tables.main(["--check"], said.append) == 0
+
+
+def test_no_page_is_too_long(made):
+    sizes = {file.name: len(text.encode()) for file, text in made.items() if file.is_relative_to(BENCHMARKS)}
+    assert len(sizes) >= 10
+    assert max(sizes.values()) <= tables.MOST_BYTES, sizes
+
+
+def test_the_summary_fits_a_screen_and_says_a_verdict_for_each_claim(made):
+    head = made[tables.INDEX].split("\n## ")[0].splitlines()
+    assert len(head) <= 40
+    claims = [line for line in head if line.startswith("| ")][2:]
+    assert len(claims) > 10
+    verdicts = [line.strip("| ").split(" | ")[-1] for line in claims]
+    assert all(re.match(r"(ahead|behind|met|missed|between|negative|conversations missed)", verdict) for verdict in verdicts)
+
+
+def test_the_log_is_dated_and_negative():
+    entries = tables.settings("log")["tables"]
+    dates = [entry["date"] for entry in entries]
+    assert dates == sorted(dates, reverse=True)
+    assert {entry["verdict"] for entry in entries} == {"negative"}
+
+
+def test_every_page_is_in_the_documentation():
+    listed = (ROOT / "docs/results.md").read_text("utf-8")
+    for name in tables.pages():
+        page = "log" if name == "log" else f"results/{name}"
+        assert f"\n{page}\n" in listed, page
+        assert f"benchmarks/{page}.md" in (ROOT / "docs" / f"{page}.md").read_text("utf-8")
+
+
+def test_two_figures_in_one_cell_are_refused(tmp_path):
+    (row,) = rows.read(written(tmp_path))
+    with pytest.raises(ValueError, match="one cell"):
+        tables.drawn_table({}, [row, row])
+
+
+def test_what_says_how_sure_a_figure_is(tmp_path):
+    changes = {"spread": 0.5, "interval": [75, 76], "p": 0.0001, "range": [-1, 1234567], "runs": [1, 2], "target": "at most 80"}
+    (row,) = rows.read(written(tmp_path, **changes))
+    full = "75.6 ± 0.5 (75 to 76, p ≤ 0.0001) [−1 to 1,234,567] [1, 2] (target: at most 80)"
+    assert tables.in_full(row) == full
+    assert tables.with_figures("{speed.words.fast} {speed.words.fast:.0f}", {row.name: row}) == "75.6 ± 0.5 76"
+
+
+# --- README and model cards ------------------------------------------------------------------------------------------------
+
+
+def allowed(name: str) -> list[str]:
+    return [entry["text"] for entry in tables.settings("allowed")["allowed"] if name in entry["files"]]
+
+
+@pytest.mark.parametrize("file", tables.held_files(), ids=lambda file: str(file.relative_to(ROOT)))
+def test_decimal_numbers_come_from_rows(file):
+    loose = tables.unheld(file.read_text("utf-8"), allowed(str(file.relative_to(ROOT))))
+    assert not loose, f"{loose}: name a row in a marker (benchmarks/tables.py), or add to benchmarks/results/allowed.toml"
+
+
+def test_allowed_numbers_are_there_and_have_a_reason():
+    for entry in tables.settings("allowed")["allowed"]:
+        assert len(entry["reason"]) > 10, entry
+        assert tables.unheld(entry["text"], ()), f"{entry['text']} holds no decimal number"
+        for name in entry["files"]:
+            assert entry["text"] in (ROOT / name).read_text("utf-8"), f"{name} no longer says {entry['text']}"
+
+
+@pytest.mark.parametrize(
+    ("text", "loose"),
+    [
+        ("it finds 75.08 % or .36", ["75.08", ".36"]),
+        ("a tolerance of 1e-10", ["1e-10"]),
+        ("<!-- row: a.b.c -->75.08<!-- /row --> and 3", []),
+        ("<!-- block: x -->\n| 75.08 |\n<!-- /block -->", []),
+        ("Python 3.11, v1.2.3, trees.jsonl, 5,900", []),
+    ],
+)
+def test_numbers_that_nothing_holds_are_found(text, loose):
+    assert tables.unheld(text, ["Python 3.11", "v1.2.3"]) == loose
+
+
+def test_markers_are_filled(tmp_path):
+    (row,) = rows.read(written(tmp_path))
+    text = "now <!-- row: speed.words.fast:.0f -->1<!-- /row --> %"
+    assert tables.filled(text, {row.name: row}) == "now <!-- row: speed.words.fast:.0f -->76<!-- /row --> %"
+    with pytest.raises(ValueError, match="there is no row"):
+        tables.filled(text, {})
