@@ -13,7 +13,7 @@ one live channel made of all logs, `--every` so many messages at a time, after t
 disentangle --live` does, all messages together that have arrived in the meantime, as fast as the lines are read or at a
 `--pace` per second; and milliseconds from the arrival of a message to its prediction. `encode`: message vectors by the encoder
 of a Masked Hierarchical Transformer, and the share of this machine's rate at large matrix products. `scores`: seconds to score
-so many generated messages by the official protocol. All are medians of several rounds, except for `arriving`, which runs once.
+so many generated messages by the official protocol. All but `arriving`, which runs once, are medians of several rounds.
 """
 
 import argparse
@@ -219,7 +219,7 @@ def _measure_encoding(model: Disentangler, trees: list[Tree], dtype: torch.dtype
         return TIMES * 2 * SIDE**3
 
     found, most = _measure_rate(work), _time_rounds(multiply)
-    rate, most = operations / found["seconds"], most.size / most.wall
+    rate, most = operations / found["seconds"], most.count / most.wall
     return found | {
         "tokens a message": round(float(lengths.mean()), 1),
         "GFLOP/s": round(rate / 1e9),
@@ -229,7 +229,7 @@ def _measure_encoding(model: Disentangler, trees: list[Tree], dtype: torch.dtype
 
 
 class _Timing(NamedTuple):
-    size: int
+    count: int
     wall: float
     """Seconds of a round, the median."""
     cpu: float
@@ -249,10 +249,10 @@ def _time_rounds(work: Callable[[], int]) -> _Timing:
 def _measure_rate(work: Callable[[], int]) -> dict[str, float]:
     found = _time_rounds(work)
     return {
-        "messages": found.size,
+        "messages": found.count,
         "seconds": round(found.wall, 3),
-        "messages a second": round(found.size / found.wall),
-        "messages a CPU second": round(found.size / found.cpu),
+        "messages a second": round(found.count / found.wall),
+        "messages a CPU second": round(found.count / found.cpu),
     }
 
 

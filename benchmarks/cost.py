@@ -1,10 +1,10 @@
-"""What does a regime cost? Time per predicted comment and peak memory, beside counted operations.
+"""Measure the cost of each regime: time per predicted comment, peak memory, and counted operations.
 
-    python benchmarks/cost.py --stores NAME=DIR … --repeats 7 --json results.json
+    python benchmarks/cost.py --source STORE --trees 25 --repeats 7 --json results.json
 
-One process, the regimes interleaved, medians with their range. Counts are multiply-adds of linear maps and attention, so the
-predicted ratios are exact for what they count; norms, dropout, the optimizer and Python are what a measured ratio adds.
-Peak memory is that of a fresh subprocess for each regime.
+Regimes are interleaved in one process; times are medians with their range. Counted operations are multiply-adds of linear maps
+and attention, so their ratios are exact for these. Measured ratios also include norms, dropout, the optimizer and Python. Peak
+memory is measured in a fresh subprocess per regime.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ramify.memory import keep_pages
 
-keep_pages()  # before torch comes in
+keep_pages()  # before torch is imported
 
 import numpy as np
 import torch
@@ -26,11 +26,12 @@ import torch
 from ramify.batching.batch import Batch, Collator
 from ramify.batching.forest import Forest
 from ramify.batching.samplers import TokenBudget
-from ramify.batching.views.comment_trees import Discussions, Reading, units
+from ramify.batching.views.comment_trees import Discussions, TextInput, units
 from ramify.dataset.store import Store
 from ramify.models.bert import Bert, BertConfig
 from ramify.models.tree_mlm import TreeMLM, TreeMLMConfig
 from ramify.nn.precision import Precision, autocast
+from ramify.tasks.base import MAIN
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.tokenizer import Tokenizer
 from ramify.tree import Node, Tree
@@ -38,7 +39,7 @@ from rows import add_options, append_rows
 
 VOCABULARY = 8192
 HALF = "-bf16"
-"""What follows the name of a regime that is to be computed in half precision."""
+"""Suffix of the name of a regime in half precision."""
 REGIMES = {
     "naive": {"regime": "naive"},
     "threads": {"regime": "threads", "threads_over": "leaves"},
@@ -48,8 +49,10 @@ REGIMES = {
 
 
 def random_tree(shape: str, comments: int, random: np.random.Generator) -> Tree:
-    """A post and so many comments of geometric lengths (mean 30 words): `uniform` attaches each anywhere; `reddit` 30 % to the
-    post, else to one of the last 12; `chain`; `star`."""
+    """Draw a post and comments of geometric lengths (mean 30 words).
+
+    `uniform` attaches a comment to any earlier node; `reddit` attaches 30 % to the post and the others to one of the last 12.
+    """
     nodes = []
     for index in range(comments + 1):
         if index == 0:
@@ -68,21 +71,22 @@ def random_tree(shape: str, comments: int, random: np.random.Generator) -> Tree:
 
 
 def operations(batch: Batch, dim: int, layers: int, context: bool) -> float:
-    """Multiply-adds of a forward pass: 12 d² a token and layer (14 d² with cross-attention), attention, and the vocabulary at
-    the masked positions; the last decoder layer computes only those, besides keys and values for all."""
+    """Count the multiply-adds of a forward pass: 12 d² per token and layer (14 d² with cross-attention), attention, and the
+    vocabulary at the masked positions. The last decoder layer computes only these, and keys and values for all tokens.
+    """
 
     def attention(lengths: np.ndarray) -> float:
         return 2 * dim * float((lengths.astype(np.float64) ** 2).sum())
 
-    assert batch.wanted is not None
-    masked = batch.wanted.rows.total
+    assert batch.output_positions is not None
+    masked = batch.output_positions.rows.total
     target, per_token = batch.targets, (14 if context else 12) * dim**2
     full = layers - 1
     total = full * (target.total * per_token + attention(target.host_lengths))
     total += (
         2 * dim**2 * target.total
         + (per_token - 2 * dim**2) * masked
-        + 2 * dim * float((target.host_lengths * batch.wanted.rows.host_lengths).sum())
+        + 2 * dim * float((target.host_lengths * batch.output_positions.rows.host_lengths).sum())
     )
     if context:
         keys, queries = batch.contexts.host_lengths, target.host_lengths
@@ -92,7 +96,7 @@ def operations(batch: Batch, dim: int, layers: int, context: bool) -> float:
 
 
 class Case:
-    """One regime on one data set: its steps, ready to be run and counted."""
+    """Prepared steps of one regime on one data set, with their counts."""
 
     def __init__(
         self, name: str, forest: Forest, trees: np.ndarray, tokenizer: Tokenizer, dim: int, layers: int, budget: int
@@ -101,8 +105,8 @@ class Case:
         self.precision: Precision = "bf16" if name.endswith(HALF) else "fp32"
         name = name.removesuffix(HALF)
         regime = REGIMES.get(name, REGIMES["tree"])
-        seen = "none" if name == "bert" else "tree"
-        reading = Reading(seen=seen)
+        context = "none" if name == "bert" else "tree"
+        input = TextInput(context=context)
         shared = {"dropout": 0.1, "num_heads": max(1, dim // 64), "ffn_dim": 4 * dim, "dim": dim, "vocab_size": VOCABULARY}
         torch.manual_seed(0)
         if name == "bert":
@@ -110,12 +114,12 @@ class Case:
         else:
             backbone = TreeMLM(TreeMLMConfig(encoder_layers=layers, decoder_layers=layers, **shared))
         phase = "always" if name == "two-phase" else "never"
-        self.task = MaskedLM(backbone, tokenizer, reading, MaskedLMConfig(two_phase=phase, chunk_tokens=budget)).train()
-        view = Discussions(forest, units(forest, trees, **regime), reading)
-        # The paper's units know nothing of each other: a node is encoded anew in every unit that reads it.
-        collate = Collator(forest, tokenizer, reading, share=name not in ("naive", "threads", "middle"))
+        self.task = MaskedLM(backbone, tokenizer, input, MaskedLMConfig(two_phase=phase, chunk_tokens=budget)).train()
+        view = Discussions(forest, units(forest, trees, **regime), input)
+        # The paper's units are independent: every unit that reads a node encodes it again.
+        collate = Collator(forest, tokenizer, input, share=name not in ("naive", "threads", "middle"))
         generator = torch.Generator().manual_seed(0)
-        # Whole trees for the two-phase gradient; elsewhere steps of one budget.
+        # Two phases take whole trees; other regimes fill steps up to the budget.
         steps = TokenBudget(view.costs, budget if name != "two-phase" else 2**40, seed=0).steps(0)
         self.batches = [self.task.corrupt(collate([view.example(int(n)) for n in step]), generator) for step in steps]
         self.predicted = sum(len(batch.targets) for batch in self.batches)
@@ -127,19 +131,20 @@ class Case:
             layers * (batch.nodes.total * 12 * dim**2 + 2 * dim * float((batch.nodes.host_lengths**2).sum()))
             for batch in self.batches
         )
-        # A backward pass costs two forward passes; a two-phase gradient encodes once more.
+        # A backward pass costs two forward passes. A two-phase gradient encodes once more.
         self.operations = 3 * forward + (encoder if name == "two-phase" else 0.0)
 
     def run(self) -> float:
         began = time.perf_counter()
         for batch in self.batches:
             self.task.zero_grad(set_to_none=True)
-            passes = self.task.losses(batch, {"masked_lm": 1.0})
+            passes = self.task.losses(batch, {"masked_lm": 1.0}, MAIN, None)
             while True:
                 with autocast(self.task.device, self.precision):
-                    losses = next(passes, None)
-                if losses is None:
+                    found = next(passes, None)
+                if found is None:
                     break
+                losses, _ = found
                 losses["masked_lm" if "masked_lm" in losses else "encoder"].backward()
         return time.perf_counter() - began
 
@@ -168,7 +173,7 @@ def measure(cases: list[Case], repeats: int) -> list[dict]:
 
 
 def prepare(source: str, comments: int, max_trees: int, seed: int = 0) -> tuple[Forest, np.ndarray, Tokenizer]:
-    """A few trees: random ones of a shape, or the first of a built store."""
+    """Return random trees of a shape, or the first trees of a built store."""
     if source in ("uniform", "reddit", "chain", "star"):
         random = np.random.Generator(np.random.Philox(key=seed))
         store = Store.of([replace(random_tree(source, comments, random), id=str(n)) for n in range(max_trees)])
@@ -188,10 +193,10 @@ def prepare(source: str, comments: int, max_trees: int, seed: int = 0) -> tuple[
 
 
 def peak(arguments: argparse.Namespace) -> None:
-    """In a fresh process: the memory that one pass of a regime takes over what was there before it."""
+    """Measure how much one pass of a regime adds to the memory of a fresh process."""
     forest, trees, tokenizer = prepare(arguments.source, arguments.comments, arguments.trees)
     case = Case(arguments.peak, forest, trees, tokenizer, arguments.dim, arguments.layers, arguments.budget)
-    Path("/proc/self/clear_refs").write_text("5")  # the high-water mark starts again from here
+    Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark
     before = _resident("VmRSS")
     seconds = case.run()
     found = {"mib": _resident("VmHWM") - before, "comments": case.predicted, "seconds": seconds}
@@ -200,7 +205,7 @@ def peak(arguments: argparse.Namespace) -> None:
 
 
 def _resident(name: str) -> float:
-    """A line of this process's status, in MiB."""
+    """Return a field of this process's status, in MiB."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(name))
 
@@ -208,17 +213,19 @@ def _resident(name: str) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--source", default="uniform", help="uniform, reddit, chain, star, or the folder of a built store")
-    parser.add_argument("--comments", type=int, default=500, help="comments of a random tree")
+    parser.add_argument("--comments", type=int, default=500, help="number of comments of a random tree")
     parser.add_argument("--trees", type=int, default=1)
     parser.add_argument("--dim", type=int, default=256)
     parser.add_argument("--layers", type=int, default=4)
-    parser.add_argument("--budget", type=int, default=8192, help="tokens a step, and of a two-phase chunk")
+    parser.add_argument("--budget", type=int, default=8192, help="tokens per step and per two-phase chunk")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument(
-        "--regimes", default="naive,threads,tree,middle,two-phase,bert", help="tree-bf16 is tree in half precision, and so on"
+        "--regimes",
+        default="naive,threads,tree,middle,two-phase,bert",
+        help="comma-separated; the suffix -bf16 selects half precision",
     )
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--peak", help="measure the peak memory of this regime alone, and stop")
+    parser.add_argument("--peak", help="measure only the peak memory of this regime")
     parser.add_argument("--json", type=Path)
     add_options(parser)
     arguments = parser.parse_args()

@@ -16,7 +16,7 @@ import ramify
 from fixtures import built, discussions
 from ramify import hub
 from ramify.batching.batch import Batch
-from ramify.batching.views.comment_trees import Reading
+from ramify.batching.views.comment_trees import TextInput
 from ramify.cli import app
 from ramify.dataset.store import Split, Store
 from ramify.inference.base import Pipeline
@@ -80,7 +80,7 @@ class Averages(Backbone):
         row = torch.repeat_interleave(torch.arange(len(batch.targets)), batch.targets.lengths)
         means = self.encode(batch.target_ids, batch.targets).index_select(0, row)
         states = self.mix(torch.cat([self.embedding(batch.target_ids), means], dim=1))
-        return Hidden(states if batch.wanted is None else states.index_select(0, batch.wanted.index))
+        return Hidden(states if batch.output_positions is None else states.index_select(0, batch.output_positions.index))
 
     def pooled(self, hidden: Hidden, batch: Batch) -> torch.Tensor:
         return self.encode(batch.target_ids, batch.targets)
@@ -131,7 +131,7 @@ class UnigramRun(Run):
 
     model: AveragesConfig = field(default_factory=AveragesConfig)
     task: MaskedLMConfig = field(default_factory=MaskedLMConfig)
-    reading: Reading = field(default_factory=lambda: Reading(seen="none"))
+    input: TextInput = field(default_factory=lambda: TextInput(context="none"))
     tokenizer: TokenizerConfig = field(default_factory=lambda: TokenizerConfig(vocab_size=300))
 
     def sized(self, init: str) -> Self:
@@ -151,7 +151,7 @@ class UnigramRun(Run):
             recipe="averages",
             data=self.data,
             model=self.model,
-            reading=self.reading,
+            input=self.input,
             tokenizer=self.tokenizer,
             stages=self.stages,
         )
@@ -222,7 +222,7 @@ def test_a_text_model(added, store, tmp_path):
         recipe="averages",
         data=str(store.path),
         model=AveragesConfig(),
-        reading=Reading(seen="none"),
+        input=TextInput(context="none"),
         tokenizer=TokenizerConfig(vocab_size=300),
         stages=(replace(STAGE, evaluate_every=1),),
     )

@@ -258,13 +258,16 @@ FILES = ("model.safetensors", "tokenizer.json")
 @pytest.mark.parametrize("page", ["reconstructed.md", "tree_mlm.md", "training.md"])
 def test_switches_exist(page):
     """Every `part.field` in a page is a setting of some recipe, and values that are named with it are accepted."""
-    pattern = r"`((?:model|task|reading|input|decoding|view|train|tokenizer|dev)\.\w+)(?: ?= ?([^`]+))?`(?: = ((?:`\w+`(?:, )?)+))?"
+    pattern = (
+        r"`((?:model|task|input|input|decoding|view|train|tokenizer|dev)\.\w+)(?: ?= ?([^`]+))?`(?: = ((?:`\w+`(?:, )?)+))?"
+    )
     found = [match for match in re.findall(pattern, CONTENT[page]) if match[0] not in FILES]
     assert found
     for key, value, values in found:
         part, field = key.split(".")
         owners = [
-            run.stages[0] if part == "train" else getattr(run, part, None) for run in (make("data") for make in RECIPES.values())
+            run.stages[0] if part == "train" else getattr(run, part, None)
+            for run in (make("data") for make in RECIPES.values())
         ]
         owners = [owner for owner in owners if hasattr(owner, field)]
         assert owners, key
@@ -286,7 +289,7 @@ def test_policies_are_documented():
 def test_counted_reasons_are_documented():
     folders = [ROOT / "src/ramify" / part for part in ("readers", "dataset")]
     sources = [path.read_text("utf-8") for folder in folders for path in folder.rglob("*.py")]
-    calls = r'(?:skip|mend|_leave_out|_mend|drop_below|blank)(?:\(\s*|\[)"(\w+)"|without\(\{"(\w+)"'
+    calls = r'(?:skip|mend|_remove|_mend|drop_subtrees|blank_roots)(?:\(\s*|\[)"(\w+)"|without\(\{"(\w+)"'
     reasons = {name for source in sources for pair in re.findall(calls, source) for name in pair if name}
     assert {"bad_json", "reattached", "cycle", "bot", "placeholder_roots"} <= reasons
     described = set(re.findall(r"`(\w+)`", CONTENT["data.md"]))

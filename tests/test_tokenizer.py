@@ -11,11 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as Engine
-from tokenizers import models
+from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
 import ramify
-from fixtures import tokenizer
+from fixtures import discussion, tokenizer
+from ramify.batching.batch import Collator
+from ramify.batching.views.comment_trees import Discussions, TextInput, units
+from ramify.disentangle.config import History
+from ramify.disentangle.models.mht import MaskedHierarchicalTransformer, MHTConfig
+from ramify.disentangle.task import ReplyTo
 from ramify.errors import RamifyError
+from ramify.models import bert
+from ramify.models.bert import Bert, BertConfig
+from ramify.tasks.masked_lm import MaskedLM
 from ramify.tokenizer import SPECIAL, Tokenizer, sample
 
 KINDS = ("wordpiece", "bpe", "unigram")
@@ -218,9 +226,109 @@ def test_refused_files(tmp_path):
     (tmp_path / "tokenizer.json").write_text('{"version": "1.0", "model": ')
     with pytest.raises(RamifyError, match=r"not a tokenizer\.json"):
         Tokenizer.load(tmp_path)
-    Engine(models.WordLevel({"[CLS]": 0, "[SEP]": 1, "[UNK]": 2}, unk_token="[UNK]")).save(str(tmp_path / "tokenizer.json"))
-    with pytest.raises(RamifyError, match="no mask token"):
-        Tokenizer.load(tmp_path)
+
+
+# --- special tokens -----------------------------------------------------------------------------------------------------------
+
+END = "<|endoftext|>"
+
+
+@pytest.fixture(scope="module")
+def gpt2(texts, tmp_path_factory):
+    """A byte-level tokenizer.json of GPT-2's form: its one special token is <|endoftext|>."""
+    engine = Engine(models.BPE())
+    engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    engine.decoder = decoders.ByteLevel()
+    engine.post_processor = processors.ByteLevel(trim_offsets=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet, show_progress=False)
+    engine.train_from_iterator(texts, trainer)
+    engine.add_special_tokens([END])
+    file = tmp_path_factory.mktemp("gpt2") / "tokenizer.json"
+    engine.save(str(file))
+    return file
+
+
+def test_gpt2_loads(gpt2):
+    own = Tokenizer.load(gpt2)
+    assert own.vocab_size == 401
+    assert own.special_ids == [400]
+    text = "naïve ∂ℓ/∂e 🥖 ovens"
+    assert own.decode(own.encode(text)) == text
+    assert 400 not in own.encode(f"text {END} text")
+    # It has nothing to put around a text.
+    assert own.num_special == 0
+    ids = own.encode(text)
+    assert own.wrap(ids).tolist() == ids
+    assert Tokenizer.load(gpt2).json == own.json
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (lambda own: own.mask_id, r"no mask token \(\[MASK\] or <mask>\), which is needed for masked texts\. Use a tokenizer"),
+        (lambda own: own.encode("a [MASK]", masks=True), "no mask token"),
+        (lambda own: own.wrap_pair([1], [2]), "no sep token .* needed for rows of several texts"),
+        (lambda own: own.cls_id, "no cls token"),
+        (lambda own: own.require(("cls", "mask"), "the task x"), "no cls token .* needed for the task x"),
+    ],
+)
+def test_what_a_tokenizer_lacks_is_said_when_it_is_needed(gpt2, asked, message):
+    with pytest.raises(RamifyError, match=rf"the tokenizer .*gpt2.*tokenizer\.json has {message}"):
+        asked(Tokenizer.load(gpt2))
+
+
+def test_tasks_say_which_special_tokens_they_need(gpt2, tmp_path):
+    own = Tokenizer.load(gpt2)
+    encoder = BertConfig(vocab_size=own.vocab_size, dim=8, num_layers=1, num_heads=2, ffn_dim=8)
+    with pytest.raises(RamifyError, match=r"no cls token .* needed for the task masked-lm"):
+        MaskedLM(Bert(encoder), own)
+    with pytest.raises(RamifyError, match=r"needed for the task reply-to with input\.texts=pieces"):
+        ReplyTo(MaskedHierarchicalTransformer(MHTConfig(encoder=encoder, dim=8)), own, History(texts="pieces"))
+    bert.save_pretrained(Bert(encoder), tmp_path)
+    own.save(tmp_path)
+    with pytest.raises(RamifyError, match="needed for a BERT-family checkpoint"):
+        ramify.load(tmp_path)
+
+
+def test_texts_without_special_tokens_are_batched_bare(gpt2):
+    """Each text fills its row, which may be as long as all that is read of it."""
+    own = Tokenizer.load(gpt2)
+    tree = discussion([-1, 0, 1], lengths=[3, 30, 4])
+    input = TextInput(max_tokens=8)
+    data = input.forest([tree], own)
+    ids = [own.encode(node.text) for node in tree.nodes]
+    assert data.cut["tokens_over"] == sum(max(0, len(each) - 8) for each in ids) > 0
+    view = Discussions(data, units(data, [0], predict_post=True), input)
+    batch = Collator(data, own, input)([view.example(0)])
+    rows = np.split(batch.target_ids.numpy(), np.cumsum(batch.targets.host_lengths)[:-1])
+    assert {int(node): row.tolist() for node, row in zip(batch.source, rows)} == {n: each[:8] for n, each in enumerate(ids)}
+    assert batch.labels.tolist() == batch.target_ids.tolist()
+    assert batch.num_target_tokens == view.target_tokens.sum() == sum(min(8, len(each)) for each in ids)
+    assert len(batch.nodes) == 2
+
+
+def test_rows_of_one_text_and_of_two():
+    own = tokenizer()
+    cls, sep = own.cls_id, own.sep_id
+    assert own.num_special == 2
+    assert own.wrap([7, 8]).tolist() == [cls, 7, 8, sep]
+    assert own.wrap([]).tolist() == [cls, sep]
+    ids, types = own.wrap_pair([7, 8], np.array([9]))
+    assert ids.tolist() == [cls, 7, 8, sep, 9, sep]
+    assert types.tolist() == [0, 0, 0, 0, 1, 1]
+    assert ids.dtype == types.dtype == np.int64
+
+
+@given(texts=st.lists(st.lists(st.integers(5, 60), max_size=5), max_size=6))
+def test_rows_of_many_texts_are_those_of_each(texts):
+    own = tokenizer()
+    flat = np.array([token for each in texts for token in each], dtype=np.int64)
+    rows = own.wrap_batch(flat, np.array([len(each) for each in texts], dtype=np.int64))
+    assert rows.tolist() == [token for each in texts for token in own.wrap(each).tolist()]
+
+
+# --- files --------------------------------------------------------------------------------------------------------------------
 
 
 def test_ids_that_no_piece_has(tmp_path):

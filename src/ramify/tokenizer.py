@@ -4,6 +4,7 @@ import hashlib
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from string import punctuation
@@ -18,13 +19,14 @@ from ramify.errors import RamifyError
 from ramify.files import read_json, write_text
 
 Kind = Literal["wordpiece", "bpe", "unigram"]
+Role = Literal["pad", "unk", "cls", "sep", "mask"]
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 ALPHABET = 1000
 """Most letters that a trained WordPiece vocabulary knows."""
 
-ROLES = {
+ROLES: dict[Role, tuple[str, ...]] = {
     "pad": ("[PAD]", "<pad>"),
     "unk": ("[UNK]", "<unk>"),
     "cls": ("[CLS]", "<s>", "<cls>"),
@@ -34,20 +36,29 @@ ROLES = {
 """Spellings of the special tokens: BERT's, then RoBERTa's and XLNet's."""
 
 
-class Tokenizer:
-    """Token ids without special tokens; the batch adds those. Text that spells a special token stays text."""
+@dataclass(frozen=True)
+class Frame:
+    """How many special tokens stand around a text in its row."""
 
-    def __init__(self, engine: Engine) -> None:
+    before: int
+    after: int
+
+    @property
+    def num_special(self) -> int:
+        return self.before + self.after
+
+
+class Tokenizer:
+    """Text to token ids and back. `encode` gives the ids of a text alone, and `wrap` puts special tokens around them: the
+    tokenizer's CLS before and its SEP after, as far as it has them. Text that spells a special token stays text."""
+
+    def __init__(self, engine: Engine, source: str | Path = "") -> None:
+        """`source` is the file that messages name."""
         self.engine = engine
+        self.source = str(source)
         engine.no_padding()
         engine.no_truncation()
         engine.encode_special_tokens = True
-        for role in ROLES:
-            if self._role(role) is None and role in ("cls", "sep", "mask"):
-                raise RamifyError(
-                    f"the tokenizer has no {role} token (looked for {' or '.join(ROLES[role])}); "
-                    "masked language modelling needs [CLS], [SEP] and [MASK]. Train one with `ramify tokenizer train`."
-                )
 
     @classmethod
     def load(cls, path: str | Path) -> "Tokenizer":
@@ -59,9 +70,7 @@ class Tokenizer:
         if not file.exists():
             raise RamifyError(f"{path} holds no tokenizer: expected a tokenizer.json file, or a directory with one.")
         try:
-            return cls(Engine.from_file(str(file)))
-        except RamifyError:
-            raise
+            return cls(Engine.from_file(str(file)), file)
         except Exception as error:  # tokenizers raises bare Exception for a malformed file
             raise RamifyError(f"{file} is not a tokenizer.json that `tokenizers` can read: {error}") from None
 
@@ -82,7 +91,7 @@ class Tokenizer:
             strip_accents=config.get("strip_accents"),
             handle_chinese_chars=bool(config.get("tokenize_chinese_chars", True)),
         )
-        return cls(_bert_pipeline(engine, normalizer))
+        return cls(_bert_pipeline(engine, normalizer), path / "vocab.txt")
 
     @classmethod
     def train(
@@ -179,26 +188,85 @@ class Tokenizer:
         """One more than the largest id: there may be ids that no piece has."""
         return max(self.ids.values(), default=-1) + 1
 
-    def _role(self, role: str) -> int | None:
+    def _role(self, role: Role) -> int | None:
         ids = (self.engine.token_to_id(token) for token in ROLES[role])
         return next((token_id for token_id in ids if token_id is not None), None)
 
     @cached_property
     def cls_id(self) -> int:
-        return self._need("cls")
+        return self._id("cls", "rows that begin with it")
 
     @cached_property
     def sep_id(self) -> int:
-        return self._need("sep")
+        return self._id("sep", "rows of several texts")
 
     @cached_property
     def mask_id(self) -> int:
-        return self._need("mask")
+        return self._id("mask", "masked texts")
 
-    def _need(self, role: str) -> int:
+    def require(self, roles: Sequence[Role], what: str) -> None:
+        """Raise where the tokenizer lacks a special token that `what` needs."""
+        for role in roles:
+            self._id(role, what)
+
+    def _id(self, role: Role, what: str) -> int:
         token_id = self._role(role)
-        assert token_id is not None
+        if token_id is None:
+            raise RamifyError(
+                f"the tokenizer{self.source and f' {self.source}'} has no {role} token ({' or '.join(ROLES[role])}), which is "
+                f"needed for {what}. Use a tokenizer that has one, such as those that `ramify tokenizer train` makes."
+            )
         return token_id
+
+    # --- special tokens around texts ----------------------------------------------------------------------------------------
+
+    @cached_property
+    def prefix(self) -> tuple[int, ...]:
+        """The special tokens that stand before a text in its row."""
+        token_id = self._role("cls")
+        return () if token_id is None else (token_id,)
+
+    @cached_property
+    def suffix(self) -> tuple[int, ...]:
+        """The special tokens that stand after a text in its row."""
+        token_id = self._role("sep")
+        return () if token_id is None else (token_id,)
+
+    @cached_property
+    def frame(self) -> Frame:
+        return Frame(len(self.prefix), len(self.suffix))
+
+    @property
+    def num_special(self) -> int:
+        """How many tokens `wrap` adds."""
+        return self.frame.num_special
+
+    def wrap(self, ids: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+        """The row of one text."""
+        return _joined(self.prefix, ids, self.suffix)
+
+    def wrap_pair(
+        self, one: Sequence[int] | NDArray[np.int64], other: Sequence[int] | NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The row of two texts with SEP between them, and its token types: 0 up to that SEP, 1 after it."""
+        ids = _joined(self.prefix, one, [self.sep_id], other, self.suffix)
+        first = len(self.prefix) + len(one) + 1
+        return ids, np.repeat([0, 1], [first, len(ids) - first])
+
+    def wrap_batch(self, ids: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The rows of many texts, whose ids are given one text after the other with the length of each; one row after the
+        other."""
+        sizes = lengths + self.num_special
+        ends = np.cumsum(sizes)
+        starts = ends - sizes
+        rows = np.empty(int(sizes.sum()), dtype=np.int64)
+        for place, token_id in enumerate(self.prefix):
+            rows[starts + place] = token_id
+        for place, token_id in enumerate(self.suffix):
+            rows[ends - len(self.suffix) + place] = token_id
+        inside = np.repeat(starts + len(self.prefix) - (np.cumsum(lengths) - lengths), lengths) + np.arange(lengths.sum())
+        rows[inside] = ids
+        return rows
 
     @cached_property
     def special_ids(self) -> list[int]:
@@ -237,6 +305,10 @@ class Tokenizer:
         """One id as it is spelled in the vocabulary."""
         token = self.engine.id_to_token(token_id)
         return token if token is not None else f"[{token_id}]"
+
+
+def _joined(*parts: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
 
 
 def _too_few(kind: Kind, vocab_size: int, least: int) -> RamifyError:

@@ -51,8 +51,9 @@ def test_training_ranks_by_itself_and_leaves_out_what_is_out_of_reach(told, stor
     assert record["messages_with_links"] == record["messages"] - len(train)
     assert record["beyond_window"] == far > 0
     last = read_metrics(out)[-1]
-    assert last["dev_loss"] == pytest.approx(100 - last["dev_graph_accuracy"])
-    assert last["dev_nats"] < 20
+    assert last["dev_loss"] < 20
+    best = max(record.get("dev_graph_accuracy", 0.0) for record in read_metrics(out))
+    assert f"best dev graph accuracy {best:.4f} at step" in err
     history = "the model read the gold parents of earlier messages"
     assert f", where {history}\n" in err
     page = (out / "report.html").read_text()
@@ -93,7 +94,7 @@ def test_evaluate_for_people(ramify, told, store):
     assert [line.split("  ")[0].strip() for line in out.splitlines() if line.strip().startswith("previous")] == [
         f"previous {name.replace('_', ' ')}" for name in SCORES
     ]
-    assert "further back than the model looks: they count as wrong" in out
+    assert "further back than the model looks; they count as wrong" in out
     assert out.endswith("the model read the gold parents of earlier messages\n")
 
 
@@ -105,7 +106,7 @@ def test_what_does_not_fit(ramify, told, store, init, tmp_path):
         assert "reply trees, not chat logs" in err
     run = RECIPES["mht"](str(store.path), init=str(init))
     for objective in ("listwise", "binary"):
-        with pytest.raises(RamifyError, match=f"only task.objective=ranking fits, not {objective}"):
+        with pytest.raises(RamifyError, match=rf"task\.objective={objective} does not fit the reply trees"):
             execute(run.changed({"task.objective": objective}), tmp_path / objective, cpu=True)
 
 

@@ -81,7 +81,7 @@ def test_a_collapsed_encoder_is_warned_of(ramify, recipe, tmp_path, monkeypatch)
     status, _, err = ramify(*recipe, "--out", out, "--steps", 1)
     spread = read_metrics(out)[-1]["context_spread"]
     assert status == 0
-    assert f"warning: the encoder's vectors differ by {spread:.2%} of their energy from text to text" in err
+    assert f"warning: the encoder's vectors vary by only {spread:.2%} of their energy between texts" in err
 
 
 def test_chat_logs_are_warned_of(ramify, recipe, tmp_path):
@@ -105,7 +105,7 @@ def test_dev_trees_that_are_bare_posts(ramify, recipe, tmp_path):
     command = [str(data) if part == recipe[3] else part for part in recipe]
     status, _, err = ramify(*command, "--out", out, "--steps", 1)
     assert status == 0, err
-    assert f"{out}: 1 steps, not measured: the dev split holds nothing to measure it by" in err
+    assert f"{out}: 1 steps, no dev score: the dev split holds nothing to score" in err
     assert "no trees in the split &#x27;dev&#x27; that hold a comment" in (out / "report.html").read_text()
     for split in ("dev", "test"):
         status, _, err = ramify("evaluate", out, "--data", data, "--split", split)
@@ -120,8 +120,8 @@ def test_dev_trees_that_are_bare_posts(ramify, recipe, tmp_path):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ([], "already holds a run: add --resume to go on with it, or choose another --out"),
-        (["--resume", "--seed", 1], "was started with other settings (seed); resume it with the same command"),
+        ([], "already holds a run. Add --resume to continue it, or choose another --out"),
+        (["--resume", "--seed", 1], "was started with other settings (seed). Resume it with the same command"),
         (["--resume", "--set", "model.pooling=max"], "was started with other settings (model)"),
     ],
 )
@@ -129,7 +129,7 @@ def test_a_folder_with_a_run_is_refused(ramify, recipe, trained, more, message):
     before = contents(trained)
     status, out, err = ramify(*recipe, "--out", trained, *more)
     assert (status, out) == (2, "")
-    assert err.startswith(f"error: {trained} ")
+    assert err.startswith(f"error: --out {trained} ")
     assert message in err
     assert contents(trained) == before
 
@@ -139,13 +139,13 @@ def test_a_folder_with_a_run_is_refused(ramify, recipe, trained, more, message):
     [
         ("model.wings=2", "--set model.wings: there is no setting 'wings' here; the settings are vocab_size, dim, "),
         ("wings=2", "--set wings: there is no setting 'wings' here; the settings are recipe, data, model, "),
-        ("model.dim=wide", "--set model.dim: expected a whole number, not 'wide'."),
-        ("train.lr=fast", "--set train.lr: expected a number, not 'fast'."),
-        ("view.pack=perhaps", "--set view.pack: expected true or false, not 'perhaps'."),
-        ("model.pooling=median", "--set model.pooling: expected one of mean, max, cls, attn, pooler, not 'median'."),
-        ("train.betas=[1]", "--set train.betas: expected a JSON list of the form [number, number], not '[1]'."),
+        ("model.dim=wide", "--set model.dim=wide is not a whole number."),
+        ("train.lr=fast", "--set train.lr=fast is not a number."),
+        ("view.pack=perhaps", "--set view.pack=perhaps is not true or false."),
+        ("model.pooling=median", "--set model.pooling=median is not one of mean, max, cls, attn, pooler."),
+        ("train.betas=[1]", "--set train.betas=[1] is not a JSON list of the form [number, number]."),
         ("model.dim=15", "model.dim (15) must be a multiple of model.num_heads (4)."),
-        ("model.dim", "--set model.dim: expected KEY=VALUE, such as train.steps=2000."),
+        ("model.dim", "--set model.dim has no equals sign; expected KEY=VALUE, such as train.steps=2000."),
         ('train.freeze=[".*"]', "train.freeze: the patterns ['.*'] leave no parameter that could learn."),
         ("train.lr=nan", "train.lr must be of the form number, not nan."),
         ("train.clip=-1", "train.clip, weight_decay, epoch_decay and the factors of lr_scale must not be negative."),
@@ -215,7 +215,7 @@ def test_a_killed_run_resumes_to_the_same_bits(start, apart, large, tmp_path):
         assert process.returncode == ended, err
         assert step <= len(read_metrics(killed)) < STEPS
         assert not (killed / "config.json").exists()
-    assert "go on with the same command and --resume" in err
+    assert "continue with the same command and --resume" in err
     status, _, err = apart(*large, "--out", killed, "--resume")
     assert status == 0, err
     assert equal(killed / "model.safetensors", straight / "model.safetensors")

@@ -17,7 +17,7 @@ from ramify.inference.evaluation import Scores
 from ramify.metrics import DEPTH_BINS
 from ramify.tokenizer import Tokenizer
 
-CONTEXTS = ("tree", "none", "parent", "wrong")
+CONTEXTS = ("tree", "none", "parent", "mismatched")
 
 ASK = "ce [MASK] da, [MASK]"
 TREE = Tree(
@@ -98,7 +98,7 @@ def test_evaluate_scores_the_same_masks_in_every_context(evaluated):
     # Comments at the top have no ancestor but their parent, the post.
     assert found["tree"]["by_depth"]["1"] == pytest.approx(found["parent"]["by_depth"]["1"], rel=1e-5)
     assert evaluated() == found["tree"]
-    assert evaluated("--context", "wrong") == found["wrong"]
+    assert evaluated("--context", "mismatched") == found["mismatched"]
 
 
 def test_evaluate_reads_the_test_trees(evaluated, store, tmp_path):
@@ -191,7 +191,7 @@ def embedded(ramify, trained, tmp_path):
         assert (status, printed) == (0, ""), err
         table = pq.read_table(out)
         assert table.column_names == ["tree", "id", "vector"]
-        assert err == f"{out}: {len(table)} vectors of 16 numbers\n"
+        assert err == f"{out}: {len(table)} vectors of size 16\n"
         return table["tree"].to_pylist(), table["id"].to_pylist(), np.array(table["vector"].to_pylist(), dtype=np.float32)
 
     return run
@@ -235,7 +235,7 @@ def test_embed_as_numpy(ramify, embedded, trained, asked, tmp_path, more):
     trees, ids, vectors = embedded(asked)
     out = tmp_path / ("vectors" if more else "vectors.npy")
     status, _, err = ramify("embed", trained, "--data", asked, "--out", out, *more)
-    assert (status, err) == (0, f"{out}: 6 vectors of 16 numbers\n")
+    assert (status, err) == (0, f"{out}: 6 vectors of size 16\n")
     written = np.load(out)
     assert written.dtype == np.float32
     assert np.array_equal(written, vectors)
@@ -349,21 +349,21 @@ def test_fill_mask_for_people(ramify, filled, asked, trained):
     status, out, _ = ramify("fill-mask", trained, "--data", asked, "--node", "below")
     best = found["masks"][0]["tokens"][0]
     assert status == 0
-    assert out.splitlines()[0] == "node below, given tree (2 nodes above)"
+    assert out.splitlines()[0] == "node below, context tree (2 ancestors)"
     assert out.splitlines()[1].startswith(f"  [{found['masks'][0]['position']}] {best['token']} {best['probability']:.3f}  ")
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--node", "nobody"], "asked.jsonl holds no node 'nobody'."),
-        (["--node", "below", "--tree", "before"], "asked.jsonl holds no node 'below' in the tree 'before'."),
+        (["--node", "nobody"], "--node 'nobody' is not in "),
+        (["--node", "below", "--tree", "before"], "--node 'below' is not in the tree 'before' of "),
         (["--node", "post"], "node 'post': its text holds no [MASK]. Write [MASK] where a word is to be filled."),
         (["--node", "silent"], "node 'silent': its text holds no [MASK]."),
-        (["--node", "below", "--context", "wrong"], "'wrong' is not one of"),
+        (["--node", "below", "--context", "mismatched"], "'mismatched' is not one of"),
         (["--node", "below", "--top-k", -1], "--top-k"),
-        (["--node", "below", "--candidates", " , "], "--candidates takes words separated by commas; ' , ' holds none."),
-        (["--node", "below", "--candidates", ""], "--candidates takes words separated by commas; '' holds none."),
+        (["--node", "below", "--candidates", " , "], "--candidates ' , ' holds no words."),
+        (["--node", "below", "--candidates", ""], "--candidates '' holds no words."),
         ([], "Missing option '--node'"),
     ],
 )
@@ -383,7 +383,7 @@ def test_fill_mask_where_node_ids_repeat(ramify, filled, asked, trained, tmp_pat
         assert status == 0
         assert "'asked'" in err
         assert "'again'" in err
-        assert "both have a node 'below'; the first is taken (--tree)." in err
+        assert "both hold a node 'below'; the first is used. --tree chooses one." in err
         assert ramify("fill-mask", trained, "--data", data, "--node", "below", "--tree", "again")[0] == 0
     assert filled("below", "--tree", "asked")["ancestors"] == ["post", "between"]
 
@@ -425,7 +425,7 @@ def test_report(ramify, copied):
 def test_report_without_evaluation(ramify, copied):
     assert ramify("report", copied, "--no-evaluate")[0] == 0
     page = (copied / "report.html").read_text()
-    assert "This page was written without an evaluation." in page
+    assert "This report was written without an evaluation." in page
     assert "<article>" not in page
 
 
@@ -530,7 +530,7 @@ def test_help_imports_nothing_heavy():
 def test_vectors_are_not_written_under_another_name(ramify, trained, store, tmp_path):
     status, _, err = ramify("embed", trained, "--data", store.path, "--out", tmp_path / "vectors.csv")
     assert status == 2
-    assert "written as .parquet or .npy" in err
+    assert "does not end in .parquet or .npy" in err
     assert not list(tmp_path.iterdir())
 
 
@@ -551,9 +551,9 @@ def test_version(ramify):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("data", "stats", "RUN"), "is a run, no data set"),
-        (("data", "stats", "FILE"), "is a file, no data set. Build one from it: ramify data build"),
-        (("disentangle", "DATA", "--to", "text", "--out", "out.txt"), "is a data set that Ramify built, and no input"),
+        (("data", "stats", "RUN"), "is a run, not a data set"),
+        (("data", "stats", "FILE"), "is a file, not a data set. Build one from it: ramify data build"),
+        (("disentangle", "DATA", "--to", "text", "--out", "out.txt"), "is a data set built by Ramify, not an input file"),
         (("data", "build", "DATA", "--out", "again"), "ramify data export"),
     ],
 )

@@ -21,6 +21,7 @@ from ramify.disentangle.posterior import LinkPosterior
 from ramify.disentangle.task import ReplyLinking
 from ramify.errors import RamifyError
 from ramify.nn.ragged import highest
+from ramify.tasks.base import MAIN
 from ramify.tree import Tree
 
 INPUT = ChatInput(window=25, causal=True)
@@ -139,10 +140,10 @@ def test_the_loss_is_that_of_all_candidates() -> None:
     """A link that would not be read costs what the model itself thinks of it."""
     task, less = plain(), looking(drawn(2))
     (batch,) = _batches(task, make_collator(task, LOGS, None), LOGS.offsets[:-1])
-    for each in (task.losses(batch, {"links": 1.0}), less.losses(batch, {"links": 1.0})):
-        ((loss,),) = (list(losses.values()) for losses in each)
+    for each in (own.losses(batch, {"links": 1.0}, MAIN, None) for own in (task, less)):
+        ((loss,),) = (list(losses.values()) for losses, _ in each)
         assert loss.isfinite()
-    torch.testing.assert_close(*(next(iter(own.losses(batch, {"links": 1.0})))["links"] for own in (task, less)))
+    torch.testing.assert_close(*(next(own.losses(batch, {"links": 1.0}, MAIN, None))[0]["links"] for own in (task, less)))
 
 
 def fit(task: ReplyLinking, num_candidates: int, logs: Logs = LOGS, seed: int = 0) -> CandidatePruner:

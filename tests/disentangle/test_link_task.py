@@ -22,6 +22,7 @@ from ramify.disentangle.posterior import LinkPosterior
 from ramify.disentangle.task import ReplyLinking
 from ramify.errors import RamifyError
 from ramify.nn.ragged import Rows
+from ramify.tasks.base import MAIN
 from ramify.tree import Node, Tree
 
 INPUT, PLAIN = ChatInput(window=6), DecodingConfig()
@@ -63,7 +64,7 @@ def test_listwise_loss_is_the_cross_entropy_with_the_known_links() -> None:
         -(gold * F.log_softmax(row, 0)).sum() for row, gold in zip(rows(scores, data), rows(data.target_probability, data))
     )
     torch.testing.assert_close(own.loss(scores, data), expected)
-    (named,) = own.losses(data, {"links": 7.0})
+    ((named, _),) = own.losses(data, {"links": 7.0}, MAIN, None)
     torch.testing.assert_close(named["links"], own.loss(scores, data) / 7)
     assert any((gold > 0).sum() > 1 for gold in rows(data.target_probability, data))
     assert any(gold[0] > 0 and (gold[1:] > 0).any() for gold in rows(data.target_probability, data))

@@ -23,8 +23,8 @@ from ramify.tokenizer import Tokenizer
 
 TREES = [channel(30, 0), channel(20, 1)]
 TOKENIZER = Tokenizer.train([node.text for tree in TREES for node in tree.nodes] * 2, vocab_size=150)
-READING = ChatInput(window=6, texts="pieces", max_tokens=12)
-LOGS = Logs.build(TREES, READING).tokenize(TOKENIZER)
+INPUT = ChatInput(window=6, texts="pieces", max_tokens=12)
+LOGS = Logs.build(TREES, INPUT).tokenize(TOKENIZER)
 ALL = np.arange(len(LOGS))
 
 
@@ -33,7 +33,7 @@ def task(seed: int = 0, **changes: object) -> ReplyLinking:
     encoder = BertConfig(vocab_size=TOKENIZER.vocab_size, dim=8, num_layers=1, num_heads=2, ffn_dim=8, max_tokens=16)
     sizes = {"dim": 8, "num_layers": 1, "num_heads": 2, "ffn_dim": 8, "feature_hidden": 8}
     config = MHTConfig(encoder=encoder, **(sizes | changes))  # pyright: ignore[reportArgumentType]
-    return ReplyLinking(MaskedHierarchicalTransformer(config), TOKENIZER, READING)
+    return ReplyLinking(MaskedHierarchicalTransformer(config), TOKENIZER, INPUT)
 
 
 def test_the_second_time_nothing_is_encoded(tmp_path, monkeypatch):
@@ -54,7 +54,7 @@ def test_another_encoder_other_messages_other_words_are_others(tmp_path):
     load_or_encode(task(), LOGS, ALL, str(tmp_path))
     load_or_encode(task(seed=1), LOGS, ALL, str(tmp_path))
     load_or_encode(task(), LOGS, ALL[3:], str(tmp_path))
-    shorter = Logs.build(TREES, replace(READING, max_tokens=5)).tokenize(TOKENIZER)
+    shorter = Logs.build(TREES, replace(INPUT, max_tokens=5)).tokenize(TOKENIZER)
     load_or_encode(task(), shorter, ALL, str(tmp_path))
     assert len(list(tmp_path.glob("*.safetensors"))) == 4
 
@@ -66,7 +66,7 @@ def test_without_a_folder_nothing_is_kept(tmp_path, monkeypatch):
 
 
 def test_a_model_without_vectors(tmp_path):
-    plain = ReplyLinking(FeatureModel(FeatureModelConfig(vocab_size=TOKENIZER.vocab_size, dim=4, hidden=8)), TOKENIZER, READING)
+    plain = ReplyLinking(FeatureModel(FeatureModelConfig(vocab_size=TOKENIZER.vocab_size, dim=4, hidden=8)), TOKENIZER, INPUT)
     assert load_or_encode(plain, LOGS, ALL, str(tmp_path)) is None
     assert not list(tmp_path.iterdir())
 

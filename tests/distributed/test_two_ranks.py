@@ -17,9 +17,10 @@ from two_ranks import CONFIG, SEED, setting
 import ramify
 from fixtures import built, discussions, distance, masked, one_graph_over_chunks, size, view_of
 from ramify.batching.samplers import TokenBudget
+from ramify.tasks.base import MAIN
 from ramify.training.metrics_log import read_metrics
 from ramify.training.seeds import step_seed
-from ramify.training.trainer import mean_step_weight
+from ramify.training.stage import Stage
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
 RAMIFY = str(Path(sys.executable).with_name("ramify"))
@@ -40,13 +41,13 @@ def one_process(phases):
     task, data = setting(phases)
     view, collate = view_of(task, data)
     steps = TokenBudget(view.costs, CONFIG.budget, seed=SEED, world_size=2).steps(0)
-    divisors = {"masked_lm": mean_step_weight(view, CONFIG, SEED, 2)}
+    divisors = {"masked_lm": Stage(CONFIG, view, collate).mean_step_weight(SEED, 2)}
     found = []
     for first in range(0, len(steps), 2):
         numbers = np.concatenate(steps[first : first + 2])
         batch = masked(task, data, collate([view.example(int(number)) for number in numbers]))
         task.zero_grad(set_to_none=True)
-        for named in task.losses(batch, divisors):
+        for named, _ in task.losses(batch, divisors, MAIN, None):
             torch.stack(list(named.values())).sum().backward()
         found.append({name: p.grad.clone() for name, p in task.named_parameters() if p.grad is not None})
     return found, len(steps), view
@@ -79,7 +80,7 @@ def test_two_phases_with_dropout(tmp_path):
     task.train()
     view, collate = view_of(task, data)
     steps = TokenBudget(view.costs, CONFIG.budget, seed=SEED, world_size=2).steps(0)
-    divisor = mean_step_weight(view, CONFIG, SEED, 2)
+    divisor = Stage(CONFIG, view, collate).mean_step_weight(SEED, 2)
     torchrun(Path(__file__).with_name("two_ranks.py"), "always", 0.3, tmp_path)
     ranks = [load_file(tmp_path / f"rank-{rank}.safetensors") for rank in (0, 1)]
     for step in range(len(steps) // 2):

@@ -20,7 +20,7 @@ from fixtures import (
     whole,
     with_text,
 )
-from ramify.batching.views.comment_trees import Reading
+from ramify.batching.views.comment_trees import TextInput
 from ramify.tree import NO_PARENT
 
 LIMIT = 32
@@ -29,7 +29,7 @@ TASKS = {
     "tree-mlm, depth, attn": lambda **options: tree_task(context_position="depth", pooling="attn", **options),
     "tree-mlm, distance, pre-norm": lambda **options: tree_task(context_position="distance", norm="pre", **options),
     "bert": lambda **options: bert_task(**options),
-    "bert, concatenated": lambda **options: bert_task(reading=Reading(max_tokens=LIMIT, concatenate=64), **options),
+    "bert, concatenated": lambda **options: bert_task(input=TextInput(max_tokens=LIMIT, concatenate=64), **options),
 }
 
 
@@ -48,7 +48,7 @@ def logits(task, tree, **regime):
     data = forest([tree], LIMIT)
     batch = masked(task, data, whole(task, data, **regime))
     rows = task.head(task.backbone(batch).tokens).detach()
-    counts = batch.wanted.rows.host_lengths.tolist()
+    counts = batch.output_positions.rows.host_lengths.tolist()
     return dict(zip(batch.source.tolist(), torch.split(rows, counts), strict=True))
 
 
@@ -68,7 +68,7 @@ def below(parent, node):
 
 
 def reads_ancestors(task):
-    return task.reading.seen == "tree"
+    return task.input.context == "tree"
 
 
 @given(parent=parent_arrays(max_comments=14, min_comments=2), data=st.data())
@@ -111,10 +111,10 @@ def hidden_places(task, tree):
     data = forest([tree], LIMIT)
     clean = whole(task, data)
     batch = masked(task, data, clean)
-    index, counts = batch.wanted.index.numpy(), batch.wanted.rows.host_lengths
+    index, counts = batch.output_positions.index.numpy(), batch.output_positions.rows.host_lengths
     first = clean.targets.host_lengths - 1 - clean.maskable
     starts = np.cumsum(clean.targets.host_lengths) - clean.targets.host_lengths
-    changed = (batch.target_ids[batch.wanted.index] != batch.labels).numpy()
+    changed = (batch.target_ids[batch.output_positions.index] != batch.labels).numpy()
     found = {}
     for row, places in enumerate(np.split(np.arange(len(index)), np.cumsum(counts)[:-1])):
         own = index[places[changed[places]]] - starts[row] - first[row]
@@ -176,14 +176,14 @@ def test_no_regime_leaks(regime):
 
 def test_wrong_ancestors_are_not_ones_own():
     """The control of strange ancestors reads nothing of the comment's own tree."""
-    task = tree_task(dtype=torch.float32, reading=Reading(max_tokens=LIMIT, seen="wrong")).eval()
+    task = tree_task(dtype=torch.float32, input=TextInput(max_tokens=LIMIT, context="mismatched")).eval()
     tree = discussion(W, lengths=[4] * len(W))
     stranger = discussion(W, lengths=[4] * len(W), seed=9, name="u")
 
     def both(one, other):
         data = forest([one, other], LIMIT)
         batch = masked(task, data, whole(task, data))
-        rows = torch.split(task.head(task.backbone(batch).tokens).detach(), batch.wanted.rows.host_lengths.tolist())
+        rows = torch.split(task.head(task.backbone(batch).tokens).detach(), batch.output_positions.rows.host_lengths.tolist())
         return dict(zip(batch.source.tolist(), rows))
 
     before = both(tree, stranger)

@@ -36,7 +36,7 @@ def feature_model() -> Disentangler:
 
 MODELS = {
     "the feature model": feature_model,
-    "the model that comes with Ramify": shipped,
+    "the model that ships with Ramify": shipped,
     "the same as on a live channel": lambda: shipped(online=True),
 }
 

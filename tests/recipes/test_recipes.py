@@ -82,6 +82,6 @@ def test_parameters_are_the_options(recipe):
 
 def test_concatenation_makes_room_for_the_ancestors():
     run = RECIPES["bert"]("data", concatenate=300)
-    assert (run.model.max_tokens, run.reading.concatenate, run.reading.seen) == (300, 300, "tree")
+    assert (run.model.max_tokens, run.input.concatenate, run.input.context) == (300, 300, "tree")
     plain = RECIPES["bert"]("data")
-    assert (plain.reading.concatenate, plain.reading.seen) == (0, "none")
+    assert (plain.input.concatenate, plain.input.context) == (0, "none")

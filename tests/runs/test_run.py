@@ -23,7 +23,7 @@ from ramify.recipes import RECIPES
 from ramify.runs import execute
 from ramify.runs.comment_trees import CommentTreeRun
 from ramify.tokenizer import Tokenizer
-from ramify.training.config import TrainConfig
+from ramify.training.config import Phase, TrainConfig
 from ramify.training.metrics_log import read_metrics
 
 PLAIN = CommentTreeRun(recipe="tree-mlm", data="somewhere", model=TreeMLMConfig())
@@ -45,7 +45,7 @@ TWO = replace(PLAIN, stages=(TrainConfig(steps=5), TrainConfig(steps=7)))
         ("model.scale_embedding", "True", True),
         ("task.mask_split", "[0.5, 0.25, 0.25]", (0.5, 0.25, 0.25)),
         ("task.loss_norm", "step", "step"),
-        ("reading.seen", "wrong", "wrong"),
+        ("input.context", "mismatched", "mismatched"),
         ("view.max_tree_size", "20", 20),
         ("view.pack", "0", False),
         ("tokenizer.kind", "bpe", "bpe"),
@@ -72,6 +72,9 @@ def test_settings_of_stages():
     assert changed.stages[1] == replace(TWO.stages[1], lr=0.5, lr_scale=(("cross", 2.0), ("out", 0.5)))
     assert TWO.changed({"train.freeze": "[]"}) == TWO
     assert TWO.changed({"train.freeze": '["a", "b"]'}).stages[0].freeze == ("a", "b")
+    critic = TWO.changed({"stages.1.phases": '[{"name": "critic", "parameters": ["critic"], "lr": 0.1, "betas": [0, 0.9]}]'})
+    assert critic.stages[1].phases == (Phase("critic", ("critic",), lr=0.1, betas=(0, 0.9)),)
+    assert critic.from_json(json.loads(json.dumps(critic.to_json()))) == critic
 
 
 @pytest.mark.parametrize(
@@ -82,15 +85,15 @@ def test_settings_of_stages():
         ("model.wings", "2", "there is no setting 'wings' here; the settings are vocab_size, dim"),
         ("train.wings", "2", "there is no setting 'wings'"),
         ("train", "2", "this is a group of settings, not a setting"),
-        ("seed.more", "2", "seed is one value"),
+        ("seed.more", "2", "seed is a single value"),
         ("model", "big", r"one by one \(model\.…\)"),
-        ("stages.2.lr", "1", r"2 stage\(s\), counted from 0"),
-        ("stages.one.lr", "1", r"2 stage\(s\)"),
-        ("model.dim", "wide", "expected a whole number"),
-        ("model.dim", "1.5", "expected a whole number"),
-        ("model.dropout", "much", "expected a number"),
-        ("model.pooling", "median", "expected one of mean, max, cls, attn, pooler, not 'median'"),
-        ("view.pack", "perhaps", "expected true or false"),
+        ("stages.2.lr", "1", r"has 2, counted from 0"),
+        ("stages.one.lr", "1", r"which has 2"),
+        ("model.dim", "wide", "is not a whole number"),
+        ("model.dim", "1.5", "is not a whole number"),
+        ("model.dropout", "much", "is not a number"),
+        ("model.pooling", "median", "model.pooling=median is not one of mean, max, cls, attn, pooler"),
+        ("view.pack", "perhaps", "is not true or false"),
         ("task.mask_split", "0.5 0.5", r"of the form \[number, number, number\]"),
         ("task.mask_split", '["a", 0.5, 0.5]', r"of the form \[number, number, number\]"),
         ("task.mask_split", "[0.5, 0.5]", r"of the form \[number, number, number\]"),
@@ -98,6 +101,9 @@ def test_settings_of_stages():
         ("train.freeze", '"encoder"', r"of the form \[string, …\]"),
         ("train.lr_scale", '[["cross"]]', r"of the form \[\[string, number\], …\]"),
         ("train.betas", "[true, 0.5]", r"of the form \[number, number\]"),
+        ("train.phases", '[{"lr": 1}]', r"expected a JSON list of the form \[Phase, …\]"),
+        ("train.phases", '[{"name": "a", "wings": 1}]', r"expected a JSON list of the form \[Phase, …\]"),
+        ("train.phases", '[{"name": "a", "every": 0}]', r"train\.phases: a: every must be at least 1"),
         # What each config says of its own values.
         ("model.dim", "255", r"model\.dim \(255\) must be a multiple"),
         ("model.max_tokens", "2", r"model\.max_tokens"),
@@ -105,9 +111,9 @@ def test_settings_of_stages():
         ("train.budget", "0", r"train\.budget"),
         ("task.chunk_tokens", "0", r"task\.chunk_tokens must be positive"),
         ("view.max_tree_size", "0", r"view\.max_tree_size must be at least 1"),
-        ("seed", str(2**63), "seed must be at least 0"),
-        ("reading.concatenate", "2", "concatenate must be a number of tokens"),
-        ("seed", "-1", "seed must be at least 0"),
+        ("seed", str(2**63), "seed=9223372036854775808 is out of range"),
+        ("input.concatenate", "2", "concatenate must be a number of tokens"),
+        ("seed", "-1", "seed=-1 is out of range"),
     ],
 )
 def test_refused_settings(key, text, message):
@@ -126,18 +132,18 @@ CHANGES = {
     "masked-lm": {
         "task.mask_split": "[1, 0, 0]",
         "model.pooling": "max",
-        "reading.rule": "nearest",
+        "input.rule": "nearest",
         "view.regime": "middle",
         "dev.draws": "2",
     },
     "reply-to": {
         "task.objective": "binary",
-        "task.decide": "link",
+        "decoding.decide": "link",
         "task.conversation_weight": "0",
         "model.years": "false",
-        "reading.window": "20",
+        "input.window": "20",
         "view.block": "8",
-        "tokenizer.least": "2",
+        "tokenizer.min_count": "2",
         "dev.by": "cluster",
     },
 }
@@ -156,12 +162,12 @@ def test_json_round_trip(recipe):
 def test_settings_of_one_part_are_checked_together():
     """In whichever order they are given."""
     run = RECIPES["links"]("data/somewhere")
-    settings = {"task.objective": "binary", "task.decide": "link", "task.conversation_weight": "0"}
+    settings = {"task.objective": "binary", "decoding.decide": "link", "task.conversation_weight": "0"}
     assert run.changed(settings) == run.changed(dict(reversed(settings.items())))
     with pytest.raises(RamifyError, match=r"task\.decide"):
         run.changed({"task.objective": "binary", "task.conversation_weight": "0"})
     with pytest.raises(RamifyError, match=r"task\.conversation_weight"):
-        run.changed({"task.objective": "binary", "task.decide": "link"})
+        run.changed({"task.objective": "binary", "decoding.decide": "link"})
 
 
 def test_json_round_trip_of_stages_and_models():
@@ -216,7 +222,7 @@ def test_what_another_run_left_is_not_gone_on_with(store, tmp_path):
         (out / name).unlink()
     for resume in (False, True):
         with pytest.raises(
-            RamifyError, match=r"checkpoints, best\.safetensors, .*model\.safetensors, .* which would be written anew"
+            RamifyError, match=r"checkpoints, best\.safetensors, .*model\.safetensors, .* which would be overwritten"
         ):
             execute(run, out, cpu=True, resume=resume)
 
@@ -227,7 +233,7 @@ def test_a_saved_model_is_not_trained_over(store, tmp_path):
     execute(run, tmp_path / "run", cpu=True)
     model = ramify.load(tmp_path / "run")
     hub.save(model, tmp_path / "saved")
-    with pytest.raises(RamifyError, match=r"config\.json, model\.safetensors, .* which would be written anew"):
+    with pytest.raises(RamifyError, match=r"config\.json, model\.safetensors, .* which would be overwritten"):
         execute(run, tmp_path / "saved", cpu=True)
 
 
@@ -253,7 +259,7 @@ def test_execution(store, tmp_path, recipe):
     # What is left there is the best model, ready for use.
     model = ramify.load(out)
     assert model.backbone.config == prepared.task.backbone.config
-    assert model.input == run.reading
+    assert model.input == run.input
     assert model.tokenizer.json == prepared.task.tokenizer.json
     trained, best = dict(prepared.task.named_parameters()), dict(model.task.named_parameters())
     assert all(torch.equal(trained[name], best[name]) for name in best)
@@ -277,7 +283,7 @@ def test_interrupted_and_resumed_execution_is_the_same(store, tmp_path):
     assert not (out / "config.json").exists()
     with pytest.raises(RamifyError, match="has not finished"):
         ramify.load(out)
-    with pytest.raises(RamifyError, match="already holds a run: add --resume"):
+    with pytest.raises(RamifyError, match=r"already holds a run\. Add --resume"):
         execute(run, out, cpu=True)
     with pytest.raises(RamifyError, match=r"other settings \(stages\)"):
         execute(run.changed({"train.lr": "0.5"}), out, cpu=True, resume=True)
@@ -289,7 +295,7 @@ def test_interrupted_and_resumed_execution_is_the_same(store, tmp_path):
 
 def test_the_limit_of_the_context_may_be_spelled_out(store, tmp_path):
     run = small(store)
-    execute(run.changed({"reading.max_context": str(run.reading.max_tokens)}), tmp_path / "run", cpu=True)
+    execute(run.changed({"input.max_context": str(run.input.max_tokens)}), tmp_path / "run", cpu=True)
     execute(run, tmp_path / "run", cpu=True, resume=True)
 
 
@@ -297,7 +303,7 @@ def test_no_bias_by_the_back_door(store, tmp_path):
     pieces = {"view.regime": "middle", "view.max_tree_size": "4"}
     for settings in ({"view.regime": "threads_debiased"}, pieces | {"train.budget": "1"}):
         run = small(store).changed({"task.loss_norm": "step", **settings})
-        with pytest.raises(RamifyError, match=r"choose task\.loss_norm=constant"):
+        with pytest.raises(RamifyError, match=r"Set task\.loss_norm=constant"):
             execute(run, tmp_path / "run", cpu=True)
         assert not (tmp_path / "run").exists()
     _, progress = execute(small(store).changed({"task.loss_norm": "step", **pieces}), tmp_path / "run", cpu=True)
@@ -318,9 +324,9 @@ def test_a_run_repeats(store, tmp_path):
     assert one != other
 
 
-@pytest.mark.parametrize("seen", ["none", "null", "parent", "wrong"])
-def test_every_reading_trains(store, tmp_path, seen):
-    _, progress = execute(small(store, reading__seen=seen), tmp_path / "run", cpu=True)
+@pytest.mark.parametrize("context", ["none", "null", "parent", "mismatched"])
+def test_every_context_trains(store, tmp_path, context):
+    _, progress = execute(small(store, input__context=context), tmp_path / "run", cpu=True)
     assert np.isfinite(progress.best)
 
 
@@ -354,7 +360,7 @@ def test_a_checkpoint_keeps_its_pieces(store, theirs, tmp_path, kept_as):
     assert begun(store, "bert", theirs, tokenizer__path=str(tmp_path / "same.json")).prepare(tmp_path / "run")
     Tokenizer.train(["aa ab ba be bo"] * 9, vocab_size=40).save(tmp_path / "other.json")
     run = begun(store, "bert", theirs, tokenizer__path=str(tmp_path / "other.json"))
-    with pytest.raises(RamifyError, match=r"other\.json does not have the pieces that the weights of .* belong to"):
+    with pytest.raises(RamifyError, match=r"other\.json lacks pieces of .* or numbers them differently"):
         run.prepare(tmp_path / "other")
 
 
@@ -478,7 +484,7 @@ def test_start_from_a_saved_model(store, tmp_path, recipe, dtype):
         ("tree-mlm", {"model__cross_init": "zero"}, r"model\.cross_init = 'normal'"),
         ("tree-mlm", {"task__head": "bert"}, r"task\.head = 'linear' \(not 'bert'\)"),
         ("tree-mlm", {"init_decoder": "false"}, "init_decoder=false is for"),
-        ("tree-mlm", {"tokenizer__path": "other"}, "brings its own tokenizer.*leave --tokenizer out"),
+        ("tree-mlm", {"tokenizer__path": "other"}, "has its own tokenizer.*Leave --tokenizer out"),
         (
             "bert",
             {},
@@ -522,7 +528,7 @@ def test_bad_patterns(store, tmp_path, key, value, message):
 @pytest.mark.parametrize("name", ["README.md", "tokenizer.json", "report.html", "best.safetensors"])
 def test_what_is_not_a_runs_own_is_not_written_over(store, tmp_path, name):
     (tmp_path / name).write_text("mine")
-    with pytest.raises(RamifyError, match=f"holds {name}, which would be written anew"):
+    with pytest.raises(RamifyError, match=f"holds {name}, which would be overwritten"):
         execute(small(store), tmp_path, cpu=True)
     assert [each.name for each in tmp_path.iterdir()] == [name]
     assert (tmp_path / name).read_text() == "mine"
@@ -538,7 +544,7 @@ def test_a_data_set_that_was_split_anew_is_not_gone_on_with(store, tmp_path):
     execute(run, tmp_path / "run", cpu=True)
     again = build([lines], "jsonl", tmp_path / "data", split=(0.4, 0.3, 0.3), overwrite=True)
     assert again.hash == data.hash
-    with pytest.raises(RamifyError, match="is split otherwise than when"):
+    with pytest.raises(RamifyError, match="has another split than when"):
         execute(run, tmp_path / "run", cpu=True, resume=True)
 
 
@@ -575,12 +581,12 @@ def test_a_kill_while_a_run_is_begun(store, tmp_path, monkeypatch, killed_at):
 
 
 def test_texts_longer_than_the_positions_are_refused(store, tmp_path):
-    with pytest.raises(RamifyError, match=r"model\.max_tokens is 16"):
+    with pytest.raises(RamifyError, match=r"model\.max_tokens=16 is too small"):
         execute(small(store, "bert", model__max_tokens="16"), tmp_path / "run", cpu=True)
 
 
 def test_vocabularies_that_do_not_fit_are_refused(store, tmp_path):
-    with pytest.raises(RamifyError, match="pieces, the model's vocabulary 50"):
+    with pytest.raises(RamifyError, match=r"model\.vocab_size=50 is too small"):
         execute(small(store, model__vocab_size="50"), tmp_path / "run", cpu=True)
 
 
@@ -607,7 +613,7 @@ def test_a_run_does_not_need_its_data_any_more(tmp_path):
 
 
 def test_dev_trees_are_the_first_with_enough_comments(store):
-    own = bert_task().reading.forest(store, tokenizer())
+    own = bert_task().input.forest(store, tokenizer())
     trees = store.split("all")
     for targets in (1, 9, 10, 27):
         assert len(first_trees(own, trees, targets)) == -(-targets // 9)

@@ -39,11 +39,12 @@ from fixtures import (
     with_text,
 )
 from ramify.batching.batch import IGNORE, KEYS_A_TOKEN
-from ramify.batching.views.comment_trees import Reading
+from ramify.batching.views.comment_trees import TextInput
 from ramify.errors import RamifyError
 from ramify.models.base import decode_parts
 from ramify.nn import ragged
 from ramify.nn.ragged import runs
+from ramify.tasks.base import MAIN
 from ramify.tasks.masked_lm import MaskedLMConfig
 from ramify.tree import multiplicity
 
@@ -54,14 +55,14 @@ EXACT = 1e-10
 
 def wanted_by_target(batch):
     """For every target: the flat places that are asked for."""
-    counts = batch.wanted.rows.host_lengths
-    return np.split(batch.wanted.index.numpy(), np.cumsum(counts)[:-1])
+    counts = batch.output_positions.rows.host_lengths
+    return np.split(batch.output_positions.index.numpy(), np.cumsum(counts)[:-1])
 
 
 @given(lengths=st.lists(st.integers(0, 60), min_size=1, max_size=12), rate=st.sampled_from([0.05, 0.15, 0.5, 1.0]))
 @settings(max_examples=40)
 def test_number_of_masks(lengths, rate):
-    task = tree_task(reading=Reading(max_tokens=48), task={"mask_rate": rate})
+    task = tree_task(input=TextInput(max_tokens=48), task={"mask_rate": rate})
     data = forest([discussion(star(len(lengths)), lengths=[3, *lengths])], max_tokens=48)
     batch = masked(task, data, whole(task, data))
     for node, places in zip(batch.source.tolist(), wanted_by_target(batch)):
@@ -72,8 +73,8 @@ def test_number_of_masks(lengths, rate):
 
 @pytest.mark.parametrize("concatenate", [0, 20])
 def test_candidates_are_the_targets_own_words(concatenate):
-    reading = Reading(max_tokens=32, concatenate=concatenate)
-    task = bert_task(reading=reading, task={"mask_rate": 1.0}) if concatenate else tree_task(task={"mask_rate": 1.0})
+    input = TextInput(max_tokens=32, concatenate=concatenate)
+    task = bert_task(input=input, task={"mask_rate": 1.0}) if concatenate else tree_task(task={"mask_rate": 1.0})
     data = forest(discussions(3, 12))
     clean = whole(task, data)
     batch = masked(task, data, clean)
@@ -94,7 +95,7 @@ def test_what_is_not_chosen_stays():
     data = forest(discussions(3, 20))
     clean = whole(task, data)
     batch = masked(task, data, clean)
-    others = np.setdiff1d(np.arange(clean.targets.total), batch.wanted.index.numpy())
+    others = np.setdiff1d(np.arange(clean.targets.total), batch.output_positions.index.numpy())
     assert torch.equal(batch.target_ids[others], clean.target_ids[others])
     # The clean nodes that serve as context are never touched.
     assert torch.equal(batch.input_ids, clean.input_ids)
@@ -113,7 +114,7 @@ def within(count: int, total: int, share: float, deviations: float = 5) -> bool:
 @pytest.mark.parametrize("shares", [(0.8, 0.1, 0.1), (0.5, 0.3, 0.2), (0.0, 1.0, 0.0), (1.0, 0.0, 0.0), (0.0, 0.0, 1.0)])
 def test_shares_of_mask_random_and_unchanged(shares):
     batch = one_long_batch(tree_task(task={"mask_split": shares}))
-    shown, answer = batch.target_ids[batch.wanted.index], batch.labels
+    shown, answer = batch.target_ids[batch.output_positions.index], batch.labels
     total, vocabulary = len(answer), tokenizer().vocab_size
     assert total == 2000 * round(0.15 * 32)
     to_mask, to_random, to_same = shares
@@ -124,7 +125,7 @@ def test_shares_of_mask_random_and_unchanged(shares):
 
 def test_random_pieces_are_uniform_over_the_vocabulary():
     batch = one_long_batch(tree_task(task={"mask_split": (0.0, 1.0, 0.0)}))
-    shown = batch.target_ids[batch.wanted.index].tolist()
+    shown = batch.target_ids[batch.output_positions.index].tolist()
     counts = np.bincount(shown, minlength=tokenizer().vocab_size)
     expected = len(shown) / tokenizer().vocab_size
     assert counts.min() > 0
@@ -134,14 +135,14 @@ def test_random_pieces_are_uniform_over_the_vocabulary():
 
 def test_random_special():
     batch = one_long_batch(tree_task(task={"mask_split": (0.0, 1.0, 0.0), "random_special": False}))
-    counts = np.bincount(batch.target_ids[batch.wanted.index].tolist(), minlength=tokenizer().vocab_size)
+    counts = np.bincount(batch.target_ids[batch.output_positions.index].tolist(), minlength=tokenizer().vocab_size)
     assert counts[tokenizer().special_ids].sum() == 0
     assert (counts[len(tokenizer().special_ids) :] > 0).all()
 
 
 def test_every_place_is_chosen_equally_often():
     batch = one_long_batch(tree_task())
-    places = batch.targets.positions[batch.wanted.index].numpy()
+    places = batch.targets.positions[batch.output_positions.index].numpy()
     counts = np.bincount(places, minlength=32)
     assert counts[0] == counts[31] == 0
     expected = len(places) / 30
@@ -175,11 +176,11 @@ def test_nothing_to_mask():
     task = tree_task()
     data = forest([discussion(chain(3), lengths=[2, 0, 4, 0])])
     batch = masked(task, data, whole(task, data))
-    by_node = dict(zip(batch.source.tolist(), zip(batch.weight.tolist(), batch.wanted.rows.host_lengths.tolist())))
+    by_node = dict(zip(batch.source.tolist(), zip(batch.weight.tolist(), batch.output_positions.rows.host_lengths.tolist())))
     # The comments without words weigh nothing; the second still is context.
     assert by_node == {1: (0.0, 0), 2: (1.0, 1), 3: (0.0, 0)}
     assert 1 in batch.node_source
-    assert task.counts(batch) == {"masked_lm": 1.0}
+    assert task.counts(batch, MAIN) == {"masked_lm": 1.0}
 
 
 @pytest.mark.parametrize(
@@ -198,8 +199,8 @@ def test_refused_options(options, message):
 
 
 def test_texts_are_not_joined_for_a_model_that_reads_vectors():
-    with pytest.raises(RamifyError, match=r"reading\.concatenate .* TreeMLM reads their vectors"):
-        tree_task(reading=Reading(concatenate=64))
+    with pytest.raises(RamifyError, match=r"input\.concatenate .* TreeMLM reads their vectors"):
+        tree_task(input=TextInput(concatenate=64))
 
 
 # --- the loss -----------------------------------------------------------------------------------------------------------------
@@ -211,11 +212,12 @@ def test_loss_is_the_weighted_sum_over_comments(comment_loss):
     data = forest([discussion(W)])
     batch = masked(task, data, whole(task, data))
     batch = replace(batch, weight=torch.rand(len(batch.weight), dtype=torch.float64) * (batch.weight > 0))
-    (found,) = task.losses(batch, {"masked_lm": 7.0})
+    ((found, state),) = task.losses(batch, {"masked_lm": 7.0}, MAIN, None)
+    assert state is None
     logits = task.head(task.backbone(batch).tokens)
     expected = 0.0
     start = 0
-    for weight, count in zip(batch.weight, batch.wanted.rows.host_lengths.tolist()):
+    for weight, count in zip(batch.weight, batch.output_positions.rows.host_lengths.tolist()):
         own = slice(start, start + count)
         start += count
         if count:
@@ -275,7 +277,7 @@ def test_equal_gradients_by_shape_and_position(shape, position):
 @pytest.mark.parametrize("limit", [1, 2, 3])
 def test_equal_gradients_with_cut_contexts(rule, limit):
     """The equality holds for any context length: the whole path is in every unit, and is cut the same way."""
-    task = tree_task(reading=Reading(max_tokens=32, max_context=limit, rule=rule))
+    task = tree_task(input=TextInput(max_tokens=32, max_context=limit, rule=rule))
     data = forest([discussion(uniform(12, 8), seed=8)])
     expected = gradient(task, masked_units(task, data, regime="tree"))
     for regime in EQUAL.values():
@@ -402,7 +404,7 @@ def test_two_phases_only_where_they_are_due():
     def passes(**options):
         task = tree_task(task=options)
         found = []
-        for named in task.losses(masked(task, data, whole(task, data)), {"masked_lm": 1.0}):
+        for named, _ in task.losses(masked(task, data, whole(task, data)), {"masked_lm": 1.0}, MAIN, None):
             found += named
             torch.stack(list(named.values())).sum().backward()
         return Counter(found)
@@ -414,14 +416,14 @@ def test_two_phases_only_where_they_are_due():
     assert min(many["masked_lm"], many["encoder"]) > 1
 
 
-@pytest.mark.parametrize("make", [bert_task, partial(tree_task, reading=Reading(max_tokens=32, seen="null"))])
+@pytest.mark.parametrize("make", [bert_task, partial(tree_task, input=TextInput(max_tokens=32, context="null"))])
 def test_targets_that_share_nothing_are_taken_in_parts(make):
     """However large the batch, no more than `chunk_tokens` lie in one graph; the gradient is the same."""
     data = forest([discussion(uniform(40), seed=2)])
     one, many = make(task={"two_phase": "never"}), make(task={"chunk_tokens": 60})
     batch = masked(one, data, whole(one, data))
     assert distance(gradient(one, [batch]), gradient(many, [batch])) < EXACT
-    assert len(list(many.losses(batch, {"masked_lm": 1.0}))) == len(list(runs(batch.costs, 60))) > 1
+    assert len(list(many.losses(batch, {"masked_lm": 1.0}, MAIN, None))) == len(list(runs(batch.costs, 60))) > 1
 
 
 def test_a_chunk_of_deep_targets_gathers_a_bounded_number_of_vectors():
@@ -446,7 +448,7 @@ def losses_and_vectors(task, data):
     vectors = task.backbone.encode(batch.input_ids, batch.nodes).detach().requires_grad_()
     logits = task.head(task.backbone.decode(batch, task.backbone.contextualize(vectors, batch)).tokens)
     each = F.cross_entropy(logits, batch.labels, reduction="none")
-    counts = batch.wanted.rows.host_lengths
+    counts = batch.output_positions.rows.host_lengths
     return batch, vectors, [part.mean() if len(part) else None for part in torch.split(each, counts.tolist())]
 
 
@@ -455,7 +457,7 @@ def losses_and_vectors(task, data):
 @settings(max_examples=10)
 def test_gradient_locality(position, parent, limit):
     """∂ℓ(x)/∂e(c) is exactly zero unless c is a strict ancestor of x, and not zero for every one within the context length."""
-    task = tree_task(reading=Reading(max_tokens=32, max_context=limit), context_position=position)
+    task = tree_task(input=TextInput(max_tokens=32, max_context=limit), context_position=position)
     data = forest([discussion(parent, lengths=[4] * len(parent))])
     batch, vectors, losses = losses_and_vectors(task, data)
     nodes = batch.node_source.tolist()
@@ -468,7 +470,7 @@ def test_gradient_locality(position, parent, limit):
 
 def test_post_and_no_context_are_exact_zeros():
     """Cross-attention adds nothing where no row is visible, whatever its parameters are."""
-    task = tree_task(reading=Reading(max_tokens=32, seen="none"))
+    task = tree_task(input=TextInput(max_tokens=32, context="none"))
     data = forest([discussion(W, seed=3)])
     batch = masked(task, data, whole(task, data, predict_post=True))
     before = task.backbone(batch).tokens
@@ -478,7 +480,7 @@ def test_post_and_no_context_are_exact_zeros():
                 parameter.normal_()
     assert torch.equal(task.backbone(batch).tokens, before)
     # The post sees nothing in the tree either: same states, among comments that do see their ancestors.
-    task.reading = replace(task.reading, seen="tree")
+    task.input = replace(task.input, context="tree")
     tree = masked(task, data, whole(task, data, predict_post=True))
     states = by_node(tree, task.backbone(tree).tokens)
     alone = by_node(batch, before)
@@ -487,23 +489,23 @@ def test_post_and_no_context_are_exact_zeros():
 
 
 def by_node(batch, rows):
-    parts = torch.split(rows, batch.wanted.rows.host_lengths.tolist())
+    parts = torch.split(rows, batch.output_positions.rows.host_lengths.tolist())
     return dict(zip(batch.source.tolist(), parts, strict=True))
 
 
-@pytest.mark.parametrize("seen", ["tree", "none", "null", "parent", "wrong"])
-def test_parameters_that_each_reading_trains(seen):
-    task = tree_task(reading=Reading(max_tokens=32, seen=seen))
+@pytest.mark.parametrize("context", ["tree", "none", "null", "parent", "mismatched"])
+def test_parameters_that_each_context_trains(context):
+    task = tree_task(input=TextInput(max_tokens=32, context=context))
     data = forest(discussions(3, 10))
     trained = gradient(task, [masked(task, data, whole(task, data))])
     moved = {name for name, own in trained.items() if bool((own != 0).any())}
-    assert ("backbone.null" in moved) == (seen == "null")
-    assert any(name.startswith("backbone.encoder.") for name in moved) == (seen in ("tree", "parent", "wrong"))
-    assert any(".cross." in name for name in moved) == (seen != "none")
+    assert ("backbone.null" in moved) == (context == "null")
+    assert any(name.startswith("backbone.encoder.") for name in moved) == (context in ("tree", "parent", "mismatched"))
+    assert any(".cross." in name for name in moved) == (context != "none")
 
 
 def test_null_context_is_one_row_for_everybody():
-    task = tree_task(reading=Reading(max_tokens=32, seen="null"))
+    task = tree_task(input=TextInput(max_tokens=32, context="null"))
     data = forest([discussion(W, seed=3)])
     batch = masked(task, data, whole(task, data))
     assert len(batch.nodes) == 0
@@ -515,7 +517,7 @@ def test_null_context_is_one_row_for_everybody():
 
 
 def test_parent_reads_the_parent_alone():
-    task = tree_task(reading=Reading(max_tokens=32, seen="parent"))
+    task = tree_task(input=TextInput(max_tokens=32, context="parent"))
     data = forest([discussion(W, lengths=[4] * len(W))])
     batch, vectors, losses = losses_and_vectors(task, data)
     for target, loss in zip(batch.source.tolist(), losses):

@@ -14,6 +14,7 @@ from torch import Tensor
 from fixtures import discussions, forest, tree_task
 from ramify import hub
 from ramify.errors import RamifyError
+from ramify.inference.fill_mask import MaskFiller
 from ramify.tasks.masked_lm import MaskedLM
 from ramify.training.checkpoints import checksum
 
@@ -150,7 +151,7 @@ def test_a_checkpoint_of_another_format_is_refused(tmp_path, data, number):
     run(tmp_path, data, until=7)
     folder = tmp_path / "checkpoints" / "step-00000006"
     reword(folder, '"format": 1', f'"format": {json.dumps(number)}')
-    message = rf"step-00000006 was written by another version of Ramify \(format {number}, this one reads 1\)\. Go on with"
+    message = rf"step-00000006 was written by another version of Ramify \(format {number}, this one reads 1\)\. Use the"
     with pytest.raises(RamifyError, match=message):
         run(tmp_path, data, resume=True)
 
@@ -160,10 +161,10 @@ class Counting(MaskedLM):
 
     seen: Tensor
 
-    def losses(self, batch, divisors):
+    def losses(self, batch, divisors, phase, state):
         self.seen += torch.bincount(batch.labels, minlength=len(self.seen))
         self.backbone.steps += 1
-        yield from super().losses(batch, divisors)
+        yield from super().losses(batch, divisors, phase, state)
 
 
 def counting():
@@ -195,7 +196,7 @@ def test_buffers_are_kept(tmp_path, data):
 def test_counts_are_counts_in_half_precision_too(tmp_path):
     task = tree_task()
     task.register_buffer("seen", torch.arange(3))
-    hub.save(task, tmp_path, dtype=torch.float16)
+    hub.save(MaskFiller(task), tmp_path, dtype=torch.float16)
     saved = load_file(tmp_path / "model.safetensors")
     assert saved["seen"].tolist() == [0, 1, 2]
     assert {tensor.dtype for tensor in saved.values()} == {torch.float16, torch.int64}

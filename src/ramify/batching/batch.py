@@ -13,10 +13,10 @@ from torch import Tensor
 
 from ramify.batching.forest import Forest
 from ramify.batching.views.base import Example
-from ramify.batching.views.comment_trees import Reading
-from ramify.nn.blocks import Wanted
+from ramify.batching.views.comment_trees import TextInput
+from ramify.nn.blocks import OutputPositions
 from ramify.nn.ragged import Rows, doubling_key, length_key, places
-from ramify.tokenizer import Tokenizer
+from ramify.tokenizer import Frame, Tokenizer
 
 IGNORE = -100
 """The label of a position that is not to be predicted."""
@@ -66,7 +66,7 @@ class Batch(AnyBatch):
     targets: Rows
     target_depth: Int[Tensor, " target"]
     labels: Int[Tensor, " label"]
-    """The answers: one a token of `target_ids`, IGNORE where nothing may be asked; after corruption one a `wanted` position."""
+    """The answers: one a token of `target_ids`, IGNORE where nothing may be asked; after corruption one per output position."""
     weight: Float64[Tensor, " target"]
     context: Int[Tensor, " key"]
     """Rows of `nodes` that each target reads, oldest first."""
@@ -80,8 +80,10 @@ class Batch(AnyBatch):
     """The node in the store behind each target."""
     node_source: NDArray[np.int64]
     """The node in the store behind each of `nodes`."""
+    frame: Frame
+    """Special tokens around each text."""
     token_type_ids: Int[Tensor, " target_total"] | None = None
-    wanted: Wanted | None = None
+    output_positions: OutputPositions | None = None
     """The positions whose states are asked for (None = all)."""
     null_context: bool = False
     """Every target reads the model's learned null row, and nothing else."""
@@ -92,8 +94,8 @@ class Batch(AnyBatch):
 
     @property
     def num_target_tokens(self) -> int:
-        # With CLS and SEP; what stands before a target's own text in a row with its context is none of it.
-        return int(self.maskable.sum()) + 2 * len(self.targets)
+        # With special tokens; what stands before a target's own text in a row with its context is none of it.
+        return int(self.maskable.sum()) + self.frame.num_special * len(self.targets)
 
     @property
     def device(self) -> torch.device:
@@ -133,11 +135,13 @@ class Batch(AnyBatch):
         context = slice(int(keys[:start].sum()), int(keys[:stop].sum()))
         device = self.target_ids.device
         targets, contexts, readers = _target_rows(host[start:stop], keys[start:stop])
-        wanted, labels = None, self.labels[tokens]
-        if self.wanted is not None:
-            counts = self.wanted.rows.host_lengths
+        output_positions, labels = None, self.labels[tokens]
+        if self.output_positions is not None:
+            counts = self.output_positions.rows.host_lengths
             picked = slice(int(counts[:start].sum()), int(counts[:stop].sum()))
-            wanted = want(self.wanted.index[picked] - tokens.start, counts[start:stop], targets, readers)
+            output_positions = select_positions(
+                self.output_positions.index[picked] - tokens.start, counts[start:stop], targets, readers
+            )
             labels = self.labels[picked]
         types = self.token_type_ids
         return replace(
@@ -153,15 +157,17 @@ class Batch(AnyBatch):
             maskable=self.maskable[start:stop],
             source=self.source[start:stop],
             token_type_ids=None if types is None else types[tokens],
-            wanted=wanted,
+            output_positions=output_positions,
         )
 
 
-def want(index: Int[Tensor, " position"], counts: NDArray[np.int64], targets: Rows, readers: Rows) -> Wanted:
+def select_positions(
+    index: Int[Tensor, " position"], counts: NDArray[np.int64], targets: Rows, readers: Rows
+) -> OutputPositions:
     """Ask for `counts[i]` positions of target i, given by their places on the flat axis in ascending order."""
     rows = Rows.build(counts, keys=targets.keys)
     cross_rows = Rows.build(counts, keys=readers.keys)
-    return Wanted(index, rows.to(index.device), cross_rows.to(index.device))
+    return OutputPositions(index, rows.to(index.device), cross_rows.to(index.device))
 
 
 def _target_rows(lengths: NDArray[np.int64], keys: NDArray[np.int64]) -> tuple[Rows, Rows, Rows]:
@@ -173,38 +179,39 @@ def _target_rows(lengths: NDArray[np.int64], keys: NDArray[np.int64]) -> tuple[R
 def _move(value: Any, device: torch.device | str) -> Any:
     if isinstance(value, Tensor):
         return value.to(device, non_blocking=True)
-    return value.to(device) if isinstance(value, Rows | Wanted) else value
+    return value.to(device) if isinstance(value, Rows | OutputPositions) else value
 
 
 @dataclass(frozen=True)
 class Collator:
     """Lays examples flat: clean nodes sorted by length, targets sorted by length and number of context nodes.
 
-    With `reading.concatenate` the context's texts stand in the target's own row instead, `[CLS] oldest [SEP] … [SEP] own
+    With `input.concatenate` the context's texts stand in the target's own row instead, `[CLS] oldest [SEP] … [SEP] own
     [SEP]`, the oldest cut first where the row would be too long.
     """
 
     forest: Forest
     tokenizer: Tokenizer
-    reading: Reading
+    input: TextInput
     share: bool = True
     """Encode a node once for all examples of a batch; without it once an example, which costs more and changes nothing else."""
 
     @property
     def concatenate(self) -> int:
-        return self.reading.concatenate
+        return self.input.concatenate
 
     def __call__(self, examples: Sequence[Example]) -> Batch:
         source = join([example.targets for example in examples])
         keys = join([example.context_lengths for example in examples])
         context = join([example.context for example in examples])
         weight = np.concatenate([example.weight for example in examples]) if examples else np.zeros(0)
-        room = self.reading.max_tokens - 2
+        special, after = self.tokenizer.num_special, self.tokenizer.frame.after
+        room = self.input.max_tokens - special
         own = np.minimum(self.forest.length[source], room)
         types = None
         before: list[NDArray[np.int64]] = []
         if not self.concatenate:
-            lengths = own + 2
+            lengths = own + special
         else:
             before, lengths = self._rows_with_context(own, keys, context)
             keys, context = np.zeros_like(keys), context[:0]
@@ -218,9 +225,9 @@ class Collator:
         else:
             target_ids, types = self._concatenated([before[i] for i in order], source, own, lengths)
         targets, contexts, readers = _target_rows(lengths, keys)
-        # Only the own text before the final SEP may be asked for.
+        # Only the own text may be asked for, not the special tokens after it.
         back = np.repeat(lengths, lengths) - (np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths))
-        asked = (back > 1) & (back <= np.repeat(own, lengths) + 1)
+        asked = (back > after) & (back <= np.repeat(own, lengths) + after)
         labels = np.where(asked, target_ids, IGNORE)
 
         if not self.share:
@@ -230,13 +237,13 @@ class Collator:
         nodes, context = np.unique(context, return_inverse=True)
         nodes = nodes % max(1, len(self.forest.length))
         node_own = np.minimum(self.forest.length[nodes], room)
-        by_length = np.argsort(length_key(node_own + 2), kind="stable")
+        by_length = np.argsort(length_key(node_own + special), kind="stable")
         rank = np.empty_like(by_length)
         rank[by_length] = np.arange(len(by_length))
         nodes, node_own = nodes[by_length], node_own[by_length]
         return Batch(
             input_ids=torch.from_numpy(self._wrap(nodes, node_own)),
-            nodes=Rows.build(node_own + 2),
+            nodes=Rows.build(node_own + special),
             depth=torch.from_numpy(self.forest.depth[nodes]),
             target_ids=torch.from_numpy(target_ids),
             targets=targets,
@@ -249,25 +256,21 @@ class Collator:
             maskable=own,
             source=source,
             node_source=nodes,
+            frame=self.tokenizer.frame,
             token_type_ids=None if types is None else torch.from_numpy(types),
-            null_context=self.reading.seen == "null",
+            null_context=self.input.context == "null",
         )
 
     def _wrap(self, nodes: NDArray[np.int64], own: NDArray[np.int64]) -> NDArray[np.int64]:
-        """[CLS] text [SEP] of every node, one after the other."""
-        ends = np.cumsum(own + 2)
-        ids = np.empty(int(ends[-1]) if len(ends) else 0, dtype=np.int64)
-        starts = ends - own - 2
-        ids[starts], ids[ends - 1] = self.tokenizer.cls_id, self.tokenizer.sep_id
-        inside = np.repeat(starts + 1, own) + (np.arange(own.sum()) - np.repeat(np.cumsum(own) - own, own))
-        ids[inside] = self.forest.gather(nodes, own)
-        return ids
+        """The row of every node's text, one after the other."""
+        return self.tokenizer.wrap_batch(self.forest.gather(nodes, own), own)
 
     def _rows_with_context(
         self, own: NDArray[np.int64], keys: NDArray[np.int64], context: NDArray[np.int64]
     ) -> tuple[list[NDArray[np.int64]], NDArray[np.int64]]:
         """The tokens that stand before each target's own text, oldest cut first; and the whole rows' lengths."""
-        lengths = np.minimum(self.forest.length[context], self.reading.max_tokens - 2)
+        special = self.tokenizer.num_special
+        lengths = np.minimum(self.forest.length[context], self.input.max_tokens - special)
         ids = self.forest.gather(context, lengths)
         ends = np.cumsum(lengths)
         before, key = [], 0
@@ -276,10 +279,10 @@ class Collator:
             for node in range(key, key + count):
                 parts += [ids[ends[node] - lengths[node] : ends[node]], np.array([self.tokenizer.sep_id])]
             key += count
-            room = max(0, self.concatenate - int(own[index]) - 2)
+            room = max(0, self.concatenate - int(own[index]) - special)
             joined = np.concatenate(parts) if parts else np.zeros(0, np.int64)
             before.append(joined[len(joined) - min(room, len(joined)) :])
-        return before, own + 2 + np.array([len(each) for each in before], dtype=np.int64)
+        return before, own + special + np.array([len(each) for each in before], dtype=np.int64)
 
     def _concatenated(
         self,
@@ -292,8 +295,13 @@ class Collator:
         texts = np.split(self.forest.gather(source, own), np.cumsum(own)[:-1]) if len(own) else []
         ids, types = [], []
         for context, text in zip(before, texts, strict=True):
-            ids += [np.array([self.tokenizer.cls_id]), context, text, np.array([self.tokenizer.sep_id])]
-            types.append(np.repeat([0, 1], [1 + len(context), len(text) + 1]))
+            if len(context):
+                row, kinds = self.tokenizer.wrap_pair(context[:-1], text)
+            else:
+                row = self.tokenizer.wrap(text)
+                kinds = np.repeat([0, 1], [len(self.tokenizer.prefix), len(row) - len(self.tokenizer.prefix)])
+            ids.append(row)
+            types.append(kinds)
         return join(ids), join(types)
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ramify.dataset.store import TOKENS, Store
 from ramify.errors import RamifyError
 from ramify.files import scratch_folder
-from ramify.tokenizer import Tokenizer
+from ramify.tokenizer import Frame, Tokenizer
 from ramify.tree import depths, roots_of
 
 Overflow = Literal["truncate", "chain"]
@@ -40,15 +40,17 @@ class Forest:
     """The store's node behind each node; a text that was chained is several nodes here."""
     cut: dict[str, int]
     """Texts and tokens in all, those past `max_tokens` that are lost, and texts that were chained instead."""
+    frame: Frame
+    """Special tokens around each text."""
 
     @classmethod
     def open(cls, store: Store, tokenizer: Tokenizer, max_tokens: int, overflow: Overflow = "truncate") -> "Forest":
-        """Tokenize the store (or read the cache) and lay it out. Texts past `max_tokens` (with CLS and SEP) are cut where
+        """Tokenize the store (or read the cache) and lay it out. Texts past `max_tokens` (with special tokens) are cut where
         they are batched, or hung below themselves as further nodes (`chain`): replies then hang below the last of them."""
         ids, starts = token_cache(store, tokenizer)
         length = np.diff(starts)
         parent = np.asarray(store.parent, dtype=np.int64)
-        room = max_tokens - 2
+        room = max_tokens - tokenizer.num_special
         over = np.maximum(length - room, 0)
         cut = {
             "texts": len(length),
@@ -75,7 +77,7 @@ class Forest:
             cut |= {"texts_over": 0, "tokens_over": 0, "texts_chained": cut["texts_over"]}
         elif overflow != "truncate":
             raise RamifyError(f"overflow is 'truncate' or 'chain', not {overflow!r}.")
-        return cls(store, offsets, parent, roots_of(parent), depth, start, length, ids, node, cut)
+        return cls(store, offsets, parent, roots_of(parent), depth, start, length, ids, node, cut, tokenizer.frame)
 
     @property
     def num_trees(self) -> int:

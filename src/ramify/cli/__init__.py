@@ -1,4 +1,4 @@
-"""The command line: `ramify`. A module of this package holds a group of commands, and imports what is heavy inside them."""
+"""The command line: `ramify`. Each module of this package holds a group of commands and imports heavy packages inside them."""
 
 import signal
 import sys
@@ -15,6 +15,7 @@ app = typer.Typer(
     name="ramify",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
 )
 app.add_typer(data.app, name="data")
 app.add_typer(train.app, name="train")
@@ -28,24 +29,27 @@ app.command()(use.report)
 app.command()(demo.demo)
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(requested: bool) -> None:
+    if requested:
         print(f"ramify {__version__}")
         raise typer.Exit
 
 
 @app.callback()
 def ramify(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which.")] = False,
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
 ) -> None:
-    """Language models for text that branches: comment trees, chat logs, nested documents."""
+    """Language models for text that branches: comment trees, chat logs, nested documents.
+
+    Example: ramify demo --out runs/demo
+    """
 
 
 def main() -> None:
-    """Run a command: what the user can mend is one message on stderr and exit status 2, never a traceback."""
-    # A polite kill unwinds as an exception does, so that what is half written goes.
+    """Run a command. An error that the user can fix is one message on stderr and exit status 2, never a traceback."""
+    # SIGTERM unwinds the stack as an exception does, so that partly written files are removed.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    if sys.argv[1:2] != ["data"]:  # builds stay within a stated bound: they give back what they can
+    if sys.argv[1:2] != ["data"]:  # builds have a memory bound, so they return freed pages
         keep_pages()
     try:
         app()

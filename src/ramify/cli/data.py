@@ -1,4 +1,4 @@
-"""`ramify data`: build, show, count and split data sets of trees."""
+"""`ramify data`: build, inspect, export and split data sets of trees."""
 
 import json
 import shutil
@@ -18,58 +18,67 @@ if TYPE_CHECKING:
     from ramify.dataset.build import Progress
     from ramify.tree import Indices
 
-app = typer.Typer(help="Build, show, count and split data sets of trees.", no_args_is_help=True)
+app = typer.Typer(
+    help="Build, inspect, export and split data sets of trees.\n\nExample: ramify data build dump.zst --out data/reddit",
+    no_args_is_help=True,
+)
 
 Folder = Annotated[Path, typer.Argument(help="A data set built by `ramify data build`.")]
 
 WHOLE_TREE_POLICIES = {"deleted", "empty", "duplicate_id"}
-"""What concerns formats whose trees come with their structure."""
+"""The policies that apply to formats whose trees come with their structure."""
 UNITS = {"KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 
 
 @app.command()
 def build(
-    inputs: Annotated[list[Path], typer.Argument(help="Files, compressed or not, or folders of them.")],
-    out: Annotated[Path, typer.Option("--out", help="The folder to write.")],
-    format: Annotated[str | None, typer.Option(help="What the files are; guessed by default.")] = None,
+    inputs: Annotated[list[Path], typer.Argument(help="Files, compressed or not, or folders with them.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder to write.")],
+    format: Annotated[str | None, typer.Option(help="Format of the files. Default: guessed.")] = None,
     policy: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="CASE=WHAT",
-            help="deleted, empty = reattach|keep|drop|tree; orphan = root|drop; missing_parent = root|drop; "
-            "cycle = drop|root; duplicate_id = first|last; two_roots = split|first|forest; missing_root = placeholder|drop. "
-            "The first of each is the default.",
+            metavar="CASE=ACTION",
+            help="Treatment of faulty posts; repeatable. deleted, empty = reattach|keep|drop|tree; orphan = root|drop; "
+            "missing_parent = root|drop; cycle = drop|root; duplicate_id = first|last; two_roots = split|first|forest; "
+            "missing_root = placeholder|drop. The first action of each case is its default.",
         ),
     ] = None,
-    split: Annotated[str, typer.Option(help="Shares of train, dev and test, by tree.")] = "0.9,0.05,0.05",
+    split: Annotated[str, typer.Option(help="Shares of trees in train, dev and test.")] = "0.9,0.05,0.05",
     clean: Annotated[
         list[str] | None,
         typer.Option(
-            help="quotes (quoted lines go), links (each becomes <link>), space (evened out, invisible characters go)."
+            help="Clean the texts; repeatable. quotes: remove quoted lines; links: replace each link by `<link>`; space: "
+            "normalise white space and remove invisible characters."
         ),
     ] = None,
     near_duplicates: Annotated[
         Literal["exact", "minhash"] | None,
         typer.Option(
-            help="Leave out texts equal but for case, space and links, or (from eight words on) sharing 80 % of 5-word runs."
+            help="Leave out repeated texts. exact: equal up to case, white space and links; minhash: at least 80 % of the "
+            "five-word shingles in common, for texts of eight words or more."
         ),
     ] = None,
-    drop_bots: Annotated[bool, typer.Option("--drop-bots", help="Leave out known bots and names that end in “bot”.")] = False,
-    bot: Annotated[list[str] | None, typer.Option(help="A further bot to leave out (with --drop-bots).")] = None,
-    anonymise: Annotated[bool, typer.Option("--anonymise", help="Replace authors by pseudonyms.")] = False,
+    drop_bots: Annotated[
+        bool, typer.Option("--drop-bots", help="Leave out known bots and authors whose names end in “bot”.")
+    ] = False,
+    bot: Annotated[list[str] | None, typer.Option(help="With --drop-bots: another author to leave out; repeatable.")] = None,
+    anonymise: Annotated[bool, typer.Option("--anonymise", help="Replace authors' names by pseudonyms.")] = False,
     salt: Annotated[
-        str, typer.Option(help="Secret of the pseudonyms: equal salts give equal names; drawn at random by default.")
+        str, typer.Option(help="With --anonymise: secret of the pseudonyms; equal salts give equal names. Default: random.")
     ] = "",
-    min_nodes: Annotated[int, typer.Option(min=1, help="Leave out smaller trees.")] = 1,
-    max_nodes: Annotated[int, typer.Option(min=0, help="Leave out larger trees (0 = none).")] = 0,
-    min_depth: Annotated[int, typer.Option(min=0, help="Leave out trees that are nowhere so deep.")] = 0,
-    column: Annotated[list[str] | None, typer.Option(metavar="OURS=THEIRS", help="Format table: which column is what.")] = None,
-    option: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A further option of the format.")] = None,
-    memory: Annotated[str, typer.Option(help="What may be held at a time, such as 512MB.")] = "512MB",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a data set that is there.")] = False,
+    min_nodes: Annotated[int, typer.Option(min=1, help="Leave out trees with fewer nodes.")] = 1,
+    max_nodes: Annotated[int, typer.Option(min=0, help="Leave out trees with more nodes (0: no limit).")] = 0,
+    min_depth: Annotated[int, typer.Option(min=0, help="Leave out trees whose deepest node is less deep.")] = 0,
+    column: Annotated[
+        list[str] | None, typer.Option(metavar="OURS=THEIRS", help="Tables: the name of a column, e.g. text=body; repeatable.")
+    ] = None,
+    option: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of the format; repeatable.")] = None,
+    memory: Annotated[str, typer.Option(help="Memory bound, e.g. 512MB.")] = "512MB",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing data set.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Turn files into a data set of trees: memory-mapped Arrow, split by tree, with a report of what was left out.
+    """Build a data set of trees from files: memory-mapped, split by tree, with counts of everything left out.
 
     Example: ramify data build RS_2019-01.zst RC_2019-01.zst --format pushshift --out data/reddit
     """
@@ -79,9 +88,9 @@ def build(
     if column:
         options["columns"] = pairs(column, "--column")
     if bot and not drop_bots:
-        raise RamifyError("--bot names further bots for --drop-bots: say that too.")
+        raise RamifyError(f"--bot {bot[0]} needs --drop-bots. Add --drop-bots, or leave --bot out.")
     if salt and not anonymise:
-        raise RamifyError("--salt is for the pseudonyms of --anonymise: say that too.")
+        raise RamifyError("--salt needs --anonymise. Add --anonymise, or leave --salt out.")
     policies = pairs(policy, "--policy")
     chosen = dataset.Policy.named(policies)
     format = format or guessed(inputs)
@@ -89,8 +98,8 @@ def build(
     idle = policies.keys() - WHOLE_TREE_POLICIES if known.yields != "posts" and not known.takes_policy else ()
     if idle:
         print(
-            f"note: the format {format!r} holds whole trees, whose posts are not joined: "
-            f"the policies for {', '.join(sorted(idle))} change nothing",
+            f"note: --policy {', '.join(sorted(idle))} has no effect, because the format {format!r} holds whole trees, whose "
+            "posts are not joined",
             file=sys.stderr,
         )
     with _progress() as progress:
@@ -123,10 +132,10 @@ def build(
 @app.command()
 def show(
     folder: Folder,
-    tree: Annotated[str | None, typer.Option(help="The id of a tree; by default one of medium size.")] = None,
-    max_nodes: Annotated[int, typer.Option(min=1, help="Nodes to draw.")] = 40,
+    tree: Annotated[str | None, typer.Option(help="Id of the tree. Default: a tree of medium size.")] = None,
+    max_nodes: Annotated[int, typer.Option(min=1, help="Most nodes to draw.")] = 40,
 ) -> None:
-    """Draw a tree.
+    """Draw a tree as text.
 
     Example: ramify data show data/reddit --tree 5yarj
     """
@@ -148,13 +157,15 @@ def show(
 def stats(
     folder: Folder,
     as_json: Json = False,
-    plot: Annotated[Path | None, typer.Option(help="Also draw depth, width and length: a .png, .svg or .pdf file.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Also plot depth, width and length into a .png, .svg or .pdf file.")] = None,
     tokenizer: Annotated[
-        Path | None, typer.Option(help="Also count tokens, and those that are cut: a tokenizer.json, or a folder with one.")
+        Path | None, typer.Option(help="Also count tokens, and those past --max-tokens: a tokenizer.json or its folder.")
     ] = None,
-    max_tokens: Annotated[int, typer.Option(min=3, help="With --tokenizer: the longest text, with CLS and SEP.")] = 128,
+    max_tokens: Annotated[
+        int, typer.Option(min=3, help="With --tokenizer: longest text in tokens, special tokens included.")
+    ] = 128,
 ) -> None:
-    """Count trees and nodes, what was left out and why; measure depth, width and length.
+    """Count trees, nodes and posts left out, and measure depth, width and length.
 
     Example: ramify data stats data/reddit --plot shape.svg --tokenizer runs/reddit
     """
@@ -181,13 +192,13 @@ def stats(
         )
     if tokenizer is not None:
         print(
-            "\n{tokens:,} tokens in {texts:,} texts; with at most {max_tokens} a text (CLS and SEP counted) {tokens_over:,} "
-            "({share_over:.2%}) are cut, from {texts_over:,} texts".format_map(counted["tokens"])
+            "\n{tokens:,} tokens in {texts:,} texts; a limit of {max_tokens} per text (special tokens included) cuts "
+            "{tokens_over:,} ({share_over:.2%}) from {texts_over:,} texts".format_map(counted["tokens"])
         )
 
 
 def _tokens(store: "Store", tokenizer: Path, max_tokens: int) -> dict[str, Any]:
-    """How many tokens there are, and how many lie past the longest text."""
+    """Counts of all tokens, and of those past `max_tokens`."""
     from ramify.batching.forest import Forest, share_over
     from ramify.tokenizer import Tokenizer
 
@@ -198,9 +209,9 @@ def _tokens(store: "Store", tokenizer: Path, max_tokens: int) -> dict[str, Any]:
 @app.command()
 def export(
     folders: Annotated[list[Path], typer.Argument(help="Data sets built by `ramify data build`.")],
-    out: Annotated[Path, typer.Option("--out", help="The JSON lines file to write, one tree a line.")],
+    out: Annotated[Path, typer.Option("--out", help="JSON lines file to write, one tree per line.")],
 ) -> None:
-    """Write data sets out as JSON lines of trees: to read them elsewhere, or to build one data set from several.
+    """Write data sets as JSON lines of trees, to read them elsewhere or to build one data set from several.
 
     Example: ramify data export data/reddit data/forum --out both.jsonl
     """
@@ -217,19 +228,22 @@ def export(
 @app.command("split")
 def split_trees(
     data: Annotated[Path, typer.Argument(help="A data set built by `ramify data build`, or a JSON lines file of trees.")],
-    max_tree_size: Annotated[int, typer.Option("--max-tree-size", help="Comments in a piece, at most (M).")],
-    pack: Annotated[bool, typer.Option("--pack/--no-pack", help="Sibling subtrees share a piece while they fit.")] = True,
+    max_tree_size: Annotated[int, typer.Option("--max-tree-size", help="Most comments per piece (M).")],
+    pack: Annotated[bool, typer.Option("--pack/--no-pack", help="Put sibling subtrees into one piece while they fit.")] = True,
     bound: Annotated[
-        Literal["strict", "soft"], typer.Option(help="strict cuts paths longer than M; soft keeps them, and exceeds M.")
+        Literal["strict", "soft"], typer.Option(help="strict: cut paths longer than M; soft: keep them whole.")
     ] = "strict",
     weighting: Annotated[
         Literal["once", "share", "seed"],
-        typer.Option(help="Predict a comment in one piece (once), or in all that hold it, weighted by its share, or by 1."),
+        typer.Option(
+            help="Predict each comment in one piece (once), or in every piece that holds it, weighted by share or by 1 (seed)."
+        ),
     ] = "once",
     as_json: Json = False,
 ) -> None:
-    """Cut trees into bounded pieces: with --json a line a piece, its context (ids, root to parent, without the post), its
-    targets and their weights; without, a summary.
+    """Cut trees into pieces of bounded size and print a summary.
+
+    With --json, print one line per piece: its context (ids from root to parent, without the post), targets and weights.
 
     Example: ramify data split trees.jsonl --max-tree-size 60 --json
     """
@@ -253,11 +267,11 @@ def split_trees(
                 print(json.dumps(line, ensure_ascii=False))
     if not as_json:
         print(f"{trees:,} trees, {pieces:,} pieces of at most {largest:,} comments")
-        print(f"{targets:,} targets, {context:,} context comments ({context / max(pieces, 1):.1f} a piece)")
+        print(f"{targets:,} targets, {context:,} context comments ({context / max(pieces, 1):.1f} per piece)")
 
 
 def _structures(data: Path) -> Iterator[tuple[str, str, "Indices", list[str]]]:
-    """(what messages call the tree, tree id, parents, node ids) of every tree of a built data set or a JSON lines file."""
+    """(name for messages, tree id, parents, node ids) of every tree of a built data set or a JSON lines file."""
     from ramify.dataset import Store
     from ramify.readers.jsonl import numbered_trees
     from ramify.tree import NO_PARENT
@@ -280,20 +294,20 @@ def _structures(data: Path) -> Iterator[tuple[str, str, "Indices", list[str]]]:
 
 
 def _medium_tree(offsets: "Indices", max_nodes: int) -> int:
-    """The first of the trees that come nearest to filling a screen."""
+    """The first of the trees whose size is closest to half of `max_nodes`."""
     import numpy as np
 
     return int(np.argmin(np.abs(np.diff(offsets) - max_nodes / 2)))
 
 
 def _print_counts(folder: Path, counted: dict[str, Any]) -> None:
-    print(f"{folder}: {counted['trees']:,} trees, {counted['nodes']:,} nodes, {counted['comments']:,} of them comments")
+    print(f"{folder}: {counted['trees']:,} trees, {counted['nodes']:,} nodes, {counted['comments']:,} comments")
     for name, split in counted["splits"].items():
         print(f"  {name:5} {split['trees']:>10,} trees {split['nodes']:>12,} nodes")
-    for name, title in (("skipped", "left out"), ("kept", "mended")):
+    for name, title in (("skipped", "left out"), ("kept", "repaired")):
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in counted[name].items() if count)
         print(f"{title}: {reasons or 'nothing'}")
-    print(f"{counted['read']:,} posts were read; content hash {counted['hash'][:16]}")
+    print(f"{counted['read']:,} posts read; content hash {counted['hash'][:16]}")
 
 
 # --- values of options --------------------------------------------------------------------------------------------------
@@ -303,7 +317,7 @@ def _shares(text: str) -> Sequence[float]:
     try:
         return [float(share) for share in text.split(",")]
     except ValueError:
-        raise RamifyError(f"--split takes three shares, such as 0.9,0.05,0.05, not {text!r}.") from None
+        raise RamifyError(f"--split {text} is not a list of shares. Give three, such as 0.9,0.05,0.05.") from None
 
 
 def _bytes(text: str) -> int:
@@ -313,13 +327,13 @@ def _bytes(text: str) -> int:
     except (KeyError, ValueError, OverflowError):
         size = 0
     if size <= 0:
-        raise RamifyError(f"--memory takes a positive number and KB, MB or GB, such as 512MB, not {text!r}.")
+        raise RamifyError(f"--memory {text} is not a size. Give a positive number with KB, MB or GB, such as 512MB.")
     return size
 
 
 @contextmanager
 def _progress() -> Iterator["Progress"]:
-    """Bytes read, nodes written and posts a second, on stderr where that is a terminal."""
+    """A bar per stage of a build, on stderr if that is a terminal. Yields a function that updates it."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeElapsedColumn
 

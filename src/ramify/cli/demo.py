@@ -1,4 +1,4 @@
-"""`ramify demo`: the whole way once, on the discussions and the checkpoint that travel with Ramify."""
+"""`ramify demo`: build, train, evaluate and report, on discussions and a checkpoint that ship with Ramify."""
 
 import shutil
 import textwrap
@@ -38,24 +38,24 @@ SETTINGS = {
 }
 
 TOO_FEW = (
-    "Six hundred comments are far too few to learn a language from, let alone what a reply owes to the comment above it. "
-    "Whatever lies between the two dev losses here is noise: read the curves as a picture of the loop, not as a result."
+    "Six hundred comments are far too few to learn a language from, let alone how a reply depends on its parent. The "
+    "difference between the two dev losses is noise: the curves show the training loop, not a result."
 )
-WHOSE = (
-    "From here on it is the shipped checkpoint that reads: a small model trained beforehand on other, openly licensed "
-    "discussions, which has never seen these. The difference below is its difference, with and without the ancestors of "
-    "each comment, on the same masks. What context is worth at real size stands in benchmarks/results.md."
+CHECKPOINT_USED = (
+    "The rest of the demo uses the shipped checkpoint: a small model trained on other, openly licensed discussions, which "
+    "has never seen these. It is evaluated with and without the ancestors of each comment, on the same masks. "
+    "benchmarks/results.md has the results at real size."
 )
 SHOWN = 3
-"""Filled masks shown on screen; the report has ten."""
+"""How many filled masks are printed; the report has ten."""
 
 
 def demo(
     out: Annotated[Path, typer.Option("--out", help="Folder for the data set, the run and the report.")] = Path("runs/demo"),
-    steps: Annotated[int, typer.Option(min=1, help="Updates of the model that is trained here.")] = STEPS,
-    draws: Annotated[int, typer.Option(min=1, help="Masks drawn for every comment in the evaluation.")] = 8,
+    steps: Annotated[int, typer.Option(min=1, help="Updates of the small model.")] = STEPS,
+    draws: Annotated[int, typer.Option(min=1, help="Masks drawn per comment in the evaluation.")] = 8,
 ) -> None:
-    """Build the sample, train a small model for a minute, and see what ancestors are worth to the shipped checkpoint.
+    """Build a sample data set, train a small model for a minute, and measure what ancestors save the shipped checkpoint.
 
     Example: ramify demo --out runs/demo
     """
@@ -64,25 +64,25 @@ def demo(
     began = time.perf_counter()
     with sole_writer(out):
         _claim(out)
-        # Matrices this small gain little from a second thread, and lose much where cores are shared.
+        # Matrices this small gain little from a second thread, and lose much on shared cores.
         torch.set_num_threads(1)
-        _step(1, f"Build a data set from {DISCUSSIONS.name}: forty discussions that came with Ramify")
+        _step(1, f"Build a data set from {DISCUSSIONS.name}: forty discussions that ship with Ramify")
         store = _build(out / "data")
         _step(2, f"Train a small TreeMLM from scratch, {steps} updates")
         record, metrics = _train(out / "data", out / "run", steps)
         _say(TOO_FEW)
-        _step(3, "What are the ancestors worth?")
-        _say(WHOSE)
+        _step(3, "Measure what ancestors save the shipped checkpoint")
+        _say(CHECKPOINT_USED)
         task, measured = _evaluate(store, draws)
         _step(4, "Fill masked words, with and without ancestors")
         examples = _fill(task, store)
         _report(out, task, store, record, metrics, measured, examples)
-        print(f"\n{out / 'report.html'} has the curves, the table by depth and {len(examples)} filled masks.")
-    print(f"All this took {time.perf_counter() - began:.0f} seconds.")
+        print(f"\n{out / 'report.html'} holds the curves, the table by depth and {len(examples)} filled masks.")
+    print(f"The demo took {time.perf_counter() - began:.0f} seconds.")
 
 
 def _claim(out: Path) -> None:
-    """A demo may be run again over its own folder, and over no other. Only the run of an earlier demo goes, so it goes now."""
+    """Mark the folder as the demo's and remove the run of an earlier demo. Raises if the folder holds anything else."""
     from ramify.runs.base import RUN_FILE
 
     mark = out / ".ramify-demo"
@@ -90,7 +90,7 @@ def _claim(out: Path) -> None:
         if (out / "run" / RUN_FILE).exists():
             shutil.rmtree(out / "run")
     elif out.is_dir() and any(out.iterdir()):
-        raise RamifyError(f"{out} holds other things, which the demo would replace: choose another --out.")
+        raise RamifyError(f"--out {out} holds other files, which the demo would replace. Choose another folder.")
     make_folder(out)
     mark.touch()
 
@@ -118,7 +118,7 @@ def _build(folder: Path) -> "Store":
 
 
 def _train(data: Path, out: Path, steps: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The run's record and what it logged."""
+    """The run's record and its logged metrics."""
     import json
 
     from ramify.cli.train import progress_display
@@ -147,7 +147,7 @@ def _train(data: Path, out: Path, steps: int) -> tuple[dict[str, Any], list[dict
 
 
 def _sparkline(values: Sequence[float], width: int = 40) -> str:
-    """A curve in one line of text."""
+    """A curve as one line of text."""
     blocks = "▁▂▃▄▅▆▇█"
     kept = [values[place * len(values) // min(width, len(values))] for place in range(min(width, len(values)))]
     low, high = min(kept), max(kept)
@@ -155,7 +155,7 @@ def _sparkline(values: Sequence[float], width: int = 40) -> str:
 
 
 def _evaluate(store: "Store", draws: int) -> tuple["MaskedLM", "Measured"]:
-    """The shipped checkpoint's loss on the whole sample: with ancestors, without, and with those of another tree."""
+    """The shipped checkpoint's loss on the whole sample: with ancestors, without context, and with another tree's ancestors."""
     import ramify
     from ramify.cli.shared import bar
     from ramify.inference.evaluation import gain
@@ -166,17 +166,17 @@ def _evaluate(store: "Store", draws: int) -> tuple["MaskedLM", "Measured"]:
     assert isinstance(pipeline, MaskFiller)
     task = pipeline.task
     with bar("evaluating", 3 * store.info["comments"]) as advance:
-        measured = measure(task, store, "all", draws=draws, controls=("wrong",), progress=advance)
+        measured = measure(task, store, "all", draws=draws, controls=("mismatched",), progress=advance)
     count = measured.scores["tree"].count.sum()
     print(f"\n   {count:,} masked tokens in {measured.trees} trees, loss in nats per masked token:")
-    for seen, scores in measured.scores.items():
-        print(f"   {NAMES[seen]:<32} {scores.summary()['loss']:.4f}")
-    for other in ("none", "wrong"):
+    for context, scores in measured.scores.items():
+        print(f"   {NAMES[context]:<32} {scores.summary()['loss']:.4f}")
+    for other in ("none", "mismatched"):
         found = gain(measured.scores["tree"], measured.scores[other])["all"]
         interval = f"(95 % interval {found.low:+.4f} to {found.high:+.4f}, paired bootstrap over trees)"
         print(f"   ancestors save, against the same model {NAMES[other]}: {found.value:+.4f} {interval}")
         if found.low <= 0 <= found.high:
-            print("   The interval holds zero: this sample does not tell the two apart.")
+            print("   The interval holds zero, so this sample shows no difference.")
     return task, measured
 
 
@@ -190,9 +190,9 @@ def _fill(task: "MaskedLM", store: "Store") -> "list[Filling]":
         print(f"\n   above: {shortened(example.ancestors[-1], 110)}")
         before = example.before if len(example.before) < 80 else "… " + example.before[-80:].split(" ", 1)[-1]
         print(f"   reply: {' '.join(before.split())} [{example.word}] {shortened(example.after, 60)}")
-        for seen, guess in example.guesses.items():
+        for context, guess in example.guesses.items():
             best = ", ".join(f"{token} {percent(share)}" for token, share in guess.tokens)
-            print(f"     {NAMES[seen]:<16} {example.word} {percent(guess.probability)}; likeliest: {best}")
+            print(f"     {NAMES[context]:<16} {example.word} {percent(guess.probability)}; likeliest: {best}")
     return examples
 
 
@@ -214,20 +214,20 @@ def _report(
     from ramify.runs.sections import number
 
     saved = {}
-    for other in ("none", "wrong"):
+    for other in ("none", "mismatched"):
         found = gain(measured.scores["tree"], measured.scores[other])["all"]
         value, low, high = (number(each, "+.4f") for each in (found.value, found.low, found.high))
-        unclear = ", zero among it" if found.low <= 0 <= found.high else ""
+        unclear = ", which holds zero" if found.low <= 0 <= found.high else ""
         saved[other] = f"<b>{value} nats per masked token</b> (95 % interval {low} to {high}{unclear})"
     lead = (
-        "<p>Forty discussions that came with Ramify, read twice: by a small model trained on them for a minute, and by the "
+        "<p>Forty discussions that ship with Ramify, read by two models: a small one trained on them for a minute, and the "
         "checkpoint that ships with Ramify.</p><p>Reading each comment with its ancestors instead of without saves the shipped "
-        f"checkpoint {saved['none']}; instead of with another tree's ancestors, {saved['wrong']}. Intervals by paired "
-        "bootstrap over trees.</p>"
+        f"checkpoint {saved['none']}; instead of with another tree's ancestors, {saved['mismatched']}. Intervals are from a "
+        "paired bootstrap over trees.</p>"
     )
     sections = [
         replace(comment_tree_report.curves(metrics, "tree", "A minute of training from scratch"), lead=(TOO_FEW,)),
-        comment_tree_report.by_depth(measured, "What ancestors are worth to the shipped checkpoint"),
+        comment_tree_report.by_depth(measured, "Gain from ancestors for the shipped checkpoint"),
         comment_tree_report.filled(examples, "Masks filled by the shipped checkpoint"),
         _checkpoint(task),
         run_report.data(store.info, comment_tree_report.unread(record["cut"], record["without_tokens"])),
@@ -248,7 +248,7 @@ def _checkpoint(task: "MaskedLM") -> "Section":
     size = sum(file.stat().st_size for file in CHECKPOINT.iterdir()) / 1e6
     body = (
         f"{parameters:,} parameters ({layers} of {config.dim}), {size:.1f} MB in half precision, licence {LICENSE}. The "
-        "README.md beside it (ramify/sample/checkpoint) says what it was trained on, by which commands, and what it reaches on "
-        "held-out trees of its own data."
+        "README.md in ramify/sample/checkpoint gives its training data, its commands and its scores on held-out trees of that "
+        "data."
     )
     return Section("The shipped checkpoint", (), lead=(body,))

@@ -1,4 +1,4 @@
-"""`ramify disentangle`: the conversations of a chat log."""
+"""`ramify disentangle`: find the reply links and conversations of chat logs."""
 
 import json
 import sys
@@ -21,65 +21,70 @@ if TYPE_CHECKING:
     from ramify.tree import Node, Tree
 
 LINKS = Path(__file__).parents[1] / "sample" / "links"
-"""The model that comes with Ramify."""
+"""The model that ships with Ramify."""
 
 AT_ONCE = 256
-"""Messages of a live channel that are decided on together at most, unless somebody says how many."""
+"""Most messages of a live channel that are decided together, unless `--every` is given."""
 
 
 def disentangle(
-    logs: Annotated[list[Path], typer.Argument(metavar="LOG…", help="Chat logs or exports, compressed or not, or folders.")],
+    logs: Annotated[
+        list[Path],
+        typer.Argument(metavar="LOG…", help="Chat logs or exports, compressed or not, or folders with them; - reads stdin."),
+    ],
     to: Annotated[
         Literal["text", "jsonl", "annotation", "html"],
-        typer.Option(help="To be read; a tree a conversation; LOG:PARENT CHILD - a link; or a page with colours and lines."),
+        typer.Option(
+            help="text: readable; jsonl: one tree per conversation; annotation: one link per line; html: a coloured page."
+        ),
     ],
-    out: Annotated[Path, typer.Option("--out", help="The file to write.")],
+    out: Annotated[Path, typer.Option("--out", help="File to write; - writes to stdout.")],
     model: Annotated[
         list[str] | None,
         typer.Option(
-            help="A run of a recipe for chats, such as `ramify train feature-model`, or a saved model; may be repeated. "
-            "Default: what comes with Ramify."
+            help="A disentanglement run, e.g. of `ramify train feature-model`, or a saved model. Repeat for an ensemble. "
+            "Default: the model that ships with Ramify."
         ),
     ] = None,
     ensemble: Annotated[
         Literal["vote", "unanimous", "union", "union-most", "intersect", "mean"],
         typer.Option(
-            help="With several models: most voices; what all say, else a start; all links; the conversations of all; the mean "
-            "of their probabilities."
+            help="How several models are combined. vote: the link that most models predict; unanimous: links that all predict, "
+            "else a start; union: every predicted link; union-most: the same, but a start where most predict one; intersect: "
+            "conversations that all predict; mean: the mean of their probabilities."
         ),
     ] = "vote",
-    beam: Annotated[
-        int, typer.Option(min=1, help="Models that read their own decisions: structures kept side by side while deciding.")
-    ] = 1,
-    format: Annotated[str | None, typer.Option(help="What the files are; guessed by default.")] = None,
-    option: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A further option of the format.")] = None,
-    column: Annotated[list[str] | None, typer.Option(metavar="OURS=THEIRS", help="Of a table: which column is what.")] = None,
+    beam: Annotated[int, typer.Option(min=1, help="Beam width of models that read their own decisions.")] = 1,
+    format: Annotated[str | None, typer.Option(help="Format of the files. Default: guessed.")] = None,
+    option: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of the format; repeatable.")] = None,
+    column: Annotated[
+        list[str] | None, typer.Option(metavar="OURS=THEIRS", help="Tables: the name of a column, e.g. text=body; repeatable.")
+    ] = None,
     keep_replies: Annotated[
-        bool, typer.Option("--keep-replies", help="Where the log itself says what a message answers, keep to that.")
+        bool, typer.Option("--keep-replies", help="Keep the reply links that the log itself states.")
     ] = False,
     live: Annotated[
         bool,
         typer.Option(
             "--live",
-            help="Decide on messages as they come, without hindsight, and write a line at once, JSON or LOG:PARENT CHILD -."
-            " Of an IRC log, or a table without ids, parents and channels, no more is held than may be asked for; exports are "
-            "read whole first. Read an IRC log that comes from another program as /dev/stdin (a table is a file), write to "
-            "/dev/stdout.",
+            help="Decide on messages as they arrive, without lookahead, and write each decision at once: a JSON object or "
+            "LOG:PARENT CHILD -. Memory is bounded for IRC logs and for tables without ids, parents and channels; exports are "
+            "read whole first.",
         ),
     ] = False,
     every: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="With --live: wait for so many messages and decide on them together. Default: wait for none, and decide "
-            "together on those that have come in the meantime.",
+            help="With --live: decide once this many messages have arrived. Default: decide at once, on all messages that "
+            "have arrived in the meantime.",
         ),
     ] = None,
     settings: Deciding = None,
     device: Device = "auto",
     precision: Precision = "fp32",
 ) -> None:
-    """Who replied to whom, and which messages are one conversation.
+    """Find which message replies to which, and which messages form one conversation.
 
     Example: ramify disentangle channel.log --to html --out channel.html
 
@@ -101,25 +106,25 @@ def disentangle(
     name = format or guessed(logs)
     known = readers.find(name)
     if known.yields == "posts":
-        hint = " For a table of messages in the order of a channel add --format chat-table." if name == "table" else ""
-        raise RamifyError(f"the format {name!r} holds posts whose replies are known: there is nothing to disentangle.{hint}")
+        hint = " For a table of chat messages in channel order, use --format chat-table." if name == "table" else ""
+        raise RamifyError(f"--format {name} holds posts with known parents, so there is nothing to disentangle.{hint}")
     chosen = options_of(option) | ({"columns": pairs(column, "--column")} if column else {})
     known.check(chosen)
     sources = readers.files(logs)
     if name == "irc":
-        # Gold links that lie beside a log are none of its own.
+        # Gold links in a file beside the log are not part of the log.
         chosen = {"annotations": "none"} | chosen
         sources = [*sources, *irc.beside(sources, chosen)]
     for source in sources:
         if out.exists() and source.is_file() and out.is_file() and out.samefile(source):
-            raise RamifyError(f"{out} is what is to be read: choose another place to write to.")
+            raise RamifyError(f"--out {out} is also an input. Choose another file to write to.")
     models = [_loaded(source, settings, device) for source in model or [str(LINKS)]]
     names = ", ".join(Path(each).name for each in model or ())
     if every is not None and not live:
-        raise RamifyError("--every is for --live: a whole log is decided on together anyway.")
+        raise RamifyError(f"--every {every} needs --live; a whole log is decided at once. Add --live, or leave --every out.")
     if live:
         if len(models) > 1 or keep_replies or beam > 1 or to not in ("jsonl", "annotation"):
-            raise RamifyError("--live is for one model and --to jsonl or annotation, without --keep-replies and --beam.")
+            raise RamifyError("--live takes one model and --to jsonl or annotation; it excludes --keep-replies and --beam.")
         with autocast(models[0].device, precision):
             _follow(models[0], known, logs, report, chosen, to, out, every)
         return
@@ -131,8 +136,8 @@ def disentangle(
             advance,
             report,
         )
-        _write(found, to, out, names or "the model that comes with Ramify", known.numbered)
-    _say(report)
+        _write(found, to, out, names or "the model that ships with Ramify", known.numbered)
+    _print_counts(report)
     print(out, file=sys.stderr)
 
 
@@ -141,13 +146,13 @@ def _or_stream(path: Path, stream: str) -> Path:
 
 
 def _check_out(out: Path) -> None:
-    """Raise at once, not when all is done, where nothing can be written."""
+    """Raise before any work is done if `out` cannot be written."""
     from ramify.errors import RamifyError
 
     if out.is_dir():
-        raise RamifyError(f"--out {out} is a folder: name a file to write to.")
+        raise RamifyError(f"--out {out} is a folder. Name a file to write to.")
     if not out.parent.is_dir():
-        raise RamifyError(f"--out {out}: there is no folder {out.parent}. Make it, or choose another place.")
+        raise RamifyError(f"--out {out}: the folder {out.parent} does not exist. Create it, or choose another file.")
 
 
 def _loaded(source: str, settings: list[str] | None, device: str) -> "Disentangler":
@@ -157,7 +162,7 @@ def _loaded(source: str, settings: list[str] | None, device: str) -> "Disentangl
 
     pipeline = ramify.load(source, device=device)
     if not isinstance(pipeline, Disentangler):
-        raise RamifyError(f"{source} does not say who replied to whom; it can {', '.join(pipeline.verbs)}.")
+        raise RamifyError(f"--model {source} is not a disentanglement model; it supports {', '.join(pipeline.verbs)}.")
     return redecide(pipeline, settings)
 
 
@@ -171,7 +176,7 @@ def _follow(
     out: Path,
     every: int | None,
 ) -> None:
-    """Write a line a message as it comes, or as so many have come."""
+    """Write one line per message, as each arrives or after every `every` messages."""
     from ramify.disentangle.inference.prefetch import prefetch_batches
     from ramify.errors import RamifyError
     from ramify.files import appending
@@ -179,7 +184,7 @@ def _follow(
     from ramify.readers.messages import LogNames
 
     if known.yields != "logs":
-        raise RamifyError("what is in this format is not read message by message: leave --live out.")
+        raise RamifyError(f"--live cannot read {known.name!r} files message by message. Leave --live out.")
     names = LogNames()
     read = answered = 0
 
@@ -190,8 +195,8 @@ def _follow(
             yield message
 
     with ExitStack() as files:
-        # Most channels never end: somebody stops listening, here, or where the answers go (who needs no more of them).
-        files.push(lambda error, *_: _say(report, 0 if error is BrokenPipeError else read - answered))
+        # Most channels never end. The user stops this process, or the reader of its output closes the pipe.
+        files.push(lambda error, *_: _print_counts(report, 0 if error is BrokenPipeError else read - answered))
         file = None
         for log in known.reads(logs, report, **chosen):
             channel, messages = model.live(), counted(log.messages)
@@ -199,7 +204,7 @@ def _follow(
             name = names.give(readable_name(log.name)) if to == "annotation" else log.name
             ids: dict[int, str] = {}
             for together in runs:
-                # No sooner: where nobody says a thing, what lies there stays.
+                # Opened with the first message, so that an empty input leaves an existing file as it is.
                 file = file or files.enter_context(appending(out))
                 for message, heard in zip(together, channel.predict_each(together), strict=True):
                     ids[heard.number] = message.id if to == "jsonl" or known.numbered else str(heard.number)
@@ -230,7 +235,7 @@ def _said(log: str, ids: dict[int, str], heard: "LinkPrediction", to: str) -> li
 
 
 def _for_a_page(logs: Iterator["Tree"]) -> Iterator["Tree"]:
-    """The logs, refused before anybody decides on them where they are too many messages."""
+    """The logs. Raises before they are disentangled if they hold too many messages for a page."""
     from ramify.report.conversations import check_shown
 
     messages = 0
@@ -241,7 +246,7 @@ def _for_a_page(logs: Iterator["Tree"]) -> Iterator["Tree"]:
 
 
 def _counted(logs: Iterator["Disentangled"], advance: Callable[[int], None], report: "Report") -> Iterator["Disentangled"]:
-    """Raises where there is not a message: an empty file would say that all went well."""
+    """Pass logs on and advance the progress bar. Raises if there is no message, rather than write an empty file."""
     from ramify.errors import RamifyError
 
     messages = 0
@@ -254,8 +259,11 @@ def _counted(logs: Iterator["Disentangled"], advance: Callable[[int], None], rep
 
 
 def _no_message(report: "Report") -> str:
-    why = "; ".join(_counts(report, report.skipped))
-    return f"no message was found{why and f' ({why})'}: nothing is written. Is this the right --format, and the files whole?"
+    reasons = "; ".join(_counts(report, report.skipped))
+    return (
+        f"no message was found{reasons and f' ({reasons})'}, so nothing was written. Check --format, and that the files are "
+        "complete."
+    )
 
 
 def _write(found: Iterator["Disentangled"], to: str, out: Path, model: str, numbered: bool) -> None:
@@ -273,31 +281,31 @@ def _write(found: Iterator["Disentangled"], to: str, out: Path, model: str, numb
     else:
         with replacing(out) as scratch, open(scratch, "w", encoding="utf-8", newline="\n") as file:
             for each in found:
-                said = as_text(each) if to == "text" else (tree.to_json() for tree in each.conversations())
-                file.writelines(f"{line}\n" for line in said)
+                lines = as_text(each) if to == "text" else (tree.to_json() for tree in each.conversations())
+                file.writelines(f"{line}\n" for line in lines)
 
 
 def _numbers(found: "Disentangled", numbered: bool) -> list[tuple[int, int]]:
-    """Links by the numbers that are the messages' ids, or by their places in the log."""
+    """Links between messages, which are named by their numeric ids or by their positions in the log."""
     ids = [node.id for node in found.tree.nodes]
     numbers = list(range(len(ids)))
     if numbered and all(each.isdecimal() for each in ids):
-        said = [int(each) for each in ids]
-        numbers = said if all(one < two for one, two in pairwise(said)) else numbers
+        numeric_ids = [int(each) for each in ids]
+        numbers = numeric_ids if all(one < two for one, two in pairwise(numeric_ids)) else numbers
     return [(numbers[parent], numbers[child]) for parent, child in found.links().tolist()]
 
 
-def _say(report: "Report", unanswered: int = 0) -> None:
-    """What somebody may miss in what was written."""
+def _print_counts(report: "Report", unanswered: int = 0) -> None:
+    """Print counts of messages that the output lacks or that were repaired."""
     if unanswered:
-        print(f"read and not answered: {unanswered:,} of the last messages", file=sys.stderr)
-    for what, counts in (("left out", report.skipped), ("mended", report.kept)):
-        for said in _counts(report, counts):
-            print(f"{what}: {said}", file=sys.stderr)
+        print(f"read but not decided: the last {unanswered:,} messages", file=sys.stderr)
+    for title, counts in (("left out", report.skipped), ("repaired", report.kept)):
+        for line in _counts(report, counts):
+            print(f"{title}: {line}", file=sys.stderr)
 
 
 def _counts(report: "Report", counts: Mapping[str, int]) -> Iterator[str]:
-    # Somebody may stop a live channel while a thread still reads.
+    # A live channel may be stopped while its reader thread still counts.
     for reason, count in list(counts.items()):
         where = next(iter(report.examples.get(reason, ())), "")
         yield f"{count:,} {reason.replace('_', ' ')}{where and f' (first: {where})'}"

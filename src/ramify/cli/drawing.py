@@ -1,15 +1,15 @@
-"""A tree drawn with lines, one node a line."""
+"""Draw a tree as text, one node per line."""
 
 from collections.abc import Iterator
 
 from ramify.tree import Tree
 
 MAX_INDENT = 24
-"""Deeper nodes are not moved further to the right; their depth is printed instead."""
+"""Depth beyond which nodes are not indented further; their depth is printed instead."""
 
 
 def draw(tree: Tree, width: int = 100, max_nodes: int | None = None) -> Iterator[str]:
-    """Lines of at most `width` characters, replies below what they answer; several parents: below the first."""
+    """Lines of at most `width` characters. A node stands below its first parent; an arrow names any other."""
     children: list[list[int]] = [[] for _ in tree.nodes]
     roots = []
     for index, node in enumerate(tree.nodes):
@@ -17,7 +17,7 @@ def draw(tree: Tree, width: int = 100, max_nodes: int | None = None) -> Iterator
             children[node.parents[0]].append(index)
         else:
             roots.append(index)
-    # (node, depth, what stands before its line, what stands before its children's lines)
+    # (node, depth, prefix of its line, prefix of its children's lines)
     stack = [(root, 0, "", "") for root in reversed(roots)]
     drawn = 0
     while stack:

@@ -1,4 +1,4 @@
-"""`ramify evaluate RUN`, and `ramify evaluate links` for who replied to whom."""
+"""`ramify evaluate RUN` scores a model; `ramify evaluate links` scores predicted reply links."""
 
 import json
 from collections.abc import Sequence
@@ -13,22 +13,22 @@ from ramify.cli.shared import Deciding, Device, Json, Precision, bar, settings_o
 
 
 class RunOrCommand(TyperGroup):
-    """A group whose first word may also be the first argument of its command `run`, even if it is called as a command is."""
+    """A group whose command `run` may be left out: a first word that names no command is the argument of `run`."""
 
     def named(self, words: list[str], options: Sequence[str] = ()) -> list[str]:
-        """The words with the name of a command at their head; `options` are the group's own."""
+        """The words, with the name of a command first. `options` are the group's own."""
         if not words or words[0] in options:
             return words
         is_command = words[0] in self.commands
         if is_command and any(word.partition("=")[0] == "--data" for word in words) and Path(words[0]).is_dir():
-            # `run` needs an argument of its own, and no other command knows the option.
+            # Only `run` has --data. Without a further argument, this word is a run's folder that is called like a command.
             is_command = words[0] == "run" and self._names_a_run(words[1:])
         return words if is_command else ["run", *words]
 
     def _names_a_run(self, words: list[str]) -> bool:
-        """Is any of these words no option, nor the value of one?"""
-        own = [option for option in self.commands["run"].params if not getattr(option, "is_flag", False)]
-        valued = {flag for option in own for flag in option.opts}
+        """Whether one of these words is an argument, not an option or the value of one."""
+        with_value = [option for option in self.commands["run"].params if not getattr(option, "is_flag", False)]
+        valued = {flag for option in with_value for flag in option.opts}
         before = ["", *words]
         return any(not word.startswith("-") and last not in valued for last, word in zip(before, words))
 
@@ -41,17 +41,17 @@ class SeveralFiles(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         repeatable = {flag for option in self.params if getattr(option, "multiple", False) for flag in option.opts}
-        spelled: list[str] = []
+        repeated: list[str] = []
         flag = ""
         for word in args:
             if word.startswith("-") and word != "-":
                 flag = word if word in repeatable else ""
-                spelled.append(word)
-            elif flag and spelled[-1] != flag:
-                spelled += [flag, word]
+                repeated.append(word)
+            elif flag and repeated[-1] != flag:
+                repeated += [flag, word]
             else:
-                spelled.append(word)
-        return super().parse_args(ctx, spelled)
+                repeated.append(word)
+        return super().parse_args(ctx, repeated)
 
 
 app = typer.Typer(cls=RunOrCommand, no_args_is_help=True)
@@ -59,7 +59,7 @@ app = typer.Typer(cls=RunOrCommand, no_args_is_help=True)
 
 @app.callback()
 def evaluate() -> None:
-    """Held-out loss of a model (`ramify evaluate RUN`, options: `ramify evaluate run --help`), or scores of reply links.
+    """Evaluate a model (`ramify evaluate RUN`; options: `ramify evaluate run --help`), or score predicted reply links.
 
     Example: ramify evaluate runs/reddit --data data/reddit --context none --json
     """
@@ -70,45 +70,49 @@ def run(
     run: Annotated[Path, typer.Argument(help="A run or a saved model.")],
     data: Annotated[Path, typer.Option("--data", help="A data set built by `ramify data build`.")],
     context: Annotated[
-        Literal["tree", "none", "parent", "wrong", "null"] | None,
+        Literal["tree", "none", "parent", "mismatched", "wrong", "null"] | None,
         typer.Option(
-            help="What a comment reads: its ancestors, nothing, its parent, another tree's ancestors, or the learned "
-            "null row. Default: as the model was trained."
+            help="Context of a comment: its ancestors (tree), nothing (none), its parent, another tree's ancestors "
+            "(mismatched; scripts may say wrong), or the learned null row. Default: as in training."
         ),
     ] = None,
-    split: Annotated[Literal["train", "dev", "test", "all"], typer.Option(help="The trees to evaluate on.")] = "test",
+    split: Annotated[Literal["train", "dev", "test", "all"], typer.Option(help="Split to evaluate on.")] = "test",
     draws: Annotated[
-        int | None, typer.Option(min=1, help="Masks drawn for every comment, by the hash of its id. Default: 8.")
+        int | None, typer.Option(min=1, help="Masks drawn per comment, seeded by the hash of its id. Default: 8.")
     ] = None,
-    mask_rate: Annotated[float | None, typer.Option(help="Share of tokens that is masked. Default: as in training.")] = None,
+    mask_rate: Annotated[float | None, typer.Option(help="Share of masked tokens. Default: as in training.")] = None,
     starts: Annotated[
-        bool, typer.Option("--starts/--no-starts", help="Models of links: score messages that start a conversation, too.")
+        bool, typer.Option("--starts/--no-starts", help="Disentanglement: also score messages that start a conversation.")
     ] = True,
     history: Annotated[
         Literal["predicted", "gold"] | None,
         typer.Option(
-            help="Models of links that read what earlier messages answer: their own decisions (default for chat logs), or the "
-            "truth (default for reply trees)."
+            help="Reply history of disentanglement models that read it: the model's own predictions (default for chat logs), "
+            "or gold links (default for reply trees)."
         ),
     ] = None,
     beam: Annotated[
-        int | None, typer.Option(min=1, help="The same models: structures kept side by side while deciding. Default: 1.")
+        int | None, typer.Option(min=1, help="Beam width of models that read their own decisions. Default: 1.")
     ] = None,
     settings: Deciding = None,
     protocol: Annotated[
         Literal["official", "chunk50"] | None,
         typer.Option(
-            help="Models of links: sums over all logs (official, the default), or the mean over parts of fifty messages. The "
-            "two are not comparable."
+            help="Disentanglement: sums over all logs (official, the default), or the mean over chunks of fifty messages "
+            "(chunk50). The two are not comparable."
         ),
     ] = None,
-    save: Annotated[Path | None, typer.Option(help="Keep the sums by tree (.npz), for paired comparisons.")] = None,
+    save: Annotated[
+        Path | None, typer.Option(help="Also write the sums per tree to this .npz file, for paired comparisons.")
+    ] = None,
     device: Device = "auto",
     precision: Precision = "fp32",
     as_json: Json = False,
 ) -> None:
-    """Held-out loss in nats per masked token, perplexity and accuracy, also by depth. The masks are the same for every model.
-    Of a model of who replied to whom, the scores of `ramify evaluate links`; on reply trees, graph and conversation accuracy.
+    """Evaluate a model on held-out data.
+
+    Masked language models: loss in nats per masked token, perplexity and accuracy, also by depth. The masks are the same for
+    every model. Disentanglement models: the scores of `ramify evaluate links`; on reply trees, graph and conversation accuracy.
 
     Example: ramify evaluate runs/reddit --data data/reddit --context none --json
     """
@@ -117,7 +121,8 @@ def run(
     from ramify.runs import kind_for
 
     given: dict[str, Any] = {
-        "context": context,
+        # Scripts were promised the word `wrong`.
+        "context": "mismatched" if context == "wrong" else context,
         "draws": draws,
         "mask_rate": mask_rate,
         "save": save,
@@ -138,22 +143,28 @@ def run(
 @app.command(cls=SeveralFiles)
 def links(
     gold: Annotated[
-        list[Path], typer.Option("--gold", metavar="FILE…", help="Annotation files, or folders with *.annotation.txt in them.")
+        list[Path],
+        typer.Option("--gold", metavar="FILE…", help="Gold annotation files, or folders with files *.annotation.txt."),
     ],
-    predicted: Annotated[list[Path], typer.Option("--predicted", metavar="FILE…", help="The same, predicted.")],
+    predicted: Annotated[
+        list[Path], typer.Option("--predicted", metavar="FILE…", help="Predicted annotation files, or folders with such files.")
+    ],
     protocol: Annotated[
         Literal["official", "chunk50"],
-        typer.Option(help="Sums over all logs, or the mean over parts of fifty messages. The two are not comparable."),
+        typer.Option(help="Sums over all logs, or the mean over chunks of fifty messages. The two are not comparable."),
     ] = "official",
     missing: Annotated[
-        Literal["error", "self"], typer.Option(help="A message without a predicted link: an error, or a start.")
+        Literal["error", "self"],
+        typer.Option(help="A message without a predicted link is an error, or starts a conversation (self)."),
     ] = "error",
     resamples: Annotated[
-        int | None, typer.Option(min=0, help="Bootstrap resamples over logs for 95 % intervals (0: none). Default: 1000.")
+        int | None, typer.Option(min=0, help="Bootstrap resamples of logs for 95 % intervals (0: no intervals). Default: 1000.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Compare predicted reply links, and the conversations they make, with gold ones. Percentages; lines [LOG:]PARENT CHILD -.
+    """Score predicted reply links and their conversations against gold ones, in percent.
+
+    Each line of an annotation file is a link, [LOG:]PARENT CHILD -.
 
     Example: ramify evaluate links --gold dev/*.annotation.txt --predicted predicted.txt --json
     """

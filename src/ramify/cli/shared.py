@@ -1,4 +1,4 @@
-"""What several commands share: options, a progress bar, and how a model is asked for."""
+"""Options, parsing and a progress bar that several commands share."""
 
 import sys
 from collections.abc import Iterator
@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Device = Annotated[
     str,
-    typer.Option("--device", help="Where to compute: cpu, cuda, cuda:1 …; auto is the accelerator that torch finds, else cpu."),
+    typer.Option(
+        "--device", help="Device to compute on: cpu, cuda, cuda:1 …; auto takes the accelerator that torch finds, else cpu."
+    ),
 ]
 Precision = Annotated[
     Literal["fp32", "bf16"],
-    typer.Option(help="bf16 is faster where the processor has it (GPUs, CPUs with AMX or AVX-512 BF16); scores move a little."),
+    typer.Option(help="bf16 is faster on GPUs and on CPUs with AMX or AVX-512 BF16; scores change slightly."),
 ]
 
 
@@ -30,8 +32,8 @@ Deciding = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Models of who replied to whom: decide otherwise than in training, such as decoding.threshold=0 for one answer a "
-        "message, or decoding.answers=others, so that nobody answers himself.",
+        help="Disentanglement models: change how they decide, e.g. decoding.threshold=0 for one parent per message, or "
+        "decoding.answers=others if authors do not answer themselves; repeatable.",
     ),
 ]
 
@@ -51,7 +53,7 @@ def mask_filler(model: "Pipeline", source: str) -> "MaskFiller":
     from ramify.inference.fill_mask import MaskFiller
 
     if not isinstance(model, MaskFiller):
-        raise RamifyError(f"{source} holds no masked language model; it can {', '.join(model.verbs)}.")
+        raise RamifyError(f"{source} is not a masked language model; it supports {', '.join(model.verbs)}.")
     return model
 
 
@@ -60,56 +62,56 @@ def text_pipeline(model: "Pipeline", source: str) -> "TextPipeline":
     from ramify.inference.embed import TextPipeline
 
     if not isinstance(model, TextPipeline):
-        raise RamifyError(f"{source} holds no model of texts; it can {', '.join(model.verbs)}.")
+        raise RamifyError(f"{source} is not a text model; it supports {', '.join(model.verbs)}.")
     return model
 
 
 def parted(texts: list[str] | None, option: str, expected: str = "NAME=VALUE") -> list[tuple[str, str]]:
-    """What a repeatable option NAME=VALUE says, in its order."""
+    """The (name, value) pairs of a repeatable option, in order."""
     from ramify.errors import RamifyError
 
     for text in texts or []:
         if "=" not in text:
-            raise RamifyError(f"{option} {text}: expected {expected}.")
+            raise RamifyError(f"{option} {text} has no equals sign; expected {expected}.")
     return [(name.strip(), value) for name, _, value in (text.partition("=") for text in texts or [])]
 
 
 def pairs(texts: list[str] | None, option: str, expected: str = "NAME=VALUE") -> dict[str, str]:
-    """`parted`, where a name may be said once."""
+    """`parted` as a dictionary. Raises if a name is given twice."""
     from ramify.errors import RamifyError
 
     found: dict[str, str] = {}
     for name, value in parted(texts, option, expected):
         if name in found:
-            raise RamifyError(f"{option} {name} is given twice: as {found[name]!r} and as {value!r}. Leave one out.")
+            raise RamifyError(f"{option} {name} is given twice, as {found[name]!r} and as {value!r}. Leave one out.")
         found[name] = value
     return found
 
 
 def settings_of(settings: list[str] | None) -> dict[str, str]:
-    """What `--set` says."""
-    said = pairs(settings, "--set", "KEY=VALUE, such as train.steps=2000")
-    return {name: value.strip() for name, value in said.items()}
+    """The settings that `--set` gives."""
+    given = pairs(settings, "--set", "KEY=VALUE, such as train.steps=2000")
+    return {name: value.strip() for name, value in given.items()}
 
 
 def guessed(inputs: list[Path]) -> str:
-    """The format of what is to be read, which is told to who did not name it."""
+    """The guessed format of the inputs, which is also printed on stderr."""
     from ramify import readers
 
     name = readers.guess(inputs)
-    print(f"the format looks like {name!r}: {readers.FORMATS[name].summary}", file=sys.stderr)
+    print(f"format: {name} ({readers.FORMATS[name].summary}), guessed; --format overrides it", file=sys.stderr)
     return name
 
 
 def options_of(option: list[str] | None) -> dict[str, Any]:
-    """A format's own options."""
+    """The options of a format. `true` and `false` become booleans."""
     switch = {"true": True, "false": False}
     return {name: switch.get(value, value) for name, value in pairs(option, "--option").items()}
 
 
 @contextmanager
 def bar(what: str, total: int | None) -> Iterator[Any]:
-    """A progress bar on stderr, where that is a terminal; yields a function that advances it."""
+    """A progress bar on stderr if that is a terminal. Yields a function that advances it."""
     from rich.console import Console
     from rich.progress import Progress
 

@@ -19,23 +19,27 @@ from ramify.recipes.base import Fit, Positional, Recipe, Training
 if TYPE_CHECKING:
     from ramify.runs import Run
 
-app = typer.Typer(help="Train a model by a recipe.", no_args_is_help=True)
+app = typer.Typer(
+    help="Train a model by a recipe.\n\nExample: ramify train tree-mlm --data data/reddit --out runs/reddit",
+    no_args_is_help=True,
+)
 
 SETTINGS = "settings"
-"""The name under which a recipe receives `--set`."""
+"""The parameter through which a recipe receives `--set`."""
 
 Out = Annotated[Path, typer.Option("--out", help="Folder of the run.")]
 Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change any setting of the run, e.g. model.dim=128.")
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of the run, e.g. model.dim=128; repeatable."),
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue from the newest checkpoint.")]
 Pack = Annotated[
-    Path | None, typer.Option("--pack", help="Also write the model to this folder, in half precision, with a card.")
+    Path | None, typer.Option("--pack", help="Also write the model to this folder, in half precision, with a model card.")
 ]
 
 
 def command(recipe: Recipe) -> Callable[..., None]:
-    """A function for typer with the recipe's parameters, and those that every recipe of its kind has."""
+    """A function for typer, with the recipe's parameters and those common to recipes of its kind."""
     own = inspect.signature(recipe.function).parameters
     packing = _packing(recipe)
     options = {name: _option(parameter) for name, parameter in own.items() if name != SETTINGS}
@@ -65,7 +69,7 @@ def command(recipe: Recipe) -> Callable[..., None]:
 
 
 def _packing(recipe: Recipe) -> dict[str, inspect.Parameter]:
-    """The parameters of the recipe's `pack` that are not the recipe's own: neither the run nor the folder."""
+    """The parameters of the recipe's `pack` other than the run, the folder, and those that the recipe itself has."""
     if recipe.pack is None:
         return {}
     known = ("run", "out", *inspect.signature(recipe.function).parameters)
@@ -73,7 +77,7 @@ def _packing(recipe: Recipe) -> dict[str, inspect.Parameter]:
 
 
 def _optional(parameter: inspect.Parameter) -> inspect.Parameter:
-    """As an option that may be left out: what packing needs is needed with --pack alone."""
+    """The parameter with a default: packing needs its value only if --pack is given."""
     if parameter.default is not inspect.Parameter.empty:
         return parameter
     kind, *described = typing.get_args(parameter.annotation)
@@ -90,7 +94,7 @@ def _option(parameter: inspect.Parameter) -> tuple[Any, Any]:
     if isinstance(described, Positional):
         return Annotated[kind, typer.Argument(help=described.help)], default
     flag = "--" + parameter.name.replace("_", "-")
-    # A switch is given or not; there is no --no-… beside it.
+    # A named flag keeps typer from adding --no-….
     return Annotated[kind, typer.Option(flag, help=described)], default
 
 
@@ -99,7 +103,7 @@ for _name, _recipe in (RECIPES | FITS).items():
 
 
 def _carry_out(recipe: Recipe, arguments: dict[str, Any], packing: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Train or fit, then pack where that is asked for."""
+    """Train or fit, then pack if --pack is given."""
     from ramify import hub
     from ramify.runs import check_fresh
 
@@ -122,32 +126,30 @@ def _carry_out(recipe: Recipe, arguments: dict[str, Any], packing: Mapping[str, 
 
 
 def _check_packing(recipe: Recipe, pack: Path | None, packing: Mapping[str, Any]) -> None:
-    """Raise where an option of packing is given without --pack, or one that packing needs is not."""
+    """Raise if an option of packing is given without --pack, or --pack without an option that it needs."""
     for name, parameter in _packing(recipe).items():
         needed = parameter.default is inspect.Parameter.empty
         given = packing[name] != (None if needed else parameter.default)
         if given and pack is None:
-            raise RamifyError(
-                f"--{name} goes with --pack. Name a folder for the packed model with --pack, or leave --{name} out."
-            )
+            raise RamifyError(f"--{name} needs --pack. Name a folder for the packed model with --pack, or leave --{name} out.")
         if needed and pack is not None and not given:
-            raise RamifyError(f"--pack needs --{name}, too: {typing.get_args(parameter.annotation)[1]}")
+            raise RamifyError(f"--pack {pack} needs --{name}: {typing.get_args(parameter.annotation)[1]}")
 
 
 def _check_pack(pack: Path, out: Path) -> None:
-    """Raise before anything begins where packing would write over a model."""
+    """Raise before training if packing would overwrite a model."""
     from ramify.runs import check_fresh
 
     if pack.exists() and not pack.is_dir():
-        raise RamifyError(f"--pack {pack} is a file: name a folder for the packed model.")
+        raise RamifyError(f"--pack {pack} is a file. Name a folder for the packed model.")
     if pack.resolve() == out.resolve():
-        raise RamifyError(f"--pack {pack} is --out, too: choose another folder for the packed model.")
+        raise RamifyError(f"--pack {pack} is the same folder as --out. Choose another folder for the packed model.")
     check_fresh(pack, "--pack")
 
 
 def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> bool:
-    """Change the run as `--set` says, carry it out with a progress display, and say what to do next. Returns whether this
-    process is the one that finished it: of several, only the first."""
+    """Apply `--set`, execute the run with a progress display, and print the next command. Returns whether this process finished
+    the run: of several processes, only the first does."""
     import os
 
     from ramify.report import write_report
@@ -164,10 +166,10 @@ def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> bo
         return False
     if not (out / "config.json").exists():
         write_report(out, evaluate=False)
-        print(f"stopped at step {progress.step}; go on with the same command and --resume", file=sys.stderr)
+        print(f"stopped at step {progress.step}; continue with the same command and --resume", file=sys.stderr)
         raise typer.Exit(130)
     _warn(prepared.warnings(read_metrics(out)))
-    measured = "not measured: the dev split holds nothing to measure it by"
+    measured = "no dev score: the dev split holds nothing to score"
     if progress.best is not None:
         measured = prepared.best_score(progress)
     print(f"{out}: {progress.step} steps, {measured}", file=sys.stderr)
@@ -183,7 +185,7 @@ def _warn(texts: Sequence[str]) -> None:
 
 @contextmanager
 def progress_display(*, enabled: bool = True) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """A bar with tokens per second and time left on a terminal, a line now and then elsewhere."""
+    """A progress bar on a terminal, else a line per tenth of the run and per evaluation. Yields a function of a record."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -191,7 +193,7 @@ def progress_display(*, enabled: bool = True) -> Iterator[Callable[[dict[str, An
     recent: deque[tuple[float, float]] = deque(maxlen=20)
 
     def speed(record: dict[str, Any]) -> float:
-        """Over the last steps."""
+        """Tokens per second over the last steps."""
         recent.append((record["target_tokens"], record["seconds"]))
         tokens, seconds = (end - start for start, end in zip(recent[0], recent[-1]))
         return tokens / max(1e-9, seconds) if len(recent) > 1 else record["target_tokens"] / max(1e-9, record["seconds"])

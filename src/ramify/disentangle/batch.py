@@ -18,6 +18,7 @@ from ramify.disentangle.data.words import tabulate_words
 from ramify.disentangle.features import pairs as features
 from ramify.disentangle.features.context import CONTEXT_FEATURES, compute_context_features
 from ramify.nn.ragged import Rows, inverse, length_key
+from ramify.tokenizer import Frame
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,8 @@ class LinkBatch(AnyBatch):
     input_ids: Int[Tensor, " total"]
     messages: Rows
     """The tokens of every message that is a target or a candidate, once."""
+    frame: Frame
+    """The special tokens around each message."""
     target: Int[Tensor, " target"]
     """The message that each target is."""
     candidate: Int[Tensor, " key"]
@@ -163,6 +166,7 @@ class LinkCollator:
         return LinkBatch(
             input_ids=torch.from_numpy(ids),
             messages=Rows.build(sizes),
+            frame=logs.frame,
             target=torch.from_numpy(target),
             candidate=torch.from_numpy(candidate),
             candidates=Rows.build(lengths),

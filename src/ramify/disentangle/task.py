@@ -2,7 +2,7 @@
 section 4)."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import torch
 from jaxtyping import Float, Int
@@ -15,12 +15,21 @@ from ramify.disentangle.config import ChatInput, DecodingConfig, LinkConfig
 from ramify.disentangle.models.base import LinkBackbone
 from ramify.disentangle.reranker import Reranker
 from ramify.errors import RamifyError
+from ramify.metrics.metric import DEV_LOSS, Metric
+from ramify.models.base import State
 from ramify.nn.heads import marginal_nll
 from ramify.nn.ragged import as_table, highest
-from ramify.tasks.base import Task
+from ramify.tasks.base import Losses, Task
 from ramify.tokenizer import Tokenizer
 
 MASKED_SCORE = -1e9
+
+LINK_F1 = Metric("dev_link_f1", greater_is_better=True)
+CLUSTER_F1 = Metric("dev_cluster_f1", greater_is_better=True)
+GRAPH_ACCURACY = Metric("dev_graph_accuracy", greater_is_better=True)
+"""Reply trees: the share of comments whose parent is found."""
+CONV_ACCURACY = Metric("dev_conv_accuracy", greater_is_better=True)
+"""Reply trees: the share of conversations all of whose parents are found."""
 
 
 class ReplyLinking(Task[LinkBatch]):
@@ -32,7 +41,7 @@ class ReplyLinking(Task[LinkBatch]):
     head: nn.Linear | None
     candidate_pruner: CandidatePruner | None
     reranker: Reranker | None
-    loss_names = ("links",)
+    metrics = (LINK_F1, CLUSTER_F1, GRAPH_ACCURACY, CONV_ACCURACY, DEV_LOSS)
 
     def __init__(
         self, backbone: LinkBackbone, tokenizer: Tokenizer, input: ChatInput | None = None, config: LinkConfig | None = None
@@ -42,6 +51,8 @@ class ReplyLinking(Task[LinkBatch]):
         self.backbone = backbone
         self.tokenizer = tokenizer
         self.input = input or ChatInput()
+        if self.input.texts == "pieces":
+            tokenizer.require(("cls", "sep"), "the task reply-to with input.texts=pieces")
         self.head = nn.Linear(backbone.out_dim, 1) if self.config.score == "linear" else None
         num_candidates, dim = self.config.num_candidates, self.config.reranker_dim
         self.candidate_pruner = CandidatePruner(num_candidates, backbone.reads_context_features) if num_candidates else None
@@ -64,11 +75,11 @@ class ReplyLinking(Task[LinkBatch]):
     def corrupt(self, batch: LinkBatch, generator: torch.Generator) -> LinkBatch:
         return batch
 
-    def counts(self, batch: LinkBatch) -> dict[str, float]:
+    def counts(self, batch: LinkBatch, phase: str) -> dict[str, float]:
         return {"links": float(batch.num_targets)}
 
-    def losses(self, batch: LinkBatch, divisors: Mapping[str, float]) -> Iterator[dict[str, Tensor]]:
-        yield {"links": self.loss(self.score_all(batch), batch) / divisors["links"]}
+    def losses(self, batch: LinkBatch, divisors: Mapping[str, float], phase: str, state: State | None) -> Losses:
+        yield {"links": self.loss(self.score_all(batch), batch) / divisors["links"]}, None
 
     def scores(self, batch: LinkBatch, decoding: DecodingConfig) -> Float[Tensor, " key"]:
         """Logits of all candidates, whatever the objective; `MASKED_SCORE` for pruned ones."""

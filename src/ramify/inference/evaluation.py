@@ -17,7 +17,7 @@ from ramify.errors import RamifyError
 from ramify.files import make_folder, replacing
 from ramify.metrics import DEPTH_BINS, Interval, bootstrap_ratio, depth_bin
 from ramify.models.base import decode_parts, encode_nodes
-from ramify.nn import counter_rng as noise
+from ramify.nn import counter_rng
 from ramify.tasks.masked_lm import MaskedLM
 
 BINS = len(DEPTH_BINS)
@@ -121,13 +121,13 @@ def evaluate(
             row = np.array([place[int(tree)] for tree in forest.tree_of(batch.source)])
             column = depth_bin(depth[nodes])
             for draw in range(draws):
-                masked = task.mask(moved, noise.words(seeds, draw).to(device), mask_rate)
+                masked = task.mask(moved, counter_rng.random_bits(seeds, draw).to(device), mask_rate)
                 start = 0
                 for piece, hidden in decode_parts(backbone, masked, tokens, vectors):
                     losses, best = task.head.measure(hidden.tokens, piece.labels)
-                    assert piece.wanted is not None
+                    assert piece.output_positions is not None
                     targets = np.arange(start, start + len(piece.targets))
-                    owner = np.repeat(targets, piece.wanted.rows.host_lengths)
+                    owner = np.repeat(targets, piece.output_positions.rows.host_lengths)
                     start += len(targets)
                     where = (row[owner], column[owner])
                     np.add.at(loss, where, losses.double().cpu().numpy())

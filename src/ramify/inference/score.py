@@ -2,19 +2,19 @@
 
 from typing import Any
 
-from ramify.batching.views.comment_trees import Seen
+from ramify.batching.views.comment_trees import Context
 from ramify.inference.base import TOKENS
 from ramify.inference.mask_query import MaskQuery
 from ramify.tasks.masked_lm import MaskedLM
 from ramify.tree import Tree
 
 
-def pseudo_log_likelihood(task: MaskedLM, tree: Tree, node: str | int, *, context: Seen | None = None) -> dict[str, Any]:
+def pseudo_log_likelihood(task: MaskedLM, tree: Tree, node: str | int, *, context: Context | None = None) -> dict[str, Any]:
     """Σ log p(piece | all other pieces, what is read) in nats (Salazar et al. 2020), and each piece's share of it."""
     query = MaskQuery.of(task, tree, node, context)
     ids = task.tokenizer.encode(tree.nodes[query.node].text)
     each = []
-    step = max(1, TOKENS // (len(ids) + 2))
+    step = max(1, TOKENS // (len(ids) + task.tokenizer.num_special))
     for start in range(0, len(ids), step):
         places = range(start, min(start + step, len(ids)))
         rows = [[*ids[:place], task.tokenizer.mask_id, *ids[place + 1 :]] for place in places]

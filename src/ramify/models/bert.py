@@ -14,7 +14,7 @@ from ramify.batching.batch import Batch
 from ramify.errors import RamifyError
 from ramify.models import hf
 from ramify.models.base import NO_DECODER, RATES, Backbone, Checkpoint, Hidden, State, TextModelConfig, check_config
-from ramify.nn.blocks import Activation, Norm, Stack, Wanted
+from ramify.nn.blocks import Activation, Norm, OutputPositions, Stack
 from ramify.nn.embeddings import Embeddings, Position, init_weights
 from ramify.nn.pooling import Pool, Pooling
 from ramify.nn.ragged import Rows
@@ -135,13 +135,13 @@ class Bert(Backbone):
             return self.pool(self.stack(x, rows), rows)
         # Of the last layer nothing but the first tokens is asked for.
         first = Rows.build(np.ones(len(rows), dtype=np.int64), keys=rows.keys).to(ids.device)
-        wanted = Wanted(rows.offsets[:-1].to(torch.int64), first, first)
-        return self.pool(self.stack(x, rows, wanted=wanted), first)
+        output_positions = OutputPositions(rows.offsets[:-1].to(torch.int64), first, first)
+        return self.pool(self.stack(x, rows, output_positions=output_positions), first)
 
     def forward(self, batch: Batch, state: State | None = None, vectors: Float[Tensor, "node dim"] | None = None) -> Hidden:
         x = self.embeddings(batch.target_ids, batch.targets.positions, batch.token_type_ids)
-        x = self.stack(x, batch.targets, wanted=batch.wanted)
-        return Hidden(x, None if batch.wanted is None else batch.wanted.index)
+        x = self.stack(x, batch.targets, output_positions=batch.output_positions)
+        return Hidden(x, None if batch.output_positions is None else batch.output_positions.index)
 
     def pooled(self, hidden: Hidden, batch: Batch) -> Float[Tensor, "target dim"]:
         return self.pool(hidden.tokens, batch.targets)

@@ -186,8 +186,8 @@ class TreeMLM(Backbone):
     def decode(self, batch: Batch, context: Context) -> Hidden:
         """The targets' states, given what they read."""
         x = self.decoder_embeddings(batch.target_ids, batch.targets.positions)
-        x = self.decoder(x, batch.targets, context, batch.wanted)
-        return Hidden(x, None if batch.wanted is None else batch.wanted.index)
+        x = self.decoder(x, batch.targets, context, batch.output_positions)
+        return Hidden(x, None if batch.output_positions is None else batch.output_positions.index)
 
     def forward(self, batch: Batch, state: State | None = None, vectors: Float[Tensor, "node dim"] | None = None) -> Hidden:
         if batch.null_context:

@@ -1,4 +1,4 @@
-"""Recipes: models with settings that work, as functions. A docstring gives the command, its cost and what to expect."""
+"""Recipes: models with settings that work, as functions. Each docstring gives the command, its cost and its results."""
 
 from ramify.recipes import comment_trees, disentanglement, shipped
 from ramify.recipes.base import Fit, Training

@@ -1,4 +1,4 @@
-"""What a recipe is: a function whose signature is the command line of `ramify train NAME`."""
+"""Recipes: functions whose signatures are the command lines of `ramify train NAME`."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -12,20 +12,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Positional:
-    """Marks a parameter that the command line takes without an option's name: `Annotated[str, Positional("A run.")]`."""
+    """Marks a parameter as an argument of the command line, not an option: `Annotated[str, Positional("A run.")]`."""
 
     help: str
 
 
 class Recipe(ABC):
-    """A way to a trained model. Parameters carry their help text: `steps: Annotated[int, "Updates."] = 2000`.
+    """A way to train a model. Parameters carry their help text: `steps: Annotated[int, "Updates."] = 2000`.
 
-    Nothing that a recipe's file imports at its top may import torch, so that `--help` answers at once.
+    The module of a recipe must not import torch at its top, so that `--help` answers at once.
     """
 
     function: Callable[..., Any]
     pack: Callable[..., None] | None
-    """Writes a trained model small, with its card: `pack(run, data, out)`. Further parameters become options."""
+    """Writes a trained model in half precision, with its card: `pack(run, data, out)`. Further parameters become options."""
 
     @abstractmethod
     def __call__(self, *arguments: Any, **options: Any) -> Any: ...
@@ -33,7 +33,7 @@ class Recipe(ABC):
 
 @dataclass(frozen=True)
 class Training(Recipe):
-    """A recipe whose function returns a `Run` to be carried out."""
+    """A recipe whose function returns a `Run` to execute."""
 
     function: "Callable[..., Run]"
     pack: Callable[..., None] | None = None
@@ -44,7 +44,7 @@ class Training(Recipe):
 
 @dataclass(frozen=True)
 class Fit(Recipe):
-    """A recipe whose function adds a small part to a trained model and returns it, within a minute or so."""
+    """A recipe whose function fits a small part of a trained model and returns the model, within about a minute."""
 
     function: "Callable[..., Pipeline]"
     pack: Callable[..., None] | None = None

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from ramify.runs import Run
 
 BESIDE_NEW_LAYERS = (("encoder", 0.1), (r"\.cross\.", 3.0))
-"""Learning rates where a pretrained encoder meets new cross-attention. The encoder's first gradients are noise, and Adam makes
-full steps of noise: at the common rate all texts get the same vector."""
+"""Factors of the learning rate when a pretrained encoder gets new cross-attention. The encoder's first gradients are noise, and
+Adam takes full steps along noise: at the common rate, all texts collapse to one vector."""
 
 
 def tree_mlm(
@@ -23,16 +23,15 @@ def tree_mlm(
     max_tokens: MaxTokens = 128,
     seed: Seed = 0,
 ) -> "Run":
-    """Masked language model on comment trees, conditioned on everything said above a comment.
+    """Masked language model on comment trees, conditioned on the ancestors of each comment.
 
-    8 M parameters with a 16k vocabulary, 4,096 tokens per step. With --init (a BERT-family checkpoint such as
-    all-MiniLM-L6-v2, or a saved tree-mlm model) it takes over that model's sizes, tokenizer and weights, and learns at rates
-    that suit them.
+    It has 8 M parameters with a 16k vocabulary, and reads 4,096 tokens per step. With --init (a BERT-family checkpoint such as
+    all-MiniLM-L6-v2, or a saved tree-mlm model) it takes that model's sizes, tokenizer and weights, and lower learning rates.
 
     Example: ramify train tree-mlm --data data/reddit --out runs/reddit --set train.steps=2000 --set model.encoder_layers=2
     """
     from ramify import hub
-    from ramify.batching.views.comment_trees import Reading
+    from ramify.batching.views.comment_trees import TextInput
     from ramify.models.tree_mlm import TreeMLMConfig
     from ramify.runs.comment_trees import CommentTreeRun, TokenizerConfig
     from ramify.training.config import TrainConfig
@@ -46,7 +45,7 @@ def tree_mlm(
         recipe="tree-mlm",
         data=data,
         model=model,
-        reading=Reading(max_tokens=max_tokens),
+        input=TextInput(max_tokens=max_tokens),
         stages=(stage,),
         tokenizer=TokenizerConfig(path=tokenizer),
         init=init,
@@ -63,16 +62,16 @@ def bert(
     init: Init = "",
     tokenizer: TokenizerPath = "",
     max_tokens: MaxTokens = 128,
-    concatenate: Annotated[int, "Put the ancestors' texts into the row, up to this many tokens (0: do not)."] = 0,
+    concatenate: Annotated[int, "Prepend the ancestors' texts to each comment, up to this many tokens in all (0: do not)."] = 0,
     seed: Seed = 0,
 ) -> "Run":
-    """BERT-style masked language model on single comments: the baseline that knows no tree.
+    """BERT-style masked language model on single comments: the baseline without tree structure.
 
-    7 M parameters with a 16k vocabulary. With --concatenate 256 the ancestors' texts stand before the comment's in one row.
+    It has 7 M parameters with a 16k vocabulary. With --concatenate 256, it reads the ancestors' texts before the comment's.
 
     Example: ramify train bert --data data/reddit --out runs/bert --steps 1000
     """
-    from ramify.batching.views.comment_trees import Reading
+    from ramify.batching.views.comment_trees import TextInput
     from ramify.models.bert import BertConfig
     from ramify.runs.comment_trees import CommentTreeRun, TokenizerConfig
     from ramify.training.config import TrainConfig
@@ -81,7 +80,7 @@ def bert(
         recipe="bert",
         data=data,
         model=BertConfig(max_tokens=max(concatenate, max_tokens)),
-        reading=Reading(max_tokens=max_tokens, seen="tree" if concatenate else "none", concatenate=concatenate),
+        input=TextInput(max_tokens=max_tokens, context="tree" if concatenate else "none", concatenate=concatenate),
         stages=(TrainConfig(steps=steps, target_tokens=target_tokens, lr=1e-4 if init else 5e-4),),
         tokenizer=TokenizerConfig(path=tokenizer),
         init=init,

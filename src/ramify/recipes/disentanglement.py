@@ -1,4 +1,4 @@
-"""Who replied to whom: models for chat logs and reply trees, and the parts that a trained one may be given afterwards."""
+"""Disentanglement models for chat logs and reply trees, and the parts that are fitted to a trained model."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from ramify.training.config import TrainConfig
 
 FEATURES_LR = 1e-3
-"""The feature model's learning rate. At the rate of the states that they are joined to, hidden layers on features are far from
-trained when the rest is."""
+"""The feature model's learning rate. At the lower rate of an encoder, the hidden layers on features would be undertrained when
+the encoder is done."""
 
 FROZEN = r"^backbone\.encoder\."
-"""The parameters of a message encoder."""
+"""Pattern of the parameters of a message encoder."""
 
 
 def _run(recipe: str, data: str, model: Any, *stages: "TrainConfig", init: str, seed: int, **parts: Any) -> "Run":
-    """`parts`: what differs from the defaults of the run."""
+    """`parts` are the fields of the run that differ from its defaults."""
     from ramify.runs.disentanglement import DisentanglementRun
 
     run = DisentanglementRun(recipe=recipe, data=data, model=model, stages=stages, init=init, seed=seed, **parts)
@@ -31,14 +31,14 @@ def _run(recipe: str, data: str, model: Any, *stages: "TrainConfig", init: str, 
 
 
 def _joining(stage: "TrainConfig", features: str) -> "TrainConfig":
-    """With the layers that join features to states (`features=head`) at the feature model's rate; a change of `train.lr`
-    changes both."""
+    """The stage with `FEATURES_LR` for the layers that join features to states (`features=head`). A change of `train.lr` scales
+    both rates."""
     scale = ((r"^(backbone\.fusion|head)\.", FEATURES_LR / stage.lr),)
     return replace(stage, lr_scale=scale) if features == "head" else stage
 
 
 def _pair_stage(steps: int, lr: float, budget: int = 64) -> "TrainConfig":
-    """How encoders of message pairs are trained."""
+    """The training stage of encoders of message pairs."""
     from ramify.training.config import TrainConfig
 
     return TrainConfig(
@@ -59,13 +59,13 @@ def feature_model(
     *,
     steps: Steps = 5600,
     init: Init = "",
-    causal: Annotated[bool, "Use nothing that is said later, as a live channel requires."] = False,
+    causal: Annotated[bool, "Use no later messages, as a live channel requires."] = False,
     seed: Seed = 0,
 ) -> "Run":
-    """Who replied to whom in a chat log: 77 features of message pairs, and their words (Kummerfeld et al. 2019).
+    """Disentanglement with 77 features of message pairs, and their words (Kummerfeld et al. 2019).
 
-    1.7 M parameters; six epochs of the 60,000 messages of the Ubuntu logs, a quarter of an hour of a core. The paper trains on
-    single messages with SGD, this on 64 at a time with Adam.
+    It has 1.7 M parameters. Six epochs over the 60,000 messages of the Ubuntu logs take a quarter of an hour on one core. The
+    paper trains on single messages with SGD; this recipe trains on 64 at a time with Adam.
 
     Example: ramify train feature-model --data data/irc --out runs/irc
     """
@@ -89,11 +89,11 @@ def feature_model(
 
 
 def links(data: Data, *, steps: Steps = 4800, init: Init = "", seed: Seed = 0) -> "Run":
-    """Who replied to whom in a chat log: Ramify's own model, the feature model with more to read.
+    """Disentanglement with Ramify's own model, which extends the feature model.
 
     It also reads features of the messages around a pair, and the likeliest candidates of a message attend to each other before
-    they are scored. It learns which conversation a message belongs to, beside which message it answers. It uses nothing that is
-    said later, so it can follow a live channel, and knows no years. Ten minutes of a core.
+    they are scored. It learns which conversation a message belongs to as well as which message it answers. It uses no later
+    messages, so it can follow a live channel, and no years. Training takes ten minutes on one core.
 
     Example: ramify train links --data data/irc --out runs/links --pack runs/links/packed
     """
@@ -123,18 +123,18 @@ def mht(
     init: EncoderInit = "",
     features: Annotated[
         Literal["none", "head", "input"],
-        "Also read the features of message pairs: beside the last states, or with the vectors.",
+        "Also read features of message pairs: joined to the last states (head), or to the messages' vectors (input).",
     ] = "none",
     window: Window = 100,
-    steps: Annotated[int, "Updates of the first stage, with the encoder frozen."] = 3000,
-    fine_steps: Annotated[int, "Updates of the second stage, of all parameters (0: no second stage)."] = 1000,
+    steps: Annotated[int, "Updates of the first stage, in which the encoder is frozen."] = 3000,
+    fine_steps: Annotated[int, "Updates of the second stage, in which all parameters learn (0: no second stage)."] = 1000,
     seed: Seed = 0,
 ) -> "Run":
-    """Who replied to whom in a chat log: the Masked Hierarchical Transformer (Zhu et al. 2020), in two stages.
+    """Disentanglement with the Masked Hierarchical Transformer (Zhu et al. 2020), in two stages.
 
-    The encoder is frozen at first, then everything learns. `--features` is the paper's + F. A run without --init is refused:
-    links alone do not teach a model to read. At the paper's first learning rate, 1e-5, a thousand updates teach it half of what
-    they teach it at 3e-4.
+    The encoder is frozen in the first stage; all parameters learn in the second. `--features` is the paper's + F. The run needs
+    --init, because links alone do not teach a model to read. At the paper's first learning rate, 1e-5, a thousand updates reach
+    half of the gain that they reach at 3e-4.
 
     Example: ramify train mht --data data/irc --init sentence-transformers/all-MiniLM-L6-v2 --features head --out runs/mht
     """
@@ -170,10 +170,10 @@ def decatt(
     init: Init = "",
     seed: Seed = 0,
 ) -> "Run":
-    """Who replied to whom in a chat log: decomposable attention between two messages (Parikh et al. 2016).
+    """Disentanglement with decomposable attention between two messages (Parikh et al. 2016).
 
-    A baseline of Zhu et al. (2020); `--features head` is the paper's + F. Without features expect little: two messages alone
-    seldom say whether one answers the other.
+    This is a baseline of Zhu et al. (2020); `--features head` is the paper's + F. Scores without features are low, because the
+    words of two messages seldom show whether one answers the other.
 
     Example: ramify train decatt --data data/irc --features head --out runs/decatt
     """
@@ -194,12 +194,12 @@ def esim(
     init: Init = "",
     seed: Seed = 0,
 ) -> "Run":
-    """Who replied to whom in a chat log: ESIM, which reads and aligns two messages with LSTMs (Chen et al. 2017).
+    """Disentanglement with ESIM, which reads and aligns two messages with LSTMs (Chen et al. 2017).
 
-    A baseline of Zhu et al. (2020); `--features head` is the paper's + F. The LSTMs read every pair anew, so the window is
-    short (links that reach farther are missed, and count as such), and they are smaller than the paper's 300 (`--set
-    model.hidden=300`, three times as long). Without features expect little: two messages alone seldom say whether one answers
-    the other.
+    This is a baseline of Zhu et al. (2020); `--features head` is the paper's + F. The LSTMs read every pair anew, so the window
+    is short (longer links count as errors), and the LSTMs are smaller than the paper's 300 (`--set model.hidden=300` takes
+    three times as long). Scores without features are low, because the words of two messages seldom show whether one answers the
+    other.
 
     Example: ramify train esim --data data/irc --features head --out runs/esim
     """
@@ -220,11 +220,11 @@ def bert_pair(
     steps: Steps = 3000,
     seed: Seed = 0,
 ) -> "Run":
-    """Who replied to whom in a chat log: two messages as one text for BERT, a baseline of Zhu et al. (2020).
+    """Disentanglement with BERT, which reads two messages as one text: a baseline of Zhu et al. (2020).
 
-    `--features head` is the paper's + F. A run without --init is refused: links alone do not teach a model to read. Every pair
-    is a row of the encoder, where the Masked Hierarchical Transformer has one for every message. So updates are of few
-    messages, the window is short (links that reach farther are missed, and count as such), and a GPU is needed.
+    `--features head` is the paper's + F. The run needs --init, because links alone do not teach a model to read. The encoder
+    reads every pair, where the Masked Hierarchical Transformer reads every message once. So updates hold few messages, the
+    window is short (longer links count as errors), and training needs a GPU.
 
     Example: ramify train bert-pair --data data/irc --init sentence-transformers/all-MiniLM-L6-v2 --out runs/bert-pair
     """
@@ -245,15 +245,15 @@ def bert_pair(
 
 
 def candidate_pruner(
-    model: Annotated[str, Positional("A trained model that is to read fewer candidates: a run or a saved model.")],
+    model: Annotated[str, Positional("A trained model: a run or a saved model.")],
     data: Data,
     *,
-    num_candidates: Annotated[int, "Candidates of a message that it is to read, the message itself included."] = 16,
+    num_candidates: Annotated[int, "How many candidates the model reads per message, the message itself included."] = 16,
     seed: Seed = 0,
 ) -> "Disentangler":
-    """Add a candidate pruner to a model of who replied to whom: it then reads the likeliest candidates only, and is faster.
+    """Add a candidate pruner to a disentanglement model, which then reads only the likeliest candidates and is faster.
 
-    A linear map of features, fitted to the model's own probabilities on the training logs. A minute.
+    The pruner is a linear map of features, fitted to the model's own probabilities on the training logs in about a minute.
 
     Example: ramify train candidate-pruner runs/links --data data/irc --out runs/pruned
     """
@@ -263,20 +263,20 @@ def candidate_pruner(
     from ramify.disentangle.inference.predict import predict_shuffled
 
     if num_candidates < 2:
-        raise RamifyError(f"--num-candidates {num_candidates} would leave the message itself alone. Choose 2 or more.")
+        raise RamifyError(f"--num-candidates {num_candidates} keeps no candidate but the message itself. Choose 2 or more.")
     disentangler = _load(model)
     task = disentangler.task
     if task.candidate_pruner is not None or task.config.objective != "listwise" or not task.backbone.reads_features:
         raise RamifyError(
-            f"{model} cannot take a candidate pruner, which is for models of task.objective=listwise that read features "
-            "and have no pruner yet."
+            f"{model} cannot get a candidate pruner, which needs a model of task.objective=listwise that reads features "
+            "and has no pruner yet."
         )
     if task.reranker is not None:
         raise RamifyError(
-            f"{model} has a reranker, which was fitted to the candidates that it reads now. Add the pruner before the reranker."
+            f"{model} has a reranker, which is fitted to the candidates that the model reads. Add the pruner first."
         )
     if task.backbone.reads_history:
-        raise RamifyError(f"{model} reads all candidates as a history, so none may be pruned.")
+        raise RamifyError(f"{model} reads all candidates as a history, so it cannot get a candidate pruner.")
     store = Store.open(data)
     logs = Logs.build(store.trees(store.split("train")), task.input).tokenize(task.tokenizer)
     examples = predict_shuffled(task, disentangler.decoding, logs, seed)
@@ -286,19 +286,20 @@ def candidate_pruner(
 
 
 def reranker(
-    model: Annotated[str, Positional("A trained model that is to get a reranker: a run or a saved model.")],
+    model: Annotated[str, Positional("A trained model: a run or a saved model.")],
     *,
-    unseen: Annotated[Sequence[str], "RUN=DATA: a model, and data whose dev logs it was not trained on; may be repeated."],
-    lookahead: Annotated[bool, "Also use the messages that follow. Live channels then go without the reranker."] = False,
-    hidden: Annotated[int, "Size of its hidden layers."] = 64,
+    unseen: Annotated[Sequence[str], "RUN=DATA: a model, and a data set whose dev logs it was not trained on; repeatable."],
+    lookahead: Annotated[bool, "Also use the messages that follow. Live channels then skip the reranker."] = False,
+    hidden: Annotated[int, "Size of the hidden layers."] = 64,
     settings: Mapping[str, str] | None = None,
     seed: Seed = 0,
 ) -> "Disentangler":
-    """Add a reranker that uses conversation features to a model of who replied to whom.
+    """Add a reranker that uses conversation features.
 
-    It weighs the likeliest candidates of a message again, in the conversations they belong to. It is learned from probabilities
-    on logs that a model has not seen, since a model is too sure of its training logs; those models may be others of the same
-    recipe, each trained without a part of the logs. `--set` changes how the model decides from now on. A minute.
+    The reranker scores the likeliest candidates of a message again, given the conversations they belong to. It is fitted, in
+    about a minute, to probabilities on logs outside a model's training data, because a model is overconfident on its training
+    logs. The models of --unseen may be others of the same recipe, each trained without a part of the logs. `--set` changes how
+    the model decides.
 
     Example: ramify train reranker runs/links --unseen runs/links=data/irc --lookahead --out runs/reranked
     """
@@ -312,17 +313,17 @@ def reranker(
     disentangler = _load(model)
     task = disentangler.task
     if task.backbone.reads_structure:
-        raise RamifyError(f"{model} reads its own decisions already; a reranker is for models that read none.")
+        raise RamifyError(f"{model} reads its own decisions, and a reranker needs a model that does not.")
     config = replace(task.config, reranker_dim=hidden, lookahead=lookahead)
     decoding = redecided(disentangler.decoding, settings or {})
     pairs = []
     for each in unseen:
         source, is_pair, data = each.partition("=")
         if not is_pair:
-            raise RamifyError(f"--unseen {each}: expected RUN=DATA.")
+            raise RamifyError(f"--unseen {each} has no equals sign; expected RUN=DATA.")
         pairs.append((_load(source.strip()), Store.open(data)))
     if any(each.task.reranker is not None or each.task.config.objective != "listwise" for each, _ in pairs):
-        raise RamifyError("--unseen takes models of task.objective=listwise without a reranker.")
+        raise RamifyError("--unseen names a model that has a reranker or another objective than task.objective=listwise.")
     logs = ((each, Logs.build(store.trees(store.split("dev")), each.input).tokenize(each.tokenizer)) for each, store in pairs)
     examples = ((own, predict_posterior(each.task, each.decoding, own)) for each, own in logs)
     weight = config.conversation_weight
@@ -337,24 +338,26 @@ def _load(source: str | Path) -> "Disentangler":
 
     pipeline = hub.load(source)
     if not isinstance(pipeline, Disentangler):
-        raise RamifyError(f"{source} holds no model of who replied to whom.")
+        raise RamifyError(f"{source} is not a disentanglement model.")
     return pipeline
 
 
 LICENSE = "cc-by-4.0"
-TITLE = "Who replied to whom: the model that comes with Ramify"
-NOTES = """Trained on the training logs of the Ubuntu IRC disentanglement data (Kummerfeld et al. 2019, CC BY 4.0), all but
-one in ten, held out by a hash of their names, on which the best weights, the number of candidates that it reads and the
-threshold were chosen. It looks at nothing that is said later, and is told no years, until it has read a whole log: then it
-looks at each message again, beside the thirty that follow (on a live channel it does not). Four models like it taught it what
-they believe of all messages, of the unannotated ones too; and it learned from conversations on their own, without times. Of
-a message's fifty-one candidates (itself and fifty before it) it reads eight, itself and the others that a linear map of their
-features finds likeliest. A message joins the conversation that is likeliest all told, and answers every message of it that is
-at least .36 likely. The second look was learned from four models, each of which was trained without a fourth of the training
-logs, and what they believe of that.
+TITLE = "Who replied to whom: the model that ships with Ramify"
+NOTES = """\
+The model was trained on the training logs of the Ubuntu IRC disentanglement data (Kummerfeld et al. 2019, CC BY 4.0). One
+log in ten, chosen by a hash of its name, was held out; the best weights, the number of candidates and the threshold were chosen
+on these logs. The model reads no later messages and no years. In a whole log, a reranker then scores each message again, given
+the thirty messages that follow; on a live channel it is skipped.
 
-The official test logs were scored once, independently. The ten official dev logs (2,500 messages) were looked at while the
-model was made, so their figures are the hopeful ones. F of links, and of conversations found to the last message:
+Four models of the same kind were its teachers on all messages, annotated or not. It also learned from single conversations
+without times. A message has fifty-one candidates, itself and the fifty before it. A candidate pruner, a linear map of features,
+keeps eight, always the message itself. A message joins the conversation with the highest probability, and answers every message
+there with a probability of at least .36. The reranker was fitted to the probabilities of four models on logs that were not in
+their training data: each was trained without a fourth of the training logs.
+
+The official test logs were scored once, independently. The ten official dev logs (2,500 messages) were used during development,
+so their scores are optimistic. The table gives F of links, and F of conversations found exactly:
 
 <!-- block: links-card -->
 | Ubuntu IRC | links F | conversations F | 1 − VI | one-to-one |
@@ -364,7 +367,7 @@ model was made, so their figures are the hopeful ones. F of links, and of conver
 | dev at first sight, as on a live channel | 74.59 | 45.32 | 92.93 | 81.60 |
 <!-- /block -->
 
-Out of its domain, where it may have to be told that nobody answers himself:
+Scores on other domains, with and without the setting that authors do not answer themselves:
 
 <!-- block: links-domain -->
 | out of its domain | score | value |
@@ -377,9 +380,9 @@ Out of its domain, where it may have to be told that nobody answers himself:
 
 It reads <!-- row: whole-logs.idle.fp32 -->5,944<!-- /row --> messages a second on two cores.
 
-The commands, in a checkout of the source, for `benchmarks` is not installed (those that train `links` with
-`--set train.precision=bf16`, the first four of them with `--set decoding.decide=link --set decoding.threshold=0`; with
-`--fold 0` to `--fold 3`):
+These commands made it, in a checkout of the source (`benchmarks` is not installed). The commands that train `links` also had
+`--set train.precision=bf16`; the first four of these also had `--set decoding.decide=link --set decoding.threshold=0`. The
+command with `--fold 0` was repeated up to `--fold 3`.
 
     ramify data build ubuntu-irc/train --format irc --split 0.9,0.1,0 --policy empty=keep --out data/irc
     ramify train links --data data/irc --out runs/one
@@ -398,18 +401,18 @@ The commands, in a checkout of the source, for `benchmarks` is not installed (th
 
 
 def pack(run: Path, data: str, out: Path) -> None:
-    """Write a trained model in half precision, with a card that holds its scores on the dev logs of its data."""
+    """Write a trained model in half precision, with a card that gives its scores on the dev logs of its data."""
     _pack(run, data, out, title="Who replied to whom")
 
 
 def pack_with_card(
     run: Path,
-    data: Annotated[str, "Built logs, whose dev split the card gives scores of."],
+    data: Annotated[str, "Data set for the scores of the card, taken on its dev split."],
     out: Path,
     *,
-    shipped: Annotated[bool, "Write the card of the model that comes with Ramify."] = False,
+    shipped: Annotated[bool, "Write the card of the model that ships with Ramify."] = False,
 ) -> None:
-    """Like `pack`; the model that comes with Ramify has a card that says how it was made."""
+    """`pack`; with `shipped`, the card describes how the model that ships with Ramify was made."""
     if shipped:
         _pack(run, data, out, title=TITLE, license=LICENSE, notes=NOTES)
     else:

@@ -3,15 +3,17 @@
 from typing import Annotated, Literal
 
 Data = Annotated[str, "A data set built by `ramify data build`."]
-Steps = Annotated[int, "Updates."]
-TargetTokens = Annotated[int, "Stop after this many tokens of predicted comments instead (0: after --steps)."]
-Init = Annotated[str, "Start from a BERT-family checkpoint or a saved model of the same kind: directory or hub id."]
+Steps = Annotated[int, "Number of updates."]
+TargetTokens = Annotated[int, "Stop after this many tokens of predicted comments, in place of --steps (0: after --steps)."]
+Init = Annotated[
+    str, "Checkpoint to start from, as a directory or hub id: a BERT-family model or a saved model of the same kind."
+]
 EncoderInit = Annotated[
     str,
-    "The encoder of the messages, required: a BERT-family checkpoint (directory or hub id), or a bert or tree-mlm run.",
+    "Encoder of the messages (required): a BERT-family checkpoint (directory or hub id), or a bert or tree-mlm run.",
 ]
-TokenizerPath = Annotated[str, "A tokenizer.json or a directory with one; by default one is trained."]
+TokenizerPath = Annotated[str, "A tokenizer.json or its directory. Default: train one."]
 MaxTokens = Annotated[int, "Longest text in tokens, special tokens included."]
-Features = Annotated[Literal["none", "head"], "Also read the features of message pairs, beside their words."]
+Features = Annotated[Literal["none", "head"], "Also read features of message pairs (head)."]
 Window = Annotated[int, "How many messages back a message may answer."]
-Seed = Annotated[int, "Seed of everything random."]
+Seed = Annotated[int, "Random seed."]

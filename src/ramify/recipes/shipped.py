@@ -1,4 +1,4 @@
-"""The small checkpoint that Ramify ships for its demo: how it was trained, and how it is packed."""
+"""The small checkpoint that `ramify demo` uses: its training and packing."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 TITLE = "TreeMLM, small, on questions, debates and conversations"
 LICENSE = "cc-by-sa-4.0"
-"""The licence of the weights: part of the texts asks that what is made from them be shared alike."""
+"""Licence of the weights: share-alike, as part of the training texts requires."""
 
 NOTES = """\
-Small enough to travel inside the package, and meant for its demo: a first look at what ancestors do for masked words. Train
-on trees of your own for anything else.
+This model is small enough to ship inside the package. It is made for the demo, which shows how ancestors help to predict masked
+words. For anything else, train a model on your own trees.
 
 ## Training data
 
 Public discussions under open licences, 2,777 trees with 14,347 comments, split by tree into train, dev and test:
 
-| set | licence | what it is |
+| set | licence | content |
 |---|---|---|
 | Stack Exchange: ai.stackexchange.com (2017), quantumcomputing.stackexchange.com (2018) | CC BY-SA | questions, answers, \
 comments |
@@ -32,8 +32,8 @@ comments |
 | Change My View chains (Habernal et al. 2018, "Before Name-calling", NAACL) | Apache-2.0 | debates, half of them ending in \
 an insult |
 
-The texts of Stack Exchange are by its contributors, who are named at each post on the sites above. None of the discussions of
-the demo's sample was seen in training, and no setting was chosen by looking at them.
+The texts of Stack Exchange are by its contributors, who are named at each post on the sites above. The discussions of the
+demo's sample are not in the training data, and no setting was chosen on them.
 
 ## Licence
 
@@ -42,14 +42,14 @@ shared alike. The code of Ramify is under the Apache License 2.0.
 
 ## Limits
 
-The training set is tiny: 2.6 million word pieces, its comments read five and a half times. About half of it is debate in which
-people insult each other, so the model can be made to fill masks with insults. It knows English only, and mostly two subjects:
-artificial intelligence and quantum computing.
+The training set is tiny: 2.6 million word pieces, read five and a half times. About half of it is debate in which people insult
+each other, so the model can fill masks with insults. It covers English only, and mostly two subjects: artificial intelligence
+and quantum computing.
 
 ## How to train it again
 
-It was trained with 40 % of the tokens masked, which teaches more in a short training (Wettig et al. 2023, "Should You Mask 15 %
-in Masked Language Modeling?", EACL); everything below, and the demo, is measured with BERT's 15 %. Settings were chosen by the
+The model was trained with 40 % of the tokens masked, which teaches more in a short training (Wettig et al. 2023, "Should You
+Mask 15 % in Masked Language Modeling?", EACL). All results, here and in the demo, use BERT's 15 %. Settings were chosen by the
 loss on the dev trees of these sets.
 
     ramify data build stackexchange --format stackexchange --out data/stackexchange
@@ -62,14 +62,14 @@ loss on the dev trees of these sets.
 
 
 def shipped(data: Data, *, target_tokens: TargetTokens = 8_000_000, seed: Seed = 0) -> "Run":
-    """The small checkpoint that `ramify demo` uses, trained again on openly licensed discussions.
+    """Train the small checkpoint of `ramify demo` again, on openly licensed discussions.
 
-    4.3 M parameters, 8.6 MB in half precision; about 45 minutes of one CPU thread (set OMP_NUM_THREADS=1). The checkpoint's
-    card says how data/open is built and why so many tokens are masked.
+    It has 4.3 M parameters, 8.6 MB in half precision. Training takes about 45 minutes on one CPU thread (set
+    OMP_NUM_THREADS=1). The checkpoint's card gives the commands that build data/open, and the reason for the high mask rate.
 
     Example: ramify train shipped --data data/open --out runs/shipped --pack runs/shipped/packed
     """
-    from ramify.batching.views.comment_trees import Reading
+    from ramify.batching.views.comment_trees import TextInput
     from ramify.models.tree_mlm import TreeMLMConfig
     from ramify.runs.comment_trees import CommentTreeRun, TokenizerConfig
     from ramify.tasks.masked_lm import MaskedLMConfig
@@ -80,7 +80,7 @@ def shipped(data: Data, *, target_tokens: TargetTokens = 8_000_000, seed: Seed =
         data=data,
         model=TreeMLMConfig(dim=192, ffn_dim=768, encoder_layers=2, decoder_layers=3, norm="pre", max_tokens=256),
         task=MaskedLMConfig(mask_rate=0.4),
-        reading=Reading(max_tokens=256, max_context=128),
+        input=TextInput(max_tokens=256, max_context=128),
         stages=(TrainConfig(target_tokens=target_tokens, budget=2048, lr=2e-3, evaluate_every=400, checkpoint_every=400),),
         tokenizer=TokenizerConfig(vocab_size=8192),
         seed=seed,
@@ -88,7 +88,7 @@ def shipped(data: Data, *, target_tokens: TargetTokens = 8_000_000, seed: Seed =
 
 
 def pack(run: Path, data: str, out: Path) -> None:
-    """Write the trained model in half precision, with a card that holds its scores on the test trees of its data. The packed
+    """Write the trained model in half precision, with a card that gives its scores on the test trees of its data. The packed
     model masks at BERT's rate."""
     import torch
 
@@ -101,21 +101,21 @@ def pack(run: Path, data: str, out: Path) -> None:
 
     pipeline = hub.load(run)
     if not isinstance(pipeline, MaskFiller):
-        raise RamifyError(f"{run} holds no masked language model.")
+        raise RamifyError(f"{run} is not a masked language model.")
     pipeline.task.config = replace(pipeline.task.config, mask_rate=MaskedLMConfig().mask_rate)
     hub.save(pipeline, out, dtype=torch.float16)
     packed = hub.load(out, device="auto")
     assert isinstance(packed, MaskFiller)
-    found = measure(packed.task, Store.open(data), "test", draws=8, controls=("wrong",))
+    found = measure(packed.task, Store.open(data), "test", draws=8, controls=("mismatched",))
     scores = found.scores
     count = scores["tree"].count.sum()
     results = {
         "trees, comments, masked tokens": f"{found.trees:,}, {found.comments:,}, {count:,} ({found.draws} draws)",
         "nats per masked token, with ancestors": f"{scores['tree'].summary()['loss']:.4f}",
         "without context": f"{scores['none'].summary()['loss']:.4f}",
-        "with another tree's ancestors": f"{scores['wrong'].summary()['loss']:.4f}",
+        "with another tree's ancestors": f"{scores['mismatched'].summary()['loss']:.4f}",
         "saved, against without context": _interval(gain(scores["tree"], scores["none"])["all"]),
-        "saved, against another tree's ancestors": _interval(gain(scores["tree"], scores["wrong"])["all"]),
+        "saved, against another tree's ancestors": _interval(gain(scores["tree"], scores["mismatched"])["all"]),
     }
     card = hub.model_card(packed, title=TITLE, license=LICENSE, notes=NOTES, results=results)
     write_text(out / hub.CARD, card)

@@ -1,4 +1,4 @@
-"""The page that tells of a run: one HTML file that needs nothing else."""
+"""Reports of runs, each one self-contained HTML file."""
 
 from ramify.report.page import write_page
 from ramify.report.run_report import write_report

@@ -1,4 +1,4 @@
-"""Line charts and interval marks as inline SVG. Colours are classes of the page's style, so they follow light and dark."""
+"""Line charts and interval marks as inline SVG. Colours are classes of the page's style, so they follow its theme."""
 
 import math
 from collections.abc import Sequence
@@ -12,11 +12,13 @@ from ramify.runs.sections import Chart, Line
 WIDTH, HEIGHT = 430, 280
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 12, 44
 POINTS = 400
-"""Most points drawn of one line."""
+"""Most points drawn per line."""
 
 
 @dataclass(frozen=True)
 class Axis:
+    """A linear map from values to pixels."""
+
     low: float
     high: float
     start: float
@@ -26,7 +28,7 @@ class Axis:
         return self.start + (value - self.low) / (self.high - self.low) * (self.stop - self.start)
 
     def ticks(self, about: int) -> list[float]:
-        """Round numbers (1, 2 or 5 times a power of ten apart) within the axis."""
+        """Up to `about` round numbers within the axis, 1, 2 or 5 times a power of ten apart."""
         step = 10 ** math.floor(math.log10((self.high - self.low) / about))
         step *= next(factor for factor in (1, 2, 5, 10) if (self.high - self.low) / (step * factor) <= about)
         first = math.ceil(self.low / step - 1e-9)
@@ -34,11 +36,11 @@ class Axis:
 
 
 def line_chart(chart: Chart) -> str:
-    """A chart as SVG. Values that are not finite are left out."""
+    """A chart as SVG, without values that are not finite."""
     x_label, y_label, zero = chart.x_label, chart.y_label, chart.zero
     lines = [replace(line, x=line.x[fine], y=line.y[fine]) for line in chart.lines if (fine := np.isfinite(line.y)).any()]
     if not lines:
-        return "<p>Nothing was measured yet.</p>"
+        return "<p>No values have been logged yet.</p>"
     x_axis = Axis(0.0, max(max(float(line.x.max()) for line in lines), 1e-9), LEFT, WIDTH - RIGHT)
     y_axis = _y_axis(lines, zero)
     parts = [*_grid(x_axis, y_axis, x_label, y_label)]
@@ -52,7 +54,7 @@ def line_chart(chart: Chart) -> str:
 
 
 def _y_axis(lines: Sequence[Line], zero: bool) -> Axis:
-    # The first steps of training, where the loss falls from its random start, may leave the picture at its top.
+    # The first steps, in which the loss falls from its random start, may lie above the chart.
     marked = [line for line in lines if line.marks] or lines
     high = max(float(line.y.max()) for line in marked)
     low = min(float(line.y.min()) for line in lines)
@@ -86,7 +88,7 @@ def _line(line: Line, x_axis: Axis, y_axis: Axis) -> list[str]:
     keep = np.unique(np.linspace(0, len(line.x) - 1, min(POINTS, len(line.x))).round().astype(int))
     points = [(x_axis(float(line.x[i])), y_axis(float(line.y[i]))) for i in keep]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    # An inner picture cuts off what lies outside the axes.
+    # The inner SVG clips points outside the axes.
     box = f'y="{TOP}" width="{WIDTH}" height="{HEIGHT - BOTTOM - TOP}" viewBox="0 {TOP} {WIDTH} {HEIGHT - BOTTOM - TOP}"'
     parts = [f'<svg {box}><polyline class="{line.kind}" points="{path}"/></svg>']
     if line.marks and len(points) <= 60:
@@ -97,7 +99,7 @@ def _line(line: Line, x_axis: Axis, y_axis: Axis) -> list[str]:
 
 
 def interval_mark(value: float, low: float, high: float, least: float, most: float) -> str:
-    """A dot with its interval on a common scale from `least` to `most`, zero marked."""
+    """A dot with its interval, on a scale from `least` to `most` that marks zero."""
     axis = Axis(min(least, 0.0), max(most, 1e-9), 6, 154)
     inside = [f'<line class="zero" x1="{axis(0):.1f}" x2="{axis(0):.1f}" y1="2" y2="20"/>']
     inside.append(f'<line class="bar" x1="{axis(low):.1f}" x2="{axis(high):.1f}" y1="11" y2="11"/>')

@@ -9,7 +9,7 @@ function draw(log) {
   for (const message of log.querySelectorAll("[data-answers]")) {
     const above = document.getElementById(message.dataset.answers);
     const [start, end] = [above, message].map(each => each.offsetTop + each.offsetHeight / 2);
-    // The farther back, the wider the bow.
+    // Longer links get wider bows.
     const bow = Math.min(right - 6, 8 + Math.sqrt(end - start) * 2);
     const line = document.createElementNS(space, "path");
     line.setAttribute("d", `M${right} ${start} C${right - bow} ${start} ${right - bow} ${end} ${right} ${end}`);

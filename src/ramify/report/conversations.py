@@ -1,4 +1,4 @@
-"""Conversations of a log for readers: as plain text, and as a page on which each has its colour."""
+"""The conversations of a log as plain text, and as an HTML page with a colour per conversation."""
 
 import re
 import unicodedata
@@ -19,7 +19,7 @@ from ramify.runs.sections import counted
 from ramify.tree import NO_PARENT, Node, Tree, depths
 
 MAX_SHOWN = 20_000
-"""Messages of a page: more are no pleasure to any browser."""
+"""Most messages per page; more would overload a browser."""
 
 DEEPEST = 8
 NAMES_SHOWN = 6
@@ -27,8 +27,10 @@ GOLDEN_ANGLE = 137.508
 
 
 def as_text(found: Disentangled) -> Iterator[str]:
-    """Lines: conversation after conversation, as they begin, answers indented below what they answer, which is named where
-    it is not the nearest line above that is indented less, or not all; in the end what stands alone."""
+    """The lines of a log, one conversation after another in order of their first messages; single messages come last.
+
+    Answers are indented below their parents. Parents are named if they are not the nearest line above with a smaller indent.
+    """
     log = found.tree
     trees = found.conversations()
     several = [(number, tree) for number, tree in enumerate(trees) if len(tree) > 1]
@@ -39,7 +41,7 @@ def as_text(found: Disentangled) -> Iterator[str]:
         yield ""
         yield f"--- {number} · {counted(len(tree), 'message')} · {_people(tree)}{_span(tree, dated)}"
         days = _days(tree.nodes, _of_several_days(tree.nodes))
-        # Under which messages the next one may stand, the least indented first.
+        # The messages below which the next one may stand, least indented first.
         above: list[int] = []
         for number, (day, node, depth) in enumerate(zip(days, tree.nodes, depths(_first_parents(tree)).tolist())):
             indent = min(depth, DEEPEST)
@@ -50,51 +52,53 @@ def as_text(found: Disentangled) -> Iterator[str]:
             answers = "" if parents == seen and len(answered) < 2 else f"→ {', '.join(map(_clean, answered))} "
             above += [number] * (indent + 1 - len(above))
             yield from (f"       {each}" for each in day)
-            yield f"{_clean(node.id):>6} {_clock(node)}{'  ' * indent}{answers}{_said(node)}"
+            yield f"{_clean(node.id):>6} {_clock(node)}{'  ' * indent}{answers}{_line(node)}"
     if alone:
         yield ""
         yield f"--- {counted(len(alone), 'message')} that nobody answers and that answer nobody"
         for day, node in zip(_days(alone, dated), alone):
             yield from (f"       {each}" for each in day)
-            yield f"{_clean(node.id):>6} {_clock(node)}{_said(node)}"
+            yield f"{_clean(node.id):>6} {_clock(node)}{_line(node)}"
     yield ""
 
 
 def check_shown(messages: int) -> None:
-    """Raise where so many are too many for a page."""
+    """Raise `RamifyError` if a page would hold too many messages."""
     if messages > MAX_SHOWN:
         raise RamifyError(
-            f"a page of {messages:,} messages is too much for a browser (at most {MAX_SHOWN:,}): give fewer logs, or write "
-            "them --to text or jsonl."
+            f"--to html would write {messages:,} messages or more to one page, which is too much for a browser (at most "
+            f"{MAX_SHOWN:,}). Give fewer logs, or choose --to text or jsonl."
         )
 
 
 def write_conversations(path: Path, logs: list[Disentangled], model: str) -> None:
-    """A self-contained page: the logs in their order, coloured by conversation, with a line from each answer to what it
-    answers. Raises `RamifyError` where it would hold too many messages."""
+    """Write a self-contained page: the logs in order, coloured by conversation, with a line from each answer to its parent.
+
+    Raises `RamifyError` if the page would hold too many messages.
+    """
     total = sum(len(found.tree) for found in logs)
     check_shown(total)
-    own = files("ramify.report")
-    style, script = (own.joinpath(f"conversations.{kind}").read_text("utf-8").strip() for kind in ("css", "js"))
-    sections = [HtmlSection("How to read it", _HOW + f"<style>{style}</style>")]
+    templates = files("ramify.report")
+    style, script = (templates.joinpath(f"conversations.{kind}").read_text("utf-8").strip() for kind in ("css", "js"))
+    sections = [HtmlSection("How to read this page", _HOW + f"<style>{style}</style>")]
     sections += [_section(number, found) for number, found in enumerate(logs)]
-    # Behind what it is about.
+    # The script comes after the elements that it uses.
     sections[-1] = replace(sections[-1], body=sections[-1].body + f"<script>{script}</script>")
     sizes = [np.bincount(found.conversation) for found in logs]
     several, alone = (sum(int((each > 1).sum()) for each in sizes), sum(int((each == 1).sum()) for each in sizes))
     lead = (
-        f"<p>{counted(total, 'message')}: {counted(several, 'conversation')}, and {counted(alone, 'message')} by "
-        f"{'itself' if alone == 1 else 'themselves'}, as {text(model)} sees it.</p>"
+        f"<p>{counted(total, 'message')}: {counted(several, 'conversation')} and {counted(alone, 'single message')}, as "
+        f"predicted by {text(model)}.</p>"
     )
     title = logs[0].tree.id if len(logs) == 1 else counted(len(logs), "log")
     write_page(path, kind="Who replied to whom", title=title, lead=lead, sections=sections)
 
 
 _HOW = (
-    "<p>Messages stand in the order of the log. Those of one conversation share a colour and a number; a line leads from a "
-    "message to the one that it answers (of several the likeliest), and the percentage is how sure the model is of that (or "
-    "that the message starts a conversation). Choose a conversation, here or in the log, to see it alone; choose it again to "
-    "see all.</p>"
+    "<p>Messages are in the order of the log. The messages of a conversation share a colour and a number. A line leads from a "
+    "message to the one that it answers (the likeliest, if there are several). The percentage is the probability of this link, "
+    "or of the start of a conversation. Click a conversation, here or in the log, to show its messages alone; click it again "
+    "to show all.</p>"
 )
 
 
@@ -135,7 +139,7 @@ def _section(place: int, found: Disentangled) -> HtmlSection:
 
 
 def _colour(conversation: int) -> str:
-    """Neighbours in number are far apart in hue."""
+    """A colour; conversations with close numbers have distant hues."""
     return f"--hue:{conversation * GOLDEN_ANGLE % 360:.0f}"
 
 
@@ -164,11 +168,11 @@ def _of_several_days(nodes: Sequence[Node]) -> bool:
 
 
 def _days(nodes: Sequence[Node], dated: bool) -> Iterator[list[str]]:
-    """Before each message the day that begins with it, if it is to be told."""
-    told = ""
+    """For each message, the day to print before it: one if `dated` and a new day begins, else none."""
+    last = ""
     for day in map(_day, nodes):
-        is_new = dated and day not in ("", told)
-        told = day or told
+        is_new = dated and day not in ("", last)
+        last = day or last
         yield [day] if is_new else []
 
 
@@ -177,7 +181,7 @@ def _day(node: Node) -> str:
 
 
 def _calendar(moment: datetime) -> str:
-    """Its date; of a log whose clock says none, which is reckoned from 1970 on, the number of its day."""
+    """The date, or the number of the day in a log without dates, whose times count from 1970."""
     return f"day {moment.timetuple().tm_yday}" if moment.year == 1970 else f"{moment:%Y-%m-%d}"
 
 
@@ -194,8 +198,8 @@ def _date(node: Node) -> str:
     return f"{_calendar(moment)} {moment:%H:%M:%S}"
 
 
-def _said(node: Node) -> str:
-    # What a channel's program says of somebody mostly names them.
+def _line(node: Node) -> str:
+    # System messages about a user mostly contain the name.
     if not node.author or (node.kind == SYSTEM and re.search(rf"(?<!\w){re.escape(node.author)}(?!\w)", node.text)):
         return _clean(node.text)
     if node.kind in (ACTION, SYSTEM):
@@ -203,6 +207,6 @@ def _said(node: Node) -> str:
     return f"<{_clean(node.author)}> {_clean(node.text)}"
 
 
-def _clean(said: str) -> str:
-    """On one line, without what would steer a terminal."""
-    return "".join(letter for letter in " ".join(said.split()) if unicodedata.category(letter) not in ("Cc", "Cs"))
+def _clean(value: str) -> str:
+    """Text on one line, without control characters, which could steer a terminal."""
+    return "".join(letter for letter in " ".join(value.split()) if unicodedata.category(letter) not in ("Cc", "Cs"))

@@ -1,4 +1,4 @@
-"""A self-contained HTML page from sections: style and pictures inside, light and dark."""
+"""Write sections as a self-contained HTML page, with light and dark colours."""
 
 import datetime
 from collections.abc import Sequence
@@ -12,13 +12,13 @@ from ramify.version import __version__
 
 
 def write_page(path: Path, *, kind: str, title: str, lead: str, sections: Sequence[HtmlSection]) -> None:
-    """`lead` is HTML, `kind` and `title` are text."""
-    own = files("ramify.report")
-    page = Template(own.joinpath("page.html").read_text("utf-8")).substitute(
+    """Write a page. `lead` is HTML; `kind` and `title` are text."""
+    templates = files("ramify.report")
+    page = Template(templates.joinpath("page.html").read_text("utf-8")).substitute(
         kind=text(kind),
         title=text(title),
         lead=lead,
-        style=own.joinpath("style.css").read_text("utf-8").strip(),
+        style=templates.joinpath("style.css").read_text("utf-8").strip(),
         sections="\n".join(_section(each) for each in sections),
         version=__version__,
         date=f"{datetime.datetime.now().astimezone():%d %B %Y, %H:%M %Z}",

@@ -1,4 +1,4 @@
-"""The report of a run directory, finished or not."""
+"""The report of a run, finished or not."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ from ramify.training.trainer import BEST
 REPORT = "report.html"
 
 DRAWS, COMMENTS = 2, 2000
-"""Masks and comments of the evaluation that ends a training run: enough to see, quick to compute."""
+"""Masks per comment and number of comments in the quick evaluation at the end of training."""
 
 
 def write_report(
@@ -38,10 +38,10 @@ def write_report(
     device: str | torch.device | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Path:
-    """Write `report.html` into a run directory: curves, scores, examples, data and circumstances.
+    """Write `report.html` into the folder of a run: curves, scores, examples, data and settings.
 
-    `data` is the built data set, by default the run's own. Without `evaluate`, and where the data or any weights are missing,
-    the page says so in place of the parts that need them. An interrupted run is shown with its best or newest weights.
+    `data` is a built data set; the default is the run's own. Without `evaluate`, or if the data or the weights are missing, a
+    notice replaces the parts that need them. An unfinished run is evaluated with its best or newest weights.
     """
     run_dir = Path(run_dir)
     if not (run_dir / RUN_FILE).is_file():
@@ -51,7 +51,7 @@ def write_report(
     store, missing = (Store.open(data), "") if data else _store(run.data)
     pipeline = None
     if not evaluate:
-        missing = "This page was written without an evaluation."
+        missing = "This report was written without an evaluation."
     elif store is not None:
         pipeline, missing = _pipeline(run_dir, run, store, device or "cpu")
     parts = run.report_sections(
@@ -60,7 +60,7 @@ def write_report(
     sections = list(parts.sections)
     if missing := missing or parts.missing:
         again = Code(f"ramify report {run_dir} --data DIR")
-        sections.append(Section("Evaluation", (Notice((f"{missing} To add it: ", again)),)))
+        sections.append(Section("Evaluation", (Notice((f"{missing} To add one: ", again)),)))
     sections.append(_data(record, store, parts))
     sections.append(circumstances(record, metrics, parts.examples))
     lead = _lead(run_dir, run, record, metrics, parts)
@@ -75,11 +75,11 @@ def _store(path: str) -> tuple[Store | None, str]:
     try:
         return Store.open(path), ""
     except RamifyError as error:
-        return None, f"The data set is not at hand ({error})."
+        return None, f"The data set cannot be opened ({error})."
 
 
 def _pipeline(run_dir: Path, run: Run, store: Store, device: str | torch.device) -> tuple[Pipeline | None, str]:
-    """The trained model; of an unfinished run its best or newest weights."""
+    """The trained model, or an unfinished run's best or newest weights; or the reason why there is none."""
     if (run_dir / hub.CONFIG).exists():
         return hub.load(run_dir, device=device), ""
     weights = run_dir / BEST if (run_dir / BEST).exists() else newest_weights(run_dir)
@@ -88,13 +88,13 @@ def _pipeline(run_dir: Path, run: Run, store: Store, device: str | torch.device)
     try:
         prepared = replace(run, data=str(store.path)).prepare(run_dir)
     except RamifyError as error:
-        return None, f"The unfinished run's model cannot be built again ({error})."
+        return None, f"The model of the unfinished run cannot be built ({error})."
     hub.load_weights(prepared.task, weights)
     return prepared.pipeline().to(hub.find_device(device)), ""
 
 
 def _lead(run_dir: Path, run: Run, record: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]], parts: ReportParts) -> str:
-    """What the run is, how far it came, and its main figure."""
+    """The model, its progress, and its main score, as HTML."""
     name = record["run"]["model"]["name"]
     start = f", started from {run.init}," if run.init else ", trained from scratch,"
     lines = [f"A {name} model of {record['parameters'] / 1e6:.1f} million parameters{start} {parts.purpose}."]
@@ -103,7 +103,7 @@ def _lead(run_dir: Path, run: Run, record: Mapping[str, Any], metrics: Sequence[
     else:
         last = metrics[-1]
         finished = (run_dir / hub.CONFIG).exists()
-        state = "It saw" if finished else f"It stands at {last['progress']:.0%}, unfinished, and saw so far"
+        state = "It saw" if finished else f"It is unfinished, at {last['progress']:.0%}, and has seen"
         lines.append(f"{state} {last['target_tokens']:,} tokens of {parts.examples} in {last['step']:,} updates.")
     headline = f"<p>{spans(parts.headline)}</p>" if parts.headline else ""
     return f"<p>{text(' '.join(lines))}</p>{headline}"
@@ -119,7 +119,7 @@ def _data(record: Mapping[str, Any], store: Store | None, parts: ReportParts) ->
 
 
 def data(info: Mapping[str, Any], further: Sequence[tuple[str, str]] = ()) -> Section:
-    """What the data set holds, what was left out of it and why; and what a run adds to that."""
+    """Counts of the data set, of posts left out by reason, and the `further` facts of a run."""
     pairs: list[tuple[str, str]] = []
     if info:
         pairs += [
@@ -129,7 +129,7 @@ def data(info: Mapping[str, Any], further: Sequence[tuple[str, str]] = ()) -> Se
             ("inputs", "; ".join(f"{each['name']} ({each['bytes']:,} bytes)" for each in info["inputs"])),
             ("posts read", f"{info['read']:,}"),
             *((f"left out: {reason}", f"{count:,}") for reason, count in info["skipped"].items()),
-            *((f"kept, though {reason}", f"{count:,}") for reason, count in info["kept"].items() if count),
+            *((f"kept: {reason}", f"{count:,}") for reason, count in info["kept"].items() if count),
             ("content hash", str(info["hash"])),
         ]
         if not any(info["skipped"].values()):
@@ -138,12 +138,12 @@ def data(info: Mapping[str, Any], further: Sequence[tuple[str, str]] = ()) -> Se
 
 
 def circumstances(record: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]], examples: str) -> Section:
-    """Command, seed, commit, hardware, time; and all settings, folded away."""
+    """Command, seed, commit, hardware and time; and all settings, folded."""
     run, where = record["run"], record["environment"]
     pairs = [
         ("command", where["command"]),
         ("seed", str(run["seed"])),
-        ("commit", where["commit"] or "not known (no git repository)"),
+        ("commit", where["commit"] or "unknown (no git repository)"),
         (
             "hardware",
             f"{where['hardware']}, {counted(where['threads'], 'thread')}, {counted(where['processes'], 'process', 'es')}",
@@ -152,10 +152,10 @@ def circumstances(record: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]
         ("parameters", f"{record['parameters']:,}"),
     ]
     for again in record.get("resumed", []):
-        pairs.append(("resumed", f"at commit {again['commit'] or 'not known'}, on {again['hardware']}"))
+        pairs.append(("resumed", f"at commit {again['commit'] or 'unknown'}, on {again['hardware']}"))
     if metrics:
         last = metrics[-1]
         pace = last["target_tokens"] / max(1e-9, last["seconds"])
-        pairs.append(("training time", f"{duration(last['seconds'])}, {pace:,.0f} tokens of {examples} a second"))
+        pairs.append(("training time", f"{duration(last['seconds'])}, {pace:,.0f} tokens of {examples} per second"))
     settings = json.dumps(run, indent=2, ensure_ascii=False)
-    return Section("How it was run", (Definitions(tuple(pairs), folded=("All settings", settings)),))
+    return Section("Circumstances of the run", (Definitions(tuple(pairs), folded=("All settings", settings)),))

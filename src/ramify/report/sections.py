@@ -1,4 +1,4 @@
-"""Sections of a report drawn as HTML. Everything that comes from data or from users is escaped here."""
+"""Render sections of a report as HTML. All text from data and users is escaped here."""
 
 import unicodedata
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ AROUND = 240
 
 @dataclass(frozen=True)
 class HtmlSection:
-    """A section as HTML, but for its title, which is text."""
+    """A section as HTML. Its title is text."""
 
     title: str
     body: str
@@ -43,12 +43,12 @@ def draw(section: Section) -> HtmlSection:
 
 
 def spans(parts: Spans) -> str:
-    """Running text with its emphasis."""
+    """Text with its emphasis, as HTML."""
     return "".join(_span(part) for part in parts)
 
 
 def text(value: Any) -> str:
-    """Escaped, on one line, without control characters (nor lone surrogates, which no file can hold)."""
+    """A value as escaped text on one line. Control characters and lone surrogates become U+FFFD."""
     return _cleaned(" ".join(str(value).split()))
 
 
@@ -66,7 +66,7 @@ def _span(part: str | Strong | Code) -> str:
 
 
 def shortened(value: str, length: int) -> str:
-    """The beginning of a text, cut at a word."""
+    """The beginning of a text, cut between words."""
     whole = " ".join(value.split())
     if len(whole) <= length:
         return whole
@@ -74,7 +74,7 @@ def shortened(value: str, length: int) -> str:
 
 
 def percent(share: float) -> str:
-    """Two digits, down to a millionth of a percent."""
+    """A share in percent with two significant digits, down to a millionth of a percent."""
     digits = 1 - floor(log10(max(100 * share, 1e-6)))
     return f"{100 * share:.{max(0, digits)}f} %"
 
@@ -137,10 +137,10 @@ def _card(mask: FilledMask) -> str:
     after = shortened(mask.after, AROUND)
     gap = " " if before[-1:].isspace() else ""
     behind = " " if mask.after[:1].isspace() else ""
-    own = f"<p>{text(before)}{gap}<mark>{text(mask.word)}</mark>{behind}{text(after)}</p>"
+    sentence = f"<p>{text(before)}{gap}<mark>{text(mask.word)}</mark>{behind}{text(after)}</p>"
     guesses = "".join(_guess(*guess, mask.word) for guess in mask.guesses)
     title = f"<h3>{text(shortened(mask.title, 80))}</h3>" if mask.title else ""
-    return f"<article>{title}{above}{own}<table>{guesses}</table></article>"
+    return f"<article>{title}{above}{sentence}<table>{guesses}</table></article>"
 
 
 def _guess(kind: str, name: str, probability: float, likeliest: tuple[tuple[str, float], ...], word: str) -> str:

@@ -1,4 +1,4 @@
-"""Runs: what decides a result, and how it is carried out. One file per kind of run; the table below names them."""
+"""Runs: the settings that decide a result, and their execution. One file per kind of run, listed in `RUNS`."""
 
 from pathlib import Path
 from typing import Any
@@ -19,16 +19,16 @@ RUNS: dict[str, type[Run]] = {
 
 
 def read_run(out: Path) -> tuple[Run, dict[str, Any]]:
-    """A run and the whole of its run.json. Raises `RamifyError` where that is absent or damaged."""
+    """A run and its whole run.json. Raises `RamifyError` if that is missing or damaged."""
     record = read_record(out)
     if record["kind"] not in RUNS:
-        raise RamifyError(f"{out} holds a run of the kind {record['kind']!r}; this Ramify has {', '.join(RUNS)}.")
+        raise RamifyError(f"{out} holds a run of kind {record['kind']!r}; this version of Ramify knows {', '.join(RUNS)}.")
     return RUNS[record["kind"]].from_json(record["run"]), record
 
 
 def kind_for(pipeline: Pipeline, source: str) -> type[Run]:
-    """The kind of run that evaluates models like this one."""
+    """The kind of run that evaluates such a model. Raises `RamifyError` if none does."""
     for kind in RUNS.values():
         if kind.evaluates(pipeline):
             return kind
-    raise RamifyError(f"{source} holds no model that can be evaluated; it can {', '.join(pipeline.verbs)}.")
+    raise RamifyError(f"{source} cannot be evaluated; it supports {', '.join(pipeline.verbs)}.")

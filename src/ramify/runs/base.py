@@ -1,4 +1,4 @@
-"""What every kind of run is: settings that decide a result, and what the rest of the program asks of them."""
+"""The contracts of runs: settings, the prepared model and data, evaluation, and the content of reports."""
 
 import typing
 from abc import ABC, abstractmethod
@@ -18,10 +18,10 @@ from ramify.runs.settings import set_fields
 from ramify.tasks.base import Task
 from ramify.training.checkpoints import Progress
 from ramify.training.config import TrainConfig
-from ramify.training.trainer import Stage
+from ramify.training.stage import Stage
 
 RUN_FILE = "run.json"
-"""A folder that has it is a run's."""
+"""The file that marks a folder as a run."""
 
 
 @dataclass(frozen=True)
@@ -34,32 +34,32 @@ class Prepared(ABC):
 
     @abstractmethod
     def stage(self, number: int) -> Stage:
-        """What a stage of the run trains on, and how the dev set measures it."""
+        """The training data and the dev measure of a stage."""
 
     @abstractmethod
     def pipeline(self) -> Pipeline:
-        """The task as users get it."""
+        """The trained task, wrapped for use."""
 
     @abstractmethod
     def divisors(self) -> dict[str, float] | None:
-        """What divides each loss of a step. None: the mean weight of a step. 0: the step's own weight."""
+        """The divisor of each loss of a step. None is the mean weight of a step; 0 is the step's own weight."""
 
     @abstractmethod
     def facts(self) -> dict[str, Any]:
-        """What run.json records about the data as this run reads it."""
+        """Facts for run.json about the data as this run reads it."""
 
     @abstractmethod
     def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
-        """What went wrong in training without stopping it."""
+        """Problems in training that did not stop it."""
 
     @abstractmethod
     def best_score(self, progress: Progress) -> str:
-        """The best score on dev, its step, and how it was measured, for the terminal."""
+        """The best dev score, its step, and how it was measured, for the terminal."""
 
 
 @dataclass(frozen=True)
 class ReportRequest:
-    """What a report is written from. `pipeline` and `store` are None where they are absent or not asked for."""
+    """The inputs of a report. `pipeline` and `store` are None if they are missing or no evaluation is requested."""
 
     record: Mapping[str, Any]
     """The run's run.json."""
@@ -74,19 +74,19 @@ class ReportRequest:
 
 @dataclass(frozen=True)
 class ReportParts:
-    """What a kind of run adds to a report, as plain data."""
+    """The parts of a report that a kind of run writes, as plain data."""
 
     purpose: str
-    """A clause that completes "This model …": what it does."""
+    """The purpose of the model, as a clause that completes "This model …"."""
     examples: str
-    """What the run's target tokens belong to, such as "predicted comments"."""
+    """A name for the run's targets, such as "predicted comments"."""
     sections: tuple[Section, ...]
     headline: Spans = ()
-    """One sentence with the model's main figure."""
+    """One sentence with the model's main score."""
     missing: str = ""
-    """Why the model could not be measured, where it was asked for."""
+    """The reason why a requested evaluation is missing."""
     data: tuple[tuple[str, str], ...] = ()
-    """Facts about the training data: name and value."""
+    """Facts about the training data, as (name, value)."""
 
 
 @dataclass(frozen=True)
@@ -98,44 +98,47 @@ class Evaluation(ABC):
 
     @abstractmethod
     def lines(self) -> list[str]:
-        """The scores as a terminal shows them."""
+        """The scores as lines for a terminal."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run(ABC):
-    """Everything that decides a result, as one frozen value; run.json holds it.
+    """Everything that decides a result, as one frozen value that run.json stores.
 
-    Each kind of run is a final subclass in a file of its own, with concretely typed parts: `model`, `task`, `reading`, `view`,
+    Each kind of run is a final subclass in a file of its own, with concretely typed parts: `model`, `task`, `input`, `view`,
     `tokenizer`, `dev`.
     """
 
     name: ClassVar[str]
-    """What run.json and the table of runs call this kind."""
+    """The name of this kind in run.json and in `RUNS`."""
 
     recipe: str
     data: str
     """The folder of a built data set."""
     model: Any
     task: Any
-    """Each kind of run says of which type these two are."""
+    """Each kind of run declares the types of `model` and `task`."""
     stages: tuple[TrainConfig, ...] = (TrainConfig(),)
     init: str = ""
-    """A checkpoint (directory or hub id) to start from. The model takes over its sizes: see `sized`."""
+    """A checkpoint to start from, as a directory or hub id. The model takes its sizes: see `sized`."""
     seed: int = 0
 
     def __post_init__(self) -> None:
         check_fields(self)
         if not 0 <= self.seed < 2**63:
-            raise RamifyError(f"seed must be at least 0 and below 2^63, not {self.seed}.")
+            raise RamifyError(f"seed={self.seed} is out of range. Choose a seed of at least 0 and below 2^63.")
 
     # --- settings ----------------------------------------------------------------------------------------------------
 
     def changed(self, settings: Mapping[str, str]) -> Self:
-        """With settings from text: `model.dim`, `task.…`, `reading.…`, `view.…`, `tokenizer.…`, `dev.…`, `train.…` (every
-        stage), `stages.0.…`, `seed`, and `init`, which is applied first because it sizes the model."""
+        """A copy with settings from text. Raises `RamifyError` for unknown keys and invalid values.
+
+        Keys are `model.dim`, `task.…`, `input.…`, `view.…`, `tokenizer.…`, `dev.…`, `train.…` (every stage), `stages.0.…`,
+        `seed`, and `init`, which is applied first because it sizes the model.
+        """
         self.check_settings(settings)
         run = self.sized(settings.get("init", ""))
-        own: dict[str, tuple[str, str]] = {}
+        run_settings: dict[str, tuple[str, str]] = {}
         stages: list[dict[str, tuple[str, str]]] = [{} for _ in run.stages]
         for key, text in settings.items():
             head, _, rest = key.partition(".")
@@ -145,14 +148,14 @@ class Run(ABC):
             elif head == "stages":
                 number, _, name = rest.partition(".")
                 if not number.isdigit() or int(number) >= len(run.stages):
-                    raise RamifyError(f"--set {key}: this recipe has {len(run.stages)} stage(s), counted from 0.")
+                    raise RamifyError(f"--set {key} names no stage of the run, which has {len(run.stages)}, counted from 0.")
                 stages[int(number)][name] = (text, key)
             else:
-                own[key] = (text, key)
-        return set_fields(replace(run, stages=tuple(map(set_fields, run.stages, stages))), own)
+                run_settings[key] = (text, key)
+        return set_fields(replace(run, stages=tuple(map(set_fields, run.stages, stages))), run_settings)
 
     def to_json(self) -> dict[str, Any]:
-        """The settings; model and task carry their registered names."""
+        """The settings. Model and task carry their registered names."""
         record = asdict(self)
         record["model"] = {"name": model_name(self.model), **record["model"]}
         record["task"] = {"name": task_name(self.task), **record["task"]}
@@ -160,7 +163,7 @@ class Run(ABC):
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Self:
-        """A run from what `to_json` wrote. Raises `RamifyError` where it holds other settings."""
+        """A run from the output of `to_json`. Raises `RamifyError` if settings are missing or unknown."""
         kinds = typing.get_type_hints(cls)
         try:
             values: dict[str, Any] = dict(record)
@@ -171,62 +174,62 @@ class Run(ABC):
                     values[name] = from_record(kinds[name], _unnamed(value))
             return cls(**values)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise RamifyError(f"the settings are damaged, or another version of Ramify wrote them ({error!r}).") from None
+            raise RamifyError(f"the settings are damaged or from another version of Ramify ({error!r}).") from None
 
     # --- before training ---------------------------------------------------------------------------------------------
 
     @abstractmethod
     def sized(self, init: str) -> Self:
-        """With what a checkpoint settles: its sizes and conventions. Raises `RamifyError` where it does not suit the model."""
+        """A copy with the sizes and conventions of a checkpoint. Raises `RamifyError` if it does not fit the model."""
 
     @abstractmethod
     def check_settings(self, settings: Mapping[str, str]) -> None:
-        """Raise where `--set` may not change one of these keys."""
+        """Raise `RamifyError` if `--set` may not change one of these keys."""
 
     @abstractmethod
     def adapt_to_data(self) -> Self:
-        """With the settings that the data set leaves no choice about."""
+        """A copy with the settings that the data set determines."""
 
     @abstractmethod
     def notes(self) -> list[str]:
-        """What a user should know before training starts."""
+        """Warnings for the user before training starts."""
 
     @abstractmethod
     def prepare(self, out: Path) -> Prepared:
-        """Open the data and build the model. `out` is the run's folder: an earlier start left its tokenizer there."""
+        """Open the data and build the model. A resumed run reads its tokenizer from its folder, `out`."""
 
     @abstractmethod
     def normalized(self) -> Self:
-        """With one spelling for settings that mean the same, and without the data's path, so that runs can be compared."""
+        """A copy for comparisons: equivalent settings are spelled alike, and the path of the data is empty."""
 
     @property
     @abstractmethod
     def weight_sources(self) -> tuple[str, ...]:
-        """The models whose weights the run reads."""
+        """The checkpoints whose weights the run reads."""
 
     # --- afterwards --------------------------------------------------------------------------------------------------
 
     @classmethod
     @abstractmethod
     def evaluates(cls, pipeline: Pipeline) -> bool:
-        """Whether `evaluate` scores models like this one."""
+        """Whether `evaluate` can score this model."""
 
     @classmethod
     @abstractmethod
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
-        """Score a model on a split. `source` is where the model comes from, for messages.
+        """Score a model on a split. `source` names the model in messages.
 
-        Options that every kind has: `precision`, and `progress`, a function from the number of examples to a context manager
-        such as `no_progress`. Raises `RamifyError` for an option that this kind does not have.
+        Every kind has the options `precision` and `progress`, a function from the number of examples to a context manager such
+        as `no_progress`. Raises `RamifyError` for an option that this kind does not have.
         """
 
     @abstractmethod
     def report_sections(self, request: ReportRequest) -> ReportParts:
-        """The parts of a report that only this kind of run knows."""
+        """The parts of a report that depend on the kind of run."""
 
     @abstractmethod
     def next_command(self, out: Path, store: Store) -> str:
-        """The `ramify` command that a user would want next."""
+        """The `ramify` command to suggest after training."""
 
 
 def _unnamed(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -235,12 +238,12 @@ def _unnamed(record: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def no_progress(total: int) -> Iterator[Callable[[int], None]]:
-    """In place of a progress bar of so many examples: yields a function that is told of each that is done."""
+    """A silent progress bar. Yields a function that takes the number of examples done."""
     yield lambda count: None
 
 
 def check_options(options: Mapping[str, Any], known: Sequence[str], source: str, what: str) -> None:
-    """Raise where an option is given that the models at hand do not have."""
+    """Raise `RamifyError` for an option outside `known`. `what` describes `source` in the message."""
     for name in options:
         if name not in known:
             raise RamifyError(f"--{name.replace('_', '-')} does not apply to {source}, which holds {what}. Leave it out.")

@@ -1,4 +1,4 @@
-"""What a report says of a masked language model on comment trees: curves, loss by depth, filled masks."""
+"""Reports on masked language models on comment trees: curves, loss by depth, filled masks."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ramify.batching.forest import share_over
-from ramify.batching.views.comment_trees import BLIND, Seen
+from ramify.batching.views.comment_trees import BLIND, Context
 from ramify.inference.evaluation import Scores, gain
 from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.held_out import NAMES, RULE, Filling, Measured, fillings, measure
@@ -32,9 +32,9 @@ from ramify.runs.sections import (
 )
 
 
-def parts(seen: Seen, request: ReportRequest) -> ReportParts:
-    """The parts of a report on a run whose comments read `seen`."""
-    sections, headline, missing = [curves(request.metrics, seen)], (), ""
+def parts(context: Context, request: ReportRequest) -> ReportParts:
+    """The parts of a report on a run with the context `seen`."""
+    sections, headline, missing = [curves(request.metrics, context)], (), ""
     pipeline, store, split = request.pipeline, request.store, request.split
     if isinstance(pipeline, MaskFiller) and store is not None:
         task = pipeline.task
@@ -46,7 +46,7 @@ def parts(seen: Seen, request: ReportRequest) -> ReportParts:
             missing = f"The data set has no trees in the split {split!r} that hold a comment."
     record = request.record
     return ReportParts(
-        purpose=f"fills masked words in comments, each read {NAMES[seen]}",
+        purpose=f"fills masked words in comments, each read {NAMES[context]}",
         examples="predicted comments",
         sections=tuple(sections),
         headline=headline,
@@ -60,12 +60,16 @@ def trees_of(split: str) -> str:
 
 
 def chosen_on_dev(split: str) -> Spans:
-    """A caution for figures on the split that chose the weights."""
-    return (" The weights were chosen on this split; ", Code("--split test"), " has not seen it.") if split == "dev" else ()
+    """A caution for scores on the split on which the weights were chosen."""
+    return (
+        (" The weights were chosen on this split; for unbiased scores, use ", Code("--split test"), ".")
+        if split == "dev"
+        else ()
+    )
 
 
 def gain_sentence(found: Measured) -> Spans:
-    """What reading a context saves one model; empty where it reads none."""
+    """The loss that the context saves, as a sentence; empty if the model reads no context."""
     if found.own in BLIND:
         return ()
     saved = gain(found.scores[found.own], found.scores["none"])["all"]
@@ -73,27 +77,27 @@ def gain_sentence(found: Measured) -> Spans:
         f"95 % interval {number(saved.low, '+.4f')} to {number(saved.high, '+.4f')}" if found.trees > 1 else "one tree only"
     )
     return (
-        f"On {trees_of(found.split)}, reading comments {NAMES[found.own]} instead of without saves the model ",
+        f"On {trees_of(found.split)}, reading comments {NAMES[found.own]} instead of without context saves the model ",
         Strong(f"{number(saved.value, '+.4f')} nats per masked token"),
         f" ({interval}).",
         *chosen_on_dev(found.split),
-        " This compares one model with itself; a model trained without context is another run.",
+        " Both losses are of the same model; a model trained without context is another run.",
     )
 
 
 # --- curves -----------------------------------------------------------------------------------------------------------
 
 
-def curves(metrics: Sequence[Mapping[str, float]], seen: Seen, title: str = "Learning curves") -> Section:
-    """Loss against updates and tokens; and the gain and the encoder's spread, where they were measured."""
+def curves(metrics: Sequence[Mapping[str, float]], context: Context, title: str = "Learning curves") -> Section:
+    """Loss against updates and tokens; and the gain and the encoder's spread, if they were measured."""
     if not metrics:
-        return Section(title, (Notice(("Nothing was logged yet.",)),))
+        return Section(title, (Notice(("No steps have been logged yet.",)),))
     window = max(1, len(metrics) // 15)
     with_gain, with_spread, with_dev = (
         any(field in record for record in metrics) for field in ("dev_loss_none", "context_spread", "dev_loss")
     )
     charts = [
-        Chart(_losses(metrics, key, window, seen), label, "nats")
+        Chart(_losses(metrics, key, window, context), label, "nats")
         for key, label in (("step", "updates"), ("target_tokens", "tokens of predicted comments seen"))
     ]
     if with_gain:
@@ -101,20 +105,20 @@ def curves(metrics: Sequence[Mapping[str, float]], seen: Seen, title: str = "Lea
     if with_spread:
         charts.append(_against_tokens(metrics, "spread", "spread of the context vectors, share", "context_spread"))
     every = f", mean of {window} logged steps" if window > 1 else ""
-    legend = [("train", f"train (as it is minimised: per comment){every}")]
+    legend = [("train", f"train (the training objective, per comment){every}")]
     if with_dev:
-        legend.append(("dev", f"dev, {NAMES[seen]} (per masked token)"))
+        legend.append(("dev", f"dev, {NAMES[context]} (per masked token)"))
     if with_gain:
-        legend += [("none", "dev, the same model without context"), ("gain", "gain: the difference of the two")]
+        legend += [("none", "dev, the same model without context"), ("gain", "gain: the difference of the two dev losses")]
     if with_spread:
-        legend.append(("spread", "how much the encoder's vectors differ from text to text (near zero no ancestor can help)"))
+        legend.append(("spread", "spread of the encoder's vectors over texts (near zero, no ancestor can help)"))
     return Section(title, (Charts(tuple(charts), tuple(legend)),))
 
 
-def _losses(metrics: Sequence[Mapping[str, float]], key: str, window: int, seen: Seen) -> tuple[Line, ...]:
+def _losses(metrics: Sequence[Mapping[str, float]], key: str, window: int, context: Context) -> tuple[Line, ...]:
     loss = np.array([record["loss"] for record in metrics])
     lines = [Line("train", "train", np.array([float(record[key]) for record in metrics]), smooth(loss, window))]
-    for name, field, kind in ((f"dev, {NAMES[seen]}", "dev_loss", "dev"), ("dev, without context", "dev_loss_none", "none")):
+    for name, field, kind in ((f"dev, {NAMES[context]}", "dev_loss", "dev"), ("dev, without context", "dev_loss_none", "none")):
         measured = [record for record in metrics if field in record]
         x, y = (np.array([float(record[each]) for record in measured]) for each in (key, field))
         lines.append(Line(name, kind, x, y, marks=True))
@@ -133,13 +137,13 @@ def _against_tokens(
 # --- the table by depth -----------------------------------------------------------------------------------------------
 
 
-def by_depth(measured: Measured, title: str = "What the context is worth, by depth") -> Section:
-    """Loss of one model by what it reads, and the differences, with bootstrap intervals over trees."""
+def by_depth(measured: Measured, title: str = "Gain from context, by depth") -> Section:
+    """Loss of one model with each context, and the differences, with bootstrap intervals over trees."""
     own = measured.scores[measured.own]
-    others: list[Seen] = [seen for seen in measured.scores if seen != measured.own]
-    gains = [gain(own, measured.scores[seen]) for seen in others]
-    columns = [Column("depth"), Column("masked tokens"), *(Column(NAMES[seen]) for seen in measured.scores)]
-    columns += [Column(f"saved, against the same model {NAMES[seen]}", drawn=True) for seen in others]
+    others: list[Context] = [context for context in measured.scores if context != measured.own]
+    gains = [gain(own, measured.scores[context]) for context in others]
+    columns = [Column("depth"), Column("masked tokens"), *(Column(NAMES[context]) for context in measured.scores)]
+    columns += [Column(f"saved, against the same model {NAMES[context]}", drawn=True) for context in others]
     rows = [
         _depth_row(name, measured.scores, gains)
         for name in ("all", *DEPTH_BINS)
@@ -147,13 +151,13 @@ def by_depth(measured: Measured, title: str = "What the context is worth, by dep
     ]
     lead = (
         f"Loss in nats per masked token on {trees_of(measured.split)}: {measured.trees:,} trees, {measured.comments:,} "
-        f"comments, {counted(measured.draws, 'draw')} of masks each, the same masks in every column. In "
-        "small print, 95 % intervals (bootstrap over trees, 10,000 resamples; paired for differences)."
+        f"comments, {counted(measured.draws, 'draw')} of masks per comment, the same masks in every column. "
+        "Small print: 95 % intervals (bootstrap over trees, 10,000 resamples; paired for differences)."
     )
     return Section(title, (Table(tuple(columns), tuple(rows)),), (lead,))
 
 
-def _depth_row(name: str, scores: Mapping[Seen, Scores], gains: Sequence[Mapping[str, Interval]]) -> tuple[Cell, ...]:
+def _depth_row(name: str, scores: Mapping[Context, Scores], gains: Sequence[Mapping[str, Interval]]) -> tuple[Cell, ...]:
     columns = slice(None) if name == "all" else slice(place := list(DEPTH_BINS).index(name), place + 1)
     count = next(iter(scores.values())).count[:, columns].sum(1)
     several = int((count > 0).sum()) > 1
@@ -166,7 +170,7 @@ def _depth_row(name: str, scores: Mapping[Seen, Scores], gains: Sequence[Mapping
 
 
 def _estimate(interval: Interval, form: str, several: bool, drawn: bool = False) -> Cell:
-    """An interval over a single tree says nothing."""
+    """A value with its interval, which a single tree does not have."""
     value, low, high = (number(each, form) for each in (interval.value, interval.low, interval.high))
     mark = (interval.value, interval.low, interval.high) if drawn else None
     return Cell(value, f"{low} to {high}" if several else "one tree only", mark)
@@ -176,29 +180,29 @@ def _estimate(interval: Interval, form: str, several: bool, drawn: bool = False)
 
 
 def filled(examples: Sequence[Filling], title: str = "Masks filled") -> Section:
-    """Masked words with the likeliest pieces, by what the comment reads."""
+    """Masked words with the likeliest pieces, for each context."""
     if not examples:
-        return Section(title, (Notice(("No comment stands at depth 2 or deeper in these trees.",)),))
+        return Section(title, (Notice(("No comment in these trees is at depth 2 or deeper.",)),))
     masks = tuple(
         FilledMask(
             title=each.title,
-            ancestors=() if all(seen in BLIND for seen in each.guesses) else each.ancestors,
+            ancestors=() if all(context in BLIND for context in each.guesses) else each.ancestors,
             before=each.before,
             word=each.word,
             after=each.after,
             guesses=tuple(
-                ("none" if seen in BLIND else "dev", NAMES[seen], guess.probability, guess.tokens)
-                for seen, guess in each.guesses.items()
+                ("none" if context in BLIND else "dev", NAMES[context], guess.probability, guess.tokens)
+                for context, guess in each.guesses.items()
             ),
         )
         for each in examples
     )
-    lead = f"{RULE} Higher is better: the share that the model gives to the word that stood there."
+    lead = f"{RULE} Each row gives the probability of the masked word; higher is better."
     return Section(title, (FilledMasks(masks),), (lead,))
 
 
 def unread(cut: Mapping[str, Any], without_tokens: int) -> tuple[tuple[str, str], ...]:
-    """The tokens that the model could not read."""
+    """Facts about the tokens that the model does not read."""
     lost = f"{cut['tokens_over']:,} ({share_over(cut):.2%}), in {cut['texts_over']:,} texts"
     chained = (("texts cut into a chain of nodes", f"{cut['texts_chained']:,}"),) if "texts_chained" in cut else ()
     return (

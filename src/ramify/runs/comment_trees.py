@@ -13,7 +13,7 @@ import torch
 from ramify import hub
 from ramify.batching.batch import Collator
 from ramify.batching.forest import Forest, Ints, share_over
-from ramify.batching.views.comment_trees import BLIND, Discussions, Reading, RegimeConfig, Seen
+from ramify.batching.views.comment_trees import BLIND, Context, Discussions, RegimeConfig, TextInput
 from ramify.config import check_fields
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
@@ -31,19 +31,19 @@ from ramify.tokenizer import Kind, Tokenizer, sample
 from ramify.training.checkpoints import Progress
 from ramify.training.config import TrainConfig
 from ramify.training.seeds import step_seed
-from ramify.training.trainer import Stage, sampler
+from ramify.training.stage import Stage, token_budget
 
 MIXED = 2
-"""With fewer pieces per step, most steps are one piece."""
+"""Pieces per step below which most steps hold a single piece."""
 TOKENIZER_BYTES = 64 * 2**20
-"""Text that a tokenizer is trained on (a uniform sample of the training split)."""
+"""Size of the uniform sample of the training split on which a tokenizer is trained."""
 DRAWS = 8
-"""Masks drawn for every comment in an evaluation."""
+"""Masks drawn per comment in an evaluation."""
 
 
 @dataclass(frozen=True)
 class TokenizerConfig:
-    """A tokenizer.json or a directory with one (`path`), or how to train one on the training split."""
+    """A tokenizer.json or its directory (`path`), or how to train one on the training split."""
 
     path: str = ""
     kind: Kind = "wordpiece"
@@ -56,37 +56,37 @@ class TokenizerConfig:
 
 @dataclass(frozen=True)
 class DevConfig:
-    """How the dev loss is had during training: on the first dev trees that hold this many comments, with so many masks each."""
+    """How the dev loss is measured during training: on the first dev trees with `targets` comments, with `draws` masks each."""
 
     targets: int = 2000
     draws: int = 1
     mask_rate: float = 0.0
-    """The share of tokens that is masked, so that models trained at different rates can be compared; 0: as in training."""
+    """Share of masked tokens, to compare models that were trained at different rates. 0: as in training."""
     without_context: bool = True
-    """Where the model reads a context, measure it without any as well: `dev_loss_none`, from which reports draw the gain."""
+    """Whether to measure a model that reads a context also without it (`dev_loss_none`), so that reports show the gain."""
 
     def __post_init__(self) -> None:
         check_fields(self, "dev.")
         if not 0 <= self.mask_rate <= 1:
             raise RamifyError(
-                f"dev.mask_rate must be above 0 and at most 1, or 0 for the rate of training, not {self.mask_rate}."
+                f"dev.mask_rate={self.mask_rate} is out of range. Set it above 0 and at most 1, or to 0 for the training rate."
             )
         if self.targets < 1 or self.draws < 1:
-            raise RamifyError("dev.targets and dev.draws must be positive.")
+            raise RamifyError(f"dev.targets={self.targets} and dev.draws={self.draws} must both be at least 1.")
 
 
 @dataclass(frozen=True)
 class PreparedDiscussions(Prepared):
-    """What training, evaluation and reports share."""
+    """A run with its forest, for training and dev scores."""
 
     run: "CommentTreeRun"
     task: MaskedLM
     forest: Forest
 
-    def view(self, trees: Ints, *, seen: Seen | None = None, train: bool = False) -> tuple[Discussions, Collator]:
-        """Units of these trees, and their collator: as the run trains (`train`), or whole trees for evaluation."""
+    def view(self, trees: Ints, *, context: Context | None = None, train: bool = False) -> tuple[Discussions, Collator]:
+        """Examples of these trees and their collator: cut as in training (`train`), or whole trees for evaluation."""
         config = self.run.view if train else RegimeConfig(predict_post=self.run.view.predict_post)
-        return discussions(self.task, self.forest, trees, seen=seen, regime=config, seed=self.run.seed)
+        return discussions(self.task, self.forest, trees, context=context, regime=config, seed=self.run.seed)
 
     def stage(self, number: int) -> Stage:
         config = self.run.stages[number]
@@ -113,9 +113,8 @@ class PreparedDiscussions(Prepared):
         if not spreads or spreads[-1] >= COLLAPSED:
             return []
         return [
-            f"the encoder's vectors differ by {spreads[-1]:.2%} of their energy from text to text, so no ancestor can help. A "
-            "lower learning rate for the encoder keeps them apart, such as --set 'train.lr_scale=[[\"encoder\", 0.1]]'; see "
-            "docs/training.md."
+            f"the encoder's vectors vary by only {spreads[-1]:.2%} of their energy between texts, so no ancestor can help. Set "
+            "a lower learning rate for the encoder, such as --set 'train.lr_scale=[[\"encoder\", 0.1]]'; see docs/training.md."
         ]
 
     def best_score(self, progress: Progress) -> str:
@@ -124,8 +123,8 @@ class PreparedDiscussions(Prepared):
     def _dev_loss(self, trees: Ints) -> Callable[[], dict[str, float]]:
         config, task = self.run.dev, self.task
         views = {"dev_loss": self.view(trees)}
-        if config.without_context and task.reading.seen not in BLIND:
-            views["dev_loss_none"] = self.view(trees, seen="none")
+        if config.without_context and task.input.context not in BLIND:
+            views["dev_loss_none"] = self.view(trees, context="none")
 
         def measure() -> dict[str, float]:
             scores = {
@@ -141,18 +140,18 @@ class PreparedDiscussions(Prepared):
 
 @dataclass(frozen=True, kw_only=True)
 class CommentTreeRun(Run):
-    """A masked language model on comment trees, with or without what stands above a comment."""
+    """A masked language model on comment trees, with or without the ancestors of each comment."""
 
     name: ClassVar[str] = "comment-trees"
 
     model: TextModelConfig
     task: MaskedLMConfig = field(default_factory=MaskedLMConfig)
-    reading: Reading = field(default_factory=Reading)
+    input: TextInput = field(default_factory=TextInput)
     view: RegimeConfig = field(default_factory=RegimeConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     dev: DevConfig = field(default_factory=DevConfig)
     init_decoder: bool = True
-    """Whether a TreeMLM's decoder starts from a BERT-family checkpoint too, or its encoder alone."""
+    """Whether a BERT-family checkpoint also initializes the decoder of a TreeMLM, or its encoder alone."""
 
     def sized(self, init: str) -> Self:
         return replace(self, model=self.model.adapted_to(hub.checkpoint(init))) if init else self
@@ -169,30 +168,32 @@ class CommentTreeRun(Run):
             return []
         share = float((store.depth == 0).mean())
         return [
-            f"{self.data} holds chat logs. {share:.0%} of the messages have no known parent: the model reads them, but does "
-            "not predict them. `ramify disentangle … --to jsonl` finds the replies first; see docs/training.md."
+            f"{self.data} holds chat logs. {share:.0%} of the messages have no known parent, so the model reads but does not "
+            "predict them. Find their parents first with `ramify disentangle … --to jsonl`; see docs/training.md."
         ]
 
     def prepare(self, out: Path) -> PreparedDiscussions:
         store = Store.open(self.data)
         if len(store.split("train")) == 0:
-            raise RamifyError(f"{self.data} has no training trees: build it with a larger share for train (--split).")
+            raise RamifyError(f"{self.data} has no training trees. Build it with a larger share for train (--split).")
         tokenizer = _tokenizer(self, store, out)
         torch.manual_seed(step_seed(self.seed, 0))
         model = self.model if self.model.vocab_size else self.model.for_vocabulary(tokenizer.vocab_size)
         if model.vocab_size < tokenizer.vocab_size:
-            raise RamifyError(f"the tokenizer has {tokenizer.vocab_size} pieces, the model's vocabulary {model.vocab_size}.")
-        if model.max_tokens < self.reading.longest:
             raise RamifyError(
-                f"rows of up to {self.reading.longest} tokens are read, but model.max_tokens is {model.max_tokens}: "
-                "set model.max_tokens too, or lower reading.max_tokens or reading.concatenate."
+                f"model.vocab_size={model.vocab_size} is too small for the {tokenizer.vocab_size} pieces of the tokenizer."
+            )
+        if model.max_tokens < self.input.longest:
+            raise RamifyError(
+                f"model.max_tokens={model.max_tokens} is too small for rows of up to {self.input.longest} tokens. Raise "
+                "model.max_tokens, or lower input.max_tokens or input.concatenate."
             )
         task = _started(self, model, tokenizer)
-        forest = Forest.open(store, tokenizer, self.reading.max_tokens, self.reading.overflow)
+        forest = Forest.open(store, tokenizer, self.input.max_tokens, self.input.overflow)
         return PreparedDiscussions(self, store, task, forest)
 
     def normalized(self) -> Self:
-        return replace(self, data="", reading=replace(self.reading, max_context=self.reading.context_length))
+        return replace(self, data="", input=replace(self.input, max_context=self.input.context_length))
 
     @property
     def weight_sources(self) -> tuple[str, ...]:
@@ -204,25 +205,25 @@ class CommentTreeRun(Run):
 
     @classmethod
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
-        """Held-out loss. Options: `context`, `draws`, `mask_rate`, `save`; and `precision`, `progress`."""
+        """Held-out loss. Options: `context`, `draws`, `mask_rate`, `save`, `precision`, `progress`."""
         assert isinstance(pipeline, MaskFiller)
         known = ("context", "draws", "mask_rate", "save", "precision", "progress")
         check_options(options, known, source, "a masked language model")
         task = pipeline.task
         draws, rate = options.get("draws", DRAWS), options.get("mask_rate")
         trees = store.held(split)
-        view, collator = discussions(task, pipeline.forest(store), trees, seen=options.get("context"))
+        view, collator = discussions(task, pipeline.forest(store), trees, context=options.get("context"))
         bar, precision = options.get("progress", no_progress), options.get("precision", "fp32")
         with bar(int(view.sizes.sum())) as advance, autocast(pipeline.device, precision):
             scores = evaluate(task, view, collator, trees, draws=draws, mask_rate=rate, progress=advance)
         if "save" in options:
             scores.save(options["save"])
         if not scores.count.any():
-            raise RamifyError(f"no comment of {store.path} ({split}) has a token that could be masked.")
+            raise RamifyError(f"No comment in the split {split} of {store.path} has a token that can be masked.")
         return HeldOutLoss(scores, rate or task.config.mask_rate, draws)
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
-        return comment_tree_report.parts(self.reading.seen, request)
+        return comment_tree_report.parts(self.input.context, request)
 
     def next_command(self, out: Path, store: Store) -> str:
         return f"evaluate {shlex.quote(str(out))} --data {shlex.quote(self.data)}"
@@ -250,16 +251,16 @@ class HeldOutLoss(Evaluation):
 
 
 def _started(run: CommentTreeRun, config: TextModelConfig, tokenizer: Tokenizer) -> MaskedLM:
-    """The run's task, with the weights of the checkpoint that it starts from. Raises where that does not suit it."""
+    """The task of a run, with the weights of its checkpoint. Raises `RamifyError` if the checkpoint does not fit."""
     backbone = config.build()
     if not run.init:
         if not run.init_decoder:
             raise RamifyError(NO_DECODER)
-        return MaskedLM(backbone, tokenizer, run.reading, run.task)
+        return MaskedLM(backbone, tokenizer, run.input, run.task)
     checkpoint = hub.checkpoint(run.init)
     config.initialize(backbone, checkpoint, decoder=run.init_decoder)
     saved = hub.saved_config(run.init)
-    task = MaskedLM(backbone, tokenizer, run.reading, run.task)
+    task = MaskedLM(backbone, tokenizer, run.input, run.task)
     if saved is not None:
         hf.require(run.task, {name: getattr(saved.parts["task"], name) for name in ("head", "tie_weights")}, run.init, "task")
         hub.load_own_tensors(task, checkpoint.tensors, run.init)
@@ -267,12 +268,12 @@ def _started(run: CommentTreeRun, config: TextModelConfig, tokenizer: Tokenizer)
 
 
 def _tokenizer(run: CommentTreeRun, store: Store, out: Path) -> Tokenizer:
-    """A run's own where it was begun before; a tokenizer.json that lies in a folder without a run is none of its."""
+    """The tokenizer of a run: its own if it is resumed, else the configured one, that of `init`, or a newly trained one."""
     own = out / "tokenizer.json"
     if own.exists() and (out / RUN_FILE).exists():
         return Tokenizer.load(own)
     if run.tokenizer.path and run.init and hub.saved_config(run.init) is not None:
-        raise RamifyError(f"{run.init} brings its own tokenizer, which its weights belong to: leave --tokenizer out.")
+        raise RamifyError(f"--init {run.init} has its own tokenizer, which its weights require. Leave --tokenizer out.")
     path = run.tokenizer.path or run.init
     if path:
         tokenizer = Tokenizer.load(hf.locate(path) if not Path(path).is_file() else path)
@@ -281,18 +282,18 @@ def _tokenizer(run: CommentTreeRun, store: Store, out: Path) -> Tokenizer:
         return tokenizer
     if run.tokenizer.kind == "unigram" and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise RamifyError(
-            "two processes do not train the same Unigram tokenizer: train one first (ramify tokenizer train --kind unigram) "
-            "and name it with --tokenizer."
+            "tokenizer.kind=unigram differs from process to process when each trains its own. Train one first with `ramify "
+            "tokenizer train --kind unigram`, and name it with --tokenizer."
         )
     return train_tokenizer(store, run.tokenizer, seed=run.seed)
 
 
 def _check_pieces(own: Tokenizer, theirs: Tokenizer, run: CommentTreeRun) -> None:
-    """A checkpoint's vectors belong to its own pieces."""
+    """Raise if the tokenizer lacks pieces of the checkpoint, whose vectors belong to them."""
     if other := [piece for piece, number in theirs.ids.items() if own.ids.get(piece) != number]:
         raise RamifyError(
-            f"{run.tokenizer.path} does not have the pieces that the weights of {run.init} belong to ({other[0]!r} and "
-            f"{len(other) - 1:,} more are others there): leave --tokenizer out."
+            f"--tokenizer {run.tokenizer.path} lacks pieces of {run.init} or numbers them differently ({other[0]!r} and "
+            f"{len(other) - 1:,} more). Leave --tokenizer out."
         )
 
 
@@ -307,16 +308,14 @@ def train_tokenizer(store: Store, config: TokenizerConfig, *, seed: int = 0) -> 
 
 
 def _check_norm(run: CommentTreeRun, view: Discussions, config: TrainConfig) -> None:
-    """Where steps hold different numbers of comments, dividing by a step's own weight undoes what the regime weighs."""
+    """Raise if `loss_norm=step` would undo the weights of the regime, because steps hold different numbers of comments."""
     task, regime = run.task, run.view
     if task.loss_norm != "step" or regime.regime not in ("threads_debiased", "middle"):
         return
     if regime.regime == "threads_debiased":
-        undone = "brings back the bias that view.regime=threads_debiased takes out"
-    elif (pieces := len(view) / len(sampler(view, config, run.seed).steps(0))) < MIXED:
-        undone = f"makes a comment that is alone in its piece weigh as much as sixty, where a step holds {pieces:.1f} pieces"
+        undone = "restores the bias that view.regime=threads_debiased removes"
+    elif (pieces := len(view) / len(token_budget(view, config, run.seed).steps(0))) < MIXED:
+        undone = f"gives a single comment the weight of a whole piece when a step holds {pieces:.1f} pieces"
     else:
         return
-    raise RamifyError(
-        f"task.loss_norm=step weighs a comment by what else is in its step, which {undone}: choose task.loss_norm=constant."
-    )
+    raise RamifyError(f"task.loss_norm=step divides by the comments of each step, which {undone}. Set task.loss_norm=constant.")

@@ -1,4 +1,4 @@
-"""Who replied to whom: models trained on chat logs or reply trees."""
+"""Disentanglement models, trained on chat logs or reply trees."""
 
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -46,10 +46,11 @@ from ramify.disentangle.models.esim import ESIMConfig
 from ramify.disentangle.models.feature_model import FeatureModelConfig
 from ramify.disentangle.models.mht import MHTConfig
 from ramify.disentangle.posterior import LinkPosterior
-from ramify.disentangle.task import ReplyLinking
+from ramify.disentangle.task import CLUSTER_F1, CONV_ACCURACY, GRAPH_ACCURACY, LINK_F1, ReplyLinking
 from ramify.errors import RamifyError
 from ramify.inference.base import Pipeline
 from ramify.metrics.conversations import score
+from ramify.metrics.metric import DEV_LOSS, Metric
 from ramify.models import bert, hf
 from ramify.models.bert import BertConfig
 from ramify.nn.precision import autocast
@@ -62,67 +63,68 @@ from ramify.tokenizer import Tokenizer
 from ramify.training.checkpoints import Progress
 from ramify.training.config import learns
 from ramify.training.seeds import step_seed
-from ramify.training.trainer import Stage
+from ramify.training.stage import Stage
 from ramify.tree import Tree
 
 REPLY_SCORES = ("graph_accuracy", "conv_accuracy")
-"""Of reply trees, what takes the place of F of links and of conversations while training."""
+"""The dev scores on reply trees, in place of F of links and of conversations."""
 
 WordsModelConfig = FeatureModelConfig | DecomposableAttentionConfig | ESIMConfig
-"""Of models that know whole words, learned from the training logs."""
+"""Configs of models with whole words as vocabulary, learned from the training logs."""
 
 _BACKBONES = dict(MODELS.values())
 
 FREE = ("dropout", "attention_dropout", "chunk_tokens")
-"""What a run may have otherwise than the saved model that it starts from."""
+"""The settings in which a run may differ from the saved model that it starts from."""
 
 
 @dataclass(frozen=True)
 class BlockConfig:
-    """How messages whose links are known are put before a model in training."""
+    """How the messages with known links become training examples."""
 
     block: int = 16
-    """Consecutive messages that stay together; they share most of their history."""
+    """Number of consecutive messages that stay together; they share most of their history."""
 
     encoded_block: int = 64
-    """The same in stages where an encoder of messages learns: there, what costs is to encode the history."""
+    """The same for stages in which a message encoder learns, where encoding the history is the main cost."""
 
-    far: float = 1.0
-    """Of the candidates that are far back and that nothing points to (`data.blocks`), the share that is read in training, each
-    for as many as were left out (0: nothing stands for them); in use all are. Kummerfeld et al. read all."""
+    negative_sampling_rate: float = 1.0
+    """Negative sampling rate: the share of distant candidates without hints (see `data.blocks`) that training reads, weighted
+    for the rest (0: none is read). Inference reads all, and so do Kummerfeld et al."""
 
     conversations: float = 0.0
-    """Learn from known conversations as logs of their own, too, without times: so many of their messages for each message of
-    the logs whose links are known. For channels without cross-talk or clocks."""
+    """Messages of single known conversations, as logs without times, per message with known links. They prepare a model for
+    channels without interleaved conversations or clocks."""
     teachers: tuple[str, ...] = ()
-    """Models whose beliefs are to be learned (distillation): of all messages, also of those whose links nobody knows."""
-    trust: float = 0.5
-    """How much teachers' beliefs count beside the known links, where there are any."""
+    """Teachers for distillation: models whose probabilities are targets for all messages, with known links or not."""
+    distillation_weight: float = 0.5
+    """Distillation weight: the share of the teachers' probabilities in the targets of messages with known links."""
     vectors: str = ""
-    """A folder for what a frozen encoder makes of the messages, so that further runs need not encode them again (nothing: it is
-    not kept)."""
+    """Folder in which a frozen encoder's vectors of messages are cached for further runs. Empty: no cache."""
 
     def __post_init__(self) -> None:
         check_fields(self, "view.")
         if self.conversations < 0:
-            raise RamifyError(f"view.conversations must not be negative, not {self.conversations}.")
-        if not 0 <= self.far <= 1:
-            raise RamifyError(f"view.far must be from 0 to 1, not {self.far}.")
-        if self.far < 1 and self.teachers:
-            raise RamifyError("view.far below 1 would hide candidates that view.teachers have an opinion of: set one of both.")
-        if not 0 <= self.trust <= 1:
-            raise RamifyError(f"view.trust must be from 0 to 1, not {self.trust}.")
+            raise RamifyError(f"view.conversations={self.conversations} must not be negative.")
+        if not 0 <= self.negative_sampling_rate <= 1:
+            raise RamifyError(f"view.negative_sampling_rate={self.negative_sampling_rate} must be from 0 to 1.")
+        if self.negative_sampling_rate < 1 and self.teachers:
+            raise RamifyError(
+                f"view.negative_sampling_rate={self.negative_sampling_rate} hides candidates that view.teachers give "
+                "probabilities of. Set view.negative_sampling_rate=1."
+            )
+        if not 0 <= self.distillation_weight <= 1:
+            raise RamifyError(f"view.distillation_weight={self.distillation_weight} must be from 0 to 1.")
         if min(self.block, self.encoded_block) < 1:
-            raise RamifyError(f"view.block and encoded_block must be at least 1, not {self.block} and {self.encoded_block}.")
+            raise RamifyError(f"view.block={self.block} and view.encoded_block={self.encoded_block} must both be at least 1.")
 
 
 @dataclass(frozen=True)
 class WordsConfig:
-    """The vocabulary of a model that knows whole words, learned from the training logs: with vectors, so that it begins with
-    some notion of them."""
+    """The vocabulary of whole words, learned from the training logs, with or without word vectors to start from."""
 
-    least: int = MIN_COUNT
-    """Words said less often are known by their shape alone."""
+    min_count: int = MIN_COUNT
+    """Smallest count of a word in the vocabulary; rarer words are read by their shape alone."""
     vectors: Literal["trained", "random"] = "trained"
 
     def __post_init__(self) -> None:
@@ -131,13 +133,11 @@ class WordsConfig:
 
 @dataclass(frozen=True)
 class LinkDevConfig:
-    """What chooses the best weights, measured on the dev logs: a higher F of links or of whole conversations, or a lower
-    loss."""
+    """The dev score that chooses the best weights: F of links, F of whole conversations, or loss."""
 
     by: Literal["link", "cluster", "loss"] = "link"
     history: ReplyHistory = "gold"
-    """What a model that reads what earlier messages answer is told of it meanwhile. Its own decisions take longer, for it must
-    decide message by message."""
+    """Reply history used in dev evaluation: gold links, or the model's own predictions (slower, sequential)."""
 
     def __post_init__(self) -> None:
         check_fields(self, "dev.")
@@ -155,12 +155,14 @@ class PreparedChats(Prepared):
         shares = self._taught
         targets = self.logs.linked if shares is None else np.flatnonzero(shares.any(axis=1))
         if not len(targets):
-            raise RamifyError(f"{self.run.data}: nobody says of any message in the training logs which one it answers.")
-        # While the encoder has not begun to learn, what it makes of a message is the same at every step.
+            raise RamifyError(f"{self.run.data} has no known links in its training logs, so there is nothing to learn.")
+        # Until the encoder learns, its vectors are the same at every step and are computed once.
         frozen = not any(learns(stage, name) for stage in self.run.stages[: number + 1] for name in self._encoder_parameters)
         vectors = self._vectors(self.logs, add_candidates(self.logs, targets)) if frozen else None
         block = self.run.view.block if frozen else self.run.view.encoded_block
-        view = Blocks(self.logs, targets, block=block, negative_sampling_rate=self.run.view.far, seed=self.run.seed)
+        view = Blocks(
+            self.logs, targets, block=block, negative_sampling_rate=self.run.view.negative_sampling_rate, seed=self.run.seed
+        )
         structure = ReplyStructure.from_gold(self.logs) if self.task.backbone.reads_structure else None
         measure = self._measure(frozen) if len(self.dev.links) else None
         weighed = self.task.config.conversation_weight > 0
@@ -170,21 +172,21 @@ class PreparedChats(Prepared):
             soft_targets=shares,
             same_conversation=weighed,
         )
-        return Stage(self.run.stages[number], view, collate, measure)
+        return Stage(self.run.stages[number], view, collate, measure, self._metric)
 
     def _vectors(self, logs: Logs, messages: Ints) -> MessageVectors | None:
         return load_or_encode(self.task, logs, messages, self.run.view.vectors)
 
     @cached_property
     def _taught(self) -> Float[NDArray, "message place"] | None:
-        """What teachers say of all messages, where there are any."""
+        """Soft targets for all messages; None without teachers."""
         if not self.run.view.teachers:
             return None
         if self.task.config.objective != "listwise":
-            raise RamifyError(f"view.teachers is for task.objective=listwise, not {self.task.config.objective}.")
+            raise RamifyError(f"view.teachers needs task.objective=listwise, not {self.task.config.objective}.")
         teachers = [_teacher(path, self.task.device) for path in self.run.view.teachers]
         believed = mean_probabilities(teachers, lambda: self.store.trees(self.store.split("train")), self.logs.input.window)
-        return soft_targets(self.logs, believed, self.run.view.trust)
+        return soft_targets(self.logs, believed, self.run.view.distillation_weight)
 
     @property
     def _encoder_parameters(self) -> list[str]:
@@ -194,7 +196,7 @@ class PreparedChats(Prepared):
         return Disentangler(self.task, self.run.decoding)
 
     def divisors(self) -> dict[str, float] | None:
-        # A mean over messages, of which a step may hold more or fewer.
+        # A mean over messages, whose number varies from step to step.
         return {"links": 0.0}
 
     def facts(self) -> dict[str, Any]:
@@ -213,17 +215,22 @@ class PreparedChats(Prepared):
         return []
 
     def best_score(self, progress: Progress) -> str:
-        by, best = self.run.dev.by, progress.best or 0.0
-        score = f"dev loss {best:.4f}" if by == "loss" else f"of what dev.by={by} measures {100 - best:.4f}"
-        told_what = (
+        history = (
             f", where {HISTORY_TEXT[find_history(self.task, self.run.dev.history)]}"
             if self.task.backbone.reads_structure
             else ""
         )
-        return f"best {score} at step {progress.best_step}{told_what}"
+        return f"best {self._metric.label} {progress.best:.4f} at step {progress.best_step}{history}"
+
+    @property
+    def _metric(self) -> Metric:
+        """The metric that `dev.by` names, on data of this kind."""
+        if self.store.holds_reply_trees:
+            return {"link": GRAPH_ACCURACY, "cluster": CONV_ACCURACY, "loss": DEV_LOSS}[self.run.dev.by]
+        return {"link": LINK_F1, "cluster": CLUSTER_F1, "loss": DEV_LOSS}[self.run.dev.by]
 
     def _measure(self, frozen: bool) -> Callable[[], dict[str, float]]:
-        by, history = self.run.dev.by, self.run.dev.history
+        history = self.run.dev.history
         start = decode_start(self.dev)
         vectors = self._vectors(self.dev, list_read_messages(self.dev, start)) if frozen else None
 
@@ -231,22 +238,20 @@ class PreparedChats(Prepared):
             parts = predict_posterior(self.task, self.run.decoding, self.dev, history=history, start=start, vectors=vectors)
             found = LinkPosterior.concatenate(list(parts))
             scores = self._scores(decode([found], self.dev, self.run.decoding))
-            link, cluster, *_ = scores.values()
             loss = self._loss(found)
-            worst = {"link": 100 - link, "cluster": 100 - cluster}
-            if loss is None:
-                if by == "loss":
-                    raise RamifyError(
-                        "dev.by=loss: no message of the dev logs is known to answer one of those in input.window. "
-                        "Choose dev.by=link, or a longer window."
-                    )
-                return {"dev_loss": worst[by], **scores}
-            return {"dev_loss": loss if by == "loss" else worst[by], "dev_nats": loss, **scores}
+            if loss is not None:
+                return {DEV_LOSS.name: loss, **scores}
+            if self._metric == DEV_LOSS:
+                raise RamifyError(
+                    "dev.by=loss needs known links within input.window, and the dev logs have none. Set dev.by=link, or a "
+                    "longer window."
+                )
+            return scores
 
         return measure
 
     def _scores(self, decided: LinkDecisions) -> dict[str, float]:
-        """On dev: of links, of whole conversations, and others."""
+        """Dev scores: links first, then whole conversations, then others."""
         if self.store.holds_reply_trees:
             found = score_parents(self.dev, decided.parent).scores()
             return {f"dev_{name}": value for name in REPLY_SCORES if (value := found[name]) is not None}
@@ -258,7 +263,7 @@ class PreparedChats(Prepared):
         }
 
     def _loss(self, found: LinkPosterior) -> float | None:
-        """Nats a message to say one of its links that are in the window; None where none is."""
+        """Mean negative log-probability of known links in the window, in nats per message; None if there are none."""
         logs = self.dev
         is_link = logs.is_link(np.repeat(found.messages, found.lengths), found.candidates)
         starts = np.cumsum(found.lengths) - found.lengths
@@ -270,13 +275,13 @@ class PreparedChats(Prepared):
 def _teacher(path: str, device: torch.device) -> Disentangler:
     pipeline = hub.load(path).to(device)
     if not isinstance(pipeline, Disentangler):
-        raise RamifyError(f"view.teachers: {path} holds no model of who replied to whom. Name runs of recipes for chat logs.")
+        raise RamifyError(f"view.teachers: {path} is not a disentanglement model. Name runs of disentanglement recipes.")
     return pipeline
 
 
 @dataclass(frozen=True, kw_only=True)
 class DisentanglementRun(Run):
-    """A model that finds, for each message, the earlier messages that it answers."""
+    """A model that finds the earlier messages that each message answers."""
 
     name: ClassVar[str] = "disentanglement"
 
@@ -298,15 +303,15 @@ class DisentanglementRun(Run):
     def check_settings(self, settings: Mapping[str, str]) -> None:
         if "model.features" in settings:
             raise RamifyError(
-                f"--set model.features={settings['model.features']} would leave the features' learning rate as it is. Use "
+                f"--set model.features={settings['model.features']} would not set the learning rate of the features. Use "
                 "--features, which sets both."
             )
 
     def adapt_to_data(self) -> Self:
-        """A reply tree is one conversation, which no comment starts: a comment's parent is ranked among earlier comments."""
+        """A copy that ranks earlier comments if the data are reply trees, in which no comment starts a conversation."""
         if not Store.open(self.data).holds_reply_trees:
             return self
-        # A threshold inside conversations goes with them.
+        # A threshold within conversations has no meaning without them.
         threshold = 0.0 if self.decoding.decide == "conversation" else self.decoding.threshold
         task = replace(self.task, objective="ranking", conversation_weight=0.0)
         return replace(self, task=task, decoding=replace(self.decoding, decide="link", threshold=threshold))
@@ -319,8 +324,8 @@ class DisentanglementRun(Run):
         for split in ("train", "dev"):
             if not len(store.split(split)):
                 raise RamifyError(
-                    f"{self.data} has {store.num_trees:,} log(s), none of them in the split {split}: a log falls into a split "
-                    "as a whole, by a hash of its id. Build the data with more logs (of IRC a file per day, say), or with "
+                    f"{self.data} has {store.num_trees:,} log(s), none of them in the split {split}. Whole logs are assigned "
+                    "to splits by a hash of their ids. Build the data with more logs (e.g. one IRC file per day), or with "
                     "other shares, such as --split 0.5,0.5,0."
                 )
         logs, dev = _logs(self, store, "train"), _logs(self, store, "dev")
@@ -345,11 +350,11 @@ class DisentanglementRun(Run):
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
         """Scores of links and conversations; on reply trees, graph and conversation accuracy.
 
-        Options: `history`, `beam`, `set`; on chat logs `no_starts`, `protocol`; and `precision`, `progress`.
+        Options: `history`, `beam`, `set`, `precision`, `progress`; on chat logs also `no_starts` and `protocol`.
         """
         assert isinstance(pipeline, Disentangler)
         known = ("history", "beam", "set", "precision", "progress", "no_starts", "protocol")
-        check_options(options, known, source, "a model of who replied to whom")
+        check_options(options, known, source, "a disentanglement model")
         model = Disentangler(pipeline.task, redecided(pipeline.decoding, options.get("set", {})))
         beam, precision = options.get("beam", 1), options.get("precision", "fp32")
         if store.holds_reply_trees:
@@ -373,17 +378,17 @@ class DisentanglementRun(Run):
 
 
 def redecided(config: DecodingConfig, settings: Mapping[str, str]) -> DecodingConfig:
-    """The decoding settings with changes from text; training settled all other settings."""
+    """A copy with settings from text. Raises `RamifyError` for settings that training fixes."""
     for key in settings:
         head, _, name = key.partition(".")
         if head != "decoding" or name not in vars(config):
             known = ", ".join(f"decoding.{each}" for each in vars(config))
-            raise RamifyError(f"--set {key}: a trained model can be set to decide otherwise, by {known}, and by nothing else.")
+            raise RamifyError(f"--set {key} cannot change a trained model. The settings that can are {known}.")
     return set_fields(config, {key.removeprefix("decoding."): (text, key) for key, text in settings.items()})
 
 
 def _sized(model: Any, init: str) -> Any:
-    """The config with all that a checkpoint to start from settles."""
+    """The config with the sizes and conventions of a checkpoint."""
     saved = hub.saved_config(init)
     own = model_name(model)
     if saved is not None:
@@ -393,14 +398,14 @@ def _sized(model: Any, init: str) -> Any:
             return replace(model, encoder=_encoder(model, saved.model))
         other = "" if isinstance(model, WordsModelConfig) else ", or from a BERT-family checkpoint in Hugging Face's form"
         theirs = model_name(saved.model)
-        raise RamifyError(f"--init {init} holds a {theirs} model of Ramify; a {own} run starts from a {own} model{other}.")
+        raise RamifyError(f"--init {init} is a {theirs} model of Ramify. Start a {own} run from a {own} model{other}.")
     if isinstance(model, WordsModelConfig):
-        raise RamifyError(f"--init {init} is no model of Ramify; a {own} run starts from one of its own kind.")
+        raise RamifyError(f"--init {init} is not a model of Ramify. Start a {own} run from a {own} model.")
     return replace(model, encoder=model.encoder.adapted_to(hub.checkpoint(init)))
 
 
 def _encoder(model: MHTConfig | BertPairConfig, saved: MaskedLMModel) -> BertConfig:
-    """Of messages, from a masked language model: a pair is pooled as pairs are, a message as that model pools texts."""
+    """The config of an encoder that starts from a masked language model. Messages are pooled as its texts, pairs as pairs."""
     own = build_encoder_config(saved)
     rates = {name: getattr(model.encoder, name) for name in ("dropout", "attention_dropout")}
     return replace(own, **rates, pooling=model.encoder.pooling if isinstance(model, BertPairConfig) else own.pooling)
@@ -412,8 +417,8 @@ def _logs(run: DisentanglementRun, store: Store, split: Split) -> Logs:
     if store.holds_reply_trees:
         if not ranking:
             raise RamifyError(
-                f"{run.data} holds reply trees, where every comment answers another message: only task.objective=ranking fits, "
-                f"not {run.task.objective}."
+                f"task.objective={run.task.objective} does not fit the reply trees of {run.data}, where every comment has a "
+                "parent. Set task.objective=ranking."
             )
         return build_reply_logs(trees, run.input)
     if split == "train":
@@ -423,7 +428,7 @@ def _logs(run: DisentanglementRun, store: Store, split: Split) -> Logs:
 
 
 def _with_conversations(run: DisentanglementRun, trees: Iterable[Tree]) -> Iterator[Tree]:
-    """Logs, and after them some of the conversations that they are known to hold."""
+    """The logs, and then a sample of their known conversations (`view.conversations`)."""
     known, found = 0, []
     for tree in trees:
         yield tree
@@ -441,8 +446,8 @@ def _words(run: DisentanglementRun, logs: Logs) -> Tokenizer:
     if run.init:
         return Tokenizer.load(hf.locate(run.init))
     if logs.input.texts == "pieces":
-        raise RamifyError("a model that reads word pieces starts from a checkpoint that has them: name one with --init.")
-    return learn_vocabulary((words for channel in logs.channels for words in channel.tokens), run.tokenizer.least)
+        raise RamifyError("input.texts=pieces needs a checkpoint with a vocabulary of word pieces. Name one with --init.")
+    return learn_vocabulary((words for channel in logs.channels for words in channel.tokens), run.tokenizer.min_count)
 
 
 def _own(config: Any, *names: str) -> dict[str, Any]:
@@ -450,12 +455,12 @@ def _own(config: Any, *names: str) -> dict[str, Any]:
 
 
 def _started(run: DisentanglementRun, tokenizer: Tokenizer, logs: Logs) -> ReplyLinking:
-    """The run's task, with the weights of the checkpoint that it starts from, or word vectors learned from the logs."""
+    """The task of a run, with the weights of its checkpoint, or with word vectors learned from the logs."""
     for name, command in (("num_candidates", "candidate-pruner"), ("reranker_dim", "reranker")):
         if size := getattr(run.task, name):
             raise RamifyError(
-                f"task.{name}={size} cannot be trained with the model: it is fitted afterwards by `ramify train {command}`. "
-                f"Set task.{name}=0."
+                f"task.{name}={size} cannot be trained with the model; `ramify train {command}` fits it afterwards. Set "
+                f"task.{name}=0."
             )
     torch.manual_seed(step_seed(run.seed, 0))
     saved = hub.saved_config(run.init) if run.init else None
@@ -464,10 +469,11 @@ def _started(run: DisentanglementRun, tokenizer: Tokenizer, logs: Logs) -> Reply
         config = replace(config, vocab_size=config.vocab_size or tokenizer.vocab_size)
     backbone = _BACKBONES[type(config)](config)
     backbone.check_input(logs.input)
-    if run.view.far < 1 and (backbone.reads_history or backbone.reads_context_features or backbone.listwise):
+    if run.view.negative_sampling_rate < 1 and (backbone.reads_history or backbone.reads_context_features or backbone.listwise):
         raise RamifyError(
-            "view.far below 1 is for models that read one candidate at a time and nothing around it: to this one all are "
-            "history, or compared with each other. Leave view.far at 1."
+            f"view.negative_sampling_rate={run.view.negative_sampling_rate} needs a model that scores candidates "
+            f"independently; {model_name(run.model)} reads or "
+            "compares several at once. Set view.negative_sampling_rate=1."
         )
     task = ReplyLinking(backbone, tokenizer, logs.input, run.task)
     if saved is not None and isinstance(saved.model, MaskedLMModel):
@@ -477,7 +483,7 @@ def _started(run: DisentanglementRun, tokenizer: Tokenizer, logs: Logs) -> Reply
         load_encoder(backbone.encoder, saved.model, hf.read_tensors(hf.locate(run.init)), run.init)
     elif saved is not None:
         hf.require(config, vars(saved.model) | _own(config, *FREE), run.init)
-        # Both looks were fitted to what the model believed then.
+        # Pruner and reranker were fitted to the probabilities of the saved model, which training changes.
         saved_tensors = hf.read_tensors(hf.locate(run.init)).items()
         tensors = {name: own for name, own in saved_tensors if not name.startswith(("candidate_pruner.", "reranker."))}
         hub.load_own_tensors(task, tensors, run.init)

@@ -1,4 +1,4 @@
-"""What a report says of a model of who replied to whom: curves, links and conversations, replies."""
+"""Reports on disentanglement models: curves, scores of links and conversations, accuracy of replies."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -35,15 +35,15 @@ NAMES = {
 
 REPLY_NAMES = {
     "graph_accuracy": "comments whose parent is found (graph accuracy)",
-    "graph_accuracy_without_first": "without the first of each conversation, which can answer nothing but the post",
-    "conv_accuracy": "conversations all of whose parents are found (conversation accuracy)",
+    "graph_accuracy_without_first": "the same without first comments, which can only answer the post",
+    "conv_accuracy": "conversations in which every parent is found (conversation accuracy)",
 }
 
 SCORE_COLUMNS = (Column("score"), Column("value"), Column("interval"))
 
 
 def parts(window: int, history: Any, request: ReportRequest) -> ReportParts:
-    """The parts of a report on a run that looks back `window` messages; `history` is its `dev.history`."""
+    """The parts of a report on a run with this `input.window` and `dev.history`."""
     store, split = request.store, request.split
     links = request.pipeline if isinstance(request.pipeline, Disentangler) else None
     sections, headline, missing = [curves(request.metrics, find_history(links.task, history) if links else None)], (), ""
@@ -54,7 +54,7 @@ def parts(window: int, history: Any, request: ReportRequest) -> ReportParts:
         except RamifyError as error:
             missing = str(error)
     return ReportParts(
-        purpose=f"says which of the {window} messages before it a message answers",
+        purpose=f"finds the messages that a message answers, among the {window} before it",
         examples="messages",
         sections=tuple(sections),
         headline=headline,
@@ -83,9 +83,9 @@ def _replies(model: Disentangler, store: Store, split: Split) -> tuple[Section, 
     measured = evaluate_replies(model, store, split)
     scores = measured.model.scores()
     headline = (
-        f"In the {split} trees it finds what ",
+        f"In the {split} trees it finds the parents of ",
         Strong(f"{scores['graph_accuracy']:.1f} %"),
-        " of the comments answer, and all of that in ",
+        " of the comments, and all parents in ",
         Strong(f"{scores['conv_accuracy']:.1f} %"),
         " of the conversations.",
         *chosen_on_dev(split),
@@ -94,13 +94,13 @@ def _replies(model: Disentangler, store: Store, split: Split) -> tuple[Section, 
 
 
 def curves(metrics: Sequence[Mapping[str, float]], history: ReadHistory | None = None) -> Section:
-    """Loss, and the scores on dev, against updates; `history` is what the model was told there."""
+    """Loss and dev scores against updates. `history` is the reply history that the model had on dev."""
     title = "Learning curves"
     if not metrics:
-        return Section(title, (Notice(("Nothing was logged yet.",)),))
+        return Section(title, (Notice(("No steps have been logged yet.",)),))
     window = max(1, len(metrics) // 15)
     steps, losses = (np.array([float(record[name]) for record in metrics]) for name in ("step", "loss"))
-    dev = [record for record in metrics if "dev_nats" in record]
+    dev = [record for record in metrics if "dev_loss" in record]
     at = np.array([float(record["step"]) for record in dev])
 
     def line(name: str, field: str, kind: str) -> Line:
@@ -109,20 +109,20 @@ def curves(metrics: Sequence[Mapping[str, float]], history: ReadHistory | None =
     loss = [Line("train", "train", steps, smooth(losses, window))]
     charts, legend = [], [("train", f"train{f', mean of {window} logged steps' if window > 1 else ''}")]
     if dev:
-        loss.append(line("dev", "dev_nats", "dev"))
+        loss.append(line("dev", "dev_loss", "dev"))
         replies = "dev_graph_accuracy" in dev[0]
         names = ("dev_graph_accuracy", "dev_conv_accuracy") if replies else ("dev_link_f1", "dev_cluster_f1")
         score_name = "accuracy" if replies else "F"
         legend += [("dev", f"dev; {score_name} of links"), ("gain", f"{score_name} of whole conversations")]
         scores = (line("links", names[0], "dev"), line("conversations", names[1], "gain"))
         charts.append(Chart(scores, "updates", f"{score_name} on dev, percent"))
-    charts.insert(0, Chart(tuple(loss), "updates", "nats a message"))
+    charts.insert(0, Chart(tuple(loss), "updates", "nats per message"))
     lead = (f"On dev {HISTORY_TEXT[history]}.",) if dev and history else ()
     return Section(title, (Charts(tuple(charts), tuple(legend)),), lead)
 
 
 def table(measured: LinkEvaluation, split: Split) -> Section:
-    """All scores by the official protocol, with intervals over logs."""
+    """All scores under the official protocol, with intervals over logs."""
     found = measured.match
     scores = score(found.logs)
     intervals = bootstrap(found.logs) if len(found.logs) > 1 else None
@@ -139,14 +139,14 @@ def table(measured: LinkEvaluation, split: Split) -> Section:
     messages = sum(len(log.messages) for log in found.logs)
     lead = (
         f"{messages:,} messages whose {measured.gold[:-1]} is known, in {len(found.logs):,} logs of the split {split}; "
-        "percent, by the official protocol (sums over all logs). Intervals: 95 %, logs drawn with replacement. Here "
+        "in percent, under the official protocol (sums over all logs). Intervals: 95 %, bootstrap over logs. Here "
         f"{measured.describe()}."
     )
     return Section("Links and conversations", (Table(SCORE_COLUMNS, tuple(rows), "scores"),), (lead,))
 
 
 def replies_table(measured: ReplyEvaluation, split: Split) -> Section:
-    """Accuracies of the model, and of rules that do not read."""
+    """Accuracy of the model, and of rules that read no text."""
     systems = {"the model": measured.model} | {f"rule: {name}": each for name, each in measured.baselines.items()}
     rows = tuple(
         (Cell(f"{system}: {REPLY_NAMES[name]}"), Cell(f"{each.value:.2f}"), Cell(f"{each.low:.2f} to {each.high:.2f}"))
@@ -155,16 +155,16 @@ def replies_table(measured: ReplyEvaluation, split: Split) -> Section:
     )
     comments = measured.model.comments
     lead = (
-        f"{comments.sum():,} comments in {len(comments):,} conversations of the split {split}; percent. Intervals: 95 %, "
-        f"conversations drawn with replacement. Here {HISTORY_TEXT[measured.history]}."
+        f"{comments.sum():,} comments in {len(comments):,} conversations of the split {split}; in percent. Intervals: 95 %, "
+        f"bootstrap over conversations. Here {HISTORY_TEXT[measured.history]}."
     )
     return Section("Replies", (Table(SCORE_COLUMNS, rows, "scores"),), (lead,))
 
 
 def data(record: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """The messages that the model could not learn from."""
+    """Facts about the training messages."""
     return (
-        ("training messages", f"{record['messages']:,}, of {record['messages_with_links']:,} the link is known"),
+        ("training messages", f"{record['messages']:,}, {record['messages_with_links']:,} with a known link"),
         ("links beyond the window", f"{record['beyond_window']:,}"),
         ("unknown words", f"{record['unknown_words']:.2%}"),
     )

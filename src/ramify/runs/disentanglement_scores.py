@@ -1,4 +1,4 @@
-"""Scores of models of who replied to whom, as JSON and as a terminal shows them."""
+"""Scores of disentanglement models, as JSON and as lines for a terminal."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,21 +11,21 @@ from ramify.metrics.conversations import Match, bootstrap, score
 from ramify.runs.base import Evaluation
 
 RESAMPLES = 1000
-"""Bootstrap resamples of an evaluation."""
+"""Number of bootstrap resamples in an evaluation."""
 
 
 @dataclass(frozen=True)
 class LinkScores(Evaluation):
-    """Scores of links and of the conversations they make, by one protocol."""
+    """Scores of links and of the conversations they form, under one protocol."""
 
     match: Match
     protocol: Literal["official", "chunk50"]
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """How the model came to its links, for JSON."""
+    """The conditions of the evaluation, for JSON."""
     unknown: tuple[str, ...] = ()
-    """Scores that the data cannot say."""
+    """Scores that the data do not determine."""
     closing: str = ""
-    """The same facts as a sentence."""
+    """The same conditions as a sentence."""
     resamples: int = RESAMPLES
 
     @classmethod
@@ -68,7 +68,7 @@ class LinkScores(Evaluation):
 
 @dataclass(frozen=True)
 class ReplyScores(Evaluation):
-    """Graph and conversation accuracy on reply trees, beside rules that do not read."""
+    """Graph and conversation accuracy on reply trees, beside rules that read no text."""
 
     measured: ReplyEvaluation
 
@@ -92,7 +92,7 @@ class ReplyScores(Evaluation):
                 title = name.replace("_", " ")
                 lines.append(f"{system:>9} {title:<29} {each.value:>6.2f}  ({each.low:.2f} to {each.high:.2f})")
         if beyond := self.measured.beyond_window:
-            lines.append(f"{beyond:,} comments answer one that is further back than the model looks: they count as wrong")
+            lines.append(f"{beyond:,} comments have a parent further back than the model looks; they count as wrong")
         return [*lines, HISTORY_TEXT[self.measured.history]]
 
 

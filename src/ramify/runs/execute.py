@@ -1,4 +1,4 @@
-"""Executing a run: from its settings to a trained model in a folder."""
+"""Execute a run: from its settings to a trained model in a folder."""
 
 import json
 import platform
@@ -23,14 +23,14 @@ from ramify.training.trainer import BEST, Trainer
 from ramify.version import __version__
 
 FORMAT = 2
-"""The number of run.json's format."""
+"""Version of the format of run.json."""
 
 WRITTEN = (CHECKPOINTS, BEST, METRICS, hub.CONFIG, hub.WEIGHTS, hub.CARD, "tokenizer.json", "report.html")
-"""What a run leaves in its folder, beside RUN_FILE."""
+"""The files that a run writes into its folder, beside RUN_FILE."""
 
 
 def environment() -> dict[str, Any]:
-    """What a result was had with: versions, hardware, command, commit."""
+    """The circumstances of a result: command, commit, versions and hardware."""
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else _processor()
     return {
         "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
@@ -44,11 +44,11 @@ def environment() -> dict[str, Any]:
 
 
 def _commit() -> str:
-    """The commit of the checkout that this package lies in, with a + if files were changed since; nothing if installed."""
+    """The commit of this package's checkout, with a + if files have changed since; empty for an installed package."""
     root = Path(__file__).parents[3]
     if not (root / ".git").exists():
         return ""
-    # Asking must take no lock: a run that is killed meanwhile would leave it behind.
+    # git must take no lock, which a killed run would leave behind.
     git = ["git", "--no-optional-locks", "-C", str(root)]
     try:
         found = (
@@ -72,8 +72,11 @@ def _processor() -> str:
 def execute(
     run: Run, out: Path, *, resume: bool = False, report: Callable[[dict[str, Any]], None] | None = None, cpu: bool = False
 ) -> tuple[Prepared, Progress]:
-    """Train a run under `out` and leave the best model there, ready for `ramify.load`. Returns before the end only if it was
-    interrupted (then `out` holds a checkpoint and no config.json)."""
+    """Train a run in the folder `out` and save its best model there, for `ramify.load`.
+
+    If training is interrupted, `out` holds a checkpoint and no config.json. Raises `RamifyError` if `out` holds another run, or
+    any run without `resume`.
+    """
     with locked(out):
         return _execute(run, out, resume, report, cpu)
 
@@ -85,19 +88,19 @@ def _execute(
     if resume and (out / RUN_FILE).exists():
         before = read_record(out)
         if before["kind"] != run.name:
-            raise RamifyError(f"{out} holds a run of the kind {before['kind']}, not {run.name}. Choose another --out.")
+            raise RamifyError(f"--out {out} holds a run of kind {before['kind']}, not {run.name}. Choose another --out.")
         saved, asked = (each.normalized() for each in (run.from_json(before["run"]), run))
         different = [name for name in vars(run) if getattr(saved, name) != getattr(asked, name)]
         if different:
             raise RamifyError(
-                f"{out} was started with other settings ({', '.join(different)}); resume it with the same command."
+                f"--out {out} was started with other settings ({', '.join(different)}). Resume it with the same command."
             )
     elif (out / RUN_FILE).exists():
-        raise RamifyError(f"{out} already holds a run: add --resume to go on with it, or choose another --out.")
+        raise RamifyError(f"--out {out} already holds a run. Add --resume to continue it, or choose another --out.")
     else:
         check_fresh(out)
     prepared = run.prepare(out)
-    # Stages are prepared with the model: what a frozen encoder makes of messages, say.
+    # A stage may run the model, e.g. to encode messages with a frozen encoder, so the model moves to its device first.
     task = prepared.task.to("cpu" if cpu else own_device())
     stages = [prepared.stage(number) for number in range(len(run.stages))]
     trainer = Trainer(task, stages, out, seed=run.seed, divisors=prepared.divisors(), report=report, cpu=cpu)
@@ -121,7 +124,7 @@ def _execute(
             record["weights_hash"] = {source: hf.content_hash(source) for source in run.weight_sources}
         else:
             record = before | {"run": run.to_json(), "resumed": [*before.get("resumed", []), here]}
-        # The first of all files: a folder without it holds no run, and nothing resumes from it.
+        # run.json is written first: a folder without it holds no run, and nothing resumes from it.
         write_text(out / RUN_FILE, json.dumps(record, indent=2) + "\n")
         if not (out / "tokenizer.json").exists():
             task.tokenizer.save(out)
@@ -135,36 +138,36 @@ def _execute(
 
 
 def read_record(out: Path) -> dict[str, Any]:
-    """A run's run.json. Raises `RamifyError` where it is absent, incomplete, or of another format."""
+    """A run's run.json. Raises `RamifyError` if it is missing, incomplete, or of another format."""
     record = read_json(out / RUN_FILE, "a run")
     check_format(record, FORMAT, out / RUN_FILE)
     parts = ("kind", "run", "data_hash", "mean_step_weight", "parameters", "environment")
     if missing := [part for part in parts if part not in record]:
-        raise RamifyError(f"{out / RUN_FILE} is damaged: it does not hold {', '.join(missing)}.")
+        raise RamifyError(f"{out / RUN_FILE} is damaged: it lacks {', '.join(missing)}.")
     return record
 
 
 def check_fresh(out: Path, option: str = "--out") -> None:
-    """Raise where a folder holds what a run, or a model that is saved there, would write anew."""
+    """Raise `RamifyError` if a folder holds files that a run or a saved model would overwrite."""
     if left := [name for name in (RUN_FILE, *WRITTEN) if (out / name).exists()]:
         raise RamifyError(
-            f"{out} holds {', '.join(left)}, which would be written anew: remove them, or choose another {option}."
+            f"{option} {out} holds {', '.join(left)}, which would be overwritten. Remove them, or choose another {option}."
         )
 
 
 def _check_same(before: dict[str, Any], prepared: Prepared, here: dict[str, Any], out: Path) -> None:
-    """What a run was started with beside its settings: the order of its examples follows from these, too."""
+    """Raise if data, weights or processes differ from those of the start, as the order of examples depends on them."""
     if before["data_hash"] != prepared.store.hash:
-        raise RamifyError(f"{prepared.run.data} is not the data set that {out} was started with: it has been built anew.")
+        raise RamifyError(f"--data {prepared.run.data} is not the data set that {out} was started with; it has been rebuilt.")
     if before.get("split_hash", prepared.store.split_hash) != prepared.store.split_hash:
-        raise RamifyError(f"{prepared.run.data} is split otherwise than when {out} was started: it has been built anew.")
+        raise RamifyError(f"--data {prepared.run.data} has another split than when {out} was started; it has been rebuilt.")
     for source in prepared.run.weight_sources:
         if before.get("weights_hash", {}).get(source) != hf.content_hash(source):
             raise RamifyError(
-                f"{source} does not hold the weights that {out} was started with: bring them back, or start a run anew."
+                f"{source} does not hold the weights that {out} was started with. Restore them, or start a new run."
             )
     if before["environment"]["processes"] != here["processes"]:
         raise RamifyError(
-            f"{out} was started on {before['environment']['processes']} process(es), not {here['processes']}: "
-            "resume it on as many."
+            f"{out} was started with {before['environment']['processes']} process(es), not {here['processes']}. Resume it with "
+            "the same number."
         )

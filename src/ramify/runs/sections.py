@@ -1,4 +1,4 @@
-"""The content of reports as plain data. `report/` draws it; no HTML here."""
+"""The content of reports as plain data, without HTML. `report/` renders it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Strong:
-    """Text that stands out."""
+    """Emphasised text."""
 
     text: str
 
@@ -29,7 +29,7 @@ Spans = Sequence[str | Strong | Code]
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a chart. `kind` is its class in the style sheet; `marks` draws every point."""
+    """A line of a chart. `kind` is its class in the style sheet; `marks` draws every point."""
 
     name: str
     kind: str
@@ -40,7 +40,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Chart:
-    """Lines over a common x from zero on. `zero` puts y's zero into the picture and draws it."""
+    """Lines over a common x axis, which starts at zero. `zero` includes and draws the zero of the y axis."""
 
     lines: tuple[Line, ...]
     x_label: str
@@ -58,7 +58,7 @@ class Charts:
 
 @dataclass(frozen=True)
 class Cell:
-    """A table's cell: its text, small print under it, and an interval (value, low, high) to be drawn beside it."""
+    """A cell of a table: its text, small print below it, and an interval (value, low, high) drawn beside it."""
 
     text: str
     small: str = ""
@@ -67,7 +67,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """A column's heading. `drawn` columns have room for intervals."""
+    """The heading of a column. `drawn` columns have room for intervals."""
 
     title: str
     drawn: bool = False
@@ -75,7 +75,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells, the first of each being the row's heading. All drawn intervals share one scale."""
+    """Rows of cells. The first cell of each row is its heading. All drawn intervals share one scale."""
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
@@ -84,7 +84,7 @@ class Table:
 
 @dataclass(frozen=True)
 class FilledMask:
-    """A masked word, what stands above and around it, and guesses: (kind, name, probability of the word, likeliest pieces)."""
+    """A masked word in its sentence, its ancestors, and guesses: (kind, name, probability of the word, likeliest pieces)."""
 
     title: str
     ancestors: tuple[str, ...]
@@ -103,7 +103,7 @@ class FilledMasks:
 
 @dataclass(frozen=True)
 class Definitions:
-    """Names and their values; `folded` is long text under a heading, hidden until it is asked for."""
+    """Names and their values. `folded` is a heading and a long text that is hidden until it is opened."""
 
     pairs: tuple[tuple[str, str], ...]
     folded: tuple[str, str] | None = None
@@ -111,7 +111,7 @@ class Definitions:
 
 @dataclass(frozen=True)
 class Notice:
-    """A sentence in place of a part that is missing."""
+    """A sentence that replaces a missing part."""
 
     text: Spans
 
@@ -121,7 +121,7 @@ Block = Charts | Table | FilledMasks | Definitions | Notice
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a report: a heading, a sentence under it, and its content."""
+    """A part of a report: a heading, a lead below it, and its content."""
 
     title: str
     blocks: tuple[Block, ...]
@@ -129,7 +129,7 @@ class Section:
 
 
 def smooth(values: Floats, window: int) -> Floats:
-    """Mean over the last `window` values (fewer at the start)."""
+    """Means over the last `window` values, or fewer at the start."""
     sums = np.concatenate([[0.0], np.cumsum(values)])
     stop = np.arange(1, len(values) + 1)
     start = np.maximum(stop - window, 0)
@@ -137,7 +137,7 @@ def smooth(values: Floats, window: int) -> Floats:
 
 
 def number(value: float, form: str) -> str:
-    """A formatted number with a real minus sign."""
+    """A formatted number with a typographic minus sign."""
     return f"{value:{form}}".replace("-", "−")
 
 

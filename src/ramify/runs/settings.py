@@ -1,20 +1,20 @@
-"""Settings as text: `--set key=value`."""
+"""Set fields of configs from text: `--set key=value`."""
 
 import json
 import typing
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import MISSING, fields, is_dataclass, replace
 from typing import Any, Literal
 
-from ramify.config import spelled
+from ramify.config import from_record, spelled
 from ramify.errors import RamifyError
 
 Texts = Mapping[str, tuple[str, str]]
-"""By dotted path: the new value as text, and the key as the user wrote it."""
+"""Dotted paths, each with the new value as text and the key as the user wrote it."""
 
 
 def set_fields(value: Any, settings: Texts) -> Any:
-    """A frozen dataclass with fields set from text; those of one dataclass change together, as they are checked together."""
+    """A copy of a frozen dataclass with fields set from text. All fields of one dataclass change, and are checked, together."""
     hints = typing.get_type_hints(type(value))
     kinds = {each.name: hints[each.name] for each in fields(value)}
     changes: dict[str, Any] = {}
@@ -24,14 +24,14 @@ def set_fields(value: Any, settings: Texts) -> Any:
         if name not in kinds:
             parts = [part for part in kinds if name in _field_names(getattr(value, part))]
             hint = f" Did you mean {' or '.join(f'{part}.{name}' for part in parts)}?" if parts else ""
-            what = f"there is no setting {name!r} here" if name else "this is a group of settings, not a setting"
-            raise RamifyError(f"--set {key}: {what}; the settings are {', '.join(kinds)}.{hint}")
+            problem = f"there is no setting {name!r} here" if name else "this is a group of settings, not a setting"
+            raise RamifyError(f"--set {key}: {problem}; the settings are {', '.join(kinds)}.{hint}")
         if not rest:
             changes[name] = _parse(text, kinds[name], key)
         elif is_dataclass(getattr(value, name)):
             inside.setdefault(name, {})[rest] = (text, key)
         else:
-            raise RamifyError(f"--set {key}: {name} is one value and has no settings of its own.")
+            raise RamifyError(f"--set {key}: {name} is a single value, without settings below it.")
     return replace(value, **changes, **{name: set_fields(getattr(value, name), texts) for name, texts in inside.items()})
 
 
@@ -43,27 +43,34 @@ def _parse(text: str, kind: Any, key: str) -> Any:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is Literal:
         if text not in arguments:
-            raise RamifyError(f"--set {key}: expected one of {', '.join(map(str, arguments))}, not {text!r}.")
+            raise RamifyError(f"--set {key}={text} is not one of {', '.join(map(str, arguments))}.")
         return text
     if origin is tuple:
         try:
             return _typed(json.loads(text), kind)
         except ValueError:
-            raise RamifyError(f"--set {key}: expected a JSON list of the form {spelled(kind)}, not {text!r}.") from None
+            raise RamifyError(f"--set {key}={text} is not a JSON list of the form {spelled(kind)}.") from None
     if kind is bool:
         if text.lower() not in ("true", "false", "1", "0", "yes", "no"):
-            raise RamifyError(f"--set {key}: expected true or false, not {text!r}.")
+            raise RamifyError(f"--set {key}={text} is not true or false.")
         return text.lower() in ("true", "1", "yes")
     if kind in (int, float, str):
         try:
             return kind(text.replace("_", "")) if kind is not str else text
         except ValueError:
-            raise RamifyError(f"--set {key}: expected a {spelled(kind)}, not {text!r}.") from None
-    raise RamifyError(f"--set {key}: it is a group of settings. Set them one by one ({key}.…).")
+            raise RamifyError(f"--set {key}={text} is not a {spelled(kind)}.") from None
+    raise RamifyError(f"--set {key}: this is a group of settings. Set them one by one ({key}.…).")
 
 
 def _typed(value: Any, kind: Any) -> Any:
-    """A value from JSON as a type made of tuples, numbers and strings. Raises `ValueError` where it is of another type."""
+    """A value from JSON as a type made of tuples, settings, numbers and strings. Raises `ValueError` where it is of another
+    type."""
+    if is_dataclass(kind) and isinstance(kind, type) and isinstance(value, dict):
+        known = {each.name for each in fields(kind)}
+        needed = {each.name for each in fields(kind) if each.default is MISSING}
+        if not needed <= value.keys() <= known:
+            raise ValueError
+        return from_record(kind, value)
     if typing.get_origin(kind) is tuple and isinstance(value, list):
         inner = typing.get_args(kind)
         inner = inner[:1] * len(value) if inner[-1] is Ellipsis else inner

@@ -1,6 +1,6 @@
 """Masked language modelling (Devlin et al. 2019, section 3.1), with or without what stands above a text."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -9,14 +9,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ramify.batching.batch import IGNORE, Batch, want
-from ramify.batching.views.comment_trees import Reading
+from ramify.batching.batch import IGNORE, Batch, select_positions
+from ramify.batching.views.comment_trees import TextInput
 from ramify.config import check_fields
 from ramify.errors import RamifyError
-from ramify.models.base import Backbone, decode_parts, no_vectors
-from ramify.nn import counter_rng as noise
+from ramify.models.base import Backbone, State, decode_parts, no_vectors
+from ramify.nn import counter_rng
 from ramify.nn.heads import VocabularyHead
-from ramify.tasks.base import Task
+from ramify.tasks.base import Losses, Task
 from ramify.tokenizer import Tokenizer
 
 LossNorm = Literal["constant", "sum", "step"]
@@ -60,22 +60,22 @@ class MaskedLM(Task[Batch]):
 
     config: MaskedLMConfig
     backbone: Backbone
-    reading: Reading
+    input: TextInput
     head: VocabularyHead
     choices: Tensor
-    loss_names = ("masked_lm",)
 
     def __init__(
-        self, backbone: Backbone, tokenizer: Tokenizer, reading: Reading | None = None, config: MaskedLMConfig | None = None
+        self, backbone: Backbone, tokenizer: Tokenizer, input: TextInput | None = None, config: MaskedLMConfig | None = None
     ) -> None:
         super().__init__()
         self.config = config or MaskedLMConfig()
         self.backbone = backbone
         self.tokenizer = tokenizer
-        self.reading = reading or Reading()
-        if self.reading.concatenate and backbone.reads_context:
+        self.input = input or TextInput()
+        tokenizer.require(("cls", "sep", "mask"), "the task masked-lm")
+        if self.input.concatenate and backbone.reads_context:
             raise RamifyError(
-                f"reading.concatenate puts ancestors' texts before a comment's, for models that read nothing else: "
+                f"input.concatenate puts ancestors' texts before a comment's, for models that read nothing else: "
                 f"{type(backbone).__name__} reads their vectors. Leave it out, or train bert."
             )
         vocab_size = backbone.config.vocab_size
@@ -101,19 +101,20 @@ class MaskedLM(Task[Batch]):
         (None: the rate of training)."""
         config = self.config
         own = batch.maskable
-        # Python's round, over a length that counts CLS and SEP.
-        chosen = np.minimum(np.maximum(np.round((rate or config.mask_rate) * (own + 2)), 1), own).astype(np.int64)
+        # Python's round, over a length that counts special tokens.
+        whole = own + batch.frame.num_special
+        chosen = np.minimum(np.maximum(np.round((rate or config.mask_rate) * whole), 1), own).astype(np.int64)
         lengths = batch.targets.host_lengths
         rows = torch.repeat_interleave(
             torch.arange(len(batch.targets), device=seeds.device),
             batch.targets.lengths,
             output_size=batch.targets.total,
         )
-        first = batch.targets.lengths - 1 - torch.from_numpy(own).to(seeds.device)
+        first = batch.targets.lengths - batch.frame.after - torch.from_numpy(own).to(seeds.device)
         place = batch.targets.positions - first.index_select(0, rows)
         seed = seeds.index_select(0, rows)
         # Tokens that may be asked for, in random order, come first in each row; the first `chosen` of them are taken.
-        random = noise.words(seed, place * 4) & (2**32 - 1)
+        random = counter_rng.random_bits(seed, place * 4) & (2**32 - 1)
         order = torch.argsort((rows << 33) | ((batch.labels == IGNORE).long() << 32) | random, stable=True)
         starts = np.cumsum(lengths) - lengths
         taken = np.repeat(starts - (np.cumsum(chosen) - chosen), chosen) + np.arange(chosen.sum())
@@ -121,53 +122,53 @@ class MaskedLM(Task[Batch]):
 
         answers = batch.labels.index_select(0, index)
         seed, place = seed.index_select(0, index), place.index_select(0, index)
-        action = noise.uniform(seed, place * 4 + 1)
-        drawn = self.choices[noise.below(len(self.choices), seed, place * 4 + 2)]
+        action = counter_rng.uniform(seed, place * 4 + 1)
+        drawn = self.choices[counter_rng.randint(len(self.choices), seed, place * 4 + 2)]
         to_mask, to_random, _ = config.mask_split
         shown = torch.where(action < to_mask, self.tokenizer.mask_id, torch.where(action < to_mask + to_random, drawn, answers))
         return replace(
             batch,
             target_ids=batch.target_ids.index_copy(0, index, shown),
             labels=answers,
-            wanted=want(index, chosen, batch.targets, batch.readers),
+            output_positions=select_positions(index, chosen, batch.targets, batch.readers),
         )
 
-    def counts(self, batch: Batch) -> dict[str, float]:
+    def counts(self, batch: Batch, phase: str) -> dict[str, float]:
         """The weights of the targets that have a token to predict."""
         return {"masked_lm": float(batch.weight.sum())}
 
-    def losses(self, batch: Batch, divisors: Mapping[str, float]) -> Iterator[dict[str, Tensor]]:
+    def losses(self, batch: Batch, divisors: Mapping[str, float], phase: str, state: State | None) -> Losses:
         scale = 1.0 / divisors["masked_lm"]
         if not self._in_parts(batch):
-            yield {"masked_lm": self._loss(self.backbone(batch).tokens, batch) * scale}
+            yield {"masked_lm": self._loss(self.backbone(batch).tokens, batch) * scale}, None
             return
         if not self.backbone.reads_context or batch.null_context:
             # No target needs what another computes: each part is a graph of its own.
             for part, hidden in decode_parts(self.backbone, batch, self.config.chunk_tokens):
-                yield {"masked_lm": self._loss(hidden.tokens, part) * scale}
+                yield {"masked_lm": self._loss(hidden.tokens, part) * scale}, None
             return
         # Phase one: every node's vector without a graph; the generator's state at each chunk is kept, so that dropout can
         # be drawn again.
         device = batch.target_ids.device
         chunks = list(batch.nodes.runs(self.config.chunk_tokens))
         parts = [batch.node_part(start, stop) for start, stop in chunks]
-        states, vectors = [], []
+        drawn, vectors = [], []
         with torch.no_grad():
             for ids, rows in parts:
-                states.append(_generator_state(device))
+                drawn.append(_generator_state(device))
                 vectors.append(self.backbone.encode(ids, rows))
         leaf = torch.cat(vectors) if vectors else no_vectors(self.backbone)
         leaf = leaf.detach().requires_grad_()
         # Phase two: decode in chunks; what the targets want of the nodes' vectors gathers in `leaf.grad`.
         for part, hidden in decode_parts(self.backbone, batch, self.config.chunk_tokens, leaf):
-            yield {"masked_lm": self._loss(hidden.tokens, part) * scale}
+            yield {"masked_lm": self._loss(hidden.tokens, part) * scale}, None
         # Phase three: encode again with a graph, and hand the gathered gradient on.
         if leaf.grad is None:
             return
         after = _generator_state(device)
-        for (ids, rows), (start, stop), state in zip(parts, chunks, states, strict=True):
-            _set_generator_state(device, state)
-            yield {"encoder": (self.backbone.encode(ids, rows) * leaf.grad[start:stop]).sum()}
+        for (ids, rows), (start, stop), dropout in zip(parts, chunks, drawn, strict=True):
+            _set_generator_state(device, dropout)
+            yield {"encoder": (self.backbone.encode(ids, rows) * leaf.grad[start:stop]).sum()}, None
         _set_generator_state(device, after)
 
     def _in_parts(self, batch: Batch) -> bool:
@@ -176,13 +177,13 @@ class MaskedLM(Task[Batch]):
         return self.config.two_phase == "always" or batch.nodes.total + int(batch.costs.sum()) > self.config.chunk_tokens
 
     def _loss(self, states: Float[Tensor, "position dim"], batch: Batch) -> Float[Tensor, ""]:
-        assert batch.wanted is not None
-        counts = batch.wanted.rows.lengths
+        assert batch.output_positions is not None
+        counts = batch.output_positions.rows.lengths
         weight = batch.weight
         if self.config.comment_loss == "mean":
             weight = weight / counts.clamp(min=1)
         weight = weight.to(torch.promote_types(states.dtype, torch.float32))
-        weights = torch.repeat_interleave(weight, counts, output_size=batch.wanted.rows.total)
+        weights = torch.repeat_interleave(weight, counts, output_size=batch.output_positions.rows.total)
         return self.head.loss(states, batch.labels, weights)
 
 

@@ -1,5 +1,5 @@
-"""Checkpoints of a run: weights, optimizer and counters, from which it goes on to the same numbers. A checkpoint is written
-whole, the last two are kept, and a damaged one is passed over."""
+"""Checkpoints of a run: weights, moments, carried states and counters, from which it goes on to the same numbers. A checkpoint
+is written whole, the last two are kept, and a damaged one is passed over."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ramify.config import check_fields
 from ramify.errors import RamifyError
-from ramify.files import read_json, write_text
+from ramify.files import check_format, make_folder, read_json, write_text
 from ramify.tensors import load_tensors, save_tensors
 
 FORMAT = 1
@@ -21,8 +21,13 @@ FORMAT = 1
 
 CHECKPOINTS = "checkpoints"
 WEIGHTS = "model.safetensors"
-OPTIMIZER = "optimizer.safetensors"
+MOMENTS = "optimizer.safetensors"
 COUNTERS = "state.json"
+
+
+def carried_file(rank: int) -> str:
+    """The file of the state that a rank carries from batch to batch."""
+    return f"state-{rank}.safetensors"
 
 
 @dataclass
@@ -45,6 +50,11 @@ class Progress:
     """Where this stage began: its step, and the target tokens seen before it."""
     first_tokens: int = 0
 
+    def begin_stage(self, number: int) -> None:
+        """Stand at the start of a stage."""
+        self.stage, self.epoch, self.position, self.bad = number, 0, 0, 0
+        self.first_step, self.first_tokens = self.step, self.target_tokens
+
 
 @dataclass(frozen=True)
 class Checkpoint:
@@ -53,33 +63,56 @@ class Checkpoint:
     path: Path
     progress: Progress
     weights: dict[str, Tensor]
-    optimizer: dict[str, Tensor]
+    moments: dict[str, Tensor]
+    carried: dict[str, Tensor]
+    """The state that this rank carried; empty where it carried none."""
 
 
 class DamagedError(RamifyError):
     """A checkpoint that does not hold what was written there."""
 
 
-def write_checkpoint(
-    out: Path, progress: Progress, weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], keep: int = 2
-) -> None:
-    """Write the checkpoint of a run's step, and remove all but the last ones."""
-    folder = out / CHECKPOINTS
-    folder.mkdir(parents=True, exist_ok=True)
-    final = folder / f"step-{progress.step:08d}"
-    scratch = folder / f".partial-{final.name}"
+def scratch_folder(out: Path, step: int) -> Path:
+    """Where the checkpoint of a step is written before it takes its place."""
+    return out / CHECKPOINTS / f".partial-step-{step:08d}"
+
+
+def begin_checkpoint(out: Path, step: int) -> None:
+    """Make the scratch folder of a step, empty."""
+    scratch = scratch_folder(out, step)
     shutil.rmtree(scratch, ignore_errors=True)
-    scratch.mkdir()
+    make_folder(scratch)
+
+
+def write_tensors(file: Path, tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    """Write a part of a checkpoint; its checksum by its name."""
+    save_tensors(file, tensors)
+    return {file.name: _file_checksum(file)}
+
+
+def finish_checkpoint(
+    out: Path,
+    progress: Progress,
+    weights: Mapping[str, Tensor],
+    moments: Mapping[str, Tensor],
+    carried: Mapping[str, str],
+    keep: int = 2,
+) -> None:
+    """Write what is left of a step's checkpoint, give it its place, and remove all but the last ones.
+
+    `carried` has the checksums of the states that ranks carry, whose files are in the scratch folder already.
+    """
+    scratch = scratch_folder(out, progress.step)
     counters = asdict(progress)
-    try:
-        save_tensors(scratch / WEIGHTS, weights)
-        save_tensors(scratch / OPTIMIZER, optimizer)
-        checksums = {name: _file_checksum(scratch / name) for name in (WEIGHTS, OPTIMIZER)}
-        record = {"format": FORMAT, "progress": counters, "sha256": checksums | {"progress": checksum(counters)}}
-        write_text(scratch / COUNTERS, json.dumps(record, indent=1))
-    except RamifyError:
-        shutil.rmtree(scratch)
-        raise
+    checksums = {
+        **carried,
+        **write_tensors(scratch / WEIGHTS, weights),
+        **write_tensors(scratch / MOMENTS, moments),
+        "progress": checksum(counters),
+    }
+    record = {"format": FORMAT, "progress": counters, "sha256": checksums}
+    write_text(scratch / COUNTERS, json.dumps(record, indent=1))
+    final = out / CHECKPOINTS / f"step-{progress.step:08d}"
     shutil.rmtree(final, ignore_errors=True)
     scratch.rename(final)
     found = _folders(out)
@@ -90,15 +123,18 @@ def write_checkpoint(
             shutil.rmtree(old)
 
 
-def newest_checkpoint(out: Path, warn: Callable[[str], None], check: Callable[[Progress], None]) -> Checkpoint | None:
+def newest_checkpoint(
+    out: Path, warn: Callable[[str], None], check: Callable[[Progress], None], *, rank: int = 0, world_size: int = 1
+) -> Checkpoint | None:
     """The newest whole checkpoint of a run, or None before the first; raises where there are only damaged ones.
 
-    `check` raises `DamagedError` for counters that the run cannot have.
+    `check` raises `DamagedError` for counters that the run cannot have. All ranks verify all files, so that they agree on
+    which checkpoint is whole.
     """
     found = _folders(out)
     for folder in reversed(found):
         try:
-            return _read(folder, check)
+            return _read(folder, check, rank, world_size)
         except DamagedError as error:
             warn(f"{folder} is damaged: {error} The checkpoint before it is read instead.")
     if found:
@@ -129,24 +165,31 @@ def _folders(out: Path) -> list[Path]:
     return sorted((out / CHECKPOINTS).glob("step-*"))
 
 
-def _read(folder: Path, check: Callable[[Progress], None]) -> Checkpoint:
+def _read(folder: Path, check: Callable[[Progress], None], rank: int, world_size: int) -> Checkpoint:
     try:
         record = read_json(folder / COUNTERS, "a checkpoint of a run")
     except RamifyError as error:
         raise DamagedError(str(error)) from None
-    if record.get("format", FORMAT) != FORMAT:
-        raise RamifyError(
-            f"{folder} was written by another version of Ramify (format {record['format']}, this one reads {FORMAT}). Go on "
-            "with the version that wrote it, or begin anew in another folder."
-        )
     counters, checksums = record.get("progress"), record.get("sha256")
     if "format" not in record or not isinstance(counters, dict) or not isinstance(checksums, dict):
         raise DamagedError(f"{COUNTERS} does not hold a format, counters and checksums.")
+    check_format(record, FORMAT, folder)
     if checksums.get("progress") != checksum(counters):
         raise DamagedError(f"the counters in {COUNTERS} do not have the checksum that it names.")
     progress = _progress(counters, folder)
     check(progress)
-    return Checkpoint(folder, progress, _tensors(folder / WEIGHTS, checksums), _tensors(folder / OPTIMIZER, checksums))
+    carried = [name for name in checksums if name not in (WEIGHTS, MOMENTS, "progress")]
+    if set(carried) != set(map(carried_file, range(len(carried)))):
+        raise DamagedError(f"{COUNTERS} names files that are not a checkpoint's.")
+    if carried and len(carried) != world_size:
+        raise RamifyError(
+            f"{folder} holds states of {len(carried)} process(es), but {world_size} go on with it. Start as many as before."
+        )
+    for name in (WEIGHTS, MOMENTS, *carried):
+        _verify(folder / name, checksums.get(name))
+    tensors = {name: _tensors(folder / name) for name in (WEIGHTS, MOMENTS)}
+    state = _tensors(folder / carried_file(rank)) if carried else {}
+    return Checkpoint(folder, progress, tensors[WEIGHTS], tensors[MOMENTS], state)
 
 
 def _progress(counters: dict[str, Any], folder: Path) -> Progress:
@@ -173,10 +216,17 @@ def _progress(counters: dict[str, Any], folder: Path) -> Progress:
     return progress
 
 
-def _tensors(file: Path, checksums: Mapping[str, Any]) -> dict[str, Tensor]:
+def _verify(file: Path, expected: object) -> None:
     try:
-        if _file_checksum(file) != checksums.get(file.name):
-            raise DamagedError(f"{file.name} does not have the checksum that {COUNTERS} names.")
+        found = _file_checksum(file)
+    except OSError as error:
+        raise DamagedError(f"{file.name} cannot be read ({error.strerror or error}).") from None
+    if found != expected:
+        raise DamagedError(f"{file.name} does not have the checksum that {COUNTERS} names.")
+
+
+def _tensors(file: Path) -> dict[str, Tensor]:
+    try:
         return load_tensors(file)
-    except (OSError, RamifyError) as error:
+    except RamifyError as error:
         raise DamagedError(str(error)) from None

@@ -1,16 +1,15 @@
-"""Optimizers: which parameters learn, at what rate, and the moments that a checkpoint keeps of them."""
+"""Optimizers: one per phase, with its parameters, its learning rates, and the moments that a checkpoint keeps."""
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ramify.tensors import check_fit
-from ramify.training.config import TrainConfig
+from ramify.training.config import TrainConfig, parameters_by_phase
 
 
 def schedule(config: TrainConfig, share: float, epoch: int = 0) -> float:
@@ -39,40 +38,94 @@ def make_optimizer(config: TrainConfig, parameters: list[tuple[str, nn.Parameter
     return torch.optim.AdamW(settings, lr=config.lr, betas=config.betas, eps=config.eps, fused=True)
 
 
-def moments(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """What the optimizer keeps of each parameter, as `parameter/moment`; nothing of those that it has not updated yet."""
-    saved = optimizer.state_dict()
-    return {
-        f"{name}/{moment}": value
-        for group in saved["param_groups"]
-        for name, index in zip(group["param_names"], group["params"], strict=True)
-        for moment, value in saved["state"].get(index, {}).items()
-    }
+class PhaseOptimizer:
+    """The optimizer of one phase: it updates the phase's parameters, and nothing else."""
+
+    def __init__(self, name: str, number: int, parameters: Mapping[str, nn.Parameter], config: TrainConfig, every: int) -> None:
+        self.name = name
+        self.number = number
+        """Its place among the task's phases."""
+        self.parameters = parameters
+        self.config = config
+        self.every = every
+        self.optimizer = make_optimizer(config, list(parameters.items()))
+
+    def set_rate(self, share: float, epoch: int) -> None:
+        """The learning rate when this share of the stage, and so many epochs, are done."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.config.lr * group["scale"] * schedule(self.config, share, epoch)
+
+    @property
+    def rate(self) -> float:
+        return self.optimizer.param_groups[0]["lr"]
+
+    def clip(self) -> Tensor:
+        """Clip the gradient of the phase's parameters, and return its norm."""
+        return nn.utils.clip_grad_norm_(self.parameters.values(), self.config.clip or math.inf)
+
+    def moments(self) -> dict[str, Tensor]:
+        """What the optimizer keeps of each parameter; nothing of those that it has not updated yet."""
+        return {
+            f"{self.name}/{name}/{moment}": value
+            for name, parameter in self.parameters.items()
+            for moment, value in self.optimizer.state.get(parameter, {}).items()
+        }
+
+    def expected(self, name: str) -> dict[str, Tensor]:
+        """The moments that the optimizer keeps of a parameter, by example."""
+        if isinstance(self.optimizer, torch.optim.SGD):
+            return {}
+        parameter = self.parameters[name]
+        return {f"{self.name}/{name}/{moment}": parameter for moment in ("exp_avg", "exp_avg_sq")} | {
+            f"{self.name}/{name}/step": torch.zeros(())
+        }
+
+    def load(self, moments: Mapping[str, Tensor]) -> None:
+        """Take over the moments of the parameters that have some."""
+        saved = self.optimizer.state_dict()
+        for group in saved["param_groups"]:
+            for name, index in zip(group["param_names"], group["params"], strict=True):
+                found = {key: moments[key] for key in self.expected(name) if key in moments}
+                if found:
+                    saved["state"][index] = {key.rpartition("/")[2]: value for key, value in found.items()}
+        self.optimizer.load_state_dict(saved)
 
 
-def load_moments(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], where: str | Path) -> None:
-    """Take over moments; raises where they are those of other parameters."""
-    seen = {key.rpartition("/")[0] for key in tensors}
+def phase_optimizers(
+    config: TrainConfig, phases: Sequence[str], parameters: Mapping[str, nn.Parameter]
+) -> list[PhaseOptimizer]:
+    """The optimizers of a stage, in the order of the task's phases; those that learn nothing are left out."""
+    return [
+        PhaseOptimizer(
+            phase,
+            phases.index(phase),
+            {name: parameters[name] for name in own},
+            config.of_phase(phase),
+            config.phase(phase).every,
+        )
+        for phase, own in parameters_by_phase(config, phases, list(parameters)).items()
+    ]
+
+
+def learn_only(phase: PhaseOptimizer, phases: Sequence[PhaseOptimizer]) -> None:
+    """Let the parameters of one phase alone take gradients.
+
+    Gradients still flow through the other phases' layers to what stands before them, but nothing is computed or kept for
+    their parameters. Clearing these gradients afterwards would give the same updates at a higher cost.
+    """
+    for other in phases:
+        for parameter in other.parameters.values():
+            parameter.requires_grad_(other is phase)
+
+
+def load_moments(phases: Sequence[PhaseOptimizer], moments: Mapping[str, Tensor], where: str | Path) -> None:
+    """Take over the moments of all phases; raises where they are those of other phases or parameters."""
+    seen = {key.rpartition("/")[0] for key in moments}
     expected: dict[str, Tensor] = {}
-    state: dict[int, dict[str, Tensor]] = {}
-    saved = optimizer.state_dict()
-    named = {name: parameter for group in optimizer.param_groups for name, parameter in _named(group)}
-    for group in saved["param_groups"]:
-        for name, index in zip(group["param_names"], group["params"], strict=True):
-            if name in seen:
-                kept = _kept(optimizer, named[name])
-                expected |= {f"{name}/{moment}": like for moment, like in kept.items()}
-                state[index] = {moment: tensors.get(f"{name}/{moment}", like) for moment, like in kept.items()}
-    check_fit(expected, tensors, where)
-    optimizer.load_state_dict(saved | {"state": state})
-
-
-def _named(group: dict[str, Any]) -> Iterator[tuple[str, nn.Parameter]]:
-    return zip(group["param_names"], group["params"], strict=True)
-
-
-def _kept(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> dict[str, Tensor]:
-    """The moments that the optimizer keeps of a parameter, by example."""
-    if isinstance(optimizer, torch.optim.AdamW):
-        return {"step": torch.zeros(()), "exp_avg": parameter, "exp_avg_sq": parameter}
-    return {}
+    for phase in phases:
+        for name in phase.parameters:
+            if f"{phase.name}/{name}" in seen:
+                expected |= phase.expected(name)
+    check_fit(expected, moments, where)
+    for phase in phases:
+        phase.load(moments)

@@ -4,6 +4,7 @@ Every random draw of a step follows from (run seed, step, rank, micro-batch), so
 """
 
 import math
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,20 +14,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import broadcast
-from torch import Tensor, nn
+from accelerate.utils import broadcast, gather_object
+from torch import Tensor
 
 from ramify.batching.batch import AnyBatch
-from ramify.batching.samplers import TokenBudget
-from ramify.batching.views.base import Example, View
+from ramify.batching.samplers import Numbers, Sampler
 from ramify.errors import RamifyError
 from ramify.hub import load_own_tensors, own_tensors
+from ramify.models.base import State
 from ramify.tasks.base import Task
 from ramify.tensors import save_tensors
-from ramify.training.checkpoints import Checkpoint, DamagedError, Progress, newest_checkpoint, write_checkpoint
-from ramify.training.config import TrainConfig, check_patterns, learns
+from ramify.training import checkpoints
+from ramify.training.checkpoints import Checkpoint, DamagedError, Progress
+from ramify.training.config import TrainConfig, learns
 from ramify.training.metrics_log import MetricsLog, metrics_log
-from ramify.training.optimizers import load_moments, make_optimizer, moments, schedule
+from ramify.training.optimizers import PhaseOptimizer, learn_only, load_moments, phase_optimizers
 from ramify.training.process import (
     deterministic,
     flushed_denormals,
@@ -36,33 +38,12 @@ from ramify.training.process import (
     sum_over_ranks,
 )
 from ramify.training.seeds import step_seed
+from ramify.training.stage import Stage, check_stages
 
 BEST = "best.safetensors"
 DIVERGED = "Begin anew in another folder with a lower train.lr, a longer train.warmup, or a smaller train.clip."
-
-
-@dataclass(frozen=True)
-class Stage:
-    """What a stage trains on, and how it is measured on the dev set."""
-
-    config: TrainConfig
-    view: View
-    collator: Callable[[Sequence[Example]], AnyBatch]
-    dev: Callable[[], dict[str, float]] | None = None
-    """Measures on held-out data by name; the smallest `dev_loss` is the best."""
-
-
-def mean_step_weight(view: View, config: TrainConfig, seed: int, world_size: int) -> float:
-    """The mean weight of a step over the first epoch: the constant that divides the loss (specification's W)."""
-    # Updates go on across the ends of epochs, so an epoch may hold a fraction of one; only ranks wait for each other there.
-    rounds = sampler(view, config, seed, world_size).rounds(0)
-    return float(view.weights.sum()) * config.accumulate / max(1, rounds)
-
-
-def sampler(view: View, config: TrainConfig, seed: int, world_size: int = 1, rank: int = 0) -> TokenBudget:
-    """The order of a stage's examples, cut into micro-batches."""
-    costs = {"tokens": view.costs, "target_tokens": view.target_tokens, "targets": view.sizes}[config.budget_unit]
-    return TokenBudget(costs, config.budget, seed=seed, world_size=world_size, rank=rank)
+CORRUPT, FORWARD = 1, 2
+"""Kinds of draws, which have seeds of their own; the phases after the first continue the count."""
 
 
 def _due(step: int, every: int) -> bool:
@@ -74,7 +55,7 @@ class Trainer:
 
     def __init__(
         self,
-        task: Task,
+        task: Task[Any],
         stages: Sequence[Stage],
         out: Path,
         *,
@@ -85,13 +66,9 @@ class Trainer:
     ) -> None:
         self.learnable = {name for name, parameter in task.named_parameters() if parameter.requires_grad}
         """What the task has not frozen itself: stages may freeze more, and never less."""
-        for stage in stages:
-            check_patterns(stage.config, [name for name, _ in task.named_parameters()], self.learnable)
-        precisions = {stage.config.precision for stage in stages}
-        if len(precisions) > 1:
-            raise RamifyError("all stages must have the same train.precision.")
-        self.accelerator = start_accelerator(bf16=precisions == {"bf16"}, cpu=cpu)
-        world_size = self.accelerator.num_processes
+        check_stages(task, stages, self.learnable)
+        bf16 = any(stage.config.precision == "bf16" for stage in stages)
+        self.accelerator = start_accelerator(bf16=bf16, cpu=cpu)
         self.task = task.to(self.accelerator.device)
         self.stages = stages
         self.out = out
@@ -99,9 +76,13 @@ class Trainer:
         self.divisors = divisors or {}
         self.report = report or (lambda record: None)
         self.progress = Progress()
+        self.state: State | None = None
+        """What this rank's next batch continues from."""
         self.step_weights = [
-            mean_step_weight(stage.view, stage.config, seed + number, world_size) for number, stage in enumerate(stages)
+            stage.mean_step_weight(seed + number, self.accelerator.num_processes) for number, stage in enumerate(stages)
         ]
+        parameters = {name for name, _ in self.task.named_parameters()}
+        self.persistent = [name for name in own_tensors(self.task) if name not in parameters]
         self.stop_asked = False
         self.stopped = False
         """Whether some rank was asked to stop and all have agreed to, after the same step."""
@@ -118,60 +99,49 @@ class Trainer:
         log = metrics_log(self.out, kept, main=self.accelerator.is_main_process)
         with flushed_denormals(), deterministic(fixed), log as log, interrupts(self._ask_to_stop), self._thawed_again():
             for number in range(self.progress.stage, len(self.stages)):
-                if number > self.progress.stage:
-                    self.progress.stage, self.progress.epoch, self.progress.position, self.progress.bad = number, 0, 0, 0
-                if not self._stage(self.stages[number], number, start, log, until):
-                    return self.progress
+                if not self._run_stage(number, start, log, until):
+                    break
                 start = None
         return self.progress
 
-    def _stage(self, stage: Stage, number: int, start: Checkpoint | None, log: MetricsLog, until: int | None) -> bool:
-        """False when training was stopped from outside."""
-        config, progress, accelerator = stage.config, self.progress, self.accelerator
-        parameters = self._parameters(config)
-        optimizer = make_optimizer(config, parameters)
+    def _run_stage(self, number: int, start: Checkpoint | None, log: MetricsLog, until: int | None) -> bool:
+        """Take the steps of a stage, from its start or a checkpoint on. False when training was stopped from outside."""
+        stage, progress, config = self.stages[number], self.progress, self.stages[number].config
+        phases = self._phases(config)
         if start is None:
-            progress.first_step, progress.first_tokens = progress.step, progress.target_tokens
+            progress.begin_stage(number)
+            self.state = None
         else:
-            load_moments(optimizer, start.optimizer, start.path)
-        order = sampler(stage.view, config, self.seed + number, accelerator.num_processes, accelerator.process_index)
-        order.load_state({"epoch": progress.epoch, "position": progress.position})
+            load_moments(phases, start.moments, start.path / checkpoints.MOMENTS)
+            self.state = {name: tensor.to(self.task.device) for name, tensor in start.carried.items()} or None
+        sampler = self._sampler(number, self.accelerator.process_index)
+        sampler.load_state({"epoch": progress.epoch, "position": progress.position})
+        micro_batches = iter(sampler)
         if config.compile:
             self.task.backbone.compile_passes()
-        divisors = self.divisors or dict.fromkeys(self.task.loss_names, self.step_weights[number])
-        steps = iter(order)
-        while not self._done(config) and not self._out_of_patience(config):
+        while not self._over(config):
             if until is not None and progress.step >= until:
                 return False
             began = time.perf_counter()
-            share = self._share(config)
-            for group in optimizer.param_groups:
-                group["lr"] = config.lr * group["scale"] * schedule(config, share, progress.epoch)
-            batches = [self._draw(stage, steps, order, micro) for micro in range(config.accumulate)]
-            record = self._update(stage, batches, parameters, optimizer, divisors)
+            for phase in phases:
+                phase.set_rate(self._share(config), progress.epoch)
+            batches = [self._draw(stage, next(micro_batches), sampler.epoch, micro) for micro in range(config.accumulate)]
+            record = self.train_step(phases, batches, self.step_weights[number])
             progress.step += 1
-            progress.epoch, progress.position = order.epoch, order.position
+            progress.epoch, progress.position = sampler.epoch, sampler.position
             progress.seconds += time.perf_counter() - began
-            record |= {"step": progress.step, "lr": optimizer.param_groups[0]["lr"], "seconds": progress.seconds}
+            record |= {"step": progress.step, "lr": phases[0].rate, "seconds": progress.seconds}
             record |= {"target_tokens": progress.target_tokens, "targets": progress.targets}
-            finished = self._done(config)
-            if stage.dev is not None and (_due(progress.step, config.evaluate_every) or finished):
-                with accelerator.autocast():
-                    record |= stage.dev()
-                if not math.isfinite(record["dev_loss"]):
-                    raise RamifyError(f"step {progress.step}: the dev loss is {record['dev_loss']}. {DIVERGED}")
-                if progress.best is None or record["dev_loss"] < progress.best:
-                    progress.best, progress.best_step, progress.bad = record["dev_loss"], progress.step, 0
-                    self._save_weights(self.out / BEST)
-                else:
-                    progress.bad += 1
+            done = self._share(config) >= 1.0
+            measured = stage.dev is not None and (_due(progress.step, config.evaluate_every) or done)
+            if measured:
+                record |= self._evaluate(stage)
             record["progress"] = self._share(config)
-            if _due(progress.step, config.log_every) or finished or "dev_loss" in record:
+            if _due(progress.step, config.log_every) or done or measured:
                 log.write(record)
             self.report(record)
-            over = finished or self._out_of_patience(config)
-            if _due(progress.step, config.checkpoint_every) or over or self.stopped:
-                self._save(optimizer)
+            if _due(progress.step, config.checkpoint_every) or self._over(config) or self.stopped:
+                self._save(phases)
             if self.stopped:
                 return False
         return True
@@ -179,11 +149,9 @@ class Trainer:
     def _ask_to_stop(self) -> None:
         self.stop_asked = True
 
-    def _out_of_patience(self, config: TrainConfig) -> bool:
-        return 0 < config.patience <= self.progress.bad
-
-    def _done(self, config: TrainConfig) -> bool:
-        return self._share(config) >= 1.0
+    def _over(self, config: TrainConfig) -> bool:
+        """Whether the stage has had its steps, or has lost patience."""
+        return self._share(config) >= 1.0 or 0 < config.patience <= self.progress.bad
 
     def _share(self, config: TrainConfig) -> float:
         """How much of the stage is done."""
@@ -192,74 +160,155 @@ class Trainer:
             return min(1.0, (progress.target_tokens - progress.first_tokens) / config.target_tokens)
         return min(1.0, (progress.step - progress.first_step) / config.steps)
 
-    def _draw(self, stage: Stage, steps: Iterator[Any], order: TokenBudget, micro: int) -> AnyBatch:
-        numbers = next(steps)
-        batch = stage.collator([stage.view.example(int(number), order.epoch) for number in numbers])
-        generator = torch.Generator().manual_seed(
-            step_seed(self.seed, 1, self.progress.step, self.accelerator.process_index, micro)
-        )
+    def _sampler(self, number: int, rank: int = 0) -> Sampler:
+        return self.stages[number].sampler(self.seed + number, self.accelerator.num_processes, rank)
+
+    def _seed(self, kind: int, micro: int) -> int:
+        return step_seed(self.seed, kind, self.progress.step, self.accelerator.process_index, micro)
+
+    # --- one update --------------------------------------------------------------------------------------------------
+
+    def _draw(self, stage: Stage, numbers: Numbers, epoch: int, micro: int) -> AnyBatch:
+        batch = stage.collator([stage.view.example(int(number), epoch) for number in numbers])
+        generator = torch.Generator().manual_seed(self._seed(CORRUPT, micro))
         return self.task.corrupt(batch.to(self.accelerator.device), generator)
 
-    def _update(
-        self,
-        stage: Stage,
-        batches: list[AnyBatch],
-        parameters: list[tuple[str, nn.Parameter]],
-        optimizer: torch.optim.Optimizer,
-        divisors: dict[str, float],
-    ) -> dict[str, Any]:
-        accelerator, progress = self.accelerator, self.progress
-        names = self.task.loss_names
-        counts = torch.zeros(len(names) + 2, dtype=torch.float64, device=accelerator.device)
-        for batch in batches:
-            own = self.task.counts(batch)
-            tokens = [float(batch.num_target_tokens), float(batch.num_targets)]
-            counts += torch.tensor([own[name] for name in names] + tokens, dtype=torch.float64, device=accelerator.device)
-        counts = sum_over_ranks(accelerator, counts)
-        own_counts = dict(zip(names, counts.tolist(), strict=False))
-        divide = {name: divisors.get(name) or own_counts[name] or 1.0 for name in names}
-        progress.target_tokens += int(counts[-2])
-        progress.targets += int(counts[-1])
+    def train_step(self, phases: list[PhaseOptimizer], batches: list[AnyBatch], step_weight: float) -> dict[str, Any]:
+        """One update over micro-batches that are drawn; returns what was measured of it, by name.
 
+        Each phase that takes part goes forward and back over all of them, adds its gradient up over ranks, clips it, and
+        updates its own parameters.
+        """
+        step = self.progress.step + 1
+        due = [phase for phase in phases if _due(step, phase.every)]
+        counts = self._count(due, batches)
         self.task.train()
-        optimizer.zero_grad(set_to_none=True)
-        sums: dict[str, Tensor | float] = dict.fromkeys(names, 0.0)
+        passed: list[_Passed] = []
+        for phase, own in zip(due, counts, strict=True):
+            if len(phases) > 1:
+                learn_only(phase, phases)
+            phase.optimizer.zero_grad(set_to_none=True)
+            divisors = {name: self._divisor(name, step_weight) or count or 1.0 for name, count in own.items()}
+            sums, state = self._forward_and_back(phase, batches, divisors)
+            reduce_gradients(self.accelerator, list(phase.parameters.values()))
+            norm = phase.clip()
+            if not torch.isfinite(norm):
+                raise RamifyError(f"step {step}: the gradient is not finite (norm {norm.item()}). {DIVERGED}")
+            phase.optimizer.step()
+            passed.append(_Passed(phase, own, divisors, sums, state, float(norm)))
+        # Every phase started from the same state; the first one takes part in every update.
+        self.state = passed[0].state
+        self._share_buffers()
+        return self._measured(passed)
+
+    def _count(self, phases: list[PhaseOptimizer], batches: list[AnyBatch]) -> list[dict[str, float]]:
+        """What the losses of each phase are divided by, added up over micro-batches and ranks before any is computed. Targets
+        are counted, too."""
+        names: list[list[str]] = []
+        total: Tensor | float = 0.0
+        for batch in batches:
+            own = [self.task.counts(batch, phase.name) for phase in phases]
+            names = [list(each) for each in own]
+            numbers = [number for each in own for number in each.values()]
+            numbers += [float(batch.num_target_tokens), float(batch.num_targets)]
+            total = total + torch.tensor(numbers, dtype=torch.float64, device=self.accelerator.device)
+        assert isinstance(total, Tensor)
+        *counts, tokens, targets = sum_over_ranks(self.accelerator, total).tolist()
+        self.progress.target_tokens += int(tokens)
+        self.progress.targets += int(targets)
+        each_count = iter(counts)
+        return [{name: next(each_count) for name in each} for each in names]
+
+    def _divisor(self, name: str, step_weight: float) -> float:
+        """What divides a loss whatever its step holds; 0: the step's own count divides it."""
+        return self.divisors.get(name, 0.0) if self.divisors else step_weight
+
+    def _forward_and_back(
+        self, phase: PhaseOptimizer, batches: list[AnyBatch], divisors: dict[str, float]
+    ) -> tuple[dict[str, Tensor | float], State | None]:
+        """The sums of a phase's losses over its micro-batches, whose gradients are left in its parameters, and the state after
+        the last one."""
+        sums: dict[str, Tensor | float] = dict.fromkeys(divisors, 0.0)
+        state = self.state
         for micro, batch in enumerate(batches):
             if batch.num_targets == 0:
                 continue
-            torch.manual_seed(step_seed(self.seed, 2, progress.step, accelerator.process_index, micro))
-            losses = self.task.losses(batch, divide)
+            torch.manual_seed(self._seed(FORWARD + phase.number, micro))
+            passes = self.task.losses(batch, divisors, phase.name, state)
+            depends = False
             while True:
-                with accelerator.autocast():
-                    named = next(losses, None)
-                if named is None:
+                with self.accelerator.autocast():
+                    found = next(passes, None)
+                if found is None:
                     break
-                torch.stack(list(named.values())).sum().backward()
+                named, state = found
+                loss = torch.stack(list(named.values())).sum()
+                # A pass through frozen layers alone has no gradient to give.
+                if loss.requires_grad:
+                    loss.backward()
+                    depends = True
                 for name in named.keys() & sums.keys():
                     sums[name] = sums[name] + named[name].detach().double()
-        reduce_gradients(accelerator, [parameter for _, parameter in parameters])
-        norm = torch.nn.utils.clip_grad_norm_([p for _, p in parameters], self._clip(stage.config))
-        if not torch.isfinite(norm):
-            raise RamifyError(f"step {progress.step + 1}: the gradient is not finite (norm {norm.item()}). {DIVERGED}")
-        optimizer.step()
-        ends = (*(sums[name] for name in names), float(self.stop_asked))
-        values = torch.stack([torch.as_tensor(end, dtype=torch.float64, device=accelerator.device) for end in ends])
-        *values, stop = sum_over_ranks(accelerator, values).tolist()
-        self.stopped = stop > 0
-        shown = {f"loss_{name}": value * divide[name] / max(own_counts[name], 1e-12) for name, value in zip(names, values)}
-        return {"loss": sum(shown.values()), "grad_norm": float(norm)}
+            if not depends:
+                raise RamifyError(f"no loss of the phase {phase.name} depends on a parameter that it learns.")
+        return sums, state
 
-    @staticmethod
-    def _clip(config: TrainConfig) -> float:
-        return config.clip or math.inf
+    def _measured(self, passed: "list[_Passed]") -> dict[str, Any]:
+        """Losses and norms of an update; asks all ranks, too, whether one was told to stop."""
+        ends = [*(value for each in passed for value in each.sums.values()), float(self.stop_asked)]
+        values = torch.stack([torch.as_tensor(end, dtype=torch.float64, device=self.accelerator.device) for end in ends])
+        *values, stop = sum_over_ranks(self.accelerator, values).tolist()
+        self.stopped = stop > 0
+        record: dict[str, Any] = {}
+        value = iter(values)
+        for each in passed:
+            counts = each.counts.items()
+            loss = sum(next(value) * each.divisors[name] / max(count, 1e-12) for name, count in counts)
+            # The first phase is what a run is known by; others have their names behind theirs.
+            ending = "" if each is passed[0] else f"_{each.phase.name}"
+            record |= {f"loss{ending}": loss, f"grad_norm{ending}": each.norm}
+            if ending:
+                record[f"lr{ending}"] = each.phase.rate
+        return record
+
+    def _share_buffers(self) -> None:
+        """Persistent buffers are the first rank's, as in checkpoints; what differs from rank to rank belongs into a state."""
+        if self.accelerator.num_processes > 1 and self.persistent:
+            buffers = dict(self.task.named_buffers())
+            for name in self.persistent:
+                broadcast(buffers[name].data, from_process=0)
+
+    def _evaluate(self, stage: Stage) -> dict[str, float]:
+        """Measure on the dev set, and keep the weights if they are the best so far."""
+        assert stage.dev is not None
+        with self.accelerator.autocast():
+            found = stage.dev()
+        metric, progress = stage.metric, self.progress
+        value = found.get(metric.name)
+        if value is None:
+            raise RamifyError(
+                f"step {progress.step}: the dev set has no {metric.label}, which chooses the weights; it has "
+                f"{', '.join(found)}. Choose one of these."
+            )
+        if not math.isfinite(value):
+            raise RamifyError(f"step {progress.step}: the {metric.label} is {value}. {DIVERGED}")
+        if metric.improves(value, progress.best):
+            progress.best, progress.best_step, progress.bad = value, progress.step, 0
+            if self.accelerator.is_main_process:
+                save_tensors(self.out / BEST, own_tensors(self.task))
+        else:
+            progress.bad += 1
+        return found
 
     # --- parameters --------------------------------------------------------------------------------------------------
 
-    def _parameters(self, config: TrainConfig) -> list[tuple[str, nn.Parameter]]:
-        named = list(self.task.named_parameters())
-        for name, parameter in named:
+    def _phases(self, config: TrainConfig) -> list[PhaseOptimizer]:
+        learning = {}
+        for name, parameter in self.task.named_parameters():
             parameter.requires_grad_(name in self.learnable and learns(config, name))
-        return [(name, parameter) for name, parameter in named if parameter.requires_grad]
+            if parameter.requires_grad:
+                learning[name] = parameter
+        return phase_optimizers(config, self.task.phases, learning)
 
     @contextmanager
     def _thawed_again(self) -> Iterator[None]:
@@ -270,37 +319,63 @@ class Trainer:
             for name, parameter in self.task.named_parameters():
                 parameter.requires_grad_(name in self.learnable)
 
-    # --- files -------------------------------------------------------------------------------------------------------
+    # --- checkpoints -------------------------------------------------------------------------------------------------
 
-    def _save_weights(self, path: Path) -> None:
-        if self.accelerator.is_main_process:
-            save_tensors(path, own_tensors(self.task))
-
-    def _save(self, optimizer: torch.optim.Optimizer) -> None:
-        if self.accelerator.is_main_process:
-            write_checkpoint(self.out, self.progress, own_tensors(self.task), moments(optimizer))
+    def _save(self, phases: list[PhaseOptimizer]) -> None:
+        """Write a checkpoint: each rank the state that it carries, the first one all else."""
+        accelerator, main = self.accelerator, self.accelerator.is_main_process
+        step = self.progress.step
+        scratch = checkpoints.scratch_folder(self.out, step)
+        carrying = torch.tensor([float(self.state is not None)], device=accelerator.device)
+        carried: dict[str, str] = {}
+        try:
+            if main:
+                checkpoints.begin_checkpoint(self.out, step)
+            if sum_over_ranks(accelerator, carrying).item():
+                file = scratch / checkpoints.carried_file(accelerator.process_index)
+                # Parts of one tensor could not be saved apart.
+                own = {name: tensor.clone() for name, tensor in (self.state or {}).items()}
+                carried = dict(gather_object(list(checkpoints.write_tensors(file, own).items())))
+            if main:
+                moments = {key: value for phase in phases for key, value in phase.moments().items()}
+                checkpoints.finish_checkpoint(self.out, self.progress, own_tensors(self.task), moments, carried)
+        except RamifyError:
+            shutil.rmtree(scratch, ignore_errors=True)
+            raise
 
     def _load(self) -> Checkpoint | None:
         """Take over the newest whole checkpoint, if there is one yet."""
-        found = newest_checkpoint(self.out, self._warn, self._check)
+        rank, world_size = self.accelerator.process_index, self.accelerator.num_processes
+        found = checkpoints.newest_checkpoint(self.out, self._warn, self._check_progress, rank=rank, world_size=world_size)
         if found is not None:
             load_own_tensors(self.task, found.weights, found.path)
             self.progress = found.progress
         return found
 
-    def _check(self, progress: Progress) -> None:
+    def _check_progress(self, progress: Progress) -> None:
         """Raise for counters that these stages never come to."""
         if progress.stage >= len(self.stages):
             raise DamagedError(f"stage {progress.stage} is none of the run's {len(self.stages)}.")
-        stage, taken = self.stages[progress.stage], progress.step - progress.first_step
-        if not stage.config.target_tokens and taken > stage.config.steps:
+        config, taken = self.stages[progress.stage].config, progress.step - progress.first_step
+        if not config.target_tokens and taken > config.steps:
             raise DamagedError(f"step {progress.step} is behind the end of stage {progress.stage}.")
-        if progress.epoch > taken * stage.config.accumulate:
+        if progress.epoch > taken * config.accumulate:
             raise DamagedError(f"epoch {progress.epoch} is not reached in {taken} steps.")
-        order = sampler(stage.view, stage.config, self.seed + progress.stage, self.accelerator.num_processes)
-        if progress.position > (rounds := order.rounds(progress.epoch)):
+        if progress.position > (rounds := self._sampler(progress.stage).rounds(progress.epoch)):
             raise DamagedError(f"position {progress.position} is behind the end of an epoch of {rounds}.")
 
     def _warn(self, text: str) -> None:
         if self.accelerator.is_main_process:
             print(f"warning: {text}", file=sys.stderr)
+
+
+@dataclass(frozen=True)
+class _Passed:
+    """A phase's part of an update."""
+
+    phase: PhaseOptimizer
+    counts: dict[str, float]
+    divisors: dict[str, float]
+    sums: dict[str, Tensor | float]
+    state: State | None
+    norm: float

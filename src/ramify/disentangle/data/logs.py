@@ -14,8 +14,10 @@ from ramify.disentangle.data.channel_builder import build_channel
 from ramify.disentangle.data.pieces import encode_pieces
 from ramify.disentangle.data.words import WordRanks, encode_words
 from ramify.metrics.conversations import find_conversations
-from ramify.tokenizer import Tokenizer
+from ramify.tokenizer import Frame, Tokenizer
 from ramify.tree import Node, Tree
+
+_UNREAD = Frame(0, 0)
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,8 @@ class Logs:
     """[message + 1]: where each message starts in `ids`."""
     ranks: WordRanks = field(default_factory=WordRanks)
     """Frequency ranks of the tokenizer's words."""
+    frame: Frame = _UNREAD
+    """The special tokens around each message."""
     num_truncated: int = 0
     """Messages that were cut to the input's `max_tokens`."""
 
@@ -78,8 +82,14 @@ class Logs:
         """With the token ids of all messages."""
         tokens = [words for channel in self.channels for words in channel.tokens]
         ids, offsets, num_truncated = encode_texts(tokenizer, self.input, self.nodes, tokens)
-        ranks = WordRanks.build(tokenizer, pieces=self.input.texts == "pieces")
-        return replace(self, ids=ids, token_offsets=offsets, num_truncated=num_truncated, ranks=ranks)
+        return replace(
+            self,
+            ids=ids,
+            token_offsets=offsets,
+            num_truncated=num_truncated,
+            ranks=WordRanks.build(tokenizer, pieces=self.input.texts == "pieces"),
+            frame=frame_of(tokenizer, self.input),
+        )
 
     def __len__(self) -> int:
         return int(self.offsets[-1])
@@ -135,6 +145,11 @@ class Logs:
         ends = np.cumsum(lengths)
         places = np.repeat(self.token_offsets[messages] - (ends - lengths), lengths) + np.arange(ends[-1] if len(ends) else 0)
         return self.ids[places].astype(np.int64), lengths
+
+
+def frame_of(tokenizer: Tokenizer, input: ChatInput) -> Frame:
+    """The special tokens that `encode_texts` puts around each message. Whole words are only opened, not closed."""
+    return tokenizer.frame if input.texts == "pieces" else Frame(1, 0)
 
 
 def encode_texts(

@@ -29,14 +29,10 @@ def encode_pieces(
         ids, lengths = tokenizer.encode_batch(
             [format_message(each, author=author) for each in messages[start : start + _CHUNK]]
         )
-        cut += int((lengths > max_tokens - 2).sum())
-        kept = np.minimum(lengths, max_tokens - 2)
-        ends = np.cumsum(kept + 2)
-        flat = np.full(int(ends[-1]), tokenizer.sep_id, dtype=np.int32)
-        first = ends - kept - 2
-        flat[first] = tokenizer.cls_id
+        kept = np.minimum(lengths, max_tokens - tokenizer.num_special)
+        cut += int((lengths > kept).sum())
         place = np.arange(kept.sum()) - np.repeat(np.cumsum(kept) - kept, kept)
-        flat[np.repeat(first + 1, kept) + place] = ids[np.repeat(np.cumsum(lengths) - lengths, kept) + place]
-        rows.append(flat)
-        sizes.append(kept + 2)
+        inside = ids[np.repeat(np.cumsum(lengths) - lengths, kept) + place]
+        rows.append(tokenizer.wrap_batch(inside, kept).astype(np.int32))
+        sizes.append(kept + tokenizer.num_special)
     return np.concatenate(rows), np.cumsum(np.concatenate(sizes)), cut

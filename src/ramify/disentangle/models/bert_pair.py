@@ -18,6 +18,7 @@ from ramify.models.bert import Bert, BertConfig
 from ramify.nn.dropout import dropout
 from ramify.nn.pairs import part_by_part
 from ramify.nn.ragged import Rows, inverse, length_key, runs
+from ramify.tokenizer import Frame
 
 
 @dataclass(frozen=True)
@@ -67,14 +68,15 @@ class BertPair(PairEncoder):
 
     def compute_states(self, batch: LinkBatch) -> Float[Tensor, "key state"]:
         target, candidate = batch.host_pairs
-        texts = batch.messages.host_lengths - 2
-        sizes = np.stack(fit_texts(texts[candidate], texts[target], self.config.encoder.max_tokens - 3))
-        total = sizes.sum(0) + 3
+        texts = batch.messages.host_lengths - batch.frame.num_special
+        special = num_special(batch.frame)
+        sizes = np.stack(fit_texts(texts[candidate], texts[target], self.config.encoder.max_tokens - special))
+        total = sizes.sum(0) + special
         order = np.argsort(length_key(total), kind="stable")
         parts = [order[start:stop] for start, stop in runs(total[order], self.config.chunk_tokens)]
 
         def encode(own: Ints) -> Float[Tensor, "pair state"]:
-            places, types = lay_out_pairs(batch.messages.host_lengths, candidate[own], target[own], sizes[:, own])
+            places, types = lay_out_pairs(batch.messages.host_lengths, candidate[own], target[own], sizes[:, own], batch.frame)
             here, types = (torch.from_numpy(each).to(batch.device) for each in (places, types))
             rows = Rows.build(total[own]).to(batch.device)
             return self.encoder.encode(batch.input_ids.index_select(0, here), rows, types)
@@ -89,16 +91,27 @@ def fit_texts(one: Ints, other: Ints, room: int) -> tuple[Ints, Ints]:
     return kept, np.minimum(other, room - kept)
 
 
-def lay_out_pairs(lengths: Ints, candidate: Ints, target: Ints, sizes: Int[NDArray, "2 pair"]) -> tuple[Ints, Ints]:
+def num_special(frame: Frame) -> int:
+    """The number of special tokens in a pair's row: the candidate's own, and those that end the target."""
+    return frame.num_special + frame.after
+
+
+def lay_out_pairs(
+    lengths: Ints, candidate: Ints, target: Ints, sizes: Int[NDArray, "2 pair"], frame: Frame
+) -> tuple[Ints, Ints]:
     """The places of the tokens of `[CLS] candidate [SEP] target [SEP]`, one pair after the other, among messages
     `[CLS] text [SEP]` of these lengths; and the token types. `sizes`: tokens of each pair's two texts."""
     ends = np.cumsum(lengths)
     starts = ends - lengths
-    total = sizes.sum(0) + 3
+    total = sizes.sum(0) + num_special(frame)
     place = np.arange(total.sum()) - np.repeat(np.cumsum(total) - total, total)
     first, second = (np.repeat(each, total) for each in sizes)
-    of_candidate, of_target = np.repeat(starts[candidate], total) + place, np.repeat(starts[target], total) + place - first - 1
-    types = (place > first + 1).astype(np.int64)
-    found = np.where(types, of_target, of_candidate)
-    found = np.where(place == first + 1, np.repeat(ends[candidate] - 1, total), found)
-    return np.where(place == first + second + 2, np.repeat(ends[target] - 1, total), found), types
+    # What opens the candidate's row and its text, what ends it, the target's text, and what ends that.
+    text = frame.before + first
+    middle = text + frame.after
+    last = middle + second
+    types = (place >= middle).astype(np.int64)
+    found = np.repeat(starts[candidate], total) + place
+    found = np.where(place >= text, np.repeat(ends[candidate], total) + place - middle, found)
+    found = np.where(place >= middle, np.repeat(starts[target], total) + frame.before + place - middle, found)
+    return np.where(place >= last, np.repeat(ends[target], total) + place - last - frame.after, found), types

@@ -1,0 +1,76 @@
+"""Stages of training: what each trains on, in which order, and how it is measured."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from ramify.batching.batch import AnyBatch
+from ramify.batching.samplers import Sampler, Stream, TokenBudget
+from ramify.batching.views.base import Example, View
+from ramify.errors import RamifyError
+from ramify.metrics.metric import DEV_LOSS, Metric
+from ramify.tasks.base import Task
+from ramify.training.config import TrainConfig, check_patterns, learns, parameters_by_phase
+
+
+def token_budget(view: View, config: TrainConfig, seed: int, world_size: int = 1, rank: int = 0) -> TokenBudget:
+    """Examples in random order, micro-batches filled up to `train.budget`."""
+    costs = {"tokens": view.costs, "target_tokens": view.target_tokens, "targets": view.sizes}[config.budget_unit]
+    return TokenBudget(costs, config.budget, seed=seed, world_size=world_size, rank=rank)
+
+
+def stream(rows: int) -> "MakeSampler":
+    """Examples in their own order, a view's `rows` side by side, for tasks that carry a state."""
+    return partial(_stream, rows)
+
+
+def _stream(rows: int, view: View, config: TrainConfig, seed: int, world_size: int, rank: int) -> Stream:
+    return Stream(len(view), rows, world_size=world_size, rank=rank)
+
+
+MakeSampler = Callable[[View, TrainConfig, int, int, int], Sampler]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What a stage trains on, in which order, and how it is measured on the dev set."""
+
+    config: TrainConfig
+    view: View
+    collator: Callable[[Sequence[Example]], AnyBatch]
+    dev: Callable[[], dict[str, float]] | None = None
+    """Measures on held-out data by name. A model that carries a state starts there with one of its own."""
+    metric: Metric = DEV_LOSS
+    """Which of these measures chooses the best weights."""
+    make_sampler: MakeSampler = token_budget
+
+    def sampler(self, seed: int, world_size: int, rank: int = 0) -> Sampler:
+        """The order of the stage's examples."""
+        return self.make_sampler(self.view, self.config, seed, world_size, rank)
+
+    def mean_step_weight(self, seed: int, world_size: int) -> float:
+        """The mean weight of a step over the first epoch: the constant that divides the loss (specification's W)."""
+        # Updates go on across the ends of epochs, so an epoch may hold a fraction of one; only ranks wait for each other there.
+        rounds = self.sampler(seed, world_size).rounds(0)
+        return float(self.view.weights.sum()) * self.config.accumulate / max(1, rounds)
+
+
+def check_stages(task: Task[Any], stages: Sequence[Stage], learnable: Collection[str]) -> None:
+    """Raise for stages that do not suit the task, or each other."""
+    names = [name for name, _ in task.named_parameters()]
+    for stage in stages:
+        check_patterns(stage.config, names, learnable)
+        learning = [name for name in names if name in learnable and learns(stage.config, name)]
+        parameters_by_phase(stage.config, task.phases, learning)
+        if stage.metric not in task.metrics:
+            raise RamifyError(
+                f"{stage.metric.name} is no measure of {type(task).__name__}, which has "
+                f"{', '.join(metric.name for metric in task.metrics)}."
+            )
+    for what, values in (
+        ("train.precision", {stage.config.precision for stage in stages}),
+        ("metric", {stage.metric for stage in stages}),
+    ):
+        if len(values) > 1:
+            raise RamifyError(f"all stages must have the same {what}.")

@@ -1,0 +1,228 @@
+"""Objectives with several phases: each has parameters and an optimizer of its own, and nothing reaches the other's."""
+
+from dataclasses import asdict, replace
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from short_runs import equal, records, weights
+from torch import nn
+
+from fixtures.toys import CRITIC, Forger, Texts
+from ramify.config import from_record
+from ramify.errors import RamifyError
+from ramify.tasks.base import MAIN
+from ramify.training.config import Phase, TrainConfig
+from ramify.training.optimizers import schedule
+from ramify.training.seeds import step_seed
+from ramify.training.stage import Stage
+from ramify.training.trainer import Trainer
+
+SEED = 3
+WIDTH = 4
+CONFIG = TrainConfig(
+    steps=8,
+    budget=3,
+    budget_unit="targets",
+    accumulate=2,
+    lr=1e-2,
+    clip=0.05,
+    log_every=1,
+    checkpoint_every=2,
+    phases=(Phase(CRITIC, (r"^critic\.",), every=2, lr=3e-2, betas=(0.5, 0.9), clip=0.02, schedule="constant", warmup=0.0),),
+)
+
+
+def trainer_of(out, config=CONFIG, **options):
+    task, texts = Forger(WIDTH), Texts(5, 3, WIDTH)
+    return Trainer(task, [Stage(config, texts, texts.collate)], out, seed=SEED, divisors={"none": 0.0}, cpu=True, **options)
+
+
+def gradients(trainer):
+    return {name: None if p.grad is None else p.grad.clone() for name, p in trainer.task.named_parameters()}
+
+
+def by_hand(steps):
+    """The same training with two optimizers side by side, whose gradients are asked for by parameter."""
+    task, texts = Forger(WIDTH), Texts(5, 3, WIDTH)
+    config = {MAIN: CONFIG.of_phase(MAIN), CRITIC: CONFIG.of_phase(CRITIC)}
+    modules = {MAIN: task.forger, CRITIC: task.critic}
+    optimizers = {}
+    for name, module in modules.items():
+        matrices = [p for p in module.parameters() if p.ndim > 1]
+        vectors = [p for p in module.parameters() if p.ndim == 1]
+        decay = config[name].weight_decay
+        groups = [{"params": matrices, "weight_decay": decay}, {"params": vectors, "weight_decay": 0.0}]
+        optimizers[name] = torch.optim.AdamW(groups, betas=config[name].betas, eps=config[name].eps, fused=True)
+    order = iter(Stage(CONFIG, texts, texts.collate).sampler(SEED, 1))
+    for step in range(steps):
+        batches = [task.corrupt(texts.collate([texts.example(n) for n in next(order)]), torch.Generator()) for _ in range(2)]
+        for number, (name, module) in enumerate(modules.items()):
+            if name == CRITIC and (step + 1) % 2:
+                continue
+            counts = [task.counts(batch, name) for batch in batches]
+            total = {loss: sum(each[loss] for each in counts) for loss in counts[0]}
+            own = list(module.parameters())
+            for parameter in own:
+                parameter.grad = torch.zeros_like(parameter)
+            for micro, batch in enumerate(batches):
+                torch.manual_seed(step_seed(SEED, 2 + number, step, 0, micro))
+                for named, _ in task.losses(batch, total, name, None):
+                    found = torch.autograd.grad(sum(named.values()), own)
+                    for parameter, gradient in zip(own, found, strict=True):
+                        parameter.grad += gradient
+            nn.utils.clip_grad_norm_(own, config[name].clip)
+            for group in optimizers[name].param_groups:
+                group["lr"] = config[name].lr * schedule(config[name], step / 8)
+            optimizers[name].step()
+    return {name: parameter.detach() for name, parameter in task.named_parameters()}
+
+
+def test_two_phases_are_two_trainings_side_by_side(tmp_path):
+    trainer = trainer_of(tmp_path)
+    trainer.run()
+    assert equal(weights(trainer), by_hand(8))
+
+
+def test_gradients_of_a_phase_never_reach_the_others_parameters(tmp_path):
+    """Odd updates are the forger's alone; in even ones the critic's comes last, and would add to what the forger left."""
+    seen = []
+    trainer = trainer_of(tmp_path, report=lambda record: seen.append((gradients(trainer), weights(trainer))))
+    start = weights(trainer)
+    trainer.run()
+    before = [({}, start), *seen]
+    critic = [name for name in start if name.startswith("critic.")]
+    for number, (found, own) in enumerate(seen):
+        took_part = number % 2 == 1
+        last_found, last_own = before[number]
+        for name in critic:
+            # Where the critic took no part, its parameters and the gradients that it left are as they were.
+            assert torch.equal(own[name], last_own[name]) != took_part
+            if not took_part and number:
+                assert torch.equal(found[name], last_found[name])
+        assert (found[critic[0]] is None) == (number == 0)
+        norms = {
+            part: torch.stack([found[name].norm() for name in start if name.startswith(part) and found[name] is not None])
+            for part in (["forger", "critic"] if number else ["forger"])
+        }
+        # Each was clipped by its own limit, over its own parameters.
+        assert norms["forger"].norm().item() <= 0.05 * 1.001
+        if number:
+            assert norms["critic"].norm().item() <= 0.02 * 1.001
+    assert all(parameter.requires_grad for parameter in trainer.task.parameters())
+
+
+@pytest.mark.parametrize("kill", [1, 4, 5, 7])
+def test_moments_of_both_phases_resume_exactly(tmp_path, kill):
+    straight = trainer_of(tmp_path / "straight")
+    straight.run()
+    trainer_of(tmp_path / "killed").run(until=kill)
+    resumed = trainer_of(tmp_path / "killed")
+    resumed.run(resume=True)
+    assert equal(weights(resumed), weights(straight))
+    assert records(tmp_path / "killed") == records(tmp_path / "straight")
+    moments = [
+        load_file(tmp_path / side / "checkpoints/step-00000008/optimizer.safetensors") for side in ("straight", "killed")
+    ]
+    assert equal(*moments)
+    assert moments[0]["main/forger.weight/step"] == 8
+    assert moments[0]["critic/critic.0.weight/step"] == 4
+    names = {f"{MAIN if name.startswith('forger') else CRITIC}/{name}" for name in weights(straight)}
+    assert moments[0].keys() == {f"{name}/{moment}" for name in names for moment in ("step", "exp_avg", "exp_avg_sq")}
+
+
+def test_moments_of_another_phase_are_refused(tmp_path):
+    trainer_of(tmp_path).run(until=4)
+    other = replace(CONFIG, phases=(Phase(CRITIC, ("critic.2",)),))
+    with pytest.raises(RamifyError, match=r"does not fit this model: not expected critic/critic\.0\.bias/exp_avg"):
+        trainer_of(tmp_path, other).run(resume=True)
+
+
+def test_what_is_logged_of_phases(tmp_path):
+    trainer_of(tmp_path).run()
+    own = {"loss", "grad_norm", "lr"}
+    critic = {f"{name}_critic" for name in own}
+    for number, record in enumerate(records(tmp_path), start=1):
+        assert own <= record.keys()
+        assert (critic <= record.keys()) == (number % 2 == 0)
+        assert record.get("lr_critic", 3e-2) == 3e-2
+    assert records(tmp_path)[-1]["loss_critic"] != records(tmp_path)[-1]["loss"]
+
+
+def test_a_phase_without_parameters_rests(tmp_path):
+    trainer = trainer_of(tmp_path, replace(CONFIG, freeze=("critic",)))
+    before = weights(trainer)
+    trainer.run()
+    moved = {name for name, value in weights(trainer).items() if not torch.equal(value, before[name])}
+    assert moved == {"forger.weight", "forger.bias"}
+    assert not any("loss_critic" in record for record in records(tmp_path))
+
+
+def test_a_frozen_phase_changes_no_draw_of_the_others(tmp_path):
+    """The critic trains on the same noise whether the forger learns or not."""
+    still = replace(CONFIG, phases=(replace(CONFIG.phases[0], every=1),))
+    runs = {}
+    for name, config in (
+        ("rests", replace(still, freeze=("forger",))),
+        ("stands", replace(still, lr_scale=(("forger", 0.0),))),
+    ):
+        runs[name] = trainer_of(tmp_path / name, config)
+        runs[name].run()
+    assert equal(*map(weights, runs.values()))
+
+
+def test_a_phase_whose_losses_do_not_depend_on_its_parameters(tmp_path, monkeypatch):
+    def losses(self, batch, divisors, phase, state):
+        yield {name: self.critic[0].bias.sum() for name in divisors}, None
+
+    monkeypatch.setattr(Forger, "losses", losses)
+    with pytest.raises(RamifyError, match="no loss of the phase main depends on a parameter that it learns"):
+        trainer_of(tmp_path).run()
+
+
+CRITICS = (r"^critic\.",)
+
+
+@pytest.mark.parametrize(
+    ("phases", "freeze", "message"),
+    [
+        ((), (), "the phases main and critic do not say which parameters they learn"),
+        ((Phase("judge", CRITICS),), (), "there is no phase judge. The task has main, critic"),
+        ((Phase(CRITIC, ("wings",)),), (), "phases: critic: parameters: no parameter matches the pattern 'wings'"),
+        ((Phase(CRITIC, ("(",)),), (), "phases: critic: parameters: '[(]' is not a regular expression"),
+        ((Phase(MAIN, ("weight", "forger")), Phase(CRITIC, CRITICS)), (), "critic.0.weight belongs to main and critic"),
+        ((Phase(MAIN, ("forger.w",)), Phase(CRITIC, CRITICS)), (), "forger.bias belongs to no phase"),
+        ((Phase(MAIN, every=2), Phase(CRITIC, CRITICS)), (), "main: every=2, but the first phase takes part in every update"),
+        ((Phase(CRITIC, CRITICS, every=3),), ("forger",), "critic: every=3, but the first phase"),
+    ],
+)
+def test_refused_phases(tmp_path, phases, freeze, message):
+    with pytest.raises(RamifyError, match=message):
+        trainer_of(tmp_path, replace(CONFIG, phases=phases, freeze=freeze))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"every": 0}, r"train\.phases: critic: every must be at least 1, not 0"),
+        ({"lr": "fast"}, r"train\.phases: critic: lr must be of the form number or null, not 'fast'"),
+        ({"optimizer": "adam"}, r"train\.phases: critic: optimizer must be of the form adamw, sgd or null"),
+        ({"lr": -1.0}, r"phase critic: train\.lr must not be negative"),
+        ({"betas": (2.0, 0.5)}, r"phase critic: train\.betas must be at least 0"),
+    ],
+)
+def test_refused_settings_of_phases(settings, message):
+    with pytest.raises(RamifyError, match=message):
+        TrainConfig(phases=(Phase(CRITIC, **settings),))
+
+
+def test_a_phase_is_named_once():
+    with pytest.raises(RamifyError, match="names critic more than once"):
+        TrainConfig(phases=(Phase(CRITIC), Phase(CRITIC)))
+
+
+def test_settings_of_phases_in_json():
+    assert from_record(TrainConfig, {**asdict(CONFIG), "phases": [asdict(phase) for phase in CONFIG.phases]}) == CONFIG
+    assert CONFIG.of_phase(CRITIC).lr == 3e-2
+    assert CONFIG.of_phase(CRITIC).steps == CONFIG.steps
+    assert CONFIG.of_phase(MAIN) == replace(CONFIG, phases=())
