@@ -12,7 +12,7 @@ from ramify.batching.views.base import Example
 from ramify.disentangle.batch import MessageVectors
 from ramify.disentangle.config import DecodingConfig
 from ramify.disentangle.data.channel_builder import ChannelBuilder
-from ramify.disentangle.data.logs import Logs, encode_texts, frame_of
+from ramify.disentangle.data.logs import Logs, encode_texts, find_frame
 from ramify.disentangle.data.structure import ReplyStructure
 from ramify.disentangle.data.words import WordRanks
 from ramify.disentangle.features.conversation import ConversationState
@@ -137,7 +137,7 @@ class LiveChannel:
             ids=np.concatenate([each.ids for each in kept]),
             token_offsets=np.concatenate([[0], np.cumsum([len(each.ids) for each in kept])]),
             ranks=self._ranks,
-            frame=frame_of(self.task.tokenizer, history),
+            frame=find_frame(self._task.tokenizer, self._task.input),
         )
         return logs, kept
 
