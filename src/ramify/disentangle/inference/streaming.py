@@ -69,7 +69,7 @@ class LiveChannel:
         if decoding.threshold and decoding.decide == "link":
             raise RamifyError(
                 f"decoding.threshold={decoding.threshold} with decoding.decide=link may merge two conversations that a live "
-                "channel has told apart already. Set decoding.decide=conversation or comembership, or decoding.threshold=0."
+                "channel has already separated. Set decoding.decide=conversation or comembership, or decoding.threshold=0."
             )
         self._task = task
         self._decoding = replace(decoding, online=True)
