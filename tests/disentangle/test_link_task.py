@@ -337,5 +337,5 @@ def test_several_answers_by_a_threshold() -> None:
     # As many links as are said: precision falls, recall cannot.
     assert len(found.links()) > len(alone.links())
     own.input = replace(INPUT, causal=True)
-    with pytest.raises(RamifyError, match=r"decoding\.threshold=.* that a live channel has told apart"):
+    with pytest.raises(RamifyError, match=r"decoding\.threshold=.* that a live channel has already separated"):
         Disentangler(own, DecodingConfig(threshold=threshold)).live()

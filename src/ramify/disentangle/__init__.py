@@ -1,1 +1,1 @@
-"""Who replied to whom in a chat log, and which conversations it holds."""
+"""Disentanglement: reply links between the messages of a chat log, and the conversations that they form."""

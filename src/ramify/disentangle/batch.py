@@ -89,7 +89,7 @@ class LinkBatch(AnyBatch):
 
     @property
     def all_parent_features(self) -> Float[Tensor, "message_or_target parent"]:
-        """Of the messages, and after them of the targets as their own candidates."""
+        """Parent features of the messages, and after them of the targets as their own candidates."""
         return torch.cat([self.parent_features, self.self_features])
 
     @property

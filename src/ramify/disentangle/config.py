@@ -9,7 +9,7 @@ from ramify.errors import RamifyError
 
 @dataclass(frozen=True)
 class ChatInput:
-    """How a chat is read: saved with the model, so that it is used as it was trained."""
+    """Input settings for chats. They are saved with the model, so that it is used as it was trained."""
 
     window: int = 100
     """Number of earlier messages that are candidate parents of a message."""
@@ -41,7 +41,7 @@ Objective = Literal["listwise", "ranking", "binary"]
 
 @dataclass(frozen=True)
 class LinkConfig:
-    """What a model learns of reply links."""
+    """Settings of the objective and of the parts that are learned."""
 
     objective: Objective = "listwise"
     """listwise: one choice among the message itself and its candidates. ranking: one choice among the candidates alone.
@@ -85,7 +85,7 @@ class LinkConfig:
 
 @dataclass(frozen=True)
 class DecodingConfig:
-    """How links are decided. Nothing here is learned, so a trained model may be used with other settings."""
+    """Settings of the decisions on links. Nothing here is learned, so a trained model may be used with other settings."""
 
     start_odds: float = 1.0
     """Factor on the odds that a message starts a conversation. A wrong start costs a conversation more than a wrong link.

@@ -158,8 +158,8 @@ def fit_reranker(
 def _collect(
     examples: Iterable[tuple[Logs, Iterable[LinkPosterior]]], lookahead: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Of all messages whose parent is on their shortlist: features, probabilities, which candidates are parents, and which are
-    in the parents' conversation."""
+    """Features and probabilities of the candidates of all messages whose parent is on their shortlist, with flags of parents
+    and of messages in a parent's conversation."""
     collected: tuple[list[NDArray], ...] = ([], [], [], [])
     for logs, posteriors in examples:
         for posterior, shortlist in list_candidates(posteriors, ConversationState.start(logs), lookahead):

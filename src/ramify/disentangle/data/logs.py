@@ -17,7 +17,7 @@ from ramify.metrics.conversations import find_conversations
 from ramify.tokenizer import Frame, Tokenizer
 from ramify.tree import Node, Tree
 
-_UNREAD = Frame(0, 0)
+_NO_FRAME = Frame(0, 0)
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Logs:
     """[message + 1]: where each message starts in `ids`."""
     ranks: WordRanks = field(default_factory=WordRanks)
     """Frequency ranks of the tokenizer's words."""
-    frame: Frame = _UNREAD
+    frame: Frame = _NO_FRAME
     """The special tokens around each message."""
     num_truncated: int = 0
     """Messages that were cut to the input's `max_tokens`."""
@@ -88,7 +88,7 @@ class Logs:
             token_offsets=offsets,
             num_truncated=num_truncated,
             ranks=WordRanks.build(tokenizer, pieces=self.input.texts == "pieces"),
-            frame=frame_of(tokenizer, self.input),
+            frame=find_frame(tokenizer, self.input),
         )
 
     def __len__(self) -> int:
@@ -147,7 +147,7 @@ class Logs:
         return self.ids[places].astype(np.int64), lengths
 
 
-def frame_of(tokenizer: Tokenizer, input: ChatInput) -> Frame:
+def find_frame(tokenizer: Tokenizer, input: ChatInput) -> Frame:
     """The special tokens that `encode_texts` puts around each message. Whole words are only opened, not closed."""
     return tokenizer.frame if input.texts == "pieces" else Frame(1, 0)
 

@@ -46,7 +46,7 @@ class LinkEvaluation:
     into_context: float
     """Share of the annotated messages that have an unannotated candidate."""
     gold: Literal["links", "conversations"]
-    """The annotation of the data. Of conversations, each message is taken to answer the one before it there."""
+    """The annotation of the data. In gold conversations, each message is taken to answer the one before it."""
     starts: bool
     """Whether messages that start a conversation are scored, too."""
 
@@ -76,7 +76,7 @@ def evaluate_links(
     """Predict the links of every annotated message of a split's logs.
 
     In data that have gold conversations alone (in `label`), each message is taken to answer the one before it in its
-    conversation: that makes the same conversations, and links that nobody has annotated (see `LinkEvaluation.unknown`).
+    conversation: that makes the same conversations, but links without an annotation (see `LinkEvaluation.unknown`).
 
     Without `starts`, or if the model finds none, messages that start a conversation are not scored. `history` and `beam`: see
     `predict_links`. Raises `RamifyError` where nothing is annotated, and for reply trees (see `evaluate_replies`).

@@ -24,7 +24,7 @@ class Disentangled:
     """The log's messages, each with its parents, the likeliest first: none where it starts a conversation (where it does that
     besides, it has a `self_link`)."""
     probability: Float[NDArray, " message"]
-    """Of the first parent of each message, or of a start where it has none."""
+    """The probability of the first parent of each message, or of a start where it has none."""
     conversation: Ints
     """[message]: its conversation. Conversations are numbered from 0 as they start."""
 

@@ -12,7 +12,7 @@ from ramify.batching.views.base import Example
 from ramify.disentangle.batch import MessageVectors
 from ramify.disentangle.config import DecodingConfig
 from ramify.disentangle.data.channel_builder import ChannelBuilder
-from ramify.disentangle.data.logs import Logs, encode_texts, frame_of
+from ramify.disentangle.data.logs import Logs, encode_texts, find_frame
 from ramify.disentangle.data.structure import ReplyStructure
 from ramify.disentangle.data.words import WordRanks
 from ramify.disentangle.features.conversation import ConversationState
@@ -69,7 +69,7 @@ class LiveChannel:
         if decoding.threshold and decoding.decide == "link":
             raise RamifyError(
                 f"decoding.threshold={decoding.threshold} with decoding.decide=link may merge two conversations that a live "
-                "channel has told apart already. Set decoding.decide=conversation or comembership, or decoding.threshold=0."
+                "channel has already separated. Set decoding.decide=conversation or comembership, or decoding.threshold=0."
             )
         self._task = task
         self._decoding = replace(decoding, online=True)
@@ -137,7 +137,7 @@ class LiveChannel:
             ids=np.concatenate([each.ids for each in kept]),
             token_offsets=np.concatenate([[0], np.cumsum([len(each.ids) for each in kept])]),
             ranks=self._ranks,
-            frame=frame_of(self._task.tokenizer, self._task.input),
+            frame=find_frame(self._task.tokenizer, self._task.input),
         )
         return logs, kept
 

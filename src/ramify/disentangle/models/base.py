@@ -41,7 +41,7 @@ class LinkBackbone(AnyBackbone):
 
     @property
     def attention_candidates(self) -> int:
-        """How many of a message's candidates attend to each other, the highest-scored by their states (0: all)."""
+        """Number of a message's candidates that attend to each other, the highest-scored by their states (0: all)."""
         return 0
 
     def attend_candidates(self, x: Float[Tensor, "key out"], candidates: Rows) -> Float[Tensor, "key out"]:

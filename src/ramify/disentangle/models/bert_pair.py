@@ -69,7 +69,7 @@ class BertPair(PairEncoder):
     def compute_states(self, batch: LinkBatch) -> Float[Tensor, "key state"]:
         target, candidate = batch.host_pairs
         texts = batch.messages.host_lengths - batch.frame.num_special
-        special = num_special(batch.frame)
+        special = count_special(batch.frame)
         sizes = np.stack(fit_texts(texts[candidate], texts[target], self.config.encoder.max_tokens - special))
         total = sizes.sum(0) + special
         order = np.argsort(length_key(total), kind="stable")
@@ -91,7 +91,7 @@ def fit_texts(one: Ints, other: Ints, room: int) -> tuple[Ints, Ints]:
     return kept, np.minimum(other, room - kept)
 
 
-def num_special(frame: Frame) -> int:
+def count_special(frame: Frame) -> int:
     """The number of special tokens in a pair's row: the candidate's own, and those that end the target."""
     return frame.num_special + frame.after
 
@@ -103,10 +103,10 @@ def lay_out_pairs(
     `[CLS] text [SEP]` of these lengths; and the token types. `sizes`: tokens of each pair's two texts."""
     ends = np.cumsum(lengths)
     starts = ends - lengths
-    total = sizes.sum(0) + num_special(frame)
+    total = sizes.sum(0) + count_special(frame)
     place = np.arange(total.sum()) - np.repeat(np.cumsum(total) - total, total)
     first, second = (np.repeat(each, total) for each in sizes)
-    # What opens the candidate's row and its text, what ends it, the target's text, and what ends that.
+    # Ends of the parts: the candidate with its opening tokens, its closing tokens, the target's text.
     text = frame.before + first
     middle = text + frame.after
     last = middle + second

@@ -52,7 +52,7 @@ class FeatureModelConfig:
     attention_dim: int = 128
     attention_heads: int = 4
     attention_candidates: int = 0
-    """How many candidates attend to each other: the highest-scored without attention; the others keep that score (0: all)."""
+    """Number of candidates that attend to each other, the best-scored without attention. Others keep their score (0: all)."""
 
     def __post_init__(self) -> None:
         check_fields(self, "model.")
