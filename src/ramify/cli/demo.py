@@ -83,7 +83,7 @@ def demo(
 
 def _claim(out: Path) -> None:
     """A demo may be run again over its own folder, and over no other. Only the run of an earlier demo goes, so it goes now."""
-    from ramify.run import RUN_FILE
+    from ramify.runs import RUN_FILE
 
     mark = out / ".ramify-demo"
     if mark.exists():
