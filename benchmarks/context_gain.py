@@ -41,13 +41,13 @@ from ramify.tasks.masked_lm import MaskedLMConfig
 from ramify.training.metrics_log import read_metrics
 from rows import add_options, append_rows
 
-MODELS = ("tree", "none", "wrong", "parent", "text")
-SEEN = {"tree": "tree", "none": "null", "wrong": "wrong", "parent": "parent", "text": "tree"}
-CONTROLS = {"tree": ("tree", "none", "wrong", "parent")}
+MODELS = ("tree", "none", "mismatched", "parent", "text")
+CONTEXT_OF = {"tree": "tree", "none": "null", "mismatched": "mismatched", "parent": "parent", "text": "tree"}
+CONTROLS = {"tree": ("tree", "none", "mismatched", "parent")}
 """What each model is evaluated with; the others with what they were trained on."""
 
-COLOURS: dict[str | tuple[str, str], str] = {"none": "C0", "wrong": "C1", "parent": "C2", "text": "C3"}
-COLOURS |= {("tree", context): f"C{number}" for number, context in enumerate(("none", "wrong", "parent"), 4)}
+COLOURS: dict[str | tuple[str, str], str] = {"none": "C0", "mismatched": "C1", "parent": "C2", "text": "C3"}
+COLOURS |= {("tree", context): f"C{number}" for number, context in enumerate(("none", "mismatched", "parent"), 4)}
 """Of the models, and of what (tree) is evaluated with."""
 
 SETTINGS = {
@@ -69,7 +69,7 @@ def make_run(model: str, data: str, init: str, seed: int, target_tokens: int, ch
         run = RECIPES["bert"](data, init=init, target_tokens=target_tokens, seed=seed, concatenate=256)
         return run.changed(SETTINGS | changes)
     run = RECIPES["tree-mlm"](data, init=init, target_tokens=target_tokens, seed=seed)
-    return run.changed(SETTINGS | TREE_SETTINGS | {"reading.seen": SEEN[model]} | changes)
+    return run.changed(SETTINGS | TREE_SETTINGS | {"input.context": CONTEXT_OF[model]} | changes)
 
 
 def train_and_score(arguments: argparse.Namespace) -> None:
@@ -83,14 +83,16 @@ def train_and_score(arguments: argparse.Namespace) -> None:
         return
     task = ramify.load(out).task
     store = Store.open(arguments.data)
-    forest = task.reading.forest(store, task.tokenizer)
+    forest = task.input.forest(store, task.tokenizer)
     trees = store.split(arguments.split)[: arguments.trees]
     for context in arguments.contexts or CONTROLS.get(arguments.model, (arguments.model,)):
         file = out / f"scores-{context}.npz"
         if file.exists():
             continue
         began = time.perf_counter()
-        view, collator = discussions(task, forest, trees, seen=SEEN[arguments.model] if context == arguments.model else context)
+        view, collator = discussions(
+            task, forest, trees, context=CONTEXT_OF[arguments.model] if context == arguments.model else context
+        )
         with autocast(task.device, arguments.precision):
             scores = evaluate(task, view, collator, trees, draws=arguments.draws, mask_rate=MaskedLMConfig().mask_rate)
         scores.save(file)
@@ -140,7 +142,7 @@ def picture(arguments: argparse.Namespace) -> None:
     by_run = {run.parent.name: read_metrics(run.parent) for run in sorted(arguments.out.glob("*-*/metrics.jsonl"))}
     curves = {name: {m["target_tokens"]: m for m in metrics if "dev_loss" in m} for name, metrics in by_run.items()}
     seeds = sorted(int(name.removeprefix("tree-")) for name in curves if name.startswith("tree-"))
-    for other in ("none", "wrong", "parent", "text", "itself, without context"):
+    for other in ("none", "mismatched", "parent", "text", "itself, without context"):
         label = f"over {other}"
         for seed in seeds:
             own = curves[f"tree-{seed}"]
@@ -204,7 +206,7 @@ def _pool(scores: list[Scores]) -> Scores:
 
 def plan(arguments: argparse.Namespace) -> None:
     """The runs and what they cost on two cores of the machine A of results.md, measured on the first ones."""
-    for data, models in (("reddit-college", ("tree", "none", "wrong")), ("iac-4forums", MODELS)):
+    for data, models in (("reddit-college", ("tree", "none", "mismatched")), ("iac-4forums", MODELS)):
         for seed in range(3):
             print(f"{data}: " + ", ".join(f"{model}-{seed}" for model in models))
     print("24 runs of 2 M target tokens, 42 scorings. Two side by side in bf16: 22 minutes a run, 12 a scoring;")

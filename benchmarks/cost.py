@@ -26,7 +26,7 @@ import torch
 from ramify.batching.batch import Batch, Collator
 from ramify.batching.forest import Forest
 from ramify.batching.samplers import TokenBudget
-from ramify.batching.views.comment_trees import Discussions, Reading, units
+from ramify.batching.views.comment_trees import Discussions, TextInput, units
 from ramify.dataset.store import Store
 from ramify.models.bert import Bert, BertConfig
 from ramify.models.tree_mlm import TreeMLM, TreeMLMConfig
@@ -101,8 +101,8 @@ class Case:
         self.precision: Precision = "bf16" if name.endswith(HALF) else "fp32"
         name = name.removesuffix(HALF)
         regime = REGIMES.get(name, REGIMES["tree"])
-        seen = "none" if name == "bert" else "tree"
-        reading = Reading(seen=seen)
+        context = "none" if name == "bert" else "tree"
+        input = TextInput(context=context)
         shared = {"dropout": 0.1, "num_heads": max(1, dim // 64), "ffn_dim": 4 * dim, "dim": dim, "vocab_size": VOCABULARY}
         torch.manual_seed(0)
         if name == "bert":
@@ -110,10 +110,10 @@ class Case:
         else:
             backbone = TreeMLM(TreeMLMConfig(encoder_layers=layers, decoder_layers=layers, **shared))
         phase = "always" if name == "two-phase" else "never"
-        self.task = MaskedLM(backbone, tokenizer, reading, MaskedLMConfig(two_phase=phase, chunk_tokens=budget)).train()
-        view = Discussions(forest, units(forest, trees, **regime), reading)
+        self.task = MaskedLM(backbone, tokenizer, input, MaskedLMConfig(two_phase=phase, chunk_tokens=budget)).train()
+        view = Discussions(forest, units(forest, trees, **regime), input)
         # The paper's units know nothing of each other: a node is encoded anew in every unit that reads it.
-        collate = Collator(forest, tokenizer, reading, share=name not in ("naive", "threads", "middle"))
+        collate = Collator(forest, tokenizer, input, share=name not in ("naive", "threads", "middle"))
         generator = torch.Generator().manual_seed(0)
         # Whole trees for the two-phase gradient; elsewhere steps of one budget.
         steps = TokenBudget(view.costs, budget if name != "two-phase" else 2**40, seed=0).steps(0)

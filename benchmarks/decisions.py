@@ -107,7 +107,7 @@ def _of_fold(out: Path, fold: int) -> ReplyTo:
 
 
 def _read(task: ReplyTo, store: Store) -> Logs:
-    return Logs.of(store.trees(store.split("dev")), task.reading).read_with(task.tokenizer)
+    return Logs.of(store.trees(store.split("dev")), task.input).read_with(task.tokenizer)
 
 
 def _scores(sums: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -32,7 +32,7 @@ import ramify
 from ramify.batching.batch import Collator
 from ramify.batching.forest import Forest
 from ramify.batching.samplers import TokenBudget
-from ramify.batching.views.comment_trees import Discussions, Reading, units
+from ramify.batching.views.comment_trees import Discussions, TextInput, units
 from ramify.dataset.store import Store
 from ramify.models.bert import Bert, BertConfig, config_to_hf
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
@@ -110,15 +110,15 @@ class Ours:
 
     def __init__(self, config: BertConfig, forest: Forest, nodes: np.ndarray, tokenizer: Tokenizer, bf16: bool) -> None:
         torch.manual_seed(0)
-        reading = Reading(max_tokens=MAX_TOKENS, seen="none")
-        self.task = MaskedLM(Bert(config), tokenizer, reading, MaskedLMConfig(head="bert")).train()
+        input = TextInput(max_tokens=MAX_TOKENS, context="none")
+        self.task = MaskedLM(Bert(config), tokenizer, input, MaskedLMConfig(head="bert")).train()
         self.optimizer = torch.optim.AdamW(self.task.parameters(), lr=1e-4, fused=True)
         parts = units(forest, np.unique(forest.tree_of(nodes)), "naive")
         parts = replace(
             parts, targets=nodes, weights=np.ones(len(nodes)), ends=np.arange(1, len(nodes) + 1), top=np.ones(len(nodes))
         )
-        self.view = Discussions(forest, parts, reading)
-        self.collate = Collator(forest, tokenizer, reading)
+        self.view = Discussions(forest, parts, input)
+        self.collate = Collator(forest, tokenizer, input)
         self.steps = iter(TokenBudget(self.view.sizes, BATCH, seed=0))
         self.generator = torch.Generator().manual_seed(0)
         self.bf16 = bf16

@@ -138,7 +138,7 @@ def train(arguments: argparse.Namespace) -> None:
     task = ramify.load(out).task
     store = Store.open(arguments.data)
     trees = store.split(arguments.split)
-    view, collator = discussions(task, task.reading.forest(store, task.tokenizer), trees)
+    view, collator = discussions(task, task.input.forest(store, task.tokenizer), trees)
     scores = evaluate(task, view, collator, trees, draws=2, mask_rate=MaskedLMConfig().mask_rate)
     scores.save(out / "scores.npz")
     print(json.dumps(scores.summary()), flush=True)

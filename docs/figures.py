@@ -18,7 +18,7 @@ import numpy as np
 from ramify.autograd.drawing import as_svg
 from ramify.autograd.expression import read
 from ramify.batching.forest import Forest
-from ramify.batching.views.comment_trees import Discussions, Reading, encoder_runs, units
+from ramify.batching.views.comment_trees import Discussions, TextInput, encoder_runs, units
 from ramify.dataset import Store
 from ramify.tokenizer import Tokenizer
 from ramify.tree import Node, Tree, depths, multiplicity
@@ -60,10 +60,10 @@ def _tokenizer() -> Tokenizer:
     return Tokenizer.train(["word"], vocab_size=16)
 
 
-def _view(parent: Parents, seen: Any = "tree", **regime: Any) -> Discussions:
+def _view(parent: Parents, context: Any = "tree", **regime: Any) -> Discussions:
     nodes = tuple(Node("word", () if above < 0 else (above,), id=str(number)) for number, above in enumerate(parent))
     forest = Forest.open(Store.of([Tree(nodes, id="tree")]), _tokenizer(), max_tokens=8)
-    return Discussions(forest, units(forest, [0], **regime), Reading(max_context=len(parent), seen=seen))
+    return Discussions(forest, units(forest, [0], **regime), TextInput(max_context=len(parent), context=context))
 
 
 def epoch(parent: Parents, **regime: Any) -> list[Unit]:
@@ -758,12 +758,12 @@ def controls() -> Drawing:
     other = (-1, 0, 0, 1, 2, 2, 4, 4)
     """Another discussion, for the ancestors of a stranger of equal depth."""
     stranger = 6
-    own = {seen: read_by(target, seen) for seen in ("tree", "parent", "none")}
+    own = {context: read_by(target, context) for context in ("tree", "parent", "none")}
     for place, (name, note) in enumerate(
         (
             ("tree", "its ancestors"),
             ("parent", "its parent alone"),
-            ("wrong", "a stranger's ancestors"),
+            ("mismatched", "a stranger's ancestors"),
             ("none", "nothing: exact zeros"),
             ("null", "one learned row"),
         )
@@ -771,7 +771,7 @@ def controls() -> Drawing:
         x = place * CELL + (CELL - width_of(W)) / 2
         middle = place * CELL + CELL / 2
         drawing.text(middle, 14, name, kind="head", size=13)
-        if name == "wrong":
+        if name == "mismatched":
             path = []
             node = other[stranger]
             while node >= 0:
@@ -791,9 +791,9 @@ def controls() -> Drawing:
     return drawing
 
 
-def read_by(target: int, seen: str) -> list[int]:
+def read_by(target: int, context: str) -> list[int]:
     """What a target of W reads in whole-tree evaluation."""
-    unit = _view(W, seen=seen, regime="tree").example(0)
+    unit = _view(W, context=context, regime="tree").example(0)
     row = unit.targets.tolist().index(target)
     return np.split(unit.context, np.cumsum(unit.context_lengths)[:-1])[row].tolist()
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from figures import GENERATED, table
 
-from ramify.batching.views.comment_trees import Reading, RegimeConfig
+from ramify.batching.views.comment_trees import RegimeConfig, TextInput
 from ramify.disentangle.config import History
 from ramify.disentangle.models.bert_pair import BertPairConfig
 from ramify.disentangle.models.decomposable_attention import DecomposableAttentionConfig
@@ -30,7 +30,7 @@ SETTINGS: dict[str, type] = {
     "settings-tree-mlm": TreeMLMConfig,
     "settings-bert": BertConfig,
     "settings-task": MaskedLMConfig,
-    "settings-reading": Reading,
+    "settings-input": TextInput,
     "settings-view": RegimeConfig,
     "settings-train": TrainConfig,
     "settings-tokenizer": TokenizerConfig,

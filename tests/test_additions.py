@@ -16,7 +16,7 @@ import ramify
 from fixtures import built, discussions
 from ramify import hub
 from ramify.batching.batch import Batch
-from ramify.batching.views.comment_trees import Reading
+from ramify.batching.views.comment_trees import TextInput
 from ramify.cli import app
 from ramify.dataset.store import Split, Store
 from ramify.inference.base import Pipeline
@@ -131,7 +131,7 @@ class UnigramRun(Run):
 
     model: AveragesConfig = field(default_factory=AveragesConfig)
     task: MaskedLMConfig = field(default_factory=MaskedLMConfig)
-    reading: Reading = field(default_factory=lambda: Reading(seen="none"))
+    input: TextInput = field(default_factory=lambda: TextInput(context="none"))
     tokenizer: TokenizerConfig = field(default_factory=lambda: TokenizerConfig(vocab_size=300))
 
     def sized(self, init: str) -> Self:
@@ -151,7 +151,7 @@ class UnigramRun(Run):
             recipe="averages",
             data=self.data,
             model=self.model,
-            reading=self.reading,
+            input=self.input,
             tokenizer=self.tokenizer,
             stages=self.stages,
         )
@@ -222,7 +222,7 @@ def test_a_text_model(added, store, tmp_path):
         recipe="averages",
         data=str(store.path),
         model=AveragesConfig(),
-        reading=Reading(seen="none"),
+        input=TextInput(context="none"),
         tokenizer=TokenizerConfig(vocab_size=300),
         stages=(replace(STAGE, evaluate_every=1),),
     )

@@ -18,7 +18,7 @@ from fixtures import (
     whole,
     with_text,
 )
-from ramify.batching.views.comment_trees import Reading
+from ramify.batching.views.comment_trees import TextInput
 from ramify.inference.evaluation import evaluate
 from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.held_out import discussions as read_trees
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA d
 
 TASKS = {
     "tree": lambda **options: tree_task(context_position="distance", **options),
-    "null": lambda **options: tree_task(reading=Reading(max_tokens=32, seen="null"), **options),
+    "null": lambda **options: tree_task(input=TextInput(max_tokens=32, context="null"), **options),
     "attn": lambda **options: tree_task(pooling="attn", context_position="depth", **options),
     "max": lambda **options: tree_task(pooling="max", **options),
     "bert": bert_task,
@@ -102,11 +102,11 @@ def test_half_precision_is_near(data, dim):
     assert 0 < apart < 0.05 * sum(float(value.square().sum()) for value in expected.values()) ** 0.5
 
 
-@pytest.mark.parametrize("seen", ["tree", "none", "wrong"])
-def test_scores_are_those_of_the_cpu(data, seen):
+@pytest.mark.parametrize("context", ["tree", "none", "mismatched"])
+def test_scores_are_those_of_the_cpu(data, context):
     task = tree_task(context_position="distance")
     trees = np.arange(data.num_trees)
-    view, collator = read_trees(task, data, trees, seen=seen)
+    view, collator = read_trees(task, data, trees, context=context)
     here = evaluate(task, view, collator, trees, draws=2)
     there = evaluate(task.cuda(), view, collator, trees, draws=2)
     np.testing.assert_allclose(there.loss, here.loss, atol=1e-9)

@@ -258,7 +258,7 @@ FILES = ("model.safetensors", "tokenizer.json")
 @pytest.mark.parametrize("page", ["reconstructed.md", "tree_mlm.md", "training.md"])
 def test_switches_exist(page):
     """Every `part.field` in a page is a setting of some recipe, and values that are named with it are accepted."""
-    pattern = r"`((?:model|task|reading|view|train|tokenizer|dev)\.\w+)(?: ?= ?([^`]+))?`(?: = ((?:`\w+`(?:, )?)+))?"
+    pattern = r"`((?:model|task|input|view|train|tokenizer|dev)\.\w+)(?: ?= ?([^`]+))?`(?: = ((?:`\w+`(?:, )?)+))?"
     found = [match for match in re.findall(pattern, CONTENT[page]) if match[0] not in FILES]
     assert found
     for key, value, values in found:

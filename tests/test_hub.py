@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 import ramify
 from fixtures import bert_task, discussion, discussions, forest, masked, tokenizer, tree_task, whole
 from ramify import hub
-from ramify.batching.views.comment_trees import Reading
+from ramify.batching.views.comment_trees import TextInput
 from ramify.errors import RamifyError
 from ramify.inference.fill_mask import MaskFiller
 from ramify.models import bert
@@ -56,7 +56,7 @@ BERT = {name: TREE[name] for name in TREE.keys() & {field.name for field in fiel
     "max_tokens": 70,
 }
 TASK = {"mask_rate": 0.3, "mask_split": (0.5, 0.25, 0.25), "chunk_tokens": 99}
-READING = {"max_tokens": 20, "max_context": 4, "concatenate": 30}
+INPUT = {"max_tokens": 20, "max_context": 4, "concatenate": 30}
 
 CASES = [
     *((tree_task, options, {}, {}) for options in variants(TreeMLMConfig, TREE)),
@@ -64,7 +64,7 @@ CASES = [
     *((bert_task, options, {}, {}) for options in variants(BertConfig, BERT)),
     *((tree_task, {}, options, {}) for options in variants(MaskedLMConfig, TASK)),
     *((tree_task, {}, {"head": "bert", "tie_weights": False}, {}) for _ in range(1)),
-    *((tree_task, {}, {}, options) for options in variants(Reading, READING) if "concatenate" not in options),
+    *((tree_task, {}, {}, options) for options in variants(TextInput, INPUT) if "concatenate" not in options),
     (bert_task, {}, {}, {"concatenate": 30, "max_tokens": 20}),
 ]
 
@@ -76,21 +76,21 @@ def scores(task, data):
 
 
 @pytest.mark.parametrize(
-    ("make", "model", "task", "reading"), CASES, ids=[f"{c[0].__name__}-{c[1] | c[2] | c[3]}" for c in CASES]
+    ("make", "model", "task", "input"), CASES, ids=[f"{c[0].__name__}-{c[1] | c[2] | c[3]}" for c in CASES]
 )
-def test_every_option_comes_back(tmp_path, make, model, task, reading):
-    own = make(dtype=torch.float32, task=task, reading=replace(Reading(max_tokens=32), **reading), **model).eval()
+def test_every_option_comes_back(tmp_path, make, model, task, input):
+    own = make(dtype=torch.float32, task=task, input=replace(TextInput(max_tokens=32), **input), **model).eval()
     hub.save(MaskFiller(own), tmp_path)
     again = ramify.load(tmp_path).task
     assert again.backbone.config == own.backbone.config
     assert again.config == own.config
-    assert again.reading == own.reading
+    assert again.input == own.input
     assert again.tokenizer.json == own.tokenizer.json
     assert not again.training
     before, after = dict(own.named_parameters()), dict(again.named_parameters())
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
-    data = forest(discussions(2, 8), own.reading.max_tokens, own.reading.overflow)
+    data = forest(discussions(2, 8), own.input.max_tokens, own.input.overflow)
     assert torch.equal(scores(again, data), scores(own, data))
 
 
@@ -219,7 +219,7 @@ def test_missing_and_damaged_files(saved, file, message):
         ("model", "norm", "sideways", r"config\.json: model\.norm must be one of post, pre, not 'sideways'"),
         ("model", "dim", 8.0, r"config\.json: model\.dim must be of the form whole number"),
         ("model", "max_tokens", None, r"config\.json: model\.max_tokens"),
-        ("input", "seen", "sibling", r"config\.json: seen must be one of"),
+        ("input", "context", "sibling", r"config\.json: input\.context must be one of"),
         ("task", "head", "cubic", r"config\.json: task\.head must be one of"),
         ("task", "name", "dance", r"config\.json: it names 'dance'"),
     ],

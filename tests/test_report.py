@@ -156,9 +156,9 @@ def test_table_holds_what_the_model_scores(page, run, store):
     task = ramify.load(run).task
     trees = store.split("dev")
     scores = {}
-    for seen in ("tree", "none"):
-        view, collator = units_of(task, task.reading.forest(store, task.tokenizer), trees, seen=seen)
-        scores[seen] = evaluate(task, view, collator, trees, draws=2)
+    for context in ("tree", "none"):
+        view, collator = units_of(task, task.input.forest(store, task.tokenizer), trees, context=context)
+        scores[context] = evaluate(task, view, collator, trees, draws=2)
     saved = gain(scores["tree"], scores["none"])
     shown = Page(page).text
     assert f"{scores['tree'].summary()['loss']:.3f}" in shown
@@ -299,7 +299,7 @@ def test_longest_word_of_one_piece(run):
     assert own[start:stop] == "script"
     assert task.tokenizer.decode([ids[place]]) == "script"
     assert mask_longest_word(task, "?! 12", task.tokenizer.encode("?! 12")) is None
-    long = "alert " * task.reading.max_tokens
+    long = "alert " * task.input.max_tokens
     assert mask_longest_word(task, long, task.tokenizer.encode(long)) is None
 
 
@@ -310,11 +310,11 @@ def test_filling_says_what_fill_mask_says(run, store):
     mask = task.tokenizer.token(task.tokenizer.mask_id)
     texts = [*example.ancestors, f"{example.before}{mask}{example.after}"]
     thread = Tree(tuple(Node(own, (place - 1,) if place else (), id=str(place)) for place, own in enumerate(texts)))
-    for seen, guess in example.guesses.items():
-        answer = model.fill_mask(thread, len(texts) - 1, context=seen, top_k=3)["masks"][0]["tokens"]
+    for context, guess in example.guesses.items():
+        answer = model.fill_mask(thread, len(texts) - 1, context=context, top_k=3)["masks"][0]["tokens"]
         assert [token for token, _ in guess.tokens] == [each["token"] for each in answer]
         assert [share for _, share in guess.tokens] == pytest.approx([each["probability"] for each in answer], abs=1e-6)
-        word = model.fill_mask(thread, len(texts) - 1, context=seen, top_k=task.tokenizer.vocab_size)["masks"][0]["tokens"]
+        word = model.fill_mask(thread, len(texts) - 1, context=context, top_k=task.tokenizer.vocab_size)["masks"][0]["tokens"]
         assert guess.probability == pytest.approx(
             next(each["probability"] for each in word if each["token"] == example.word.lower()), abs=1e-6
         )

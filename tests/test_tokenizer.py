@@ -16,7 +16,7 @@ from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 import ramify
 from fixtures import discussion, tokenizer
 from ramify.batching.batch import Collator
-from ramify.batching.views.comment_trees import Discussions, Reading, units
+from ramify.batching.views.comment_trees import Discussions, TextInput, units
 from ramify.disentangle.config import History
 from ramify.disentangle.models.mht import MaskedHierarchicalTransformer, MHTConfig
 from ramify.disentangle.task import ReplyTo
@@ -283,7 +283,7 @@ def test_tasks_say_which_special_tokens_they_need(gpt2, tmp_path):
     encoder = BertConfig(vocab_size=own.vocab_size, dim=8, num_layers=1, num_heads=2, ffn_dim=8)
     with pytest.raises(RamifyError, match=r"no cls token .* needed for the task masked-lm"):
         MaskedLM(Bert(encoder), own)
-    with pytest.raises(RamifyError, match=r"needed for the task reply-to with reading\.texts=pieces"):
+    with pytest.raises(RamifyError, match=r"needed for the task reply-to with input\.texts=pieces"):
         ReplyTo(MaskedHierarchicalTransformer(MHTConfig(encoder=encoder, dim=8)), own, History(texts="pieces"))
     bert.save_pretrained(Bert(encoder), tmp_path)
     own.save(tmp_path)
@@ -295,12 +295,12 @@ def test_texts_without_special_tokens_are_batched_bare(gpt2):
     """Each text fills its row, which may be as long as all that is read of it."""
     own = Tokenizer.load(gpt2)
     tree = discussion([-1, 0, 1], lengths=[3, 30, 4])
-    reading = Reading(max_tokens=8)
-    data = reading.forest([tree], own)
+    input = TextInput(max_tokens=8)
+    data = input.forest([tree], own)
     ids = [own.encode(node.text) for node in tree.nodes]
     assert data.cut["tokens_over"] == sum(max(0, len(each) - 8) for each in ids) > 0
-    view = Discussions(data, units(data, [0], predict_post=True), reading)
-    batch = Collator(data, own, reading)([view.example(0)])
+    view = Discussions(data, units(data, [0], predict_post=True), input)
+    batch = Collator(data, own, input)([view.example(0)])
     rows = np.split(batch.target_ids.numpy(), np.cumsum(batch.targets.host_lengths)[:-1])
     assert {int(node): row.tolist() for node, row in zip(batch.source, rows)} == {n: each[:8] for n, each in enumerate(ids)}
     assert batch.labels.tolist() == batch.target_ids.tolist()

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from ramify.batching.views.comment_trees import Reading
+from ramify.batching.views.comment_trees import TextInput
 from ramify.config import from_record
 from ramify.errors import RamifyError
 from ramify.files import check_format, make_folder, read_json, replacing, write_text
@@ -211,11 +211,11 @@ def _load_hugging_face(directory: Path) -> Pipeline:
     backbone = bert.from_pretrained(directory, pooling=pooling)
     tokenizer = _tokenizer(directory, backbone.config.vocab_size)
     tokenizer.require(("cls", "sep"), "a BERT-family checkpoint")
-    reading = Reading(max_tokens=min(max_tokens or 512, backbone.config.max_tokens), seen="none")
+    input = TextInput(max_tokens=min(max_tokens or 512, backbone.config.max_tokens), context="none")
     head = bert.head_from_hf(hf.bert_tensors(directory))
     if head is None:
-        return Embedder(backbone, tokenizer, reading, normalize=normalize)
-    task = MaskedLM(backbone, tokenizer, reading, MaskedLMConfig(head="bert", tie_weights="weight" not in head))
+        return Embedder(backbone, tokenizer, input, normalize=normalize)
+    task = MaskedLM(backbone, tokenizer, input, MaskedLMConfig(head="bert", tie_weights="weight" not in head))
     load_own_tensors(task, own_tensors(task) | {f"head.{name}": value for name, value in head.items()}, directory)
     return MaskFiller(task)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ramify.batching.views.comment_trees import Reading
+from ramify.batching.views.comment_trees import TextInput
 from ramify.disentangle.config import History
 from ramify.disentangle.inference.disentangler import Disentangler
 from ramify.disentangle.models.bert_pair import BertPair, BertPairConfig
@@ -57,7 +57,7 @@ class TaskKind:
 
 
 TASKS = {
-    "masked-lm": TaskKind(MaskedLMConfig, MaskedLM, Reading, MaskFiller),
+    "masked-lm": TaskKind(MaskedLMConfig, MaskedLM, TextInput, MaskFiller),
     "reply-to": TaskKind(ReplyToConfig, ReplyTo, History, Disentangler),
 }
 

@@ -24,7 +24,7 @@ from fixtures import (
 )
 from ramify.batching.batch import IGNORE, Collator
 from ramify.batching.samplers import TokenBudget
-from ramify.batching.views.comment_trees import Discussions, Reading, units
+from ramify.batching.views.comment_trees import Discussions, TextInput, units
 from ramify.nn.blocks import Wanted
 from ramify.nn.ragged import Rows
 
@@ -45,19 +45,19 @@ def rows(flat, layout):
 
 @given(
     parents=st.lists(parent_arrays(max_comments=12, min_comments=1), min_size=1, max_size=3),
-    seen=st.sampled_from(["tree", "none", "null", "parent"]),
+    context=st.sampled_from(["tree", "none", "null", "parent"]),
     regime=st.sampled_from(["tree", "naive", "threads"]),
     max_tokens=st.sampled_from([3, 6, 32]),
     data=st.data(),
 )
 @settings(max_examples=60)
-def test_every_id_is_accounted_for(parents, seen, regime, max_tokens, data):
+def test_every_id_is_accounted_for(parents, context, regime, max_tokens, data):
     own = forest([discussion(parent, seed=n, name=f"t{n}") for n, parent in enumerate(parents)], max_tokens)
-    reading = Reading(max_tokens=max_tokens, seen=seen, max_context=3)
-    view = Discussions(own, units(own, np.arange(len(parents)), regime), reading)
+    input = TextInput(max_tokens=max_tokens, context=context, max_context=3)
+    view = Discussions(own, units(own, np.arange(len(parents)), regime), input)
     numbers = data.draw(st.lists(st.integers(0, len(view) - 1), max_size=4, unique=True))
     examples = [view.example(number) for number in numbers]
-    batch = Collator(own, tokenizer(), reading)(examples)
+    batch = Collator(own, tokenizer(), input)(examples)
     room = max_tokens - 2
 
     # Targets: the multiset of (node, weight, what it reads) is that of the examples.
@@ -86,7 +86,7 @@ def test_every_id_is_accounted_for(parents, seen, regime, max_tokens, data):
     special = (batch.target_ids == CLS) | (batch.target_ids == SEP)
     assert torch.equal(batch.labels, torch.where(special, IGNORE, batch.target_ids))
     assert batch.maskable.tolist() == [min(own.length[node], room) for node in batch.source]
-    assert batch.null_context == (seen == "null")
+    assert batch.null_context == (context == "null")
 
     # Three layouts of one list of targets.
     assert batch.readers.host_lengths.tolist() == batch.targets.host_lengths.tolist()
@@ -113,8 +113,8 @@ def test_order_of_examples_does_not_matter_to_the_groups():
 
 def test_nothing():
     own = forest(discussions(1, 8))
-    for task in (tree_task(), bert_task(), bert_task(reading=Reading(max_tokens=32, concatenate=20))):
-        batch = Collator(own, task.tokenizer, task.reading)([])
+    for task in (tree_task(), bert_task(), bert_task(input=TextInput(max_tokens=32, concatenate=20))):
+        batch = Collator(own, task.tokenizer, task.input)([])
         assert (len(batch.targets), len(batch.nodes), len(batch.costs)) == (0, 0, 0)
         corrupted = task.corrupt(batch, torch.Generator().manual_seed(0))
         assert task.counts(corrupted) == {"masked_lm": 0.0}
@@ -142,8 +142,8 @@ def same(left, right):
 @pytest.mark.parametrize("corrupt", [False, True])
 def test_select_is_collating_the_subset(concatenate, corrupt):
     """All but the nodes: those stay, because the vectors that the part reads are counted by their places in the whole."""
-    reading = Reading(max_tokens=32, concatenate=concatenate, max_context=4)
-    task = bert_task(reading=reading) if concatenate else tree_task(reading=reading)
+    input = TextInput(max_tokens=32, concatenate=concatenate, max_context=4)
+    task = bert_task(input=input) if concatenate else tree_task(input=input)
     own = forest(discussions(2, 12))
     batch = whole(task, own)
     view, collate = view_of(task, own, regime="naive")
@@ -177,8 +177,8 @@ def test_node_parts_are_the_nodes():
 @settings(max_examples=40)
 def test_concatenated_rows(parent, width, seed):
     own = forest([discussion(parent, seed=seed)], 12)
-    reading = Reading(max_tokens=12, concatenate=width, max_context=3)
-    task = bert_task(reading=reading)
+    input = TextInput(max_tokens=12, concatenate=width, max_context=3)
+    task = bert_task(input=input)
     batch = whole(task, own)
     assert len(batch.nodes) == len(batch.context) == 0
     assert batch.token_type_ids is not None

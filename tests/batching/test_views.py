@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fixtures import NAMES, SHAPES, W, chain, discussion, discussions, forest, parent_arrays, path_to, star, uniform
 from ramify.batching.views import comment_trees as views
-from ramify.batching.views.comment_trees import Discussions, Reading, ancestors, encoder_runs, units
+from ramify.batching.views.comment_trees import Discussions, TextInput, ancestors, encoder_runs, units
 from ramify.errors import RamifyError
 from ramify.tree import leaf_counts, multiplicity, split, subtree_sizes
 
@@ -56,8 +56,8 @@ def test_ancestors_of_deep_chains():
 def test_the_context_is_as_high_as_a_text_may_be_long():
     """Unless a limit is set: the paper's cl."""
     own = forest([discussion(chain(40), lengths=[1] * 41)])
-    for reading, expected in ((Reading(max_tokens=12), 12), (Reading(max_tokens=12, max_context=3), 3)):
-        assert len(Discussions(own, units(own, [0], "naive"), reading).example(39).context) == expected
+    for input, expected in ((TextInput(max_tokens=12), 12), (TextInput(max_tokens=12, max_context=3), 3)):
+        assert len(Discussions(own, units(own, [0], "naive"), input).example(39).context) == expected
 
 
 # --- units --------------------------------------------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ def test_middle_units_are_the_pieces(parent, limit, pack, bound, weighting):
     options = {"pack": pack, "bound": bound, "weighting": weighting}
     parts = units(own, [1], "middle", max_tree_size=limit, **options)
     pieces = split(parent, limit, **options)
-    view = Discussions(own, parts, Reading(max_context=100))
+    view = Discussions(own, parts, TextInput(max_context=100))
     assert len(view) == len(pieces)
     for number, piece in enumerate(pieces):
         example = view.example(number)
@@ -163,11 +163,11 @@ REGIMES = (
 )
 
 
-@pytest.mark.parametrize("seen", ["tree", "none", "parent"])
+@pytest.mark.parametrize("context", ["tree", "none", "parent"])
 @pytest.mark.parametrize("options", REGIMES, ids=str)
-def test_view_counts_what_its_examples_hold(options, seen):
+def test_view_counts_what_its_examples_hold(options, context):
     own = forest(discussions(3, 25))
-    view = Discussions(own, units(own, [0, 1, 2], **options), Reading(max_tokens=8, seen=seen))
+    view = Discussions(own, units(own, [0, 1, 2], **options), TextInput(max_tokens=8, context=context))
     room = np.minimum(own.length, 6) + 2
     for number in range(len(view)):
         example = view.example(number)
@@ -180,7 +180,7 @@ def test_view_counts_what_its_examples_hold(options, seen):
 
 def test_cost_ends_where_the_context_does():
     own = forest([discussion([-1, *range(30)])])
-    view = Discussions(own, units(own, [0], "naive"), Reading(max_context=5, rule="nearest"))
+    view = Discussions(own, units(own, [0], "naive"), TextInput(max_context=5, rule="nearest"))
     room = own.length + 2
     for number in range(6, len(view)):
         example = view.example(number)
@@ -191,7 +191,7 @@ def test_cost_ends_where_the_context_does():
 @pytest.mark.parametrize("width", [5, 20, 1000])
 def test_cost_of_rows_that_hold_their_context(options, width):
     own = forest(discussions(3, 25))
-    view = Discussions(own, units(own, [0, 1, 2], **options), Reading(max_tokens=8, concatenate=width))
+    view = Discussions(own, units(own, [0, 1, 2], **options), TextInput(max_tokens=8, concatenate=width))
     room = np.minimum(own.length, 6) + 2
     for number in range(len(view)):
         example = view.example(number)
@@ -219,26 +219,28 @@ def test_a_chained_text_weighs_as_one_and_a_chained_post_is_no_target(regime):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_tokens": 2}, "at least 3"),
-        ({"max_context": -1}, "max_context"),
-        ({"concatenate": -1}, "concatenate"),
-        ({"seen": "sibling"}, "seen must be one of tree, none"),
-        ({"rule": "oldest"}, "rule must be one of"),
-        ({"overflow": "wrap"}, "overflow must be one of truncate, chain"),
+        ({"max_tokens": 2}, r"input\.max_tokens.* at least 3"),
+        ({"max_context": -1}, r"input\.max_context"),
+        ({"concatenate": -1}, r"input\.concatenate"),
+        ({"context": "sibling"}, r"input\.context must be one of tree, none"),
+        ({"rule": "oldest"}, r"input\.rule must be one of"),
+        ({"overflow": "wrap"}, r"input\.overflow must be one of truncate, chain"),
     ],
     ids=str,
 )
-def test_readings_that_cannot_be(options, message):
+def test_inputs_that_cannot_be(options, message):
     with pytest.raises(RamifyError, match=message):
-        Reading(**options)
+        TextInput(**options)
 
 
 # --- the control: ancestors of a stranger -------------------------------------------------------------------------------------
 
 
-def strange(own, regime=None, seed=0, **reading):
+def strange(own, regime=None, seed=0, **input):
     trees = np.arange(own.num_trees)
-    return Discussions(own, units(own, trees, **(regime or {})), Reading(seen="wrong", **reading), seed=seed, trees=trees)
+    return Discussions(
+        own, units(own, trees, **(regime or {})), TextInput(context="mismatched", **input), seed=seed, trees=trees
+    )
 
 
 @given(seed=st.integers(0, 1000), limit=st.sampled_from([2, 100]), regime=st.sampled_from(["tree", "threads", "middle"]))
@@ -247,7 +249,7 @@ def test_wrong_ancestors_are_of_another_tree_and_equal_depth(seed, limit, regime
     """Both trees reach equally deep, so everybody finds somebody; each reads a real path of one other tree."""
     own = forest([discussion(uniform(20, seed + n), lengths=[1] * 21, name=f"t{n}") for n in range(3)])
     deepest = [int(own.depth[own.tree_of(np.arange(63)) == tree].max()) for tree in range(3)]
-    regular = Discussions(own, units(own, [0, 1, 2], regime, max_tree_size=5), Reading(max_context=limit))
+    regular = Discussions(own, units(own, [0, 1, 2], regime, max_tree_size=5), TextInput(max_context=limit))
     view = strange(own, {"regime": regime, "max_tree_size": 5}, seed, max_context=limit)
     for number in range(len(view)):
         example, right = view.example(number), regular.example(number)
@@ -301,7 +303,7 @@ def test_strangers_need_a_second_tree():
 def runs(parent, **options):
     """(encoder runs, decoder runs) of one epoch."""
     own = forest([discussion(parent, lengths=[1] * len(parent))])
-    view = Discussions(own, units(own, [0], **options), Reading(max_context=10**6))
+    view = Discussions(own, units(own, [0], **options), TextInput(max_context=10**6))
     return encoder_runs(own, view), int(view.sizes.sum())
 
 
@@ -366,7 +368,7 @@ def test_a_parent_outside_the_piece_is_not_read():
     """A chain in strict pieces of one comment: everyone's parent but the first's, which is the post, lies in another piece."""
     data = forest([discussion(chain(5), lengths=[3] * 6)])
     parts = units(data, [0], "middle", max_tree_size=1)
-    view = Discussions(data, parts, Reading(max_tokens=32, seen="parent"))
+    view = Discussions(data, parts, TextInput(max_tokens=32, context="parent"))
     read = {}
     for number in range(len(view)):
         example = view.example(number)
@@ -374,5 +376,5 @@ def test_a_parent_outside_the_piece_is_not_read():
     assert read == {1: [0], 2: [], 3: [], 4: [], 5: []}
     assert view.costs.tolist() == [10, 5, 5, 5, 5]
     soft = units(data, [0], "middle", max_tree_size=1, bound="soft")
-    view = Discussions(data, soft, Reading(max_tokens=32, seen="parent"))
+    view = Discussions(data, soft, TextInput(max_tokens=32, context="parent"))
     assert [view.example(number).context.tolist() for number in range(len(view))] == [[0, 1, 2, 3, 4]]

@@ -33,8 +33,8 @@ def demo(tmp_path_factory):
 
 def test_demo_prints_the_checkpoints_own_difference(demo):
     out, printed = demo
-    measured = measure(ramify.load(CHECKPOINT).task, Store.open(out / "data"), "all", draws=1, controls=("wrong",))
-    for other in ("none", "wrong"):
+    measured = measure(ramify.load(CHECKPOINT).task, Store.open(out / "data"), "all", draws=1, controls=("mismatched",))
+    for other in ("none", "mismatched"):
         found = gain(measured.scores["tree"], measured.scores[other])["all"]
         assert f"{found.value:+.4f} (95 % interval {found.low:+.4f} to {found.high:+.4f}" in printed
     assert f"{measured.scores['tree'].count.sum():,} masked tokens in 40 trees" in printed

@@ -638,7 +638,7 @@ def causal(model, tmp_path_factory):
     """The same weights, said to have been trained without looking ahead."""
     folder = tmp_path_factory.mktemp("causal") / "model"
     task = ramify_package.load(model).task
-    task.reading = replace(task.reading, causal=True)
+    task.input = replace(task.input, causal=True)
     hub.save(Disentangler(task), folder)
     return folder
 
@@ -765,7 +765,7 @@ def test_live_refuses_what_it_cannot_do(ramify, log, causal, tmp_path, options, 
 def test_live_refuses_a_model_that_looks_ahead(ramify, log, model, tmp_path):
     status, _, err = ramify("disentangle", log, "--live", "--model", model, "--to", "jsonl", "--out", tmp_path / "out")
     assert status == 2
-    assert "reading.causal" in err
+    assert "input.causal" in err
 
 
 def test_logs_are_read_in_python(log, causal):

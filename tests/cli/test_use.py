@@ -17,7 +17,7 @@ from ramify.inference.evaluation import Scores
 from ramify.metrics import DEPTH_BINS
 from ramify.tokenizer import Tokenizer
 
-CONTEXTS = ("tree", "none", "parent", "wrong")
+CONTEXTS = ("tree", "none", "parent", "mismatched")
 
 ASK = "ce [MASK] da, [MASK]"
 TREE = Tree(
@@ -98,7 +98,7 @@ def test_evaluate_scores_the_same_masks_in_every_context(evaluated):
     # Comments at the top have no ancestor but their parent, the post.
     assert found["tree"]["by_depth"]["1"] == pytest.approx(found["parent"]["by_depth"]["1"], rel=1e-5)
     assert evaluated() == found["tree"]
-    assert evaluated("--context", "wrong") == found["wrong"]
+    assert evaluated("--context", "mismatched") == found["mismatched"]
 
 
 def test_evaluate_reads_the_test_trees(evaluated, store, tmp_path):
@@ -360,7 +360,7 @@ def test_fill_mask_for_people(ramify, filled, asked, trained):
         (["--node", "below", "--tree", "before"], "asked.jsonl holds no node 'below' in the tree 'before'."),
         (["--node", "post"], "node 'post': its text holds no [MASK]. Write [MASK] where a word is to be filled."),
         (["--node", "silent"], "node 'silent': its text holds no [MASK]."),
-        (["--node", "below", "--context", "wrong"], "'wrong' is not one of"),
+        (["--node", "below", "--context", "mismatched"], "'mismatched' is not one of"),
         (["--node", "below", "--top-k", -1], "--top-k"),
         (["--node", "below", "--candidates", " , "], "--candidates takes words separated by commas; ' , ' holds none."),
         (["--node", "below", "--candidates", ""], "--candidates takes words separated by commas; '' holds none."),

@@ -31,7 +31,7 @@ def teacher(window: int, seed: int) -> ReplyTo:
 
 
 def logs_for(task: ReplyTo) -> Logs:
-    return Logs.of(TREES, task.reading).read_with(task.tokenizer)
+    return Logs.of(TREES, task.input).read_with(task.tokenizer)
 
 
 def table(task: ReplyTo, window: int) -> np.ndarray:

@@ -315,7 +315,7 @@ def test_several_answers_by_a_threshold() -> None:
     assert any(len(node.parents or ()) > 1 for node in found.tree.nodes)
     # As many links as are said: precision falls, recall cannot.
     assert len(found.links()) > len(alone.links())
-    several.reading = replace(HISTORY, causal=True)
+    several.input = replace(HISTORY, causal=True)
     with pytest.raises(RamifyError, match="which a live channel has told apart"):
         Live(several)
 

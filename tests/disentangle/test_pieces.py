@@ -101,5 +101,5 @@ def test_logs_are_read_in_pieces_as_their_history_says(author: bool) -> None:
 
 
 def test_a_message_has_room_for_a_piece() -> None:
-    with pytest.raises(RamifyError, match=r"reading\.max_tokens .*at least 3, not 2"):
+    with pytest.raises(RamifyError, match=r"input\.max_tokens .*at least 3, not 2"):
         History(texts="pieces", max_tokens=2)

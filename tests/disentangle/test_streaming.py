@@ -203,7 +203,7 @@ def test_what_is_no_message_is_not_heard(heard) -> None:
 
 
 def test_a_model_that_looks_ahead_cannot_listen() -> None:
-    with pytest.raises(RamifyError, match=r"reading\.causal"):
+    with pytest.raises(RamifyError, match=r"input\.causal"):
         Live(feature_model(causal=False))
 
 

@@ -23,8 +23,8 @@ from ramify.tokenizer import Tokenizer
 
 TREES = [channel(30, 0), channel(20, 1)]
 TOKENIZER = Tokenizer.train([node.text for tree in TREES for node in tree.nodes] * 2, vocab_size=150)
-READING = History(window=6, texts="pieces", max_tokens=12)
-LOGS = Logs.of(TREES, READING).read_with(TOKENIZER)
+INPUT = History(window=6, texts="pieces", max_tokens=12)
+LOGS = Logs.of(TREES, INPUT).read_with(TOKENIZER)
 ALL = np.arange(len(LOGS))
 
 
@@ -33,7 +33,7 @@ def task(seed: int = 0, **changes: object) -> ReplyTo:
     encoder = BertConfig(vocab_size=TOKENIZER.vocab_size, dim=8, num_layers=1, num_heads=2, ffn_dim=8, max_tokens=16)
     sizes = {"dim": 8, "num_layers": 1, "num_heads": 2, "ffn_dim": 8, "feature_hidden": 8}
     config = MHTConfig(encoder=encoder, **(sizes | changes))  # pyright: ignore[reportArgumentType]
-    return ReplyTo(MaskedHierarchicalTransformer(config), TOKENIZER, READING)
+    return ReplyTo(MaskedHierarchicalTransformer(config), TOKENIZER, INPUT)
 
 
 def test_the_second_time_nothing_is_encoded(tmp_path, monkeypatch):
@@ -54,7 +54,7 @@ def test_another_encoder_other_messages_other_words_are_others(tmp_path):
     kept_vectors(task(), LOGS, ALL, str(tmp_path))
     kept_vectors(task(seed=1), LOGS, ALL, str(tmp_path))
     kept_vectors(task(), LOGS, ALL[3:], str(tmp_path))
-    shorter = Logs.of(TREES, replace(READING, max_tokens=5)).read_with(TOKENIZER)
+    shorter = Logs.of(TREES, replace(INPUT, max_tokens=5)).read_with(TOKENIZER)
     kept_vectors(task(), shorter, ALL, str(tmp_path))
     assert len(list(tmp_path.glob("*.safetensors"))) == 4
 
@@ -66,7 +66,7 @@ def test_without_a_folder_nothing_is_kept(tmp_path, monkeypatch):
 
 
 def test_a_model_without_vectors(tmp_path):
-    plain = ReplyTo(FeatureModel(FeatureModelConfig(vocab_size=TOKENIZER.vocab_size, dim=4, hidden=8)), TOKENIZER, READING)
+    plain = ReplyTo(FeatureModel(FeatureModelConfig(vocab_size=TOKENIZER.vocab_size, dim=4, hidden=8)), TOKENIZER, INPUT)
     assert kept_vectors(plain, LOGS, ALL, str(tmp_path)) is None
     assert not list(tmp_path.iterdir())
 

@@ -15,7 +15,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fixtures import bert_task, discussions, forest, tree_task, view_of
-from ramify.batching.views.comment_trees import Reading
+from ramify.batching.views.comment_trees import TextInput
 from ramify.tasks.masked_lm import MaskedLM
 from ramify.training.config import TrainConfig
 from ramify.training.metrics_log import read_metrics
@@ -26,7 +26,7 @@ TASKS = {
     "tree-mlm, distance, attn": lambda: tree_task(context_position="distance", pooling="attn"),
     "tree-mlm, two phases": lambda: tree_task(task={"two_phase": "always", "chunk_tokens": 100}),
     "bert": lambda: bert_task(dropout=0.1, dim=32, num_heads=4, ffn_dim=64),
-    "bert, concatenated": lambda: bert_task(reading=Reading(max_tokens=32, concatenate=64)),
+    "bert, concatenated": lambda: bert_task(input=TextInput(max_tokens=32, concatenate=64)),
 }
 
 LOSSES = {

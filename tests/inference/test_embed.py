@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fixtures import W, bert_task, discussion, discussions, forest, tree_task, view_of, whole
-from ramify.batching.views.comment_trees import BLIND, Reading
+from ramify.batching.views.comment_trees import BLIND, TextInput
 from ramify.errors import CannotError, RamifyError
 from ramify.inference import embed
 from ramify.inference.embed import Embedder
@@ -15,9 +15,9 @@ from ramify.tree import Node, Tree
 
 def one_by_one(task, tree, context):
     """Every node in a batch of its own, unmasked. A model that was trained without context says it by its decoder."""
-    alone = context == "none" and task.reading.seen not in BLIND
-    task.reading = Reading(max_tokens=task.reading.max_tokens, seen=context)
-    data = forest([tree], task.reading.max_tokens)
+    alone = context == "none" and task.input.context not in BLIND
+    task.input = TextInput(max_tokens=task.input.max_tokens, context=context)
+    data = forest([tree], task.input.max_tokens)
     view, collate = view_of(task, data, regime="naive", predict_post=True)
     out = np.zeros((len(tree), 8))
     for number in range(len(view)):
@@ -52,20 +52,20 @@ def test_context_is_the_tree_unless_said_otherwise():
     assert alone.tolist() == [True] + [False] * 10
 
 
-@pytest.mark.parametrize("seen", ["tree", "none", "null", "parent", "wrong"])
-def test_unasked_a_node_reads_what_it_read_in_training(seen):
+@pytest.mark.parametrize("context", ["tree", "none", "null", "parent", "mismatched"])
+def test_unasked_a_node_reads_what_it_read_in_training(context):
     tree = discussion(W, seed=1)
-    task = tree_task(reading=Reading(max_tokens=32, seen=seen))
+    task = tree_task(input=TextInput(max_tokens=32, context=context))
     found = MaskFiller(task).embed(tree)
-    expected = one_by_one(task, tree, "tree" if seen == "wrong" else seen)
+    expected = one_by_one(task, tree, "tree" if context == "mismatched" else context)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("seen", ["none", "null"])
-def test_without_context_where_the_encoder_was_never_trained(seen):
+@pytest.mark.parametrize("context", ["none", "null"])
+def test_without_context_where_the_encoder_was_never_trained(context):
     """Nothing read its vectors in training: the decoder says what the text is, as it did there."""
     tree = discussion(W, seed=1)
-    model = MaskFiller(tree_task(reading=Reading(max_tokens=32, seen=seen)))
+    model = MaskFiller(tree_task(input=TextInput(max_tokens=32, context=context)))
     np.testing.assert_array_equal(model.embed(tree, context="none"), model.embed(tree))
     assert np.abs(model.embed(tree) - MaskFiller(tree_task()).embed(tree, context="none")).max() > 1e-3
 
@@ -96,7 +96,7 @@ def test_many_trees_are_the_same_in_any_batch():
 
 def test_a_chained_text_has_the_mean_of_its_parts():
     tree = discussion([-1, 0], lengths=[3, 20])
-    model = MaskFiller(tree_task(reading=Reading(max_tokens=10, overflow="chain")))
+    model = MaskFiller(tree_task(input=TextInput(max_tokens=10, overflow="chain")))
     for context in ("tree", "none"):
         words = tree.nodes[1].text.split()
         parts = [" ".join(words[start : start + 8]) for start in (0, 8, 16)]
@@ -110,7 +110,7 @@ def test_normalized():
     task = bert_task()
     tree = discussion(W)
     plain, normalized = (
-        Embedder(task.backbone, task.tokenizer, task.reading, normalize=normalize).embed(tree) for normalize in (False, True)
+        Embedder(task.backbone, task.tokenizer, task.input, normalize=normalize).embed(tree) for normalize in (False, True)
     )
     np.testing.assert_allclose(normalized, plain / np.linalg.norm(plain, axis=1, keepdims=True), rtol=0, atol=1e-6)
 

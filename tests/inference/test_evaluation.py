@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from fixtures import bert_task, chain, discussion, discussions, forest, tree_task, uniform, view_of
 from ramify.batching.forest import node_seeds
-from ramify.batching.views.comment_trees import Reading
+from ramify.batching.views.comment_trees import TextInput
 from ramify.errors import RamifyError
 from ramify.inference.evaluation import BINS, Scores, context_spread, describe, evaluate, gain
 from ramify.metrics import DEPTH_BINS, depth_bin
@@ -120,11 +120,11 @@ def test_masks_are_the_same_for_every_model_and_batch(data, monkeypatch):
     assert any(draws[0] != draws[1] for draws in long)
     others = [
         tree_task(context_position="depth", pooling="attn"),
-        tree_task(reading=Reading(max_tokens=32, seen="none")),
-        tree_task(reading=Reading(max_tokens=32, seen="null")),
-        tree_task(reading=Reading(max_tokens=32, seen="wrong")),
+        tree_task(input=TextInput(max_tokens=32, context="none")),
+        tree_task(input=TextInput(max_tokens=32, context="null")),
+        tree_task(input=TextInput(max_tokens=32, context="mismatched")),
         bert_task(),
-        bert_task(reading=Reading(max_tokens=32, concatenate=50)),
+        bert_task(input=TextInput(max_tokens=32, concatenate=50)),
     ]
     for task in others:
         assert shown(task, data, monkeypatch) == reference
@@ -155,7 +155,7 @@ def test_models_trained_at_different_rates_meet_at_one(data):
 def test_chained_texts():
     """All parts of a long text count, at the depth of the text in its own tree, each with masks of its own."""
     tree = discussion([-1, 0, 1], lengths=[3, 40, 4])
-    task = tree_task(reading=Reading(max_tokens=12, overflow="chain"), task={"mask_rate": 1.0})
+    task = tree_task(input=TextInput(max_tokens=12, overflow="chain"), task={"mask_rate": 1.0})
     own = forest([tree], 12, "chain")
     found = scores(task, own, draws=1)
     assert found.count[0].tolist() == [40, 4, 0, 0, 0, 0]

@@ -8,7 +8,7 @@ import torch
 
 from fixtures import W, bert_task, discussion, forest, tokenizer, tree_task, with_text
 from ramify.batching.batch import Collator, want
-from ramify.batching.views.comment_trees import Discussions, Reading, units
+from ramify.batching.views.comment_trees import Discussions, TextInput, units
 from ramify.errors import RamifyError
 from ramify.inference import mask_query, score
 from ramify.inference.fill_mask import MaskFiller
@@ -27,13 +27,13 @@ def tree():
     return with_text(discussion(W, lengths=[5] * len(W)), 9, "aa be [MASK] co [MASK] da")
 
 
-def probabilities(task, tree, node, ids, place, seen="tree"):
+def probabilities(task, tree, node, ids, place, context="tree"):
     """p(· | ids, what the node reads) at one place: one text in a batch of its own, through the whole model."""
     shown = with_text(tree, node, " ".join("aa" for _ in ids))
     own = forest([shown])
-    reading = replace(task.reading, seen=seen)
-    view = Discussions(own, units(own, [0], "naive", predict_post=True), reading)
-    batch = Collator(own, task.tokenizer, reading)([view.example(node)])
+    input = replace(task.input, context=context)
+    view = Discussions(own, units(own, [0], "naive", predict_post=True), input)
+    batch = Collator(own, task.tokenizer, input)([view.example(node)])
     assert batch.source.tolist() == [node]
     offset = int(batch.targets.host_lengths[0]) - 1 - len(ids)
     target_ids = batch.target_ids.clone()
@@ -49,7 +49,7 @@ IDS = tokenizer().encode("aa be [MASK] co [MASK] da", masks=True)
 
 @pytest.mark.parametrize("context", ["tree", "none", "parent", "null"])
 def test_likeliest_pieces(tree, context):
-    model = MaskFiller(tree_task(reading=Reading(max_tokens=32, seen="null" if context == "null" else "tree")).eval())
+    model = MaskFiller(tree_task(input=TextInput(max_tokens=32, context="null" if context == "null" else "tree")).eval())
     answer = model.fill_mask(tree, "t.9", top_k=4, context=context)
     above = {"tree": ["t.0", "t.6", "t.7", "t.8"], "parent": ["t.8"], "none": [], "null": []}
     assert (answer["node"], answer["context"], answer["ancestors"]) == ("t.9", context, above[context])
@@ -74,7 +74,7 @@ def test_context_matters(model, tree):
 
 
 def test_default_context_is_the_models_own(tree):
-    own = MaskFiller(tree_task(reading=Reading(max_tokens=32, seen="parent")).eval())
+    own = MaskFiller(tree_task(input=TextInput(max_tokens=32, context="parent")).eval())
     assert own.fill_mask(tree, 9)["context"] == "parent"
     assert own.fill_mask(tree, 9, context="tree")["ancestors"] == ["t.0", "t.6", "t.7", "t.8"]
 
@@ -176,7 +176,7 @@ def test_post_can_be_filled(model):
 
 
 def test_bert_with_ancestors_in_its_row():
-    model = MaskFiller(bert_task(reading=Reading(max_tokens=32, concatenate=40)).eval())
+    model = MaskFiller(bert_task(input=TextInput(max_tokens=32, concatenate=40)).eval())
     tree = Tree((Node("aa be co", id="a"), Node("da [MASK]", (0,), id="b")), id="t")
     ids = tokenizer().encode("da [MASK]", masks=True)
     answer = model.fill_mask(tree, "b", top_k=1)
@@ -198,7 +198,7 @@ def test_asking_leaves_the_model_as_it_was(model, tree):
 
 def test_chained_models_fill_whole_texts(tree):
     """A model that chains long texts is asked about one text, which then may be as long as the model reads."""
-    model = MaskFiller(tree_task(reading=Reading(max_tokens=8, overflow="chain")).eval())
+    model = MaskFiller(tree_task(input=TextInput(max_tokens=8, overflow="chain")).eval())
     long = with_text(tree, 0, " ".join(["aa"] * 20))
     answer = model.fill_mask(long, 9, top_k=1)
     assert [mask["position"] for mask in answer["masks"]] == [2, 4]
@@ -218,7 +218,7 @@ def test_chained_models_fill_whole_texts(tree):
 @pytest.mark.parametrize(
     ("node", "options", "message"),
     [
-        ("t.9", {"context": "wrong"}, "no other tree"),
+        ("t.9", {"context": "mismatched"}, "no other tree"),
         ("t.3", {}, r"holds no \[MASK\]"),
         ("zz", {}, "no node 'zz'"),
         (99, {}, "no node 99"),
@@ -253,6 +253,6 @@ def test_nothing_asked_for(asked, reason):
 
 
 def test_what_learned_with_strangers_reads_its_own_ancestors():
-    model = MaskFiller(tree_task(reading=Reading(max_tokens=32, seen="wrong")))
+    model = MaskFiller(tree_task(input=TextInput(max_tokens=32, context="mismatched")))
     tree = Tree((Node("ab ba"), Node("aa [MASK]", parents=(0,))))
     assert model.fill_mask(tree, 1)["context"] == "tree"

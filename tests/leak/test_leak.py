@@ -20,7 +20,7 @@ from fixtures import (
     whole,
     with_text,
 )
-from ramify.batching.views.comment_trees import Reading
+from ramify.batching.views.comment_trees import TextInput
 from ramify.tree import NO_PARENT
 
 LIMIT = 32
@@ -29,7 +29,7 @@ TASKS = {
     "tree-mlm, depth, attn": lambda **options: tree_task(context_position="depth", pooling="attn", **options),
     "tree-mlm, distance, pre-norm": lambda **options: tree_task(context_position="distance", norm="pre", **options),
     "bert": lambda **options: bert_task(**options),
-    "bert, concatenated": lambda **options: bert_task(reading=Reading(max_tokens=LIMIT, concatenate=64), **options),
+    "bert, concatenated": lambda **options: bert_task(input=TextInput(max_tokens=LIMIT, concatenate=64), **options),
 }
 
 
@@ -68,7 +68,7 @@ def below(parent, node):
 
 
 def reads_ancestors(task):
-    return task.reading.seen == "tree"
+    return task.input.context == "tree"
 
 
 @given(parent=parent_arrays(max_comments=14, min_comments=2), data=st.data())
@@ -176,7 +176,7 @@ def test_no_regime_leaks(regime):
 
 def test_wrong_ancestors_are_not_ones_own():
     """The control of strange ancestors reads nothing of the comment's own tree."""
-    task = tree_task(dtype=torch.float32, reading=Reading(max_tokens=LIMIT, seen="wrong")).eval()
+    task = tree_task(dtype=torch.float32, input=TextInput(max_tokens=LIMIT, context="mismatched")).eval()
     tree = discussion(W, lengths=[4] * len(W))
     stranger = discussion(W, lengths=[4] * len(W), seed=9, name="u")
 

@@ -7,7 +7,7 @@ import torch
 
 from fixtures import bert_task, discussions, forest, tree_task, whole
 from ramify import hub
-from ramify.batching.views.comment_trees import Reading
+from ramify.batching.views.comment_trees import TextInput
 from ramify.errors import RamifyError
 from ramify.inference.fill_mask import MaskFiller
 from ramify.models.base import encode_nodes
@@ -19,7 +19,7 @@ MAKE = {"bert": bert_task, "tree-mlm": tree_task}
 
 @pytest.fixture(params=MAKE.values(), ids=MAKE)
 def task(request):
-    return request.param(reading=Reading(max_tokens=32)).eval()
+    return request.param(input=TextInput(max_tokens=32)).eval()
 
 
 @torch.no_grad()

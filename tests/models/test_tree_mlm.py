@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fixtures import W, chain, discussion, forest, masked, path_to, tokenizer, tree_task, view_of, whole
-from ramify.batching.views.comment_trees import Reading
+from ramify.batching.views.comment_trees import TextInput
 from ramify.errors import RamifyError
 from ramify.models.bert import BertConfig
 from ramify.models.tree_mlm import TreeMLM, TreeMLMConfig
@@ -69,8 +69,8 @@ def test_scaled_embeddings_meet_positions_at_unit_size():
     assert float(plain.std()) == pytest.approx(0.02, rel=0.02)
 
 
-def states(model, reading, data):
-    task = MaskedLM(model, tokenizer(), reading)
+def states(model, input, data):
+    task = MaskedLM(model, tokenizer(), input)
     batch = masked(task, data, whole(task, data))
     rows = torch.split(model(batch).tokens, batch.wanted.rows.host_lengths.tolist())
     return torch.cat([rows[place] for place in np.argsort(batch.source)])
@@ -79,7 +79,7 @@ def states(model, reading, data):
 def test_zero_initialised_cross_attention_starts_without_context():
     """It then gives what the same model gives when nothing is seen; initialised as usual it does not."""
     data = forest([discussion(W, lengths=[4] * len(W))])
-    tree, none = Reading(max_tokens=32), Reading(max_tokens=32, seen="none")
+    tree, none = TextInput(max_tokens=32), TextInput(max_tokens=32, context="none")
     zero, normal = fresh(cross_init="zero"), fresh()
     torch.testing.assert_close(states(zero, tree, data), states(zero, none, data), rtol=0, atol=1e-6)
     assert float((states(normal, tree, data) - states(normal, none, data)).detach().abs().max()) > 1e-5
@@ -144,8 +144,8 @@ def test_without_positions_there_is_no_table():
 def test_every_reading_has_the_same_parameters():
     """Models that are compared differ in what they read, not in what they are."""
     counts = {
-        seen: sum(p.numel() for p in tree_task(reading=Reading(max_tokens=32, seen=seen)).parameters())
-        for seen in ("tree", "none", "null", "parent", "wrong")
+        context: sum(p.numel() for p in tree_task(input=TextInput(max_tokens=32, context=context)).parameters())
+        for context in ("tree", "none", "null", "parent", "mismatched")
     }
     assert len(set(counts.values())) == 1
 

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 import ramify
 from fixtures import bert_task, discussion, forest, tokenizer, tree_task, whole
 from ramify import hub
-from ramify.batching.views.comment_trees import Reading
+from ramify.batching.views.comment_trees import TextInput
 from ramify.errors import RamifyError
 from ramify.inference.embed import Embedder
 from ramify.inference.fill_mask import MaskFiller
@@ -48,7 +48,7 @@ def saved(folder, kind="BertForMaskedLM", seed=0, **changes):
 @pytest.fixture
 def batch():
     own = forest([discussion([-1, *([0] * 9)], lengths=[0, 1, 2, 5, 5, 9, 17, 30, 38, 38])], 40)
-    return whole(bert_task(reading=Reading(max_tokens=40, seen="none")), own, predict_post=True)
+    return whole(bert_task(input=TextInput(max_tokens=40, context="none")), own, predict_post=True)
 
 
 def logits_of(model, batch, type_ids=None):

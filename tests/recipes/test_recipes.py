@@ -39,7 +39,7 @@ def test_two_steps_on_chats(tmp_path, recipe):
     metrics = read_metrics(tmp_path / "run")
     assert len(metrics) == 2 * len(run.stages)
     # Untrained models know nothing: no better than any of the candidates, as many as the window where a log has begun.
-    assert np.log(run.reading.window / 2) < metrics[0]["loss"] < 20
+    assert np.log(run.input.window / 2) < metrics[0]["loss"] < 20
     assert metrics[-1]["dev_link_f1"] > 0
     model = ramify.load(tmp_path / "run")
     assert len(model.disentangle(channel(30)).conversations()) > 0
@@ -82,6 +82,6 @@ def test_parameters_are_the_options(recipe):
 
 def test_concatenation_makes_room_for_the_ancestors():
     run = RECIPES["bert"]("data", concatenate=300)
-    assert (run.model.max_tokens, run.reading.concatenate, run.reading.seen) == (300, 300, "tree")
+    assert (run.model.max_tokens, run.input.concatenate, run.input.context) == (300, 300, "tree")
     plain = RECIPES["bert"]("data")
-    assert (plain.reading.concatenate, plain.reading.seen) == (0, "none")
+    assert (plain.input.concatenate, plain.input.context) == (0, "none")

@@ -36,10 +36,10 @@ def test_masks_are_berts(packed):
 def test_card_tells_the_packed_models_results(packed):
     store, folder = packed
     card = (folder / "README.md").read_text("utf-8")
-    measured = measure(ramify.load(folder).task, store, "test", draws=8, controls=("wrong",))
+    measured = measure(ramify.load(folder).task, store, "test", draws=8, controls=("mismatched",))
     for scores in measured.scores.values():
         assert f"{scores.summary()['loss']:.4f}" in card
-    for other in ("none", "wrong"):
+    for other in ("none", "mismatched"):
         saved = gain(measured.scores["tree"], measured.scores[other])["all"]
         assert f"{saved.value:+.4f} (95 % interval over trees {saved.low:+.4f} to {saved.high:+.4f})" in card
 

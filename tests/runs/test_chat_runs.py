@@ -36,7 +36,7 @@ SMALL = {
     "train.log_every": "10",
     "model.hidden": "32",
     "model.dim": "8",
-    "reading.window": "20",
+    "input.window": "20",
     "tokenizer.least": "3",
 }
 
@@ -282,15 +282,15 @@ def test_encoders_of_word_pieces_say_what_they_need(store, checkpoint, tmp_path)
     for recipe in ("bert-pair", "mht"):
         with pytest.raises(RamifyError, match="--init"):
             RECIPES[recipe](str(store.path)).prepare(tmp_path)
-        with pytest.raises(RamifyError, match=r"reading\.texts=pieces"):
-            RECIPES[recipe](str(store.path), init=str(checkpoint)).changed({"reading.texts": "words"}).prepare(tmp_path)
-    for key, value in (("reading.max_tokens", "129"), ("reading.window", "128")):
+        with pytest.raises(RamifyError, match=r"input\.texts=pieces"):
+            RECIPES[recipe](str(store.path), init=str(checkpoint)).changed({"input.texts": "words"}).prepare(tmp_path)
+    for key, value in (("input.max_tokens", "129"), ("input.window", "128")):
         with pytest.raises(RamifyError, match=rf"lower {key.replace('.', '[.]')}"):
             RECIPES["mht"](str(store.path), init=str(checkpoint)).changed({key: value}).prepare(tmp_path)
 
 
 def test_a_pair_encoder_goes_on_with_other_parts(store, tmp_path):
-    settings = {"train.steps": "1", "model.hidden": "8", "model.dim": "8", "reading.window": "5"}
+    settings = {"train.steps": "1", "model.hidden": "8", "model.dim": "8", "input.window": "5"}
     execute(RECIPES["decatt"](str(store.path)).changed(settings), tmp_path / "first", cpu=True)
     changes = {"train.steps": "1", "train.lr": "0", "model.chunk_tokens": "500", "model.dropout": "0"}
     more = RECIPES["decatt"](str(store.path), window=5, init=str(tmp_path / "first")).changed(changes)
@@ -303,7 +303,7 @@ def test_a_pair_encoder_goes_on_with_other_parts(store, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"reading.window": "0"}, "reading.window"),
+        ({"input.window": "0"}, "input.window"),
         ({"view.block": "0"}, "view.block"),
         ({"view.far": "1.5"}, r"view\.far must be from 0 to 1"),
         ({"view.far": "0.5", "view.teachers": '["run"]'}, r"view\.far .*view\.teachers"),
@@ -319,7 +319,7 @@ def test_settings_that_make_no_sense(store, settings, message):
 
 
 def test_it_learns_from_fewer_candidates(store, tmp_path):
-    run = small(store, view__far="0.25", reading__window="40")
+    run = small(store, view__far="0.25", input__window="40")
     execute(run, tmp_path / "run", cpu=True)
     assert read_metrics(tmp_path / "run")[-1]["dev_link_f1"] > 70
     stage = run.prepare(tmp_path / "nowhere").stage(0)

@@ -45,7 +45,7 @@ TWO = replace(PLAIN, stages=(TrainConfig(steps=5), TrainConfig(steps=7)))
         ("model.scale_embedding", "True", True),
         ("task.mask_split", "[0.5, 0.25, 0.25]", (0.5, 0.25, 0.25)),
         ("task.loss_norm", "step", "step"),
-        ("reading.seen", "wrong", "wrong"),
+        ("input.context", "mismatched", "mismatched"),
         ("view.max_tree_size", "20", 20),
         ("view.pack", "0", False),
         ("tokenizer.kind", "bpe", "bpe"),
@@ -106,7 +106,7 @@ def test_settings_of_stages():
         ("task.chunk_tokens", "0", r"task\.chunk_tokens must be positive"),
         ("view.max_tree_size", "0", r"view\.max_tree_size must be at least 1"),
         ("seed", str(2**63), "seed must be at least 0"),
-        ("reading.concatenate", "2", "concatenate must be a number of tokens"),
+        ("input.concatenate", "2", "concatenate must be a number of tokens"),
         ("seed", "-1", "seed must be at least 0"),
     ],
 )
@@ -126,7 +126,7 @@ CHANGES = {
     "masked-lm": {
         "task.mask_split": "[1, 0, 0]",
         "model.pooling": "max",
-        "reading.rule": "nearest",
+        "input.rule": "nearest",
         "view.regime": "middle",
         "dev.draws": "2",
     },
@@ -135,7 +135,7 @@ CHANGES = {
         "task.decide": "link",
         "task.conversation_weight": "0",
         "model.years": "false",
-        "reading.window": "20",
+        "input.window": "20",
         "view.block": "8",
         "tokenizer.least": "2",
         "dev.by": "cluster",
@@ -253,7 +253,7 @@ def test_execution(store, tmp_path, recipe):
     # What is left there is the best model, ready for use.
     model = ramify.load(out)
     assert model.backbone.config == prepared.task.backbone.config
-    assert model.input == run.reading
+    assert model.input == run.input
     assert model.tokenizer.json == prepared.task.tokenizer.json
     trained, best = dict(prepared.task.named_parameters()), dict(model.task.named_parameters())
     assert all(torch.equal(trained[name], best[name]) for name in best)
@@ -289,7 +289,7 @@ def test_interrupted_and_resumed_execution_is_the_same(store, tmp_path):
 
 def test_the_limit_of_the_context_may_be_spelled_out(store, tmp_path):
     run = small(store)
-    execute(run.changed({"reading.max_context": str(run.reading.max_tokens)}), tmp_path / "run", cpu=True)
+    execute(run.changed({"input.max_context": str(run.input.max_tokens)}), tmp_path / "run", cpu=True)
     execute(run, tmp_path / "run", cpu=True, resume=True)
 
 
@@ -318,9 +318,9 @@ def test_a_run_repeats(store, tmp_path):
     assert one != other
 
 
-@pytest.mark.parametrize("seen", ["none", "null", "parent", "wrong"])
-def test_every_reading_trains(store, tmp_path, seen):
-    _, progress = execute(small(store, reading__seen=seen), tmp_path / "run", cpu=True)
+@pytest.mark.parametrize("context", ["none", "null", "parent", "mismatched"])
+def test_every_context_trains(store, tmp_path, context):
+    _, progress = execute(small(store, input__context=context), tmp_path / "run", cpu=True)
     assert np.isfinite(progress.best)
 
 
@@ -607,7 +607,7 @@ def test_a_run_does_not_need_its_data_any_more(tmp_path):
 
 
 def test_dev_trees_are_the_first_with_enough_comments(store):
-    own = bert_task().reading.forest(store, tokenizer())
+    own = bert_task().input.forest(store, tokenizer())
     trees = store.split("all")
     for targets in (1, 9, 10, 27):
         assert len(first_trees(own, trees, targets)) == -(-targets // 9)

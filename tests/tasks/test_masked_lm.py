@@ -39,7 +39,7 @@ from fixtures import (
     with_text,
 )
 from ramify.batching.batch import IGNORE, KEYS_A_TOKEN
-from ramify.batching.views.comment_trees import Reading
+from ramify.batching.views.comment_trees import TextInput
 from ramify.errors import RamifyError
 from ramify.models.base import decode_parts
 from ramify.nn import ragged
@@ -61,7 +61,7 @@ def wanted_by_target(batch):
 @given(lengths=st.lists(st.integers(0, 60), min_size=1, max_size=12), rate=st.sampled_from([0.05, 0.15, 0.5, 1.0]))
 @settings(max_examples=40)
 def test_number_of_masks(lengths, rate):
-    task = tree_task(reading=Reading(max_tokens=48), task={"mask_rate": rate})
+    task = tree_task(input=TextInput(max_tokens=48), task={"mask_rate": rate})
     data = forest([discussion(star(len(lengths)), lengths=[3, *lengths])], max_tokens=48)
     batch = masked(task, data, whole(task, data))
     for node, places in zip(batch.source.tolist(), wanted_by_target(batch)):
@@ -72,8 +72,8 @@ def test_number_of_masks(lengths, rate):
 
 @pytest.mark.parametrize("concatenate", [0, 20])
 def test_candidates_are_the_targets_own_words(concatenate):
-    reading = Reading(max_tokens=32, concatenate=concatenate)
-    task = bert_task(reading=reading, task={"mask_rate": 1.0}) if concatenate else tree_task(task={"mask_rate": 1.0})
+    input = TextInput(max_tokens=32, concatenate=concatenate)
+    task = bert_task(input=input, task={"mask_rate": 1.0}) if concatenate else tree_task(task={"mask_rate": 1.0})
     data = forest(discussions(3, 12))
     clean = whole(task, data)
     batch = masked(task, data, clean)
@@ -198,8 +198,8 @@ def test_refused_options(options, message):
 
 
 def test_texts_are_not_joined_for_a_model_that_reads_vectors():
-    with pytest.raises(RamifyError, match=r"reading\.concatenate .* TreeMLM reads their vectors"):
-        tree_task(reading=Reading(concatenate=64))
+    with pytest.raises(RamifyError, match=r"input\.concatenate .* TreeMLM reads their vectors"):
+        tree_task(input=TextInput(concatenate=64))
 
 
 # --- the loss -----------------------------------------------------------------------------------------------------------------
@@ -275,7 +275,7 @@ def test_equal_gradients_by_shape_and_position(shape, position):
 @pytest.mark.parametrize("limit", [1, 2, 3])
 def test_equal_gradients_with_cut_contexts(rule, limit):
     """The equality holds for any context length: the whole path is in every unit, and is cut the same way."""
-    task = tree_task(reading=Reading(max_tokens=32, max_context=limit, rule=rule))
+    task = tree_task(input=TextInput(max_tokens=32, max_context=limit, rule=rule))
     data = forest([discussion(uniform(12, 8), seed=8)])
     expected = gradient(task, masked_units(task, data, regime="tree"))
     for regime in EQUAL.values():
@@ -414,7 +414,7 @@ def test_two_phases_only_where_they_are_due():
     assert min(many["masked_lm"], many["encoder"]) > 1
 
 
-@pytest.mark.parametrize("make", [bert_task, partial(tree_task, reading=Reading(max_tokens=32, seen="null"))])
+@pytest.mark.parametrize("make", [bert_task, partial(tree_task, input=TextInput(max_tokens=32, context="null"))])
 def test_targets_that_share_nothing_are_taken_in_parts(make):
     """However large the batch, no more than `chunk_tokens` lie in one graph; the gradient is the same."""
     data = forest([discussion(uniform(40), seed=2)])
@@ -455,7 +455,7 @@ def losses_and_vectors(task, data):
 @settings(max_examples=10)
 def test_gradient_locality(position, parent, limit):
     """∂ℓ(x)/∂e(c) is exactly zero unless c is a strict ancestor of x, and not zero for every one within the context length."""
-    task = tree_task(reading=Reading(max_tokens=32, max_context=limit), context_position=position)
+    task = tree_task(input=TextInput(max_tokens=32, max_context=limit), context_position=position)
     data = forest([discussion(parent, lengths=[4] * len(parent))])
     batch, vectors, losses = losses_and_vectors(task, data)
     nodes = batch.node_source.tolist()
@@ -468,7 +468,7 @@ def test_gradient_locality(position, parent, limit):
 
 def test_post_and_no_context_are_exact_zeros():
     """Cross-attention adds nothing where no row is visible, whatever its parameters are."""
-    task = tree_task(reading=Reading(max_tokens=32, seen="none"))
+    task = tree_task(input=TextInput(max_tokens=32, context="none"))
     data = forest([discussion(W, seed=3)])
     batch = masked(task, data, whole(task, data, predict_post=True))
     before = task.backbone(batch).tokens
@@ -478,7 +478,7 @@ def test_post_and_no_context_are_exact_zeros():
                 parameter.normal_()
     assert torch.equal(task.backbone(batch).tokens, before)
     # The post sees nothing in the tree either: same states, among comments that do see their ancestors.
-    task.reading = replace(task.reading, seen="tree")
+    task.input = replace(task.input, context="tree")
     tree = masked(task, data, whole(task, data, predict_post=True))
     states = by_node(tree, task.backbone(tree).tokens)
     alone = by_node(batch, before)
@@ -491,19 +491,19 @@ def by_node(batch, rows):
     return dict(zip(batch.source.tolist(), parts, strict=True))
 
 
-@pytest.mark.parametrize("seen", ["tree", "none", "null", "parent", "wrong"])
-def test_parameters_that_each_reading_trains(seen):
-    task = tree_task(reading=Reading(max_tokens=32, seen=seen))
+@pytest.mark.parametrize("context", ["tree", "none", "null", "parent", "mismatched"])
+def test_parameters_that_each_context_trains(context):
+    task = tree_task(input=TextInput(max_tokens=32, context=context))
     data = forest(discussions(3, 10))
     trained = gradient(task, [masked(task, data, whole(task, data))])
     moved = {name for name, own in trained.items() if bool((own != 0).any())}
-    assert ("backbone.null" in moved) == (seen == "null")
-    assert any(name.startswith("backbone.encoder.") for name in moved) == (seen in ("tree", "parent", "wrong"))
-    assert any(".cross." in name for name in moved) == (seen != "none")
+    assert ("backbone.null" in moved) == (context == "null")
+    assert any(name.startswith("backbone.encoder.") for name in moved) == (context in ("tree", "parent", "mismatched"))
+    assert any(".cross." in name for name in moved) == (context != "none")
 
 
 def test_null_context_is_one_row_for_everybody():
-    task = tree_task(reading=Reading(max_tokens=32, seen="null"))
+    task = tree_task(input=TextInput(max_tokens=32, context="null"))
     data = forest([discussion(W, seed=3)])
     batch = masked(task, data, whole(task, data))
     assert len(batch.nodes) == 0
@@ -515,7 +515,7 @@ def test_null_context_is_one_row_for_everybody():
 
 
 def test_parent_reads_the_parent_alone():
-    task = tree_task(reading=Reading(max_tokens=32, seen="parent"))
+    task = tree_task(input=TextInput(max_tokens=32, context="parent"))
     data = forest([discussion(W, lengths=[4] * len(W))])
     batch, vectors, losses = losses_and_vectors(task, data)
     for target, loss in zip(batch.source.tolist(), losses):

@@ -33,7 +33,7 @@ from fixtures import (
 )
 from ramify.batching.forest import node_seeds
 from ramify.batching.samplers import TokenBudget
-from ramify.batching.views.comment_trees import Reading
+from ramify.batching.views.comment_trees import TextInput
 from ramify.errors import RamifyError
 from ramify.training.config import TrainConfig
 from ramify.training.metrics_log import read_metrics
@@ -267,16 +267,16 @@ def test_training_learns(tmp_path):
     own = forest(trees)
     config = TrainConfig(steps=150, budget=2000, lr=1e-2, log_every=150)
     losses = {}
-    for seen in ("tree", "none"):
+    for context in ("tree", "none"):
         torch.manual_seed(0)
         task = tree_task(
             dtype=torch.float32,
-            reading=Reading(max_tokens=32, seen=seen),
+            input=TextInput(max_tokens=32, context=context),
             task={"mask_rate": 1.0, "mask_split": (1.0, 0.0, 0.0)},
             dim=16,
         )
-        trainer_of(tmp_path / seen, own, config, task=task).run()
-        losses[seen] = records(tmp_path / seen)[-1]["loss"]
+        trainer_of(tmp_path / context, own, config, task=task).run()
+        losses[context] = records(tmp_path / context)[-1]["loss"]
     assert losses["tree"] < 0.3
     assert losses["none"] > math.log(8) - 0.3
 
@@ -472,8 +472,10 @@ def test_a_stage_may_last_for_target_tokens(tmp_path, data):
 def test_budget_units(tmp_path, data, unit):
     """Models that read different things see the same comments where target tokens or targets fill the steps."""
     logs = []
-    tasks = {seen: tree_task(dtype=torch.float32, reading=Reading(max_tokens=32, seen=seen)) for seen in ("tree", "none")}
-    tasks["text"] = bert_task(dtype=torch.float32, reading=Reading(max_tokens=32, concatenate=60))
+    tasks = {
+        context: tree_task(dtype=torch.float32, input=TextInput(max_tokens=32, context=context)) for context in ("tree", "none")
+    }
+    tasks["text"] = bert_task(dtype=torch.float32, input=TextInput(max_tokens=32, concatenate=60))
     for name, task in tasks.items():
         config = replace(SHORT, budget=12 if unit == "targets" else 130, budget_unit=unit)
         trainer_of(tmp_path / name, data, config, task=task, regime={"regime": "naive"}).run()

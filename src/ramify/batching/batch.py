@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ramify.batching.forest import Forest
 from ramify.batching.views.base import Example
-from ramify.batching.views.comment_trees import Reading
+from ramify.batching.views.comment_trees import TextInput
 from ramify.nn.blocks import Wanted
 from ramify.nn.ragged import Rows, doubling_key, length_key, places
 from ramify.tokenizer import Frame, Tokenizer
@@ -182,19 +182,19 @@ def _move(value: Any, device: torch.device | str) -> Any:
 class Collator:
     """Lays examples flat: clean nodes sorted by length, targets sorted by length and number of context nodes.
 
-    With `reading.concatenate` the context's texts stand in the target's own row instead, `[CLS] oldest [SEP] … [SEP] own
+    With `input.concatenate` the context's texts stand in the target's own row instead, `[CLS] oldest [SEP] … [SEP] own
     [SEP]`, the oldest cut first where the row would be too long.
     """
 
     forest: Forest
     tokenizer: Tokenizer
-    reading: Reading
+    input: TextInput
     share: bool = True
     """Encode a node once for all examples of a batch; without it once an example, which costs more and changes nothing else."""
 
     @property
     def concatenate(self) -> int:
-        return self.reading.concatenate
+        return self.input.concatenate
 
     def __call__(self, examples: Sequence[Example]) -> Batch:
         source = join([example.targets for example in examples])
@@ -202,7 +202,7 @@ class Collator:
         context = join([example.context for example in examples])
         weight = np.concatenate([example.weight for example in examples]) if examples else np.zeros(0)
         special, after = self.tokenizer.num_special, self.tokenizer.frame.after
-        room = self.reading.max_tokens - special
+        room = self.input.max_tokens - special
         own = np.minimum(self.forest.length[source], room)
         types = None
         before: list[NDArray[np.int64]] = []
@@ -254,7 +254,7 @@ class Collator:
             node_source=nodes,
             frame=self.tokenizer.frame,
             token_type_ids=None if types is None else torch.from_numpy(types),
-            null_context=self.reading.seen == "null",
+            null_context=self.input.context == "null",
         )
 
     def _wrap(self, nodes: NDArray[np.int64], own: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -266,7 +266,7 @@ class Collator:
     ) -> tuple[list[NDArray[np.int64]], NDArray[np.int64]]:
         """The tokens that stand before each target's own text, oldest cut first; and the whole rows' lengths."""
         special = self.tokenizer.num_special
-        lengths = np.minimum(self.forest.length[context], self.reading.max_tokens - special)
+        lengths = np.minimum(self.forest.length[context], self.input.max_tokens - special)
         ids = self.forest.gather(context, lengths)
         ends = np.cumsum(lengths)
         before, key = [], 0

@@ -83,7 +83,7 @@ def demo(
 
 def _claim(out: Path) -> None:
     """A demo may be run again over its own folder, and over no other. Only the run of an earlier demo goes, so it goes now."""
-    from ramify.runs import RUN_FILE
+    from ramify.runs.base import RUN_FILE
 
     mark = out / ".ramify-demo"
     if mark.exists():
@@ -166,12 +166,12 @@ def _evaluate(store: "Store", draws: int) -> tuple["MaskedLM", "Measured"]:
     assert isinstance(pipeline, MaskFiller)
     task = pipeline.task
     with bar("evaluating", 3 * store.info["comments"]) as advance:
-        measured = measure(task, store, "all", draws=draws, controls=("wrong",), progress=advance)
+        measured = measure(task, store, "all", draws=draws, controls=("mismatched",), progress=advance)
     count = measured.scores["tree"].count.sum()
     print(f"\n   {count:,} masked tokens in {measured.trees} trees, loss in nats per masked token:")
-    for seen, scores in measured.scores.items():
-        print(f"   {NAMES[seen]:<32} {scores.summary()['loss']:.4f}")
-    for other in ("none", "wrong"):
+    for context, scores in measured.scores.items():
+        print(f"   {NAMES[context]:<32} {scores.summary()['loss']:.4f}")
+    for other in ("none", "mismatched"):
         found = gain(measured.scores["tree"], measured.scores[other])["all"]
         interval = f"(95 % interval {found.low:+.4f} to {found.high:+.4f}, paired bootstrap over trees)"
         print(f"   ancestors save, against the same model {NAMES[other]}: {found.value:+.4f} {interval}")
@@ -190,9 +190,9 @@ def _fill(task: "MaskedLM", store: "Store") -> "list[Filling]":
         print(f"\n   above: {shortened(example.ancestors[-1], 110)}")
         before = example.before if len(example.before) < 80 else "… " + example.before[-80:].split(" ", 1)[-1]
         print(f"   reply: {' '.join(before.split())} [{example.word}] {shortened(example.after, 60)}")
-        for seen, guess in example.guesses.items():
+        for context, guess in example.guesses.items():
             best = ", ".join(f"{token} {percent(share)}" for token, share in guess.tokens)
-            print(f"     {NAMES[seen]:<16} {example.word} {percent(guess.probability)}; likeliest: {best}")
+            print(f"     {NAMES[context]:<16} {example.word} {percent(guess.probability)}; likeliest: {best}")
     return examples
 
 
@@ -214,7 +214,7 @@ def _report(
     from ramify.runs.sections import number
 
     saved = {}
-    for other in ("none", "wrong"):
+    for other in ("none", "mismatched"):
         found = gain(measured.scores["tree"], measured.scores[other])["all"]
         value, low, high = (number(each, "+.4f") for each in (found.value, found.low, found.high))
         unclear = ", zero among it" if found.low <= 0 <= found.high else ""
@@ -222,7 +222,7 @@ def _report(
     lead = (
         "<p>Forty discussions that came with Ramify, read twice: by a small model trained on them for a minute, and by the "
         "checkpoint that ships with Ramify.</p><p>Reading each comment with its ancestors instead of without saves the shipped "
-        f"checkpoint {saved['none']}; instead of with another tree's ancestors, {saved['wrong']}. Intervals by paired "
+        f"checkpoint {saved['none']}; instead of with another tree's ancestors, {saved['mismatched']}. Intervals by paired "
         "bootstrap over trees.</p>"
     )
     sections = [

@@ -70,7 +70,7 @@ def run(
     run: Annotated[Path, typer.Argument(help="A run or a saved model.")],
     data: Annotated[Path, typer.Option("--data", help="A data set built by `ramify data build`.")],
     context: Annotated[
-        Literal["tree", "none", "parent", "wrong", "null"] | None,
+        Literal["tree", "none", "parent", "mismatched", "null"] | None,
         typer.Option(
             help="What a comment reads: its ancestors, nothing, its parent, another tree's ancestors, or the learned "
             "null row. Default: as the model was trained."

@@ -28,8 +28,8 @@ class History:
     """Longest message, with CLS and SEP (texts = pieces)."""
 
     def __post_init__(self) -> None:
-        check_fields(self, "reading.")
+        check_fields(self, "input.")
         if self.window < 1:
-            raise RamifyError(f"reading.window must be at least 1, not {self.window}.")
+            raise RamifyError(f"input.window must be at least 1, not {self.window}.")
         if self.max_tokens < 3:
-            raise RamifyError(f"reading.max_tokens counts CLS and SEP: it must be at least 3, not {self.max_tokens}.")
+            raise RamifyError(f"input.max_tokens counts CLS and SEP: it must be at least 3, not {self.max_tokens}.")

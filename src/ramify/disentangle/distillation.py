@@ -20,7 +20,7 @@ def beliefs(teachers: "Sequence[ReplyTo]", trees: Callable[[], Iterable[Tree]], 
     over the teachers, each of which reads the logs in its own way."""
     total: Float[NDArray, "message place"] | None = None
     for task in teachers:
-        logs = Logs.of(trees(), task.reading).read_with(task.tokenizer)
+        logs = Logs.of(trees(), task.input).read_with(task.tokenizer)
         total = np.zeros((len(logs), window + 1), dtype=np.float32) if total is None else total
         for opinion in opinions(task, logs):
             # What lies beyond is nobody's: the rest shares it.

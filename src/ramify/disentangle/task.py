@@ -107,22 +107,22 @@ class ReplyTo(Task[LinkBatch]):
 
     config: ReplyToConfig
     backbone: LinkBackbone
-    reading: History
+    input: History
     head: nn.Linear | None
     first: FirstLook | None
     second: SecondLook | None
     loss_names = ("links",)
 
     def __init__(
-        self, backbone: LinkBackbone, tokenizer: Tokenizer, reading: History | None = None, config: ReplyToConfig | None = None
+        self, backbone: LinkBackbone, tokenizer: Tokenizer, input: History | None = None, config: ReplyToConfig | None = None
     ) -> None:
         super().__init__()
         self.config = config or ReplyToConfig()
         self.backbone = backbone
         self.tokenizer = tokenizer
-        self.reading = reading or History()
-        if self.reading.texts == "pieces":
-            tokenizer.require(("cls", "sep"), "the task reply-to with reading.texts=pieces")
+        self.input = input or History()
+        if self.input.texts == "pieces":
+            tokenizer.require(("cls", "sep"), "the task reply-to with input.texts=pieces")
         self.head = nn.Linear(backbone.out_dim, 1) if self.config.score == "linear" else None
         first, second = self.config.first_look, self.config.second_look
         self.first = FirstLook(first, backbone.reads_surroundings) if first else None

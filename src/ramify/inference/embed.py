@@ -15,7 +15,7 @@ from ramify.batching.batch import Batch, Collator
 from ramify.batching.forest import Forest, Ints
 from ramify.batching.samplers import TokenBudget
 from ramify.batching.views.base import Example
-from ramify.batching.views.comment_trees import BLIND, Discussions, Reading, Seen, units
+from ramify.batching.views.comment_trees import BLIND, Context, Discussions, TextInput, units
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.inference.base import TOKENS, Pipeline
@@ -33,7 +33,7 @@ class TextPipeline(Pipeline, ABC):
     """A pipeline of a model that reads the texts of trees: every one can embed."""
 
     backbone: Backbone
-    input: Reading
+    input: TextInput
     normalize: bool = False
     """Whether vectors have length 1."""
 
@@ -74,17 +74,17 @@ class TextPipeline(Pipeline, ABC):
             raise RamifyError(f"a {type(self.backbone).__name__} embeds texts alone: choose the context none, not tree.")
         # Unasked, a node reads what it read in training. Without context an encoder says it alone, unless it was never trained,
         # because nothing read what it said.
-        trained = "tree" if self.input.seen == "wrong" else self.input.seen
+        trained = "tree" if self.input.context == "mismatched" else self.input.context
         blind = trained in BLIND
         if not reads:
-            seen: Seen = "none"
+            read: Context = "none"
         else:
-            seen = trained if context is None or (blind and context == "none") else context
-        alone = reads and seen == "none" and not blind
-        reading = replace(self.input, seen=seen, concatenate=0)
-        collate = Collator(forest, self.tokenizer, reading)
+            read = trained if context is None or (blind and context == "none") else context
+        alone = reads and read == "none" and not blind
+        input = replace(self.input, context=read, concatenate=0)
+        collate = Collator(forest, self.tokenizer, input)
         with evaluating(self.module):
-            for examples in _in_steps(forest, reading, tokens):
+            for examples in _in_steps(forest, input, tokens):
                 batch = collate(examples).to(self.device)
                 vectors = self._batch_vectors(batch, tokens, alone)
                 # The parts of a chained text share one vector, their mean.
@@ -106,11 +106,11 @@ class TextPipeline(Pipeline, ABC):
         return torch.cat([backbone.pooled(hidden, part) for part, hidden in decode_parts(backbone, batch, tokens)])
 
 
-def _in_steps(forest: Forest, reading: Reading, tokens: int) -> Iterator[list[Example]]:
+def _in_steps(forest: Forest, input: TextInput, tokens: int) -> Iterator[list[Example]]:
     """All nodes of the forest as targets, about so many tokens at a time. What is laid out for that is bounded: a view of
     `NODES` nodes, or of one tree."""
     for first, stop in runs(np.diff(forest.offsets), NODES):
-        view = Discussions(forest, units(forest, np.arange(first, stop), predict_post=True), reading)
+        view = Discussions(forest, units(forest, np.arange(first, stop), predict_post=True), input)
         for numbers in TokenBudget(view.costs, tokens, seed=0, shuffle=False).steps(0):
             yield [view.example(int(number)) for number in numbers]
 
@@ -120,7 +120,7 @@ class Embedder(TextPipeline):
 
     verbs = ("embed",)
 
-    def __init__(self, backbone: Backbone, tokenizer: Tokenizer, input: Reading, *, normalize: bool = False) -> None:
+    def __init__(self, backbone: Backbone, tokenizer: Tokenizer, input: TextInput, *, normalize: bool = False) -> None:
         self.backbone = backbone
         self.tokenizer = tokenizer
         self.input = input

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from ramify.batching.views.comment_trees import Seen
+from ramify.batching.views.comment_trees import Context
 from ramify.errors import RamifyError
 from ramify.inference.embed import TextPipeline
 from ramify.inference.mask_query import MaskQuery
@@ -25,7 +25,7 @@ class MaskFiller(TextPipeline):
         self.task = task
         self.backbone = task.backbone
         self.tokenizer = task.tokenizer
-        self.input = task.reading
+        self.input = task.input
 
     @property
     def module(self) -> nn.Module:
@@ -40,7 +40,7 @@ class MaskFiller(TextPipeline):
         node: str | int,
         *,
         top_k: int = 5,
-        context: Seen | None = None,
+        context: Context | None = None,
         candidates: Sequence[str] | None = None,
         joint: bool = False,
     ) -> dict[str, Any]:
@@ -99,7 +99,7 @@ class MaskFiller(TextPipeline):
             ]
         return answer
 
-    def score(self, tree: Tree, node: str | int, *, context: Seen | None = None) -> dict[str, Any]:
+    def score(self, tree: Tree, node: str | int, *, context: Context | None = None) -> dict[str, Any]:
         """The pseudo-log-likelihood of a node's text, and each piece's share of it."""
         return pseudo_log_likelihood(self.task, tree, node, context=context)
 

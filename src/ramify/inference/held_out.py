@@ -8,7 +8,7 @@ import numpy as np
 
 from ramify.batching.batch import Collator
 from ramify.batching.forest import Forest, Ints, node_seeds
-from ramify.batching.views.comment_trees import BLIND, Discussions, RegimeConfig, Seen, units
+from ramify.batching.views.comment_trees import BLIND, Context, Discussions, RegimeConfig, units
 from ramify.dataset.store import Split, Store
 from ramify.inference.evaluation import Scores, evaluate
 from ramify.inference.mask_query import MaskQuery
@@ -18,7 +18,7 @@ from ramify.tree import Tree
 NAMES: dict[str, str] = {
     "tree": "with ancestors",
     "parent": "with the parent",
-    "wrong": "with another tree's ancestors",
+    "mismatched": "with another tree's ancestors",
     "none": "without context",
     "null": "without context",
 }
@@ -40,10 +40,10 @@ class Measured:
     trees: int
     comments: int
     draws: int
-    scores: dict[Seen, Scores]
+    scores: dict[Context, Scores]
 
     @property
-    def own(self) -> Seen:
+    def own(self) -> Context:
         return next(iter(self.scores))
 
 
@@ -64,7 +64,7 @@ class Filling:
     before: str
     word: str
     after: str
-    guesses: dict[Seen, Guess]
+    guesses: dict[Context, Guess]
 
 
 def measure(
@@ -74,21 +74,21 @@ def measure(
     *,
     draws: int,
     comments: int = 0,
-    controls: tuple[Seen, ...] = (),
+    controls: tuple[Context, ...] = (),
     progress: Callable[[int], None] | None = None,
 ) -> Measured:
     """Score a model on a split: as it reads, without context if it reads one, and as `controls` say.
 
     `comments` takes only the first trees that together hold so many (0 = all).
     """
-    forest = task.reading.forest(store, task.tokenizer)
+    forest = task.input.forest(store, task.tokenizer)
     trees = chosen_trees(forest, store, split, comments)
-    own = task.reading.seen
-    kinds: tuple[Seen, ...] = (own,) if own in BLIND else (own, "none", *controls)
-    scores: dict[Seen, Scores] = {}
-    for seen in kinds:
-        view, collator = discussions(task, forest, trees, seen=seen)
-        scores[seen] = evaluate(task, view, collator, trees, draws=draws, progress=progress)
+    own = task.input.context
+    kinds: tuple[Context, ...] = (own,) if own in BLIND else (own, "none", *controls)
+    scores: dict[Context, Scores] = {}
+    for context in kinds:
+        view, collator = discussions(task, forest, trees, context=context)
+        scores[context] = evaluate(task, view, collator, trees, draws=draws, progress=progress)
     count = int((store.offsets[trees + 1] - store.offsets[trees] - 1).sum())
     return Measured(split, len(trees), count, draws, scores)
 
@@ -100,8 +100,8 @@ def chosen_trees(forest: Forest, store: Store, split: Split, comments: int) -> I
 
 def fillings(task: MaskedLM, store: Store, split: Split, *, count: int = FILLINGS, top_k: int = 3) -> list[Filling]:
     """Masked words chosen by `RULE`, filled by a model that reads context."""
-    own: Seen = "parent" if task.reading.seen == "parent" else "tree"
-    kinds: tuple[Seen, ...] = (task.reading.seen,) if task.reading.seen in BLIND else (own, "none")
+    own: Context = "parent" if task.input.context == "parent" else "tree"
+    kinds: tuple[Context, ...] = (task.input.context,) if task.input.context in BLIND else (own, "none")
     found = []
     for thread in _threads(store, split):
         node = len(thread) - 1
@@ -111,7 +111,7 @@ def fillings(task: MaskedLM, store: Store, split: Split, *, count: int = FILLING
             continue
         start, stop, place = masked
         text = thread.nodes[node].text
-        guesses: dict[Seen, Guess] = {seen: _guess(task, thread, node, ids, place, seen, top_k) for seen in kinds}
+        guesses: dict[Context, Guess] = {context: _guess(task, thread, node, ids, place, context, top_k) for context in kinds}
         found.append(
             Filling(
                 title=str(thread.meta.get("title", "")),
@@ -142,7 +142,7 @@ def _threads(store: Store, split: Split) -> Iterator[Tree]:
 def mask_longest_word(task: MaskedLM, text: str, ids: list[int]) -> tuple[int, int, int] | None:
     """(start, end, place among the pieces) of the longest word that is one piece; None where there is none, or where the
     text is longer than the model reads."""
-    if len(ids) > task.reading.max_tokens - task.tokenizer.num_special:
+    if len(ids) > task.input.max_tokens - task.tokenizer.num_special:
         return None
     tokenizer = task.tokenizer
     mask = tokenizer.token(tokenizer.mask_id)
@@ -156,21 +156,27 @@ def mask_longest_word(task: MaskedLM, text: str, ids: list[int]) -> tuple[int, i
     return None
 
 
-def _guess(task: MaskedLM, thread: Tree, node: int, ids: list[int], place: int, seen: Seen, top_k: int) -> Guess:
+def _guess(task: MaskedLM, thread: Tree, node: int, ids: list[int], place: int, context: Context, top_k: int) -> Guess:
     masked = [*ids[:place], task.tokenizer.mask_id, *ids[place + 1 :]]
-    found = MaskQuery.of(task, thread, node, seen).log_probabilities([masked], [[place]])[0, 0].exp()
+    found = MaskQuery.of(task, thread, node, context).log_probabilities([masked], [[place]])[0, 0].exp()
     best = found.topk(min(top_k, len(found)))
     tokens = [(task.tokenizer.token(token), share) for token, share in zip(best.indices.tolist(), best.values.tolist())]
     return Guess(float(found[ids[place]]), tuple(tokens))
 
 
 def discussions(
-    task: MaskedLM, forest: Forest, trees: Ints, *, seen: Seen | None = None, regime: RegimeConfig | None = None, seed: int = 0
+    task: MaskedLM,
+    forest: Forest,
+    trees: Ints,
+    *,
+    context: Context | None = None,
+    regime: RegimeConfig | None = None,
+    seed: int = 0,
 ) -> tuple[Discussions, Collator]:
-    """Units of some trees as a task reads them (or with other things seen), and their collator."""
-    reading = task.backbone.in_context(task.reading, seen)
+    """Units of some trees as a task reads them (or in another context), and their collator."""
+    input = task.backbone.in_context(task.input, context)
     parts = units(forest, trees, **asdict(regime or RegimeConfig()))
-    return Discussions(forest, parts, reading, seed=seed, trees=trees), Collator(forest, task.tokenizer, reading)
+    return Discussions(forest, parts, input, seed=seed, trees=trees), Collator(forest, task.tokenizer, input)
 
 
 def first_trees(forest: Forest, trees: Ints, targets: int) -> Ints:

@@ -12,7 +12,7 @@ from torch import Tensor
 from ramify.batching.batch import Collator, want
 from ramify.batching.forest import Forest
 from ramify.batching.views.base import Example
-from ramify.batching.views.comment_trees import Discussions, Reading, Seen, units
+from ramify.batching.views.comment_trees import Context, Discussions, TextInput, units
 from ramify.errors import RamifyError
 from ramify.inference.base import TOKENS
 from ramify.models.base import decode_parts
@@ -25,7 +25,7 @@ class MaskQuery:
     """A node of a tree whose text is to be varied, and what it reads."""
 
     task: MaskedLM
-    reading: Reading
+    input: TextInput
     forest: Forest
     tree: Tree
     node: int
@@ -35,29 +35,29 @@ class MaskQuery:
     """Places in the forest."""
 
     @classmethod
-    def of(cls, task: MaskedLM, tree: Tree, node: str | int, seen: Seen | None) -> "MaskQuery":
+    def of(cls, task: MaskedLM, tree: Tree, node: str | int, context: Context | None) -> "MaskQuery":
         # What was trained with a stranger's ancestors reads its own, where there are no others.
-        seen = seen or ("tree" if task.reading.seen == "wrong" else task.reading.seen)
-        if seen == "wrong":
+        context = context or ("tree" if task.input.context == "mismatched" else task.input.context)
+        if context == "mismatched":
             raise RamifyError("a single tree has no other tree's ancestors to read: choose the context tree, parent or none.")
         place = tree.index(node) if isinstance(node, str) else node
         if not 0 <= place < len(tree):
             raise RamifyError(f"tree {tree.id!r} has no node {node}; its nodes are 0 to {len(tree) - 1}.")
-        reading = task.backbone.in_context(task.reading, seen)
-        forest = reading.forest([tree], task.tokenizer)
+        input = task.backbone.in_context(task.input, context)
+        forest = input.forest([tree], task.tokenizer)
         part = int(np.searchsorted(forest.node, place))
-        view = Discussions(forest, units(forest, [0], predict_post=True), reading)
+        view = Discussions(forest, units(forest, [0], predict_post=True), input)
         whole = view.example(0)
         row = int(np.flatnonzero(whole.targets == part)[0])
         stop = int(whole.context_lengths[: row + 1].sum())
         start = stop - int(whole.context_lengths[row])
-        return cls(task, reading, forest, tree, place, part, tuple(whole.context[start:stop].tolist()))
+        return cls(task, input, forest, tree, place, part, tuple(whole.context[start:stop].tolist()))
 
     @property
     def head(self) -> dict[str, Any]:
         """What every answer begins with."""
         ancestors = [self.tree.nodes[index].id for index in np.unique(self.forest.node[list(self.context)])]
-        return {"node": self.tree.nodes[self.node].id, "context": self.reading.seen, "ancestors": ancestors}
+        return {"node": self.tree.nodes[self.node].id, "context": self.input.context, "ancestors": ancestors}
 
     @torch.no_grad()
     def log_probabilities(
@@ -65,7 +65,7 @@ class MaskQuery:
     ) -> Float[Tensor, "text place vocab"]:
         """For every variant of the text (all of one length), the log-probabilities at its asked places (equally many)."""
         task = self.task
-        length, room = len(texts[0]), self.reading.max_tokens - task.tokenizer.num_special
+        length, room = len(texts[0]), self.input.max_tokens - task.tokenizer.num_special
         if length > room:
             raise RamifyError(
                 f"node {self.tree.nodes[self.node].id!r} has {length} tokens; this model reads {room}. Shorten the text."
@@ -78,7 +78,7 @@ class MaskQuery:
             np.tile(np.array(self.context, dtype=np.int64), count),
             np.full(count, len(self.context)),
         )
-        batch = Collator(forest, task.tokenizer, self.reading)([example])
+        batch = Collator(forest, task.tokenizer, self.input)([example])
         own = torch.tensor([list(text) for text in texts])
         ids = batch.target_ids.view(count, -1).clone()
         width = ids.shape[1]

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from ramify.batching.views.comment_trees import Seen
+from ramify.batching.views.comment_trees import Context
 from ramify.inference.base import TOKENS
 from ramify.inference.mask_query import MaskQuery
 from ramify.tasks.masked_lm import MaskedLM
 from ramify.tree import Tree
 
 
-def pseudo_log_likelihood(task: MaskedLM, tree: Tree, node: str | int, *, context: Seen | None = None) -> dict[str, Any]:
+def pseudo_log_likelihood(task: MaskedLM, tree: Tree, node: str | int, *, context: Context | None = None) -> dict[str, Any]:
     """Σ log p(piece | all other pieces, what is read) in nats (Salazar et al. 2020), and each piece's share of it."""
     query = MaskQuery.of(task, tree, node, context)
     ids = task.tokenizer.encode(tree.nodes[query.node].text)

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ramify.batching.batch import Batch
-from ramify.batching.views.comment_trees import Reading, Seen
+from ramify.batching.views.comment_trees import Context, TextInput
 from ramify.config import check_fields
 from ramify.errors import RamifyError
 from ramify.models import hf
@@ -108,15 +108,15 @@ class Backbone(AnyBackbone):
     def pooled(self, hidden: Hidden, batch: Batch) -> Float[Tensor, "target dim"]:
         """One vector for every target, from all its tokens' states."""
 
-    def in_context(self, reading: Reading, seen: Seen | None) -> Reading:
-        """A way of reading with another context (None: its own). Raises where this model cannot read that."""
-        if seen is None or seen == reading.seen:
-            return reading
-        if seen == "null":
+    def in_context(self, input: TextInput, context: Context | None) -> TextInput:
+        """The input in another context (None: its own). Raises where this model cannot read that."""
+        if context is None or context == input.context:
+            return input
+        if context == "null":
             raise RamifyError("only a model that was trained on its null row can read it: choose the context none.")
-        if seen != "none" and not (self.reads_context or reading.concatenate):
-            raise RamifyError(f"this {type(self).__name__} reads no context: choose the context none, not {seen}.")
-        return replace(reading, seen=seen)
+        if context != "none" and not (self.reads_context or input.concatenate):
+            raise RamifyError(f"this {type(self).__name__} reads no context: choose the context none, not {context}.")
+        return replace(input, context=context)
 
 
 class ModelConfig(ABC):

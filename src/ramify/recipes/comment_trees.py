@@ -32,7 +32,7 @@ def tree_mlm(
     Example: ramify train tree-mlm --data data/reddit --out runs/reddit --set train.steps=2000 --set model.encoder_layers=2
     """
     from ramify import hub
-    from ramify.batching.views.comment_trees import Reading
+    from ramify.batching.views.comment_trees import TextInput
     from ramify.models.tree_mlm import TreeMLMConfig
     from ramify.runs.comment_trees import CommentTreeRun, TokenizerConfig
     from ramify.training.config import TrainConfig
@@ -46,7 +46,7 @@ def tree_mlm(
         recipe="tree-mlm",
         data=data,
         model=model,
-        reading=Reading(max_tokens=max_tokens),
+        input=TextInput(max_tokens=max_tokens),
         stages=(stage,),
         tokenizer=TokenizerConfig(path=tokenizer),
         init=init,
@@ -72,7 +72,7 @@ def bert(
 
     Example: ramify train bert --data data/reddit --out runs/bert --steps 1000
     """
-    from ramify.batching.views.comment_trees import Reading
+    from ramify.batching.views.comment_trees import TextInput
     from ramify.models.bert import BertConfig
     from ramify.runs.comment_trees import CommentTreeRun, TokenizerConfig
     from ramify.training.config import TrainConfig
@@ -81,7 +81,7 @@ def bert(
         recipe="bert",
         data=data,
         model=BertConfig(max_tokens=max(concatenate, max_tokens)),
-        reading=Reading(max_tokens=max_tokens, seen="tree" if concatenate else "none", concatenate=concatenate),
+        input=TextInput(max_tokens=max_tokens, context="tree" if concatenate else "none", concatenate=concatenate),
         stages=(TrainConfig(steps=steps, target_tokens=target_tokens, lr=1e-4 if init else 5e-4),),
         tokenizer=TokenizerConfig(path=tokenizer),
         init=init,

@@ -86,8 +86,8 @@ def feature_model(
         evaluate_every=900,
         checkpoint_every=900,
     )
-    task, reading = ReplyToConfig(score="sum"), History(causal=causal)
-    return _run("feature-model", data, FeatureModelConfig(), stage, task=task, reading=reading, init=init, seed=seed)
+    task, input = ReplyToConfig(score="sum"), History(causal=causal)
+    return _run("feature-model", data, FeatureModelConfig(), stage, task=task, input=input, init=init, seed=seed)
 
 
 def links(data: Data, *, steps: Steps = 4800, init: Init = "", seed: Seed = 0) -> "Run":
@@ -106,7 +106,7 @@ def links(data: Data, *, steps: Steps = 4800, init: Init = "", seed: Seed = 0) -
     stages = feature_model(data, steps=steps).stages
     model = FeatureModelConfig(hidden=256, dropout=0.1, years=False, surroundings=True, context_layers=2, context_among=16)
     task = ReplyToConfig(score="sum", conversation_weight=1.0, decide="conversation", threshold=0.33)
-    return _run("links", data, model, *stages, task=task, reading=History(window=50, causal=True), init=init, seed=seed)
+    return _run("links", data, model, *stages, task=task, input=History(window=50, causal=True), init=init, seed=seed)
 
 
 def mht(
@@ -149,8 +149,8 @@ def mht(
     stages = [_joining(first, features)]
     if fine_steps:
         stages.append(replace(stages[0], steps=fine_steps, lr=3e-5, freeze=(), evaluate_every=250))
-    reading = History(window=window, texts="pieces")
-    return _run("mht", data, MHTConfig(features=features), *stages, reading=reading, init=init, seed=seed)
+    input = History(window=window, texts="pieces")
+    return _run("mht", data, MHTConfig(features=features), *stages, input=input, init=init, seed=seed)
 
 
 def decatt(
@@ -174,7 +174,7 @@ def decatt(
 
     stage = _joining(_pair_stage(steps, lr=5e-4), features)
     model = DecomposableAttentionConfig(features=features)
-    return _run("decatt", data, model, stage, reading=History(window=window), init=init, seed=seed)
+    return _run("decatt", data, model, stage, input=History(window=window), init=init, seed=seed)
 
 
 def esim(
@@ -200,7 +200,7 @@ def esim(
 
     stage = _joining(_pair_stage(steps, lr=4e-4), features)
     model = ESIMConfig(features=features, hidden=128)
-    return _run("esim", data, model, stage, reading=History(window=window), init=init, seed=seed)
+    return _run("esim", data, model, stage, input=History(window=window), init=init, seed=seed)
 
 
 def bert_pair(
@@ -229,7 +229,7 @@ def bert_pair(
         data,
         BertPairConfig(features=features),
         _joining(_pair_stage(steps, lr=5e-5, budget=16), features),
-        reading=History(window=window, texts="pieces"),
+        input=History(window=window, texts="pieces"),
         view=BlockConfig(encoded_block=16),
         init=init,
         seed=seed,
@@ -269,7 +269,7 @@ def candidate_pruner(
     if task.backbone.reads_history:
         raise RamifyError(f"{model} reads all candidates as a history, so none may be pruned.")
     store = Store.open(data)
-    logs = Logs.of(store.trees(store.split("train")), task.reading).read_with(task.tokenizer)
+    logs = Logs.of(store.trees(store.split("train")), task.input).read_with(task.tokenizer)
     pruner = learn(task, logs, num_candidates, seed)
     task.config, task.first = replace(task.config, first_look=num_candidates), pruner
     return Disentangler(task)
@@ -310,7 +310,7 @@ def reranker(
         pairs.append((_reply_to(source.strip()), Store.open(data)))
     if any(each.second is not None or each.config.objective != "listwise" for each, _ in pairs):
         raise RamifyError("--unseen takes models of task.objective=listwise without a reranker.")
-    seen = ((each, Logs.of(store.trees(store.split("dev")), each.reading).read_with(each.tokenizer)) for each, store in pairs)
+    seen = ((each, Logs.of(store.trees(store.split("dev")), each.input).read_with(each.tokenizer)) for each, store in pairs)
     weight = task.config.conversation_weight
     task.second = learn(seen, hidden, seed, hindsight=lookahead, conversation_weight=weight)
     return Disentangler(task)
@@ -370,7 +370,7 @@ The commands, in a checkout of the source, for `benchmarks` is not installed (th
     ramify train links --data data/irc --out runs/one
     ramify train links --data data/irc --out runs/two --seed 1
     ramify train links --data data/irc --out runs/three --seed 2
-    ramify train links --data data/irc --out runs/four --seed 3 --set model.hidden=384 --set reading.causal=false
+    ramify train links --data data/irc --out runs/four --seed 3 --set model.hidden=384 --set input.causal=false
     ramify train links --data data/irc --out runs/links --steps 10000 --seed 5 --set model.dropout=0.05 \\
         --set view.conversations=0.2 --set 'view.teachers=["runs/one","runs/two","runs/three","runs/four"]'
     ramify train candidate-pruner runs/links --data data/irc --num-candidates 8 --out runs/pruned

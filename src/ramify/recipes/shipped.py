@@ -69,7 +69,7 @@ def shipped(data: Data, *, target_tokens: TargetTokens = 8_000_000, seed: Seed =
 
     Example: ramify train shipped --data data/open --out runs/shipped --pack runs/shipped/packed
     """
-    from ramify.batching.views.comment_trees import Reading
+    from ramify.batching.views.comment_trees import TextInput
     from ramify.models.tree_mlm import TreeMLMConfig
     from ramify.runs.comment_trees import CommentTreeRun, TokenizerConfig
     from ramify.tasks.masked_lm import MaskedLMConfig
@@ -80,7 +80,7 @@ def shipped(data: Data, *, target_tokens: TargetTokens = 8_000_000, seed: Seed =
         data=data,
         model=TreeMLMConfig(dim=192, ffn_dim=768, encoder_layers=2, decoder_layers=3, norm="pre", max_tokens=256),
         task=MaskedLMConfig(mask_rate=0.4),
-        reading=Reading(max_tokens=256, max_context=128),
+        input=TextInput(max_tokens=256, max_context=128),
         stages=(TrainConfig(target_tokens=target_tokens, budget=2048, lr=2e-3, evaluate_every=400, checkpoint_every=400),),
         tokenizer=TokenizerConfig(vocab_size=8192),
         seed=seed,
@@ -106,16 +106,16 @@ def pack(run: Path, data: str, out: Path) -> None:
     hub.save(pipeline, out, dtype=torch.float16)
     packed = hub.load(out, device="auto")
     assert isinstance(packed, MaskFiller)
-    found = measure(packed.task, Store.open(data), "test", draws=8, controls=("wrong",))
+    found = measure(packed.task, Store.open(data), "test", draws=8, controls=("mismatched",))
     scores = found.scores
     count = scores["tree"].count.sum()
     results = {
         "trees, comments, masked tokens": f"{found.trees:,}, {found.comments:,}, {count:,} ({found.draws} draws)",
         "nats per masked token, with ancestors": f"{scores['tree'].summary()['loss']:.4f}",
         "without context": f"{scores['none'].summary()['loss']:.4f}",
-        "with another tree's ancestors": f"{scores['wrong'].summary()['loss']:.4f}",
+        "with another tree's ancestors": f"{scores['mismatched'].summary()['loss']:.4f}",
         "saved, against without context": _interval(gain(scores["tree"], scores["none"])["all"]),
-        "saved, against another tree's ancestors": _interval(gain(scores["tree"], scores["wrong"])["all"]),
+        "saved, against another tree's ancestors": _interval(gain(scores["tree"], scores["mismatched"])["all"]),
     }
     card = hub.model_card(packed, title=TITLE, license=LICENSE, notes=NOTES, results=results)
     write_text(out / hub.CARD, card)

@@ -105,7 +105,7 @@ class Evaluation(ABC):
 class Run(ABC):
     """Everything that decides a result, as one frozen value; run.json holds it.
 
-    Each kind of run is a final subclass in a file of its own, with concretely typed parts: `model`, `task`, `reading`, `view`,
+    Each kind of run is a final subclass in a file of its own, with concretely typed parts: `model`, `task`, `input`, `view`,
     `tokenizer`, `dev`.
     """
 
@@ -131,7 +131,7 @@ class Run(ABC):
     # --- settings ----------------------------------------------------------------------------------------------------
 
     def changed(self, settings: Mapping[str, str]) -> Self:
-        """With settings from text: `model.dim`, `task.…`, `reading.…`, `view.…`, `tokenizer.…`, `dev.…`, `train.…` (every
+        """With settings from text: `model.dim`, `task.…`, `input.…`, `view.…`, `tokenizer.…`, `dev.…`, `train.…` (every
         stage), `stages.0.…`, `seed`, and `init`, which is applied first because it sizes the model."""
         self.check_settings(settings)
         run = self.sized(settings.get("init", ""))

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ramify.batching.forest import share_over
-from ramify.batching.views.comment_trees import BLIND, Seen
+from ramify.batching.views.comment_trees import BLIND, Context
 from ramify.inference.evaluation import Scores, gain
 from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.held_out import NAMES, RULE, Filling, Measured, fillings, measure
@@ -32,9 +32,9 @@ from ramify.runs.sections import (
 )
 
 
-def parts(seen: Seen, request: ReportRequest) -> ReportParts:
-    """The parts of a report on a run whose comments read `seen`."""
-    sections, headline, missing = [curves(request.metrics, seen)], (), ""
+def parts(context: Context, request: ReportRequest) -> ReportParts:
+    """The parts of a report on a run whose comments read `context`."""
+    sections, headline, missing = [curves(request.metrics, context)], (), ""
     pipeline, store, split = request.pipeline, request.store, request.split
     if isinstance(pipeline, MaskFiller) and store is not None:
         task = pipeline.task
@@ -46,7 +46,7 @@ def parts(seen: Seen, request: ReportRequest) -> ReportParts:
             missing = f"The data set has no trees in the split {split!r} that hold a comment."
     record = request.record
     return ReportParts(
-        purpose=f"fills masked words in comments, each read {NAMES[seen]}",
+        purpose=f"fills masked words in comments, each read {NAMES[context]}",
         examples="predicted comments",
         sections=tuple(sections),
         headline=headline,
@@ -84,7 +84,7 @@ def gain_sentence(found: Measured) -> Spans:
 # --- curves -----------------------------------------------------------------------------------------------------------
 
 
-def curves(metrics: Sequence[Mapping[str, float]], seen: Seen, title: str = "Learning curves") -> Section:
+def curves(metrics: Sequence[Mapping[str, float]], context: Context, title: str = "Learning curves") -> Section:
     """Loss against updates and tokens; and the gain and the encoder's spread, where they were measured."""
     if not metrics:
         return Section(title, (Notice(("Nothing was logged yet.",)),))
@@ -93,7 +93,7 @@ def curves(metrics: Sequence[Mapping[str, float]], seen: Seen, title: str = "Lea
         any(field in record for record in metrics) for field in ("dev_loss_none", "context_spread", "dev_loss")
     )
     charts = [
-        Chart(_losses(metrics, key, window, seen), label, "nats")
+        Chart(_losses(metrics, key, window, context), label, "nats")
         for key, label in (("step", "updates"), ("target_tokens", "tokens of predicted comments seen"))
     ]
     if with_gain:
@@ -103,7 +103,7 @@ def curves(metrics: Sequence[Mapping[str, float]], seen: Seen, title: str = "Lea
     every = f", mean of {window} logged steps" if window > 1 else ""
     legend = [("train", f"train (as it is minimised: per comment){every}")]
     if with_dev:
-        legend.append(("dev", f"dev, {NAMES[seen]} (per masked token)"))
+        legend.append(("dev", f"dev, {NAMES[context]} (per masked token)"))
     if with_gain:
         legend += [("none", "dev, the same model without context"), ("gain", "gain: the difference of the two")]
     if with_spread:
@@ -111,10 +111,10 @@ def curves(metrics: Sequence[Mapping[str, float]], seen: Seen, title: str = "Lea
     return Section(title, (Charts(tuple(charts), tuple(legend)),))
 
 
-def _losses(metrics: Sequence[Mapping[str, float]], key: str, window: int, seen: Seen) -> tuple[Line, ...]:
+def _losses(metrics: Sequence[Mapping[str, float]], key: str, window: int, context: Context) -> tuple[Line, ...]:
     loss = np.array([record["loss"] for record in metrics])
     lines = [Line("train", "train", np.array([float(record[key]) for record in metrics]), smooth(loss, window))]
-    for name, field, kind in ((f"dev, {NAMES[seen]}", "dev_loss", "dev"), ("dev, without context", "dev_loss_none", "none")):
+    for name, field, kind in ((f"dev, {NAMES[context]}", "dev_loss", "dev"), ("dev, without context", "dev_loss_none", "none")):
         measured = [record for record in metrics if field in record]
         x, y = (np.array([float(record[each]) for record in measured]) for each in (key, field))
         lines.append(Line(name, kind, x, y, marks=True))
@@ -136,10 +136,10 @@ def _against_tokens(
 def by_depth(measured: Measured, title: str = "What the context is worth, by depth") -> Section:
     """Loss of one model by what it reads, and the differences, with bootstrap intervals over trees."""
     own = measured.scores[measured.own]
-    others: list[Seen] = [seen for seen in measured.scores if seen != measured.own]
-    gains = [gain(own, measured.scores[seen]) for seen in others]
-    columns = [Column("depth"), Column("masked tokens"), *(Column(NAMES[seen]) for seen in measured.scores)]
-    columns += [Column(f"saved, against the same model {NAMES[seen]}", drawn=True) for seen in others]
+    others: list[Context] = [context for context in measured.scores if context != measured.own]
+    gains = [gain(own, measured.scores[context]) for context in others]
+    columns = [Column("depth"), Column("masked tokens"), *(Column(NAMES[context]) for context in measured.scores)]
+    columns += [Column(f"saved, against the same model {NAMES[context]}", drawn=True) for context in others]
     rows = [
         _depth_row(name, measured.scores, gains)
         for name in ("all", *DEPTH_BINS)
@@ -153,7 +153,7 @@ def by_depth(measured: Measured, title: str = "What the context is worth, by dep
     return Section(title, (Table(tuple(columns), tuple(rows)),), (lead,))
 
 
-def _depth_row(name: str, scores: Mapping[Seen, Scores], gains: Sequence[Mapping[str, Interval]]) -> tuple[Cell, ...]:
+def _depth_row(name: str, scores: Mapping[Context, Scores], gains: Sequence[Mapping[str, Interval]]) -> tuple[Cell, ...]:
     columns = slice(None) if name == "all" else slice(place := list(DEPTH_BINS).index(name), place + 1)
     count = next(iter(scores.values())).count[:, columns].sum(1)
     several = int((count > 0).sum()) > 1
@@ -182,13 +182,13 @@ def filled(examples: Sequence[Filling], title: str = "Masks filled") -> Section:
     masks = tuple(
         FilledMask(
             title=each.title,
-            ancestors=() if all(seen in BLIND for seen in each.guesses) else each.ancestors,
+            ancestors=() if all(context in BLIND for context in each.guesses) else each.ancestors,
             before=each.before,
             word=each.word,
             after=each.after,
             guesses=tuple(
-                ("none" if seen in BLIND else "dev", NAMES[seen], guess.probability, guess.tokens)
-                for seen, guess in each.guesses.items()
+                ("none" if context in BLIND else "dev", NAMES[context], guess.probability, guess.tokens)
+                for context, guess in each.guesses.items()
             ),
         )
         for each in examples

@@ -13,7 +13,7 @@ import torch
 from ramify import hub
 from ramify.batching.batch import Collator
 from ramify.batching.forest import Forest, Ints, share_over
-from ramify.batching.views.comment_trees import BLIND, Discussions, Reading, RegimeConfig, Seen
+from ramify.batching.views.comment_trees import BLIND, Context, Discussions, RegimeConfig, TextInput
 from ramify.config import check_fields
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
@@ -83,10 +83,10 @@ class PreparedDiscussions(Prepared):
     task: MaskedLM
     forest: Forest
 
-    def view(self, trees: Ints, *, seen: Seen | None = None, train: bool = False) -> tuple[Discussions, Collator]:
+    def view(self, trees: Ints, *, context: Context | None = None, train: bool = False) -> tuple[Discussions, Collator]:
         """Units of these trees, and their collator: as the run trains (`train`), or whole trees for evaluation."""
         config = self.run.view if train else RegimeConfig(predict_post=self.run.view.predict_post)
-        return discussions(self.task, self.forest, trees, seen=seen, regime=config, seed=self.run.seed)
+        return discussions(self.task, self.forest, trees, context=context, regime=config, seed=self.run.seed)
 
     def stage(self, number: int) -> Stage:
         config = self.run.stages[number]
@@ -124,8 +124,8 @@ class PreparedDiscussions(Prepared):
     def _dev_loss(self, trees: Ints) -> Callable[[], dict[str, float]]:
         config, task = self.run.dev, self.task
         views = {"dev_loss": self.view(trees)}
-        if config.without_context and task.reading.seen not in BLIND:
-            views["dev_loss_none"] = self.view(trees, seen="none")
+        if config.without_context and task.input.context not in BLIND:
+            views["dev_loss_none"] = self.view(trees, context="none")
 
         def measure() -> dict[str, float]:
             scores = {
@@ -147,7 +147,7 @@ class CommentTreeRun(Run):
 
     model: TextModelConfig
     task: MaskedLMConfig = field(default_factory=MaskedLMConfig)
-    reading: Reading = field(default_factory=Reading)
+    input: TextInput = field(default_factory=TextInput)
     view: RegimeConfig = field(default_factory=RegimeConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     dev: DevConfig = field(default_factory=DevConfig)
@@ -182,17 +182,17 @@ class CommentTreeRun(Run):
         model = self.model if self.model.vocab_size else self.model.for_vocabulary(tokenizer.vocab_size)
         if model.vocab_size < tokenizer.vocab_size:
             raise RamifyError(f"the tokenizer has {tokenizer.vocab_size} pieces, the model's vocabulary {model.vocab_size}.")
-        if model.max_tokens < self.reading.longest:
+        if model.max_tokens < self.input.longest:
             raise RamifyError(
-                f"rows of up to {self.reading.longest} tokens are read, but model.max_tokens is {model.max_tokens}: "
-                "set model.max_tokens too, or lower reading.max_tokens or reading.concatenate."
+                f"rows of up to {self.input.longest} tokens are read, but model.max_tokens is {model.max_tokens}: "
+                "set model.max_tokens too, or lower input.max_tokens or input.concatenate."
             )
         task = _started(self, model, tokenizer)
-        forest = Forest.open(store, tokenizer, self.reading.max_tokens, self.reading.overflow)
+        forest = Forest.open(store, tokenizer, self.input.max_tokens, self.input.overflow)
         return PreparedDiscussions(self, store, task, forest)
 
     def normalized(self) -> Self:
-        return replace(self, data="", reading=replace(self.reading, max_context=self.reading.context_length))
+        return replace(self, data="", input=replace(self.input, max_context=self.input.context_length))
 
     @property
     def weight_sources(self) -> tuple[str, ...]:
@@ -211,7 +211,7 @@ class CommentTreeRun(Run):
         task = pipeline.task
         draws, rate = options.get("draws", DRAWS), options.get("mask_rate")
         trees = store.held(split)
-        view, collator = discussions(task, pipeline.forest(store), trees, seen=options.get("context"))
+        view, collator = discussions(task, pipeline.forest(store), trees, context=options.get("context"))
         bar, precision = options.get("progress", no_progress), options.get("precision", "fp32")
         with bar(int(view.sizes.sum())) as advance, autocast(pipeline.device, precision):
             scores = evaluate(task, view, collator, trees, draws=draws, mask_rate=rate, progress=advance)
@@ -222,7 +222,7 @@ class CommentTreeRun(Run):
         return HeldOutLoss(scores, rate or task.config.mask_rate, draws)
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
-        return comment_tree_report.parts(self.reading.seen, request)
+        return comment_tree_report.parts(self.input.context, request)
 
     def next_command(self, out: Path, store: Store) -> str:
         return f"evaluate {shlex.quote(str(out))} --data {shlex.quote(self.data)}"
@@ -255,11 +255,11 @@ def _started(run: CommentTreeRun, config: TextModelConfig, tokenizer: Tokenizer)
     if not run.init:
         if not run.init_decoder:
             raise RamifyError(NO_DECODER)
-        return MaskedLM(backbone, tokenizer, run.reading, run.task)
+        return MaskedLM(backbone, tokenizer, run.input, run.task)
     checkpoint = hub.checkpoint(run.init)
     config.initialize(backbone, checkpoint, decoder=run.init_decoder)
     saved = hub.saved_config(run.init)
-    task = MaskedLM(backbone, tokenizer, run.reading, run.task)
+    task = MaskedLM(backbone, tokenizer, run.input, run.task)
     if saved is not None:
         hf.require(run.task, {name: getattr(saved.parts["task"], name) for name in ("head", "tie_weights")}, run.init, "task")
         hub.load_own_tensors(task, checkpoint.tensors, run.init)

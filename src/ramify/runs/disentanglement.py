@@ -227,7 +227,7 @@ class PreparedChats(Prepared):
             if loss is None:
                 if by == "loss":
                     raise RamifyError(
-                        "dev.by=loss: no message of the dev logs is known to answer one of those in reading.window. "
+                        "dev.by=loss: no message of the dev logs is known to answer one of those in input.window. "
                         "Choose dev.by=link, or a longer window."
                     )
                 return {"dev_loss": worst[by], **scores}
@@ -272,7 +272,7 @@ class DisentanglementRun(Run):
 
     model: MHTConfig | BertPairConfig | WordsModelConfig
     task: ReplyToConfig = field(default_factory=ReplyToConfig)
-    reading: History = field(default_factory=History)
+    input: History = field(default_factory=History)
     view: BlockConfig = field(default_factory=BlockConfig)
     tokenizer: WordsConfig = field(default_factory=WordsConfig)
     dev: LinkDevConfig = field(default_factory=LinkDevConfig)
@@ -349,7 +349,7 @@ class DisentanglementRun(Run):
         return LinkScores.of(measured, options.get("protocol", "official"))
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
-        return disentanglement_report.parts(self.reading.window, self.dev.history, request)
+        return disentanglement_report.parts(self.input.window, self.dev.history, request)
 
     def next_command(self, out: Path, store: Store) -> str:
         model = shlex.quote(str(out))
@@ -401,10 +401,10 @@ def _logs(run: DisentanglementRun, store: Store, split: Split) -> Logs:
                 f"{run.data} holds reply trees, where every comment answers another message: only task.objective=ranking fits, "
                 f"not {run.task.objective}."
             )
-        return logs_of_replies(trees, run.reading)
+        return logs_of_replies(trees, run.input)
     if split == "train":
         trees = _with_conversations(run, trees)
-    logs = Logs.of(trees, run.reading)
+    logs = Logs.of(trees, run.input)
     return logs.without_starts() if ranking else logs
 
 

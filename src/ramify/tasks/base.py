@@ -22,7 +22,7 @@ class Task(nn.Module, ABC, Generic[BatchT]):
     """An `AnyBackbone`; each kind of task says which."""
     tokenizer: Tokenizer
     config: Any
-    reading: Any
+    input: Any
     """How what it is trained on is read: saved with the model, so that it is used as it was trained."""
     loss_names: tuple[str, ...]
 

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ramify.batching.batch import IGNORE, Batch, want
-from ramify.batching.views.comment_trees import Reading
+from ramify.batching.views.comment_trees import TextInput
 from ramify.config import check_fields
 from ramify.errors import RamifyError
 from ramify.models.base import Backbone, decode_parts, no_vectors
@@ -60,23 +60,23 @@ class MaskedLM(Task[Batch]):
 
     config: MaskedLMConfig
     backbone: Backbone
-    reading: Reading
+    input: TextInput
     head: VocabularyHead
     choices: Tensor
     loss_names = ("masked_lm",)
 
     def __init__(
-        self, backbone: Backbone, tokenizer: Tokenizer, reading: Reading | None = None, config: MaskedLMConfig | None = None
+        self, backbone: Backbone, tokenizer: Tokenizer, input: TextInput | None = None, config: MaskedLMConfig | None = None
     ) -> None:
         super().__init__()
         self.config = config or MaskedLMConfig()
         self.backbone = backbone
         self.tokenizer = tokenizer
-        self.reading = reading or Reading()
+        self.input = input or TextInput()
         tokenizer.require(("cls", "sep", "mask"), "the task masked-lm")
-        if self.reading.concatenate and backbone.reads_context:
+        if self.input.concatenate and backbone.reads_context:
             raise RamifyError(
-                f"reading.concatenate puts ancestors' texts before a comment's, for models that read nothing else: "
+                f"input.concatenate puts ancestors' texts before a comment's, for models that read nothing else: "
                 f"{type(backbone).__name__} reads their vectors. Leave it out, or train bert."
             )
         vocab_size = backbone.config.vocab_size

@@ -44,8 +44,8 @@ def tokenizer() -> Tokenizer:
     return learn_words((f"{node.author} : {node.text}".lower().split() for node in chat(200).nodes), least=1)
 
 
-def read(*trees: Tree, reading: History = WORDS) -> Logs:
-    return Logs.of(trees, reading).read_with(tokenizer())
+def read(*trees: Tree, input: History = WORDS) -> Logs:
+    return Logs.of(trees, input).read_with(tokenizer())
 
 
 def batch_of(logs: Logs, targets: list[int] | None = None, block: int = 5, surroundings: bool = False) -> LinkBatch:
@@ -65,15 +65,15 @@ def spread(model: PairEncoder) -> PairEncoder:
     return model.double().eval()
 
 
-def plainly(model: PairEncoder, tree: Tree, reading: History, state: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+def plainly(model: PairEncoder, tree: Tree, input: History, state: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
     """What a model makes of every message of a log and each of its candidates, pair after pair; `state` is of the ids of
     both."""
-    logs = read(tree, reading=reading)
+    logs = read(tree, input=input)
     ids = [torch.from_numpy(logs.ids[start:stop].astype(np.int64)) for start, stop in zip(logs.starts[:-1], logs.starts[1:])]
     around = batch_of(logs, surroundings=True).pairs[:, -len(SURROUNDINGS) :]
     rows = []
     for target in range(len(ids)):
-        for candidate in range(target, max(-1, target - reading.window - 1), -1):
+        for candidate in range(target, max(-1, target - input.window - 1), -1):
             own = state(ids[target], ids[candidate])
             if model.join is not None:
                 known = features(logs.channels[0], np.array([target]), np.array([[candidate]]))[0, 0]
@@ -93,29 +93,29 @@ def dense(layer: nn.Module, x: Tensor) -> Tensor:
     return x @ weights["weight"].T + weights.get("bias", torch.zeros(()))
 
 
-def in_parts(make: Callable[..., PairEncoder], reading: History, limit: int) -> tuple[Tensor, dict[str, Tensor]]:
+def in_parts(make: Callable[..., PairEncoder], input: History, limit: int) -> tuple[Tensor, dict[str, Tensor]]:
     """States, and gradients of something that hangs on all of them, read at most `limit` tokens at a time."""
     model = make(chunk_tokens=limit, features="head")
-    states = model(batch_of(read(chat(23, 2), chat(8, 3), reading=reading)))
+    states = model(batch_of(read(chat(23, 2), chat(8, 3), input=input)))
     (states * torch.linspace(-1, 1, states.numel()).view_as(states)).sum().backward()
     return states.detach(), {name: each.grad for name, each in model.named_parameters() if each.grad is not None}
 
 
-def check_parts(make: Callable[..., PairEncoder], reading: History) -> None:
+def check_parts(make: Callable[..., PairEncoder], input: History) -> None:
     """However few tokens are read at once, states and gradients are the same."""
-    states, gradients = in_parts(make, reading, 10**6)
+    states, gradients = in_parts(make, input, 10**6)
     assert gradients.keys() == {name for name, _ in make(features="head").named_parameters()}
     for limit in (1, 100, 1000):
-        again, other = in_parts(make, reading, limit)
+        again, other = in_parts(make, input, limit)
         torch.testing.assert_close(again, states, rtol=0, atol=1e-12)
         for name, gradient in gradients.items():
             torch.testing.assert_close(other[name], gradient, rtol=1e-9, atol=1e-9)
 
 
 @torch.no_grad()
-def check_batches(model: PairEncoder, reading: History) -> None:
+def check_batches(model: PairEncoder, input: History) -> None:
     """A pair does not depend on what else is in the batch."""
-    logs = read(chat(23, 2), chat(8, 3), reading=reading)
+    logs = read(chat(23, 2), chat(8, 3), input=input)
     batch = batch_of(logs)
     together = model(batch).split(batch.candidates.host_lengths.tolist())
     for target, states in enumerate(together):
@@ -123,24 +123,24 @@ def check_batches(model: PairEncoder, reading: History) -> None:
 
 
 @torch.no_grad()
-def check_gold(model: PairEncoder, reading: History) -> None:
+def check_gold(model: PairEncoder, input: History) -> None:
     """What is known to answer what moves nothing."""
     tree = chat(15, 4)
     other = Tree(tuple(replace(node, parents=(), self_link=True) for node in tree.nodes), id=tree.id)
-    batches = [batch_of(read(each, reading=reading)) for each in (tree, other)]
+    batches = [batch_of(read(each, input=input)) for each in (tree, other)]
     assert not torch.equal(batches[0].gold, batches[1].gold)
     assert torch.equal(*map(model, batches))
 
 
 @torch.no_grad()
-def check_saved(model: PairEncoder, reading: History, folder: Path) -> None:
-    task = ReplyTo(model.float(), tokenizer(), reading).eval()
+def check_saved(model: PairEncoder, input: History, folder: Path) -> None:
+    task = ReplyTo(model.float(), tokenizer(), input).eval()
     hub.save(Disentangler(task), folder)
     loaded = ramify.load(folder).task
     assert isinstance(loaded, ReplyTo)
     assert loaded.backbone.config == model.config
-    assert loaded.reading == reading
-    logs = read(chat(15, 4), reading=reading)
+    assert loaded.input == input
+    logs = read(chat(15, 4), input=input)
     view = Blocks(logs, np.arange(15), block=4)
     batch = LinkCollator(logs)([view.example(number) for number in range(len(view))])
     assert torch.equal(loaded.scores(batch), task.scores(batch))

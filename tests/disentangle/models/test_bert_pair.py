@@ -69,7 +69,7 @@ def state(own: BertPair, target: Tensor, candidate: Tensor) -> Tensor:
 def test_states_are_those_of_each_pair_by_itself(config: dict[str, object]) -> None:
     own, tree = model(**config), chat(13, 5)  # pyright: ignore[reportArgumentType]
     expected = plainly(own, tree, PIECES, lambda target, candidate: state(own, target, candidate))
-    found = own(batch_of(read(tree, reading=PIECES), surroundings=own.reads_surroundings))
+    found = own(batch_of(read(tree, input=PIECES), surroundings=own.reads_surroundings))
     assert found.shape[1] == own.out_dim
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
 
@@ -132,7 +132,7 @@ def test_encoders_that_cannot_tell_two_texts_apart() -> None:
 def test_whole_words_are_no_word_pieces() -> None:
     own = model()
     own.check(PIECES)
-    with pytest.raises(RamifyError, match=r"reading\.texts=pieces"):
+    with pytest.raises(RamifyError, match=r"input\.texts=pieces"):
         own.check(WORDS)
-    with pytest.raises(RamifyError, match=r"reading\.texts=pieces"):
+    with pytest.raises(RamifyError, match=r"input\.texts=pieces"):
         own.check(replace(PIECES, texts="words"))

@@ -536,11 +536,11 @@ def test_a_saved_model_scores_as_before(config: dict[str, object], tmp_path: Pat
     loaded = ramify.load(tmp_path).task
     assert isinstance(loaded, ReplyTo)
     assert loaded.backbone.config == task.backbone.config
-    assert loaded.reading == HISTORY
+    assert loaded.input == HISTORY
     tree = drawn_links(10)
     scores = []
     for own in (task, loaded):
-        logs = Logs.of([tree], own.reading).read_with(own.tokenizer)
+        logs = Logs.of([tree], own.input).read_with(own.tokenizer)
         view = Blocks(logs, np.arange(10), block=4)
         collate = LinkCollator(logs, structure=Structure.known(logs))
         scores.append(own.scores(collate([view.example(number) for number in range(len(view))])))

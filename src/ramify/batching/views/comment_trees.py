@@ -15,7 +15,7 @@ from ramify.errors import RamifyError
 from ramify.tokenizer import Tokenizer
 from ramify.tree import Bound, Piece, Tree, Weighting, multiplicity, split
 
-Seen = Literal["tree", "none", "null", "parent", "wrong"]
+Context = Literal["tree", "none", "null", "parent", "mismatched"]
 """What a target reads: its ancestors; nothing; nothing but the model's learned null row; its parent alone; or the ancestors
 of a comment of equal depth in another tree."""
 
@@ -32,7 +32,7 @@ Regime = Literal["naive", "threads", "threads_debiased", "tree", "middle"]
 
 
 @dataclass(frozen=True)
-class Reading:
+class TextInput:
     """How texts and their surroundings are read: part of a trained model, so that it is used as it was trained."""
 
     max_tokens: int = 128
@@ -41,18 +41,18 @@ class Reading:
     max_context: int = 0
     """Nodes that a target reads at most (the paper's cl); 0: as many as a text may have tokens, as the paper has it."""
     rule: Rule = "post_nearest"
-    seen: Seen = "tree"
+    context: Context = "tree"
     concatenate: int = 0
     """Write the context's texts into the target's own row, of at most this many tokens (0 = do not)."""
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        check_fields(self, "input.")
         if self.max_tokens < 3:
-            raise RamifyError(f"max_tokens counts special tokens: it must be at least 3, not {self.max_tokens}.")
+            raise RamifyError(f"input.max_tokens counts special tokens: it must be at least 3, not {self.max_tokens}.")
         if self.max_context < 0:
-            raise RamifyError(f"max_context must be at least 1, or 0 for max_tokens, not {self.max_context}.")
+            raise RamifyError(f"input.max_context must be at least 1, or 0 for max_tokens, not {self.max_context}.")
         if self.concatenate and self.concatenate < 3:
-            raise RamifyError(f"concatenate must be a number of tokens from 3 up, or 0 for none, not {self.concatenate}.")
+            raise RamifyError(f"input.concatenate must be a number of tokens from 3 up, or 0 for none, not {self.concatenate}.")
 
     @property
     def context_length(self) -> int:
@@ -235,30 +235,29 @@ class Discussions(View):
         self,
         forest: Forest,
         parts: Units,
-        reading: Reading,
+        input: TextInput,
         *,
         seed: int = 0,
         trees: Sequence[int] | Ints = (),
     ) -> None:
-        """`trees` are those from which `seen="wrong"` draws."""
+        """`trees` are those from which `context="mismatched"` draws."""
         self.forest = forest
         self.parts = parts
-        self.reading = reading
+        self.input = input
         self.seed = seed
-        seen = reading.seen
         special = forest.frame.num_special
-        own = np.minimum(forest.length, reading.max_tokens - special) + special
+        own = np.minimum(forest.length, input.max_tokens - special) + special
         starts = np.concatenate([[0], parts.ends[:-1]])
         self._target_tokens = np.add.reduceat(own[parts.targets], starts)
-        if reading.concatenate:
-            rows = own + (_tokens_above(forest, own) if seen not in BLIND else 0)
-            self._costs = np.add.reduceat(np.maximum(own, np.minimum(rows, reading.concatenate))[parts.targets], starts)
+        if input.concatenate:
+            rows = own + (_tokens_above(forest, own) if input.context not in BLIND else 0)
+            self._costs = np.add.reduceat(np.maximum(own, np.minimum(rows, input.concatenate))[parts.targets], starts)
         else:
-            self._costs = self._target_tokens + _context_tokens(forest, parts, reading, own)
+            self._costs = self._target_tokens + _context_tokens(forest, parts, input, own)
         # A text without tokens has nothing to predict; it still serves as context.
         self._weight = np.where(forest.length[parts.targets] > 0, parts.weights, 0.0)
         self._weights = np.add.reduceat(self._weight, np.concatenate([[0], parts.ends[:-1]]))
-        self._strangers = _Strangers(forest, np.asarray(trees, dtype=np.int64)) if seen == "wrong" else None
+        self._strangers = _Strangers(forest, np.asarray(trees, dtype=np.int64)) if input.context == "mismatched" else None
 
     @property
     def costs(self) -> Ints:
@@ -283,13 +282,13 @@ class Discussions(View):
         asked = targets
         if self._strangers is not None:
             asked = self._strangers.of(targets, np.random.Generator(np.random.Philox(key=[self.seed, (epoch << 32) + number])))
-        if self.reading.seen in BLIND:
+        if self.input.context in BLIND:
             context, lengths = np.zeros(0, np.int64), np.zeros(len(targets), np.int64)
-        elif self.reading.seen == "parent":
-            parent, seen = _parents_inside(self.forest, targets, top)
-            context, lengths = parent[seen], seen.astype(np.int64)
+        elif self.input.context == "parent":
+            parent, inside = _parents_inside(self.forest, targets, top)
+            context, lengths = parent[inside], inside.astype(np.int64)
         else:
-            context, lengths = ancestors(self.forest, asked, self.reading.context_length, self.reading.rule, top)
+            context, lengths = ancestors(self.forest, asked, self.input.context_length, self.input.rule, top)
         return Example(targets, self._weight[part], context, lengths)
 
 
@@ -300,18 +299,18 @@ def _parents_inside(forest: Forest, targets: Ints, top: Ints) -> tuple[Ints, NDA
     return parent, (parent >= 0) & ((depth == 0) | (depth >= top))
 
 
-def _context_tokens(forest: Forest, parts: Units, reading: Reading, own: Ints) -> Ints:
+def _context_tokens(forest: Forest, parts: Units, input: TextInput, own: Ints) -> Ints:
     """Tokens of the nodes that each unit reads, each node once. A stranger's ancestors are taken to be as long as one's own,
     and all targets of a unit to look as far up as the one that looks farthest."""
     tokens = np.zeros(len(parts), dtype=np.int64)
-    if reading.seen in BLIND:
+    if input.context in BLIND:
         return tokens
     top = np.minimum.reduceat(parts.top, np.concatenate([[0], parts.ends[:-1]]))
     unit = np.repeat(np.arange(len(parts)), np.diff(parts.ends, prepend=0))
     count = len(forest.parent)
-    if reading.seen == "parent":
-        parent, seen = _parents_inside(forest, parts.targets, parts.top)
-        keys = np.unique(unit[seen] * count + parent[seen])
+    if input.context == "parent":
+        parent, inside = _parents_inside(forest, parts.targets, parts.top)
+        keys = np.unique(unit[inside] * count + parent[inside])
         return tokens + np.bincount(keys // count, weights=own[keys % count], minlength=len(parts)).astype(np.int64)
     rooted = forest.parent[parts.targets] >= 0
     keys = unit[rooted] * count + forest.parent[parts.targets[rooted]]
@@ -332,7 +331,7 @@ def _context_tokens(forest: Forest, parts: Units, reading: Reading, own: Ints) -
         inside = depth >= top[joined // count]
         joined, age = joined[inside], age[inside]
         tokens += np.bincount(joined // count, weights=own[joined % count], minlength=len(parts)).astype(np.int64)
-        on = age + 1 < reading.context_length
+        on = age + 1 < input.context_length
         above, steps = joined[on] // count * count + forest.parent[joined[on] % count], age[on] + 1
     return tokens
 
@@ -390,8 +389,9 @@ class _Strangers:
         self.trees, self.deepest = trees[order], deepest[order]
         if (self.deepest > 0).sum() < 2:
             raise RamifyError(
-                f"wrong ancestors come from another tree, but of the {len(trees):,} trees that are read here (one split of the "
-                "data set) fewer than two hold a comment. Build it with a larger share for that split (--split)."
+                f"input.context=mismatched reads the ancestors of another tree, but of the {len(trees):,} trees that are read "
+                "here (one split of the data set) fewer than two hold a comment. Build it with a larger share for that split "
+                "(--split)."
             )
 
     def of(self, targets: Ints, random: np.random.Generator) -> Ints:

@@ -219,7 +219,7 @@ class Hearing:
 def _told(message: Node) -> list[str]:
     if not isinstance(message.label, dict) or not isinstance(message.label.get(TOKENS), str):
         raise RamifyError(
-            f"message {message.id!r} says nothing of its words, which reading.tokens=official asks for: build the data, or "
+            f"message {message.id!r} says nothing of its words, which input.tokens=official asks for: build the data, or "
             "read the log, with --option tokens=beside."
         )
     return message.label[TOKENS].split()

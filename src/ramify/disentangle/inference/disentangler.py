@@ -25,7 +25,7 @@ class Disentangler(Pipeline):
         self.task = task
         self.backbone = task.backbone
         self.tokenizer = task.tokenizer
-        self.input = task.reading
+        self.input = task.input
 
     @property
     def module(self) -> nn.Module:

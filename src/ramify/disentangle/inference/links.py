@@ -148,7 +148,7 @@ def _decided(
             raise RamifyError(
                 "members of an ensemble by the mean decide in one way: these differ in task.decide or task.threshold."
             )
-        believed = beliefs(tasks, lambda: [log], max(task.reading.window for task in tasks))
+        believed = beliefs(tasks, lambda: [log], max(task.input.window for task in tasks))
         messages, back = np.arange(len(log)), np.arange(believed.shape[1])
         candidates = messages[:, None] - back
         seen = candidates >= 0
@@ -156,8 +156,8 @@ def _decided(
         comemberships = Comemberships(np.array([0, len(log)]), believed.shape[1] - 1)
         decided = opinion.choose(tasks[0].config, messages.copy(), comemberships.of)
     else:
-        heard = {each: Logs.of([log], each) for each in {task.reading for task in tasks}}
-        found = [decide(task, heard[task.reading].read_with(task.tokenizer), beam=beam) for task in tasks]
+        heard = {each: Logs.of([log], each) for each in {task.input for task in tasks}}
+        found = [decide(task, heard[task.input].read_with(task.tokenizer), beam=beam) for task in tasks]
         if len(found) > 1:
             assert ensemble != "mean"
             members = [_answers(each)[0] for each in found]
@@ -255,7 +255,7 @@ def measure(
     trees = store.split(split)
     own = list(store.trees(trees))
     known: LinksOrConversations = "links" if any(map(_says_links, own)) else "conversations"
-    logs = Logs.of(map(_as_known, own), task.reading).read_with(task.tokenizer)
+    logs = Logs.of(map(_as_known, own), task.input).read_with(task.tokenizer)
     finds_starts = task.config.starts and task.config.objective != "ranking"
     if not (starts and finds_starts):
         logs = logs.without_starts()

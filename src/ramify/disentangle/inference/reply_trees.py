@@ -56,7 +56,7 @@ def measure_replies(task: "ReplyTo", store: Store, split: Split, *, history: Kno
     `RamifyError` where there are no comments.
     """
     trees = store.held(split)
-    logs = logs_of_replies(store.trees(trees), task.reading).read_with(task.tokenizer)
+    logs = logs_of_replies(store.trees(trees), task.input).read_with(task.tokenizer)
     with _all_answering(task):
         answered = decide(task, logs, history=history, beam=beam).answered
     return MeasuredReplies(

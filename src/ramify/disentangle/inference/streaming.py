@@ -61,10 +61,10 @@ class Live:
     """
 
     def __init__(self, task: "ReplyTo") -> None:
-        if not task.reading.causal:
+        if not task.input.causal:
             raise RamifyError(
                 "this model looks at what is said later, which a live channel has not: use one that was trained with "
-                "reading.causal=true."
+                "input.causal=true."
             )
         if task.config.threshold and task.config.decide == "link":
             raise RamifyError(
@@ -73,9 +73,9 @@ class Live:
                 "whole logs."
             )
         self.task = task
-        self._hearing = Hearing(causal=True, faithful=task.reading.faithful, official=task.reading.tokens == "official")
-        self._ranks = Ranks.of(task.tokenizer, pieces=task.reading.texts == "pieces")
-        self._comembership = Comembership(task.reading.window)
+        self._hearing = Hearing(causal=True, faithful=task.input.faithful, official=task.input.tokens == "official")
+        self._ranks = Ranks.of(task.tokenizer, pieces=task.input.texts == "pieces")
+        self._comembership = Comembership(task.input.window)
         self._kept: dict[int, _Kept] = {}
         self._conversations = 0
 
@@ -100,7 +100,7 @@ class Live:
             return
         if not messages:
             return
-        history, first = self.task.reading, self._hearing.count
+        history, first = self.task.input, self._hearing.count
         # A candidate's features look one message further back.
         since = first - history.window - 1
         if len(messages) > 1 or first % _FORGET_EVERY == 0:
@@ -156,7 +156,7 @@ class Live:
         """What became of the messages at first sight: of those that may still be answered, which are the last rows, numbers
         and rows lie `apart`."""
         before = np.array([each.at_first_sight for each in kept])
-        return Course(np.maximum(before[:, 0] - apart, -1), before[:, 1], logs.speaker, self.task.reading.window)
+        return Course(np.maximum(before[:, 0] - apart, -1), before[:, 1], logs.speaker, self.task.input.window)
 
     def _opinions(
         self, logs: Logs, kept: list[_Kept], row: int, first: int, table: Vectors | None, course: Course
@@ -164,7 +164,7 @@ class Live:
         if row < len(kept) - 1:
             yield from opinions(self.task, logs, start=np.array([row]), vectors=table, course=course, live=True)
             return
-        reach = min(first, self.task.reading.window)
+        reach = min(first, self.task.input.window)
         collate = collator(self.task, logs, table)
         if self.task.backbone.reads_structure:
             structure = Structure()

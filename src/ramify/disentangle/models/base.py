@@ -48,7 +48,7 @@ class LinkBackbone(AnyBackbone):
         """The states, once each has read the others of its message; as they are, where they do not."""
         return x
 
-    def check(self, reading: History) -> None:
+    def check(self, input: History) -> None:
         """Raise where it cannot read a chat in this way."""
         return None
 

@@ -61,8 +61,8 @@ class BertPair(PairEncoder):
     def state_dim(self) -> int:
         return self.config.encoder.dim
 
-    def check(self, reading: History) -> None:
-        check_pieces(reading)
+    def check(self, input: History) -> None:
+        check_pieces(input)
 
     def states(self, batch: LinkBatch) -> Float[Tensor, "key state"]:
         target, candidate = batch.host_pairs

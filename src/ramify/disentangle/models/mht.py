@@ -108,17 +108,17 @@ class MaskedHierarchicalTransformer(Joined):
     def reads_history(self) -> bool:
         return True
 
-    def check(self, reading: History) -> None:
-        check_pieces(reading)
-        if reading.max_tokens > self.config.encoder.max_tokens:
+    def check(self, input: History) -> None:
+        check_pieces(input)
+        if input.max_tokens > self.config.encoder.max_tokens:
             raise RamifyError(
-                f"messages of up to {reading.max_tokens} tokens are read, but the encoder knows "
-                f"{self.config.encoder.max_tokens} places: lower reading.max_tokens."
+                f"messages of up to {input.max_tokens} tokens are read, but the encoder knows "
+                f"{self.config.encoder.max_tokens} places: lower input.max_tokens."
             )
-        if self.config.position in ("distance", "absolute") and reading.window >= self.config.max_history:
+        if self.config.position in ("distance", "absolute") and input.window >= self.config.max_history:
             raise RamifyError(
-                f"a message may answer one {reading.window} back, but there are {self.config.max_history} places: set "
-                f"model.max_history={reading.window + 1} or more, or lower reading.window."
+                f"a message may answer one {input.window} back, but there are {self.config.max_history} places: set "
+                f"model.max_history={input.window + 1} or more, or lower input.window."
             )
 
     @property

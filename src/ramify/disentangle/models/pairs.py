@@ -80,10 +80,10 @@ def join_of(config: Any, dim: int) -> Join | None:
     return Join(config, dim) if config.features == "head" else None
 
 
-def check_pieces(reading: History) -> None:
+def check_pieces(input: History) -> None:
     """Raise unless messages are read as word pieces."""
-    if reading.texts != "pieces":
-        raise RamifyError(f"this model's encoder reads word pieces: set reading.texts=pieces, not {reading.texts}.")
+    if input.texts != "pieces":
+        raise RamifyError(f"this model's encoder reads word pieces: set input.texts=pieces, not {input.texts}.")
 
 
 @dataclass(frozen=True)
