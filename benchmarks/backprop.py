@@ -1,11 +1,12 @@
-"""The backpropagation engine beside torch: time per operation, and a Transformer that both train.
+"""Compare the backpropagation engine with torch: time per operation, and training of the same Transformer.
 
     python benchmarks/backprop.py speed
     python benchmarks/backprop.py learn --data sst2
 
-`speed`: microseconds an operation, forward and backward, on a graph of single numbers (micrograd's, too, where it is installed)
-and on one of matrices; medians of rounds in turn. `learn`: a tiny encoder on sentences of SST-2, step by step with its twin in
-torch, both in float64: the largest distance of the two losses, accuracy on dev, and seconds.
+`speed` measures microseconds per operation, forward and backward, on a graph of scalars and on a graph of matrices: medians of
+interleaved rounds. It includes micrograd on scalars if that is installed. `learn` trains a tiny encoder on sentences of SST-2,
+in step with the same model in torch, both in float64. It prints the largest difference of the two losses, accuracy on dev, and
+seconds.
 """
 
 import argparse
@@ -35,7 +36,7 @@ ROUNDS = 9
 
 
 def tree(leaf: Callable[[float], Any], rectified: Callable[[Any], Any], depth: int) -> tuple[Any, int]:
-    """A binary tree of sums, products and rectified numbers, and how many operations it has."""
+    """Build a binary tree of sums, products and ReLUs. Return its root and its number of operations."""
     level = [leaf(0.5 + 0.001 * number) for number in range(2**depth)]
     operations = 0
     while len(level) > 1:
@@ -100,7 +101,7 @@ def speed(arguments: argparse.Namespace) -> None:
 
 
 class Twin(torch.nn.Module):
-    """The same classifier out of torch's own layers."""
+    """The same classifier built from torch's layers."""
 
     def __init__(self, words: int, classes: int, size: int, heads: int, layers: int, inner: int, places: int) -> None:
         super().__init__()
@@ -150,7 +151,7 @@ def sentences(file: Path, count: int) -> tuple[list[list[str]], NDArray[np.int64
 def batches(
     texts: list[list[str]], known: dict[str, int], chosen: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Ids, filled up with zeros, and lengths."""
+    """Return ids, padded with zeros, and lengths."""
     own = [[known.get(word, 0) for word in texts[number]] for number in chosen]
     lengths = np.array([len(each) for each in own])
     ids = np.zeros((len(own), lengths.max()), dtype=np.int64)
@@ -160,7 +161,7 @@ def batches(
 
 
 def learn(data: Path, *, count: int, steps: int, size: int = 32, seed: int = 0) -> dict[str, Any]:
-    """Both train on the same sentences in the same order."""
+    """Train both models on the same sentences in the same order."""
     texts, labels = sentences(data / "train.tsv", count)
     frequent = Counter(word for text in texts for word in text)
     known = {word: number for number, (word, often) in enumerate(frequent.most_common(), 1) if often > 1}
@@ -201,7 +202,7 @@ def learn(data: Path, *, count: int, steps: int, size: int = 32, seed: int = 0) 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["speed", "learn"])
-    parser.add_argument("--data", type=Path, help="folder with SST-2's train.tsv and dev.tsv")
+    parser.add_argument("--data", type=Path, help="folder with train.tsv and dev.tsv of SST-2")
     parser.add_argument("--sentences", type=int, default=4000)
     parser.add_argument("--steps", type=int, default=1000)
     add_options(parser)
@@ -209,7 +210,7 @@ def main() -> None:
     if arguments.what == "speed":
         speed(arguments)
     elif arguments.data is None:
-        parser.error("learn needs --data")
+        parser.error("learn needs sentences of SST-2. Set --data to the folder of train.tsv and dev.tsv.")
     else:
         torch.set_num_threads(1)
         found = learn(arguments.data, count=arguments.sentences, steps=arguments.steps)

@@ -1,20 +1,20 @@
-"""Does the tree help? Five models on one data set: same comments at every step, same masks at the end.
+"""Measure the gain from context: five models on one data set, with the same comments per step and the same evaluation masks.
 
     python benchmarks/context_gain.py plan
     python benchmarks/context_gain.py run --data STORE --init MINILM --model tree --seed 0 --out runs/gain/reddit
     python benchmarks/context_gain.py table --out runs/gain/reddit
     python benchmarks/context_gain.py picture --out runs/gain/reddit --svg gain.svg
 
-Ablations: `--model tree --name cls --set model.pooling=cls`. From scratch: no `--init`.
+An ablation is a run such as `--model tree --name cls --set model.pooling=cls`. Without `--init`, a run trains from scratch.
 
-A run is resumable: call it again and it goes on. It leaves OUT/MODEL-SEED/ with the trained model, its metrics, and
-scores-CONTEXT.npz (sums by tree and depth), from which `table` makes paired bootstrap intervals over trees. Those of finished
-runs are kept in benchmarks/scores, so that a pair need not be run on one machine.
+The same command resumes an interrupted run. OUT/MODEL-SEED/ holds the trained model, its metrics, and scores-CONTEXT.npz (sums
+by tree and depth), from which `table` computes paired bootstrap intervals over trees. benchmarks/scores keeps the scores of
+finished runs, so that the two runs of a comparison may come from different machines.
 
-All train with 40 % of the tokens masked, which teaches more in a short training, and are scored with 15 %.
+All models train with 40 % of the tokens masked, which teaches more in a short training, and are scored with 15 %.
 
 Models: tree (ancestors), none (one learned null row), wrong (trained with the ancestors of another tree's comment of equal
-depth), parent (the parent alone), text (a BERT on the concatenated ancestors, rows of 256 tokens).
+depth), parent (the parent only), text (a BERT on the concatenated ancestors, rows of 256 tokens).
 """
 
 import argparse
@@ -25,7 +25,7 @@ from typing import get_args
 
 from ramify.memory import keep_pages
 
-keep_pages()  # before torch comes in
+keep_pages()  # before torch is imported
 
 import numpy as np
 
@@ -44,11 +44,11 @@ from rows import add_options, append_rows
 MODELS = ("tree", "none", "mismatched", "parent", "text")
 CONTEXT_OF = {"tree": "tree", "none": "null", "mismatched": "mismatched", "parent": "parent", "text": "tree"}
 CONTROLS = {"tree": ("tree", "none", "mismatched", "parent")}
-"""What each model is evaluated with; the others with what they were trained on."""
+"""Evaluation contexts by model. Other models are evaluated with their training context."""
 
 COLOURS: dict[str | tuple[str, str], str] = {"none": "C0", "mismatched": "C1", "parent": "C2", "text": "C3"}
 COLOURS |= {("tree", context): f"C{number}" for number, context in enumerate(("none", "mismatched", "parent"), 4)}
-"""Of the models, and of what (tree) is evaluated with."""
+"""Colours of the models and of the evaluation contexts of `tree`."""
 
 SETTINGS = {
     "train.budget": "1024",
@@ -109,7 +109,7 @@ def _say(record: dict) -> None:
 
 
 def table(arguments: argparse.Namespace) -> None:
-    """Losses, and each model's distance to (tree), by seed and pooled over seeds."""
+    """Print the loss of each model, and the gain of `tree` over it pooled over seeds."""
     found = _found(arguments.out)
     reference = found.get(("tree", "tree"), {})
     for (model, context), by_seed in found.items():
@@ -123,7 +123,7 @@ def table(arguments: argparse.Namespace) -> None:
 
 
 def _found(out: Path) -> dict[tuple[str, str], dict[int, Scores]]:
-    """Scores by (model, context it was evaluated with) and seed."""
+    """Return scores by (model, evaluation context) and seed."""
     found: dict[tuple[str, str], dict[int, Scores]] = {}
     for file in sorted(out.glob("*-*/scores-*.npz")):
         model, seed = file.parent.name.rsplit("-", 1)
@@ -132,7 +132,7 @@ def _found(out: Path) -> dict[tuple[str, str], dict[int, Scores]]:
 
 
 def picture(arguments: argparse.Namespace) -> None:
-    """What (tree) saves against the others: on dev while training, a line a seed; on the held-out trees by depth."""
+    """Plot the gain of `tree` over the others: on dev during training, one line per seed; on held-out trees by depth."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -172,7 +172,7 @@ def picture(arguments: argparse.Namespace) -> None:
         colour = COLOURS[model, context] if model == "tree" else COLOURS[model]
         by_seed = [gain(reference[seed], found[model, context][seed]) for seed in shared]
         gains = gain(_pool([reference[seed] for seed in shared]), _pool([found[model, context][seed] for seed in shared]))
-        # A bin that only one tree reaches has no interval.
+        # A bin with a single tree has no interval.
         trees = (reference[shared[0]].count > 0).sum(0)
         depths = [depth for depth, count in zip(DEPTH_BINS, trees) if count > 1]
         values = np.array([[gains[d].value, gains[d].low, gains[d].high] for d in depths]).T
@@ -188,14 +188,14 @@ def picture(arguments: argparse.Namespace) -> None:
     right.set_title("bars: 95 % over trees; dashes: single seeds", fontsize=9)
     for axes in (left, right):
         axes.axhline(0, color="grey", linewidth=0.8)
-        # Below: wherever it stood inside, it would hide some seed.
+        # Below the axes: anywhere inside, the legend would hide a seed.
         axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
     arguments.svg.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(arguments.svg, metadata={"Date": None})
 
 
 def _pool(scores: list[Scores]) -> Scores:
-    """Sums over seeds: a tree stays one unit of the bootstrap."""
+    """Sum over seeds. A tree remains one unit of the bootstrap."""
     return Scores(
         scores[0].trees,
         np.sum([each.loss for each in scores], axis=0),
@@ -205,12 +205,12 @@ def _pool(scores: list[Scores]) -> Scores:
 
 
 def plan(arguments: argparse.Namespace) -> None:
-    """The runs and what they cost on two cores of the machine A of results.md, measured on the first ones."""
+    """Print the runs and their cost on two cores of machine A of results.md, measured on the first runs."""
     for data, models in (("reddit-college", ("tree", "none", "mismatched")), ("iac-4forums", MODELS)):
         for seed in range(3):
             print(f"{data}: " + ", ".join(f"{model}-{seed}" for model in models))
-    print("24 runs of 2 M target tokens, 42 scorings. Two side by side in bf16: 22 minutes a run, 12 a scoring;")
-    print("in all about 9 hours.")
+    print("24 runs of 2 M target tokens, 42 scorings. Two in parallel in bf16: 22 minutes per run, 12 per scoring;")
+    print("about 9 hours in total.")
 
 
 def main() -> None:
@@ -220,17 +220,19 @@ def main() -> None:
     running = commands.add_parser("run")
     running.set_defaults(call=train_and_score)
     running.add_argument("--data", type=Path, required=True)
-    running.add_argument("--init", default="", help="a BERT-family checkpoint; without one, from scratch")
+    running.add_argument("--init", default="", help="BERT-family checkpoint to start from (default: train from scratch)")
     running.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting of the run")
-    running.add_argument("--name", default="", help="what the change is called")
+    running.add_argument("--name", default="", help="name of the ablation")
     running.add_argument("--model", choices=MODELS, required=True)
-    running.add_argument("--precision", choices=get_args(Precision), default="fp32", help="of training and of scoring")
+    running.add_argument("--precision", choices=get_args(Precision), default="fp32", help="precision of training and scoring")
     running.add_argument("--seed", type=int, default=0)
     running.add_argument("--target-tokens", type=int, default=2_000_000)
-    running.add_argument("--draws", type=int, default=8, help="0 trains only: pilots on the dev loss")
-    running.add_argument("--split", default="test", help="what is scored: dev for whatever is chosen by it")
-    running.add_argument("--trees", type=int, help="score the first so many trees only")
-    running.add_argument("--contexts", nargs="*", help="what to evaluate (tree) with; by default all of its controls")
+    running.add_argument(
+        "--draws", type=int, default=8, help="masks per comment in scoring; 0 trains only, for pilots on the dev loss"
+    )
+    running.add_argument("--split", default="test", help="split to score; dev for choosing settings")
+    running.add_argument("--trees", type=int, help="score only the first N trees")
+    running.add_argument("--contexts", nargs="*", help="evaluation contexts of the model (default for tree: all its controls)")
     running.add_argument("--out", type=Path, required=True)
     add_options(running)
     pictures = commands.add_parser("picture")

@@ -1,10 +1,10 @@
-"""What does a regime cost? Time per predicted comment and peak memory, beside counted operations.
+"""Measure the cost of each regime: time per predicted comment, peak memory, and counted operations.
 
-    python benchmarks/cost.py --stores NAME=DIR … --repeats 7 --json results.json
+    python benchmarks/cost.py --source STORE --trees 25 --repeats 7 --json results.json
 
-One process, the regimes interleaved, medians with their range. Counts are multiply-adds of linear maps and attention, so the
-predicted ratios are exact for what they count; norms, dropout, the optimizer and Python are what a measured ratio adds.
-Peak memory is that of a fresh subprocess for each regime.
+Regimes are interleaved in one process; times are medians with their range. Counted operations are multiply-adds of linear maps
+and attention, so their ratios are exact for these. Measured ratios also include norms, dropout, the optimizer and Python. Peak
+memory is measured in a fresh subprocess per regime.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ramify.memory import keep_pages
 
-keep_pages()  # before torch comes in
+keep_pages()  # before torch is imported
 
 import numpy as np
 import torch
@@ -38,7 +38,7 @@ from rows import add_options, append_rows
 
 VOCABULARY = 8192
 HALF = "-bf16"
-"""What follows the name of a regime that is to be computed in half precision."""
+"""Suffix of the name of a regime in half precision."""
 REGIMES = {
     "naive": {"regime": "naive"},
     "threads": {"regime": "threads", "threads_over": "leaves"},
@@ -48,8 +48,10 @@ REGIMES = {
 
 
 def random_tree(shape: str, comments: int, random: np.random.Generator) -> Tree:
-    """A post and so many comments of geometric lengths (mean 30 words): `uniform` attaches each anywhere; `reddit` 30 % to the
-    post, else to one of the last 12; `chain`; `star`."""
+    """Draw a post and comments of geometric lengths (mean 30 words).
+
+    `uniform` attaches a comment to any earlier node; `reddit` attaches 30 % to the post and the others to one of the last 12.
+    """
     nodes = []
     for index in range(comments + 1):
         if index == 0:
@@ -68,8 +70,9 @@ def random_tree(shape: str, comments: int, random: np.random.Generator) -> Tree:
 
 
 def operations(batch: Batch, dim: int, layers: int, context: bool) -> float:
-    """Multiply-adds of a forward pass: 12 d² a token and layer (14 d² with cross-attention), attention, and the vocabulary at
-    the masked positions; the last decoder layer computes only those, besides keys and values for all."""
+    """Count the multiply-adds of a forward pass: 12 d² per token and layer (14 d² with cross-attention), attention, and the
+    vocabulary at the masked positions. The last decoder layer computes only these, and keys and values for all tokens.
+    """
 
     def attention(lengths: np.ndarray) -> float:
         return 2 * dim * float((lengths.astype(np.float64) ** 2).sum())
@@ -92,7 +95,7 @@ def operations(batch: Batch, dim: int, layers: int, context: bool) -> float:
 
 
 class Case:
-    """One regime on one data set: its steps, ready to be run and counted."""
+    """Prepared steps of one regime on one data set, with their counts."""
 
     def __init__(
         self, name: str, forest: Forest, trees: np.ndarray, tokenizer: Tokenizer, dim: int, layers: int, budget: int
@@ -112,10 +115,10 @@ class Case:
         phase = "always" if name == "two-phase" else "never"
         self.task = MaskedLM(backbone, tokenizer, input, MaskedLMConfig(two_phase=phase, chunk_tokens=budget)).train()
         view = Discussions(forest, units(forest, trees, **regime), input)
-        # The paper's units know nothing of each other: a node is encoded anew in every unit that reads it.
+        # The paper's units are independent: every unit that reads a node encodes it again.
         collate = Collator(forest, tokenizer, input, share=name not in ("naive", "threads", "middle"))
         generator = torch.Generator().manual_seed(0)
-        # Whole trees for the two-phase gradient; elsewhere steps of one budget.
+        # Two phases take whole trees; other regimes fill steps up to the budget.
         steps = TokenBudget(view.costs, budget if name != "two-phase" else 2**40, seed=0).steps(0)
         self.batches = [self.task.corrupt(collate([view.example(int(n)) for n in step]), generator) for step in steps]
         self.predicted = sum(len(batch.targets) for batch in self.batches)
@@ -127,7 +130,7 @@ class Case:
             layers * (batch.nodes.total * 12 * dim**2 + 2 * dim * float((batch.nodes.host_lengths**2).sum()))
             for batch in self.batches
         )
-        # A backward pass costs two forward passes; a two-phase gradient encodes once more.
+        # A backward pass costs two forward passes. A two-phase gradient encodes once more.
         self.operations = 3 * forward + (encoder if name == "two-phase" else 0.0)
 
     def run(self) -> float:
@@ -168,7 +171,7 @@ def measure(cases: list[Case], repeats: int) -> list[dict]:
 
 
 def prepare(source: str, comments: int, max_trees: int, seed: int = 0) -> tuple[Forest, np.ndarray, Tokenizer]:
-    """A few trees: random ones of a shape, or the first of a built store."""
+    """Return random trees of a shape, or the first trees of a built store."""
     if source in ("uniform", "reddit", "chain", "star"):
         random = np.random.Generator(np.random.Philox(key=seed))
         store = Store.of([replace(random_tree(source, comments, random), id=str(n)) for n in range(max_trees)])
@@ -188,10 +191,10 @@ def prepare(source: str, comments: int, max_trees: int, seed: int = 0) -> tuple[
 
 
 def peak(arguments: argparse.Namespace) -> None:
-    """In a fresh process: the memory that one pass of a regime takes over what was there before it."""
+    """Measure how much one pass of a regime adds to the memory of a fresh process."""
     forest, trees, tokenizer = prepare(arguments.source, arguments.comments, arguments.trees)
     case = Case(arguments.peak, forest, trees, tokenizer, arguments.dim, arguments.layers, arguments.budget)
-    Path("/proc/self/clear_refs").write_text("5")  # the high-water mark starts again from here
+    Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark
     before = _resident("VmRSS")
     seconds = case.run()
     found = {"mib": _resident("VmHWM") - before, "comments": case.predicted, "seconds": seconds}
@@ -200,7 +203,7 @@ def peak(arguments: argparse.Namespace) -> None:
 
 
 def _resident(name: str) -> float:
-    """A line of this process's status, in MiB."""
+    """Return a field of this process's status, in MiB."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(name))
 
@@ -208,17 +211,19 @@ def _resident(name: str) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--source", default="uniform", help="uniform, reddit, chain, star, or the folder of a built store")
-    parser.add_argument("--comments", type=int, default=500, help="comments of a random tree")
+    parser.add_argument("--comments", type=int, default=500, help="number of comments of a random tree")
     parser.add_argument("--trees", type=int, default=1)
     parser.add_argument("--dim", type=int, default=256)
     parser.add_argument("--layers", type=int, default=4)
-    parser.add_argument("--budget", type=int, default=8192, help="tokens a step, and of a two-phase chunk")
+    parser.add_argument("--budget", type=int, default=8192, help="tokens per step and per two-phase chunk")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument(
-        "--regimes", default="naive,threads,tree,middle,two-phase,bert", help="tree-bf16 is tree in half precision, and so on"
+        "--regimes",
+        default="naive,threads,tree,middle,two-phase,bert",
+        help="comma-separated; the suffix -bf16 selects half precision",
     )
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--peak", help="measure the peak memory of this regime alone, and stop")
+    parser.add_argument("--peak", help="measure only the peak memory of this regime")
     parser.add_argument("--json", type=Path)
     add_options(parser)
     arguments = parser.parse_args()

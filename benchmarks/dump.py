@@ -1,7 +1,8 @@
-"""How fast does `ramify data build` turn a Reddit dump into a store, and in how much memory?
+"""Measure speed and memory of `ramify data build` on a Reddit dump.
 
-Writes a dump of made-up comments in Reddit's full schema (about 1.1 KB a line, natural lengths, threads scattered), builds it
-in a fresh process, and prints comments per CPU second (user + system, process start included) and the peak resident memory.
+The benchmark writes a dump of invented comments in Reddit's full schema (about 1.1 KB per line, natural lengths, threads
+scattered) and builds it in a fresh process. It prints comments per CPU second (user + system, including process start) and the
+peak resident memory.
 
     python benchmarks/dump.py --comments 2_000_000
 """
@@ -26,7 +27,7 @@ from rows import add_options, append_rows
 COMMENTS_PER_THREAD = 17
 START = 1_546_300_800
 SYLLABLES = [consonant + vowel for consonant in "bdfghklmnprstvwz" for vowel in "aeiou"]
-# What follows a word, as it is spelled in JSON: sentences, paragraphs, quotations, entities, letters beyond ASCII.
+# JSON text that follows a word: ends of sentences and paragraphs, quotations, entities, letters beyond ASCII.
 ENDS = [" ", ". ", ", ", r".\n\n", r"\" ", " &amp; ", r"\u2019s ", "é "]
 END_SHARES = [0.845, 0.07, 0.05, 0.01, 0.01, 0.002, 0.01, 0.003]
 
@@ -59,7 +60,7 @@ def base36(number: int) -> str:
 
 
 class Words:
-    """Runs of made-up words with a Zipf-like frequency: a text is a slice of one long stream."""
+    """Texts of invented words with Zipf-like frequencies, sliced from one long stream."""
 
     def __init__(self, rng: np.random.Generator, vocabulary: int = 20_000, length: int = 2_000_000) -> None:
         words = ["".join(rng.choice(SYLLABLES, size=1 + rank.bit_length() // 6)) for rank in range(vocabulary)]
@@ -70,7 +71,7 @@ class Words:
         self.stream = "".join(stream)
 
     def texts(self, rng: np.random.Generator, count: int, median: int, spread: float) -> Iterator[str]:
-        """Texts of log-normally distributed length in words."""
+        """Yield texts whose length in words is log-normal."""
         words = np.clip(rng.lognormal(np.log(median), spread, count), 1, 1_800).astype(int)
         first = rng.integers(0, len(self.starts) - 2_000, count)
         for start, end in zip(self.starts[first].tolist(), self.starts[first + words].tolist()):
@@ -78,7 +79,7 @@ class Words:
 
 
 def write_dump(folder: Path, comments: int, seed: int = 0) -> None:
-    """Write RS_made_up.zst, RC_made_up.zst, and their size, decompressed, into `bytes`."""
+    """Write RS_made_up.zst and RC_made_up.zst, and their decompressed size to the file `bytes`."""
     rng = np.random.default_rng(seed)
     words = Words(rng)
     threads = max(1, comments // COMMENTS_PER_THREAD)
@@ -88,7 +89,7 @@ def write_dump(folder: Path, comments: int, seed: int = 0) -> None:
             name = base36(1_000_000 + thread)
             line = SUBMISSION % (f"author_{thread % 5_000}", START, name, name, text, title)
             size += file.write(line.encode())
-    # A thread's share of the comments falls off as a power law; its comments come scattered over the whole file.
+    # Thread sizes follow a power law; the comments of a thread are scattered over the whole file.
     popularity = (1 + np.arange(threads)) ** -0.6
     where = rng.choice(threads, size=comments, p=popularity / popularity.sum())
     authors = rng.zipf(1.3, comments) % 400_000
@@ -113,26 +114,26 @@ def write_dump(folder: Path, comments: int, seed: int = 0) -> None:
 
 
 def build(dump: Path, out: Path, options: list[str]) -> dict:
-    """Run `ramify data build` in a fresh process and measure it from outside."""
+    """Run `ramify data build` in a fresh process and measure it from the parent."""
     inputs = [str(dump / "RS_made_up.zst"), str(dump / "RC_made_up.zst")]
     command = [sys.executable, "-c", "from ramify.cli import main; main()", "data", "build", *inputs]
     process = subprocess.Popen([*command, "--format", "pushshift", "--out", str(out), "--overwrite", *options])
     _, status, usage = os.wait4(process.pid, 0)
     if status:
-        sys.exit("the build failed")
+        sys.exit(f"`ramify data build` failed with wait status {status}; see its output above.")
     return {"user_s": usage.ru_utime, "system_s": usage.ru_stime, "peak_rss_mib": usage.ru_maxrss / 1024}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--comments", type=int, default=200_000)
-    parser.add_argument("--folder", type=Path, help="where the dump and the store go, and stay (default: a temporary folder)")
+    parser.add_argument("--folder", type=Path, help="folder that keeps the dump and the store (default: a temporary folder)")
     parser.add_argument("options", nargs="*", help="further options of `ramify data build`, after --")
     add_options(parser)
     arguments = parser.parse_args()
     folder = arguments.folder or Path(tempfile.mkdtemp(prefix="ramify-dump-"))
     folder.mkdir(parents=True, exist_ok=True)
-    # In a process of its own: a child's peak memory counts from the memory of the process that starts it.
+    # A separate process writes the dump, because a child's peak memory starts from its parent's memory.
     writer = multiprocessing.get_context("spawn").Process(target=write_dump, args=(folder, arguments.comments))
     writer.start()
     writer.join()

@@ -1,14 +1,14 @@
-"""Against what people use: a masked-LM step beside `BertForMaskedLM`, and `embed` beside sentence-transformers.
+"""Compare a masked-LM step with `BertForMaskedLM`, and `embed` with sentence-transformers.
 
     python benchmarks/huggingface.py step --data STORE --init MINILM --dim 256 --layers 4
     python benchmarks/huggingface.py embed --data STORE --init MINILM
 
-What it compares with: `pip install -e .[bench]`.
+`pip install -e .[bench]` installs both references.
 
-Same comments (in the store's order), same tokenizer and ids truncated to 128, same configuration, same threads, AdamW fused,
-fp32 unless said. One process, A/B/A/B interleaved, medians. tokens/s counts real tokens, never padding. `counted` is the ratio
-of multiply-adds a real token in linear maps and attention, forward: what a step does beside them, the optimizer above all, is
-not in it.
+All sides use the same comments (in the store's order), tokenizer, ids truncated to 128, configuration and threads, fused AdamW,
+and fp32 unless noted. They are interleaved in one process; speeds are medians. tokens/s counts real tokens, never padding.
+`counted` is the ratio of multiply-adds per real token in linear maps and attention, forward. It excludes the rest of a step,
+above all the optimizer.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from pathlib import Path
 
 from ramify.memory import keep_pages
 
-if "--keep-pages" in sys.argv:  # before torch comes in
+if "--keep-pages" in sys.argv:  # before torch is imported
     keep_pages()
 
 import numpy as np
@@ -44,7 +44,7 @@ BATCH = 32
 
 
 def comments(data: Path, tokenizer: Tokenizer, count: int) -> tuple[Forest, np.ndarray]:
-    """The first comments of the training split that have text, with what they hang on."""
+    """Return the first comments of the training split that have text, and a forest of their trees."""
     store = Store.open(data)
     trees = store.split("train")
     sizes = store.offsets[trees + 1] - store.offsets[trees]
@@ -62,8 +62,10 @@ def rows(forest: Forest, nodes: np.ndarray, tokenizer: Tokenizer) -> list[list[i
 
 
 class Theirs:
-    """`BertForMaskedLM` with DataCollatorForLanguageModeling's masks: batches of 32 in the given order, padded to the longest;
-    `grouped` sorts by length within 50 batches first, as `group_by_length` does."""
+    """`BertForMaskedLM` with the masks of DataCollatorForLanguageModeling, on shuffled batches of 32 padded to the longest row.
+
+    `grouped` sorts by length within 50 batches, as `group_by_length` does.
+    """
 
     def __init__(self, config: BertConfig, ids: list[list[int]], tokenizer: Tokenizer, grouped: bool) -> None:
         from transformers import BertConfig as Config
@@ -106,7 +108,7 @@ class Theirs:
 
 
 class Ours:
-    """The same model on flat batches with as many comments a step."""
+    """The same model on flat batches with as many comments per step."""
 
     def __init__(self, config: BertConfig, forest: Forest, nodes: np.ndarray, tokenizer: Tokenizer, bf16: bool) -> None:
         torch.manual_seed(0)
@@ -135,7 +137,7 @@ class Ours:
 
 
 def operations(config: BertConfig, rows: np.ndarray, widths: np.ndarray, asked: np.ndarray) -> float:
-    """Multiply-adds a real token, forward, of rows computed at some width; last layer and vocabulary at `asked` places."""
+    """Count forward multiply-adds per real token: `widths` are padded lengths, `asked` counts positions of the last layer."""
     d = config.dim
     layer = widths * (4 * d * d + 2 * d * config.ffn_dim) + 2 * widths**2 * d
     last = widths * 2 * d * d + asked * (2 * d * d + 2 * d * config.ffn_dim) + 2 * asked * widths * d
@@ -144,7 +146,7 @@ def operations(config: BertConfig, rows: np.ndarray, widths: np.ndarray, asked: 
 
 
 def interleave(sides: dict[str, Callable[[], int]], repeats: int, steps: int) -> dict[str, list[float]]:
-    """Tokens (or texts) per second of each side, `steps` calls at a time, taking turns."""
+    """Measure tokens (or texts) per second of each side in turns of `steps` calls."""
     for step in sides.values():
         step()
     speeds: dict[str, list[float]] = {name: [] for name in sides}
@@ -244,14 +246,14 @@ def main() -> None:
         command = commands.add_parser(name)
         command.set_defaults(call=call)
         command.add_argument("--data", type=Path, required=True)
-        command.add_argument("--init", required=True, help="MiniLM's directory: its tokenizer, and the vectors of `embed`")
+        command.add_argument("--init", required=True, help="directory of MiniLM, for its tokenizer and for `embed`")
         command.add_argument("--comments", type=int, default=4000)
         command.add_argument("--repeats", type=int, default=7)
-        command.add_argument("--keep-pages", action="store_true", help="ramify's allocator settings, for both sides")
+        command.add_argument("--keep-pages", action="store_true", help="use Ramify's allocator settings for both sides")
         command.add_argument("--threads", type=int, default=torch.get_num_threads())
         add_options(command)
         if name == "step":
-            command.add_argument("--steps", type=int, default=3, help="steps of 32 comments between turns")
+            command.add_argument("--steps", type=int, default=3, help="steps of 32 comments per turn")
             command.add_argument("--dim", type=int, default=256)
             command.add_argument("--layers", type=int, default=4)
             command.add_argument("--dropout", type=float, default=0.1)

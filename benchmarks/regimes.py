@@ -1,4 +1,4 @@
-"""What do the regimes learn? Held-out loss by depth, speed and gradient noise, at equal predicted comments and updates.
+"""Compare the regimes at equal predicted comments and updates: held-out loss by depth, speed and gradient noise.
 
     python benchmarks/regimes.py data --data STORE --out SMALL
     python benchmarks/regimes.py train --data SMALL --regime tree --seed 0 --out runs/regimes
@@ -6,10 +6,10 @@
     python benchmarks/regimes.py table --out runs/regimes
     python benchmarks/regimes.py picture --out runs/regimes --svg regimes.svg
 
-`data` leaves out trees of more than `--most` comments: one of 14,000 would be a single update of `tree` and hundreds of the
-others. `train` makes `--steps` updates of `--comments` predicted comments on average, whatever the regime (a unit is never cut,
-so the budget of a step is chosen for that mean), and scores the test split with BERT's masks; settings were chosen on dev.
-`noise` measures tr Cov(g) / |E g|² over steps of exactly `--comments` predicted comments at fixed parameters.
+`data` leaves out trees of more than `--most` comments: a tree of 14,000 would be a single update of `tree` and hundreds of
+updates of the others. `train` makes `--steps` updates of `--comments` predicted comments on average, for any regime (a unit is
+never cut, so the budget of a step is chosen for that mean). It then scores the test split with BERT's masks; settings were
+chosen on dev. `noise` measures tr Cov(g) / |E g|² over steps of exactly `--comments` predicted comments at fixed parameters.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from typing import Any
 
 from ramify.memory import keep_pages
 
-keep_pages()  # before torch comes in
+keep_pages()  # before torch is imported
 
 import numpy as np
 import torch
@@ -50,7 +50,7 @@ REGIMES: dict[str, dict[str, str]] = {
     "threads-leaves": {"view.regime": "threads", "view.threads_over": "leaves"},
     "threads-debiased": {"view.regime": "threads_debiased"},
     "tree": {"view.regime": "tree"},
-    # The control: steps as uneven as those of `tree`, of comments that have nothing to do with each other.
+    # The control: steps as uneven as those of `tree`, but of unrelated comments.
     "scattered": {"view.regime": "tree"},
     **{
         f"middle-{size}-{bound}": {"view.regime": "middle", "view.max_tree_size": str(size), "view.bound": bound}
@@ -92,7 +92,7 @@ def small_trees(arguments: argparse.Namespace) -> None:
 
 
 def scatter() -> None:
-    """Let units be as large as they were, and hold comments of any trees."""
+    """Replace `units` by a function that keeps the unit sizes and shuffles comments over all trees."""
 
     def scattered(*arguments: Any, **options: Any) -> Units:
         parts = units(*arguments, **options)
@@ -103,7 +103,7 @@ def scatter() -> None:
 
 
 def budget_for(run: Run, out: Path, comments: int) -> int:
-    """The budget of a step with which this run's steps predict so many comments on average."""
+    """Find the step budget with which this run predicts `comments` comments per step on average."""
     prepared = run.prepare(out)
     sizes = prepared.view(prepared.store.split("train"), train=True)[0].sizes
     low, high = 1, comments * 4
@@ -127,7 +127,7 @@ def train(arguments: argparse.Namespace) -> None:
         run = run.changed(LEARNING | {"train.budget": str(budget_for(run, out, arguments.comments))})
         _, progress = execute(run, out, resume=(out / "run.json").exists())
         if not (out / "config.json").exists():
-            return  # stopped; the same command goes on
+            return  # interrupted; the same command resumes
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         speed = progress.target_tokens / progress.seconds
         record = {"regime": arguments.regime, "seed": arguments.seed, "predicted": progress.targets, "steps": progress.step}
@@ -146,7 +146,7 @@ def train(arguments: argparse.Namespace) -> None:
 
 
 def exact_steps(view: Discussions, comments: int, seed: int) -> Iterator[list[Example]]:
-    """Shuffled units, cut so that every step predicts exactly so many comments; a cut unit goes on in the next step."""
+    """Yield steps of exactly `comments` predicted comments from shuffled units; a cut unit continues in the next step."""
     random = np.random.Generator(np.random.Philox(key=seed))
     held: list[Example] = []
     room = comments
@@ -172,14 +172,14 @@ def _cut(example: Example, count: int) -> tuple[Example, Example]:
 
 
 def noise(arguments: argparse.Namespace) -> None:
-    """Gradient noise at the initial parameters, or at those of a trained run (`--at`); `--seed` draws other steps."""
+    """Measure gradient noise at the initial parameters or at those of a trained run (`--at`); `--seed` selects the steps."""
     run = make_run(arguments, seed=0)
     prepared = run.prepare(arguments.out)
     task = prepared.task if arguments.at is None else ramify.load(arguments.at).task
     trees: Ints = prepared.store.split("train")
     view, collator = discussions(task, prepared.forest, trees, regime=run.view)
     generator = torch.Generator().manual_seed(arguments.seed)
-    task.eval()  # noise of the data and its masks, not of dropout
+    task.eval()  # noise from the data and the masks, not from dropout
     total: torch.Tensor | None = None
     squares = 0.0
     for number, examples in enumerate(exact_steps(view, arguments.comments, seed=arguments.seed + 1)):
@@ -213,7 +213,7 @@ def noise(arguments: argparse.Namespace) -> None:
 
 
 def table(arguments: argparse.Namespace) -> None:
-    """Loss by depth of each regime over seeds, its difference to `tree`, cost, and noise."""
+    """Print the loss of each regime by depth over seeds, its difference to `tree`, cost, and noise."""
     found = _found(arguments.out)
     for regime, by_seed in found.items():
         rows = [scores.summary() for scores in by_seed.values()]
@@ -230,7 +230,7 @@ def table(arguments: argparse.Namespace) -> None:
 
 
 def _found(out: Path) -> dict[str, dict[int, Scores]]:
-    """Scores by regime and seed, in the order of REGIMES."""
+    """Return scores by regime and seed, in the order of REGIMES."""
     found: dict[str, dict[int, Scores]] = {}
     for regime in REGIMES:
         for file in sorted(out.glob(f"{regime}-[0-9]*/scores.npz")):
@@ -241,7 +241,7 @@ def _found(out: Path) -> dict[str, dict[int, Scores]]:
 
 
 def picture(arguments: argparse.Namespace) -> None:
-    """How far every regime's loss lies behind `tree` at each depth (a dot a seed), and how noisy its gradient is."""
+    """Plot each regime's loss minus that of `tree` by depth (one dot per seed), and its gradient noise."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -256,7 +256,7 @@ def picture(arguments: argparse.Namespace) -> None:
         depths = [depth for depth in DEPTH_BINS if behind and depth in behind[0]]
         values = np.array([[each[depth].value for depth in depths] for each in behind]).reshape(len(shared), len(depths))
         place = np.arange(len(depths)) + (number - len(found) / 2) * 0.06
-        color = pyplot.get_cmap("tab20")(number)  # more regimes than the cycle has colours
+        color = pyplot.get_cmap("tab20")(number)  # the default cycle has fewer colours than there are regimes
         left.plot(place, values.mean(0), "_", color=color, markersize=10)
         left.plot(np.tile(place, (len(shared), 1)).T, values.T, ".", color=color, markersize=4)
         left.plot([], [], "s", color=color, label=regime)
@@ -284,21 +284,21 @@ def main() -> None:
         command = commands.add_parser(name)
         command.set_defaults(call=call)
         command.add_argument("--data", type=Path, required=True)
-        # Steps of exactly so many comments are even whatever the regime: of them, `scattered` would be no control.
+        # In `noise` all steps have equal size, so `scattered` would not be a control there.
         regimes = [regime for regime in REGIMES if call is train or regime != "scattered"]
         command.add_argument("--regime", choices=regimes, required=True)
         command.add_argument("--seed", type=int, default=0)
         command.add_argument("--steps", type=int, default=steps)
         command.add_argument("--comments", type=int, default=32 if call is train else 64)
-        command.add_argument("--split", default="test", choices=["dev", "test"], help="what is scored (train)")
-        command.add_argument("--tokenizer", default="", help="one tokenizer.json for all runs")
+        command.add_argument("--split", default="test", choices=["dev", "test"], help="split to score (train)")
+        command.add_argument("--tokenizer", default="", help="tokenizer.json shared by all runs")
         command.add_argument("--out", type=Path, required=True)
         add_options(command)
-        command.add_argument("--at", type=Path, help="a trained run whose parameters are held fixed (noise)")
+        command.add_argument("--at", type=Path, help="trained run that provides the fixed parameters (noise)")
     data = commands.add_parser("data")
     data.set_defaults(call=small_trees)
     data.add_argument("--data", type=Path, required=True)
-    data.add_argument("--most", type=int, default=500, help="comments of the largest tree that stays")
+    data.add_argument("--most", type=int, default=500, help="number of comments of the largest tree to keep")
     data.add_argument("--out", type=Path, required=True)
     pictures = commands.add_parser("picture")
     pictures.set_defaults(call=picture)

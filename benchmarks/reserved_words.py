@@ -1,4 +1,4 @@
-"""The words that `ramify.disentangle.data.names` takes for nobody's name, counted on annotated or other logs.
+"""Print the words that `ramify.disentangle.data.names` never treats as names, counted on chat logs.
 
     python benchmarks/reserved_words.py LOG… > src/ramify/disentangle/data/reserved.txt
 

@@ -1,11 +1,11 @@
 """Rows of results: one JSON line per figure. `tables.py` turns them into pages.
 
-A benchmark adds an option with `add_options` and hands over what it prints with `append_rows`:
+A benchmark adds the option `--append` with `add_options` and passes its figures to `append_rows`:
 
     python benchmarks/chat.py live --logs LOGS --append benchmarks/results/disentanglement_speed.jsonl A
 
-A row that is appended so holds the command, the commit, the machine and the date. Its table, row, column and unit are first
-guesses: edit them where the figure belongs in a table that exists.
+An appended row holds the command, the commit, the machine and the date. Its table, row, column and unit are first guesses: edit
+them if the figure belongs in an existing table.
 """
 
 import argparse
@@ -29,14 +29,14 @@ Pair = tuple[Decimal, Decimal]
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A figure and where it comes from. Numbers keep the digits that they are written with."""
+    """A figure and its origin. Numbers keep their digits as written."""
 
     name: Name
     value: Decimal
     unit: str
     command: Text
     commit: Annotated[str, msgspec.Meta(pattern=r"^([0-9a-f]{7,40})?$")]
-    """Empty for what somebody else published; `source` then says where."""
+    """Commit of the measurement. Empty for a figure published elsewhere, which `source` then names."""
     hardware: Text
     """A key of machines.toml."""
     date: datetime.date
@@ -51,15 +51,17 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     """95 % bootstrap interval."""
     p: Decimal | None = None
     range: Pair | None = None
-    """The least and the most of repeated measurements."""
+    """Minimum and maximum of repeated measurements."""
     runs: tuple[Decimal, ...] = ()
-    """Every measurement; `value` is their median."""
+    """All measurements; `value` is their median."""
     target: str = ""
     source: str = ""
 
     def __post_init__(self) -> None:
         if not self.commit and not self.source:
-            raise ValueError("a row has a commit or, if it was published elsewhere, a source")
+            raise ValueError(
+                "commit and source are both empty. Set commit, or set source if the figure was published elsewhere."
+            )
 
 
 _encoder = msgspec.json.Encoder(decimal_format="number")
@@ -71,7 +73,7 @@ def to_line(row: Row) -> str:
 
 
 def read(file: Path) -> list[Row]:
-    """Raises `ValueError` with the file and the line of the first row that is not one."""
+    """Read rows. Raises `ValueError` with file and line of the first invalid row."""
     rows = []
     for number, line in enumerate(file.read_text("utf-8").splitlines(), 1):
         try:
@@ -85,14 +87,14 @@ def read(file: Path) -> list[Row]:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    said = "append the figures to a file of rows (JSON lines), measured on this machine of results/machines.toml"
+    said = "append the figures to FILE as rows (JSON lines); MACHINE is the key of the hardware in results/machines.toml"
     parser.add_argument(APPEND, nargs=2, metavar=("FILE", "MACHINE"), help=said)
 
 
 def append_rows(
     arguments: argparse.Namespace, table: str, row: str, figures: Mapping[str, Any], seeds: Sequence[int] = ()
 ) -> None:
-    """Append every number of a record, nested or not, where `--append` names a file. Keys become columns and units."""
+    """Append all numbers of a nested record to the file that `--append` names, if any. Keys become columns and units."""
     if arguments.append is None:
         return
     file, machine = arguments.append
@@ -133,7 +135,7 @@ def _numbers(record: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[
 
 
 def _command(words: Sequence[str]) -> str:
-    """The command line without `--append FILE MACHINE`."""
+    """Return the command line without `--append FILE MACHINE`."""
     kept = list(words[1:])
     if APPEND in kept:
         del kept[kept.index(APPEND) : kept.index(APPEND) + 3]
@@ -141,7 +143,7 @@ def _command(words: Sequence[str]) -> str:
 
 
 def _commit() -> tuple[str, bool]:
-    """The checkout's commit, and whether tracked files differ from it."""
+    """Return the commit of the checkout and whether tracked files differ from it."""
 
     def git(*words: str) -> str:
         return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()

@@ -1,15 +1,15 @@
-"""The pages of results, written from their rows; and the figures of README, model cards and documentation, filled in.
+"""Generate the pages of results from their rows, and fill in the figures of README, model cards and documentation.
 
-    python benchmarks/tables.py            writes all of them
-    python benchmarks/tables.py --check    fails where one is not what its rows say
+    python benchmarks/tables.py            writes all files
+    python benchmarks/tables.py --check    fails if a file differs from its rows
 
-`results/PAGE.jsonl` holds a page's rows and `results/PAGE.toml` its tables in order with a note each; `results/PAGE.md` is
-written. `results.toml` is the first page (benchmarks/results.md), `log.toml` the log (benchmarks/log.md). `blocks.toml` holds
-tables that other files show, `machines.toml` the machines, `allowed.toml` the decimal numbers that no row stands behind.
+`results/PAGE.jsonl` holds the rows of a page and `results/PAGE.toml` its tables in order, each with a note. Both generate
+`results/PAGE.md`. `results.toml` is the first page (benchmarks/results.md), `log.toml` the log (benchmarks/log.md).
+`blocks.toml` holds tables for other files, `machines.toml` the machines, `allowed.toml` the decimal numbers without a row.
 
-In notes and template tables `{table.row.column}` is the value of a row, `{table.row.column:full}` the value with its spread,
-interval and range, and `{table.row.column:.1f}` the value rounded. Elsewhere the same stands in a comment and is filled in
-after it:
+In notes and template tables, `{table.row.column}` is the value of a row, `{table.row.column:full}` the value with its spread,
+interval and range, and `{table.row.column:.1f}` the rounded value. In other files, a comment names the row and the value
+follows it:
 
     <!-- row: table.row.column -->74.59<!-- /row -->
     <!-- block: name -->
@@ -33,26 +33,26 @@ RESULTS = HERE / "results"
 INDEX, LOG = HERE / "results.md", HERE / "log.md"
 MOST_BYTES = 40_000
 PROGRAMS = ("python ", "ramify ", "OMP_NUM_THREADS=")
-"""How a command begins; other origins are said in words."""
+"""Prefixes of commands. Other origins are described in words."""
 OTHER = ("results", "blocks", "machines", "allowed")
-"""Files in `results` that describe no page of rows."""
+"""TOML files in `results` that do not describe a page of rows."""
 
 Rows = Mapping[str, Row]
 
 
 def held_files() -> list[Path]:
-    """README and model cards, whose every decimal number comes from a row or is allowed."""
+    """Return README and model cards. All decimal numbers in these files come from a row or are allowed."""
     return [ROOT / "README.md", *sorted((ROOT / "src/ramify").rglob("README.md"))]
 
 
 def marked_files() -> list[Path]:
-    """Files with markers: those, pages of documentation, and the sources of model cards."""
+    """Return files with markers: the held files, pages of documentation, and sources of model cards."""
     others = [*sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "src/ramify").rglob("*.py"))]
     return [*held_files(), *(file for file in others if "<!-- /" in file.read_text("utf-8"))]
 
 
 def pages() -> list[str]:
-    """The names of the pages of rows; the log is one of them."""
+    """Return the names of the pages of rows, including the log."""
     return sorted(file.stem for file in RESULTS.glob("*.toml") if file.stem not in OTHER)
 
 
@@ -61,7 +61,7 @@ def all_rows() -> dict[str, Row]:
     for file in sorted(RESULTS.glob("*.jsonl")):
         for row in read(file):
             if row.name in found:
-                raise ValueError(f"{file.name}: {row.name} is there twice")
+                raise ValueError(f"{file.name}: row {row.name} is a duplicate. Rename or delete one of the two rows.")
             found[row.name] = row
     return found
 
@@ -83,7 +83,7 @@ def value_of(row: Row) -> str:
 
 
 def in_full(row: Row) -> str:
-    """The value and all that says how sure it is."""
+    """Format the value with its spread, interval, range and runs."""
     parts = [value_of(row)]
     if row.interval:
         chance = "" if row.p is None else f", p {'≤' if row.p == Decimal('0.0001') else '='} {number(row.p)}"
@@ -99,7 +99,7 @@ def in_full(row: Row) -> str:
 
 def shown(rows: Rows, name: str, form: str) -> str:
     if name not in rows:
-        raise ValueError(f"there is no row {name}")
+        raise ValueError(f"row {name} does not exist. Correct the name or add the row.")
     row = rows[name]
     if form == "full":
         return in_full(row)
@@ -121,7 +121,7 @@ def markdown(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 
 
 def template_table(table: Mapping[str, Any], rows: Rows) -> str:
-    """A table whose cells name the rows that fill them."""
+    """Draw a table whose cells name the rows that fill them."""
     return markdown(table["head"], [[with_figures(cell, rows) for cell in line] for line in table["lines"]])
 
 
@@ -133,7 +133,7 @@ def seeds_of(rows: Iterable[Row]) -> str:
 
 
 def drawn_table(table: Mapping[str, Any], rows: Sequence[Row]) -> str:
-    """A table of rows: a line for each `row`, a column for each `column`, and below it where the figures come from."""
+    """Draw a table with one line per `row` and one column per `column`, followed by the origins of the figures."""
     lines: dict[str, list[Row]] = {}
     for row in rows:
         lines.setdefault(row.row, []).append(row)
@@ -148,7 +148,7 @@ def drawn_table(table: Mapping[str, Any], rows: Sequence[Row]) -> str:
     def cell(column: str, own: list[Row]) -> str:
         figures = [row for row in own if row.column == column]
         if len(figures) > 1:
-            raise ValueError(f"{figures[0].name} and {figures[1].name} stand in one cell")
+            raise ValueError(f"{figures[0].name} and {figures[1].name} share a cell. Change row or column of one.")
         in_cell = len(units) > 1 and len(by_column[column]) > 1
         return "".join(in_full(row) + (f" {row.unit}" if in_cell and row.unit else "") for row in figures)
 
@@ -156,7 +156,7 @@ def drawn_table(table: Mapping[str, Any], rows: Sequence[Row]) -> str:
     for row in rows:
         origins.setdefault(_origin(row), len(origins) + 1)
     seeds = {name: seeds_of(own) for name, own in lines.items()}
-    # A column of seeds says nothing where each line names its own.
+    # Lines that name their own seeds need no column of seeds.
     own_seeds = len(set(seeds.values())) > 1 and any(
         f"seed {each}" not in name for name, each in seeds.items() if each.isdigit()
     )
@@ -185,7 +185,7 @@ def drawn_table(table: Mapping[str, Any], rows: Sequence[Row]) -> str:
 
 
 def _origin(row: Row) -> tuple[str, ...]:
-    """(command, the rest): where a figure comes from."""
+    """Return the origin of a figure: the command, and its commit, hardware and date."""
     if row.source:
         return f"published: {row.source}", ""
     quoted = f"`{row.command}`" if row.command.startswith(PROGRAMS) else row.command
@@ -193,7 +193,7 @@ def _origin(row: Row) -> tuple[str, ...]:
 
 
 def _origins(origins: Mapping[tuple[str, ...], int]) -> list[str]:
-    """A numbered line each; a command that stands there is not repeated."""
+    """List the origins, numbered. A repeated command refers to its first line."""
     first: dict[str, int] = {}
     lines = []
     for (command, rest), place in origins.items():
@@ -228,7 +228,7 @@ def draw_page(name: str, rows: Sequence[Row], known: Rows) -> str:
         if "after" in table:
             text += [with_figures(table["after"], known).strip(), ""]
     if left := {row.table for row in rows} - drawn:
-        raise ValueError(f"{name}.toml shows no table {', '.join(sorted(left))}")
+        raise ValueError(f"{name}.toml does not list table {', '.join(sorted(left))} of {name}.jsonl. Add it to tables.")
     return _tidy(text)
 
 
@@ -257,14 +257,14 @@ _BLOCK = re.compile(r"(<!-- block: ([a-z0-9-]+) -->\n)(.*?)(\n?<!-- /block -->)"
 
 
 def filled(text: str, rows: Rows) -> str:
-    """A file's text with what stands between its markers made anew."""
+    """Return the text of a file with the content of its markers replaced."""
     blocks = settings("blocks")
     text = _MARKED.sub(lambda match: match[1] + shown(rows, match[2], match[3] or "") + match[5], text)
     return _BLOCK.sub(lambda match: f"{match[1]}{template_table(blocks[match[2]], rows)}\n<!-- /block -->", text)
 
 
 def unheld(text: str, allowed: Iterable[str]) -> list[str]:
-    """The decimal numbers of a text that no marker fills in and that stand in none of the allowed phrases."""
+    """Return the decimal numbers of a text that are neither filled in by a marker nor part of an allowed phrase."""
     text = _BLOCK.sub(" ", _MARKED.sub(" ", text))
     for phrase in sorted(allowed, key=len, reverse=True):
         text = text.replace(phrase, " ")
@@ -272,7 +272,7 @@ def unheld(text: str, allowed: Iterable[str]) -> list[str]:
 
 
 def written() -> dict[Path, str]:
-    """Every file that this module writes, with what it should hold."""
+    """Return the expected content of every file that this module writes."""
     rows = all_rows()
     made = {INDEX: draw_index(rows)}
     for name in pages():
@@ -285,7 +285,7 @@ def written() -> dict[Path, str]:
 
 def main(arguments: Sequence[str] | None = None, say: Callable[[str], None] = print) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail where a file is not what its rows say")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a file differs from its rows")
     check = parser.parse_args(arguments).check
     stale = {file: text for file, text in written().items() if not file.exists() or file.read_text("utf-8") != text}
     for file, text in stale.items():

@@ -1,4 +1,4 @@
-"""Sphinx: pages in MyST Markdown, pictures and numbers computed by `figures.py` and `reference.py` as the pages are built."""
+"""Sphinx configuration: MyST Markdown pages; `figures.py` and `reference.py` compute pictures and numbers during the build."""
 
 import sys
 from pathlib import Path
@@ -23,7 +23,7 @@ release = version = __version__
 extensions = ["myst_parser"]
 myst_enable_extensions = ["dollarmath", "deflist", "colon_fence"]
 myst_heading_anchors = 3
-# Included as parts of pages, not pages of their own.
+# Generated files are included in pages and are not pages themselves.
 exclude_patterns = ["_build", "_generated"]
 
 html_theme = "furo"
@@ -40,7 +40,7 @@ pygments_dark_style = "monokai"
 
 
 class Drawing(SphinxDirective):
-    """A picture of `figures.py`, inline so that it follows the theme; the content is its caption."""
+    """A picture of `figures.py` with the content as caption. The SVG is inline so that it follows the theme."""
 
     required_arguments = 1
     has_content = True
@@ -48,7 +48,7 @@ class Drawing(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         path = figures.GENERATED / f"{self.arguments[0]}.svg"
         if not path.exists():
-            raise self.error(f"figures.py draws no picture {self.arguments[0]!r}.")
+            raise self.error(f"Drawing {self.arguments[0]!r} is not in figures.DRAWINGS. Add it there or correct the name.")
         self.env.note_dependency(str(path))
         figure = nodes.figure(classes=["drawing"])
         figure += nodes.raw("", path.read_text("utf-8"), format="html")
@@ -61,7 +61,7 @@ class Drawing(SphinxDirective):
 
 
 def math(writer, node) -> None:
-    """Formulas as MathML, which browsers draw themselves: no script, no network."""
+    """Write formulas as MathML, which browsers render without a script or network access."""
     block = isinstance(node, nodes.math_block)
     formula = tex2mathml(node.astext(), as_block=block)
     writer.body.append(f'<div class="math">{formula}</div>' if block else formula)

@@ -1,8 +1,8 @@
-"""The pictures and the computed tables of the pages: written to `_generated/` each time the pages are built.
+"""Pictures and computed tables of the pages. Each build of the pages writes them to `_generated/`.
 
-Every number comes from the package: what a regime's units read and predict is asked of the same views that training uses.
+All numbers come from the package: the views that training uses also give the units of each regime.
 
-    python docs/figures.py        writes them without building the pages
+    python docs/figures.py        writes the files without building the pages
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,17 +27,17 @@ GENERATED = Path(__file__).parent / "_generated"
 
 NAMES = "pabcdefghij"
 W = (-1, 0, 1, 1, 2, 2, 0, 6, 7, 8, 0)
-"""The worked example, as parents: p → a f j; a → b c; b → d e; f → g → h → i."""
+"""Parents of the worked example: p → a f j; a → b c; b → d e; f → g → h → i."""
 
 Parents = Sequence[int]
 
 
-# --- what a regime reads and predicts -----------------------------------------------------------------------------------
+# --- units of a regime ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Unit:
-    """A unit of training: nodes that are encoded because a target reads them, and targets with their weights."""
+    """A training unit: the nodes that its targets read, and the targets with their weights."""
 
     read: frozenset[int]
     targets: tuple[int, ...]
@@ -46,13 +46,13 @@ class Unit:
 
 @dataclass(frozen=True)
 class Counts:
-    """What one epoch over a tree costs: runs of the encoder and of the decoder, in so many units."""
+    """Number of units, encoder runs and decoder runs in one epoch over a tree."""
 
     units: int
     encoder: int
     decoder: int
     paper: int
-    """Encoder runs as the paper counts them: every node of a unit once, the post included."""
+    """Encoder runs as the paper counts them: one per node of a unit, including the post."""
 
 
 @cache
@@ -67,7 +67,7 @@ def _view(parent: Parents, context: Any = "tree", **regime: Any) -> Discussions:
 
 
 def epoch(parent: Parents, **regime: Any) -> list[Unit]:
-    """The units of a regime (the options of `ramify.batching.views.comment_trees.units`) over one tree."""
+    """Units of one tree. `regime` holds options of `ramify.batching.views.comment_trees.units`."""
     view = _view(parent, **regime)
     examples = [view.example(number) for number in range(len(view))]
     return [
@@ -76,14 +76,13 @@ def epoch(parent: Parents, **regime: Any) -> list[Unit]:
 
 
 def counts(parent: Parents, **regime: Any) -> Counts:
-    """Runs of an epoch over one tree."""
     view = _view(parent, **regime)
     targets = int(view.sizes.sum())
     return Counts(len(view), encoder_runs(view.forest, view), targets, _as_the_paper_counts(parent, view, regime))
 
 
 def _as_the_paper_counts(parent: Parents, view: Discussions, regime: dict[str, Any]) -> int:
-    """A thread costs its whole length, a tree all its nodes, a piece its comments and the post."""
+    """Count encoder runs: the length of each thread, all nodes of a tree, the comments of each piece and the post."""
     if regime.get("regime") in ("naive", "threads", "threads_debiased"):
         deepest = np.maximum.reduceat(depths(parent)[view.parts.targets], np.concatenate([[0], view.parts.ends[:-1]]))
         return int((deepest + 1).sum())
@@ -92,7 +91,7 @@ def _as_the_paper_counts(parent: Parents, view: Discussions, regime: dict[str, A
 
 
 def epoch_weights(parent: Parents, **regime: Any) -> np.ndarray:
-    """[node]: the weights that a node's loss has over an epoch, added up."""
+    """Return the total weight of each node's loss over an epoch, by node."""
     total = np.zeros(len(parent))
     for unit in epoch(parent, **regime):
         np.add.at(total, list(unit.targets), unit.weights)
@@ -103,12 +102,12 @@ def epoch_weights(parent: Parents, **regime: Any) -> np.ndarray:
 
 
 def uniform(comments: int, random: np.random.Generator) -> Parents:
-    """Every comment answers any earlier node: a random recursive tree."""
+    """Random recursive tree: each comment answers any earlier node with equal probability."""
     return [-1, *(int(random.integers(number)) for number in range(1, comments + 1))]
 
 
 def reddit(comments: int, random: np.random.Generator) -> Parents:
-    """30 % of the comments answer the post, the others one of the last twelve."""
+    """Tree in which 30 % of the comments answer the post and the others one of the last twelve nodes."""
     return [-1] + [
         0 if random.random() < 0.3 else int(random.integers(max(0, number - 12), number)) for number in range(1, comments + 1)
     ]
@@ -182,7 +181,7 @@ def pieces_table() -> str:
 
 
 def piece_name(unit: Unit) -> str:
-    """`context : targets` in letters; the post, which is in every piece, goes without saying."""
+    """Format a piece as `context : targets` in letters, without the post, which is in every piece."""
     context = sorted(unit.read - {0} - {*unit.targets})
     return f"{letters(context) or '–'} : {letters(unit.targets)}"
 
@@ -227,7 +226,7 @@ def as_fraction(value: float) -> str:
 
 
 def cost_table() -> str:
-    """Encoder runs, and decoder runs where they are not one, for each predicted comment."""
+    """Encoder runs per predicted comment, and decoder runs where they differ from 1."""
     columns: dict[str, dict[str, Any]] = {
         "naive": {"regime": "naive"},
         "threads, leaves": {"regime": "threads", "threads_over": "leaves"},
@@ -256,7 +255,7 @@ def drawn(shape: Callable[[int, np.random.Generator], Parents], comments: int) -
 
 
 def memory_table() -> str:
-    """What a two-phase gradient keeps of all nodes at once: a vector and its gradient, in single precision."""
+    """Memory that a two-phase gradient holds for all nodes at once: a vector and its gradient, in single precision."""
     widths = (128, 256, 768)
     rows = []
     for nodes in (1_000, 12_000, 100_000):
@@ -265,7 +264,7 @@ def memory_table() -> str:
 
 
 def closed_forms_table() -> str:
-    """Closed forms beside what the package counts, on the worked example and on one random tree."""
+    """Closed forms and the package's counts, on the worked example and on one random tree."""
     random = uniform(500, np.random.default_rng(0))
     regimes: dict[str, tuple[str, dict[str, Any], Callable[[Parents], int]]] = {
         "`naive`": ("sum of depths over comments", {"regime": "naive"}, lambda parent: int(depths(parent).sum())),
@@ -293,7 +292,7 @@ def childless(parent: Parents) -> np.ndarray:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """A Markdown table; all columns but the first are centred."""
+    """Format a Markdown table with all columns but the first centred."""
     lines = [head, ["---", *[":-:"] * (len(head) - 1)], *rows]
     return "".join("| " + " | ".join(str(cell) for cell in line) + " |\n" for line in lines)
 
@@ -330,7 +329,7 @@ class Drawing:
         self.parts.append(f'<polyline class="{kind}" points="{path}"/>')
 
     def arrow(self, *points: Point, kind: str = "line") -> None:
-        """A line through the points with a head at the last one."""
+        """Draw a line through the points, with an arrowhead at the last one."""
         (fx, fy), (x, y) = points[-2:]
         length = float(np.hypot(x - fx, y - fy))
         dx, dy = (x - fx) / length, (y - fy) / length
@@ -347,7 +346,7 @@ class Drawing:
 
 
 def places(parent: Parents) -> list[Point]:
-    """(column, level) of every node: leaves side by side in reading order, a parent in the middle above its children."""
+    """Return (column, level) of every node: leaves in reading order, each parent centred above its children."""
     children: list[list[int]] = [[] for _ in parent]
     for child, above in enumerate(parent):
         if above >= 0:
@@ -372,7 +371,7 @@ def places(parent: Parents) -> list[Point]:
 
 RADIUS = 9.5
 STEP = 25
-"""Between columns and between levels."""
+"""Distance between columns and between levels."""
 
 
 def draw_tree(
@@ -386,7 +385,7 @@ def draw_tree(
     step: float = STEP,
     plain: bool = False,
 ) -> None:
-    """A tree with its post at the top: what is read has a ring, what is predicted is filled, the rest is faint (or `plain`)."""
+    """Draw a tree with its post at the top: nodes that are read as rings, targets filled, others faint (or `plain`)."""
     read, targets = {*read}, {*targets}
     at = [(x + RADIUS + column * step, y + RADIUS + level * step) for column, level in places(parent)]
     inside = read | targets
@@ -418,7 +417,7 @@ CELL = PAGE / 5
 
 
 class Rows:
-    """Units drawn as small trees, five in a row, under headings."""
+    """Layout of units as small trees under headings, five per row."""
 
     def __init__(self) -> None:
         self.y = 0.0
@@ -455,18 +454,18 @@ class Rows:
         return drawing
 
 
-# --- the pictures -------------------------------------------------------------------------------------------------------
+# --- pictures -----------------------------------------------------------------------------------------------------------
 
 
 def model() -> Drawing:
-    """Figure 1 of the paper, drawn anew."""
+    """Figure 1 of the paper, redrawn."""
     drawing = Drawing(
-        PAGE, 640, "The model: clean ancestors are encoded and pooled, the masked comment is decoded against them"
+        PAGE, 640, "The model: clean ancestors are encoded and pooled; the decoder of the masked comment reads them"
     )
     left, right = 175, 545
 
     def layer(middle: float, width: float, y: float, name: str, kind: str = "block") -> None:
-        """A sub-layer with its Add & Norm above it, and the residual around it."""
+        """Draw a sub-layer, the Add & Norm above it and the residual connection around it."""
         drawing.box(middle - width / 2, y, width, 26, name, kind)
         drawing.box(middle - width / 2, y - 23, width, 19, "Add & Norm", "norm", size=11)
         drawing.line((middle, y), (middle, y - 4))
@@ -481,7 +480,7 @@ def model() -> Drawing:
         drawing.line((middle + 9, y - 24), (middle + 34, y - 24))
         drawing.text(middle + 38, y - 20, "positions", kind="muted", anchor="start")
 
-    # The ancestors' side, from the bottom up.
+    # Encoder side, from the bottom up
     for number, name in enumerate(("post", "c₁", "c₂")):
         drawing.box(left - 95 + number * 65, 580, 60, 24, name, "read")
     drawing.text(left, 624, "clean text of every ancestor, oldest first", kind="muted")
@@ -505,7 +504,7 @@ def model() -> Drawing:
     drawing.text(left, 118, "Concat & Pad", kind="head", size=13)
     drawing.text(left - 108, 185, "cl rows", kind="muted", size=11, turn=-90)
 
-    # The masked comment's side.
+    # Decoder side
     words = ("then", "it", "turns", "[MASK]")
     for number, word in enumerate(words):
         kind = "target" if word == "[MASK]" else "token"
@@ -533,7 +532,7 @@ def model() -> Drawing:
         drawing.box(right, y, share, 13, kind="share")
     drawing.text(right - 8, 16, "every masked token:", kind="muted", anchor="end", size=11.5)
 
-    # Keys and values, to every decoder layer.
+    # Keys and values for every decoder layer
     side = left + 95
     drawing.arrow((side, 168), (372, 168), (372, 358), (right - 95, 358), kind="keys")
     drawing.arrow((side, 176), (364, 176), (364, 372), (right - 95, 372), kind="keys")
@@ -543,8 +542,8 @@ def model() -> Drawing:
 
 
 def example() -> Drawing:
-    """What one comment reads, in an invented discussion."""
-    drawing = Drawing(PAGE, 262, "A small discussion: the masked comment reads its ancestors, and nothing beside it")
+    """The nodes that one comment reads, in an invented discussion."""
+    drawing = Drawing(PAGE, 262, "A small discussion: the masked comment reads its ancestors and no other comment")
     lines = [
         (0, "read", "How long do you steep green tea? Mine is undrinkable."),
         (1, "read", "Two minutes, with water that has stopped boiling."),
@@ -566,7 +565,7 @@ def example() -> Drawing:
     notes = {
         0: ("the post", "muted"),
         3: ("the target", "on-note"),
-        4: ("below an ancestor, but no ancestor", "muted"),
+        4: ("not an ancestor of the target", "muted"),
     }
     for number, (text, kind) in notes.items():
         x = 12 + lines[number][0] * 44 + 422
@@ -593,9 +592,9 @@ def worked_example() -> Drawing:
 def naive() -> Drawing:
     rows = Rows()
     found = epoch(W, regime="naive")
-    rows.head("naive: a thread for every comment, only its end is predicted", cost(regime="naive"))
+    rows.head("naive: one thread per comment, only its last comment is predicted", cost(regime="naive"))
     rows.units(found, lambda unit: f"predicts {letters(unit.targets)}")
-    return rows.drawing("The naive regime on W: ten threads, each predicts its last comment")
+    return rows.drawing("The naive regime on W: ten threads, each of which predicts its last comment")
 
 
 def threads() -> Drawing:
@@ -607,7 +606,7 @@ def threads() -> Drawing:
     rows.head("threads over leaves", cost(**regime))
     rows.units(epoch(W, **regime), lambda unit: f"ends at {NAMES[unit.targets[-1]]}")
     return rows.drawing(
-        "The thread regimes on W: every comment of a thread is predicted, so shallow comments return again and again"
+        "The thread regimes on W: every comment of a thread is predicted, so shallow comments are predicted many times"
     )
 
 
@@ -638,9 +637,9 @@ def tree() -> Drawing:
 
 def legend(drawing: Drawing, x: float, y: float) -> None:
     rows = [
-        ("read", "encoded: some target of the unit reads it"),
-        ("target", "predicted: masked, and decoded"),
-        ("both", "both: its clean text is encoded, its masked text decoded"),
+        ("read", "encoded: a target of the unit reads it"),
+        ("target", "predicted: masked and decoded"),
+        ("both", "both: clean text encoded, masked text decoded"),
         ("absent", "not in the unit"),
     ]
     for number, (kind, text) in enumerate(rows):
@@ -649,7 +648,7 @@ def legend(drawing: Drawing, x: float, y: float) -> None:
 
 
 def pieces(title: str, options: dict[str, dict[str, Any]]) -> Callable[[], Drawing]:
-    """Splits of W, one heading each."""
+    """Return a function that draws splits of W under one heading each."""
 
     def draw() -> Drawing:
         rows = Rows()
@@ -665,20 +664,20 @@ def pieces(title: str, options: dict[str, dict[str, Any]]) -> Callable[[], Drawi
 def weighting() -> Drawing:
     rows = Rows()
     for name, note in (
-        ("once", "every comment in one piece"),
-        ("share", "path comments again, by their share"),
-        ("seed", "again, by 1"),
+        ("once", "each comment is a target in one piece"),
+        ("share", "thread comments repeat, with divided weights"),
+        ("seed", "thread comments repeat, with weight 1"),
     ):
         options = {"regime": "middle", "max_tree_size": 3, "weighting": name}
         found = [unit for unit in epoch(W, **options) if NAMES.index("a") in unit.read | {*unit.targets}]
         rows.head(f"weighting = {name}: {note}")
         rows.units(found, lambda unit: letters(unit.targets), weight_labels)
-    return rows.drawing("The pieces of W around comment a for M = 3, with the weights of their targets")
+    return rows.drawing("The pieces of W that contain comment a, for M = 3, with the weights of their targets")
 
 
 def bias() -> Drawing:
     step = 30
-    drawing = Drawing(PAGE, height_of(W, step) + 44, "How often the thread regimes predict each comment of W")
+    drawing = Drawing(PAGE, height_of(W, step) + 44, "Number of predictions of each comment of W in the thread regimes")
     for place, (over, name) in enumerate((("all", "threads over all comments"), ("leaves", "threads over leaves"))):
         x = 110 + place * 360
         often = multiplicity(W, over)
@@ -703,12 +702,12 @@ def bias() -> Drawing:
 
 
 def reads() -> Drawing:
-    """Who reads whom on W, asked of the whole-tree view."""
+    """Matrix of targets and the nodes they read on W, from the whole-tree view."""
     side, x0, y0 = 25, 70, 50
     view = _view(W, regime="tree")
     unit = view.example(0)
     read = np.split(unit.context, np.cumsum(unit.context_lengths)[:-1])
-    drawing = Drawing(PAGE, y0 + 10 * side + 46, "Which target reads which node on W")
+    drawing = Drawing(PAGE, y0 + 10 * side + 46, "The nodes that each target of W reads")
     drawing.text(x0 + 11 * side / 2, 16, "node whose clean text is encoded", kind="muted", size=12)
     drawing.text(18, y0 + 5 * side, "target", kind="muted", size=12, turn=-90)
     for column in range(len(W)):
@@ -728,23 +727,23 @@ def reads() -> Drawing:
     drawing.text(
         x0 + 11 * side + 46,
         top + side / 2 - 2,
-        "row d: d reads p, a and b. Not itself, not its sibling e,",
+        "row d: d reads p, a and b, but not itself, its sibling e,",
         kind="ink",
         anchor="start",
     )
-    drawing.text(x0 + 11 * side + 46, top + side / 2 + 14, "nothing in another branch.", kind="ink", anchor="start")
+    drawing.text(x0 + 11 * side + 46, top + side / 2 + 14, "or any node in another branch", kind="ink", anchor="start")
     bottom = y0 + 10 * side
     drawing.arrow((x0 + (column + 0.5) * side, bottom + 26), (x0 + (column + 0.5) * side, bottom + 5), kind="thin")
     drawing.text(
         x0 + column * side + 22,
         bottom + 30,
-        "column a: the loss of b, c, d and e reaches e(a), and no other loss does",
+        "column a: only the losses of b, c, d and e reach e(a)",
         kind="ink",
         anchor="start",
     )
     key = x0 + 11 * side + 46
     for number, (kind, text) in enumerate(
-        (("cell-read", "read"), ("cell-self", "the target itself: its clean text is never read"))
+        (("cell-read", "read"), ("cell-self", "the target itself: it never reads its clean text"))
     ):
         drawing.box(key, y0 + 6.2 * side + number * 24, 17, 17, kind=kind)
         drawing.text(key + 26, y0 + 6.2 * side + number * 24 + 13, text, kind="muted", anchor="start")
@@ -752,18 +751,18 @@ def reads() -> Drawing:
 
 
 def controls() -> Drawing:
-    """What comment d reads under each control."""
-    drawing = Drawing(PAGE, height_of(W) + 62, "What the target d reads in evaluation: its ancestors, or one of four controls")
+    """The nodes that comment d reads under each control."""
+    drawing = Drawing(PAGE, height_of(W) + 62, "The context of target d in evaluation: its ancestors, or one of four controls")
     target = NAMES.index("d")
     other = (-1, 0, 0, 1, 2, 2, 4, 4)
-    """Another discussion, for the ancestors of a stranger of equal depth."""
+    """Another discussion; the control takes the ancestors of one of its comments, of equal depth."""
     stranger = 6
     own = {context: read_by(target, context) for context in ("tree", "parent", "none")}
     for place, (name, note) in enumerate(
         (
             ("tree", "its ancestors"),
             ("parent", "its parent alone"),
-            ("mismatched", "a stranger's ancestors"),
+            ("mismatched", "another tree's ancestors"),
             ("none", "nothing: exact zeros"),
             ("null", "one learned row"),
         )
@@ -792,14 +791,14 @@ def controls() -> Drawing:
 
 
 def read_by(target: int, context: str) -> list[int]:
-    """What a target of W reads in whole-tree evaluation."""
+    """Return the nodes that a target of W reads in whole-tree evaluation."""
     unit = _view(W, context=context, regime="tree").example(0)
     row = unit.targets.tolist().index(target)
     return np.split(unit.context, np.cumsum(unit.context_lengths)[:-1])[row].tolist()
 
 
 def two_phase() -> Drawing:
-    """The three passes of a two-phase gradient; what is shaded holds a graph."""
+    """The three passes of a two-phase gradient; shaded boxes hold a graph."""
     drawing = Drawing(PAGE, 330, "The two-phase gradient: encode without a graph, decode in chunks, encode again with a graph")
     panel = PAGE / 3
     chunks = ("p a", "b f", "g h")
@@ -814,7 +813,7 @@ def two_phase() -> Drawing:
         for number, text in enumerate(texts):
             drawing.box(x + number * 60, y, 56, 34, text, kind if held == number else "plain")
 
-    titles = ("1  encode, keep no graph", "2  decode in chunks", "3  encode again, with a graph")
+    titles = ("1  encode without a graph", "2  decode in chunks", "3  encode again, with a graph")
     for number, title in enumerate(titles):
         x = number * panel + 14
         drawing.text(x, 18, title, kind="head", size=13, anchor="start")
@@ -829,7 +828,7 @@ def two_phase() -> Drawing:
         drawing.text(middle, 226, f"state {number + 1}", kind="muted", size=10.5)
     row(x, 176, chunks, None, "held")
     drawing.text(x + 90, 250, "the generator's state before", kind="muted", size=11)
-    drawing.text(x + 90, 264, "each chunk is kept", kind="muted", size=11)
+    drawing.text(x + 90, 264, "each chunk is saved", kind="muted", size=11)
     # Pass 2
     x = panel + 14
     strip(x, 48, "E", "row")
@@ -839,7 +838,7 @@ def two_phase() -> Drawing:
     drawing.text(x + 184, 127, "loss", kind="ink", anchor="start")
     drawing.arrow((x + 88, 142), (x + 88, 182), kind="back")
     strip(x, 186, "∂L/∂E", "gradient")
-    drawing.text(x + 90, 250, "a chunk reads what it needs of E,", kind="muted", size=11)
+    drawing.text(x + 90, 250, "a chunk reads its context from E", kind="muted", size=11)
     drawing.text(x + 90, 264, "and adds its share of the gradient", kind="muted", size=11)
     # Pass 3
     x = 2 * panel + 14
@@ -848,13 +847,13 @@ def two_phase() -> Drawing:
     drawing.arrow((x + 88, 80), (x + 88, 132), kind="back")
     drawing.arrow((x + 88, 172), (x + 88, 204), kind="back")
     drawing.text(x + 88, 220, "parameters", kind="ink", size=12)
-    drawing.text(x + 90, 250, "chunk by chunk, with the same", kind="muted", size=11)
-    drawing.text(x + 90, 264, "dropout: its state is restored", kind="muted", size=11)
+    drawing.text(x + 90, 250, "chunk by chunk, from the saved", kind="muted", size=11)
+    drawing.text(x + 90, 264, "generator state: same dropout", kind="muted", size=11)
     # Legend
     y = 300
     entries = (
         ("plain", "values only", 14),
-        ("held", "its graph is held", 140),
+        ("held", "graph is held", 140),
         ("row", "node vectors", 300),
         ("gradient", "their gradient", 430),
     )
@@ -867,8 +866,8 @@ def two_phase() -> Drawing:
 
 
 def linearisation() -> Drawing:
-    """A function and the line through one of its points, whose slope a backward pass has found."""
-    drawing = Drawing(420, 250, "tanh(exp(x) − 2) and its line at 0.5")
+    """A function and its tangent at one point, whose slope a backward pass computes."""
+    drawing = Drawing(420, 250, "tanh(exp(x) − 2) and its tangent at 0.5")
     formula, at = "tanh(exp(x) - 2)", 0.5
 
     def height(x: float) -> float:
@@ -942,7 +941,7 @@ TABLES: dict[str, Callable[[], str]] = {
 
 
 def computation_graph() -> str:
-    """The engine's own picture of the course notes' example."""
+    """Draw the course notes' example with the autograd engine."""
     formula = "(x + y) * x * (y * y)"
     graph = read(formula, {"x": 1.0, "y": 2.0})
     graph.backward()
@@ -950,7 +949,7 @@ def computation_graph() -> str:
 
 
 def write(folder: Path = GENERATED) -> None:
-    """All drawings and tables; a file whose content is the same is not touched, so that pages are not built for nothing."""
+    """Write all drawings and tables. Unchanged files are not touched, so that Sphinx does not rebuild their pages."""
     folder.mkdir(parents=True, exist_ok=True)
     files = {f"{name}.svg": draw().svg() for name, draw in DRAWINGS.items()}
     files |= {f"{name}.md": compute() for name, compute in TABLES.items()}

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Atomic writing of files and folders."""
 
 import contextlib
 import fcntl
@@ -22,7 +22,7 @@ def umask(request):
 
 
 def test_permissions_are_those_of_any_new_file(tmp_path, umask):
-    """Also where whoever writes makes the file anew, for its owner alone."""
+    """The permissions hold even if the writer creates the file again for its owner alone."""
     with replacing(tmp_path / "secret") as scratch:
         scratch.unlink()
         os.close(os.open(scratch, os.O_CREAT, 0o600))
@@ -111,7 +111,7 @@ def test_what_cannot_be_written_to_is_said(tmp_path, name, opens):
 
 
 def test_pipes_are_written_to(tmp_path):
-    """Whole or not at all, and nothing takes their place."""
+    """Writing to a pipe is atomic, and does not replace the pipe."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
@@ -131,7 +131,7 @@ def test_a_scratch_folder_takes_its_place_or_goes(tmp_path):
         (folder / "text").write_text("whole")
         folder.rename(tmp_path / "deep" / "out")
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["out"]
-    # Whatever ends it is raised as it is.
+    # The exception is raised unchanged.
     for stop in (NotImplementedError, KeyboardInterrupt, OSError):
         with pytest.raises(stop, match="own"), scratch_folder(tmp_path / "deep" / "out"):
             raise stop("own")
@@ -143,17 +143,17 @@ def test_a_file_system_without_locks(tmp_path, monkeypatch):
         raise NotImplementedError("no flock here")
 
     monkeypatch.setattr(FileLock, "acquire", acquire)
-    with pytest.raises(OSError, match="the file system knows no locks"), scratch_folder(tmp_path / "out"):
+    with pytest.raises(OSError, match="the file system does not support locks"), scratch_folder(tmp_path / "out"):
         pass
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_lock_that_goes_while_another_process_reaches_for_it_is_not_held(tmp_path, monkeypatch):
-    """Whoever comes next makes a new file, and holds that."""
+    """The next process creates a new lock file, and locks that."""
     flock = fcntl.flock
 
     def late(descriptor, operation):
-        # Between opening and locking, the one before is done.
+        # The previous process finishes between opening and locking.
         (tmp_path / ".out.lock").unlink(missing_ok=True)
         flock(descriptor, operation)
 

@@ -31,11 +31,11 @@ limits = st.sampled_from([1, 2, 3, 4, 5, 7, 10, 60])
 bounds = st.sampled_from(["strict", "soft"])
 weightings = st.sampled_from(["once", "share", "seed"])
 
-# --- what the theorems speak about, computed the slow and obvious way -------------------------------------------------
+# --- the quantities of the theorems, computed by simple reference code ------------------------------------------------
 
 
 def path_above(parent: list[int], node: int) -> list[int]:
-    """The comments above a comment, nearest first; the post is left out."""
+    """The ancestors of a comment without the post, nearest first."""
     path = []
     while (node := parent[node]) > 0:
         path.append(node)
@@ -55,7 +55,7 @@ def nodes_of(piece: Piece) -> frozenset[int]:
 
 
 def encoder_runs(parent: list[int], pieces: list[Piece]) -> int:
-    """Nodes that must be embedded: the post, and whoever is an ancestor of a target inside its piece."""
+    """The number of nodes to embed: the post, and the ancestors of targets within each piece."""
     runs = 0
     for piece in pieces:
         inside, needed = nodes_of(piece), {0}
@@ -69,7 +69,7 @@ def encoder_runs(parent: list[int], pieces: list[Piece]) -> int:
 
 
 def split_by_the_book(parent: list[int], limit: int, pack: bool, bound: str) -> set[tuple[tuple, frozenset]]:
-    """The split as its recursive definition, word for word."""
+    """The split by its recursive definition."""
     sizes = subtree_sizes(parent).tolist()
     children = [[c for c in range(len(parent)) if parent[c] == n] for n in range(len(parent))]
     comments = len(parent) - 1
@@ -343,7 +343,7 @@ def test_edges(parent, limit, pack, bound, pieces):
     assert named(split(parent, limit, pack=pack, bound=bound), "0123456789") == expected(pieces)
 
 
-# --- how often the thread regimes predict a comment -------------------------------------------------------------------
+# --- how often the `threads` regime predicts a comment ----------------------------------------------------------------
 
 
 @given(parent_arrays())
@@ -358,7 +358,7 @@ def test_multiplicity_counts_threads(parent):
 
 
 def full(branching: int, height: int) -> list[int]:
-    """Breadth first, the children of node n are branching·n + 1 … branching·n + branching."""
+    """In breadth-first order, the children of node n are branching·n + 1 … branching·n + branching."""
     nodes = sum(branching**depth for depth in range(height + 1))
     return [(node - 1) // branching for node in range(nodes)]
 
@@ -381,7 +381,7 @@ def test_multiplicity_of_the_ternary_tree():
 
 @pytest.mark.ill_typed
 def test_multiplicity_refuses_other_threads():
-    with pytest.raises(RamifyError, match="'all' comments or over 'leaves', not 'some'"):
+    with pytest.raises(RamifyError, match=r"over='some' .* Use 'all' or 'leaves'"):
         multiplicity(W, "some")  # pyright: ignore[reportArgumentType]
 
 
@@ -447,9 +447,9 @@ def test_split_refuses_what_is_not_one_tree(parent, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_tree_size": 0}, "at least 1, not 0"),
-        ({"max_tree_size": 3, "bound": "hard"}, "'strict' or 'soft', not 'hard'"),
-        ({"max_tree_size": 3, "weighting": "twice"}, "'once', 'share' or 'seed', not 'twice'"),
+        ({"max_tree_size": 0}, "max_tree_size=0 is too small. Use at least 1"),
+        ({"max_tree_size": 3, "bound": "hard"}, "bound='hard' is unknown. Use 'strict' or 'soft'"),
+        ({"max_tree_size": 3, "weighting": "twice"}, "weighting='twice' is unknown. Use 'once', 'share' or 'seed'"),
     ],
 )
 @pytest.mark.ill_typed
@@ -513,12 +513,12 @@ def test_tree_agrees_with_its_parent_array(parent):
         assert tree.index(f"n{node}") == node
 
 
-def test_parent_must_stand_before_its_child():
-    with pytest.raises(RamifyError, match="tree 't', node 0 \\('a'\\): its parent is node 1"):
+def test_parent_must_precede_its_child():
+    with pytest.raises(RamifyError, match="tree 't', node 0 \\('a'\\): its parent, node 1, does not precede it"):
         Tree((Node(id="a", parents=(1,)), Node(id="b")), id="t")
-    with pytest.raises(RamifyError, match="its parent is node 0"):
+    with pytest.raises(RamifyError, match="its parent, node 0, does"):
         Tree((Node(id="a", parents=(0,)),))
-    with pytest.raises(RamifyError, match="its parent is node -1"):
+    with pytest.raises(RamifyError, match="its parent, node -1, does"):
         Tree((Node(id="a"), Node(id="b", parents=(-1,))))
 
 
@@ -601,7 +601,7 @@ def test_json_fills_in_what_may_be_absent():
 
 
 def test_half_surrogate_pairs():
-    """Escaped or not; whole pairs stay, and so does what only looks like an escape."""
+    """Unpaired surrogates are replaced, whether escaped or raw. Pairs and escaped backslashes stay."""
     nodes = [
         {"id": "\ud83d", "text": "a\udc00b", "author": "\udfff", "kind": "\ud800"},
         {"id": "x", "parent": "\ud83d", "text": "\U0001f600 \\ud83d", "label": {"\ud83d": ["\ud83d"]}},
@@ -641,9 +641,9 @@ def test_encodable_changes_half_pairs_alone(text):
         ('{"id": "t"}', 'a list "nodes"'),
         ('{"id": "t", "nodes": [3]}', "tree 't', node 0: expected an object"),
         ('{"id": "t", "nodes": [{"text": "a"}]}', "tree 't', node 0: expected an object"),
-        ('{"id": "t", "nodes": [{"id": "a"}, {"id": "a"}]}', "node 'a': this id stands twice"),
-        ('{"id": "t", "nodes": [{"id": "a", "parent": "b"}, {"id": "b"}]}', "its parent 'b' does not stand before it"),
-        ('{"id": "t", "nodes": [{"id": "a", "parent": "a"}]}', "its parent 'a' does not stand before it"),
+        ('{"id": "t", "nodes": [{"id": "a"}, {"id": "a"}]}', "node 'a': an earlier node has the same id"),
+        ('{"id": "t", "nodes": [{"id": "a", "parent": "b"}, {"id": "b"}]}', "its parent 'b' does not precede it"),
+        ('{"id": "t", "nodes": [{"id": "a", "parent": "a"}]}', "its parent 'a' does not precede it"),
         ('{"id": "t", "nodes": [{"id": "a", "parents": "b"}]}', '"parents" must be a list'),
         ('{"id": "t", "nodes": [{"id": "a", "text": 5}]}', '"text" must be a string, not int'),
         ('{"id": "t", "nodes": [{"id": "a", "time": "noon"}]}', '"time" must be a number'),

@@ -1,4 +1,4 @@
-"""Frozen configs hold what their annotations say, wherever the values come from: Python, `--set`, or somebody's JSON."""
+"""Type checks of frozen configs, whether their values come from Python, from `--set` or from JSON."""
 
 import math
 import types
@@ -14,9 +14,9 @@ Config = TypeVar("Config")
 
 
 def check_fields(config: Any, head: str = "") -> None:
-    """Raise where a field of a dataclass is not of its type or not among its choices; numbers must be finite.
+    """Raise `RamifyError` if a field of a dataclass has a value of another type than annotated, or a number that is not finite.
 
-    `head` stands before the field's name in the message.
+    `head` precedes the field's name in the message.
     """
     for name, kind in _kinds(type(config)).items():
         value = getattr(config, name)
@@ -26,25 +26,25 @@ def check_fields(config: Any, head: str = "") -> None:
 
 
 def from_record(kind: type[Config], record: Mapping[str, Any]) -> Config:
-    """A frozen config from JSON: lists become tuples, and objects the configs that they are fields of."""
+    """Build a config from JSON: lists become tuples, and objects become the configs that the fields are annotated with."""
     kinds = _kinds(kind)
     return kind(**{name: _from_json(value, kinds.get(name)) for name, value in record.items()})
 
 
 def _from_json(value: Any, kind: Any) -> Any:
     if isinstance(value, list):
-        return tuple(_from_json(each, None) for each in value)
+        return tuple(_from_json(item, None) for item in value)
     return from_record(kind, value) if isinstance(value, Mapping) and isinstance(kind, type) and is_dataclass(kind) else value
 
 
 def spelled(kind: Any) -> str:
-    """A type as its value looks in JSON: number, [number, number], [[string, number], …]; or its choices."""
+    """Describe a type by its values in JSON (number, [number, number], [[string, number], …]) or by its choices."""
     if typing.get_origin(kind) is Literal:
         return ", ".join(map(str, typing.get_args(kind)))
-    if _alternatives(kind):
+    if _is_union(kind):
         return " or ".join(map(spelled, typing.get_args(kind)))
     if typing.get_origin(kind) is tuple:
-        return f"[{', '.join('…' if each is Ellipsis else spelled(each) for each in typing.get_args(kind))}]"
+        return f"[{', '.join('…' if item is Ellipsis else spelled(item) for item in typing.get_args(kind))}]"
     plain = {float: "number", int: "whole number", str: "string", bool: "true or false", type(None): "null"}
     return plain.get(kind, getattr(kind, "__name__", ""))
 
@@ -52,22 +52,22 @@ def spelled(kind: Any) -> str:
 _kinds = cache(typing.get_type_hints)
 
 
-def _alternatives(kind: Any) -> bool:
-    """Is it a union, such as `float | None`?"""
+def _is_union(kind: Any) -> bool:
+    """Whether a type is a union, such as `float | None`."""
     return typing.get_origin(kind) in (typing.Union, types.UnionType)
 
 
 def _fits(value: Any, kind: Any) -> bool:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is Literal:
-        return any(value == each and type(value) is type(each) for each in arguments)
+        return any(value == choice and type(value) is type(choice) for choice in arguments)
     if origin is tuple:
         if not isinstance(value, tuple):
             return False
         arguments = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
         return len(value) == len(arguments) and all(map(_fits, value, arguments))
-    if _alternatives(kind):
-        return any(_fits(value, each) for each in arguments)
+    if _is_union(kind):
+        return any(_fits(value, alternative) for alternative in arguments)
     if kind is type(None):
         return value is None
     if kind is float:

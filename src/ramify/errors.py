@@ -1,9 +1,9 @@
-"""The one exception for mistakes that a user can mend: the command line prints it without a traceback."""
+"""Exceptions for mistakes that the user can correct; the command line prints them without a traceback."""
 
 
 class RamifyError(Exception):
-    """What was wrong, where (file, line, node), and what to do about it."""
+    """Names the setting (or file, line, node), its value, the reason and the remedy."""
 
 
 class CannotError(RamifyError, AttributeError):
-    """A model was asked for what its kind cannot do; to `hasattr` it is an attribute that is not there."""
+    """A model does not support the requested operation. As an `AttributeError`, it makes `hasattr` return false."""

@@ -1,4 +1,4 @@
-"""Tensors by name in safetensors files, and strict filling of a model with them."""
+"""Named tensors in safetensors files, and strict loading into a model."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +13,7 @@ from ramify.files import replacing
 
 
 def load_tensors(file: Path) -> dict[str, Tensor]:
-    """All tensors of one safetensors file."""
+    """Read all tensors of a safetensors file. Raises `RamifyError` if it is not readable."""
     try:
         return load_file(file)
     except (SafetensorError, OSError) as error:
@@ -21,29 +21,29 @@ def load_tensors(file: Path) -> dict[str, Tensor]:
 
 
 def save_tensors(file: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write a safetensors file under another name, then rename it."""
+    """Write a safetensors file atomically. Raises `RamifyError` if that fails."""
     with replacing(file) as scratch:
         try:
             save_file({key: value.contiguous() for key, value in tensors.items()}, scratch, {"format": "pt"})
         except SafetensorError as error:
-            raise RamifyError(f"cannot write {file}: {error}. Make room there, or choose another place.") from None
+            raise RamifyError(f"cannot write {file}: {error}. Free some space, or choose another path.") from None
 
 
-def load_strictly(own: Mapping[str, Tensor], tensors: Mapping[str, Tensor], where: str | Path) -> None:
-    """Copy tensors into a model's own of the same names, or refuse (see `check_fit`)."""
-    check_fit(own, tensors, where)
+def load_strictly(expected: Mapping[str, Tensor], tensors: Mapping[str, Tensor], where: str | Path) -> None:
+    """Copy tensors into the model's tensors of the same names. Raises `RamifyError` as `check_fit` does."""
+    check_fit(expected, tensors, where)
     with torch.no_grad():
-        for name, tensor in own.items():
+        for name, tensor in expected.items():
             tensor.copy_(tensors[name])
 
 
-def check_fit(own: Mapping[str, Tensor], tensors: Mapping[str, Tensor], where: str | Path) -> None:
-    """Raise unless the tensors are those of a model by name: nothing missing, nothing left over, all shapes equal."""
-    missing, extra = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
+def check_fit(expected: Mapping[str, Tensor], tensors: Mapping[str, Tensor], where: str | Path) -> None:
+    """Raise `RamifyError` unless both mappings have the same names and shapes."""
+    missing, extra = sorted(expected.keys() - tensors.keys()), sorted(tensors.keys() - expected.keys())
     shapes = [
-        f"{key}: {tuple(tensors[key].shape)} there, {tuple(own[key].shape)} here"
-        for key in sorted(own.keys() & tensors.keys())
-        if tensors[key].shape != own[key].shape
+        f"{key}: {tuple(tensors[key].shape)} saved, {tuple(expected[key].shape)} expected"
+        for key in sorted(expected.keys() & tensors.keys())
+        if tensors[key].shape != expected[key].shape
     ]
     if missing or extra or shapes:
         parts = [
@@ -51,4 +51,4 @@ def check_fit(own: Mapping[str, Tensor], tensors: Mapping[str, Tensor], where: s
             for name, keys in (("missing", missing), ("not expected", extra), ("of another shape:", shapes))
             if keys
         ]
-        raise RamifyError(f"{where} does not fit this model: {'; '.join(parts)}. Is it another architecture?")
+        raise RamifyError(f"{where} does not fit this model: {'; '.join(parts)}. Was it saved by another architecture?")

@@ -1,3 +1,3 @@
-"""The version, where every floor may read it."""
+"""The version, in a module without imports so that every layer can read it."""
 
 __version__ = "0.1.0"

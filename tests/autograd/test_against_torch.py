@@ -1,4 +1,4 @@
-"""Random graphs over all operations: the same numbers as torch's, in float64 to 1e-10."""
+"""Random graphs over all operations agree with torch in float64 to 1e-10."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ SHAPES = [(), (3,), (1,), (2, 3), (1, 3), (2, 1), (2, 3, 4), (3, 4)]
 
 
 class Pool:
-    """Pairs of nodes, ours and torch's, that a graph grows from."""
+    """Pairs of nodes, ours and torch's, from which a random graph grows."""
 
     def __init__(self, seed: int) -> None:
         self.random = np.random.default_rng(seed)
@@ -30,15 +30,15 @@ class Pool:
         self.pairs.append(pair)
         return pair
 
-    def any(self, least: int = 0) -> tuple[Tensor, torch.Tensor]:
-        """One that is there, of at least so many axes."""
-        fit = [pair for pair in self.pairs if len(pair[0].shape) >= least]
+    def any(self, min_axes: int = 0) -> tuple[Tensor, torch.Tensor]:
+        """A random pair with at least this many axes."""
+        fit = [pair for pair in self.pairs if len(pair[0].shape) >= min_axes]
         if not fit:
             return self.leaf(2, 3, 4)
         return fit[self.random.integers(len(fit))]
 
     def fitting(self, shape: tuple[int, ...]) -> tuple[Tensor, torch.Tensor]:
-        """One that can be broadcast together with this shape."""
+        """A random pair that broadcasts with this shape."""
         fit = []
         for pair in self.pairs:
             try:
@@ -246,7 +246,7 @@ def test_each_operation_in_every_shape(name):
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_each_operation_against_differences(name):
-    """The leaves are moved, and the same graph is gone through once more."""
+    """The differences come from forward passes of the same graph with changed leaves."""
     for seed in range(3):
         pool = Pool(seed)
         found, _ = OPERATIONS[name](pool)
@@ -266,7 +266,7 @@ def test_each_operation_against_differences(name):
             np.testing.assert_allclose(gradient / scale, slope / scale, rtol=0, atol=1e-6)
 
 
-# --- points that random numbers never meet ------------------------------------------------------------------------------------
+# --- special values, which random numbers never hit --------------------------------------------------------------------------
 
 POINTS = [0.0, -0.0, 1.0, -1.0, 800.0, -800.0, 1e-300, np.inf, -np.inf, np.nan]
 

@@ -1,4 +1,4 @@
-"""Formulas as text: what they mean, in which order their nodes come, and how their mistakes are told."""
+"""Formulas as text: values, order of nodes, and error messages."""
 
 import time
 from decimal import Decimal
@@ -151,28 +151,28 @@ def test_arrays():
     [
         ("", "empty"),
         (" ; ;", "empty"),
-        ("x + z", "'z' at place 5 has no value: give it as z=VALUE"),
-        ("sin(x)", "'sin' at place 1 is no function; known: exp, log"),
-        ("x^2", r"'\^' at place 2 means nothing in a formula. Powers are written"),
-        ("x + ", "a value is missing after '\\+' at place 3"),
-        ("* x", "a value is missing before '\\*' at place 1"),
-        ("(x", "the bracket at place 1 is never closed"),
-        ("x)", "the bracket at place 2 closes nothing"),
-        ("()", "a value is missing before '\\)' at place 2"),
-        ("x y", "an operator is missing before 'y' at place 3"),
-        ("2 x", "an operator is missing before 'x' at place 3"),
-        ("max(x, y)", "takes one value: the comma at place 6"),
-        ("x = 3; x", "'x' is given a value and defined"),
+        ("x + z", "'z' at position 5 has no value. Give it as z=VALUE"),
+        ("sin(x)", "'sin' at position 1 is not a function. Known functions: exp, log"),
+        ("x^2", r"'\^' at position 2 has no meaning in a formula. Write a power as"),
+        ("x + ", "a value is missing after '\\+' at position 3"),
+        ("* x", "a value is missing before '\\*' at position 1"),
+        ("(x", "the bracket at position 1 is never closed"),
+        ("x)", "the bracket at position 2 closes nothing"),
+        ("()", "a value is missing before '\\)' at position 2"),
+        ("x y", "an operator is missing before 'y' at position 3"),
+        ("2 x", "an operator is missing before 'x' at position 3"),
+        ("max(x, y)", "the comma at position 6 has no meaning: a function takes one value"),
+        ("x = 3; x", "'x' has a given value and a definition"),
         ("a = 1; a = 2", "'a' is defined twice"),
-        ("3 = x", "'3' at place 1 is no name"),
+        ("3 = x", "'3' at position 1 is not a name"),
         ("a = ", "a value is missing in part 1"),
         ("x = = 3", "a value is missing before '='"),
         ("a = b + x; b = a * 2; a", "cycle: a → b → a"),
         ("a = a", "cycle: a → a"),
-        ("__import__('os')", "is no function|means nothing"),
-        ("x.real", "means nothing|operator is missing"),
-        ("x² + 1", "'x²' at place 1 means nothing"),
-        ("x" * (MAX_LENGTH + 1), "a formula may have 1,000,000 characters"),
+        ("__import__('os')", "is not a function|has no meaning"),
+        ("x.real", "has no meaning|operator is missing"),
+        ("x² + 1", "'x²' at position 1 has no meaning"),
+        ("x" * (MAX_LENGTH + 1), "the formula has 1,000,001 characters"),
     ],
 )
 def test_mistakes_are_told(text, complaint):
@@ -210,7 +210,7 @@ def test_values():
 @pytest.mark.parametrize("number", [float, read_decimal])
 @pytest.mark.parametrize("wrong", ["one", "[1,", "1;2", "[" * 100_000, "null", "true", '"abc"', "{}"])
 def test_wrong_values(wrong, number):
-    # As the command does, where nothing is trapped.
+    # The command also parses in this context, which traps no exceptions.
     with decimals(9), pytest.raises(GraphError, match="neither a number nor a list"):
         value_of(wrong, number)
 
@@ -219,5 +219,5 @@ def test_wrong_values(wrong, number):
 def test_what_decimals_cannot_hold(wrong):
     with decimals(9), pytest.raises(GraphError):
         value_of(wrong, read_decimal)
-    with decimals(9), pytest.raises(GraphError, match="place 5"):
+    with decimals(9), pytest.raises(GraphError, match="position 5"):
         read(f"x + {wrong.removeprefix('s')}", {"x": Decimal(1)}, read_decimal)

@@ -1,4 +1,4 @@
-"""What the engine learns is what torch learns from the same numbers, step by step."""
+"""Training with the engine equals training with torch from the same numbers, step by step."""
 
 import importlib.util
 from pathlib import Path
@@ -32,7 +32,7 @@ def test_an_encoder_on_real_sentences_learns_as_torchs(benchmark, data_dir):
 
 
 def test_an_encoder_learns_as_torchs(benchmark, tmp_path):
-    """The same on sentences of our own: the second word says which class."""
+    """The same on generated sentences, whose second word determines the class."""
     random = np.random.default_rng(0)
     rows = []
     for _ in range(120):

@@ -1,4 +1,4 @@
-"""Topological orders against brute force, and cycles by name."""
+"""Topological orders against brute force, and the names of cycles."""
 
 from itertools import permutations
 
@@ -54,8 +54,8 @@ def test_an_order_is_checked(parents, data):
     [
         ([1, 2, 3, 4, 5], "6 is missing"),
         ([1, 1, 2, 3, 4, 5, 6], "twice"),
-        ([1, 2, 3, 4, 5, 6, 7], "no node"),
-        ([1, 2, 4, 3, 5, 6], "4 stands before its parent 3"),
+        ([1, 2, 3, 4, 5, 6, 7], "not a node"),
+        ([1, 2, 4, 3, 5, 6], "4 comes before its parent 3"),
     ],
 )
 def test_what_is_wrong_with_an_order(order, complaint):
@@ -71,7 +71,7 @@ def test_a_cycle_is_named_along_its_arcs():
 
 
 def test_a_parent_must_be_there():
-    with pytest.raises(GraphError, match="b reads a, which is no node"):
+    with pytest.raises(GraphError, match="b has the parent a, which is not a node"):
         topological_order({"b": ["a"]})
 
 

@@ -1,4 +1,4 @@
-"""The page on backpropagation: every answer on it is what the engine says."""
+"""The page on backpropagation: the engine computes every answer on it."""
 
 import doctest
 import re

@@ -1,4 +1,4 @@
-"""Pictures of graphs: everything is in them, nothing overlaps, and a page goes through both passes."""
+"""Pictures of graphs are complete and without overlaps, and a page shows both passes."""
 
 import json
 import re
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ramify.autograd import GraphError, Tensor
-from ramify.autograd.drawing import MOST, as_page, as_svg, frames, shown
+from ramify.autograd.drawing import MAX_NODES, as_page, as_svg, frames, shown
 from ramify.autograd.expression import read
 from ramify.autograd.graph import Graph
 
@@ -80,7 +80,7 @@ def test_frames_go_through_both_passes():
     assert len(found) == 1 + 4 + 1 + 6
     assert found[1] == {"say": "v3 = x + y = 3, from x = 1 and y = 2.", "set": {"v2": "3"}, "on": ["n2", "a2-0", "a2-1"]}
     assert [frame["set"].get("z0") for frame in found[5:]] == [None, None, None, "z = 12", "z = 16", None, "z = 16"]
-    assert found[6]["say"] == "v6 hands on what it has: v4 gets 1 · 4; v5 gets 1 · 3."
+    assert found[6]["say"] == "v6 passes its gradient to its parents: v4 gets 1 · 4; v5 gets 1 · 3."
     assert found[-1]["say"] == "x is done: ∂v6/∂x = 16."
 
 
@@ -96,9 +96,9 @@ def test_the_page_begins_before_the_passes():
 
 def test_too_large_to_be_drawn():
     x = Tensor(1.0)
-    for _ in range(MOST):
+    for _ in range(MAX_NODES):
         x = -x
-    with pytest.raises(GraphError, match=f"a graph of {MOST + 1} nodes is too large to be drawn"):
+    with pytest.raises(GraphError, match=f"a graph of {MAX_NODES + 1} nodes is too large to draw"):
         as_svg(Graph(x), "")
 
 

@@ -1,4 +1,4 @@
-"""`ramify backprop`: what scripts read, what people read, and how mistakes are told."""
+"""`ramify backprop`: JSON, tables, pictures and error messages."""
 
 import json
 import math
@@ -135,24 +135,24 @@ def test_orders(ramify):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("x + z", "x=1"), "'z' at place 5 has no value: give it as z=VALUE"),
+        (("x + z", "x=1"), "'z' at position 5 has no value. Give it as z=VALUE"),
         (("x", "x="), "'x' has no value"),
         (("x", "x=one"), "'one' is neither a number nor a list"),
         (("x", "x=1", "x=2"), "'x' is given twice"),
         (("x", "1x=2"), "NAME=VALUE, not '1x=2'"),
         (("x", "x"), "NAME=VALUE, not 'x'"),
-        (("sin(x)", "x=1"), "'sin' at place 1 is no function"),
+        (("sin(x)", "x=1"), "'sin' at position 1 is not a function"),
         (("x + y", "x=[1,2]", "y=[1,2,3]"), "add cannot take x of shape (2,) and y of shape (3,)"),
         (("x", "x=[[1],[1,2]]"), "a value must be a number, or rows of the same length"),
-        (("x * 2", "x=[1,2]"), "starts from a single number, and v3 has the shape (2,): sum it first"),
+        (("x * 2", "x=[1,2]"), "v3 has the shape (2,), but a backward pass starts from a single number. Sum it first"),
         (("a = b*x; b = a; b", "x=1"), "the graph has a cycle: a → b → a"),
-        (("gelu(x)", "x=1", "--decimal", "9"), "gelu has no decimal form"),
-        (("+".join(["x"] * 500), "x=1", "--svg", "never.svg"), "too large to be drawn"),
+        (("gelu(x)", "x=1", "--decimal", "9"), "gelu does not support decimals"),
+        (("+".join(["x"] * 500), "x=1", "--svg", "never.svg"), "too large to draw"),
         (("x", "x=1", "--svg", "."), "names no file"),
         (("x", "x=1", "--svg", "absent/graph.svg"), "cannot write absent/graph.svg"),
         (("x", "x=one", "--decimal", "9"), "'one' is neither a number nor a list"),
         (("x", "x=sNaN", "--decimal", "9"), "'sNaN' is neither"),
-        (("x + 1e99999999999999999999", "x=1", "--decimal", "9"), "the number at place 5"),
+        (("x + 1e99999999999999999999", "x=1", "--decimal", "9"), "the number at position 5"),
         (("softmax(x)", "x=[]"), "softmax cannot take x of shape (0,)"),
         (("import os", "x=1"), "an operator is missing before 'os'"),
     ],
@@ -172,7 +172,7 @@ def test_the_page_in_a_browser(ramify, tmp_path):
     page = tmp_path / "passes.html"
     ramify("backprop", SLIDE, "x=1", "y=2", "--html", page, "--svg", tmp_path / "graph.svg")
     content = page.read_text("utf-8")
-    # As if somebody had clicked through to the end.
+    # Go to the last step, as a user would by clicking.
     page.write_text(content.replace("show();\n</script>", "go(99);\n</script>"), "utf-8")
     browser = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'browser'}"]
     command = [*browser, "--virtual-time-budget=2000", "--dump-dom", f"file://{page}"]

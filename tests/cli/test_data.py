@@ -39,7 +39,7 @@ def test_build(ramify, trees, tmp_path):
     status, out, err = ramify("data", "build", trees, "--out", tmp_path / "store")
     assert status == 0
     assert "1 trees, 5 nodes, 4 of them comments" in out
-    assert err == "the format looks like 'jsonl': Ramify's own JSON lines, one tree a line\n"
+    assert err == "the format looks like 'jsonl': Ramify's own JSON lines, one tree per line\n"
 
 
 def test_build_takes_what_scripts_need(ramify, tmp_path):
@@ -70,9 +70,9 @@ def test_options_are_taken_as_they_are_typed(ramify, tmp_path):
     [
         (["--format", "nope"], "there is no format 'nope'. The formats are:\n  jsonl"),
         (["--policy", "cycle"], "--policy cycle: expected NAME=VALUE."),
-        (["--policy", "cycle=keep"], "the policy for cycle is drop or root, not 'keep'"),
+        (["--policy", "cycle=keep"], "the policy cycle='keep' does not exist. Choose drop or root"),
         (["--split", "most"], "--split takes three shares"),
-        (["--split", "nan,0,1"], "the shares of train, dev, test must be three numbers that sum to 1"),
+        (["--split", "nan,0,1"], "split=(nan, 0.0, 1.0) is not three shares (train, dev, test) that sum to 1"),
         (["--memory", "much"], "--memory takes a positive number and KB, MB or GB"),
         (["--memory", "0MB"], "--memory takes a positive number and KB, MB or GB"),
         (["--memory=-5MB"], "--memory takes a positive number and KB, MB or GB"),
@@ -113,7 +113,7 @@ def test_show(ramify, folder):
     ]
     assert ramify("data", "show", folder, "--max-nodes", "2")[1].endswith("… 3 more nodes\n")
     status, _, err = ramify("data", "show", folder, "--tree", "u")
-    assert (status, err) == (2, "error: there is no tree 'u' among the 1 trees; ids look like 't'.\n")
+    assert (status, err) == (2, "error: there is no tree 'u' among the 1 trees. Ids look like 't'.\n")
 
 
 def test_stats(ramify, folder, tmp_path):

@@ -775,7 +775,7 @@ def test_logs_are_read_in_python(log, causal):
     assert len(found.probability) == len(LINES)
     with pytest.raises(ramify_package.RamifyError, match="has no option 'foo'"):
         next(ramify_package.read_logs(log, format="irc", foo=1))
-    with pytest.raises(ramify_package.RamifyError, match="holds posts, no logs"):
+    with pytest.raises(ramify_package.RamifyError, match="holds posts, not logs"):
         next(ramify_package.read_logs(log, format="pushshift"))
 
 

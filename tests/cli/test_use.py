@@ -551,9 +551,9 @@ def test_version(ramify):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("data", "stats", "RUN"), "is a run, no data set"),
-        (("data", "stats", "FILE"), "is a file, no data set. Build one from it: ramify data build"),
-        (("disentangle", "DATA", "--to", "text", "--out", "out.txt"), "is a data set that Ramify built, and no input"),
+        (("data", "stats", "RUN"), "is a run, not a data set"),
+        (("data", "stats", "FILE"), "is a file, not a data set. Build one from it: ramify data build"),
+        (("disentangle", "DATA", "--to", "text", "--out", "out.txt"), "is a data set built by Ramify, not an input file"),
         (("data", "build", "DATA", "--out", "again"), "ramify data export"),
     ],
 )

@@ -16,7 +16,7 @@ from ramify.dataset import Store, build
 
 
 def posts(count, seed=0):
-    """Comments of some threads in any order, as Reddit dumps hold them."""
+    """Comments of some threads in random order, in the format of Reddit dumps."""
     dice = random.Random(seed)
     threads = [f"thread{number}" for number in range(count // 10)]
     lines, earlier = [], {thread: [] for thread in threads}
@@ -50,7 +50,7 @@ def dump(tmp_path_factory):
 
 
 def test_the_result_does_not_depend_on_the_memory(dump, tmp_path):
-    """One part in memory; 64 files; files that are scattered again."""
+    """The posts stay in memory, go to 64 files, or go to files that are scattered again."""
     stores = [build([dump], "pushshift", tmp_path / str(memory), memory=memory) for memory in (64 << 20, 1 << 20, 20_000)]
     one, several, many = (len(store.info["files"]) for store in stores)
     assert 1 == one < several < many
@@ -60,7 +60,7 @@ def test_the_result_does_not_depend_on_the_memory(dump, tmp_path):
 
 
 def peak_mib(dump, out):
-    """Of a process of its own, which holds at most 32 MB of posts at a time."""
+    """The peak memory of a separate process that keeps at most 32 MB of posts in memory."""
     program = "import sys; from ramify.dataset import build; build([sys.argv[1]], 'pushshift', sys.argv[2], memory=32 << 20)"
     process = subprocess.Popen([sys.executable, "-c", program, str(dump), str(out)])
     _, status, usage = os.wait4(process.pid, 0)
@@ -69,7 +69,7 @@ def peak_mib(dump, out):
 
 
 def test_memory_does_not_grow_with_the_dump(tmp_path):
-    """Two dumps that are both larger than the bound, one by 100 MB larger than the other, threads scattered all over."""
+    """Both dumps exceed the bound, one is 100 MB larger than the other, and their threads are scattered."""
     filler = "y" * 700
     peaks = []
     for comments in (50_000, 150_000):
@@ -170,17 +170,17 @@ def test_what_is_there_already(dump, tmp_path, name):
         (out / "mine").touch()
     else:
         build([dump], "pushshift", out)
-        with pytest.raises(RamifyError, match=r"holds a data set already. Replace it with --overwrite"):
+        with pytest.raises(RamifyError, match=r"already holds a data set. Replace it with --overwrite"):
             build([dump], "pushshift", out)
         assert build([dump], "pushshift", out, overwrite=True, min_nodes=2).num_trees <= 400
         assert sorted(tmp_path.iterdir()) == [out]
         return
-    with pytest.raises(RamifyError, match="is not a Ramify data set: it is not touched"):
+    with pytest.raises(RamifyError, match="is not a Ramify data set, so it is not touched"):
         build([dump], "pushshift", out, overwrite=True)
 
 
-def something(path, kind):
-    """What somebody else may put where a data set is to come."""
+def occupy(path, kind):
+    """Create a file, link or folder at the path of a data set, as another process may."""
     if kind == "file":
         path.write_text("mine")
     elif kind == "link":
@@ -199,9 +199,9 @@ def test_what_appears_meanwhile_is_not_touched(dump, tmp_path, kind, overwrite):
 
     def appear(*_):
         if not os.path.lexists(out):
-            something(out, kind)
+            occupy(out, kind)
 
-    with pytest.raises(RamifyError, match=r"out has changed .* it is not touched"):
+    with pytest.raises(RamifyError, match=r"out has changed .* It is not touched"):
         build([dump], "pushshift", out, overwrite=overwrite, progress=appear)
     assert {path.name for path in tmp_path.iterdir()} == {"out"} | ({"elsewhere"} if kind == "link" else set())
     if kind == "folder":
@@ -225,9 +225,9 @@ def test_what_takes_the_place_of_an_old_store_is_not_touched(dump, tmp_path, kin
                 build([dump], "pushshift", tmp_path / "other", min_nodes=2)
                 (tmp_path / "other").rename(out)
             else:
-                something(out, kind)
+                occupy(out, kind)
 
-    with pytest.raises(RamifyError, match=r"out has changed .* it is not touched"):
+    with pytest.raises(RamifyError, match=r"out has changed .* It is not touched"):
         build([dump], "pushshift", out, overwrite=True, progress=replace)
     assert Store.open(kept).num_trees == 400
     assert {path.name for path in tmp_path.iterdir()} == {"kept", "out"}
@@ -242,7 +242,7 @@ def test_an_old_store_may_go_meanwhile(dump, tmp_path):
 
 @pytest.mark.parametrize("empty", [True, False])
 def test_files_that_somebody_puts_there_meanwhile_stay(dump, tmp_path, empty):
-    """Into an empty folder, or into a store that is to be replaced."""
+    """The folder is empty, or a store that the build replaces."""
     out = tmp_path / "out"
     if empty:
         out.mkdir()
@@ -255,27 +255,27 @@ def test_files_that_somebody_puts_there_meanwhile_stay(dump, tmp_path, empty):
     assert list(tmp_path.iterdir()) == [out]
     if not empty:
         assert Store.open(out).hash == before
-        with pytest.raises(RamifyError, match=r"out holds thesis\.txt, which is no part of a data set: it is not touched"):
+        with pytest.raises(RamifyError, match=r"out holds thesis\.txt, which is not part of a data set, so it is not touched"):
             build([dump], "pushshift", out, overwrite=True)
         (out / "thesis.txt").unlink()
-        # Token ids that lie there are made anew.
+        # A new build discards existing token ids.
         (out / "tokens-0-0").mkdir()
         assert build([dump], "pushshift", out, overwrite=True, min_nodes=2).num_trees <= 400
 
 
 def test_what_was_there_is_named_where_its_place_is_taken(dump, tmp_path, monkeypatch):
-    """Nothing of it goes, though there is no way back."""
+    """The old store is kept under another name if it cannot be renamed back."""
     out = tmp_path / "out"
     before = build([dump], "pushshift", out).hash
     rename = Path.rename
 
     def taken(self, target):
         if ".partial-" in self.name:
-            something(out, "folder")
+            occupy(out, "folder")
         return rename(self, target)
 
     monkeypatch.setattr(Path, "rename", taken)
-    with pytest.raises(RamifyError, match=r"out has changed .* What was there before is now .*out\.old-"):
+    with pytest.raises(RamifyError, match=r"out has changed .* The previous content is now at .*out\.old-"):
         build([dump], "pushshift", out, overwrite=True, min_nodes=2)
     (old,) = tmp_path.glob("out.old-*")
     assert Store.open(old).hash == before
@@ -296,7 +296,7 @@ build([sys.argv[1]], "pushshift", "out", progress=wait)
 
 
 def held_up(dump, folder):
-    """A process that has begun to build `out`, and ends when there is a file `go`."""
+    """A process that builds `out` and waits for a file `go`."""
     process = subprocess.Popen([sys.executable, "-c", HELD_UP, str(dump)], cwd=folder)
     while not (folder / "begun").exists():
         assert process.poll() is None
@@ -353,12 +353,12 @@ def test_the_lock_of_a_killed_build_holds_nobody_up(dump, tmp_path):
         (
             b"nothing\nnowhere\n",
             {},
-            r"no tree came out of .*: 2 posts read as 'pushshift', left out: bad_json 2. For example .*line 1",
+            r"no tree found in .*: 2 posts read as 'pushshift', left out: bad_json 2. For example .*line 1",
         ),
-        (b"{}", {"split": (0.5, 0.5)}, "three numbers that sum to 1"),
-        (b"{}", {"split": (0.5, 0.6, 0.1)}, "three numbers that sum to 1"),
-        (b"{}", {"options": {"columns": {}}}, "the format 'pushshift' has no option 'columns'; it has none"),
-        (b"{}", {"clean": ["dirt"]}, "no cleaning 'dirt'; there are quotes, links, space"),
+        (b"{}", {"split": (0.5, 0.5)}, "three shares .* that sum to 1"),
+        (b"{}", {"split": (0.5, 0.6, 0.1)}, "three shares .* that sum to 1"),
+        (b"{}", {"options": {"columns": {}}}, "the format 'pushshift' has no option 'columns'; it has no options"),
+        (b"{}", {"clean": ["dirt"]}, "no cleaning 'dirt'. The cleanings are quotes, links, space"),
     ],
 )
 def test_mistakes_leave_nothing_behind(tmp_path, content, options, message):
@@ -384,7 +384,7 @@ def test_a_name_of_a_file_that_is_no_text(dump, tmp_path):
 
 
 def test_inputs_that_are_not_there(tmp_path):
-    for inputs, message in (([], "nothing to build from"), ([tmp_path / "x"], "no file or folder"), ([tmp_path], "is empty")):
+    for inputs, message in (([], "there is no input"), ([tmp_path / "x"], "no file or folder"), ([tmp_path], "holds no files")):
         with pytest.raises(RamifyError, match=message):
             build(inputs, "jsonl", tmp_path / "out")
 
@@ -401,7 +401,7 @@ def test_places_that_cannot_be_written(dump, tmp_path):
 
 @pytest.mark.parametrize(("limit", "memory"), [(100, "64MB"), (4, "1MB")])
 def test_a_full_disk(dump, tmp_path, limit, memory):
-    """The store does not fit, or the scattered posts do not."""
+    """Either the store or the scattered posts exceed the limit."""
     ramify = f"{sys.executable} -c 'from ramify.cli import main; main()'"
     limited = f"ulimit -f {limit}; {ramify} data build {dump} --format pushshift --out out --memory {memory}"
     done = subprocess.run(["bash", "-c", limited], cwd=tmp_path, capture_output=True, text=True)
@@ -411,7 +411,7 @@ def test_a_full_disk(dump, tmp_path, limit, memory):
 
 
 def test_a_killed_build(dump, tmp_path):
-    """Asked to stop, it cleans up; killed outright, the next build of the same folder does, unless it is still at work."""
+    """A terminated build removes its files. The next build removes those of a killed build, but not those of a running one."""
     (tmp_path / "large").write_text(posts(30_000))
     for number, left in ((signal.SIGTERM, 0), (signal.SIGKILL, 1)):
         process = subprocess.Popen([*BUILD, "large", "--out", "out"], cwd=tmp_path, stderr=subprocess.DEVNULL)
@@ -430,13 +430,13 @@ def test_a_killed_build(dump, tmp_path):
 
 
 def test_a_store_among_its_inputs(tmp_path):
-    """What is being written is no input; a store that is there already would be one."""
+    """The store in progress is not read as input; an existing store would be."""
     folder = tmp_path / "in"
     folder.mkdir()
     (folder / "RC.jsonl").write_text(posts(50))
     store = build([folder], "pushshift", folder / "store")
     assert store.hash == build([folder / "RC.jsonl"], "pushshift", tmp_path / "apart").hash
-    with pytest.raises(RamifyError, match=r"store lies inside the input folder .*in and would be read as input"):
+    with pytest.raises(RamifyError, match=r"store is inside the input folder .*in and would be read as input"):
         build([folder], "pushshift", folder / "store", overwrite=True)
 
 

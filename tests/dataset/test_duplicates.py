@@ -14,7 +14,7 @@ def sentence(dice, length=40):
 
 
 def store_of(folder, texts, **options):
-    """A tree for each text, with an answer of its own."""
+    """One tree per text, each with a distinct reply."""
     path = folder / "posts.jsonl"
     rows = [row for number, text in enumerate(texts) for row in (
         {"id": f"{number}", "parent": None, "tree": f"{number}", "text": f"root {number}"},
@@ -67,15 +67,15 @@ def test_texts_too_short_to_compare(tmp_path, method):
 
 @pytest.mark.parametrize("method", ["exact", "minhash"])
 def test_nothing_is_left_to_compare(tmp_path, method):
-    """Every post is a bot's, so that no chunk holds anything."""
+    """Bots wrote all posts, so all chunks are empty."""
     (tmp_path / "posts.csv").write_text("id,parent,tree,author,text\na,,t,AutoModerator,one\n")
-    with pytest.raises(RamifyError, match="no tree came out of"):
+    with pytest.raises(RamifyError, match="no tree found in"):
         build([tmp_path / "posts.csv"], "table", tmp_path / "store", near_duplicates=method, drop_bots=True)
 
 
 @pytest.mark.parametrize("memory", [64 << 20, 200_000])
 def test_minhash_finds_similar_texts_and_no_others(tmp_path, memory):
-    """A changed word changes five shingles: 1 of 100 words leaves a Jaccard index of .91, 5 of 100 one of .6."""
+    """A changed word changes five shingles. 1 of 100 words gives a Jaccard index of .91, and 5 of 100 words give .6."""
     dice = random.Random(1)
     originals = [sentence(dice, 100) for _ in range(60)]
     close = [changed(dice, text, 0.01) for text in originals]

@@ -24,7 +24,7 @@ def test_bots(tmp_path):
 
 
 def test_a_node_with_several_parents_outlives_them(tmp_path):
-    """A lost parent is replaced by its own first parent; two that become one are one."""
+    """The first parent of a removed parent replaces it. Duplicate parents are merged."""
     nodes = [
         Node("root", id="r"),
         Node("a", id="a", parents=(0,), author="abot"),
@@ -47,7 +47,7 @@ def test_small_trees_leave_with_their_made_up_roots(tmp_path):
 
 
 def test_trees_may_be_bounded_by_size_and_depth(tmp_path):
-    """star: 3 nodes, 1 deep; chain: 4 nodes, 3 deep; long: 5 nodes, 4 deep; alone: 1 node."""
+    """The trees have (nodes, depth) star (3, 1), chain (4, 3), long (5, 4) and alone (1, 0)."""
     shapes = {"star": [None, 0, 0], "chain": [None, 0, 1, 2], "long": [None, 0, 1, 2, 3], "alone": [None]}
     rows = [
         f"{tree}{place},{'' if above is None else f'{tree}{above}'},{tree},words"

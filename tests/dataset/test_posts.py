@@ -1,4 +1,4 @@
-"""Joining posts into trees: each policy, and all of them against a plain re-telling in dictionaries."""
+"""Joining posts into trees: each policy alone, and all policies against a reference implementation with dictionaries."""
 
 import json
 
@@ -32,7 +32,7 @@ def store_of_lines(folder, posts, **policies):
 
 
 def shape(store):
-    """tree id -> [(node id, parent id)] in the order of the store."""
+    """Tree id -> [(node id, parent id)] in the order of the store."""
     return {
         tree.id: [(node.id, tree.nodes[node.parents[0]].id if node.parents else None) for node in tree.nodes]
         for tree in store.trees()
@@ -50,7 +50,7 @@ ROOTED = [post("r", None), post("a", "r"), post("b", "a"), post("c", "b")]
 
 
 def test_order_of_a_tree(tmp_path):
-    """By time, but never before the parent; at equal times as in the input."""
+    """Nodes are sorted by time but follow their parents; at equal times they keep the order of the input."""
     posts = [
         post("late", "r", time=50),
         post("child", "late", time=10),
@@ -156,7 +156,7 @@ def test_two_roots(tmp_path):
 
 
 def test_missing_roots(tmp_path):
-    """What names the tree as its parent answers the root that is missing, and is no orphan."""
+    """A post whose parent is the tree's id is a child of the missing root, not an orphan."""
     posts = [post("a", "t"), post("b", "a"), post("o", "gone"), *(each | {"tree": "u"} for each in ROOTED)]
     store = store_of(tmp_path, posts)
     assert shape(store)["t"] == [("t", None), ("a", "t"), ("b", "a"), ("o", "t")]
@@ -180,7 +180,7 @@ def test_50_000_children_of_one_node(tmp_path):
 
 
 def retell(posts, policy):
-    """{tree: {node: parent}}, dead included only where policies keep them, in the plainest way."""
+    """A simple reference for {tree: {node: parent}}. Deleted posts are included if the policies keep them."""
     known = {}
     for each in posts if policy.duplicate_id == "first" else reversed(posts):
         known.setdefault((each["tree"], each["id"]), each)
@@ -212,7 +212,7 @@ def retell(posts, policy):
                     parent[min(ring, key=lambda id: members.index(ids[id]))] = top
 
         def path(node, parent=parent):
-            """Ancestors up to a root; None if there is no way up."""
+            """The ancestors up to a root, or None if the node does not reach one."""
             above = []
             while (node := parent.get(node)) is not None:
                 if node == "dropped" or node in above:
@@ -282,7 +282,7 @@ POLICY = st.builds(
 def test_any_posts_under_any_policy(tmp_path_factory, read_as, posts, policy):
     folder = tmp_path_factory.mktemp("any")
     expected = retell(posts, policy)
-    # One tree that always works, so that there is something to build.
+    # One valid tree, so that the build never fails for lack of trees.
     store = read_as(folder, [*posts, post("r", None, "always")], **vars(policy))
     found = {name: dict(nodes) for name, nodes in shape(store).items() if name != "always"}
     assert found == expected

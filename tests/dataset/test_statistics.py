@@ -48,5 +48,5 @@ def test_plot_of_roots_alone(tmp_path):
     store = build([path], "jsonl", tmp_path / "store")
     assert statistics(store)["depth"] == {"count": 0}
     plot(store, tmp_path / "shape.svg")
-    with pytest.raises(RamifyError, match=r"as .png, .svg or .pdf, not as 'shape.doc'"):
+    with pytest.raises(RamifyError, match=r"'shape.doc' is not the name of a .png, .svg or .pdf file"):
         plot(store, tmp_path / "shape.doc")

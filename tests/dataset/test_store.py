@@ -84,11 +84,11 @@ def test_ids_that_several_trees_have(store):
     [
         (lambda store: store.find("nobody"), "no node 'nobody' among the 7 nodes"),
         (lambda store: store.find("m1", "debate"), "tree 'debate' has no node 'm1'"),
-        (lambda store: store.find_tree("nothing"), "no tree 'nothing' among the 2 trees; ids look like '"),
+        (lambda store: store.find_tree("nothing"), "no tree 'nothing' among the 2 trees. Ids look like '"),
         (lambda store: store.tree(2), "no tree number 2"),
         pytest.param(
             lambda store: store.split("valid"),
-            "no split 'valid'; the splits are train, dev, test and all",
+            "no split 'valid'. The splits are train, dev, test and all",
             marks=pytest.mark.ill_typed,
         ),
     ],
@@ -110,7 +110,7 @@ def test_a_run_in_the_same_folder(tmp_path):
     (tmp_path / "both" / "run.json").write_text("{}")
     assert Store.open(tmp_path / "both").num_nodes == 3
     (tmp_path / "both" / "dataset.json").unlink()
-    with pytest.raises(RamifyError, match="is a run, no data set"):
+    with pytest.raises(RamifyError, match="is a run, not a data set"):
         Store.open(tmp_path / "both")
 
 
@@ -129,7 +129,7 @@ def test_folders_that_are_no_store(tmp_path):
 
 @pytest.mark.parametrize(
     ("key", "message"),
-    [("files", "store is damaged"), *((key, f"it does not say {key}") for key in ("skipped", "splits", "hash"))],
+    [("files", "store is damaged"), *((key, f"it lacks {key}") for key in ("skipped", "splits", "hash"))],
 )
 def test_a_description_that_lacks_something(tmp_path, key, message):
     (tmp_path / "trees.jsonl").write_text(DEBATE.to_json())

@@ -1,9 +1,8 @@
-"""Losses of ten steps with a fixed seed: whatever changes them changes every result, so it must be meant.
+"""Losses of ten steps with a fixed seed. A change of these losses changes every result, so it must be intended.
 
-In double precision, so that machines which round otherwise agree to the fourth digit.
+They are computed in double precision, so that machines with different rounding agree to the fourth digit.
 
-To renew them after a change that is meant: `python tests/golden/test_golden.py` prints the new lists. Say in the change log
-why they moved.
+After an intended change, `python tests/golden/test_golden.py` prints the new lists. The change log must give the reason.
 """
 
 import sys

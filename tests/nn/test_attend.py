@@ -1,4 +1,4 @@
-"""Everything that `attend` can be asked for, against loops over rows, heads and queries in double precision."""
+"""All options of `attend` against loops over rows, heads and queries in double precision."""
 
 import weakref
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ def rows_of(q_lengths, k_lengths):
 
 @dataclass
 class Case:
-    """A call of `attend`, with its masks, biases and numbers row by row for the loops, and in blocks for `attend`."""
+    """The arguments of a call of `attend`. The loops read the same masks, biases and order row by row."""
 
     q_rows: Rows
     k_rows: Rows
@@ -38,11 +38,11 @@ class Case:
 
     @property
     def inputs(self):
-        return [self.q, self.kv, *(each for each in self.biases if each.requires_grad)]
+        return [self.q, self.kv, *(bias for bias in self.biases if bias.requires_grad)]
 
 
 def drawn(seed, least=0, learned=False):
-    """Rows of `least` tokens or more, and of any keys or one for each token after a memory; options at random."""
+    """A random case: rows of at least `least` tokens, any number of keys (or memory plus one per token), random options."""
     rng = np.random.default_rng(seed)
     torch.manual_seed(seed)
     count = rng.integers(1, 5)
@@ -82,7 +82,7 @@ def drawn(seed, least=0, learned=False):
 
 
 def by_loops(case, dropped):
-    """The result of every query, and the weights of every row; `dropped` has the factor of each weight, in blocks."""
+    """The result of every query and the weights of every row. `dropped` has the dropout factor of each weight, in blocks."""
     order, scale = case.options.get("order"), case.options.get("scale", SIZE**-0.5)
     queries, keys = case.q.split(case.q_rows.lengths.tolist()), case.kv.split(case.k_rows.lengths.tolist())
     results, rows = [torch.zeros(0, HEADS, SIZE, dtype=torch.float64)], []
@@ -124,7 +124,7 @@ def close(found, expected):
 @given(seed=st.integers(0, 2**32 - 1))
 @settings(max_examples=450)
 def test_attend_is_what_loops_say(seed):
-    """Results, gradients and recorded weights, whatever is asked for; and the record leaves the result as it is."""
+    """Results, gradients and recorded weights are right for all options, and recording leaves the result unchanged."""
     case = drawn(seed)
     blocks = [
         number
@@ -149,27 +149,27 @@ def test_attend_is_what_loops_say(seed):
             assert torch.equal(case.call(), found)
     close(found, expected)
     assert len(record) == len(weights) == len(case.q_rows)
-    for own, theirs in zip(record, weights, strict=True):
-        close(own, theirs)
-        total = own.sum(-1)
+    for recorded, expected_weights in zip(record, weights, strict=True):
+        close(recorded, expected_weights)
+        total = recorded.sum(-1)
         assert ((total - 1).abs() < 1e-12).logical_or(total == 0).all()
     blind = torch.cat([(row == 0).all(-1).all(0) for row in weights])
     assert (found[blind] == 0).all()
     if not found.requires_grad:
-        # Nobody sees anything.
+        # No query sees a key.
         assert blind.all()
         return
     weight = torch.randn_like(found)
-    wanted = torch.autograd.grad((expected * weight).sum(), case.inputs, allow_unused=True, materialize_grads=True)
+    expected_gradients = torch.autograd.grad((expected * weight).sum(), case.inputs, allow_unused=True, materialize_grads=True)
     gradients = torch.autograd.grad((found * weight).sum(), case.inputs, allow_unused=True, materialize_grads=True)
-    for own, theirs in zip(gradients, wanted, strict=True):
-        close(own, theirs)
+    for gradient, expected_gradient in zip(gradients, expected_gradients, strict=True):
+        close(gradient, expected_gradient)
     assert (gradients[0][blind] == 0).all()
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_gradients_are_slopes(seed):
-    """Of queries, keys, values and a bias that learns; of the first three also where the bias is fixed."""
+    """Gradients of queries, keys, values and a learned bias are right, and those of the first three with a fixed bias, too."""
     case = drawn(seed, least=1, learned=True)
     case.options["dropout"] = 0.0
 
@@ -178,13 +178,13 @@ def test_gradients_are_slopes(seed):
         return attend(inputs[0], inputs[1], case.q_rows, case.k_rows, **options)
 
     assert torch.autograd.gradcheck(result, (case.q, case.kv, *case.biases))
-    fixed = [each.detach() for each in case.biases]
+    fixed = [bias.detach() for bias in case.biases]
     assert torch.autograd.gradcheck(lambda q, kv: result(q, kv, *fixed), (case.q, case.kv))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_record_changes_nothing(dtype):
-    """Neither the result nor what is drawn next; it is in single precision, and has no graph."""
+    """Recording changes neither the result nor the next random number. The record is in single precision, without a graph."""
     case = drawn(5, least=3, learned=True)
     q, kv = case.q.to(dtype), case.kv.to(dtype)
 
@@ -199,24 +199,24 @@ def test_a_record_changes_nothing(dtype):
     assert torch.equal(found, expected)
     assert torch.equal(after, then)
     assert found.dtype == dtype
-    assert all(each.dtype == torch.float32 and not each.requires_grad for each in record)
+    assert all(weights.dtype == torch.float32 and not weights.requires_grad for weights in record)
 
 
 @pytest.mark.parametrize("learned", [False, True])
 def test_half_precision_is_mixed_in_single(learned):
-    """On CPU, a bias too, which autocast may have made in either."""
+    """On CPU `attend` computes in single precision. This includes a bias, which autocast may create in either precision."""
     case = drawn(3, least=3, learned=True)
     q, kv = case.q.detach().bfloat16(), case.kv.detach().bfloat16()
-    biases = [each.detach().bfloat16().requires_grad_(learned) for each in case.biases]
+    biases = [bias.detach().bfloat16().requires_grad_(learned) for bias in case.biases]
     options = case.options | {"dropout": 0.0, "bias": biases.__getitem__}
     found = attend(q, kv, case.q_rows, case.k_rows, **options)
-    options["bias"] = [each.float() for each in biases].__getitem__
+    options["bias"] = [bias.float() for bias in biases].__getitem__
     assert torch.equal(found, attend(q.float(), kv.float(), case.q_rows, case.k_rows, **options).bfloat16())
 
 
 @pytest.mark.parametrize("learned", [False, True])
 def test_there_is_one_bias_at_a_time(learned):
-    """It is as large as the scores, so nothing keeps it: not until the next group's turn, nor for the way back."""
+    """A bias is as large as the scores, so it is freed before the next is made and not kept for the backward pass."""
     q_rows, k_rows = rows_of([4, 12, 20, 30], [9, 20, 40, 70])
     assert len(q_rows.groups) == 4
     q, kv = torch.randn(q_rows.total, HEADS, SIZE), torch.randn(k_rows.total, 2, HEADS, SIZE)
@@ -224,7 +224,7 @@ def test_there_is_one_bias_at_a_time(learned):
     made = []
 
     def bias(number):
-        assert all(each() is None for each in made)
+        assert all(reference() is None for reference in made)
         distances = torch.arange(q_rows.groups[number].length)[:, None] - torch.arange(k_rows.groups[number].length)
         added = distances[None, None] + strength
         made.append(weakref.ref(added))
@@ -232,11 +232,11 @@ def test_there_is_one_bias_at_a_time(learned):
 
     attend(q, kv, q_rows, k_rows, bias=bias, order=Order(q_rows.positions, k_rows.positions))
     assert len(made) == 4
-    assert all(each() is None for each in made)
+    assert all(reference() is None for reference in made)
 
 
 def test_numbers_say_every_mask():
-    """One number for all is no mask; positions are a causal mask; one order makes both streams of XLNet."""
+    """Equal numbers mean no mask, positions a causal mask, and one factorization order gives both streams of XLNet."""
     torch.manual_seed(0)
     rows = Rows.build([4, 7, 2])
     q, kv = torch.randn(13, HEADS, SIZE, dtype=torch.float64), torch.randn(13, 2, HEADS, SIZE, dtype=torch.float64)
@@ -258,18 +258,18 @@ def test_numbers_say_every_mask():
 
 
 def test_two_streams_with_memory_and_relative_positions():
-    """XLNet's attention (Yang et al. 2019, sections 2.3 to 2.6). Keys are a memory and the row. Queries of the second stream
-    are at some positions only. Each group's relative term is made from padded queries, for whole rows by a shifted view."""
+    """XLNet's attention (Yang et al. 2019, sections 2.3 to 2.6). Keys are a memory and the row. The query stream covers only
+    some positions. Each group's relative term is computed from padded queries; for whole rows it is a shifted view."""
     torch.manual_seed(0)
     lengths, memories, targets = [3, 5, 9], [4, 4, 6], [[2, 0], [], [8, 3, 4]]
     rows = Rows.build(lengths, keys=np.array([0, 0, 1]))
     t_rows = Rows.build([len(places) for places in targets], keys=rows.keys)
     k_rows = Rows.build(np.add(lengths, memories), keys=rows.keys)
-    picked = torch.cat([start + torch.tensor(places, dtype=torch.int64) for start, places in zip(rows.offsets, targets)])
-    content, queries = (torch.randn(each.total, HEADS, SIZE, dtype=torch.float64) for each in (rows, t_rows))
+    selected = torch.cat([start + torch.tensor(places, dtype=torch.int64) for start, places in zip(rows.offsets, targets)])
+    content, queries = (torch.randn(layout.total, HEADS, SIZE, dtype=torch.float64) for layout in (rows, t_rows))
     keys = torch.randn(k_rows.total, 2, HEADS, SIZE, dtype=torch.float64)
     furthest = 19
-    by_distance = torch.randn(2 * furthest, HEADS, SIZE, dtype=torch.float64, requires_grad=True)  # Of 19, 18 … -18.
+    by_distance = torch.randn(2 * furthest, HEADS, SIZE, dtype=torch.float64, requires_grad=True)  # For distances 19, 18 … -18.
     ranks = [torch.randperm(length) for length in lengths]
     key_ranks = torch.cat([torch.cat([torch.full((memory,), -1), own]) for memory, own in zip(memories, ranks)])
 
@@ -280,12 +280,12 @@ def test_two_streams_with_memory_and_relative_positions():
         every = scores(content, rows, number)
         size, heads, length, count = every.shape
         keys, memory = k_rows.groups[number].length, memories[k_rows.groups[number].start]
-        # Each query is one further from all keys than the query before it.
+        # Each query is one position further from every key than the previous query.
         strides = (*every.stride()[:2], count - 1, 1)
         return every.as_strided((size, heads, length, keys), strides, furthest - memory)
 
     def gathered(number):
-        positions = by_group(rows.positions[picked][t_rows.padded], t_rows)[number]
+        positions = by_group(rows.positions[selected][t_rows.padded], t_rows)[number]
         distances = (
             memories[k_rows.groups[number].start] + positions[:, None, :, None] - torch.arange(k_rows.groups[number].length)
         )
@@ -294,7 +294,7 @@ def test_two_streams_with_memory_and_relative_positions():
     own_ranks = torch.cat(ranks)
     streams = [
         (content, rows, [range(length) for length in lengths], Order(own_ranks, key_ranks), shifted),
-        (queries, t_rows, targets, Order(own_ranks[picked], key_ranks, Ties.HIDDEN), gathered),
+        (queries, t_rows, targets, Order(own_ranks[selected], key_ranks, Ties.HIDDEN), gathered),
     ]
     for x, x_rows, places, order, bias in streams:
         found = attend(x, keys, x_rows, k_rows, order=order, bias=bias)
@@ -310,5 +310,7 @@ def test_two_streams_with_memory_and_relative_positions():
                 expected.append(torch.einsum("hk,khs->hs", weights, v[seen]))
         expected = torch.stack(expected)
         close(found, expected)
-        own, theirs = (torch.autograd.grad(each.square().sum(), by_distance)[0] for each in (found, expected))
-        close(own, theirs)
+        gradient, expected_gradient = (
+            torch.autograd.grad(result.square().sum(), by_distance)[0] for result in (found, expected)
+        )
+        close(gradient, expected_gradient)

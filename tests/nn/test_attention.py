@@ -1,4 +1,4 @@
-"""Attention over ragged rows against the same thing written plainly, row by row."""
+"""Attention over ragged rows against a plain implementation, row by row."""
 
 import math
 from itertools import product
@@ -58,14 +58,13 @@ def test_attend_is_the_plain_thing(pairs):
         assert not found.any()
         return
     weight = torch.randn_like(found)
-    wanted = torch.autograd.grad((expected * weight).sum(), (q, kv))
-    for own, theirs in zip(torch.autograd.grad((found * weight).sum(), (q, kv)), wanted):
-        torch.testing.assert_close(own, theirs, rtol=0, atol=1e-12)
+    expected_gradients = torch.autograd.grad((expected * weight).sum(), (q, kv))
+    for gradient, expected_gradient in zip(torch.autograd.grad((found * weight).sum(), (q, kv)), expected_gradients):
+        torch.testing.assert_close(gradient, expected_gradient, rtol=0, atol=1e-12)
 
 
 def drawn_masks(lengths, seed):
-    """Of each row, which token may attend to which; and the same in the blocks of their groups, whose padding attends to
-    itself."""
+    """A random mask for each row, and the same masks as blocks of the groups. A padding token attends to itself."""
     generator = torch.Generator().manual_seed(seed)
     masks = [(torch.rand(size, size, generator=generator) < 0.4) | torch.eye(size, dtype=torch.bool) for size in lengths]
     blocks = []
@@ -78,7 +77,7 @@ def drawn_masks(lengths, seed):
 
 
 def blocks_of(q_rows, k_rows, sees):
-    """`sees(row, query, key)` for each group of rows; padding sees and is seen by nobody."""
+    """`sees(row, query, key)` as one block per group of rows. Padding neither sees nor is seen."""
     blocks = []
     for q_group, k_group in zip(q_rows.groups, k_rows.groups, strict=True):
         block = torch.zeros(q_group.size, q_group.length, k_group.length, dtype=torch.bool)
@@ -94,7 +93,7 @@ def blocks_of(q_rows, k_rows, sees):
 @example(lengths=[1, 5, 8, 9, 3, 17, 20], seed=0)
 @settings(max_examples=25)
 def test_attend_to_whom_it_is_allowed_is_a_masked_softmax(dropout, lengths, seed):
-    """Also where dropout takes another way than torch's own; there it drops nothing here."""
+    """This also holds for the path with dropout, which the patch keeps from dropping anything."""
     rows = Rows.build(lengths)
     masks, blocks = drawn_masks(lengths, seed)
     q, kv = inputs(rows, rows)
@@ -110,9 +109,9 @@ def test_attend_to_whom_it_is_allowed_is_a_masked_softmax(dropout, lengths, seed
     expected = torch.cat([torch.stack(expected[row : row + HEADS], 1) for row in range(0, len(expected), HEADS)])
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
     weight = torch.randn_like(found)
-    wanted = torch.autograd.grad((expected * weight).sum(), (q, kv))
-    for own, theirs in zip(torch.autograd.grad((found * weight).sum(), (q, kv)), wanted):
-        torch.testing.assert_close(own, theirs, rtol=0, atol=1e-12)
+    expected_gradients = torch.autograd.grad((expected * weight).sum(), (q, kv))
+    for gradient, expected_gradient in zip(torch.autograd.grad((found * weight).sum(), (q, kv)), expected_gradients):
+        torch.testing.assert_close(gradient, expected_gradient, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -121,8 +120,8 @@ def test_attend_to_whom_it_is_allowed_is_a_masked_softmax(dropout, lengths, seed
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("way", ["allowed", "order", "both", "lengths"])
 def test_queries_that_see_nothing(way, dropout, bias, dtype, device):
-    """They come out as exact zeros and get no gradient; all others are finite. The first query of each row is blind, but not if
-    the lengths alone say who sees whom. The size of heads suits the variable-length kernel."""
+    """Blind queries become exact zeros without a gradient; all other results are finite. The first query of each row is blind,
+    except with `lengths`, where only rows without keys are. The head size suits the variable-length kernel."""
     q_rows, k_rows = rows_of([(3, 3), (5, 5), (8, 6), (2, 0), (20, 9), (1, 1)], device)
     q, kv = inputs(q_rows, k_rows, dtype, device, size=8)
     options = {}
@@ -144,8 +143,8 @@ def test_queries_that_see_nothing(way, dropout, bias, dtype, device):
     assert (found[blind] == 0).all()
     assert torch.isfinite(found).all()
     assert dropout > 0 or (found[~blind] != 0).all()
-    wanted = (q, kv, *(biases if bias == "learned" else ()))
-    gradients = torch.autograd.grad(found.float().square().sum(), wanted, allow_unused=True, materialize_grads=True)
+    sources = (q, kv, *(biases if bias == "learned" else ()))
+    gradients = torch.autograd.grad(found.float().square().sum(), sources, allow_unused=True, materialize_grads=True)
     assert all(bool(torch.isfinite(each).all()) for each in gradients)
     assert all(bool(each.any()) for each in gradients[:2])
     assert (gradients[0][blind] == 0).all()
@@ -162,7 +161,7 @@ def test_a_mask_of_everything_is_no_mask():
 
 
 def test_every_layer_of_a_stack_is_masked():
-    """Of tokens that attend to themselves alone, each layer makes what it makes of rows of one token."""
+    """Tokens that attend only to themselves give the same result as rows of one token."""
     torch.manual_seed(0)
     stack = Stack(3, 8, 2, 16, dropout=0.0).double()
     rows = Rows.build([4, 9, 2])
@@ -196,7 +195,7 @@ def test_cpu_mixes_half_precision_in_single(dropout):
     ids=str,
 )
 def test_rows_that_see_nothing(pairs, dtype, device):
-    """Exact zeros with finite gradients; the others are right within the type's precision."""
+    """Such rows become exact zeros with finite gradients. The others are right within the precision of the type."""
     q_rows, k_rows = rows_of(pairs, device)
     q, kv = inputs(q_rows, k_rows, dtype, device)
     found = attend(q, kv, q_rows, k_rows)
@@ -216,7 +215,7 @@ def test_rows_that_see_nothing(pairs, dtype, device):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("distance", [False, True])
 def test_layer_of_readers_that_see_nothing(dtype, device, distance):
-    """Cross-attention adds nothing to such rows, though its output has a bias; all gradients are finite."""
+    """Cross-attention adds nothing to such rows, although its output has a bias, and all gradients are finite."""
     torch.manual_seed(0)
     layer = Layer(8, 2, 16, dropout=0.0, cross=True).to(device, dtype)
     assert layer.cross is not None
@@ -245,7 +244,7 @@ def test_layer_of_readers_that_see_nothing(dtype, device, distance):
 
 
 def test_pair_vectors_are_added_before_projection():
-    """Projecting what is added by pair apart equals adding it to each gathered vector first."""
+    """Projecting pair vectors separately equals adding them to the gathered vectors before the projection."""
     torch.manual_seed(0)
     attention = Attention(8, 2, 0.0).double()
     q_rows, k_rows = rows_of([(3, 2), (4, 3)])
@@ -276,7 +275,7 @@ def test_attention_dropout_is_unbiased_and_only_in_training():
 @given(lengths=st.lists(st.integers(1, 12), min_size=1, max_size=6), data=st.data())
 @settings(max_examples=20)
 def test_wanted_positions_are_those_of_the_whole(norm, lengths, data):
-    """The last layer computes only what is asked for; the values are those of the full computation."""
+    """The last layer computes only the selected positions, with the values of the full computation."""
     torch.manual_seed(0)
     stack = Stack(2, 8, 2, 16, norm=norm, dropout=0.0, cross=True).double()
     keys = np.array([length % 3 for length in lengths], dtype=np.int64)

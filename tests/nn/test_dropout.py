@@ -1,4 +1,4 @@
-"""Dropout cut from random words: the right share, the right scale, the right gradient."""
+"""Dropout from random words has the right rate, scale and gradient."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ SHARES = [0.1, 0.25, 0.5]
 
 
 def rounded(p: float) -> float:
-    """On CPU a probability is a number of 256ths."""
+    """The probability that dropout uses on CPU: a multiple of 1/256."""
     return round(p * 256) / 256
 
 
@@ -27,7 +27,7 @@ def test_share_and_scale(p, dtype):
 
 @pytest.mark.parametrize("p", SHARES)
 def test_entries_fall_independently(p):
-    """No lane of the random words, and no pair of neighbours, is special."""
+    """The bytes of a random word are uncorrelated, and so are neighbouring entries."""
     torch.manual_seed(1)
     kept = (dropout(torch.ones(80_000, 8), p, training=True) > 0).double()
     share, count = 1 - rounded(p), 80_000

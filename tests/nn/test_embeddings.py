@@ -41,7 +41,7 @@ def test_sum_of_parts():
     plain = embeddings.tokens.weight[ids] * math.sqrt(6) + embeddings.positions.weight[positions]
     expected = embeddings.norm(plain + embeddings.types.weight[types])
     torch.testing.assert_close(embeddings(ids, positions, types), expected)
-    # Without types every token is of the first.
+    # Without types every token has the first type.
     torch.testing.assert_close(embeddings(ids, positions), embeddings.norm(plain + embeddings.types.weight[0]))
 
 

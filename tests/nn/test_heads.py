@@ -24,16 +24,16 @@ def head_and_inputs(*, transform=False, tied=False, positions=13):
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("chunk", [1, 4, 13, 100])
 def test_loss_is_weighted_cross_entropy(monkeypatch, transform, tied, chunk):
-    """Value and gradient, also of what lies below, whatever falls on chunk borders."""
+    """The value and all gradients are right for every chunk size."""
     monkeypatch.setattr(heads, "MAX_LOGITS", chunk * VOCAB)
     head, x, labels, weights = head_and_inputs(transform=transform, tied=tied)
     found = head.loss(x, labels, weights)
     expected = (F.cross_entropy(head(x), labels, reduction="none") * weights).sum()
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
     inputs = (x, *head.parameters())
-    wanted = torch.autograd.grad(3.0 * expected, inputs)
-    for own, theirs in zip(torch.autograd.grad(3.0 * found, inputs), wanted, strict=True):
-        torch.testing.assert_close(own, theirs, rtol=0, atol=1e-12)
+    expected_gradients = torch.autograd.grad(3.0 * expected, inputs)
+    for gradient, expected_gradient in zip(torch.autograd.grad(3.0 * found, inputs), expected_gradients, strict=True):
+        torch.testing.assert_close(gradient, expected_gradient, rtol=0, atol=1e-12)
 
 
 def test_logits_of_one_chunk_are_all_that_is_formed(monkeypatch):

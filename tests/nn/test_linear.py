@@ -10,7 +10,7 @@ SHAPES = [(900, 256, 512), (900, 512, 256), (1, 300, 400), (777, 384, 384)]
 
 @pytest.fixture(autouse=True)
 def around_mkl(monkeypatch):
-    """oneDNN's way, whatever the processor, if torch has it."""
+    """Use oneDNN on any processor, if torch has it."""
     if not torch.backends.mkldnn.is_available():
         pytest.skip("this torch has no oneDNN")
     monkeypatch.setattr(module, "_slow_mkl", lambda: True)
@@ -29,7 +29,7 @@ def test_values_and_gradients_are_those_of_torch(rows, inner, outer, bias, monke
     found, expected = linear(*own), F.linear(*theirs)
     assert type(found.grad_fn).__name__ == "_LinearBackward"
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
-    # An expanded gradient, as a sum hands back, and one of its own.
+    # An expanded gradient, as a sum passes back, and a dense one.
     for weight in (torch.ones(()), torch.randn(rows, outer)):
         for a, b in zip(torch.autograd.grad((found * weight).sum(), own, retain_graph=True),
                         torch.autograd.grad((expected * weight).sum(), theirs, retain_graph=True)):  # fmt: skip
@@ -69,16 +69,18 @@ def test_a_layer_on_pairs_is_the_layer_on_all_that_a_pair_has(dtype, close, bias
     torch.manual_seed(0)
     layer = torch.nn.Linear(3 + 5 + 2, 7, bias=bias, dtype=dtype)
     one, other, pairs = (torch.randn(shape, dtype=dtype, requires_grad=True) for shape in ((4, 3), (6, 5), (11, 2)))
-    # Some belong to several pairs, some to none.
+    # Some rows belong to several pairs, some to none.
     ones, others = torch.randint(3, (11,)), torch.randint(1, 6, (11,))
     assert module._pays(pairs, layer.weight) == (dtype == torch.float32)
     found = on_pairs(layer, one, ones, other, others, pairs)
     expected = layer(torch.cat([one[ones], other[others], pairs], dim=1))
     torch.testing.assert_close(found, expected, rtol=0, atol=close)
     inputs, weight = (one, other, pairs, *layer.parameters()), torch.randn_like(found)
-    wanted = torch.autograd.grad((expected * weight).sum(), inputs)
-    for own, theirs in zip(torch.autograd.grad((found * weight).sum(), inputs), wanted, strict=True):
-        torch.testing.assert_close(own, theirs, rtol=0, atol=10 * close)
+    expected_gradients = torch.autograd.grad((expected * weight).sum(), inputs)
+    for gradient, expected_gradient in zip(
+        torch.autograd.grad((found * weight).sum(), inputs), expected_gradients, strict=True
+    ):
+        torch.testing.assert_close(gradient, expected_gradient, rtol=0, atol=10 * close)
 
 
 def test_a_layer_on_no_pairs_gives_nothing():

@@ -1,4 +1,4 @@
-"""Pairs of rows against each pair by itself, and what is read twice against what is read once."""
+"""Pairs of rows in parts against each pair alone, and checkpointed parts against finite differences."""
 
 import numpy as np
 import pytest
@@ -48,7 +48,7 @@ def test_rows_are_read_where_they_stand() -> None:
 
 
 def test_what_is_read_twice_drops_the_same_both_times() -> None:
-    """The slope along a line is that of the loss with the same draws."""
+    """The gradient equals the slope of the loss under the same random draws."""
     torch.manual_seed(0)
     weight, parts = torch.randn(4, 4).double().requires_grad_(), list(torch.randn(3, 5, 4).double())
     reads = []
@@ -90,5 +90,5 @@ def test_rows_are_read_both_ways(lengths: list[int]) -> None:
     expected = torch.cat([lstm.lstm(row[:, None])[0][:, 0] for row in x.split(lengths) if len(row)])
     torch.testing.assert_close(found, expected)
     weight = torch.randn_like(found)
-    gradients = [torch.autograd.grad((each * weight).sum(), x)[0] for each in (found, expected)]
+    gradients = [torch.autograd.grad((result * weight).sum(), x)[0] for result in (found, expected)]
     torch.testing.assert_close(*gradients)

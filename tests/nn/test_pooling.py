@@ -1,4 +1,4 @@
-"""Pooling against the same thing written plainly, row by row."""
+"""Pooling against a plain implementation, row by row."""
 
 import pytest
 import torch
@@ -40,9 +40,9 @@ def test_pool_is_the_plain_thing(kind, lengths):
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
     weight = torch.randn_like(found)
     inputs = (x, *pool.parameters())
-    wanted = torch.autograd.grad((expected * weight).sum(), inputs)
-    for own, theirs in zip(torch.autograd.grad((found * weight).sum(), inputs), wanted):
-        torch.testing.assert_close(own, theirs, rtol=0, atol=1e-12)
+    expected_gradients = torch.autograd.grad((expected * weight).sum(), inputs)
+    for gradient, expected_gradient in zip(torch.autograd.grad((found * weight).sum(), inputs), expected_gradients):
+        torch.testing.assert_close(gradient, expected_gradient, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", KINDS)

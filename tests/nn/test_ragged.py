@@ -1,4 +1,4 @@
-"""Rows on the flat axis: nothing is lost between flat and padded, whatever the lengths."""
+"""Rows on the flat axis: conversions between flat and padded lose nothing, for any lengths."""
 
 from itertools import pairwise
 
@@ -48,7 +48,7 @@ def test_layout(lengths):
 
 @given(lengths=st.lists(st.integers(0, 40), max_size=20))
 def test_groups_waste_less_than_one_step(lengths):
-    """Sorted rows are padded by less than `ROUND_TO` each, and no two groups could be one."""
+    """Sorted rows are padded by less than `ROUND_TO` each, and no two groups share a key."""
     rows = Rows.build(sorted(lengths))
     for group in rows.groups:
         own = rows.host_lengths[group.start : group.stop]
@@ -61,7 +61,7 @@ def test_groups_waste_less_than_one_step(lengths):
 def test_gradients(lengths):
     rows = Rows.build(lengths)
     x = torch.randn(sum(lengths), 2, dtype=torch.float64, requires_grad=True)
-    # Padding slots are masked by whoever reads them: here their weight is zero.
+    # Callers mask padding slots; here their weight is zero.
     weight = torch.randn(len(rows.filled), 2, dtype=torch.float64) * rows.filled[:, None]
     if not lengths:
         return
@@ -83,7 +83,7 @@ def test_runs_cover_all_rows_within_the_limit(lengths, limit):
     for start, stop in runs:
         assert sum(lengths[start:stop]) <= limit or np.count_nonzero(lengths[start:stop]) == 1
     for (start, stop), (_, end) in pairwise(runs):
-        # No run ends early: the next row would not have fitted.
+        # No run ends early: the next row would exceed the limit.
         assert end > stop
         assert sum(lengths[start : stop + 1]) > limit
 

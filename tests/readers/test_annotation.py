@@ -63,7 +63,7 @@ def test_two_files_of_one_name(tmp_path):
     for folder in ("p", "q"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "s.annotation.txt").write_text("1 2 -\n")
-    with pytest.raises(RamifyError, match=r"p.s\.annotation\.txt and .*q.s\.annotation\.txt are both links of 's'"):
+    with pytest.raises(RamifyError, match=r"p.s\.annotation\.txt and .*q.s\.annotation\.txt both hold links of 's'"):
         read_links([tmp_path / "p", tmp_path / "q"])
     (tmp_path / "q" / "s.annotation.txt").write_text("t:1 2 -\n")
     assert set(read_links([tmp_path / "p", tmp_path / "q"])) == {"s", "t"}
@@ -83,7 +83,7 @@ def test_what_is_written_is_read_again(tmp_path):
     assert {name: [tuple(link) for link in each.tolist()] for name, each in found.items()} == links
     write_links(tmp_path / "one.annotation.txt", {"one": links["one"]}, named=False)
     assert read_links([tmp_path / "one.annotation.txt"])["one"].tolist() == [[1, 1], [1, 2]]
-    with pytest.raises(RamifyError, match="would be read again as 'c'"):
+    with pytest.raises(RamifyError, match="would be read back as 'c'"):
         write_links(tmp_path / "two.txt", {"x/c": [(1, 1)]})
     with pytest.raises(RamifyError, match="need the logs' names"):
         write_links(tmp_path / "two.txt", links, named=False)

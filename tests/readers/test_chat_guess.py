@@ -48,7 +48,7 @@ def test_formats_are_told_apart(tmp_path, monkeypatch, name):
 def test_a_strangers_file_of_our_name_makes_no_data_set(tmp_path):
     (tmp_path / "dataset.json").write_text('{"by": "somebody else"}')
     (tmp_path / "a.log").write_text("[10:00] <ann> hi\n[10:01] <bob> ann: hi\n")
-    with pytest.raises(RamifyError, match="Each was tried"):
+    with pytest.raises(RamifyError, match="Every format was tried"):
         readers.guess([tmp_path])
 
 

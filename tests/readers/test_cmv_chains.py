@@ -82,7 +82,7 @@ def test_truncated_archives(tmp_path):
     with pytest.raises(RamifyError, match=r"chains\.tar\.bz2"):
         read(path)
     (tmp_path / "no.tar").write_bytes(b"no archive at all" * 100)
-    with pytest.raises(RamifyError, match="no readable tar archive"):
+    with pytest.raises(RamifyError, match="not a readable tar archive"):
         read(tmp_path / "no.tar")
 
 

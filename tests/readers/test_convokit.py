@@ -230,7 +230,7 @@ def test_nothing_half_written(tmp_path):
 
     with pytest.raises(RamifyError, match="no more"):
         convokit.write_convokit(failing(), tmp_path / "corpus")
-    with pytest.raises(RamifyError, match="two trees are called 't'"):
+    with pytest.raises(RamifyError, match="two trees have the id 't'"):
         convokit.write_convokit([Tree((Node(id=name),), id="t") for name in "ab"], tmp_path / "corpus")
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "corpus").mkdir()
@@ -249,7 +249,7 @@ def test_a_folder_that_appears_meanwhile_is_not_touched(tmp_path):
         (corpus / "mine.txt").touch()
         yield Tree((Node(id="a"),), id="t")
 
-    with pytest.raises(RamifyError, match=r"corpus has changed .* it is not touched"):
+    with pytest.raises(RamifyError, match=r"corpus has changed .* It is not touched"):
         convokit.write_convokit(trees(), corpus)
     assert [path.name for path in tmp_path.iterdir()] == ["corpus"]
     assert [path.name for path in corpus.iterdir()] == ["mine.txt"]

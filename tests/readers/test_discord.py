@@ -89,7 +89,7 @@ def test_names(tmp_path):
     path = write(tmp_path / "a.json", messages)
     assert [node.author for node in read(discord, path)[0][0].nodes] == ["Ann", "ann_elm", "ghost", None]
     assert [node.author for node in read(discord, path, names="id")[0][0].nodes] == ["11", "13", "ghost", None]
-    with pytest.raises(RamifyError, match="the option 'names' takes name or id"):
+    with pytest.raises(RamifyError, match=r"the option names=.* is invalid. Expected name or id"):
         read(discord, path, names=True)
 
 

@@ -98,4 +98,4 @@ def test_a_damaged_value_counts_once_with_its_place(tmp_path, damaged, line):
     report = Report()
     assert list(documents.documents(path, report)) == []
     assert (report.read, report.skipped["bad_json"]) == (1, 1)
-    assert f"{path}, line {line}, where the one value that the file is ends too early" in report.examples["bad_json"][0]
+    assert f"{path}, line {line}, where the file's single value is truncated" in report.examples["bad_json"][0]

@@ -44,9 +44,9 @@ BOMB = b'<!DOCTYPE l [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;"><!ENTITY c "&b;&
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (BOMB, "defines the entity 'a'"),
-        (b'<!DOCTYPE l [<!ENTITY x SYSTEM "file:///etc/hostname">]><l>&x;</l>', "defines the entity 'x'"),
-        (b'<!DOCTYPE l [<!ENTITY % x SYSTEM "http://localhost/x">%x;]><l/>', "defines the entity 'x'"),
+        (BOMB, "the definition of the entity 'a'"),
+        (b'<!DOCTYPE l [<!ENTITY x SYSTEM "file:///etc/hostname">]><l>&x;</l>', "the definition of the entity 'x'"),
+        (b'<!DOCTYPE l [<!ENTITY % x SYSTEM "http://localhost/x">%x;]><l/>', "the definition of the entity 'x'"),
         (b"<l>&unknown;</l>", "undefined entity"),
         (b"<a>" * 1_001, "nested deeper than 1,000"),
         (b"<a><b></a>", "mismatched tag"),

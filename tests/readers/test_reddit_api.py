@@ -69,7 +69,7 @@ def test_answer_written_over_many_lines(tmp_path):
 def test_unescape_is_an_option(tmp_path):
     rows, _ = read(tmp_path / "a.json", ANSWER, unescape=False)
     assert rows[0]["text"] == "Cats &amp; dogs"
-    with pytest.raises(RamifyError, match="the option 'unescape' takes true or false, not 'no'"):
+    with pytest.raises(RamifyError, match=r"the option unescape='no' is invalid. Expected true or false"):
         dataset.build([tmp_path / "a.json"], "reddit-api", tmp_path / "store", options={"unescape": "no"})
 
 

@@ -1,4 +1,4 @@
-"""A backpropagation engine to look into: a computation graph, its two passes, and enough to learn with. NumPy only.
+"""A small backpropagation engine on NumPy: a computation graph, its two passes, and the layers to train a model.
 
 x, y = Tensor(1.0, name="x"), Tensor(2.0, name="y")
 f = (x + y) * x * y**2

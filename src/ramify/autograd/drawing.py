@@ -1,4 +1,4 @@
-"""A graph as a picture (SVG), and its two passes step by step as a page to click through (HTML)."""
+"""Draw a graph as a picture (SVG), and its two passes as a page with one step per click (HTML)."""
 
 import json
 from collections.abc import Iterator
@@ -16,14 +16,14 @@ from ramify.autograd.layout import Spot, laid_out
 from ramify.autograd.tensor import Tensor
 from ramify.autograd.values import Array, is_finite
 
-MOST = 400
-"""Nodes that a picture may have."""
-HIGH = 54.0
+MAX_NODES = 400
+"""The largest number of nodes that a picture may have."""
+BOX_HEIGHT = 54.0
+"""In pixels, like all sizes below."""
 MARGIN = 24.0
-CHARACTER = 7.4
-"""Width of one; pixels."""
-BETWEEN = 76.0
-"""Between two layers' boxes."""
+CHARACTER_WIDTH = 7.4
+LAYER_GAP = 76.0
+"""Horizontal distance between the boxes of neighbouring layers."""
 
 STYLE = """
 svg { font: 12px ui-monospace, Menlo, Consolas, monospace; }
@@ -40,13 +40,13 @@ text { text-anchor: middle; fill: #222; }
 
 
 def shown(value: Array | None, digits: int = 6) -> str:
-    """A value in a few characters; of many numbers, how many they are."""
+    """A value in a few characters; a larger array is shown by its shape, such as `4×2 numbers`."""
     if value is None:
         return ""
     if value.ndim == 0:
         return _number(value.item(), digits)
     if value.ndim == 1 and value.size <= 3:
-        return f"[{', '.join(_number(each, min(digits, 12)) for each in value.tolist())}]"
+        return f"[{', '.join(_number(number, min(digits, 12)) for number in value.tolist())}]"
     return f"{'×'.join(map(str, value.shape))} numbers"
 
 
@@ -55,74 +55,74 @@ def _number(number: Any, digits: int) -> str:
         return f"{float(number)}"
     mantissa, e, exponent = f"{number:.{digits}g}".partition("e")
     if "." in mantissa:
-        # Decimals keep the zeros of their precision.
+        # Decimals keep trailing zeros up to their precision.
         mantissa = mantissa.rstrip("0").rstrip(".")
     return "0" if mantissa in ("0", "-0") else mantissa + e + exponent
 
 
 def local_derivative(node: Tensor, slot: int, digits: int = 4) -> str:
-    """What stands on the arc from a node's parent."""
+    """The label of the arc from parent number `slot`: the derivative, or its shape if it has more than three numbers."""
     size = (*node.shape, *node.parents[slot].shape)
     if np.prod(size) > 3:
         return "×".join(map(str, size))
-    return shown(local_jacobian(node, slot).reshape([each for each in size if each != 1]), digits)
+    return shown(local_jacobian(node, slot).reshape([length for length in size if length != 1]), digits)
 
 
 def as_svg(graph: Graph, title: str) -> str:
-    """Values and gradients at the nodes, local derivatives on the arcs.
+    """An SVG with values and gradients at the nodes and local derivatives on the arcs.
 
     Raises:
-        GraphError: there are too many nodes for a picture.
+        GraphError: the graph has more than `MAX_NODES` nodes.
     """
     return _Picture(graph).draw(title, final=True)
 
 
 class _Picture:
     def __init__(self, graph: Graph) -> None:
-        if len(graph.nodes) > MOST:
-            raise GraphError(f"a graph of {len(graph.nodes):,} nodes is too large to be drawn; up to {MOST} can be.")
+        if len(graph.nodes) > MAX_NODES:
+            raise GraphError(f"a graph of {len(graph.nodes):,} nodes is too large to draw. Draw at most {MAX_NODES} nodes.")
         self.graph = graph
         self.layout = laid_out(graph)
         self.numbers = {node: number for number, node in enumerate(graph.nodes)}
         longest = max(len(text) for node in graph.nodes for text in (_title(node), shown(node.value), _z(node)))
-        self.wide = CHARACTER * max(longest, 9) + 14
+        self.box_width = CHARACTER_WIDTH * max(longest, 9) + 14
 
     def middle(self, spot: Spot) -> tuple[float, float]:
-        return MARGIN + self.wide / 2 + spot.layer * (self.wide + BETWEEN), MARGIN + HIGH / 2 + spot.y
+        return MARGIN + self.box_width / 2 + spot.layer * (self.box_width + LAYER_GAP), MARGIN + BOX_HEIGHT / 2 + spot.y
 
     def draw(self, title: str, *, final: bool) -> str:
-        """`final`: as it is when both passes are over; else as before them."""
-        spots = [self.middle(spot) for way in self.layout.arcs.values() for spot in way]
+        """Draw the state after both passes if `final`, else the state before them."""
+        spots = [self.middle(spot) for path in self.layout.arcs.values() for spot in path]
         spots += [self.middle(spot) for spot in self.layout.spots.values()]
-        width = max(x for x, _ in spots) + self.wide / 2 + MARGIN
-        height = max(y for _, y in spots) + HIGH / 2 + MARGIN
+        width = max(x for x, _ in spots) + self.box_width / 2 + MARGIN
+        height = max(y for _, y in spots) + BOX_HEIGHT / 2 + MARGIN
         size = f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}"'
-        drawn = [
+        lines = [
             f'<svg xmlns="http://www.w3.org/2000/svg" {size}>',
             f"<title>{_text(title)}</title>",
             f"<style>{STYLE}</style>",
         ]
         for node in self.graph.nodes:
-            drawn += self._arcs(node)
+            lines += self._arcs(node)
         for node in self.graph.nodes:
-            drawn += self._node(node, final)
-        return "\n".join([*drawn, "</svg>\n"])
+            lines += self._node(node, final)
+        return "\n".join([*lines, "</svg>\n"])
 
     def _arcs(self, node: Tensor) -> Iterator[str]:
-        """Curves from the right of the parents' boxes to the left of the node's, where each has a place of its own."""
-        ways = {slot: self.layout.arcs[node, slot] for slot in range(len(node.parents))}
-        from_above = sorted(ways, key=lambda slot: (ways[slot][-2].y, slot))
-        for place, slot in enumerate(from_above):
-            (start_x, start_y), *bends, (end_x, end_y) = (self.middle(spot) for spot in ways[slot])
-            end_x -= self.wide / 2
-            end_y += (place - (len(ways) - 1) / 2) * min(HIGH / len(ways), 22)
-            points = [(start_x + self.wide / 2, start_y), *bends, (end_x - 7, end_y)]
-            path = f"M{points[0][0]:.1f} {points[0][1]:.1f}"
+        """Curves from the right edge of each parent's box to the left edge of the node's, ordered by the parents' heights."""
+        paths = {slot: self.layout.arcs[node, slot] for slot in range(len(node.parents))}
+        top_down = sorted(paths, key=lambda slot: (paths[slot][-2].y, slot))
+        for number, slot in enumerate(top_down):
+            (start_x, start_y), *bends, (end_x, end_y) = (self.middle(spot) for spot in paths[slot])
+            end_x -= self.box_width / 2
+            end_y += (number - (len(paths) - 1) / 2) * min(BOX_HEIGHT / len(paths), 22)
+            points = [(start_x + self.box_width / 2, start_y), *bends, (end_x - 7, end_y)]
+            curve = f"M{points[0][0]:.1f} {points[0][1]:.1f}"
             for (x, y), (to_x, to_y) in pairwise(points):
-                between = (x + to_x) / 2
-                path += f"C{between:.1f} {y:.1f} {between:.1f} {to_y:.1f} {to_x:.1f} {to_y:.1f}"
+                middle = (x + to_x) / 2
+                curve += f"C{middle:.1f} {y:.1f} {middle:.1f} {to_y:.1f} {to_x:.1f} {to_y:.1f}"
             local = _text(local_derivative(node, slot))
-            yield f'<path class="arc" id="a{self.numbers[node]}-{slot}" d="{path}"/>'
+            yield f'<path class="arc" id="a{self.numbers[node]}-{slot}" d="{curve}"/>'
             yield f'<path class="tip" d="M{end_x:.1f} {end_y:.1f}l-8 -4v8z"/>'
             yield f'<text class="local" x="{end_x - 26:.1f}" y="{end_y - 4:.1f}">{local}</text>'
 
@@ -130,9 +130,9 @@ class _Picture:
         (x, y), number = self.middle(self.layout.spots[node]), self.numbers[node]
         kind = "output" if node is self.graph.output else node.op if node.function is None else "inner"
         value = shown(node.value) if final or node.function is None else ""
-        corner = f'x="{x - self.wide / 2:.1f}" y="{y - HIGH / 2:.1f}"'
-        yield f'<g class="{kind}" id="n{number}"><title>{_text(_title(node, most=1000))}</title>'
-        yield f'<rect class="box" {corner} width="{self.wide:.1f}" height="{HIGH:.0f}" rx="7"/>'
+        corner = f'x="{x - self.box_width / 2:.1f}" y="{y - BOX_HEIGHT / 2:.1f}"'
+        yield f'<g class="{kind}" id="n{number}"><title>{_text(_title(node, max_length=1000))}</title>'
+        yield f'<rect class="box" {corner} width="{self.box_width:.1f}" height="{BOX_HEIGHT:.0f}" rx="7"/>'
         yield f'<text class="from" x="{x:.1f}" y="{y - 13:.1f}">{_text(_title(node))}</text>'
         yield f'<text class="value" id="v{number}" x="{x:.1f}" y="{y + 3:.1f}">{_text(value)}</text>'
         z = _z(node) if final else ""
@@ -140,13 +140,13 @@ class _Picture:
 
 
 def _text(text: str) -> str:
-    """As the text of an element: XML knows no control characters."""
-    return escape("".join(each if each.isprintable() else " " for each in text))
+    """Escape a text for an XML element. Control characters, which XML forbids, become spaces."""
+    return escape("".join(character if character.isprintable() else " " for character in text))
 
 
-def _title(node: Tensor, most: int = 24) -> str:
+def _title(node: Tensor, max_length: int = 24) -> str:
     title = f"{node} = {write(node)}" if node.function else str(node)
-    return title if len(title) <= most else title[: most - 1] + "…"
+    return title if len(title) <= max_length else title[: max_length - 1] + "…"
 
 
 def _z(node: Tensor) -> str:
@@ -157,10 +157,10 @@ def _z(node: Tensor) -> str:
 
 
 def frames(graph: Graph) -> Iterator[dict[str, Any]]:
-    """What each step of the two passes says, which texts of the picture it sets, and what it points at. The graph is gone
-    through once more."""
+    """For each step of the two passes: its sentence (`say`), the picture's texts that it sets (`set`) and the elements that it
+    highlights (`on`). Both passes run again."""
     numbers = {node: number for number, node in enumerate(graph.nodes)}
-    yield {"say": "The inputs have their values. Forward: every node after its parents.", "set": {}, "on": []}
+    yield {"say": "The inputs have their values. The forward pass computes every node after its parents.", "set": {}, "on": []}
     for node in graph.forward_steps():
         if node.function:
             given = " and ".join(f"{parent} = {shown(parent.value)}" for parent in dict.fromkeys(node.parents))
@@ -172,7 +172,7 @@ def frames(graph: Graph) -> Iterator[dict[str, Any]]:
             }
     steps = graph.backward_steps()
     last = numbers[graph.output]
-    say = f"Backward: z of {graph.output}, the output, is 1: it is its own derivative. Every node before its parents."
+    say = f"The backward pass starts with z = 1 at the output {graph.output}. It visits every node before its parents."
     yield {"say": say, "set": {f"z{last}": _z(graph.output)}, "on": [f"n{last}"]}
     for node in steps:
         texts = {f"z{numbers[node]}": _z(node)}
@@ -186,7 +186,7 @@ def frames(graph: Graph) -> Iterator[dict[str, Any]]:
             f"{parent} gets {shown(node.gradient)} · {local_derivative(node, slot)}" for slot, parent in enumerate(node.parents)
         )
         arcs = [f"a{numbers[node]}-{slot}" for slot in range(len(node.parents))]
-        yield {"say": f"{node} hands on what it has: {parts}.", "set": texts, "on": [f"n{numbers[node]}", *arcs]}
+        yield {"say": f"{node} passes its gradient to its parents: {parts}.", "set": texts, "on": [f"n{numbers[node]}", *arcs]}
 
 
 PAGE = """<!doctype html>
@@ -229,13 +229,13 @@ show();
 
 
 def as_page(graph: Graph, title: str) -> str:
-    """The picture, and buttons to go through both passes.
+    """An HTML page with the picture and controls to step through both passes.
 
     Raises:
-        GraphError: there are too many nodes for a picture.
+        GraphError: the graph has more than `MAX_NODES` nodes.
     """
     picture = _Picture(graph)
     steps = list(frames(graph))
-    # Some tags would end the script that the texts stand in.
+    # A tag in a text could end the script element around the data.
     data = json.dumps(steps, ensure_ascii=False).replace("<", "\\u003c")
     return PAGE.format(title=_text(title), svg=picture.draw(title, final=False), frames=data)

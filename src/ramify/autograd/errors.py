@@ -1,5 +1,5 @@
-"""The one exception of the engine."""
+"""The exception of the engine."""
 
 
 class GraphError(ValueError):
-    """What is wrong with a graph, and at which of its nodes."""
+    """Raised for an invalid graph, formula or value. The message names the node or the position."""

@@ -1,8 +1,8 @@
-"""Formulas as text, such as `(x + y) * x * y**2`, read into a graph. Nothing is evaluated but what is named here.
+"""Parse a formula, such as `(x + y) * x * y**2`, into a graph. Only the functions and operators listed here are evaluated.
 
-s = x + y; s * s        parts may be given names; the last formula is the output
-sum(softmax(x) * y)     functions of one value, which may be an array
-a @ b                   the product of matrices
+s = x + y; s * s        parts may have names; the last formula is the output
+sum(softmax(x) * y)     a function takes one value, which may be an array
+a @ b                   matrix product
 """
 
 import json
@@ -18,10 +18,10 @@ from ramify.autograd.order import topological_order
 from ramify.autograd.tensor import Tensor, apply
 
 MAX_LENGTH = 1_000_000
-"""Characters of a formula."""
+"""Longest formula, in characters."""
 
 MOST_EXPONENT_DIGITS = 9
-"""A longer whole number behind ** is a constant, a node as any other."""
+"""A longer integer exponent becomes a constant node, like any other number."""
 
 FUNCTIONS: dict[str, Callable[[], f.Function]] = {
     "exp": f.Exp,
@@ -48,7 +48,7 @@ OPERATORS: dict[str, tuple[int, Callable[[], f.Function]]] = {
     "@": (2, f.MatMul),
     "**": (4, f.Power),
 }
-"""How tightly each binds; a sign, as in -x**2, is at 3."""
+"""Binding strength of each operator. A sign, as in -x**2, has strength 3."""
 SIGN = "a sign"
 BINDS = {name: strength for name, (strength, _) in OPERATORS.items()} | {SIGN: 3}
 
@@ -59,10 +59,10 @@ TOKEN = re.compile(
 
 @dataclass(eq=False)
 class Part:
-    """A node to be: an input or a named part by its name, a constant, or a function of other parts."""
+    """A future node: an input or a named part (`name`), a constant (`number`), or a function of other parts."""
 
     at: int
-    """Where in the text it appears."""
+    """Index in the text."""
     name: str = ""
     number: str = ""
     function: f.Function | None = None
@@ -78,38 +78,40 @@ class Token:
 
 def tokens(text: str) -> list[Token]:
     if len(text) > MAX_LENGTH:
-        raise GraphError(f"a formula may have {MAX_LENGTH:,} characters, and this has {len(text):,}.")
-    found = []
+        raise GraphError(f"the formula has {len(text):,} characters. The limit is {MAX_LENGTH:,}.")
+    result = []
     for match in TOKEN.finditer(text.rstrip()):
         kind = match.lastgroup or ""
         token = Token(kind, match.group(kind), match.start(kind))
         if kind == "other" or (kind == "name" and not token.text.isidentifier()):
-            hint = " Powers are written **." if token.text == "^" else ""
-            raise GraphError(f"{token.text!r} at place {token.at + 1} means nothing in a formula.{hint}")
-        found.append(token)
-    return found
+            hint = " Write a power as x**y." if token.text == "^" else ""
+            raise GraphError(f"{token.text!r} at position {token.at + 1} has no meaning in a formula.{hint}")
+        result.append(token)
+    return result
 
 
-class _Reading:
-    """One formula, by two stacks (Dijkstra's shunting yard), so that brackets may be as deep as the text is long."""
+class _Formula:
+    """One parsed formula. Two stacks (Dijkstra's shunting yard) replace recursion, so the depth of brackets has no limit."""
 
-    def __init__(self, found: Sequence[Token], where: str) -> None:
+    def __init__(self, formula: Sequence[Token], where: str) -> None:
         self.parts: list[Part] = []
         self.done: list[Part] = []
         self.open: list[Token] = []
         self.exponents: set[Part] = set()
         wants_value = True
-        for place, token in enumerate(found):
+        for index, token in enumerate(formula):
             if wants_value:
-                wants_value = self._value(token, opens=[each.text for each in found[place + 1 : place + 2]] == ["("])
+                wants_value = self._value(
+                    token, opens=[following.text for following in formula[index + 1 : index + 2]] == ["("]
+                )
             else:
                 wants_value = self._between(token)
         if wants_value:
-            after = f"after {found[-1].text!r} at place {found[-1].at + 1}" if found else where
+            after = f"after {formula[-1].text!r} at position {formula[-1].at + 1}" if formula else where
             raise GraphError(f"a value is missing {after}.")
         while self.open:
             if self.open[-1].text == "(":
-                raise GraphError(f"the bracket at place {self.open[-1].at + 1} is never closed.")
+                raise GraphError(f"the bracket at position {self.open[-1].at + 1} is never closed.")
             self._close()
         (self.root,) = self.done
         self.parts = [part for part in self.parts if part not in self.exponents]
@@ -119,7 +121,10 @@ class _Reading:
         self.done.append(part)
 
     def _value(self, token: Token, opens: bool) -> bool:
-        """Take a token where a value is to begin (`opens`: a bracket follows it); whether one still is."""
+        """Consume a token where a value must begin; return whether a value is still missing.
+
+        `opens`: whether an opening bracket follows the token.
+        """
         if token.kind == "number":
             self._make(Part(token.at, number=token.text))
             return False
@@ -128,40 +133,41 @@ class _Reading:
                 self._make(Part(token.at, name=token.text))
                 return False
             if token.text not in FUNCTIONS:
-                raise GraphError(f"{token.text!r} at place {token.at + 1} is no function; known: {', '.join(FUNCTIONS)}.")
+                known = ", ".join(FUNCTIONS)
+                raise GraphError(f"{token.text!r} at position {token.at + 1} is not a function. Known functions: {known}.")
             self.open.append(token)
         elif token.text == "(":
             self.open.append(token)
         elif token.text == "-":
             self.open.append(Token("operator", SIGN, token.at))
         elif token.text != "+":
-            raise GraphError(f"a value is missing before {token.text!r} at place {token.at + 1}.")
+            raise GraphError(f"a value is missing before {token.text!r} at position {token.at + 1}.")
         return True
 
     def _between(self, token: Token) -> bool:
-        """Take a token where a value has ended; whether another has to begin."""
+        """Consume a token after a complete value; return whether another value must follow."""
         if token.text == ")":
             while self.open and self.open[-1].text != "(":
                 self._close()
             if not self.open:
-                raise GraphError(f"the bracket at place {token.at + 1} closes nothing.")
+                raise GraphError(f"the bracket at position {token.at + 1} closes nothing.")
             self.open.pop()
             if self.open and self.open[-1].kind == "name":
                 self._close()
             return False
         if token.text == ",":
-            raise GraphError(f"a function takes one value: the comma at place {token.at + 1} has no meaning.")
+            raise GraphError(f"the comma at position {token.at + 1} has no meaning: a function takes one value.")
         if token.text not in OPERATORS:
-            raise GraphError(f"an operator is missing before {token.text!r} at place {token.at + 1}.")
-        # x ** y ** z is x ** (y ** z); all others go from left to right.
-        least = BINDS[token.text] + (token.text == "**")
-        while self.open and BINDS.get(self.open[-1].text, 0) >= least:
+            raise GraphError(f"an operator is missing before {token.text!r} at position {token.at + 1}.")
+        # x ** y ** z is x ** (y ** z); all other operators associate from left to right.
+        min_strength = BINDS[token.text] + (token.text == "**")
+        while self.open and BINDS.get(self.open[-1].text, 0) >= min_strength:
             self._close()
         self.open.append(Token("operator", token.text, token.at))
         return True
 
     def _close(self) -> None:
-        """Make the part that was opened last: what it reads is there."""
+        """Make the part of the operator or function that was opened last; its operands are complete."""
         token = self.open.pop()
         if token.kind == "name":
             self._make(Part(token.at, function=FUNCTIONS[token.text](), parents=[self.done.pop()]))
@@ -182,26 +188,26 @@ class _Reading:
             self._make(Part(token.at, function=OPERATORS[token.text][1](), parents=[first, last]))
 
 
-def _formulas(text: str) -> tuple[dict[str, _Reading], _Reading]:
-    """The named parts, and the output."""
+def _parse(text: str) -> tuple[dict[str, _Formula], _Formula]:
+    """The named parts and the output."""
     parts: list[list[Token]] = [[]]
     for token in tokens(text):
         if token.text == ";":
             parts.append([])
         else:
             parts[-1].append(token)
-    named: dict[str, _Reading] = {}
-    last: _Reading | None = None
-    for number, part in enumerate(each for each in parts if each):
+    named: dict[str, _Formula] = {}
+    last: _Formula | None = None
+    for number, part in enumerate(part for part in parts if part):
         name = ""
         if len(part) > 1 and part[1].text == "=":
             if part[0].kind != "name":
-                raise GraphError(f"{part[0].text!r} at place {part[0].at + 1} is no name.")
+                raise GraphError(f"{part[0].text!r} at position {part[0].at + 1} is not a name.")
             name = part[0].text
             if name in named:
                 raise GraphError(f"{name!r} is defined twice.")
             part = part[2:]
-        last = _Reading(part, f"in part {number + 1}")
+        last = _Formula(part, f"in part {number + 1}")
         if name:
             named[name] = last
     if last is None:
@@ -210,55 +216,55 @@ def _formulas(text: str) -> tuple[dict[str, _Reading], _Reading]:
 
 
 def read(text: str, values: Mapping[str, Any], number: Callable[[str], Any] = float) -> Graph:
-    """The graph of a formula, in which every node has a name.
+    """Parse a formula into a graph in which every node has a name.
 
-    Inputs come first, in the order of `values`; then, of all parts that are ready, the one that appears first in the text. A
-    constant is a node of its own, but a whole number behind ** belongs to the power.
+    Inputs come first, in the order of `values`. The other nodes follow in topological order; among those that are ready, the
+    first in the text comes first. A constant is a node of its own, but an integer exponent belongs to its power.
 
     Args:
-        values: Of the inputs, those too that the formula does not mention: its gradient by them is 0.
-        number: What a number in the text is read with.
+        values: The inputs by name. An input that the formula does not mention has the gradient 0.
+        number: Converts the text of a number to its value.
 
     Raises:
-        GraphError: the text is no formula, a name has no value, parts are defined by each other, or shapes do not fit.
+        GraphError: the text is not a formula, a name has no value, named parts form a cycle, or shapes do not fit.
     """
-    named, output = _formulas(text)
+    named, output = _parse(text)
     for name in named:
         if name in values:
-            raise GraphError(f"{name!r} is given a value and defined, too.")
+            raise GraphError(f"{name!r} has a given value and a definition. Remove one of the two.")
     formulas = list(dict.fromkeys([*named.values(), output]))
     inputs = {name: Part(-1, name=name) for name in values}
     for formula in formulas:
         for part in formula.parts:
             if part.name and part.name not in inputs and part.name not in named:
-                raise GraphError(f"{part.name!r} at place {part.at + 1} has no value: give it as {part.name}=VALUE.")
-    means = dict(inputs)
+                raise GraphError(f"{part.name!r} at position {part.at + 1} has no value. Give it as {part.name}=VALUE.")
+    meanings = dict(inputs)
     mentions = {name: [part.name for part in formula.parts if part.name in named] for name, formula in named.items()}
     for name in topological_order(mentions):
         root = named[name].root
-        means[name] = means[root.name] if root.name else root
-    made = sorted((part for formula in formulas for part in formula.parts if not part.name), key=lambda part: part.at)
-    for part in made:
-        part.parents = [means[each.name] if each.name else each for each in part.parents]
+        meanings[name] = meanings[root.name] if root.name else root
+    created = sorted((part for formula in formulas for part in formula.parts if not part.name), key=lambda part: part.at)
+    for part in created:
+        part.parents = [meanings[parent.name] if parent.name else parent for parent in part.parents]
     for name in named:
-        means[name].name = means[name].name or name
-    root = means[output.root.name] if output.root.name else output.root
-    return _graph({part: part.parents for part in [*inputs.values(), *made]}, root, values, number, taken={*values, *named})
+        meanings[name].name = meanings[name].name or name
+    root = meanings[output.root.name] if output.root.name else output.root
+    return _graph({part: part.parents for part in [*inputs.values(), *created]}, root, values, number, taken={*values, *named})
 
 
 def _graph(
     parents: dict[Part, list[Part]], root: Part, values: Mapping[str, Any], number: Callable[[str], Any], taken: set[str]
 ) -> Graph:
-    """`taken`: names that mean something already."""
+    """`taken`: names that generated ones must avoid."""
     nodes: dict[Part, Tensor] = {}
-    for place, part in enumerate(topological_order(parents), 1):
+    for serial, part in enumerate(topological_order(parents), 1):
         name = part.name
         if not name:
-            name = f"v{place}"
+            name = f"v{serial}"
             while name in taken:
                 name += "_"
         if part.function:
-            nodes[part] = apply(part.function, *(nodes[each] for each in part.parents), name=name)
+            nodes[part] = apply(part.function, *(nodes[parent] for parent in part.parents), name=name)
         elif part.number:
             nodes[part] = Tensor(_constant(part, number), name, is_constant=True)
         else:
@@ -270,30 +276,30 @@ def _constant(part: Part, number: Callable[[str], Any]) -> Any:
     try:
         return number(part.number)
     except ValueError as error:
-        raise GraphError(f"the number at place {part.at + 1}: {error}.") from None
+        raise GraphError(f"the number at position {part.at + 1}: {error}.") from None
 
 
 def value_of(text: str, number: Callable[[str], Any] = float) -> Any:
-    """What `NAME=` is followed by: a number, or numbers in brackets, as in [[1, 2], [3, 4]].
+    """Parse the value in `NAME=VALUE`: a number, or nested lists of numbers such as [[1, 2], [3, 4]].
 
     Raises:
-        GraphError: it is neither.
+        GraphError: the text is neither.
     """
     try:
         return number(text)
     except ValueError:
         pass
     try:
-        found = json.loads(text, parse_float=number, parse_int=number, parse_constant=number)
+        value = json.loads(text, parse_float=number, parse_int=number, parse_constant=number)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, list):
+        value = None
+    if not isinstance(value, list):
         raise GraphError(f"{text!r} is neither a number nor a list of numbers, such as [1, 2.5].")
-    return found
+    return value
 
 
 def write(node: Tensor) -> str:
-    """How a node comes from its parents."""
+    """The formula of a node in terms of its parents; empty for inputs and constants."""
     if node.function is None:
         return ""
     return node.function.write(*(_shown(parent) for parent in node.parents))

@@ -1,9 +1,9 @@
-"""The functions of a graph: what each computes from its parents' values, and what it passes back to them.
+"""The functions of a graph: each computes a value from its parents' values and passes gradients back to them.
 
-`forward` is x_j = f(x_i, …). `backward` is the vector–Jacobian product: given z_j, the gradient of the graph's output with
-respect to x_j, one zᵀJ for every parent (CS 533, "vector form"); no Jacobian is ever built. What was broadcast need not be
-summed here: the graph does that for all of them. Values are NumPy arrays of floats, or, for the plain arithmetic, of
-`decimal.Decimal`; constants are therefore whole numbers wherever they can be.
+`forward` is x_j = f(x_i, …). `backward` is the vector–Jacobian product (CS 533, "vector form"): it takes z_j, the gradient of
+the graph's output with respect to x_j, and returns one zᵀJ per parent without ever building J. It need not sum over broadcast
+axes, because the graph does so for every function. Values are NumPy arrays of floats. Functions with `exact` also accept
+arrays of `decimal.Decimal`, so constants are integers where possible.
 """
 
 import decimal
@@ -19,21 +19,21 @@ from ramify.autograd.values import Array, full_like, is_decimal
 
 
 class Function:
-    """What a node does with its parents' values."""
+    """Computes a node's value from its parents' values."""
 
     name: str
     sign = ""
-    """How it is written, where it is not written as name(…)."""
+    """Its infix operator; a function without one is written name(…)."""
     exact = False
-    """Whether it can compute with `decimal.Decimal`."""
+    """Whether it accepts `decimal.Decimal`."""
 
     forward: Callable[..., Array]
-    """Of the parents' values."""
+    """Maps the parents' values to the node's value."""
     backward: Callable[..., tuple[Array, ...]]
-    """Of z_j, x_j and the parents' values: what goes to each parent."""
+    """Maps z_j, x_j and the parents' values to one gradient per parent."""
 
     def write(self, *parents: str) -> str:
-        """As a formula of the parents."""
+        """The formula in terms of the parents."""
         return f" {self.sign} ".join(parents) if self.sign else f"{self.name}({', '.join(parents)})"
 
 
@@ -94,12 +94,12 @@ class Negate(Function):
 
 
 def _power(a: Array, b: Any) -> Array:
-    """a to the b; 1 for b = 0, whatever a is, which Decimals see otherwise."""
+    """a to the power b. It is 1 for b = 0 and any a; Decimal alone would reject 0**0."""
     return np.where(np.equal(b, 0), full_like(a, 1), a**b)
 
 
 class PowerOf(Function):
-    """To a fixed power."""
+    """A fixed power."""
 
     name, exact = "pow", True
 
@@ -119,7 +119,7 @@ class PowerOf(Function):
 
 
 class Power(Function):
-    """To a power that is a node as well."""
+    """A power whose exponent is a node, too."""
 
     name, sign, exact = "pow", "**", True
 
@@ -128,20 +128,20 @@ class Power(Function):
 
     def backward(self, z: Array, x: Array, a: Array, b: Array) -> tuple[Array, ...]:
         a, b = np.broadcast_arrays(a, b)
-        # 0**b does not move with b > 0, though the logarithm of 0 is infinite.
-        still = (a == 0) & (b >= 0)
-        of_exponent = np.where(still, full_like(x, 0), x * Log().forward(np.where(still, full_like(x, 1), a)))
+        # 0**b is constant for b > 0, although the logarithm of 0 is infinite.
+        constant = (a == 0) & (b >= 0)
+        of_exponent = np.where(constant, full_like(x, 0), x * Log().forward(np.where(constant, full_like(x, 1), a)))
         return np.where(b == 0, full_like(x, 0), z * b * _power(a, b - 1)), z * of_exponent
 
 
 class MatMul(Function):
-    """As `numpy.matmul`: matrices are the last two axes, a vector is a row on the left and a column on the right."""
+    """Like `numpy.matmul`: the last two axes are matrices; a vector is a row on the left and a column on the right."""
 
     name, sign, exact = "matmul", "@", True
 
     def forward(self, a: Array, b: Array) -> Array:
         if not a.ndim or not b.ndim:
-            raise ValueError("a single number has no rows and columns")
+            raise ValueError("a scalar has no rows and columns")
         return a @ b
 
     def backward(self, z: Array, x: Array, a: Array, b: Array) -> tuple[Array, ...]:
@@ -153,7 +153,7 @@ class MatMul(Function):
         return (to_a[..., 0, :] if a.ndim == 1 else to_a), (to_b[..., 0] if b.ndim == 1 else to_b)
 
 
-# --- of each element -----------------------------------------------------------------------------------------------------
+# --- elementwise functions -----------------------------------------------------------------------------------------------
 
 
 class Exp(Function):
@@ -187,7 +187,7 @@ class Sqrt(Function):
 
 
 def _sigmoid(a: Array) -> Array:
-    # The exponential of what is not positive cannot overflow.
+    # exp of a non-positive number cannot overflow.
     small = np.exp(-np.abs(a))
     return np.where(a >= 0, 1 / (1 + small), small / (1 + small))
 
@@ -206,7 +206,7 @@ def _decimal_tanh(a: Decimal) -> Decimal:
     if not a.is_finite():
         return a if a.is_nan() else Decimal(1).copy_sign(a)
     with decimal.localcontext() as context:
-        # 1 - exp(-2a) loses as many digits as there are zeros behind the point.
+        # 1 - exp(-2a) loses one digit per zero after the decimal point of a.
         lost = max(0, -a.adjusted())
         if lost > context.prec:
             return +a
@@ -227,12 +227,12 @@ class Tanh(Function):
 
 
 class ReLU(Function):
-    """Its slope at 0 is 0, as everywhere in the field."""
+    """Its slope at 0 is 0, as in torch."""
 
     name, exact = "relu", True
 
     def forward(self, a: Array) -> Array:
-        # NaN is no number to be cut off.
+        # The comparison is false for NaN, so NaN passes through.
         return np.where(a <= 0, full_like(a, 0), a)
 
     def backward(self, z: Array, x: Array, a: Array) -> tuple[Array, ...]:
@@ -243,7 +243,7 @@ _erf = np.vectorize(math.erf, otypes=[float])
 
 
 class GELU(Function):
-    """x Φ(x) (Hendrycks & Gimpel 2016): with the normal distribution itself, or as BERT's first code has it, by tanh."""
+    """x Φ(x) (Hendrycks & Gimpel 2016), exact or by the tanh approximation of BERT's original code."""
 
     name = "gelu"
 
@@ -283,13 +283,13 @@ class Where(Function):
 
 
 class Dropout(Function):
-    """x · m / (1 − p): `mask` says which elements stay. It belongs to the function, so a second pass forward has the same."""
+    """x · m / (1 − p), where `mask` is true for the elements that stay. A repeated forward pass uses the same mask."""
 
     name = "dropout"
 
     def __init__(self, mask: Array, p: float) -> None:
         if not 0 <= p < 1:
-            raise GraphError(f"dropout needs a probability of at least 0 and below 1, not {p}.")
+            raise GraphError(f"dropout p={p} is out of range. Use 0 <= p < 1.")
         self.scale = np.asarray(mask, dtype=bool) / (1 - p)
 
     def forward(self, a: Array) -> Array:
@@ -305,20 +305,20 @@ Axis = int | tuple[int, ...] | None
 
 
 class Reduction(Function):
-    """Several elements become one: along `axis` (None: all), which stays as an axis of one with `keepdims`."""
+    """Reduces the elements along `axis` (None: all) to one; `keepdims` keeps the axis with length 1."""
 
     def __init__(self, axis: Axis = None, keepdims: bool = False) -> None:
         self.axis = axis
         self.keepdims = keepdims
 
     def spread(self, reduced: Array) -> Array:
-        """What there is once a group, broadcastable against the elements."""
+        """Reshape reduced values so that they broadcast against the elements."""
         if self.axis is None or self.keepdims:
             return reduced
         return np.expand_dims(reduced, self.axis)
 
     def count(self, a: Array) -> int:
-        """How many elements become one."""
+        """Number of elements that are reduced to one."""
         if self.axis is None:
             return a.size
         return math.prod(a.shape[axis] for axis in np.atleast_1d(self.axis).tolist())
@@ -345,7 +345,7 @@ class Mean(Reduction):
 
 
 class Max(Reduction):
-    """Where several elements are the greatest, they share what comes back (as torch.amax has it)."""
+    """Elements that tie for the maximum share the gradient equally, as in torch.amax."""
 
     name, exact = "max", True
 
@@ -355,7 +355,7 @@ class Max(Reduction):
     def backward(self, z: Array, x: Array, a: Array) -> tuple[Array, ...]:
         greatest = a == self.spread(x)
         count = greatest.sum(axis=self.axis, keepdims=True)
-        # Among NaNs none is the greatest: nothing by nothing, for all of them.
+        # NaN equals nothing, so the count is 0 and the gradient is 0/0 = NaN.
         return (greatest * (self.spread(z) / count),)
 
 
@@ -364,7 +364,7 @@ class LogSumExp(Reduction):
 
     def forward(self, a: Array) -> Array:
         highest = a.max(axis=self.axis, keepdims=True)
-        # Infinities have no difference.
+        # inf - inf is NaN.
         highest = np.where(np.isfinite(highest), highest, 0)
         total = np.log(np.exp(a - highest).sum(axis=self.axis, keepdims=True)) + highest
         return total if self.keepdims else np.squeeze(total, axis=self.axis)
@@ -388,7 +388,7 @@ class Softmax(Function):
 
 
 class LayerNorm(Function):
-    """(x − μ) / √(σ² + ε) · gain + bias along the last axis, σ² biased (Ba et al. 2016)."""
+    """(x − μ) / √(σ² + ε) · gain + bias along the last axis, with the biased variance σ² (Ba et al. 2016)."""
 
     name = "layernorm"
 
@@ -410,11 +410,11 @@ class LayerNorm(Function):
         return centred * scale, scale
 
 
-# --- which elements stand where ------------------------------------------------------------------------------------------
+# --- indexing and shapes -------------------------------------------------------------------------------------------------
 
 
 class Index(Function):
-    """Elements by NumPy's rules of indexing."""
+    """Indexing by NumPy's rules."""
 
     name, exact = "index", True
 
@@ -426,16 +426,16 @@ class Index(Function):
 
     def backward(self, z: Array, x: Array, a: Array) -> tuple[Array, ...]:
         back = full_like(a, 0)
-        # An element that was taken several times gets back from each.
+        # An element that was selected several times gets the sum of their gradients.
         np.add.at(back, self.key, z)
         return (back,)
 
 
-def _whole(numbers: Any, what: str) -> Array:
-    found = np.asarray(numbers)
-    if found.size and found.dtype.kind not in "iu":
-        raise GraphError(f"{what} must be whole numbers.")
-    return found.astype(np.int64)
+def _as_integers(values: Any, name: str) -> Array:
+    array = np.asarray(values)
+    if array.size and array.dtype.kind not in "iu":
+        raise GraphError(f"{name} must be integers, not {array.dtype}.")
+    return array.astype(np.int64)
 
 
 class Embedding(Index):
@@ -444,34 +444,35 @@ class Embedding(Index):
     name = "embedding"
 
     def __init__(self, ids: Any) -> None:
-        super().__init__(_whole(ids, "the ids of an embedding"))
+        super().__init__(_as_integers(ids, "the ids of an embedding"))
 
 
 class Gather(Function):
-    """Elements along an axis, one index for each that comes out; along the others as many as the index has (torch.gather)."""
+    """Selects elements along an axis, one per entry of the index, as torch.gather does."""
 
     name = "gather"
 
     def __init__(self, index: Any, axis: int = -1) -> None:
-        self.index = _whole(index, "the index of gather")
+        self.index = _as_integers(index, "the index of gather")
         self.axis = axis
 
     def forward(self, a: Array) -> Array:
-        return a[self._places(a)]
+        return a[self._indices(a)]
 
     def backward(self, z: Array, x: Array, a: Array) -> tuple[Array, ...]:
         back = full_like(a, 0)
-        np.add.at(back, self._places(a), z)
+        np.add.at(back, self._indices(a), z)
         return (back,)
 
-    def _places(self, a: Array) -> tuple[Array, ...]:
+    def _indices(self, a: Array) -> tuple[Array, ...]:
         axis = self.axis % a.ndim
-        fits = all(own <= of for place, (own, of) in enumerate(zip(self.index.shape, a.shape, strict=False)) if place != axis)
+        sizes = zip(self.index.shape, a.shape, strict=False)
+        fits = all(size <= limit for number, (size, limit) in enumerate(sizes) if number != axis)
         if self.index.ndim != a.ndim or not fits:
-            raise ValueError(f"the index of shape {self.index.shape} reaches beyond it along another axis than {self.axis}")
-        places: list[Array] = [*np.indices(self.index.shape, sparse=True)]
-        places[axis] = self.index
-        return tuple(places)
+            raise ValueError(f"the index of shape {self.index.shape} must fit into the input along every axis but {self.axis}")
+        indices: list[Array] = [*np.indices(self.index.shape, sparse=True)]
+        indices[axis] = self.index
+        return tuple(indices)
 
 
 class Concatenate(Function):
@@ -502,7 +503,7 @@ class Reshape(Function):
 
 
 class Transpose(Function):
-    """Axes in another order (None: backwards)."""
+    """Permutes the axes (None: reverses them)."""
 
     name, exact = "transpose", True
 
@@ -517,19 +518,19 @@ class Transpose(Function):
 
 
 class Conv1d(Function):
-    """Cross-correlation of [batch, channel, place] with filters [out, channel, width], and a bias (as torch.nn.Conv1d)."""
+    """Cross-correlation of [batch, channel, position] with filters [out, channel, width], plus a bias, as torch.nn.Conv1d."""
 
     name = "conv1d"
 
     def __init__(self, stride: int = 1, padding: int = 0) -> None:
         if stride < 1 or padding < 0:
-            raise GraphError(f"conv1d needs a stride of at least 1 and no negative padding, not {stride} and {padding}.")
+            raise GraphError(f"conv1d stride={stride}, padding={padding} is out of range. Use stride >= 1 and padding >= 0.")
         self.stride = stride
         self.padding = padding
 
     def forward(self, a: Array, filters: Array, bias: Array) -> Array:
         if a.ndim != 3 or filters.ndim != 3 or a.shape[1] != filters.shape[1] or bias.shape != filters.shape[:1]:
-            raise ValueError("it reads [batch, channel, place], filters [out, channel, width] and a bias [out]")
+            raise ValueError("it expects [batch, channel, position], filters [out, channel, width] and a bias [out]")
         return np.einsum("bcpw,ocw->bop", self._windows(self._padded(a), filters), filters) + bias[:, None]
 
     def backward(self, z: Array, x: Array, a: Array, filters: Array, bias: Array) -> tuple[Array, ...]:
@@ -537,9 +538,9 @@ class Conv1d(Function):
         to_filters = np.einsum("bop,bcpw->ocw", z, self._windows(padded, filters))
         back = full_like(padded, 0)
         to_windows = np.einsum("bop,ocw->wbcp", z, filters)
-        for place, part in enumerate(to_windows):
-            own = back[..., place : place + self.stride * (z.shape[-1] - 1) + 1 : self.stride]
-            own += part
+        for offset, part in enumerate(to_windows):
+            target = back[..., offset : offset + self.stride * (z.shape[-1] - 1) + 1 : self.stride]
+            target += part
         return back[..., self.padding : padded.shape[-1] - self.padding], to_filters, z.sum(axis=(0, 2))
 
     def _padded(self, a: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Forward and backward as passes over a directed acyclic graph, in topological order and in the reverse (CS 533)."""
+"""Forward and backward passes over a directed acyclic graph, in topological order and in its reverse (CS 533)."""
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -15,31 +15,31 @@ By = Literal["push", "pull"]
 
 
 class Graph:
-    """Everything that one node, the output ω, hangs on.
+    """One node, the output ω, and all its ancestors.
 
-    `nodes` are in a topological order, the one in which they were made. `inputs` may name further nodes, on which the output
-    need not hang: their gradient is then 0.
+    `nodes` are in topological order, the order of their creation. `inputs` may add nodes on which the output does not depend;
+    their gradient is 0.
 
     Raises:
-        GraphError: there is a cycle, which only a hand that changed `parents` can have made.
+        GraphError: the graph has a cycle. Only an assignment to `parents` can create one.
     """
 
     def __init__(self, output: Tensor, inputs: Sequence[Tensor] = ()) -> None:
         self.output = output
         self._passed: dict[Tensor, list[Array]] = {}
-        self.nodes = sorted(_reached([output, *inputs]), key=lambda node: node.serial)
-        place = {node: number for number, node in enumerate(self.nodes)}
-        if any(place[parent] >= number for number, node in enumerate(self.nodes) for parent in node.parents):
+        self.nodes = sorted(_ancestors([output, *inputs]), key=lambda node: node.serial)
+        numbers = {node: number for number, node in enumerate(self.nodes)}
+        if any(numbers[parent] >= number for number, node in enumerate(self.nodes) for parent in node.parents):
             self.nodes = orders.topological_order({node: node.parents for node in self.nodes})
 
     @property
     def inputs(self) -> list[Tensor]:
-        """What is given; constants are not among them."""
+        """The input nodes, without constants."""
         return [node for node in self.nodes if node.op == "input"]
 
     @property
     def parents(self) -> dict[Tensor, tuple[Tensor, ...]]:
-        """pa(i). An arc that is doubled, as in y · y, is there twice."""
+        """pa(i). A node that reads a parent twice, as y · y does, lists it twice."""
         return {node: node.parents for node in self.nodes}
 
     @cached_property
@@ -48,7 +48,7 @@ class Graph:
         return orders.children(self.parents)
 
     def clear(self) -> None:
-        """Forget every value but the inputs', and every gradient."""
+        """Reset the gradient of every node and the value of every node but inputs and constants."""
         for node in self.nodes:
             node.gradient = None
             if node.function:
@@ -57,16 +57,16 @@ class Graph:
     # --- forward ---
 
     def forward(self, order: Sequence[Tensor] | None = None) -> Array:
-        """Compute every value anew from the inputs', and give the output's."""
+        """Recompute every value from the inputs and return the output's."""
         for _ in self.forward_steps(order):
             pass
         return self.output.known
 
     def forward_steps(self, order: Sequence[Tensor] | None = None) -> Iterator[Tensor]:
-        """a_i = f_i(a of the parents), node by node: each is yielded when its value is there.
+        """Compute a_i = f_i(a of the parents) node by node; each node is yielded once it has its value.
 
         Raises:
-            GraphError: by a wrong order, a node's turn comes before a parent has a value.
+            GraphError: the order reaches a node before one of its parents has a value.
         """
         self.clear()
         for node in self.nodes if order is None else order:
@@ -87,55 +87,56 @@ class Graph:
         accumulate: bool = False,
         retain: bool = True,
     ) -> None:
-        """z_i = ∂x_ω/∂x_i for every node i, from the output up.
+        """Compute z_i = ∂x_ω/∂x_i for every node i.
 
-        Twice is as once: all gradients start from nothing.
+        All gradients are reset first, so a second call gives the same result.
 
         Args:
-            order: A topological order; it is gone through in reverse.
-            by: Every node hands on to its parents (push), or fetches from its children (pull). Both give the same.
-            accumulate: What the inputs already have is added to, as torch does.
-            retain: Otherwise only the inputs keep a gradient.
+            order: A topological order, which the pass visits in reverse.
+            by: Whether every node passes gradients to its parents (push) or fetches them from its children (pull). Both give
+                the same result.
+            accumulate: Whether to add to the inputs' present gradients, as torch does.
+            retain: Whether nodes other than inputs and constants keep their gradients.
 
         Raises:
-            GraphError: the output is no single number, or has no value; the order is no topological order.
+            GraphError: the output has no value or more than one number, or the order is not a topological order.
         """
         before = {node: node.gradient for node in self.inputs} if accumulate else {}
-        going = self._start(order, by, None)
+        steps = self._start(order, by, None)
         with np.errstate(all="ignore"):
-            for node in going:
+            for node in steps:
                 self._visit(node, by)
             for node in self.nodes:
                 if node.function and not retain:
                     node.gradient = None
-                elif (had := before.get(node)) is not None:
-                    _add_to(node, had)
+                elif (previous := before.get(node)) is not None:
+                    _add_to(node, previous)
 
     def backward_steps(
         self, order: Sequence[Tensor] | None = None, *, by: By = "push", z: Array | None = None
     ) -> Iterator[Tensor]:
-        """The pass node by node: each is yielded when its gradient is complete (and, by push, handed on).
+        """Run the pass node by node; each node is yielded once its gradient is complete (and, with push, passed on).
 
-        `z`: what the output's gradient is to be in the place of z_ω = 1; then the output may be an array.
+        `z` replaces the output's gradient z_ω = 1; the output may then be an array.
         """
         return self._steps(self._start(order, by, z), by)
 
-    def _steps(self, going: Sequence[Tensor], by: By) -> Iterator[Tensor]:
-        for node in going:
+    def _steps(self, nodes: Sequence[Tensor], by: By) -> Iterator[Tensor]:
+        for node in nodes:
             with np.errstate(all="ignore"):
                 self._visit(node, by)
             yield node
 
     def _start(self, order: Sequence[Tensor] | None, by: By, z: Array | None) -> Sequence[Tensor]:
-        """The nodes as they are to be gone through, none but the output having a gradient."""
+        """Reset all gradients but the output's and return the nodes in the order of the pass."""
         if by not in get_args(By):
-            raise GraphError(f"a backward pass goes by {' or '.join(get_args(By))}, not {by!r}.")
+            raise GraphError(f"by={by!r} is not a kind of backward pass. Use {' or '.join(map(repr, get_args(By)))}.")
         if order is not None:
             orders.check_order(self.parents, order)
         value = self.output.known
         if z is None and value.size != 1:
             raise GraphError(
-                f"backward starts from a single number, and {self.output} has the shape {value.shape}: sum it first."
+                f"{self.output} has the shape {value.shape}, but a backward pass starts from a single number. Sum it first."
             )
         for node in self.nodes:
             node.gradient = None
@@ -144,22 +145,22 @@ class Graph:
         return list(self.nodes if order is None else order)[::-1]
 
     def _visit(self, node: Tensor, by: By) -> None:
-        """Complete a node's gradient, its children having been visited."""
+        """Complete a node's gradient after its children were visited."""
         if by == "pull":
-            self._fetch(node)
+            self._pull(node)
         elif node.function and node.gradient is not None:
-            self._hand_on(node)
+            self._push(node)
         if node.gradient is None:
             node.gradient = full_like(node.known, 0)
         elif node.function is None:
-            # What is handed on may be a view of, or the very same array as, another node's.
+            # The gradient may share its memory with another node's.
             node.gradient = np.array(node.gradient)
 
-    def _hand_on(self, node: Tensor) -> None:
+    def _push(self, node: Tensor) -> None:
         for parent, part in zip(node.parents, passed_back(node), strict=True):
             _add_to(parent, part)
 
-    def _fetch(self, node: Tensor) -> None:
+    def _pull(self, node: Tensor) -> None:
         for child in dict.fromkeys(self.children[node]):
             if child not in self._passed:
                 self._passed[child] = passed_back(child)
@@ -167,23 +168,23 @@ class Graph:
                 if parent is node:
                     _add_to(node, part)
 
-    # --- what went wrong ---
+    # --- diagnosis ---
 
     def not_finite(self) -> list[tuple[Tensor, Literal["value", "gradient"]]]:
-        """Where infinities and NaNs begin: nodes with such a value, though their parents have none; and nodes with such a
-        gradient, though their children have none."""
-        found: list[tuple[Tensor, Literal["value", "gradient"]]] = []
+        """The nodes where infinities and NaNs begin: in the value but in no parent's, or in the gradient but in no child's."""
+        result: list[tuple[Tensor, Literal["value", "gradient"]]] = []
         for node in self.nodes:
             if not _finite(node.value) and all(_finite(parent.value) for parent in node.parents):
-                found.append((node, "value"))
+                result.append((node, "value"))
         for node in reversed(self.nodes):
             if not _finite(node.gradient) and all(_finite(child.gradient) for child in self.children[node]):
-                found.append((node, "gradient"))
-        return found
+                result.append((node, "gradient"))
+        return result
 
 
-def _reached(ends: Sequence[Tensor]) -> set[Tensor]:
-    seen, waiting = set(ends), list(ends)
+def _ancestors(nodes: Sequence[Tensor]) -> set[Tensor]:
+    """The nodes and all their ancestors."""
+    seen, waiting = set(nodes), list(nodes)
     while waiting:
         for parent in waiting.pop().parents:
             if parent not in seen:
@@ -197,7 +198,7 @@ def _add_to(node: Tensor, part: Array) -> None:
 
 
 def passed_back(node: Tensor) -> list[Array]:
-    """What a node that has a gradient passes back to each of its parents, in their shapes."""
+    """The gradients that a node passes back, one per parent and in the parent's shape. The node must have a gradient."""
     assert node.function is not None
     assert node.gradient is not None
     parts = node.function.backward(node.gradient, node.known, *(parent.known for parent in node.parents))
@@ -205,13 +206,13 @@ def passed_back(node: Tensor) -> list[Array]:
 
 
 def _summed_to(part: Array, shape: tuple[int, ...]) -> Array:
-    """An element that was broadcast to several places gets back from all of them."""
+    """Sum a gradient over the axes that were broadcast, down to this shape."""
     part = np.asarray(part)
     if part.shape == shape:
         return part
     part = part.sum(axis=tuple(range(part.ndim - len(shape))))
-    stretched = tuple(axis for axis, size in enumerate(shape) if size == 1 and np.shape(part)[axis] != 1)
-    return np.asarray(part.sum(axis=stretched, keepdims=True)) if stretched else np.asarray(part)
+    broadcast = tuple(axis for axis, size in enumerate(shape) if size == 1 and np.shape(part)[axis] != 1)
+    return np.asarray(part.sum(axis=broadcast, keepdims=True)) if broadcast else np.asarray(part)
 
 
 def _finite(value: Array | None) -> bool:

@@ -1,6 +1,6 @@
-"""Enough to learn with: the layers of a Transformer encoder, and a classifier of sentences made of them.
+"""The layers of a Transformer encoder, and a sentence classifier built from them.
 
-Weights are laid out as torch has them, so that the two can start from the same numbers.
+Weights have torch's layout, so that both can start from the same numbers.
 """
 
 import math
@@ -16,17 +16,17 @@ Generator = np.random.Generator
 
 
 class Module:
-    """Holds parameters: tensors, and further modules with theirs, alone or in lists."""
+    """Holds parameters: its attributes that are tensors, modules, or lists of either."""
 
     def named_parameters(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
-        for name, held in vars(self).items():
-            several = enumerate(held) if isinstance(held, list) else [("", held)]
-            for number, each in several:
+        for name, attribute in vars(self).items():
+            members = enumerate(attribute) if isinstance(attribute, list) else [("", attribute)]
+            for number, member in members:
                 path = f"{prefix}{name}" + (f".{number}" if number != "" else "")
-                if isinstance(each, Tensor):
-                    yield path, each
-                elif isinstance(each, Module):
-                    yield from each.named_parameters(path + ".")
+                if isinstance(member, Tensor):
+                    yield path, member
+                elif isinstance(member, Module):
+                    yield from member.named_parameters(path + ".")
 
     def parameters(self) -> list[Tensor]:
         return [tensor for _, tensor in self.named_parameters()]
@@ -37,7 +37,7 @@ def uniform(generator: Generator, bound: float, *shape: int) -> Tensor:
 
 
 class Linear(Module):
-    """x Wᵀ + b, over the last axis."""
+    """x Wᵀ + b along the last axis."""
 
     def __init__(self, size: int, out: int, generator: Generator) -> None:
         self.weight = uniform(generator, 1 / math.sqrt(size), out, size)
@@ -66,27 +66,27 @@ class Embedding(Module):
 
 
 class Attention(Module):
-    """Multi-head self-attention (Vaswani et al. 2017, section 3.2): heads of size d/H, scores divided by √(d/H)."""
+    """Multi-head self-attention (Vaswani et al. 2017, section 3.2): heads of size d/H, with scores divided by √(d/H)."""
 
     def __init__(self, size: int, heads: int, generator: Generator) -> None:
         self.heads = heads
         self.query, self.key, self.value, self.out = (Linear(size, size, generator) for _ in range(4))
 
-    def __call__(self, x: Tensor, there: Array) -> Tensor:
-        """`x`: [sentence, place, size]; `there`: which places hold a word."""
+    def __call__(self, x: Tensor, mask: Array) -> Tensor:
+        """`x`: [sentence, position, size]; `mask`: true at the positions that hold a word."""
         query, key, value = (self._split(part(x)) for part in (self.query, self.key, self.value))
         scores = query @ key.transpose(0, 1, 3, 2) / math.sqrt(query.shape[-1])
-        share = softmax(where(there[:, None, None, :], scores, -np.inf))
-        mixed = (share @ value).transpose(0, 2, 1, 3)
+        weights = softmax(where(mask[:, None, None, :], scores, -np.inf))
+        mixed = (weights @ value).transpose(0, 2, 1, 3)
         return self.out(mixed.reshape(*x.shape))
 
     def _split(self, x: Tensor) -> Tensor:
-        sentences, places, size = x.shape
-        return x.reshape(sentences, places, self.heads, size // self.heads).transpose(0, 2, 1, 3)
+        sentences, positions, size = x.shape
+        return x.reshape(sentences, positions, self.heads, size // self.heads).transpose(0, 2, 1, 3)
 
 
 class EncoderLayer(Module):
-    """LayerNorm behind each residual, relu inside (Vaswani et al. 2017, section 3.1)."""
+    """A post-norm layer with relu (Vaswani et al. 2017, section 3.1)."""
 
     def __init__(self, size: int, heads: int, inner: int, generator: Generator) -> None:
         self.attention = Attention(size, heads, generator)
@@ -94,13 +94,13 @@ class EncoderLayer(Module):
         self.ffn_in, self.ffn_out = Linear(size, inner, generator), Linear(inner, size, generator)
         self.ffn_norm = LayerNorm(size)
 
-    def __call__(self, x: Tensor, there: Array, drop: "Dropout") -> Tensor:
-        x = self.attention_norm(x + drop(self.attention(x, there)))
+    def __call__(self, x: Tensor, mask: Array, drop: "Dropout") -> Tensor:
+        x = self.attention_norm(x + drop(self.attention(x, mask)))
         return self.ffn_norm(x + drop(self.ffn_out(relu(self.ffn_in(x)))))
 
 
 class Dropout:
-    """Drops elements while learning, with a generator of its own; its state says which come next."""
+    """Zeroes elements with probability `p`, drawn from its own generator. Set `p` to 0 for evaluation."""
 
     def __init__(self, p: float, generator: Generator) -> None:
         self.p = p
@@ -111,7 +111,7 @@ class Dropout:
 
 
 class SentenceClassifier(Module):
-    """A Transformer encoder, the mean of its states, and a linear layer: one score a class for each sentence."""
+    """A Transformer encoder, the mean of its states, and a linear layer: one score per class for each sentence."""
 
     def __init__(
         self,
@@ -133,12 +133,12 @@ class SentenceClassifier(Module):
         self.drop = Dropout(p, generator)
 
     def __call__(self, ids: Array, lengths: Array) -> Tensor:
-        """`ids`: [sentence, place], filled up with anything behind each sentence's length."""
-        there = np.arange(ids.shape[1]) < lengths[:, None]
+        """`ids`: [sentence, position]; ids past a sentence's length are ignored."""
+        mask = np.arange(ids.shape[1]) < lengths[:, None]
         x = self.drop(self.words(ids) + self.places(np.arange(ids.shape[1])))
         for layer in self.layers:
-            x = layer(x, there, self.drop)
-        mean = where(there[:, :, None], x, 0.0).sum(axis=1) / lengths[:, None]
+            x = layer(x, mask, self.drop)
+        mean = where(mask[:, :, None], x, 0.0).sum(axis=1) / lengths[:, None]
         return self.head(mean)
 
 

@@ -1,5 +1,4 @@
-"""Where the nodes of a graph stand in a picture: in layers from left to right, arcs crossing as little as a few sweeps can do
-(Sugiyama et al. 1981)."""
+"""Layered graph drawing (Sugiyama et al. 1981): nodes in layers from left to right, with few crossings of arcs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,16 +7,17 @@ from itertools import pairwise
 from ramify.autograd.graph import Graph
 from ramify.autograd.tensor import Tensor
 
-DOWN = 74.0
-"""From node to node within a layer; pixels."""
-BEND = 30.0
-"""What an arc needs where it passes through a layer."""
+NODE_HEIGHT = 74.0
+"""Vertical room of a node within its layer, in pixels."""
+BEND_HEIGHT = 30.0
+"""Vertical room of an arc that passes through a layer, in pixels."""
 SWEEPS = 12
+"""Number of passes over the layers, alternately from either side."""
 
 
 @dataclass(eq=False)
 class Spot:
-    """A node's place, or (without a node) a place that an arc passes through."""
+    """The position of a node or, without one, a point that an arc passes through."""
 
     layer: int
     node: Tensor | None = None
@@ -27,52 +27,52 @@ class Spot:
 
     @property
     def room(self) -> float:
-        return DOWN if self.node else BEND
+        return NODE_HEIGHT if self.node else BEND_HEIGHT
 
 
 @dataclass
 class Layout:
     spots: dict[Tensor, Spot]
     arcs: dict[tuple[Tensor, int], list[Spot]]
-    """By child and which of its parents it comes from: the spots from the parent to the child."""
+    """The spots from parent to child, by child and the parent's number."""
 
 
 def laid_out(graph: Graph) -> Layout:
     layers = _layers(graph)
     spots = {node: Spot(layers[node], node) for node in graph.nodes}
     arcs = {}
-    every = list(spots.values())
+    all_spots = list(spots.values())
     for node in graph.nodes:
         for slot, parent in enumerate(node.parents):
-            way = [spots[parent]]
+            path = [spots[parent]]
             for layer in range(layers[parent] + 1, layers[node]):
-                way.append(Spot(layer))
-                every.append(way[-1])
-            way.append(spots[node])
-            for left, right in pairwise(way):
+                path.append(Spot(layer))
+                all_spots.append(path[-1])
+            path.append(spots[node])
+            for left, right in pairwise(path):
                 left.after.append(right)
                 right.before.append(left)
-            arcs[node, slot] = way
+            arcs[node, slot] = path
     columns: list[list[Spot]] = [[] for _ in range(max(layers.values()) + 1)]
-    for spot in every:
+    for spot in all_spots:
         columns[spot.layer].append(spot)
     for column in columns:
         _stack(column)
     for sweep in range(SWEEPS):
         forward = sweep % 2 == 0
         for column in columns if forward else reversed(columns):
-            _settle(column, forward)
-    # A picture upside down is as good, and its inputs may stand in their order.
-    given = [spots[node].y for node in graph.inputs]
-    up = -1 if given and given[0] > given[-1] else 1
-    top = min(up * spot.y for spot in every)
-    for spot in every:
-        spot.y = up * spot.y - top
+            _align(column, forward)
+    # Flip the picture if that puts the inputs into their order.
+    heights = [spots[node].y for node in graph.inputs]
+    sign = -1 if heights and heights[0] > heights[-1] else 1
+    top = min(sign * spot.y for spot in all_spots)
+    for spot in all_spots:
+        spot.y = sign * spot.y - top
     return Layout(spots, arcs)
 
 
 def _layers(graph: Graph) -> dict[Tensor, int]:
-    """One more than the furthest parent's; what has no parents stands right before its first child."""
+    """Each node's layer: one more than its last parent's. A constant is one layer before its first child."""
     layers: dict[Tensor, int] = {}
     for node in graph.nodes:
         layers[node] = 1 + max((layers[parent] for parent in node.parents), default=-1)
@@ -89,20 +89,20 @@ def _stack(column: Sequence[Spot]) -> None:
         y += spot.room
 
 
-def _settle(column: list[Spot], forward: bool) -> None:
-    """Everyone to the middle of its neighbours, as far as there is room."""
+def _align(column: list[Spot], forward: bool) -> None:
+    """Move every spot to the mean height of its neighbours, as far as the room allows."""
 
-    def wish(spot: Spot) -> float:
-        near = (spot.before if forward else spot.after) or spot.before or spot.after
-        return sum(each.y for each in near) / len(near) if near else spot.y
+    def mean_height(spot: Spot) -> float:
+        neighbours = (spot.before if forward else spot.after) or spot.before or spot.after
+        return sum(neighbour.y for neighbour in neighbours) / len(neighbours) if neighbours else spot.y
 
-    wishes = {spot: wish(spot) for spot in column}
-    column.sort(key=lambda spot: wishes[spot])
+    targets = {spot: mean_height(spot) for spot in column}
+    column.sort(key=lambda spot: targets[spot])
     y = float("-inf")
     for spot in column:
-        spot.y = max(wishes[spot], y + spot.room / 2)
+        spot.y = max(targets[spot], y + spot.room / 2)
         y = spot.y + spot.room / 2
-    # Pushing down alone would let every column slide away.
-    shift = sum(wishes[spot] - spot.y for spot in column) / max(len(column), 1)
+    # The loop moves spots only down; shifting back keeps columns from drifting.
+    shift = sum(targets[spot] - spot.y for spot in column) / max(len(column), 1)
     for spot in column:
         spot.y += shift

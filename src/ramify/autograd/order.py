@@ -1,4 +1,4 @@
-"""Topological orders of a directed acyclic graph that is given as each node's parents. Nothing here recurses."""
+"""Topological orders of a directed acyclic graph, given as a mapping from nodes to parents. No function recurses."""
 
 from bisect import bisect_left, insort
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -12,47 +12,47 @@ Parents = Mapping[Node, Sequence[Node]]
 
 
 def children(parents: Parents[Node]) -> dict[Node, list[Node]]:
-    """Where each node's arcs lead; a child that reads a node twice is there twice.
+    """The children of each node. A child that reads a node twice is listed twice.
 
     Raises:
-        GraphError: a parent is no node of the graph.
+        GraphError: a parent is not a node of the graph.
     """
-    found: dict[Node, list[Node]] = {node: [] for node in parents}
-    for node, above in parents.items():
-        for parent in above:
-            if parent not in found:
-                raise GraphError(f"{node} reads {parent}, which is no node of the graph.")
-            found[parent].append(node)
-    return found
+    result: dict[Node, list[Node]] = {node: [] for node in parents}
+    for node, node_parents in parents.items():
+        for parent in node_parents:
+            if parent not in result:
+                raise GraphError(f"{node} has the parent {parent}, which is not a node of the graph.")
+            result[parent].append(node)
+    return result
 
 
 def topological_order(parents: Parents[Node]) -> list[Node]:
-    """Parents before children (Kahn 1962): of all nodes that are ready, the one that the mapping names first.
+    """Parents before children (Kahn 1962). Among the nodes that are ready, the first in the mapping comes first.
 
     Raises:
-        GraphError: there is a cycle; it is named.
+        GraphError: the graph has a cycle. The message names its nodes.
     """
-    below = children(parents)
-    names = list(parents)
-    place = {node: number for number, node in enumerate(names)}
-    waiting = {node: len(above) for node, above in parents.items()}
-    ready = [number for number, node in enumerate(names) if not waiting[node]]
+    children_of = children(parents)
+    nodes = list(parents)
+    numbers = {node: number for number, node in enumerate(nodes)}
+    waiting = {node: len(node_parents) for node, node_parents in parents.items()}
+    ready = [number for number, node in enumerate(nodes) if not waiting[node]]
     order = []
     while ready:
-        node = names[heappop(ready)]
+        node = nodes[heappop(ready)]
         order.append(node)
-        for child in below[node]:
+        for child in children_of[node]:
             waiting[child] -= 1
             if not waiting[child]:
-                heappush(ready, place[child])
+                heappush(ready, numbers[child])
     if len(order) < len(parents):
         raise GraphError("the graph has a cycle: " + " → ".join(map(str, _cycle(parents, waiting))) + ".")
     return order
 
 
 def _cycle(parents: Parents[Node], waiting: Mapping[Node, int]) -> list[Node]:
-    """A cycle along the arcs. From a node that never became ready, parents that did not either lead into one."""
-    node = next(each for each, count in waiting.items() if count)
+    """A cycle along the arcs. A node that never became ready has a parent that never did, so following these finds one."""
+    node = next(candidate for candidate, count in waiting.items() if count)
     seen: dict[Node, int] = {}
     path = []
     while node not in seen:
@@ -63,62 +63,61 @@ def _cycle(parents: Parents[Node], waiting: Mapping[Node, int]) -> list[Node]:
 
 
 def topological_orders(parents: Parents[Node]) -> Iterator[list[Node]]:
-    """All orders, the one of `topological_order` first. There may be as many as n!: for small graphs."""
+    """All topological orders, beginning with that of `topological_order`. There may be n!, so only use it for small graphs."""
     topological_order(parents)
-    below = children(parents)
-    names = list(parents)
-    numbers = {node: number for number, node in enumerate(names)}
-    waiting = {node: len(above) for node, above in parents.items()}
-    ready = [number for number, node in enumerate(names) if not waiting[node]]
+    children_of = children(parents)
+    nodes = list(parents)
+    numbers = {node: number for number, node in enumerate(nodes)}
+    waiting = {node: len(node_parents) for node, node_parents in parents.items()}
+    ready = [number for number, node in enumerate(nodes) if not waiting[node]]
     order: list[Node] = []
 
-    def place(node: Node) -> None:
+    def append(node: Node) -> None:
         order.append(node)
         ready.remove(numbers[node])
-        for child in below[node]:
+        for child in children_of[node]:
             waiting[child] -= 1
             if not waiting[child]:
                 insort(ready, numbers[child])
 
-    def take_back() -> Node:
+    def pop() -> Node:
         node = order.pop()
-        for child in below[node]:
+        for child in children_of[node]:
             if not waiting[child]:
                 ready.remove(numbers[child])
             waiting[child] += 1
         insort(ready, numbers[node])
         return node
 
-    least = 0
+    lowest = 0
     while True:
-        at = bisect_left(ready, least)
-        if at < len(ready):
-            place(names[ready[at]])
-            least = 0
+        index = bisect_left(ready, lowest)
+        if index < len(ready):
+            append(nodes[ready[index]])
+            lowest = 0
             continue
-        if len(order) == len(names):
+        if len(order) == len(nodes):
             yield list(order)
         if not order:
             return
-        least = numbers[take_back()] + 1
+        lowest = numbers[pop()] + 1
 
 
 def check_order(parents: Parents[Node], order: Sequence[Node]) -> None:
-    """Raise where this is not an order of the graph's nodes with parents before children.
+    """Check that an order has every node of the graph once, parents before children.
 
     Raises:
-        GraphError: the first node that is out of place, and the parent that it is missing; or a node that is absent, unknown
-            or there twice.
+        GraphError: a node comes before its parent, is missing, is unknown, or appears twice. The message names it.
     """
     seen: set[Node] = set()
     for node in order:
         if node not in parents:
-            raise GraphError(f"{node} is no node of the graph.")
+            raise GraphError(f"{node} is not a node of the graph.")
         if node in seen:
-            raise GraphError(f"{node} stands in the order twice.")
+            raise GraphError(f"{node} appears in the order twice.")
         for parent in parents[node]:
             if parent not in seen:
-                raise GraphError(f"{node} stands before its parent {parent}.")
+                raise GraphError(f"{node} comes before its parent {parent}.")
         seen.add(node)
     for node in parents:
         if node not in seen:

@@ -1,4 +1,4 @@
-"""A node of a computation graph: its value, the function that made it, room for a gradient. Formulas make such nodes."""
+"""A node of a computation graph, and the arithmetic that creates nodes."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,7 +19,7 @@ _serial = count()
 
 @contextmanager
 def no_grad() -> Iterator[None]:
-    """What is computed inside remembers no parents: its results are inputs of whatever follows."""
+    """Do not record parents inside this context: its results become inputs of later computations."""
     token = _recording.set(False)
     try:
         yield
@@ -28,13 +28,13 @@ def no_grad() -> Iterator[None]:
 
 
 class Tensor:
-    """x_i of a graph. `value` is a_i, `gradient` is z_i = ∂x_ω/∂x_i once a backward pass has been there.
+    """The node x_i of a graph. `value` is a_i; `gradient` is z_i = ∂x_ω/∂x_i after a backward pass.
 
-    Values are arrays of float64, or of `decimal.Decimal` (an array of objects) where those are given.
+    Values are arrays of float64 or, if given as such, of `decimal.Decimal` (dtype object).
     """
 
     __array_ufunc__ = None
-    """NumPy's arrays leave arithmetic with a tensor to the tensor."""
+    """Makes NumPy arrays leave arithmetic with a tensor to the tensor."""
     __slots__ = ("function", "gradient", "is_constant", "name", "parents", "serial", "value")
 
     def __init__(self, value: Any, name: str = "", *, is_constant: bool = False) -> None:
@@ -48,7 +48,7 @@ class Tensor:
 
     @property
     def op(self) -> str:
-        """What makes the value: a function's name, `input`, or `const` for a number that stands in a formula."""
+        """The name of the node's function, `input`, or `const` for a constant."""
         if self.function:
             return self.function.name
         return "const" if self.is_constant else "input"
@@ -59,10 +59,10 @@ class Tensor:
 
     @property
     def known(self) -> Array:
-        """The value.
+        """The value, which must be present.
 
         Raises:
-            GraphError: no pass has computed it.
+            GraphError: no pass has computed it yet.
         """
         if self.value is None:
             raise GraphError(f"{self} has no value yet.")
@@ -70,17 +70,17 @@ class Tensor:
 
     @property
     def known_gradient(self) -> Array:
-        """The gradient.
+        """The gradient, which must be present.
 
         Raises:
-            GraphError: no pass has computed it.
+            GraphError: no pass has computed it yet.
         """
         if self.gradient is None:
             raise GraphError(f"{self} has no gradient yet.")
         return self.gradient
 
     def item(self) -> Any:
-        """The value of a scalar, as Python's own number."""
+        """The value of a scalar as a Python number."""
         return self.known.item()
 
     def __str__(self) -> str:
@@ -91,7 +91,7 @@ class Tensor:
         return f"Tensor({self}, {shown})"
 
     def backward(self, *, accumulate: bool = False, retain: bool = True) -> None:
-        """Gradients of this scalar with respect to every node that it hangs on (see `Graph.backward`)."""
+        """Compute the gradients of this scalar with respect to all its ancestors (see `Graph.backward`)."""
         from ramify.autograd.graph import Graph
 
         Graph(self).backward(accumulate=accumulate, retain=retain)
@@ -144,10 +144,10 @@ class Tensor:
 
     def __iter__(self) -> Iterator["Tensor"]:
         if not self.shape:
-            raise GraphError(f"{self} is a single number, which has no parts.")
+            raise GraphError(f"{self} is a single number, which cannot be iterated over.")
         return (self[number] for number in range(self.shape[0]))
 
-    # --- what reads well behind a dot ---
+    # --- shapes and reductions ---
 
     def reshape(self, *shape: int) -> "Tensor":
         return apply(f.Reshape(shape), self)
@@ -166,16 +166,16 @@ class Tensor:
 
 
 def apply(function: f.Function, *parents: Any, name: str = "") -> Tensor:
-    """The node that a function makes of its parents; what is no tensor becomes a constant.
+    """Create the node that applies a function to its parents. A parent that is not a tensor becomes a constant.
 
     Raises:
-        GraphError: their shapes do not fit, or the function has no decimal form.
+        GraphError: the shapes do not fit, or the function does not support decimals.
     """
-    if all(isinstance(each, Tensor) for each in parents):
+    if all(isinstance(parent, Tensor) for parent in parents):
         nodes: tuple[Tensor, ...] = parents
     else:
-        exact = any(isinstance(each, Tensor) and is_decimal(each.known) for each in parents)
-        nodes = tuple(each if isinstance(each, Tensor) else _constant(each, exact) for each in parents)
+        exact = any(isinstance(parent, Tensor) and is_decimal(parent.known) for parent in parents)
+        nodes = tuple(parent if isinstance(parent, Tensor) else _constant(parent, exact) for parent in parents)
     node = Tensor.__new__(Tensor)
     node.value = compute(function, nodes)
     node.gradient = None
@@ -187,20 +187,20 @@ def apply(function: f.Function, *parents: Any, name: str = "") -> Tensor:
 
 
 def _constant(value: Any, exact: bool) -> Tensor:
-    """Whole numbers among Decimals are such."""
+    """A constant node; `exact` turns integers into Decimals."""
     if exact and np.asarray(value).dtype.kind == "i":
         value = np.vectorize(Decimal, otypes=[object])(value)
     return Tensor(value, is_constant=True)
 
 
 def compute(function: f.Function, parents: Sequence[Tensor]) -> Array:
-    """A node's value. Whether a division by zero is warned of, is for `numpy.errstate` to say."""
+    """The value of a function of these parents. `numpy.errstate` controls warnings such as division by zero."""
     values = [parent.known for parent in parents]
     if any(map(is_decimal, values)):
         if not function.exact:
-            raise GraphError(f"{function.name} has no decimal form.")
+            raise GraphError(f"{function.name} does not support decimals.")
         if not all(map(is_decimal, values)):
-            raise GraphError(f"{function.name} cannot take floats and Decimals together.")
+            raise GraphError(f"{function.name} cannot mix floats and Decimals.")
     try:
         return np.asarray(function.forward(*values))
     except (ValueError, IndexError, TypeError, ArithmeticError) as error:
@@ -268,7 +268,7 @@ def where(condition: Any, a: Any, b: Any) -> Tensor:
 
 
 def dropout(a: Any, mask: Any, p: float) -> Tensor:
-    """x · m / (1 − p); draw `mask` with the chance 1 − p of a one, with whatever generator is to be replayed."""
+    """x · m / (1 − p). The caller draws `mask`, whose entries are true with probability 1 − p."""
     return apply(f.Dropout(mask, p), a)
 
 

@@ -1,4 +1,4 @@
-"""Values of nodes: arrays of float64, or of `decimal.Decimal`."""
+"""Values of nodes: arrays of float64 or of `decimal.Decimal`."""
 
 import decimal
 from collections.abc import Iterator
@@ -15,10 +15,10 @@ Array = NDArray[Any]
 
 
 def as_array(value: Any) -> Array:
-    """Float64, or Decimals as they are.
+    """Convert to an array of float64; Decimals stay Decimals.
 
     Raises:
-        GraphError: it is not made of numbers.
+        GraphError: the value does not consist of numbers.
     """
     if isinstance(value, float) or (isinstance(value, np.ndarray) and value.dtype is _FLOATS):
         return np.asarray(value)
@@ -26,10 +26,10 @@ def as_array(value: Any) -> Array:
         array = np.asarray(value)
     except ValueError as error:
         raise GraphError(f"a value must be a number, or rows of the same length: {error}.") from None
-    if array.dtype == object and all(isinstance(each, Decimal) for each in array.flat):
+    if array.dtype == object and all(isinstance(number, Decimal) for number in array.flat):
         return array
     if array.dtype.kind not in "fiub":
-        raise GraphError(f"a value must be made of numbers, and {value!r} is not.")
+        raise GraphError(f"a value must be made of numbers, not {value!r}.")
     return array.astype(np.float64, copy=False)
 
 
@@ -38,20 +38,20 @@ _FLOATS = np.dtype(np.float64)
 
 
 def read_decimal(text: str) -> Decimal:
-    """A number of any size and length, as it stands there.
+    """Parse a number of any size and length without rounding.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not a number.
     """
     with decimal.localcontext(Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN) as context:
         context.traps[decimal.InvalidOperation] = True
         try:
-            found = Decimal(text)
+            result = Decimal(text)
         except decimal.InvalidOperation:
-            raise ValueError(f"{text!r} is no number that decimals can hold") from None
-    if found.is_snan():
-        raise ValueError(f"{text!r} is no number to compute with")
-    return found
+            raise ValueError(f"{text!r} is not a number that Decimal can hold") from None
+    if result.is_snan():
+        raise ValueError(f"{text!r} is a signaling NaN")
+    return result
 
 
 def is_decimal(value: Array) -> bool:
@@ -64,19 +64,19 @@ def full_like(value: Array, number: int) -> Array:
 
 def is_finite(value: Array) -> bool:
     if is_decimal(value):
-        return all(each.is_finite() for each in value.flat)
+        return all(number.is_finite() for number in value.flat)
     return bool(np.isfinite(value).all())
 
 
 @contextmanager
 def decimals(digits: int) -> Iterator[None]:
-    """Inside, Decimals have so many digits, exponents as large as the machine can hold, and infinities like floats."""
+    """Compute with Decimals of so many digits, the largest possible exponents, and infinities instead of exceptions."""
     with decimal.localcontext(prec=digits, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN) as context:
         context.clear_traps()
         yield
 
 
 def rounded(value: Array, digits: int) -> Array:
-    """Decimals of so many digits."""
+    """Round Decimals to so many digits."""
     with decimals(digits):
         return np.asarray(+value)

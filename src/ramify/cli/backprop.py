@@ -1,4 +1,4 @@
-"""`ramify backprop`: a formula's values and gradients, node by node."""
+"""`ramify backprop`: show the values and gradients of a formula, node by node."""
 
 import json
 import sys
@@ -16,16 +16,17 @@ if TYPE_CHECKING:
     from ramify.autograd import Graph, Tensor
     from ramify.autograd.values import Array
 
-MOST_DIGITS = 10_000
+MAX_DIGITS = 10_000
 GUARDS = (10, 50, 200, 1000, 5000)
-"""Digits that are computed with and not shown, until those that are shown no longer change."""
-MOST_ORDERS = 1000
+"""Numbers of additional digits, tried in turn until the shown digits no longer change."""
+MAX_ORDERS = 1000
 
 
 def backprop(
-    expression: Annotated[str, typer.Argument(help='Such as "(x + y) * x * y**2", or "s = x + y; s * s".')],
+    expression: Annotated[str, typer.Argument(help='The formula, such as "(x + y) * x * y**2" or "s = x + y; s * s".')],
     values: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME=VALUE…", help="Numbers, or lists of them: x=1 w=[[1,2],[3,4]].")
+        list[str] | None,
+        typer.Argument(metavar="NAME=VALUE…", help="The inputs: numbers or lists, such as x=1 w=[[1,2],[3,4]]."),
     ] = None,
     json_: Json = False,
     decimal: Annotated[
@@ -34,17 +35,17 @@ def backprop(
             "--decimal",
             metavar="DIGITS",
             min=1,
-            max=MOST_DIGITS,
-            help="So many decimal digits, of numbers of any size; JSON has them as text.",
+            max=MAX_DIGITS,
+            help="Compute with decimals of any size and show this many digits. JSON has them as text.",
         ),
     ] = None,
-    svg: Annotated[Path | None, typer.Option(help="Draw the graph into this file.")] = None,
-    html: Annotated[Path | None, typer.Option(help="A page to go through both passes step by step.")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Draw the graph into this SVG file.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a page that shows both passes step by step.")] = None,
     orders: Annotated[
-        bool, typer.Option("--orders", help=f"Print the topological orders, too (at most {MOST_ORDERS:,}).")
+        bool, typer.Option("--orders", help=f"Also print the topological orders (at most {MAX_ORDERS:,}).")
     ] = False,
 ) -> None:
-    """Values forward and gradients backward through the graph of an expression, in topological order.
+    """Compute the values and gradients of a formula in a forward and a backward pass over its graph.
 
     It knows + - * / ** @, brackets, and exp log sqrt tanh sigmoid relu gelu gelu_tanh softmax logsumexp sum mean max transpose.
     Parts may be named, as in "s = x + y; s * s".
@@ -65,10 +66,10 @@ def backprop(
 
     digits = decimal or 12
     try:
-        # What is not finite is named below.
+        # Non-finite numbers are reported below.
         with np.errstate(all="ignore"):
             graph = _exact(expression, values or [], decimal) if decimal else _floats(expression, values or [])
-            # A page goes through the passes once more.
+            # A page runs both passes again.
             with decimals(digits):
                 if svg:
                     write_text(svg, as_svg(graph, expression))
@@ -76,11 +77,11 @@ def backprop(
                     write_text(html, as_page(graph, expression))
     except GraphError as error:
         raise RamifyError(str(error)) from None
-    found = _orders(graph) if orders else None
+    listed = _orders(graph) if orders else None
     if json_:
-        print(json.dumps(_as_json(graph) | ({} if found is None else {"orders": found})))
+        print(json.dumps(_as_json(graph) | ({} if listed is None else {"orders": listed})))
     else:
-        print("\n".join([_table(graph, expression, digits), *(" ".join(order) for order in found or [])]))
+        print("\n".join([_table(graph, expression, digits), *(" ".join(order) for order in listed or [])]))
     for node, what in graph.not_finite():
         print(_not_finite(node, what), file=sys.stderr)
 
@@ -94,7 +95,11 @@ def _floats(expression: str, values: list[str]) -> "Graph":
 
 
 def _exact(expression: str, values: list[str], digits: int) -> "Graph":
-    """Computed with more and more digits, until so many of them no longer change; rounded to these."""
+    """Compute with more and more digits until the first `digits` of them no longer change, and round to these.
+
+    Raises:
+        GraphError: they still change with the most digits.
+    """
     from ramify.autograd import GraphError
     from ramify.autograd.expression import read
     from ramify.autograd.values import decimals, read_decimal, rounded
@@ -106,28 +111,30 @@ def _exact(expression: str, values: list[str], digits: int) -> "Graph":
             graph.backward()
         for node in graph.nodes:
             node.value, node.gradient = rounded(node.known, digits), rounded(node.known_gradient, digits)
-        found = [each.astype(str).tolist() for node in graph.nodes for each in (node.known, node.known_gradient)]
-        if found == before:
+        rows = [array.astype(str).tolist() for node in graph.nodes for array in (node.known, node.known_gradient)]
+        if rows == before:
             return graph
-        before = found
-    raise GraphError(f"{digits} digits did not come out the same with {GUARDS[-2]} and {GUARDS[-1]} more: give more digits.")
+        before = rows
+    raise GraphError(
+        f"--decimal {digits}: the digits still change between {GUARDS[-2]} and {GUARDS[-1]} additional ones. Raise --decimal."
+    )
 
 
 def _given(values: list[str], number: "Callable[[str], Any]") -> dict[str, Any]:
     from ramify.autograd import GraphError
     from ramify.autograd.expression import value_of
 
-    found = {}
+    result = {}
     for text in values:
         name, is_given, value = text.partition("=")
         if not is_given or not name.strip().isidentifier():
-            raise GraphError(f"values are given as NAME=VALUE, not {text!r}.")
-        if name.strip() in found:
+            raise GraphError(f"an input is given as NAME=VALUE, not {text!r}.")
+        if name.strip() in result:
             raise GraphError(f"{name.strip()!r} is given twice.")
         if not value.strip():
-            raise GraphError(f"{name.strip()!r} has no value: give it as {name.strip()}=NUMBER.")
-        found[name.strip()] = value_of(value, number)
-    return found
+            raise GraphError(f"{name.strip()!r} has no value. Give it as {name.strip()}=NUMBER.")
+        result[name.strip()] = value_of(value, number)
+    return result
 
 
 def _as_json(graph: "Graph") -> dict[str, Any]:
@@ -148,7 +155,7 @@ def _as_json(graph: "Graph") -> dict[str, Any]:
 
 
 def _number(value: "Array | None") -> Any:
-    """For JSON; Decimals as text, because its readers would make floats of them."""
+    """Numbers for JSON. Decimals are text, because JSON readers would turn them into floats."""
     from ramify.autograd.values import is_decimal
 
     assert value is not None
@@ -184,21 +191,21 @@ def _not_finite(node: "Tensor", what: str) -> str:
 
 
 def _culprit(value: "Array") -> str:
-    """The first number that is not finite, and where it stands."""
+    """The first non-finite number and its index."""
     import numpy as np
 
     from ramify.autograd.values import is_finite
 
-    places = (place for place in np.ndindex(value.shape) if not is_finite(value[place].reshape(()) if value.shape else value))
-    place = next(places)
-    where = f" at {list(place)}" if place else ""
-    return f"{float(value[place])}{where}"
+    indices = (index for index in np.ndindex(value.shape) if not is_finite(value[index].reshape(()) if value.shape else value))
+    index = next(indices)
+    where = f" at {list(index)}" if index else ""
+    return f"{float(value[index])}{where}"
 
 
 def _orders(graph: "Graph") -> list[list[str]]:
     from ramify.autograd import topological_orders
 
-    found = [[node.name for node in order] for order in islice(topological_orders(graph.parents), MOST_ORDERS + 1)]
-    if len(found) > MOST_ORDERS:
-        print(f"there are more than {MOST_ORDERS:,} orders: these are the first", file=sys.stderr)
-    return found[:MOST_ORDERS]
+    listed = [[node.name for node in order] for order in islice(topological_orders(graph.parents), MAX_ORDERS + 1)]
+    if len(listed) > MAX_ORDERS:
+        print(f"there are more than {MAX_ORDERS:,} orders; only the first {MAX_ORDERS:,} are listed", file=sys.stderr)
+    return listed[:MAX_ORDERS]

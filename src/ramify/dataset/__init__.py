@@ -1,4 +1,4 @@
-"""Data sets of trees: `build` turns files into a store, `Store` reads it."""
+"""Data sets of trees: `build` converts files into a store, and `Store` reads it."""
 
 from ramify.dataset.build import build
 from ramify.dataset.store import Split, Store

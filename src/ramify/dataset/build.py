@@ -1,4 +1,4 @@
-"""From files to a store, out of core: scatter what readers yield by tree, then join, filter and write one part at a time."""
+"""Build a store from files, out of core: scatter the records of readers by tree, then join, filter and write part by part."""
 
 import contextlib
 import errno
@@ -30,12 +30,12 @@ from ramify.tree import encodable
 from ramify.version import __version__
 
 Progress = Callable[[Literal["read", "write"], int, int, int], None]
-"""Called with what is being done, how much of it is done (bytes of input, or nodes), of how much, and posts read so far."""
+"""Called with the stage, the amount done (bytes of input, or nodes), the total amount, and the number of posts read so far."""
 
 SCRATCH = "scratch"
 
 PARTS = 8
-"""A part is joined with a few copies of itself in memory: the memory bound holds this many."""
+"""The number of parts that fit into the memory bound, because joining a part copies it a few times."""
 
 
 def build(
@@ -59,12 +59,14 @@ def build(
     progress: Progress | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Store:
-    """Build a store in the folder `out`. `format` is a key of `readers.FORMATS` (None: guess); `options` go to its reader.
+    """Build a store in the folder `out`.
 
-    `split` are the shares of train, dev and test; where a tree falls depends on its id alone. `clean`: keys of
-    `filters.CLEANINGS`, in order. `max_nodes` 0 is no bound; `min_depth` counts edges from the root to the deepest node of
-    a tree. Without a `salt`, `anonymise` draws one and forgets it. `memory` bounds what is held at
-    a time, apart from the process itself: one tree must fit, the data need not. A failed build leaves nothing behind.
+    `format` is a key of `readers.FORMATS` (None: detect it), and `options` are passed to its reader. `split` gives the shares
+    of train, dev and test; the split of a tree depends on the id of the tree or of its group alone. `clean` lists keys of
+    `filters.CLEANINGS` in order. `max_nodes=0` means no bound. `min_depth` bounds the number of edges from the root to the
+    deepest node of a tree. Without a `salt`, `anonymise` uses a random one and discards it. `memory` bounds the bytes of data
+    in memory: each tree must fit, the whole data need not. Raises `RamifyError` if the inputs, the options or `out` are not
+    usable. A failed build leaves no files.
     """
     started = time.perf_counter(), time.process_time()
     paths, out = [Path(path) for path in inputs], Path(out)
@@ -78,7 +80,7 @@ def build(
     report = Report()
     paths = readers.without_empty(paths, report)
     sizes = {str(path): sum(file.stat().st_size for file in readers.files([path])) for path in paths}
-    tell = progress or _silently
+    report_progress = progress or _ignore
     with _written_beside(out, overwrite) as folder:
         scratch = folder / SCRATCH
         spill = Spill(scratch / "posts", memory // PARTS)
@@ -86,7 +88,7 @@ def build(
         for batch in records if reader.yields == "posts" else trees.batches(records):
             hashes = pa.array(tree_hashes(batch.column("tree" if reader.yields == "posts" else "group")))
             spill.add(filters.cleaned(batch, clean).append_column("hash", hashes))
-            tell("read", report.bytes, sum(sizes.values()), report.read)
+            report_progress("read", report.bytes, sum(sizes.values()), report.read)
         join = posts.join if reader.yields == "posts" else trees.gather
         chunks: Iterator[Chunk] = (join(part, policy, report) for part in spill.parts())
         chunks = (filters.without_mute(chunk, policy, report) for chunk in chunks)
@@ -96,13 +98,13 @@ def build(
             chunks = without_near_duplicates(chunks, near_duplicates, scratch / "texts", memory // PARTS, report)
         if min_nodes > 1 or max_nodes or min_depth:
             chunks = (filters.bounded(chunk, min_nodes, max_nodes, min_depth, report) for chunk in chunks)
-        # A salt that everybody knows would let everybody try names out.
+        # With a known salt, anyone could find a name by hashing candidates.
         writer = _Writer(folder, split, (salt or secrets.token_hex(16)) if anonymise else None)
         for chunk in chunks:
             writer.add(chunk)
-            tell("write", writer.nodes, report.read, report.read)
+            report_progress("write", writer.nodes, report.read, report.read)
         if not writer.nodes:
-            raise RamifyError(_nothing(paths, format, report))
+            raise RamifyError(_no_trees(paths, format, report))
         used = {
             "policy": vars(policy),
             "split": list(split),
@@ -120,14 +122,14 @@ def build(
         inputs_read = [{"name": name, "bytes": size} for name, size in sizes.items()]
         info = writer.close(report) | {"inputs": inputs_read, "format": format, "options": used}
         info |= _costs(writer.comments, *started)
-        # Names of files may be bytes that are no text.
+        # File names may contain bytes that are not valid text.
         text = encodable(json.dumps(info, indent=1, ensure_ascii=False, default=str))
         (folder / INFO_FILE).write_text(text + "\n", encoding="utf-8")
     return Store.open(out)
 
 
 def tree_hashes(ids: pa.Array) -> NDArray[np.uint64]:
-    """What decides where a tree stands in the store and in which split: its id alone, or that of its group."""
+    """Hashes of tree or group ids, which determine the order of the trees in the store and their splits."""
     encoded = ids.dictionary_encode()
     digests = b"".join(hashlib.blake2b(id.encode(), digest_size=8).digest() for id in encoded.dictionary.to_pylist())
     return np.frombuffer(digests, dtype=">u8").astype(np.uint64)[encoded.indices.to_numpy()]
@@ -142,45 +144,49 @@ def _check_out(out: Path, overwrite: bool, inputs: Sequence[Path]) -> None:
     if (out / INFO_FILE).is_file():
         for path in inputs:
             if path.is_dir() and path.resolve() in out.resolve().parents:
-                raise RamifyError(f"{out} lies inside the input folder {path} and would be read as input. Remove it first.")
+                raise RamifyError(f"{out} is inside the input folder {path} and would be read as input. Remove it first.")
 
 
-def _refusal(place: Path, overwrite: bool) -> str:
-    """Why a build may not replace what stands there; "" where it may."""
-    names = sorted(path.name for path in place.iterdir()) if place.is_dir() else None
+def _refusal(out: Path, overwrite: bool) -> str:
+    """Why a build must not replace an existing file or folder; "" if it may."""
+    names = sorted(path.name for path in out.iterdir()) if out.is_dir() else None
     if names == []:
         return ""
-    if names is None or not (place / INFO_FILE).is_file():
-        return "exists and is not a Ramify data set: it is not touched. Choose another --out."
+    if names is None or not (out / INFO_FILE).is_file():
+        return "exists and is not a Ramify data set, so it is not touched. Choose another --out."
     if not overwrite:
-        return "holds a data set already. Replace it with --overwrite, or choose another --out."
-    other = next((name for name in names if not any(fnmatchcase(name, own) for own in OWN_FILES)), None)
-    if other is not None:
-        return f"holds {other}, which is no part of a data set: it is not touched. Move {other} away, or choose another --out."
+        return "already holds a data set. Replace it with --overwrite, or choose another --out."
+    foreign = next((name for name in names if not any(fnmatchcase(name, pattern) for pattern in OWN_FILES)), None)
+    if foreign is not None:
+        return (
+            f"holds {foreign}, which is not part of a data set, so it is not touched. Move {foreign}, or choose another --out."
+        )
     return ""
 
 
 def _check_split(split: Sequence[float]) -> None:
     if len(split) != len(SPLITS) or min(split) < 0 or not abs(sum(split) - 1) <= 1e-6:
-        raise RamifyError(f"the shares of {', '.join(SPLITS)} must be three numbers that sum to 1, not {tuple(split)}.")
+        raise RamifyError(
+            f"split={tuple(split)} is not three shares ({', '.join(SPLITS)}) that sum to 1. Use, say, 0.9,0.05,0.05."
+        )
 
 
-def _nothing(paths: Sequence[Path], format: str, report: Report) -> str:
+def _no_trees(paths: Sequence[Path], format: str, report: Report) -> str:
     skipped = ", ".join(f"{reason} {count:,}" for reason, count in report.skipped.most_common()) or "none"
     example = next((f" For example {where[0].rstrip('.')}." for where in report.examples.values() if where), "")
     return (
-        f"no tree came out of {', '.join(map(str, paths))}: {report.read:,} posts read as {format!r}, "
-        f"left out: {skipped}.{example} Is the format right (--format)?"
+        f"no tree found in {', '.join(map(str, paths))}: {report.read:,} posts read as {format!r}, "
+        f"left out: {skipped}.{example} Check the format (--format)."
     )
 
 
 def _costs(comments: int, wall: float, cpu: float) -> dict[str, Any]:
-    """Since a time by the clock and by the processor."""
+    """The version and the time since `wall` (elapsed) and `cpu` (of the processor), in seconds."""
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     return {"ramify": __version__, "wall_seconds": wall, "cpu_seconds": cpu, "comments_per_cpu_second": comments / cpu}
 
 
-def _silently(stage: str, done: int, total: int, posts: int) -> None:
+def _ignore(stage: str, done: int, total: int, posts: int) -> None:
     pass
 
 
@@ -191,27 +197,27 @@ FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 @contextlib.contextmanager
 def _written_beside(out: Path, overwrite: bool) -> Iterator[Path]:
-    """A folder that takes the place of `out` when all went well, and is removed when not."""
-    with new_folder(out, lambda place: _refusal(place, overwrite)) as folder:
+    """Yield an empty folder that replaces `out` if the build succeeds, and is removed if it fails."""
+    with new_folder(out, lambda folder: _refusal(folder, overwrite)) as folder:
         try:
             yield folder
         except OSError as error:
             if error.errno in FULL:
                 raise RamifyError(
-                    f"cannot write {out.resolve()}: the disk is full, or the file-size limit reached. Nothing was left behind; "
-                    "free some space (a build needs about twice the size of the text) or choose another --out."
+                    f"cannot write {out.resolve()}: the disk is full, or the file-size limit reached. No files remain. Free "
+                    "some space (a build needs about twice the size of the text), or choose another --out."
                 ) from None
             raise
         shutil.rmtree(folder / SCRATCH, ignore_errors=True)
 
 
 class _Writer:
-    """Writes chunks as files of the store, and counts and hashes what it writes."""
+    """Writes chunks to the files of a store, and counts and hashes their content."""
 
     def __init__(self, folder: Path, split: Sequence[float], salt: str | None) -> None:
         self.nodes = 0
         self.comments = 0
-        self._blank: Counter[str] = Counter()
+        self._blank_roots: Counter[str] = Counter()
         self._folder = folder
         self._limits = np.cumsum(split)
         self._salt = salt
@@ -237,34 +243,34 @@ class _Writer:
         self._files.append(name)
         self._digest.update(nodes, rows)
         self.nodes += len(chunk)
-        self._blank["placeholder_roots"] += int((chunk.state == MADE_UP).sum())
-        self._blank["emptied_roots"] += int((chunk.state == EMPTIED).sum())
+        self._blank_roots["placeholder_roots"] += int((chunk.state == MADE_UP).sum())
+        self._blank_roots["emptied_roots"] += int((chunk.state == EMPTIED).sum())
         self.comments += int((chunk.first_parent >= 0).sum())
-        for number, each in enumerate(SPLITS):
-            self._splits[each]["trees"] += int((split == number).sum())
-            self._splits[each]["nodes"] += int((chunk.state[split[chunk.tree] == number] != MADE_UP).sum())
+        for number, split_name in enumerate(SPLITS):
+            self._splits[split_name]["trees"] += int((split == number).sum())
+            self._splits[split_name]["nodes"] += int((chunk.state[split[chunk.tree] == number] != MADE_UP).sum())
 
     def close(self, report: Report) -> dict[str, Any]:
-        """What `dataset.json` says of the files, and of what was read for them."""
+        """Close the files. Returns the part of `dataset.json` about the content and the input."""
         self._trees.close()
         return {
             "version": VERSION,
             "hash": self._digest.hexdigest(),
             "files": self._files,
             "trees": sum(counts["trees"] for counts in self._splits.values()),
-            "nodes": self.nodes - self._blank["placeholder_roots"],
-            "placeholders": self._blank["placeholder_roots"],
+            "nodes": self.nodes - self._blank_roots["placeholder_roots"],
+            "placeholders": self._blank_roots["placeholder_roots"],
             "comments": self.comments,
             "read": report.read,
             "skipped": dict(report.skipped),
-            "kept": dict(report.kept + self._blank),
+            "kept": dict(report.kept + self._blank_roots),
             "examples": report.examples,
             "splits": {name: dict(counts) for name, counts in self._splits.items()},
         }
 
 
 class _Digest:
-    """A hash of columns that does not depend on where they are cut into files, nor on how dictionaries are numbered."""
+    """A hash of columns that depends neither on their division into files nor on the numbering of dictionaries."""
 
     def __init__(self) -> None:
         self._columns: dict[str, Any] = {}
@@ -296,7 +302,7 @@ class _Digest:
 
 
 def _characters(values: pa.StringArray | pa.LargeStringArray) -> memoryview:
-    """The UTF-8 of all values, one after the other: buffers may be longer."""
+    """The UTF-8 bytes of all values in order, without the rest of the array's buffer."""
     _, offsets, data = values.buffers()
     if data is None:
         return memoryview(b"")

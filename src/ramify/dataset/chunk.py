@@ -1,4 +1,4 @@
-"""Whole trees on their way into a store: their structure as arrays, while what the nodes say stays where it was read."""
+"""Whole trees during a build: arrays for their structure, and references to the rows that hold their content."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -15,29 +15,29 @@ from ramify.tree import NO_PARENT, PLACEHOLDER, Indices, depths, roots_of
 Mask = NDArray[np.bool_]
 
 SPEAKS, EMPTIED, MADE_UP = 0, 1, 2
-"""A node's `state`: as it was read; a root that was to be left out, kept without its text for what hangs below it; a root that
-was in no input."""
+"""The `state` of a node: with its content (SPEAKS), a root that a filter rejected and that remains without text because it has
+descendants (EMPTIED), or a root that is missing from the input and was added (MADE_UP)."""
 
 BLANK_KINDS = {EMPTIED: "emptied", MADE_UP: PLACEHOLDER}
-"""The kind of a node that says nothing, in the store."""
+"""State of a root without content -> its kind in the store."""
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Nodes of a tree are consecutive, parents first; trees are in the order of their hashes."""
+    """Trees in the order of their hashes. The nodes of a tree are consecutive, parents first."""
 
     content: pa.Table
-    """Columns of `NODES`, as far as they are known, rows in any order, in one chunk."""
+    """The known columns of `NODES` in one chunk, with rows in any order."""
     rows: Indices
-    """[node]: its row in `content`."""
+    """[node]: the row of the node in `content`."""
     edges: Indices
     """[edge, 2]: (child, parent), sorted by child."""
     annotated: Mask
-    """[node]: did somebody say what it answers?"""
+    """[node]: whether its parents are annotated."""
     state: NDArray[np.int8]
     """[node]: SPEAKS, EMPTIED or MADE_UP."""
     lengths: Indices
-    """[tree]: number of nodes."""
+    """[tree]: the number of nodes."""
     hashes: NDArray[np.uint64]
     tree_ids: pa.Array
     metas: pa.Array
@@ -53,7 +53,7 @@ class Chunk:
         metas: pa.Array,
         state: NDArray[np.int8],
     ) -> "Chunk":
-        """From content with a column `parents`: places within the tree, null = not annotated."""
+        """Make a chunk from content with a column `parents` (positions within the tree, null = not annotated)."""
         parents = content["parents"].chunk(0).take(pa.array(rows))
         counts = pc.fill_null(pc.list_value_length(parents), 0).to_numpy()
         child = np.repeat(np.arange(len(rows)), counts)
@@ -67,7 +67,7 @@ class Chunk:
 
     @cached_property
     def tree(self) -> Indices:
-        """[node]: the tree that it belongs to."""
+        """[node]: the tree of the node."""
         return np.repeat(np.arange(len(self.lengths)), self.lengths)
 
     @cached_property
@@ -75,62 +75,62 @@ class Chunk:
         return first_parents(len(self), self.edges)
 
     def column(self, name: str) -> pa.Array:
-        """[node]: a column of the content, as it was read."""
+        """[node]: the values of a column of the content."""
         return decoded(self.content[name].chunk(0).take(pa.array(self.rows)))
 
     def below(self, mask: Mask) -> Mask:
-        """[node]: is it, or one of its ancestors (along first parents), in the mask?"""
+        """[node]: whether the node or one of its ancestors (along first parents) is in the mask."""
         inside = np.append(mask, False)
-        for up in jumps(self.first_parent):
-            inside |= inside[up]
+        for ancestor in jumps(self.first_parent):
+            inside |= inside[ancestor]
         return inside[:-1]
 
     def whole(self, mask: Mask) -> Mask:
-        """[node]: is any node of its tree in the mask?"""
+        """[node]: whether any node of its tree is in the mask."""
         return np.isin(self.tree, self.tree[mask])
 
     def without(self, reasons: Mapping[str, Mask], report: Report) -> "Chunk":
-        """Leave nodes out and count each under the first reason that holds for it.
+        """Remove the nodes in the masks, and count each under the first reason that applies.
 
-        Children hang on their nearest living ancestor (along first parents); a root with living nodes below it stays, emptied.
+        Children are attached to their nearest remaining ancestor (along first parents). A root with remaining descendants
+        becomes EMPTIED. A blank root without descendants is removed.
         """
-        silent = self.state != SPEAKS
-        unwanted = silent.copy()
+        rejected = self.state != SPEAKS
         for mask in reasons.values():
-            unwanted |= mask
-        if not unwanted.any():
+            rejected |= mask
+        if not rejected.any():
             return self
         root = roots_of(self.first_parent)
         needed = np.zeros(len(self), dtype=bool)
-        needed[root[~unwanted]] = True
-        dead = unwanted & ~needed
-        state = np.where((self.state == SPEAKS) & unwanted & needed, np.int8(EMPTIED), self.state)
-        self._count({**reasons, "childless_root": self.state == EMPTIED}, dead, report)
-        if not dead.any():
+        needed[root[~rejected]] = True
+        removed = rejected & ~needed
+        state = np.where((self.state == SPEAKS) & rejected & needed, np.int8(EMPTIED), self.state)
+        self._count({**reasons, "childless_root": self.state == EMPTIED}, removed, report)
+        if not removed.any():
             return replace(self, state=state)
-        living = ~dead
-        edges, moved = _reattach(self.edges, self.first_parent, dead)
+        remaining = ~removed
+        edges, moved = _reattach(self.edges, self.first_parent, removed)
         report.mend("reattached", count=len(moved))
         for node in moved[:EXAMPLES].tolist():
             report.example("reattached", self.name(node))
-        number = np.cumsum(living) - 1
-        lengths = np.bincount(self.tree[living], minlength=len(self.lengths))
-        stays = lengths > 0
+        number = np.cumsum(remaining) - 1
+        lengths = np.bincount(self.tree[remaining], minlength=len(self.lengths))
+        has_nodes = lengths > 0
         return Chunk(
             content=self.content,
-            rows=self.rows[living],
+            rows=self.rows[remaining],
             edges=number[edges],
-            annotated=self.annotated[living],
-            state=state[living],
-            lengths=lengths[stays],
-            hashes=self.hashes[stays],
-            tree_ids=self.tree_ids.filter(pa.array(stays)),
-            metas=self.metas.filter(pa.array(stays)),
+            annotated=self.annotated[remaining],
+            state=state[remaining],
+            lengths=lengths[has_nodes],
+            hashes=self.hashes[has_nodes],
+            tree_ids=self.tree_ids.filter(pa.array(has_nodes)),
+            metas=self.metas.filter(pa.array(has_nodes)),
         )
 
-    def _count(self, reasons: Mapping[str, Mask], dead: Mask, report: Report) -> None:
-        # Made-up nodes were never read, so they leave without being counted.
-        uncounted = dead & (self.state != MADE_UP)
+    def _count(self, reasons: Mapping[str, Mask], removed: Mask, report: Report) -> None:
+        # Added roots were never read, so their removal is not counted.
+        uncounted = removed & (self.state != MADE_UP)
         for reason, mask in reasons.items():
             counted = uncounted & mask
             uncounted &= ~mask
@@ -139,15 +139,15 @@ class Chunk:
                 report.example(reason, self.name(node))
 
     def name(self, node: int) -> str:
-        """How messages speak of a node."""
+        """The name of a node in messages."""
         return f"tree {self.tree_ids[self.tree[node]]}, post {self.content['id'][int(self.rows[node])]}"
 
     def node_table(self) -> pa.Table:
-        """The columns of `NODES`, in one chunk."""
+        """The nodes as a table with the schema `NODES`, in one chunk."""
         blank = pa.array(self.state != SPEAKS)
-        known = [name for name in NODES.names if name in self.content.column_names]
+        available = [name for name in NODES.names if name in self.content.column_names]
         columns = {"self_link": np.zeros(len(self), dtype=bool), "label": pa.nulls(len(self), pa.string())}
-        columns |= {name: self.column(name) for name in known}
+        columns |= {name: self.column(name) for name in available}
         if pc.any(blank).as_py():
             kinds = pa.array([None, *BLANK_KINDS.values()]).take(pa.array(self.state))
             columns["kind"] = pc.coalesce(kinds, columns["kind"])
@@ -167,42 +167,43 @@ class Chunk:
         return pa.ListArray.from_arrays(pa.array(offsets), pa.array(local), mask=pa.array(~self.annotated))
 
 
-# --- structure as arrays of parents -----------------------------------------------------------------------------------
+# --- functions of parent arrays ---------------------------------------------------------------------------------------
 
 
 def first_parents(nodes: int, edges: Indices) -> Indices:
-    """[node]: its first parent, or -1. Edges are sorted by child."""
+    """[node]: the first parent, or -1. Edges must be sorted by child."""
     first = np.full(nodes, NO_PARENT, dtype=np.int64)
     child, parent = edges[::-1].T
     first[child] = parent
     return first
 
 
-def _reattach(edges: Indices, first_parent: Indices, dead: Mask) -> tuple[Indices, Indices]:
-    """The edges of the living, each to its nearest living ancestor, and the nodes that this moved.
+def _reattach(edges: Indices, first_parent: Indices, removed: Mask) -> tuple[Indices, Indices]:
+    """The edges of the remaining nodes to their nearest remaining ancestors, and the nodes whose edges changed.
 
-    A dead node passes what hangs on it to its first parent; edges that become equal, or end nowhere, vanish.
+    The first parent of a removed node takes over its children. Duplicate edges, and edges without a remaining ancestor, are
+    dropped.
     """
-    living = roots_of(np.where(dead, first_parent, NO_PARENT))
-    child, parent = edges[~dead[edges[:, 0]]].T
-    above = living[parent]
-    moved = np.unique(child[above != parent])
-    kept = np.stack([child, above], axis=1)[~dead[above]]
+    nearest_remaining = roots_of(np.where(removed, first_parent, NO_PARENT))
+    child, parent = edges[~removed[edges[:, 0]]].T
+    new_parent = nearest_remaining[parent]
+    moved = np.unique(child[new_parent != parent])
+    new_edges = np.stack([child, new_parent], axis=1)[~removed[new_parent]]
     if len(moved):
-        _, first = np.unique(kept[:, 0] * len(dead) + kept[:, 1], return_index=True)
-        kept = kept[np.sort(first)]
-    return kept, moved
+        _, first = np.unique(new_edges[:, 0] * len(removed) + new_edges[:, 1], return_index=True)
+        new_edges = new_edges[np.sort(first)]
+    return new_edges, moved
 
 
 def jumps(parent: Indices) -> Iterator[Indices]:
-    """Everybody's 1st, 2nd, 4th, 8th … ancestor; `len(parent)`, which has an entry of its own, stands for none.
+    """Yield every node's 1st, 2nd, 4th, 8th … ancestor. `len(parent)`, which has an entry itself, stands for no ancestor.
 
-    Ends when nobody has one, or, where there are rings, when all have been walked around.
+    Ends when no node has such an ancestor, or, if there are cycles, after enough steps to go around all of them.
     """
     none = len(parent)
-    up = np.append(np.where(parent < 0, none, parent), none)
+    ancestor = np.append(np.where(parent < 0, none, parent), none)
     for _ in range(none.bit_length() + 1):
-        if (up == none).all():
+        if (ancestor == none).all():
             return
-        yield up
-        up = up[up]
+        yield ancestor
+        ancestor = ancestor[ancestor]

@@ -1,8 +1,9 @@
-"""Texts that occur again: leaving them out of a whole build, with a bounded part of it in memory.
+"""Removal of repeated texts from a whole build, with bounded memory.
 
-`exact`: equal after folding case and white space and replacing links. `minhash`: at least JACCARD of the 5-word shingles of two
-texts are common to both; candidates are found by locality-sensitive hashing (a pair at the threshold is found with
-probability 0.95, one at 0.9 practically always) and compared. The text that stands first in the store stays.
+With `exact`, texts are duplicates if they are equal after case folding, normalization of white space and replacement of links.
+With `minhash`, they are duplicates if the Jaccard similarity of their 5-word shingles is at least JACCARD. Locality-sensitive
+hashing finds the candidates (a pair at the threshold with probability 0.95, a pair at 0.9 almost always), which are then
+compared exactly. The first text in the order of the store remains.
 """
 
 import hashlib
@@ -25,7 +26,7 @@ Method = Literal["exact", "minhash"]
 Hashes = NDArray[np.uint64]
 
 MIN_WORDS: dict[Method, int] = {"exact": 1, "minhash": 8}
-"""Shorter texts are never called duplicates: an empty text says nothing, and few words have too few shingles."""
+"""The least number of words of a duplicate. Empty texts carry no information, and short texts have too few shingles."""
 SHINGLE = 5
 JACCARD = 0.8
 BANDS, BAND_ROWS = 16, 8
@@ -36,27 +37,27 @@ BATCH_TEXTS = 8192
 def without_near_duplicates(
     chunks: Iterable[Chunk], method: Method, folder: Path, part_bytes: int, report: Report
 ) -> Iterator[Chunk]:
-    """Two passes: chunks are put aside in `folder` while their texts are compared, then come back without the duplicates."""
-    aside = _Aside(folder / "chunks")
-    # Sorting takes several times the memory of what is sorted.
+    """Yield the chunks without duplicates. The first pass stores them in `folder` and compares texts, the second reads them."""
+    saved = _SavedChunks(folder / "chunks")
+    # Sorting takes several times the memory of the data.
     keys = Spill(folder / "keys", part_bytes // 4)
     for chunk in chunks:
         if not len(chunk):
             continue
-        first = aside.num_nodes
-        for texts, start in _slices(aside.put(chunk), first):
+        first = saved.num_nodes
+        for texts, start in _slices(saved.put(chunk), first):
             keys.add(_keys(texts, start, method))
-    pairs = _pairs(keys, aside.num_nodes, Spill(folder / "pairs", part_bytes // 4))
-    store = aside.store()
-    duplicate = np.zeros(aside.num_nodes, dtype=bool)
+    pairs = _pairs(keys, saved.num_nodes, Spill(folder / "pairs", part_bytes // 4))
+    store = saved.store()
+    duplicate = np.zeros(saved.num_nodes, dtype=bool)
     for batch in pairs:
         duplicate[batch[:, 1] if method == "exact" else _similar(batch, duplicate, store)] = True
-    for first, chunk in aside.chunks():
+    for first, chunk in saved.chunks():
         yield chunk.without({"near_duplicate": duplicate[first : first + len(chunk)]}, report)
 
 
-class _Aside:
-    """Chunks on disk."""
+class _SavedChunks:
+    """Chunks in files of a folder."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True)
@@ -65,7 +66,7 @@ class _Aside:
         self._lengths: list[int] = []
 
     def put(self, chunk: Chunk) -> pa.Array:
-        """Returns the chunk's texts."""
+        """Save a chunk, and return its texts."""
         nodes = chunk.node_table().append_column("state", pa.array(chunk.state))
         trees = {"id": chunk.tree_ids, "meta": chunk.metas, "length": chunk.lengths, "hash": chunk.hashes}
         for name, table in (("nodes", nodes), ("trees", pa.table(trees))):
@@ -77,12 +78,12 @@ class _Aside:
         return nodes["text"].chunk(0)
 
     def store(self) -> Store:
-        """Everything that was put aside, for looking texts up."""
+        """All saved nodes as a store, for looking up texts."""
         nodes = [nodes for nodes, _ in self._tables()]
         return Store(nodes, TREES.empty_table(), {}, None)
 
     def chunks(self) -> Iterator[tuple[int, Chunk]]:
-        """(number of its first node, chunk)."""
+        """Yield the number of the first node of each chunk, and the chunk."""
         first = 0
         for nodes, trees in self._tables():
             yield (
@@ -109,12 +110,12 @@ def _slices(texts: pa.Array, first: int) -> Iterator[tuple[pa.Array, int]]:
         yield texts.slice(start, BATCH_TEXTS), first + start
 
 
-# --- what must be equal for two texts to be compared --------------------------------------------------------------------
+# --- keys: texts with a common key are compared -------------------------------------------------------------------------
 
 
 def _keys(texts: pa.Array, first: int, method: Method) -> pa.RecordBatch:
-    """(key, node) of every text that is long enough; a method has one or several keys a text."""
-    texts = _normal(texts)
+    """The (key, node) rows of all texts that are long enough. `minhash` has several keys per text."""
+    texts = _normalize(texts)
     words = np.where(pc.equal(texts, "").to_numpy(zero_copy_only=False), 0, pc.count_substring(texts, " ").to_numpy() + 1)
     long_enough = np.flatnonzero(words >= MIN_WORDS[method])
     keys = METHODS[method](texts.take(pa.array(long_enough)))
@@ -122,18 +123,18 @@ def _keys(texts: pa.Array, first: int, method: Method) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"hash": keys.ravel(), "node": nodes})
 
 
-def _normal(texts: pa.Array) -> pa.Array:
+def _normalize(texts: pa.Array) -> pa.Array:
     texts = pc.replace_substring_regex(pc.utf8_lower(texts), LINK, "<link>")
     return pc.utf8_trim_whitespace(pc.replace_substring_regex(texts, r"[\s\v\p{Z}\x{85}]+", " "))
 
 
 def _whole(texts: pa.Array) -> Hashes:
-    """[text, 1]: a hash of all of it."""
+    """[text, 1]: a hash of the whole text."""
     return _hash_each(texts.to_pylist())[:, None]
 
 
 def _bands(texts: pa.Array) -> Hashes:
-    """[text, band]: hashes of the least values that 8 permutations give to the text's shingles."""
+    """[text, band]: a hash of the text's minima under the permutations of each band of the MinHash signature."""
     if len(texts) == 0:
         return np.zeros((0, BANDS), dtype=np.uint64)
     words = pc.split_pattern(texts, " ")
@@ -141,13 +142,14 @@ def _bands(texts: pa.Array) -> Hashes:
     encoded = words.flatten().dictionary_encode()
     word = _hash_each(encoded.dictionary.to_pylist())[encoded.indices.to_numpy()]
     shingle = np.zeros(len(word) - SHINGLE + 1, dtype=np.uint64)
-    for place in range(SHINGLE):
-        shingle = shingle * _MIX + word[place : len(word) - SHINGLE + 1 + place]
+    for offset in range(SHINGLE):
+        shingle = shingle * _MIX + word[offset : len(word) - SHINGLE + 1 + offset]
     starts = np.cumsum(counts) - counts
-    kept = np.ones(len(word), dtype=bool)
-    for place in range(1, SHINGLE):
-        kept[starts + counts - place] = False
-    shingle = shingle[kept[: len(shingle)]]
+    # A shingle must not cross the end of its text.
+    within_text = np.ones(len(word), dtype=bool)
+    for offset in range(1, SHINGLE):
+        within_text[starts + counts - offset] = False
+    shingle = shingle[within_text[: len(shingle)]]
     shingle_starts = starts - np.arange(len(starts)) * (SHINGLE - 1)
     keys = np.zeros((len(texts), BANDS), dtype=np.uint64)
     for band in range(BANDS):
@@ -174,42 +176,42 @@ def _hash_each(texts: list[str]) -> Hashes:
 
 
 def _pairs(keys: Spill, num_nodes: int, pairs: Spill) -> Iterator[Indices]:
-    """[pair, 2]: (earlier, later) nodes with a common key: every node with the first that has it, and with the one before.
+    """Yield [pair, 2]: (earlier, later) nodes with a common key. A node is paired with the first and with the preceding node.
 
-    Ordered by the later node, in batches that end where it changes.
+    Pairs are sorted by the later node, and all pairs of a later node are in one batch.
     """
     bits = np.uint64(64 - num_nodes.bit_length())
     for part in keys.parts():
         key, node = part["hash"].to_numpy(), part["node"].to_numpy()
         order = np.lexsort((node, key))
         key, node = key[order], node[order]
-        again = np.flatnonzero(key[1:] == key[:-1]) + 1
+        repeated = np.flatnonzero(key[1:] == key[:-1]) + 1
         first = np.maximum.accumulate(np.where(np.append(True, key[1:] != key[:-1]), np.arange(len(key)), 0))
-        for before in (first[again], again - 1):
-            later = node[again]
+        for partner in (first[repeated], repeated - 1):
+            later = node[repeated]
             pairs.add(
-                pa.RecordBatch.from_pydict({"hash": later.astype(np.uint64) << bits, "earlier": node[before], "later": later})
+                pa.RecordBatch.from_pydict({"hash": later.astype(np.uint64) << bits, "earlier": node[partner], "later": later})
             )
     for part in pairs.parts():
-        found = np.stack([part["later"].to_numpy(), part["earlier"].to_numpy()], axis=1)
-        yield np.unique(found, axis=0)[:, ::-1]
+        reversed_pairs = np.stack([part["later"].to_numpy(), part["earlier"].to_numpy()], axis=1)
+        yield np.unique(reversed_pairs, axis=0)[:, ::-1]
 
 
 def _similar(pairs: Indices, duplicate: NDArray[np.bool_], store: Store) -> list[int]:
-    """The later nodes of pairs that are similar, unless the earlier one is a duplicate itself."""
-    found: set[int] = set()
+    """The later nodes of similar pairs, without pairs whose earlier node is a duplicate itself."""
+    similar: set[int] = set()
     for start in range(0, len(pairs), BATCH_TEXTS):
         batch = pairs[start : start + BATCH_TEXTS]
         nodes = np.unique(batch)
-        shingles = dict(zip(nodes.tolist(), map(_shingles, _normal(store.column("text", nodes)).to_pylist())))
+        shingles = dict(zip(nodes.tolist(), map(_shingles, _normalize(store.column("text", nodes)).to_pylist())))
         for earlier, later in batch[~duplicate[batch[:, 0]]].tolist():
-            if later not in found and earlier not in found:
+            if later not in similar and earlier not in similar:
                 common = len(shingles[earlier] & shingles[later])
                 if common >= JACCARD * (len(shingles[earlier]) + len(shingles[later]) - common):
-                    found.add(later)
-    return sorted(found)
+                    similar.add(later)
+    return sorted(similar)
 
 
 def _shingles(text: str) -> set[tuple[str, ...]]:
     words = text.split(" ")
-    return set(zip(*(words[place:] for place in range(SHINGLE))))
+    return set(zip(*(words[offset:] for offset in range(SHINGLE))))

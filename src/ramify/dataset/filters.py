@@ -1,4 +1,4 @@
-"""What a build changes, leaves out or hides on request: noise in texts, bots, small trees, names."""
+"""Optional filters of a build: cleaning of texts, removal of bots and of trees by size, pseudonyms for authors."""
 
 import hashlib
 from collections.abc import Sequence
@@ -25,8 +25,8 @@ CLEANINGS: dict[str, tuple[tuple[str, str], ...]] = {
         (r"^\s+|\s+$", ""),
     ),
 }
-"""Names of cleanings -> patterns and what replaces them: quoted lines go; links become a word; invisible characters go, white
-space is evened out."""
+"""Name of a cleaning -> (pattern, replacement) pairs: remove quoted lines, replace links by a word, normalize white space and
+remove invisible characters."""
 
 BOTS = frozenset(
     [
@@ -44,20 +44,20 @@ BOTS = frozenset(
         "ubotu",
     ]
 )
-"""Accounts that are programs though their names do not end in "bot", in lower case."""
+"""Names of bots that do not end in "bot", in lower case."""
 
 PSEUDONYM_BYTES = 8
-"""Few enough to read, so many that among the authors of all of Reddit hardly two get one name."""
+"""Short enough to read, and long enough that a collision among all authors of Reddit is unlikely."""
 
 
 def check_cleanings(names: Sequence[str]) -> None:
     for name in names:
         if name not in CLEANINGS:
-            raise RamifyError(f"there is no cleaning {name!r}; there are {', '.join(CLEANINGS)}.")
+            raise RamifyError(f"there is no cleaning {name!r}. The cleanings are {', '.join(CLEANINGS)}.")
 
 
 def cleaned(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
-    """The batch with cleaned texts."""
+    """Apply cleanings to the texts of a batch, in order."""
     texts = batch.column("text")
     for name in names:
         for pattern, replacement in CLEANINGS[name]:
@@ -66,7 +66,7 @@ def cleaned(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
 
 
 def without_mute(chunk: Chunk, policy: Policy, report: Report) -> Chunk:
-    """Leave out posts that are gone or say nothing, as the policy says."""
+    """Apply the policy to posts that are deleted, removed or empty."""
     speaks = chunk.state == SPEAKS
     dropped, reattached = {}, {}
     for reason, mask in _mute(chunk.content["text"].chunk(0)).items():
@@ -82,7 +82,7 @@ def without_mute(chunk: Chunk, policy: Policy, report: Report) -> Chunk:
 
 
 def _mute(texts: pa.Array) -> dict[str, Mask]:
-    """Reason -> which posts have nothing to say for it."""
+    """Reason -> mask of the posts without text for that reason."""
     masks: dict[str, Mask] = {"empty": pc.or_(pc.equal(texts, ""), pc.utf8_is_space(texts)).to_numpy(False)}
     for text, reason in MUTE_TEXTS.items():
         masks[reason] = masks.get(reason, False) | pc.equal(texts, text).to_numpy(False)
@@ -90,23 +90,23 @@ def _mute(texts: pa.Array) -> dict[str, Mask]:
 
 
 def is_bot(author: str) -> bool:
-    """Does an account's name say that it is a program?"""
+    """Whether an account has the name of a bot."""
     name = author.casefold()
     return name in BOTS or name.endswith("bot")
 
 
 def without_bots(chunk: Chunk, extra: Sequence[str], report: Report) -> Chunk:
-    """Leave out what known bots wrote, names in `extra` and names that end in "bot"."""
+    """Remove the posts of known bots, of names that end in "bot" and of the names in `extra`."""
     authors = chunk.column("author").dictionary_encode()
-    named = {name.casefold() for name in extra}
+    extra_names = {name.casefold() for name in extra}
     names = authors.dictionary.to_pylist()
-    bots = np.array([is_bot(name) or name.casefold() in named for name in names] + [False])
+    bots = np.array([is_bot(name) or name.casefold() in extra_names for name in names] + [False])
     indices = authors.indices.fill_null(len(names)).to_numpy()
     return chunk.without({"bot": bots[indices]}, report)
 
 
 def bounded(chunk: Chunk, min_nodes: int, max_nodes: int, min_depth: int, report: Report) -> Chunk:
-    """Leave out trees with fewer or more nodes (`max_nodes` 0: no bound), and those whose deepest node is less deep."""
+    """Remove trees with too few nodes, with too many (`max_nodes=0`: no bound), or whose deepest node is not deep enough."""
     deepest = np.zeros(len(chunk.lengths), dtype=np.int64)
     np.maximum.at(deepest, chunk.tree, depths(chunk.first_parent))
     reasons: dict[str, Mask] = {
@@ -118,7 +118,7 @@ def bounded(chunk: Chunk, min_nodes: int, max_nodes: int, min_depth: int, report
 
 
 def pseudonyms(authors: pa.DictionaryArray, salt: str) -> pa.DictionaryArray:
-    """The same name for the same author and salt, from which the author cannot be told."""
+    """Replace authors by names that depend on the author and the salt, and do not reveal the author without the salt."""
     key = hashlib.blake2b(salt.encode(), digest_size=32).digest()
     names = [
         "user_" + hashlib.blake2b(name.encode(), digest_size=PSEUDONYM_BYTES, key=key).hexdigest()

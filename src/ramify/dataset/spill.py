@@ -1,4 +1,4 @@
-"""Rows scattered over temporary files by their hash, so that they can be visited in hash order, some at a time."""
+"""Rows in temporary files by hash, to be read part by part in hash order."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +13,10 @@ HASH_BITS = 64
 
 
 class Spill:
-    """Rows with a column `hash` (uint64). Small amounts never touch the disk.
+    """Rows with a column `hash` (uint64). Small amounts stay in memory.
 
-    `parts` yields tables of about `part_bytes`, in the order of the hashes' leading bits: rows of one hash are in one part,
-    in the order in which they were added. So one hash's rows must fit into memory, and nothing else.
+    `parts` yields tables of about `part_bytes`, in the order of the leading bits of the hashes. All rows of a hash are in one
+    part, in the order in which they were added, so only the rows of a single hash must fit into memory.
     """
 
     def __init__(self, folder: Path, part_bytes: int, skip_bits: int = 0) -> None:
@@ -34,7 +34,7 @@ class Spill:
             self._scatter()
 
     def parts(self) -> Iterator[pa.Table]:
-        """What was added, once; the files are gone afterwards."""
+        """Yield all rows. They can be read once, because the files are removed."""
         if not self._files:
             if self._held:
                 yield pa.Table.from_batches(self._held)
@@ -45,11 +45,11 @@ class Spill:
             file.writer.close()
         group: list[_File] = []
         for file in files:
-            if group and sum(each.bytes for each in [*group, file]) > self._part_bytes:
+            if group and sum(member.bytes for member in [*group, file]) > self._part_bytes:
                 yield _take(group)
                 group = []
             if file.bytes > self._part_bytes and file.hashes_differ:
-                yield from self._again(file).parts()
+                yield from self._scatter_further(file).parts()
             else:
                 group.append(file)
         if group:
@@ -72,8 +72,8 @@ class Spill:
                 self._files[number] = _File(self._folder / f"{number:02d}.arrows", table.schema)
             self._files[number].write(table.slice(start, int(ends[number]) - start), hashes[order[start : ends[number]]])
 
-    def _again(self, file: "_File") -> "Spill":
-        """A file that is too big for a part, scattered by the next bits of the hash."""
+    def _scatter_further(self, file: "_File") -> "Spill":
+        """Scatter a file that is too large for a part by the next bits of the hash."""
         finer = Spill(file.path.with_suffix(""), self._part_bytes, self._skip_bits + FANOUT_BITS)
         with pa.ipc.open_stream(pa.memory_map(str(file.path))) as batches:
             for batch in batches:

@@ -1,4 +1,4 @@
-"""The shape of a store's trees: how deep, how wide, how long. Numbers, and a picture of them."""
+"""Statistics of the depth, width and length of a store's trees, as numbers and as a figure."""
 
 from pathlib import Path
 from typing import Any
@@ -22,11 +22,11 @@ MEASURES = {
     "words": "words per node",
     "characters": "characters per node",
 }
-"""What is measured, and how it is called in tables and pictures."""
+"""Key of a measure -> its name in tables and figures."""
 
 
 def measures(store: Store) -> dict[str, Indices]:
-    """The keys of `MEASURES` -> one number for each tree, node or comment."""
+    """Key of `MEASURES` -> one number per tree, node or comment."""
     depth = store.depth.astype(np.int64)
     sizes = np.diff(store.offsets)
     tree = np.repeat(np.arange(store.num_trees), sizes)
@@ -46,7 +46,7 @@ def measures(store: Store) -> dict[str, Indices]:
 
 
 def statistics(store: Store) -> dict[str, Any]:
-    """What the build counted, and mean, quantiles and maximum of every measure."""
+    """The counts of the build, and the mean, quantiles and maximum of every measure."""
     measured = measures(store)
     children = measured["children"]
     return {
@@ -65,12 +65,15 @@ def summary(values: Indices) -> dict[str, float]:
 
 
 def plot(store: Store, path: Path) -> None:
-    """Depth, width and length, each as the share of nodes or trees that reach a value, to a picture file."""
-    # Without pyplot, which would choose how the whole process draws.
+    """Plot depth, width and length as the share of nodes that reach a value, and save the figure.
+
+    Raises `RamifyError` if `path` does not end in .png, .svg or .pdf.
+    """
+    # pyplot would select a backend for the whole process.
     from matplotlib.figure import Figure
 
     if path.suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise RamifyError(f"a picture is written as .png, .svg or .pdf, not as {path.name!r}.")
+        raise RamifyError(f"{path.name!r} is not the name of a .png, .svg or .pdf file. Choose one of these formats.")
     measured = measures(store)
     panels = (
         ("depth", "Depth", "share of comments at least so deep", "#2f6f8f"),
@@ -101,12 +104,13 @@ def plot(store: Store, path: Path) -> None:
 
 
 def _survival(values: Indices) -> tuple[Indices, np.ndarray]:
-    """Distinct values, and the share of all that is at least as large."""
+    """The distinct values, and for each the share of values that are at least as large."""
     distinct, counts = np.unique(values, return_counts=True)
     return distinct, counts[::-1].cumsum()[::-1] / max(len(values), 1)
 
 
 def _lengths(store: Store) -> tuple[Indices, Indices]:
+    """[node]: the number of words, and of characters."""
     words, characters = [], []
     for texts in store.text_arrays():
         words.append(pc.count_substring_regex(texts, r"\S+").to_numpy())

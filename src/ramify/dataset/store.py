@@ -1,10 +1,10 @@
-"""The store: trees as memory-mapped Arrow files. Reading only; `build` writes them.
+"""The store: trees in memory-mapped Arrow files. This module reads them; `build` writes them.
 
-    dataset.json         version, content hash, counts, what went in and how
-    nodes-00000.arrow …  whole trees, one record batch a file, in the order of the trees
-    trees.arrow          a row per tree
+    dataset.json         version, content hash, counts, inputs and options
+    nodes-00000.arrow …  whole trees, one record batch per file, in the order of the trees
+    trees.arrow          one row per tree
 
-A tree is a number below `num_trees`, a node a number below `num_nodes`; the nodes of a tree are consecutive, parents first.
+A tree is a number below `num_trees`, and a node a number below `num_nodes`. The nodes of a tree are consecutive, parents first.
 """
 
 import hashlib
@@ -25,19 +25,19 @@ from ramify.tree import NO_PARENT, PLACEHOLDER, Indices, Node, Tree, depths
 VERSION = 1
 INFO_FILE = "dataset.json"
 COUNTED = ("trees", "nodes", "placeholders", "comments", "read", "skipped", "kept", "splits", "hash", "format", "inputs")
-"""What a build says of a data set in INFO_FILE, beside the form of its files."""
+"""Keys of INFO_FILE that describe the content of a data set rather than the format of its files."""
 TREES_FILE = "trees.arrow"
 TOKENS = "tokens-"
-"""How folders of token ids begin that are kept beside the files of a store."""
+"""The prefix of folders with token ids, which are kept next to the files of a store."""
 OWN_FILES = (INFO_FILE, TREES_FILE, "nodes-*.arrow", f"{TOKENS}*", f".{TOKENS}*")
-"""Patterns of all names that Ramify gives to what it writes into a store's folder."""
+"""Patterns of all file names that Ramify writes into the folder of a store."""
 
 NODES = pa.schema(
     [
         pa.field("id", pa.string()),
-        # Places within the tree; null = nobody annotated it.
+        # Positions within the tree; null = not annotated.
         pa.field("parents", pa.list_(pa.int32())),
-        # Along the first parents.
+        # Along first parents.
         pa.field("depth", pa.int32()),
         pa.field("author", pa.dictionary(pa.int32(), pa.string())),
         pa.field("time", pa.float64()),
@@ -54,7 +54,7 @@ TREES = pa.schema(
         # A JSON object.
         pa.field("meta", pa.string()),
         pa.field("length", pa.int64()),
-        # A place in SPLITS.
+        # An index into SPLITS.
         pa.field("split", pa.int8()),
     ]
 )
@@ -66,7 +66,7 @@ Numbers = Sequence[int] | Indices
 
 
 class Store:
-    """Trees, read where they lie. `Store.open(folder)`, or `Store.of(trees)` for a few trees in memory."""
+    """Memory-mapped trees. Use `Store.open(folder)`, or `Store.of(trees)` for a few trees in memory."""
 
     def __init__(self, nodes: Sequence[pa.Table], trees: pa.Table, info: dict[str, Any], path: Path | None) -> None:
         self.path = path
@@ -76,19 +76,22 @@ class Store:
 
     @classmethod
     def open(cls, path: str | Path) -> "Store":
+        """Open the store in a folder. Raises `RamifyError` if there is none, or if it is damaged."""
         path = Path(path)
         remedy = f"Build one with: ramify data build INPUT --format NAME --out {path}"
         if path.is_file():
-            raise RamifyError(f"{path} is a file, no data set. Build one from it: ramify data build {path} --out {path.stem}")
+            raise RamifyError(
+                f"{path} is a file, not a data set. Build one from it: ramify data build {path} --out {path.stem}"
+            )
         try:
             if not (path / INFO_FILE).exists() and (path / "run.json").exists():
-                raise RamifyError(f"{path} is a run, no data set; its run.json says what data it was trained on.")
+                raise RamifyError(f"{path} is a run, not a data set. Its run.json names the data that it was trained on.")
             info = json.loads((path / INFO_FILE).read_bytes())
             version = info["version"]
         except PermissionError as error:
             raise RamifyError(f"cannot read {path / INFO_FILE}: {error.strerror}.") from None
         except (OSError, ValueError, TypeError, KeyError):
-            raise RamifyError(f"{path} is not a Ramify data set: it has no {INFO_FILE} of ours. {remedy}") from None
+            raise RamifyError(f"{path} is not a Ramify data set: it has no valid {INFO_FILE}. {remedy}") from None
         if version != VERSION:
             raise RamifyError(f"{path} has version {version} of the format; this Ramify reads version {VERSION}. {remedy}")
         try:
@@ -98,12 +101,12 @@ class Store:
         except (OSError, KeyError, TypeError, pa.ArrowInvalid) as error:
             raise RamifyError(f"{path} is damaged ({error}). {remedy}") from None
         if missing:
-            raise RamifyError(f"{path / INFO_FILE} is damaged: it does not say {', '.join(missing)}. {remedy}")
+            raise RamifyError(f"{path / INFO_FILE} is damaged: it lacks {', '.join(missing)}. {remedy}")
         return cls(nodes, trees, info, path)
 
     @classmethod
     def of(cls, trees: Iterable[Tree]) -> "Store":
-        """A store in memory: no folder, no hash, no splits ("all" holds every tree), trees in the given order."""
+        """Make a store in memory, in the given order. It has no folder, hash or splits; "all" contains every tree."""
         trees = [tree for tree in trees if len(tree)]
         nodes = node_columns(trees)
         depth = [depths([node.parents[0] if node.parents else NO_PARENT for node in tree.nodes]) for tree in trees]
@@ -117,21 +120,21 @@ class Store:
         return cls([_single(pa.table(nodes, schema=NODES))], pa.table(table, schema=TREES), {}, None)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A worker process opens the folder again instead of receiving a copy."""
+        """Let a worker process open the folder instead of receiving a copy."""
         if self.path is None:
             return Store, (self._nodes, self._trees, self.info, None)
         return Store.open, (self.path,)
 
-    # --- numbers --------------------------------------------------------------------------------------------------------------
+    # --- structure ------------------------------------------------------------------------------------------------------------
 
     @property
     def hash(self) -> str:
-        """Of the content: equal for equal trees, however they were built."""
+        """A hash of the content. Equal trees have equal hashes, however they were built."""
         return self.info["hash"]
 
     @cached_property
     def split_hash(self) -> str:
-        """Of which tree is in which split, which `hash` does not hang on."""
+        """A hash of the assignment of trees to splits, which `hash` does not cover."""
         splits = pc.fill_null(self._trees["split"], -1).to_numpy().astype(np.int8)
         return hashlib.sha256(splits.tobytes()).hexdigest()
 
@@ -145,12 +148,12 @@ class Store:
 
     @cached_property
     def offsets(self) -> Indices:
-        """[tree + 1]: the nodes of tree t are offsets[t] to offsets[t + 1]."""
+        """[tree + 1]: the nodes of tree t are offsets[t] to offsets[t + 1] - 1."""
         return np.concatenate([[0], np.cumsum(self._trees["length"].to_numpy())]).astype(np.int64)
 
     @cached_property
     def edges(self) -> Indices:
-        """[edge, 2]: (child, parent), sorted by child; the parent always is the smaller number."""
+        """[edge, 2]: (child, parent), sorted by child; the parent always has the smaller number."""
         pairs = [np.zeros((0, 2), dtype=np.int64)]
         for start, table in zip(self._starts.tolist(), self._nodes):
             parents = only_chunk(table["parents"])
@@ -162,63 +165,64 @@ class Store:
 
     @cached_property
     def parent(self) -> Indices:
-        """[node]: the parent, -1 for a root; raises where a node has two (see `edges`)."""
-        child, above = self.edges.T
-        twice = child[1:][child[1:] == child[:-1]]
-        if len(twice):
-            node = int(twice[0])
+        """[node]: the parent, or -1 for a root. Raises `RamifyError` if a node has several (see `edges`)."""
+        child, edge_parent = self.edges.T
+        repeated = child[1:][child[1:] == child[:-1]]
+        if len(repeated):
+            node = int(repeated[0])
             tree = self.tree_ids(self.tree_of([node]))[0]
             raise RamifyError(
                 f"{self.path or 'the data'}: tree {tree!r}, node {self.ids([node])[0]!r} has several parents, as messages of "
-                "chat logs may; this needs trees with one parent a node. Leave all but one of them out of the input."
+                "chat logs may. This operation needs one parent per node. Remove the other parents from the input."
             )
         parent = np.full(self.num_nodes, NO_PARENT, dtype=np.int64)
-        parent[child] = above
+        parent[child] = edge_parent
         return parent
 
     @cached_property
     def annotated(self) -> np.ndarray:
-        """[node]: did somebody say what this node answers?"""
+        """[node]: whether the parents of the node are annotated."""
         return np.concatenate([pc.is_valid(only_chunk(table["parents"])).to_numpy(False) for table in self._nodes])
 
     @cached_property
     def holds_reply_trees(self) -> bool:
-        """Whether every tree is a post with its comments, each of which answers exactly one earlier one; else they are logs.
+        """Whether every tree is a post with comments that each answer exactly one earlier node, rather than a chat log.
 
-        It is told by the structure alone, so it holds whatever format the trees came from, and after they were exported: no
-        node but the first of its tree is without a known parent, none has two, and none has a `self_link`. In logs several
-        conversations begin, or nobody said of some messages what they answer.
+        The structure alone decides, so the format of the input does not matter and an export keeps the answer: only the first
+        node of a tree lacks a known parent, no node has two parents, and no node has a `self_link`. A log has several
+        conversation starts, or messages without annotation.
         """
-        answering = np.delete(np.arange(self.num_nodes), self.offsets[:-1])
-        begins = any(pc.any(only_chunk(table["self_link"])).as_py() for table in self._nodes)
-        return not begins and bool(self.annotated.all()) and np.array_equal(self.edges[:, 0], answering)
+        children = np.delete(np.arange(self.num_nodes), self.offsets[:-1])
+        has_self_links = any(pc.any(only_chunk(table["self_link"])).as_py() for table in self._nodes)
+        return not has_self_links and bool(self.annotated.all()) and np.array_equal(self.edges[:, 0], children)
 
     @cached_property
     def depth(self) -> np.ndarray:
-        """[node], int32: edges to the root, along first parents."""
+        """[node], int32: the number of edges to the root along first parents."""
         columns = [only_chunk(table["depth"]).to_numpy() for table in self._nodes]
         return columns[0] if len(columns) == 1 else np.concatenate(columns)
 
     def tree_of(self, nodes: Numbers) -> Indices:
+        """The tree of each node."""
         return np.searchsorted(self.offsets, np.asarray(nodes, dtype=np.int64), side="right") - 1
 
     def split(self, name: Split) -> Indices:
-        """The trees of a split, ascending."""
+        """The trees of a split, in ascending order."""
         if name == "all":
             return np.arange(self.num_trees)
         if name not in SPLITS:
-            raise RamifyError(f"there is no split {name!r}; the splits are {', '.join(SPLITS)} and all.")
+            raise RamifyError(f"there is no split {name!r}. The splits are {', '.join(SPLITS)} and all.")
         return np.flatnonzero(pc.fill_null(self._trees["split"], -1).to_numpy() == SPLITS.index(name))
 
     def has_comments(self, name: Split) -> bool:
-        """Whether any tree of a split is more than a bare post."""
+        """Whether any tree of a split has more than one node."""
         trees = self.split(name)
         return bool((self.offsets[trees + 1] - self.offsets[trees] > 1).any())
 
     def held(self, name: Split) -> Indices:
-        """The trees of a split of which something is to be measured; raises where none of them holds a comment."""
+        """The trees of a split that is evaluated. Raises `RamifyError` if no tree has a comment."""
         if not self.has_comments(name):
-            counts = ", ".join(f"{len(self.split(each)):,} in {each}" for each in SPLITS)
+            counts = ", ".join(f"{len(self.split(split)):,} in {split}" for split in SPLITS)
             raise RamifyError(
                 f"{self.path} has no trees in the split {name!r} that hold a comment (trees: {counts}). Choose another split "
                 "(--split all takes every tree), or build the data again with other shares (ramify data build --split …)."
@@ -226,12 +230,12 @@ class Store:
         return self.split(name)
 
     def made_up(self, nodes: Numbers) -> NDArray[np.bool_]:
-        """Which nodes are roots that no input held, put there for what hangs below them."""
+        """[node]: whether a node is a root that is missing from the input and was added for its descendants."""
         nodes = np.asarray(nodes, dtype=np.int64)
-        silent = pc.and_(pc.equal(self.column("kind", nodes), PLACEHOLDER), pc.equal(self.column("text", nodes), ""))
-        return (self.depth[nodes] == 0) & silent.to_numpy(zero_copy_only=False)
+        is_placeholder = pc.and_(pc.equal(self.column("kind", nodes), PLACEHOLDER), pc.equal(self.column("text", nodes), ""))
+        return (self.depth[nodes] == 0) & is_placeholder.to_numpy(zero_copy_only=False)
 
-    # --- what nodes and trees say ---------------------------------------------------------------------------------------------
+    # --- content --------------------------------------------------------------------------------------------------------------
 
     def ids(self, nodes: Numbers) -> list[str]:
         return self._values(self.column("id", nodes))
@@ -246,73 +250,74 @@ class Store:
         texts = self._values(self._trees["meta"].take(pa.array(np.asarray(trees, dtype=np.int64))))
         return [json.loads(text) if text else {} for text in texts]
 
-    def _values(self, held: pa.Array | pa.ChunkedArray | pa.Table) -> list[Any]:
-        """As Python has them. Raises `RamifyError` where the files were changed since they were written."""
+    def _values(self, values: pa.Array | pa.ChunkedArray | pa.Table) -> list[Any]:
+        """Convert to Python values. Raises `RamifyError` if the files have changed since they were written."""
         try:
-            return held.to_pylist()
+            return values.to_pylist()
         except UnicodeDecodeError as error:
             raise RamifyError(f"{self.path} is damaged ({error}). Build it again.") from None
 
     def column(self, name: str, nodes: Numbers) -> pa.Array:
-        """A column's values at some nodes, in the order asked for; dictionaries are decoded."""
+        """The values of a column at some nodes, in the order of `nodes`; dictionaries are decoded."""
         nodes = np.asarray(nodes, dtype=np.int64)
         file = np.searchsorted(self._starts, nodes, side="right") - 1
-        parts, places = [], []
+        parts, positions = [], []
         for number in np.unique(file).tolist():
-            here = np.flatnonzero(file == number)
-            local = pa.array(nodes[here] - self._starts[number])
-            parts.append(decoded(only_chunk(self._nodes[number][name]).take(local)))
-            places.append(here)
+            in_file = np.flatnonzero(file == number)
+            rows = pa.array(nodes[in_file] - self._starts[number])
+            parts.append(decoded(only_chunk(self._nodes[number][name]).take(rows)))
+            positions.append(in_file)
         if len(parts) == 1:
             return parts[0]
         if not parts:
             return decoded(pa.array([], type=NODES.field(name).type))
-        return pa.concat_arrays(parts).take(pa.array(np.argsort(np.concatenate(places))))
+        return pa.concat_arrays(parts).take(pa.array(np.argsort(np.concatenate(positions))))
 
     def text_arrays(self, size: int = 8192) -> Iterator[pa.Array]:
-        """All texts in the order of the nodes, some at a time, where they lie."""
+        """All texts in the order of the nodes, in batches, without copying them."""
         for table in self._nodes:
             texts = only_chunk(table["text"])
             for start in range(0, len(texts), size):
                 yield texts.slice(start, size)
 
     def text_batches(self, size: int = 8192) -> Iterator[list[str]]:
-        """All texts in the order of the nodes, some at a time."""
+        """All texts in the order of the nodes, in batches."""
         for texts in self.text_arrays(size):
             yield self._values(texts)
 
     def find_tree(self, tree_id: str) -> int:
+        """The first tree with this id. Raises `RamifyError` if there is none."""
         number = pc.index(self._trees["id"], tree_id).as_py()
         if number < 0:
             examples = ", ".join(map(repr, self.tree_ids(range(min(3, self.num_trees)))))
-            raise RamifyError(f"there is no tree {tree_id!r} among the {self.num_trees:,} trees; ids look like {examples}.")
+            raise RamifyError(f"there is no tree {tree_id!r} among the {self.num_trees:,} trees. Ids look like {examples}.")
         return number
 
     def find(self, node_id: str, tree_id: str | None = None) -> int:
-        """The first node with this id, in one tree or in any."""
+        """The first node with this id, in one tree or in any. Raises `RamifyError` if there is none."""
         if tree_id is not None:
             tree = self.find_tree(tree_id)
             nodes = np.arange(self.offsets[tree], self.offsets[tree + 1])
-            place = pc.index(self.column("id", nodes), node_id).as_py()
-            if place >= 0:
-                return int(nodes[place])
+            position = pc.index(self.column("id", nodes), node_id).as_py()
+            if position >= 0:
+                return int(nodes[position])
             raise RamifyError(f"tree {tree_id!r} has no node {node_id!r}; it has {len(nodes):,} nodes.")
         return int(self.find_all(node_id)[0])
 
     def find_all(self, node_id: str) -> Indices:
-        """Every node with this id, in whatever tree; raises where there is none."""
-        found = [
+        """All nodes with this id, in any tree. Raises `RamifyError` if there is none."""
+        matches = [
             start + np.flatnonzero(pc.equal(only_chunk(table["id"]), node_id))
             for start, table in zip(self._starts, self._nodes)
         ]
-        nodes = np.concatenate(found)
+        nodes = np.concatenate(matches)
         if not len(nodes):
             raise RamifyError(f"there is no node {node_id!r} among the {self.num_nodes:,} nodes.")
         return nodes
 
     def tree(self, number: int) -> Tree:
         if not 0 <= number < self.num_trees:
-            raise RamifyError(f"there is no tree number {number}; there are {self.num_trees:,}, counted from 0.")
+            raise RamifyError(f"there is no tree number {number}. The {self.num_trees:,} trees are counted from 0.")
         start, stop = self.offsets[number : number + 2].tolist()
         file = int(np.searchsorted(self._starts, start, side="right")) - 1
         rows = self._values(self._nodes[file].slice(start - int(self._starts[file]), stop - start))
@@ -342,10 +347,10 @@ class Store:
 
 
 def node_columns(trees: Iterable[Tree]) -> dict[str, Any]:
-    """The columns of `NODES` but for depth, all nodes one after the other."""
+    """The columns of `NODES` except depth, for the nodes of all trees in order."""
     nodes = [node for tree in trees for node in tree.nodes]
     return {
-        "id": [node.id or str(place) for tree in trees for place, node in enumerate(tree.nodes)],
+        "id": [node.id or str(position) for tree in trees for position, node in enumerate(tree.nodes)],
         "parents": [node.parents for node in nodes],
         "author": [node.author for node in nodes],
         "time": [node.time for node in nodes],
@@ -357,25 +362,25 @@ def node_columns(trees: Iterable[Tree]) -> dict[str, Any]:
 
 
 def to_json(value: Any) -> str | None:
-    """Null for None, as the columns `label` and `meta` hold it."""
+    """Encode a value of the columns `label` and `meta`; None stays None."""
     return None if value is None else json.dumps(value, ensure_ascii=False)
 
 
 def map_file(path: Path) -> pa.Table:
-    """The table of an Arrow file, where it lies."""
+    """The memory-mapped table of an Arrow file."""
     return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
 
 
 def _single(table: pa.Table) -> pa.Table:
-    """The same table with exactly one chunk in every column."""
+    """The table with exactly one chunk in every column."""
     return table.combine_chunks() if table.num_rows else pa.Table.from_batches([pa.RecordBatch.from_pylist([], table.schema)])
 
 
 def only_chunk(column: pa.ChunkedArray) -> pa.Array:
-    """The values of a column that lies in one piece."""
+    """The values of a column with a single chunk."""
     return column.chunk(0)
 
 
 def decoded(values: pa.Array) -> pa.Array:
-    """Plain values instead of a dictionary's."""
+    """Decode a dictionary array; other arrays stay as they are."""
     return values.dictionary_decode() if isinstance(values, pa.DictionaryArray) else values

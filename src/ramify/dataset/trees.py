@@ -1,4 +1,4 @@
-"""Trees that readers yield whole, as columns that can be scattered and gathered again."""
+"""Conversion of the whole trees that readers yield to rows, and of scattered rows back to trees."""
 
 from collections.abc import Iterable, Iterator
 
@@ -18,7 +18,7 @@ ROWS = pa.schema(
         pa.field("author", pa.string()),
         pa.field("kind", pa.string()),
         pa.field("tree", pa.string()),
-        # What decides about its split: trees of one group are in the same.
+        # Determines the split: trees of one group are in the same split.
         pa.field("group", pa.string()),
         pa.field("first", pa.bool_()),
         pa.field("state", pa.int8()),
@@ -29,18 +29,18 @@ ROWS = pa.schema(
 
 
 def batches(trees: Iterable[Tree]) -> Iterator[pa.RecordBatch]:
-    """One row a node, in order."""
-    held: list[Tree] = []
-    nodes = 0
+    """Convert trees to rows (`ROWS`), one per node, in order."""
+    pending: list[Tree] = []
+    num_nodes = 0
     for tree in trees:
         if len(tree):
-            held.append(tree)
-            nodes += len(tree)
-        if nodes >= BATCH_NODES:
-            yield _batch(held)
-            held, nodes = [], 0
-    if held:
-        yield _batch(held)
+            pending.append(tree)
+            num_nodes += len(tree)
+        if num_nodes >= BATCH_NODES:
+            yield _batch(pending)
+            pending, num_nodes = [], 0
+    if pending:
+        yield _batch(pending)
 
 
 def _batch(trees: list[Tree]) -> pa.RecordBatch:
@@ -48,13 +48,13 @@ def _batch(trees: list[Tree]) -> pa.RecordBatch:
     columns["tree"] = [tree.id for tree in trees for _ in tree.nodes]
     columns["group"] = [str(tree.meta.get(GROUP, tree.id)) for tree in trees for _ in tree.nodes]
     columns["state"] = [_state(node) for tree in trees for node in tree.nodes]
-    columns["first"] = [place == 0 for tree in trees for place in range(len(tree))]
-    columns["meta"] = [to_json(dict(tree.meta) or None) if place == 0 else None for tree in trees for place in range(len(tree))]
+    columns["first"] = [index == 0 for tree in trees for index in range(len(tree))]
+    columns["meta"] = [to_json(dict(tree.meta) or None) if index == 0 else None for tree in trees for index in range(len(tree))]
     return pa.RecordBatch.from_pydict(columns, schema=ROWS)
 
 
 def gather(rows: pa.Table, policy: Policy, report: Report) -> Chunk:
-    """The trees of some rows (`ROWS` and a column `hash`), by hash; of several trees with one id a single one stays."""
+    """Assemble the trees of some rows (`ROWS` and a column `hash`), sorted by hash. Only one tree per id remains."""
     content = rows.combine_chunks()
     starts = np.flatnonzero(content["first"].to_numpy())
     lengths = np.diff(starts, append=content.num_rows)
@@ -72,22 +72,22 @@ def gather(rows: pa.Table, policy: Policy, report: Report) -> Chunk:
     report.skip("duplicate_tree", count=int((lengths - made_up)[losers].sum()))
     for tree in losers.tolist():
         report.example("duplicate_tree", f"tree {ids[tree]}")
-    kept = order[winners]
-    lengths = lengths[kept]
-    places = np.arange(lengths.sum()) + np.repeat(starts[kept] - (np.cumsum(lengths) - lengths), lengths)
+    trees = order[winners]
+    lengths = lengths[trees]
+    nodes = np.arange(lengths.sum()) + np.repeat(starts[trees] - (np.cumsum(lengths) - lengths), lengths)
     return Chunk.of(
         content,
-        rows=places,
+        rows=nodes,
         lengths=lengths,
-        hashes=hashes[kept],
-        tree_ids=ids.take(pa.array(kept)),
-        metas=content["meta"].chunk(0).take(pa.array(starts[kept])),
-        state=state[places],
+        hashes=hashes[trees],
+        tree_ids=ids.take(pa.array(trees)),
+        metas=content["meta"].chunk(0).take(pa.array(starts[trees])),
+        state=state[nodes],
     )
 
 
 def _state(node: Node) -> int:
-    """Roots that said nothing in the store that their tree was exported from say nothing here."""
+    """The state of a node. A root that was blank in the store that its tree was exported from stays blank."""
     if node.is_made_up:
         return MADE_UP
     return EMPTIED if node.kind == BLANK_KINDS[EMPTIED] and not node.parents and not node.text else SPEAKS

@@ -1,4 +1,4 @@
-"""Pure functions on sums and counts."""
+"""Metrics as pure functions of sums and counts."""
 
 from ramify.metrics.depths import DEPTH_BINS, depth_bin
 from ramify.metrics.intervals import Interval, bootstrap_ratio

@@ -1,12 +1,12 @@
-"""Depths of comments, grouped as reports show them."""
+"""Depth bins of reports."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 DEPTH_BINS = {"1": (1, 1), "2": (2, 2), "3-5": (3, 5), "6-10": (6, 10), "11-20": (11, 20), "21+": (21, 2**31)}
-"""Depths of comments (top level = 1) as reports group them."""
+"""Name of a bin -> its first and last depth. Top-level comments have depth 1."""
 
 
 def depth_bin(depth: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The place of every depth in `DEPTH_BINS`; posts (depth 0) count with depth 1."""
+    """The index of each depth's bin in `DEPTH_BINS`. Posts (depth 0) belong to the first bin."""
     return np.searchsorted([last for _, last in DEPTH_BINS.values()], depth, side="left")

@@ -8,8 +8,10 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate with its bootstrap interval and two-sided p-value of being on zero's other side: twice the share of resamples
-    there, at least 1 / resamples."""
+    """An estimate with its bootstrap interval and the two-sided p-value of the hypothesis that it is zero.
+
+    `p` is twice the share of resamples on the other side of zero, and at least 1 / (number of resamples).
+    """
 
     value: float
     low: float
@@ -20,8 +22,9 @@ class Interval:
 def bootstrap_ratio(
     totals: NDArray[np.float64], counts: NDArray[np.int64], *, level: float = 0.95, resamples: int = 10_000, seed: int = 0
 ) -> Interval:
-    """Σ totals / Σ counts over units drawn with replacement. For a paired difference of two systems on the same units, give
-    the differences of their totals.
+    """The bootstrap interval of Σ totals / Σ counts over units that are drawn with replacement.
+
+    For a paired difference of two systems on the same units, pass the differences of their totals.
     """
     units = np.flatnonzero(counts > 0)
     if len(units) == 0:
@@ -31,13 +34,13 @@ def bootstrap_ratio(
     ratios = np.empty(resamples)
     block = max(1, 2**22 // len(units))
     for start in range(0, resamples, block):
-        drawn = random.integers(len(units), size=(min(block, resamples - start), len(units)))
-        ratios[start : start + len(drawn)] = totals[drawn].sum(1) / counts[drawn].sum(1)
+        sample = random.integers(len(units), size=(min(block, resamples - start), len(units)))
+        ratios[start : start + len(sample)] = totals[sample].sum(1) / counts[sample].sum(1)
     return interval(float(totals.sum() / counts.sum()), ratios, level)
 
 
 def interval(value: float, resampled: NDArray[np.float64], level: float = 0.95) -> Interval:
-    """The percentile interval of an estimate that was made again from resampled units."""
+    """The percentile interval of an estimate, given its values on resampled units."""
     low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
     other_side = min((resampled <= 0).mean(), (resampled >= 0).mean())
     p = min(1.0, max(2 * other_side, 1 / len(resampled)))

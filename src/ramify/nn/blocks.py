@@ -1,4 +1,4 @@
-"""The Transformer layer and stack that BERT, TreeMLM, MHT and the Transformer share (Vaswani et al. 2017, section 3.1)."""
+"""The Transformer layer and stack (Vaswani et al. 2017, section 3.1) that several models share."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,13 +26,13 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 @dataclass(frozen=True)
 class Wanted:
-    """The positions whose final state is asked for. The last layer computes only these, though it reads all of them as keys."""
+    """The positions whose final states are needed. The last layer computes only these; all positions remain keys."""
 
     index: Int[Tensor, " position"]
     rows: Rows
-    """The wanted positions as rows: how many of each row."""
+    """Layout of the selected positions: how many each row has."""
     cross_rows: Rows
-    """The same, grouped as the context is."""
+    """The same layout, with the groups of the context."""
 
     def to(self, device: torch.device | str) -> "Wanted":
         return Wanted(self.index.to(device), self.rows.to(device), self.cross_rows.to(device))
@@ -40,20 +40,21 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Context:
-    """What the tokens of row i may see besides their own row: vectors of other nodes, gathered by `index`."""
+    """Vectors of other nodes that the tokens of a row can attend to. `index` lists them row after row."""
 
     vectors: Float[Tensor, "node dim"]
     index: Int[Tensor, " key"]
     q_rows: Rows
-    """The reading rows once more, grouped so that rows with similar numbers of vectors stand together."""
+    """The querying rows, grouped so that rows with similar numbers of vectors are together."""
     k_rows: Rows
+    """Layout of `index`: how many vectors each row attends to."""
     pair_vectors: Float[Tensor, "kind dim"] | None = None
-    """Added to a gathered vector by what the pair is to each other, such as their distance: row `pair_index[key]`."""
+    """One vector per kind of pair, such as their distance; row `pair_index[key]` is added to a gathered vector."""
     pair_index: Int[Tensor, " key"] | None = None
 
 
 class Attention(nn.Module):
-    """Multi-head attention; keys and values are projected together."""
+    """Multi-head attention with one projection for keys and values."""
 
     def __init__(self, dim: int, num_heads: int, dropout: float) -> None:
         super().__init__()
@@ -74,17 +75,19 @@ class Attention(nn.Module):
         return self._attend(x, self.key_value(keys), q_rows, k_rows, allowed)
 
     def read(self, x: Float[Tensor, "query dim"], context: "Context", q_rows: Rows) -> Float[Tensor, "query dim"]:
-        """Attend to vectors of other nodes. Each is projected once, then gathered by all who read it; what is added by pair
-        is projected apart, because the projection is linear."""
+        """Attend to vectors of other nodes. A row without any gets zeros.
+
+        Each node vector is projected once and then gathered for every row that attends to it. Because the projection is linear,
+        pair vectors are projected separately and added."""
         kv = self.key_value(context.vectors).index_select(0, context.index)
         if context.pair_vectors is not None and context.pair_index is not None:
             kv = kv + linear(context.pair_vectors, self.key_value.weight).index_select(0, context.pair_index)
-        seen = self._attend(x, kv, q_rows, context.k_rows)
+        mixed = self._attend(x, kv, q_rows, context.k_rows)
         if context.k_rows.host_lengths.min(initial=1) > 0:
-            return seen
-        # The output's bias must not speak for rows that see nothing.
-        sees = torch.repeat_interleave(context.k_rows.lengths > 0, q_rows.lengths, output_size=q_rows.total)
-        return seen.masked_fill(~sees[:, None], 0.0)
+            return mixed
+        # Rows without context must not get the bias of the output projection.
+        has_context = torch.repeat_interleave(context.k_rows.lengths > 0, q_rows.lengths, output_size=q_rows.total)
+        return mixed.masked_fill(~has_context[:, None], 0.0)
 
     def _attend(self, x: Tensor, kv: Tensor, q_rows: Rows, k_rows: Rows, allowed: Allowed | None = None) -> Tensor:
         q = self.query(x).unflatten(-1, (self.num_heads, -1))
@@ -94,7 +97,7 @@ class Attention(nn.Module):
 
 
 class Layer(nn.Module):
-    """Self-attention, cross-attention to node vectors if `cross`, feed-forward; each with its residual and LayerNorm."""
+    """Self-attention, cross-attention to node vectors if `cross`, and feed-forward, each with a residual and LayerNorm."""
 
     def __init__(
         self,
@@ -132,7 +135,8 @@ class Layer(nn.Module):
         keys = self.attention_norm(x) if self.norm == "pre" else x
         queries, q_rows = keys, rows
         if wanted is not None:
-            x, queries, q_rows = x.index_select(0, wanted.index), keys.index_select(0, wanted.index), wanted.rows
+            x, queries = x.index_select(0, wanted.index), keys.index_select(0, wanted.index)
+            q_rows = wanted.rows
         x = self._join(x, self.attention(queries, keys, q_rows, rows, allowed), self.attention_norm)
         if self.cross is not None and self.cross_norm is not None and context is not None:
             cross_rows = context.q_rows if wanted is None else wanted.cross_rows
@@ -147,7 +151,7 @@ class Layer(nn.Module):
 
 
 class Stack(nn.Module):
-    """Layers one above the other; pre-norm stacks end with a LayerNorm of their own."""
+    """A sequence of layers. A pre-norm stack ends with a LayerNorm."""
 
     def __init__(
         self,
@@ -172,7 +176,7 @@ class Stack(nn.Module):
         wanted: Wanted | None = None,
         allowed: Allowed | None = None,
     ) -> Float[Tensor, "position dim"]:
-        """`allowed`: which token of a row attends to which; without it, to all (not together with `wanted`)."""
+        """`allowed` limits which tokens of a row attend to which. It cannot be combined with `wanted`."""
         last = len(self.layers) - 1
         for number, layer in enumerate(self.layers):
             x = layer(x, rows, context, wanted if number == last else None, allowed)

@@ -1,4 +1,4 @@
-"""Random numbers by counter: a value depends on its seed and its place alone, so no batching or order can change it."""
+"""A counter-based random number generator: a value depends only on seed and counter, not on batches or order."""
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -13,23 +13,23 @@ def words(seeds: Int[Tensor, "*axes"], counters: Int[Tensor, "*axes"] | int) -> 
     """64 random bits for every (seed, counter)."""
     step = counters * _GAMMA
     if isinstance(step, int):
-        # Torch takes no Python number beyond 64 bits, where products of tensors wrap around.
+        # A product of tensors wraps around, but torch rejects a Python integer beyond 64 bits.
         step = (step + 2**63) % 2**64 - 2**63
     return _mix(_mix(seeds) + step)
 
 
 def uniform(seeds: Int[Tensor, "*axes"], counters: Int[Tensor, "*axes"] | int) -> Float[Tensor, "*axes"]:
-    """Uniform on [0, 1) with 32 bits, in double precision."""
+    """Uniform numbers on [0, 1) with 32 random bits, in double precision."""
     return _right(words(seeds, counters), 32).double() / 2**32
 
 
 def below(limit: int, seeds: Int[Tensor, "*axes"], counters: Int[Tensor, "*axes"] | int) -> Int[Tensor, "*axes"]:
-    """A whole number on [0, limit), uniform to within limit / 2^32."""
+    """Integers on [0, limit), uniform to within limit / 2^32."""
     return (uniform(seeds, counters) * limit).long()
 
 
 def _right(x: Tensor, bits: int) -> Tensor:
-    """Logical shift: torch's shifts of signed numbers carry the sign along."""
+    """Logical right shift. Torch's own shift of signed integers copies the sign bit."""
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 

@@ -13,7 +13,7 @@ Position = Literal["learned", "sinusoidal"]
 
 
 def sinusoids(count: int, dim: int) -> Float[Tensor, "count dim"]:
-    """Vaswani et al. 2017, section 3.5: even columns sine, odd columns cosine."""
+    """Sinusoidal position vectors (Vaswani et al. 2017, section 3.5): even columns are sines, odd columns cosines."""
     angles = torch.arange(count)[:, None] * torch.exp(torch.arange(0, dim, 2) * (-math.log(10000.0) / dim))
     table = torch.empty(count, dim)
     table[:, 0::2] = torch.sin(angles)
@@ -22,7 +22,7 @@ def sinusoids(count: int, dim: int) -> Float[Tensor, "count dim"]:
 
 
 class PositionTable(nn.Module):
-    """A vector a position, learned or sinusoidal; positions past the last row share it."""
+    """One vector per position, learned or sinusoidal. Positions past the end share the last vector."""
 
     weight: Tensor
 
@@ -38,7 +38,7 @@ class PositionTable(nn.Module):
 
 
 class Embeddings(nn.Module):
-    """Token + position (+ segment) vectors, optional LayerNorm, dropout. `tokens` may be shared with another module."""
+    """Token plus position (plus segment) vectors, optional LayerNorm, and dropout. `tokens` may be shared with a head."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Embeddings(nn.Module):
 
 
 def init_weights(module: nn.Module, std: float = 0.02) -> None:
-    """BERT's initialisation: normal weights of this deviation, zero biases, unit LayerNorms."""
+    """BERT's initialization: normal weights with standard deviation `std` and zero biases."""
     for child in module.modules():
         if isinstance(child, nn.Linear):
             nn.init.normal_(child.weight, std=std)

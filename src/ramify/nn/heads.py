@@ -1,4 +1,4 @@
-"""Heads: from hidden vectors to scores, and the vocabulary loss that never holds all its logits."""
+"""The vocabulary head, and a loss that never holds all logits at once."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,11 +12,11 @@ from ramify.nn.blocks import ACTIVATIONS, Activation
 from ramify.nn.linear import Linear, linear, outer
 
 MAX_LOGITS = 64 * 2**20 // 4
-"""Logits formed at once: 64 MiB in single precision."""
+"""Largest number of logits held at once: 64 MiB in single precision."""
 
 
 class VocabularyHead(nn.Module):
-    """Scores over the vocabulary: one linear map, with BERT's dense-activation-LayerNorm before it if `transform`.
+    """Scores over the vocabulary by a linear map, preceded by BERT's dense, activation and LayerNorm if `transform`.
 
     `embedding` ties the map to the token embedding (Press & Wolf 2017).
     """
@@ -51,7 +51,7 @@ class VocabularyHead(nn.Module):
     def loss(
         self, x: Float[Tensor, "position dim"], labels: Int[Tensor, " position"], weights: Float[Tensor, " position"]
     ) -> Float[Tensor, ""]:
-        """Weighted sum of the cross-entropies in nats. Logits are formed in chunks, and each chunk's gradient at once."""
+        """Weighted sum of the cross-entropies in nats. Logits are computed in chunks, each together with its gradient."""
         apply: Callable[..., Tensor] = _LinearCrossEntropy.apply
         return apply(self.features(x), self.weight, self.bias, labels, weights)
 
@@ -59,7 +59,7 @@ class VocabularyHead(nn.Module):
     def measure(
         self, x: Float[Tensor, "position dim"], labels: Int[Tensor, " position"]
     ) -> tuple[Float[Tensor, " position"], Int[Tensor, " position"]]:
-        """Cross-entropy in nats and the best-scored id of every position, in bounded memory."""
+        """Cross-entropy in nats and the highest-scoring id of every position, computed in chunks."""
         x = self.features(x)
         losses, best = [], []
         for start in range(0, len(labels), step := _chunk(self.bias)):
@@ -76,8 +76,8 @@ def _chunk(bias: Tensor) -> int:
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
-    """Σ weight · CE(x Wᵀ + b, label). The gradient of a sum is known as soon as the logits are, so the forward pass forms
-    it chunk by chunk and no chunk's logits outlive it."""
+    """Σ weight · CE(x Wᵀ + b, label). The gradient of a sum needs only the logits, so the forward pass computes it chunk by
+    chunk and keeps no logits."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
@@ -90,8 +90,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
             part = slice(start, start + step)
             logits = linear(x[part], weight, bias)
             log_probabilities = F.log_softmax(logits, -1, dtype=weights.dtype)
-            picked = log_probabilities.gather(1, labels[part, None])[:, 0]
-            total -= (picked * weights[part]).sum()
+            label_scores = log_probabilities.gather(1, labels[part, None])[:, 0]
+            total -= (label_scores * weights[part]).sum()
             if not any(needs[:3]):
                 continue
             scores = log_probabilities.exp_()

@@ -1,5 +1,5 @@
-"""Linear maps. On AMD's AVX-512 processors single precision goes through oneDNN, which takes half the time of the MKL that
-torch calls by default; elsewhere this is torch's own."""
+"""Linear maps. On AMD processors with AVX-512, single precision uses oneDNN, which takes half the time of torch's default, MKL.
+Elsewhere this is torch's own linear map."""
 
 import functools
 import platform
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 MIN_PRODUCTS = 10**8
-"""Multiply-adds from which it pays: oneDNN prepares a kernel for every new shape, in a third of a millisecond."""
+"""Number of multiply-adds from which oneDNN pays off: it spends a third of a millisecond on every new shape."""
 
 
 class Linear(nn.Linear):
@@ -28,15 +28,15 @@ def linear(
     if not _pays(x, weight):
         return F.linear(x, weight, bias)
     apply: Callable[..., Tensor] = _Linear.apply
-    # Of a part of a matrix's columns oneDNN makes a product two hundred times as slow.
+    # oneDNN is two hundred times slower on a slice of a matrix's columns.
     return apply(x.contiguous(), weight.contiguous(), bias)
 
 
 def outer(
     x: Float[Tensor, "rows left"], y: Float[Tensor, "rows right"], product: Callable[[Tensor, Tensor], Tensor] = linear
 ) -> Float[Tensor, "left right"]:
-    """Xᵀ Y, the gradient of a weight; `product` is x Wᵀ."""
-    # oneDNN copies a transposed first factor: that had better be the smaller one.
+    """Xᵀ Y, the gradient of a weight. `product` computes x Wᵀ."""
+    # oneDNN copies a transposed first factor, so the first factor is the smaller one.
     return product(y.t(), x.t()).t() if x.shape[1] > y.shape[1] else product(x.t(), y.t())
 
 
@@ -48,10 +48,10 @@ def on_pairs(
     others: Int[Tensor, " pair"],
     pairs: Float[Tensor, "pair pair_size"],
 ) -> Float[Tensor, "pair out"]:
-    """A layer on [one, other, what belongs to the pair alone]; each one and each other is multiplied once, not once a pair."""
+    """Apply a layer to the concatenation [one, other, pair]. Each row of `one` and `other` is multiplied once, not per pair."""
     weights = layer.weight.split([part.shape[1] for part in (one, other, pairs)], dim=1)
     x = linear(pairs, weights[2], layer.bias)
-    # In place: there are as many pairs as fit into memory.
+    # In place, because the pairs fill the memory.
     x += linear(one, weights[0]).index_select(0, ones)
     x += linear(other, weights[1]).index_select(0, others)
     return x
@@ -71,12 +71,12 @@ def _pays(x: Tensor, weight: Tensor) -> bool:
 
 @functools.cache
 def _slow_mkl() -> bool:
-    """Whether MKL leaves half of this processor unused, and torch has the way around it."""
+    """Whether MKL is slow on this processor and torch offers oneDNN's product."""
     if platform.system() != "Linux" or torch.backends.cpu.get_cpu_capability() != "AVX512":
         return False
     if "AuthenticAMD" not in Path("/proc/cpuinfo").read_text() or not torch.backends.mkldnn.is_available():
         return False
-    # Not drawn: this is asked in the middle of a training step, whose random numbers are its own.
+    # Not random: a draw here, in the middle of a training step, would change the step's random numbers.
     x, weight = torch.arange(12.0).view(3, 4), torch.arange(20.0).view(5, 4)
     try:
         return torch.allclose(_product(x, weight), x @ weight.t(), atol=1e-5)
@@ -97,8 +97,8 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
-        # That of a sum is one number for many places, of which oneDNN makes a slow product, too.
-        (gradient,) = (each.contiguous() for each in gradients)
+        # The gradient of a sum is expanded from one number, and oneDNN is slow on that, too.
+        (gradient,) = (tensor.contiguous() for tensor in gradients)
         for_x, for_weight, for_bias = ctx.needs_input_grad
         return (
             _product(gradient, weight.t()) if for_x else None,

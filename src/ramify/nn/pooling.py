@@ -1,4 +1,4 @@
-"""One vector a row from the vectors of its tokens. (`unsafe` spares the device a check that lengths add up.)"""
+"""Pool the vectors of a row's tokens into one vector. (`unsafe` skips a length check that waits for the device.)"""
 
 from typing import Literal
 
@@ -12,10 +12,10 @@ Pooling = Literal["mean", "max", "cls", "attn", "pooler"]
 
 
 class Pool(nn.Module):
-    """Mean over a row's tokens, their maximum, the first token, a learned softmax `wᵀ tanh(W h)` over them, or BERT's pooler:
-    tanh of a linear map of the first token.
+    """Pools by mean, maximum, first token (cls), a softmax over learned scores `wᵀ tanh(W h)` (attn), or BERT's pooler (tanh of
+    a linear map of the first token).
 
-    Special tokens take part, so that a text of zero tokens has a vector; every row has at least one token.
+    Every row must have a token. Special tokens are pooled too, so an empty text has a vector.
     """
 
     def __init__(self, kind: Pooling, dim: int) -> None:

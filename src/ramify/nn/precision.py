@@ -1,4 +1,4 @@
-"""Half precision: linear maps in bfloat16, weights, sums and losses in single precision. Training has accelerate's own."""
+"""Half precision: linear maps use bfloat16; weights, sums and losses stay in single precision. Training uses accelerate's."""
 
 from typing import Literal
 
@@ -8,5 +8,5 @@ Precision = Literal["fp32", "bf16"]
 
 
 def autocast(device: torch.device, precision: Precision) -> torch.autocast:
-    """Compute what runs inside with this precision; weights stay as they are."""
+    """Compute with this precision inside the context. Weights stay as they are."""
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")

@@ -1,7 +1,7 @@
-"""Where rows end on the flat axis: the one place that knows about lengths, groups and padding.
+"""Rows on the flat axis. Only this module knows about lengths, groups and padding.
 
-All tokens of a batch lie on one axis `[total]`. Only attention (and recurrence) must see rows; for them `Rows` names runs of
-consecutive rows of near-equal length, and `pad`/`unpad` move between the flat axis and those groups.
+All tokens of a batch lie on one axis `[total]`. Only attention and recurrence need rows. For attention, `Rows` groups
+consecutive rows of similar length, and `pad` and `unpad` convert between the flat axis and these groups.
 """
 
 import math
@@ -17,47 +17,47 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 ROUND_TO = 8
-"""Rows are padded inside a group to a multiple of this: fewer, larger calls beat exact lengths (measured)."""
+"""Rows whose lengths round up to the same multiple of this share a group: fewer, larger calls beat exact lengths (measured)."""
 
-LEAST_KEYS = 16
-"""Contexts up to this size share a group."""
-
+MIN_KEYS = 16
+"""Contexts of at most this many vectors share a group."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-
-_kept_eager: list[Callable[[], None]] = []
+_pending: list[Callable[[], None]] = []
 
 
 def eager(function: Function) -> Function:
-    """Left out of compiled graphs: groups differ from batch to batch, and each would be compiled anew. It is so once
-    `keep_eager` was called: to import torch's compiler takes seconds, which those who compile nothing need not wait."""
-    called: Callable[..., Any] = function
+    """Exclude a function from compiled graphs, once `keep_eager` is called.
+
+    Groups differ from batch to batch, and each new shape would be compiled again. The exclusion waits for `keep_eager` because
+    importing torch's compiler takes seconds, and most runs compile nothing."""
+    target: Callable[..., Any] = function
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        return called(*args, **kwargs)
+        return target(*args, **kwargs)
 
-    def keep() -> None:
-        nonlocal called
-        called = torch.compiler.disable(function)
+    def disable() -> None:
+        nonlocal target
+        target = torch.compiler.disable(function)
 
-    _kept_eager.append(keep)
+    _pending.append(disable)
     wrapped: Any = call
     return wrapped
 
 
 def keep_eager() -> None:
-    """To be called before anything is compiled."""
-    while _kept_eager:
-        _kept_eager.pop()()
+    """Exclude all `eager` functions from compilation. Call this before compiling anything."""
+    while _pending:
+        _pending.pop()()
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Consecutive rows `[start, stop)` that attention sees as one block of `length` columns.
+    """Consecutive rows `[start, stop)` that form one block of `length` columns for attention.
 
-    `offset` is where the block begins on the padded axis; `full` means that no column is padding.
+    The block begins at `offset` on the padded axis. `full` means that the block has no padding.
     """
 
     start: int
@@ -77,16 +77,16 @@ class Group:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows on the flat axis. Sizes and groups are Python values, made on the host: no device is ever asked for them."""
+    """The layout of rows on the flat axis. Sizes and groups are host values, so no code waits for a device to learn them."""
 
     lengths: Int[Tensor, " row"]
     offsets: Int[Tensor, " row+1"]
     positions: Int[Tensor, " total"]
     """Position of each token within its row."""
     padded: Int[Tensor, " padded"]
-    """The flat token behind every slot of the padded axis; padding slots repeat the first of their row, or any."""
+    """Flat index of the token in every slot of the padded axis. Padding repeats the first token of its row, or any token."""
     unpadded: Int[Tensor, " total"]
-    """The slot of every flat token."""
+    """Slot of every flat token on the padded axis."""
     filled: Shaped[Tensor, " padded"]
     """Whether a slot holds a token (bool)."""
     groups: tuple[Group, ...]
@@ -96,7 +96,7 @@ class Rows:
 
     @classmethod
     def build(cls, lengths: Sequence[int] | NDArray[np.int64], keys: NDArray[np.int64] | None = None) -> "Rows":
-        """Lay out rows of these lengths. Consecutive rows of one key (default: `length_key`) make a group, so sort by it."""
+        """Lay out rows of these lengths. Consecutive rows with equal keys (default: `length_key`) form a group: sort by key."""
         host = np.asarray(lengths, dtype=np.int64)
         edges = _edges(length_key(host) if keys is None else keys)
         offsets = np.zeros(len(host) + 1, dtype=np.int64)
@@ -104,10 +104,10 @@ class Rows:
         groups, padded, filled = [], [], []
         offset = 0
         for start, stop in edges:
-            own = host[start:stop]
-            length = int(own.max()) if len(own) else 0
+            group_lengths = host[start:stop]
+            length = int(group_lengths.max()) if len(group_lengths) else 0
             columns = np.arange(length)
-            inside = columns < own[:, None]
+            inside = columns < group_lengths[:, None]
             padded.append((offsets[start:stop, None] + np.where(inside, columns, 0)).ravel())
             filled.append(inside.ravel())
             groups.append(Group(start, stop, length, offset, bool(inside.all())))
@@ -115,7 +115,7 @@ class Rows:
         slots = np.concatenate(filled) if filled else np.zeros(0, dtype=bool)
         tokens = np.concatenate(padded) if padded else np.zeros(0, dtype=np.int64)
         total = int(offsets[-1])
-        # A row without tokens may stand at the very end, where its padding slots would point past the axis.
+        # The padding slots of an empty row at the very end would point past the axis.
         tokens = np.minimum(tokens, max(total - 1, 0))
         return cls(
             lengths=torch.from_numpy(host),
@@ -142,22 +142,22 @@ class Rows:
 
     @property
     def keys(self) -> NDArray[np.int64]:
-        """A number a row, the same for all rows of a group: `build(…, keys=rows.keys)` takes over the borders."""
+        """One number per row, equal within a group. `build(…, keys=rows.keys)` makes a layout with the same groups."""
         return np.repeat(np.arange(len(self.groups)), [group.size for group in self.groups])
 
     def runs(self, limit: int) -> Iterator[tuple[int, int]]:
-        """Runs of rows with at most `limit` tokens; a longer row is a run of its own."""
+        """Ranges of consecutive rows with at most `limit` tokens together. A longer row is a range of its own."""
         return runs(self.host_lengths, limit)
 
     def key_mask(self, group: Group) -> Tensor | None:
-        """`[row 1 1 key]`, true where a key may be seen; None where all may."""
+        """`[row 1 1 key]`, true where a key is a token; None if the group has no padding."""
         if group.full:
             return None
         return self.filled[group.offset : group.end].view(group.size, 1, 1, group.length)
 
 
 def runs(costs: NDArray[np.int64], limit: int) -> Iterator[tuple[int, int]]:
-    """Consecutive rows that together cost at most `limit`; one that costs more is alone."""
+    """Ranges of consecutive rows that cost at most `limit` together. A row that costs more is a range of its own."""
     start = filled = 0
     for row, cost in enumerate(costs.tolist()):
         if filled and filled + cost > limit:
@@ -169,28 +169,28 @@ def runs(costs: NDArray[np.int64], limit: int) -> Iterator[tuple[int, int]]:
 
 
 def places(lengths: NDArray[np.int64], chosen: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where on the flat axis the tokens of the chosen rows stand, one row after the other; a row may be chosen again."""
+    """Flat indices of the tokens of the chosen rows, row after row. A row may be chosen several times."""
     starts = np.cumsum(lengths) - lengths
-    picked = lengths[chosen]
-    ends = np.cumsum(picked)
-    return np.repeat(starts[chosen] - (ends - picked), picked) + np.arange(picked.sum())
+    chosen_lengths = lengths[chosen]
+    ends = np.cumsum(chosen_lengths)
+    return np.repeat(starts[chosen] - (ends - chosen_lengths), chosen_lengths) + np.arange(chosen_lengths.sum())
 
 
 def inverse(order: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where each stands after all were put into this order."""
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
-    return place
+    """The inverse permutation: x[order][inverse(order)] is x."""
+    result = np.empty_like(order)
+    result[order] = np.arange(len(order))
+    return result
 
 
 def length_key(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The length rounded up, in units of `ROUND_TO`."""
+    """Lengths in units of `ROUND_TO`, rounded up."""
     return -(-lengths // ROUND_TO)
 
 
 def doubling_key(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """0-16, 17-32, 33-64 …: attention to so few vectors costs less, padding included, than one more call for a group."""
-    return np.ceil(np.log2(np.maximum(counts, LEAST_KEYS) / LEAST_KEYS)).astype(np.int64)
+    """The range 0-16, 17-32, 33-64 … that each count falls into. Padding to double size costs less than more groups."""
+    return np.ceil(np.log2(np.maximum(counts, MIN_KEYS) / MIN_KEYS)).astype(np.int64)
 
 
 def _edges(keys: NDArray[np.int64]) -> list[tuple[int, int]]:
@@ -201,20 +201,20 @@ def _edges(keys: NDArray[np.int64]) -> list[tuple[int, int]]:
 
 
 def pad(x: Float[Tensor, "total *feature"], rows: Rows) -> Float[Tensor, "padded *feature"]:
-    """Flat to padded. Padding slots hold some token: mask them."""
+    """Convert from the flat to the padded axis. Padding slots hold arbitrary tokens, so mask them."""
     apply: Callable[..., Tensor] = _Pad.apply
     return apply(x, rows.padded, rows.unpadded)
 
 
 def unpad(x: Float[Tensor, "padded *feature"], rows: Rows) -> Float[Tensor, "total *feature"]:
-    """Padded to flat; what stood in padding slots is dropped and gets no gradient."""
+    """Convert from the padded to the flat axis. Padding slots are dropped and get no gradient."""
     apply: Callable[..., Tensor] = _Unpad.apply
     return apply(x, rows.unpadded)
 
 
 def by_group(x: Shaped[Tensor, "padded *feature"], rows: Rows) -> list[Shaped[Tensor, "_row _column *feature"]]:
-    """One block per group of rows."""
-    # One split, whose gradient is one concatenation: a slice a group would add up as many gradients of the whole.
+    """Split a padded axis into one block per group of rows."""
+    # The gradient of one split is one concatenation. One slice per group would sum as many gradients of full size.
     parts = x.split([group.size * group.length for group in rows.groups])
     return [part.view(group.size, group.length, *x.shape[1:]) for part, group in zip(parts, rows.groups, strict=True)]
 
@@ -222,7 +222,7 @@ def by_group(x: Shaped[Tensor, "padded *feature"], rows: Rows) -> list[Shaped[Te
 def as_table(
     values: Float[Tensor, " total"], rows: Rows, empty: float
 ) -> tuple[Float[Tensor, "row column"], Int[Tensor, " total"]]:
-    """Values as a table of rows, and the cell of each in it, counted along the rows; `empty` where a row has ended."""
+    """Values as a table, one line per row and filled up with `empty`, and the flat index of each value in it."""
     table = values.new_full((len(rows), rows.max_length), empty)
     numbers = torch.arange(len(rows), device=values.device)
     cells = torch.repeat_interleave(numbers, rows.lengths, output_size=rows.total) * rows.max_length + rows.positions
@@ -230,27 +230,27 @@ def as_table(
 
 
 def highest(values: Float[Tensor, " total"], rows: Rows, count: int) -> tuple[Int[Tensor, " chosen"], Rows]:
-    """Where the `count` highest values of each row are, in the order in which they stand, and the rows that they make."""
+    """Flat indices of the `count` highest values of each row, in ascending order, and their layout as rows."""
     table, _ = as_table(values, rows, -math.inf)
-    # What stands behind the end of a short row comes last: its columns are the greatest.
+    # The filling of a short row comes last, because its columns are the greatest.
     columns = table.topk(min(count, rows.max_length), dim=1).indices.sort(dim=1).values
     lengths = np.minimum(rows.host_lengths, columns.shape[1])
-    kept = np.flatnonzero(np.arange(columns.shape[1]) < lengths[:, None])
+    inside = np.flatnonzero(np.arange(columns.shape[1]) < lengths[:, None])
     tokens = (rows.offsets[:-1, None] + columns).flatten()
-    chosen = tokens.index_select(0, torch.from_numpy(kept).to(values.device))
+    chosen = tokens.index_select(0, torch.from_numpy(inside).to(values.device))
     return chosen, Rows.build(lengths, keys=lengths).to(values.device)
 
 
 def reorder(
     x: Float[Tensor, "total *feature"], order: Int[Tensor, " total"], back: Int[Tensor, " total"]
 ) -> Float[Tensor, "total *feature"]:
-    """x[order], where x[order][back] is x."""
+    """x[order]. `back` is the inverse permutation and serves the gradient."""
     apply: Callable[..., Tensor] = _Pad.apply
     return apply(x, order, back)
 
 
 class _Pad(torch.autograd.Function):
-    """Padding slots are masked by whoever reads them, so their gradient is zero and the backward pass is a plain gather."""
+    """Callers mask padding slots, so their gradient is zero and the backward pass is a plain gather."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, padded: Tensor, unpadded: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from ramify.nn.ragged import Rows, eager, inverse, reorder
 
 
 class BiLSTM(nn.Module):
-    """Every token's states after a reading from the left and one from the right (Hochreiter & Schmidhuber 1997)."""
+    """A bidirectional LSTM (Hochreiter & Schmidhuber 1997): the states of both directions for every token."""
 
     def __init__(self, dim: int, hidden: int) -> None:
         super().__init__()
@@ -24,11 +24,11 @@ class BiLSTM(nn.Module):
     def forward(self, x: Float[Tensor, "total dim"], rows: Rows) -> Float[Tensor, "total out"]:
         if rows.total == 0:
             return x.new_zeros(0, self.out_dim)
-        # All first tokens, then all second tokens …, of the longest rows first: torch's packed form, which has no padding.
+        # Torch's packed form has no padding: all first tokens, then all second tokens …, sorted by row length, longest first.
         lengths = rows.host_lengths
         row = np.repeat(np.arange(len(lengths)), lengths)
         position = np.arange(rows.total) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         order = np.lexsort((row, -lengths[row], position))
-        here, there = (torch.from_numpy(each).to(x.device, non_blocking=True) for each in (order, inverse(order)))
-        packed = PackedSequence(reorder(x, here, there), torch.from_numpy(np.bincount(position)))
-        return reorder(self.lstm(packed)[0].data, there, here)
+        to_packed, to_flat = (torch.from_numpy(index).to(x.device, non_blocking=True) for index in (order, inverse(order)))
+        packed = PackedSequence(reorder(x, to_packed, to_flat), torch.from_numpy(np.bincount(position)))
+        return reorder(self.lstm(packed)[0].data, to_flat, to_packed)

@@ -1,6 +1,6 @@
-"""File formats: each a module of this package that turns files into trees, or into batches of posts.
+"""File formats. Each format is a module of this package that turns files into trees or into batches of posts.
 
-Nothing heavy is imported before a format is used.
+The module of a format is imported when the format is first used.
 """
 
 import json
@@ -17,34 +17,37 @@ from ramify.errors import RamifyError
 
 @dataclass(frozen=True)
 class Format:
-    """`posts`: one post a record, in any order, to be joined into trees; `trees`: every record is a whole tree; `logs`: a
-    channel's messages, one after the other."""
+    """A file format and its reader.
+
+    `yields`: `posts` are single posts in any order, to be joined into trees; `trees` are whole trees; `logs` are the messages
+    of a channel in order.
+    """
 
     yields: Literal["posts", "trees", "logs"]
     module: str
     summary: str
     numbered: bool = False
-    """Do annotations call messages by their ids, where these are ascending whole numbers? (In logs: of their lines, from 0.)"""
+    """Whether annotations refer to messages by ids that are ascending whole numbers (in logs: line numbers, from 0)."""
 
     @property
     def name(self) -> str:
-        """Its key in `FORMATS`."""
+        """The key in `FORMATS`."""
         return self.module.rpartition(".")[2].replace("_", "-")
 
     def load(self) -> ModuleType:
-        """The reader's module, with its functions `read` or `logs`, and `refuses` (see `readers.base`)."""
+        """Import the reader's module, which defines `refuses` and either `read` or `logs` (see `readers.base`)."""
         return import_module(self.module)
 
     @property
     def reads(self) -> Callable[..., Iterator[Any]]:
-        """Yields record batches, trees, or logs."""
+        """The reader's function, which yields record batches, trees or logs."""
         return getattr(self.load(), "logs" if self.yields == "logs" else "read")
 
     def records(self, paths: Sequence[Path], report: Any, policy: Any = None, **options: Any) -> Iterator[Any]:
-        """Record batches of posts, or trees, one of which may be a log.
+        """Yield record batches of posts, or trees. A log is yielded as one tree.
 
-        `policy` (a `readers.base.Policy`; None: the default one) is for readers that decide themselves about posts that do
-        not fit.
+        `policy` (a `readers.base.Policy`; None: the default policy) is passed to readers that handle ill-fitting posts
+        themselves.
         """
         if self.takes_policy:
             from ramify.readers.base import Policy
@@ -55,64 +58,64 @@ class Format:
 
     @property
     def options(self) -> list[str]:
-        """The names of what the reader takes besides files, report and policy."""
+        """The reader's options: its parameters other than files, report and policy."""
         return [name for name in list(signature(self.reads).parameters)[2:] if name != "policy"]
 
     def check(self, options: Collection[str]) -> None:
-        """Raise for the first name that is none of the reader's options."""
+        """Raise `RamifyError` for the first name that is not an option of the reader."""
         known = self.options
         if unknown := next((name for name in options if name not in known), None):
-            has = f"it has {', '.join(known)}" if known else "it has none"
-            raise RamifyError(f"the format {self.name!r} has no option {unknown!r}; {has}.")
+            available = f"its options are {', '.join(known)}" if known else "it has no options"
+            raise RamifyError(f"the format {self.name!r} has no option {unknown!r}; {available}.")
 
     @property
     def takes_policy(self) -> bool:
-        """Does the reader itself decide about posts that do not fit?"""
+        """Whether the reader applies the policy itself."""
         return "policy" in signature(self.reads).parameters
 
 
 FORMATS: dict[str, Format] = {
-    # First, because `guess` takes the first that matches: what trees of ours say about themselves may look like others.
-    "jsonl": Format("trees", "ramify.readers.jsonl", "Ramify's own JSON lines, one tree a line", numbered=True),
+    # First, because `guess` takes the first match, and the metadata of Ramify's trees may look like another format.
+    "jsonl": Format("trees", "ramify.readers.jsonl", "Ramify's own JSON lines, one tree per line", numbered=True),
     "pushshift": Format("posts", "ramify.readers.pushshift", "Reddit dumps, submissions and comments, as JSON lines"),
-    "reddit-api": Format("posts", "ramify.readers.reddit_api", "answers of Reddit's API, JSON with nested replies"),
-    "stackexchange": Format("posts", "ramify.readers.stackexchange", "Stack Exchange dumps, a folder for each site"),
-    "convokit": Format("posts", "ramify.readers.convokit", "ConvoKit corpora, a folder each"),
+    "reddit-api": Format("posts", "ramify.readers.reddit_api", "Reddit API responses, JSON with nested replies"),
+    "stackexchange": Format("posts", "ramify.readers.stackexchange", "Stack Exchange dumps, one folder per site"),
+    "convokit": Format("posts", "ramify.readers.convokit", "ConvoKit corpora, one folder per corpus"),
     "cmv-modes": Format("trees", "ramify.readers.cmv_modes", "change-my-view-modes, XML with claims and premises"),
     "cmv-chains": Format("posts", "ramify.readers.cmv_chains", "chains of change-my-view comments, ad hominem or not"),
     "oasst": Format("posts", "ramify.readers.oasst", "OpenAssistant's conversation trees"),
     "molweni": Format("trees", "ramify.readers.molweni", "Molweni's dialogues with discourse relations"),
-    "slack": Format("logs", "ramify.readers.slack", "Slack's exports: ZIP, folder, or days of a channel"),
-    "slack-xml": Format("logs", "ramify.readers.slack_xml", "Slack channels with conversations marked, XML"),
+    "slack": Format("logs", "ramify.readers.slack", "Slack exports: ZIP, folder, or days of one channel"),
+    "slack-xml": Format("logs", "ramify.readers.slack_xml", "Slack channels with annotated conversations, XML"),
     "discord": Format("logs", "ramify.readers.discord", "DiscordChatExporter's JSON"),
     "matrix": Format("logs", "ramify.readers.matrix", "Matrix rooms: Element's JSON, or events as JSON lines"),
     "telegram": Format("logs", "ramify.readers.telegram", "Telegram Desktop's result.json"),
-    "table": Format("posts", "ramify.readers.table", "one post a row: CSV, TSV, Parquet or JSON lines"),
-    "chat-table": Format("logs", "ramify.readers.chat_table", "one message a row, in the order of the channel"),
-    # Last, because tab-separated values may look like a log of WeeChat's.
-    "irc": Format("logs", "ramify.readers.irc", "logs of IRC channels, as clients and bots write them", numbered=True),
+    "table": Format("posts", "ramify.readers.table", "one post per row: CSV, TSV, Parquet or JSON lines"),
+    "chat-table": Format("logs", "ramify.readers.chat_table", "one message per row, in the order of the channel"),
+    # Last, because tab-separated values may look like a WeeChat log.
+    "irc": Format("logs", "ramify.readers.irc", "IRC logs, as written by clients and bots", numbered=True),
 }
 
 
 def find(name: str) -> Format:
-    """The format of this name; raises with the list of formats."""
+    """Return the format of this name. Raises `RamifyError` with the list of formats if there is none."""
     if name not in FORMATS:
-        known = "\n".join(f"  {each:<14} {format.summary}" for each, format in FORMATS.items())
+        known = "\n".join(f"  {key:<14} {format.summary}" for key, format in FORMATS.items())
         raise RamifyError(f"there is no format {name!r}. The formats are:\n{known}")
     return FORMATS[name]
 
 
 def guess(paths: Sequence[Path]) -> str:
-    """The first format that refuses none of the inputs by their names and first bytes, or no file of the folders among them.
+    """Return the first format that accepts all inputs, or all files in them, by their names and first bytes.
 
-    Raises with what each format refused, and why.
+    Raises `RamifyError` with the reason of each format if none does.
     """
     from ramify.readers.base import A_FOLDER, open_bytes, read_twice
 
     check(paths)
     if built := next((path for path in paths if _is_built(path)), None):
         raise RamifyError(
-            f"{built} is a data set that Ramify built, and no input. Give what it was built from, or write it out: "
+            f"{built} is a data set built by Ramify, not an input file. Name the files it was built from, or export it first: "
             f"ramify data export {built} --out {built.name}.jsonl"
         )
     reasons: dict[str, list[str]] = {name: [] for name in FORMATS}
@@ -123,7 +126,7 @@ def guess(paths: Sequence[Path]) -> str:
             heads[path] = b""
             if not path.is_dir():
                 if (inputs is not paths or len(paths) > 1) and path.is_file() and not path.stat().st_size:
-                    del heads[path]  # a day on which nobody said anything
+                    del heads[path]  # a day without messages
                     continue
                 with open_bytes(path) as stream:
                     heads[path] = stream.read(1 << 16)
@@ -139,13 +142,13 @@ def guess(paths: Sequence[Path]) -> str:
                 reasons[name].append(reason if len(heads) == 1 and inputs is paths else f"{path}: {reason}")
     tried = "\n".join(f"  {name:<14} {'; '.join(each)}" for name, each in reasons.items())
     raise RamifyError(
-        f"cannot tell the format of {', '.join(map(str, paths))}. Each was tried, and refused it:\n{tried}\n"
-        "If it is one of them all the same, name it with --format."
+        f"cannot detect the format of {', '.join(map(str, paths))}. Every format was tried and rejected:\n{tried}\n"
+        "If one of these formats is right, name it with --format."
     )
 
 
 def without_empty(paths: Sequence[Path], report: Any) -> list[Path]:
-    """Without empty files, which are counted, unless all are: on some days nobody says a thing."""
+    """Leave out empty files, such as days without messages, and count them. If all files are empty, all are returned."""
     empty = [path for path in paths if path.is_file() and not path.stat().st_size]
     if len(empty) == len(paths):
         return list(paths)
@@ -164,40 +167,41 @@ def _is_built(path: Path) -> bool:
 
 
 def check(paths: Sequence[Path]) -> None:
-    """Raise where there is nothing to read."""
+    """Raise `RamifyError` if there is no input, or if an input does not exist or is an empty folder."""
     if not paths:
-        raise RamifyError("nothing to build from: name at least one input file.")
+        raise RamifyError("there is no input. Name at least one file or folder.")
     for path in paths:
         if not path.exists():
             raise RamifyError(f"there is no file or folder {path}. Check the spelling of the input.")
         if path.is_dir() and not files([path]):
-            raise RamifyError(f"the folder {path} is empty. Check the spelling of the input.")
+            raise RamifyError(f"the folder {path} holds no files. Check the spelling of the input.")
 
 
 def files(paths: Sequence[Path]) -> list[Path]:
-    """The files among the paths and, sorted and without hidden ones, in the folders among them."""
-    found = []
+    """The given files, and the files in the given folders, sorted and without hidden ones."""
+    result = []
     for path in paths:
         if path.is_dir():
-            inside = (each for each in path.rglob("*") if each.is_file())
-            found += sorted(each for each in inside if not any(part.startswith(".") for part in each.relative_to(path).parts))
+            inside = (file for file in path.rglob("*") if file.is_file())
+            result += sorted(file for file in inside if not any(part.startswith(".") for part in file.relative_to(path).parts))
         else:
-            found.append(path)
-    return found
+            result.append(path)
+    return result
 
 
 def read_logs(*paths: str | Path, format: str | None = None, **options: Any) -> Iterator[Any]:
-    """The logs in files or folders, each a `Tree`; the format is guessed unless it is named, and `options` are the format's.
+    """Read the logs in files or folders, each as a `Tree`, for `model.disentangle`.
 
-    For `model.disentangle`. What a reader leaves out or mends is not told here: `ramify data build` and `disentangle` tell.
-    Raises `RamifyError` for formats whose posts say themselves what they answer.
+    The format is guessed unless it is named. `options` are passed to its reader. Skipped and repaired records are not
+    reported here; `ramify data build` and `ramify disentangle` report them. Raises `RamifyError` for formats of posts, because
+    those name their parents.
     """
     from ramify.readers.base import Report
 
-    own = [Path(path) for path in paths]
-    check(own)
-    known = find(format or guess(own))
-    if known.yields == "posts":
-        raise RamifyError(f"the format {known.name!r} holds posts, no logs: read them with `ramify data build`.")
-    known.check(options)
-    yield from known.records(own, Report(), **options)
+    inputs = [Path(path) for path in paths]
+    check(inputs)
+    reader = find(format or guess(inputs))
+    if reader.yields == "posts":
+        raise RamifyError(f"the format {reader.name!r} holds posts, not logs. Read it with `ramify data build`.")
+    reader.check(options)
+    yield from reader.records(inputs, Report(), **options)

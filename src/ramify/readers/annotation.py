@@ -1,7 +1,7 @@
-"""Reply links as the Ubuntu IRC disentanglement data has them: `PARENT CHILD -`, or `LOG:PARENT CHILD -` for several logs.
+"""Reply links in the format of the Ubuntu IRC disentanglement data: `PARENT CHILD -`, or `LOG:PARENT CHILD -` for several logs.
 
-Numbers are lines of the log, from 0; a message that starts a conversation is its own parent. The name of a log is that of its
-file without folder and ending.
+Numbers are lines of the log, from 0. A message that starts a conversation is its own parent. The name of a log is the name of
+its file without folder and ending.
 """
 
 import re
@@ -27,21 +27,21 @@ _LINE = re.compile(r"(?:(?P<log>.*):)?\s*(?P<parent>\d{1,15})\s+(?P<child>\d{1,1
 
 
 def unpacked(name: str) -> str:
-    """A file's name without what compressing it added."""
+    """A file's name without the suffix of its compression."""
     return next((name.removesuffix(ending) for ending in PACKED if name.endswith(ending)), name)
 
 
 def log_name(file: str) -> str:
-    """The name under which a log is known, whichever of its files is given."""
+    """The name of a log, from the name of any of its files."""
     name = unpacked(re.split(r"[/\\]", file)[-1])
     return next((name.removesuffix(ending) for ending in ENDINGS if name.endswith(ending)), name)
 
 
 def readable_name(log: str) -> str:
-    """A log's name as `write_links` may have it: one that is read again as itself."""
+    """A log's name in a form that `write_links` accepts: reading it returns the same name."""
     name = re.sub(r"[/\\\r\n]+", "-", log)
-    while (own := log_name(name)) != name:
-        name = own
+    while (shorter := log_name(name)) != name:
+        name = shorter
     return name or "log"
 
 
@@ -50,19 +50,19 @@ def link_line(log: str, parent: int, child: int) -> str:
 
 
 def read_links(paths: Sequence[Path]) -> dict[str, Links]:
-    """The links of each log, in the order of the files; a folder stands for the `*.annotation.txt` in it.
+    """Read the links of each log, in the order of the files. A folder stands for the `*.annotation.txt` files in it.
 
-    Raises `RamifyError` with file and line where a line is no link, and where lines without a log's name stand in two files
-    of one name.
+    Raises `RamifyError` with file and line if a line is not a link, and if lines without a log's name occur in two files of the
+    same name.
     """
     owner: dict[str, Path] = {}
-    found: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    links: dict[str, list[tuple[int, int]]] = defaultdict(list)
     held = Held("and the files before it have", "Give fewer files at a time.")
     for path in _files(paths):
         with open_bytes(path) as stream:
             text = held.read(stream, path).decode("utf-8-sig", "replace")
-        own = log_name(path.name)
-        bare = False
+        file_log = log_name(path.name)
+        has_unnamed = False
         for number, line in enumerate(text.split("\n"), start=1):
             if not line.strip():
                 continue
@@ -71,28 +71,29 @@ def read_links(paths: Sequence[Path]) -> dict[str, Links]:
                     f"{path}, line {number}: expected 'PARENT CHILD -' or 'LOG:PARENT CHILD -' with line numbers from 0, "
                     f"found {line.strip()!r:.80}."
                 )
-            bare = bare or link["log"] is None
-            name = own if link["log"] is None else log_name(link["log"])
-            found[name].append((int(link["parent"]), int(link["child"])))
-        if bare and owner.setdefault(own, path) != path:
+            has_unnamed = has_unnamed or link["log"] is None
+            name = file_log if link["log"] is None else log_name(link["log"])
+            links[name].append((int(link["parent"]), int(link["child"])))
+        if has_unnamed and owner.setdefault(file_log, path) != path:
             raise RamifyError(
-                f"{owner[own]} and {path} are both links of {own!r}, as their names say. Rename one, or write LOG:PARENT CHILD."
+                f"{owner[file_log]} and {path} both hold links of {file_log!r}, according to their names. Rename one, or write "
+                "LOG:PARENT CHILD."
             )
         if not text.strip():
-            found.setdefault(own, [])
-    return {name: np.array(links, dtype=np.int64).reshape(-1, 2) for name, links in found.items()}
+            links.setdefault(file_log, [])
+    return {name: np.array(pairs, dtype=np.int64).reshape(-1, 2) for name, pairs in links.items()}
 
 
 def write_links(path: Path, links: Mapping[str, Iterable[tuple[int, int]]], *, named: bool = True) -> None:
-    """(parent, child) of each log, a line a link; `named` puts the log's name before it, as several logs need.
+    """Write the (parent, child) links of each log, one link per line. `named` puts the log's name before each link.
 
-    Raises `RamifyError` for a name that would be read as another.
+    Raises `RamifyError` for a name that would be read back differently, and for several logs without `named`.
     """
     for name in links:
         if log_name(name) != name:
-            raise RamifyError(f"{path}: the log {name!r} would be read again as {log_name(name)!r}. Name it without folders.")
+            raise RamifyError(f"{path}: the log {name!r} would be read back as {log_name(name)!r}. Rename the log.")
     if not named and len(links) > 1:
-        raise RamifyError(f"{path}: links of {len(links)} logs in one file need the logs' names before them.")
+        raise RamifyError(f"{path}: links of {len(links)} logs in one file need the logs' names. Write them with named=True.")
     with replacing(path) as scratch, open(scratch, "w", encoding="utf-8", newline="\n") as file:
         for name, pairs in links.items():
             lines = (link_line(name, parent, child) if named else f"{parent} {child} -" for parent, child in pairs)
@@ -104,9 +105,9 @@ def _files(paths: Sequence[Path]) -> list[Path]:
     for path in paths:
         inside = [path]
         if path.is_dir():
-            inside = sorted(each for each in path.iterdir() if unpacked(each.name).endswith(ENDINGS[0]))
+            inside = sorted(file for file in path.iterdir() if unpacked(file.name).endswith(ENDINGS[0]))
         if not inside:
-            raise RamifyError(f"the folder {path} holds no file *{ENDINGS[0]}.")
+            raise RamifyError(f"the folder {path} holds no file *{ENDINGS[0]}. Check the spelling of the input.")
         files += inside
     for path in files:
         if not path.exists():

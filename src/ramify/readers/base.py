@@ -1,16 +1,16 @@
-"""What all readers share: the post schema, the report of what was left out, the policies, and opening of archives.
+"""Shared parts of all readers: the post schema, the report, the policies, and opening of archives.
 
 A reader is a module with two functions, `refuses` and one of the others:
 
-    refuses(path, head) -> str                why this file (its first decompressed 64 KiB; b"" for a folder) is not in my
-                                              format, in a few words; "" where it is
+    refuses(path, head) -> str                the reason why a file is not in this format; "" if it is. `head` holds the
+                                              first 64 KiB, decompressed (b"" for a folder)
     read(paths, report, **options)            "posts" formats yield record batches of `POSTS`, in any order;
-                                              "trees" formats yield `Tree`s; `policy` among the parameters is given
-    logs(paths, report, **options)            "logs" formats yield `chat.Log`s, whose messages stream: a log of a million
-                                              need never be held as a whole
+                                              "trees" formats yield `Tree`s. A parameter `policy` receives the policy
+    logs(paths, report, **options)            "logs" formats yield `chat.Log`s, whose messages stream, so that a long log
+                                              is never held as a whole
 
-Readers stream, never import torch, and never stop at a bad record: they `skip` it in the report and go on. They raise
-`RamifyError` for what no user would want skipped: an unreadable file, an unknown option.
+Readers stream and never import torch. They skip a bad record, count it in the report and continue. They raise `RamifyError`
+for faults that the user has to correct: an unreadable file, an unknown option.
 """
 
 import bz2
@@ -32,25 +32,25 @@ from ramify.errors import RamifyError
 from ramify.tree import FIRST_TIME, LAST_TIME
 
 pc: Any = pyarrow.compute
-"""Its functions are made when it is imported: type checkers cannot see them."""
+"""`pyarrow.compute`, typed as `Any` because its functions are generated at import, where type checkers cannot see them."""
 
 POSTS = pa.schema(
     [
         pa.field("id", pa.string(), nullable=False),
-        # The id of the post that this one answers, within the same tree; null = a root.
+        # The id of the parent in the same tree; null for a root.
         pa.field("parent", pa.string()),
         pa.field("tree", pa.string(), nullable=False),
         pa.field("author", pa.string()),
         pa.field("time", pa.float64()),
         pa.field("kind", pa.string()),
         pa.field("text", pa.large_string(), nullable=False),
-        # A JSON object, on a root only: what is said about the tree as a whole (title, topic, subreddit).
+        # A JSON object, on roots only: metadata of the tree (title, topic, subreddit).
         pa.field("meta", pa.string()),
     ]
 )
 
 EITHER = POSTS.append(pa.field("or_parent", pa.string()))
-"""`POSTS` of a format that leaves open which of two ids a parent's is: `or_parent`, where there is no `parent` in the tree."""
+"""`POSTS` of a format with ambiguous parent ids. `or_parent` is the parent if `parent` is not in the tree."""
 
 MUTE_TEXTS = {
     "[deleted]": "deleted",
@@ -58,10 +58,10 @@ MUTE_TEXTS = {
     "[removed]": "removed",
     "[ Removed by Reddit ]": "removed",
 }
-"""Texts that stand for a post which is gone, and why. A reader of posts whose format says so otherwise puts one of them in."""
+"""Texts that stand for a lost post, and the reason. Readers of formats with another marker write one of these texts instead."""
 
 A_FOLDER = "a folder"
-"""Why formats of single files refuse it."""
+"""The reason why a format of single files refuses a folder."""
 
 EXAMPLES = 10
 BLOCK_BYTES = 8 << 20
@@ -71,10 +71,10 @@ MAX_HELD_BYTES = 1 << 30
 
 @dataclass
 class Report:
-    """What a build read, left out and mended: `read` = nodes kept + the sum of `skipped`.
+    """Counts of read, skipped and repaired posts: `read` = posts in the result + the sum of `skipped`.
 
-    `read` counts posts seen in the input; a line that is no post at all counts too, and is skipped. `kept` counts posts that
-    stayed but were changed, and nodes that were made up. `bytes` is how far the input files were read, compressed.
+    `read` counts the posts of the input, including lines that are skipped because they hold no post. `kept` counts posts that
+    were repaired, and placeholder nodes. `bytes` counts the bytes read from the input files, before decompression.
     """
 
     read: int = 0
@@ -84,7 +84,7 @@ class Report:
     bytes: int = 0
 
     def skip(self, reason: str, where: str = "", count: int = 1) -> None:
-        """Count posts that are left out. `where`: file and line, or tree and post."""
+        """Count posts that are left out. `where` names file and line, or tree and post."""
         self._count(self.skipped, reason, where, count)
 
     def mend(self, reason: str, where: str = "", count: int = 1) -> None:
@@ -92,7 +92,7 @@ class Report:
         self._count(self.kept, reason, where, count)
 
     def example(self, reason: str, where: str) -> None:
-        """Remember where it happened, the first few times."""
+        """Record the place of one of the first cases."""
         examples = self.examples.setdefault(reason, [])
         if len(examples) < EXAMPLES:
             examples.append(where)
@@ -106,18 +106,18 @@ class Report:
 
 @dataclass(frozen=True)
 class Policy:
-    """What happens to posts that do not fit into a tree; the first value of each is the default.
+    """Handling of posts that do not fit into a tree. The first value of each case is the default.
 
-    deleted, empty   `reattach`: left out, its children hang on its nearest living ancestor (a root with children stays, as
-                     an empty placeholder); `keep`: stays as it is; `drop`: left out with everything below it; `tree`: left out
-                     with the whole tree
-    orphan           its parent is not in its tree. `root`: hangs on the root; `drop`: left out with everything below it
-    missing_parent   a comment of a Reddit format names no parent. `root`: it hangs on its submission; `drop`: left out
-    cycle            its ancestors form a ring. `drop`: left out with everything below it; `root`: the ring's first post hangs
-                     on the root
-    duplicate_id     two posts of a tree have the same id, or two whole trees have: the `first` or the `last` in the input stays
-    two_roots        `split`: a tree for each root; `first`: the tree of the first root stays; `forest`: a tree of many roots
-    missing_root     `placeholder`: an empty root is made up; `drop`: the posts are left out
+    deleted, empty   The post was deleted or has no text. `reattach`: remove it and attach its children to its nearest remaining
+                     ancestor (a root with children becomes an empty placeholder); `keep`: keep it; `drop`: remove it with
+                     its descendants; `tree`: remove the whole tree
+    orphan           The parent is not in the tree. `root`: attach the post to the root; `drop`: remove it with its descendants
+    missing_parent   A Reddit comment names no parent. `root`: attach it to its submission; `drop`: remove it
+    cycle            The ancestors form a cycle. `drop`: remove the post with its descendants; `root`: attach the first post of
+                     the cycle to the root
+    duplicate_id     Two posts of a tree, or two trees, have the same id. Keep the `first` or the `last` in the input
+    two_roots        `split`: one tree per root; `first`: keep the tree of the first root; `forest`: one tree with many roots
+    missing_root     `placeholder`: add an empty root; `drop`: remove the posts
     """
 
     deleted: Literal["reattach", "keep", "drop", "tree"] = "reattach"
@@ -131,49 +131,49 @@ class Policy:
 
     @classmethod
     def named(cls, values: Mapping[str, str]) -> "Policy":
-        """From the names that users write; raises with what there is to choose from."""
+        """Build a policy from strings. Raises `RamifyError` with the choices for an unknown case or value."""
         choices = {name: get_args(kind) for name, kind in get_type_hints(cls).items()}
-        for case, what in values.items():
+        for case, value in values.items():
             if case not in choices:
-                raise RamifyError(f"there is no policy for {case!r}; the cases are {', '.join(choices)}.")
-            if what not in choices[case]:
-                raise RamifyError(f"the policy for {case} is {' or '.join(choices[case])}, not {what!r}.")
+                raise RamifyError(f"there is no policy for {case!r}. The cases are {', '.join(choices)}.")
+            if value not in choices[case]:
+                raise RamifyError(f"the policy {case}={value!r} does not exist. Choose {' or '.join(choices[case])}.")
         return cls(**values)  # pyright: ignore[reportArgumentType]
 
 
 def bad_option(name: str, takes: str, value: object) -> RamifyError:
-    """What a reader raises where it cannot use the value of one of its options."""
-    return RamifyError(f"the option {name!r} takes {takes}, not {value!r:.80}.")
+    """The error for an invalid value of a reader's option."""
+    return RamifyError(f"the option {name}={value!r:.80} is invalid. Expected {takes}.")
 
 
 def lacks(path: Path, head: bytes, *marks: bytes) -> str:
-    """For `refuses`: the first of the marks that is not among a file's first bytes; "" where all are."""
+    """For `refuses`: name the first mark that is missing from the first bytes of a file; "" if none is."""
     if path.is_dir():
         return A_FOLDER
     return next((f"no {mark.decode()} among its first bytes" for mark in marks if mark not in head), "")
 
 
 def in_seconds(times: pa.Array) -> pa.Array:
-    """Since 1970, from numbers: those that would be after the year 9999 are milliseconds."""
+    """Seconds since 1970 from numbers. Numbers beyond the year 9999 are read as milliseconds."""
     return on_calendar(pc.if_else(pc.greater(pc.abs(times), LAST_TIME), pc.divide(times, 1000.0), times))
 
 
 def on_calendar(times: pa.Array) -> pa.Array:
-    """Null for what no calendar has: seconds before the year 1 or after 9999, infinity, no number at all."""
+    """Replace times outside the years 1 to 9999, infinities and NaN with null."""
     return pc.if_else(pc.and_(pc.greater_equal(times, FIRST_TIME), pc.less_equal(times, LAST_TIME)), times, None)
 
 
 def free_id(name: str, taken: Container[str]) -> str:
-    """An id for a root that is made up: its tree's, unless some post has that."""
+    """An unused id for a placeholder root: the id of its tree, with "/root" appended while a post has that id."""
     while name in taken:
         name += "/root"
     return name
 
 
 class Held:
-    """Counts the decompressed bytes that a reader must hold as a whole, for no memory bound covers them.
+    """Counts the decompressed bytes that a reader must hold in memory as a whole.
 
-    Raises `RamifyError` past MAX_HELD_BYTES; `what` says between the file's name and the limit what is too much.
+    Raises `RamifyError` above MAX_HELD_BYTES. `what` is the part of the message between the file's name and the limit.
     """
 
     def __init__(self, what: str, remedy: str) -> None:
@@ -184,12 +184,11 @@ class Held:
         self._bytes += size
         if self._bytes > MAX_HELD_BYTES:
             raise RamifyError(
-                f"{path} {self._what} more than {MAX_HELD_BYTES >> 30} GiB, which would have to be held as a whole. "
-                f"{self._remedy}"
+                f"{path} {self._what} more than {MAX_HELD_BYTES >> 30} GiB, which must fit in memory as a whole. {self._remedy}"
             )
 
     def read(self, stream: io.BufferedReader, path: Path) -> bytes:
-        """The rest of a file; where it is too much, no more than the limit is read."""
+        """Read the rest of a file, but no more than the limit."""
         data = bytearray()
         while block := stream.read(BLOCK_BYTES):
             self.add(path, len(block))
@@ -197,22 +196,23 @@ class Held:
         return bytes(data)
 
 
-INTO_A_FILE = "Write what comes from it into a file first."
+INTO_A_FILE = "Write its content to a file first."
 
 
 def read_twice(path: Path, remedy: str) -> None:
-    """Raise where a file cannot be opened a second time to the same bytes: what the first look took from a pipe is gone."""
+    """Raise `RamifyError` for a pipe, because bytes that were read from it cannot be read again."""
     if path.exists() and not path.is_file() and not path.is_dir():
-        raise RamifyError(f"{path} is a pipe, of which nothing can be read twice. {remedy}")
+        raise RamifyError(f"{path} is a pipe, which can be read only once. {remedy}")
 
 
 # --- opening files ----------------------------------------------------------------------------------------------------
 
 
 def open_bytes(path: Path, report: Report | None = None) -> io.BufferedReader:
-    """The decompressed bytes of a file: zstd (windows up to 2 GiB, many frames), bzip2, gzip, xz or plain, told by content.
+    """Open a file for reading and decompress it: zstd (windows up to 2 GiB, many frames), bzip2, gzip, xz or plain.
 
-    Raises `RamifyError` for an empty file, and while reading for a damaged or truncated archive. `report.bytes` follows.
+    The compression is detected from the content. `report.bytes` counts along. Raises `RamifyError` for an empty file and,
+    while reading, for a damaged or truncated archive.
     """
     raw: io.BufferedReader = io.BufferedReader(_File(path, report), buffer_size=1 << 18)
     magic = raw.peek(6)
@@ -241,7 +241,7 @@ _WIDE = {
 
 
 def wide_encoding(head: bytes) -> str | None:
-    """UTF-16 or UTF-32, where the first bytes are the mark of one of them."""
+    """UTF-16 or UTF-32 if the first bytes are the byte order mark of one of them, else None."""
     return next((name for mark, name in _WIDE.items() if head.startswith(mark)), None)
 
 
@@ -253,14 +253,14 @@ def blocks(
     size: int = BLOCK_BYTES,
     max_line_bytes: int = MAX_LINE_BYTES,
 ) -> Iterator[tuple[range, bytes]]:
-    """Blocks of whole lines, each with their numbers. Lines end with b"\\n" only; a byte order mark is dropped.
+    """Yield blocks of whole lines with the numbers of their lines. Lines end with b"\\n"; a byte order mark is dropped.
 
-    A longer line is never held as a whole: an empty one stands in its place, and it is counted as read and `too_long`.
+    A line above `max_line_bytes` is never held as a whole. It is replaced with an empty line and counted as `too_long`.
     """
     if stream.peek(3).startswith(codecs.BOM_UTF8):
         stream.read(3)
     number = 1
-    # What has come, not all that would fill a block: a pipe may go on for days.
+    # `read1` returns the bytes that have arrived. `read` would wait for a full block, and a pipe may stay open for days.
     while block := stream.read1(size):
         if not block.endswith(b"\n"):
             block += stream.readline(max_line_bytes)
@@ -284,7 +284,7 @@ def _skip_line(stream: io.BufferedReader) -> None:
 def lines(
     stream: io.BufferedReader, report: Report, path: Path, *, max_line_bytes: int = MAX_LINE_BYTES
 ) -> Iterator[list[bytes]]:
-    """Blocks of lines without their ends. Blank lines are there, so that the line number can be counted along."""
+    """Yield blocks of lines without line ends. Blank lines are included, so that callers can count line numbers."""
     for _, block in blocks(stream, report, path, max_line_bytes=max_line_bytes):
         yield block.removesuffix(b"\n").split(b"\n")
 
@@ -293,12 +293,12 @@ _SLICE = 1 << 16
 
 _ZSTD_MAGIC = (b"\x28\xb5\x2f\xfd", *(bytes([0x50 + n, 0x2A, 0x4D, 0x18]) for n in range(16)))
 _ZSTD_WINDOW = 2**31
-# Small slices of input, because one slice is decompressed as a whole: 4 KiB may stand for 128 MiB of equal bytes.
+# Small, because one slice is decompressed as a whole: 4 KiB may expand to 128 MiB of equal bytes.
 _ZSTD_SLICE = 4 << 10
 
 
 class _File(io.FileIO):
-    """A file that tells the report how far it was read."""
+    """A file that counts the bytes read from it in the report."""
 
     def __init__(self, path: Path, report: Report | None) -> None:
         super().__init__(path)
@@ -315,7 +315,7 @@ class _File(io.FileIO):
 
 
 class _Zstd(io.RawIOBase):
-    """Decompressed zstd frames. The library's own stream reader takes a truncated frame for the end of the file."""
+    """Decompressed zstd frames. The library's own stream reader mistakes a truncated frame for the end of the file."""
 
     def __init__(self, raw: io.BufferedReader) -> None:
         import zstandard
@@ -358,8 +358,10 @@ class _Zstd(io.RawIOBase):
 
 
 class _Streams(io.RawIOBase):
-    """A bzip2 or xz file of one or more streams, decompressed. The library's own readers take a later stream that is damaged
-    for the end of the file."""
+    """A decompressed bzip2 or xz file of one or more streams.
+
+    The library's own readers mistake damage in a later stream for the end of the file.
+    """
 
     def __init__(self, raw: io.BufferedReader, begin: Callable[[], bz2.BZ2Decompressor | lzma.LZMADecompressor]) -> None:
         self._raw, self._begin = raw, begin
@@ -374,7 +376,7 @@ class _Streams(io.RawIOBase):
         target = memoryview(buffer).cast("B")
         while True:
             if self._stream.eof:
-                # Zeros may fill a stream of xz up.
+                # An xz stream may be padded with zeros.
                 self._data = self._stream.unused_data.lstrip(b"\0")
                 self._stream, self._begun = self._begin(), False
             if self._stream.needs_input and not self._data:
@@ -386,15 +388,15 @@ class _Streams(io.RawIOBase):
                 self._data = self._data if self._begun else self._data.lstrip(b"\0")
                 if not self._data:
                     continue
-            found, self._data = self._stream.decompress(self._data, len(target)), b""
+            data, self._data = self._stream.decompress(self._data, len(target)), b""
             self._begun = True
-            if found:
-                target[: len(found)] = found
-                return len(found)
+            if data:
+                target[: len(data)] = data
+                return len(data)
 
 
 class _Checked(io.RawIOBase):
-    """Turns what decompressors raise on damaged and truncated archives into a message that names the file."""
+    """Converts the errors of decompressors into `RamifyError`s that name the file."""
 
     def __init__(self, inner: io.RawIOBase | io.BufferedIOBase, path: Path) -> None:
         self._inner = inner
@@ -407,17 +409,16 @@ class _Checked(io.RawIOBase):
         try:
             if not isinstance(self._inner, io.BufferedReader):
                 return self._inner.readinto(buffer)
-            # What is not compressed may be a pipe, which is not waited for until the buffer is full (as readinto1 does when
-            # it has something).
-            came = self._inner.read1(len(buffer))
-            buffer[: len(came)] = came
-            return len(came)
+            # An uncompressed stream may be a pipe. `read1` returns what has arrived; `readinto` would wait for a full buffer.
+            data = self._inner.read1(len(buffer))
+            buffer[: len(data)] = data
+            return len(data)
         except EOFError as error:
             raise RamifyError(
                 f"{self._path} is truncated ({error}). Download or copy it again and compare its size with the source's."
             ) from None
         except (zlib.error, lzma.LZMAError, OSError) as error:
-            raise RamifyError(f"{self._path} cannot be read ({error}). Is the archive damaged? Download it again.") from None
+            raise RamifyError(f"{self._path} cannot be read ({error}). If the archive is damaged, download it again.") from None
 
     def close(self) -> None:
         self._inner.close()

@@ -1,4 +1,7 @@
-"""What readers of chat logs share. A log is a run of messages in the order of the channel; who answers whom may be unknown."""
+"""Shared parts of the readers of chat logs.
+
+A log is a sequence of messages in the order of the channel. Their reply links may be unknown.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -7,21 +10,21 @@ from typing import Any
 from ramify.tree import Node, Tree
 
 SYSTEM = "system"
-"""The kind of a message that the channel itself says: somebody joined, left, goes by another name; a new day."""
+"""The kind of a message from the channel itself: a join, a part, a change of names, a new day."""
 
 ACTION = "action"
-"""The kind of a message that says what its author does: `/me waves`. Its text is "waves"."""
+"""The kind of a message that describes an action of its author: `/me waves`. Its text is "waves"."""
 
 TOKENS = "tokens"
-"""In a message's label: its words, with spaces between them, as somebody else told them apart."""
+"""The key in a message's label for its words as tokenized by the data set, separated by spaces."""
 
 
 @dataclass(frozen=True)
 class Log:
-    """A channel's messages, to be read once and before the next log is asked for.
+    """A channel's messages. They can be read once, and only before the next log is requested.
 
-    A message's `parents` are places of earlier messages of the log: `()` where it is known to start a conversation, `None`
-    where nobody said what it answers. Ids differ within the log. `where` is the file that it comes from.
+    A message's `parents` are places of earlier messages of the log: `()` if it is known to start a conversation, `None` if
+    its parent is unknown. Ids are unique within the log. `where` is the log's file.
     """
 
     name: str
@@ -30,5 +33,5 @@ class Log:
     where: str = ""
 
     def tree(self) -> Tree:
-        """The whole log, held at once."""
+        """The whole log, in memory."""
         return Tree(tuple(self.messages), id=self.name, meta=self.meta)

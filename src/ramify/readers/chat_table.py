@@ -1,7 +1,7 @@
-"""One message a row, in the order of the channel: CSV, TSV, Parquet or JSON lines, compressed or not.
+"""Tables with one message per row, in the order of the channel: CSV, TSV, Parquet or JSON lines, compressed or not.
 
-Columns are found by name: `text`, and, where they are there, `author`, `time`, `id`, `parent` (what the message answers;
-empty = nobody said), `kind` and `channel` (a log for each), or one of their synonyms; `columns` names them otherwise.
+Columns are found by name: `text` and, optionally, `author`, `time`, `id`, `parent` (empty if unknown), `kind` and `channel`
+(one log per channel), or one of their synonyms. `columns` maps other names.
 """
 
 import math
@@ -30,7 +30,7 @@ SYNONYMS = {
 }
 LAYOUT = Layout(SYNONYMS, required=("text",))
 FOREIGN = ("nodes", "replies", "subreddit", "link_id")
-"""Names that only records of other formats have."""
+"""Names that occur only in records of other formats."""
 
 Order = Literal["file", "time"]
 
@@ -59,11 +59,11 @@ def logs(
     order: Order = "file",
     dates: First = "auto",
 ) -> Iterator[chat.Log]:
-    """`columns`, `delimiter`, `quote`, `dates`: as for a table of posts. `order`: the rows' own is the channel's,
-    or their time is.
+    """Yield one log per channel.
 
-    Rows without ids, parents and channels are never held, unless they are to be sorted. Where an answer stands before what it
-    answers, the channel is sorted by time all the same.
+    `columns`, `delimiter`, `quote`, `dates`: as for a table of posts. `order`: sort messages as in the file, or by time. A
+    channel in which a reply precedes its parent is always sorted by time. Rows without ids, parents and channels are streamed
+    unless they are sorted; other rows are held in memory.
     """
     check(LAYOUT, columns, delimiter, quote)
     if order not in get_args(Order):
@@ -95,31 +95,31 @@ _RELATED = ("id", "parent", "channel")
 def _rows(
     tables: Iterable[Columns], path: Path, report: Report, order: DateOrder, *, related: bool
 ) -> Iterator[tuple[str | None, Message]]:
-    """Messages and the names of their channels. Unless they are `related`, their ids are the numbers of their rows."""
-    held = Held("is a table with ids, parents or channels of", "Split it by channels or by time.")
+    """Yield messages with the names of their channels. Unless they are `related`, their ids are the numbers of their rows."""
+    held = Held("is a table with ids, parents or channels of", "Split it by channel or by time.")
     row, spelling = 0, ParentSpelling()
     for columns in tables:
         if related:
-            held.add(path, sum(values.nbytes for values in columns.values()))
-        spelled = {name: strings(decoded(each, path, row + 1, report)) for name, each in columns.items() if name != "time"}
+            held.add(path, sum(column.nbytes for column in columns.values()))
+        spelled = {name: strings(decoded(column, path, row + 1, report)) for name, column in columns.items() if name != "time"}
         if spelled.keys() >= {"id", "parent"}:
             spelled["parent"] = spelling.like_ids(spelled["parent"], spelled["id"])
-        said = {name: each.to_pylist() for name, each in spelled.items()}
-        count = len(said["text"])
+        values = {name: column.to_pylist() for name, column in spelled.items()}
+        count = len(values["text"])
         stamps = times(columns["time"], path, row + 1, report, order).to_pylist() if "time" in columns else [None] * count
         absent = [None] * count
-        ids, parents, channels = ((said.get(name) or absent) if related else absent for name in _RELATED)
+        ids, parents, channels = ((values.get(name) or absent) if related else absent for name in _RELATED)
         if not related:
-            # A field that comes late in a file of JSON lines: nobody waited for it.
-            late = sum(value is not None for name in _RELATED for value in said.get(name, ()))
+            # In JSON lines, such a field may first occur when earlier messages were already yielded.
+            late = sum(value is not None for name in _RELATED for value in values.get(name, ()))
             report.mend("late_column", f"{path}, post {row + 1} and later", count=late)
-        rest = (said.get(name) or absent for name in ("author", "kind", "text"))
-        for own, parent, channel, time, author, kind, text in zip(ids, parents, channels, stamps, *rest, strict=True):
+        rest = (values.get(name) or absent for name in ("author", "kind", "text"))
+        for message_id, parent, channel, time, author, kind, text in zip(ids, parents, channels, stamps, *rest, strict=True):
             row += 1
             yield (
                 channel or None,
                 Message(
-                    own or (f"row {row}" if related else f"{row}"),
+                    message_id or (f"row {row}" if related else f"{row}"),
                     text or "",
                     author or None,
                     time if time is not None and math.isfinite(time) else None,

@@ -1,7 +1,7 @@
-"""Chains of change-my-view comments, ad hominem or not: an archive (.tar, compressed or not) of one JSON-lines file a chain.
+"""Chains of change-my-view comments, ad hominem or not: a .tar archive, compressed or not, with one JSON-lines file per chain.
 
-Chains about one submission become one tree, so that a split by tree keeps them together; the submission itself is mostly
-missing. The label of a chain's last comment: {"chain": its file, "ad_hominem": bool, "delta": bool}.
+Chains about one submission become one tree, so that a split by tree keeps them together. The submission itself is usually
+missing. The label of a chain's last comment is {"chain": name of its file, "ad_hominem": bool, "delta": bool}.
 """
 
 import tarfile
@@ -21,7 +21,7 @@ from ramify.readers.rows import LABELLED, Post, batches
 from ramify.readers.values import told_time
 
 AD_HOMINEM = 2
-"""The number of the rule that a removed comment broke."""
+"""The number of the rule against ad hominem comments."""
 
 MAX_FILE_BYTES = 64 << 20
 
@@ -52,7 +52,7 @@ def _posts(paths: Sequence[Path], report: Report, policy: Policy) -> Iterator[Po
                         else:
                             yield from _chain(content.read(), PurePosixPath(member.name).stem, where, report, policy)
             except tarfile.TarError as error:
-                raise RamifyError(f"{path} is no readable tar archive ({error}). Download it again.") from None
+                raise RamifyError(f"{path} is not a readable tar archive ({error}). Download it again.") from None
 
 
 def _chain(content: bytes, name: str, where: str, report: Report, policy: Policy) -> Iterator[Post]:
@@ -75,22 +75,23 @@ def _chain(content: bytes, name: str, where: str, report: Report, policy: Policy
         report.skip("not_a_post", f"{where}: a chain without a link_id", count=len(comments))
         return
     for place, comment in enumerate(comments):
-        own = bare_id(comment["name"]) or ""
+        comment_id = bare_id(comment["name"]) or ""
         parent = None
-        if own != discussion:
-            parent = answered(bare_id(comment.get("parent_id")), discussion, f"{where}: comment {own}", policy, report)
+        if comment_id != discussion:
+            place_name = f"{where}: comment {comment_id}"
+            parent = answered(bare_id(comment.get("parent_id")), discussion, place_name, policy, report)
             if parent is None:
                 continue
         title, body = unescape(comment.get("title") or ""), unescape(comment["body"])
         is_last = place == len(comments) - 1
         yield Post(
-            id=own,
+            id=comment_id,
             parent=parent,
             tree=discussion,
             author=author(comment.get("author_name")),
-            time=told_time(comment.get("created_utc"), report, f"{where}: comment {own}"),
-            text=submission_text(title, body) if own == discussion else body,
-            meta={"title": title} if own == discussion and title else None,
+            time=told_time(comment.get("created_utc"), report, f"{where}: comment {comment_id}"),
+            text=submission_text(title, body) if comment_id == discussion else body,
+            meta={"title": title} if comment_id == discussion and title else None,
             label=_label(comment, name) if is_last else None,
         )
 

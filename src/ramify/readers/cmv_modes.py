@@ -1,12 +1,12 @@
-"""The change-my-view-modes corpus (XML, versions 1.0 and 2.0): threads with their claims, premises and relations marked.
+"""The change-my-view-modes corpus (XML, versions 1.0 and 2.0): threads with annotated claims, premises and relations.
 
-A file holds a submission and one chain of replies. Files about one submission become one tree, with a chain in each
-branch. The marks go; a node's label is the list of its components:
+A file holds a submission and one chain of replies. Files about one submission become one tree, with one branch per chain. The
+annotations are removed from the text, and a node's label is the list of its components:
 
     {"kind": "claim" | "premise", "id", "type", "start", "end", "relation", "refs", "relation_id"}
 
-start and end count characters of the node's text (title, blank line, body). Ids hold along one chain; the submission's
-title is "title". What a chain achieved ("positive": a delta) is in the tree's meta, under its first reply.
+start and end count characters of the node's text (title, blank line, body). Ids are unique within a chain; the id of the
+submission's title is "title". The outcome of a chain ("positive": a delta) is in the tree's meta, under its first reply.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ MAX_FILE_BYTES = 64 << 20
 def refuses(path: Path, head: bytes) -> str:
     if path.is_dir():
         threads = any(_looks_like_a_thread(file) for file in files([path]) if file.suffix == ".xml")
-        return "" if threads else "a folder without a file .xml of a <thread>"
+        return "" if threads else "a folder without an .xml file of a <thread>"
     return lacks(path, head, b"<thread ID=", b"<OP")
 
 
@@ -38,7 +38,10 @@ def _looks_like_a_thread(path: Path) -> bool:
 
 
 def read(paths: Sequence[Path], report: Report) -> Iterator[Tree]:
-    """A file that is not well-formed is skipped and counted once. Of two versions of a post the newer one's stays."""
+    """Read threads. A file that is not well-formed XML is skipped and counted once.
+
+    The newer of two versions of a post is kept.
+    """
     trees: dict[str, _Draft] = {}
     held = Held("and the files before it have", "Build from fewer or smaller files.")
     # Version 2.0 before 1.0.
@@ -56,7 +59,7 @@ def read(paths: Sequence[Path], report: Report) -> Iterator[Tree]:
 
 @dataclass
 class _Part:
-    """A title, a submission's body or a reply, while it is read."""
+    """A title, a submission's body or a reply."""
 
     tag: str
     id: str
@@ -65,7 +68,7 @@ class _Part:
     components: list[dict[str, Any]] = field(default_factory=list)
 
     def stripped(self) -> "_Part":
-        """Without white space around it, which moves the components."""
+        """The part without surrounding white space, with its components shifted accordingly."""
         lead = len(self.text) - len(self.text.lstrip())
         return self.shifted(self.text.strip(), -lead)
 
@@ -73,8 +76,8 @@ class _Part:
         def place(at: int) -> int:
             return min(max(0, at + by), len(text))
 
-        moved = [each | {"start": place(each["start"]), "end": place(each["end"])} for each in self.components]
-        return _Part(self.tag, self.id, self.author, text, moved)
+        shifted = [component | {name: place(component[name]) for name in ("start", "end")} for component in self.components]
+        return _Part(self.tag, self.id, self.author, text, shifted)
 
 
 @dataclass
@@ -85,13 +88,13 @@ class _Draft:
 
 
 def _add(trees: dict[str, _Draft], parts: list[_Part], path: Path, report: Report) -> None:
-    """Hang a file's chain into its tree."""
+    """Add a file's chain to its tree."""
     by_tag = {part.tag: part.stripped() for part in reversed(parts)}
     title, source = by_tag.get("title", _Part("title", "", None)), by_tag.get("source")
     opening, name = by_tag.get("OP"), by_tag["thread"].id
     if opening is None or not name:
         report.read += 1
-        report.skip("not_a_post", f"{path}: no <OP> in it, or a thread without an ID")
+        report.skip("not_a_post", f"{path}: no <OP>, or a thread without an ID")
         return
     if name not in trees:
         trees[name] = _Draft({"title": title.text, "source": source.text if source else "", "outcomes": {}})
@@ -99,30 +102,30 @@ def _add(trees: dict[str, _Draft], parts: list[_Part], path: Path, report: Repor
     body_start = len(title.text) + 2 if title.text else 0
     text = "\n\n".join(part for part in (title.text, opening.text) if part)
     body = opening.shifted(text, body_start)
-    components = [each | {"id": each["id"] or "title"} for each in title.components] + body.components
-    above = _hang(draft, _Part("OP", name, opening.author, text, components), None, path, report)
+    components = [component | {"id": component["id"] or "title"} for component in title.components] + body.components
+    parent = _attach(draft, _Part("OP", name, opening.author, text, components), None, path, report)
     replies = [part.stripped() for part in parts if part.tag == "reply"]
     for place, reply in enumerate(replies):
         reply.id = reply.id or encodable(f"{path.stem}-{place + 1}")
-        above = _hang(draft, reply, above, path, report)
+        parent = _attach(draft, reply, parent, path, report)
     if replies and path.parent.name in OUTCOMES:
         draft.meta["outcomes"].setdefault(replies[0].id, path.parent.name)
 
 
-def _hang(draft: _Draft, part: _Part, above: int | None, path: Path, report: Report) -> int:
+def _attach(draft: _Draft, part: _Part, parent: int | None, path: Path, report: Report) -> int:
     report.read += 1
     if part.id in draft.places:
-        # The submission stands in every file of its tree.
+        # The submission is in every file of its tree.
         report.skip("duplicate_id", f"{path}: {part.id}")
         return draft.places[part.id]
     draft.places[part.id] = len(draft.nodes)
     draft.nodes.append(
         Node(
             text=part.text,
-            parents=() if above is None else (above,),
+            parents=() if parent is None else (parent,),
             id=part.id,
             author=author(part.author),
-            label=[{name: value for name, value in each.items() if value != ""} for each in part.components],
+            label=[{name: value for name, value in component.items() if value != ""} for component in part.components],
         )
     )
     return draft.places[part.id]
@@ -164,9 +167,9 @@ def _parse(path: Path, report: Report, held: Held) -> list[_Part]:
     held.add(path, len(data))
     parser.feed(data, final=True)
     if parts[0].tag != "thread":
-        raise MarkupError(f"<{parts[0].tag}> where <thread> was expected", 1, 0)
+        raise MarkupError(f"expected <thread>, found <{parts[0].tag}>", 1, 0)
     for part in parts:
-        part.components.sort(key=lambda each: (each["start"], -each["end"]))
+        part.components.sort(key=lambda component: (component["start"], -component["end"]))
     return parts
 
 

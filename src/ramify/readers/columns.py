@@ -1,4 +1,4 @@
-"""Tables in CSV, TSV, Parquet or JSON lines, compressed or not, as batches of columns that are found by their names."""
+"""Batches of named columns from tables in CSV, TSV, Parquet or JSON lines, compressed or not."""
 
 import codecs
 import io
@@ -40,40 +40,40 @@ PARQUET = b"PAR1"
 DELIMITERS = "\t,;|"
 
 Columns = dict[str, pa.Array]
-"""Our names -> values of any type."""
+"""Canonical column names -> values of any type."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What a format looks for. `synonyms`: our name of each column -> the names that it may have; `required`: of ours."""
+    """The columns that a format looks for. `synonyms`: canonical name -> names in tables; `required`: canonical names."""
 
     synonyms: Mapping[str, Sequence[str]]
     required: Sequence[str]
-    # Columns that go by one name.
+    # Columns without synonyms.
     added: Sequence[str] = ()
 
     def known(self, names: Sequence[str]) -> dict[str, str]:
-        """Our names -> the table's, as far as they are there."""
-        spelled = {name.casefold(): name for name in reversed(names)}
-        found = {}
+        """Canonical names -> names in the table, for the columns that the table has."""
+        by_folded = {name.casefold(): name for name in reversed(names)}
+        matches = {}
         for ours, synonyms in (*self.synonyms.items(), *((name, (name,)) for name in self.added)):
-            theirs = next((spelled[synonym] for synonym in synonyms if synonym in spelled), None)
+            theirs = next((by_folded[synonym] for synonym in synonyms if synonym in by_folded), None)
             if theirs is not None:
-                found[ours] = theirs
-        return found
+                matches[ours] = theirs
+        return matches
 
     def lacking(self, names: Sequence[str], required: Sequence[str] = ()) -> list[str]:
-        """Of what is required, the layout's own unless others are named: ours that no column is there for."""
-        found = self.known(names)
-        return [name for name in required or self.required if name not in found]
+        """The required columns (by default the layout's own) that the table lacks."""
+        known = self.known(names)
+        return [name for name in required or self.required if name not in known]
 
 
 def header(path: Path, head: bytes) -> list[str]:
-    """The names of a table's columns by its first bytes; raises `pa.ArrowInvalid` for a damaged Parquet file."""
+    """The column names of a table, from its first bytes. Raises `pa.ArrowInvalid` for a damaged Parquet file."""
     if head.startswith(PARQUET):
         return _open_parquet(path).schema_arrow.names
     if wide := wide_encoding(head):
-        # `batches` says what to do.
+        # `batches` raises an error with the remedy.
         head = head[: len(head) // 4 * 4].decode(wide, "replace").encode("utf-8", "replace")
     line = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0].decode("utf-8", "replace")
     if line.startswith("{"):
@@ -85,33 +85,34 @@ def header(path: Path, head: bytes) -> list[str]:
 
 
 def check(layout: Layout, columns: Mapping[str, str] | None, delimiter: object, quote: object) -> None:
-    """Users write them, as text."""
+    """Raise `RamifyError` for an invalid option."""
     if columns is not None and not isinstance(columns, Mapping):
-        raise bad_option("columns", "our names for the table's columns (--column OURS=THEIRS)", columns)
-    if delimiter is not None and not _is_mark(delimiter):
-        raise bad_option("delimiter", "one ASCII character that ends no line (a tab: --option delimiter=$'\\t')", delimiter)
-    if quote != "" and not _is_mark(quote):
-        raise bad_option("quote", "one ASCII character that ends no line, or nothing (--option quote=)", quote)
+        raise bad_option("columns", "names of the table's columns (--column OURS=THEIRS)", columns)
+    if delimiter is not None and not _is_separator(delimiter):
+        raise bad_option("delimiter", "one ASCII character other than a line end (a tab: --option delimiter=$'\\t')", delimiter)
+    if quote != "" and not _is_separator(quote):
+        raise bad_option("quote", "one ASCII character other than a line end, or nothing (--option quote=)", quote)
     if quote == delimiter:
-        raise bad_option("quote", "another character than the delimiter", quote)
+        raise bad_option("quote", "a character other than the delimiter", quote)
     for name in columns or {}:
         if name not in layout.synonyms:
-            raise RamifyError(f"there is no column {name!r} to fill; the columns are {', '.join(layout.synonyms)}.")
+            raise RamifyError(f"there is no column {name!r} to fill. The columns are {', '.join(layout.synonyms)}.")
 
 
-def _is_mark(value: object) -> bool:
+def _is_separator(value: object) -> bool:
     return isinstance(value, str) and len(value) == 1 and "\0" < value < "\x80" and value not in "\r\n"
 
 
 def batches(
     path: Path, report: Report, layout: Layout, columns: Mapping[str, str], delimiter: str | None, quote: str
 ) -> Iterator[Columns]:
+    """Yield the columns of a table in batches. Raises `RamifyError` for a table that cannot be read."""
     read_twice(path, INTO_A_FILE)
     with open_bytes(path) as stream:
         head = stream.read(1 << 16)
     if wide := wide_encoding(head):
         wide = wide.upper()
-        raise RamifyError(f"{path} is {wide}, and tables are read as UTF-8: iconv -f {wide} -t UTF-8 FILE writes it so.")
+        raise RamifyError(f"{path} is {wide}, but tables are read as UTF-8. Convert it with iconv -f {wide} -t UTF-8 FILE.")
     if head.startswith(PARQUET):
         return _parquet(path, report, layout, columns)
     if head.lstrip(b"\xef\xbb\xbf \n").startswith(b"{"):
@@ -130,22 +131,22 @@ def _parquet(path: Path, report: Report, layout: Layout, columns: Mapping[str, s
             kind = file.schema_arrow.field(theirs).type
             if pa.types.is_nested(kind):
                 raise RamifyError(
-                    f"{path}: the column {theirs!r} holds {kind}, which cannot be a post's {ours}: write one value a row, "
+                    f"{path}: the column {theirs!r} holds {kind}, which cannot be a post's {ours}. Write one value per row, "
                     f"or name another column (--column {ours}=NAME)."
                 )
         for batch in file.iter_batches(batch_size=1 << 14, columns=list(dict.fromkeys(names.values()))):
             report.read += batch.num_rows
             yield {ours: batch.column(theirs) for ours, theirs in names.items()}
     except (pa.ArrowException, OSError) as error:
-        raise RamifyError(f"{path} is not a whole Parquet file ({error}). Write or download it again.") from None
+        raise RamifyError(f"{path} is not a complete Parquet file ({error}). Write or download it again.") from None
 
 
 def _open_parquet(path: Path) -> pyarrow.parquet.ParquetFile:
-    """Its end is read first, so one that is compressed as a whole is unpacked to disk."""
+    """Open a Parquet file. Its end is read first, so a file that is compressed as a whole is unpacked to disk."""
     with open(path, "rb") as file:
         if file.read(len(PARQUET)) == PARQUET:
             return pyarrow.parquet.ParquetFile(path)
-    # By its name, so that Arrow's threads read the file, not a Python object: the file goes with whoever has it open.
+    # Opened by name, so that Arrow's threads read a file instead of a Python object. The open file outlives its name.
     with tempfile.NamedTemporaryFile() as unpacked, open_bytes(path) as stream:
         shutil.copyfileobj(stream, unpacked)
         unpacked.flush()
@@ -154,35 +155,35 @@ def _open_parquet(path: Path) -> pyarrow.parquet.ParquetFile:
 
 def _json_lines(path: Path, report: Report, layout: Layout, columns: Mapping[str, str]) -> Iterator[Columns]:
     keys = dict.fromkeys(key for line in _first_lines(path) for key in line)
-    # Roots may come first, and say nothing of a parent.
+    # Roots may come first and lack the parent field.
     names = _names(list(keys), layout, columns, path, without=("parent",), late=layout.added)
-    # A field that none of the first lines has may still come, by whatever name.
+    # A field that is absent from the first lines may occur later, under any of its names.
     late = [(ours, name) for ours in layout.synonyms if ours not in names for name in layout.synonyms[ours]]
-    # One field may be two of our columns.
+    # One field may fill two columns.
     fields = {name: f"field{place}" for place, name in enumerate(dict.fromkeys([*names.values(), *(name for _, name in late)]))}
     rename = {field: name for name, field in fields.items()}
     row_type = msgspec.defstruct("Row", [(field, Any, None) for field in rename], rename=rename, gc=False)
-    came = "parent" in names or "parent" not in layout.required
+    has_parent = "parent" in names or "parent" not in layout.required
 
-    def held(name: str, numbers: Sequence[int], rows: list[Any]) -> pa.Array:
+    def values_of(name: str, numbers: Sequence[int], rows: list[Any]) -> pa.Array:
         return _values([getattr(row, fields[name]) for row in rows], path, numbers, name, report)
 
     for numbers, rows in records(path, report, row_type):
-        columns_here = {ours: held(theirs, numbers, rows) for ours, theirs in names.items()}
+        batch = {ours: values_of(theirs, numbers, rows) for ours, theirs in names.items()}
         for ours, theirs in late:
-            values = held(theirs, numbers, rows)
+            values = values_of(theirs, numbers, rows)
             if len(values) > values.null_count:
-                came = came or ours == "parent"
-                before = columns_here.get(ours)
-                columns_here[ours] = values if before is None else pc.coalesce(strings(before), strings(values))
-        columns_here.setdefault("parent", pa.nulls(len(rows), pa.large_string()))
-        yield columns_here
-    if not came:
+                has_parent = has_parent or ours == "parent"
+                previous = batch.get(ours)
+                batch[ours] = values if previous is None else pc.coalesce(strings(previous), strings(values))
+        batch.setdefault("parent", pa.nulls(len(rows), pa.large_string()))
+        yield batch
+    if not has_parent:
         _names([*keys], layout, columns, path)
 
 
 def _first_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Objects among the first lines: a field may be absent from any of them."""
+    """Yield the JSON objects in the first lines. Each may lack fields that others have."""
     with open_bytes(path) as stream:
         head = stream.read(1 << 20)
         if b"\n" not in head:
@@ -197,10 +198,10 @@ def _first_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _values(values: list[Any], path: Path, lines: Sequence[int], name: str, report: Report) -> pa.Array:
-    """Lists and objects can be no post's text, id or time: they count as absent."""
+    """An array of the values. Lists and objects count as absent, because no column of a post can hold them."""
     for place, value in enumerate(values):
         if isinstance(value, list | dict):
-            report.mend("odd_json", f"{path}, line {lines[place]}: {name!r} holds {type(value).__name__}, not one value")
+            report.mend("odd_json", f"{path}, line {lines[place]}: {name!r} holds a {type(value).__name__}, not a single value")
             values[place] = None
     try:
         return pa.array(values)
@@ -214,12 +215,12 @@ def _delimited(
     line = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0].decode("utf-8", "replace")
     delimiter = delimiter or _delimiter(line)
     if quote == delimiter:
-        raise bad_option("quote", f"another character than the delimiter of {path}", quote)
+        raise bad_option("quote", f"a character other than the delimiter of {path}", quote)
     header = _split_header(line, delimiter)
     names = _names(header, layout, columns, path)
     spaced = any(name != name.strip() for name in line.rstrip("\r").split(delimiter))
 
-    # Rows of the file before this block, with the header, and those of this block that do not fit.
+    # The number of rows before this block (with the header), and of malformed rows in this block.
     rows_before, bad_rows = 1, 0
 
     def bad_row(row: Any) -> str:
@@ -243,7 +244,7 @@ def _delimited(
     with ExitStack() as opened:
         marks = _Marks(opened.enter_context(open_bytes(path, report)), quote)
         rows = row_blocks(marks.read, CSV_BLOCK_BYTES, delimiter, quote)
-        # Its thread ends before the stream is closed.
+        # Closed first, so that its thread ends before the stream is closed.
         blocks = opened.enter_context(closing(one_ahead((block, marks.mended) for block in rows)))
         try:
             first, _ = next(blocks, (b"", False))
@@ -254,25 +255,25 @@ def _delimited(
                 report.read += batch.num_rows
                 values = {ours: batch[theirs].chunk(0).cast(pa.large_string()) for ours, theirs in names.items()}
                 if mended:
-                    _tell_mended(values, path, row, report)
+                    _report_mended(values, path, row, report)
                 swallowed |= _swallowed(values, delimiter, len(header), places, row) if quote else {}
                 yield values
                 row += batch.num_rows
         except RowTooLongError:
             raise RamifyError(
                 f"{path}, after row {row - 1:,}: a row is longer than {CSV_BLOCK_BYTES >> 20} MiB, or a quotation mark is "
-                "never closed. Take the row out, or say --option quote= if quotation marks are just text."
+                "never closed. Remove the row, or set --option quote= if quotation marks are plain text."
             ) from None
         except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
             raise RamifyError(
-                f"{path} cannot be read as a table ({error}). If its fields are not quoted, say --option quote= ; "
-                "if its columns are not parted by the most frequent of tab, comma, semicolon and bar, say --option delimiter=…"
+                f"{path} cannot be read as a table ({error}). If its fields are not quoted, set --option quote= ; "
+                "if the delimiter is not the most frequent of tab, comma, semicolon and bar, set --option delimiter=…"
             ) from None
     for number, is_likely in swallowed.items():
-        # Where all marks have a second one, it may as well be a table that somebody quotes.
+        # If the number of quotation marks is even, the post may as well quote a table.
         if marks.count % 2 or is_likely:
             report.mend(
-                "swallowed_rows", f"{path}, post {number}: it seems to hold further rows, because of a quotation mark too many"
+                "swallowed_rows", f"{path}, post {number}: it seems to hold further rows because of a stray quotation mark"
             )
 
 
@@ -283,7 +284,7 @@ def _parsed(
     names: list[str] | None = None,
 ) -> pa.Table:
     """Parse whole rows in the caller's thread. Without `names`, the first row holds the names of the columns."""
-    # Arrow's own memory, so that no thread of Arrow's ever frees an object of Python's.
+    # Copied into Arrow's memory, so that Arrow's threads never free a Python object.
     held = pa.allocate_buffer(len(rows))
     np.frombuffer(held, np.uint8)[:] = np.frombuffer(rows, np.uint8)
     reading = pyarrow.csv.ReadOptions(use_threads=False, block_size=len(rows), column_names=names)
@@ -291,7 +292,7 @@ def _parsed(
 
 
 class _Marks:
-    """A stream that counts the quotation marks in it, and has U+FFFD for what is no UTF-8 (`mended`: something was not)."""
+    """A stream that counts quotation marks and replaces invalid UTF-8 with U+FFFD. `mended`: whether it replaced any."""
 
     def __init__(self, stream: io.BufferedReader, quote: str) -> None:
         self._stream, self._quote = stream, quote.encode()
@@ -305,13 +306,13 @@ class _Marks:
             self._ready = self._whole_characters(self._cut + data, is_last=not data)
             if not data:
                 break
-        # Mended, it may be longer than what was asked for.
+        # Replacement may have made the data longer than `size`.
         data, self._ready = self._ready[:size], self._ready[size:]
         self.count += data.count(self._quote) if self._quote else 0
         return data
 
     def _whole_characters(self, data: bytes, *, is_last: bool) -> bytes:
-        """Mend `data`. A character that is cut off at its end waits for the next bytes, unless these are the last."""
+        """Replace invalid UTF-8. A character that is cut off at the end is held back until more bytes arrive."""
         try:
             _, size = codecs.utf_8_decode(data, "strict", is_last)
             whole = data[:size]
@@ -322,7 +323,7 @@ class _Marks:
         return whole
 
 
-def _tell_mended(columns: Columns, path: Path, first_row: int, report: Report) -> None:
+def _report_mended(columns: Columns, path: Path, first_row: int, report: Report) -> None:
     rows = {row for values in columns.values() for row in pc.indices_nonzero(_holds(values, "\ufffd")).to_pylist()}
     for row in sorted(rows):
         report.mend("bad_utf8", f"{path}, post {first_row + row}")
@@ -333,25 +334,25 @@ def _holds(values: pa.Array, part: str) -> pa.Array:
 
 
 _REPEATED = ("tree", "channel")
-"""What a row that was swallowed has in common with the one that swallowed it."""
+"""Columns in which a swallowed row agrees with the row that swallowed it."""
 
 
 def _swallowed(columns: Columns, delimiter: str, width: int, places: Mapping[str, int], first_row: int) -> dict[int, bool]:
-    """Posts with a line in one of their fields that could be a row of the table; and whether it is of the same tree."""
-    found: dict[int, bool] = {}
+    """Posts with a field in which a line looks like a row of the table -> whether such a row is of the same tree."""
+    suspects: dict[int, bool] = {}
     for values in columns.values():
         several = _holds(values, "\n")
         for row, text in zip(pc.indices_nonzero(several).to_pylist(), values.filter(several).to_pylist()):
-            own = [(place, columns[ours][row].as_py()) for ours, place in places.items()]
+            repeated = [(place, columns[ours][row].as_py()) for ours, place in places.items()]
             for line in text.split("\n")[1:]:
                 if line.count(delimiter) == width - 1:
                     fields = line.split(delimiter)
-                    likely = any(fields[place].strip('\r"') == said for place, said in own)
-                    found[first_row + row] = found.get(first_row + row, False) or likely
-    return dict(sorted(found.items()))
+                    likely = any(fields[place].strip('\r"') == value for place, value in repeated)
+                    suspects[first_row + row] = suspects.get(first_row + row, False) or likely
+    return dict(sorted(suspects.items()))
 
 
-# --- which column is what ---------------------------------------------------------------------------------------------
+# --- column names -----------------------------------------------------------------------------------------------------
 
 
 def _delimiter(header: str) -> str:
@@ -371,24 +372,28 @@ def _names(
     without: Sequence[str] = (),
     late: Sequence[str] = (),
 ) -> dict[str, str]:
-    """Our names -> the table's. Raises where one that is required is missing, but for those that may be (`without`). `late`
-    names may still come."""
+    """Canonical names -> names in the table. `late` names may occur later in the file.
+
+    Raises `RamifyError` if a required column is missing, unless it is in `without`, or if a column occurs twice.
+    """
     for ours, theirs in columns.items():
         if theirs not in (*names, *late):
-            raise RamifyError(f"{path} has no column {theirs!r} (for {ours}); it has {', '.join(dict.fromkeys(names))}.")
-    found = layout.known([*names, *late]) | dict(columns)
-    if twice := sorted({name for name in found.values() if names.count(name) > 1}):
-        raise RamifyError(f"{path} has several columns called {', '.join(map(repr, twice))}: name each of them otherwise.")
-    for ours in layout.required:
-        if ours not in found and ours not in without:
             raise RamifyError(
-                f"{path} has no column for {ours}: none of {', '.join(layout.synonyms[ours])}. It has "
-                f"{', '.join(dict.fromkeys(names))}. Say which one it is with --column {ours}=NAME."
+                f"{path} has no column {theirs!r} (for {ours}). Its columns are {', '.join(dict.fromkeys(names))}."
             )
-    return found
+    result = layout.known([*names, *late]) | dict(columns)
+    if repeated := sorted({name for name in result.values() if names.count(name) > 1}):
+        raise RamifyError(f"{path} has several columns called {', '.join(map(repr, repeated))}. Give each a different name.")
+    for ours in layout.required:
+        if ours not in result and ours not in without:
+            raise RamifyError(
+                f"{path} has no column for {ours}: none of {', '.join(layout.synonyms[ours])}. Its columns are "
+                f"{', '.join(dict.fromkeys(names))}. Choose one with --column {ours}=NAME."
+            )
+    return result
 
 
-# --- what columns hold -------------------------------------------------------------------------------------------------
+# --- column values -----------------------------------------------------------------------------------------------------
 
 
 def _decoded(values: pa.Array, path: Path, first_row: int, report: Report) -> pa.Array:
@@ -403,13 +408,13 @@ def _decoded(values: pa.Array, path: Path, first_row: int, report: Report) -> pa
 
 
 def decoded(values: pa.Array, path: Path, first_row: int, report: Report) -> pa.Array:
-    """Bytes as text; values of other types as they are."""
+    """Decode bytes to text. Values of other types are unchanged."""
     binary = pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type)
     return _decoded(values, path, first_row, report) if binary else values
 
 
 def strings(values: pa.Array) -> pa.Array:
-    """Numbers are spelled as whole numbers where they all are: 3.0 and 3 are the same id. What is no number is null."""
+    """Convert values to strings. If all numbers are whole, 3.0 becomes "3", so that ids agree. NaN becomes null."""
     if pa.types.is_floating(values.type):
         values = pc.if_else(pc.is_nan(values), None, values)
     whole = pa.types.is_floating(values.type) and pc.all(pc.equal(pc.floor(values), values)).as_py()
@@ -423,16 +428,19 @@ _WHOLE = r"^(-?[0-9]+)\.0$"
 
 
 class ParentSpelling:
-    """How a file spells parents: a column of whole numbers with gaps is written by pandas as 1.0, 2.0, … Where an id ends
-    so itself, as of chapters, parents stay as they are from there on."""
+    """Spells the parents of a file as its ids are spelled.
+
+    pandas writes a column of whole numbers with gaps as 1.0, 2.0, … These become 1, 2, …, until an id ends in ".0" itself, as
+    the numbers of chapters may.
+    """
 
     def __init__(self) -> None:
-        self._ids_end_so = False
+        self._ids_have_decimals = False
 
     def like_ids(self, parents: pa.Array, ids: pa.Array) -> pa.Array:
-        """The file's next parents, spelled as its ids are."""
-        self._ids_end_so = self._ids_end_so or bool(pc.any(pc.match_substring_regex(ids, _WHOLE)).as_py())
-        return parents if self._ids_end_so else pc.replace_substring_regex(parents, _WHOLE, r"\1")
+        """Respell the next parents of the file."""
+        self._ids_have_decimals = self._ids_have_decimals or bool(pc.any(pc.match_substring_regex(ids, _WHOLE)).as_py())
+        return parents if self._ids_have_decimals else pc.replace_substring_regex(parents, _WHOLE, r"\1")
 
 
 def _moment(value: Any, order: DateOrder) -> float | None:
@@ -441,23 +449,25 @@ def _moment(value: Any, order: DateOrder) -> float | None:
 
 
 def times(values: pa.Array, path: Path, first_row: int, report: Report, order: DateOrder) -> pa.Array:
-    """Seconds since 1970 from numbers, timestamps, or dates as ISO 8601 writes them, or with dots or slashes (in UTC unless
-    they say otherwise). Numbers that would be after the year 9999 are milliseconds. `order` is settled by the first rows of
-    the file that have dates with slashes."""
+    """Seconds since 1970 from numbers, timestamps, ISO 8601 dates, or dates with dots or slashes.
+
+    Dates without a zone are in UTC. Numbers beyond the year 9999 are read as milliseconds. The first rows that hold dates with
+    slashes settle `order`.
+    """
     if pa.types.is_timestamp(values.type) or pa.types.is_date(values.type):
         return on_calendar(pc.divide(values.cast(pa.timestamp("us"), safe=False).cast(pa.int64()).cast(pa.float64()), 1e6))
     if pa.types.is_temporal(values.type):
-        # A time of day, or how long something took.
-        report.mend("bad_time", f"{path}: {values.type} is no point in time", count=len(values) - values.null_count)
+        # A time of day or a duration.
+        report.mend("bad_time", f"{path}: {values.type} is not a point in time", count=len(values) - values.null_count)
         return pa.nulls(len(values), pa.float64())
     try:
-        found = in_seconds(values.cast(pa.float64()))
+        result = in_seconds(values.cast(pa.float64()))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        said = values.to_pylist()
-        if left_open := order.settle(value for value in said if isinstance(value, str)):
-            report.mend("open_date", f"{path}: {left_open}, and no date near it that leaves no doubt, read as month/day")
-        found = pa.array([_moment(value, order) for value in said], pa.float64())
-    bad = pc.and_(pc.is_null(found), pc.is_valid(values))
+        items = values.to_pylist()
+        if ambiguous := order.settle(value for value in items if isinstance(value, str)):
+            report.mend("open_date", f"{path}: {ambiguous} and the dates near it are ambiguous, read as month/day")
+        result = pa.array([_moment(value, order) for value in items], pa.float64())
+    bad = pc.and_(pc.is_null(result), pc.is_valid(values))
     for row in np.flatnonzero(bad.to_numpy(zero_copy_only=False)).tolist():
         report.mend("bad_time", f"{path}, post {first_row + row}: {values[row].as_py()!r:.80}")
-    return found
+    return result

@@ -1,4 +1,4 @@
-"""Dates and times of day as people and programs spell them, and what such dates leave open: which number is the day."""
+"""Parsing of dates and times of day in common spellings, including dates with an ambiguous order of day and month."""
 
 import re
 from collections.abc import Iterable
@@ -29,9 +29,9 @@ First = Literal["auto", "day", "month"]
 
 
 class DateOrder:
-    """Which number of a date with slashes is the day: the first (`day`), the second (`month`), or as the dates themselves say.
+    """Which number comes first in dates with slashes: the `day`, the `month`, or (`auto`) as inferred from the dates.
 
-    The month is first where they leave it open, and until they are asked.
+    The month comes first if the dates are ambiguous, and before `settle` is called.
     """
 
     def __init__(self, dates: First) -> None:
@@ -41,11 +41,11 @@ class DateOrder:
         self._settled = dates != "auto"
 
     def settle(self, texts: Iterable[str]) -> str | None:
-        """By the first date that can be read in one way only. One that cannot be, where none of them can.
+        """Infer the order from the first unambiguous date. Returns an ambiguous date if there is no unambiguous one.
 
-        Once dates with slashes were seen, others change nothing: a file is not read now in one way and now in the other.
+        Later calls change nothing once dates with slashes were seen, so that the order is the same in the whole file.
         """
-        left_open = None
+        ambiguous = None
         for text in () if self._settled else texts:
             if match := _SLASHED.match(text):
                 self._settled = True
@@ -53,8 +53,8 @@ class DateOrder:
                 if (one > 12) != (other > 12):
                     self.day_first = one > 12
                     return None
-                left_open = left_open or match[0].strip(" [(")
-        return left_open
+                ambiguous = ambiguous or match[0].strip(" [(")
+        return ambiguous
 
 
 def is_slashed(text: str) -> bool:
@@ -62,7 +62,7 @@ def is_slashed(text: str) -> bool:
 
 
 def day_of(match: re.Match[str], *, day_first: bool) -> int | None:
-    """Days since 1970 of what matched `DATE`; None where no date was there. Raises ValueError where there is no such day."""
+    """Days since 1970 of a match of `DATE`; None if it holds no date. Raises `ValueError` if there is no such day."""
     if match["year"]:
         return ordinal(int(match["year"]), int(match["month"]), int(match["day"]))
     if not match["long"]:
@@ -74,12 +74,12 @@ def day_of(match: re.Match[str], *, day_first: bool) -> int | None:
 
 @lru_cache(maxsize=64)
 def ordinal(year: int, month: int, day: int) -> int:
-    """Days since 1970. Raises ValueError where there is no such day."""
+    """Days since 1970. Raises `ValueError` if there is no such day."""
     return date(year, month, day).toordinal() - EPOCH
 
 
 def second_of_day(hour: str, minute: str, second: str | None, half: str | None) -> float:
-    """Raises ValueError where there is no such time."""
+    """Seconds since midnight. Raises `ValueError` if there is no such time."""
     hours, minutes = int(hour), int(minute)
     seconds = float(second.replace(",", ".")) if second else 0.0
     if half:
@@ -92,7 +92,7 @@ def second_of_day(hour: str, minute: str, second: str | None, half: str | None) 
 
 
 def offset(zone: str | None) -> int:
-    """Seconds that a zone is ahead of UTC."""
+    """Seconds by which a zone is ahead of UTC."""
     if zone in (None, "Z", "UTC"):
         return 0
     seconds = int(zone[1:3]) * 3600 + int(zone[-2:]) * 60
@@ -100,7 +100,7 @@ def offset(zone: str | None) -> int:
 
 
 def moment(text: str, *, day_first: bool) -> float | None:
-    """Seconds since 1970 of a date, with a time or without (in UTC unless it says otherwise); None where it is none."""
+    """Seconds since 1970 of a date with an optional time, in UTC unless it names a zone; None if it is not a date."""
     match = _MOMENT.fullmatch(text)
     try:
         day = match and day_of(match, day_first=day_first)

@@ -1,6 +1,6 @@
-"""DiscordChatExporter's JSON: a file holds a channel or thread, or a part of it. The parts of a channel are one log.
+"""JSON exports of DiscordChatExporter. A file holds a channel or thread, or a part of it. The parts of a channel are one log.
 
-A reply answers what it refers to. In a thread, messages that are no replies answer the message that it was started with.
+The parent of a reply is the message it refers to. The parent of any other message in a thread is the thread's first message.
 """
 
 import re
@@ -15,12 +15,12 @@ from ramify.readers.messages import Accounts, LogNames, Message, Names, first_re
 from ramify.readers.values import fields, identifier, objects, seconds, string, told_time
 
 MEDIA = "_Files"
-"""How the names of folders end that the exporter puts files of a channel into."""
+"""The suffix of folders in which the exporter stores attachments of a channel."""
 
 _CHANNEL = re.compile(rb'"channel"\s*:\s*\{\s*"id"\s*:\s*"(\d+)"')
 _GUILD = re.compile(rb'"guild"\s*:\s*\{')
-# Kinds that the exporter does not know by name are spelled as Discord's numbers.
-_SPOKEN = {"Default", "Reply", "ChatInputCommand", "ContextMenuCommand", "ThreadStarterMessage", "0", "19", "20", "21", "23"}
+# Discord's numbers stand for kinds that the exporter does not know by name.
+_ORDINARY = {"Default", "Reply", "ChatInputCommand", "ContextMenuCommand", "ThreadStarterMessage", "0", "19", "20", "21", "23"}
 _STARTERS = {"ThreadStarterMessage", "21"}
 _REPLIES = {"Reply", "19"}
 
@@ -34,20 +34,20 @@ def refuses(path: Path, head: bytes) -> str:
 def _no_channel(head: bytes) -> str:
     if not _GUILD.search(head):
         return 'no object "guild"'
-    return "" if _CHANNEL.search(head) else 'no object "channel" that begins with its id'
+    return "" if _CHANNEL.search(head) else 'no object "channel" with its id first'
 
 
 def logs(paths: Sequence[Path], report: Report, *, names: Names = "name") -> Iterator[chat.Log]:
-    """`names`: authors are called by their nicknames, or by their ids.
+    """Yield one log per channel. `names`: authors are named by their nicknames, or by their ids.
 
-    A reply to what the export leaves out is counted in `report.kept` as `missing_parent`.
+    A reply to a message outside the export is counted in `report.kept` as `missing_parent`.
     """
     accounts = Accounts(names)
     given = LogNames()
     channels: dict[bytes, list[Path]] = {}
     for path in _files(paths):
-        found = _CHANNEL.search(head_of(path))
-        channels.setdefault(found[1] if found else bytes(path), []).append(path)
+        match = _CHANNEL.search(head_of(path))
+        channels.setdefault(match[1] if match else bytes(path), []).append(path)
     for parts in channels.values():
         log = _Log(accounts, report)
         for path in parts:
@@ -62,17 +62,17 @@ def logs(paths: Sequence[Path], report: Report, *, names: Names = "name") -> Ite
 
 
 def _files(paths: Sequence[Path]) -> list[Path]:
-    """What was attached to messages may be JSON too."""
+    """The JSON files of the export, without attachments, which may be JSON too."""
     given = set(paths)
     return [path for path in json_files(paths) if path in given or not any(part.endswith(MEDIA) for part in path.parent.parts)]
 
 
 class _Log:
-    """The records of one channel, and what is said about it."""
+    """The records and the description of one channel."""
 
     def __init__(self, accounts: Accounts, report: Report) -> None:
         self._accounts, self._report = accounts, report
-        self._held = Held("and the parts before it have", "Export the channel in shorter times, and build from each alone.")
+        self._held = Held("and the parts before it have", "Export shorter periods of the channel and build each separately.")
         self._records: list[Message] = []
         self._starter: str | None = None
         self.channel: dict[str, Any] = {}
@@ -82,20 +82,20 @@ class _Log:
         for place, document in documents(path, self._report, self._held):
             if not isinstance(document, dict) or not isinstance(document.get("messages"), list):
                 self._report.read += 1
-                self._report.skip("not_a_post", f'{place}: no object with a list "messages"')
+                self._report.skip("not_a_post", f'{place}: not an object with a list "messages"')
                 continue
             self.channel = self.channel or fields(document.get("channel"))
             self.guild = self.guild or fields(document.get("guild"))
             for number, message in enumerate(document["messages"], 1):
                 self._report.read += 1
                 where = f"{place}, message {number}"
-                own = identifier(message.get("id")) if isinstance(message, dict) else None
-                if own is None:
-                    self._report.skip("not_a_post", f"{where}: no object with an id")
+                message_id = identifier(message.get("id")) if isinstance(message, dict) else None
+                if message_id is None:
+                    self._report.skip("not_a_post", f"{where}: not an object with an id")
                 else:
-                    self._records.append(self._record(message, own, where))
+                    self._records.append(self._record(message, message_id, where))
 
-    def _record(self, message: dict[str, Any], own: str, where: str) -> Message:
+    def _record(self, message: dict[str, Any], message_id: str, where: str) -> Message:
         kind = identifier(message.get("type")) or "Default"
         author = fields(message.get("author"))
         account = identifier(author.get("id"))
@@ -103,20 +103,20 @@ class _Log:
         if account is not None:
             self._accounts.add(account, author.get("nickname"), name)
         if kind in _STARTERS:
-            self._starter = own
+            self._starter = message_id
         return Message(
-            own,
+            message_id,
             _text(message),
             author=account or name,
             time=told_time(message.get("timestamp"), self._report, where),
-            kind="" if kind in _SPOKEN else chat.SYSTEM,
-            answers=self._answered(message, kind) if kind in _SPOKEN else None,
+            kind="" if kind in _ORDINARY else chat.SYSTEM,
+            answers=self._answered(message, kind) if kind in _ORDINARY else None,
             edited=seconds(message.get("timestampEdited")),
             where=where,
         )
 
     def _answered(self, message: dict[str, Any], kind: str) -> str | None:
-        """A message may also refer to one that it forwards, or that another channel sent here."""
+        """The id of the parent. References to forwarded messages and to other channels are not parents."""
         reference = fields(message.get("reference"))
         channel, here = identifier(reference.get("channelId")), identifier(self.channel.get("id"))
         if reference.get("type") == "Forward" or kind in _STARTERS:
@@ -129,12 +129,12 @@ class _Log:
         if "Thread" not in (string(self.channel.get("type")) or ""):
             return self._records
         ids = {record.id for record in self._records}
-        # In a forum the first message goes by the thread's id; elsewhere that is a message of the channel around it.
-        own = identifier(self.channel.get("id"))
-        starter = own if own in ids else self._starter
+        # In a forum the first message has the thread's id. Elsewhere this is the id of a message in the parent channel.
+        thread = identifier(self.channel.get("id"))
+        starter = thread if thread in ids else self._starter
         for record in self._records:
             if record.id == starter:
-                record.starts = starter == own and record.answers is None
+                record.starts = starter == thread and record.answers is None
             elif record.answers is None and not record.kind:
                 record.answers = starter
         return self._records
@@ -143,25 +143,25 @@ class _Log:
 def _text(message: dict[str, Any]) -> str:
     text = string(message.get("content"))
     if text is not None:
-        return _spoken(text, message)
+        return _visible(text, message)
     forwarded = fields(message.get("forwardedMessage"))
     parts = [string(forwarded.get("content"))]
-    for each in (message, forwarded):
-        parts += [f"[{name}]" for file in objects(each.get("attachments")) if (name := string(file.get("fileName")))]
-        parts += [string(embed.get(field)) for embed in objects(each.get("embeds")) for field in ("title", "description")]
-        parts += [f"[{name}]" for sticker in objects(each.get("stickers")) if (name := string(sticker.get("name")))]
+    for source in (message, forwarded):
+        parts += [f"[{name}]" for file in objects(source.get("attachments")) if (name := string(file.get("fileName")))]
+        parts += [string(embed.get(field)) for embed in objects(source.get("embeds")) for field in ("title", "description")]
+        parts += [f"[{name}]" for sticker in objects(source.get("stickers")) if (name := string(sticker.get("name")))]
     return "\n".join(part for part in parts if part)
 
 
 _MARK = re.compile(r"<(?:@!?(\d+)|a?(:\w+:)\d+)>")
 
 
-def _spoken(text: str, message: dict[str, Any]) -> str:
-    """Marks that the exporter leaves where it is told not to format: `<@1>`, `<:smile:2>`."""
+def _visible(text: str, message: dict[str, Any]) -> str:
+    """Replace the markup that the exporter leaves unless it formats texts: `<@1>`, `<:smile:2>`."""
     if "<" not in text:
         return text
     mentioned = {
-        identifier(each.get("id")): string(each.get("nickname")) or string(each.get("name"))
-        for each in objects(message.get("mentions"))
+        identifier(user.get("id")): string(user.get("nickname")) or string(user.get("name"))
+        for user in objects(message.get("mentions"))
     }
     return _MARK.sub(lambda mark: mark[2] or f"@{mentioned.get(mark[1]) or mark[1]}", text)

@@ -1,4 +1,4 @@
-"""JSON values from files that hold one a line, or one altogether, nested to any depth."""
+"""JSON values from files with one value per line or a single value, nested to any depth."""
 
 import json
 import re
@@ -14,9 +14,9 @@ MAX_NESTING = 1_000_000
 
 
 def documents(path: Path, report: Report, held: Held | None = None) -> Iterator[tuple[str, Any]]:
-    """(file and line, value). What cannot be parsed counts as one post, read and skipped.
+    """Yield (file and line, value). A value that cannot be parsed counts as one skipped post.
 
-    A reader that keeps all values says so with `held`; that a single value is bounded needs no saying.
+    `held` counts bytes for a reader that keeps all values. A file that is a single value is always counted.
     """
     with open_bytes(path, report) as stream:
         number = 0
@@ -34,7 +34,7 @@ def documents(path: Path, report: Report, held: Held | None = None) -> Iterator[
                     value = loads(line)
                 except ValueError as error:
                     if first and _is_unfinished(error):
-                        rest = _counted(blocks, path, single_value("Write it as JSON lines, one value a line."))
+                        rest = _counted(blocks, path, single_value("Write it as JSON lines, one value per line."))
                         yield from _as_one([*block[place:], *chain.from_iterable(rest)], number, path, report)
                         return
                     _bad(report, where, error)
@@ -44,7 +44,7 @@ def documents(path: Path, report: Report, held: Held | None = None) -> Iterator[
 
 
 def loads(data: bytes) -> Any:
-    """Parse JSON without recursion where its nesting is deep. Raises ValueError."""
+    """Parse JSON, without recursion if it is deeply nested. Raises `ValueError`."""
     text = data.decode("utf-8-sig")
     try:
         return json.loads(text, strict=False)
@@ -53,7 +53,7 @@ def loads(data: bytes) -> Any:
 
 
 def single_value(remedy: str) -> Held:
-    """What counts a file that is one JSON value."""
+    """A counter for a file that is one JSON value."""
     return Held("is one JSON value of", remedy)
 
 
@@ -64,15 +64,17 @@ def _counted(blocks: Iterator[list[bytes]], path: Path, held: Held) -> Iterator[
 
 
 def _as_one(rest: list[bytes], number: int, path: Path, report: Report) -> Iterator[tuple[str, Any]]:
-    """The rest of a file as a single value or, where that fails, as lines after all. Where the lines are none that could
-    stand for themselves, it is one damaged value."""
+    """Parse the rest of a file as a single value or, if that fails, line by line.
+
+    If no line is a list or an object, the rest counts as one damaged value.
+    """
     whole = b"\n".join(rest)
     try:
         value = loads(whole)
     except ValueError as error:
         if not any(map(_is_container, rest)):
             where = f"{path}, line {number + _place(whole, error)}"
-            _bad(report, f"{where}, where the one value that the file is ends too early or is damaged", error)
+            _bad(report, f"{where}, where the file's single value is truncated or damaged", error)
             return
         for line_number, line in enumerate(rest, number):
             if line.strip():
@@ -93,7 +95,7 @@ def _is_container(line: bytes) -> bool:
 
 
 def _place(data: bytes, error: ValueError) -> int:
-    """In which of the lines, from 0, parsing came to its end."""
+    """The line, from 0, at which parsing failed."""
     if isinstance(error, json.JSONDecodeError):
         return error.lineno - 1
     return data.count(b"\n", 0, error.start) if isinstance(error, UnicodeDecodeError) else 0
@@ -115,7 +117,7 @@ _scalar = re.compile(r"(?:-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|true|false|null|NaN|-
 
 
 def _loads_nested(text: str) -> Any:
-    """`json.loads` with a stack of its own: the containers that are open, and the key that waits for its value."""
+    """`json.loads` with an explicit stack of open containers, each with the key that awaits its value."""
     open_: list[tuple[Any, str | None]] = []
     at = _skip(text, 0)
     while True:

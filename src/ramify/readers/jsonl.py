@@ -1,4 +1,4 @@
-"""Ramify's own JSON lines: one tree a line, see `Tree.to_json`."""
+"""Ramify's own JSON lines: one tree per line, as `Tree.to_json` writes it."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -27,12 +27,12 @@ def refuses(path: Path, head: bytes) -> str:
 
 
 def read_jsonl(path: str | Path) -> Iterator[Tree]:
-    """The trees of a JSON lines file, compressed or not, strictly: the first bad line raises with file and line."""
+    """Yield the trees of a JSON lines file, compressed or not. Raises `RamifyError` with file and line for a bad line."""
     return (tree for _, tree in numbered_trees(path))
 
 
 def numbered_trees(path: str | Path) -> Iterator[tuple[int, Tree]]:
-    """The trees of `read_jsonl`, each with the number of its line."""
+    """Yield the trees of `read_jsonl` with the numbers of their lines."""
     empty = True
     try:
         with open_bytes(Path(path)) as stream:
@@ -41,15 +41,15 @@ def numbered_trees(path: str | Path) -> Iterator[tuple[int, Tree]]:
                     empty = False
                     yield number, Tree.from_json(line, where=f"{path}, line {number}")
     except OSError as error:
-        raise RamifyError(f"{path} cannot be read: {error.strerror}. Expected JSON lines, one tree a line.") from None
+        raise RamifyError(f"{path} cannot be read: {error.strerror}. Expected JSON lines, one tree per line.") from None
     if empty:
-        raise RamifyError(f"{path} holds no tree. Expected JSON lines, one tree a line.")
+        raise RamifyError(f"{path} holds no tree. Expected JSON lines, one tree per line.")
 
 
 def read(paths: Sequence[Path], report: Report, *, policy: Policy) -> Iterator[Tree]:
-    """A tree whose nodes do not fit together is mended as the policy says; what is no tree at all is skipped as one post.
+    """Read trees. Inconsistent trees are repaired according to the policy; a line without a tree is skipped as one post.
 
-    A tree without an id is called by its number in the input.
+    The id of a tree without one is its number in the input.
     """
     count = 0
     for path in files(paths):
@@ -65,7 +65,7 @@ def read(paths: Sequence[Path], report: Report, *, policy: Policy) -> Iterator[T
 
 
 def _trees(line: bytes, name: str, where: str, policy: Policy, report: Report) -> list[Tree] | None:
-    """What a line's tree becomes; None where there is none."""
+    """The trees made from a line; None if it holds no tree."""
     reason = "bad_json"
     try:
         record = parse_json(line, where)
@@ -94,78 +94,78 @@ def _trees(line: bytes, name: str, where: str, policy: Policy, report: Report) -
 
 
 def _is_chat(entries: list[Any]) -> bool:
-    """Reply trees name one parent a node. Where lists of them are named, several roots are meant."""
+    """Whether the nodes name lists of parents. Reply trees name one parent per node; logs may have several roots."""
     return any(isinstance(entry, dict) and ("parents" in entry or entry.get("self_link")) for entry in entries)
 
 
 MADE_UP = -1
-"""The place of a root that the line does not hold."""
+"""The place of a placeholder root."""
 
 
 class _Draft:
-    """The nodes of a tree that does not hold together, by their places in the line, while the policies are applied."""
+    """The nodes of an inconsistent tree, by their places in the line, while the policies are applied."""
 
     def __init__(self, entries: list[Any], tree_id: str, where: str, policy: Policy, report: Report) -> None:
         self.tree_id, self.where, self.policy, self.report = tree_id, where, policy, report
         self.nodes: dict[int, Node] = {}
         self.named: dict[int, tuple[str, ...] | None] = {}
         self.left_out: dict[int, str] = {}
-        """Place -> why. What hangs on it leaves with it."""
+        """Place -> reason. The descendants of such a node are left out with it."""
         self._place_of: dict[str, int] = {}
         for place, entry in enumerate(entries):
             self._read(entry, place)
 
     def chat(self, meta: dict[str, Any], name: str) -> list[Tree]:
-        """The order of a log is that of its messages: none answers a later one."""
+        """Make a log. A link to a later message is dropped, because the messages of a log are in order."""
         number: dict[int, int] = {}
         nodes = []
         for place, named in self.named.items():
-            above = [self._place_of.get(each, place) for each in named or ()]
-            self.report.mend("bad_relation", self._called(place), count=sum(each >= place for each in above))
-            known = [each for each in above if each < place]
+            parents = [self._place_of.get(parent, place) for parent in named or ()]
+            self.report.mend("bad_relation", self._describe(place), count=sum(parent >= place for parent in parents))
+            known = [parent for parent in parents if parent < place]
             if named and not known and self.policy.orphan == "drop":
                 self.left_out[place] = "orphan"
             elif named and not known:
-                self.report.mend("orphan", self._called(place))
+                self.report.mend("orphan", self._describe(place))
             elif known and known[0] in self.left_out:
                 self.left_out[place] = self.left_out[known[0]]
             if place in self.left_out:
                 self._skip(self.left_out[place], place)
                 continue
             number[place] = len(nodes)
-            living = tuple(number[each] for each in known if each in number)
-            nodes.append(replace(self.nodes[place], parents=None if named is None else living))
+            remaining = tuple(number[parent] for parent in known if parent in number)
+            nodes.append(replace(self.nodes[place], parents=None if named is None else remaining))
         return [Tree(tuple(nodes), id=name, meta=meta)] if nodes else []
 
     def trees(self, meta: dict[str, Any], name: str) -> list[Tree]:
-        """A reply tree, or one for each root."""
-        parent = self._linked(name)
-        self._cut_rings(parent)
+        """Make a reply tree, or one per root."""
+        parent_of = self._linked(name)
+        self._cut_cycles(parent_of)
         first = next((place for place, named in self.named.items() if not named), MADE_UP)
         members: dict[int, dict[int, int]] = {}
         """Root of a tree -> place -> number in that tree."""
         tree_of: dict[int, int] = {}
-        for place in _parents_first(parent):
-            above = parent[place]
-            if above is None and place != first and self.policy.two_roots == "first":
+        for place in _parents_first(parent_of):
+            parent = parent_of[place]
+            if parent is None and place != first and self.policy.two_roots == "first":
                 self.left_out.setdefault(place, "two_roots")
-            if above in self.left_out:
-                self.left_out[place] = self.left_out[above]
+            if parent in self.left_out:
+                self.left_out[place] = self.left_out[parent]
             if place in self.left_out:
                 self._skip(self.left_out[place], place)
                 continue
-            if above is not None:
-                root = tree_of[above]
+            if parent is not None:
+                root = tree_of[parent]
             else:
                 root = first if self.policy.two_roots == "forest" else place
             if root == place != first:
-                self.report.mend("split_roots", self._called(place))
+                self.report.mend("split_roots", self._describe(place))
             tree_of[place] = root
             inside = members.setdefault(root, {})
             inside[place] = len(inside)
         return [
             Tree(
-                tuple(self._placed(place, parent, inside) for place in inside),
+                tuple(self._placed(place, parent_of, inside) for place in inside),
                 id=name if root == first else f"{name}/{self.nodes[root].id}",
                 meta=meta if root == first else {GROUP: meta.get(GROUP, name)},
             )
@@ -173,61 +173,61 @@ class _Draft:
         ]
 
     def _read(self, entry: Any, place: int) -> None:
-        here = f"{self.where}: tree {self.tree_id!r}, node "
+        prefix = f"{self.where}: tree {self.tree_id!r}, node "
         sound = entry
         try:
             try:
-                fields, named = node_fields(entry, place, here)
+                fields, named = node_fields(entry, place, prefix)
             except RamifyError:
                 time = seconds(entry.get("time")) if isinstance(entry, dict) else None
                 sound = {**entry, "time": time} if isinstance(entry, dict) else entry
-                fields, named = node_fields(sound, place, here)
+                fields, named = node_fields(sound, place, prefix)
                 if time is None:
-                    self.report.mend("bad_time", f"{here}{fields['id']!r}")
+                    self.report.mend("bad_time", f"{prefix}{fields['id']!r}")
         except RamifyError as error:
             self.report.read += 1
             self.report.skip("not_a_post", str(error))
             return
         node = Node(**fields)
         self.report.read += not (node.is_made_up and not named)
-        older = self._place_of.get(node.id)
-        if older is not None:
-            thrown = place if self.policy.duplicate_id == "first" else older
-            was_read = not (node.is_made_up and not named) if thrown == place else self._was_read(older)
-            self.report.skip("duplicate_id", f"{here}{node.id!r}", count=int(was_read))
-            if thrown == place:
+        earlier = self._place_of.get(node.id)
+        if earlier is not None:
+            dropped = place if self.policy.duplicate_id == "first" else earlier
+            was_read = not (node.is_made_up and not named) if dropped == place else self._was_read(earlier)
+            self.report.skip("duplicate_id", f"{prefix}{node.id!r}", count=int(was_read))
+            if dropped == place:
                 return
-            del self.nodes[older], self.named[older]
+            del self.nodes[earlier], self.named[earlier]
         self._place_of[node.id] = place
         self.nodes[place], self.named[place] = node, named
 
     def _linked(self, name: str) -> dict[int, int | None]:
-        """Place -> its parent's. What answers nothing that is here is an orphan."""
+        """Place -> the parent's place. A node that names no node of the tree is an orphan."""
         root = next((place for place, named in self.named.items() if not named), MADE_UP)
         if root == MADE_UP and self.policy.missing_root == "drop":
             self.left_out = dict.fromkeys(self.nodes, "missing_root")
             return dict.fromkeys(self.nodes)
-        parent: dict[int, int | None] = {}
+        parent_of: dict[int, int | None] = {}
         if root == MADE_UP:
             self.nodes = {MADE_UP: Node(id=free_id(name, self._place_of), kind=PLACEHOLDER), **self.nodes}
-            self.named[MADE_UP], parent[MADE_UP] = (), None
+            self.named[MADE_UP], parent_of[MADE_UP] = (), None
         for place, named in self.named.items():
-            known = [self._place_of[each] for each in named or () if each in self._place_of]
-            parent[place] = known[0] if known else None
+            known = [self._place_of[parent] for parent in named or () if parent in self._place_of]
+            parent_of[place] = known[0] if known else None
             if not named or known:
                 continue
             if named == (self.tree_id,):
-                # To name the tree is to name its root.
-                parent[place] = root
+                # The tree's id stands for its root.
+                parent_of[place] = root
             elif self.policy.orphan == "root":
-                parent[place] = root
-                self.report.mend("orphan", self._called(place))
+                parent_of[place] = root
+                self.report.mend("orphan", self._describe(place))
             else:
                 self.left_out[place] = "orphan"
-        return parent
+        return parent_of
 
-    def _cut_rings(self, parent: dict[int, int | None]) -> None:
-        """At the first node of each."""
+    def _cut_cycles(self, parent_of: dict[int, int | None]) -> None:
+        """Cut each cycle at its first node."""
         root = next((place for place, named in self.named.items() if not named), None)
         reaches_a_root: set[int] = set()
         for start in self.nodes:
@@ -235,38 +235,38 @@ class _Draft:
             at: int | None = start
             while at is not None and at not in reaches_a_root and at not in path:
                 path[at] = len(path)
-                at = parent[at]
+                at = parent_of[at]
             if at in path:
                 cut = min(list(path)[path[at] :])
                 if self.policy.cycle == "root":
-                    parent[cut] = root
-                    self.report.mend("cycle", self._called(cut))
+                    parent_of[cut] = root
+                    self.report.mend("cycle", self._describe(cut))
                 else:
-                    parent[cut] = None
+                    parent_of[cut] = None
                     self.left_out[cut] = "cycle"
             reaches_a_root |= path.keys()
 
-    def _placed(self, place: int, parent: dict[int, int | None], inside: dict[int, int]) -> Node:
-        above = parent[place]
-        return replace(self.nodes[place], parents=() if above is None else (inside[above],))
+    def _placed(self, place: int, parent_of: dict[int, int | None], inside: dict[int, int]) -> Node:
+        parent = parent_of[place]
+        return replace(self.nodes[place], parents=() if parent is None else (inside[parent],))
 
     def _skip(self, reason: str, place: int) -> None:
-        self.report.skip(reason, self._called(place), count=int(self._was_read(place)))
+        self.report.skip(reason, self._describe(place), count=int(self._was_read(place)))
 
     def _was_read(self, place: int) -> bool:
         return bool(self.named[place]) or not self.nodes[place].is_made_up
 
-    def _called(self, place: int) -> str:
+    def _describe(self, place: int) -> str:
         return f"{self.where}: tree {self.tree_id!r}, node {self.nodes[place].id!r}"
 
 
-def _parents_first(parent: dict[int, int | None]) -> list[int]:
-    """In the order of the line as far as that is so. There are no rings."""
+def _parents_first(parent_of: dict[int, int | None]) -> list[int]:
+    """Sort places so that parents precede their children, otherwise in the order of the line. There must be no cycles."""
     children: dict[int, list[int]] = {}
-    for place, above in parent.items():
-        if above is not None:
-            children.setdefault(above, []).append(place)
-    ready = [place for place, above in parent.items() if above is None]
+    for place, parent in parent_of.items():
+        if parent is not None:
+            children.setdefault(parent, []).append(place)
+    ready = [place for place, parent in parent_of.items() if parent is None]
     heapify(ready)
     order = []
     while ready:

@@ -1,4 +1,4 @@
-"""XML and HTML from strangers: a streaming XML parser that refuses entity definitions, and HTML turned into text."""
+"""Untrusted XML and HTML: a streaming XML parser that refuses entity definitions, and conversion of HTML to text."""
 
 import re
 from collections.abc import Callable
@@ -11,8 +11,11 @@ _INVALID_TOKEN = expat.errors.codes[expat.errors.XML_ERROR_INVALID_TOKEN]
 
 
 class MarkupError(Exception):
-    """Not well-formed, or refused, in a line, counted from 1, and at an offset, both within what the parser was fed. Where it
-    is a sign that may not stand there (`is_sign`) that is its place, else the beginning of the tag that has the fault."""
+    """Markup that is not well-formed or is refused.
+
+    `line` (from 1) and `offset` are places in the data fed to the parser. They point at the unexpected character if `is_sign`,
+    else at the start of the faulty tag.
+    """
 
     def __init__(self, message: str, line: int, offset: int, is_sign: bool = False) -> None:
         super().__init__(message)
@@ -22,10 +25,10 @@ class MarkupError(Exception):
 
 
 class XmlParser:
-    """Calls `start(name, attributes)`, `end(name)` and `text(data)` while it is fed.
+    """A parser that calls `start(name, attributes)`, `end(name)` and `text(data)` as it is fed.
 
-    Refuses entity definitions (so that nothing grows, and no file or address is opened), elements nested deeper than
-    1,000, and single tags over 64 MiB. Raises `MarkupError`.
+    Raises `MarkupError` for malformed XML, entity definitions, elements nested deeper than 1,000, and single tags over 64 MiB.
+    Entity definitions are refused because they can expand without bound or open files and addresses.
     """
 
     def __init__(
@@ -73,7 +76,7 @@ class XmlParser:
             self._end(name)
 
     def _on_entity(self, name: str, *_: object) -> None:
-        raise self._error(f"it defines the entity {name!r}, and definitions are refused")
+        raise self._error(f"the definition of the entity {name!r} is refused")
 
     def _error(self, message: str) -> MarkupError:
         return MarkupError(message, self.line, self._parser.CurrentByteIndex)
@@ -88,7 +91,7 @@ _SPACE = re.compile(r"[ \t\n\r\f]+")
 
 
 def html_to_text(html: str) -> str:
-    """What a reader sees: blocks as paragraphs, code as it stands, the texts of links and pictures without addresses."""
+    """The visible text of HTML: blocks as paragraphs, code unchanged, links and pictures as their texts without addresses."""
     if "<" not in html and "&" not in html:
         return html.strip()
     parser = _TextOf()

@@ -1,6 +1,7 @@
-"""Matrix rooms: Element's JSON export, answers of the API, and events as JSON lines. A room is a log.
+"""Matrix rooms: Element's JSON exports, API responses, and events as JSON lines. A room is a log.
 
-A reply answers what it names; a message of a thread that is no reply within it answers the message that the thread hangs on.
+The parent of a reply is the message it names. The parent of any other message in a thread is the message that started the
+thread.
 """
 
 import re
@@ -26,13 +27,13 @@ from ramify.readers.messages import (
 from ramify.readers.values import fields, seconds, string, told_time
 
 MILLISECONDS = 1000
-"""A second."""
+"""Milliseconds per second."""
 ENCRYPTED = "m.room.encrypted"
 MESSAGES = ("m.room.message", "m.sticker", "m.poll.start", "org.matrix.msc3381.poll.start", ENCRYPTED)
 DONE = {"join": "joined", "leave": "left", "invite": "was invited", "ban": "was banned", "knock": "asked to join"}
-"""What membership events say of the member."""
+"""Membership event -> text about the member."""
 
-# Events that are of no use without the message that they belong to: a part of their type, and why they are skipped.
+# Skipped events that belong to a message: a part of their type -> the reason.
 _REASONS = {"reaction": "reaction", "poll": "vote"}
 _EXPORT = (b'"room_name"', b'"exported_by"', b'"messages"')
 _EVENT = re.compile(rb'"event_id"\s*:\s*"\$')
@@ -45,19 +46,19 @@ def refuses(path: Path, head: bytes) -> str:
     if not lacks(path, head, *_EXPORT):
         return ""
     missing = lacks(path, head, b'"origin_server_ts"', b'"sender"', b'"content"')
-    return missing or ("" if _EVENT.search(head) else 'no "event_id" that begins with $')
+    return missing or ("" if _EVENT.search(head) else 'no "event_id" beginning with $')
 
 
 def logs(paths: Sequence[Path], report: Report, *, names: Names = "name") -> Iterator[chat.Log]:
-    """`names`: authors are called as they called themselves in the room, or by their ids (@ann:example.org).
+    """Yield one log per room. `names`: authors are named by their display names, or by their ids (@ann:example.org).
 
-    An edited message has its latest text, a redacted one "[deleted]", and one that was not decrypted none: those are counted
-    in `report.kept` as `undecryptable`. Edits, redactions, reactions and votes are no messages: they are skipped.
-    What several files hold of one room, told by its id, is one log, in the order of time.
+    An edited message has its latest text, and a redacted one "[deleted]". An encrypted message has no text and is counted in
+    `report.kept` as `undecryptable`. Edits, redactions, reactions and votes are skipped. Files of the same room, identified by
+    its id, are joined in the order of time.
     """
     given = LogNames()
     rooms: dict[Any, _Room] = {}
-    held = Held("and the files before it hold", "Build from fewer files at a time, or from fewer events a file.")
+    held = Held("and the files before it hold", "Build from fewer files at a time, or from fewer events per file.")
     for path in json_files(paths):
         for place, document in documents(path, report, held):
             about = fields(document)
@@ -68,15 +69,15 @@ def logs(paths: Sequence[Path], report: Report, *, names: Names = "name") -> Ite
                 where = place if event is document else f"{place}, event {number}"
                 report.read += 1
                 if not isinstance(event, dict) or string(event.get("type")) is None:
-                    report.skip("not_a_post", f'{where}: no event with a "type"')
+                    report.skip("not_a_post", f'{where}: not an event with a "type"')
                     continue
-                # Whatever else an export says, it is of one room. Without an id, nobody knows whether another file is too.
+                # An export is of one room. A file without a room id is not joined with any other.
                 room = whole or string(event.get("room_id")) or path
                 if room not in rooms:
                     rooms[room] = _Room(Accounts(names), report)
                 rooms[room].add(event, path, about, where)
-    for own, room in rooms.items():
-        name = own if isinstance(own, str) and not room.exported else None
+    for room_id, room in rooms.items():
+        name = room_id if isinstance(room_id, str) and not room.exported else None
         path = room.paths[0]
         called = room.name or room.exported or name
         records = room.finished()
@@ -89,12 +90,12 @@ def logs(paths: Sequence[Path], report: Report, *, names: Names = "name") -> Ite
 
 
 def _room_of(events: list[Any], path: Path) -> str | Path:
-    """The room of an export: the id in the first of its events that has one; without any, a room of its own."""
-    return next((own for event in events if (own := string(fields(event).get("room_id")))), path)
+    """The room id of an export, from its first event with one; the path if there is none."""
+    return next((room_id for event in events if (room_id := string(fields(event).get("room_id")))), path)
 
 
 class _Room:
-    """The records of one room, and the files that they are from."""
+    """The records of one room and the files that hold them."""
 
     def __init__(self, accounts: Accounts, report: Report) -> None:
         self.accounts, self._report = accounts, report
@@ -106,7 +107,7 @@ class _Room:
         self._senders: dict[str, str] = {}
 
     def add(self, event: dict[str, Any], path: Path, about: dict[str, Any], where: str) -> None:
-        """`about`: what the file says about the room."""
+        """Add an event. `about` is the file's description of the room."""
         if path not in self.paths[-1:]:
             self.paths.append(path)
         self.exported = self.exported or string(about.get("room_name"))
@@ -123,28 +124,28 @@ class _Room:
                 return
             record = Message(target, GONE, event="deletion", where=where)
         elif "state_key" in event or kind.startswith("m.call.") or (kind.startswith("m.room.") and kind not in MESSAGES):
-            self._happened(record, event, content)
+            self._fill_state(record, event, content)
         elif kind not in MESSAGES:
             reason = next((reason for mark, reason in _REASONS.items() if mark in kind), "not_a_post")
             self._report.skip(reason, f"{where}: {kind}")
             return
         elif not record.id:
-            self._report.skip("not_a_post", f"{where}: a message without an id")
+            self._report.skip("not_a_post", f"{where}: the message has no id")
             return
         elif target is not None:
             record.id, record.event, record.edited = target, "edit", time or 0.0
             record.text = self._text(kind, fields(content.get("m.new_content")) or content, where)
         else:
-            self._said(record, event, content)
+            self._fill_message(record, event, content)
         self._records.append(record)
 
-    def _said(self, record: Message, event: dict[str, Any], content: dict[str, Any]) -> None:
+    def _fill_message(self, record: Message, event: dict[str, Any], content: dict[str, Any]) -> None:
         about = fields(event.get("unsigned"))
         if "redacted_because" in about or "redacted_because" in event or not content:
             record.text = GONE
             return
-        record.answers = _answered(fields(content.get("m.relates_to")))
-        # What a server says along with a message: its latest version.
+        record.answers = _parent(fields(content.get("m.relates_to")))
+        # Servers may send the latest version along with a message.
         latest = fields(fields(about.get("m.relations")).get("m.replace"))
         newer = fields(fields(latest.get("content")).get("m.new_content"))
         if string(newer.get("body")) is not None:
@@ -152,7 +153,7 @@ class _Room:
         record.text = self._text(event["type"], content, record.where)
         record.kind = chat.ACTION if content.get("msgtype") == "m.emote" else ""
 
-    def _happened(self, record: Message, event: dict[str, Any], content: dict[str, Any]) -> None:
+    def _fill_state(self, record: Message, event: dict[str, Any], content: dict[str, Any]) -> None:
         kind, record.kind = event["type"], chat.SYSTEM
         record.id = record.id or f"state {len(self._records)}"
         if kind == "m.room.name":
@@ -180,27 +181,30 @@ class _Room:
         else:
             return ""
         relation = fields(content.get("m.relates_to"))
-        # Clients of old put what a message answers before it, as a quotation.
+        # Old clients quote the parent at the beginning of a reply.
         if name == "body" and relation.get("m.in_reply_to") is not None and (quoted := _QUOTED(text)):
             text = text[quoted.end() :]
         return text
 
     def finished(self) -> list[Message]:
-        """Nobody may edit what another wrote. An account without a name goes by the first part of its id, if that is free."""
+        """The records, without edits by other users than the author.
+
+        An account without a name is named by the first part of its id, if this name is free.
+        """
         authors = {record.id: record.author for record in self._records if not record.event}
-        kept = []
+        accepted = []
         for record in self._records:
             if record.event == "edit" and authors.get(record.id, record.author) != record.author:
                 self._report.skip("bad_edit", record.where)
                 continue
-            kept.append(record)
+            accepted.append(record)
             if record.author is not None:
                 self.accounts.add(record.author, record.author.removeprefix("@").partition(":")[0])
-        return kept
+        return accepted
 
 
-def _answered(relation: dict[str, Any]) -> str | None:
+def _parent(relation: dict[str, Any]) -> str | None:
     replied = string(fields(relation.get("m.in_reply_to")).get("event_id"))
     thread = string(relation.get("event_id")) if relation.get("rel_type") in ("m.thread", "io.element.thread") else None
-    # In a thread, old clients are shown as a reply to the message before what is none.
+    # In a thread, a fallback for old clients presents every message as a reply to the message before it.
     return thread if thread is not None and (replied is None or relation.get("is_falling_back")) else replied

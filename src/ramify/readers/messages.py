@@ -1,4 +1,4 @@
-"""What readers of chat exports share: messages that are named, edited and deleted, and that name what they answer."""
+"""Shared parts of the readers of chat exports: messages with ids, edits, deletions and reply links."""
 
 import math
 import re
@@ -20,14 +20,15 @@ GONE = "[deleted]"
 HEAD_BYTES = 1 << 16
 
 Names = Literal["name", "id"]
-"""An author is called as readers of the channel see it, or as the export's records name the account."""
+"""Whether authors are named by their display names or by the ids of their accounts."""
 
 
 @dataclass(slots=True)
 class Message:
-    """A record of an export. `answers`: the id of the message that it answers; `starts`: it is known to answer none.
+    """A record of an export. `answers`: the id of the parent; `starts`: whether the message is known to have no parent.
 
-    An `event` is no message of its own, but says that the one with its id was edited, or deleted. `edited`: when.
+    A record with an `event` is not a message. It tells that the message with its id was edited (at the time `edited`) or
+    deleted.
     """
 
     id: str
@@ -44,7 +45,7 @@ class Message:
 
 
 class Accounts:
-    """What accounts are called: each by the first of its names that no other account goes by, or by its id."""
+    """Names of accounts: for each account the first of its names that no other account has, or its id."""
 
     def __init__(self, names: Names) -> None:
         if names not in get_args(Names):
@@ -54,7 +55,7 @@ class Accounts:
         self._takers: dict[str, str] = {}
 
     def add(self, account: str, *names: Any) -> None:
-        """The first names given for an account hold."""
+        """Add an account and its names. Names given later for the same account are ignored."""
         for name in () if self.by_id or account in self._names else names:
             if isinstance(name, str) and name.strip() and self._takers.setdefault(name, account) == account:
                 self._names[account] = name
@@ -65,7 +66,7 @@ class Accounts:
 
 
 def json_files(paths: Sequence[Path]) -> list[Path]:
-    """The files among the paths and, in the folders among them, those of JSON: exports hold pictures and the like beside it."""
+    """The given files, and the JSON files in the given folders. Exports also hold pictures and other files."""
     given = set(paths)
     return [path for path in files(paths) if path in given or _JSON.search(path.name)]
 
@@ -74,7 +75,7 @@ _JSON = re.compile(r"\.(?:json|jsonl|ndjson)(?:\.|\Z)")
 
 
 def head_of(path: Path) -> bytes:
-    """The first bytes of a file, as `refuses` gets them; none of one that cannot be read."""
+    """The first bytes of a file, as `refuses` receives them; b"" if the file cannot be read."""
     read_twice(path, INTO_A_FILE)
     try:
         with open_bytes(path) as stream:
@@ -84,32 +85,32 @@ def head_of(path: Path) -> bytes:
 
 
 def first_refusal(folder: Path, inside: Sequence[Path], refuses: Callable[[Path, bytes], str]) -> str:
-    """For `refuses`, of a folder all of whose JSON files are to be in a format."""
-    found = ((file, refuses(file, head_of(file))) for file in inside)
-    reason = next((f"{file.relative_to(folder)}: {reason}" for file, reason in found if reason), "")
+    """For `refuses`: the reason for a folder in which every JSON file must be in the format."""
+    reasons = ((file, refuses(file, head_of(file))) for file in inside)
+    reason = next((f"{file.relative_to(folder)}: {reason}" for file, reason in reasons if reason), "")
     return reason if inside else "a folder without JSON files"
 
 
 class LogNames:
-    """A name of its own for each log."""
+    """Gives each log a unique name."""
 
     def __init__(self) -> None:
         self._given: set[str] = set()
 
     def give(self, *names: str | None) -> str:
-        """The first name that is still free; else the last of them, with a number."""
-        said = [encodable(name) for name in names if name] or ["log"]
+        """The first of the names that is still free, or else the last name with a number."""
+        candidates = [encodable(name) for name in names if name] or ["log"]
         number = 1
-        name = next((each for each in said if each not in self._given), said[-1])
+        name = next((candidate for candidate in candidates if candidate not in self._given), candidates[-1])
         while name in self._given:
             number += 1
-            name = f"{said[-1]} ({number})"
+            name = f"{candidates[-1]} ({number})"
         self._given.add(name)
         return name
 
 
 def said(**about: Any) -> dict[str, str]:
-    """A log's metadata: what is said about it, where something is."""
+    """A log's metadata: the given values that are not blank."""
     return {name: encodable(value) for name, value in about.items() if isinstance(value, str) and value.strip()}
 
 
@@ -121,14 +122,14 @@ def nodes(
     by_time: bool = True,
     missing: str = "missing_parent",
 ) -> Iterator[Node]:
-    """A log's messages, from all its records, in any order.
+    """Yield a log's messages from its records, which may be in any order.
 
-    `called`: an account's name. Without `by_time` the records' own order is the channel's, unless an answer stands before
-    what it answers, and then it is counted as `sorted_by_time`. An answer to what is not in the log is counted in
+    `called` maps an account to its name. Without `by_time`, the messages keep the order of the records, unless a reply precedes
+    its parent; they are then sorted by time and counted as `sorted_by_time`. A reply to a message outside the log is counted in
     `report.kept` as `missing`.
     """
     messages = _distinct(records, report)
-    out_of_order = not by_time and not _answers_come_last(messages)
+    out_of_order = not by_time and not _parents_come_first(messages)
     if out_of_order:
         report.mend("sorted_by_time", f"{messages[0].where} and those after it")
     if by_time or out_of_order:
@@ -145,18 +146,18 @@ def in_order(
     called: Callable[[str], str] = str,
     missing: str = "missing_parent",
 ) -> Iterator[Node]:
-    """Messages that differ in their ids, in the channel's order. `places`: of what any of them answers."""
+    """Yield the nodes of messages that have different ids and are in order. `places`: id of a possible parent -> its place."""
     latest = -math.inf
     for place, message in enumerate(messages):
         parents = () if message.starts else None
         if message.answers is not None:
-            above = places.get(encodable(message.answers))
-            if above is None:
+            parent = places.get(encodable(message.answers))
+            if parent is None:
                 report.mend(missing, message.where)
-            elif above >= place:
+            elif parent >= place:
                 report.mend("late_parent", message.where)
             else:
-                parents = (above,)
+                parents = (parent,)
         if message.time is not None:
             if message.time < latest:
                 report.mend("clock_back", message.where)
@@ -173,27 +174,27 @@ def in_order(
 
 
 def _distinct(records: Iterable[Message], report: Report) -> list[Message]:
-    """One message of each id, as it was last; where an id was given to different messages, the later ones get others."""
-    kept: dict[str, Message] = {}
+    """One message per id, in its latest version. If different messages share an id, the later ones get new ids."""
+    distinct: dict[str, Message] = {}
     copies: Counter[str] = Counter()
     for record in records:
         name = record.id = encodable(record.id)
-        known = kept.setdefault(name, record)
+        known = distinct.setdefault(name, record)
         if known is record:
             continue
         if _are_one(known, record):
             report.skip(record.event or known.event or "duplicate_id", record.where)
-            kept[name] = _merged(known, record)
+            distinct[name] = _merged(known, record)
             continue
-        while record.id in kept:
+        while record.id in distinct:
             copies[name] += 1
             record.id = f"{name}/{copies[name] + 1}"
-        kept[record.id] = record
+        distinct[record.id] = record
         report.mend("shared_id", record.where)
     messages = []
-    for message in kept.values():
+    for message in distinct.values():
         if message.event == "deletion":
-            # Of something that the export leaves out, or that is no message.
+            # The deleted record is not in the export or is not a message.
             report.skip("deletion", message.where)
         else:
             messages.append(message)
@@ -201,7 +202,7 @@ def _distinct(records: Iterable[Message], report: Report) -> list[Message]:
 
 
 def _are_one(one: Message, other: Message) -> bool:
-    """Versions of one message, or copies of it in exports that overlap, one of which could not read it?"""
+    """Whether the records are versions of one message, or copies from overlapping exports, one of which may lack the text."""
     if one.event or other.event or GONE in (one.text, other.text):
         return True
     if one.author != other.author and None not in (one.author, other.author):
@@ -210,12 +211,12 @@ def _are_one(one: Message, other: Message) -> bool:
 
 
 def _merged(known: Message, record: Message) -> Message:
-    # The message itself says most, a deletion least.
-    base = min((known, record), key=lambda each: ("", "edit", "deletion").index(each.event))
+    # The message itself holds the most fields, a deletion the fewest.
+    base = min((known, record), key=lambda version: ("", "edit", "deletion").index(version.event))
     other = record if base is known else known
 
-    def lateness(each: Message) -> tuple[bool, float, bool]:
-        return each.text == GONE, -math.inf if each.edited is None else each.edited, bool(each.text)
+    def lateness(version: Message) -> tuple[bool, float, bool]:
+        return version.text == GONE, -math.inf if version.edited is None else version.edited, bool(version.text)
 
     latest = max((base, other), key=lateness)
     return replace(
@@ -228,7 +229,7 @@ def _merged(known: Message, record: Message) -> Message:
     )
 
 
-def _answers_come_last(messages: list[Message]) -> bool:
+def _parents_come_first(messages: list[Message]) -> bool:
     ids = {message.id for message in messages}
     seen = set()
     for message in messages:
@@ -239,13 +240,13 @@ def _answers_come_last(messages: list[Message]) -> bool:
 
 
 def newest_first(records: Sequence[Message]) -> bool:
-    """As servers answer: no record is later than the one before it. Of two alone nothing can be said."""
+    """Whether the records are in descending order of time, as servers return them. It takes at least three to tell."""
     times = [record.time for record in records if record.time is not None]
     return len(times) > 2 and times[0] > times[-1] and all(one >= other for one, other in pairwise(times))
 
 
 def _sorted(messages: list[Message]) -> list[Message]:
-    """Stably; a message without a time stays behind the one before it."""
+    """Sort messages by time, stably. A message without a time stays after the message before it."""
     times = []
     latest = -math.inf
     for message in messages:

@@ -1,7 +1,7 @@
 """Molweni: windows of chat logs with discourse relations, JSON `[{"id", "edus": [{"text", "speaker"}], "relations"}]`.
 
-A dialogue is a forest: an utterance answers each utterance that a relation comes from, and several may answer none. Its label
-names the relations: [{"parent", "type"}]. Windows overlap: meta's "group" is the same for dialogues that share utterances.
+A dialogue is a forest. The parents of an utterance are the sources of its relations, and several utterances may have none. The
+label lists the relations: [{"parent", "type"}]. Windows overlap. Dialogues that share utterances have the same "group" in meta.
 """
 
 from collections import defaultdict
@@ -20,7 +20,10 @@ def refuses(path: Path, head: bytes) -> str:
 
 
 def read(paths: Sequence[Path], report: Report) -> Iterator[Tree]:
-    """A relation that does not lead from an earlier utterance to a later one is left out and counted in `report.kept`."""
+    """Read dialogues.
+
+    A relation that does not lead from an earlier utterance to a later one is left out and counted in `report.kept`.
+    """
     dialogues = []
     held = Held("and the files before it have", "Build from fewer or smaller files.")
     for path in files(paths):
@@ -30,7 +33,7 @@ def read(paths: Sequence[Path], report: Report) -> Iterator[Tree]:
                     dialogues.append((where, record))
                 else:
                     report.read += 1
-                    report.skip("not_a_post", f'{where}: no list "edus" in it')
+                    report.skip("not_a_post", f'{where}: not an object with a list "edus"')
     groups = _groups([record["edus"] for _, record in dialogues])
     for number, (where, record) in enumerate(dialogues):
         name = _name(record, number)
@@ -42,23 +45,23 @@ def _tree(record: dict[str, Any], name: str, meta: dict[str, Any], where: str, r
     utterances = record["edus"]
     report.read += len(utterances)
     relations: list[list[dict[str, Any]]] = [[] for _ in utterances]
-    said = record.get("relations") or []
-    for relation in said if isinstance(said, list) else [said]:
+    listed = record.get("relations") or []
+    for relation in listed if isinstance(listed, list) else [listed]:
         source, target = (relation.get("x"), relation.get("y")) if isinstance(relation, dict) else (None, None)
         if not (type(source) is int and type(target) is int and 0 <= source < target < len(utterances)):
             report.mend("bad_relation", f"{where}, dialogue {name}: {relation!r:.80}")
             continue
         relations[target].append({"parent": str(source), "type": encodable(str(relation.get("type", "")))})
     nodes = []
-    for place, (utterance, above) in enumerate(zip(utterances, relations, strict=True)):
-        text, speaker = _said(utterance)
+    for place, (utterance, incoming) in enumerate(zip(utterances, relations, strict=True)):
+        text, speaker = _content(utterance)
         nodes.append(
             Node(
                 text=text,
-                parents=tuple(sorted({int(each["parent"]) for each in above})),
+                parents=tuple(sorted({int(relation["parent"]) for relation in incoming})),
                 id=str(place),
                 author=speaker,
-                label=above or None,
+                label=incoming or None,
             )
         )
     return Tree(tuple(nodes), id=name, meta=meta)
@@ -68,7 +71,7 @@ def _name(record: dict[str, Any], number: int) -> str:
     return encodable(str(record.get("id", number)))
 
 
-def _said(utterance: Any) -> tuple[str, str | None]:
+def _content(utterance: Any) -> tuple[str, str | None]:
     if not isinstance(utterance, dict):
         return "", None
     text, speaker = utterance.get("text"), utterance.get("speaker")
@@ -76,7 +79,7 @@ def _said(utterance: Any) -> tuple[str, str | None]:
 
 
 def _groups(dialogues: list[list[Any]]) -> list[int]:
-    """The first of the dialogues that each is connected with through shared utterances."""
+    """For each dialogue, the first dialogue that is connected with it through shared utterances."""
     first = list(range(len(dialogues)))
 
     def leader(dialogue: int) -> int:
@@ -87,7 +90,7 @@ def _groups(dialogues: list[list[Any]]) -> list[int]:
     sharing: dict[tuple[str, str | None], list[int]] = defaultdict(list)
     for number, utterances in enumerate(dialogues):
         for utterance in utterances:
-            sharing[_said(utterance)].append(number)
+            sharing[_content(utterance)].append(number)
     for numbers in sharing.values():
         for number in numbers[1:]:
             one, other = leader(numbers[0]), leader(number)

@@ -1,6 +1,7 @@
 """OpenAssistant's conversation trees: JSON lines of `{"message_tree_id", "tree_state", "prompt": {…, "replies": [...]}}`.
 
-A node's kind is its role (prompter, assistant); its label holds rank, language, whether it is synthetic and by which model.
+A node's kind is its role (prompter, assistant). Its label holds the rank, the language, whether the message is synthetic, and
+the name of the model that wrote it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,7 +36,7 @@ def _posts(paths: Sequence[Path], report: Report) -> Iterator[Post]:
                     yield from _messages(record, prompt, where, report)
                 else:
                     report.read += 1
-                    report.skip("not_a_post", f'{where}: no object "prompt" in it')
+                    report.skip("not_a_post", f'{where}: not an object with an object "prompt"')
 
 
 def _messages(record: dict[str, Any], prompt: dict[str, Any], where: str, report: Report) -> Iterator[Post]:
@@ -45,24 +46,24 @@ def _messages(record: dict[str, Any], prompt: dict[str, Any], where: str, report
     while stack:
         message, parent = stack.pop()
         report.read += 1
-        own = message.get("message_id") if isinstance(message, dict) else None
-        if not isinstance(own, str) or not isinstance(message.get("text"), str):
-            report.skip("not_a_post", f"{where}: a message without id or text")
-            own = parent
+        message_id = message.get("message_id") if isinstance(message, dict) else None
+        if not isinstance(message_id, str) or not isinstance(message.get("text"), str):
+            report.skip("not_a_post", f"{where}: a message without an id or a text")
+            message_id = parent
         else:
             yield Post(
-                id=own,
+                id=message_id,
                 parent=parent,
                 tree=tree,
                 author=_string(message.get("user_id")),
-                time=told_time(message.get("created_date"), report, f"{where}: message {own!r}"),
+                time=told_time(message.get("created_date"), report, f"{where}: message {message_id!r}"),
                 kind=_string(message.get("role")),
                 text="[deleted]" if message.get("deleted") else message["text"],
                 meta=meta if parent is None else None,
                 label=_label(message),
             )
         replies = message.get("replies") if isinstance(message, dict) else None
-        stack += [(reply, own) for reply in reversed(replies if isinstance(replies, list) else [])]
+        stack += [(reply, message_id) for reply in reversed(replies if isinstance(replies, list) else [])]
 
 
 def _label(message: dict[str, Any]) -> dict[str, Any] | None:

@@ -1,6 +1,6 @@
-"""Reddit dumps as Pushshift and Arctic Shift publish them: JSON lines of submissions (RS_…) and of comments (RC_…).
+"""Reddit dumps of Pushshift and Arctic Shift: JSON lines of submissions (RS_…) and of comments (RC_…).
 
-A tree is a submission with its comments. Submissions and comments may be in any files, in any order.
+A tree is a submission with its comments. Submissions and comments may be in any file and in any order.
 """
 
 import json
@@ -21,7 +21,7 @@ BASE_36 = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 class _Post(msgspec.Struct, gc=False):
-    """What is read of a submission or comment. Ids are numbers in some years' dumps, times are strings in others."""
+    """The fields read from a submission or comment. Some years' dumps write ids as numbers or times as strings."""
 
     id: str | int | None = None
     link_id: str | int | None = None
@@ -47,7 +47,10 @@ def refuses(path: Path, head: bytes) -> str:
 
 
 def read(paths: Sequence[Path], report: Report, *, policy: Policy) -> Iterator[pa.RecordBatch]:
-    """Ids lose their `t1_` and `t3_`; entities are unescaped; a submission's text is its title, a blank line, its body."""
+    """Read submissions and comments.
+
+    Ids lose the prefixes `t1_` and `t3_`. Entities are unescaped. A submission's text is its title, a blank line and its body.
+    """
     for path in files(paths):
         for numbers, posts in records(path, report, _Post):
             comments = [post for post in posts if post.link_id is not None and post.id is not None]
@@ -74,7 +77,7 @@ def _comments(posts: list[_Post], path: Path, report: Report) -> pa.RecordBatch:
     tree = _ids([post.link_id for post in posts])
     parent = _ids([post.parent_id for post in posts])
     parent = pc.if_else(pc.equal(parent, ""), pa.scalar(None, pa.string()), parent)
-    # Dumps with numbers for parents mean what Reddit spells to the base of 36; files written by hand mean the number.
+    # A number is a base-36 id in Reddit's dumps, but a plain number in files written by hand.
     plain = pa.array([str(post.parent_id) if isinstance(post.parent_id, int) else None for post in posts], pa.string())
     texts = [post.body or "" for post in posts]
     texts = [_unescaped(text) if "&" in text else text for text in texts]
@@ -82,11 +85,11 @@ def _comments(posts: list[_Post], path: Path, report: Report) -> pa.RecordBatch:
 
 
 def _with_parents(batch: pa.RecordBatch, path: Path, lines: Iterable[int], policy: Policy, report: Report) -> pa.RecordBatch:
-    """Top-level comments of some dumps name no parent."""
+    """Fill in missing parents: top-level comments of some dumps name none."""
     columns = [batch.column(name).to_pylist() for name in ("parent", "tree", "id")]
     parents = [
-        answered(parent, tree, f"{path}, line {line}: comment {own}", policy, report)
-        for parent, tree, own, line in zip(*columns, lines, strict=True)
+        answered(parent, tree, f"{path}, line {line}: comment {comment_id}", policy, report)
+        for parent, tree, comment_id, line in zip(*columns, lines, strict=True)
     ]
     filled = batch.set_column(batch.schema.get_field_index("parent"), EITHER.field("parent"), pa.array(parents, pa.string()))
     return filled.filter(filled["parent"].is_valid())
@@ -103,7 +106,7 @@ def _submissions(posts: list[_Post], path: Path, report: Report) -> pa.RecordBat
 
 
 def _unescaped(text: str) -> str:
-    """`html.unescape`, with a short cut for the three characters that Reddit itself escapes."""
+    """`html.unescape`, faster for the three characters that Reddit itself escapes."""
     if text.count("&") == text.count("&amp;") + text.count("&gt;") + text.count("&lt;"):
         return text.replace("&gt;", ">").replace("&lt;", "<").replace("&amp;", "&")
     return unescape(text)
@@ -143,7 +146,7 @@ def _ids(values: list[str | int | None]) -> pa.Array:
 
 
 def base36(number: int) -> str:
-    """A number as Reddit spells it in ids."""
+    """Spell a number as in Reddit's ids."""
     digits = ""
     while number > 0:
         number, digit = divmod(number, len(BASE_36))
@@ -157,5 +160,5 @@ def _times(posts: list[_Post], path: Path, report: Report) -> pa.Array:
         if not times.null_count:
             return times
     except (pa.ArrowInvalid, pa.ArrowTypeError):
-        pass  # some are dates, or none at all
+        pass  # some are dates, or no times at all
     return pa.array([told_time(post.created_utc, report, f"{path}: post {post.id}") for post in posts], pa.float64())

@@ -1,4 +1,4 @@
-"""JSON lines to typed records, fast while lines are as they should be, and leniently where they are not."""
+"""Typed records from JSON lines. Well-formed blocks are decoded at once, others line by line and leniently."""
 
 import contextlib
 import json
@@ -15,9 +15,9 @@ Record = TypeVar("Record", bound=msgspec.Struct)
 
 
 def records(path: Path, report: Report, kind: type[Record]) -> Iterator[tuple[Sequence[int], list[Record]]]:
-    """Batches of records and the numbers of their lines. All fields of `kind` must have defaults.
+    """Yield batches of records and the numbers of their lines. All fields of `kind` must have defaults.
 
-    Blank lines are passed over. Every other line is counted as read; what is no JSON object is skipped as `bad_json`.
+    Blank lines are ignored. Every other line is counted as read; a line that is not a JSON object is skipped as `bad_json`.
     """
     decoder = msgspec.json.Decoder(kind)
     with open_bytes(path, report) as stream:
@@ -55,7 +55,7 @@ def _one_by_one(
 
 
 def _leniently(kind: type[Record], line: bytes) -> Record:
-    """Bytes that are not UTF-8 and half surrogate pairs become U+FFFD; values of other types than expected go."""
+    """Decode a line. Invalid UTF-8 and lone surrogates become U+FFFD; values of unexpected types are dropped."""
     record = encodable_json(json.loads(line.decode("utf-8", "replace")))
     if not isinstance(record, dict):
         raise ValueError(f"expected a JSON object, got {type(record).__name__}")

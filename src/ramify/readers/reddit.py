@@ -1,4 +1,4 @@
-"""What the formats of Reddit's posts have in common."""
+"""Shared parts of the readers of Reddit posts."""
 
 import re
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from ramify.readers.base import MUTE_TEXTS, Policy, Report
 
 NOBODY = "[deleted]"
-"""The author of a post whose account is gone."""
+"""The author of a post whose account was deleted."""
 
 _PREFIX = re.compile("^t[0-9]_")
 
@@ -16,12 +16,12 @@ def author(name: Any) -> str | None:
 
 
 def bare_id(name: Any) -> str | None:
-    """An id without the prefix that tells its kind (t1_, t3_)."""
+    """An id without the prefix of its kind (t1_, t3_)."""
     return _PREFIX.sub("", name) or None if isinstance(name, str) else None
 
 
 def answered(parent: str | None, submission: str, where: str, policy: Policy, report: Report) -> str | None:
-    """What a comment hangs on that may name no parent; None: it is left out, and counted."""
+    """The parent of a comment, or its submission if it names none. None if the policy drops such comments."""
     if parent is not None:
         return parent
     if policy.missing_parent == "drop":
@@ -32,7 +32,7 @@ def answered(parent: str | None, submission: str, where: str, policy: Policy, re
 
 
 def submission_text(title: str, body: str) -> str:
-    """Title, blank line, body; one of them where the other says nothing."""
+    """The title, a blank line and the body. If one is empty, only the other."""
     if not title.strip():
         return body
     return title if body in MUTE_TEXTS or not body.strip() else f"{title}\n\n{body}"

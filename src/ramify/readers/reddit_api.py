@@ -1,8 +1,8 @@
-"""What Reddit's API answers: listings of submissions and comments with nested `replies`.
+"""Responses of Reddit's API: listings of submissions and comments with nested `replies`.
 
-A file is one answer, `[submission listing, comment listing]`, or JSON lines of answers, of submissions with their
-comments inside (`replies` or `comments`, as listings or as lists), or of comments. Answers about one discussion may lie in
-several files: they become one tree. A comment hangs on its `parent_id`; without one, on what it is nested in.
+A file is one response, `[submission listing, comment listing]`, or JSON lines of responses, of submissions with nested
+comments (`replies` or `comments`, as listings or as lists), or of comments. Responses about one discussion in several files
+become one tree. The parent of a comment is its `parent_id` or else the post in which it is nested.
 """
 
 import re
@@ -31,12 +31,13 @@ def refuses(path: Path, head: bytes) -> str:
     nested = _NESTED.search(head) and (b'"selftext"' in head or b'"body"' in head)
     if _LISTING.search(head) or nested:
         return ""
-    return 'no "kind" that is a Listing, t1, t3 or more, and no "replies" or "comments" of what has a text'
+    return 'no "kind" that is Listing, t1, t3 or more, and no "replies" or "comments" of a post with a text'
 
 
 def read(paths: Sequence[Path], report: Report, *, policy: Policy, unescape: bool = True) -> Iterator[pa.RecordBatch]:
-    """`unescape`: the answers hold &amp; &lt; &gt; (they do unless they were asked for with raw_json=1).
+    """Read submissions and comments.
 
+    `unescape`: unescape &amp; &lt; &gt; in texts. Responses contain these unless they were requested with raw_json=1.
     "more" objects, which stand for comments that were not sent, are counted in `report.kept`.
     """
     if not isinstance(unescape, bool):
@@ -51,53 +52,53 @@ def _posts(paths: Sequence[Path], report: Report, policy: Policy, clean: Callabl
 
 
 def _walk(document: Any, where: str, report: Report, policy: Policy, clean: Callable[[str], str]) -> Iterator[Post]:
-    """Depth first with a stack of its own: (a thing, the post that it is nested in)."""
+    """Yield the posts of a document, depth first. The stack holds (object, the post in which it is nested)."""
     tree: str | None = None
     stack: list[tuple[Any, str | None]] = [(document, None)]
     while stack:
         thing, parent = stack.pop()
         if isinstance(thing, list):
-            stack += [(each, parent) for each in reversed(thing)]
+            stack += [(child, parent) for child in reversed(thing)]
             continue
         if not isinstance(thing, dict):
-            # An empty string stands for no replies, other strings name comments that stand elsewhere.
+            # An empty string means no replies. Other strings are ids of comments given elsewhere.
             if thing is document:
                 _refuse(thing, where, report)
             continue
         kind, inner = thing.get("kind"), thing.get("data")
         data: dict[str, Any] = inner if isinstance(inner, dict) else thing
-        own = bare_id(data.get("id") or data.get("name"))
+        post_id = bare_id(data.get("id") or data.get("name"))
         if kind == "more" or ("count" in data and "children" in data and "body" not in data):
             report.mend("more", where)
             report.mend("more_comments", count=_count(data))
         elif kind == "t3" or (kind != "t1" and "body" not in data and isinstance(data.get("title"), str)):
-            if own is None:
+            if post_id is None:
                 _refuse(data, where, report)
                 continue
-            tree = own
+            tree = post_id
             report.read += 1
-            yield _submission(data, own, clean, where, report)
-            stack += [(data.get(name), own) for name in ("comments", "replies")]
+            yield _submission(data, post_id, clean, where, report)
+            stack += [(data.get(name), post_id) for name in ("comments", "replies")]
         elif kind == "t1" or isinstance(data.get("body"), str):
             discussion = bare_id(data.get("link_id")) or tree
-            if own is None or discussion is None:
+            if post_id is None or discussion is None:
                 _refuse(data, where, report)
             else:
                 report.read += 1
                 named = bare_id(data.get("parent_id")) or parent
-                above = answered(named, discussion, f"{where}: comment {own}", policy, report)
-                if above is not None:
+                parent_id = answered(named, discussion, f"{where}: comment {post_id}", policy, report)
+                if parent_id is not None:
                     yield Post(
-                        own,
-                        above,
+                        post_id,
+                        parent_id,
                         discussion,
                         author(data.get("author")),
-                        told_time(data.get("created_utc"), report, f"{where}: comment {own}"),
+                        told_time(data.get("created_utc"), report, f"{where}: comment {post_id}"),
                         text=clean(_text(data, "body")),
                     )
-            stack.append((data.get("replies"), own))
+            stack.append((data.get("replies"), post_id))
         elif inside := [data[name] for name in _CONTAINERS if isinstance(data.get(name), list | dict)]:
-            stack += [(each, parent) for each in reversed(inside)]
+            stack += [(child, parent) for child in reversed(inside)]
         elif data:
             _refuse(data, where, report)
 
@@ -107,12 +108,12 @@ def _refuse(thing: Any, where: str, report: Report) -> None:
     report.skip("not_a_post", f"{where}: neither a comment nor a submission with an id: {thing!r:.80}")
 
 
-def _submission(data: dict[str, Any], own: str, clean: Callable[[str], str], where: str, report: Report) -> Post:
+def _submission(data: dict[str, Any], post_id: str, clean: Callable[[str], str], where: str, report: Report) -> Post:
     title, body = clean(_text(data, "title")), clean(_text(data, "selftext"))
     meta = {"title": title, "subreddit": data.get("subreddit")}
     text = submission_text(title, body)
-    time = told_time(data.get("created_utc"), report, f"{where}: submission {own}")
-    return Post(own, None, own, author(data.get("author")), time, text=text, meta=meta)
+    time = told_time(data.get("created_utc"), report, f"{where}: submission {post_id}")
+    return Post(post_id, None, post_id, author(data.get("author")), time, text=text, meta=meta)
 
 
 def _text(data: dict[str, Any], name: str) -> str:

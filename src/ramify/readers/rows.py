@@ -1,4 +1,4 @@
-"""Posts one by one into record batches, for formats whose records cannot be decoded as columns."""
+"""Record batches from single posts, for formats whose records cannot be decoded as columns."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -13,11 +13,11 @@ BATCH_ROWS = 1 << 14
 BATCH_CHARACTERS = 16 << 20
 
 LABELLED = POSTS.append(pa.field("label", pa.string()))
-"""`POSTS` and what is said about each post: any JSON value."""
+"""`POSTS` with a label for each post: any JSON value."""
 
 
 class Post(NamedTuple):
-    """A row of `LABELLED`; `meta` and `label` are still Python values."""
+    """A row of `LABELLED`. `meta` and `label` are Python values, not yet JSON."""
 
     id: str
     parent: str | None
@@ -31,18 +31,21 @@ class Post(NamedTuple):
 
 
 def batches(posts: Iterable[Post], report: Report, schema: pa.Schema = POSTS) -> Iterator[pa.RecordBatch]:
-    """Record batches of `POSTS` or `LABELLED`. What is said about a post in too many levels to be written is left out, and
-    counted. Half surrogate pairs, which UTF-8 cannot hold, become U+FFFD."""
-    held: list[Post] = []
+    """Yield record batches of `POSTS` or `LABELLED`.
+
+    Metadata and labels that are nested too deeply to be written are left out and counted. Lone surrogates, which UTF-8 cannot
+    encode, become U+FFFD.
+    """
+    pending: list[Post] = []
     characters = 0
     for post in posts:
-        held.append(post)
+        pending.append(post)
         characters += len(post.text)
-        if len(held) >= BATCH_ROWS or characters >= BATCH_CHARACTERS:
-            yield _batch(held, report, schema)
-            held, characters = [], 0
-    if held:
-        yield _batch(held, report, schema)
+        if len(pending) >= BATCH_ROWS or characters >= BATCH_CHARACTERS:
+            yield _batch(pending, report, schema)
+            pending, characters = [], 0
+    if pending:
+        yield _batch(pending, report, schema)
 
 
 def _batch(posts: list[Post], report: Report, schema: pa.Schema) -> pa.RecordBatch:

@@ -1,7 +1,7 @@
-"""Slack's exports: the ZIP file as it was downloaded, the folder it unpacks to, or days of one channel, `2024-01-31.json`.
+"""Slack exports: the ZIP file, the folder it unpacks to, or days of one channel, `2024-01-31.json`.
 
-A channel is a log, its days joined. A reply in a thread answers the message that the thread hangs on; what a message at the
-top level answers, nobody said. Marks in texts become what readers see: names, the words of links, & < >.
+A channel is a log that joins its days. The parent of a reply in a thread is the message that started the thread; the parent of
+a message at the top level is unknown. Markup in texts becomes visible text: names, the labels of links, & < >.
 """
 
 import re
@@ -41,8 +41,8 @@ def refuses(path: Path, head: bytes) -> str:
         try:
             return "" if _is_export(_source(path)) else _NO_EXPORT
         except RamifyError as error:
-            return f"{error}" if path.is_dir() else ""  # `logs` says what is wrong with an archive.
-    return "" if _is_day(head) else 'not a ZIP archive, and no JSON list of messages with "ts" in it'
+            return f"{error}" if path.is_dir() else ""  # `logs` reports the fault of an archive.
+    return "" if _is_day(head) else 'not a ZIP archive and not a JSON list of messages with "ts"'
 
 
 def _is_day(head: bytes) -> bool:
@@ -50,18 +50,18 @@ def _is_day(head: bytes) -> bool:
 
 
 def _is_export(source: "_Source") -> bool:
-    days = [day for channels in _layout(source.names).values() for each in channels.values() for day in each]
+    days = [day for channels in _layout(source.names).values() for inside in channels.values() for day in inside]
     if any(name.rpartition("/")[2] in (*CHANNELS, *USERS) for name in source.names):
         return bool(days)
-    held = Held("holds for one day", "Export a shorter time.")
+    held = Held("holds for one day", "Export a shorter period.")
     return any(_is_day(source.read(day, held, None)) for day in days[:1])
 
 
 def logs(paths: Sequence[Path], report: Report, *, names: Names = "name") -> Iterator[chat.Log]:
-    """`names`: authors are called by what users.json says others see, or by their ids.
+    """Yield one log per channel. `names`: authors are named as in users.json, or by their ids.
 
-    Deleted messages stay, as "[deleted]", and keep their place; an edited one has its latest text. A reply whose thread hangs
-    on a message that is not there is counted in `report.kept` as `missing_thread`.
+    A deleted message keeps its place, with the text "[deleted]". An edited message has its latest text. A reply whose thread
+    starts with a missing message is counted in `report.kept` as `missing_thread`.
     """
     given = LogNames()
     for export, channels in _exports(paths):
@@ -80,17 +80,17 @@ def logs(paths: Sequence[Path], report: Report, *, names: Names = "name") -> Ite
             )
 
 
-# --- what there is to read ----------------------------------------------------------------------------------------------
+# --- files of an export -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Source:
-    """A folder or ZIP file: the names of its files, and what reads one. Nothing is ever unpacked to disk."""
+    """A folder or ZIP file: the names of its files and a function that reads one. Nothing is unpacked to disk."""
 
     path: Path
     names: list[str]
     read: Callable[[str, Held, Report | None], bytes]
-    # How many files of the same name stand before the one that is read.
+    # The number of earlier files of the same name, which are not read.
     hidden: Mapping[str, int] = field(default_factory=dict)
 
     def where(self, name: str) -> str:
@@ -107,7 +107,7 @@ class _Export:
         return self.source.path
 
     def document(self, names: Sequence[str]) -> Any:
-        """What describes the export: the first of the files that is there; raises where it is no JSON."""
+        """Load the first of the files that exists, or None. Raises `RamifyError` if it is not valid JSON."""
         for name in names:
             name = f"{self.root}{name}"
             if name in self.source.names:
@@ -122,7 +122,7 @@ class _Export:
 
 
 def _exports(paths: Sequence[Path]) -> Iterator[tuple[_Export, dict[str, list[str]]]]:
-    """Exports, and the days of each of their channels, which may be several of the paths."""
+    """Yield exports and the days of each of their channels. Several paths may be days of one channel."""
     loose: dict[Path, list[str]] = {}
     for path in paths:
         if path.is_dir() or _is_zip(path):
@@ -130,10 +130,10 @@ def _exports(paths: Sequence[Path]) -> Iterator[tuple[_Export, dict[str, list[st
             layout = _layout(source.names)
             if not layout:
                 raise RamifyError(
-                    f"{path} is no Slack export: there is {_NO_EXPORT}. Name the file or folder that was exported."
+                    f"{path} is not a Slack export: there is {_NO_EXPORT}. Name the file or folder that was exported."
                 )
             if path.is_dir() and list(layout) == [("", True)]:
-                # One channel's folder: what describes it is beside it.
+                # The folder of one channel. The files that describe it are beside it.
                 days = [f"{path.resolve().name}/{name}" for name in layout["", True][""]]
                 loose.setdefault(path.resolve().parent, []).extend(days)
                 continue
@@ -163,13 +163,13 @@ def _source(path: Path) -> _Source:
     try:
         archive = zipfile.ZipFile(path)
     except (zipfile.BadZipFile, OSError, NotImplementedError) as error:
-        raise RamifyError(f"{path} is not a whole ZIP file ({error}). Download the export again.") from None
+        raise RamifyError(f"{path} is not a complete ZIP file ({error}). Download the export again.") from None
     times = Counter(info.filename for info in archive.infolist() if not info.is_dir())
 
     def read(name: str, held: Held, report: Report | None) -> bytes:
-        info = archive.getinfo(name)  # The last of its name, as for all that unpack archives.
+        info = archive.getinfo(name)  # The last file of this name, as other programs unpack it.
         if info.flag_bits & 1:
-            raise RamifyError(f"{path} is encrypted ({name}). Unpack it with its password, and name the folder.")
+            raise RamifyError(f"{path} is encrypted ({name}). Unpack it with its password and name the folder.")
         try:
             with archive.open(info) as stream:
                 data = held.read(stream, path)  # pyright: ignore[reportArgumentType]
@@ -191,35 +191,35 @@ def _from_folder(root: Path) -> Callable[[str, Held, Report | None], bytes]:
 
 
 def _layout(names: list[str]) -> dict[tuple[str, bool], dict[str, list[str]]]:
-    """(Where an export lies among the files, is it one channel's folder) -> its channels' folders -> their days."""
-    about = {name.rpartition("/")[0] for name in names if name.rpartition("/")[2] in (*CHANNELS, *USERS)}
+    """(The root folder of an export, whether it is the folder of one channel) -> folders of its channels -> their days."""
+    described = {name.rpartition("/")[0] for name in names if name.rpartition("/")[2] in (*CHANNELS, *USERS)}
     layout: dict[tuple[str, bool], dict[str, list[str]]] = {}
     for name in names:
         folder, _, file = name.rpartition("/")
         if _DAY(file):
             root = folder.rpartition("/")[0]
-            alone = not folder and "" not in about
+            alone = not folder and "" not in described
             key = (f"{root}/" if root else "", alone)
             layout.setdefault(key, {}).setdefault(folder, []).append(name)
     return layout
 
 
-# --- who there is, and where --------------------------------------------------------------------------------------------
+# --- users and channels -------------------------------------------------------------------------------------------------
 
 
 def _users(export: _Export, accounts: Accounts) -> dict[str, str]:
-    """What texts call each account: the same as where it is an author."""
-    called = {}
+    """Account -> its name, used for authors and for mentions in texts."""
+    users = {}
     for user in objects(export.document(USERS)):
         account = identifier(user.get("id"))
         if account is not None:
-            accounts.add(account, *_seen(user))
-            called[account] = accounts.name(account)
-    return called
+            accounts.add(account, *_display_names(user))
+            users[account] = accounts.name(account)
+    return users
 
 
-def _seen(user: dict[str, Any]) -> list[str | None]:
-    """The names of an account, the one that readers of a channel see first."""
+def _display_names(user: dict[str, Any]) -> list[str | None]:
+    """The names of an account, with the name displayed in channels first."""
     profile = fields(user.get("profile"))
     return [
         string(value)
@@ -231,7 +231,7 @@ def _seen(user: dict[str, Any]) -> list[str | None]:
 
 
 def _descriptions(export: _Export) -> dict[str, dict[str, Any]]:
-    """What is said about channels, by what their folders are called: a name, or an id."""
+    """Folder of a channel (its name or its id) -> the channel's description."""
     described = {}
     for file in CHANNELS:
         for channel in objects(export.document([file])):
@@ -250,31 +250,31 @@ class _Channel:
 
     def __init__(self, export: _Export, accounts: Accounts, users: dict[str, str], report: Report) -> None:
         self._export, self._accounts, self._users, self._report = export, accounts, users, report
-        self._held = Held("holds for one channel", "Export a shorter time.")
+        self._held = Held("holds for one channel", "Export a shorter period.")
 
     def records(self, days: list[str]) -> list[Message]:
-        """All of them, for an edit or the message that a thread hangs on may be days away."""
+        """Read all messages at once, because an edit or the start of a thread may be on another day."""
         records = []
         threads: dict[str, str] = {}
         for day in days:
             place = self._export.source.where(day)
             if hidden := self._export.source.hidden.get(day, 0):
                 self._report.read += hidden
-                self._report.skip("doubled_file", f"{place}: only the last of this name is read", hidden)
+                self._report.skip("doubled_file", f"{place}: only the last file of this name is read", hidden)
             try:
                 document = loads(self._export.source.read(day, self._held, self._report))
             except ValueError as error:
                 self._report.read += 1
                 self._report.skip("bad_json", f"{place}: {error}")
                 continue
-            # The API answers with an object around the list.
+            # The API returns an object around the list.
             document = fields(document).get("messages", document)
             for number, message in enumerate(document if isinstance(document, list) else [document], 1):
                 self._report.read += 1
                 where = f"{place}, message {number}"
                 record = self._record(message, where) if isinstance(message, dict) else None
                 if record is None:
-                    self._report.skip("not_a_post", f'{where}: no object with a time "ts"')
+                    self._report.skip("not_a_post", f'{where}: not an object with a time "ts"')
                     continue
                 records.append(record)
                 for reply in objects(message.get("replies")):
@@ -282,7 +282,7 @@ class _Channel:
                     if stamp is not None:
                         threads[stamp] = record.id
         for record in records:
-            # Some exporters name a reply in its thread's first message only.
+            # Some exporters name a reply only in the first message of its thread.
             thread = threads.get(record.id)
             if record.answers is None and thread != record.id and record.kind != chat.SYSTEM:
                 record.answers = thread
@@ -326,9 +326,9 @@ class _Channel:
         bot = identifier(message.get("bot_id"))
         user = identifier(message.get("user"))
         if user is not None:
-            self._accounts.add(user, *_seen(fields(message.get("user_profile"))))
+            self._accounts.add(user, *_display_names(fields(message.get("user_profile"))))
             return user
-        # One bot may speak under many names, as those do that bring in another network.
+        # One bot may post under many names, for example as a bridge to another network.
         name = string(message.get("username")) or string(fields(message.get("bot_profile")).get("name"))
         return bot or name if self._accounts.by_id else name or bot
 
@@ -339,14 +339,14 @@ class _Channel:
         attachments = objects(message.get("attachments"))
         parts = [
             _words(message.get("blocks"), self._users),
-            *(_attached(each, self._users) for each in attachments),
-            *(f"[{name}]" for each in _files(message) if (name := string(each.get("title")) or string(each.get("name")))),
+            *(_attached(attachment, self._users) for attachment in attachments),
+            *(f"[{name}]" for file in _files(message) if (name := string(file.get("title")) or string(file.get("name")))),
         ]
         return "\n".join(part for part in parts if part)
 
 
 def _stamp(value: Any) -> str | None:
-    """A time as messages name each other by it. Other programs write it as a number."""
+    """A time in the form by which messages refer to each other. Some programs write it as a number."""
     stamp = f"{value:.6f}" if isinstance(value, float) else identifier(value)
     return None if stamp is None or seconds(stamp) is None else stamp
 
@@ -363,7 +363,7 @@ def _attached(attachment: dict[str, Any], users: dict[str, str]) -> str:
 
 
 def _words(blocks: Any, users: dict[str, str]) -> str:
-    """The text of blocks, which are nested to any depth: a line for each of the innermost that hold words."""
+    """The text of blocks, nested to any depth: one line per innermost block."""
     parts: list[str] = []
     todo: list[Any] = [blocks]
     while todo:
@@ -401,13 +401,13 @@ _MARK = re.compile(r"<(?:([@#!])|(?=[A-Za-z][\w+.-]*:))([^<>|]+)(?:\|([^<>]*))?>
 
 
 def plain(text: str, users: dict[str, str]) -> str:
-    """A text without Slack's marks: `<@U1>`, `<#C1|name>`, `<!here>`, `<https://example.com|label>`, `&amp;`."""
+    """A text without Slack's markup: `<@U1>`, `<#C1|name>`, `<!here>`, `<https://example.com|label>`, `&amp;`."""
     if "<" in text:
-        text = _MARK.sub(lambda mark: _spoken(mark, users), text)
+        text = _MARK.sub(lambda mark: _visible(mark, users), text)
     return _ENTITY.sub(lambda entity: _ENTITIES[entity[1]], text) if "&" in text else text
 
 
-def _spoken(mark: re.Match[str], users: dict[str, str]) -> str:
+def _visible(mark: re.Match[str], users: dict[str, str]) -> str:
     sign, name, label = mark.groups()
     if sign is None:
         return label or name

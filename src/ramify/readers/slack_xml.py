@@ -1,6 +1,6 @@
-"""Slack channels of software developers, disentangled (Chatterjee et al. 2020): XML, each message with its conversation.
+"""Disentangled Slack channels of software developers (Chatterjee et al. 2020): XML with the conversation of each message.
 
-A file is a log. Who answers whom is not said; a message's label is {"conversation": id}.
+A file is a log. Reply links are unknown. A message's label is {"conversation": id}.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,12 +21,12 @@ def refuses(path: Path, head: bytes) -> str:
 
 
 def logs(paths: Sequence[Path], report: Report) -> Iterator[chat.Log]:
-    """What follows the first mistake in a file that is not well-formed is skipped, and counted once."""
+    """Yield one log per file. The rest of a file after its first XML error is skipped and counted once."""
     given = LogNames()
     for path in files(paths):
         about: dict[str, str] = {}
         messages = _messages(path, about, report)
-        # What is said about the channel stands before its messages.
+        # The description of the channel precedes its messages.
         first = next(messages, None)
         if first is None:
             continue
@@ -46,7 +46,7 @@ def _all(first: Message, rest: Iterator[Message]) -> Iterator[Message]:
 
 
 def _messages(path: Path, about: dict[str, str], report: Report) -> Iterator[Message]:
-    """Fills `about`, what is said about the channel, before the first message comes."""
+    """Yield messages. `about` receives the description of the channel before the first message."""
     ready: list[Message] = []
     fields: dict[str, str] = {}
     path_of_tags: list[str] = []
@@ -54,7 +54,7 @@ def _messages(path: Path, about: dict[str, str], report: Report) -> Iterator[Mes
 
     def start(tag: str, attributes: dict[str, str]) -> None:
         if not path_of_tags and tag != "slack":
-            raise MarkupError(f"<{tag}> where <slack> was expected", parser.line, 0)
+            raise MarkupError(f"expected <slack>, found <{tag}>", parser.line, 0)
         path_of_tags.append(tag)
         if tag == "message":
             fields.clear()
@@ -63,8 +63,8 @@ def _messages(path: Path, about: dict[str, str], report: Report) -> Iterator[Mes
     def text(data: str) -> None:
         if len(path_of_tags) > 1:
             tag = path_of_tags[-1]
-            kept = fields if "message" in path_of_tags else about
-            kept[tag] = kept.get(tag, "") + data
+            target = fields if "message" in path_of_tags else about
+            target[tag] = target.get(tag, "") + data
 
     def end(tag: str) -> None:
         nonlocal count

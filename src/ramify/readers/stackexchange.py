@@ -1,7 +1,7 @@
-"""Stack Exchange dumps: a folder for each site with `Posts.xml` and `Comments.xml`, as published or compressed one by one.
+"""Stack Exchange dumps: one folder per site with `Posts.xml` and `Comments.xml`, as published or individually compressed.
 
-Questions are roots, answers hang on them, comments on either. Ids: a tree is `site/question`, a post its number, a comment
-`c` and its number; `site` is the folder's name.
+Questions are roots, answers are their children, and comments are children of either. A tree's id is `site/question`, where
+`site` is the folder's name. A post's id is its number, a comment's id is `c` and its number.
 """
 
 import re
@@ -29,19 +29,22 @@ _PAGE = 1 << 16
 def refuses(path: Path, head: bytes) -> str:
     if path.is_dir():
         return "" if any(_sites(path)) else "a folder without a Posts.xml"
-    return lacks(path, head, b"<posts>") if path.name.lower().startswith("posts.xml") else "not called Posts.xml"
+    return lacks(path, head, b"<posts>") if path.name.lower().startswith("posts.xml") else "not named Posts.xml"
 
 
 def read(paths: Sequence[Path], report: Report) -> Iterator[pa.RecordBatch]:
-    """A path is a site's folder, its `Posts.xml`, or a folder of sites. Wiki pages and tag descriptions are skipped."""
+    """Read the posts of sites. A path is a site's folder, its `Posts.xml`, or a folder of sites.
+
+    Wiki pages and tag descriptions are skipped.
+    """
     sites = []
     for path in paths:
-        found = sorted(_sites(path)) if path.is_dir() else [path.parent]
-        if not found:
+        folders = sorted(_sites(path)) if path.is_dir() else [path.parent]
+        if not folders:
             raise RamifyError(
-                f"{path} holds no Posts.xml, and neither do the folders in it. Unpack the site's archive (.7z) into a folder."
+                f"{path} holds no Posts.xml, and neither do its subfolders. Unpack the site's archive (.7z) into a folder."
             )
-        sites += found
+        sites += folders
     return batches((post for site in dict.fromkeys(sites) for post in _posts(site, report)), report)
 
 
@@ -63,17 +66,17 @@ def _posts(site: Path, report: Report) -> Iterator[Post]:
         raise RamifyError(f"{site} holds no Posts.xml.")
     for where, row in _rows(posts, report):
         report.read += 1
-        own, kind = row.get("Id", ""), row.get("PostTypeId")
-        question = row.get("ParentId", "") if kind == ANSWER else own
+        post_id, kind = row.get("Id", ""), row.get("PostTypeId")
+        question = row.get("ParentId", "") if kind == ANSWER else post_id
         if kind not in (QUESTION, ANSWER):
-            questions.add(own, None)
+            questions.add(post_id, None)
             report.skip("not_a_post", f"{where}: PostTypeId {kind}")
-        elif not questions.add(own, question):
-            report.skip("bad_id", f"{where}: Id {own!r}, ParentId {row.get('ParentId')!r}")
+        elif not questions.add(post_id, question):
+            report.skip("bad_id", f"{where}: Id {post_id!r}, ParentId {row.get('ParentId')!r}")
         else:
             title, body = row.get("Title", ""), html_to_text(row.get("Body", ""))
             yield Post(
-                id=own,
+                id=post_id,
                 parent=None if kind == QUESTION else question,
                 tree=f"{name}/{question}",
                 author=row.get("OwnerUserId") or row.get("OwnerDisplayName"),
@@ -84,13 +87,13 @@ def _posts(site: Path, report: Report) -> Iterator[Post]:
             )
     for where, row in _rows(comments, report) if comments else ():
         report.read += 1
-        own, post = row.get("Id", ""), row.get("PostId", "")
+        comment_id, post = row.get("Id", ""), row.get("PostId", "")
         question = questions.of(post)
-        if not own or question is None:
-            report.skip("not_a_post" if own else "bad_id", f"{where}: a comment on post {post!r}")
+        if not comment_id or question is None:
+            report.skip("not_a_post" if comment_id else "bad_id", f"{where}: a comment on post {post!r}")
             continue
         yield Post(
-            id=f"c{own}",
+            id=f"c{comment_id}",
             parent=post,
             tree=f"{name}/{question}",
             author=row.get("UserId") or row.get("UserDisplayName"),
@@ -110,7 +113,7 @@ def _meta(site: str, row: dict[str, str]) -> dict[str, str | list[str]]:
 
 
 class _Questions:
-    """Which question a post belongs to: four bytes a post in pages, so that no single big number costs memory."""
+    """Maps posts to their questions. It takes four bytes per post, in pages, so that one large number costs little memory."""
 
     _UNKNOWN, _NO_QUESTION = 0, -1
     _HIGHEST = 2**31 - 1
@@ -120,18 +123,18 @@ class _Questions:
         self._pages: dict[int, array[int]] = {}
 
     def add(self, post: str, question: str | None) -> bool:
-        """False where one of them is no number that could be an id."""
-        number, of = self._number(post), self._NO_QUESTION if question is None else self._number(question)
-        if number is None or of is None:
+        """Add a post. Returns False if `post` or `question` is not a valid id."""
+        number, target = self._number(post), self._NO_QUESTION if question is None else self._number(question)
+        if number is None or target is None:
             return False
         page = self._pages.get(number // _PAGE)
         if page is None:
             page = self._pages[number // _PAGE] = self._blank[:]
-        page[number % _PAGE] = of
+        page[number % _PAGE] = target
         return True
 
     def of(self, post: str) -> str | None:
-        """The post's own number where it was not in the dump; None where it is no question and no answer."""
+        """The question of a post: its own number if it is not in the dump, None if it is neither question nor answer."""
         number = self._number(post)
         if number is None:
             return None
@@ -148,17 +151,17 @@ class _Questions:
 
 
 def _rows(path: Path, report: Report) -> Iterator[tuple[str, dict[str, str]]]:
-    """(file and line, attributes) of every row. After a fault, reading goes on with the next row that begins a line."""
+    """Yield (file and line, attributes) of every row. After a fault, reading resumes at the next row that begins a line."""
     rows: list[tuple[int, dict[str, str]]] = []
     root = ""
-    above = newlines = 0
-    """Line ends before the parser's first byte, and before the chunk."""
+    skipped = newlines = 0
+    """Numbers of line ends before the parser's first byte, and before the chunk."""
 
     def start(name: str, attributes: dict[str, str]) -> None:
         nonlocal root
         root = root or name
         if name == "row":
-            rows.append((above + parser.line, attributes))
+            rows.append((skipped + parser.line, attributes))
 
     parser = XmlParser(start)
     with open_bytes(path, report) as stream:
@@ -181,7 +184,7 @@ def _rows(path: Path, report: Report) -> Iterator[tuple[str, dict[str, str]]]:
                 continue
             around, at = before + chunk, max(1, len(before) + fault.offset - fed)
             report.read += 1
-            report.skip("bad_xml", f"{path}, line {above + fault.line}: {fault}")
+            report.skip("bad_xml", f"{path}, line {skipped + fault.line}: {fault}")
             if not chunk:
                 return
             newlines -= before.count(b"\n")
@@ -189,7 +192,7 @@ def _rows(path: Path, report: Report) -> Iterator[tuple[str, dict[str, str]]]:
             before = b""
             if not chunk:
                 return
-            above = newlines = newlines + passed
+            skipped = newlines = newlines + passed
             parser = XmlParser(start)
             opening = f"<{root or path.name.lower().partition('.')[0]}>".encode()
             parser.feed(opening)
@@ -197,21 +200,23 @@ def _rows(path: Path, report: Report) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def _cut_off(chunk: bytes, at: int) -> int:
-    """Where to go on behind a sign that may not stand there: before it where a row was cut off, since it is then the beginning
-    of the next one, whose line end stands before it."""
+    """Where to resume after an unexpected character.
+
+    If a row was cut off, the character begins the next row, so reading resumes at the line end before it.
+    """
     line = chunk.rfind(b"\n", 0, at)
     return line if line >= 0 and not chunk[line:at].strip() and chunk[:line].strip() else at
 
 
 def _resume(stream: BufferedReader, chunk: bytes, at: int) -> tuple[bytes, int]:
-    """What follows from the next row on, and how many line ends were passed over."""
+    """The data from the next row on, and the number of line ends that were skipped."""
     passed = chunk.count(b"\n", 0, at)
     chunk = chunk[at:]
     while not (match := _NEXT_ROW.search(chunk)):
-        kept = max(0, len(chunk) - _ROW_START_BYTES)
-        passed += chunk.count(b"\n", 0, kept)
+        cut = max(0, len(chunk) - _ROW_START_BYTES)
+        passed += chunk.count(b"\n", 0, cut)
         more = stream.read(_CHUNK)
         if not more:
             return b"", passed
-        chunk = chunk[kept:] + more
+        chunk = chunk[cut:] + more
     return chunk[match.start() :], passed + chunk.count(b"\n", 0, match.start())

@@ -1,7 +1,7 @@
-"""One post a row, in any order: CSV, TSV, Parquet or JSON lines, compressed or not.
+"""Tables with one post per row, in any order: CSV, TSV, Parquet or JSON lines, compressed or not.
 
-Columns are found by name: `id`, `parent` (empty = a root), `tree`, `author`, `time`, `text`, or one of their synonyms;
-`columns` names them otherwise. `title`, `topic` and their like on a root describe the tree.
+Columns are found by name: `id`, `parent` (empty for a root), `tree`, `author`, `time`, `text`, or one of their synonyms.
+`columns` maps other names. `title`, `topic` and similar columns of a root become metadata of the tree.
 """
 
 import json
@@ -33,13 +33,13 @@ TITLES = ("title", "subject")
 TREE_COLUMNS = (*TITLES, "topic", "subreddit", "forum", "section", "category", "url")
 LAYOUT = Layout(SYNONYMS, required=("id", "parent", "tree", "text"), added=TREE_COLUMNS)
 ROOT_MARKS = ("", "null", "None", "NULL", "nan", "NaN")
-"""What stands for "no parent" where a format cannot say null."""
+"""Values that mean "no parent" in formats without null."""
 
 Entities = Literal["numeric", "all", "none"]
 NUMERIC_ENTITY = re.compile(r"&#(?:[0-9]+|[xX][0-9a-fA-F]+);?")
 ODD: dict[str, str] = {"numeric": "&#|[\u0080-\u009f]", "all": "&|[\u0080-\u009f]"}
 WINDOWS_1252 = {code: bytes([code]).decode("cp1252", "replace") for code in range(0x80, 0xA0)}
-"""C1 control characters, which no text means: what the same bytes are in Windows-1252."""
+"""C1 control characters -> the characters of the same bytes in Windows-1252. Texts never intend C1 control characters."""
 
 
 def refuses(path: Path, head: bytes) -> str:
@@ -48,7 +48,7 @@ def refuses(path: Path, head: bytes) -> str:
     try:
         missing = LAYOUT.lacking(header(path, head))
     except (pa.ArrowException, OSError):
-        return ""  # `read` says what is wrong with it.
+        return ""  # `read` reports the fault.
     return f"line 1: no column for {', '.join(missing)}" if missing else ""
 
 
@@ -62,9 +62,11 @@ def read(
     entities: Entities = "numeric",
     dates: First = "auto",
 ) -> Iterator[pa.RecordBatch]:
-    """`columns`: our name -> the table's. `delimiter`: if not the one that the first line holds most of. `quote=""`: quotation
-    marks are text. `entities`: HTML entities to unescape; unless "none", C1 control characters are read as Windows-1252.
-    `dates`: what is first in dates with slashes, by default as the dates themselves say.
+    """Read tables of posts.
+
+    `columns`: canonical name -> name in the table. `delimiter`: default, the most frequent of the known ones in the first line.
+    `quote=""`: quotation marks are plain text. `entities`: the HTML entities to unescape; unless "none", C1 control characters
+    are read as Windows-1252. `dates`: which number comes first in dates with slashes; "auto" infers it from the dates.
     """
     check(LAYOUT, columns, delimiter, quote)
     if entities not in get_args(Entities):
@@ -89,47 +91,47 @@ def _posts(
     order: DateOrder,
     spelling: ParentSpelling,
 ) -> pa.RecordBatch:
-    said = {name: strings(decoded(values, path, first_row, report)) for name, values in columns.items() if name != "time"}
-    said["parent"] = spelling.like_ids(said["parent"], said["id"])
-    count = len(said["id"])
+    values = {name: strings(decoded(column, path, first_row, report)) for name, column in columns.items() if name != "time"}
+    values["parent"] = spelling.like_ids(values["parent"], values["id"])
+    count = len(values["id"])
     absent = pa.nulls(count, pa.large_string())
-    authors = said.get("author", absent)
-    is_root = pc.or_(said["parent"].is_null(), pc.is_in(said["parent"], pa.array(ROOT_MARKS, pa.large_string())))
-    texts, metas = _describe_trees(said, is_root, _mend(said["text"].fill_null(""), entities), entities)
+    authors = values.get("author", absent)
+    is_root = pc.or_(values["parent"].is_null(), pc.is_in(values["parent"], pa.array(ROOT_MARKS, pa.large_string())))
+    texts, metas = _describe_trees(values, is_root, _mend(values["text"].fill_null(""), entities), entities)
     batch = pa.RecordBatch.from_pydict(
         {
-            "id": said["id"].cast(pa.string()),
-            "parent": pc.if_else(is_root, absent, said["parent"]).cast(pa.string()),
-            "tree": said["tree"].cast(pa.string()),
+            "id": values["id"].cast(pa.string()),
+            "parent": pc.if_else(is_root, absent, values["parent"]).cast(pa.string()),
+            "tree": values["tree"].cast(pa.string()),
             "author": pc.if_else(pc.equal(authors, NOBODY), absent, authors).cast(pa.string()),
             "time": times(columns["time"], path, first_row, report, order)
             if "time" in columns
             else pa.nulls(count, pa.float64()),
-            "kind": said.get("kind", absent).cast(pa.string()),
+            "kind": values.get("kind", absent).cast(pa.string()),
             "text": texts,
             "meta": metas,
         }
     )
-    placed = pc.and_(pc.not_equal(said["id"], "").fill_null(False), said["tree"].is_valid())
-    for row in np.flatnonzero(~placed.to_numpy(zero_copy_only=False)).tolist():
-        report.skip("not_a_post", f"{path}, post {first_row + row}: without an id, or without a tree")
-    return batch.filter(placed).cast(POSTS)
+    is_complete = pc.and_(pc.not_equal(values["id"], "").fill_null(False), values["tree"].is_valid())
+    for row in np.flatnonzero(~is_complete.to_numpy(zero_copy_only=False)).tolist():
+        report.skip("not_a_post", f"{path}, post {first_row + row}: no id or no tree")
+    return batch.filter(is_complete).cast(POSTS)
 
 
-def _describe_trees(said: Columns, is_root: pa.Array, texts: pa.Array, entities: Entities) -> tuple[pa.Array, pa.Array]:
-    """A root's text is its title, a blank line, its text; what describes the tree goes into its metadata."""
+def _describe_trees(values: Columns, is_root: pa.Array, texts: pa.Array, entities: Entities) -> tuple[pa.Array, pa.Array]:
+    """The texts, with the title above a root's text, and the metadata of the trees, from the roots' other columns."""
     roots = pc.indices_nonzero(is_root)
-    names = [name for name in TREE_COLUMNS if name in said]
-    described = {name: _mend(said[name].take(roots).fill_null(""), entities).to_pylist() for name in names}
+    names = [name for name in TREE_COLUMNS if name in values]
+    descriptions = {name: _mend(values[name].take(roots).fill_null(""), entities).to_pylist() for name in names}
     metas = []
-    spoken = texts.take(roots).to_pylist()
-    for row, text in enumerate(spoken):
-        meta = {name: described[name][row] for name in names if described[name][row]}
+    root_texts = texts.take(roots).to_pylist()
+    for row, text in enumerate(root_texts):
+        meta = {name: descriptions[name][row] for name in names if descriptions[name][row]}
         title = next((meta[name] for name in TITLES if name in meta), "")
-        spoken[row] = f"{title}\n\n{text}" if title and text else title or text
+        root_texts[row] = f"{title}\n\n{text}" if title and text else title or text
         metas.append(json.dumps(meta, ensure_ascii=False) if meta else None)
     return (
-        pc.replace_with_mask(texts, is_root, pa.array(spoken, pa.large_string())),
+        pc.replace_with_mask(texts, is_root, pa.array(root_texts, pa.large_string())),
         pc.replace_with_mask(pa.nulls(len(texts), pa.string()), is_root, pa.array(metas, pa.string())),
     )
 
@@ -143,5 +145,5 @@ def _mend(texts: pa.Array, entities: Entities) -> pa.Array:
 
 
 def _mend_one(text: str, entities: Entities) -> str:
-    text = unescape(text) if entities == "all" else NUMERIC_ENTITY.sub(lambda found: unescape(found[0]), text)
+    text = unescape(text) if entities == "all" else NUMERIC_ENTITY.sub(lambda match: unescape(match[0]), text)
     return text.translate(WINDOWS_1252)

@@ -1,4 +1,7 @@
-"""Telegram Desktop's JSON, result.json: one chat, or all of an account's. A chat is a log, and so is each topic of a group."""
+"""JSON exports of Telegram Desktop (result.json): one chat, or all chats of an account.
+
+A chat is a log, and so is each topic of a group.
+"""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -23,46 +26,49 @@ _MEDIA = re.compile(r"(?:photo|file|thumbnail|contact_information|location_infor
 
 def refuses(path: Path, head: bytes) -> str:
     if path.is_dir():
-        found = any(not refuses(file, head_of(file)) for file in path.rglob(RESULT) if file.is_file())
-        return "" if found else f"a folder without a {RESULT} of Telegram's"
+        accepted = any(not refuses(file, head_of(file)) for file in path.rglob(RESULT) if file.is_file())
+        return "" if accepted else f"a folder without a {RESULT} from Telegram"
     if _CHAT.search(head) or _ACCOUNT.search(head):
         return ""
     return 'no chat with a "type" and an "id" before its "messages", and no "about" that names Telegram'
 
 
 def logs(paths: Sequence[Path], report: Report, *, names: Names = "name") -> Iterator[chat.Log]:
-    """`names`: authors are called as they called themselves, or by their ids.
+    """Yield one log per chat or topic. `names`: authors are named by their display names, or by their ids.
 
-    A reply to what the export leaves out, or to a message of another chat, is counted in `report.kept` as `missing_parent`.
-    Where a message was forwarded from is its label: {"forwarded_from"}. Exports of one chat, told by its id, are one log.
+    A reply to a message outside the export or in another chat is counted in `report.kept` as `missing_parent`. The label of a
+    forwarded message is {"forwarded_from": its source}. Exports of the same chat, identified by its id, are joined.
     """
     accounts = Accounts(names)
     given = LogNames()
     chats: dict[Any, _Chat] = {}
-    held = Held("and the exports before it have", "Build from fewer of them at a time.")
+    held = Held("and the exports before it have", "Build from fewer exports at a time.")
     for path in _files(paths):
         for place, document in documents(path, report, held):
-            for each in _chats(document):
-                if not isinstance(each, dict) or not isinstance(each.get("messages"), list):
+            for about in _chats(document):
+                if not isinstance(about, dict) or not isinstance(about.get("messages"), list):
                     report.read += 1
-                    report.skip("not_a_post", f'{place}: no chat with a list "messages"')
+                    report.skip("not_a_post", f'{place}: not a chat with a list "messages"')
                     continue
-                # Without an id nobody knows which chat it is: none of the others.
-                found = chats.setdefault(_peer(each) or len(chats), _Chat(each, path))
-                found.records += _records(each["messages"], accounts, place, report)
-    for each in chats.values():
-        for topic, records in _topics(each.records):
-            full = f"{each.name}/{topic}" if topic else each.name
+                # A chat without an id is not joined with any other.
+                export = chats.setdefault(_peer(about) or len(chats), _Chat(about, path))
+                export.records += _records(about["messages"], accounts, place, report)
+    for export in chats.values():
+        for topic, records in _topics(export.records):
+            full = f"{export.name}/{topic}" if topic else export.name
             yield chat.Log(
-                given.give(full, f"{full} {each.id or ''}".rstrip()),
+                given.give(full, f"{full} {export.id or ''}".rstrip()),
                 nodes(records, report, called=accounts.name),
                 said(topic=topic),
-                f"{each.path}",
+                f"{export.path}",
             )
 
 
 class _Chat:
-    """The records of all exports of one chat, each with the title of the topic that it opens; the first names it."""
+    """The records of one chat from all its exports, each with the title of the topic that it opens.
+
+    The first export names the chat.
+    """
 
     def __init__(self, about: dict[str, Any], path: Path) -> None:
         self.name = string(about.get("name")) or string(about.get("type"))
@@ -72,33 +78,36 @@ class _Chat:
 
 
 def _peer(about: dict[str, Any]) -> tuple[str, str] | None:
-    """What names a chat in all exports: people, groups, and channels (with the large groups) have ids of their own each."""
-    own, kind = identifier(about.get("id")), string(about.get("type")) or ""
-    if own is None:
+    """A key for a chat that holds across exports.
+
+    Ids are unique among people, among groups, and among channels with supergroups, but not across these three.
+    """
+    chat_id, kind = identifier(about.get("id")), string(about.get("type")) or ""
+    if chat_id is None:
         return None
-    return ("channel" if kind.endswith(("supergroup", "channel")) else "group" if kind.endswith("group") else "person"), own
+    return ("channel" if kind.endswith(("supergroup", "channel")) else "group" if kind.endswith("group") else "person"), chat_id
 
 
 def _files(paths: Sequence[Path]) -> list[Path]:
-    """Beside the export, folders hold what was sent: JSON files too."""
+    """The files named result.json. Other files in the folders are attachments, which may be JSON too."""
     return [file for path in paths for file in (sorted(path.rglob(RESULT)) if path.is_dir() else [path])]
 
 
 def _chats(document: Any) -> list[Any]:
     if isinstance(document, dict) and "messages" not in document:
-        found = [fields(document.get(name)).get("list") for name in ("chats", "left_chats")]
-        return [each for chats in found if isinstance(chats, list) for each in chats] if any(found) else [document]
+        lists = [fields(document.get(name)).get("list") for name in ("chats", "left_chats")]
+        return [about for chats in lists if isinstance(chats, list) for about in chats] if any(lists) else [document]
     return [document]
 
 
 def _records(messages: list[Any], accounts: Accounts, place: str, report: Report) -> Iterator[tuple[Message, str | None]]:
-    """Each with the title of the topic that it opens."""
+    """Yield each message with the title of the topic that it opens, if any."""
     for number, message in enumerate(messages, 1):
         report.read += 1
         where = f"{place}, message {number}"
-        own = identifier(message.get("id")) if isinstance(message, dict) else None
-        if own is None:
-            report.skip("not_a_post", f"{where}: no object with an id")
+        message_id = identifier(message.get("id")) if isinstance(message, dict) else None
+        if message_id is None:
+            report.skip("not_a_post", f"{where}: not an object with an id")
             continue
         service = message.get("type") == "service"
         side = "actor" if service else "from"
@@ -113,7 +122,7 @@ def _records(messages: list[Any], accounts: Accounts, place: str, report: Report
         if message.get("type") == "unsupported":
             report.mend("unsupported", where)
         record = Message(
-            own,
+            message_id,
             _service(message) if service else _text(message),
             author=account or name,
             time=told_time(_stamp(message, "date"), report, where),
@@ -124,26 +133,26 @@ def _records(messages: list[Any], accounts: Accounts, place: str, report: Report
             where=where,
         )
         opens = message.get("action") == "topic_created" and service
-        yield record, (string(message.get("title")) or own) if opens else None
+        yield record, (string(message.get("title")) or message_id) if opens else None
 
 
 def _stamp(message: dict[str, Any], name: str) -> Any:
-    """The exact one, where it is one."""
+    """A message's time: the exact one if it is valid."""
     exact = message.get(f"{name}_unixtime")
     return exact if seconds(exact) is not None or message.get(name) is None else message[name]
 
 
 def _topics(pairs: list[tuple[Message, str | None]]) -> list[tuple[str | None, list[Message]]]:
-    """The records by topic. What replies to nothing else replies to the message that opened its topic: that is no answer."""
+    """The records by topic. A reply to the message that opened the topic is not a reply link, because it is the default."""
     titles = {record.id: title for record, title in pairs if title is not None}
-    topic_of: dict[str, str | None] = {own: own for own in titles}
-    above = {record.id: record.answers for record, _ in pairs}
-    for own in above:
+    topic_of: dict[str, str | None] = {opening: opening for opening in titles}
+    parent_of = {record.id: record.answers for record, _ in pairs}
+    for message_id in parent_of:
         path: dict[str, None] = {}
-        at: str | None = own
+        at: str | None = message_id
         while at is not None and at not in topic_of and at not in path:
             path[at] = None
-            at = above.get(at)
+            at = parent_of.get(at)
         topic = None if at is None else topic_of.get(at)
         topic_of |= dict.fromkeys(path, topic)
     topics: dict[str | None, list[Message]] = {}
@@ -151,14 +160,14 @@ def _topics(pairs: list[tuple[Message, str | None]]) -> list[tuple[str | None, l
         topics.setdefault(topic_of[record.id], []).append(record)
         if record.answers in titles or record.kind:
             record.answers = None
-    return [(None if own is None else titles[own], records) for own, records in topics.items()]
+    return [(None if opening is None else titles[opening], records) for opening, records in topics.items()]
 
 
 def _service(message: dict[str, Any]) -> str:
-    """Services have no text, but say in fields what was done, to whom, and with what."""
+    """A text for a service message, which has none: the action and its details from other fields."""
     action = (string(message.get("action")) or string(message.get("information_text")) or "").replace("_", " ")
     members = message.get("members")
-    names = ", ".join(each for each in members if isinstance(each, str)) if isinstance(members, list) else None
+    names = ", ".join(member for member in members if isinstance(member, str)) if isinstance(members, list) else None
     details = [names, string(message.get("title")), string(message.get("new_title")), _text(message)]
     return ": ".join(part for part in (action, *details) if part)
 

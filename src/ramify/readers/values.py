@@ -1,4 +1,4 @@
-"""Values from strangers' records, which may be of any type: what they are if they are as expected, and None or nothing else."""
+"""Values from untrusted records. They are returned if they have the expected type; else the result is None or empty."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -8,7 +8,7 @@ from ramify.tree import FIRST_TIME, LAST_TIME
 
 
 def told_time(value: Any, report: Report, where: str, *, unit: float = 1.0) -> float | None:
-    """`seconds` of what a record has for its time; where something is there that is none, it is counted."""
+    """`seconds` of a record's time. A value that is not a time is counted as `bad_time`."""
     time = seconds(value, unit=unit)
     if time is None and value not in (None, ""):
         report.mend("bad_time", f"{where}: {value!r:.80}")
@@ -16,9 +16,11 @@ def told_time(value: Any, report: Report, where: str, *, unit: float = 1.0) -> f
 
 
 def seconds(value: Any, *, unit: float = 1.0) -> float | None:
-    """Since 1970, from a number of which `unit` make a second, or from a date as ISO 8601 writes it (in UTC unless it says
-    otherwise); None where it is neither, or no calendar has it. Numbers that would be after the year 9999 count a thousand
-    times finer: seconds that are milliseconds."""
+    """Seconds since 1970 from a number, or from an ISO 8601 date (in UTC unless it names a zone).
+
+    `unit` is how many units of the number make a second. A number beyond the year 9999 is read in units a thousand times finer,
+    as milliseconds instead of seconds. The result is None for other values and outside the years 1 to 9999.
+    """
     if isinstance(value, bool):
         return None
     try:
@@ -34,21 +36,22 @@ def seconds(value: Any, *, unit: float = 1.0) -> float | None:
 
 
 def identifier(value: Any) -> str | None:
-    """An id, which exports write as a string or as a whole number."""
+    """An id as a string. Exports write ids as strings or as whole numbers."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     return string(value)
 
 
 def string(value: Any) -> str | None:
+    """The value if it is a string that is not blank."""
     return value if isinstance(value, str) and value.strip() else None
 
 
 def objects(value: Any) -> list[dict[str, Any]]:
-    """The objects in what should be a list of them."""
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+    """The objects in a list; an empty list for other values."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def fields(value: Any) -> dict[str, Any]:
-    """What should be an object; an empty one where it is none."""
+    """The value if it is an object; an empty object otherwise."""
     return value if isinstance(value, dict) else {}

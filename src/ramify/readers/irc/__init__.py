@@ -1,8 +1,8 @@
-"""Logs of IRC channels as clients and bots write them: each line of a file is a message, and its id the line's number from 0.
+"""IRC logs, as written by clients and bots. Each line of a file is a message, and its id is the line's number, from 0.
 
-Nothing is left out, so that numbers agree with those of annotation files: lines that say who joins or left or what day it is,
-blank lines and lines in no dialect are of kind "system". Actions ("* ann waves", the text is "waves") are of kind "action",
-notices of kind "notice". `time` is in seconds since 1970 by the log's own clock (see `Clock`).
+No line is left out, so that numbers agree with annotation files. Lines about joins, parts and dates, blank lines and lines in
+no dialect have the kind "system". Actions ("* ann waves"; the text is "waves") have the kind "action", and notices the kind
+"notice". `time` is in seconds since 1970 by the log's own clock (see `Clock`).
 """
 
 import io
@@ -29,7 +29,7 @@ from ramify.readers.messages import HEAD_BYTES, LogNames, head_of
 from ramify.tree import Node, encodable
 
 KINDS = {MESSAGE: "", dialects.ACTION: chat.ACTION, dialects.NOTICE: "notice"}
-"""Of messages that have an author, by the group of their text."""
+"""Kinds of messages with an author, by the group that matches their text."""
 
 SAMPLE_LINES = 500
 FEW_LINES = 20
@@ -39,7 +39,7 @@ _ENDINGS = (".log", ".txt", ".weechatlog")
 _LINKS, _ASCII, _TOKENS, _RAW = annotation.ENDINGS
 
 Answers = Mapping[int, tuple[tuple[int, ...], bool]]
-"""The parents of a line, and whether it starts a conversation."""
+"""Line -> its parents, and whether it starts a conversation."""
 
 
 def refuses(path: Path, head: bytes) -> str:
@@ -47,8 +47,8 @@ def refuses(path: Path, head: bytes) -> str:
         inside = _logs_of(path)[:10]
         if not inside:
             return "a folder without logs"
-        found = ((each, refuses(each, head_of(each))) for each in inside)
-        return next((f"{each.relative_to(path)}: {reason}" for each, reason in found if reason), "")
+        reasons = ((file, refuses(file, head_of(file))) for file in inside)
+        return next((f"{file.relative_to(path)}: {reason}" for file, reason in reasons if reason), "")
     return _no_log(head, AUTO, AUTO, share=0.8, from_first_line=True)
 
 
@@ -63,13 +63,14 @@ def logs(
     dates: First = "auto",
     hours: Literal["auto", "12", "24"] = "auto",
 ) -> Iterator[Log]:
-    """A log for each file; of a folder those that look like one, and `.ascii.txt` rather than `.raw.txt` beside it.
+    """Yield one log per file. In a folder, files that do not look like logs are skipped, and `.ascii.txt` replaces `.raw.txt`.
 
-    `dialect`: names of `DIALECTS` with commas between them, the most frequent first; `auto` tells them by the first lines. A
-    line in none of them is kept as it is and counted as `unparsed`. `tokens`: the words in `X.tok.txt` beside `X.ascii.txt`
-    go into the messages' labels. `encoding` `auto`: UTF-8, a line that is not is cp1252.
-    `dates`: what is first in dates with slashes (see `DateOrder`). `hours`: those of a clock that says no AM or PM (see
-    `runs_twice`). `auto` looks through the whole file if need be, but of a pipe only at what came first.
+    `dialect`: comma-separated names of `DIALECTS`, the most frequent first; `auto` detects them from the first lines. A line in
+    no dialect is kept unchanged and counted as `unparsed`. `encoding`: `auto` reads lines as UTF-8, or as cp1252 if they are
+    not UTF-8. `annotations`: read reply links from `X.annotation.txt` beside the log. `tokens`: store the words of `X.tok.txt`
+    beside `X.ascii.txt` in the messages' labels. `dates`: which number comes first in dates with slashes (see `DateOrder`).
+    `hours`: the hours of a clock without AM and PM (see `runs_twice`). `auto` reads the whole file if necessary, but only the
+    beginning of a pipe.
     """
     _names(dialect)
     check_encoding(encoding)
@@ -80,8 +81,8 @@ def logs(
     if hours not in (AUTO, "12", "24"):
         raise bad_option("hours", "auto, 12 or 24", hours)
     DateOrder(dates)
-    found = [each for path in paths for each in (_in_folder(path, dialect, encoding, report) if path.is_dir() else [path])]
-    for path, name in zip(found, _log_names(found)):
+    inputs = [file for path in paths for file in (_in_folder(path, dialect, encoding, report) if path.is_dir() else [path])]
+    for path, name in zip(inputs, _log_names(inputs)):
         beside = path.with_name(_short(path) + _LINKS)
         links = beside if annotations == "beside" and beside.exists() else None
         messages = _messages(path, report, dialect, encoding, links, DateOrder(dates), hours)
@@ -91,20 +92,22 @@ def logs(
 
 
 def beside(paths: Sequence[Path], options: Mapping[str, object]) -> list[Path]:
-    """The files, there or not, that `logs` would read beside these, as its options say."""
+    """The further files, existing or not, that `logs` would read beside these with the given options."""
     endings = {"annotations": _LINKS, "tokens": _TOKENS}
     read = [ending for option, ending in endings.items() if options.get(option) == "beside"]
     return [path.with_name(_short(path) + ending) for path in paths for ending in read]
 
 
 def _with_tokens(messages: Iterator[Node], path: Path) -> Iterator[Node]:
-    """A message a line, each with the words of the same line of another file (`<s> these words </s>`)."""
+    """Label each message with the words of the same line of another file (`<s> these words </s>`)."""
     if not path.exists():
-        raise RamifyError(f"there is no {path}: expected the words of each line of the log. Leave out --option tokens=beside.")
+        raise RamifyError(f"there is no {path} with the words of each line of the log. Remove --option tokens=beside.")
     with open_bytes(path) as stream:
         for node, line in zip_longest(messages, stream):
             if node is None or line is None:
-                raise RamifyError(f"{path} has not as many lines as the log beside it. Is it another log's?")
+                raise RamifyError(
+                    f"{path} and the log beside it have different numbers of lines. Check that it belongs to this log."
+                )
             words = line.decode("utf-8", "replace").split()
             yield replace(node, label={TOKENS: " ".join(word for word in words if word not in ("<s>", "</s>"))})
 
@@ -123,8 +126,8 @@ def _messages(
             if not patterns and (patterns := _chosen(lines, dialect, path, before + 1)):
                 twelve = _runs_twice(path, lines, encoding, patterns, order, hours, report)
                 clock = Clock(date_in(path), order, twelve=twelve)
-            # Until something is said there is nothing to choose by; what the channel says is alike in all.
-            main, *others = [each.line.fullmatch for each in patterns or map(DIALECTS.__getitem__, _names(dialect))]
+            # Before the first message no dialect can be chosen. System lines are alike in all dialects.
+            main, *others = [pattern.line.fullmatch for pattern in patterns or map(DIALECTS.__getitem__, _names(dialect))]
             report.read += len(lines)
             for number, line in enumerate(lines, start=before):
                 if links is not None:
@@ -149,7 +152,7 @@ def _messages(
                 else:
                     author, kind = system_author(text), chat.SYSTEM
                     if group == dialects.UNSTAMPED:
-                        # "--- Day changed", "--- Log opened": nobody does that.
+                        # "--- Day changed" and "--- Log opened" have no author.
                         author = author if text.startswith("===") else None
                         last_stamp = None
                         if fault := clock.set_by_text(text):
@@ -171,7 +174,7 @@ def _runs_twice(
     hours: str,
     report: Report,
 ) -> bool:
-    """Is it a clock of twelve hours? Settles, too, which number of a date is the day."""
+    """Whether the log has a twelve-hour clock. It also settles which number of a date is the day."""
     first = next(_stamps([lines], patterns), None)
     if first is None:
         return hours == "12"
@@ -181,20 +184,20 @@ def _runs_twice(
             blocks = _lines(files.enter_context(open_bytes(path)), path, encoding, Report())
         if not is_slashed(first):
             return hours == "12" or (hours == AUTO and runs_twice(_stamps(blocks, patterns)))
-        if left_open := order.settle(_stamps(blocks, patterns)):
-            report.mend("open_date", f"{path}: {left_open}, and no date that leaves no doubt, read as month/day")
+        if ambiguous := order.settle(_stamps(blocks, patterns)):
+            report.mend("open_date", f"{path}: {ambiguous} and all other dates are ambiguous, read as month/day")
     return False
 
 
 def _stamps(blocks: Iterable[list[str]], patterns: Sequence[dialects.Dialect]) -> Iterator[str]:
     for line in chain.from_iterable(blocks):
-        match = next((match for each in patterns if (match := each.line.fullmatch(line))), None)
+        match = next((match for dialect in patterns if (match := dialect.line.fullmatch(line))), None)
         if match and match[STAMP]:
             yield match[STAMP]
 
 
 def _lines(packed: io.BufferedReader, path: Path, encoding: str, report: Report) -> Iterator[list[str]]:
-    """Blocks of lines. One that is too long is an empty line, a message like others: it is mended, not skipped."""
+    """Yield blocks of lines. A line that is too long becomes an empty message, so it counts as repaired, not as skipped."""
     too_long = Report()
     stream, encoding = with_line_ends(packed, encoding)
     for numbers, block in blocks(stream, too_long, path, size=BLOCK_BYTES):
@@ -204,22 +207,25 @@ def _lines(packed: io.BufferedReader, path: Path, encoding: str, report: Report)
         yield text_lines(block, encoding, numbers.start, path, report)
 
 
-# --- which dialect --------------------------------------------------------------------------------------------------------
+# --- choice of the dialect ------------------------------------------------------------------------------------------------
 
 
 def _names(dialect: str) -> list[str]:
-    """The dialects to be tried."""
+    """The names of the dialects to try."""
     if dialect == AUTO:
-        return [name for name, each in DIALECTS.items() if each.guessed]
+        return [name for name, candidate in DIALECTS.items() if candidate.guessed]
     names = [name.strip() for name in dialect.split(",")]
     if not all(name in DIALECTS for name in names):
-        raise bad_option("dialect", f"auto or, with commas between them, some of {', '.join(DIALECTS)}", dialect)
+        raise bad_option("dialect", f"auto or, separated by commas, some of {', '.join(DIALECTS)}", dialect)
     return names
 
 
 def _chosen(lines: list[str], dialect: str, path: Path, first: int) -> list[dialects.Dialect]:
-    """The dialect that most lines are in, then those that may be mixed with it; none where nothing is said. Of a pipe more is
-    to come: a dialect that was named is believed, and else no few lines settle it in which nobody says a thing."""
+    """The dialect that fits most lines, then dialects that may be mixed with it; empty if there are no messages yet.
+
+    From a pipe more lines will follow. A named dialect is then accepted without a check, and a few lines without a message
+    do not settle the choice.
+    """
     names = _names(dialect)
     sample = list(islice(((number, line) for number, line in enumerate(lines, first) if not _is_blank(line)), SAMPLE_LINES))
     if not sample:
@@ -228,12 +234,12 @@ def _chosen(lines: list[str], dialect: str, path: Path, first: int) -> list[dial
     if dialect != AUTO and (is_pipe or any(DIALECTS[name].line.fullmatch(line) for name in names for _, line in sample)):
         return [DIALECTS[name] for name in names]
     fits = {name: fit([line for _, line in sample], DIALECTS[name]) for name in names}
-    if is_pipe and len(sample) < FEW_LINES and not any(each.telling for each in fits.values()):
+    if is_pipe and len(sample) < FEW_LINES and not any(fitted.telling for fitted in fits.values()):
         return []
     best = max(names, key=lambda name: fits[name].share)
-    # What has no time in a log that has is rather the rest of a longer message.
+    # In a log with times, a line without a time is more likely the rest of a longer message.
     chosen = [DIALECTS[best], *(DIALECTS[name] for name in names if name != best and DIALECTS[name].stamped)]
-    read = sum(any(each.line.fullmatch(line) for each in chosen) for _, line in sample)
+    read = sum(any(candidate.line.fullmatch(line) for candidate in chosen) for _, line in sample)
     if read * 2 < len(sample):
         raise RamifyError(_unknown(path, sample, fits))
     return chosen
@@ -247,36 +253,36 @@ def _unknown(path: Path, sample: list[tuple[int, str]], fits: Mapping[str, Fit])
             f"  {name:<9} {share:4.0%} of lines fit, not line {number} ({line!r:.60})\n{'':12}{DIALECTS[name].example}"
         )
     return (
-        f"{path} is in no dialect of IRC logs that can be told by its first {len(sample)} lines. Tried:\n"
+        f"{path} fits no known dialect of IRC logs in its first {len(sample)} lines. Tried:\n"
         + "\n".join(tried)
-        + f"\nIf it is a log, name the dialect that comes nearest: --option dialect=NAME, one of {', '.join(DIALECTS)}.\n"
+        + f"\nIf it is a log, name the nearest dialect: --option dialect=NAME, one of {', '.join(DIALECTS)}.\n"
         f"The last is never guessed: {DIALECTS['colon'].example}."
     )
 
 
 def _no_log(head: bytes, dialect: str, encoding: str, share: float, *, from_first_line: bool = False) -> str:
-    """Why the first bytes of a file do not read as a log, or could be something else; "" where they do."""
+    """The reason why the first bytes of a file do not look like a log; "" if they do."""
     stream, encoding = with_line_ends(io.BufferedReader(io.BytesIO(head)), encoding)
     lines = text_lines(stream.read().removeprefix(b"\xef\xbb\xbf"), encoding, 1, Path(), Report())
     if len(head) >= HEAD_BYTES:
         del lines[-1:]
     numbered = list(islice(((number, line) for number, line in enumerate(lines, 1) if not _is_blank(line)), SAMPLE_LINES))
     if not numbered:
-        return "no line with anything on it"
+        return "only blank lines"
     sample = [line for _, line in numbered]
     fits = {name: fit(sample, DIALECTS[name]) for name in _names(dialect)}
     best = max(fits, key=lambda name: fits[name].share)
     fitting, telling, misfit = fits[best]
     if fitting < share or (from_first_line and misfit == 0):
         number, line = numbered[misfit or 0]
-        nearest = f"{best}, the dialect of {fitting:.0%} of the first lines" if fitting else "any dialect that is known"
-        return f"line {number}: {line!r:.40} is no line of {nearest}"
-    nobody = "none of its first lines says who speaks, and when"
+        nearest = f"the dialect {best}, which fits {fitting:.0%} of the first lines" if fitting else "any known dialect"
+        return f"line {number}: {line!r:.40} is not in {nearest}"
+    unlike = "no line at its beginning names both an author and a time"
     if DIALECTS[best].stamped:
-        return "" if telling else nobody
-    # Lists in Markdown begin with stars, and elements of HTML look like names.
+        return "" if telling else unlike
+    # Markdown lists begin with stars, and HTML elements look like names.
     closing = sum("</" in line for line in sample)
-    return "" if telling * 2 >= len(sample) and closing * 10 <= len(sample) else nobody
+    return "" if telling * 2 >= len(sample) and closing * 10 <= len(sample) else unlike
 
 
 def _is_blank(line: str) -> bool:
@@ -296,25 +302,25 @@ def _in_folder(folder: Path, dialect: str, encoding: str, report: Report) -> lis
             logs.append(path)
     if not logs:
         raise RamifyError(
-            f"no file in the folder {folder} reads as a log of an IRC channel. Name a file of it, to be told what was tried."
+            f"no file in the folder {folder} looks like an IRC log. Name one of its files to see which dialects were tried."
         )
     return logs
 
 
 def _logs_of(folder: Path) -> list[Path]:
-    """The files of a folder that are not there for the sake of another one."""
+    """The files of a folder, without those that accompany another file."""
     inside = files([folder])
-    kept = {path.with_name(unpacked(path.name)) for path in inside}
+    present = {path.with_name(unpacked(path.name)) for path in inside}
     return [
         path
         for path in inside
         if not (name := unpacked(path.name)).endswith((_LINKS, _TOKENS))
-        and not (name.endswith(_RAW) and path.with_name(name.removesuffix(_RAW) + _ASCII) in kept)
+        and not (name.endswith(_RAW) and path.with_name(name.removesuffix(_RAW) + _ASCII) in present)
     ]
 
 
 def _short(path: Path) -> str:
-    """The name under which annotations know a log."""
+    """The name of a log in annotation files."""
     name = unpacked(path.name)
     known = annotation.log_name(name)
     if known == name:
@@ -323,7 +329,7 @@ def _short(path: Path) -> str:
 
 
 def _log_names(paths: Sequence[Path]) -> list[str]:
-    """Short names, with as many folders before them as it takes to tell files of one name apart."""
+    """Short names, prefixed with as many folders as are needed to distinguish files of the same name."""
     names = [encodable(_short(path)) for path in paths]
     for folders in range(1, max((len(path.parts) for path in paths), default=0)):
         times = Counter(names)
@@ -338,22 +344,25 @@ def _log_names(paths: Sequence[Path]) -> list[str]:
 
 def _links(path: Path, log: str) -> Answers:
     links = annotation.read_links([path])
-    if strange := sorted(links.keys() - {log}):
-        raise RamifyError(f"{path} is taken for the links of {log!r}, but names {strange[0]!r} too. --option annotations=none")
+    if foreign := sorted(links.keys() - {log}):
+        raise RamifyError(
+            f"{path} is read as the links of {log!r}, but it also names {foreign[0]!r}. "
+            "Set --option annotations=none to ignore it."
+        )
     parents: dict[int, set[int]] = defaultdict(set)
     for one, other in links[log].tolist() if log in links else ():
         parents[max(one, other)].add(min(one, other))
-    return {child: (tuple(sorted(above - {child})), child in above) for child, above in parents.items()}
+    return {child: (tuple(sorted(linked - {child})), child in linked) for child, linked in parents.items()}
 
 
 def _refuse(annotated: Path, log: Path, size: int) -> NoReturn:
-    """Say which line of an annotation file names a line that the log does not have."""
+    """Raise `RamifyError` for the line of an annotation file that names a line beyond the end of the log."""
     with open_bytes(annotated) as stream:
         for number, line in enumerate(stream, start=1):
-            numbers = [int(each) for each in re.findall(rb"\d+", line.rpartition(b":")[2])]
-            if any(each >= size for each in numbers):
+            linked = [int(digits) for digits in re.findall(rb"\d+", line.rpartition(b":")[2])]
+            if any(place >= size for place in linked):
                 raise RamifyError(
-                    f"{annotated}, line {number}: links line {max(numbers)}, but {log} has {size:,} lines, numbered from 0. "
-                    "Do they belong together? --option annotations=none reads the log alone."
+                    f"{annotated}, line {number}: links line {max(linked)}, but {log} has {size:,} lines, numbered from 0. "
+                    "Check that they belong together, or set --option annotations=none to read the log alone."
                 )
     raise AssertionError(annotated)

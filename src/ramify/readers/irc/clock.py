@@ -1,4 +1,4 @@
-"""The time of messages, from stamps that may leave out the day, the year or the seconds."""
+"""Times of messages, from stamps that may lack the day, the year or the seconds."""
 
 import re
 from collections.abc import Iterable
@@ -11,12 +11,12 @@ from ramify.tree import FIRST_TIME, LAST_TIME
 
 HALF_DAY = DAY // 2
 JITTER = 1800
-# A date without its year that falls back by more is in the next year.
+# A date without a year that goes back by more days than this is in the next year.
 DAYS_BACK = 183
 
 Fault = Literal["", "bad_time", "unknown_month", "clock_back"]
 
-# Of a stamp that names month and day alone: a leap year, so that every day is there.
+# The year of stamps with month and day only: a leap year, so that every day exists.
 _SOME_YEAR = 1972
 _MONTHS = (
     *("january", "february", "march", "april", "may", "june"),
@@ -34,9 +34,9 @@ _IN_FOLDERS = re.compile(r"((?:19|20)\d\d)(/)(\d\d)/(\d\d)")
 
 
 def date_in(path: Path) -> date | None:
-    """The day that a file's name says, YYYY-MM-DD or YYYYMMDD, or else that its folders say, YYYY/MM/DD."""
-    found = [*_IN_NAME.finditer(path.name), *_IN_FOLDERS.finditer("/".join(path.parts[-4:-1]))]
-    for match in found:
+    """The date in a file's name (YYYY-MM-DD or YYYYMMDD) or else in its folders (YYYY/MM/DD)."""
+    matches = [*_IN_NAME.finditer(path.name), *_IN_FOLDERS.finditer("/".join(path.parts[-4:-1]))]
+    for match in matches:
         try:
             return date(int(match[1]), int(match[3]), int(match[4]))
         except ValueError:
@@ -45,12 +45,12 @@ def date_in(path: Path) -> date | None:
 
 
 def runs_twice(stamps: Iterable[str]) -> bool:
-    """Do hours run from 1 to 12 twice a day, and no stamp says in which half?
+    """Whether hours run from 1 to 12 twice a day, without AM and PM.
 
-    So it is where no stamp has a date, AM or PM, the hour 0 or one above 12, and the clock falls back by more than six hours,
-    as from 12:59 to 1:00. No more stamps are read than it takes.
+    This holds if no stamp has a date, AM or PM, the hour 0 or an hour above 12, and the clock falls back by more than six
+    hours, as from 12:59 to 1:00. Reading stops at the first stamp that settles it.
     """
-    fell, last = False, 0.0
+    fell_back, last = False, 0.0
     for stamp in stamps:
         match = _STAMP.match(stamp)
         if match is None:
@@ -58,9 +58,9 @@ def runs_twice(stamps: Iterable[str]) -> bool:
         if match["year"] or match["long"] or match["word"] or match["half"] or not 1 <= int(match["hour"]) <= 12:
             return False
         second = int(match["hour"]) * 3600 + int(match["minute"]) * 60
-        fell = fell or second < last - HALF_DAY / 2
+        fell_back = fell_back or second < last - HALF_DAY / 2
         last = second
-    return fell
+    return fell_back
 
 
 def _month(word: str) -> int:
@@ -70,12 +70,13 @@ def _month(word: str) -> int:
 
 
 class Clock:
-    """Seconds since 1970 from a log's stamps, in its order; what the log shows is taken for UTC unless it names a zone.
+    """Converts the stamps of a log, in order, to seconds since 1970. Stamps are in UTC unless they name a zone.
 
-    Without a date days count from 1970-01-01, and a jump back by more than twelve hours is midnight. A smaller one stays as it
-    is. A stamp without seconds stands, within one minute, for the second that was last heard of.
-    `twelve`: hours without date and half run from 12 to 11 twice a day (`runs_twice`). Twelve is then the first hour of a half,
-    a jump back by more than six hours its end, and the log begins in the first half of its day, unless a line says a time.
+    Without a date, days count from 1970-01-01. A jump back by more than twelve hours is midnight; a smaller jump is kept. A
+    stamp without seconds keeps the last known second within its minute.
+
+    `twelve`: hours without a date, AM and PM run twice a day (`runs_twice`). Twelve is then the first hour of a half day, and a
+    jump back by more than six hours ends the half day. The log begins in the first half of its day, unless a line names a time.
     """
 
     def __init__(self, day: date | None, order: DateOrder, *, twelve: bool = False) -> None:
@@ -87,8 +88,10 @@ class Clock:
         self._rolled = False
 
     def set(self, stamp: str) -> Fault:
-        """Move to what a stamp says, unless nothing can be made of it. Where its month is no English one, the day goes by what
-        the clock showed before."""
+        """Advance to a stamp and return its fault, if any. An unreadable stamp is ignored.
+
+        If the month is not an English name, the day follows from the previous time.
+        """
         match = _STAMP.match(stamp)
         if match is None:
             return "bad_time"
@@ -114,7 +117,7 @@ class Clock:
         return self._move(day, second, moment) or unknown
 
     def set_by_text(self, line: str) -> Fault:
-        """Move to what a line says that opens or closes the log or tells a new day; other lines leave the clock alone."""
+        """Advance to the time in a line that opens or closes the log or names a new day. Other lines change nothing."""
         match = _SAYS_THE_DAY.match(line) and _SPELLED.search(line)
         if not match:
             return ""
@@ -129,17 +132,17 @@ class Clock:
             return "bad_time"
         self._year = year
         if not match["hour"] and self.time is not None and day == self._day:
-            # Midnight was noticed before it was said.
+            # Midnight was inferred before this line named it.
             return ""
         return self._move(day, second, day * DAY + second)
 
     def _onward(self, second: float, period: int) -> float:
-        """Seconds since the day of the last stamp began, of a clock that shows the same again after `period`."""
+        """Seconds since the start of the last stamp's day, for a clock that repeats after `period`."""
         now = self._second
         if period < DAY:
             second = now // period * period + second % period
         rolled = second < now - period / 2
-        # Lines that change places at midnight belong to the day that has just ended.
+        # Lines that are out of order around midnight belong to the day that has just ended.
         back = self._rolled and second > now + period - JITTER
         self._rolled = rolled or (self._rolled and not back)
         return second + period * (rolled - back)

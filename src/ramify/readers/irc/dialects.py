@@ -1,6 +1,6 @@
-"""How clients write a line: a regular expression for each dialect, all with the same groups.
+"""Dialects of IRC logs: one regular expression per dialect, all with the same groups.
 
-The last group that matched says what the line is, the group before it who says so.
+The last group that matches tells the kind of the line. The group before it holds the author.
 """
 
 import re
@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 STAMP, NICK, MESSAGE, ACTOR, ACTION, NOTICER, NOTICE, SYSTEM, UNSTAMPED = range(1, 10)
-"""Groups. SYSTEM and UNSTAMPED, which has no time, are what the channel or the client says."""
+"""Groups. SYSTEM and UNSTAMPED (without a time) are lines of the channel or the client."""
 
-# Lengths are bounded wherever a line could otherwise be gone through once for each of its characters.
+# Lengths are bounded wherever matching could otherwise take quadratic time.
 _TIME = r"\d{1,2}:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?: ?[AaPp]\.?[Mm]\.?)?"
 _DATE = r"(?:\d{4}[-/.]\d\d[-/.]\d\d|\d{1,2}(?:\.\d{1,2}\.|/\d{1,2}/)\d{4})"
 _DATED = rf"{_DATE}[T ,_]{{1,2}}{_TIME}(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))?"
@@ -19,7 +19,7 @@ _MODE = "[@+%&~]{0,8}"
 _SAID = r"<[ @+%&~]{0,8}([^<>\t]{0,127}[^<>\s]) {0,32}>"
 _NOTICED = r"-([^\s:/()<>!-][^\s:/()]{0,127}?)(?:[:/(]\S{0,127})?-[ \t](.*)"
 
-# After the one star that mIRC, HexChat and others put before actions as well as before what the channel says.
+# Follows the single star that mIRC, HexChat and others put before actions and before system lines.
 _HAPPENS = (
     r"(?:Joins|Parts|Quits|Disconnected|Connected|Rejoined)\b|Now talking (?:in|on) |Topic (?:is|for) |Set by |Retrieving [#&]"
     r"|You (?:are|were|have) |Attempting to |"
@@ -30,16 +30,16 @@ _HAPPENS = (
     r"|(?:gives|removes) (?:channel (?:half-)?operator status|voice) )"
     r"|Channel [#&]\S+ (?:modes|created)|Connecting to |Looking up |Cannot join "
 )
-# Who is there, as irssi says it.
+# The list of users, as irssi writes it.
 _PRESENT = r"\[Users [#&+!]\S*\]|\[[ @+%&~]\S+ {0,32}\](?: \[[ @+%&~]\S+ {0,32}\])* ?"
 _HAPPENED = rf"(?:={{3,}}|\*{{2,}}|-!-|<-{{1,2}}>?|-{{2,3}}>?|=!=)(?:[ \t].*)?|\*[ \t]+(?={_HAPPENS}).*|{_PRESENT}"
 _CLIENT = r"(?:={3}|--- (?:Log|Day)|\*{4} (?:BEGIN|ENDING)) .*|={3,}|Session (?:Start|Ident|Time|Close):.*"
-# With a space of its own before it, a star says an action and nothing else.
+# A star with an extra space before it marks an action only.
 _ACTED = rf"(?: \*[ \t]+|\*[ \t]+(?!{_HAPPENS})){_MODE}(\S+)[ \t]?(.*)"
 
 
 class Dialect(NamedTuple):
-    """`guessed`: told by content; else it must be asked for. `stamped`: a line has a time."""
+    """A dialect. `guessed`: it is detected from content; otherwise it must be named. `stamped`: its lines have times."""
 
     line: re.Pattern[str]
     example: str
@@ -83,8 +83,11 @@ DIALECTS = {
 
 
 class Fit(NamedTuple):
-    """How well a dialect fits some lines: the share that it reads, those that could hardly be anything but a log's, and the
-    place of the first that it cannot read."""
+    """The fit of a dialect to some lines.
+
+    `share` is the share of lines that match, `telling` the number of lines that only a log would hold, and `misfit` the place
+    of the first line that does not match.
+    """
 
     share: float
     telling: int
@@ -92,13 +95,14 @@ class Fit(NamedTuple):
 
 
 def fit(lines: Sequence[str], dialect: Dialect) -> Fit:
+    """Measure how well a dialect fits some lines."""
     matches = [dialect.line.fullmatch(line) for line in lines]
     read = sum(match is not None for match in matches)
     telling = sum(1 for match in matches if match and (match[STAMP] or match.lastindex == MESSAGE))
     return Fit(read / max(len(lines), 1), telling, next((place for place, match in enumerate(matches) if match is None), None))
 
 
-# --- who a line is about, where the channel says it -----------------------------------------------------------------------
+# --- authors of system lines ----------------------------------------------------------------------------------------------
 
 _MARK = r"(?:={3}|\*{1,3}|-!-|-->|<--|-{2,3})[ \t]+"
 _RENAMED = re.compile(rf"{_MARK}\S+ +(?:(?:is|are) now known as|changed nick to) (\S+)\s*$")
@@ -111,8 +115,10 @@ _SECOND = re.compile(rf"={{3}}[ \t]+{_MODE}(\S+)")
 
 
 def system_author(text: str) -> str | None:
-    """Who joined, left, set a mode …; of a change of names the new one. After `===` that is the second word, whatever it is:
-    old logs of the Ubuntu channels write actions so too."""
+    """The user who joined, left, set a mode, …; for a change of names, the new name.
+
+    After `===` this is always the second word, because old logs of the Ubuntu channels also write actions in this way.
+    """
     if match := _RENAMED.match(text):
         return match[1]
     if match := _SECOND.match(text):

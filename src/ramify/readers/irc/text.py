@@ -1,4 +1,4 @@
-"""Lines as text: mixed encodings, and codes that colour."""
+"""Text of log lines: mixed encodings and colour codes."""
 
 import codecs
 import io
@@ -17,43 +17,46 @@ _CODES = re.compile(
     "[\x02\x0f\x11\x16\x1d\x1e\x1f]|\x03(?:[0-9]{1,2}(?:,[0-9]{1,2})?)?"
     "|\x04[0-9A-Fa-f]{6}(?:,[0-9A-Fa-f]{6})?|\x1b\\[[0-9;:]{0,32}m"
 )
-# A tab parts the fields of some dialects: it goes when they are read.
+# Tabs separate the fields of some dialects and are removed later.
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f]")
 
 
 def check_encoding(encoding: str) -> None:
+    """Raise `RamifyError` for an unknown encoding."""
     try:
         if encoding != AUTO:
             "\n".encode(encoding)
             bytes(range(256)).decode(encoding, "replace")
     except (LookupError, ValueError):
-        raise bad_option("encoding", "auto or the name of an encoding that Python knows, such as koi8-r", encoding) from None
+        raise bad_option("encoding", "auto or the name of a Python encoding, such as koi8-r", encoding) from None
 
 
 def with_line_ends(stream: io.BufferedReader, encoding: str) -> tuple[io.BufferedReader, str]:
-    """A stream whose lines end with b"\\n", and the encoding of its lines: UTF-16 and the like are written anew, and so is
-    what begins with lines that end with b"\\r" alone."""
+    """A stream whose lines end with b"\\n", and the encoding of its lines.
+
+    UTF-16 and similar encodings are re-encoded, and so are streams whose lines end with b"\\r" alone.
+    """
     head = stream.peek()
     if encoding == AUTO:
         wide = wide_encoding(head)
     else:
         wide = None if "\n".encode(encoding) == b"\n" else encoding
     text = head.decode(wide or "latin-1", "replace")
-    # One that the head breaks off at may be half of "\r\n".
+    # A "\r" at the end of the head may be half of "\r\n".
     by_returns = "\r" in text[:-1] and "\n" not in text
     if wide is None and not by_returns:
         return stream, encoding
-    anew = _Anew(stream, wide, "utf-8", by_returns) if wide else _Anew(stream, "latin-1", "latin-1", by_returns)
-    return io.BufferedReader(anew, buffer_size=1 << 20), "utf-8" if wide else encoding
+    recoded = _Recoded(stream, wide, "utf-8", by_returns) if wide else _Recoded(stream, "latin-1", "latin-1", by_returns)
+    return io.BufferedReader(recoded, buffer_size=1 << 20), "utf-8" if wide else encoding
 
 
 def text_lines(block: bytes, encoding: str, first: int, path: Path, report: Report) -> list[str]:
-    """The lines of a block without their ends and codes; `first` is the number of the first of them, from 1.
+    """The lines of a block without line ends and colour codes. `first` is the number of the first line, from 1.
 
-    A line that is not in its encoding is taken for cp1252 (`auto`), or U+FFFD stands for what cannot be read, and is counted.
+    An undecodable line is read as cp1252 (`auto`), or its undecodable bytes become U+FFFD. It is counted.
     """
     text = _decoded(block, encoding, first, path, report).replace("\r\n", "\n")
-    # Before codes go, for an unfinished line may hold nothing else.
+    # Before codes are removed, because an unfinished line may hold nothing else.
     text = text[:-1] if text.endswith(("\n", "\r")) else text
     if _CONTROLS.search(text):
         text = _CONTROLS.sub(" ", _CODES.sub("", text))
@@ -81,8 +84,8 @@ def _decoded(block: bytes, encoding: str, first: int, path: Path, report: Report
     return "\n".join(lines)
 
 
-class _Anew(io.RawIOBase):
-    """A stream in another encoding; U+FFFD stands for what cannot be read. `by_returns`: whatever ends a line becomes "\\n"."""
+class _Recoded(io.RawIOBase):
+    """A re-encoded stream. Undecodable bytes become U+FFFD. `by_returns`: any line end becomes "\\n"."""
 
     def __init__(self, inner: io.BufferedReader, encoding: str, written: str, by_returns: bool) -> None:
         self._inner = inner
@@ -95,7 +98,7 @@ class _Anew(io.RawIOBase):
 
     def readinto(self, buffer: Any, /) -> int | None:
         while not self._ready:
-            # What has come, not all that would fill a slice: a pipe may go on for days.
+            # `read1` does not wait for a full slice. A pipe may stay open for days.
             data = self._inner.read1(_SLICE)
             text = self._decoder.decode(data, final=not data)
             self._ready = memoryview(encodable(text).encode(self._written))
