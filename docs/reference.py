@@ -6,7 +6,8 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from figures import GENERATED, table
 
@@ -23,7 +24,7 @@ from ramify.readers import FORMATS
 from ramify.runs.comment_trees import DevConfig, TokenizerConfig
 from ramify.runs.disentanglement import BlockConfig, LinkDevConfig, WordsConfig
 from ramify.tasks.masked_lm import MaskedLMConfig
-from ramify.training.config import TrainConfig
+from ramify.training.config import Phase, TrainConfig
 
 SETTINGS: dict[str, type] = {
     "settings-tree-mlm": TreeMLMConfig,
@@ -32,6 +33,7 @@ SETTINGS: dict[str, type] = {
     "settings-input": TextInput,
     "settings-view": RegimeConfig,
     "settings-train": TrainConfig,
+    "settings-phase": Phase,
     "settings-tokenizer": TokenizerConfig,
     "settings-dev": DevConfig,
     "settings-feature-model": FeatureModelConfig,
@@ -54,8 +56,9 @@ def settings_table(config: type) -> str:
     said = {name: text for each in reversed(config.__mro__[:-1]) for name, text in docstrings(each)}
     rows = []
     for each in fields(config):
-        default = each.default if each.default is not MISSING else each.default_factory()  # pyright: ignore
-        rows.append((f"`{each.name}`", f"`{shown(default)}`", choices(kinds[each.name]), said.get(each.name, "")))
+        default = each.default if each.default_factory is MISSING else each.default_factory()
+        value = "required" if default is MISSING else f"`{shown(default)}`"
+        rows.append((f"`{each.name}`", value, choices(kinds[each.name]), said.get(each.name, "")))
     return table(("setting", "default", "values", "meaning"), rows).replace(":-:", "---")
 
 
@@ -72,6 +75,8 @@ def docstrings(config: type) -> Iterator[tuple[str, str]]:
 def shown(default: Any) -> str:
     if is_dataclass(default):
         return "…"
+    if default is None:
+        return "null"
     if isinstance(default, bool):
         return str(default).lower()
     if isinstance(default, tuple):
@@ -82,11 +87,13 @@ def shown(default: Any) -> str:
 def choices(kind: Any) -> str:
     if get_origin(kind) is Literal:
         return ", ".join(f"`{value}`" for value in get_args(kind))
+    if get_origin(kind) in (Union, UnionType):
+        return " or ".join(choices(each) for each in get_args(kind))
     if get_origin(kind) is tuple:
         return "JSON list"
     if is_dataclass(kind):
         return "settings of a `bert`"
-    return {int: "whole number", float: "number", bool: "`true`, `false`", str: "text"}[kind]
+    return {int: "whole number", float: "number", bool: "`true`, `false`", str: "text", NoneType: "`null`"}[kind]
 
 
 def formats_table() -> str:
