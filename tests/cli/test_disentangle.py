@@ -380,7 +380,7 @@ def test_known_starts_are_believed(ramify, model, tmp_path):
     assert len(out.read_text().splitlines()) == 1
     run(ramify, path, model, "jsonl", out, "--keep-replies")
     assert len(out.read_text().splitlines()) == 2
-    with pytest.raises(RamifyError, match="keep_replies believes"):
+    with pytest.raises(RamifyError, match="keep_replies=True keeps the parents that messages have"):
         ramify_package.load(model).disentangle(nodes, keep_replies=True)
 
 

@@ -248,7 +248,7 @@ def test_embed_says_what_was_cut(ramify, trained, tmp_path):
     path.write_text(Tree((Node("ba " * 200, id="p"), Node("be", parents=(0,), id="a")), id="t").to_json() + "\n")
     status, _, err = ramify("embed", trained, "--data", path, "--out", tmp_path / "vectors.parquet")
     assert status == 0
-    assert err.endswith("1 of 2 texts were longer than 128 tokens and were cut\n")
+    assert err.endswith("1 of 2 texts had more than 128 tokens and were cut\n")
 
 
 @pytest.mark.parametrize("name", ["vectors.parquet", "vectors.npy"])
