@@ -15,24 +15,28 @@ from typer.testing import CliRunner
 import ramify
 from fixtures import built, discussions
 from ramify import hub
-from ramify.batching.batch import Batch
-from ramify.batching.views.comment_trees import TextInput
+from ramify.batching.batch import Batch, Collator
+from ramify.batching.views.comment_trees import Discussions, TextInput, units
 from ramify.cli import app
 from ramify.dataset.store import Split, Store
+from ramify.errors import RamifyError
 from ramify.inference.base import Pipeline
 from ramify.inference.fill_mask import MaskFiller
 from ramify.models.base import Backbone, Checkpoint, Hidden, State, TextModelConfig
+from ramify.models.bert import BertConfig
 from ramify.nn.ragged import Rows
-from ramify.registry import MODELS
+from ramify.registry import MODELS, TASKS, TaskKind
 from ramify.report import write_report
 from ramify.runs import RUNS, Run, execute, read_run
 from ramify.runs.base import Evaluation, Prepared, ReportParts, ReportRequest, check_options
 from ramify.runs.comment_trees import CommentTreeRun, TokenizerConfig
 from ramify.runs.sections import Cell, Column, Section, Table
+from ramify.tasks.base import Losses, Task
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
+from ramify.tokenizer import Tokenizer
 from ramify.training.checkpoints import Progress
 from ramify.training.config import TrainConfig
-from ramify.training.trainer import Stage
+from ramify.training.trainer import Stage, Trainer
 
 ARCHITECTURE = Path(__file__).parents[1] / "docs/architecture.md"
 
@@ -84,6 +88,56 @@ class Averages(Backbone):
 
     def pooled(self, hidden: Hidden, batch: Batch) -> torch.Tensor:
         return self.encode(batch.target_ids, batch.targets)
+
+
+# --- what somebody adds: tasks/lengths.py ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LengthsConfig:
+    scale: float = 1.0
+
+
+class Lengths(Task[Batch]):
+    """Predict the logarithm of a text's length from its vector."""
+
+    def __init__(self, backbone: Backbone, tokenizer: Tokenizer, input: TextInput, config: LengthsConfig) -> None:
+        super().__init__()
+        self.backbone, self.tokenizer, self.input, self.config = backbone, tokenizer, input, config
+        self.head = nn.Linear(backbone.out_dim, 1)
+
+    def corrupt(self, batch: Batch, generator: torch.Generator) -> Batch:
+        return batch
+
+    def counts(self, batch: Batch, phase: str) -> dict[str, float]:
+        return {"lengths": float(batch.num_targets)}
+
+    def losses(self, batch: Batch, divisors: Mapping[str, float], phase: str, state: State | None) -> Losses:
+        error = self.predict(batch) - batch.targets.lengths.float().log()
+        yield {"lengths": self.config.scale * error.square().sum() / divisors["lengths"]}, None
+
+    def predict(self, batch: Batch) -> torch.Tensor:
+        return self.head(self.backbone.pooled(self.backbone(batch), batch)).squeeze(1)
+
+
+class LengthGuesser(Pipeline):
+    verbs = ("guess_length",)
+
+    def __init__(self, task: Lengths) -> None:
+        self.task, self.backbone, self.tokenizer, self.input = task, task.backbone, task.tokenizer, task.input
+
+    @property
+    def module(self) -> nn.Module:
+        return self.task
+
+    def parts(self) -> dict[str, Any]:
+        return {"task": self.task.config, "input": self.input}
+
+    def guess_length(self, text: str) -> float:
+        forest = self.input.forest([ramify.Tree((ramify.Node(text),))], self.tokenizer)
+        view = Discussions(forest, units(forest, [0], predict_post=True), replace(self.input, context="none"))
+        batch = Collator(forest, self.tokenizer, view.input)([view.example(0)])
+        return float(self.task.predict(batch).detach().exp())
 
 
 # --- what somebody adds: runs/unigrams.py --------------------------------------------------------------------------------
@@ -237,6 +291,34 @@ def test_a_text_model(added, store, tmp_path):
     task = again.prepare(tmp_path / "other").task
     assert torch.equal(task.backbone.mix.weight, model.task.backbone.mix.weight)
     assert "<article>" in write_report(tmp_path / "run").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    "backbone", [AveragesConfig(), BertConfig(dim=16, num_heads=2, num_layers=1, ffn_dim=16, vocab_size=0)]
+)
+def test_a_task(added, monkeypatch, store, tmp_path, backbone):
+    """One file and a line of TASKS: it trains every backbone that has vectors, is saved, loaded and asked."""
+    monkeypatch.setitem(TASKS, "lengths", TaskKind(LengthsConfig, Lengths, TextInput, LengthGuesser))
+    run = CommentTreeRun(
+        recipe="averages",
+        data=str(store.path),
+        model=backbone,
+        input=TextInput(context="none"),
+        tokenizer=TokenizerConfig(vocab_size=300),
+        stages=(STAGE,),
+    )
+    prepared = run.prepare(tmp_path)
+    task = Lengths(prepared.task.backbone, prepared.task.tokenizer, run.input, LengthsConfig())
+    before = task.head.weight.detach().clone()
+    stage = replace(prepared.stage(0), dev=None)
+    progress = Trainer(task, [stage], tmp_path / "run", seed=0, divisors={"lengths": 0.0}, cpu=True).run()
+    assert progress.step == 3
+    assert not torch.equal(task.head.weight, before)
+    ramify.save(LengthGuesser(task), tmp_path / "saved")
+    loaded = ramify.load(tmp_path / "saved")
+    assert loaded.guess_length("one two") == LengthGuesser(task.eval()).guess_length("one two") > 0
+    with pytest.raises(RamifyError, match="it can guess_length"):
+        loaded.fill_mask("text")
 
 
 def test_a_kind_of_run(added, store, tmp_path):

@@ -128,7 +128,9 @@ def test_messages_without_a_prediction():
         match({"c": links()}, {})
     with pytest.raises(RamifyError, match="no gold annotation"):
         match({}, predicted)
-    with pytest.raises(RamifyError, match=r"1 predicted links belong to logs without a gold annotation: preds\.txt\. Name each file"):
+    with pytest.raises(
+        RamifyError, match=r"1 predicted links belong to logs without a gold annotation: preds\.txt\. Name each file"
+    ):
         match(gold, {"preds.txt": links((10, 11))})
 
 
