@@ -30,7 +30,7 @@ CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 CARD = "README.md"
 FORMAT = 2
-"""Of config.json; a file with another number, or none, is refused."""
+"""The format number of config.json. A file with another number, or none, is refused."""
 
 Kind = TypeVar("Kind")
 
@@ -131,7 +131,7 @@ def load(source: str | Path, *, revision: str | None = None, device: str | torch
 
 @dataclass(frozen=True)
 class Saved:
-    """What the config.json of `save` says."""
+    """The content of a config.json that `save` wrote."""
 
     model: Any
     parts: dict[str, Any]
@@ -141,7 +141,7 @@ class Saved:
 
 
 def saved_config(source: str | Path) -> Saved | None:
-    """What a directory or hub id that `save` wrote holds; None where the checkpoint is another library's."""
+    """The settings of a model that `save` wrote; None for another library's checkpoint."""
     return _saved(_locate(source))
 
 

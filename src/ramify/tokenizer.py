@@ -38,7 +38,7 @@ ROLES: dict[Role, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Frame:
-    """How many special tokens stand around a text in its row."""
+    """The number of special tokens around a text in its row."""
 
     before: int
     after: int
@@ -238,7 +238,7 @@ class Tokenizer:
 
     @property
     def num_special(self) -> int:
-        """How many tokens `wrap` adds."""
+        """The number of tokens that `wrap` adds."""
         return self.frame.num_special
 
     def wrap(self, ids: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:

@@ -30,7 +30,7 @@ Own = TypeVar("Own", bound="AnyBatch")
 
 @dataclass(frozen=True)
 class AnyBatch(ABC):
-    """What the training loop asks of a batch; what a task asks is its own affair."""
+    """The part of a batch that the training loop needs; tasks need more."""
 
     @property
     @abstractmethod
@@ -71,7 +71,7 @@ class Batch(AnyBatch):
     context: Int[Tensor, " key"]
     """Rows of `nodes` that each target reads, oldest first."""
     contexts: Rows
-    """How the flat `context` falls to the targets."""
+    """The number of entries of the flat `context` per target."""
     readers: Rows
     """`targets`, grouped so that targets with similar numbers of context nodes stand together."""
     maskable: NDArray[np.int64]
@@ -103,7 +103,7 @@ class Batch(AnyBatch):
 
     @property
     def costs(self) -> NDArray[np.int64]:
-        """What each target's graph holds, in tokens: its own, and a fraction of one for each vector that it gathers."""
+        """The size of each target's graph in tokens: its own, and a fraction of one for each vector that it gathers."""
         return self.targets.host_lengths + self.contexts.host_lengths // KEYS_A_TOKEN
 
     def node_part(self, start: int, stop: int) -> tuple[Int[Tensor, " total"], Rows]:

@@ -29,7 +29,7 @@ class Sampler(ABC):
         """This rank's micro-batches of an epoch."""
 
     def rounds(self, epoch: int) -> int:
-        """How many micro-batches every rank takes in an epoch."""
+        """The number of micro-batches that every rank takes in an epoch."""
         return len(self.own_steps(epoch))
 
     def __iter__(self) -> Iterator[Numbers]:

@@ -47,7 +47,7 @@ CHECKPOINT_USED = (
     "benchmarks/results.md has the results at real size."
 )
 SHOWN = 3
-"""How many filled masks are printed; the report has ten."""
+"""The number of filled masks on screen; the report has ten."""
 
 
 def demo(

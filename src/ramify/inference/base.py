@@ -22,7 +22,7 @@ class Pipeline(ABC):
     """An `AnyBackbone`; each kind of pipeline says which."""
     tokenizer: Tokenizer
     input: Any
-    """How the model reads what it is given, as in training."""
+    """The way the model reads its inputs, as in training."""
 
     @property
     @abstractmethod

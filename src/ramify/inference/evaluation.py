@@ -64,7 +64,7 @@ def _row(loss: NDArray[np.float64], correct: NDArray[np.int64], count: NDArray[n
 
 
 def gain(better: Scores, worse: Scores, *, accuracy: bool = False, seed: int = 0) -> dict[str, Interval]:
-    """How many nats per masked token (or how much accuracy) the first saves, with paired bootstrap intervals over trees:
+    """The nats per masked token (or the accuracy) that the first saves, with paired bootstrap intervals over trees:
     `all`, and every depth bin."""
     if better.trees != worse.trees or not np.array_equal(better.count, worse.count):
         raise RamifyError("these evaluations do not have the same trees and masks: they cannot be paired.")

@@ -22,14 +22,14 @@ NAMES: dict[str, str] = {
     "none": "without context",
     "null": "without context",
 }
-"""How reports call what a comment reads."""
+"""The names of contexts in reports."""
 
 FILLINGS = 10
 RULE = (
     "The first ten comments, in the order of a hash of their ids, that stand at depth 2 or deeper and that the model can read "
     "whole; in each, the longest word that is a single piece of the vocabulary (the first of several) is masked."
 )
-"""How the masked words that a report shows are chosen."""
+"""The rule that chooses the masked words of a report."""
 
 
 @dataclass(frozen=True)

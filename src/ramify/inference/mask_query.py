@@ -55,7 +55,7 @@ class MaskQuery:
 
     @property
     def head(self) -> dict[str, Any]:
-        """What every answer begins with."""
+        """The first fields of every answer."""
         ancestors = [self.tree.nodes[index].id for index in np.unique(self.forest.node[list(self.context)])]
         return {"node": self.tree.nodes[self.node].id, "context": self.input.context, "ancestors": ancestors}
 

@@ -1,4 +1,4 @@
-"""How likely a text is to a masked language model."""
+"""The pseudo-log-likelihood of a text under a masked language model."""
 
 from typing import Any
 

@@ -20,7 +20,7 @@ from ramify.nn.ragged import Rows, keep_eager, runs
 from ramify.tensors import load_strictly
 
 State = Mapping[str, Tensor]
-"""What the next batch of the same rows continues from (memories, caches); detached."""
+"""The detached tensors that the next batch of the same rows continues from (memories, caches)."""
 
 RATES = ("dropout", "attention_dropout")
 """Settings in which a model may differ from the checkpoint that it starts from."""
@@ -28,7 +28,7 @@ RATES = ("dropout", "attention_dropout")
 NO_DECODER = "init_decoder=false is for tree-mlm runs that start from a BERT-family checkpoint (--init)."
 
 BACKBONE = "backbone."
-"""What the names of a backbone's tensors begin with in a saved task."""
+"""The prefix of a backbone's tensors in a saved task."""
 
 
 def check_config(config: Any) -> None:
@@ -162,7 +162,7 @@ class Checkpoint:
     """A directory with weights that a model may start from."""
 
     source: str
-    """How the user named it: a directory or a hub id."""
+    """The user's name for it: a directory or a hub id."""
     directory: Path
     model: Any
     """The config of the model that Ramify saved there; None where another library wrote the checkpoint."""

@@ -233,7 +233,7 @@ def load_pretrained(model: Bert, directory: Path) -> None:
 
 
 def _fresh(model: Bert) -> dict[str, Tensor]:
-    """What no checkpoint holds: the parameters of attention pooling."""
+    """The parameters that no checkpoint holds: those of attention pooling."""
     return {f"pool.{key}": value for key, value in model.pool.state_dict().items()}
 
 

@@ -15,7 +15,7 @@ from ramify.nn.blocks import Activation
 from ramify.tensors import load_tensors, save_tensors
 
 A_CHECKPOINT = "a checkpoint"
-"""What a folder without its files is not."""
+"""The noun for messages about a folder without these files."""
 
 LAYER_KEYS = {
     "attention.query": "attention.self.query",
@@ -54,7 +54,7 @@ SIZES = (
     "intermediate_size",
     "max_position_embeddings",
 )
-"""What config.json of every BERT says."""
+"""The settings in every BERT's config.json."""
 
 
 def locate(source: str | Path) -> Path:

@@ -44,7 +44,7 @@ class TreeMLMConfig(TextModelConfig):
     max_tokens: int = 128
     """Longest text with CLS and SEP (L_max)."""
     context_position: ContextPosition = "none"
-    """What tells ancestors apart. The paper adds nothing, so the decoder reads them as a set."""
+    """The position code of ancestors. The paper adds none, so the decoder reads them as a set."""
     context_position_kind: Position = "learned"
     context_positions: int = 128
     """Rows of the position table; depths or distances beyond share the last."""

@@ -56,7 +56,7 @@ class TokenizerConfig:
 
 @dataclass(frozen=True)
 class DevConfig:
-    """How the dev loss is measured during training: on the first dev trees with `targets` comments, with `draws` masks each."""
+    """The dev loss during training: on the first dev trees with `targets` comments, with `draws` masks each."""
 
     targets: int = 2000
     draws: int = 1

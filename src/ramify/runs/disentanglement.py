@@ -80,7 +80,7 @@ FREE = ("dropout", "attention_dropout", "chunk_tokens")
 
 @dataclass(frozen=True)
 class BlockConfig:
-    """How the messages with known links become training examples."""
+    """The way messages with known links become training examples."""
 
     block: int = 16
     """Number of consecutive messages that stay together; they share most of their history."""

@@ -30,12 +30,12 @@ class Task(nn.Module, ABC, Generic[BatchT]):
     tokenizer: Tokenizer
     config: Any
     input: Any
-    """How what it is trained on is read: saved with the model, so that it is used as it was trained."""
+    """The way its inputs are read. It is saved with the model, so that use matches training."""
     phases: tuple[str, ...] = (MAIN,)
     """The parts of an update, in order. Each updates parameters of its own with an optimizer of its own; `TrainConfig.phases`
     says which and how."""
     metrics: tuple[Metric, ...] = (DEV_LOSS,)
-    """What the best weights may be chosen by."""
+    """The metrics that may choose the best weights."""
 
     @abstractmethod
     def corrupt(self, batch: BatchT, generator: torch.Generator) -> BatchT:
@@ -43,7 +43,7 @@ class Task(nn.Module, ABC, Generic[BatchT]):
 
     @abstractmethod
     def counts(self, batch: BatchT, phase: str) -> dict[str, float]:
-        """What each named loss of a phase is to be divided by, summed over a step; known before any forward pass. The names
+        """The divisor of each named loss of a phase, summed over a step; known before any forward pass. The names
         are the same for every batch."""
 
     @abstractmethod

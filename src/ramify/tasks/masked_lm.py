@@ -34,7 +34,7 @@ class MaskedLMConfig:
     comment_loss: Literal["mean", "token"] = "mean"
     """Whether a comment's loss is the mean over its masked tokens (the paper's) or their sum."""
     loss_norm: LossNorm = "constant"
-    """What divides a step's loss: the mean weight of a step, counted over an epoch before training; nothing (`sum`, the
+    """The divisor of a step's loss: the mean weight of a step, counted over an epoch before training; nothing (`sum`, the
     paper's words); or the step's own weight (`step`: biased as soon as steps differ in their number of comments)."""
     head: Literal["linear", "bert"] = "linear"
     """One linear map (Figure 1), or BERT's dense-activation-LayerNorm before it, with the layers' activation."""

@@ -44,8 +44,8 @@ class TrainConfig:
     steps: int = 2000
     target_tokens: int = 0
     budget: int = 4096
-    """What fills a micro-batch (`budget_unit`): all tokens that are computed; those of the predicted comments alone (then
-    models that read different things see the same comments at the same step); or predicted comments."""
+    """The unit that fills a micro-batch (`budget_unit`): all tokens that are computed; the tokens of predicted comments only,
+    so that models with different contexts see the same comments at the same step; or predicted comments."""
     budget_unit: Literal["tokens", "target_tokens", "targets"] = "tokens"
     accumulate: int = 1
     """Micro-batches an update and rank."""

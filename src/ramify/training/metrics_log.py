@@ -55,7 +55,7 @@ def _tensorboard(folder: Path, step: int) -> Iterator[Any]:
 
 
 def read_metrics(out: Path) -> list[dict[str, Any]]:
-    """What a run has logged so far. A last line that a kill cut short is left out."""
+    """The records that a run has logged so far, without a last line that a kill cut short."""
     path = out / METRICS
     lines = path.read_text(encoding="utf-8").split("\n") if path.exists() else []
     records = []

@@ -64,7 +64,7 @@ class PhaseOptimizer:
         return nn.utils.clip_grad_norm_(self.parameters.values(), self.config.clip or math.inf)
 
     def moments(self) -> dict[str, Tensor]:
-        """What the optimizer keeps of each parameter; nothing of those that it has not updated yet."""
+        """The optimizer's state of each parameter that it has updated."""
         return {
             f"{self.name}/{name}/{moment}": value
             for name, parameter in self.parameters.items()

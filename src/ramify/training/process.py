@@ -1,4 +1,4 @@
-"""What training asks of its process and of the ranks beside it: device, arithmetic, signals, sums over ranks."""
+"""The training process and its ranks: device, arithmetic, signals, sums over ranks."""
 
 import os
 import signal

@@ -34,7 +34,7 @@ MakeSampler = Callable[[View, TrainConfig, int, int, int], Sampler]
 
 @dataclass(frozen=True)
 class Stage:
-    """What a stage trains on, in which order, and how it is measured on the dev set."""
+    """The data of a stage, their order, and the measurement on the dev set."""
 
     config: TrainConfig
     view: View

@@ -65,7 +65,7 @@ class Trainer:
         cpu: bool = False,
     ) -> None:
         self.learnable = {name for name, parameter in task.named_parameters() if parameter.requires_grad}
-        """What the task has not frozen itself: stages may freeze more, and never less."""
+        """The parameters that the task itself has not frozen. Stages may freeze more, never less."""
         check_stages(task, stages, self.learnable)
         bf16 = any(stage.config.precision == "bf16" for stage in stages)
         self.accelerator = start_accelerator(bf16=bf16, cpu=cpu)
@@ -77,7 +77,7 @@ class Trainer:
         self.report = report or (lambda record: None)
         self.progress = Progress()
         self.state: State | None = None
-        """What this rank's next batch continues from."""
+        """The state that this rank's next batch continues from."""
         self.step_weights = [
             stage.mean_step_weight(seed + number, self.accelerator.num_processes) for number, stage in enumerate(stages)
         ]
@@ -154,7 +154,7 @@ class Trainer:
         return self._share(config) >= 1.0 or 0 < config.patience <= self.progress.bad
 
     def _share(self, config: TrainConfig) -> float:
-        """How much of the stage is done."""
+        """The share of the stage that is done."""
         progress = self.progress
         if config.target_tokens:
             return min(1.0, (progress.target_tokens - progress.first_tokens) / config.target_tokens)
@@ -202,7 +202,7 @@ class Trainer:
         return self._measured(passed)
 
     def _count(self, phases: list[PhaseOptimizer], batches: list[AnyBatch]) -> list[dict[str, float]]:
-        """What the losses of each phase are divided by, added up over micro-batches and ranks before any is computed. Targets
+        """The divisors of each phase's losses, added up over micro-batches and ranks before any is computed. Targets
         are counted, too."""
         names: list[list[str]] = []
         total: Tensor | float = 0.0
@@ -220,7 +220,7 @@ class Trainer:
         return [{name: next(each_count) for name in each} for each in names]
 
     def _divisor(self, name: str, step_weight: float) -> float:
-        """What divides a loss whatever its step holds; 0: the step's own count divides it."""
+        """A fixed divisor of a loss; 0: the step's own count divides it."""
         return self.divisors.get(name, 0.0) if self.divisors else step_weight
 
     def _forward_and_back(
@@ -312,7 +312,7 @@ class Trainer:
 
     @contextmanager
     def _thawed_again(self) -> Iterator[None]:
-        """What stages froze may learn again afterwards."""
+        """Parameters that stages froze may learn again afterwards."""
         try:
             yield
         finally:

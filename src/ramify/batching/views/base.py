@@ -18,7 +18,7 @@ class Example:
     context: Ints
     context_lengths: Ints
     sampling_probability: NDArray[np.float64] | None = None
-    """Of each node that is read, where others were left out at random."""
+    """For each node that is read: the probability with which it was drawn, where others were left out at random."""
 
 
 class View(ABC):

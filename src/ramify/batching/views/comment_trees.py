@@ -16,7 +16,7 @@ from ramify.tokenizer import Tokenizer
 from ramify.tree import Bound, Piece, Tree, Weighting, multiplicity, split
 
 Context = Literal["tree", "none", "null", "parent", "mismatched"]
-"""What a target reads: its ancestors; nothing; nothing but the model's learned null row; its parent alone; or the ancestors
+"""The context of a target: its ancestors; nothing; nothing but the model's learned null row; its parent alone; or the ancestors
 of a comment of equal depth in another tree."""
 
 BLIND = ("none", "null")
@@ -33,7 +33,7 @@ Regime = Literal["naive", "threads", "threads_debiased", "tree", "middle"]
 
 @dataclass(frozen=True)
 class TextInput:
-    """How texts and their surroundings are read: part of a trained model, so that it is used as it was trained."""
+    """The way texts and their context are read. It is part of a trained model, so that use matches training."""
 
     max_tokens: int = 128
     """Longest text, with special tokens."""

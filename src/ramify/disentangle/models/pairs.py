@@ -20,7 +20,7 @@ from ramify.nn.linear import Linear, on_pairs
 
 @dataclass(frozen=True)
 class FeatureConfig:
-    """Of models that may read features of a pair beside its words, as their `features` says."""
+    """Settings of models that may read features of a pair beside its words (`features`)."""
 
     feature_hidden: int = 512
     """Size of the hidden layers that fuse features with a pair's state (features = head)."""
