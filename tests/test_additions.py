@@ -249,7 +249,7 @@ STAGE = TrainConfig(steps=3, budget=400, evaluate_every=0, checkpoint_every=2, l
 @pytest.fixture
 def added(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """One line in each table."""
-    monkeypatch.setitem(MODELS, "averages", (AveragesConfig, Averages))
+    monkeypatch.setitem(MODELS, "averages", AveragesConfig)
     # Before the kinds that evaluate any masked language model.
     others = dict(RUNS)
     RUNS.clear()

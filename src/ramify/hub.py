@@ -17,9 +17,9 @@ from ramify.inference.base import Pipeline
 from ramify.inference.embed import Embedder
 from ramify.inference.fill_mask import MaskFiller
 from ramify.models import bert, hf
-from ramify.models.base import AnyBackbone, Checkpoint
+from ramify.models.base import Checkpoint
 from ramify.models.bert import Bert
-from ramify.registry import MODELS, TASKS, TaskKind
+from ramify.registry import MODELS, TASKS, TaskKind, model_name
 from ramify.tasks.base import Task
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.tensors import load_strictly, load_tensors, save_tensors
@@ -68,7 +68,7 @@ def save(pipeline: Pipeline, directory: str | Path, *, card: str | None = None, 
         "library_name": "ramify",
         "ramify_version": __version__,
         "format": FORMAT,
-        "model": {"name": _model_name(pipeline), **asdict(pipeline.backbone.config)},
+        "model": {"name": model_name(pipeline.backbone.config), **asdict(pipeline.backbone.config)},
         **{name: asdict(part) for name, part in pipeline.parts().items()},
     }
     config["task"] = {"name": task, **config["task"]}
@@ -83,10 +83,6 @@ def save(pipeline: Pipeline, directory: str | Path, *, card: str | None = None, 
     pipeline.tokenizer.save(directory)
     write_text(directory / CARD, card or model_card(pipeline))
     write_text(directory / CONFIG, json.dumps(config, indent=2) + "\n")
-
-
-def _model_name(pipeline: Pipeline) -> str:
-    return next(name for name, (_, kind) in MODELS.items() if kind is type(pipeline.backbone))
 
 
 def _task_name(pipeline: Pipeline) -> str | None:
@@ -136,7 +132,6 @@ class Saved:
     model: Any
     parts: dict[str, Any]
     """The settings of `TaskKind.parts`, by name."""
-    backbone_kind: type[AnyBackbone]
     task_kind: TaskKind
 
 
@@ -165,10 +160,10 @@ def _saved(directory: Path) -> Saved | None:
         return None
     check_format(config, FORMAT, directory / CONFIG)
     try:
-        config_kind, backbone_kind = _named(MODELS, config["model"])
+        config_kind = _named(MODELS, config["model"])
         task_kind = _named(TASKS, config["task"])
         parts = {name: _settings(part, config[name]) for name, part in task_kind.parts.items()}
-        return Saved(_settings(config_kind, config["model"]), parts, backbone_kind, task_kind)
+        return Saved(_settings(config_kind, config["model"]), parts, task_kind)
     except (KeyError, TypeError, AttributeError) as error:
         raise RamifyError(f"{directory / CONFIG}: a part is missing or unknown ({error}).") from None
     except RamifyError as error:
@@ -187,7 +182,7 @@ def _settings(kind: type[Kind], record: Mapping[str, Any]) -> Kind:
 
 def _load_saved(directory: Path, saved: Saved) -> Pipeline:
     tokenizer = _tokenizer(directory, saved.model.vocab_size)
-    pipeline = saved.task_kind.build(saved.backbone_kind(saved.model), tokenizer, saved.parts)
+    pipeline = saved.task_kind.build(saved.model.build(), tokenizer, saved.parts)
     load_own_tensors(pipeline.module, hf.read_tensors(directory), directory / WEIGHTS)
     return pipeline
 
@@ -291,7 +286,7 @@ def model_card(
 ) -> str:
     """The README of a saved model, with the hub's metadata (`license` by its identifier there)."""
     parameters = sum(parameter.numel() for parameter in pipeline.module.parameters())
-    name = _model_name(pipeline)
+    name = model_name(pipeline.backbone.config)
     kinds = type(pipeline.backbone).__name__, type(pipeline.module).__name__
     lines = [
         "---",

@@ -7,31 +7,31 @@ from typing import Any
 from ramify.batching.views.comment_trees import TextInput
 from ramify.disentangle.config import ChatInput, DecodingConfig, LinkConfig
 from ramify.disentangle.inference.disentangler import Disentangler
-from ramify.disentangle.models.bert_pair import BertPair, BertPairConfig
-from ramify.disentangle.models.decomposable_attention import DecomposableAttention, DecomposableAttentionConfig
-from ramify.disentangle.models.esim import ESIM, ESIMConfig
-from ramify.disentangle.models.feature_model import FeatureModel, FeatureModelConfig
-from ramify.disentangle.models.mht import MaskedHierarchicalTransformer, MHTConfig
+from ramify.disentangle.models.bert_pair import BertPairConfig
+from ramify.disentangle.models.decomposable_attention import DecomposableAttentionConfig
+from ramify.disentangle.models.esim import ESIMConfig
+from ramify.disentangle.models.feature_model import FeatureModelConfig
+from ramify.disentangle.models.mht import MHTConfig
 from ramify.disentangle.task import ReplyLinking
 from ramify.inference.base import Pipeline
 from ramify.inference.fill_mask import MaskFiller
-from ramify.models.base import AnyBackbone
-from ramify.models.bert import Bert, BertConfig
-from ramify.models.tree_mlm import TreeMLM, TreeMLMConfig
+from ramify.models.base import AnyBackbone, ModelConfig
+from ramify.models.bert import BertConfig
+from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.tasks.base import Task
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.tokenizer import Tokenizer
 
-MODELS = {
-    "bert": (BertConfig, Bert),
-    "bert-pair": (BertPairConfig, BertPair),
-    "decatt": (DecomposableAttentionConfig, DecomposableAttention),
-    "esim": (ESIMConfig, ESIM),
-    "feature-model": (FeatureModelConfig, FeatureModel),
-    "mht": (MHTConfig, MaskedHierarchicalTransformer),
-    "tree-mlm": (TreeMLMConfig, TreeMLM),
+MODELS: dict[str, type[ModelConfig]] = {
+    "bert": BertConfig,
+    "bert-pair": BertPairConfig,
+    "decatt": DecomposableAttentionConfig,
+    "esim": ESIMConfig,
+    "feature-model": FeatureModelConfig,
+    "mht": MHTConfig,
+    "tree-mlm": TreeMLMConfig,
 }
-"""Config and class of each model."""
+"""The config of each model, which builds it."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ TASKS = {
 
 def model_name(config: Any) -> str:
     """The registered name of the model that has this config."""
-    return next(name for name, (kind, _) in MODELS.items() if kind is type(config))
+    return next(name for name, kind in MODELS.items() if kind is type(config))
 
 
 def task_name(config: Any) -> str:

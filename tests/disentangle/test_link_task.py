@@ -304,7 +304,8 @@ def test_only_the_likeliest_candidates_read_each_other(objective: str) -> None:
         torch.testing.assert_close(after[others], before[others])
         if len(likeliest) == 3:
             expected = together._score_states(
-                together.backbone.attend_candidates(states[likeliest + start], Rows.build([3])), own.is_self[likeliest + start]
+                together.backbone.candidate_attention(states[likeliest + start], Rows.build([3])),
+                own.is_self[likeliest + start],
             )
             torch.testing.assert_close(after[likeliest], expected)
 

@@ -174,7 +174,7 @@ def test_vectors_computed_before_make_no_difference(history: ReplyHistory, monke
         predict_posterior(own, PLAIN, LOGS, history=history, vectors=MessageVectors(vectors.table.flip(0), vectors.row))
     )
     assert np.abs(flat(other) - flat(expected)).max() > 0.01
-    monkeypatch.setattr(type(own.backbone), "encode", None)
+    monkeypatch.setattr(type(own.backbone.message_encoder), "encode", None)
     assert_same(by_message(predict_posterior(own, PLAIN, LOGS, history=history, vectors=vectors)), expected)
 
 

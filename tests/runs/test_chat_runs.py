@@ -261,19 +261,24 @@ def test_messages_are_read_as_a_masked_language_model_read_them(store, tmp_path,
     assert task.tokenizer.json == saved.tokenizer.json
     texts = [torch.arange(5, 9), torch.arange(7, 20), torch.arange(3, 5)]
     read = torch.cat(texts), Rows.build([len(text) for text in texts])
-    torch.testing.assert_close(task.backbone.encode(*read), saved.backbone.encode(*read))
+    torch.testing.assert_close(task.backbone.encoder.encode(*read), saved.backbone.encode(*read))
     pairs = RECIPES["bert-pair"](str(store.path), init=str(tmp_path / "saved")).prepare(tmp_path / "pairs").task.backbone
     assert pairs.config.encoder.pooling == "cls"
     assert torch.equal(pairs.encoder.embedding.weight, task.backbone.encoder.embedding.weight)
     with pytest.raises(RamifyError, match=r"needs model\.encoder\.activation = '\w+' \(not 'gelu_tanh'\)"):
         run.changed({"model.encoder.activation": "gelu_tanh"}).prepare(tmp_path / "run")
-    with pytest.raises(RamifyError, match=r"is a (tree-mlm|bert) model of Ramify\. Start a decatt run from a decatt model\.$"):
+    with pytest.raises(
+        RamifyError,
+        match=r"holds a (TreeMLM|Bert) that Ramify saved; a Decomposable\w+ starts from a \w+ that Ramify saved\. Name",
+    ):
         RECIPES["decatt"](str(store.path), init=str(tmp_path / "saved"))
 
 
 @pytest.mark.parametrize("recipe", ["decatt", "esim", "feature-model"])
 def test_models_of_whole_words_start_from_no_bert(store, checkpoint, recipe):
-    with pytest.raises(RamifyError, match=rf"Start a {recipe} run from a {recipe} model"):
+    with pytest.raises(
+        RamifyError, match=r"holds no model that Ramify saved; an? (\w+) starts from an? \1 that Ramify saved\. Name one"
+    ):
         RECIPES[recipe](str(store.path), init=str(checkpoint))
 
 

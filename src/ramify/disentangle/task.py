@@ -94,12 +94,13 @@ class ReplyLinking(Task[LinkBatch]):
         """Logits of all candidates, without pruning."""
         states = self.backbone(batch)
         scores = self._score_states(states, batch.is_self)
-        if not self.backbone.listwise:
+        attend = self.backbone.candidate_attention
+        if attend is None:
             return scores
-        if not self.backbone.attention_candidates:
-            return self._score_states(self.backbone.attend_candidates(states, batch.candidates), batch.is_self)
-        chosen, rows = highest(scores.detach(), batch.candidates, self.backbone.attention_candidates)
-        compared = self.backbone.attend_candidates(states.index_select(0, chosen), rows)
+        if not attend.limit:
+            return self._score_states(attend(states, batch.candidates), batch.is_self)
+        chosen, rows = highest(scores.detach(), batch.candidates, attend.limit)
+        compared = attend(states.index_select(0, chosen), rows)
         return scores.index_copy(0, chosen, self._score_states(compared, batch.is_self.index_select(0, chosen)))
 
     def _score_states(self, states: Float[Tensor, "key out"], is_self: Int[Tensor, " key"]) -> Float[Tensor, " key"]:

@@ -1,7 +1,7 @@
 """The contract of models: a config builds a backbone, which turns a batch into hidden states."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +25,8 @@ State = Mapping[str, Tensor]
 RATES = ("dropout", "attention_dropout")
 """Settings in which a model may differ from the checkpoint that it starts from."""
 
+BERT_FAMILY = "a BERT-family checkpoint in Hugging Face's form"
+
 NO_DECODER = "init_decoder=false is for tree-mlm runs that start from a BERT-family checkpoint (--init)."
 
 BACKBONE = "backbone."
@@ -43,7 +45,7 @@ def check_config(config: Any) -> None:
             raise RamifyError(f"model.{name} must be at least 0 and below 1, not {getattr(config, name)}.")
     if getattr(config, "eps", 1) <= 0:
         raise RamifyError(f"model.eps must be a positive number, not {config.eps}.")
-    if hasattr(config, "num_heads") and config.dim % config.num_heads:
+    if getattr(config, "dim", 0) % getattr(config, "num_heads", 1):
         raise RamifyError(f"model.dim ({config.dim}) must be a multiple of model.num_heads ({config.num_heads}).")
 
 
@@ -133,10 +135,14 @@ class ModelConfig(ABC):
     def adapted_to(self, checkpoint: "Checkpoint") -> Self:
         """These settings, with the sizes and conventions of the checkpoint. Raises where it holds no model of this kind."""
 
+    @abstractmethod
     def for_vocabulary(self, size: int) -> Self:
         """These settings with this many rows of the token embedding."""
-        settings: Any = self
-        return replace(settings, vocab_size=size)
+
+    @abstractmethod
+    def initialize(self, backbone: Any, checkpoint: "Checkpoint") -> None:
+        """Give a model that was built from these settings the weights of the checkpoint. Raises where the settings do not
+        suit them."""
 
 
 class TextModelConfig(ModelConfig):
@@ -149,12 +155,14 @@ class TextModelConfig(ModelConfig):
     def build(self) -> Backbone:
         """A model of these sizes, with fresh weights."""
 
+    def for_vocabulary(self, size: int) -> Self:
+        settings: Any = self
+        return replace(settings, vocab_size=size)
+
     @abstractmethod
     def initialize(self, backbone: Any, checkpoint: "Checkpoint", *, decoder: bool = True) -> None:
-        """Give a model that was built from these settings the weights of the checkpoint. Raises where the settings do not
-        suit them.
-
-        Without `decoder`, a decoder beside the encoder keeps its fresh weights; a model with one stack has none."""
+        """As every model's. Without `decoder`, a decoder beside the encoder keeps its fresh weights; a model with one stack has
+        none."""
 
 
 @dataclass(frozen=True)
@@ -171,20 +179,23 @@ class Checkpoint:
     def tensors(self) -> dict[str, Tensor]:
         return hf.read_tensors(self.directory)
 
-    def saved_as(self, config: ModelConfig) -> Any:
-        """The config of the model that Ramify saved there; raises unless it is of the same kind as `config`."""
+    def saved_as(self, config: ModelConfig, otherwise: str = "") -> Any:
+        """The config of the model that Ramify saved there; raises unless it is of the same kind as `config`. `otherwise`: what
+        else a model of that kind may start from, for the message."""
         if type(self.model) is not type(config):
             own, theirs = (type(each).__name__.removesuffix("Config") for each in (config, self.model))
+            found = "holds no model" if self.model is None else f"holds a {theirs}"
+            other = f", or from {otherwise}" if otherwise else ""
             raise RamifyError(
-                f"init={self.source} holds a {theirs} that Ramify saved; a {own} starts from a {own} that Ramify saved, or "
-                "from a BERT-family checkpoint in Hugging Face's form. Name one of these."
+                f"init={self.source} {found} that Ramify saved; a {own} starts from a {own} that Ramify saved{other}. Name one."
             )
         return self.model
 
-    def fill(self, backbone: AnyBackbone, config: ModelConfig) -> None:
-        """Give a model the weights of the one that Ramify saved; raises where their settings differ in more than rates."""
-        rates = {name: value for name, value in vars(config).items() if name in RATES}
-        hf.require(config, vars(self.saved_as(config)) | rates, self.source)
+    def fill(self, backbone: AnyBackbone, config: ModelConfig, free: Sequence[str] = RATES) -> None:
+        """Give a model the weights of the one that Ramify saved; raises where their settings differ in more than the `free`
+        ones."""
+        own_settings = {name: value for name, value in vars(config).items() if name in free}
+        hf.require(config, vars(self.saved_as(config)) | own_settings, self.source)
         own = {name.removeprefix(BACKBONE): each for name, each in self.tensors.items() if name.startswith(BACKBONE)}
         load_strictly(dict(backbone.named_parameters()), own, self.source)
 

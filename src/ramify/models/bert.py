@@ -13,7 +13,17 @@ from torch import Tensor, nn
 from ramify.batching.batch import Batch
 from ramify.errors import RamifyError
 from ramify.models import hf
-from ramify.models.base import NO_DECODER, RATES, Backbone, Checkpoint, Hidden, State, TextModelConfig, check_config
+from ramify.models.base import (
+    BERT_FAMILY,
+    NO_DECODER,
+    RATES,
+    Backbone,
+    Checkpoint,
+    Hidden,
+    State,
+    TextModelConfig,
+    check_config,
+)
 from ramify.nn.blocks import Activation, Norm, OutputPositions, Stack
 from ramify.nn.embeddings import Embeddings, Position, init_weights
 from ramify.nn.pooling import Pool, Pooling
@@ -59,7 +69,7 @@ class BertConfig(TextModelConfig):
         if checkpoint.model is None:
             free = {name: getattr(self, name) for name in FREE}
             return replace(config_from_hf(hf.read_config(checkpoint.directory)), **free)
-        return checkpoint.saved_as(self)
+        return checkpoint.saved_as(self, BERT_FAMILY)
 
     def initialize(self, backbone: "Bert", checkpoint: Checkpoint, *, decoder: bool = True) -> None:
         if not decoder:

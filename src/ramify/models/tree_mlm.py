@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ramify.batching.batch import Batch
 from ramify.errors import RamifyError
 from ramify.models import hf
-from ramify.models.base import NO_DECODER, Backbone, Checkpoint, Hidden, State, TextModelConfig, check_config
+from ramify.models.base import BERT_FAMILY, NO_DECODER, Backbone, Checkpoint, Hidden, State, TextModelConfig, check_config
 from ramify.nn.blocks import Activation, Context, Layer, Norm, Stack
 from ramify.nn.embeddings import Embeddings, Position, PositionTable, init_weights
 from ramify.nn.pooling import Pool, Pooling
@@ -67,7 +67,7 @@ class TreeMLMConfig(TextModelConfig):
     def adapted_to(self, checkpoint: Checkpoint) -> "TreeMLMConfig":
         if checkpoint.model is None:
             return replace(self, **config_from_bert(hf.read_config(checkpoint.directory)))
-        return checkpoint.saved_as(self)
+        return checkpoint.saved_as(self, BERT_FAMILY)
 
     def initialize(self, backbone: "TreeMLM", checkpoint: Checkpoint, *, decoder: bool = True) -> None:
         if checkpoint.model is None:

@@ -168,7 +168,7 @@ class Run(ABC):
         try:
             values: dict[str, Any] = dict(record)
             values["stages"] = tuple(from_record(TrainConfig, stage) for stage in record["stages"])
-            values["model"] = from_record(MODELS[record["model"]["name"]][0], _unnamed(record["model"]))
+            values["model"] = from_record(MODELS[record["model"]["name"]], _unnamed(record["model"]))
             for name, value in record.items():
                 if name not in ("stages", "model") and is_dataclass(kinds.get(name)):
                     values[name] = from_record(kinds[name], _unnamed(value))

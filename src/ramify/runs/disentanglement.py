@@ -39,22 +39,16 @@ from ramify.disentangle.inference.predict import (
 from ramify.disentangle.inference.reply_trees import evaluate_replies, score_parents
 from ramify.disentangle.inference.result import split_by_gold
 from ramify.disentangle.inference.vector_cache import load_or_encode
-from ramify.disentangle.models.bert_pair import BertPairConfig
-from ramify.disentangle.models.decomposable_attention import DecomposableAttentionConfig
-from ramify.disentangle.models.encoders import MaskedLMModel, build_encoder_config, load_encoder
-from ramify.disentangle.models.esim import ESIMConfig
-from ramify.disentangle.models.feature_model import FeatureModelConfig
-from ramify.disentangle.models.mht import MHTConfig
+from ramify.disentangle.models.base import LinkModelConfig
 from ramify.disentangle.posterior import LinkPosterior
 from ramify.disentangle.task import CLUSTER_F1, CONV_ACCURACY, GRAPH_ACCURACY, LINK_F1, ReplyLinking
 from ramify.errors import RamifyError
 from ramify.inference.base import Pipeline
 from ramify.metrics.conversations import score
 from ramify.metrics.metric import DEV_LOSS, Metric
-from ramify.models import bert, hf
-from ramify.models.bert import BertConfig
+from ramify.models import hf
 from ramify.nn.precision import autocast
-from ramify.registry import MODELS, model_name
+from ramify.registry import model_name
 from ramify.runs import disentanglement_report
 from ramify.runs.base import RUN_FILE, Evaluation, Prepared, ReportParts, ReportRequest, Run, check_options
 from ramify.runs.disentanglement_scores import LinkScores, ReplyScores
@@ -68,14 +62,6 @@ from ramify.tree import Tree
 
 REPLY_SCORES = ("graph_accuracy", "conv_accuracy")
 """The dev scores on reply trees, in place of F of links and of conversations."""
-
-WordsModelConfig = FeatureModelConfig | DecomposableAttentionConfig | ESIMConfig
-"""Configs of models with whole words as vocabulary, learned from the training logs."""
-
-_BACKBONES = dict(MODELS.values())
-
-FREE = ("dropout", "attention_dropout", "chunk_tokens")
-"""The settings in which a run may differ from the saved model that it starts from."""
 
 
 @dataclass(frozen=True)
@@ -285,7 +271,7 @@ class DisentanglementRun(Run):
 
     name: ClassVar[str] = "disentanglement"
 
-    model: MHTConfig | BertPairConfig | WordsModelConfig
+    model: LinkModelConfig
     task: LinkConfig = field(default_factory=LinkConfig)
     input: ChatInput = field(default_factory=ChatInput)
     view: BlockConfig = field(default_factory=BlockConfig)
@@ -298,7 +284,7 @@ class DisentanglementRun(Run):
         self.decoding.check(self.task.objective)
 
     def sized(self, init: str) -> Self:
-        return replace(self, model=_sized(self.model, init)) if init else self
+        return replace(self, model=self.model.adapted_to(hub.checkpoint(init))) if init else self
 
     def check_settings(self, settings: Mapping[str, str]) -> None:
         if "model.features" in settings:
@@ -387,30 +373,6 @@ def redecided(config: DecodingConfig, settings: Mapping[str, str]) -> DecodingCo
     return set_fields(config, {key.removeprefix("decoding."): (text, key) for key, text in settings.items()})
 
 
-def _sized(model: Any, init: str) -> Any:
-    """The config with the sizes and conventions of a checkpoint."""
-    saved = hub.saved_config(init)
-    own = model_name(model)
-    if saved is not None:
-        if type(saved.model) is type(model):
-            return saved.model
-        if isinstance(model, MHTConfig | BertPairConfig) and isinstance(saved.model, MaskedLMModel):
-            return replace(model, encoder=_encoder(model, saved.model))
-        other = "" if isinstance(model, WordsModelConfig) else ", or from a BERT-family checkpoint in Hugging Face's form"
-        theirs = model_name(saved.model)
-        raise RamifyError(f"--init {init} is a {theirs} model of Ramify. Start a {own} run from a {own} model{other}.")
-    if isinstance(model, WordsModelConfig):
-        raise RamifyError(f"--init {init} is not a model of Ramify. Start a {own} run from a {own} model.")
-    return replace(model, encoder=model.encoder.adapted_to(hub.checkpoint(init)))
-
-
-def _encoder(model: MHTConfig | BertPairConfig, saved: MaskedLMModel) -> BertConfig:
-    """The config of an encoder that starts from a masked language model. Messages are pooled as its texts, pairs as pairs."""
-    own = build_encoder_config(saved)
-    rates = {name: getattr(model.encoder, name) for name in ("dropout", "attention_dropout")}
-    return replace(own, **rates, pooling=model.encoder.pooling if isinstance(model, BertPairConfig) else own.pooling)
-
-
 def _logs(run: DisentanglementRun, store: Store, split: Split) -> Logs:
     trees = store.trees(store.split(split))
     ranking = run.task.objective == "ranking"
@@ -450,10 +412,6 @@ def _words(run: DisentanglementRun, logs: Logs) -> Tokenizer:
     return learn_vocabulary((words for channel in logs.channels for words in channel.tokens), run.tokenizer.min_count)
 
 
-def _own(config: Any, *names: str) -> dict[str, Any]:
-    return {name: getattr(config, name) for name in names if hasattr(config, name)}
-
-
 def _started(run: DisentanglementRun, tokenizer: Tokenizer, logs: Logs) -> ReplyLinking:
     """The task of a run, with the weights of its checkpoint, or with word vectors learned from the logs."""
     for name, command in (("num_candidates", "candidate-pruner"), ("reranker_dim", "reranker")):
@@ -463,35 +421,27 @@ def _started(run: DisentanglementRun, tokenizer: Tokenizer, logs: Logs) -> Reply
                 f"task.{name}=0."
             )
     torch.manual_seed(step_seed(run.seed, 0))
-    saved = hub.saved_config(run.init) if run.init else None
-    config = run.model
-    if isinstance(config, WordsModelConfig):
-        config = replace(config, vocab_size=config.vocab_size or tokenizer.vocab_size)
-    backbone = _BACKBONES[type(config)](config)
+    config = run.model if run.model.vocab_size else run.model.for_vocabulary(tokenizer.vocab_size)
+    backbone = config.build()
     backbone.check_input(logs.input)
-    if run.view.negative_sampling_rate < 1 and (backbone.reads_history or backbone.reads_context_features or backbone.listwise):
+    compares = backbone.reads_history or backbone.reads_context_features or backbone.candidate_attention is not None
+    if run.view.negative_sampling_rate < 1 and compares:
         raise RamifyError(
             f"view.negative_sampling_rate={run.view.negative_sampling_rate} needs a model that scores candidates "
-            f"independently; {model_name(run.model)} reads or "
-            "compares several at once. Set view.negative_sampling_rate=1."
+            f"independently; {model_name(run.model)} reads or compares several at once. Set view.negative_sampling_rate=1."
         )
     task = ReplyLinking(backbone, tokenizer, logs.input, run.task)
-    if saved is not None and isinstance(saved.model, MaskedLMModel):
-        assert isinstance(config, MHTConfig | BertPairConfig)
-        wanted = vars(build_encoder_config(saved.model)) | _own(config.encoder, *FREE, "pooling")
-        hf.require(config.encoder, wanted, run.init, "model.encoder")
-        load_encoder(backbone.encoder, saved.model, hf.read_tensors(hf.locate(run.init)), run.init)
-    elif saved is not None:
-        hf.require(config, vars(saved.model) | _own(config, *FREE), run.init)
-        # Pruner and reranker were fitted to the probabilities of the saved model, which training changes.
-        saved_tensors = hf.read_tensors(hf.locate(run.init)).items()
-        tensors = {name: own for name, own in saved_tensors if not name.startswith(("candidate_pruner.", "reranker."))}
-        hub.load_own_tensors(task, tensors, run.init)
-    elif isinstance(config, WordsModelConfig):
-        if backbone.embedding is not None and run.tokenizer.vectors == "trained":
-            vectors = learn_word_vectors(logs.ids, logs.token_offsets, config.vocab_size, config.dim)
-            with torch.no_grad():
-                backbone.embedding.weight.copy_(torch.from_numpy(vectors))
-    elif run.init:
-        bert.load_pretrained(backbone.encoder, hf.locate(run.init))
+    if run.init:
+        checkpoint = hub.checkpoint(run.init)
+        config.initialize(backbone, checkpoint)
+        if type(checkpoint.model) is type(config):
+            # Pruner and reranker were fitted to the probabilities of the saved model, which training changes.
+            fitted = ("candidate_pruner.", "reranker.")
+            tensors = {name: each for name, each in checkpoint.tensors.items() if not name.startswith(fitted)}
+            hub.load_own_tensors(task, tensors, run.init)
+    elif backbone.word_embedding is not None and run.tokenizer.vectors == "trained":
+        table = backbone.word_embedding.weight
+        vectors = learn_word_vectors(logs.ids, logs.token_offsets, *table.shape)
+        with torch.no_grad():
+            table.copy_(torch.from_numpy(vectors))
     return task

@@ -97,12 +97,11 @@ def test_candidates_read_each_other() -> None:
     plain, own = model(logs), model(logs, attention_layers=2, attention_dim=8, attention_heads=2)
     batch = batch_of(logs)
     own.load_state_dict(plain.state_dict(), strict=False)
-    assert torch.equal(own.attend_candidates(own(batch), batch.candidates), plain(batch))
-    assert own.listwise
     assert own.candidate_attention is not None
+    assert torch.equal(own.candidate_attention(own(batch), batch.candidates), plain(batch))
     torch.nn.init.normal_(own.candidate_attention.expand.weight)
     pairs = batch.pair_features.clone().requires_grad_()
-    states = own.attend_candidates(own(replace(batch, pair_features=pairs)), batch.candidates)
+    states = own.candidate_attention(own(replace(batch, pair_features=pairs)), batch.candidates)
     start, stop = batch.candidates.offsets[6:8].tolist()
     (moved,) = torch.autograd.grad(states[start].sum(), pairs)
     assert moved[start:stop].any(dim=1).all()

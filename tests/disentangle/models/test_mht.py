@@ -27,7 +27,7 @@ from ramify.disentangle.features.context import CONTEXT_FEATURES
 from ramify.disentangle.features.pairs import YEARS, compute_features
 from ramify.disentangle.inference.disentangler import Disentangler
 from ramify.disentangle.inference.predict import encode_messages
-from ramify.disentangle.models.mht import MaskedHierarchicalTransformer, MHTConfig, config_from_bert
+from ramify.disentangle.models.mht import MaskedHierarchicalTransformer, MHTConfig
 from ramify.disentangle.task import ReplyLinking
 from ramify.errors import RamifyError
 from ramify.models.bert import BertConfig
@@ -399,7 +399,7 @@ def test_vectors_computed_before_give_what_encoding_in_place_gives() -> None:
     own, logs = model(), read(drawn_links(14, 1), drawn_links(9, 2))
     batch = batch_of(logs)
     in_place = own(batch)
-    kept = own.encode(batch.input_ids, batch.messages)
+    kept = own.encoder.encode(batch.input_ids, batch.messages)
     torch.testing.assert_close(own(replace(batch, vectors=kept)), in_place, rtol=0, atol=1e-12)
     # Words are not looked at then.
     other = replace(batch, vectors=kept, input_ids=batch.input_ids.flip(0))
@@ -524,11 +524,6 @@ def test_an_encoder_read_from_json_is_a_config() -> None:
     assert config.vocab_size == 50
     with pytest.raises(RamifyError, match=r"model\.dim \(10\)"):
         from_record(MHTConfig, {"encoder": {"dim": 10, "num_heads": 4}})
-
-
-def test_a_checkpoint_of_the_bert_family_is_the_encoder() -> None:
-    encoder = BertConfig(vocab_size=50, dim=8, num_heads=2, pooling="cls")
-    assert MHTConfig(**config_from_bert(encoder)).encoder is encoder
 
 
 @pytest.mark.parametrize("config", [{}, {"features": "head", "position": "sinusoidal", "depth": 3}], ids=str)

@@ -138,7 +138,8 @@ def make_collator(task: ReplyLinking, logs: Logs, vectors: MessageVectors | None
 
 def encode_messages(task: ReplyLinking, logs: Logs, messages: Ints) -> MessageVectors | None:
     """The vectors of some messages, each encoded once, without dropout; None where the model makes none."""
-    if not task.backbone.encodes_messages:
+    encoder = task.backbone.message_encoder
+    if encoder is None:
         return None
     lengths = logs.count_tokens(messages)
     order = np.argsort(length_key(lengths), kind="stable")
@@ -147,7 +148,7 @@ def encode_messages(task: ReplyLinking, logs: Logs, messages: Ints) -> MessageVe
     with task.evaluating(), torch.no_grad():
         for first, stop in runs(lengths, TOKENS):
             ids, sizes = logs.select_tokens(messages[first:stop])
-            found = task.backbone.encode(torch.from_numpy(ids).to(task.device), Rows.build(sizes).to(task.device))
+            found = encoder.encode(torch.from_numpy(ids).to(task.device), Rows.build(sizes).to(task.device))
             parts.append(found.float().cpu())
     row = np.full(len(logs), -1, dtype=np.int64)
     row[messages] = np.arange(len(messages))

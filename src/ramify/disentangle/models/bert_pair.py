@@ -1,6 +1,7 @@
 """A message and a candidate as one text for BERT (Devlin et al. 2019, section 3.2): a row of the encoder for every pair."""
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from ramify.disentangle.batch import LinkBatch
 from ramify.disentangle.config import ChatInput
 from ramify.disentangle.data.channel import Ints
+from ramify.disentangle.models.encoders import EncoderModelConfig
 from ramify.disentangle.models.pairs import PairConfig, PairEncoder, build_fusion, check_features, check_pieces
 from ramify.errors import RamifyError
 from ramify.models.base import check_config
@@ -22,11 +24,12 @@ from ramify.tokenizer import Frame
 
 
 @dataclass(frozen=True)
-class BertPairConfig(PairConfig):
+class BertPairConfig(PairConfig, EncoderModelConfig):
     """The run's checkpoint sets the encoder. A pair is cut to the encoder's number of positions."""
 
     encoder: BertConfig = field(default_factory=lambda: BertConfig(pooling="cls"))
     chunk_tokens: int = 4096
+    pools_texts: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_config(self)
@@ -42,9 +45,8 @@ class BertPairConfig(PairConfig):
                 "it to 5 or more."
             )
 
-    @property
-    def vocab_size(self) -> int:
-        return self.encoder.vocab_size
+    def build(self) -> "BertPair":
+        return BertPair(self)
 
 
 class BertPair(PairEncoder):
@@ -62,6 +64,10 @@ class BertPair(PairEncoder):
     @property
     def state_dim(self) -> int:
         return self.config.encoder.dim
+
+    @property
+    def word_embedding(self) -> None:
+        return None
 
     def check_input(self, input: ChatInput) -> None:
         check_pieces(input)

@@ -11,6 +11,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ramify.disentangle.batch import LinkBatch
+from ramify.disentangle.config import ChatInput
+from ramify.disentangle.models.base import WordModelConfig
 from ramify.disentangle.models.pairs import PairConfig, PairEncoder, build_fusion, check_features
 from ramify.models.base import check_config
 from ramify.nn.dropout import dropout
@@ -20,7 +22,7 @@ from ramify.nn.ragged import Rows, by_group, inverse, length_key, pad, places, r
 
 
 @dataclass(frozen=True)
-class DecomposableAttentionConfig(PairConfig):
+class DecomposableAttentionConfig(PairConfig, WordModelConfig):
     """Defaults are the paper's, except for the word vectors: the paper has GloVe's of size 300, which do not learn."""
 
     vocab_size: int = 0
@@ -38,6 +40,9 @@ class DecomposableAttentionConfig(PairConfig):
     def __post_init__(self) -> None:
         check_config(self)
         check_features(self)
+
+    def build(self) -> "DecomposableAttention":
+        return DecomposableAttention(self)
 
 
 class DecomposableAttention(PairEncoder):
@@ -73,6 +78,13 @@ class DecomposableAttention(PairEncoder):
     @property
     def state_dim(self) -> int:
         return self.config.hidden
+
+    @property
+    def word_embedding(self) -> nn.Embedding:
+        return self.embedding
+
+    def check_input(self, input: ChatInput) -> None:
+        return None
 
     def compute_states(self, batch: LinkBatch) -> Float[Tensor, "key state"]:
         words = self.projection(self.embedding(batch.input_ids))

@@ -1,12 +1,17 @@
-"""The text encoder of a masked language model of Ramify, as the Bert that encodes messages for other models."""
+"""Text models as the Bert inside a link model: a BERT-family checkpoint, or the encoder of a masked language model."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
-from ramify.models.bert import Bert, BertConfig
+from ramify.disentangle.models.base import FREE, LinkModelConfig
+from ramify.models import hf
+from ramify.models.base import BERT_FAMILY, RATES, Checkpoint
+from ramify.models.bert import Bert, BertConfig, load_pretrained
 from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.tensors import load_strictly
 
@@ -16,6 +21,46 @@ NUM_TYPES = 2
 """Rows of a Bert's table of token types, which a TreeMLM does not have."""
 
 POOL = "pool."
+
+
+class EncoderModelConfig(LinkModelConfig):
+    """The settings of a model around a Bert, which starts from a model of its own kind or from a text model."""
+
+    encoder: BertConfig
+    pools_texts: ClassVar[bool]
+    """Whether the encoder reads single texts, so that it pools them as the text model did. If not, its own pooling stays."""
+
+    # All configs are frozen, so nobody sets what is read here.
+    @property
+    def vocab_size(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.encoder.vocab_size
+
+    def for_vocabulary(self, size: int) -> Self:
+        return self._with_encoder(self.encoder.for_vocabulary(size))
+
+    def adapted_to(self, checkpoint: Checkpoint) -> Self:
+        if checkpoint.model is None:
+            return self._with_encoder(self.encoder.adapted_to(checkpoint))
+        if not isinstance(checkpoint.model, MaskedLMModel):
+            return checkpoint.saved_as(self, f"a masked language model that Ramify saved, or from {BERT_FAMILY}")
+        theirs = build_encoder_config(checkpoint.model)
+        rates = {name: getattr(self.encoder, name) for name in RATES}
+        pooling = theirs.pooling if self.pools_texts else self.encoder.pooling
+        return self._with_encoder(replace(theirs, **rates, pooling=pooling))
+
+    def initialize(self, backbone: Any, checkpoint: Checkpoint) -> None:
+        if checkpoint.model is None:
+            load_pretrained(backbone.encoder, checkpoint.directory)
+        elif isinstance(checkpoint.model, MaskedLMModel):
+            own = {name: getattr(self.encoder, name) for name in (*RATES, "pooling")}
+            hf.require(self.encoder, vars(build_encoder_config(checkpoint.model)) | own, checkpoint.source, "model.encoder")
+            load_encoder(backbone.encoder, checkpoint.model, checkpoint.tensors, checkpoint.source)
+        else:
+            checkpoint.fill(backbone, self, FREE)
+
+    def _with_encoder(self, encoder: BertConfig) -> Self:
+        settings: Any = self
+        return replace(settings, encoder=encoder)
 
 
 def build_encoder_config(model: MaskedLMModel) -> BertConfig:

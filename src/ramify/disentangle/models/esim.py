@@ -9,6 +9,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ramify.disentangle.batch import LinkBatch
+from ramify.disentangle.config import ChatInput
+from ramify.disentangle.models.base import WordModelConfig
 from ramify.disentangle.models.pairs import PairConfig, PairEncoder, build_fusion, check_features
 from ramify.models.base import check_config
 from ramify.nn.dropout import dropout
@@ -20,7 +22,7 @@ from ramify.nn.recurrent import BiLSTM
 
 
 @dataclass(frozen=True)
-class ESIMConfig(PairConfig):
+class ESIMConfig(PairConfig, WordModelConfig):
     """Defaults are the paper's, except for the word vectors: the paper has GloVe's of size 300."""
 
     vocab_size: int = 0
@@ -33,6 +35,9 @@ class ESIMConfig(PairConfig):
     def __post_init__(self) -> None:
         check_config(self)
         check_features(self)
+
+    def build(self) -> "ESIM":
+        return ESIM(self)
 
 
 class ESIM(PairEncoder):
@@ -56,6 +61,13 @@ class ESIM(PairEncoder):
     @property
     def state_dim(self) -> int:
         return self.config.hidden
+
+    @property
+    def word_embedding(self) -> nn.Embedding:
+        return self.embedding
+
+    def check_input(self, input: ChatInput) -> None:
+        return None
 
     def compute_states(self, batch: LinkBatch) -> Float[Tensor, "key state"]:
         encoded = self.encoding(self._dropout(self.embedding(batch.input_ids)), batch.messages)

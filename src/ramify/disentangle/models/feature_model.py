@@ -11,15 +11,14 @@ from torch.nn import functional as F
 
 from ramify.config import check_fields
 from ramify.disentangle.batch import LinkBatch, count_pair_features
+from ramify.disentangle.config import ChatInput
 from ramify.disentangle.features.pairs import CHILD_FEATURES, PARENT_FEATURES
-from ramify.disentangle.models.base import LinkBackbone
+from ramify.disentangle.models.base import LinkBackbone, WordModelConfig
+from ramify.disentangle.models.candidate_attention import CandidateAttention
 from ramify.errors import RamifyError
-from ramify.nn.blocks import Stack
 from ramify.nn.dropout import dropout
-from ramify.nn.embeddings import init_weights
-from ramify.nn.linear import Linear, linear, on_pairs
+from ramify.nn.linear import linear, on_pairs
 from ramify.nn.pooling import Pool
-from ramify.nn.ragged import Rows
 
 Activation = Literal["softsign", "relu", "gelu", "tanh"]
 
@@ -33,7 +32,7 @@ ACTIVATIONS = {"softsign": softsign, "relu": F.relu, "gelu": F.gelu, "tanh": tor
 
 
 @dataclass(frozen=True)
-class FeatureModelConfig:
+class FeatureModelConfig(WordModelConfig):
     """Defaults are the paper's. Without layers and words, and with `task.score=linear`, it is the paper's linear model."""
 
     vocab_size: int = 0
@@ -70,21 +69,8 @@ class FeatureModelConfig:
         if not 0 <= self.dropout < 1:
             raise RamifyError(f"model.dropout must be at least 0 and below 1, but is {self.dropout}.")
 
-
-class CandidateAttention(nn.Module):
-    """Candidates of a message attend to each other; the result is added to their states, and is zero before training."""
-
-    def __init__(self, config: FeatureModelConfig, size: int) -> None:
-        super().__init__()
-        dim = config.attention_dim
-        self.reduce = Linear(size, dim)
-        self.stack = Stack(config.attention_layers, dim, config.attention_heads, 2 * dim, dropout=config.dropout)
-        self.expand = Linear(dim, size)
-        init_weights(self)
-        nn.init.zeros_(self.expand.weight)
-
-    def forward(self, x: Float[Tensor, "key out"], candidates: Rows) -> Float[Tensor, "key out"]:
-        return x + self.expand(self.stack(self.reduce(x), candidates))
+    def build(self) -> "FeatureModel":
+        return FeatureModel(self)
 
 
 class FeatureModel(LinkBackbone):
@@ -105,7 +91,18 @@ class FeatureModel(LinkBackbone):
             assert isinstance(layer, nn.Linear)
             nn.init.xavier_uniform_(layer.weight)
             nn.init.zeros_(layer.bias)
-        self.candidate_attention = CandidateAttention(config, self.out_dim) if config.attention_layers else None
+        self.candidate_attention = self._build_attention() if config.attention_layers else None
+
+    def _build_attention(self) -> CandidateAttention:
+        config = self.config
+        return CandidateAttention(
+            self.out_dim,
+            num_layers=config.attention_layers,
+            dim=config.attention_dim,
+            num_heads=config.attention_heads,
+            dropout=config.dropout,
+            limit=config.attention_candidates,
+        )
 
     @property
     def in_dim(self) -> int:
@@ -114,8 +111,31 @@ class FeatureModel(LinkBackbone):
         return len(CHILD_FEATURES) + len(PARENT_FEATURES) + pair + 4 * self.config.dim
 
     @property
+    def reads_structure(self) -> bool:
+        return False
+
+    @property
+    def reads_history(self) -> bool:
+        return False
+
+    @property
+    def reads_features(self) -> bool:
+        return True
+
+    @property
     def reads_context_features(self) -> bool:
         return self.config.context_features
+
+    @property
+    def word_embedding(self) -> nn.Embedding | None:
+        return self.embedding
+
+    @property
+    def message_encoder(self) -> None:
+        return None
+
+    def check_input(self, input: ChatInput) -> None:
+        return None
 
     @property
     def out_dim(self) -> int:
@@ -139,18 +159,6 @@ class FeatureModel(LinkBackbone):
             assert isinstance(layer, nn.Linear)
             x = dropout(activate(linear(x, layer.weight, layer.bias)), self.config.dropout, self.training)
         return x
-
-    @property
-    def listwise(self) -> bool:
-        return self.candidate_attention is not None
-
-    @property
-    def attention_candidates(self) -> int:
-        return self.config.attention_candidates
-
-    def attend_candidates(self, x: Float[Tensor, "key out"], candidates: Rows) -> Float[Tensor, "key out"]:
-        assert self.candidate_attention is not None
-        return self.candidate_attention(x, candidates)
 
     def _pool_words(self, batch: LinkBatch) -> Float[Tensor, "message text"]:
         if self.embedding is None:

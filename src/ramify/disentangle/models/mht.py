@@ -2,14 +2,15 @@
 known links; each candidate's final state scores whether it is the parent of the newest utterance."""
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from ramify.disentangle.batch import LinkBatch
 from ramify.disentangle.config import ChatInput
+from ramify.disentangle.models.encoders import EncoderModelConfig
 from ramify.disentangle.models.pairs import (
     FeatureConfig,
     FusionBackbone,
@@ -26,11 +27,10 @@ from ramify.nn.blocks import Stack
 from ramify.nn.dropout import dropout
 from ramify.nn.embeddings import PositionTable, init_weights
 from ramify.nn.linear import Linear
-from ramify.nn.ragged import Rows
 
 
 @dataclass(frozen=True)
-class MHTConfig(FeatureConfig):
+class MHTConfig(FeatureConfig, EncoderModelConfig):
     """Sizes default to the paper's. The paper's encoder is BERT-base with BERT's pooler; here the run's checkpoint sets it."""
 
     encoder: BertConfig = field(default_factory=BertConfig)
@@ -56,14 +56,14 @@ class MHTConfig(FeatureConfig):
     """Where features of message pairs enter. head: fused with the Transformer's last states, through hidden layers. input:
     added to the utterances' vectors. The paper does not say."""
     eps: float = 1e-12
+    pools_texts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_config(self)
         check_features(self)
 
-    @property
-    def vocab_size(self) -> int:
-        return self.encoder.vocab_size
+    def build(self) -> "MaskedHierarchicalTransformer":
+        return MaskedHierarchicalTransformer(self)
 
 
 class MaskedHierarchicalTransformer(FusionBackbone):
@@ -120,15 +120,16 @@ class MaskedHierarchicalTransformer(FusionBackbone):
             )
 
     @property
-    def encodes_messages(self) -> bool:
-        return True
+    def word_embedding(self) -> None:
+        return None
 
-    def encode(self, ids: Int[Tensor, " total"], rows: Rows) -> Float[Tensor, "message encoder"]:
-        """Vectors of the messages, from the shared encoder (section 3.2)."""
-        return self.encoder.encode(ids, rows)
+    @property
+    def message_encoder(self) -> Bert:
+        """The shared encoder (section 3.2)."""
+        return self.encoder
 
     def compute_states(self, batch: LinkBatch) -> Float[Tensor, "key state"]:
-        vectors = self.encode(batch.input_ids, batch.messages) if batch.vectors is None else batch.vectors
+        vectors = self.encoder.encode(batch.input_ids, batch.messages) if batch.vectors is None else batch.vectors
         x = self.projection(vectors).index_select(0, batch.candidate)
         if self.positions is not None:
             x = x + self.positions(self._places(batch))
@@ -166,8 +167,3 @@ class MaskedHierarchicalTransformer(FusionBackbone):
         if self.config.position != "absolute":
             return rows.positions
         return torch.repeat_interleave(rows.lengths, rows.lengths, output_size=rows.total) - 1 - rows.positions
-
-
-def config_from_bert(theirs: BertConfig) -> dict[str, Any]:
-    """The settings that a checkpoint of the BERT family determines."""
-    return {"encoder": theirs}

@@ -12,14 +12,14 @@ from torch.nn import functional as F
 from ramify.disentangle.batch import LinkBatch, count_pair_features
 from ramify.disentangle.config import ChatInput
 from ramify.disentangle.features.pairs import CHILD_FEATURES, PARENT_FEATURES
-from ramify.disentangle.models.base import LinkBackbone
+from ramify.disentangle.models.base import LinkBackbone, LinkModelConfig
 from ramify.errors import RamifyError
 from ramify.nn.dropout import dropout
 from ramify.nn.linear import Linear, on_pairs
 
 
 @dataclass(frozen=True)
-class FeatureConfig:
+class FeatureConfig(LinkModelConfig):
     """Settings of models that may read features of a pair beside its words (`features`)."""
 
     feature_hidden: int = 512
@@ -108,6 +108,7 @@ class FusionBackbone(LinkBackbone):
     """Computes states of pairs, which may be fused with features."""
 
     fusion: FeatureFusion | None
+    candidate_attention = None
 
     @property
     def reads_features(self) -> bool:
@@ -137,3 +138,15 @@ class FusionBackbone(LinkBackbone):
 
 class PairEncoder(FusionBackbone):
     """Encodes a message together with one candidate, and reads no third message."""
+
+    @property
+    def reads_structure(self) -> bool:
+        return False
+
+    @property
+    def reads_history(self) -> bool:
+        return False
+
+    @property
+    def message_encoder(self) -> None:
+        return None
