@@ -72,7 +72,7 @@ def test_what_is_said(told, store):
         f"report: {out / 'report.html'}",
         f"next: ramify evaluate {out} --data {store.path}",
     ]
-    assert f"step       6  100%  loss {read_metrics(out)[-1]['loss']:.4f}  dev {best:.4f}" in err
+    assert f"step       6  100%  loss {read_metrics(out)[-1]['loss']:.4f}  dev loss {best:.4f}" in err
 
 
 def test_a_collapsed_encoder_is_warned_of(ramify, recipe, tmp_path, monkeypatch):

@@ -86,7 +86,7 @@ def test_what_is_read_is_read_as_if_there_were_no_more() -> None:
     assert few.key_source.tolist() == batch.key_source[chosen.numpy()].tolist()
     torch.testing.assert_close(scores[chosen], task.scores(few, PLAIN))
     with pytest.raises(AssertionError):
-        replace(batch, ancestor_distance=torch.zeros(1, 1, 1, dtype=torch.long)).select(chosen, candidates)
+        replace(batch, ancestor_distance=torch.zeros(len(batch.target), 1, 1, dtype=torch.long)).select(chosen, candidates)
 
 
 def test_who_answers_others_reads_others() -> None:

@@ -199,7 +199,8 @@ def progress_display(*, enabled: bool = True) -> Iterator[Callable[[dict[str, An
         return tokens / max(1e-9, seconds) if len(recent) > 1 else record["target_tokens"] / max(1e-9, record["seconds"])
 
     def line(record: dict[str, Any]) -> str:
-        dev = f"  dev {record['dev_loss']:.4f}" if "dev_loss" in record else ""
+        name = record["metric"]
+        dev = f"  {name.replace('_', ' ')} {record[name]:.4f}" if name in record else ""
         return f"loss {record['loss']:.4f}{dev}  {speed(record):,.0f} tokens/s"
 
     if not enabled:
@@ -209,7 +210,7 @@ def progress_display(*, enabled: bool = True) -> Iterator[Callable[[dict[str, An
 
         def report(record: dict[str, Any]) -> None:
             tenth = int(record["progress"] * 10)
-            if tenth > shown[0] or "dev_loss" in record:
+            if tenth > shown[0] or record["metric"] in record:
                 shown[0] = tenth
                 print(f"step {record['step']:>7}  {record['progress']:>4.0%}  {line(record)}", file=sys.stderr, flush=True)
 

@@ -60,7 +60,7 @@ class LinkBatch(AnyBatch):
     unannotated target."""
     importance_weight: Float[Tensor, " key"] | None = None
     """One over each candidate's sampling probability, with negative sampling."""
-    ancestor_distance: Int[Tensor, "target child ancestor"] | None = None
+    ancestor_distance: Int[Tensor, "target candidate candidate"] | None = None
     """Links from one candidate of a target up to another by the shortest way (0: there is none)."""
 
     @property
@@ -208,7 +208,7 @@ class LinkCollator:
         assert len(sampled) == len(examples)
         return torch.from_numpy((1 / np.concatenate(sampled)).astype(np.float32))
 
-    def _measure_ancestors(self, examples: Sequence[Example]) -> Int[NDArray, "target child ancestor"]:
+    def _measure_ancestors(self, examples: Sequence[Example]) -> Int[NDArray, "target candidate candidate"]:
         structures = [self.structure] * len(examples) if isinstance(self.structure, ReplyStructure) else self.structure
         assert structures is not None
         distances = [

@@ -15,8 +15,10 @@ from ramify.disentangle.inference.evaluation import (
     find_history,
 )
 from ramify.disentangle.inference.reply_trees import ReplyEvaluation, evaluate_replies
+from ramify.disentangle.task import CLUSTER_F1, CONV_ACCURACY, GRAPH_ACCURACY, LINK_F1
 from ramify.errors import RamifyError
 from ramify.metrics.conversations import bootstrap, score
+from ramify.metrics.metric import DEV_LOSS
 from ramify.runs.base import ReportParts, ReportRequest
 from ramify.runs.comment_tree_report import chosen_on_dev
 from ramify.runs.sections import Cell, Chart, Charts, Column, Line, Notice, Section, Spans, Strong, Table, smooth
@@ -100,24 +102,27 @@ def curves(metrics: Sequence[Mapping[str, float]], history: ReadHistory | None =
         return Section(title, (Notice(("No steps have been logged yet.",)),))
     window = max(1, len(metrics) // 15)
     steps, losses = (np.array([float(record[name]) for record in metrics]) for name in ("step", "loss"))
-    dev = [record for record in metrics if "dev_loss" in record]
-    at = np.array([float(record["step"]) for record in dev])
 
     def line(name: str, field: str, kind: str) -> Line:
-        return Line(name, kind, at, np.array([float(record[field]) for record in dev]), marks=True)
+        dev = [(float(record["step"]), float(record[field])) for record in metrics if field in record]
+        at, values = np.array(dev).reshape(-1, 2).T
+        return Line(name, kind, at, values, marks=True)
 
     loss = [Line("train", "train", steps, smooth(losses, window))]
     charts, legend = [], [("train", f"train{f', mean of {window} logged steps' if window > 1 else ''}")]
-    if dev:
-        loss.append(line("dev", "dev_loss", "dev"))
-        replies = "dev_graph_accuracy" in dev[0]
-        names = ("dev_graph_accuracy", "dev_conv_accuracy") if replies else ("dev_link_f1", "dev_cluster_f1")
+    # Without known links within the window, dev has scores and no loss.
+    if any(DEV_LOSS.name in record for record in metrics):
+        loss.append(line("dev", DEV_LOSS.name, "dev"))
+    measured = next((record for record in metrics if record.keys() & {GRAPH_ACCURACY.name, LINK_F1.name}), None)
+    if measured is not None:
+        replies = GRAPH_ACCURACY.name in measured
+        links, conversations = (GRAPH_ACCURACY, CONV_ACCURACY) if replies else (LINK_F1, CLUSTER_F1)
         score_name = "accuracy" if replies else "F"
         legend += [("dev", f"dev; {score_name} of links"), ("gain", f"{score_name} of whole conversations")]
-        scores = (line("links", names[0], "dev"), line("conversations", names[1], "gain"))
+        scores = (line("links", links.name, "dev"), line("conversations", conversations.name, "gain"))
         charts.append(Chart(scores, "updates", f"{score_name} on dev, percent"))
     charts.insert(0, Chart(tuple(loss), "updates", "nats per message"))
-    lead = (f"On dev {HISTORY_TEXT[history]}.",) if dev and history else ()
+    lead = (f"On dev {HISTORY_TEXT[history]}.",) if measured is not None and history else ()
     return Section(title, (Charts(tuple(charts), tuple(legend)),), lead)
 
 

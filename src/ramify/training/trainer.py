@@ -139,7 +139,7 @@ class Trainer:
             record["progress"] = self._share(config)
             if _due(progress.step, config.log_every) or done or measured:
                 log.write(record)
-            self.report(record)
+            self.report(record | {"metric": stage.metric.name})
             if _due(progress.step, config.checkpoint_every) or self._over(config) or self.stopped:
                 self._save(phases)
             if self.stopped:

@@ -32,7 +32,7 @@ class ReplyStructure:
         """With the parents of messages from `since` on."""
         return ReplyStructure({child: list(parents) for child, parents in self.parents.items() if child >= since})
 
-    def measure_ancestors(self, candidates: Ints, lengths: Ints) -> Int[NDArray, "target child ancestor"]:
+    def measure_ancestors(self, candidates: Ints, lengths: Ints) -> Int[NDArray, "target candidate candidate"]:
         """The number of links on the shortest way from each candidate up to each of its ancestors among the candidates of the
         same target; 0 where one is no ancestor of the other.
 
