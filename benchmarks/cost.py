@@ -176,7 +176,7 @@ def prepare(source: str, comments: int, max_trees: int, seed: int = 0) -> tuple[
     """Return random trees of a shape, or the first trees of a built store."""
     if source in ("uniform", "reddit", "chain", "star"):
         random = np.random.Generator(np.random.Philox(key=seed))
-        store = Store.of([replace(random_tree(source, comments, random), id=str(n)) for n in range(max_trees)])
+        store = Store.from_trees([replace(random_tree(source, comments, random), id=str(n)) for n in range(max_trees)])
         nodes = np.arange(store.num_nodes)
         tokenizer = Tokenizer.train(store.texts(nodes), vocab_size=VOCABULARY)
         trees = np.arange(max_trees)
@@ -187,7 +187,7 @@ def prepare(source: str, comments: int, max_trees: int, seed: int = 0) -> tuple[
         trees = train[sizes > 1][:max_trees]
         texts = [text for tree in trees[:2000] for text in store.texts(np.arange(store.offsets[tree], store.offsets[tree + 1]))]
         tokenizer = Tokenizer.train(texts, vocab_size=VOCABULARY)
-        store = Store.of(store.trees(trees))
+        store = Store.from_trees(store.trees(trees))
         trees = np.arange(store.num_trees)
     return Forest.open(store, tokenizer, 128), trees, tokenizer
 

@@ -51,7 +51,7 @@ def comments(data: Path, tokenizer: Tokenizer, count: int) -> tuple[Forest, np.n
     sizes = store.offsets[trees + 1] - store.offsets[trees]
     trees = trees[sizes > 1]
     trees = trees[: int(np.searchsorted(np.cumsum(sizes[sizes > 1]), 2 * count)) + 1]
-    forest = Forest.open(Store.of(store.trees(trees)), tokenizer, MAX_TOKENS)
+    forest = Forest.open(Store.from_trees(store.trees(trees)), tokenizer, MAX_TOKENS)
     nodes = np.flatnonzero((forest.parent >= 0) & (forest.length > 0))[:count]
     return forest, nodes
 
@@ -223,7 +223,7 @@ def embed(arguments: argparse.Namespace) -> None:
     nodes = np.arange(min(arguments.comments, store.num_nodes))
     texts = store.texts(nodes)
     trees = [ramify.Tree((ramify.Node(text=text, id=str(number)),), id=str(number)) for number, text in enumerate(texts)]
-    held = Store.of(trees)
+    held = Store.from_trees(trees)
 
     def ours_once() -> int:
         forest = model.forest(held)

@@ -69,7 +69,7 @@ def train_and_score(arguments: argparse.Namespace) -> None:
     out = arguments.out / f"{name}-{arguments.seed}"
     store = Store.open(arguments.data)
     if arguments.model in BASELINES:
-        logs = build_reply_logs(store.trees(store.held(arguments.split)), ChatInput())
+        logs = build_reply_logs(store.trees(store.evaluation_trees(arguments.split)), ChatInput())
         _keep(arguments, out, "unread", score_parents(logs, predict_baseline(logs, arguments.model)))
         return
     changes = {"train.precision": arguments.precision} | dict(each.split("=", 1) for each in arguments.set)

@@ -62,7 +62,7 @@ def _tokenizer() -> Tokenizer:
 
 def _view(parent: Parents, context: Any = "tree", **regime: Any) -> Discussions:
     nodes = tuple(Node("word", () if above < 0 else (above,), id=str(number)) for number, above in enumerate(parent))
-    forest = Forest.open(Store.of([Tree(nodes, id="tree")]), _tokenizer(), max_tokens=8)
+    forest = Forest.open(Store.from_trees([Tree(nodes, id="tree")]), _tokenizer(), max_tokens=8)
     return Discussions(forest, units(forest, [0], **regime), TextInput(max_context=len(parent), context=context))
 
 

@@ -61,7 +61,7 @@ class Node:
             )
 
     @property
-    def is_made_up(self) -> bool:
+    def is_placeholder(self) -> bool:
         """Whether the node is a root that was added because the input has none."""
         return self.kind == PLACEHOLDER and not self.parents and not self.text
 

@@ -237,10 +237,10 @@ def test_with_text():
 
 def test_node_seeds_depend_on_ids_alone():
     trees = discussions(3, 5)
-    seeds = node_seeds(Store.of(trees), np.arange(18))
+    seeds = node_seeds(Store.from_trees(trees), np.arange(18))
     assert len(set(seeds.tolist())) == 18
-    turned = Store.of([discussion(tree.parent.tolist(), seed=7, name=tree.id) for tree in trees[::-1]])
+    turned = Store.from_trees([discussion(tree.parent.tolist(), seed=7, name=tree.id) for tree in trees[::-1]])
     assert node_seeds(turned, np.arange(18)).reshape(3, 6)[::-1].ravel().tolist() == seeds.tolist()
-    assert node_seeds(Store.of(trees), [4]).tolist() == [seeds[4]]
-    elsewhere = Store.of([replace(trees[0], id="another")])
+    assert node_seeds(Store.from_trees(trees), [4]).tolist() == [seeds[4]]
+    elsewhere = Store.from_trees([replace(trees[0], id="another")])
     assert set(node_seeds(elsewhere, np.arange(6)).tolist()).isdisjoint(seeds.tolist())

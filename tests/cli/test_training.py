@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from fixtures import built, discussion, uniform
+from ramify.cli.train import progress_display
 from ramify.nn.linear import MIN_PRODUCTS
 from ramify.tokenizer import Tokenizer
 from ramify.training.metrics_log import read_metrics
@@ -73,6 +74,14 @@ def test_what_is_said(told, store):
         f"next: ramify evaluate {out} --data {store.path}",
     ]
     assert f"step       6  100%  loss {read_metrics(out)[-1]['loss']:.4f}  dev loss {best:.4f}" in err
+
+
+def test_progress_shows_the_metric_that_chooses_the_weights(capsys):
+    record = {"step": 20, "progress": 0.25, "loss": 1.5, "seconds": 1.0, "target_tokens": 100, "metric": "dev_link_f1"}
+    with progress_display() as report:
+        report(record | {"dev_link_f1": 71.25, "dev_loss": 0.5})
+        report(record)
+    assert capsys.readouterr().err == "step      20   25%  loss 1.5000  dev link f1 71.2500  100 tokens/s\n"
 
 
 def test_a_collapsed_encoder_is_warned_of(ramify, recipe, tmp_path, monkeypatch):

@@ -26,7 +26,7 @@ DEBATE = Tree(
 @pytest.fixture(params=["memory", "built", "unpickled"])
 def store(request, tmp_path):
     if request.param == "memory":
-        return Store.of([CHAT, DEBATE])
+        return Store.from_trees([CHAT, DEBATE])
     path = tmp_path / "trees.jsonl"
     path.write_text(f"{DEBATE.to_json()}\n{CHAT.to_json()}\n")
     store = build([path], "jsonl", tmp_path / "store")
@@ -66,12 +66,12 @@ def test_two_parents_are_refused_where_one_is_meant(store):
 
 
 def test_parent():
-    assert Store.of([DEBATE, Tree(()), DEBATE]).parent.tolist() == [-1, 0, 1, -1, 3, 4]
+    assert Store.from_trees([DEBATE, Tree(()), DEBATE]).parent.tolist() == [-1, 0, 1, -1, 3, 4]
 
 
 def test_ids_that_several_trees_have(store):
     assert store.find("a", "debate") == store.find("a")
-    twice = Store.of([CHAT, DEBATE, replace(DEBATE, id="again")])
+    twice = Store.from_trees([CHAT, DEBATE, replace(DEBATE, id="again")])
     assert twice.find("a", "again") == 4 + 3 + 1
     assert twice.find_all("a").tolist() == [twice.find("a", "debate"), twice.find("a", "again")]
     assert twice.find("a") == twice.find("a", "debate")

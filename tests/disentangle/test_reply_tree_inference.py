@@ -140,7 +140,7 @@ def test_whole_conversations_are_right_with_either_history_or_none(seed):
     trees[0], trees[2] = (
         hung_on(tree, comment, (tree.parent[comment] + 1) % comment) for tree, comment in ((trees[0], 6), (trees[2], 12))
     )
-    store = Store.of(trees)
+    store = Store.from_trees(trees)
     predicted, gold = (
         evaluate_replies(Disentangler(model), store, "all", history=history) for history in ("predicted", "gold")
     )
@@ -167,7 +167,7 @@ def test_parents_beyond_the_window_are_left_out_of_training_and_count_as_wrong()
     tree = discussion(star(20), name="star")
     logs = read([tree])
     assert logs.linked.tolist() == list(range(1, 9))
-    found = evaluate_replies(Disentangler(ranking()), Store.of([tree]), "all")
+    found = evaluate_replies(Disentangler(ranking()), Store.from_trees([tree]), "all")
     assert found.beyond_window == 12
     assert found.model.comments.tolist() == [20]
     assert found.model.correct[0] <= 8
@@ -175,16 +175,16 @@ def test_parents_beyond_the_window_are_left_out_of_training_and_count_as_wrong()
 
 
 def test_a_model_that_reads_no_structure_has_no_history():
-    assert evaluate_replies(Disentangler(features()), Store.of(TREES), "all").history == "unread"
+    assert evaluate_replies(Disentangler(features()), Store.from_trees(TREES), "all").history == "unread"
 
 
 def test_what_does_not_fit_is_refused():
     with pytest.raises(RamifyError, match="reply trees"):
-        evaluate_links(Disentangler(ranking()), Store.of(TREES), "all")
+        evaluate_links(Disentangler(ranking()), Store.from_trees(TREES), "all")
     with pytest.raises(RamifyError, match="cannot read gold links"):
-        evaluate_replies(Disentangler(ranking()), Store.of(TREES), "all", beam=2)
+        evaluate_replies(Disentangler(ranking()), Store.from_trees(TREES), "all", beam=2)
     assert evaluate_replies(
-        Disentangler(ranking()), Store.of(TREES[:1]), "all", history="predicted", beam=2
+        Disentangler(ranking()), Store.from_trees(TREES[:1]), "all", history="predicted", beam=2
     ).model.comments.tolist() == [12]
 
 
@@ -193,7 +193,7 @@ def test_chat_logs_are_ranked_without_the_starts_of_conversations():
     assert (logs.links[:, 0] == logs.links[:, 1]).any()
     left = logs.drop_starts()
     assert left.links.tolist() == [[late, early] for late, early in logs.links.tolist() if late != early]
-    found = evaluate_links(Disentangler(ranking()), Store.of([channel(40)]), "all")
+    found = evaluate_links(Disentangler(ranking()), Store.from_trees([channel(40)]), "all")
     assert not found.starts
     assert "start a conversation are not scored" in found.describe()
     assert sum(len(log.gold) for log in found.match.logs) == len(left.links)
@@ -227,7 +227,7 @@ def test_comments_start_nothing_for_models_of_logs_either(objective, tmp_path) -
         assert own.head is not None
         own.head.weight.zero_()  # nothing tells candidates apart: of equals the nearest, which is the message itself
     assert (predict_links(own, PLAIN, logs, history="gold").parent == np.arange(len(logs))).all()
-    found = evaluate_replies(Disentangler(own), Store.of(TREES), "all")
+    found = evaluate_replies(Disentangler(own), Store.from_trees(TREES), "all")
     assert vars(found.model).keys() == vars(found.baselines["previous"]).keys()
     for name, counts in vars(found.model).items():
         np.testing.assert_array_equal(counts, vars(found.baselines["previous"])[name])

@@ -65,9 +65,9 @@ TREES = [discussion(uniform(9), name="a"), discussion(chain(4), name="b"), discu
 
 
 def test_reply_trees_are_known_by_their_structure(tmp_path):
-    for store in (Store.of(TREES), built(TREES, tmp_path)):
+    for store in (Store.from_trees(TREES), built(TREES, tmp_path)):
         assert store.holds_reply_trees
-        assert Store.of(store.trees()).holds_reply_trees
+        assert Store.from_trees(store.trees()).holds_reply_trees
 
 
 @pytest.mark.parametrize(
@@ -82,8 +82,8 @@ def test_reply_trees_are_known_by_their_structure(tmp_path):
     ],
 )
 def test_one_log_makes_a_store_one_of_logs(log):
-    assert not Store.of([*TREES, log]).holds_reply_trees
-    assert not Store.of([log]).holds_reply_trees
+    assert not Store.from_trees([*TREES, log]).holds_reply_trees
+    assert not Store.from_trees([log]).holds_reply_trees
 
 
 def test_every_comment_and_no_post_has_a_link():

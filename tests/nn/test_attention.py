@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ramify.nn import attention as module
 from ramify.nn.attention import Order, Ties, attend
-from ramify.nn.blocks import Attention, Context, Layer, OutputPositions, Stack
+from ramify.nn.blocks import Attention, ContextVectors, Layer, OutputPositions, Stack
 from ramify.nn.ragged import Rows, doubling_key, length_key
 
 HEADS, SIZE = 2, 4
@@ -222,7 +222,7 @@ def test_layer_of_readers_that_see_nothing(dtype, device, distance):
     torch.nn.init.normal_(layer.cross.out.bias)
     q_rows, k_rows = rows_of([(3, 0), (4, 2), (9, 0), (9, 1)], device)
     kinds = torch.randn(4, 8, device=device, dtype=dtype) if distance else None
-    context = Context(
+    context = ContextVectors(
         torch.randn(3, 8, device=device, dtype=dtype, requires_grad=True),
         torch.tensor([0, 2, 1], device=device),
         q_rows,
@@ -251,7 +251,7 @@ def test_pair_vectors_are_added_before_projection():
     vectors, kinds = torch.randn(4, 8, dtype=torch.float64), torch.randn(3, 8, dtype=torch.float64)
     index, pair = torch.tensor([0, 1, 0, 2, 3]), torch.tensor([2, 1, 2, 1, 0])
     x = torch.randn(7, 8, dtype=torch.float64)
-    found = attention.read(x, Context(vectors, index, q_rows, k_rows, kinds, pair), q_rows)
+    found = attention.read(x, ContextVectors(vectors, index, q_rows, k_rows, kinds, pair), q_rows)
     torch.testing.assert_close(found, attention(x, vectors[index] + kinds[pair], q_rows, k_rows), rtol=0, atol=1e-12)
 
 
@@ -287,6 +287,6 @@ def test_output_positions_equal_the_full_computation(norm, lengths, data):
     index = torch.from_numpy(np.concatenate([start + np.arange(count) for start, count in zip(starts, counts)]))
     output_positions = OutputPositions(index, Rows.build(counts, keys=rows.keys), Rows.build(counts, keys=readers.keys))
     vectors = torch.randn(4, 8, dtype=torch.float64)
-    context = Context(vectors, torch.randint(4, (contexts.total,)), readers, contexts)
+    context = ContextVectors(vectors, torch.randint(4, (contexts.total,)), readers, contexts)
     x = torch.randn(rows.total, 8, dtype=torch.float64)
     torch.testing.assert_close(stack(x, rows, context, output_positions), stack(x, rows, context)[index], rtol=0, atol=1e-12)

@@ -122,8 +122,8 @@ def test_all_that_is_said_comes_back(name, write, messages):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "log"
         write(path, messages)
-        trees, report = read(readers.find(name).load(), path)
-        refused = readers.find(name).load().refuses(path, path.read_bytes())
+        trees, report = read(readers.find_format(name).load(), path)
+        refused = readers.find_format(name).load().refuses(path, path.read_bytes())
     (tree,) = trees
     further = 1 if write is mixed else 0
     assert report.read == len(tree) == len(messages) + further

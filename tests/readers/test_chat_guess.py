@@ -42,14 +42,14 @@ def test_formats_are_told_apart(tmp_path, monkeypatch, name):
         sample = SAMPLES[name]
         path = tmp_path / "sample"
         path.write_text(sample if isinstance(sample, str) else json.dumps(sample, indent=None if name == "jsonl" else 1))
-        assert readers.guess([path]) == name
+        assert readers.detect_format([path]) == name
 
 
 def test_a_strangers_file_of_our_name_makes_no_data_set(tmp_path):
     (tmp_path / "dataset.json").write_text('{"by": "somebody else"}')
     (tmp_path / "a.log").write_text("[10:00] <ann> hi\n[10:01] <bob> ann: hi\n")
     with pytest.raises(RamifyError, match="Every format was tried"):
-        readers.guess([tmp_path])
+        readers.detect_format([tmp_path])
 
 
 def test_logs_that_are_not_there(tmp_path):

@@ -58,7 +58,7 @@ def test_chains(tmp_path, mode):
         {"chain": "2_delta", "ad_hominem": False, "delta": True},
     ]
     assert report.skipped == {}
-    assert readers.guess([path]) == "cmv-chains"
+    assert readers.detect_format([path]) == "cmv-chains"
     store = dataset.build([path], None, tmp_path / "store")
     assert [node.id for node in store.tree(0).nodes] == ["p", "a", "b", "c"]
 

@@ -107,7 +107,7 @@ def test_one_version_one_file(corpus):
     assert "relation" not in tree.nodes[0].label[1]
     (tree,), _ = read(corpus / "v2.0" / "negative" / "7.xml")
     assert [node.id for node in tree.nodes] == ["abc", "r3"]
-    assert readers.guess([corpus]) == readers.guess([corpus / "v2.0" / "negative" / "7.xml"]) == "cmv-modes"
+    assert readers.detect_format([corpus]) == readers.detect_format([corpus / "v2.0" / "negative" / "7.xml"]) == "cmv-modes"
 
 
 BOMB = FIRST.replace("<thread", '<!DOCTYPE thread [<!ENTITY a "&#104;a"><!ENTITY b "&a;&a;">]><thread')

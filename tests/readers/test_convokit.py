@@ -58,7 +58,7 @@ def test_corpus(corpus):
     assert [row["meta"] for row in rows] == [None, '{"topic": "manners"}', None]
     assert [row["label"] for row in rows] == ['{"rude": true}', None, None]
     assert report.skipped == {}
-    assert readers.guess([corpus]) == readers.guess([corpus / "utterances.jsonl"]) == "convokit"
+    assert readers.detect_format([corpus]) == readers.detect_format([corpus / "utterances.jsonl"]) == "convokit"
     assert read(corpus / "utterances.jsonl")[0] == rows
 
 

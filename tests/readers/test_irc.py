@@ -680,7 +680,7 @@ def test_memory_does_not_grow_with_the_log(tmp_path):
     path = tmp_path / "a.log"
     path.write_text("".join(f"[{n // 3600 % 24:02}:{n // 60 % 60:02}] <wren{n % 97}> seed {n}\n" for n in range(200_000)))
     before = most = sys.getallocatedblocks()
-    log = next(readers.find("irc").reads([path], Report()))
+    log = next(readers.find_format("irc").reads([path], Report()))
     for number, _ in enumerate(log.messages):
         if number % 5_000 == 0:
             most = max(most, sys.getallocatedblocks())
@@ -788,7 +788,7 @@ def test_a_folder(tmp_path):
     (tmp_path / "a.annotation.txt").write_text("0 1 -\n")
     (tmp_path / "d.log.gz").write_bytes(gzip.compress(LOG.encode()))
     assert not irc.refuses(tmp_path, b"")
-    assert readers.files([tmp_path]) != []
+    assert readers.list_files([tmp_path]) != []
     (tmp_path / "README.md").write_text("# What is here\n\n* Logs\n")
     (tmp_path / "empty.log").touch()
     report = Report()

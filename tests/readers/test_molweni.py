@@ -40,7 +40,7 @@ def test_dialogues_are_forests(tmp_path):
     assert [each["type"] for each in trees[0].nodes[3].label] == ["Result", "QAP"]
     assert trees[0].nodes[0].label is None
     assert report.skipped == report.kept == {}
-    assert readers.guess([tmp_path / "dev.json"]) == "molweni"
+    assert readers.detect_format([tmp_path / "dev.json"]) == "molweni"
 
 
 def test_overlapping_windows_are_one_group(tmp_path):

@@ -40,7 +40,7 @@ def test_tree(tmp_path):
     assert json.loads(rows[3]["label"]) == {"rank": 0, "lang": "en"}
     assert [row["meta"] for row in rows] == ['{"tree_state": "ready"}', None, None, None, None]
     assert report.skipped == {}
-    assert readers.guess([tmp_path / "trees.jsonl"]) == "oasst"
+    assert readers.detect_format([tmp_path / "trees.jsonl"]) == "oasst"
 
 
 def test_policy_for_deleted_messages(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 import zstandard
 
 from ramify.errors import RamifyError
-from ramify.readers import FORMATS, base, files, find, guess
+from ramify.readers import FORMATS, base, find, guess, list_files
 from ramify.readers.base import Policy, Report, blocks, lines, open_bytes
 
 TEXT = b"".join(b"line %d, some text\n" % number for number in range(5_000))
@@ -123,7 +123,7 @@ def test_report_keeps_ten_examples():
     for number in range(20):
         report.skip("odd", f"line {number}")
     report.skip("none", count=0)
-    report.mend("mended", count=3)
+    report.repair("mended", count=3)
     assert report.skipped == {"odd": 20}
     assert report.kept == {"mended": 3}
     assert report.examples == {"odd": [f"line {number}" for number in range(base.EXAMPLES)]}
@@ -204,4 +204,4 @@ def test_folders_stand_for_their_files(tmp_path):
     for name in ("b/2", "b/1", "a", ".hidden", ".git/config"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    assert [str(file.relative_to(tmp_path)) for file in files([tmp_path])] == ["a", "b/1", "b/2"]
+    assert [str(file.relative_to(tmp_path)) for file in list_files([tmp_path])] == ["a", "b/1", "b/2"]

@@ -146,7 +146,7 @@ def test_same_discussion_from_dump_and_api_is_the_same_data(tmp_path):
     posts.append(posts[1]["data"]["replies"]["data"]["children"][0])
     dump = "\n".join(json.dumps(post["data"] | {"replies": ""}) for post in posts)
     (tmp_path / "dump.jsonl").write_text(dump, encoding="utf-8")
-    assert readers.guess([tmp_path / "api.json"]) == "reddit-api"
+    assert readers.detect_format([tmp_path / "api.json"]) == "reddit-api"
     one = dataset.build([tmp_path / "api.json"], "reddit-api", tmp_path / "one")
     other = dataset.build([tmp_path / "dump.jsonl"], "pushshift", tmp_path / "other")
     assert one.hash == other.hash

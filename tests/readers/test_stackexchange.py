@@ -74,7 +74,7 @@ def test_ways_to_name_a_site(site, tmp_path):
     (site / "Posts.xml.bz2").write_bytes(bz2.compress((site / "Posts.xml").read_bytes()))
     (site / "Posts.xml").unlink()
     assert read(site)[0] == expected
-    assert readers.guess([site]) == readers.guess([tmp_path]) == "stackexchange"
+    assert readers.detect_format([site]) == readers.detect_format([tmp_path]) == "stackexchange"
 
 
 def test_store(site, tmp_path):

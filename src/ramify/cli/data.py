@@ -94,7 +94,7 @@ def build(
     policies = pairs(policy, "--policy")
     chosen = dataset.Policy.named(policies)
     format = format or guessed(inputs)
-    known = readers.find(format)
+    known = readers.find_format(format)
     idle = policies.keys() - WHOLE_TREE_POLICIES if known.yields != "posts" and not known.takes_policy else ()
     if idle:
         print(

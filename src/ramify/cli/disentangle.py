@@ -102,15 +102,15 @@ def disentangle(
     logs, out = [_or_stream(each, "/dev/stdin") for each in logs], _or_stream(out, "/dev/stdout")
     _check_out(out)
     report = Report()
-    logs = readers.without_empty(logs, report)
+    logs = readers.drop_empty(logs, report)
     name = format or guessed(logs)
-    known = readers.find(name)
+    known = readers.find_format(name)
     if known.yields == "posts":
         hint = " For a table of chat messages in channel order, use --format chat-table." if name == "table" else ""
         raise RamifyError(f"--format {name} holds posts with known parents, so there is nothing to disentangle.{hint}")
     chosen = options_of(option) | ({"columns": pairs(column, "--column")} if column else {})
     known.check(chosen)
-    sources = readers.files(logs)
+    sources = readers.list_files(logs)
     if name == "irc":
         # Gold links in a file beside the log are not part of the log.
         chosen = {"annotations": "none"} | chosen

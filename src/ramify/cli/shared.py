@@ -98,7 +98,7 @@ def guessed(inputs: list[Path]) -> str:
     """The guessed format of the inputs, which is also printed on stderr."""
     from ramify import readers
 
-    name = readers.guess(inputs)
+    name = readers.detect_format(inputs)
     print(f"format: {name} ({readers.FORMATS[name].summary}), guessed; --format overrides it", file=sys.stderr)
     return name
 

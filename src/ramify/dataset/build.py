@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ramify import readers
 from ramify.dataset import filters, posts, trees
-from ramify.dataset.chunk import EMPTIED, MADE_UP, Chunk
+from ramify.dataset.chunk import ADDED, EMPTIED, Chunk
 from ramify.dataset.duplicates import Method, without_near_duplicates
 from ramify.dataset.spill import Spill
 from ramify.dataset.store import INFO_FILE, NODES, OWN_FILES, SPLITS, TREES, TREES_FILE, VERSION, Store
@@ -70,16 +70,16 @@ def build(
     """
     started = time.perf_counter(), time.process_time()
     paths, out = [Path(path) for path in inputs], Path(out)
-    readers.check(paths)
+    readers.check_paths(paths)
     _check_out(out, overwrite, paths)
     _check_split(split)
     filters.check_cleanings(clean)
-    format = format or readers.guess(paths)
-    reader = readers.find(format)
+    format = format or readers.detect_format(paths)
+    reader = readers.find_format(format)
     reader.check(options or {})
     report = Report()
-    paths = readers.without_empty(paths, report)
-    sizes = {str(path): sum(file.stat().st_size for file in readers.files([path])) for path in paths}
+    paths = readers.drop_empty(paths, report)
+    sizes = {str(path): sum(file.stat().st_size for file in readers.list_files([path])) for path in paths}
     report_progress = progress or _ignore
     with _written_beside(out, overwrite) as folder:
         scratch = folder / SCRATCH
@@ -91,7 +91,7 @@ def build(
             report_progress("read", report.bytes, sum(sizes.values()), report.read)
         join = posts.join if reader.yields == "posts" else trees.gather
         chunks: Iterator[Chunk] = (join(part, policy, report) for part in spill.parts())
-        chunks = (filters.without_mute(chunk, policy, report) for chunk in chunks)
+        chunks = (filters.without_blank(chunk, policy, report) for chunk in chunks)
         if drop_bots:
             chunks = (filters.without_bots(chunk, bots, report) for chunk in chunks)
         if near_duplicates:
@@ -243,12 +243,12 @@ class _Writer:
         self._files.append(name)
         self._digest.update(nodes, rows)
         self.nodes += len(chunk)
-        self._blank_roots["placeholder_roots"] += int((chunk.state == MADE_UP).sum())
+        self._blank_roots["placeholder_roots"] += int((chunk.state == ADDED).sum())
         self._blank_roots["emptied_roots"] += int((chunk.state == EMPTIED).sum())
         self.comments += int((chunk.first_parent >= 0).sum())
         for number, split_name in enumerate(SPLITS):
             self._splits[split_name]["trees"] += int((split == number).sum())
-            self._splits[split_name]["nodes"] += int((chunk.state[split[chunk.tree] == number] != MADE_UP).sum())
+            self._splits[split_name]["nodes"] += int((chunk.state[split[chunk.tree] == number] != ADDED).sum())
 
     def close(self, report: Report) -> dict[str, Any]:
         """Close the files. Returns the part of `dataset.json` about the content and the input."""

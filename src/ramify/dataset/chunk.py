@@ -14,11 +14,11 @@ from ramify.tree import NO_PARENT, PLACEHOLDER, Indices, depths, roots_of
 
 Mask = NDArray[np.bool_]
 
-SPEAKS, EMPTIED, MADE_UP = 0, 1, 2
-"""The `state` of a node: with its content (SPEAKS), a root that a filter rejected and that remains without text because it has
-descendants (EMPTIED), or a root that is missing from the input and was added (MADE_UP)."""
+INTACT, EMPTIED, ADDED = 0, 1, 2
+"""The `state` of a node: with its content (INTACT), a root that a filter rejected and that remains without text because it has
+descendants (EMPTIED), or a root that is missing from the input and was added (ADDED)."""
 
-BLANK_KINDS = {EMPTIED: "emptied", MADE_UP: PLACEHOLDER}
+BLANK_KINDS = {EMPTIED: "emptied", ADDED: PLACEHOLDER}
 """State of a root without content -> its kind in the store."""
 
 
@@ -35,7 +35,7 @@ class Chunk:
     annotated: Mask
     """[node]: whether its parents are annotated."""
     state: NDArray[np.int8]
-    """[node]: SPEAKS, EMPTIED or MADE_UP."""
+    """[node]: INTACT, EMPTIED or ADDED."""
     lengths: Indices
     """[tree]: the number of nodes."""
     hashes: NDArray[np.uint64]
@@ -95,7 +95,7 @@ class Chunk:
         Children are attached to their nearest remaining ancestor (along first parents). A root with remaining descendants
         becomes EMPTIED. A blank root without descendants is removed.
         """
-        rejected = self.state != SPEAKS
+        rejected = self.state != INTACT
         for mask in reasons.values():
             rejected |= mask
         if not rejected.any():
@@ -104,13 +104,13 @@ class Chunk:
         needed = np.zeros(len(self), dtype=bool)
         needed[root[~rejected]] = True
         removed = rejected & ~needed
-        state = np.where((self.state == SPEAKS) & rejected & needed, np.int8(EMPTIED), self.state)
+        state = np.where((self.state == INTACT) & rejected & needed, np.int8(EMPTIED), self.state)
         self._count({**reasons, "childless_root": self.state == EMPTIED}, removed, report)
         if not removed.any():
             return replace(self, state=state)
         remaining = ~removed
         edges, moved = _reattach(self.edges, self.first_parent, removed)
-        report.mend("reattached", count=len(moved))
+        report.repair("reattached", count=len(moved))
         for node in moved[:EXAMPLES].tolist():
             report.example("reattached", self.name(node))
         number = np.cumsum(remaining) - 1
@@ -130,7 +130,7 @@ class Chunk:
 
     def _count(self, reasons: Mapping[str, Mask], removed: Mask, report: Report) -> None:
         # Added roots were never read, so their removal is not counted.
-        uncounted = removed & (self.state != MADE_UP)
+        uncounted = removed & (self.state != ADDED)
         for reason, mask in reasons.items():
             counted = uncounted & mask
             uncounted &= ~mask
@@ -144,7 +144,7 @@ class Chunk:
 
     def node_table(self) -> pa.Table:
         """The nodes as a table with the schema `NODES`, in one chunk."""
-        blank = pa.array(self.state != SPEAKS)
+        blank = pa.array(self.state != INTACT)
         available = [name for name in NODES.names if name in self.content.column_names]
         columns = {"self_link": np.zeros(len(self), dtype=bool), "label": pa.nulls(len(self), pa.string())}
         columns |= {name: self.column(name) for name in available}

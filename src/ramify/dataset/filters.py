@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from ramify.dataset.chunk import SPEAKS, Chunk, Mask
+from ramify.dataset.chunk import INTACT, Chunk, Mask
 from ramify.errors import RamifyError
 from ramify.readers.base import MUTE_TEXTS, Policy, Report, pc
 from ramify.tree import depths
@@ -65,13 +65,13 @@ def cleaned(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
     return batch.set_column(batch.schema.get_field_index("text"), batch.schema.field("text"), texts) if names else batch
 
 
-def without_mute(chunk: Chunk, policy: Policy, report: Report) -> Chunk:
+def without_blank(chunk: Chunk, policy: Policy, report: Report) -> Chunk:
     """Apply the policy to posts that are deleted, removed or empty."""
-    speaks = chunk.state == SPEAKS
+    intact = chunk.state == INTACT
     dropped, reattached = {}, {}
-    for reason, mask in _mute(chunk.content["text"].chunk(0)).items():
+    for reason, mask in _blank(chunk.content["text"].chunk(0)).items():
         handling = policy.empty if reason == "empty" else policy.deleted
-        mask = mask[chunk.rows] & speaks
+        mask = mask[chunk.rows] & intact
         if handling == "tree":
             dropped[f"tree_with_{reason}"] = chunk.whole(mask)
         elif handling == "drop":
@@ -81,7 +81,7 @@ def without_mute(chunk: Chunk, policy: Policy, report: Report) -> Chunk:
     return chunk.without(dropped | reattached, report)
 
 
-def _mute(texts: pa.Array) -> dict[str, Mask]:
+def _blank(texts: pa.Array) -> dict[str, Mask]:
     """Reason -> mask of the posts without text for that reason."""
     masks: dict[str, Mask] = {"empty": pc.or_(pc.equal(texts, ""), pc.utf8_is_space(texts)).to_numpy(False)}
     for text, reason in MUTE_TEXTS.items():

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pyarrow as pa
 
-from ramify.dataset.chunk import MADE_UP, SPEAKS, Chunk, Mask, jumps
+from ramify.dataset.chunk import ADDED, INTACT, Chunk, Mask, jumps
 from ramify.readers.base import EXAMPLES, Policy, Report, free_id, pc
 from ramify.tree import GROUP, NO_PARENT, Indices, depths, roots_of
 
@@ -42,7 +42,7 @@ class _Draft:
         self.tree_ids = encoded.dictionary.take(pa.array(by_hash))
         self.row = np.arange(posts.num_rows)
         self.tree = _inverse(by_hash)[tree]
-        self.state = np.full(posts.num_rows, SPEAKS, dtype=np.int8)
+        self.state = np.full(posts.num_rows, INTACT, dtype=np.int8)
         parents = [self.content[name].chunk(0) for name in ("parent", "or_parent") if name in self.content.column_names]
         names = pa.concat_arrays([self.content["id"].chunk(0), self.tree_ids, *parents]).dictionary_encode()
         codes = names.indices.fill_null(NO_PARENT).to_numpy().astype(np.int64)
@@ -108,7 +108,7 @@ class _Draft:
         self.row = np.append(self.row, self.content.num_rows + np.arange(count))
         self.content = pa.concat_tables([self.content, rows]).combine_chunks()
         self.tree = np.append(self.tree, trees)
-        self.state = np.append(self.state, np.full(count, MADE_UP, dtype=np.int8))
+        self.state = np.append(self.state, np.full(count, ADDED, dtype=np.int8))
         self.parent = np.append(self.parent, np.full(count, NO_PARENT))
         self.answers_tree = np.append(self.answers_tree, np.zeros(count, dtype=bool))
         self.has_trees_id = np.append(self.has_trees_id, np.zeros(count, dtype=bool))
@@ -142,7 +142,7 @@ class _Draft:
                 lowest, step = np.minimum(lowest, lowest[step]), step[step]
             cut = on_cycle[lowest[on_cycle] == on_cycle]
             self.parent[cut] = self.first_root[self.tree[cut]]
-            self._mend("cycle", cut)
+            self._repair("cycle", cut)
 
     def attach_orphans(self, policy: Policy) -> None:
         orphan = self.parent == UNKNOWN_PARENT
@@ -150,7 +150,7 @@ class _Draft:
             self.drop_subtrees("orphan", orphan)
         else:
             self.parent[orphan] = self.first_root[self.tree[orphan]]
-            self._mend("orphan", np.flatnonzero(orphan))
+            self._repair("orphan", np.flatnonzero(orphan))
 
     def drop_subtrees(self, reason: str, mask: Mask) -> None:
         """Remove posts and their descendants."""
@@ -161,7 +161,7 @@ class _Draft:
 
     def chunk(self, policy: Policy) -> Chunk:
         further = self.is_further_root if policy.two_roots == "split" else np.zeros(len(self), dtype=bool)
-        self._mend("split_roots", np.flatnonzero(further))
+        self._repair("split_roots", np.flatnonzero(further))
         # The nodes of each further root are a tree of their own, after that of the first root and sorted by the root's id.
         rank = np.full(len(self), NO_PARENT)
         roots = np.flatnonzero(further)
@@ -170,7 +170,7 @@ class _Draft:
         part = rank[roots_of(self.parent)]
         time = np.nan_to_num(self.content["time"].chunk(0).to_numpy(zero_copy_only=False), nan=-np.inf)
         time = np.append(time[self.row], -np.inf)
-        arrival = np.append(np.where(self.state == MADE_UP, NO_PARENT, np.arange(len(self))), NO_PARENT)
+        arrival = np.append(np.where(self.state == ADDED, NO_PARENT, np.arange(len(self))), NO_PARENT)
         for ancestor in jumps(self.parent):
             time, arrival = np.maximum(time, time[ancestor]), np.maximum(arrival, arrival[ancestor])
         order = np.lexsort((depths(self.parent), arrival[:-1], time[:-1], part, self.tree))
@@ -213,7 +213,7 @@ class _Draft:
         """Remove and count posts. No remaining post may have a removed parent."""
         if not mask.any():
             return
-        read = np.flatnonzero(mask & (self.state != MADE_UP))
+        read = np.flatnonzero(mask & (self.state != ADDED))
         self.report.skip(reason, count=len(read))
         self._add_examples(reason, read)
         remaining = ~mask
@@ -221,8 +221,8 @@ class _Draft:
         self.row, self.tree, self.state = self.row[remaining], self.tree[remaining], self.state[remaining]
         self.answers_tree, self.has_trees_id = self.answers_tree[remaining], self.has_trees_id[remaining]
 
-    def _mend(self, reason: str, posts: Indices) -> None:
-        self.report.mend(reason, count=len(posts))
+    def _repair(self, reason: str, posts: Indices) -> None:
+        self.report.repair(reason, count=len(posts))
         self._add_examples(reason, posts)
 
     def _add_examples(self, reason: str, posts: Indices) -> None:

@@ -66,7 +66,7 @@ Numbers = Sequence[int] | Indices
 
 
 class Store:
-    """Memory-mapped trees. Use `Store.open(folder)`, or `Store.of(trees)` for a few trees in memory."""
+    """Memory-mapped trees. Use `Store.open(folder)`, or `Store.from_trees(trees)` for a few trees in memory."""
 
     def __init__(self, nodes: Sequence[pa.Table], trees: pa.Table, info: dict[str, Any], path: Path | None) -> None:
         self.path = path
@@ -105,7 +105,7 @@ class Store:
         return cls(nodes, trees, info, path)
 
     @classmethod
-    def of(cls, trees: Iterable[Tree]) -> "Store":
+    def from_trees(cls, trees: Iterable[Tree]) -> "Store":
         """Make a store in memory, in the given order. It has no folder, hash or splits; "all" contains every tree."""
         trees = [tree for tree in trees if len(tree)]
         nodes = node_columns(trees)
@@ -219,7 +219,7 @@ class Store:
         trees = self.split(name)
         return bool((self.offsets[trees + 1] - self.offsets[trees] > 1).any())
 
-    def held(self, name: Split) -> Indices:
+    def evaluation_trees(self, name: Split) -> Indices:
         """The trees of a split that is evaluated. Raises `RamifyError` if no tree has a comment."""
         if not self.has_comments(name):
             counts = ", ".join(f"{len(self.split(split)):,} in {split}" for split in SPLITS)
@@ -229,7 +229,7 @@ class Store:
             )
         return self.split(name)
 
-    def made_up(self, nodes: Numbers) -> NDArray[np.bool_]:
+    def is_placeholder(self, nodes: Numbers) -> NDArray[np.bool_]:
         """[node]: whether a node is a root that is missing from the input and was added for its descendants."""
         nodes = np.asarray(nodes, dtype=np.int64)
         is_placeholder = pc.and_(pc.equal(self.column("kind", nodes), PLACEHOLDER), pc.equal(self.column("text", nodes), ""))

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from ramify.dataset.chunk import BLANK_KINDS, EMPTIED, MADE_UP, SPEAKS, Chunk
+from ramify.dataset.chunk import ADDED, BLANK_KINDS, EMPTIED, INTACT, Chunk
 from ramify.dataset.store import NODES, node_columns, to_json
 from ramify.readers.base import Policy, Report, pc
 from ramify.tree import GROUP, Node, Tree
@@ -68,8 +68,8 @@ def gather(rows: pa.Table, policy: Policy, report: Report) -> Chunk:
     winners = np.sort(winners if policy.duplicate_id == "first" else len(names) - 1 - winners)
     losers = np.delete(order, winners)
     state = content["state"].to_numpy()
-    made_up = np.add.reduceat(state == MADE_UP, starts) if len(starts) else lengths
-    report.skip("duplicate_tree", count=int((lengths - made_up)[losers].sum()))
+    placeholders = np.add.reduceat(state == ADDED, starts) if len(starts) else lengths
+    report.skip("duplicate_tree", count=int((lengths - placeholders)[losers].sum()))
     for tree in losers.tolist():
         report.example("duplicate_tree", f"tree {ids[tree]}")
     trees = order[winners]
@@ -88,6 +88,6 @@ def gather(rows: pa.Table, policy: Policy, report: Report) -> Chunk:
 
 def _state(node: Node) -> int:
     """The state of a node. A root that was blank in the store that its tree was exported from stays blank."""
-    if node.is_made_up:
-        return MADE_UP
-    return EMPTIED if node.kind == BLANK_KINDS[EMPTIED] and not node.parents and not node.text else SPEAKS
+    if node.is_placeholder:
+        return ADDED
+    return EMPTIED if node.kind == BLANK_KINDS[EMPTIED] and not node.parents and not node.text else INTACT

@@ -94,7 +94,7 @@ def measure(
 
 
 def chosen_trees(forest: Forest, store: Store, split: Split, comments: int) -> Ints:
-    trees = store.held(split)
+    trees = store.evaluation_trees(split)
     return first_trees(forest, trees, comments) if comments else trees
 
 

@@ -55,7 +55,7 @@ def write_vectors(
                 totals[name] += forest.cut[name]
             for nodes, vectors in model.embed_batches(forest, context=context):
                 advance(len(nodes))
-                read = ~store.made_up(nodes)
+                read = ~store.is_placeholder(nodes)
                 nodes, vectors = nodes[read], vectors[read]
                 sink.write(store.tree_ids(store.tree_of(nodes)), store.ids(nodes), vectors)
                 totals["vectors"] += len(nodes)
@@ -68,7 +68,7 @@ def _stores(data: Path) -> Iterator[Store]:
         return
     trees = read_jsonl(data)
     while some := list(islice(trees, TREES)):
-        yield Store.of(some)
+        yield Store.from_trees(some)
 
 
 class _Parquet:

@@ -16,7 +16,7 @@ from ramify.batching.batch import Batch
 from ramify.errors import RamifyError
 from ramify.models import hf
 from ramify.models.base import BERT_FAMILY, NO_DECODER, Backbone, Checkpoint, Hidden, State, TextModelConfig, check_config
-from ramify.nn.blocks import Activation, Context, Layer, Norm, Stack
+from ramify.nn.blocks import Activation, ContextVectors, Layer, Norm, Stack
 from ramify.nn.embeddings import Embeddings, Position, PositionTable, init_weights
 from ramify.nn.pooling import Pool, Pooling
 from ramify.nn.ragged import Rows
@@ -164,7 +164,7 @@ class TreeMLM(Backbone):
         """The pooled vector of every clean text (section 2.1 of the paper's model)."""
         return self.pool(self.encoder(self.encoder_embeddings(ids, rows.positions), rows), rows)
 
-    def contextualize(self, vectors: Float[Tensor, "node dim"], batch: Batch) -> Context:
+    def contextualize(self, vectors: Float[Tensor, "node dim"], batch: Batch) -> ContextVectors:
         """The vectors as the targets of the batch read them."""
         table = self.context_table
         pair_vectors = pair_index = None
@@ -174,16 +174,16 @@ class TreeMLM(Backbone):
             reader = torch.repeat_interleave(batch.target_depth, batch.contexts.lengths, output_size=batch.contexts.total)
             distance = reader - batch.depth.index_select(0, batch.context)
             pair_vectors, pair_index = table.weight, distance.clamp(0, table.weight.shape[0] - 1)
-        return Context(vectors, batch.context, batch.readers, batch.contexts, pair_vectors, pair_index)
+        return ContextVectors(vectors, batch.context, batch.readers, batch.contexts, pair_vectors, pair_index)
 
-    def nothing(self, batch: Batch) -> Context:
+    def nothing(self, batch: Batch) -> ContextVectors:
         """The learned null row for every target."""
         count = len(batch.targets)
         rows = Rows.build([1] * count, keys=batch.readers.keys).to(self.null.device)
         index = torch.zeros(count, dtype=torch.int64, device=self.null.device)
-        return Context(self.null[None], index, batch.readers, rows)
+        return ContextVectors(self.null[None], index, batch.readers, rows)
 
-    def decode(self, batch: Batch, context: Context) -> Hidden:
+    def decode(self, batch: Batch, context: ContextVectors) -> Hidden:
         """The targets' states, given what they read."""
         x = self.decoder_embeddings(batch.target_ids, batch.targets.positions)
         x = self.decoder(x, batch.targets, context, batch.output_positions)

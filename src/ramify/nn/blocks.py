@@ -39,7 +39,7 @@ class OutputPositions:
 
 
 @dataclass(frozen=True)
-class Context:
+class ContextVectors:
     """Vectors of other nodes that the tokens of a row can attend to. `index` lists them row after row."""
 
     vectors: Float[Tensor, "node dim"]
@@ -74,7 +74,7 @@ class Attention(nn.Module):
     ) -> Float[Tensor, "query dim"]:
         return self._attend(x, self.key_value(keys), q_rows, k_rows, allowed)
 
-    def read(self, x: Float[Tensor, "query dim"], context: "Context", q_rows: Rows) -> Float[Tensor, "query dim"]:
+    def read(self, x: Float[Tensor, "query dim"], context: "ContextVectors", q_rows: Rows) -> Float[Tensor, "query dim"]:
         """Attend to vectors of other nodes. A row without any gets zeros.
 
         Each node vector is projected once and then gathered for every row that attends to it. Because the projection is linear,
@@ -128,7 +128,7 @@ class Layer(nn.Module):
         self,
         x: Float[Tensor, "total dim"],
         rows: Rows,
-        context: Context | None = None,
+        context: ContextVectors | None = None,
         output_positions: OutputPositions | None = None,
         allowed: Allowed | None = None,
     ) -> Float[Tensor, "position dim"]:
@@ -172,7 +172,7 @@ class Stack(nn.Module):
         self,
         x: Float[Tensor, "total dim"],
         rows: Rows,
-        context: Context | None = None,
+        context: ContextVectors | None = None,
         output_positions: OutputPositions | None = None,
         allowed: Allowed | None = None,
     ) -> Float[Tensor, "position dim"]:

@@ -97,7 +97,7 @@ FORMATS: dict[str, Format] = {
 }
 
 
-def find(name: str) -> Format:
+def find_format(name: str) -> Format:
     """Return the format of this name. Raises `RamifyError` with the list of formats if there is none."""
     if name not in FORMATS:
         known = "\n".join(f"  {key:<14} {format.summary}" for key, format in FORMATS.items())
@@ -105,21 +105,21 @@ def find(name: str) -> Format:
     return FORMATS[name]
 
 
-def guess(paths: Sequence[Path]) -> str:
+def detect_format(paths: Sequence[Path]) -> str:
     """Return the first format that accepts all inputs, or all files in them, by their names and first bytes.
 
     Raises `RamifyError` with the reason of each format if none does.
     """
     from ramify.readers.base import A_FOLDER, open_bytes, read_twice
 
-    check(paths)
+    check_paths(paths)
     if built := next((path for path in paths if _is_built(path)), None):
         raise RamifyError(
             f"{built} is a data set built by Ramify, not an input file. Name the files it was built from, or export it first: "
             f"ramify data export {built} --out {built.name}.jsonl"
         )
     reasons: dict[str, list[str]] = {name: [] for name in FORMATS}
-    for inputs in (paths, files(paths)) if any(path.is_dir() for path in paths) else (paths,):
+    for inputs in (paths, list_files(paths)) if any(path.is_dir() for path in paths) else (paths,):
         heads = {}
         for path in inputs:
             read_twice(path, "Name its format with --format.")
@@ -147,7 +147,7 @@ def guess(paths: Sequence[Path]) -> str:
     )
 
 
-def without_empty(paths: Sequence[Path], report: Any) -> list[Path]:
+def drop_empty(paths: Sequence[Path], report: Any) -> list[Path]:
     """Leave out empty files, such as days without messages, and count them. If all files are empty, all are returned."""
     empty = [path for path in paths if path.is_file() and not path.stat().st_size]
     if len(empty) == len(paths):
@@ -166,18 +166,18 @@ def _is_built(path: Path) -> bool:
     return isinstance(info, dict) and info.keys() >= {"version", "hash", "splits"}
 
 
-def check(paths: Sequence[Path]) -> None:
+def check_paths(paths: Sequence[Path]) -> None:
     """Raise `RamifyError` if there is no input, or if an input does not exist or is an empty folder."""
     if not paths:
         raise RamifyError("there is no input. Name at least one file or folder.")
     for path in paths:
         if not path.exists():
             raise RamifyError(f"there is no file or folder {path}. Check the spelling of the input.")
-        if path.is_dir() and not files([path]):
+        if path.is_dir() and not list_files([path]):
             raise RamifyError(f"the folder {path} holds no files. Check the spelling of the input.")
 
 
-def files(paths: Sequence[Path]) -> list[Path]:
+def list_files(paths: Sequence[Path]) -> list[Path]:
     """The given files, and the files in the given folders, sorted and without hidden ones."""
     result = []
     for path in paths:
@@ -199,8 +199,8 @@ def read_logs(*paths: str | Path, format: str | None = None, **options: Any) -> 
     from ramify.readers.base import Report
 
     inputs = [Path(path) for path in paths]
-    check(inputs)
-    reader = find(format or guess(inputs))
+    check_paths(inputs)
+    reader = find_format(format or detect_format(inputs))
     if reader.yields == "posts":
         raise RamifyError(f"the format {reader.name!r} holds posts, not logs. Read it with `ramify data build`.")
     reader.check(options)

@@ -87,7 +87,7 @@ class Report:
         """Count posts that are left out. `where` names file and line, or tree and post."""
         self._count(self.skipped, reason, where, count)
 
-    def mend(self, reason: str, where: str = "", count: int = 1) -> None:
+    def repair(self, reason: str, where: str = "", count: int = 1) -> None:
         """Count posts that are kept after a repair."""
         self._count(self.kept, reason, where, count)
 

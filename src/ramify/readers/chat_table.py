@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 import pyarrow as pa
 
-from ramify.readers import chat, files, table
+from ramify.readers import chat, list_files, table
 from ramify.readers.annotation import unpacked
 from ramify.readers.base import A_FOLDER, Held, Report, bad_option
 from ramify.readers.columns import Columns, Layout, ParentSpelling, batches, check, decoded, header, strings, times
@@ -70,7 +70,7 @@ def logs(
         raise bad_option("order", " or ".join(get_args(Order)), order)
     DateOrder(dates)
     given = LogNames()
-    for path in files(paths):
+    for path in list_files(paths):
         stem = PurePath(unpacked(path.name)).stem
         tables = batches(path, report, LAYOUT, columns or {}, delimiter, quote)
         first = next(tables, None)
@@ -112,7 +112,7 @@ def _rows(
         if not related:
             # In JSON lines, such a field may first occur when earlier messages were already yielded.
             late = sum(value is not None for name in _RELATED for value in values.get(name, ()))
-            report.mend("late_column", f"{path}, post {row + 1} and later", count=late)
+            report.repair("late_column", f"{path}, post {row + 1} and later", count=late)
         rest = (values.get(name) or absent for name in ("author", "kind", "text"))
         for message_id, parent, channel, time, author, kind, text in zip(ids, parents, channels, stamps, *rest, strict=True):
             row += 1

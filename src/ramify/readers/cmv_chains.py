@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from ramify.errors import RamifyError
-from ramify.readers import files
+from ramify.readers import list_files
 from ramify.readers.base import A_FOLDER, Policy, Report, lacks, open_bytes
 from ramify.readers.documents import loads
 from ramify.readers.reddit import answered, author, bare_id, submission_text
@@ -37,7 +37,7 @@ def read(paths: Sequence[Path], report: Report, *, policy: Policy) -> Iterator[p
 
 
 def _posts(paths: Sequence[Path], report: Report, policy: Policy) -> Iterator[Post]:
-    for path in files(paths):
+    for path in list_files(paths):
         with open_bytes(path, report) as stream:
             try:
                 with tarfile.open(fileobj=stream, mode="r|") as archive:

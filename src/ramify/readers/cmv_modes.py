@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ramify.readers import files
+from ramify.readers import list_files
 from ramify.readers.base import Held, Report, lacks, open_bytes
 from ramify.readers.markup import MarkupError, XmlParser
 from ramify.readers.reddit import author
@@ -27,7 +27,7 @@ MAX_FILE_BYTES = 64 << 20
 
 def refuses(path: Path, head: bytes) -> str:
     if path.is_dir():
-        threads = any(_looks_like_a_thread(file) for file in files([path]) if file.suffix == ".xml")
+        threads = any(_looks_like_a_thread(file) for file in list_files([path]) if file.suffix == ".xml")
         return "" if threads else "a folder without an .xml file of a <thread>"
     return lacks(path, head, b"<thread ID=", b"<OP")
 
@@ -45,7 +45,7 @@ def read(paths: Sequence[Path], report: Report) -> Iterator[Tree]:
     trees: dict[str, _Draft] = {}
     held = Held("and the files before it have", "Build from fewer or smaller files.")
     # Version 2.0 before 1.0.
-    for path in sorted((file for file in files(paths) if file.suffix == ".xml" or file in paths), reverse=True):
+    for path in sorted((file for file in list_files(paths) if file.suffix == ".xml" or file in paths), reverse=True):
         try:
             parts = _parse(path, report, held)
         except MarkupError as error:

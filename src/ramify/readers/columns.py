@@ -201,7 +201,9 @@ def _values(values: list[Any], path: Path, lines: Sequence[int], name: str, repo
     """An array of the values. Lists and objects count as absent, because no column of a post can hold them."""
     for place, value in enumerate(values):
         if isinstance(value, list | dict):
-            report.mend("odd_json", f"{path}, line {lines[place]}: {name!r} holds a {type(value).__name__}, not a single value")
+            report.repair(
+                "odd_json", f"{path}, line {lines[place]}: {name!r} holds a {type(value).__name__}, not a single value"
+            )
             values[place] = None
     try:
         return pa.array(values)
@@ -245,17 +247,17 @@ def _delimited(
         marks = _Marks(opened.enter_context(open_bytes(path, report)), quote)
         rows = row_blocks(marks.read, CSV_BLOCK_BYTES, delimiter, quote)
         # Closed first, so that its thread ends before the stream is closed.
-        blocks = opened.enter_context(closing(one_ahead((block, marks.mended) for block in rows)))
+        blocks = opened.enter_context(closing(one_ahead((block, marks.replaced) for block in rows)))
         try:
             first, _ = next(blocks, (b"", False))
             titles = header if spaced else _parsed(bytes(first) + b"\n", parsing).column_names
-            for block, mended in blocks:
+            for block, replaced in blocks:
                 batch = _parsed(block, parsing, wanted, titles)
                 rows_before, bad_rows = rows_before + batch.num_rows + bad_rows, 0
                 report.read += batch.num_rows
                 values = {ours: batch[theirs].chunk(0).cast(pa.large_string()) for ours, theirs in names.items()}
-                if mended:
-                    _report_mended(values, path, row, report)
+                if replaced:
+                    _report_replaced(values, path, row, report)
                 swallowed |= _swallowed(values, delimiter, len(header), places, row) if quote else {}
                 yield values
                 row += batch.num_rows
@@ -272,7 +274,7 @@ def _delimited(
     for number, is_likely in swallowed.items():
         # If the number of quotation marks is even, the post may as well quote a table.
         if marks.count % 2 or is_likely:
-            report.mend(
+            report.repair(
                 "swallowed_rows", f"{path}, post {number}: it seems to hold further rows because of a stray quotation mark"
             )
 
@@ -292,13 +294,13 @@ def _parsed(
 
 
 class _Marks:
-    """A stream that counts quotation marks and replaces invalid UTF-8 with U+FFFD. `mended`: whether it replaced any."""
+    """A stream that counts quotation marks and replaces invalid UTF-8 with U+FFFD. `replaced`: whether it replaced any."""
 
     def __init__(self, stream: io.BufferedReader, quote: str) -> None:
         self._stream, self._quote = stream, quote.encode()
         self._cut = self._ready = b""
         self.count = 0
-        self.mended = False
+        self.replaced = False
 
     def read(self, size: int) -> bytes:
         while not self._ready:
@@ -318,15 +320,15 @@ class _Marks:
             whole = data[:size]
         except UnicodeDecodeError:
             text, size = codecs.utf_8_decode(data, "replace", is_last)
-            whole, self.mended = text.encode(), True
+            whole, self.replaced = text.encode(), True
         self._cut = data[size:]
         return whole
 
 
-def _report_mended(columns: Columns, path: Path, first_row: int, report: Report) -> None:
+def _report_replaced(columns: Columns, path: Path, first_row: int, report: Report) -> None:
     rows = {row for values in columns.values() for row in pc.indices_nonzero(_holds(values, "\ufffd")).to_pylist()}
     for row in sorted(rows):
-        report.mend("bad_utf8", f"{path}, post {first_row + row}")
+        report.repair("bad_utf8", f"{path}, post {first_row + row}")
 
 
 def _holds(values: pa.Array, part: str) -> pa.Array:
@@ -403,7 +405,7 @@ def _decoded(values: pa.Array, path: Path, first_row: int, report: Report) -> pa
         texts = [None if value is None else value.decode("utf-8", "replace") for value in values.to_pylist()]
         for row, text in enumerate(texts, first_row):
             if text is not None and "\ufffd" in text:
-                report.mend("bad_utf8", f"{path}, post {row}")
+                report.repair("bad_utf8", f"{path}, post {row}")
         return pa.array(texts, pa.large_string())
 
 
@@ -458,16 +460,16 @@ def times(values: pa.Array, path: Path, first_row: int, report: Report, order: D
         return on_calendar(pc.divide(values.cast(pa.timestamp("us"), safe=False).cast(pa.int64()).cast(pa.float64()), 1e6))
     if pa.types.is_temporal(values.type):
         # A time of day or a duration.
-        report.mend("bad_time", f"{path}: {values.type} is not a point in time", count=len(values) - values.null_count)
+        report.repair("bad_time", f"{path}: {values.type} is not a point in time", count=len(values) - values.null_count)
         return pa.nulls(len(values), pa.float64())
     try:
         result = in_seconds(values.cast(pa.float64()))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         items = values.to_pylist()
         if ambiguous := order.settle(value for value in items if isinstance(value, str)):
-            report.mend("open_date", f"{path}: {ambiguous} and the dates near it are ambiguous, read as month/day")
+            report.repair("open_date", f"{path}: {ambiguous} and the dates near it are ambiguous, read as month/day")
         result = pa.array([_moment(value, order) for value in items], pa.float64())
     bad = pc.and_(pc.is_null(result), pc.is_valid(values))
     for row in np.flatnonzero(bad.to_numpy(zero_copy_only=False)).tolist():
-        report.mend("bad_time", f"{path}, post {first_row + row}: {values[row].as_py()!r:.80}")
+        report.repair("bad_time", f"{path}, post {first_row + row}: {values[row].as_py()!r:.80}")
     return result

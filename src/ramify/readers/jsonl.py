@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ramify.errors import RamifyError
-from ramify.readers import files
+from ramify.readers import list_files
 from ramify.readers.base import A_FOLDER, Policy, Report, free_id, lines, open_bytes
 from ramify.readers.values import seconds
 from ramify.tree import GROUP, PLACEHOLDER, Node, Tree, node_fields, parse_json, tree_fields
@@ -52,7 +52,7 @@ def read(paths: Sequence[Path], report: Report, *, policy: Policy) -> Iterator[T
     The id of a tree without one is its number in the input.
     """
     count = 0
-    for path in files(paths):
+    for path in list_files(paths):
         with open_bytes(path, report) as stream:
             number = 0
             for block in lines(stream, report, path):
@@ -71,7 +71,7 @@ def _trees(line: bytes, name: str, where: str, policy: Policy, report: Report) -
         record = parse_json(line, where)
         reason = "bad_tree"
         if isinstance(record, dict) and not isinstance(record.get("meta") or {}, dict):
-            report.mend("bad_meta", where)
+            report.repair("bad_meta", where)
             record["meta"] = {}
         entries, tree_id, meta = tree_fields(record, where)
     except RamifyError as error:
@@ -79,7 +79,7 @@ def _trees(line: bytes, name: str, where: str, policy: Policy, report: Report) -
         report.skip(reason, str(error))
         return None
     if not entries:
-        report.mend("empty_tree", f"{where}: tree {tree_id!r} has no nodes")
+        report.repair("empty_tree", f"{where}: tree {tree_id!r} has no nodes")
         return []
     try:
         tree = Tree.from_record(record, where)
@@ -87,7 +87,7 @@ def _trees(line: bytes, name: str, where: str, policy: Policy, report: Report) -
         pass
     else:
         if len(tree.roots) < 2 or policy.two_roots == "forest" or _is_chat(entries):
-            report.read += sum(not node.is_made_up for node in tree.nodes)
+            report.read += sum(not node.is_placeholder for node in tree.nodes)
             return [replace(tree, id=tree_id or name)]
     draft = _Draft(entries, tree_id, where, policy, report)
     return draft.chat(meta, tree_id or name) if _is_chat(entries) else draft.trees(meta, tree_id or name)
@@ -98,7 +98,7 @@ def _is_chat(entries: list[Any]) -> bool:
     return any(isinstance(entry, dict) and ("parents" in entry or entry.get("self_link")) for entry in entries)
 
 
-MADE_UP = -1
+ADDED = -1
 """The place of a placeholder root."""
 
 
@@ -121,12 +121,12 @@ class _Draft:
         nodes = []
         for place, named in self.named.items():
             parents = [self._place_of.get(parent, place) for parent in named or ()]
-            self.report.mend("bad_relation", self._describe(place), count=sum(parent >= place for parent in parents))
+            self.report.repair("bad_relation", self._describe(place), count=sum(parent >= place for parent in parents))
             known = [parent for parent in parents if parent < place]
             if named and not known and self.policy.orphan == "drop":
                 self.left_out[place] = "orphan"
             elif named and not known:
-                self.report.mend("orphan", self._describe(place))
+                self.report.repair("orphan", self._describe(place))
             elif known and known[0] in self.left_out:
                 self.left_out[place] = self.left_out[known[0]]
             if place in self.left_out:
@@ -141,7 +141,7 @@ class _Draft:
         """Make a reply tree, or one per root."""
         parent_of = self._linked(name)
         self._cut_cycles(parent_of)
-        first = next((place for place, named in self.named.items() if not named), MADE_UP)
+        first = next((place for place, named in self.named.items() if not named), ADDED)
         members: dict[int, dict[int, int]] = {}
         """Root of a tree -> place -> number in that tree."""
         tree_of: dict[int, int] = {}
@@ -159,7 +159,7 @@ class _Draft:
             else:
                 root = first if self.policy.two_roots == "forest" else place
             if root == place != first:
-                self.report.mend("split_roots", self._describe(place))
+                self.report.repair("split_roots", self._describe(place))
             tree_of[place] = root
             inside = members.setdefault(root, {})
             inside[place] = len(inside)
@@ -183,17 +183,17 @@ class _Draft:
                 sound = {**entry, "time": time} if isinstance(entry, dict) else entry
                 fields, named = node_fields(sound, place, prefix)
                 if time is None:
-                    self.report.mend("bad_time", f"{prefix}{fields['id']!r}")
+                    self.report.repair("bad_time", f"{prefix}{fields['id']!r}")
         except RamifyError as error:
             self.report.read += 1
             self.report.skip("not_a_post", str(error))
             return
         node = Node(**fields)
-        self.report.read += not (node.is_made_up and not named)
+        self.report.read += not (node.is_placeholder and not named)
         earlier = self._place_of.get(node.id)
         if earlier is not None:
             dropped = place if self.policy.duplicate_id == "first" else earlier
-            was_read = not (node.is_made_up and not named) if dropped == place else self._was_read(earlier)
+            was_read = not (node.is_placeholder and not named) if dropped == place else self._was_read(earlier)
             self.report.skip("duplicate_id", f"{prefix}{node.id!r}", count=int(was_read))
             if dropped == place:
                 return
@@ -203,14 +203,14 @@ class _Draft:
 
     def _linked(self, name: str) -> dict[int, int | None]:
         """Place -> the parent's place. A node that names no node of the tree is an orphan."""
-        root = next((place for place, named in self.named.items() if not named), MADE_UP)
-        if root == MADE_UP and self.policy.missing_root == "drop":
+        root = next((place for place, named in self.named.items() if not named), ADDED)
+        if root == ADDED and self.policy.missing_root == "drop":
             self.left_out = dict.fromkeys(self.nodes, "missing_root")
             return dict.fromkeys(self.nodes)
         parent_of: dict[int, int | None] = {}
-        if root == MADE_UP:
-            self.nodes = {MADE_UP: Node(id=free_id(name, self._place_of), kind=PLACEHOLDER), **self.nodes}
-            self.named[MADE_UP], parent_of[MADE_UP] = (), None
+        if root == ADDED:
+            self.nodes = {ADDED: Node(id=free_id(name, self._place_of), kind=PLACEHOLDER), **self.nodes}
+            self.named[ADDED], parent_of[ADDED] = (), None
         for place, named in self.named.items():
             known = [self._place_of[parent] for parent in named or () if parent in self._place_of]
             parent_of[place] = known[0] if known else None
@@ -221,7 +221,7 @@ class _Draft:
                 parent_of[place] = root
             elif self.policy.orphan == "root":
                 parent_of[place] = root
-                self.report.mend("orphan", self._describe(place))
+                self.report.repair("orphan", self._describe(place))
             else:
                 self.left_out[place] = "orphan"
         return parent_of
@@ -240,7 +240,7 @@ class _Draft:
                 cut = min(list(path)[path[at] :])
                 if self.policy.cycle == "root":
                     parent_of[cut] = root
-                    self.report.mend("cycle", self._describe(cut))
+                    self.report.repair("cycle", self._describe(cut))
                 else:
                     parent_of[cut] = None
                     self.left_out[cut] = "cycle"
@@ -254,7 +254,7 @@ class _Draft:
         self.report.skip(reason, self._describe(place), count=int(self._was_read(place)))
 
     def _was_read(self, place: int) -> bool:
-        return bool(self.named[place]) or not self.nodes[place].is_made_up
+        return bool(self.named[place]) or not self.nodes[place].is_placeholder
 
     def _describe(self, place: int) -> str:
         return f"{self.where}: tree {self.tree_id!r}, node {self.nodes[place].id!r}"

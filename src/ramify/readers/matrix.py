@@ -172,7 +172,7 @@ class _Room:
 
     def _text(self, kind: str, content: dict[str, Any], where: str) -> str:
         if kind == ENCRYPTED or content.get("msgtype") == "m.bad.encrypted":
-            self._report.mend("undecryptable", where)
+            self._report.repair("undecryptable", where)
             return ""
         for name in ("body", "m.text", "org.matrix.msc1767.text"):
             text = string(content.get(name))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from ramify.errors import RamifyError
-from ramify.readers import files
+from ramify.readers import list_files
 from ramify.readers.base import INTO_A_FILE, Report, bad_option, open_bytes, read_twice
 from ramify.tree import Node, encodable, encodable_json
 
@@ -68,7 +68,7 @@ class Accounts:
 def json_files(paths: Sequence[Path]) -> list[Path]:
     """The given files, and the JSON files in the given folders. Exports also hold pictures and other files."""
     given = set(paths)
-    return [path for path in files(paths) if path in given or _JSON.search(path.name)]
+    return [path for path in list_files(paths) if path in given or _JSON.search(path.name)]
 
 
 _JSON = re.compile(r"\.(?:json|jsonl|ndjson)(?:\.|\Z)")
@@ -131,7 +131,7 @@ def nodes(
     messages = _distinct(records, report)
     out_of_order = not by_time and not _parents_come_first(messages)
     if out_of_order:
-        report.mend("sorted_by_time", f"{messages[0].where} and those after it")
+        report.repair("sorted_by_time", f"{messages[0].where} and those after it")
     if by_time or out_of_order:
         messages = _sorted(messages)
     places = {message.id: place for place, message in enumerate(messages)}
@@ -153,14 +153,14 @@ def in_order(
         if message.answers is not None:
             parent = places.get(encodable(message.answers))
             if parent is None:
-                report.mend(missing, message.where)
+                report.repair(missing, message.where)
             elif parent >= place:
-                report.mend("late_parent", message.where)
+                report.repair("late_parent", message.where)
             else:
                 parents = (parent,)
         if message.time is not None:
             if message.time < latest:
-                report.mend("clock_back", message.where)
+                report.repair("clock_back", message.where)
             latest = message.time
         yield Node(
             text=encodable(message.text),
@@ -190,7 +190,7 @@ def _distinct(records: Iterable[Message], report: Report) -> list[Message]:
             copies[name] += 1
             record.id = f"{name}/{copies[name] + 1}"
         distinct[record.id] = record
-        report.mend("shared_id", record.where)
+        report.repair("shared_id", record.where)
     messages = []
     for message in distinct.values():
         if message.event == "deletion":

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ramify.readers import files
+from ramify.readers import list_files
 from ramify.readers.base import Held, Report, lacks
 from ramify.readers.documents import documents
 from ramify.tree import Node, Tree, encodable
@@ -26,7 +26,7 @@ def read(paths: Sequence[Path], report: Report) -> Iterator[Tree]:
     """
     dialogues = []
     held = Held("and the files before it have", "Build from fewer or smaller files.")
-    for path in files(paths):
+    for path in list_files(paths):
         for where, document in documents(path, report, held):
             for record in document if isinstance(document, list) else [document]:
                 if isinstance(record, dict) and isinstance(record.get("edus"), list):
@@ -49,7 +49,7 @@ def _tree(record: dict[str, Any], name: str, meta: dict[str, Any], where: str, r
     for relation in listed if isinstance(listed, list) else [listed]:
         source, target = (relation.get("x"), relation.get("y")) if isinstance(relation, dict) else (None, None)
         if not (type(source) is int and type(target) is int and 0 <= source < target < len(utterances)):
-            report.mend("bad_relation", f"{where}, dialogue {name}: {relation!r:.80}")
+            report.repair("bad_relation", f"{where}, dialogue {name}: {relation!r:.80}")
             continue
         relations[target].append({"parent": str(source), "type": encodable(str(relation.get("type", "")))})
     nodes = []

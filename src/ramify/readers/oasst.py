@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ramify.readers import files
+from ramify.readers import list_files
 from ramify.readers.base import Report, lacks
 from ramify.readers.documents import documents
 from ramify.readers.rows import LABELLED, Post, batches
@@ -28,7 +28,7 @@ def read(paths: Sequence[Path], report: Report) -> Iterator[pa.RecordBatch]:
 
 
 def _posts(paths: Sequence[Path], report: Report) -> Iterator[Post]:
-    for path in files(paths):
+    for path in list_files(paths):
         for where, document in documents(path, report):
             for record in document if isinstance(document, list) else [document]:
                 prompt = record.get("prompt") if isinstance(record, dict) else None

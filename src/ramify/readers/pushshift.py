@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
-from ramify.readers import files
+from ramify.readers import list_files
 from ramify.readers.base import EITHER, Policy, Report, in_seconds, pc
 from ramify.readers.records import records
 from ramify.readers.reddit import NOBODY, answered, submission_text
@@ -36,7 +36,7 @@ class _Post(msgspec.Struct, gc=False):
 
 def refuses(path: Path, head: bytes) -> str:
     if path.is_dir():
-        named = any(file.name.startswith(("RC_", "RS_")) for file in files([path]))
+        named = any(file.name.startswith(("RC_", "RS_")) for file in list_files([path]))
         return "" if named else "a folder without a file called RC_… or RS_…"
     line = head.partition(b"\n")[0]
     is_comment = b'"link_id"' in line and b'"body"' in line
@@ -51,7 +51,7 @@ def read(paths: Sequence[Path], report: Report, *, policy: Policy) -> Iterator[p
 
     Ids lose the prefixes `t1_` and `t3_`. Entities are unescaped. A submission's text is its title, a blank line and its body.
     """
-    for path in files(paths):
+    for path in list_files(paths):
         for numbers, posts in records(path, report, _Post):
             comments = [post for post in posts if post.link_id is not None and post.id is not None]
             if len(comments) < len(posts):

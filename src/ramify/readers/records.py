@@ -48,7 +48,7 @@ def _one_by_one(
                 report.read += 1
                 report.skip("bad_json", f"{path}, line {number}: {error}")
                 continue
-            report.mend("odd_json", f"{path}, line {number}")
+            report.repair("odd_json", f"{path}, line {number}")
         numbers.append(number)
         batch.append(record)
     return numbers, batch

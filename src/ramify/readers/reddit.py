@@ -27,7 +27,7 @@ def answered(parent: str | None, submission: str, where: str, policy: Policy, re
     if policy.missing_parent == "drop":
         report.skip("missing_parent", where)
         return None
-    report.mend("missing_parent", where)
+    report.repair("missing_parent", where)
     return submission
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ramify.readers import files
+from ramify.readers import list_files
 from ramify.readers.base import A_FOLDER, Policy, Report, bad_option
 from ramify.readers.documents import documents
 from ramify.readers.reddit import answered, author, bare_id, submission_text
@@ -46,7 +46,7 @@ def read(paths: Sequence[Path], report: Report, *, policy: Policy, unescape: boo
 
 
 def _posts(paths: Sequence[Path], report: Report, policy: Policy, clean: Callable[[str], str]) -> Iterator[Post]:
-    for path in files(paths):
+    for path in list_files(paths):
         for where, document in documents(path, report):
             yield from _walk(document, where, report, policy, clean)
 
@@ -69,8 +69,8 @@ def _walk(document: Any, where: str, report: Report, policy: Policy, clean: Call
         data: dict[str, Any] = inner if isinstance(inner, dict) else thing
         post_id = bare_id(data.get("id") or data.get("name"))
         if kind == "more" or ("count" in data and "children" in data and "body" not in data):
-            report.mend("more", where)
-            report.mend("more_comments", count=_count(data))
+            report.repair("more", where)
+            report.repair("more_comments", count=_count(data))
         elif kind == "t3" or (kind != "t1" and "body" not in data and isinstance(data.get("title"), str)):
             if post_id is None:
                 _refuse(data, where, report)

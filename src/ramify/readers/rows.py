@@ -67,7 +67,7 @@ def _as_json(value: Any, where: str, report: Report) -> str | None:
     try:
         return json.dumps(value, ensure_ascii=False)
     except RecursionError:
-        report.mend("odd_json", f"{where} is nested too deeply")
+        report.repair("odd_json", f"{where} is nested too deeply")
         return None
 
 

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ramify.errors import RamifyError
-from ramify.readers import chat, files
+from ramify.readers import chat, list_files
 from ramify.readers.base import INTO_A_FILE, Held, Report, open_bytes, read_twice
 from ramify.readers.documents import loads
 from ramify.readers.messages import GONE, Accounts, LogNames, Message, Names, nodes, said
@@ -159,7 +159,7 @@ def _is_zip(path: Path) -> bool:
 
 def _source(path: Path) -> _Source:
     if path.is_dir():
-        return _Source(path, [file.relative_to(path).as_posix() for file in files([path])], _from_folder(path))
+        return _Source(path, [file.relative_to(path).as_posix() for file in list_files([path])], _from_folder(path))
     try:
         archive = zipfile.ZipFile(path)
     except (zipfile.BadZipFile, OSError, NotImplementedError) as error:

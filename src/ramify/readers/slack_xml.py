@@ -6,7 +6,7 @@ A file is a log. Reply links are unknown. A message's label is {"conversation": 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ramify.readers import chat, files
+from ramify.readers import chat, list_files
 from ramify.readers.base import BLOCK_BYTES, Report, lacks, open_bytes
 from ramify.readers.markup import MarkupError, XmlParser
 from ramify.readers.messages import LogNames, Message, in_order, said
@@ -23,7 +23,7 @@ def refuses(path: Path, head: bytes) -> str:
 def logs(paths: Sequence[Path], report: Report) -> Iterator[chat.Log]:
     """Yield one log per file. The rest of a file after its first XML error is skipped and counted once."""
     given = LogNames()
-    for path in files(paths):
+    for path in list_files(paths):
         about: dict[str, str] = {}
         messages = _messages(path, about, report)
         # The description of the channel precedes its messages.

@@ -14,7 +14,7 @@ from typing import Literal, get_args
 import numpy as np
 import pyarrow as pa
 
-from ramify.readers import files
+from ramify.readers import list_files
 from ramify.readers.base import A_FOLDER, POSTS, Report, bad_option, pc
 from ramify.readers.columns import Columns, Layout, ParentSpelling, batches, check, decoded, header, strings, times
 from ramify.readers.dates import DateOrder, First
@@ -72,7 +72,7 @@ def read(
     if entities not in get_args(Entities):
         raise bad_option("entities", " or ".join(get_args(Entities)), entities)
     DateOrder(dates)
-    for path in files(paths):
+    for path in list_files(paths):
         row, order, spelling = 1, DateOrder(dates), ParentSpelling()
         for batch in batches(path, report, LAYOUT, columns or {}, delimiter, quote):
             yield _posts(batch, path, row, entities, report, order, spelling)
@@ -97,7 +97,7 @@ def _posts(
     absent = pa.nulls(count, pa.large_string())
     authors = values.get("author", absent)
     is_root = pc.or_(values["parent"].is_null(), pc.is_in(values["parent"], pa.array(ROOT_MARKS, pa.large_string())))
-    texts, metas = _describe_trees(values, is_root, _mend(values["text"].fill_null(""), entities), entities)
+    texts, metas = _describe_trees(values, is_root, _repair(values["text"].fill_null(""), entities), entities)
     batch = pa.RecordBatch.from_pydict(
         {
             "id": values["id"].cast(pa.string()),
@@ -122,7 +122,7 @@ def _describe_trees(values: Columns, is_root: pa.Array, texts: pa.Array, entitie
     """The texts, with the title above a root's text, and the metadata of the trees, from the roots' other columns."""
     roots = pc.indices_nonzero(is_root)
     names = [name for name in TREE_COLUMNS if name in values]
-    descriptions = {name: _mend(values[name].take(roots).fill_null(""), entities).to_pylist() for name in names}
+    descriptions = {name: _repair(values[name].take(roots).fill_null(""), entities).to_pylist() for name in names}
     metas = []
     root_texts = texts.take(roots).to_pylist()
     for row, text in enumerate(root_texts):
@@ -136,14 +136,14 @@ def _describe_trees(values: Columns, is_root: pa.Array, texts: pa.Array, entitie
     )
 
 
-def _mend(texts: pa.Array, entities: Entities) -> pa.Array:
+def _repair(texts: pa.Array, entities: Entities) -> pa.Array:
     if entities == "none":
         return texts
     odd = pc.match_substring_regex(texts, ODD[entities])
-    mended = [_mend_one(text, entities) for text in texts.filter(odd).to_pylist()]
-    return pc.replace_with_mask(texts, odd, pa.array(mended, pa.large_string())) if mended else texts
+    replaced = [_repair_one(text, entities) for text in texts.filter(odd).to_pylist()]
+    return pc.replace_with_mask(texts, odd, pa.array(replaced, pa.large_string())) if replaced else texts
 
 
-def _mend_one(text: str, entities: Entities) -> str:
+def _repair_one(text: str, entities: Entities) -> str:
     text = unescape(text) if entities == "all" else NUMERIC_ENTITY.sub(lambda match: unescape(match[0]), text)
     return text.translate(WINDOWS_1252)

@@ -117,10 +117,10 @@ def _records(messages: list[Any], accounts: Accounts, place: str, report: Report
         forwarded = string(message.get("forwarded_from"))
         answered = identifier(message.get("reply_to_message_id"))
         if answered is not None and message.get("reply_to_peer_id") is not None:
-            report.mend("missing_parent", where)
+            report.repair("missing_parent", where)
             answered = None
         if message.get("type") == "unsupported":
-            report.mend("unsupported", where)
+            report.repair("unsupported", where)
         record = Message(
             message_id,
             _service(message) if service else _text(message),

@@ -11,7 +11,7 @@ def told_time(value: Any, report: Report, where: str, *, unit: float = 1.0) -> f
     """`seconds` of a record's time. A value that is not a time is counted as `bad_time`."""
     time = seconds(value, unit=unit)
     if time is None and value not in (None, ""):
-        report.mend("bad_time", f"{where}: {value!r:.80}")
+        report.repair("bad_time", f"{where}: {value!r:.80}")
     return time
 
 

@@ -211,7 +211,7 @@ class CommentTreeRun(Run):
         check_options(options, known, source, "a masked language model")
         task = pipeline.task
         draws, rate = options.get("draws", DRAWS), options.get("mask_rate")
-        trees = store.held(split)
+        trees = store.evaluation_trees(split)
         view, collator = discussions(task, pipeline.forest(store), trees, context=options.get("context"))
         bar, precision = options.get("progress", no_progress), options.get("precision", "fp32")
         with bar(int(view.sizes.sum())) as advance, autocast(pipeline.device, precision):

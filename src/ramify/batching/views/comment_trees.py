@@ -65,7 +65,7 @@ class TextInput:
 
     def forest(self, data: Store | Iterable[Tree], tokenizer: Tokenizer) -> Forest:
         """Trees, encoded and laid out as they are read."""
-        store = data if isinstance(data, Store) else Store.of(data)
+        store = data if isinstance(data, Store) else Store.from_trees(data)
         return Forest.open(store, tokenizer, self.max_tokens, self.overflow)
 
 

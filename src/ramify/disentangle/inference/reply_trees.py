@@ -53,7 +53,7 @@ def evaluate_replies(
     are the same. Decoding is without starts. `beam`: see `predict_links`. Raises `RamifyError` where there are no comments.
     """
     task, decoding = model.task, replace(model.decoding, starts=False)
-    logs = build_reply_logs(store.trees(store.held(split)), task.input).tokenize(task.tokenizer)
+    logs = build_reply_logs(store.trees(store.evaluation_trees(split)), task.input).tokenize(task.tokenizer)
     parents = predict_links(task, decoding, logs, history=history, beam=beam).parent
     return ReplyEvaluation(
         score_parents(logs, parents),

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal, NoReturn
 
 from ramify.errors import RamifyError
-from ramify.readers import annotation, chat, files
+from ramify.readers import annotation, chat, list_files
 from ramify.readers.annotation import unpacked
 from ramify.readers.base import Report, bad_option, blocks, open_bytes
 from ramify.readers.chat import TOKENS, Log
@@ -137,13 +137,13 @@ def _messages(
                     match = next((match for other in others if (match := other(line))), None)
                 if match is None:
                     if not _is_blank(line):
-                        report.mend("unparsed", f"{path}, line {number + 1}")
+                        report.repair("unparsed", f"{path}, line {number + 1}")
                     yield Node(line.replace("\t", " "), parents, starts, str(number), None, clock.time, chat.SYSTEM)
                     continue
                 if match[STAMP] and match[STAMP] != last_stamp:
                     last_stamp = match[STAMP]
                     if fault := clock.set(last_stamp):
-                        report.mend(fault, f"{path}, line {number + 1}")
+                        report.repair(fault, f"{path}, line {number + 1}")
                         last_stamp = None
                 group = match.lastindex or 0
                 text = match[group]
@@ -156,7 +156,7 @@ def _messages(
                         author = author if text.startswith("===") else None
                         last_stamp = None
                         if fault := clock.set_by_text(text):
-                            report.mend(fault, f"{path}, line {number + 1}")
+                            report.repair(fault, f"{path}, line {number + 1}")
                 if "\t" in text:
                     text = text.replace("\t", " ")
                 yield Node(text, parents, starts, str(number), author, clock.time, kind)
@@ -185,7 +185,7 @@ def _runs_twice(
         if not is_slashed(first):
             return hours == "12" or (hours == AUTO and runs_twice(_stamps(blocks, patterns)))
         if ambiguous := order.settle(_stamps(blocks, patterns)):
-            report.mend("open_date", f"{path}: {ambiguous} and all other dates are ambiguous, read as month/day")
+            report.repair("open_date", f"{path}: {ambiguous} and all other dates are ambiguous, read as month/day")
     return False
 
 
@@ -202,7 +202,7 @@ def _lines(packed: io.BufferedReader, path: Path, encoding: str, report: Report)
     stream, encoding = with_line_ends(packed, encoding)
     for numbers, block in blocks(stream, too_long, path, size=BLOCK_BYTES):
         if too_long.skipped:
-            report.mend("too_long", too_long.examples["too_long"][0])
+            report.repair("too_long", too_long.examples["too_long"][0])
             too_long = Report()
         yield text_lines(block, encoding, numbers.start, path, report)
 
@@ -309,7 +309,7 @@ def _in_folder(folder: Path, dialect: str, encoding: str, report: Report) -> lis
 
 def _logs_of(folder: Path) -> list[Path]:
     """The files of a folder, without those that accompany another file."""
-    inside = files([folder])
+    inside = list_files([folder])
     present = {path.with_name(unpacked(path.name)) for path in inside}
     return [
         path

@@ -79,7 +79,7 @@ def _decoded(block: bytes, encoding: str, first: int, path: Path, report: Report
             text = line.decode(strict)
         except ValueError:
             text = line.decode(lenient, "replace")
-            report.mend("encoding", f"{path}, line {number}")
+            report.repair("encoding", f"{path}, line {number}")
         lines.append(encodable(text).replace("\n", " "))
     return "\n".join(lines)
 
