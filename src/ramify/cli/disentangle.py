@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 LINKS = Path(__file__).parents[1] / "sample" / "links"
 """The model that ships with Ramify."""
 
-AT_ONCE = 256
+LIVE_BATCH = 256
 """Most messages of a live channel that are decided together, unless `--every` is given."""
 
 
@@ -130,7 +130,7 @@ def disentangle(
         return
     with bar("disentangling", None) as advance, autocast(models[0].device, precision):
         trees = known.records(logs, report, **chosen)
-        trees = _for_a_page(trees) if to == "html" else trees
+        trees = _check_page_size(trees) if to == "html" else trees
         found = _counted(
             (disentangle_together(models, tree, keep_replies=keep_replies, ensemble=ensemble, beam=beam) for tree in trees),
             advance,
@@ -186,7 +186,7 @@ def _follow(
     if known.yields != "logs":
         raise RamifyError(f"--live cannot read {known.name!r} files message by message. Leave --live out.")
     names = LogNames()
-    read = answered = 0
+    read = decided = 0
 
     def counted(messages: Iterable["Node"]) -> Iterator["Node"]:
         nonlocal read
@@ -196,45 +196,45 @@ def _follow(
 
     with ExitStack() as files:
         # Most channels never end. The user stops this process, or the reader of its output closes the pipe.
-        files.push(lambda error, *_: _print_counts(report, 0 if error is BrokenPipeError else read - answered))
+        files.push(lambda error, *_: _print_counts(report, 0 if error is BrokenPipeError else read - decided))
         file = None
         for log in known.reads(logs, report, **chosen):
             channel, messages = model.live(), counted(log.messages)
-            runs = prefetch_batches(messages, AT_ONCE) if every is None else _by(every, messages)
+            batches = prefetch_batches(messages, LIVE_BATCH) if every is None else _batched(every, messages)
             name = names.give(readable_name(log.name)) if to == "annotation" else log.name
             ids: dict[int, str] = {}
-            for together in runs:
+            for batch in batches:
                 # Opened with the first message, so that an empty input leaves an existing file as it is.
                 file = file or files.enter_context(appending(out))
-                for message, heard in zip(together, channel.predict_each(together), strict=True):
-                    ids[heard.number] = message.id if to == "jsonl" or known.numbered else str(heard.number)
-                    file.writelines(f"{line}\n" for line in _said(name, ids, heard, to))
-                    answered += 1
+                for message, prediction in zip(batch, channel.predict_each(batch), strict=True):
+                    ids[prediction.number] = message.id if to == "jsonl" or known.numbered else str(prediction.number)
+                    file.writelines(f"{line}\n" for line in _format_prediction(name, ids, prediction, to))
+                    decided += 1
                     file.flush()
-                    ids.pop(heard.number - model.input.window - 1, None)
+                    ids.pop(prediction.number - model.input.window - 1, None)
         if file is None:
             raise RamifyError(_no_message(report))
 
 
-def _by(size: int, messages: Iterable["Node"]) -> Iterator[list["Node"]]:
+def _batched(size: int, messages: Iterable["Node"]) -> Iterator[list["Node"]]:
     rest = iter(messages)
-    while together := list(islice(rest, size)):
-        yield together
+    while batch := list(islice(rest, size)):
+        yield batch
 
 
-def _said(log: str, ids: dict[int, str], heard: "LinkPrediction", to: str) -> list[str]:
+def _format_prediction(log: str, ids: dict[int, str], prediction: "LinkPrediction", to: str) -> list[str]:
     from ramify.readers.annotation import link_line
 
-    own = ids[heard.number]
+    child = ids[prediction.number]
     if to == "annotation":
-        return [link_line(log, int(ids[above]), int(own)) for above in (heard.parent, *heard.also)]
-    said = {"log": log, "id": own, "answers": None if heard.parent == heard.number else ids[heard.parent]}
-    said |= {"also": [ids[above] for above in heard.also]} if heard.also else {}
-    said |= {"probability": round(heard.probability, 4), "conversation": heard.conversation}
-    return [json.dumps(said, ensure_ascii=False)]
+        return [link_line(log, int(ids[parent]), int(child)) for parent in (prediction.parent, *prediction.also)]
+    record = {"log": log, "id": child, "answers": None if prediction.parent == prediction.number else ids[prediction.parent]}
+    record |= {"also": [ids[parent] for parent in prediction.also]} if prediction.also else {}
+    record |= {"probability": round(prediction.probability, 4), "conversation": prediction.conversation}
+    return [json.dumps(record, ensure_ascii=False)]
 
 
-def _for_a_page(logs: Iterator["Tree"]) -> Iterator["Tree"]:
+def _check_page_size(logs: Iterator["Tree"]) -> Iterator["Tree"]:
     """The logs. Raises before they are disentangled if they hold too many messages for a page."""
     from ramify.report.conversations import check_shown
 
@@ -295,10 +295,10 @@ def _numbers(found: "Disentangled", numbered: bool) -> list[tuple[int, int]]:
     return [(numbers[parent], numbers[child]) for parent, child in found.links().tolist()]
 
 
-def _print_counts(report: "Report", unanswered: int = 0) -> None:
+def _print_counts(report: "Report", undecided: int = 0) -> None:
     """Print counts of messages that the output lacks or that were repaired."""
-    if unanswered:
-        print(f"read but not decided: the last {unanswered:,} messages", file=sys.stderr)
+    if undecided:
+        print(f"read but not decided: the last {undecided:,} messages", file=sys.stderr)
     for title, counts in (("left out", report.skipped), ("repaired", report.kept)):
         for line in _counts(report, counts):
             print(f"{title}: {line}", file=sys.stderr)
