@@ -293,6 +293,18 @@ def test_interrupted_and_resumed_execution_is_the_same(store, tmp_path):
         assert (out / name).read_bytes() == (tmp_path / "straight" / name).read_bytes()
 
 
+def test_damaged_best_weights_are_an_error(store, tmp_path):
+    def damage(record):
+        if record["step"] == 6:
+            content = bytearray((tmp_path / "best.safetensors").read_bytes())
+            content[-1] ^= 1
+            (tmp_path / "best.safetensors").write_bytes(content)
+
+    with pytest.raises(RamifyError, match=r"best\.safetensors does not hold the best weights, which were written at step 6"):
+        execute(small(store), tmp_path, cpu=True, report=damage)
+    assert not (tmp_path / "config.json").exists()
+
+
 def test_the_limit_of_the_context_may_be_spelled_out(store, tmp_path):
     run = small(store)
     execute(run.changed({"input.max_context": str(run.input.max_tokens)}), tmp_path / "run", cpu=True)

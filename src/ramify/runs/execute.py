@@ -131,8 +131,7 @@ def _execute(
     progress = trainer.run(resume=before is not None)
     trainer.accelerator.wait_for_everyone()
     if not trainer.stopped and trainer.accelerator.is_main_process:
-        if (out / BEST).exists():
-            hub.load_weights(task, out / BEST)
+        trainer.load_best()
         hub.save(prepared.pipeline(), out)
     return prepared, progress
 

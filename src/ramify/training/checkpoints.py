@@ -41,6 +41,8 @@ class Progress:
     best: float | None = None
     """The best value on the dev set so far, and the step that had it; none before the first."""
     best_step: int | None = None
+    best_checksum: str | None = None
+    """The SHA-256 of the file with the best weights, as the first rank wrote it."""
     epoch: int = 0
     position: int = 0
     stage: int = 0
@@ -87,7 +89,7 @@ def begin_checkpoint(out: Path, step: int) -> None:
 def write_tensors(file: Path, tensors: Mapping[str, Tensor]) -> dict[str, str]:
     """Write a part of a checkpoint; its checksum by its name."""
     save_tensors(file, tensors)
-    return {file.name: _file_checksum(file)}
+    return {file.name: file_checksum(file)}
 
 
 def finish_checkpoint(
@@ -156,7 +158,8 @@ def checksum(counters: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(counters).encode()).hexdigest()
 
 
-def _file_checksum(file: Path) -> str:
+def file_checksum(file: Path) -> str:
+    """The SHA-256 of a file."""
     with open(file, "rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
@@ -203,7 +206,7 @@ def _progress(counters: dict[str, Any], folder: Path) -> Progress:
         raise DamagedError(str(error)) from None
     if f"step-{progress.step:08d}" != folder.name:
         raise DamagedError(f"step {progress.step} is not that of its folder.")
-    numbers = {name: value for name, value in vars(progress).items() if value is not None and name != "best"}
+    numbers = {name: value for name, value in vars(progress).items() if isinstance(value, int | float) and name != "best"}
     for name, value in numbers.items():
         if value < 0:
             raise DamagedError(f"{name} must be at least 0, not {value}.")
@@ -211,14 +214,14 @@ def _progress(counters: dict[str, Any], folder: Path) -> Progress:
     for name, bound in bounds.items():
         if numbers.get(name, 0) > numbers[bound]:
             raise DamagedError(f"{name} {numbers[name]} is above {bound} {numbers[bound]}.")
-    if (progress.best is None) != (progress.best_step is None):
-        raise DamagedError(f"best is {progress.best}, and best_step {progress.best_step}.")
+    if len({each is None for each in (progress.best, progress.best_step, progress.best_checksum)}) > 1:
+        raise DamagedError(f"best is {progress.best}, best_step {progress.best_step}, best_checksum {progress.best_checksum}.")
     return progress
 
 
 def _verify(file: Path, expected: object) -> None:
     try:
-        found = _file_checksum(file)
+        found = file_checksum(file)
     except OSError as error:
         raise DamagedError(f"{file.name} cannot be read ({error.strerror or error}).") from None
     if found != expected:

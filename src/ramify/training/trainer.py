@@ -20,12 +20,12 @@ from torch import Tensor
 from ramify.batching.batch import AnyBatch
 from ramify.batching.samplers import Numbers, Sampler
 from ramify.errors import RamifyError
-from ramify.hub import load_own_tensors, own_tensors
+from ramify.hub import load_own_tensors, load_weights, own_tensors
 from ramify.models.base import State
 from ramify.tasks.base import Task
 from ramify.tensors import save_tensors
 from ramify.training import checkpoints
-from ramify.training.checkpoints import Checkpoint, DamagedError, Progress
+from ramify.training.checkpoints import Checkpoint, DamagedError, Progress, file_checksum
 from ramify.training.config import TrainConfig, learns
 from ramify.training.metrics_log import MetricsLog, metrics_log
 from ramify.training.optimizers import PhaseOptimizer, learn_only, load_moments, phase_optimizers
@@ -41,6 +41,7 @@ from ramify.training.seeds import step_seed
 from ramify.training.stage import Stage, check_stages
 
 BEST = "best.safetensors"
+"""The file with the weights that had the best dev score."""
 DIVERGED = "Begin anew in another folder with a lower train.lr, a longer train.warmup, or a smaller train.clip."
 CORRUPT, FORWARD = 1, 2
 """Kinds of draws, which have seeds of their own; the phases after the first continue the count."""
@@ -103,6 +104,18 @@ class Trainer:
                     break
                 start = None
         return self.progress
+
+    def load_best(self) -> None:
+        """Read the weights with the best dev score into the task; without a dev score, it keeps its own."""
+        if self.progress.best_step is None:
+            return
+        file = self.out / BEST
+        if not file.exists() or file_checksum(file) != self.progress.best_checksum:
+            raise RamifyError(
+                f"{file} does not hold the best weights, which were written at step {self.progress.best_step}: it is damaged "
+                "or missing. Train again in another folder."
+            )
+        load_weights(self.task, file)
 
     def _run_stage(self, number: int, start: Checkpoint | None, log: MetricsLog, until: int | None) -> bool:
         """Take the steps of a stage, from its start or a checkpoint on. False when training was stopped from outside."""
@@ -296,6 +309,7 @@ class Trainer:
             progress.best, progress.best_step, progress.bad = value, progress.step, 0
             if self.accelerator.is_main_process:
                 save_tensors(self.out / BEST, own_tensors(self.task))
+                progress.best_checksum = file_checksum(self.out / BEST)
         else:
             progress.bad += 1
         return found
