@@ -2,5 +2,5 @@
 
 from beartype import BeartypeConf, beartype
 
-# An int may stand where a float is asked for, as type checkers have it.
+# An int may stand for a float, as in type checkers.
 checked = beartype(conf=BeartypeConf(is_pep484_tower=True))

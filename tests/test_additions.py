@@ -1,4 +1,4 @@
-"""A model, a task and a kind of run are each added by one file and one line of a table: dummies of all three go all the way."""
+"""A model, a task and a kind of run are each added by one file and one line of a table: dummies of all three prove it."""
 
 import json
 import re
@@ -40,7 +40,7 @@ from ramify.training.trainer import Stage, Trainer
 
 ARCHITECTURE = Path(__file__).parents[1] / "docs/architecture.md"
 
-# --- what somebody adds: models/averages.py -----------------------------------------------------------------------------
+# --- an added model: models/averages.py ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Averages(Backbone):
         return self.encode(batch.target_ids, batch.targets)
 
 
-# --- what somebody adds: tasks/lengths.py ---------------------------------------------------------------------------------
+# --- an added task: tasks/lengths.py --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -140,12 +140,12 @@ class LengthGuesser(Pipeline):
         return float(self.task.predict(batch).detach().exp())
 
 
-# --- what somebody adds: runs/unigrams.py --------------------------------------------------------------------------------
+# --- an added kind of run: runs/unigrams.py ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Unigrams(Evaluation):
-    """The share of the commonest token."""
+    """The share of the most frequent token."""
 
     share: float
 
@@ -241,7 +241,7 @@ class UnigramRun(Run):
         return f"evaluate {out}"
 
 
-# --- and all that it takes -----------------------------------------------------------------------------------------------
+# --- registration and use ------------------------------------------------------------------------------------------------
 
 STAGE = TrainConfig(steps=3, budget=400, evaluate_every=0, checkpoint_every=2, log_every=1)
 
@@ -271,7 +271,7 @@ def ramify_command(*words: object) -> str:
 
 
 def test_a_text_model(added, store, tmp_path):
-    """One file, a line of MODELS, a recipe: it trains, is measured, saved, loaded, asked, and started from."""
+    """One file, a line of MODELS, a recipe: the model is trained, evaluated, saved, loaded, queried, and used as a start."""
     run = CommentTreeRun(
         recipe="averages",
         data=str(store.path),
@@ -297,7 +297,7 @@ def test_a_text_model(added, store, tmp_path):
     "backbone", [AveragesConfig(), BertConfig(dim=16, num_heads=2, num_layers=1, ffn_dim=16, vocab_size=0)]
 )
 def test_a_task(added, monkeypatch, store, tmp_path, backbone):
-    """One file and a line of TASKS: it trains every backbone that has vectors, is saved, loaded and asked."""
+    """One file and a line of TASKS: the task trains every backbone that has vectors, and is saved, loaded and queried."""
     monkeypatch.setitem(TASKS, "lengths", TaskKind(LengthsConfig, Lengths, TextInput, LengthGuesser))
     run = CommentTreeRun(
         recipe="averages",
@@ -322,7 +322,7 @@ def test_a_task(added, monkeypatch, store, tmp_path, backbone):
 
 
 def test_a_kind_of_run(added, store, tmp_path):
-    """One file and a line of RUNS: it is carried out, resumed, evaluated and reported by the same commands."""
+    """One file and a line of RUNS: the run is executed, resumed, evaluated and reported by the same commands."""
     run = UnigramRun(recipe="unigrams", data=str(store.path), stages=(STAGE,))
     prepared, progress = execute(run, tmp_path / "run", cpu=True)
     assert progress.step == 3
@@ -334,13 +334,13 @@ def test_a_kind_of_run(added, store, tmp_path):
     page = write_report(tmp_path / "run").read_text("utf-8")
     assert "counts &lt;tokens&gt;" in page
     assert "<h2>Counts</h2>" in page
-    # Another kind is told apart by what run.json says.
+    # Another kind of run is recognised by its run.json.
     assert hub.load(tmp_path / "run").task.config == MaskedLMConfig()
     assert isinstance(prepared.task, MaskedLM)
 
 
 def test_the_pages_say_what_an_addition_touches():
-    """The files of the section "Add a model, a task, a kind of run" are those that a dummy needs above."""
+    """The files in the section "Add a model, a task, a kind of run" are those of the dummies above."""
     text = ARCHITECTURE.read_text("utf-8")
     (table,) = re.findall(r"<!-- additions -->\n(.*?)<!-- /additions -->", text, re.S)
     touched = {

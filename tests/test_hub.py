@@ -1,4 +1,4 @@
-"""Models on disk: what is saved comes back whole, and nothing else is taken for it."""
+"""Models on disk: a saved model loads unchanged, and nothing else is taken for a model."""
 
 import json
 import os
@@ -24,7 +24,7 @@ from ramify.tokenizer import Tokenizer
 
 
 def variants(config, own):
-    """Every field at every value that differs from its default: choices one by one, the rest by `own`."""
+    """Every field at every value that differs from its default: choices one by one, the rest from `own`."""
     kinds = typing.get_type_hints(config)
     for field in fields(config):
         if typing.get_origin(kinds[field.name]) is typing.Literal:
@@ -271,7 +271,7 @@ def test_a_failed_save_leaves_the_old_weights(saved, monkeypatch):
 
 
 def test_a_save_that_is_broken_off_is_no_model(saved, monkeypatch):
-    """The new weights lie there already, and the old settings would take them for theirs."""
+    """The new weights are already there, and the old settings would be used with them."""
     monkeypatch.setattr(Tokenizer, "save", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         hub.save(MaskFiller(tree_task(dtype=torch.float32, pooling="max")), saved)
@@ -313,13 +313,13 @@ def test_models_lie_on_the_cpu_unless_another_device_is_named(saved):
 
 @pytest.mark.parametrize("name", ["wings", "cpu:1", "meta", "cuda:99", "mps"])
 def test_devices_that_are_not_there(tmp_path, name):
-    """Said before anything is read."""
+    """The message comes before anything is read."""
     with pytest.raises(RamifyError, match=rf"no device '{name}' here that could be used; choose auto, cpu"):
         ramify.load(tmp_path / "nowhere", device=name)
 
 
 def test_the_accelerator_that_torch_finds(monkeypatch):
-    """Apple's knows no double precision, and is none here."""
+    """Apple's accelerator has no double precision, so it is not used."""
     kind = "cuda"
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: torch.device(kind))
     monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)

@@ -1,4 +1,4 @@
-"""The page that tells of a run: self-contained, escaped, true to the run, and there for unfinished runs as well."""
+"""The page of a run: self-contained, escaped, correct, and available for unfinished runs, too."""
 
 import json
 import re
@@ -45,7 +45,7 @@ LAYERS = {
 
 
 def hostile(tree):
-    """The same discussion where everybody begins with markup."""
+    """The same discussion in which every text begins with markup."""
     nodes = tuple(Node(f"{HOSTILE} {node.text}", node.parents, id=node.id) for node in tree.nodes)
     return Tree(nodes, id=tree.id, meta={"title": HOSTILE})
 
@@ -83,7 +83,7 @@ def unfinished(run):
 
 
 class Page(HTMLParser):
-    """Fails on tags that are not closed in order; keeps tags, attributes and text."""
+    """Fails on tags that are not closed in order; collects tags, attributes and text."""
 
     EMPTY = ("meta", "br")
 

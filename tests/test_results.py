@@ -1,4 +1,4 @@
-"""Rows of results, the pages that are generated from them, and every decimal number of README and model cards."""
+"""Rows of results, the pages generated from them, and every decimal number of README and model cards."""
 
 import json
 import re
@@ -51,7 +51,7 @@ def written(folder: Path, **changes: Any) -> Path:
 
 
 def test_rows_say_where_they_come_from(known):
-    """The schema is checked as rows are read; here is what one row alone cannot tell."""
+    """Reading checks the schema of each row; this test checks properties across rows."""
     assert len(known) > 3000
     machines = tables.settings("machines")
     for row in known.values():
@@ -103,7 +103,7 @@ def test_numbers_keep_their_digits(tmp_path):
 
 
 def test_benchmarks_append_rows(tmp_path):
-    """A benchmark as it is run, but for its measurement, which takes a second."""
+    """A benchmark of one second, run as documented."""
     file = tmp_path / "engine.jsonl"
     command = [sys.executable, "benchmarks/backprop.py", "speed", "--append", str(file), "A"]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120)

@@ -1,4 +1,4 @@
-"""Tokenizers: training that repeats, text that stays text, and the formats that others write."""
+"""Tokenizers: reproducible training, literal texts, and the formats of other libraries."""
 
 import json
 import re
@@ -47,7 +47,7 @@ def test_training(trained, texts, kind):
     assert own.special_ids == [0, 1, 2, 3, 4]
     assert (own.cls_id, own.sep_id, own.mask_id) == (2, 3, 4)
     ids = [own.encode(text) for text in texts[:50]]
-    # Trained on these texts, it must say them in fewer pieces than letters, and know nearly all.
+    # Trained on these texts, the tokenizer needs fewer pieces than letters and has few unknown ones.
     assert sum(map(len, ids)) < 0.6 * sum(map(len, texts[:50]))
     unknown = own.engine.token_to_id("[UNK]")
     assert sum(each.count(unknown) for each in ids) < 0.001 * sum(map(len, ids))
@@ -92,7 +92,7 @@ print(Tokenizer.train(texts, kind=sys.argv[2], vocab_size=600).hash)
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
 def test_training_repeats(trained, texts, kind):
-    """Hash tables are seeded anew for every process and every table: none of that may show."""
+    """Hash tables are seeded anew for every process and every table. No trace of it may show."""
     assert Tokenizer.train(texts, kind=kind, vocab_size=600).json == trained[kind].json
     source = Path(ramify.__file__).parent / "sample" / "discussions.jsonl"
     command = [sys.executable, "-c", TRAIN, str(source), kind]
@@ -101,7 +101,7 @@ def test_training_repeats(trained, texts, kind):
 
 
 def test_training_repeats_with_more_letters_than_it_takes(texts, monkeypatch):
-    """Many are as rare as each other; the first of them by their numbers stay, the others are read over."""
+    """Many letters are equally rare. Those with the lowest code points stay, and the rest are left out."""
     monkeypatch.setattr("ramify.tokenizer.ALPHABET", 100)
     rare = [f"flour{chr(0x4F00 + number)} fl{chr(0x180 + 2 * number)}our a{chr(0x2E2E)}b" for number in range(100)]
     found = {Tokenizer.train([*texts, *rare], vocab_size=600).json for _ in range(4)}
@@ -119,7 +119,7 @@ def test_words_that_a_sign_parts_stay_apart_where_it_is_too_rare(texts, monkeypa
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_vocabularies_too_small_for_the_letters(texts, kind):
-    """The message says how many are needed, and that many are enough."""
+    """The message names the necessary size, and that size suffices."""
     with pytest.raises(RamifyError, match=f"a vocabulary of 20 pieces is too small.* in a {kind} tokenizer") as refused:
         Tokenizer.train(texts, kind=kind, vocab_size=20)
     least = int(re.search(r"take ([\d,]+)", str(refused.value)).group(1).replace(",", ""))
@@ -256,7 +256,7 @@ def test_gpt2_loads(gpt2):
     text = "naïve ∂ℓ/∂e 🥖 ovens"
     assert own.decode(own.encode(text)) == text
     assert 400 not in own.encode(f"text {END} text")
-    # It has nothing to put around a text.
+    # It has no tokens to put around a text.
     assert own.num_special == 0
     ids = own.encode(text)
     assert own.wrap(ids).tolist() == ids
@@ -292,7 +292,7 @@ def test_tasks_say_which_special_tokens_they_need(gpt2, tmp_path):
 
 
 def test_texts_without_special_tokens_are_batched_bare(gpt2):
-    """Each text fills its row, which may be as long as all that is read of it."""
+    """Each text fills its row, which may be as long as the limit on tokens."""
     own = Tokenizer.load(gpt2)
     tree = discussion([-1, 0, 1], lengths=[3, 30, 4])
     input = TextInput(max_tokens=8)
@@ -344,7 +344,7 @@ def test_an_id_outside_the_vocabulary_has_a_name():
     assert tokenizer().token(10_000) == "[10000]"
 
 
-# --- the sample that a tokenizer is trained on --------------------------------------------------------------------------------
+# --- the sample for training --------------------------------------------------------------------------------------------------
 
 
 def test_sample_is_uniform():
@@ -367,7 +367,7 @@ def test_sample_is_bounded(texts, held, seed):
     assert drawn == list(sample(iter(texts), held, seed))
     if sum(len(text.encode()) for text in texts) < held:
         assert drawn == texts
-    # As many texts as filled the bound at first, in their first order.
+    # As many texts as fill the bound, in their original order.
     filled, size = 0, 0
     while filled < held and size < len(texts):
         filled += len(texts[size].encode())

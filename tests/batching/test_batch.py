@@ -1,4 +1,4 @@
-"""Batches: every token is accounted for, in whatever order and company; steps hold every example once."""
+"""Batches hold every token and every example exactly once, whatever the order or the neighbours."""
 
 from dataclasses import fields, replace
 
@@ -73,7 +73,7 @@ def test_every_id_is_accounted_for(parents, context, regime, max_tokens, data):
         expected += facts(example.targets.tolist(), example.weight.tolist(), [nodes.tolist() for nodes in contexts])
     assert found == sorted(expected)
 
-    # Texts: each target and each node that somebody reads shows CLS, its own words up to the limit, SEP.
+    # Texts: each target and each node that is read shows CLS, its own words up to the limit, SEP.
     assert rows(batch.target_ids, batch.targets) == [framed(own, node, room) for node in batch.source]
     assert sorted(batch.node_source.tolist()) == sorted({node for example in examples for node in example.context.tolist()})
     assert rows(batch.input_ids, batch.nodes) == [framed(own, node, room) for node in batch.node_source]
@@ -142,7 +142,7 @@ def same(left, right):
 @pytest.mark.parametrize("concatenate", [0, 24])
 @pytest.mark.parametrize("corrupt", [False, True])
 def test_select_is_collating_the_subset(concatenate, corrupt):
-    """All but the nodes: those stay, because the vectors that the part reads are counted by their places in the whole."""
+    """The part keeps all nodes, because the vectors that it reads are indexed by their places in the whole."""
     input = TextInput(max_tokens=32, concatenate=concatenate, max_context=4)
     task = bert_task(input=input) if concatenate else tree_task(input=input)
     own = forest(discussions(2, 12))
@@ -193,7 +193,7 @@ def test_concatenated_rows(parent, width, seed):
         above = [above[0], *above[1:][max(0, len(above) - 3) :]]
         before = [token for ancestor in above for token in [*framed(own, ancestor, 10)[1:-1], SEP]]
         text = framed(own, node, 10)[1:-1]
-        # The oldest tokens are cut first; the own text never is.
+        # The oldest tokens are cut first; the target's own text is never cut.
         room = max(0, width - len(text) - 2)
         before = before[max(0, len(before) - room) :]
         assert ids == [CLS, *before, *text, SEP]
@@ -261,7 +261,7 @@ def test_order_follows_from_seed_and_epoch():
 
 
 def test_shuffling_is_uniform():
-    """Where the first example of 20 comes to stand: chi-square over 2,000 epochs."""
+    """The position of the first example of 20: chi-square over 2,000 epochs."""
     sampler = TokenBudget(np.ones(20, dtype=np.int64), 1, seed=0)
     places = [np.concatenate(sampler.steps(epoch)).tolist().index(0) for epoch in range(2000)]
     counts = np.bincount(places, minlength=20)

@@ -202,7 +202,7 @@ def test_chain_hangs_the_rest_below(parent, data):
         assert len(own_parts) == max(1, -(-lengths[node] // room))
         assert [token for index in own_parts for token in texts_of(own)[index]] == whole[node]
         assert all(own.length[index] == room for index in own_parts[:-1])
-        # The first hangs where the text hung: below the last part of the parent; each further one below the one before.
+        # The first part is a child of the last part of the text's parent; each further part is a child of the part before.
         above = parts[parent[node]][-1] if parent[node] >= 0 else NO_PARENT
         assert own.parent[own_parts].tolist() == [above, *own_parts[:-1]]
         assert (own.root[own_parts] == first).all()

@@ -1,4 +1,4 @@
-"""Which examples a forest yields, and what each target reads: against definitions written the slow and obvious way."""
+"""The examples that a forest yields and the nodes that each target reads, against slow reference definitions."""
 
 from collections import Counter
 
@@ -17,7 +17,7 @@ from ramify.tree import leaf_counts, multiplicity, split, subtree_sizes
 
 
 def kept(path, limit, rule, top):
-    """Which of a target's strict ancestors (root first) it reads: comments above depth `top` are outside its piece."""
+    """The strict ancestors (root first) that a target reads; comments above depth `top` are outside its piece."""
     comments = path[1:][max(0, top - 1) :]
     if not path:
         return []
@@ -54,7 +54,7 @@ def test_ancestors_of_deep_chains():
 
 
 def test_the_context_is_as_high_as_a_text_may_be_long():
-    """Unless a limit is set: the paper's cl."""
+    """Without a limit, the context is as long as the paper's cl."""
     own = forest([discussion(chain(40), lengths=[1] * 41)])
     for input, expected in ((TextInput(max_tokens=12), 12), (TextInput(max_tokens=12, max_context=3), 3)):
         assert len(Discussions(own, units(own, [0], "naive"), input).example(39).context) == expected
@@ -246,7 +246,7 @@ def strange(own, regime=None, seed=0, **input):
 @given(seed=st.integers(0, 1000), limit=st.sampled_from([2, 100]), regime=st.sampled_from(["tree", "threads", "middle"]))
 @settings(max_examples=40)
 def test_wrong_ancestors_are_of_another_tree_and_equal_depth(seed, limit, regime):
-    """Both trees reach equally deep, so everybody finds somebody; each reads a real path of one other tree."""
+    """Both trees are equally deep, so every target finds a match. Each target reads a real path of the other tree."""
     own = forest([discussion(uniform(20, seed + n), lengths=[1] * 21, name=f"t{n}") for n in range(3)])
     deepest = [int(own.depth[own.tree_of(np.arange(63)) == tree].max()) for tree in range(3)]
     regular = Discussions(own, units(own, [0, 1, 2], regime, max_tree_size=5), TextInput(max_context=limit))
@@ -264,10 +264,10 @@ def test_wrong_ancestors_are_of_another_tree_and_equal_depth(seed, limit, regime
         for target, nodes, own_nodes in zip(example.targets, read, rightly):
             if own.depth[target] <= reach:
                 assert own.depth[nodes].tolist() == own.depth[own_nodes].tolist()
-            # A path: everybody but the post hangs below the one before.
+            # A path: every node but the post is a child of the node before.
             assert (own.parent[nodes[2:]] == nodes[1:-1]).all()
             assert nodes[0] == own.root[nodes[-1]]
-        # The stranger is as deep as the unit needs, where any other tree is.
+        # The mismatched node is as deep as the unit needs, wherever another tree is that deep.
         needed = int(own.depth[example.targets].max())
         assert reach >= min(needed, max(deepest[other] for other in range(3) if other != tree))
 
@@ -353,7 +353,7 @@ def test_closed_forms_of_costs(shape, comments):
 
 
 def test_threads_of_a_tree_that_is_too_deep(monkeypatch):
-    """Counted before anything is laid out."""
+    """The comments are counted before anything is laid out."""
     data = forest([discussion(chain(30), name="deep")])
     monkeypatch.setattr(views, "MAX_REPEATS", 464)
     for regime in ("threads", "threads_debiased"):
@@ -365,7 +365,7 @@ def test_threads_of_a_tree_that_is_too_deep(monkeypatch):
 
 
 def test_a_parent_outside_the_piece_is_not_read():
-    """A chain in strict pieces of one comment: everyone's parent but the first's, which is the post, lies in another piece."""
+    """A chain in strict pieces of one comment: every parent lies in another piece, except the post."""
     data = forest([discussion(chain(5), lengths=[3] * 6)])
     parts = units(data, [0], "middle", max_tree_size=1)
     view = Discussions(data, parts, TextInput(max_tokens=32, context="parent"))

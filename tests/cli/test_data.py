@@ -57,7 +57,7 @@ def test_build_takes_what_scripts_need(ramify, tmp_path):
 
 
 def test_options_are_taken_as_they_are_typed(ramify, tmp_path):
-    """The delimiter may be a blank one."""
+    """The delimiter may be a blank."""
     path = tmp_path / "posts.csv"
     path.write_text("id\tparent\ttree\ttext\n1\t\tt\troot\n2\t1\tt\tmore\n")
     words = ("data", "build", path, "--format", "table", "--out", tmp_path / "store", "--json")
@@ -176,6 +176,6 @@ def test_split_refuses_what_is_no_tree(ramify, tmp_path):
 
 
 def test_help_is_quick_to_import():
-    """What takes long to import is imported by the command that needs it."""
+    """Slow imports are left to the commands that need them."""
     code = "import sys, ramify.cli; print([name for name in ('torch', 'pyarrow', 'matplotlib') if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"

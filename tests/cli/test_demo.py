@@ -19,7 +19,7 @@ MOST_BYTES = 10_000_000
 
 
 def in_a_minute(out):
-    """What the demo prints with a few updates and one mask a comment."""
+    """The output of the demo with a few updates and one mask per comment."""
     result = CliRunner().invoke(app, ["demo", "--out", str(out), "--steps", "3", "--draws", "1"])
     assert result.exit_code == 0, result.output
     return result.output
@@ -62,7 +62,7 @@ def test_demo_runs_again_in_the_same_folder(demo):
 
 
 def test_demo_leaves_alone_what_appears_meanwhile(tmp_path, monkeypatch):
-    """It makes room at the start, and two of them do not work in one folder."""
+    """The demo clears its folder at the start only, so that two demos cannot share a folder."""
     out, build = tmp_path / "demo", cli.demo._build
     for kind in ("old", "new"):
         (out / kind).mkdir(parents=True)

@@ -161,7 +161,7 @@ def test_replies_that_the_log_itself_tells(ramify, model, tmp_path):
 
 
 def test_what_says_of_itself_something_else_says_how_sure_the_model_is(ramify, model, tmp_path):
-    """What stands in `label` stays; JSON lines of Ramify's own are a log like any other."""
+    """An existing `label` is kept; Ramify's own JSON lines are a log like any other."""
     path = tmp_path / "disks.jsonl"
     path.write_text(channel(1).to_json() + "\n")
     tree = jsonl_trees(path)[0]
@@ -191,7 +191,7 @@ SAID = "author,text\nann,mount disk usb\nbob,ann: usb disk\n"
     ],
 )
 def test_annotations_of_logs_whatever_their_names(ramify, causal, tmp_path, files, format, names):
-    """Each has a name of its own, which is read again as itself; live, too."""
+    """Every log has a distinct name, which is read back unchanged. This also holds for live channels."""
     for name, content in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         if format == "molweni":
@@ -243,7 +243,7 @@ def test_text_says_who_and_when(ramify, model, tmp_path):
 
 
 def test_text_says_when_days_begin():
-    """In the heading of a conversation, and before the first message of each day."""
+    """The dates are in the heading of a conversation, and before the first message of each day."""
     times = [datetime(2024, 1, 31, 23, 59, tzinfo=UTC), datetime(2024, 2, 1, 0, 1, tzinfo=UTC)]
     nodes = [Node("one", (), id="0", author="ann", time=times[0].timestamp())]
     nodes += [Node("two", (0,), id="1", author="bob", time=times[1].timestamp())]
@@ -253,7 +253,8 @@ def test_text_says_when_days_begin():
 
 
 def test_of_several_days_each_conversation_says_which(tmp_path):
-    """Also one of a single day, and what stands alone; on the page before the first message of each day."""
+    """This includes conversations of one day and single messages. On the page, the date precedes the first message of each
+    day."""
     times = [datetime(2024, 1, day, 10, minute, tzinfo=UTC).timestamp() for day in (30, 31) for minute in (0, 1)]
     nodes = [Node("said", (), id=str(number), author="ann", time=time) for number, time in enumerate(times)]
     nodes[1] = replace(nodes[1], parents=(0,))
@@ -299,7 +300,7 @@ def test_text_names_what_is_answered_where_indentation_does_not_say_it():
         "    <ann> said",
         "    → 2, 1 <ann> said",
     ]
-    # So deep nothing is indented any further.
+    # At this depth, indentation stops.
     assert [line.strip() for line in lines[14:18]] == ["11 " + " " * 16 + "<ann> said"] + [
         f"{number} {' ' * 16}→ {number - 1} <ann> said" for number in (12, 13, 14)
     ]
@@ -309,7 +310,7 @@ BOTH = ("0 0 -", "0 1 -", "0 2 -", "2 2 -", "1 3 -", "2 3 -")
 
 
 def test_a_message_that_starts_a_conversation_may_answer_others_too(ramify, model, tmp_path):
-    """What a log says of itself comes out as it is, in annotations and in JSON lines."""
+    """Annotations and JSON lines give the links of a log unchanged."""
     log, out = tmp_path / "two.ascii.txt", tmp_path / "out"
     log.write_text("".join(f"[10:0{minute}] <ann> usb disk\n" for minute in range(4)))
     (tmp_path / "two.annotation.txt").write_text("".join(f"{line}\n" for line in BOTH))
@@ -323,7 +324,7 @@ def test_a_message_that_starts_a_conversation_may_answer_others_too(ramify, mode
 
 
 def test_links_that_a_model_finds_are_scored_as_they_are_written(ramify, model, tmp_path):
-    """Several answers a message, starts among them: `evaluate` and `disentangle` with `evaluate links` agree."""
+    """With several links per message, starts included, `evaluate` agrees with `disentangle` followed by `evaluate links`."""
     logs = [several_parents(channel(60, seed, f"log{seed}")) for seed in range(2)]
     lines = tmp_path / "logs.jsonl"
     lines.write_text("".join(f"{log.to_json()}\n" for log in logs))
@@ -350,7 +351,7 @@ def test_links_that_a_model_finds_are_scored_as_they_are_written(ramify, model, 
 
 
 def test_how_sure_a_model_is_of_what_it_says_first(model):
-    """Not of the start that is likelier, where a message is said to answer another."""
+    """If a message has a parent, its probability is that of the parent, even if a start is likelier."""
     loaded = ramify_package.load(model)
     log = channel(60, 0)
     alone = loaded.disentangle(log)
@@ -372,7 +373,7 @@ def test_what_an_earlier_run_said_is_replaced():
 
 
 def test_known_starts_are_believed(ramify, model, tmp_path):
-    """Also where a log holds nothing else."""
+    """This holds even if the log has no other links."""
     nodes = (Node("usb disk", (), id="0", author="ann"), Node("ann: usb disk", (), id="1", author="bob"))
     path, out = tmp_path / "logs.jsonl", tmp_path / "out.jsonl"
     path.write_text(Tree(nodes, id="log").to_json() + "\n")
@@ -479,7 +480,7 @@ def test_too_much_for_a_page(ramify, model, log, tmp_path, monkeypatch):
 
 @pytest.mark.skipif(not shutil.which("chromium"), reason="needs chromium")
 def test_the_page_in_a_browser(ramify, model, log, tmp_path):
-    """What a log says is text, not HTML; lines are drawn; a conversation can be chosen."""
+    """Texts of a log are text, not HTML. Lines are drawn, and a conversation can be selected."""
     page = tmp_path / "out.html"
     run(ramify, log, model, "html", page)
     browser = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1000,900"]
@@ -514,7 +515,7 @@ def test_the_model_that_comes_with_ramify(ramify, log, tmp_path):
     status, _, err = ramify("disentangle", log, "--to", "html", "--out", tmp_path / "out.html")
     assert status == 0, err
     assert "as predicted by the model that ships with Ramify" in (tmp_path / "out.html").read_text("utf-8")
-    # It follows who calls whom, in conversations that it has not seen the like of.
+    # The model follows names in messages, in conversations unlike those of its training.
     tree = channel(100, 7)
     found = shipped.disentangle(tree)
     called = [i for i, node in enumerate(tree.nodes) if ": " in node.text]
@@ -615,7 +616,7 @@ def test_evaluate_scores_links(ramify, model, tmp_path):
 
 
 def test_evaluate_where_only_conversations_are_known(ramify, model, tmp_path):
-    """The links of a chain through each conversation stand for what is not known."""
+    """A chain through each conversation replaces the unknown links."""
     logs = [channel(60, seed) for seed in range(3)]
     labelled = []
     for log in logs:
@@ -629,7 +630,7 @@ def test_evaluate_where_only_conversations_are_known(ramify, model, tmp_path):
     status, printed, _ = ramify("evaluate", model, "--data", store.path, "--split", "all", "--json")
     assert status == 0
     scores = json.loads(printed)
-    # Scored against its own conversations, it is always right about them.
+    # The model is scored against its own conversations, so every score is perfect.
     assert scores["cluster"]["f1"] == scores["vi"] == scores["one_to_one"] == 100
     assert scores["link"] is None
     assert scores["intervals"].keys() >= {"vi", "cluster f1"}
@@ -642,7 +643,7 @@ def test_evaluate_where_only_conversations_are_known(ramify, model, tmp_path):
 
 @pytest.fixture(scope="module")
 def causal(model, tmp_path_factory):
-    """The same weights, said to have been trained without looking ahead."""
+    """The same weights, saved as a model that was trained without looking ahead."""
     folder = tmp_path_factory.mktemp("causal") / "model"
     task = ramify_package.load(model).task
     task.input = replace(task.input, causal=True)
@@ -673,7 +674,7 @@ def test_live_says_all_that_a_message_answers(ramify, log, causal, tmp_path):
         said = {line["answers"] or str(number), *line.get("also", ())}
         assert said == {str(parent) for parent, child in whole if child == number}
     assert len(whole) > len(LINES)
-    # In a conversation each message stands in one place, so that it is a tree for all that reads trees.
+    # In JSON lines each message appears once per conversation, so that every conversation is a tree.
     run(ramify, log, causal, "jsonl", tmp_path / "out.jsonl", *several)
     conversations = list(jsonl.read_jsonl(tmp_path / "out.jsonl"))
     assert sum(len(each) for each in conversations) == len(LINES)
@@ -687,9 +688,9 @@ def test_live_says_all_that_a_message_answers(ramify, log, causal, tmp_path):
 
 @pytest.fixture
 def listening(causal):
-    """A process that disentangles what is written into it, and has answered two lines."""
+    """A process that disentangles the lines written to it, and has printed two results."""
     command = ["disentangle", "/dev/stdin", "--format", "irc", "--live", "--to", "jsonl", "--out", "/dev/stdout"]
-    # What a shell runs in the background ignores Ctrl-C, and so would what the tests run there.
+    # Shells start background processes with Ctrl-C ignored, and tests may run in one.
     start = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from ramify.cli import main; main()"
     program = [sys.executable, "-c", start, *command, "--model", str(causal)]
     with subprocess.Popen(program, **PIPES) as process:
@@ -697,7 +698,7 @@ def listening(causal):
         patience.start()
         for number, line in enumerate(LINES[1:3]):
             process.stdin.write(f"{line}\n")
-            # It comes before the next line is there.
+            # The result arrives before the next line is written.
             assert json.loads(process.stdout.readline())["id"] == str(number)
         yield process
         patience.cancel()
@@ -708,7 +709,7 @@ def test_live_ends_with_its_input(listening):
 
 
 def test_live_ends_with_ctrl_c(listening):
-    """Nothing is said but what was found until then."""
+    """Nothing is printed but earlier results."""
     listening.stdin.write(f"{LINES[5]}\n")
     assert json.loads(listening.stdout.readline())["id"] == "2"
     listening.send_signal(signal.SIGINT)
@@ -721,7 +722,7 @@ def test_live_says_how_many_it_leaves_unanswered(ramify, log, causal, tmp_path, 
     whole = LiveChannel.predict_each
 
     def stopped(live, messages):
-        """As by Ctrl-C, once four of them are answered."""
+        """Like Ctrl-C after four results."""
         yield from islice(whole(live, messages), 4)
         raise KeyboardInterrupt
 
@@ -734,7 +735,7 @@ def test_live_says_how_many_it_leaves_unanswered(ramify, log, causal, tmp_path, 
 
 
 def test_live_ends_where_nobody_reads_on(listening):
-    """As before `head`: the next line has nowhere to go."""
+    """Like `head`, which closes the pipe before the next line is printed."""
     listening.stdout.close()
     listening.stdin.write(f"{LINES[6]}\n")
     assert listening.wait() == 1
@@ -800,7 +801,7 @@ def test_what_is_read_is_not_written_over(ramify, log, model, tmp_path, options)
 
 @pytest.mark.parametrize("live", [(), ("--live",)])
 def test_without_a_message_nothing_is_written(ramify, causal, tmp_path, live):
-    """A table with the wrong format named is no empty channel."""
+    """A table read in the wrong format is not an empty channel."""
     table, out = tmp_path / "channel.json", tmp_path / "out.jsonl"
     table.write_text('{"guild": {}, "channel": {}, "messages": [{"id":')
     out.write_text("kept")

@@ -22,7 +22,7 @@ def test_a_set_survives_export_and_build(tmp_path):
     store = built(discussions(8, 6), tmp_path / "own")
     out = tmp_path / "trees.jsonl"
     CliRunner().invoke(app, ["data", "export", str(store.path), "--out", str(out)])
-    # Among them are texts without a word: what was kept must be kept again.
+    # Some texts have no words. They were kept, so they must be kept again.
     assert build([out], "jsonl", tmp_path / "again", policy=Policy(empty="keep")).hash == store.hash
 
 

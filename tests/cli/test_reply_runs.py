@@ -1,4 +1,4 @@
-"""Who replied to whom in reply trees, from `ramify train` to `ramify evaluate`."""
+"""Parents of comments in reply trees, from `ramify train` to `ramify evaluate`."""
 
 import json
 
@@ -31,7 +31,7 @@ def init(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def told(apart, store, init, tmp_path_factory):
-    """The folder of a run, and what was printed while it trained."""
+    """The folder of a run and the output of its training."""
     out = tmp_path_factory.mktemp("replies") / "run"
     settings = [part for each in ("train.log_every=1", "model.dim=8", "model.ffn_dim=16") for part in ("--set", each)]
     options = ("--steps", 3, "--fine-steps", 2, "--window", 6, *settings)
@@ -131,5 +131,5 @@ def test_chat_logs_keep_their_objective_and_may_be_ranked(tmp_path):
     assert run.adapt_to_data() == run
     settings = {"task.objective": "ranking", "train.log_every": "1", "model.hidden": "8", "model.dim": "4"}
     execute(run.changed(settings), tmp_path / "run", cpu=True)
-    # A message that starts a conversation has no rank: it is not trained on, and no infinite loss comes of it.
+    # A message that starts a conversation has no rank. It is not trained on and causes no infinite loss.
     assert all(record["loss"] < 20 for record in read_metrics(tmp_path / "run"))

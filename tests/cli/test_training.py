@@ -1,4 +1,4 @@
-"""`ramify train`: what it leaves, what it refuses, and what a kill or a full disk leaves of it."""
+"""`ramify train`: the files that it writes, the settings that it refuses, and the state after a kill or on a full disk."""
 
 import json
 import shutil
@@ -22,7 +22,7 @@ def equal(one, other):
 
 
 def records(out):
-    """What was logged, but for the clock."""
+    """The metrics without the times."""
     return [{name: value for name, value in record.items() if name != "seconds"} for record in read_metrics(out)]
 
 
@@ -85,7 +85,7 @@ def test_a_collapsed_encoder_is_warned_of(ramify, recipe, tmp_path, monkeypatch)
 
 
 def test_chat_logs_are_warned_of(ramify, recipe, tmp_path):
-    """Half of the messages of each log begin something."""
+    """Half of the messages of each log have no known parent."""
     logs = [discussion([-1, -1, 0, 1], seed=number, name=f"log{number}") for number in range(24)]
     data = built(logs, tmp_path / "data", (0.5, 0.5, 0.0)).path
     command = [str(data) if part == recipe[3] else part for part in recipe]
@@ -178,7 +178,7 @@ def test_mistakes(ramify, tmp_path, monkeypatch, command, message):
 # --- kills --------------------------------------------------------------------------------------------------------------------
 
 DIM, FFN, STEPS = 256, 1280, 10
-"""Sizes at which the processor's own matrix products are used, where there are any."""
+"""Sizes at which torch uses the processor's own matrix products, if it has any."""
 
 
 @pytest.fixture(scope="module")
@@ -228,7 +228,7 @@ def test_a_killed_run_resumes_to_the_same_bits(start, apart, large, tmp_path):
 
 
 def test_a_run_folder_is_one_processes_alone(start, apart, large, tmp_path):
-    """Two that resume at once would write into each other's lines of metrics."""
+    """Two processes that resume at once would mix their lines of metrics."""
     out = tmp_path / "run"
     first = start(*large, "--out", out)
     while len(read_metrics(out)) < 4:
@@ -266,7 +266,7 @@ def test_a_full_disk_while_training(apart, recipe, tmp_path, every):
 
 
 def test_a_full_disk_at_the_end(apart, recipe, trained, tmp_path):
-    """All is trained, and the model does not fit: with room again, the same command and --resume write it."""
+    """Training is complete, but the model does not fit on the disk. Once there is room, --resume writes it."""
     out = tmp_path / "run"
     shutil.copytree(trained, out)
     for name in ("config.json", "model.safetensors", "README.md"):

@@ -1,4 +1,4 @@
-"""What scripts do with a trained run: `ramify evaluate`, `embed`, `fill-mask`, `report` and `tokenizer train`."""
+"""Commands that use a trained run: `ramify evaluate`, `embed`, `fill-mask`, `report` and `tokenizer train`."""
 
 import json
 import math
@@ -142,7 +142,7 @@ def test_evaluate_saves_where_it_is_told(evaluated, tmp_path):
 
 
 def test_every_use_has_a_device(ramify, evaluated, filled, trained, copied, store, asked, tmp_path):
-    """The same answers where it is named, and a plain message where it is not there."""
+    """Naming the device leaves the answers unchanged; a missing device gives a plain message."""
     assert evaluated("--device", "cpu") == evaluated()
     assert filled("below", "--device", "cpu") == filled("below")
     vectors = ["embed", trained, "--data", asked, "--out", tmp_path / "vectors.npy"]
@@ -184,7 +184,7 @@ def test_evaluate_refuses_to_draw_nothing(ramify, trained, store):
 
 @pytest.fixture
 def embedded(ramify, trained, tmp_path):
-    """Tree ids, node ids and vectors of what `ramify embed` writes."""
+    """Tree ids, node ids and vectors of the file that `ramify embed` writes."""
 
     def run(data, *more, out=tmp_path / "vectors.parquet"):
         status, printed, err = ramify("embed", trained, "--data", data, "--out", out, *more)
@@ -217,7 +217,7 @@ def test_embed_a_file_of_trees(embedded, store, tmp_path):
 
 
 def test_embed_with_and_without_context(embedded, asked):
-    """The same text in two places is the same without context, and differs with it."""
+    """Without context, equal texts have equal vectors; with context they differ."""
     found = {}
     for context in ("tree", "none"):
         trees, ids, vectors = embedded(asked, "--context", context)
@@ -336,7 +336,7 @@ def test_fill_mask_among_candidates_and_jointly(filled):
 
 
 def test_fill_mask_in_a_built_data_set(ramify, filled, asked, trained, tmp_path):
-    """Also without a post above it: a node is found by its id and its tree's."""
+    """A node is found by its id and its tree's id, even if the data set has no post above it."""
     assert ramify("data", "build", asked, "--format", "jsonl", "--out", tmp_path / "store", "--min-nodes", 1)[0] == 0
     more = ["--node", "below", "--tree", "asked", "--json"]
     status, out, _ = ramify("fill-mask", trained, "--data", tmp_path / "store", *more)
@@ -374,7 +374,7 @@ def test_fill_mask_refuses(ramify, trained, asked, arguments, message):
 
 
 def test_fill_mask_where_node_ids_repeat(ramify, filled, asked, trained, tmp_path):
-    """The first is taken, and said to be, whether the trees lie in a file or in a data set."""
+    """The first node is used, and the message says so, for files and for data sets."""
     with open(asked, "a") as file:
         file.write(Tree(TREE.nodes, id="again").to_json() + "\n")
     assert ramify("data", "build", asked, "--format", "jsonl", "--out", tmp_path / "store", "--split", "1,0,0")[0] == 0
@@ -513,7 +513,7 @@ print([name for name in ("torch._dynamo", "sympy", "accelerate", "transformers",
 
 
 def test_using_a_model_does_not_wait_for_torchs_compiler():
-    """Which takes longer to import than a log takes to disentangle."""
+    """Importing the compiler takes longer than disentangling a log."""
     done = subprocess.run([sys.executable, "-c", USE], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "[]"

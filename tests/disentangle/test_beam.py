@@ -1,4 +1,4 @@
-"""Links searched for together by a beam, against one after the other and against all structures."""
+"""Beam search over links, against greedy decoding and against all structures."""
 
 import math
 from functools import cache
@@ -26,7 +26,8 @@ def beam_of(own: ReplyLinking, logs: Logs, width: int, start: Ints | None = None
 
 
 def exhaustive(own: ReplyLinking, logs: Logs) -> tuple[float, tuple[int, ...], list[float]]:
-    """The likeliest of all structures of one log: its probability, which is the product of its links'; and its links."""
+    """The likeliest of all structures of one log: its probability, which is the product of its links' probabilities, and its
+    links."""
 
     @cache
     def after(links: tuple[int, ...]) -> dict[int, float]:
@@ -61,7 +62,7 @@ def test_a_wide_beam_finds_the_likeliest_of_all_structures(objective: str, seed:
     answered, probability, *_ = predict_links(own, PLAIN, logs, beam=24)
     assert answered.tolist() == list(links)
     np.testing.assert_allclose(probability, chances, **CLOSE)
-    # With these weights, one likeliest link after the other makes a less likely one.
+    # With these weights, greedy decoding gives a less likely structure.
     one_after_the_other, shares_of_it, *_ = predict_links(own, PLAIN, logs)
     assert one_after_the_other.tolist() != answered.tolist()
     assert math.prod(shares_of_it.tolist()) < total
@@ -74,7 +75,7 @@ def test_a_beam_is_a_beam_of_each_log_by_itself() -> None:
         found, chances, *_ = predict_links(own, PLAIN, read(tree), beam=3)
         assert (found + first).tolist() == answered[first : first + len(tree)].tolist()
         np.testing.assert_allclose(chances, probability[first : first + len(tree)], **CLOSE)
-    # Its structures are none that are read by mistake: the chances are those of the links given those before.
+    # Each beam keeps its own structure: each probability depends on the links that precede it in that structure.
     structure = ReplyStructure()
     for message, above in enumerate(answered.tolist()):
         assert shares(own, LOGS, message, structure)[above] == pytest.approx(float(probability[message]), rel=1e-3, abs=1e-5)

@@ -1,4 +1,4 @@
-"""Which candidates training reads, beside a rule written message by message."""
+"""The candidates that training reads, against a rule applied message by message."""
 
 import numpy as np
 import pytest
@@ -24,12 +24,12 @@ def logs(trees):
 
 
 def split(example: Example, *columns: np.ndarray) -> list[list[np.ndarray]]:
-    """Each column, target by target."""
+    """Each column, for one target after another."""
     return [np.split(column, np.cumsum(example.context_lengths)[:-1]) for column in columns]
 
 
 def read(view: Blocks, epoch: int = 0) -> dict[int, list[int]]:
-    """Each message's candidates."""
+    """The candidates of each message."""
     found = {}
     for number in range(len(view)):
         example = view.example(number, epoch)

@@ -1,4 +1,4 @@
-"""A first look: which candidates it leaves to be read, what it learns, and who may take one."""
+"""Candidate pruning: the candidates that remain, the training of the pruner, and the models that accept one."""
 
 from dataclasses import replace
 
@@ -74,7 +74,7 @@ def test_the_likeliest_and_the_message_itself_are_read(among: int) -> None:
 
 
 def test_what_is_read_is_read_as_if_there_were_no_more() -> None:
-    """The features stay with their candidates, and those that read each other are the chosen ones."""
+    """The features stay with their candidates, and the chosen candidates attend to each other."""
     task, look = plain(), drawn(4)
     (batch,) = _batches(task, make_collator(task, LOGS, None), LOGS.offsets[:-1])
     scores = looking(look).scores(batch, PLAIN)
@@ -90,8 +90,8 @@ def test_what_is_read_is_read_as_if_there_were_no_more() -> None:
 
 
 def test_who_answers_others_reads_others() -> None:
-    """What its own author said before takes no place of what may be answered, as long as anybody else has said anything; then
-    the likeliest of it is read."""
+    """Messages of the same author take no place of possible parents. If all others are by the same author, the likeliest is
+    read."""
     task = looking(drawn(3))
     assert task.candidate_pruner is not None
     (batch,) = _batches(task, make_collator(task, LOGS, None), LOGS.offsets[:-1])
@@ -105,7 +105,7 @@ def test_who_answers_others_reads_others() -> None:
 
 
 def test_of_what_is_hidden_the_likeliest_is_read_however_it_is_batched() -> None:
-    """One author speaks again and again, so that what is read must be some of what he said."""
+    """One author writes most messages, so that some candidates must be his own."""
     authors = "aaaaaaaaaaaaaabaaaacaaaaaab"
     log = Tree(tuple(replace(node, author=author) for node, author in zip(channel(len(authors), 0).nodes, authors)))
     logs = Logs.build([log], INPUT).tokenize(WORDS)
@@ -137,7 +137,7 @@ def test_opinions_do_not_depend_on_how_messages_are_batched(monkeypatch: pytest.
 
 
 def test_the_loss_is_that_of_all_candidates() -> None:
-    """A link that would not be read costs what the model itself thinks of it."""
+    """The loss of a candidate that is not read is the loss under the model itself."""
     task, less = plain(), looking(drawn(2))
     (batch,) = _batches(task, make_collator(task, LOGS, None), LOGS.offsets[:-1])
     for each in (own.losses(batch, {"links": 1.0}, MAIN, None) for own in (task, less)):
@@ -151,7 +151,7 @@ def fit(task: ReplyLinking, num_candidates: int, logs: Logs = LOGS, seed: int = 
 
 
 def kept(task: ReplyLinking, look: CandidatePruner) -> float:
-    """The share of what the model believes that it would still read."""
+    """The share of the model's probability that falls on candidates which are still read."""
     full, read = predict(task), predict(looking(look))
     return float(full.probabilities[read.probabilities > 0].sum() / len(full.messages))
 

@@ -1,4 +1,4 @@
-"""A channel that lets go of what is long past knows as much of what is near as one that keeps everything."""
+"""A channel that forgets old messages has the same features as a channel that keeps all messages."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ WINDOW = 9
 
 
 def chatter(count: int, seed: int) -> list[Node]:
-    """A few who talk much, many who say a thing once and come back late; joins, actions, bots, odd clocks."""
+    """A few authors who write often, many who write once and return late; joins, actions, bots, odd clocks."""
     random = np.random.default_rng(seed)
     often, seldom = ["ann", "Bob", "carl", "ubotu"], [f"guest{number}" for number in range(12)]
     nodes = []
@@ -66,7 +66,7 @@ def test_what_is_kept_grows_with_people_and_not_with_what_they_say() -> None:
 
 
 def test_what_a_message_is_compared_with_grows_with_nothing() -> None:
-    """However many people have spoken, and whomever they have named."""
+    """This holds for any number of authors and of names in messages."""
     builder = ChannelBuilder(causal=True)
     for number in range(600):
         builder.update(Node(f"guest{number * 7 % (number + 1)}: hi", None, author=f"guest{number % 200}"))

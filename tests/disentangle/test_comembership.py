@@ -1,4 +1,4 @@
-"""How likely two messages belong to one conversation: against all structures, one by one, and against the plain recursion."""
+"""Probabilities that two messages share a conversation, against all structures and against the plain recursion."""
 
 from itertools import product
 
@@ -9,7 +9,7 @@ from ramify.disentangle.inference.comembership import Comembership, Comembership
 
 
 def parent_probabilities(seed: int, messages: int, window: int) -> list[np.ndarray]:
-    """Of each message how probably its parent is so far back, 0: itself."""
+    """For each message, the probability of each distance to its parent (0: the message itself)."""
     random = np.random.default_rng(seed)
     shares = [random.random(min(number, window) + 1) ** 3 for number in range(messages)]
     return [(each / each.sum()).astype(np.float32) for each in shares]
@@ -37,7 +37,7 @@ def test_they_are_the_sums_over_all_structures(seed: int) -> None:
 
 
 def test_a_window_moves_on() -> None:
-    """What is longer ago than a window is forgotten, however often the table is full."""
+    """Messages beyond the window are forgotten, however often the table fills up."""
     window, size = 4, 90
     shares = parent_probabilities(7, size, window)
     table = np.eye(size)

@@ -1,4 +1,4 @@
-"""Features of what is said around a pair: on a log written for them, and against a slow reading of what they are called."""
+"""Features of the messages around a pair: on a handwritten log, and against a slow computation from the features' names."""
 
 import math
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ def said(minute: float, author: str | None, text: str, kind: str = "") -> Node:
 
 
 def of(log: Sequence[Node], targets: Sequence[int], window: int, *, causal: bool = True) -> np.ndarray:
-    """[target candidate feature], laid out as the collator does."""
+    """[target candidate feature], in the collator's layout."""
     channel = build_channel(log, causal=causal)
     near = list_candidates(np.array(targets), window)
     near = near[:, : max(targets) + 1]
@@ -45,7 +45,7 @@ LOG = (
     said(9, "bob", "ann: mount it by hand"),
 )
 RARE = math.log(6)
-"""Of words that the vocabulary does not have."""
+"""The rarity of words outside the vocabulary."""
 
 
 def values(child: int, parent: int) -> dict[str, float]:
@@ -56,20 +56,20 @@ def values(child: int, parent: int) -> dict[str, float]:
 def test_words_in_common_count_by_how_rare_they_are() -> None:
     own = values(5, 0)
     assert own["similarity"] == pytest.approx(math.log(5) / 20)
-    # <user>, ":", "mount", and three words that are not known: "it", "by", "hand".
+    # <user>, ":", "mount", and three unknown words: "it", "by", "hand".
     assert own["similarity, share of child"] == pytest.approx(math.log(5) / (math.log(3) + math.log(5) + 3 * RARE))
     assert own["similarity, share of parent"] == pytest.approx(
         math.log(5) / (math.log(2) + math.log(4) + math.log(5) + 3 * RARE), rel=1e-5
     )
     assert own["most similar"] == 1
     assert values(5, 3)["most similar"] == 0
-    # Of what ann says, "mount" is nearest to it, in whichever message.
+    # Among ann's words, "mount" is the most similar, whichever message it is in.
     assert values(5, 3)["similarity to a message of parent's author"] == pytest.approx(math.log(5) / 20)
     assert values(5, 2)["similarity to a message of parent's author"] == 0
 
 
 def test_what_answering_speaker_said_before_counts() -> None:
-    # bob has asked "which disk", and ann speaks of a disk.
+    # bob asked "which disk", and ann mentions a disk.
     assert values(5, 3)["parent's similarity to a message of child's author"] == pytest.approx(
         (math.log(3) + math.log(4)) / 20, rel=1e-5
     )
@@ -113,7 +113,7 @@ def logs(draw: st.DrawFn) -> list[Node]:
 
 
 def plainly(log: Sequence[Node], late: int, early: int, window: int) -> list[float]:
-    """The features, read from their names."""
+    """The features, computed from their names."""
     channel = build_channel(log, causal=True)
     window_of = range(max(0, late - window), late)
 
@@ -205,7 +205,7 @@ def test_neither_later_messages_nor_other_targets_count(log: list[Node], window:
 def test_rarity_is_the_logarithm_of_the_rank() -> None:
     messages = [["a", "b", "b", "c"], ["b", "c"], ["b"]]
     ranks = WordRanks.build(learn_vocabulary(messages, min_count=1), pieces=False)
-    # <user> has the first place.
+    # <user> has the first rank.
     assert ranks == {"<user>": 1, "b": 2, "c": 3, "a": 4}
     words, rarity = tabulate_words([["b", "c", "b"], [], ["new"]], ranks)
     assert words.toarray().tolist() == [[1, 1, 0], [0, 0, 0], [0, 0, 1]]
@@ -213,7 +213,7 @@ def test_rarity_is_the_logarithm_of_the_rank() -> None:
 
 
 def test_ranks_among_word_pieces() -> None:
-    """Letters and signs, unused places and ends of words have no rank of their own."""
+    """Single letters and signs, unused tokens and word endings have no rank of their own."""
     pieces = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "!", "[", "a", "the", "##s", "of", "##ing", "disk"]
     engine = Engine(models.WordPiece({piece: number for number, piece in enumerate(pieces)}, unk_token="[UNK]"))
     ranks = WordRanks.build(Tokenizer(engine), pieces=True)
@@ -229,7 +229,7 @@ def test_ranks_among_word_pieces_one_of_which_begins_as_others_words_do(sign: st
 
 
 def test_ranks_among_pieces_that_say_where_words_begin() -> None:
-    """As RoBERTa's do: what has no mark goes on with a word, and is none."""
+    """In vocabularies like RoBERTa's, a piece without a mark continues a word and is not a word itself."""
     pieces = ["<s>", "</s>", "<mask>", "<unk>", "<pad>", "!", "a", "Ġthe", "ing", "Ġof", "ĠThe", "Ġdisk", "Ġ"]
     engine = Engine(models.WordPiece({piece: number for number, piece in enumerate(pieces)}, unk_token="<s>"))
     assert WordRanks.build(Tokenizer(engine), pieces=True) == {"!": 1, "a": 1, "the": 1, "of": 2, "disk": 3}

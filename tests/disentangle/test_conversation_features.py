@@ -1,4 +1,4 @@
-"""Features of the conversations that candidates belong to, against a plain reading of their definitions."""
+"""Features of the candidates' conversations, against a plain computation from their definitions."""
 
 import math
 
@@ -19,7 +19,7 @@ WINDOW = 7
 
 
 def plainly(own: ConversationState, message: int, candidate: int, chances: dict[int, float], rank: int) -> dict[str, float]:
-    """By its definition, over the messages of the window."""
+    """One feature by its definition, over the messages of the window."""
     heard = range(max(0, message - WINDOW), message)
     chance, best = chances[candidate], max(chances.values())
     author, is_self = own.author[message], candidate == message

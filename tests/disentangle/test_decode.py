@@ -1,4 +1,4 @@
-"""Choosing links from posteriors, against plain readings of how that is done."""
+"""Decoding of links from posteriors, against plain computations."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ from ramify.disentangle.posterior import LinkPosterior
 
 
 def random_opinion(seed: int, messages: int = 200, window: int = 9, start_odds: float = 1.0) -> LinkPosterior:
-    """On all messages of a log, some of them sure, with equals among the others."""
+    """Posteriors of all messages of a log; some are nearly certain, and others have ties."""
     random = np.random.default_rng(seed)
     lengths = np.minimum(np.arange(messages), window) + 1
     parts = [random.integers(1, 4, length) ** random.choice([1.0, 6.0]) for length in lengths]
@@ -37,7 +37,7 @@ def test_messages_join_the_conversation_that_is_likeliest_as_a_whole(seed: int) 
         for candidate, share in shares.items():
             total[conversation[candidate]] = total.get(conversation[candidate], 0.0) + share
         most = max(total.values())
-        # Of equal conversations the oldest, and there of equal messages the nearest.
+        # Ties go to the oldest conversation, and within it to the nearest message.
         best = min(number for number, share in total.items() if share == most)
         inside = {candidate: share for candidate, share in shares.items() if conversation[candidate] == best}
         expected.append(max(inside, key=lambda candidate: (inside[candidate], candidate)))
@@ -48,7 +48,7 @@ def test_messages_join_the_conversation_that_is_likeliest_as_a_whole(seed: int) 
     assert numbers.tolist() == conversation
     starts = np.cumsum(opinion.lengths) - opinion.lengths
     assert (probability == opinion.probabilities[starts + np.arange(200) - answered]).all()
-    # Links alone say other things, and make other conversations.
+    # Decoding link by link gives other links and other conversations.
     assert 5 < (answered != opinion.choose_likeliest()[0]).sum() < 150
     assert 3 < len(set(conversation)) < 150
 
@@ -67,7 +67,7 @@ def test_messages_join_whom_they_are_likeliest_to_share_a_conversation_with(seed
             together[message, other] = together[other, message] = sum(
                 share * together[candidate, other] for candidate, share in shares.items() if candidate != message
             )
-        # Of equals the nearest.
+        # Ties go to the nearest message.
         companion = max(within, key=lambda other: together[message, other], default=message)
         if companion == message or together[message, companion] < 0.5:
             expected.append(message)

@@ -1,4 +1,4 @@
-"""Means of several models' posteriors, and the soft targets made of them."""
+"""Means of several models' posteriors, and the soft targets computed from them."""
 
 from dataclasses import replace
 from typing import Any
@@ -75,7 +75,7 @@ def test_lessons_mix_beliefs_with_what_is_known() -> None:
     np.testing.assert_allclose(taught[1], [0.7, 0.1, 0.1, 0.1])
     np.testing.assert_allclose(taught[2], [0.1, 0.4, 0.4, 0.1])
     np.testing.assert_allclose(taught[3], [0.1, 0.7, 0.1, 0.1])
-    # What it answers is out of sight: belief is all there is.
+    # The parent is outside the window, so the teachers' probabilities are the whole target.
     np.testing.assert_allclose(taught[4], 0.25)
     assert (believed == 0.25).all()
     fewer = soft_targets(logs, believed[:3], distillation_weight=0.4)
@@ -122,7 +122,7 @@ def test_the_mean_decides_by_conversation_where_all_do() -> None:
         above = node.parents[0] if node.parents else number
         near = [(number - back, share) for back, share in enumerate(believed[number].tolist()) if back <= number]
         for candidate, share in near:
-            # The message is not in a conversation yet, whatever it came to answer.
+            # The message is not in a conversation yet, even if it will be.
             which = -1 if candidate == number else found.conversation[candidate]
             sums[number, which] = sums.get((number, which), 0.0) + share
         chosen = -1 if above == number else found.conversation[above]

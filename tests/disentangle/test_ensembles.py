@@ -1,4 +1,4 @@
-"""Ensembles on votes written for them, and what must hold for any."""
+"""Ensembles on handwritten votes, and properties of all ensembles."""
 
 import numpy as np
 import pytest
@@ -9,12 +9,12 @@ from ramify.disentangle.inference.ensemble import combine, count_votes
 from ramify.errors import RamifyError
 from ramify.metrics.conversations import find_conversations
 
-# Messages 0 to 4, what each of three members says that they answer.
+# Messages 0 to 4: the parent that each of three members gives.
 SAID = [[(), (0,), (1,), (), (3,)], [(), (0,), (0,), (), (2,)], [(), (), (), (), (3,)]]
 
 
 def members_of(answered):
-    """From one number a message and member; a message that starts a conversation has its own."""
+    """Links from one number per message and member; a message that starts a conversation has its own number."""
     return [[() if above == n else (above,) for n, above in enumerate(each)] for each in np.asarray(answered).tolist()]
 
 
@@ -46,7 +46,7 @@ def test_probabilities_are_shares_of_votes():
 def test_intersection_keeps_conversations_that_all_find():
     said = members_of([[0, 0, 1, 3, 3, 5, 5], [0, 0, 0, 3, 3, 5, 6], [0, 0, 1, 3, 3, 5, 5]])
     assert combine(said, "intersect") == [(), (0,), (1,), (), (3,), (), ()]
-    # A conversation that is part of another member's is none of theirs in common.
+    # A conversation that is only part of another member's conversation is not in the intersection.
     assert combine(members_of([[0, 0, 1], [0, 0, 2]]), "intersect") == [(), (), ()]
 
 
@@ -63,7 +63,7 @@ def test_the_links_of_an_intersection_are_those_of_most():
     found = combine(said, "intersect")
     assert found == [(), (0,), (0,), (1,)]
     assert count_votes(said, found).tolist() == pytest.approx([1, 1, 2 / 3, 2 / 3])
-    # Nobody says what message 1 answers: message 2 joins it to the conversation.
+    # No member gives message 1 a parent: message 2 joins it to the conversation.
     joined = [[(), (), (0, 1)]] * 2
     assert combine(joined, "intersect") == [(), (0,), (1,)]
 
@@ -105,7 +105,7 @@ def test_members_that_agree_are_one_model(said, how):
 
 @given(votes())
 def test_from_the_narrowest_to_the_widest(said):
-    """What all say is in the vote, the vote is in the union; the union's conversations hold each member's."""
+    """Unanimous links are in the vote, and the vote is in the union; the union's conversations hold those of each member."""
     all_say, most, union = (combine(said, how) for how in ("unanimous", "vote", "union"))
     for few, more, any_of_them in zip(all_say, most, union):
         assert set(few) <= set(more) <= set(any_of_them)

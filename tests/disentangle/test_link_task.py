@@ -1,4 +1,4 @@
-"""Losses and probabilities of links, against their definitions, and what a prediction may not depend on."""
+"""Losses and probabilities of links against their definitions, and the inputs that predictions do not depend on."""
 
 from dataclasses import replace
 from typing import Any
@@ -71,7 +71,7 @@ def test_listwise_loss_is_the_cross_entropy_with_the_known_links() -> None:
 
 
 def one_conversation(message: int, other: int) -> bool:
-    """Is there a way from one to the other along known links?"""
+    """Whether known links connect one message to the other."""
     seen, ahead = {message}, [message]
     while ahead:
         near = ahead.pop()
@@ -141,7 +141,7 @@ def test_a_candidate_that_stands_for_others_counts_as_these_would(config: dict) 
     times = torch.where(data.target_probability > 0, 1, 1 + torch.arange(len(scores)) % 3)
     sizes = [int(row.sum()) for row in rows(times, data)]
     if own.config.conversation_weight:
-        # What shares its conversation with a message may be left out like others.
+        # Candidates in the same conversation may be sampled like others.
         data = replace(data, same_conversation=((data.target_probability > 0) | (torch.arange(len(scores)) % 4 == 0)).float())
     written_out = data.select(torch.arange(len(scores)).repeat_interleave(times), Rows.build(sizes))
     found = own.loss(scores, replace(data, importance_weight=times.float()))
@@ -150,7 +150,7 @@ def test_a_candidate_that_stands_for_others_counts_as_these_would(config: dict) 
 
 
 def test_binary_decisions_answer_the_likeliest() -> None:
-    """However unlikely all of them are."""
+    """This holds even if every candidate is unlikely."""
     own, data = task(objective="binary"), batch()
     with torch.no_grad():
         assert own.head is not None
@@ -203,7 +203,7 @@ def test_nobody_answers_himself_where_others_alone_are_answered(objective: str) 
     ],
 )
 def test_decoding_that_needs_another_objective(decoding: dict[str, Any], objective: str) -> None:
-    """A setting names itself, the objective that it needs, and the value that goes with this one."""
+    """The message names the setting, the objective that it needs, and the value that suits the present objective."""
     ((name, value),) = decoding.items()
     needed = rf"decoding\.{name}={value} needs a model of task\.objective=listwise.*, not {objective}\. Set decoding\.{name}="
     with pytest.raises(RamifyError, match=needed):
@@ -244,7 +244,7 @@ def test_a_sum_without_weights_is_refused() -> None:
 
 
 def test_what_is_known_of_links_does_not_move_a_prediction() -> None:
-    """Gold links of a message, and of all others, are in the loss alone."""
+    """Gold links of this message and of all others change only the loss."""
     own = task()
     log = several_parents(channel(40, 0))
     bare = [replace(node, parents=None, self_link=False) for node in log.nodes]
@@ -335,7 +335,7 @@ def test_several_answers_by_a_threshold() -> None:
         likely = {each for each, share in by_message[number].items() if share >= threshold}
         assert set(node.parents or ()) == (likely | {*(one.parents or ())}) - {number}
     assert any(len(node.parents or ()) > 1 for node in found.tree.nodes)
-    # As many links as are said: precision falls, recall cannot.
+    # Further links can lower precision, but not recall.
     assert len(found.links()) > len(alone.links())
     own.input = replace(INPUT, causal=True)
     with pytest.raises(RamifyError, match=r"decoding\.threshold=.* that a live channel has already separated"):

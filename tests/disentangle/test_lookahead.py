@@ -1,4 +1,4 @@
-"""Features of what is said later, against a plain reading of their definitions."""
+"""Features of later messages, against a plain computation from their definitions."""
 
 import math
 
@@ -14,7 +14,7 @@ WINDOW = 7
 
 
 def believed(seed: int, size: int) -> np.ndarray:
-    """How likely each message answers the one so many places back; the first message is message 0."""
+    """The probability of each distance to the parent; the first message is message 0."""
     random = np.random.default_rng(seed)
     chances = random.dirichlet(np.full(WINDOW + 1, 0.4), size).astype(np.float32)
     chances[np.arange(WINDOW + 1) > np.arange(size)[:, None]] = 0
@@ -22,7 +22,7 @@ def believed(seed: int, size: int) -> np.ndarray:
 
 
 def plainly(own: ConversationState, chances: np.ndarray, message: int, candidate: int) -> dict[str, float]:
-    """By their definition, one later message after the other."""
+    """The features by their definitions, one later message after the other."""
     speaker, is_self = own.author, candidate == message
     later = range(message + 1, min(len(chances), message + 1 + LOOKAHEAD))
     before = range(max(0, message - WINDOW), message)
@@ -75,7 +75,7 @@ def test_features_are_what_they_are_called(seed: int, size: int, first: int) -> 
 
 
 def test_some_messages_of_those_that_are_believed_of() -> None:
-    """More may follow than are asked for; `LOOKAHEAD` of them matter."""
+    """Only `LOOKAHEAD` later messages matter, even if more are given."""
     size = 20 + 10 + LOOKAHEAD + 5
     own, chances = conversation_state(7, size, WINDOW), believed(7, size)
     messages, asked = np.arange(20, size), np.arange(20, 30)
@@ -89,7 +89,7 @@ def test_some_messages_of_those_that_are_believed_of() -> None:
 
 
 def test_another_log_behind_a_gap_is_not_what_follows() -> None:
-    """Of another log the first messages may be left out: what is asked for stands behind a gap."""
+    """The first messages of the other log are left out, so the requested messages lie behind a gap."""
     size, end = 60, 30
     own, chances = conversation_state(8, size, WINDOW), believed(8, size)
     messages = np.concatenate([np.arange(10, end), np.arange(40, size)])

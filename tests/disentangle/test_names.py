@@ -1,4 +1,4 @@
-"""Who is spoken to."""
+"""Names of authors in messages."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The 77 features: one by one on a log written for it, and against a slow reading of the paper on random logs."""
+"""The 77 features: each on a handwritten log, and all against a slow reference on random logs."""
 
 import math
 from itertools import pairwise
@@ -112,7 +112,7 @@ def test_bots_system_lines_and_first_messages() -> None:
     assert {"child is bot", "child messages since -1…0", "child minutes since -1…0"} <= values(6, 2).keys()
     assert "parent is system" in values(6, 2)
     assert not {"child has previous", "child has mention", "parent has previous"} & values(6, 2).keys()
-    # Who joins has said nothing: carl's first message follows none.
+    # Joining does not count as speaking: carl's first message has no previous message.
     assert "child has previous" not in values(4, 2)
     assert "same author" not in values(4, 2)
 
@@ -121,7 +121,7 @@ def test_who_addressed_whom_before_after_and_between() -> None:
     found = values(7, 1)
     assert {"child's author mentioned parent's between", "parent's author mentioned child's between"} <= found.keys()
     assert not any("before" in name and "mentioned" in name and name in found for name in PAIR_FEATURES)
-    # Line 3 is the earliest call to Bob, line 7 the last.
+    # Line 3 is the earliest mention of Bob, line 7 the last.
     assert "child's author mentioned parent's after" in values(3, 1)
     assert "child's author mentioned parent's after" not in values(3, 1, causal=True)
     assert "share a mention" in values(5, 1)
@@ -134,7 +134,7 @@ def test_a_causal_channel_does_not_change_when_more_is_said() -> None:
         target = np.array([size - 1])
         near = list_candidates(target, 5)
         np.testing.assert_array_equal(compute_features(whole, target, near), compute_features(part, target, near))
-    # Offline it does: "carl" is nobody before he comes.
+    # Offline features do change: "carl" is a name only once carl appears.
     named = (said(0, "ann", "carl: are you there"), said(1, "carl", "yes"))
     assert "child has mention" in values(0, 0, named)
     assert "child has mention" not in values(0, 0, named, causal=True)
@@ -159,7 +159,7 @@ def test_the_faithful_channel_keeps_the_quirks_of_the_published_code() -> None:
     acts = (said(0, "ann", "hi all"), said(0, "Bob", "waves", "action"), said(0, "Bob", "ann: hi"), said(1, "ann", "bob: hi"))
     assert "same author" in values(2, 1, acts)
     assert "same author" not in values(2, 1, acts, reproduce_published=True)
-    # Whoever acts is said to be addressed, by nobody.
+    # The published code treats the author of an action as mentioned.
     assert "child has mention" not in values(1, 0, acts)
     assert "child has mention" in values(1, 0, acts, reproduce_published=True)
     # ann called "bob", but the code looks for "Bob".
@@ -184,7 +184,7 @@ def test_small_and_dull_logs(log: tuple[Node, ...]) -> None:
     assert np.isfinite(found).all()
 
 
-# --- against the paper, read slowly ---------------------------------------------------------------------------------------
+# --- against a slow reference from the paper ------------------------------------------------------------------------------
 
 
 def one_of(value: float, edges: tuple[int, ...]) -> list[bool]:
@@ -192,7 +192,7 @@ def one_of(value: float, edges: tuple[int, ...]) -> list[bool]:
 
 
 class Slow:
-    """The features of one pair at a time, from the messages themselves. Names are single words without punctuation."""
+    """The features of one pair from the messages themselves. Names are single words without punctuation."""
 
     def __init__(self, log: tuple[Node, ...]) -> None:
         self.log = log

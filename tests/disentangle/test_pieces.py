@@ -1,4 +1,4 @@
-"""Messages as word pieces: what opens and ends them, where they are cut, whose name stands before them."""
+"""Messages as word pieces: the tokens around them, the limit of their length, and the names before them."""
 
 from itertools import pairwise
 
@@ -95,7 +95,7 @@ def test_logs_are_read_in_pieces_as_their_input_says(author: bool) -> None:
     assert ids.tolist() == [*expected[4], *expected[0], *expected[4]]
     assert lengths.tolist() == [len(expected[4]), len(expected[0]), len(expected[4])]
     words = Logs.build(trees, ChatInput(texts="words", max_tokens=5)).tokenize(tokenizer())
-    # Whole words are not ended by SEP, nor cut.
+    # Whole words get no SEP, and messages are not cut.
     assert words.num_truncated == 0
     assert SEP not in words.ids
 

@@ -1,4 +1,4 @@
-"""Posteriors of whole logs: side by side, with gold links, and with vectors computed before, against message by message."""
+"""Posteriors of whole logs, in batches, with gold links and with precomputed vectors, against one message at a time."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -31,7 +31,7 @@ from ramify.tree import Tree
 def one_by_one(
     own: ReplyLinking, logs: Logs, start: int = 0, structure: ReplyStructure | None = None
 ) -> Iterator[dict[int, float]]:
-    """Of the one log from a message on: with a structure given, or else with what was decided before."""
+    """The probabilities of one log from a message on, given a structure or else the earlier decisions."""
     decided = ReplyStructure()
     for message in range(start, len(logs)):
         found = shares(own, logs, message, decided if structure is None else structure)
@@ -40,7 +40,7 @@ def one_by_one(
 
 
 def by_message(found: Iterator[LinkPosterior]) -> dict[int, dict[int, float]]:
-    """[message][candidate]"""
+    """Probabilities as [message][candidate]."""
     whole = LinkPosterior.concatenate(list(found))
     ends = np.cumsum(whole.lengths)
     return {
@@ -62,7 +62,7 @@ def assert_same(found: dict[int, dict[int, float]], expected: dict[int, dict[int
 
 
 def alone(own: ReplyLinking, *, start: Ints | None = None, known: bool = False) -> dict[int, dict[int, float]]:
-    """Each log by itself, with messages numbered as in all logs together."""
+    """The probabilities of each log alone, with messages numbered as in all logs together."""
     found = {}
     for number, (tree, first) in enumerate(zip(TREES, LOGS.offsets.tolist())):
         logs = read(tree)
@@ -73,7 +73,7 @@ def alone(own: ReplyLinking, *, start: Ints | None = None, known: bool = False) 
     return found
 
 
-# --- side by side -------------------------------------------------------------------------------------------------------------
+# --- batches ------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -85,13 +85,13 @@ def test_logs_decided_side_by_side_are_decided_as_each_alone(
     own = task(**config)  # pyright: ignore[reportArgumentType]
     monkeypatch.setattr(predict, "KEYS", keys)
     parts = list(predict_posterior(own, PLAIN, LOGS))
-    # A message of each log at once, where so many pairs are scored at once.
+    # If the limit on pairs allows it, one message of each log is scored at once.
     most = max(len(part.messages) for part in parts)
     assert most == len(SIZES) if keys == 16_384 else most < len(SIZES)
     found = by_message(iter(parts))
     expected = alone(own)
     assert_same(found, expected)
-    # What was decided before is read: with nothing to read it thinks otherwise.
+    # Earlier decisions are read: without them the probabilities differ.
     blind = {message: shares(own, LOGS, message, ReplyStructure()) for message in range(len(LOGS))}
     assert np.abs(flat(found) - flat(blind)).max() > 0.01
     answered, probability, *_ = predict_links(own, PLAIN, LOGS)
@@ -131,7 +131,7 @@ def test_known_links_are_read_where_that_is_asked_for(monkeypatch: pytest.Monkey
 
 @torch.no_grad()
 def test_logs_that_are_known_as_they_would_be_decided_are_decided_so() -> None:
-    """Then each message's history is the same either way."""
+    """Each message's history is then the same with gold links and with predicted ones."""
     own = task()
     answered, probability, *_ = predict_links(own, PLAIN, LOGS)
     trees = []
@@ -157,7 +157,7 @@ def test_dropout_is_off_while_deciding_and_on_again_afterwards(history: ReplyHis
     assert own.backbone.training
 
 
-# --- vectors that were computed before ----------------------------------------------------------------------------------------
+# --- precomputed vectors ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("history", ["predicted", "gold"])
@@ -169,7 +169,7 @@ def test_vectors_computed_before_make_no_difference(history: ReplyHistory, monke
     assert vectors is not None
     assert vectors.table.shape == (len(LOGS), 8)
     assert_same(by_message(predict_posterior(own, PLAIN, LOGS, history=history, vectors=vectors)), expected)
-    # They are what is read, and nothing is encoded once more.
+    # The given vectors are read, and nothing is encoded again.
     other = by_message(
         predict_posterior(own, PLAIN, LOGS, history=history, vectors=MessageVectors(vectors.table.flip(0), vectors.row))
     )
@@ -197,7 +197,7 @@ def test_a_model_that_makes_no_vectors_has_none_to_keep() -> None:
     assert len(by_message(predict_posterior(own, PLAIN, LOGS))) == len(LOGS)
 
 
-# --- what is read -------------------------------------------------------------------------------------------------------------
+# --- messages that are read ---------------------------------------------------------------------------------------------------
 
 
 def test_deciding_leads_in_by_two_windows() -> None:
@@ -211,7 +211,7 @@ def test_deciding_leads_in_by_two_windows() -> None:
     assert logs.offsets.tolist() == [0, 30, 60, 90, 102, 132]
     assert logs.first_annotated.tolist() == [17, 34, 60, 100, 131]
     assert decode_start(logs).tolist() == [7, 30, 60, 90, 121]
-    # The first log's end is not known from, though the second one is.
+    # The first log has no annotated messages, although the second one has some.
     assert Logs.build([log(30, 30), log(30, 4)], INPUT).first_annotated.tolist() == [30, 34]
 
 
@@ -237,7 +237,7 @@ def test_what_is_read_begins_a_window_before_deciding_does() -> None:
     own = task()
     vectors = encode_messages(own, LOGS, list_read_messages(LOGS, start))
     assert vectors is not None
-    # So much is enough: it is what deciding reads by itself.
+    # These vectors are sufficient, because decoding reads no more.
     assert_same(
         by_message(predict_posterior(own, PLAIN, LOGS, start=start, vectors=vectors)),
         by_message(predict_posterior(own, PLAIN, LOGS, start=start)),

@@ -1,4 +1,4 @@
-"""What is taken up together, and when."""
+"""Batches of prefetched items: their contents and their timing."""
 
 import threading
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ def test_what_comes_alone_is_given_alone_and_at_once():
     runs = prefetch_batches(slowly(), 10)
     for number, event in enumerate(asked):
         event.set()
-        # The next one does not come before this one was given.
+        # The next item is read only after this one has been taken.
         assert next(runs) == [number]
     assert list(runs) == []
 
@@ -38,7 +38,7 @@ def test_what_has_come_meanwhile_is_given_together():
 
     runs = prefetch_batches(eagerly(), 4)
     found = next(runs)
-    # As far as there is room for what is not taken, and one in the hand.
+    # The reader runs ahead by the limit and one item in hand.
     assert ahead.wait(60)
     assert len(read) <= len(found) + 4 + 1
     together = [found, *runs]

@@ -1,4 +1,4 @@
-"""Parents of comments: what a decision may not depend on, and how it is scored."""
+"""Parents of comments: the inputs that decisions do not depend on, and the scores."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -55,7 +55,7 @@ def features() -> ReplyLinking:
 
 
 def hung_on(tree: Tree, comment: int, parent: int) -> Tree:
-    """The same tree, one comment with another parent."""
+    """The same tree, in which one comment has another parent."""
     nodes = list(tree.nodes)
     nodes[comment] = replace(nodes[comment], parents=(int(parent),))
     return Tree(tuple(nodes), id=tree.id)
@@ -87,7 +87,7 @@ def test_what_a_comment_answers_changes_nothing_of_what_is_decided_on_it(own, tr
             for message in range(comment + 1):
                 np.testing.assert_array_equal(after[message], before[message])
             later_moved |= any((after[message] != before[message]).any() for message in range(comment + 1, len(tree)))
-    # With a model that reads what was answered, later comments do hang on it.
+    # If the model reads earlier links, later comments depend on them.
     assert later_moved == model.backbone.reads_structure
 
 
@@ -112,12 +112,12 @@ def test_a_comment_never_answers_itself(history: ReplyHistory, mask: str):
     assert (answered[is_post] == np.flatnonzero(is_post)).all()
     assert (answered < np.arange(len(logs)))[~is_post].all()
     assert ((probability > 0) & (probability <= 1.0001)).all()
-    # The first comment has no choice.
+    # The first comment has only one candidate.
     assert (answered[logs.offsets[:-2] + 1] == logs.offsets[:-2]).all()
 
 
 def with_parents(trees: Sequence[Tree], answered: Ints) -> list[Tree]:
-    """The trees with what a model says that their comments answer."""
+    """The trees with predicted parents."""
     starts = np.cumsum([0, *map(len, trees)])
     return [
         Tree(
@@ -133,10 +133,10 @@ def with_parents(trees: Sequence[Tree], answered: Ints) -> list[Tree]:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_whole_conversations_are_right_with_either_history_or_none(seed):
-    """A single wrong link already fails one, and up to it both histories are the same."""
+    """One wrong link makes a conversation wrong, and up to that link both histories are equal."""
     model = ranking(seed)
     trees = with_parents(TREES, predict_links(model, PLAIN, read(TREES))[0])
-    # Two trees are as the model would have them but for one comment.
+    # Two trees equal the predictions except for one comment each.
     trees[0], trees[2] = (
         hung_on(tree, comment, (tree.parent[comment] + 1) % comment) for tree, comment in ((trees[0], 6), (trees[2], 12))
     )
@@ -220,12 +220,12 @@ def test_stand_ins_for_the_published_data_sets(data_dir, tmp_path, bounds, threa
 
 @pytest.mark.parametrize("objective", ["listwise", "binary"])
 def test_comments_start_nothing_for_models_of_logs_either(objective, tmp_path) -> None:
-    """The one parent that they find is what they would say of the others alone."""
+    """Their one parent is the prediction among the other messages alone."""
     own = mht_task(tokenizer(), INPUT, 0, objective)
     logs = read(TREES)
     with torch.no_grad():
         assert own.head is not None
-        own.head.weight.zero_()  # nothing tells candidates apart: of equals the nearest, which is the message itself
+        own.head.weight.zero_()  # all candidates are equal: ties go to the nearest, which is the message itself
     assert (predict_links(own, PLAIN, logs, history="gold").parent == np.arange(len(logs))).all()
     found = evaluate_replies(Disentangler(own), Store.of(TREES), "all")
     assert vars(found.model).keys() == vars(found.baselines["previous"]).keys()

@@ -1,4 +1,4 @@
-"""Reply trees as logs: in order of time, told from chat logs by their structure."""
+"""Reply trees as logs in order of time, and the structure that distinguishes them from chat logs."""
 
 from dataclasses import replace
 
@@ -28,13 +28,13 @@ def test_nodes_come_by_time_but_none_before_what_it_answers(parent, data):
     clock = st.one_of(st.none(), st.integers(0, 5).map(float))
     tree = timed(parent, [data.draw(clock) for _ in parent])
     ordered = sort_by_time(tree)
-    # `Tree` itself refuses a parent that stands after its child.
+    # `Tree` itself rejects a parent that follows its child.
     assert named_parents(ordered) == named_parents(tree)
     assert (ordered.id, ordered.meta) == (tree.id, tree.meta)
     assert {node.id: (node.text, node.time) for node in ordered.nodes} == {
         node.id: (node.text, node.time) for node in tree.nodes
     }
-    # What is out of order by the clock is held up by what it answers, or has no time.
+    # A node out of order by time follows a parent that is later, or has no time.
     due = -np.inf
     place = {node.id: number for number, node in enumerate(tree.nodes)}
     above = {node.id: (*(tree.nodes[each] for each in tree.ancestors(place[node.id])), node) for node in tree.nodes}
@@ -91,6 +91,6 @@ def test_every_comment_and_no_post_has_a_link():
     logs = build_reply_logs([tree, discussion(star(0)), discussion(chain(3))], ChatInput(window=2))
     assert logs.offsets.tolist() == [0, 5, 6, 10]
     assert logs.links.tolist() == [[1, 0], [2, 1], [3, 0], [4, 3], [7, 6], [8, 7], [9, 8]]
-    # Message 3 answers one that is three back.
+    # Message 3 answers the message three places back.
     assert logs.linked.tolist() == [1, 2, 4, 7, 8, 9]
     assert logs.annotated.all()

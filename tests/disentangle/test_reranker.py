@@ -1,4 +1,4 @@
-"""A second look: what it may change, what it learns, and who may take one."""
+"""Reranking: the probabilities that change, the training, and the models that accept a reranker."""
 
 from dataclasses import replace
 from typing import Any
@@ -105,7 +105,7 @@ def test_logs_do_not_touch_each_other(lookahead: bool) -> None:
 
 
 def test_later_messages_matter_with_lookahead_alone() -> None:
-    """But for logs that are decided on as a live channel would be."""
+    """Logs decoded online are an exception."""
     early = [replace(tree, nodes=tree.nodes[:50]) for tree in TREES]
     logs = Logs.build(early, INPUT).tokenize(once().tokenizer)
     for look, online in ((moved(), False), (moved(lookahead=True), True), (moved(lookahead=True), False)):
@@ -140,7 +140,7 @@ def test_it_learns_and_is_the_same_once_saved(tmp_path, lookahead: bool, weight:
 
 
 def test_features_may_be_of_any_size() -> None:
-    """What was subtracted and divided by in training is part of the first layer."""
+    """The mean and the scale from training are part of the first layer."""
     look = fit(once(), 16)
     state = ConversationState.start(LOGS)
     assert look.input_layer.in_features == len(CONVERSATION_FEATURES)

@@ -1,4 +1,4 @@
-"""A live channel finds what the whole log would be found to hold."""
+"""A live channel gives the same links as the whole log."""
 
 from dataclasses import replace
 
@@ -41,7 +41,7 @@ def surer(model: Disentangler, times: float) -> Disentangler:
 
 
 def by_conversation(threshold: float = 0.0) -> Disentangler:
-    # Of candidates that are nearly alike, the conversation with most of them would take all.
+    # With nearly equal candidates, the largest conversation would take all messages.
     return surer(feature_model(DecodingConfig(decide="conversation", start_odds=2, threshold=threshold)), 4)
 
 
@@ -72,7 +72,7 @@ def reranked(lookahead: bool = False) -> Disentangler:
 
 
 def with_lookahead() -> Disentangler:
-    """Decides on whole logs as on a live channel, which has no later messages."""
+    """Decides on whole logs as on a live channel, without later messages."""
     model = reranked(lookahead=True)
     return Disentangler(model.task, replace(model.decoding, online=True))
 
@@ -82,7 +82,7 @@ def structured_with_several_answers() -> Disentangler:
 
 
 def in_context(among: int = 0) -> Disentangler:
-    """Reads the messages around a pair, and all candidates together."""
+    """Reads the messages around a pair, and all candidates jointly."""
     torch.manual_seed(0)
     sizes = {"dim": 4, "hidden": 8, "context_features": True, "attention_layers": 1, "attention_dim": 8, "attention_heads": 2}
     backbone = FeatureModel(FeatureModelConfig(vocab_size=WORDS.vocab_size, attention_candidates=among, **sizes))
@@ -113,7 +113,7 @@ def mht() -> Disentangler:
     encoder = BertConfig(vocab_size=tokenizer.vocab_size, dim=8, num_layers=1, num_heads=2, ffn_dim=8, max_tokens=16)
     config = MHTConfig(encoder=encoder, dim=8, num_layers=2, num_heads=2, ffn_dim=8, features="head", feature_hidden=8)
     backbone: LinkBackbone = MaskedHierarchicalTransformer(config)
-    # Fresh heads find all alike: with weights as large as these, links are far from ties.
+    # A fresh head makes all candidates nearly equal; large weights keep links away from ties.
     with torch.no_grad():
         for parameter in backbone.parameters():
             parameter.mul_(8) if parameter.dim() > 1 else None

@@ -1,4 +1,4 @@
-"""What stands above what, against shortest ways found message by message."""
+"""Ancestor distances, against shortest paths found message by message."""
 
 from collections import deque
 from dataclasses import replace
@@ -17,13 +17,13 @@ from ramify.tree import Tree
 
 
 def looking_back(targets: list[int], window: int, begin: int = 0) -> tuple[Ints, Ints]:
-    """The flat candidates of some targets of a log that begins at message `begin`, and how many each has."""
+    """The flat candidates of some targets of a log that begins at message `begin`, and the number of candidates of each."""
     own = [list(range(target, max(begin, target - window) - 1, -1)) for target in targets]
     return np.concatenate(own), np.array([len(each) for each in own])
 
 
 def steps(structure: ReplyStructure, message: int, other: int) -> int:
-    """Links on the shortest way from a message up to another one, by breadth; 0 where there is none."""
+    """The number of links on the shortest path from a message up to another one, by breadth-first search; 0 without a path."""
     reached = {message: 0}
     waiting = deque([message])
     while waiting:
@@ -37,7 +37,7 @@ def steps(structure: ReplyStructure, message: int, other: int) -> int:
 
 @st.composite
 def links(draw: st.DrawFn) -> list[tuple[int, int]]:
-    """(answering, answered): up to three links a message, some to itself, some twice."""
+    """(child, parent): up to three links per message, some to itself, some twice."""
     return [
         (message, above)
         for message in range(draw(st.integers(2, 18)))
@@ -59,7 +59,7 @@ def test_links_up_are_counted_by_the_shortest_way(drawn: list[tuple[int, int]], 
     for target, size, found in zip(targets, lengths.tolist(), above.tolist(), strict=True):
         for i in range(lengths.max()):
             for j in range(lengths.max()):
-                # The target, in place 0, is never looked at, and what is beyond the log's first message stands above nobody.
+                # The target, in place 0, is skipped, and places before the log's first message have no ancestors.
                 known = 0 < i < size and 0 < j < size
                 assert found[i][j] == (steps(structure, target - i, target - j) if known else 0)
 
@@ -94,7 +94,7 @@ def test_a_target_is_read_where_a_later_one_looks_back_on_it() -> None:
     structure = ReplyStructure({1: [0], 2: [1]})
     early, late = structure.measure_ancestors(*looking_back([2, 3], 9))
     assert np.argwhere(early).tolist() == [[1, 2]]
-    # Now its link to 1, and by that to 0, is one of those that are looked at.
+    # Its link to 1, and from there to 0, now counts.
     assert late[1].tolist() == [0, 0, 1, 2]
     assert not late[0].any()
     assert not late[:, 0].any()

@@ -1,4 +1,4 @@
-"""Vectors of messages on disk: the same as computed, for whoever reads the same messages with the same encoder."""
+"""Vectors of messages on disk equal computed ones, for all tasks with the same messages and the same encoder."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -80,7 +80,7 @@ def test_a_broken_file_says_so(tmp_path):
 
 
 def test_vectors_that_are_there_are_read_without_a_lock(tmp_path, monkeypatch):
-    """A lock is a file, and nobody may write where others have kept them."""
+    """A lock is a file, and the folder may be read-only."""
     kept = load_or_encode(task(), LOGS, ALL, str(tmp_path))
     monkeypatch.setattr(module, "FileLock", None)
     again = load_or_encode(task(), LOGS, ALL, str(tmp_path))

@@ -1,4 +1,4 @@
-"""Two ranks that read rows of their own and carry a state each: gradients are compared, not losses."""
+"""Two ranks that read rows of their own, each with a state. Gradients are compared, not losses."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ def part(tensors, name):
 
 
 def test_gradients_are_those_of_one_process_over_all_rows(ranks, tmp_path):
-    """At every step, also behind the end of an epoch; the states of the ranks are the rows of one."""
+    """This holds at every step, also in the second epoch; the states of the ranks are the rows of one state."""
     expected = stream_ranks.gradients(tmp_path)
     assert len({key.split(".")[0] for key in expected}) == 6 > stream_ranks.LENGTH
     for rank, own in enumerate(part(tensors, "gradients") for tensors in ranks):
@@ -39,10 +39,10 @@ def test_gradients_are_those_of_one_process_over_all_rows(ranks, tmp_path):
             rows = tensor[rank * HALF : (rank + 1) * HALF] if ".state." in key else tensor
             torch.testing.assert_close(own[key], rows, rtol=0, atol=1e-10)
     assert max(tensor.abs().max() for key, tensor in expected.items() if ".state." not in key) > 1e-2
-    # It matters what is carried: a memory that outlives the end of an epoch makes other gradients there.
+    # The state matters: a memory that survives the end of an epoch changes the gradients there.
     on = stream_ranks.gradients(tmp_path / "on", forgets=False)
     for key, tensor in expected.items():
-        # (The last letter of a piece is the same in any case.)
+        # (The last letter of a piece is the same in either case.)
         assert key.endswith("last") or torch.equal(on[key], tensor) == (int(key.split(".")[0]) <= stream_ranks.LENGTH)
 
 

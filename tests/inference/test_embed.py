@@ -1,4 +1,4 @@
-"""Vectors of nodes: given everything said above them, or of their text alone."""
+"""Vectors of nodes, with the context above them or from their text alone."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from ramify.tree import Node, Tree
 
 
 def one_by_one(task, tree, context):
-    """Every node in a batch of its own, unmasked. A model that was trained without context says it by its decoder."""
+    """The vector of every node in a batch of its own, unmasked. A model trained without context uses its decoder."""
     alone = context == "none" and task.input.context not in BLIND
     task.input = TextInput(max_tokens=task.input.max_tokens, context=context)
     data = forest([tree], task.input.max_tokens)
@@ -63,7 +63,7 @@ def test_unasked_a_node_reads_what_it_read_in_training(context):
 
 @pytest.mark.parametrize("context", ["none", "null"])
 def test_without_context_where_the_encoder_was_never_trained(context):
-    """Nothing read its vectors in training: the decoder says what the text is, as it did there."""
+    """The encoder was never trained to be read, so the decoder represents the text, as in training."""
     tree = discussion(W, seed=1)
     model = MaskFiller(tree_task(input=TextInput(max_tokens=32, context=context)))
     np.testing.assert_array_equal(model.embed(tree, context="none"), model.embed(tree))
@@ -159,7 +159,7 @@ def test_what_is_no_text():
 
 
 def test_nodes_are_laid_out_some_at_a_time(monkeypatch):
-    """How many at a time changes no vector."""
+    """The number of nodes per batch changes no vector."""
     model, trees = MaskFiller(tree_task()), discussions(6, 9)
     whole = model.embed(trees)
     monkeypatch.setattr(embed, "NODES", 5)

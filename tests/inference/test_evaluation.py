@@ -1,4 +1,4 @@
-"""Held-out loss: the same masks for every model and batch, sums by tree and depth, paired gains."""
+"""Held-out loss: equal masks for every model and batch, sums by tree and depth, paired gains."""
 
 from collections import defaultdict
 from dataclasses import replace
@@ -29,7 +29,7 @@ def scores(task, data, *, trees=None, **options):
 
 
 def test_sums_by_tree_and_depth(data):
-    """Against a comment at a time, masked by the hash of its id and the number of the draw."""
+    """The reference takes one comment at a time, masked by the hash of its id and the number of the draw."""
     task = tree_task()
     found = scores(task, data, draws=2)
     loss, correct, count = (np.zeros((4, BINS)) for _ in range(3))
@@ -63,7 +63,7 @@ def test_context_spread_is_the_share_by_which_vectors_differ(data):
     expected = vectors.var(0).sum() / (vectors**2).sum(1).mean()
     assert 0.01 < expected < 1
     assert context_spread(task, view, collate) == pytest.approx(expected, abs=1e-12)
-    # An encoder whose last LayerNorm says its bias alone tells no texts apart.
+    # An encoder whose last LayerNorm returns only its bias gives all texts the same vector.
     with torch.no_grad():
         task.backbone.encoder.layers[-1].ffn_norm.weight.zero_()
     assert context_spread(task, view, collate) == pytest.approx(0, abs=1e-12)
@@ -96,7 +96,7 @@ def test_bins_that_hold_nothing_are_left_out():
 
 
 def shown(task, data, monkeypatch, **options):
-    """What every comment showed and was asked, draw by draw."""
+    """The shown tokens and the labels of every comment, draw by draw."""
     seen = defaultdict(list)
     plain = type(task).mask
 
@@ -153,7 +153,7 @@ def test_models_trained_at_different_rates_meet_at_one(data):
 
 
 def test_chained_texts():
-    """All parts of a long text count, at the depth of the text in its own tree, each with masks of its own."""
+    """All parts of a long text count, at the text's own depth, each with masks of its own."""
     tree = discussion([-1, 0, 1], lengths=[3, 40, 4])
     task = tree_task(input=TextInput(max_tokens=12, overflow="chain"), task={"mask_rate": 1.0})
     own = forest([tree], 12, "chain")

@@ -1,4 +1,4 @@
-"""Filling masks and scoring texts, against the same things computed from the model's logits one by one."""
+"""Filled masks and scores of texts, against the model's logits at one mask at a time."""
 
 from dataclasses import replace
 
@@ -89,7 +89,7 @@ def test_candidates_that_are_one_word_to_the_model_are_one(model, tree):
 
 
 def test_candidates_share_the_probability(model, tree):
-    """One piece: its probability. Two pieces: as many masks, filled from left to right."""
+    """A word of one piece has that piece's probability. A word of two pieces takes two masks, filled from left to right."""
     answer = model.fill_mask(tree, 9, candidates=["ga", "ge", "ba bu"])
     pair = tokenizer().encode("ba bu")
     for mask in answer["masks"]:
@@ -107,7 +107,7 @@ def test_candidates_share_the_probability(model, tree):
 
 
 def test_joint_filling_is_a_beam_search(model, tree):
-    """Both masks together: with a beam as wide as the vocabulary, the best of all pairs, left to right."""
+    """Both masks together: a beam as wide as the vocabulary finds the best of all pairs, left to right."""
     vocabulary = tokenizer().vocab_size
     answer = model.fill_mask(tree, 9, top_k=vocabulary, joint=True)
     first = probabilities(model.task, tree, 9, IDS, 2)
@@ -124,7 +124,8 @@ def test_joint_filling_is_a_beam_search(model, tree):
 
 
 def test_joint_filling_keeps_to_the_candidates(model, tree):
-    """The share of each word, times that of the next once the first stands there; words of several pieces move what follows."""
+    """Each pair's probability is that of the first word times that of the second given the first. Longer words shift the
+    rest."""
     words = ["ga", "ba bu"]
     answer = model.fill_mask(tree, 9, top_k=4, candidates=words, joint=True)
     expected = {}
@@ -149,7 +150,7 @@ def test_masks_are_filled_one_by_one_unless_jointly(model, tree):
 
 @pytest.mark.parametrize("context", ["tree", "none"])
 def test_pseudo_log_likelihood(model, tree, context, monkeypatch):
-    """Σ log p(piece | all others): each place masked alone, whatever the batches."""
+    """Σ log p(piece | all others): each place is masked alone, whatever the batches."""
     ids = tokenizer().encode(tree.nodes[4].text)
     expected = [
         float(probabilities(model.task, tree, 4, [*ids[:place], MASK, *ids[place + 1 :]], place, context)[token].log())
@@ -199,13 +200,13 @@ def test_asking_leaves_the_model_as_it_was(model, tree):
 
 
 def test_chained_models_fill_whole_texts(tree):
-    """A model that chains long texts is asked about one text, which then may be as long as the model reads."""
+    """A model that chains long texts fills a text in one row, which may be as long as the model's positions."""
     model = MaskFiller(tree_task(input=TextInput(max_tokens=8, overflow="chain")).eval())
     long = with_text(tree, 0, " ".join(["aa"] * 20))
     answer = model.fill_mask(long, 9, top_k=1)
     assert [mask["position"] for mask in answer["masks"]] == [2, 4]
     assert answer["ancestors"] == ["t.0", "t.6", "t.7", "t.8"]
-    # What it reads: the post in four parts, then the three comments. The same as if they had been nodes of their own.
+    # The ancestors are the post in four parts and the three comments, as if each were a node of its own.
     chained = Tree(
         (
             Node(" ".join(["aa"] * 6), id="0"),

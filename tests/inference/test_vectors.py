@@ -1,4 +1,4 @@
-"""Vectors of whole corpora in a file, row by row those of `embed`."""
+"""Vectors of whole corpora in a file equal the rows of `embed`."""
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -26,7 +26,7 @@ def trees():
 
 @pytest.fixture
 def data(request, trees, tmp_path):
-    """The same trees as a JSON lines file, or built."""
+    """The same trees as a JSON lines file, or as a data set."""
     store = built(trees, tmp_path)
     return tmp_path / "trees.jsonl" if request.param == "jsonl" else store.path
 

@@ -42,7 +42,7 @@ MODELS = {
 
 
 def retold(seed: int) -> list[Tree]:
-    """The log as it was annotated, and as nobody, and as somebody who was wrong, would have."""
+    """The log as annotated, without annotation, and with wrong annotation."""
     random = np.random.default_rng(seed)
     unknown = [replace(node, parents=None, self_link=False, label=None) for node in LOG.nodes]
     wrong = [

@@ -1,4 +1,4 @@
-"""Scores of links and conversations: against definitions, scikit-learn, and the rows published for the Ubuntu IRC data."""
+"""Scores of links and conversations: against definitions, scikit-learn, and the published results on the Ubuntu IRC data."""
 
 from dataclasses import astuple
 from itertools import combinations
@@ -31,7 +31,7 @@ def links(*pairs):
 
 @st.composite
 def annotations(draw, size):
-    """Links of messages FIRST … FIRST + size - 1, up to two each, into the context too."""
+    """Links of messages FIRST … FIRST + size - 1, up to two each, some of them into the context."""
     pairs = []
     for child in range(FIRST, FIRST + size):
         parents = draw(st.lists(st.integers(max(0, child - 9), child), min_size=1, max_size=2, unique=True))
@@ -86,9 +86,9 @@ def test_every_score_follows_its_definition(pair):
 
 @given(logs, logs)
 def test_logs_add_up(one, other):
-    """The sums of two logs are those of both, one after the other."""
+    """The sums of two logs are those of their concatenation."""
     apart = match({"a": one[0], "b": other[0]}, {"b": other[1], "a": one[1]}).logs
-    # Far enough behind that no line is within three of the first log's.
+    # The offset keeps every line of the second log more than three lines from the first.
     later = [links + 1000 for links in other]
     together = match({"a": np.concatenate([one[0], later[0]])}, {"a": np.concatenate([one[1], later[1]])}).logs
     assert astuple(sum_agreements(map(count_agreement, apart))) == pytest.approx(astuple(count_agreement(*together)))
@@ -135,7 +135,7 @@ def test_messages_without_a_prediction():
 
 
 def test_conversations_of_many_messages():
-    """A chain of 100,000: nothing recurses."""
+    """A chain of 100,000 messages does not exhaust the recursion limit."""
     count = 100_000
     chain = np.stack([np.arange(count), np.arange(1, count + 1)], axis=1)
     assert len(np.unique(find_conversations(chain, np.arange(count + 1)))) == 1
@@ -145,7 +145,7 @@ def test_conversations_of_many_messages():
 
 @pytest.mark.parametrize("side", ["gold", "predicted", "both"])
 def test_conversations_of_one_message_each(side):
-    """A hundred thousand of them: what has no rival needs no assignment."""
+    """There are a hundred thousand conversations; those without a rival need no assignment."""
     count = 100_000
     alone = np.stack([np.arange(count)] * 2, axis=1)
     together = np.stack([np.maximum(np.arange(count) - 1, 0), np.arange(count)], axis=1)
@@ -189,11 +189,11 @@ def test_bootstrap_over_logs(protocol):
     assert link.value - link.low == pytest.approx(error, rel=0.25)
 
 
-# --- the fixed points of the published data -----------------------------------------------------------------------------------
+# --- published results --------------------------------------------------------------------------------------------------------
 
 
 def previous(lines):
-    """The nearest earlier line that is no system message; those link to themselves."""
+    """The nearest earlier line that is no system message; system messages link to themselves."""
     last, pairs = None, []
     for number, line in enumerate(lines):
         system = line.startswith("===")
@@ -224,7 +224,7 @@ def test_published_rows_of_dev(data_dir, predict, link, vi, ari, one_to_one, she
     gold = read_links([folder])
     predicted = {}
     for name in gold:
-        # The last line ends too.
+        # The last line has a line end, too.
         lines = (folder / f"{name}.ascii.txt").read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
         predicted[name] = links(*predict(lines))
     found = score(match(gold, predicted).logs)

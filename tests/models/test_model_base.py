@@ -1,4 +1,4 @@
-"""What a backbone says of itself holds, and a config builds and starts its model."""
+"""Properties that a backbone declares hold, and a config builds and initializes its model."""
 
 from dataclasses import replace
 
@@ -34,7 +34,7 @@ def test_states_have_the_length_that_is_said(task):
 
 @torch.no_grad()
 def test_context_is_read_where_that_is_said(task):
-    """Other vectors of the nodes give other states, or none are looked at."""
+    """Other vectors of the nodes give other states, unless the backbone reads no context."""
     backbone = task.backbone
     batch = whole(task, forest(discussions(2, 6)))
     vectors = encode_nodes(backbone, batch, 10)
@@ -51,7 +51,7 @@ def test_state_is_carried_where_that_is_said(task):
 
 @pytest.mark.parametrize("make", MAKE.values(), ids=MAKE)
 def test_a_saved_model_starts_another(tmp_path, make):
-    """It adapts the settings, and fills a model that is built from them; dropout may differ."""
+    """The checkpoint adapts the settings and fills a model that is built from them; dropout may differ."""
     there = make(dtype=torch.float32, pooling="attn")
     hub.save(MaskFiller(there), tmp_path)
     checkpoint = hub.checkpoint(tmp_path)

@@ -1,4 +1,4 @@
-"""Our Bert against transformers' BertForMaskedLM, both ways, on randomly initialised weights; and what is refused."""
+"""Our Bert against transformers' BertForMaskedLM, both ways, on randomly initialised weights; and refused checkpoints."""
 
 import json
 from dataclasses import replace
@@ -52,7 +52,7 @@ def batch():
 
 
 def logits_of(model, batch, type_ids=None):
-    """transformers on the same rows, padded; back on the flat axis."""
+    """The output of transformers on the same rows, padded, back on the flat axis."""
     lengths = batch.targets.host_lengths.tolist()
     rows = torch.nn.utils.rnn.pad_sequence(torch.split(batch.target_ids, lengths), batch_first=True)
     mask = torch.arange(rows.shape[1]) < batch.targets.lengths[:, None]
@@ -107,7 +107,7 @@ def test_exported_models_come_back_into_transformers(tmp_path, batch):
 
 
 def test_round_trip_of_their_weights(tmp_path):
-    """Nothing of an encoder or its head is lost on the way in and out again."""
+    """An encoder and its head survive export and loading unchanged."""
     saved(tmp_path / "in")
     model = ramify.load(tmp_path / "in")
     hub.export_hugging_face(model, tmp_path / "out")
@@ -153,7 +153,7 @@ def test_the_pooler_is_theirs(tmp_path, max_tokens):
         found = model.encode(torch.cat(rows), Rows.build([len(row) for row in rows]))
         expected = torch.cat([theirs(row[None]).pooler_output for row in rows])
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
-    # Filling a model that is there already comes to the same.
+    # Filling an existing model gives the same weights.
     other = bert.Bert(model.config).eval()
     assert not torch.equal(other.pool.hidden.weight, model.pool.hidden.weight)
     bert.load_pretrained(other, tmp_path)
@@ -261,7 +261,7 @@ def test_damaged_files_are_refused(tmp_path):
 
 
 def test_sharded_and_old_spellings(tmp_path, batch):
-    """Weights in several files, LayerNorms called gamma and beta, an older `position_ids`: all are read."""
+    """Sharded weights, LayerNorms called gamma and beta, and an older `position_ids` are all read."""
     theirs = saved(tmp_path)
     tensors = load_file(tmp_path / "model.safetensors")
     (tmp_path / "model.safetensors").unlink()

@@ -1,4 +1,4 @@
-"""all-MiniLM-L6-v2, loaded by us, against the same files in transformers."""
+"""all-MiniLM-L6-v2, loaded by Ramify, against the same files in transformers."""
 
 import numpy as np
 import pytest
@@ -43,7 +43,8 @@ def ours(minilm):
 
 @pytest.fixture(scope="module")
 def last_hidden(minilm, theirs):
-    """[text, token, 384] of transformers, padded, with its mask; texts are cut as the sentence-transformers directory says."""
+    """[text, token, 384] of transformers, padded, with its mask; texts are cut as the sentence-transformers directory
+    specifies."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(minilm)
     plain = [text.replace("[MASK]", "[mask]") for text in TEXTS]
     batch = tokenizer(plain, padding=True, truncation=True, max_length=256, return_tensors="pt")
@@ -74,7 +75,7 @@ def test_last_hidden_state(ours, last_hidden):
 
 
 def test_sentence_embeddings(ours, last_hidden):
-    """`embed` pools and normalises as the directory says: mean over tokens, length 1."""
+    """`embed` pools and normalises as the directory specifies: mean over tokens, length 1."""
     states, mask = last_hidden
     mean = (states * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
     expected = torch.nn.functional.normalize(mean, dim=1).numpy()
@@ -84,7 +85,7 @@ def test_sentence_embeddings(ours, last_hidden):
 
 
 def test_the_pooler(minilm, theirs):
-    """BERT's own way to a vector, which sentence-transformers does not take for this checkpoint."""
+    """BERT's own pooler, which sentence-transformers does not use for this checkpoint."""
     tokenizer = Tokenizer.load(minilm)
     model = bert.from_pretrained(minilm, pooling="pooler").eval()
     rows = [torch.tensor([tokenizer.cls_id, *tokenizer.encode(text)[:254], tokenizer.sep_id]) for text in TEXTS]
@@ -95,7 +96,7 @@ def test_the_pooler(minilm, theirs):
 
 
 def test_pairs(minilm, theirs):
-    """Two texts as one row, cut to fit as transformers cuts them, with their token types."""
+    """Two texts as one row, cut as transformers cuts them, with their token types."""
     texts = [text.replace("[MASK]", "[mask]") for text in TEXTS]
     nodes = tuple(Node(text, None, author="ann", time=60.0 * number) for number, text in enumerate(texts))
     tokenizer = Tokenizer.load(minilm)

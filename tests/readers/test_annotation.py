@@ -1,4 +1,4 @@
-"""Reply links in files: both official forms, in and out."""
+"""Files of reply links: both official forms are read and written."""
 
 import gzip
 

@@ -1,4 +1,4 @@
-"""Whatever is said in a channel: each format brings all of it back, or counts what it leaves out."""
+"""Each format returns every message of a channel, or counts what it leaves out."""
 
 import json
 import tempfile
@@ -22,7 +22,7 @@ class Said(NamedTuple):
     time: int
 
 
-# Nicks that are words, clocks that stand still, jump and go back, texts that look like a log's own lines or a format's marks.
+# Nicks that are words, clocks that stop, jump and go back, texts that look like lines of a log or marks of a format.
 NICKS = st.sampled_from(["ann", "the", "so", "PING", "bob|away", "[x]", "🦉", "山田", "None", "0"])
 TEXTS = st.one_of(
     st.text(st.characters(blacklist_categories=("Cc", "Cs", "Zl", "Zp")), max_size=12),
@@ -45,7 +45,7 @@ def irc(path, messages):
 
 
 def mixed(path, messages):
-    """In two encodings, with colours, and no line end at the last."""
+    """Two encodings, with colours, and without a line end at the last line."""
     lines = [f"\x0304{stamp(said)}\x0f  <{said.nick}> \x02{said.text}\x02" for said in messages]
     path.write_bytes(b"\r\n".join([*(line.encode() for line in lines), b"\xff\xe9"]))
 
@@ -109,7 +109,7 @@ WRITERS = {
 }  # fmt: skip
 BY_TIME = ("slack", "discord", "telegram")
 PLACES = {"slack": lambda own: own[11:], "slack-xml": lambda own: int(own) - 1, "matrix": lambda own: own[1:]}
-"""Where the writers above put a message, by its id."""
+"""The place of each message in the files above, by its id."""
 
 
 def test_all_formats_of_logs_are_here():
@@ -132,10 +132,10 @@ def test_all_that_is_said_comes_back(name, write, messages):
     if name in BY_TIME:
         assert not report.kept
     for number, node in enumerate(tree.nodes[: len(messages)]):
-        # Rooms may be turned, whose events come newest first, and tables number their rows.
+        # Rooms may be turned round, as their events come newest first, and tables number their rows.
         place = number if name == "chat-table" else int(PLACES.get(name, str)(node.id))
         said = messages[place]
-        # Fields without anything but blanks are as good as absent.
+        # Blank fields count as absent.
         assert node.text.strip() == said.text.strip()
         assert node.author == said.nick
         assert node.time is not None

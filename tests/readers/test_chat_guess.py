@@ -1,4 +1,4 @@
-"""Each format of chat exports is told from the others, and from all other formats."""
+"""Each format of chat exports is recognised among all formats."""
 
 import json
 
@@ -34,7 +34,7 @@ SAMPLES = {
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_formats_are_told_apart(tmp_path, monkeypatch, name):
-    # In either order, but for those whose place is said to matter: no format claims what is another's.
+    # The order of formats is free, except where the table notes that it matters: no format claims another's files.
     turned = dict(reversed(readers.FORMATS.items()))
     first, last = {"jsonl": turned.pop("jsonl")}, {"irc": turned.pop("irc")}
     for order in (readers.FORMATS, first | turned | last):

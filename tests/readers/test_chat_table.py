@@ -83,7 +83,7 @@ def test_channels_are_logs(tmp_path):
 
 
 def test_orders(tmp_path):
-    """The rows' own, unless it cannot be."""
+    """Rows keep their order, unless a parent would follow its child."""
     path = write_csv(tmp_path / "log.csv", "author,time,text\nann,3,c\nann,1,a\nann,2,b\n")
     (tree,), report = read(chat_table, path)
     assert ([node.text for node in tree.nodes], report.kept) == (["c", "a", "b"], {"clock_back": 1})
@@ -144,7 +144,7 @@ def test_rows_that_do_not_fit(tmp_path):
 
 
 def test_ids_that_come_late(tmp_path):
-    """A log is not held while it may go on for ever: past the first block nobody waits for them."""
+    """A log may be endless, so it is not held: past the first block, late ids are ignored."""
     rows = [{"author": "ann", "time": place, "text": "x" * 900_000} for place in range(10)]
     path = write_lines(tmp_path / "log.jsonl", [*rows, {"id": "a", "author": "bob", "time": 11, "text": "y"}])
     (tree,), report = read(chat_table, path)

@@ -120,7 +120,8 @@ def test_partial_exports(tmp_path):
 
 
 def test_threads(tmp_path):
-    """In a forum the first message has the thread's id; elsewhere a message stands for the one in the channel around it."""
+    """In a forum the first message has the thread's id; elsewhere a message represents its counterpart in the parent
+    channel."""
     forum = [said(10, "My beans"), said(11, "nice"), reply(12, 11, "thanks", channel="10")]
     (tree,), _ = read(discord, write(tmp_path / "forum.json", forum, id="10", type="GuildPublicThread", name="beans"))
     assert [node.parents for node in tree.nodes] == [(), (0,), (1,)]
@@ -135,7 +136,7 @@ def test_threads(tmp_path):
 
 
 def test_parts_of_a_channel_are_one_log(tmp_path):
-    """In whatever order their names are, and though they overlap."""
+    """The order of the names is free, and parts may overlap."""
     folder = tmp_path / "export"
     write(
         folder / "garden [part 10].json", [reply(3, 1, "three"), said(4, "four", timestampEdited="2024-02-01T00:00:00+00:00")]

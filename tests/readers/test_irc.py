@@ -41,7 +41,7 @@ def at(*when):
 
 DAY = (2009, 3, 14)
 
-# One short conversation, as each client would have written it.
+# One short conversation, as each client writes it.
 WRITTEN = {
     "ubuntu/2009-03-14.ascii.txt": (
         "=== wren [~w@nest.example]  has joined #birds\n"
@@ -237,7 +237,7 @@ def test_lines_of_system_and_their_authors(tmp_path):
 
 
 def test_actions_that_look_like_news(tmp_path):
-    """With two spaces before it, a star is nothing but an action."""
+    """After two spaces, a star always marks an action."""
     nodes, _ = log_of(
         tmp_path / "a.log", "[09:05]  * wren is now known as\n[09:05] <wren> so\n[09:05] * wren has quit smoking\n"
     )
@@ -407,13 +407,13 @@ SLASHED = "03/04/2009 09:05 PM\ta\tx\n03/05/2009 09:05 PM\ta\tx\n"
         ("", {"dates": "day"}, [(4, 3), (5, 3)], {}),
         ("03/13/2009 09:05 PM\ta\tx\n", {}, [(3, 4), (3, 5), (3, 13)], {}),
         ("13/05/2009 09:05 PM\ta\tx\n", {}, [(4, 3), (5, 3), (5, 13)], {}),
-        # What cannot be stays where the clock was.
+        # An impossible time leaves the clock where it was.
         ("13/05/2009 09:05 PM\ta\tx\n", {"dates": "month"}, [(3, 4), (3, 5), (3, 5)], {"bad_time": 1}),
         ("13/13/2009 09:05 PM\ta\tx\n", {}, [(3, 4), (3, 5), (3, 5)], {"open_date": 1, "bad_time": 1}),
     ],
 )
 def test_dates_with_slashes(tmp_path, monkeypatch, rest, options, days, kept):
-    """The whole file is asked, however late it answers."""
+    """The whole file is searched, however late the evidence comes."""
     monkeypatch.setattr(irc, "BLOCK_BYTES", 16)
     nodes, report = log_of(tmp_path / "a.log", SLASHED + rest, **options)
     assert [node.time for node in nodes] == [at(2009, *day, 21, 5) for day in days]
@@ -429,12 +429,12 @@ def clock_of(tmp_path, *stamps, **options):
 
 
 def test_a_clock_of_twelve_hours(tmp_path):
-    """Twice around it is a day; noon is no midnight."""
+    """Two rounds of the clock are a day; noon is not midnight."""
     day = [f"{hour or 12}:{minute}" for hour in range(12) for minute in ("00", "59")]
     found, report = clock_of(tmp_path, *day, *day, *day)
     assert [time // 1 for time in found] == [hour for hour in range(36) for _ in range(2)]
     assert report.kept == {}
-    # A log may begin at any hour, and lines may change places.
+    # A log may begin at any hour, and lines may be swapped.
     assert clock_of(tmp_path, "11:59", "12:01", "11:59", "12:59", "1:00", "12:59", "1:01")[0] == pytest.approx(
         [719 / 60, 721 / 60, 719 / 60, 779 / 60, 13, 779 / 60, 781 / 60]
     )
@@ -445,7 +445,7 @@ def test_a_clock_of_twelve_hours(tmp_path):
 @pytest.mark.parametrize(
     ("stamps", "hours"),
     [
-        # One stamp says that the day has more hours; or nothing says that it has fewer.
+        # One stamp shows that the day has 24 hours, or no stamp shows that the clock has twelve.
         (("12:59", "1:00", "0:30"), [12 + 59 / 60, 1, 0.5]),
         (("12:59", "1:00", "13:00"), [12 + 59 / 60, 1, 13]),
         (("12:30", "11:30", "12:30"), [12.5, 11.5, 12.5]),
@@ -600,7 +600,7 @@ def test_carriage_returns_alone_in_other_encodings(tmp_path, encoding):
 
 
 def test_lines_that_end_with_both_are_no_more_for_what_comes_first(tmp_path):
-    """The first piece of a pipe may end between the two."""
+    """The first chunk from a pipe may end between the two characters."""
 
     class Pieces(io.RawIOBase):
         def __init__(self):
@@ -619,7 +619,7 @@ def test_lines_that_end_with_both_are_no_more_for_what_comes_first(tmp_path):
 
 
 def test_what_is_written_anew_comes_as_it_is_said():
-    """Of a pipe: nobody waits for what would fill a block."""
+    """A pipe is not read until a whole block is full."""
     given, taken = os.pipe()
     os.write(taken, "[09:05] <wren> a\r\n".encode("utf-16"))
     with open(given, "rb") as pipe:
@@ -685,7 +685,7 @@ def test_memory_does_not_grow_with_the_log(tmp_path):
         if number % 5_000 == 0:
             most = max(most, sys.getallocatedblocks())
     assert number == 199_999
-    # A block of the file, in lines, and some more: not a message each.
+    # One block of lines and some more, but not one object per message.
     assert most - before < 100_000
 
 
@@ -732,7 +732,7 @@ def test_any_bytes_in_two_byte_encodings(data):
     data = codecs.BOM_UTF16_LE + data
     stream, encoding = with_line_ends(io.BufferedReader(io.BytesIO(data)), "auto")
     assert encoding == "utf-8"
-    # With two zeros after it, the mark is that of UTF-32.
+    # Followed by two zeros, the mark is that of UTF-32.
     written = "utf-32" if data.startswith(codecs.BOM_UTF32_LE) else "utf-16"
     assert stream.read().decode() == data.decode(written, "replace")
 
@@ -849,7 +849,7 @@ def test_published_logs(data_dir):
     assert len(trees) == 10
     assert report.read == sum(map(len, trees)) == 12_500
     assert report.skipped == {}
-    # Two logs have a clock of twelve hours that does not say which half of the day it is.
+    # Two logs have a clock of twelve hours without am and pm.
     assert report.kept == {}
     targets = [node for tree in trees for node in tree.nodes if node.parents is not None]
     assert len(targets) == 2_500
@@ -864,7 +864,7 @@ def test_published_logs(data_dir):
             assert line.replace("\t", " ").endswith(node.text)
 
 
-# --- what clients say happened --------------------------------------------------------------------------------------------
+# --- events reported by clients -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

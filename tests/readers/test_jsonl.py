@@ -70,13 +70,13 @@ def test_nodes_before_their_parents(tmp_path):
 
 
 def test_chats_may_have_several_roots_and_parents(tmp_path):
-    """`parents` says that several are meant: no policy for reply trees parts them, nor does export and build."""
+    """`parents` allows several parents: no policy for reply trees, export or build drops any."""
     path = tmp_path / "trees.jsonl"
     chat = Tree((Node("a", id="a"), Node("b", id="b"), Node("c", (0, 1), id="c"), Node("d", None, id="d")), id="t")
     roots = Tree((Node("a", id="a"), Node("b", id="b"), Node("c", (1,), id="c")), id="u")
     path.write_text(f"{chat.to_json()}\n{roots.to_json()}\n")
     assert read(path, two_roots="first")[0] == [chat, roots]
-    # No message answers a later one: such relations go, and nothing else with them.
+    # No message answers a later one: such relations are dropped, and nothing else is.
     path.write_text(
         line(
             {"id": "d", "parents": ["c", "gone"]},
@@ -155,7 +155,7 @@ def test_cleaning_makes_nobody_up(tmp_path):
 
 
 def test_parts_of_a_discussion_stay_in_one_split(tmp_path):
-    """From posts, from lines, and from lines that were exported from posts: the same store."""
+    """Posts, lines, and lines exported from posts give the same store."""
     rows = [
         {"id": own, "parent": parent, "tree": f"t{n}", "text": own}
         for n in range(60)
@@ -182,7 +182,7 @@ def test_parts_of_a_discussion_stay_in_one_split(tmp_path):
 
 def test_made_up_roots_survive_export_and_build_uncounted(tmp_path):
     path = tmp_path / "trees.jsonl"
-    # A node has the tree's own id: the root must have another.
+    # A node has the tree's own id, so the root needs another.
     path.write_text(line({"id": "t", "parent": "gone", "text": "a"}, {"id": "b", "parent": "t", "text": "b"}))
     first = dataset.build([path], "jsonl", tmp_path / "first")
     assert (first.info["placeholders"], first.info["nodes"], first.info["kept"]["orphan"]) == (1, 2, 1)

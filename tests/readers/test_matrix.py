@@ -89,7 +89,7 @@ def test_an_export_of_element(tmp_path):
 
 
 def test_raw_events(tmp_path):
-    """JSON lines of several rooms, newest first as servers answer; or an answer of theirs."""
+    """JSON lines of several rooms, newest first as in servers' responses; or one such response."""
     other = [
         event(9, {"body": "moo"}, room_id="!shed:example.org"),
         event(8, {"name": "Shed"}, type="m.room.name", state_key="", room_id="!shed:example.org"),
@@ -130,7 +130,7 @@ def test_names(tmp_path):
 
 
 def test_threads(tmp_path):
-    """What a thread names for clients that know none is no reply."""
+    """The fallback that a thread gives to clients without threads is not a reply."""
     tree, report = one(
         tmp_path,
         said(1, "root"),
@@ -226,7 +226,7 @@ def test_what_is_no_event_is_counted(tmp_path):
 
 
 def test_clocks_of_servers_differ(tmp_path):
-    """The room's order counts, unless an answer stands before what it answers."""
+    """The room's order counts, unless an answer precedes its parent."""
     tree, report = one(tmp_path, said(5, "a"), said(3, "b"), reply(6, 3, "c"))
     assert [node.text for node in tree.nodes] == ["a", "b", "c"]
     assert report.kept == {"clock_back": 1}
@@ -240,7 +240,7 @@ def test_what_is_held_as_a_whole_is_bounded(tmp_path, monkeypatch):
 
 
 def test_files_of_one_room_are_one_log(tmp_path):
-    """In order of time, whatever the order of the files; what both hold is there once."""
+    """Messages are in order of time, whatever the order of the files; duplicates are kept once."""
     sealed = event(4, {"algorithm": "m.megolm.v1.aes-sha2", "ciphertext": "x"}, BOB, "m.room.encrypted")
     late = write(tmp_path / "late.json", [member(9, BOB, "Bob"), sealed, said(5, "c"), reply(6, 3, "d")], topic="Straw")
     early = write_lines(tmp_path / "early.jsonl", [*EVENTS[:3], reply(4, 3, "b"), said(5, "c"), edit(7, 3, "a")])

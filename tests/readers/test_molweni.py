@@ -86,7 +86,7 @@ def test_half_surrogate_pairs(tmp_path):
 
 
 def test_what_is_held_as_a_whole_is_bounded(tmp_path, monkeypatch):
-    """All files together count, however their lines are cut."""
+    """The size of all files together counts, however their lines are cut."""
     line = json.dumps(DIALOGUES[1])
     for name, content in (("a", line), ("b", f"[\n{line}\n]"), ("c", f"{line}\n{line}")):
         (tmp_path / name).write_text(content, encoding="utf-8")

@@ -140,7 +140,7 @@ def test_missing_parents(tmp_path):
 
 @pytest.mark.parametrize(("parent", "expected"), [(36, "10"), (11, "11"), (10, "a"), (13, "s1")])
 def test_numbers_as_parents(tmp_path, parent, expected):
-    """What Reddit spells to the base of 36, if that is there; otherwise the number itself."""
+    """The number that Reddit encodes in base 36, if it is there; otherwise the number itself."""
     path = tmp_path / "RC"
     comments = [COMMENT | {"id": own} for own in ("10", "11", "a")] + [COMMENT | {"id": "c", "parent_id": parent}]
     path.write_text("".join(json.dumps(post) + "\n" for post in [SUBMISSION, *comments]))
@@ -164,7 +164,7 @@ def test_matches(tmp_path):
 
 @pytest.mark.data
 def test_untouched_monthly_files(data_dir):
-    """2 GiB windows, bzip2, times that are strings."""
+    """2 GiB windows, bzip2, and times as strings."""
     report = Report()
     batches = list(pushshift.read([data_dir("pushshift-2006")], report, policy=Policy()))
     assert report.read == sum(map(len, batches)) == 13_836 + 572

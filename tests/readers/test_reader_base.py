@@ -54,7 +54,7 @@ def test_a_truncated_archive_is_refused(tmp_path, name, left):
 
 @pytest.mark.parametrize("name", ["bz2", "xz"])
 def test_archives_of_several_streams(tmp_path, name):
-    """As pbzip2 writes them; a later one that is damaged is not the end of the file."""
+    """Several streams, as pbzip2 writes them; a damaged later stream is not the end of the file."""
     half = len(TEXT) // 2
     first, second = PACKERS[name](TEXT[:half]), PACKERS[name](TEXT[half:])
     padding = b"\0" * 8 if name == "xz" else b""
@@ -179,7 +179,7 @@ def test_what_each_format_refused_is_said(tmp_path):
     assert tried["slack"].startswith("not a ZIP archive")
     assert tried["table"] == "line 1: no column for id, parent, tree, text"
     assert tried["irc"] == "line 3: 'nothing that anybody knows' is not in the dialect plain, which fits 33% of the first lines"
-    # Of several files it is said which one; of a folder, what is not in it and what its files are not.
+    # For several files the message names the file; for a folder, the missing files and the unsuitable ones.
     other = tmp_path / "log"
     other.write_text("[09:05] <wren> hi\n")
     with pytest.raises(RamifyError, match=rf"irc +{path}: line 3: "):
@@ -191,7 +191,7 @@ def test_what_each_format_refused_is_said(tmp_path):
 
 
 def test_pipes_are_not_guessed(tmp_path):
-    """What was read for the guess would be missing from what is read then."""
+    """Bytes read for the guess would be missing later."""
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(RamifyError, match=r"pipe is a pipe, .* --format"):
         guess([tmp_path / "pipe"])

@@ -15,7 +15,7 @@ HEADER = b"a,b\n"
 
 
 def parsed(rows, quote):
-    """The rows of two columns as Arrow reads them, and how many others there are."""
+    """The rows of two columns as Arrow reads them, and the number of other rows."""
     others = []
     parsing = pyarrow.csv.ParseOptions(
         quote_char=quote or False, invalid_row_handler=lambda row: others.append(row.actual_columns) or "skip"
@@ -33,14 +33,14 @@ def parsed(rows, quote):
 )
 @settings(max_examples=500, deadline=None)
 def test_blocks_are_cut_where_arrow_ends_a_row(body, size, quote):
-    """Wherever the stream is cut: within a row, a quoted field, a doubled quotation mark, or a line end of two bytes."""
+    """The stream may be cut within a row, a quoted field, a doubled quotation mark, or a line end of two bytes."""
     data = HEADER + "".join(body).encode()
     blocks = []
     try:
         for block in row_blocks(io.BytesIO(data).read, size, ",", quote):
             blocks.append(bytes(block))
     except RowTooLongError:
-        # A row of more than a block: what came before it is whole.
+        # A row longer than a block: everything before it is complete.
         data = b"".join(blocks)
     assert b"".join(blocks) == data
     if not blocks:
@@ -71,7 +71,7 @@ def test_a_byte_order_mark_is_no_part_of_the_header():
 
 
 def test_the_next_item_is_made_meanwhile():
-    """And no later one; errors come in their place."""
+    """No item beyond the next is made ahead; errors are raised at their place."""
     made, before = [], threading.enumerate()
 
     def items():

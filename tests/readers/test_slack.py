@@ -117,7 +117,7 @@ def test_kinds_of_channels_and_several_exports(tmp_path):
 
 @pytest.mark.parametrize(("names", "authors"), [("name", ["Ann", "Bob Elm", "ann2", "U9"]), ("id", ["U1", "U2", "U3", "U9"])])
 def test_authors(tmp_path, names, authors):
-    """Two accounts never go by one name; who is not in users.json goes by the id. Texts call all of them the same."""
+    """Two accounts never share a name; accounts missing from users.json go by their id. Texts use the same names."""
     messages = [said(user, f"<@U{user}>", user=f"U{user}") for user in (1, 2, 3, 9)]
     tree, _ = one_day(tmp_path, *messages, names=names)
     assert [node.author for node in tree.nodes] == authors
@@ -147,7 +147,7 @@ def test_replies_whose_thread_is_not_there(tmp_path):
 
 
 def test_stale_lists_of_replies(tmp_path):
-    """They name what is gone, lack what is needed, or are all that tells of a reply."""
+    """Such lists name deleted replies, lack existing ones, or are the only sign of a reply."""
     replies = [{"ts": ts(5)}, {"user": "U2", "ts": ts(2)}, {"user": "U1"}, None]
     tree, report = one_day(tmp_path, said(1, "?", replies=replies), said(2, "!", user="U2"), said(3, "x", replies="none"))
     assert [node.parents for node in tree.nodes] == [None, (0,), None]
@@ -199,7 +199,7 @@ def test_deleted_messages_keep_their_place(tmp_path):
 
 
 def test_copies_and_shared_times(tmp_path):
-    """A broadcast reply stands in the thread and in the channel; programs that cut times give two messages the same."""
+    """A broadcast reply is in the thread and in the channel; programs that truncate times give two messages the same time."""
     tree, report = one_day(
         tmp_path,
         said(1, "root"),
@@ -303,7 +303,7 @@ def damaged(path):
 
 
 def test_actions(tmp_path):
-    """They may stand in threads, as others do."""
+    """Actions may be in threads, like other messages."""
     tree, _ = one_day(
         tmp_path,
         said(1, "Tea?"),
@@ -318,7 +318,7 @@ def test_actions(tmp_path):
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_a_file_that_is_twice_in_an_archive(tmp_path):
-    """As after something was added to it. What unpacks it, too, leaves the last."""
+    """Appending to an archive does this. Unpacking keeps the last copy, and so does the reader."""
     path = pack(write(tmp_path / "export"), tmp_path / "export.zip")
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("kitchen/2023-11-14.json", json.dumps([said(1, "Who has salt?")]))
@@ -346,7 +346,7 @@ def test_bad_archives(tmp_path, harm, message):
 
 
 def test_what_is_held_as_a_whole_is_bounded(tmp_path, monkeypatch):
-    """However small it is when packed; and no file leaves the archive, whatever it is called."""
+    """The unpacked size counts, however small the archive; and no file escapes the archive, whatever its name."""
     days = {"kitchen/2023-11-14": [said(1, "a" * 100_000)]}
     path = pack(write(tmp_path / "export", days), tmp_path / "export.zip", "../../evil/")
     before = sorted(tmp_path.rglob("*"))

@@ -99,7 +99,7 @@ def test_titles_and_topics_describe_the_tree(tmp_path):
 
 
 def test_numbers_as_ids(tmp_path):
-    """Parquet files often hold ids as numbers, and parents, for some are missing, as fractions."""
+    """Parquet files often store ids as integers, and parents as floats, because some are missing."""
     path = tmp_path / "posts.parquet"
     pa.parquet.write_table(pa.table({"id": [1, 2], "parent": [None, 1.0], "tree": [5, 5], "text": ["a", "b"]}), path)
     rows, _ = read(path)
@@ -282,7 +282,7 @@ def test_spaces_around_the_names_of_columns(tmp_path):
 
 
 def test_json_fields_that_come_late(tmp_path):
-    """Past the first lines that tell what is there, and under two names."""
+    """The fields appear after the first lines, which determine the columns, and under two names."""
     path = tmp_path / "posts.jsonl"
     roots = [{"id": f"{number}", "tree": f"{number}", "text": "x" * 500} for number in range(3000)]
     replies = [
@@ -347,7 +347,7 @@ def test_columns_that_are_used_or_called_twice(tmp_path):
 
 
 def test_a_quotation_mark_too_many_is_noticed(tmp_path):
-    """It takes rows into a text without a word; an inch mark does not, nor does a table quoted in a sound file."""
+    """It silently swallows rows; an inch mark does not, nor does a quoted table in a sound file."""
     path = tmp_path / "t.csv"
     path.write_text('id,parent,tree,text\n1,,t,"hello"\n2,1,t,"unclosed\n3,1,t,x\n4,1,t,"y"\n')
     rows, report = read(path)
@@ -397,7 +397,7 @@ def test_times_that_no_clock_shows(tmp_path, suffix):
 
 
 def test_large_numbers(tmp_path):
-    """Ids past 2**63 stay what they are; times in milliseconds are times, and what is no time at all is counted."""
+    """Ids past 2**63 are unchanged; times in milliseconds are read, and invalid times are counted."""
     path = tmp_path / "posts.jsonl"
     rows = [{"id": 1e19, "parent": None, "tree": "a", "text": "x", "time": 1.6e12}]
     rows += [{"id": 2e19, "parent": 1e19, "tree": "a", "text": "y", "time": 1.6e30}]
@@ -411,7 +411,7 @@ def test_large_numbers(tmp_path):
 
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
 def test_parents_as_pandas_writes_them(tmp_path, kind):
-    """A column of whole numbers with gaps is one of floats there: NaN for a gap, 1.0 for 1."""
+    """There, a column of integers with gaps is a column of floats: NaN for a gap, 1.0 for 1."""
     path = tmp_path / f"posts.{kind}"
     ids = [10_000_000_001, 10_000_000_002, 10_000_000_003]
     if kind == "csv":
@@ -458,7 +458,7 @@ def test_a_table_in_utf_16(tmp_path):
 
 
 def test_ids_that_were_decimal_numbers_once_are_so_in_all_of_the_file(tmp_path):
-    """As turns of dialogues are: 2.0 is a turn, also where the last rows that are read together hold no turn 0."""
+    """Turns of dialogues are such ids: 2.0 is a turn, even if the last rows that are read together hold no turn 0."""
     path = tmp_path / "turns.parquet"
     ids = ["0.5", "2.0", *(f"9.{number}" for number in range(1, 20_000))]
     rows = {"id": [*ids, "3.1"], "parent": [None, "0.5", *ids[1:-1], "2.0"], "tree": ["7"] * 20_002, "text": ["x"] * 20_002}
@@ -542,14 +542,14 @@ path = Path(sys.argv[1])
 
 @pytest.fixture(scope="module")
 def large_tables(tmp_path_factory):
-    """Tables that a thread would still read while the process ends. In one, the first quotation mark is never closed."""
+    """Tables that a thread would still read while the process ends. In one table, the first quotation mark is never closed."""
     folder = tmp_path_factory.mktemp("large")
     rows = b"1,,t,some words and some more of them\n" * 30_000
     with open(folder / "never closed.csv", "wb") as file:
         file.write(b'id,parent,tree,text\n0,,t,"never closed\n')
         while file.tell() < 80 << 20:
             file.write(rows)
-    # Of 300 MB, compressed.
+    # 300 MB before compression.
     (folder / "sound.csv.gz").write_bytes(gzip.compress(b"id,parent,tree,text\n") + gzip.compress(rows) * 270)
     yield folder
     for path in folder.iterdir():
@@ -557,7 +557,7 @@ def large_tables(tmp_path_factory):
 
 
 def ended(commands):
-    """What each of them, two at a time, says on stderr and ends with. One that hangs is killed, and raises."""
+    """Exit status and stderr of each command, two at a time. A hanging command is killed and raises."""
 
     def run(command):
         process = subprocess.run(command, capture_output=True, text=True, timeout=100)
@@ -571,7 +571,7 @@ def ended(commands):
     ("an error", "never closed.csv", "a quotation mark is never closed"), ("a reader that is kept", "sound.csv.gz", "enough"),
 ])  # fmt: skip
 def test_a_process_ends_while_there_is_more_to_read(large_tables, end, name, said):
-    """No thread reads on: one that did would abort the process at its exit, or keep it for ever."""
+    """No thread reads on: it would abort the process at its exit, or keep it alive."""
     command = [sys.executable, "-c", READER + ENDS[end], str(large_tables / name)]
     for status, err in ended([command] * (20 if end == "an error" else 5)):
         assert (status, err.count("\n")) == (1, 1), err

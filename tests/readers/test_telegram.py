@@ -79,7 +79,7 @@ def test_all_chats_of_an_account(tmp_path):
 
 
 def test_exports_of_one_chat_are_one_log(tmp_path):
-    """In order of time, whatever the order of the files; what both hold is there once."""
+    """Messages are in order of time, whatever the order of the files; duplicates are kept once."""
     early = [*MESSAGES, service(4, "topic_created", title="Boots"), said(5, "Which?", reply_to_message_id=4)]
     late = [
         said(2, "Hills?"),
@@ -87,7 +87,7 @@ def test_exports_of_one_chat_are_one_log(tmp_path):
         said(6, "Brown", reply_to_message_id=5),
     ]
     paths = [write(tmp_path / "late.json", late, "Hikers", type="public_supergroup"), write(tmp_path / "early.json", early)]
-    # The ids of people and of groups are apart; what says none may be any chat.
+    # Ids of people and of groups are separate; an id without a kind may be any chat's.
     paths.append(write(tmp_path / "person.json", [said(2, "hi")], "Ann", type="personal_chat"))
     paths.append(write(tmp_path / "unknown.json", [said(2, "ho")], "Bob", id=None))
     trees, report = read(telegram, *paths)
@@ -102,7 +102,7 @@ def test_exports_of_one_chat_are_one_log(tmp_path):
 
 
 def test_authors(tmp_path):
-    """Of an account that is gone the id is left; anonymous posts have neither."""
+    """A deleted account leaves its id; anonymous posts have neither id nor name."""
     messages = [said(1, "a", None, from_id="user5"), said(2, "b", None, from_id=None), said(3, "c", "Ann", from_id="user6")]
     path = write(tmp_path / "result.json", [*messages, said(4, "d", "Ann", from_id="user7")])
     assert [node.author for node in read(telegram, path)[0][0].nodes] == ["user5", None, "Ann", "user7"]

@@ -1,4 +1,4 @@
-"""Packing the demo's checkpoint: half precision, BERT's masks, and a card whose numbers are the packed model's own."""
+"""Packing the demo's checkpoint: half precision, BERT's masks, and a card with the packed model's own numbers."""
 
 import json
 

@@ -60,7 +60,7 @@ def trained(store, tmp_path_factory):
 
 
 def test_it_learns_who_answers_whom(store, trained):
-    """Better than any rule that does not read: each message answers the one before it, or none."""
+    """The model beats rules that read nothing: each message answers the previous one, or none."""
     last = read_metrics(trained)[-1]
     messages = np.arange(len(dev(store)[0]))
     previous = score(match_links(*dev(store), np.stack([messages, messages - 1], axis=1)).logs)["link"]["f1"]
@@ -78,7 +78,7 @@ def dev(store):
 
 
 def test_it_learns_from_a_teacher_what_nobody_knows(store, trained, tmp_path):
-    """Of logs in which next to nothing is annotated; where a teacher is trusted in all, links do not count."""
+    """Almost nothing is annotated in these logs. With distillation weight 1, links do not count."""
     assert json.loads((trained / "run.json").read_text())["messages_with_links"] > 100
     run = small(store, view__teachers=json.dumps([str(trained)]), view__distillation_weight="1", train__steps="80")
     execute(run, tmp_path / "run", cpu=True)
@@ -98,7 +98,7 @@ def test_it_learns_from_a_teacher_what_nobody_knows(store, trained, tmp_path):
     hub.save(ramify.load(trained), there)
     with pytest.raises(RamifyError, match=r"teacher does not hold the weights that .*again was started with"):
         execute(taught, tmp_path / "again", resume=True, cpu=True)
-    # Of conversations on their own teachers are not asked, and of what they answer before those nothing is known.
+    # Teachers are not asked about single conversations, and links to messages before them are unknown.
     assert 0.4 * more < both.logs.annotated[len(prepared.logs) :].sum() == more
 
 
@@ -127,7 +127,7 @@ def test_conversations_are_logs_of_their_own():
             known = by_id[node.id].parents
             assert (node.parents is None) == (known is None)
             assert [part.nodes[parent].id for parent in node.parents or ()] == [str(parent) for parent in known or ()]
-    # All that is known to answer something is there, with what it answers.
+    # Every message with a known parent is there, and so is the parent.
     linked = {each for node in log.nodes if node.parents for each in (node.id, *map(str, node.parents))}
     assert linked == set(seen)
 
@@ -154,7 +154,7 @@ def test_a_loaded_model_disentangles(trained):
     assert right > 80
     assert ((found.probability > 0) & (found.probability <= 1)).all()
     assert found.links()[:, 1].tolist() == list(range(150))
-    # Conversations are what the links connect, numbered as they begin, and hold every message once.
+    # Conversations are the components of the links, numbered by their starts, and hold every message once.
     trees = found.conversations()
     assert sorted(node.id for tree in trees for node in tree.nodes) == sorted(node.id for node in log.nodes)
     starts = [int(tree.nodes[0].id) for tree in trees]
@@ -397,7 +397,7 @@ def test_a_pruner_comes_before_a_reranker(store, trained, tmp_path):
 
 
 def test_dev_logs_of_which_nothing_is_known_in_the_window(store, tmp_path):
-    """There is no loss to choose weights by; links are still counted."""
+    """There is no dev loss to select weights by; links are still scored."""
     trees = list(store.trees(store.split("train")))
     for tree in store.trees(store.split("dev")):
         nodes = (replace(node, parents=(3,) if place == 90 else None, self_link=False) for place, node in enumerate(tree.nodes))

@@ -1,4 +1,4 @@
-"""Runs as values: settings from text, JSON and back; and their execution from a built data set to a model on disk."""
+"""Runs as values: settings from text, JSON and back; and execution from a built data set to a model on disk."""
 
 import json
 import shutil
@@ -59,7 +59,7 @@ def test_settings(key, text, value):
         found = getattr(found, name)
     assert found == value
     assert type(found) is type(value)
-    # All else stays.
+    # All other settings stay.
     head, _, rest = key.partition(".")
     other = replace(getattr(changed, head), **{rest: getattr(getattr(PLAIN, head), rest)}) if rest else getattr(PLAIN, head)
     assert replace(changed, **{head: other}) == PLAIN
@@ -104,7 +104,7 @@ def test_settings_of_stages():
         ("train.phases", '[{"lr": 1}]', r"is not a JSON list of the form \[Phase, …\]"),
         ("train.phases", '[{"name": "a", "wings": 1}]', r"is not a JSON list of the form \[Phase, …\]"),
         ("train.phases", '[{"name": "a", "every": 0}]', r"train\.phases: a: every must be at least 1"),
-        # What each config says of its own values.
+        # Errors that each config reports about its own values.
         ("model.dim", "255", r"model\.dim \(255\) must be a multiple"),
         ("model.max_tokens", "2", r"model\.max_tokens"),
         ("task.mask_rate", "0", r"task\.mask_rate"),
@@ -160,7 +160,7 @@ def test_json_round_trip(recipe):
 
 
 def test_settings_of_one_part_are_checked_together():
-    """In whichever order they are given."""
+    """The order of the settings is free."""
     run = RECIPES["links"]("data/somewhere")
     settings = {"task.objective": "binary", "decoding.decide": "link", "task.conversation_weight": "0"}
     assert run.changed(settings) == run.changed(dict(reversed(settings.items())))
@@ -195,7 +195,7 @@ SMALL = {
     "dev.targets": "20",
 }
 STILL = {"train__lr": "1e-12", "train__weight_decay": "0"}
-"""Settings under which training moves no weight that a test could see."""
+"""Settings under which training moves no weight visibly."""
 
 SIZES = {
     "tree-mlm": {
@@ -228,7 +228,7 @@ def test_what_another_run_left_is_not_gone_on_with(store, tmp_path):
 
 
 def test_a_saved_model_is_not_trained_over(store, tmp_path):
-    """Its tokenizer would be replaced long before its weights."""
+    """Training would replace its tokenizer long before its weights."""
     run = small(store)
     execute(run, tmp_path / "run", cpu=True)
     model = ramify.load(tmp_path / "run")
@@ -256,7 +256,7 @@ def test_execution(store, tmp_path, recipe):
     assert len(losses) == 3
     assert progress.best == min(losses)
 
-    # What is left there is the best model, ready for use.
+    # The folder holds the best model, ready for use.
     model = ramify.load(out)
     assert model.backbone.config == prepared.task.backbone.config
     assert model.input == run.input
@@ -366,7 +366,7 @@ def test_a_checkpoint_keeps_its_pieces(store, theirs, tmp_path, kept_as):
 
 @pytest.mark.parametrize("recipe", ["tree-mlm", "bert"])
 def test_start_from_a_checkpoint(store, tmp_path, recipe):
-    """Sizes, tokenizer and weights are the checkpoint's; what a run may choose freely stays its own."""
+    """Sizes, tokenizer and weights come from the checkpoint; free settings stay those of the run."""
     there = bert_task(dtype=torch.float32, task={"head": "bert"}, max_tokens=40, activation="relu")
     hub.export_hugging_face(MaskFiller(there), tmp_path / "there")
     run = small(store, recipe, **STILL, model__dropout="0.2").changed({"init": str(tmp_path / "there")})
@@ -390,19 +390,19 @@ def theirs(tmp_path):
 
 
 def begun(store, recipe, init, **settings):
-    """As `ramify train RECIPE --init … --set …` makes it: the recipe sizes the model, then settings change it."""
+    """The run that `ramify train RECIPE --init … --set …` makes: the recipe sizes the model, then settings change it."""
     run = RECIPES[recipe](str(store.path), init=init, max_tokens=32)
     return run.changed(SMALL | {key.replace("__", "."): value for key, value in (STILL | settings).items()})
 
 
 def test_a_pretrained_encoder_learns_slowly_beside_new_layers(store, theirs, tmp_path):
-    """As long as cross-attention is at its start, what comes back to the encoder is noise."""
+    """While cross-attention is untrained, the gradient that reaches the encoder is noise."""
     stage = RECIPES["tree-mlm"](str(store.path), init=theirs).stages[0]
     assert (stage.lr, dict(stage.lr_scale)) == (3e-4, {"encoder": 0.1, r"\.cross\.": 3.0})
     task = begun(store, "tree-mlm", theirs).prepare(tmp_path / "run").task
     assert all(layer.cross.out.weight.eq(0).all() for layer in task.backbone.decoder.layers)
     hub.save(MaskFiller(task), tmp_path / "saved")
-    # A model of Ramify's has learnt to read its contexts.
+    # A model that Ramify trained can already read its contexts.
     for init in (str(tmp_path / "saved"), ""):
         assert RECIPES["tree-mlm"](str(store.path), init=init).stages[0].lr_scale == ()
 
@@ -421,7 +421,7 @@ def test_a_decoder_may_have_fewer_layers_than_the_checkpoint(store, theirs, tmp_
     ("recipe", "settings", "message"),
     [
         ("tree-mlm", {"model__dim": "16"}, r"needs model\.dim = 8 \(not 16\)"),
-        # Also where it is what a model without a checkpoint would have.
+        # This holds for the defaults of a model without a checkpoint, too.
         ("tree-mlm", {"model__dim": "256", "model__ffn_dim": "1024"}, r"model\.dim = 8 \(not 256\), model\.ffn_dim = 16"),
         ("tree-mlm", {"model__encoder_layers": "1"}, r"model\.encoder_layers = 2 \(not 1\)"),
         ("tree-mlm", {"model__decoder_layers": "3"}, r"2 layers, too few for model\.decoder_layers = 3"),
@@ -450,7 +450,7 @@ def test_an_encoder_may_start_alone(store, theirs, tmp_path):
     assert not torch.allclose(own.embedding.weight, checkpoint.embedding.weight)
 
 
-# --- going on from a model that Ramify saved ----------------------------------------------------------------------------------
+# --- starting from a model that Ramify saved ----------------------------------------------------------------------------------
 
 MAKE = {"tree-mlm": tree_task, "bert": bert_task}
 
@@ -458,7 +458,7 @@ MAKE = {"tree-mlm": tree_task, "bert": bert_task}
 @pytest.mark.parametrize("dtype", [None, torch.float16])
 @pytest.mark.parametrize("recipe", MAKE)
 def test_start_from_a_saved_model(store, tmp_path, recipe, dtype):
-    """All weights, its config and its tokenizer are taken; dropout may be another."""
+    """All weights, the config and the tokenizer are taken over; dropout may differ."""
     there = MAKE[recipe](dtype=torch.float32, max_tokens=40, activation="relu", pooling="attn", dropout=0.3)
     hub.save(MaskFiller(there), tmp_path / "there", dtype=dtype)
     prepared, _ = execute(begun(store, recipe, str(tmp_path / "there"), model__dropout="0"), tmp_path / "run", cpu=True)
@@ -505,7 +505,7 @@ def test_a_run_that_has_not_finished_is_no_start(store, tmp_path):
         RECIPES["tree-mlm"](str(store.path), init=str(tmp_path))
 
 
-# --- what is wrong is found before anything is written ------------------------------------------------------------------------
+# --- errors are found before anything is written ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -535,7 +535,7 @@ def test_what_is_not_a_runs_own_is_not_written_over(store, tmp_path, name):
 
 
 def test_a_data_set_that_was_split_anew_is_not_gone_on_with(store, tmp_path):
-    """Its dev and test trees may be those that the run was trained on."""
+    """Its dev and test trees may be training trees of the run."""
     trees = list(store.trees(store.split("all")))
     lines = tmp_path / "trees.jsonl"
     lines.write_text("".join(tree.to_json() + "\n" for tree in trees))
@@ -561,7 +561,7 @@ def test_resuming_leaves_the_tokenizer_alone(store, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("killed_at", ["run.json", "tokenizer.json"])
 def test_a_kill_while_a_run_is_begun(store, tmp_path, monkeypatch, killed_at):
-    """Between the files that come before the first step: the same command goes on."""
+    """The kill comes between the files that precede the first step. The same command then continues."""
     run, out = small(store), tmp_path / "run"
 
     def kill(*_):

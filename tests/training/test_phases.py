@@ -1,4 +1,4 @@
-"""Objectives with several phases: each has parameters and an optimizer of its own, and nothing reaches the other's."""
+"""Objectives with several phases: each has its own parameters and optimizer, and none reaches another's."""
 
 from dataclasses import asdict, replace
 
@@ -43,7 +43,7 @@ def gradients(trainer):
 
 
 def by_hand(steps):
-    """The same training with two optimizers side by side, whose gradients are asked for by parameter."""
+    """The same training with two optimizers, whose gradients are requested by parameter."""
     task, texts = Forger(WIDTH), Texts(5, 3, WIDTH)
     config = {MAIN: CONFIG.of_phase(MAIN), CRITIC: CONFIG.of_phase(CRITIC)}
     modules = {MAIN: task.forger, CRITIC: task.critic}
@@ -85,7 +85,7 @@ def test_two_phases_are_two_trainings_side_by_side(tmp_path):
 
 
 def test_gradients_of_a_phase_never_reach_the_others_parameters(tmp_path):
-    """Odd updates are the forger's alone; in even ones the critic's comes last, and would add to what the forger left."""
+    """Odd updates are the forger's alone. In even updates the critic comes last, and would add to the forger's gradients."""
     seen = []
     trainer = trainer_of(tmp_path, report=lambda record: seen.append((gradients(trainer), weights(trainer))))
     start = weights(trainer)
@@ -96,7 +96,7 @@ def test_gradients_of_a_phase_never_reach_the_others_parameters(tmp_path):
         took_part = number % 2 == 1
         last_found, last_own = before[number]
         for name in critic:
-            # Where the critic took no part, its parameters and the gradients that it left are as they were.
+            # If the critic takes no part, its parameters and gradients are unchanged.
             assert torch.equal(own[name], last_own[name]) != took_part
             if not took_part and number:
                 assert torch.equal(found[name], last_found[name])
@@ -105,7 +105,7 @@ def test_gradients_of_a_phase_never_reach_the_others_parameters(tmp_path):
             part: torch.stack([found[name].norm() for name in start if name.startswith(part) and found[name] is not None])
             for part in (["forger", "critic"] if number else ["forger"])
         }
-        # Each was clipped by its own limit, over its own parameters.
+        # Each phase is clipped by its own limit, over its own parameters.
         assert norms["forger"].norm().item() <= 0.05 * 1.001
         if number:
             assert norms["critic"].norm().item() <= 0.02 * 1.001

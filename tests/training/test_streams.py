@@ -1,4 +1,4 @@
-"""Texts that are read on from step to step, by a task that carries its state along."""
+"""Texts that continue from step to step, read by a task that carries a state."""
 
 import json
 import shutil
@@ -54,7 +54,7 @@ def test_rows_go_on_from_step_to_step(own, length, world_size, taken):
         assert sorted(np.concatenate([np.concatenate(step) for step in steps]).tolist()) == list(range(rows * length))
         assert (np.concatenate(steps[0]) % length == 0).all()
     assert samplers[0].rounds(0) == length
-    # From a saved place on.
+    # This also holds after resuming at a position.
     sampler = Stream(rows * length, rows, world_size=world_size, rank=world_size - 1)
     iterator = iter(sampler)
     for _ in range(taken):
@@ -87,7 +87,8 @@ STILL = replace(CONFIG, lr=0.0, steps=LENGTH)
 
 @pytest.mark.parametrize("accumulate", [1, 5])
 def test_what_is_carried_is_what_one_pass_remembers(tmp_path, accumulate):
-    """With a learning rate of nothing: pieces one after the other, in one update each or all in one, are the whole texts."""
+    """With a learning rate of zero, pieces give the gradients of whole texts, in one update per piece or in one update for
+    all."""
     task = NextLetter(dropout=0.0)
     trainer = trainer_of(tmp_path, replace(STILL, steps=LENGTH // accumulate, accumulate=accumulate), task=task)
     trainer.run()
@@ -101,7 +102,7 @@ def test_what_is_carried_is_what_one_pass_remembers(tmp_path, accumulate):
 
 @pytest.mark.parametrize("forgets", [True, False])
 def test_the_end_of_an_epoch(tmp_path, forgets):
-    """The loop hands the state on; the task sees from the batch that texts begin, and forgets the last ones or does not."""
+    """The loop passes the state on; the task sees in the batch that texts begin, and forgets the last ones or does not."""
     task = NextLetter(dropout=0.0, forgets=forgets)
     trainer = trainer_of(tmp_path, replace(STILL, steps=LENGTH + 1), task=task)
     trainer.run()
@@ -138,7 +139,7 @@ def test_a_killed_run_resumes_to_the_same_bits(tmp_path, kills, forgets):
     assert equal(resumed.state, straight.state)
     assert torch.equal(resumed.task.heard, straight.task.heard)
     assert records(tmp_path / "killed") == records(tmp_path / "straight")
-    # The state is what makes it so.
+    # The state causes the difference.
     shutil.rmtree(tmp_path / "killed")
     trainer_of(tmp_path / "killed", task=task()).run(until=3)
     folder = tmp_path / "killed" / "checkpoints" / "step-00000002"
@@ -149,7 +150,7 @@ def test_a_killed_run_resumes_to_the_same_bits(tmp_path, kills, forgets):
 
 
 def lose(folder):
-    """As if no state had been carried."""
+    """The second stage behaves as if there were no state."""
     (folder / "state-0.safetensors").unlink()
     rewrite(folder, lambda checksums: checksums.pop("state-0.safetensors"))
 
@@ -161,7 +162,7 @@ def rewrite(folder, change):
 
 
 def test_evaluation_leaves_the_state_alone(tmp_path):
-    """It has a state of its own, which begins anew each time."""
+    """Evaluation has a state of its own, which starts anew each time."""
     seen = []
 
     def dev(task):

@@ -1,4 +1,4 @@
-"""The training loop: what a step adds up, what a killed run resumes to, and everything a stage can be told."""
+"""The training loop: the sums of a step, the state after a resumed kill, and every setting of a stage."""
 
 import json
 import math
@@ -65,7 +65,7 @@ def test_a_killed_run_resumes_to_the_same_bits(tmp_path, data, regime, kills):
     straight, progress = run(tmp_path / "straight", data, config, regime=REGIMES[regime])
     for kill in kills:
         run(tmp_path / "killed", data, config, resume=True, until=kill, regime=REGIMES[regime])
-    # A kill may come while a checkpoint or a line of metrics is being written.
+    # A kill may come during the writing of a checkpoint or a line of metrics.
     half = tmp_path / "killed" / "checkpoints" / ".partial-step-00000099"
     half.mkdir(parents=True)
     (half / "model.safetensors").write_bytes(b"half")
@@ -80,7 +80,7 @@ def test_a_killed_run_resumes_to_the_same_bits(tmp_path, data, regime, kills):
 
 
 def test_epochs_pass_while_training(tmp_path, data):
-    """Otherwise the test above would say nothing about the sampler's place in a later epoch."""
+    """Otherwise the test above would not cover the sampler's position in a later epoch."""
     _, progress = run(tmp_path, data, replace(SHORT, accumulate=2))
     assert progress.epoch >= 1
 
@@ -131,12 +131,12 @@ def test_an_interrupt_ends_the_step_and_writes_a_checkpoint(tmp_path, data, numb
     assert equal(weights(resumed), weights(straight))
 
 
-# --- what a step is made of ---------------------------------------------------------------------------------------------------
+# --- the composition of a step ------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def same_masks(monkeypatch):
-    """A comment then has the same masks in whatever step and company it is visited."""
+    """A comment then has the same masks in every step and batch."""
 
     def corrupt(self, batch, generator):
         seeds = node_seeds(self.data.store, self.data.node[batch.source])
@@ -152,7 +152,7 @@ def same_masks(monkeypatch):
 
 @pytest.mark.parametrize("loss_norm", [None, {"masked_lm": 1.0}, {"masked_lm": 0.0}], ids=["constant", "sum", "step"])
 def test_two_micro_batches_are_one_of_twice_the_size(tmp_path, data, same_masks, loss_norm):
-    """48 comments of which every step takes eight, at once or four by four."""
+    """48 comments, of which every step takes eight, at once or four by four."""
     own = forest(discussions(6, 8))
     found = []
     for name, budget, accumulate in (("one", 8, 1), ("two", 4, 2), ("four", 2, 4)):
@@ -182,7 +182,7 @@ EFFECTIVE = {
 
 
 def effective_weights(tmp_path, data, monkeypatch, regime, divisors=None, epochs=1, **config):
-    """Σ over the steps of some epochs of w / W, for every comment: what the trainer hands to the loss."""
+    """Σ over the steps of some epochs of w / W, for every comment: the weights that the trainer passes to the loss."""
     task = tree_task(dtype=torch.float32)
     total = defaultdict(float)
 
@@ -209,7 +209,7 @@ def skewed():
 
 @pytest.mark.parametrize("regime", EFFECTIVE)
 def test_effective_weight_of_a_comment(tmp_path, skewed, monkeypatch, regime):
-    """Constant in every regime but `threads`, where it is in proportion to the comment's count."""
+    """The weight is constant in every regime but `threads`, where it is proportional to the comment's count."""
     total, steps = effective_weights(tmp_path, skewed, monkeypatch, EFFECTIVE[regime])
     comments = [node for node in range(len(skewed.parent)) if skewed.parent[node] >= 0]
     spoken = [node for node in comments if skewed.length[node]]
@@ -226,9 +226,9 @@ def test_effective_weight_of_a_comment(tmp_path, skewed, monkeypatch, regime):
 
 @pytest.mark.parametrize("accumulate", [2, 3, 5])
 def test_effective_weight_with_micro_batches(tmp_path, skewed, monkeypatch, accumulate):
-    """An update weighs one on average, also where it takes micro-batches of two epochs."""
+    """The weights of an update average one, even if its micro-batches span two epochs."""
     regime = EFFECTIVE["middle"]
-    # A piece a micro-batch, so that all epochs have equally many.
+    # One piece per micro-batch, so that all epochs have equally many.
     settings = {"budget": 1, "accumulate": accumulate, "epochs": accumulate}
     total, pieces = effective_weights(tmp_path, skewed, monkeypatch, regime, **settings)
     found = np.array([weight for weight in total.values() if weight])
@@ -236,7 +236,7 @@ def test_effective_weight_with_micro_batches(tmp_path, skewed, monkeypatch, accu
 
 
 def test_dividing_by_the_steps_own_weight_is_biased(tmp_path, skewed, monkeypatch):
-    """What `constant` is there for: the same comments weigh several times as much in a small step."""
+    """This bias is the reason for `constant`: the same comments weigh several times as much in a small step."""
     total, _ = effective_weights(tmp_path, skewed, monkeypatch, EFFECTIVE["naive"], divisors={"masked_lm": 0.0})
     found = [weight for weight in total.values() if weight]
     assert max(found) > 1.5 * min(found)
@@ -256,7 +256,7 @@ def test_step_seeds_differ():
 
 
 def test_training_learns(tmp_path):
-    """Replies repeat the post's only word: a model that reads the tree comes to know it, one that does not cannot."""
+    """Replies repeat the post's only word: a model that reads the tree learns it, and one that does not cannot."""
     random = np.random.default_rng(0)
     trees = []
     for number in range(40):
@@ -282,7 +282,7 @@ def test_training_learns(tmp_path):
     assert losses["none"] > math.log(8) - 0.3
 
 
-# --- what a stage can be told -------------------------------------------------------------------------------------------------
+# --- settings of a stage ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -325,13 +325,13 @@ def test_frozen_parameters_do_not_move(tmp_path, data):
     moved = {name for name, value in weights(trainer).items() if not torch.equal(value, before[name])}
     frozen = {name for name in before if name.startswith("backbone.encoder.") or ".cross.out" in name}
     assert frozen
-    # The null row is read by models without context alone.
+    # Only models without context read the null row.
     assert moved == before.keys() - frozen - {"backbone.null"}
 
 
 @pytest.mark.parametrize("freeze", [(), (r"^backbone\.decoder\.",)], ids=["none", "decoder"])
 def test_what_the_task_froze_stays_frozen(tmp_path, data, freeze):
-    """And nothing that a stage freezes stays so after training."""
+    """Parameters that a stage freezes are free again after training."""
     task = tree_task(dtype=torch.float32)
     for parameter in task.backbone.encoder.parameters():
         parameter.requires_grad_(False)
@@ -426,7 +426,7 @@ def test_dev_loss_is_had_at_the_end(tmp_path, data):
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
 def test_a_dev_loss_that_is_not_finite_is_refused(tmp_path, data, loss):
-    """No weights would ever be the best again, and nobody would be told."""
+    """No weights would ever be the best again, without any message."""
     with pytest.raises(RamifyError, match=rf"step 6: the dev loss is {loss}\. Begin anew"):
         trainer_of(tmp_path, data, dev=dev_losses([2.0, loss])).run()
 
@@ -471,7 +471,7 @@ def test_a_stage_may_last_for_target_tokens(tmp_path, data):
 
 @pytest.mark.parametrize("unit", ["tokens", "target_tokens", "targets"])
 def test_budget_units(tmp_path, data, unit):
-    """Models that read different things see the same comments where target tokens or targets fill the steps."""
+    """Models with different inputs visit the same comments if target tokens or targets fill the steps."""
     logs = []
     tasks = {
         context: tree_task(dtype=torch.float32, input=TextInput(max_tokens=32, context=context)) for context in ("tree", "none")
@@ -486,7 +486,7 @@ def test_budget_units(tmp_path, data, unit):
 
 
 def test_loss_is_the_mean_over_comments(tmp_path, data, same_masks):
-    """What is logged: Σ w ℓ / Σ w over the step, whatever divides the gradient."""
+    """The logged loss is Σ w ℓ / Σ w over the step, however the gradient is divided."""
     task = same_masks(tree_task(), data)
     batch = masked(task, data, whole(task, data))
     expected = next(task.losses(batch, {"masked_lm": float(batch.weight.sum())}, MAIN, None))[0]["masked_lm"].item()
@@ -588,7 +588,7 @@ def test_metrics_may_be_sparse(tmp_path, data):
 
 @pytest.mark.parametrize("two_phase", ["always", "never"])
 def test_compiled(tmp_path, data, monkeypatch, two_phase):
-    """Traced, and run as traced: the losses are those of the plain model."""
+    """The traced graph runs and gives the losses of the plain model."""
     options, graphs = [], []
 
     def backend(graph, inputs):
@@ -608,7 +608,7 @@ def test_compiled(tmp_path, data, monkeypatch, two_phase):
         logs.append([record["loss"] for record in records(tmp_path / name)])
     assert options == [{"dynamic": True}] * 2
     assert len(graphs) > 2
-    # Attention over groups of rows is in none of them.
+    # No chunk has attention over groups of rows.
     assert not any("scaled_dot_product" in graph.code for graph in graphs)
     assert logs[0] == pytest.approx(logs[1], abs=1e-4)
 

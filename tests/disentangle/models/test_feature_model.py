@@ -38,7 +38,7 @@ def model(logs: Logs, **changes: object) -> FeatureModel:
 
 
 def whole_vectors(own: FeatureModel, logs: Logs) -> torch.Tensor:
-    """What the paper's first layer reads: features of the pair, and of both messages' words the maximum and the mean."""
+    """Inputs of the paper's first layer: features of the pair, and the maximum and the mean of both messages' word vectors."""
     rows = []
     for log, chat in enumerate(logs.channels):
         targets = np.arange(len(chat))
@@ -92,7 +92,7 @@ def test_what_is_said_around_a_pair_comes_after_its_features() -> None:
 
 
 def test_candidates_read_each_other() -> None:
-    """At first they learn nothing from it; then each hangs on all others of the same message, and on no other's."""
+    """At first the attention changes nothing. Then each candidate depends on all others of the same message, and on no more."""
     logs = logs_of(17, 9)
     plain, own = model(logs), model(logs, attention_layers=2, attention_dim=8, attention_heads=2)
     batch = batch_of(logs)

@@ -1,5 +1,5 @@
-"""The Masked Hierarchical Transformer: its mask as the paper draws it, its states against a plain computation for each target,
-and what a state may depend on."""
+"""The Masked Hierarchical Transformer: its mask as in the paper, its states against a plain computation for each target, and
+the inputs that a state depends on."""
 
 import math
 from dataclasses import asdict, replace
@@ -53,7 +53,7 @@ def read(*trees: Tree, input: ChatInput = INPUT) -> Logs:
 
 
 def linked(*links: tuple[int, ...]) -> Tree:
-    """A chat whose message i answers the messages `links[i]`, and with itself among them starts a conversation too."""
+    """A chat whose message i has the parents `links[i]`, and also starts a conversation if i is among them."""
     said = channel(len(links), 0).nodes
     return Tree(
         tuple(
@@ -65,7 +65,7 @@ def linked(*links: tuple[int, ...]) -> Tree:
 
 
 def drawn_links(number: int, seed: int = 0) -> Tree:
-    """With up to three parents a message."""
+    """A chat with up to three parents per message."""
     random = np.random.default_rng(seed)
     links = [
         tuple(sorted({*random.integers(max(0, i - 6), i, size=random.integers(4)).tolist()})) if i else ()
@@ -75,7 +75,7 @@ def drawn_links(number: int, seed: int = 0) -> Tree:
 
 
 def batch_of(logs: Logs, *targets: int, block: int = 5, context_features: bool = False) -> LinkBatch:
-    """Of these messages (all, unless named), with the known links, in double precision."""
+    """A batch of these messages (all by default) with the known links, in double precision."""
     view = Blocks(logs, np.array(targets or range(len(logs))), block=block)
     collate = LinkCollator(logs, structure=ReplyStructure.from_gold(logs), context_features=context_features)
     return double(collate([view.example(number) for number in range(len(view))]))
@@ -87,13 +87,13 @@ def double(batch: LinkBatch) -> LinkBatch:
 
 
 def with_vectors(batch: LinkBatch, seed: int = 3) -> LinkBatch:
-    """With drawn vectors in place of encoded messages."""
+    """The batch with random vectors in place of encoded messages."""
     generator = torch.Generator().manual_seed(seed)
     return replace(batch, vectors=torch.randn(len(batch.messages), 8, generator=generator, dtype=torch.float64))
 
 
 def model(**changes: object) -> MaskedHierarchicalTransformer:
-    """Some thousand parameters, without dropout, with larger weights than training starts from."""
+    """A model of some thousand parameters, without dropout, with larger weights than training starts from."""
     torch.manual_seed(1)
     encoder = BertConfig(
         vocab_size=tokenizer().vocab_size, dim=8, num_layers=1, num_heads=2, ffn_dim=16, max_tokens=12, pooling="pooler"
@@ -120,7 +120,7 @@ WORKED = linked((), (0,), (0,), (1,), ())
 """Message 1, 2 answers 1, 3 answers 1, 4 answers 2; the target is 5."""
 CHAIN = linked((), (0,), (1,), (2,), ())
 TWO_PARENTS = linked((), (1,), (0, 1), (0, 2), ())
-"""Two messages open; 3 answers both, 4 answers 1 and 3: 1 is one link above it, and two as well."""
+"""Two messages start; 3 answers both, 4 answers 1 and 3: 1 is both one link and two links above 4."""
 
 ALL = """
     1 1 1 1 1
@@ -283,7 +283,7 @@ def test_only_the_mask_of_ancestors_reads_structure() -> None:
 
 
 def ancestors(links: list[tuple[int, ...]], message: int, depth: int) -> set[int]:
-    """All that stands above a message, at most so many links up (0: however many)."""
+    """All ancestors of a message up to `depth` links away (0: any number)."""
     found: set[int] = set()
     level = {message}
     steps = 0
@@ -295,7 +295,7 @@ def ancestors(links: list[tuple[int, ...]], message: int, depth: int) -> set[int
 
 
 def plainly(own: MaskedHierarchicalTransformer, tree: Tree, target: int) -> Tensor:
-    """States of a target's candidates, for it alone and in the paper's order: the oldest first, the target last."""
+    """States of the candidates of one target alone, in the paper's order: the oldest first, the target last."""
     config, logs = own.config, read(tree)
     messages = list(range(max(0, target - INPUT.window), target + 1))
     last = len(messages) - 1
@@ -318,7 +318,7 @@ def plainly(own: MaskedHierarchicalTransformer, tree: Tree, target: int) -> Tens
     if not config.years:
         known[:, : len(YEARS)] = 0
     if config.context_features:
-        # Newest first, as the collator has them; their values are tested in test_context_features.py.
+        # Newest first, as the collator orders them; their values are tested in test_context_features.py.
         around = batch_of(logs, target, context_features=True).pair_features[:, -len(CONTEXT_FEATURES) :]
         known = torch.cat([known, around.flip(0)], dim=1)
     if own.feature_map is not None:
@@ -401,7 +401,7 @@ def test_vectors_computed_before_give_what_encoding_in_place_gives() -> None:
     in_place = own(batch)
     kept = own.encoder.encode(batch.input_ids, batch.messages)
     torch.testing.assert_close(own(replace(batch, vectors=kept)), in_place, rtol=0, atol=1e-12)
-    # Words are not looked at then.
+    # The words are not read then.
     other = replace(batch, vectors=kept, input_ids=batch.input_ids.flip(0))
     assert torch.equal(own(other), own(replace(batch, vectors=kept)))
     assert not torch.allclose(own(replace(other, vectors=None)), in_place, atol=1e-3)
@@ -427,7 +427,7 @@ def test_vectors_of_some_messages_stand_for_those_messages() -> None:
 
 @torch.no_grad()
 def readers(own: MaskedHierarchicalTransformer, batch: LinkBatch) -> Tensor:
-    """[place place] of the one target of a batch: whose state another one's vector moves."""
+    """[place place] of the batch's one target: entry (i, j) says whether the vector of j moves the state of i."""
     before = own(batch)
     moved = []
     for message in batch.candidate.tolist():
@@ -467,10 +467,10 @@ def test_what_a_target_answers_does_not_move_its_scores_but_what_others_answer_d
         return task.score_all(batch).split(batch.candidates.host_lengths.tolist())
 
     before = scores((), (), (0,), (1,), (2,), (4,), (4,))
-    # Message 4 answers another one.
+    # Message 4 gets another parent.
     after = scores((), (), (0,), (1,), (1,), (4,), (4,))
     moved = [np.flatnonzero((one - other).abs() > 1e-9).tolist() for one, other in zip(before, after, strict=True)]
-    # Later on that moves it and whoever stands below it: 5, where the newest is another one.
+    # Later on, this moves message 4 and its descendant 5, where the newest message is another one.
     assert moved == [[], [], [], [], [], [1], [1, 2]]
     assert all(torch.equal(one, other) for one, other in zip(before[:5], after[:5]))
 
