@@ -62,7 +62,7 @@ def test_demo_runs_again_in_the_same_folder(demo):
 
 
 def test_demo_leaves_alone_what_appears_meanwhile(tmp_path, monkeypatch):
-    """The demo clears its folder at the start only, so that two demos cannot share a folder."""
+    """The demo clears its folder at the start only, and a second demo in the same folder is refused meanwhile."""
     out, build = tmp_path / "demo", cli.demo._build
     for kind in ("old", "new"):
         (out / kind).mkdir(parents=True)

@@ -127,7 +127,7 @@ def test_a_warning_says_what_is_wrong(tmp_path, data, capsys):
 @pytest.mark.parametrize("file", ["model.safetensors", "optimizer.safetensors"])
 @pytest.mark.parametrize("change", ["name", "shape"])
 def test_tensors_of_another_model_are_no_damage(tmp_path, data, file, change):
-    """The damage was written there, so an older checkpoint would not fit either."""
+    """Such tensors were written that way, so an older checkpoint would not fit either."""
     run(tmp_path, data, until=7)
     folder = tmp_path / "checkpoints" / "step-00000006"
     tensors = load_file(folder / file)

@@ -87,8 +87,8 @@ STILL = replace(CONFIG, lr=0.0, steps=LENGTH)
 
 @pytest.mark.parametrize("accumulate", [1, 5])
 def test_what_is_carried_is_what_one_pass_remembers(tmp_path, accumulate):
-    """With a learning rate of zero, pieces give the gradients of whole texts, in one update per piece or in one update for
-    all."""
+    """With a learning rate of zero, the state after all pieces equals that of one pass over the whole texts, for any number of
+    pieces per update."""
     task = NextLetter(dropout=0.0)
     trainer = trainer_of(tmp_path, replace(STILL, steps=LENGTH // accumulate, accumulate=accumulate), task=task)
     trainer.run()
