@@ -339,7 +339,7 @@ def test_a_kind_of_run(added, store, tmp_path):
     assert isinstance(prepared.task, MaskedLM)
 
 
-def test_the_pages_say_what_an_addition_touches():
+def test_pages_list_the_files_of_an_addition():
     """The files in the section "Add a model, a task, a kind of run" are those of the dummies above."""
     text = ARCHITECTURE.read_text("utf-8")
     (table,) = re.findall(r"<!-- additions -->\n(.*?)<!-- /additions -->", text, re.S)

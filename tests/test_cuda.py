@@ -44,7 +44,7 @@ def data():
 
 @pytest.mark.parametrize("two_phase", ["never", "always"])
 @pytest.mark.parametrize("name", TASKS)
-def test_gradients_are_those_of_the_cpu(data, name, two_phase):
+def test_gradients_equal_those_of_the_cpu(data, name, two_phase):
     here, there = (TASKS[name](task={"two_phase": two_phase, "chunk_tokens": 60}) for _ in range(2))
     there.cuda()
     batch = whole(here, data)
@@ -87,7 +87,7 @@ def test_two_phases_draw_the_same_dropout_twice():
 
 
 @pytest.mark.parametrize("dim", [64, 50])
-def test_half_precision_is_near(data, dim):
+def test_half_precision_is_close(data, dim):
     """bf16 uses the variable-length kernel, except for unsupported head sizes such as 25; single precision uses groups of
     rows."""
     sizes = {"dim": dim, "num_heads": 2, "ffn_dim": 128, "context_position": "distance"}
@@ -105,7 +105,7 @@ def test_half_precision_is_near(data, dim):
 
 
 @pytest.mark.parametrize("context", ["tree", "none", "mismatched"])
-def test_scores_are_those_of_the_cpu(data, context):
+def test_scores_equal_those_of_the_cpu(data, context):
     task = tree_task(context_position="distance")
     trees = np.arange(data.num_trees)
     view, collator = read_trees(task, data, trees, context=context)

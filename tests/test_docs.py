@@ -134,7 +134,7 @@ def test_drawings_are_well_formed_and_need_nothing_else(figures):
             assert 0 <= y <= y + height <= drawing.height, name
 
 
-def test_every_drawing_and_table_is_shown(figures):
+def test_every_drawing_and_table_is_in_a_page(figures):
     """Every drawing and table that pages show is computed, and every computed one is shown."""
     text = CONTENT["tree_mlm.md"] + CONTENT["backpropagation.md"]
     assert set(re.findall(r"\{drawing\} ([\w-]+)", text)) == set(figures.DRAWINGS)
@@ -312,7 +312,7 @@ def test_quoted_json_is_json(page):
 
 
 @pytest.mark.parametrize("page", CONTENT)
-def test_links_between_files_lead_somewhere(page, generated):
+def test_links_between_files_resolve(page, generated):
     folder = ROOT if page == "README.md" else DOCS
     for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)\s]*)?\)", CONTENT[page]):
         written = generated / target.removeprefix("_generated/") if target.startswith("_generated/") else folder / target

@@ -96,7 +96,7 @@ def test_printed_output_of_python(monkeypatch):
     assert report.getvalue() == ""
 
 
-def test_all_commands_are_found():
+def test_every_command_is_recognised():
     assert [line.split()[1] for line in commands()] == [
         *("data", "data", "train", "evaluate", "evaluate", "embed", "fill-mask", "disentangle")
     ]

@@ -54,12 +54,12 @@ def test_training(trained, texts, kind):
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
-def test_text_comes_back(trained, kind):
+def test_decoding_restores_the_text(trained, kind):
     text = "the crust goes soft an hour out of the oven, why?"
     assert trained[kind].decode(trained[kind].encode(text)).strip() == text
 
 
-def test_wordpiece_gives_words_back(trained):
+def test_wordpiece_restores_words(trained):
     own = trained["wordpiece"]
     assert own.decode(own.encode("The crust goes soft")) == "the crust goes soft"
 
@@ -111,7 +111,7 @@ def test_training_repeats_with_more_letters_than_it_takes(texts, monkeypatch):
     assert set("abcdefghijklmnopqrstuvwxyz") < letters
 
 
-def test_words_that_a_sign_parts_stay_apart_where_it_is_too_rare(texts, monkeypatch):
+def test_rare_signs_still_separate_words(texts, monkeypatch):
     monkeypatch.setattr("ramify.tokenizer.ALPHABET", 30)
     found = Tokenizer.train([*texts, "kk$zz"] * 9, vocab_size=600)
     assert not [piece for piece in found.ids if "kz" in piece or "$" in piece]
@@ -158,7 +158,7 @@ def test_a_failed_save_leaves_the_old_file(trained, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_batches_are_texts_one_by_one(trained, texts, kind):
+def test_batches_equal_single_texts(trained, texts, kind):
     some = [*texts[:40], "", "[MASK] [CLS]"]
     flat, lengths = trained[kind].encode_batch(some)
     singly = [trained[kind].encode(text) for text in some]
@@ -178,7 +178,7 @@ def test_text_that_spells_special_tokens_stays_text(trained, tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_masks_are_read_on_request(trained, kind):
+def test_masks_are_parsed_on_request(trained, kind):
     own = trained[kind]
     plain = [token for part in ("bread is", "and", "tasty") for token in own.encode(part)]
     ids = own.encode("bread is [MASK] and [MASK][MASK] tasty", masks=True)
@@ -249,7 +249,7 @@ def gpt2(texts, tmp_path_factory):
     return file
 
 
-def test_gpt2_loads(gpt2):
+def test_gpt2_tokenizer_loads(gpt2):
     own = Tokenizer.load(gpt2)
     assert own.vocab_size == 401
     assert own.special_ids == [400]
@@ -273,12 +273,12 @@ def test_gpt2_loads(gpt2):
         (lambda own: own.require(("cls", "mask"), "the task x"), "no cls token .* needed for the task x"),
     ],
 )
-def test_what_a_tokenizer_lacks_is_said_when_it_is_needed(gpt2, asked, message):
+def test_missing_special_tokens_raise_when_needed(gpt2, asked, message):
     with pytest.raises(RamifyError, match=rf"the tokenizer .*gpt2.*tokenizer\.json has {message}"):
         asked(Tokenizer.load(gpt2))
 
 
-def test_tasks_say_which_special_tokens_they_need(gpt2, tmp_path):
+def test_tasks_name_the_special_tokens_they_need(gpt2, tmp_path):
     own = Tokenizer.load(gpt2)
     encoder = BertConfig(vocab_size=own.vocab_size, dim=8, num_layers=1, num_heads=2, ffn_dim=8)
     with pytest.raises(RamifyError, match=r"no cls token .* needed for the task masked-lm"):
@@ -291,7 +291,7 @@ def test_tasks_say_which_special_tokens_they_need(gpt2, tmp_path):
         ramify.load(tmp_path)
 
 
-def test_texts_without_special_tokens_are_batched_bare(gpt2):
+def test_texts_are_batched_without_missing_special_tokens(gpt2):
     """Each text fills its row, which may be as long as the limit on tokens."""
     own = Tokenizer.load(gpt2)
     tree = discussion([-1, 0, 1], lengths=[3, 30, 4])
@@ -321,7 +321,7 @@ def test_rows_of_one_text_and_of_two():
 
 
 @given(texts=st.lists(st.lists(st.integers(5, 60), max_size=5), max_size=6))
-def test_rows_of_many_texts_are_those_of_each(texts):
+def test_rows_of_many_texts_equal_rows_of_each(texts):
     own = tokenizer()
     flat = np.array([token for each in texts for token in each], dtype=np.int64)
     rows = own.wrap_batch(flat, np.array([len(each) for each in texts], dtype=np.int64))
@@ -331,7 +331,7 @@ def test_rows_of_many_texts_are_those_of_each(texts):
 # --- files --------------------------------------------------------------------------------------------------------------------
 
 
-def test_ids_that_no_piece_has(tmp_path):
+def test_unused_ids_have_no_piece(tmp_path):
     """A model has a row for every id up to the largest."""
     Engine(models.WordLevel({"[CLS]": 0, "[SEP]": 1, "[MASK]": 2, "[UNK]": 3, "aa": 7}, unk_token="[UNK]")).save(
         str(tmp_path / "tokenizer.json")
@@ -339,7 +339,7 @@ def test_ids_that_no_piece_has(tmp_path):
     assert Tokenizer.load(tmp_path).vocab_size == 8
 
 
-def test_an_id_outside_the_vocabulary_has_a_name():
+def test_id_outside_the_vocabulary_has_a_name():
     assert tokenizer().token(5) == "aa"
     assert tokenizer().token(10_000) == "[10000]"
 

@@ -94,7 +94,7 @@ def test_every_id_is_accounted_for(parents, context, regime, max_tokens, data):
     assert [group.start for group in batch.readers.groups] == [group.start for group in batch.contexts.groups]
 
 
-def test_targets_of_near_equal_length_stand_together():
+def test_targets_of_similar_length_are_grouped():
     own = forest(discussions(5, 30))
     task = tree_task()
     batch = whole(task, own)
@@ -104,7 +104,7 @@ def test_targets_of_near_equal_length_stand_together():
     assert len(batch.readers.groups) < 12
 
 
-def test_order_of_examples_does_not_matter_to_the_groups():
+def test_groups_do_not_depend_on_the_order_of_examples():
     own = forest(discussions(4, 8))
     view, collate = view_of(tree_task(), own)
     one, other = (collate([view.example(number) for number in order]) for order in ([0, 1, 2, 3], [3, 1, 0, 2]))
@@ -112,7 +112,7 @@ def test_order_of_examples_does_not_matter_to_the_groups():
         assert getattr(one, name).groups == getattr(other, name).groups
 
 
-def test_nothing():
+def test_empty_batch():
     own = forest(discussions(1, 8))
     for task in (tree_task(), bert_task(), bert_task(input=TextInput(max_tokens=32, concatenate=20))):
         batch = Collator(own, task.tokenizer, task.input)([])
@@ -141,7 +141,7 @@ def same(left, right):
 
 @pytest.mark.parametrize("concatenate", [0, 24])
 @pytest.mark.parametrize("corrupt", [False, True])
-def test_select_is_collating_the_subset(concatenate, corrupt):
+def test_select_equals_collating_the_subset(concatenate, corrupt):
     """The part keeps all nodes, because the vectors that it reads are indexed by their places in the whole."""
     input = TextInput(max_tokens=32, concatenate=concatenate, max_context=4)
     task = bert_task(input=input) if concatenate else tree_task(input=input)
@@ -160,7 +160,7 @@ def test_select_is_collating_the_subset(concatenate, corrupt):
         same(part, replace(subset, **{name: getattr(part, name) for name in nodes}))
 
 
-def test_node_parts_are_the_nodes():
+def test_node_parts_cover_the_nodes():
     own = forest(discussions(2, 12))
     batch = whole(tree_task(), own)
     ids = []
@@ -274,14 +274,14 @@ def test_a_large_example_is_a_step_of_its_own():
     assert [step.tolist() for step in steps] == [[0], [1], [2, 3]]
 
 
-def test_steps_hold_what_the_worked_example_costs():
+def test_steps_have_the_costs_of_the_worked_example():
     own = forest([discussion(W, name=f"w{n}") for n in range(3)])
     view, _ = view_of(tree_task(), own, regime="naive")
     steps = TokenBudget(view.sizes, 4, seed=0).steps(0)
     assert [len(step) for step in steps] == [4] * 7 + [2]
 
 
-def test_targets_with_the_nodes_that_they_read():
+def test_targets_are_batched_with_their_nodes():
     own = forest(discussions(3, 12))
     batch = whole(tree_task(), own)
     for start, stop in ((0, 1), (3, 9), (0, len(batch.targets))):

@@ -53,7 +53,7 @@ def test_ancestors_of_deep_chains():
     assert nodes.tolist() == [0, 2996, 2997, 2998, 2999, 0]
 
 
-def test_the_context_is_as_high_as_a_text_may_be_long():
+def test_default_context_limit_is_max_tokens():
     """Without a limit, the context is as long as the paper's cl."""
     own = forest([discussion(chain(40), lengths=[1] * 41)])
     for input, expected in ((TextInput(max_tokens=12), 12), (TextInput(max_tokens=12, max_context=3), 3)):
@@ -139,7 +139,7 @@ def test_units_of_several_trees_do_not_mix():
     assert [parts.targets[parts.part(n)].tolist() for n in range(len(parts))] == [[13, 14, 15], list(range(1, 11))]
 
 
-def test_posts_alone_have_nothing_to_predict():
+def test_bare_posts_have_no_targets():
     own = forest([discussion([-1]), discussion([-1], name="u")])
     with pytest.raises(RamifyError, match="nothing to predict"):
         units(own, [0, 1])
@@ -165,7 +165,7 @@ REGIMES = (
 
 @pytest.mark.parametrize("context", ["tree", "none", "parent"])
 @pytest.mark.parametrize("options", REGIMES, ids=str)
-def test_view_counts_what_its_examples_hold(options, context):
+def test_view_counts_the_contents_of_its_examples(options, context):
     own = forest(discussions(3, 25))
     view = Discussions(own, units(own, [0, 1, 2], **options), TextInput(max_tokens=8, context=context))
     room = np.minimum(own.length, 6) + 2
@@ -178,7 +178,7 @@ def test_view_counts_what_its_examples_hold(options, context):
         assert view.costs[number] == view.target_tokens[number] + room[np.unique(example.context)].sum()
 
 
-def test_cost_ends_where_the_context_does():
+def test_cost_is_bounded_by_the_context_limit():
     own = forest([discussion([-1, *range(30)])])
     view = Discussions(own, units(own, [0], "naive"), TextInput(max_context=5, rule="nearest"))
     room = own.length + 2
@@ -189,7 +189,7 @@ def test_cost_ends_where_the_context_does():
 
 @pytest.mark.parametrize("options", REGIMES[:5], ids=str)
 @pytest.mark.parametrize("width", [5, 20, 1000])
-def test_cost_of_rows_that_hold_their_context(options, width):
+def test_cost_of_concatenated_rows(options, width):
     own = forest(discussions(3, 25))
     view = Discussions(own, units(own, [0, 1, 2], **options), TextInput(max_tokens=8, concatenate=width))
     room = np.minimum(own.length, 6) + 2
@@ -208,7 +208,7 @@ def test_pieces_and_the_post(bound):
 
 
 @pytest.mark.parametrize("regime", ["naive", "threads", "threads_debiased", "tree", "middle"])
-def test_a_chained_text_weighs_as_one_and_a_chained_post_is_no_target(regime):
+def test_chained_text_weighs_one_and_chained_post_is_no_target(regime):
     own = forest([discussion([-1, 0, 1, 0], lengths=[8, 8, 2, 2])], max_tokens=5, overflow="chain")
     parts = units(own, [0], regime, max_tree_size=3)
     assert set(own.node[parts.targets]) == {1, 2, 3}
@@ -228,7 +228,7 @@ def test_a_chained_text_weighs_as_one_and_a_chained_post_is_no_target(regime):
     ],
     ids=str,
 )
-def test_inputs_that_cannot_be(options, message):
+def test_invalid_inputs_are_refused(options, message):
     with pytest.raises(RamifyError, match=message):
         TextInput(**options)
 
@@ -245,7 +245,7 @@ def strange(own, regime=None, seed=0, **input):
 
 @given(seed=st.integers(0, 1000), limit=st.sampled_from([2, 100]), regime=st.sampled_from(["tree", "threads", "middle"]))
 @settings(max_examples=40)
-def test_wrong_ancestors_are_of_another_tree_and_equal_depth(seed, limit, regime):
+def test_mismatched_ancestors_are_of_another_tree_at_equal_depth(seed, limit, regime):
     """Both trees are equally deep, so every target finds a match. Each target reads a real path of the other tree."""
     own = forest([discussion(uniform(20, seed + n), lengths=[1] * 21, name=f"t{n}") for n in range(3)])
     deepest = [int(own.depth[own.tree_of(np.arange(63)) == tree].max()) for tree in range(3)]
@@ -272,7 +272,7 @@ def test_wrong_ancestors_are_of_another_tree_and_equal_depth(seed, limit, regime
         assert reach >= min(needed, max(deepest[other] for other in range(3) if other != tree))
 
 
-def test_strangers_are_drawn_anew_every_epoch_and_repeat_by_seed():
+def test_mismatched_nodes_change_every_epoch_and_repeat_by_seed():
     own = forest(discussions(6, 30))
     view, other = strange(own), strange(own, seed=1)
     drawn = [view.example(0, epoch).context.tolist() for epoch in range(4)]
@@ -281,7 +281,7 @@ def test_strangers_are_drawn_anew_every_epoch_and_repeat_by_seed():
     assert other.example(0).context.tolist() != drawn[0]
 
 
-def test_every_comment_of_a_depth_is_a_stranger_equally_often():
+def test_mismatched_nodes_are_uniform_within_a_depth():
     own = forest([discussion([-1, 0], name="a"), discussion(star(4), name="b")])
     lone = strange(own)
     # The only comment of tree a may read as any comment of tree b: all read that tree's post.
@@ -292,7 +292,7 @@ def test_every_comment_of_a_depth_is_a_stranger_equally_often():
     assert max(abs(count - 200) for count in parents.values()) < 5 * (600 * 2 / 9) ** 0.5
 
 
-def test_strangers_need_a_second_tree():
+def test_mismatched_context_needs_a_second_tree():
     with pytest.raises(RamifyError, match="fewer than two hold a comment"):
         strange(forest([discussion(W), discussion([-1], name="u")]))
 
@@ -352,7 +352,7 @@ def test_closed_forms_of_costs(shape, comments):
 # --- refusals, and the bounds of pieces -----------------------------------------------------------------------------------
 
 
-def test_threads_of_a_tree_that_is_too_deep(monkeypatch):
+def test_threads_of_a_tree_that_is_too_deep_are_refused(monkeypatch):
     """The comments are counted before anything is laid out."""
     data = forest([discussion(chain(30), name="deep")])
     monkeypatch.setattr(views, "MAX_REPEATS", 464)
@@ -364,7 +364,7 @@ def test_threads_of_a_tree_that_is_too_deep(monkeypatch):
     assert len(units(data, [0], "threads").targets) == 465
 
 
-def test_a_parent_outside_the_piece_is_not_read():
+def test_parent_outside_the_piece_is_not_read():
     """A chain in strict pieces of one comment: every parent lies in another piece, except the post."""
     data = forest([discussion(chain(5), lengths=[3] * 6)])
     parts = units(data, [0], "middle", max_tree_size=1)

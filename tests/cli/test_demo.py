@@ -31,7 +31,7 @@ def demo(tmp_path_factory):
     return out, in_a_minute(out)
 
 
-def test_demo_prints_the_checkpoints_own_difference(demo):
+def test_demo_prints_the_gain_of_the_checkpoint(demo):
     out, printed = demo
     measured = measure(ramify.load(CHECKPOINT).task, Store.open(out / "data"), "all", draws=1, controls=("mismatched",))
     for other in ("none", "mismatched"):
@@ -40,7 +40,7 @@ def test_demo_prints_the_checkpoints_own_difference(demo):
     assert f"{measured.scores['tree'].count.sum():,} masked tokens in 40 trees" in printed
 
 
-def test_demo_says_whose_the_gain_is(demo):
+def test_demo_attributes_the_gain_to_the_checkpoint(demo):
     told = " ".join(demo[1].split())
     assert "Six hundred comments are far too few to learn" in told
     assert "shipped checkpoint" in told
@@ -61,7 +61,7 @@ def test_demo_runs_again_in_the_same_folder(demo):
     assert not list(demo[0].parent.glob(".*.lock"))
 
 
-def test_demo_leaves_alone_what_appears_meanwhile(tmp_path, monkeypatch):
+def test_demo_does_not_touch_runs_created_meanwhile(tmp_path, monkeypatch):
     """The demo clears its folder at the start only, and a second demo in the same folder is refused meanwhile."""
     out, build = tmp_path / "demo", cli.demo._build
     for kind in ("old", "new"):
@@ -84,7 +84,7 @@ def test_demo_leaves_alone_what_appears_meanwhile(tmp_path, monkeypatch):
     assert (out / "run" / "run.json").exists()
 
 
-def test_sample_is_what_it_says():
+def test_sample_has_the_documented_size():
     trees = list(read_jsonl(DISCUSSIONS))
     assert len(trees) == 40
     assert sum(len(tree) - 1 for tree in trees) == 600

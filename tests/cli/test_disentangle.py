@@ -119,7 +119,7 @@ def test_several_logs_and_their_scores(ramify, model, tmp_path):
     assert run(ramify, logs[0], model, "annotation", out, logs[1])[0] == with_gold
 
 
-def test_replies_that_the_log_itself_tells(ramify, model, tmp_path):
+def test_replies_recorded_in_the_log(ramify, model, tmp_path):
     export = {
         "channel": {"id": "1", "name": "disks"},
         "guild": {"name": "us"},
@@ -160,7 +160,7 @@ def test_replies_that_the_log_itself_tells(ramify, model, tmp_path):
     assert all(node.label["probability"] < 1 for node in own if node.id != "10")
 
 
-def test_what_says_of_itself_something_else_says_how_sure_the_model_is(ramify, model, tmp_path):
+def test_probabilities_are_added_to_existing_labels(ramify, model, tmp_path):
     """An existing `label` is kept; Ramify's own JSON lines are a log like any other."""
     path = tmp_path / "disks.jsonl"
     path.write_text(channel(1).to_json() + "\n")
@@ -231,7 +231,7 @@ def test_columns_are_named(ramify, model, tmp_path):
     assert "--format chat-table" in err
 
 
-def test_text_says_who_and_when(ramify, model, tmp_path):
+def test_text_shows_authors_and_times(ramify, model, tmp_path):
     path = tmp_path / "days.csv"
     path.write_text(
         "author,time,kind,text\nann,2024-01-31T23:59:00,message,usb disk mount\n"
@@ -242,7 +242,7 @@ def test_text_says_who_and_when(ramify, model, tmp_path):
         assert line in found
 
 
-def test_text_says_when_days_begin():
+def test_text_marks_new_days():
     """The dates are in the heading of a conversation, and before the first message of each day."""
     times = [datetime(2024, 1, 31, 23, 59, tzinfo=UTC), datetime(2024, 2, 1, 0, 1, tzinfo=UTC)]
     nodes = [Node("one", (), id="0", author="ann", time=times[0].timestamp())]
@@ -252,7 +252,7 @@ def test_text_says_when_days_begin():
     assert [line.strip() for line in lines if re.fullmatch(r" *2024-\d\d-\d\d", line)] == ["2024-01-31", "2024-02-01"]
 
 
-def test_of_several_days_each_conversation_says_which(tmp_path):
+def test_conversations_show_their_days(tmp_path):
     """This includes conversations of one day and single messages. On the page, the date precedes the first message of each
     day."""
     times = [datetime(2024, 1, day, 10, minute, tzinfo=UTC).timestamp() for day in (30, 31) for minute in (0, 1)]
@@ -286,7 +286,7 @@ def test_a_clock_without_dates_counts_days(tmp_path):
     assert "1970" not in page
 
 
-def test_text_names_what_is_answered_where_indentation_does_not_say_it():
+def test_text_names_the_parent_where_indentation_does_not_show_it():
     above = [(), (0,), (0,), (1,), (2,), (2, 1), *[(number,) for number in range(5, 14)]]
     nodes = [Node("said", own, id=str(number), author="ann") for number, own in enumerate(above)]
     found = Disentangled(Tree(tuple(nodes), id="a\x1bb\nc"), np.ones(len(nodes)), np.zeros(len(nodes), np.int64))
@@ -309,7 +309,7 @@ def test_text_names_what_is_answered_where_indentation_does_not_say_it():
 BOTH = ("0 0 -", "0 1 -", "0 2 -", "2 2 -", "1 3 -", "2 3 -")
 
 
-def test_a_message_that_starts_a_conversation_may_answer_others_too(ramify, model, tmp_path):
+def test_message_that_starts_a_conversation_may_have_parents(ramify, model, tmp_path):
     """Annotations and JSON lines give the links of a log unchanged."""
     log, out = tmp_path / "two.ascii.txt", tmp_path / "out"
     log.write_text("".join(f"[10:0{minute}] <ann> usb disk\n" for minute in range(4)))
@@ -323,7 +323,7 @@ def test_a_message_that_starts_a_conversation_may_answer_others_too(ramify, mode
     assert [node.parents for node in tree.nodes] == [(), (0,), (0,), (1,)]
 
 
-def test_links_that_a_model_finds_are_scored_as_they_are_written(ramify, model, tmp_path):
+def test_predicted_links_are_scored_as_written(ramify, model, tmp_path):
     """With several links per message, starts included, `evaluate` agrees with `disentangle` followed by `evaluate links`."""
     logs = [several_parents(channel(60, seed, f"log{seed}")) for seed in range(2)]
     lines = tmp_path / "logs.jsonl"
@@ -350,7 +350,7 @@ def test_links_that_a_model_finds_are_scored_as_they_are_written(ramify, model, 
     assert json.loads(own)["link"] == pytest.approx(json.loads(printed)["link"])
 
 
-def test_how_sure_a_model_is_of_what_it_says_first(model):
+def test_probability_is_that_of_the_first_parent(model):
     """If a message has a parent, its probability is that of the parent, even if a start is likelier."""
     loaded = ramify_package.load(model)
     log = channel(60, 0)
@@ -366,13 +366,13 @@ def test_how_sure_a_model_is_of_what_it_says_first(model):
             assert node.parents[:1] == alone.tree.nodes[number].parents
 
 
-def test_what_an_earlier_run_said_is_replaced():
+def test_earlier_predictions_are_replaced():
     before = {"probability": 0.9, "also": ["gone"], "own": 1}
     found = Disentangled(Tree((Node("x", (), id="0", label=before),)), np.array([0.5]), np.zeros(1, np.int64))
     assert found.conversations()[0].nodes[0].label == {"own": 1, "probability": 0.5}
 
 
-def test_known_starts_are_believed(ramify, model, tmp_path):
+def test_known_starts_are_kept(ramify, model, tmp_path):
     """This holds even if the log has no other links."""
     nodes = (Node("usb disk", (), id="0", author="ann"), Node("ann: usb disk", (), id="1", author="bob"))
     path, out = tmp_path / "logs.jsonl", tmp_path / "out.jsonl"
@@ -385,7 +385,7 @@ def test_known_starts_are_believed(ramify, model, tmp_path):
         ramify_package.load(model).disentangle(nodes, keep_replies=True)
 
 
-def test_what_is_printed_is_not_replaced(ramify, model, log, tmp_path):
+def test_printed_log_is_not_replaced(ramify, model, log, tmp_path):
     kept = tmp_path / "kept"
     for more in ([], ["--live"]):
         words = ["disentangle", str(log), "--format", "irc", "--to", "jsonl", "--out", "/dev/stdout", *more]
@@ -399,7 +399,7 @@ def test_what_is_printed_is_not_replaced(ramify, model, log, tmp_path):
 
 
 @pytest.mark.parametrize("lines", [1, 2])
-def test_next_to_nothing(ramify, model, tmp_path, lines):
+def test_tiny_logs(ramify, model, tmp_path, lines):
     path = tmp_path / "small.log"
     path.write_text("[10:00] <ann> hi\n" * lines)
     found, _ = run(ramify, path, model, "text", tmp_path / "out.txt", "--format", "irc")
@@ -408,7 +408,7 @@ def test_next_to_nothing(ramify, model, tmp_path, lines):
         run(ramify, path, model, to, tmp_path / f"out.{to}", "--format", "irc")
 
 
-def test_a_day_on_which_nobody_said_a_thing_is_counted(ramify, log, model, tmp_path):
+def test_days_without_messages_are_counted(ramify, log, model, tmp_path):
     silent = tmp_path / "silent.log"
     silent.touch()
     status, _, err = ramify("disentangle", silent, log, "--model", model, "--to", "text", "--out", tmp_path / "out")
@@ -427,7 +427,7 @@ def test_a_day_on_which_nobody_said_a_thing_is_counted(ramify, log, model, tmp_p
         ("--- Log opened Mon Nov 15 10:00:00 2021", [], 0),
     ],
 )
-def test_a_channel_may_begin_with_what_says_nothing(causal, before, options, unparsed):
+def test_channel_may_begin_with_unparsed_lines(causal, before, options, unparsed):
     words = ["disentangle", "-", "--format", "irc", "--live", "--model", str(causal), "--to", "jsonl", "--out", "-", *options]
     command = [sys.executable, "-c", "from ramify.cli import main; main()", *words]
     with subprocess.Popen(command, **PIPES) as process:
@@ -447,7 +447,7 @@ def test_a_channel_may_begin_with_what_says_nothing(causal, before, options, unp
     assert not unparsed or "1 unparsed (first: /dev/stdin, line 1)" in err
 
 
-def test_what_it_refuses(ramify, model, log, tmp_path):
+def test_refused_arguments(ramify, model, log, tmp_path):
     out = tmp_path / "out"
     posts = tmp_path / "posts.csv"
     posts.write_text("id,parent,text\n1,,hi\n2,1,ho\n")
@@ -471,7 +471,7 @@ def test_what_it_refuses(ramify, model, log, tmp_path):
         assert not out.exists()
 
 
-def test_too_much_for_a_page(ramify, model, log, tmp_path, monkeypatch):
+def test_page_with_too_many_messages_is_refused(ramify, model, log, tmp_path, monkeypatch):
     monkeypatch.setattr("ramify.report.conversations.MAX_SHOWN", 3)
     status, _, err = ramify("disentangle", log, "--model", model, "--to", "html", "--out", tmp_path / "out.html")
     assert status == 2
@@ -502,7 +502,7 @@ def test_the_page_in_a_browser(ramify, model, log, tmp_path):
     assert (np.ptp(picture, axis=-1) > 0.25).mean() > 0.0003
 
 
-def test_the_model_that_comes_with_ramify(ramify, log, tmp_path):
+def test_shipped_model(ramify, log, tmp_path):
     assert sum(file.stat().st_size for file in LINKS.iterdir()) < 10e6
     card = (LINKS / "README.md").read_text("utf-8")
     assert "license: cc-by-4.0" in card
@@ -524,7 +524,7 @@ def test_the_model_that_comes_with_ramify(ramify, log, tmp_path):
     assert np.mean(right) > 0.8
 
 
-def test_the_model_that_comes_with_ramify_finds_what_is_said_of_it(ramify, data_dir, tmp_path):
+def test_shipped_model_reaches_its_documented_score(ramify, data_dir, tmp_path):
     folder, out = data_dir("ubuntu-irc") / "dev", tmp_path / "found.txt"
     status, _, err = ramify("disentangle", *sorted(folder.glob("*.ascii.txt")), "--to", "annotation", "--out", out)
     assert status == 0, err
@@ -615,7 +615,7 @@ def test_evaluate_scores_links(ramify, model, tmp_path):
     assert (status, "nothing to score" in err) == (2, True)
 
 
-def test_evaluate_where_only_conversations_are_known(ramify, model, tmp_path):
+def test_evaluate_with_known_conversations_only(ramify, model, tmp_path):
     """A chain through each conversation replaces the unknown links."""
     logs = [channel(60, seed) for seed in range(3)]
     labelled = []
@@ -651,7 +651,7 @@ def causal(model, tmp_path_factory):
     return folder
 
 
-def test_live_says_of_every_line_what_the_whole_log_would(ramify, log, causal, tmp_path):
+def test_live_predictions_equal_those_of_the_whole_log(ramify, log, causal, tmp_path):
     run(ramify, log, causal, "annotation", tmp_path / "whole.txt")
     run(ramify, log, causal, "annotation", tmp_path / "live.txt", "--live")
     assert read_links([tmp_path / "live.txt"])["disks"].tolist() == read_links([tmp_path / "whole.txt"])["disks"].tolist()
@@ -663,7 +663,7 @@ def test_live_says_of_every_line_what_the_whole_log_would(ramify, log, causal, t
     assert [line["answers"] for line in lines] == [None if parent == child else str(parent) for parent, child in whole]
 
 
-def test_live_says_all_that_a_message_answers(ramify, log, causal, tmp_path):
+def test_live_gives_all_parents_of_a_message(ramify, log, causal, tmp_path):
     several = ("--set", "decoding.decide=conversation", "--set", "decoding.start_odds=0.01", "--set", "decoding.threshold=0.05")
     run(ramify, log, causal, "annotation", tmp_path / "whole.txt", *several)
     run(ramify, log, causal, "annotation", tmp_path / "live.txt", "--live", *several)
@@ -718,7 +718,7 @@ def test_live_ends_with_ctrl_c(listening):
     assert err == "repaired: 1 unparsed (first: /dev/stdin, line 3)\n"
 
 
-def test_live_says_how_many_it_leaves_unanswered(ramify, log, causal, tmp_path, monkeypatch):
+def test_live_reports_undecided_messages(ramify, log, causal, tmp_path, monkeypatch):
     whole = LiveChannel.predict_each
 
     def stopped(live, messages):
@@ -734,7 +734,7 @@ def test_live_says_how_many_it_leaves_unanswered(ramify, log, causal, tmp_path, 
     assert [json.loads(line)["id"] for line in out.read_text().splitlines()] == ["0", "1", "2", "3"]
 
 
-def test_live_ends_where_nobody_reads_on(listening):
+def test_live_ends_when_its_output_closes(listening):
     """Like `head`, which closes the pipe before the next line is printed."""
     listening.stdout.close()
     listening.stdin.write(f"{LINES[6]}\n")
@@ -764,13 +764,13 @@ def test_live_may_decide_on_several_messages(ramify, log, causal, tmp_path, ever
         (["--to", "jsonl", "--out", "/no/such/folder"], "the folder /no/such does not exist. Create it"),
     ],
 )
-def test_live_refuses_what_it_cannot_do(ramify, log, causal, tmp_path, options, reason):
+def test_live_refuses_unsupported_options(ramify, log, causal, tmp_path, options, reason):
     status, _, err = ramify("disentangle", log, "--live", "--model", causal, "--out", tmp_path / "out", *options)
     assert status == 2
     assert reason in err
 
 
-def test_live_refuses_a_model_that_looks_ahead(ramify, log, model, tmp_path):
+def test_live_refuses_a_model_with_lookahead(ramify, log, model, tmp_path):
     status, _, err = ramify("disentangle", log, "--live", "--model", model, "--to", "jsonl", "--out", tmp_path / "out")
     assert status == 2
     assert "input.causal" in err
@@ -788,7 +788,7 @@ def test_logs_are_read_in_python(log, causal):
 
 
 @pytest.mark.parametrize("options", [["--to", "text"], ["--to", "jsonl", "--live"]])
-def test_what_is_read_is_not_written_over(ramify, log, model, tmp_path, options):
+def test_input_is_not_overwritten(ramify, log, model, tmp_path, options):
     before = log.read_bytes()
     for out in (log, tmp_path / "link.log"):
         if out != log:
@@ -800,7 +800,7 @@ def test_what_is_read_is_not_written_over(ramify, log, model, tmp_path, options)
 
 
 @pytest.mark.parametrize("live", [(), ("--live",)])
-def test_without_a_message_nothing_is_written(ramify, causal, tmp_path, live):
+def test_nothing_is_written_without_messages(ramify, causal, tmp_path, live):
     """A table read in the wrong format is not an empty channel."""
     table, out = tmp_path / "channel.json", tmp_path / "out.jsonl"
     table.write_text('{"guild": {}, "channel": {}, "messages": [{"id":')
@@ -813,7 +813,7 @@ def test_without_a_message_nothing_is_written(ramify, causal, tmp_path, live):
     assert out.read_text() == "kept"
 
 
-def test_a_missing_log_is_not_put_down_to_the_output(ramify, model, tmp_path):
+def test_missing_log_is_not_reported_as_an_output_error(ramify, model, tmp_path):
     words = (
         "disentangle",
         tmp_path / "none.log",
@@ -832,7 +832,7 @@ def test_a_missing_log_is_not_put_down_to_the_output(ramify, model, tmp_path):
     assert "cannot write" not in err
 
 
-def test_a_day_without_a_word_does_not_stop_a_folder(ramify, log, model, tmp_path):
+def test_empty_log_does_not_stop_a_folder(ramify, log, model, tmp_path):
     days = tmp_path / "days"
     days.mkdir()
     log.rename(days / "disks.log")
@@ -841,7 +841,7 @@ def test_a_day_without_a_word_does_not_stop_a_folder(ramify, log, model, tmp_pat
     assert "quiet.log" in err
 
 
-def test_days_without_a_word_are_no_folder_of_logs(ramify, model, tmp_path):
+def test_folder_of_empty_logs_is_refused(ramify, model, tmp_path):
     (tmp_path / "days").mkdir()
     (tmp_path / "days" / "quiet.log").touch()
     status, _, err = ramify("disentangle", tmp_path / "days", "--model", model, "--to", "text", "--out", tmp_path / "out")
@@ -849,7 +849,7 @@ def test_days_without_a_word_are_no_folder_of_logs(ramify, model, tmp_path):
     assert "days are empty" in err
 
 
-def test_what_lies_beside_a_log_and_is_read_is_not_written_over(ramify, log, model, tmp_path):
+def test_side_files_of_a_log_are_not_overwritten(ramify, log, model, tmp_path):
     for option, ending in (("annotations", "annotation.txt"), ("tokens", "tok.txt")):
         beside = tmp_path / f"disks.{ending}"
         beside.write_text("kept")
@@ -861,7 +861,7 @@ def test_what_lies_beside_a_log_and_is_read_is_not_written_over(ramify, log, mod
     assert ramify(*words)[0] == 0
 
 
-def test_packing_writes_over_no_model(ramify, model, tmp_path):
+def test_packing_overwrites_no_model(ramify, model, tmp_path):
     data = chat_store(tmp_path / "more").path
     before = (model / "model.safetensors").read_bytes()
     words = ("train", "candidate-pruner", model, "--data", data, "--num-candidates", 3, "--out", tmp_path / "quick")
@@ -898,13 +898,13 @@ def test_the_shipped_card_is_for_the_shipped_model(ramify, model, tmp_path):
         assert NOTES in (card / "README.md").read_text("utf-8")
 
 
-def test_a_file_whose_name_is_no_utf_8(log, tmp_path):
+def test_file_name_with_invalid_utf_8(log, tmp_path):
     named = log.rename(tmp_path / os.fsdecode(b"caf\xe9.log"))
     (tree,) = read_logs(named)
     assert tree.id == "caf\ufffd"
 
 
-def test_files_whose_names_are_no_utf_8_are_several(log, tmp_path):
+def test_file_names_with_invalid_utf_8_stay_distinct(log, tmp_path):
     other = tmp_path / os.fsdecode(b"caf\xe8.log")
     other.write_bytes(log.read_bytes())
     log.rename(tmp_path / os.fsdecode(b"caf\xe9.log"))

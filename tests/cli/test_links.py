@@ -76,7 +76,7 @@ def test_links_refuses(ramify, files, tmp_path):
 
 
 @pytest.mark.parametrize("words", [("absent", "--data", "x"), ("run", "absent", "--data", "x"), ("--data", "x", "absent")])
-def test_the_first_word_may_be_a_run(ramify, words):
+def test_first_word_may_be_a_run(ramify, words):
     status, _, err = ramify("evaluate", *words)
     assert status == 2
     assert "absent does not exist" in err

@@ -40,7 +40,7 @@ def told(apart, store, init, tmp_path_factory):
     return out, err
 
 
-def test_training_ranks_by_itself_and_leaves_out_what_is_out_of_reach(told, store):
+def test_training_on_reply_trees_ranks_and_skips_distant_parents(told, store):
     out, err = told
     assert f"next: ramify evaluate {out} --data {store.path}" in err
     record = json.loads((out / "run.json").read_text())
@@ -98,7 +98,7 @@ def test_evaluate_for_people(ramify, told, store):
     assert out.endswith("the model read the gold parents of earlier messages\n")
 
 
-def test_what_does_not_fit(ramify, told, store, init, tmp_path):
+def test_unsuitable_settings_are_refused(ramify, told, store, init, tmp_path):
     for option in ("--protocol=chunk50", "--no-starts"):
         status, _, err = ramify("evaluate", told[0], "--data", store.path, option, "--device", "cpu")
         assert status != 0
@@ -110,7 +110,7 @@ def test_what_does_not_fit(ramify, told, store, init, tmp_path):
             execute(run.changed({"task.objective": objective}), tmp_path / objective, cpu=True)
 
 
-def test_features_are_asked_for_by_their_option(ramify, store, init, tmp_path):
+def test_features_need_their_option(ramify, store, init, tmp_path):
     settings = ("--data", store.path, "--init", init, "--out", tmp_path / "run", "--set", "model.features=head")
     status, _, err = ramify("train", "mht", *settings)
     assert (status, err.startswith("error: --set model.features=head")) == (2, True)
@@ -118,7 +118,7 @@ def test_features_are_asked_for_by_their_option(ramify, store, init, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_on_reply_trees_a_model_of_conversations_ranks_alone(store):
+def test_conversation_model_only_ranks_on_reply_trees(store):
     run = RECIPES["links"](str(store.path)).adapt_to_data()
     assert (run.task.objective, run.decoding.decide, run.decoding.threshold) == ("ranking", "link", 0.0)
     with pytest.raises(RamifyError, match=r"decoding\.threshold"):

@@ -37,7 +37,7 @@ def partial(folder):
 # --- a run that ends ----------------------------------------------------------------------------------------------------------
 
 
-def test_what_a_run_leaves(trained, store):
+def test_files_of_a_run(trained, store):
     left = {path.name for path in trained.iterdir()} - {"tensorboard"}
     model = {"config.json", "model.safetensors", "tokenizer.json", "README.md"}
     assert left == model | {"run.json", "metrics.jsonl", "report.html", "best.safetensors", "checkpoints"}
@@ -56,7 +56,7 @@ def test_what_a_run_leaves(trained, store):
     assert "tree-mlm on store" in (trained / "report.html").read_text()
 
 
-def test_what_is_logged(trained):
+def test_logged_metrics(trained):
     logged = read_metrics(trained)
     assert [record["step"] for record in logged] == [1, 2, 3, 4, 5, 6]
     assert [record["progress"] for record in logged] == pytest.approx([step / 6 for step in range(1, 7)])
@@ -64,7 +64,7 @@ def test_what_is_logged(trained):
     assert [step for step, record in enumerate(logged, 1) if "dev_loss" in record] == [6]
 
 
-def test_what_is_said(told, store):
+def test_printed_output(told, store):
     out, err = told
     best = read_metrics(out)[-1]["dev_loss"]
     assert err.splitlines()[-3:] == [
@@ -75,7 +75,7 @@ def test_what_is_said(told, store):
     assert f"step       6  100%  loss {read_metrics(out)[-1]['loss']:.4f}  dev {best:.4f}" in err
 
 
-def test_a_collapsed_encoder_is_warned_of(ramify, recipe, tmp_path, monkeypatch):
+def test_collapsed_encoder_gives_a_warning(ramify, recipe, tmp_path, monkeypatch):
     monkeypatch.setattr("ramify.runs.comment_trees.COLLAPSED", 1.1)
     out = tmp_path / "run"
     status, _, err = ramify(*recipe, "--out", out, "--steps", 1)
@@ -84,7 +84,7 @@ def test_a_collapsed_encoder_is_warned_of(ramify, recipe, tmp_path, monkeypatch)
     assert f"warning: the encoder's vectors vary by only {spread:.2%} of their energy between texts" in err
 
 
-def test_chat_logs_are_warned_of(ramify, recipe, tmp_path):
+def test_chat_logs_give_a_warning(ramify, recipe, tmp_path):
     """Half of the messages of each log have no known parent."""
     logs = [discussion([-1, -1, 0, 1], seed=number, name=f"log{number}") for number in range(24)]
     data = built(logs, tmp_path / "data", (0.5, 0.5, 0.0)).path
@@ -125,7 +125,7 @@ def test_dev_trees_that_are_bare_posts(ramify, recipe, tmp_path):
         (["--resume", "--set", "model.pooling=max"], "was started with other settings (model)"),
     ],
 )
-def test_a_folder_with_a_run_is_refused(ramify, recipe, trained, more, message):
+def test_folder_with_a_run_is_refused(ramify, recipe, trained, more, message):
     before = contents(trained)
     status, out, err = ramify(*recipe, "--out", trained, *more)
     assert (status, out) == (2, "")
@@ -227,7 +227,7 @@ def test_a_killed_run_resumes_to_the_same_bits(start, apart, large, tmp_path):
     assert tokens.min() * DIM * FFN >= MIN_PRODUCTS
 
 
-def test_a_run_folder_is_one_processes_alone(start, apart, large, tmp_path):
+def test_run_folder_is_locked(start, apart, large, tmp_path):
     """Two processes that resume at once would mix their lines of metrics."""
     out = tmp_path / "run"
     first = start(*large, "--out", out)

@@ -53,7 +53,7 @@ def evaluated(ramify, trained, store):
 
 
 @pytest.mark.parametrize("name", ["run", "links"])
-def test_runs_that_are_called_as_commands_are(ramify, trained, store, tmp_path, monkeypatch, name):
+def test_runs_named_like_commands(ramify, trained, store, tmp_path, monkeypatch, name):
     shutil.copytree(trained, tmp_path / name)
     monkeypatch.chdir(tmp_path)
     data = ("--data", store.path)
@@ -135,13 +135,13 @@ def test_evaluate_refuses(ramify, trained, store, tmp_path):
         assert message in err
 
 
-def test_evaluate_saves_where_it_is_told(evaluated, tmp_path):
+def test_evaluate_saves_to_the_given_path(evaluated, tmp_path):
     evaluated("--save", tmp_path / "new" / "scores")
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["scores"]
     assert Scores.load(tmp_path / "new" / "scores").count.sum() > 1000
 
 
-def test_every_use_has_a_device(ramify, evaluated, filled, trained, copied, store, asked, tmp_path):
+def test_every_command_takes_a_device(ramify, evaluated, filled, trained, copied, store, asked, tmp_path):
     """Naming the device leaves the answers unchanged; a missing device gives a plain message."""
     assert evaluated("--device", "cpu") == evaluated()
     assert filled("below", "--device", "cpu") == filled("below")
@@ -164,7 +164,7 @@ def test_every_use_has_a_device(ramify, evaluated, filled, trained, copied, stor
     assert not (copied / "report.html").exists()
 
 
-def test_half_precision_is_near_single(evaluated, embedded, store):
+def test_half_precision_is_close_to_single(evaluated, embedded, store):
     whole, half = evaluated(), evaluated("--precision", "bf16")
     assert half["count"] == whole["count"]
     assert 0 < abs(half["loss"] - whole["loss"]) < 0.01 * whole["loss"]
@@ -243,7 +243,7 @@ def test_embed_as_numpy(ramify, embedded, trained, asked, tmp_path, more):
     assert names == "".join(f"{tree}\t{node}\n" for tree, node in zip(trees, ids))
 
 
-def test_embed_says_what_was_cut(ramify, trained, tmp_path):
+def test_embed_reports_truncation(ramify, trained, tmp_path):
     path = tmp_path / "long.jsonl"
     path.write_text(Tree((Node("ba " * 200, id="p"), Node("be", parents=(0,), id="a")), id="t").to_json() + "\n")
     status, _, err = ramify("embed", trained, "--data", path, "--out", tmp_path / "vectors.parquet")
@@ -252,7 +252,7 @@ def test_embed_says_what_was_cut(ramify, trained, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["vectors.parquet", "vectors.npy"])
-def test_embed_leaves_nothing_half_written(ramify, apart, trained, store, asked, tmp_path, name):
+def test_failed_embed_leaves_nothing(ramify, apart, trained, store, asked, tmp_path, name):
     damaged = tmp_path / "damaged.jsonl"
     damaged.write_text((TREE.to_json() + "\n") * 300 + '{"id": "cut", "nod\n')
     status, _, err = ramify("embed", trained, "--data", damaged, "--out", tmp_path / name)
@@ -302,7 +302,7 @@ def test_fill_mask_has_the_fields_that_scripts_read(filled, trained):
     assert found == package.load(trained).fill_mask(TREE, node="below")
 
 
-def test_fill_mask_knows_all_probabilities(filled):
+def test_fill_mask_gives_all_probabilities(filled):
     for mask in filled("above", "--top-k", 80)["masks"]:
         assert len({guess["token"] for guess in mask["tokens"]}) == 80
         assert sum(guess["probability"] for guess in mask["tokens"]) == pytest.approx(1, abs=1e-5)
@@ -373,7 +373,7 @@ def test_fill_mask_refuses(ramify, trained, asked, arguments, message):
     assert message in err
 
 
-def test_fill_mask_where_node_ids_repeat(ramify, filled, asked, trained, tmp_path):
+def test_fill_mask_with_repeated_node_ids(ramify, filled, asked, trained, tmp_path):
     """The first node is used, and the message says so, for files and for data sets."""
     with open(asked, "a") as file:
         file.write(Tree(TREE.nodes, id="again").to_json() + "\n")
@@ -388,7 +388,7 @@ def test_fill_mask_where_node_ids_repeat(ramify, filled, asked, trained, tmp_pat
     assert filled("below", "--tree", "asked")["ancestors"] == ["post", "between"]
 
 
-def test_models_that_are_none(ramify, asked, tmp_path):
+def test_folders_without_a_model_are_refused(ramify, asked, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.json").write_text("{}")
     for model, message in (
@@ -438,7 +438,7 @@ def test_report_of_a_damaged_run(ramify, copied, content):
     assert err.count("\n") == 1
 
 
-def test_report_of_no_run(ramify, tmp_path):
+def test_report_without_a_run_is_refused(ramify, tmp_path):
     status, out, err = ramify("report", tmp_path)
     assert (status, out) == (2, "")
     assert err.startswith(f"error: {tmp_path} is not a run: it has no run.json.")
@@ -460,13 +460,13 @@ def test_tokenizer_train(ramify, store, tmp_path, kind, size, pieces):
     assert own.encode("BA") == own.encode("ba")
 
 
-def test_tokenizer_train_is_what_training_does(ramify, trained, store, tmp_path):
+def test_tokenizer_train_equals_training(ramify, trained, store, tmp_path):
     assert ramify("tokenizer", "train", store.path, "--out", tmp_path, "--vocab-size", 80)[0] == 0
     assert (tmp_path / "tokenizer.json").read_text() == (trained / "tokenizer.json").read_text()
     assert Tokenizer.load(tmp_path).hash != words().hash
 
 
-def test_tokenizer_train_keeps_case_where_told(ramify, store, tmp_path):
+def test_tokenizer_train_keeps_case_on_request(ramify, store, tmp_path):
     assert ramify("tokenizer", "train", store.path, "--out", tmp_path / "own.json", "--no-lowercase")[0] == 0
     own = Tokenizer.load(tmp_path / "own.json")
     assert own.encode("BA") != own.encode("ba")
@@ -512,7 +512,7 @@ print([name for name in ("torch._dynamo", "sympy", "accelerate", "transformers",
 """
 
 
-def test_using_a_model_does_not_wait_for_torchs_compiler():
+def test_loading_a_model_does_not_import_the_compiler():
     """Importing the compiler takes longer than disentangling a log."""
     done = subprocess.run([sys.executable, "-c", USE], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -527,14 +527,14 @@ def test_help_imports_nothing_heavy():
         assert word in done.stdout
 
 
-def test_vectors_are_not_written_under_another_name(ramify, trained, store, tmp_path):
+def test_unknown_vector_file_endings_are_refused(ramify, trained, store, tmp_path):
     status, _, err = ramify("embed", trained, "--data", store.path, "--out", tmp_path / "vectors.csv")
     assert status == 2
     assert "does not end in .parquet or .npy" in err
     assert not list(tmp_path.iterdir())
 
 
-def test_vectors_are_not_written_over_what_is_read(ramify, trained, asked, tmp_path):
+def test_vectors_never_overwrite_their_input(ramify, trained, asked, tmp_path):
     before = asked.read_bytes()
     (tmp_path / "link").symlink_to(asked)
     for out in (asked, tmp_path / "link"):
@@ -557,7 +557,7 @@ def test_version(ramify):
         (("data", "build", "DATA", "--out", "again"), "ramify data export"),
     ],
 )
-def test_one_thing_in_place_of_another(ramify, trained, store, asked, words, message):
+def test_wrong_kinds_of_arguments_are_refused(ramify, trained, store, asked, words, message):
     places = {"RUN": trained, "FILE": asked, "DATA": store.path}
     status, _, err = ramify(*(places.get(word, word) for word in words))
     assert status == 2

@@ -49,7 +49,7 @@ def dump(tmp_path_factory):
     return path
 
 
-def test_the_result_does_not_depend_on_the_memory(dump, tmp_path):
+def test_result_does_not_depend_on_the_memory(dump, tmp_path):
     """The posts stay in memory, go to 64 files, or go to files that are scattered again."""
     stores = [build([dump], "pushshift", tmp_path / str(memory), memory=memory) for memory in (64 << 20, 1 << 20, 20_000)]
     one, several, many = (len(store.info["files"]) for store in stores)
@@ -88,7 +88,7 @@ def test_memory_does_not_grow_with_the_dump(tmp_path):
     assert peaks[1] < peaks[0] + 32
 
 
-def test_the_hash_is_that_of_the_content(dump, tmp_path):
+def test_hash_depends_on_the_content(dump, tmp_path):
     first = build([dump], "pushshift", tmp_path / "a")
     assert build([dump], "pushshift", tmp_path / "b", split=(0.5, 0.5, 0)).hash == first.hash
     assert build([dump], "pushshift", tmp_path / "c", anonymise=True).hash != first.hash
@@ -97,7 +97,7 @@ def test_the_hash_is_that_of_the_content(dump, tmp_path):
     assert build([changed], "pushshift", tmp_path / "d").hash != first.hash
 
 
-def test_what_went_in_is_counted(dump, tmp_path):
+def test_inputs_are_counted(dump, tmp_path):
     told = []
     store = build([dump], "pushshift", tmp_path / "store", progress=lambda *news: told.append(news))
     info = store.info
@@ -144,7 +144,7 @@ def test_whole_trees(tmp_path):
         assert store.info["read"] == 4
 
 
-def test_what_was_there_stays_where_the_new_cannot_take_its_place(dump, tmp_path, monkeypatch):
+def test_old_store_stays_if_it_cannot_be_replaced(dump, tmp_path, monkeypatch):
     before = build([dump], "pushshift", tmp_path / "out").hash
     rename = Path.rename
 
@@ -161,7 +161,7 @@ def test_what_was_there_stays_where_the_new_cannot_take_its_place(dump, tmp_path
 
 
 @pytest.mark.parametrize("name", ["file", "folder", "store"])
-def test_what_is_there_already(dump, tmp_path, name):
+def test_existing_outputs(dump, tmp_path, name):
     out = tmp_path / "out"
     if name == "file":
         out.write_text("mine")
@@ -194,7 +194,7 @@ def occupy(path, kind):
 
 @pytest.mark.parametrize("overwrite", [False, True])
 @pytest.mark.parametrize("kind", ["folder", "empty", "file", "link"])
-def test_what_appears_meanwhile_is_not_touched(dump, tmp_path, kind, overwrite):
+def test_output_created_meanwhile_is_not_touched(dump, tmp_path, kind, overwrite):
     out = tmp_path / "out"
 
     def appear(*_):
@@ -214,7 +214,7 @@ def test_what_appears_meanwhile_is_not_touched(dump, tmp_path, kind, overwrite):
 
 
 @pytest.mark.parametrize("kind", ["folder", "empty", "file", "store"])
-def test_what_takes_the_place_of_an_old_store_is_not_touched(dump, tmp_path, kind):
+def test_replacement_of_an_old_store_is_not_touched(dump, tmp_path, kind):
     out, kept = tmp_path / "out", tmp_path / "kept"
     build([dump], "pushshift", out)
 
@@ -233,7 +233,7 @@ def test_what_takes_the_place_of_an_old_store_is_not_touched(dump, tmp_path, kin
     assert {path.name for path in tmp_path.iterdir()} == {"kept", "out"}
 
 
-def test_an_old_store_may_go_meanwhile(dump, tmp_path):
+def test_old_store_may_be_removed_meanwhile(dump, tmp_path):
     out, kept = tmp_path / "out", tmp_path / "kept"
     build([dump], "pushshift", out)
     build([dump], "pushshift", out, overwrite=True, min_nodes=2, progress=lambda *_: kept.exists() or out.rename(kept))
@@ -241,7 +241,7 @@ def test_an_old_store_may_go_meanwhile(dump, tmp_path):
 
 
 @pytest.mark.parametrize("empty", [True, False])
-def test_files_that_somebody_puts_there_meanwhile_stay(dump, tmp_path, empty):
+def test_files_added_meanwhile_stay(dump, tmp_path, empty):
     """The folder is empty, or a store that the build replaces."""
     out = tmp_path / "out"
     if empty:
@@ -263,7 +263,7 @@ def test_files_that_somebody_puts_there_meanwhile_stay(dump, tmp_path, empty):
         assert build([dump], "pushshift", out, overwrite=True, min_nodes=2).num_trees <= 400
 
 
-def test_what_was_there_is_named_where_its_place_is_taken(dump, tmp_path, monkeypatch):
+def test_new_place_of_the_old_store_is_named(dump, tmp_path, monkeypatch):
     """The old store is kept under another name if it cannot be renamed back."""
     out = tmp_path / "out"
     before = build([dump], "pushshift", out).hash
@@ -304,7 +304,7 @@ def held_up(dump, folder):
     return process
 
 
-def test_one_of_two_builds_is_refused(dump, tmp_path):
+def test_second_concurrent_build_is_refused(dump, tmp_path):
     (tmp_path / "same").symlink_to(".")
     first = held_up(dump, tmp_path)
     for name in ("out", "same/out"):
@@ -323,7 +323,7 @@ def test_one_of_two_builds_is_refused(dump, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"begun", "go", "other", "out", "same"}
 
 
-def test_one_of_several_builds_at_once_succeeds(tmp_path_factory, tmp_path):
+def test_one_of_several_concurrent_builds_succeeds(tmp_path_factory, tmp_path):
     large = tmp_path_factory.mktemp("large") / "RC"
     large.write_text(posts(20_000))
     builds = [
@@ -337,7 +337,7 @@ def test_one_of_several_builds_at_once_succeeds(tmp_path_factory, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_the_lock_of_a_killed_build_holds_nobody_up(dump, tmp_path):
+def test_lock_of_a_killed_build_blocks_no_other(dump, tmp_path):
     process = held_up(dump, tmp_path)
     process.kill()
     process.wait()
@@ -361,7 +361,7 @@ def test_the_lock_of_a_killed_build_holds_nobody_up(dump, tmp_path):
         (b"{}", {"clean": ["dirt"]}, "no cleaning 'dirt'. The cleanings are quotes, links, space"),
     ],
 )
-def test_mistakes_leave_nothing_behind(tmp_path, content, options, message):
+def test_errors_leave_nothing_behind(tmp_path, content, options, message):
     path = tmp_path / "input"
     path.write_bytes(content)
     with pytest.raises(RamifyError, match=message):
@@ -377,19 +377,19 @@ def test_an_empty_file_among_others_is_counted(dump, tmp_path):
     assert both.info["nodes"] == alone.info["nodes"] > 0
 
 
-def test_a_name_of_a_file_that_is_no_text(dump, tmp_path):
+def test_file_name_that_is_not_text(dump, tmp_path):
     path = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
     os.symlink(dump, path)
     assert build([path], "pushshift", tmp_path / "out").info["inputs"][0]["name"] == f"{tmp_path}/\ufffd"
 
 
-def test_inputs_that_are_not_there(tmp_path):
+def test_missing_inputs_are_refused(tmp_path):
     for inputs, message in (([], "there is no input"), ([tmp_path / "x"], "no file or folder"), ([tmp_path], "holds no files")):
         with pytest.raises(RamifyError, match=message):
             build(inputs, "jsonl", tmp_path / "out")
 
 
-def test_places_that_cannot_be_written(dump, tmp_path):
+def test_unwritable_outputs_are_refused(dump, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(RamifyError, match=r"cannot write to .*file.*: Not a directory. Choose another --out"):
         build([dump], "pushshift", tmp_path / "file" / "out")

@@ -66,7 +66,7 @@ def test_texts_too_short_to_compare(tmp_path, method):
 
 
 @pytest.mark.parametrize("method", ["exact", "minhash"])
-def test_nothing_is_left_to_compare(tmp_path, method):
+def test_empty_chunks_are_not_compared(tmp_path, method):
     """Bots wrote all posts, so all chunks are empty."""
     (tmp_path / "posts.csv").write_text("id,parent,tree,author,text\na,,t,AutoModerator,one\n")
     with pytest.raises(RamifyError, match="no tree found in"):
@@ -88,7 +88,7 @@ def test_minhash_finds_similar_texts_and_no_others(tmp_path, memory):
     assert store.info["skipped"]["near_duplicate"] == pairs.count(1)
 
 
-def test_it_does_not_depend_on_the_memory(tmp_path):
+def test_duplicates_do_not_depend_on_the_memory(tmp_path):
     dice = random.Random(2)
     texts = [sentence(dice, 20) for _ in range(300)]
     texts += [dice.choice(texts) for _ in range(300)]

@@ -71,7 +71,7 @@ def test_posts_without_times_keep_their_order(tmp_path):
     ("text", "reason"),
     [("[deleted]", "deleted"), ("[removed]", "removed"), ("[ Removed by Reddit ]", "removed"), ("", "empty"), (" \n", "empty")],
 )
-def test_mute_posts(tmp_path, text, reason):
+def test_deleted_and_empty_posts(tmp_path, text, reason):
     posts = [*ROOTED[:2], post("b", "a", text=text), *ROOTED[3:]]
     case = "empty" if reason == "empty" else "deleted"
     store = store_of(tmp_path, posts)
@@ -85,7 +85,7 @@ def test_mute_posts(tmp_path, text, reason):
     assert counts(store) == ({}, {})
 
 
-def test_a_mute_root_stays_for_its_descendants(tmp_path):
+def test_deleted_root_stays_for_its_descendants(tmp_path):
     posts = [
         post("r", None, text="[deleted]", author="ann"),
         post("a", "r", text="[removed]"),
@@ -110,7 +110,7 @@ def test_orphans(tmp_path):
     assert counts(store_of(tmp_path, posts, orphan="drop")) == ({"orphan": 2}, {})
 
 
-def test_a_parent_in_another_tree_is_not_there(tmp_path):
+def test_parent_in_another_tree_is_missing(tmp_path):
     posts = [*ROOTED, post("s", None, "u"), post("o", "a", "u")]
     assert shape(store_of(tmp_path, posts))["u"] == [("s", None), ("o", "s")]
 
@@ -125,7 +125,7 @@ def test_cycles(tmp_path):
     assert counts(store) == ({}, {"cycle": 2})
 
 
-def test_a_made_up_root_takes_nobodys_id(tmp_path):
+def test_placeholder_root_takes_an_unused_id(tmp_path):
     store = store_of(tmp_path, [post("t", "0"), post("b", "t"), post("t/root", "b")])
     assert shape(store) == {"t": [("t/root/root", None), ("t", "t/root/root"), ("b", "t"), ("t/root", "b")]}
 
@@ -293,7 +293,7 @@ def test_any_posts_under_any_policy(tmp_path_factory, read_as, posts, policy):
 
 
 @given(parent_arrays(max_comments=20), st.data())
-def test_joined_posts_are_in_this_order_already(tmp_path_factory, parent, data):
+def test_joined_posts_are_already_in_order(tmp_path_factory, parent, data):
     folder = tmp_path_factory.mktemp("posts")
     order = data.draw(st.permutations(range(len(parent))))
     times = [data.draw(st.sampled_from(["", "1", "2", "3"])) for _ in parent]

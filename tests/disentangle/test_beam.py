@@ -44,7 +44,7 @@ def exhaustive(own: ReplyLinking, logs: Logs) -> tuple[float, tuple[int, ...], l
     return math.prod(chances[best]), best, chances[best]
 
 
-def test_a_beam_of_one_is_one_link_after_the_other() -> None:
+def test_beam_of_one_is_greedy_decoding() -> None:
     own = task()
     start = LOGS.offsets[:-1] + np.array([3, 0, 8, 4, 0])
     for begin in (None, start):
@@ -68,7 +68,7 @@ def test_a_wide_beam_finds_the_likeliest_of_all_structures(objective: str, seed:
     assert math.prod(shares_of_it.tolist()) < total
 
 
-def test_a_beam_is_a_beam_of_each_log_by_itself() -> None:
+def test_each_log_has_a_beam_of_its_own() -> None:
     own = task()
     answered, probability, *_ = predict_links(own, PLAIN, LOGS, beam=3)
     for tree, first in zip(TREES, LOGS.offsets.tolist()):
@@ -82,7 +82,7 @@ def test_a_beam_is_a_beam_of_each_log_by_itself() -> None:
         structure.add_link(message, above)
 
 
-def test_before_deciding_begins_a_beam_says_nothing() -> None:
+def test_beam_skips_messages_before_decode_start() -> None:
     start = LOGS.offsets[:-1] + np.array([3, 0, 8, 4, 0])
     answered, probability, *_ = predict_links(task(), PLAIN, LOGS, beam=2, start=start)
     for first, begin, end in zip(LOGS.offsets, start, LOGS.offsets[1:]):
@@ -100,20 +100,20 @@ def test_before_deciding_begins_a_beam_says_nothing() -> None:
         pytest.param(lambda: task(mask="none"), id="no mask"),
     ],
 )
-def test_there_is_no_beam_where_links_do_not_hang_on_each_other(own) -> None:
+def test_beam_is_refused_for_independent_links(own) -> None:
     with pytest.raises(RamifyError, match="beam=2 needs a model that reads the parents of earlier messages"):
         predict_links(own(), PLAIN, LOGS, beam=2)
 
 
 @pytest.mark.parametrize("decide_by", ["conversation", "comembership"])
-def test_a_beam_does_not_look_for_conversations(decide_by: str) -> None:
+def test_beam_is_refused_for_decoding_by_conversation(decide_by: str) -> None:
     own = task()
     decoding = DecodingConfig(decide=decide_by)  # pyright: ignore[reportArgumentType]
     with pytest.raises(RamifyError, match=rf"decoding\.decide=link, not {decide_by}"):
         predict_links(own, decoding, LOGS, beam=2)
 
 
-def test_of_no_messages_nothing_is_decided() -> None:
+def test_beam_over_no_messages_is_empty() -> None:
     own, logs = task(), read()
     for history in ("predicted", "gold"):
         assert [len(each) for each in predict_links(own, PLAIN, logs, history=history)] == [0, 0, 0, 0]

@@ -38,7 +38,7 @@ def read(view: Blocks, epoch: int = 0) -> dict[int, list[int]]:
     return found
 
 
-def test_what_is_near_or_pointed_to_is_always_read(trees, logs):
+def test_near_and_linked_candidates_are_always_sampled(trees, logs):
     def calls(node: Node, other: Node) -> bool:
         return node.text.startswith(f"{other.author}:")
 
@@ -60,7 +60,7 @@ def test_what_is_near_or_pointed_to_is_always_read(trees, logs):
     assert len(found) == len(logs.linked)
 
 
-def test_others_are_drawn_anew_in_every_epoch(logs):
+def test_other_candidates_are_sampled_anew_in_every_epoch(logs):
     targets = logs.linked
     everything, always = read(Blocks(logs, targets, block=8)), read(Blocks(logs, targets, block=8, negative_sampling_rate=0.0))
     view = Blocks(logs, targets, block=8, negative_sampling_rate=0.25, seed=3)

@@ -58,13 +58,13 @@ def rows(found: LinkPosterior) -> list[np.ndarray]:
     return np.split(found.probabilities, np.cumsum(found.lengths)[:-1])
 
 
-def test_where_all_are_read_nothing_changes() -> None:
+def test_pruner_that_keeps_all_candidates_changes_nothing() -> None:
     before, after = predict(plain()), predict(looking(drawn(26)))
     np.testing.assert_allclose(after.probabilities, before.probabilities, rtol=1e-4, atol=1e-7)
 
 
 @pytest.mark.parametrize("among", [2, 4])
-def test_the_likeliest_and_the_message_itself_are_read(among: int) -> None:
+def test_likeliest_candidates_and_the_message_itself_remain(among: int) -> None:
     before, after = predict(plain()), predict(looking(drawn(among)))
     assert np.array_equal(before.candidates, after.candidates)
     for own in rows(after):
@@ -73,7 +73,7 @@ def test_the_likeliest_and_the_message_itself_are_read(among: int) -> None:
         np.testing.assert_allclose(own.sum(), 1, rtol=1e-5)
 
 
-def test_what_is_read_is_read_as_if_there_were_no_more() -> None:
+def test_remaining_candidates_are_scored_as_if_alone() -> None:
     """The features stay with their candidates, and the chosen candidates attend to each other."""
     task, look = plain(), drawn(4)
     (batch,) = _batches(task, make_collator(task, LOGS, None), LOGS.offsets[:-1])
@@ -89,7 +89,7 @@ def test_what_is_read_is_read_as_if_there_were_no_more() -> None:
         replace(batch, ancestor_distance=torch.zeros(1, 1, 1, dtype=torch.long)).select(chosen, candidates)
 
 
-def test_who_answers_others_reads_others() -> None:
+def test_candidates_of_the_same_author_are_pruned_first() -> None:
     """Messages of the same author take no place of possible parents. If all others are by the same author, the likeliest is
     read."""
     task = looking(drawn(3))
@@ -104,7 +104,7 @@ def test_who_answers_others_reads_others() -> None:
     assert set(torch.nonzero(scores > -1e8).flatten().tolist()) == set(chosen.tolist())
 
 
-def test_of_what_is_hidden_the_likeliest_is_read_however_it_is_batched() -> None:
+def test_likeliest_excluded_candidate_does_not_depend_on_the_batches() -> None:
     """One author writes most messages, so that some candidates must be his own."""
     authors = "aaaaaaaaaaaaaabaaaacaaaaaab"
     log = Tree(tuple(replace(node, author=author) for node, author in zip(channel(len(authors), 0).nodes, authors)))
@@ -129,14 +129,14 @@ def test_of_what_is_hidden_the_likeliest_is_read_however_it_is_batched() -> None
     assert checked > 5
 
 
-def test_opinions_do_not_depend_on_how_messages_are_batched(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_posteriors_do_not_depend_on_the_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = predict(looking(drawn(6)))
     monkeypatch.setattr("ramify.disentangle.inference.predict.PRUNED_KEYS", 60)
     monkeypatch.setattr("ramify.disentangle.inference.predict._BLOCK", 3)
     np.testing.assert_allclose(predict(looking(drawn(6))).probabilities, whole.probabilities, rtol=1e-4, atol=1e-7)
 
 
-def test_the_loss_is_that_of_all_candidates() -> None:
+def test_loss_covers_all_candidates() -> None:
     """The loss of a candidate that is not read is the loss under the model itself."""
     task, less = plain(), looking(drawn(2))
     (batch,) = _batches(task, make_collator(task, LOGS, None), LOGS.offsets[:-1])
@@ -156,7 +156,7 @@ def kept(task: ReplyLinking, look: CandidatePruner) -> float:
     return float(full.probabilities[read.probabilities > 0].sum() / len(full.messages))
 
 
-def test_it_learns_what_the_model_believes(tmp_path) -> None:
+def test_pruner_learns_the_posteriors_of_the_model(tmp_path) -> None:
     task = plain()
     look = fit(task, 6, seed=3)
     assert kept(task, look) > kept(task, drawn(6)) + 0.1
@@ -168,14 +168,14 @@ def test_it_learns_what_the_model_believes(tmp_path) -> None:
     assert np.array_equal(predict(loaded).probabilities, predict(looking(look)).probabilities)
 
 
-def test_it_learns_from_some_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pruner_learns_from_a_sample_of_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(candidate_pruner, "MESSAGES", 20)
     monkeypatch.setattr("ramify.disentangle.inference.predict.KEYS", 260)
     one, other = (fit(plain(), 6, seed=seed) for seed in (0, 1))
     assert not torch.equal(one.pair.weight, other.pair.weight)
 
 
-def test_who_may_not_take_one() -> None:
+def test_invalid_pruner_settings_are_refused() -> None:
     for setting in ({"num_candidates": -1}, {"num_candidates": 8, "objective": "binary"}):
         with pytest.raises(RamifyError, match=r"task\.num_candidates"):
             plain(**setting)

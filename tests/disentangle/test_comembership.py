@@ -21,7 +21,7 @@ def update_all(shares: list[np.ndarray], window: int) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_they_are_the_sums_over_all_structures(seed: int) -> None:
+def test_comembership_sums_over_all_structures(seed: int) -> None:
     size = 6
     shares = parent_probabilities(seed, size, window=size)
     expected = np.zeros((size, size))
@@ -36,7 +36,7 @@ def test_they_are_the_sums_over_all_structures(seed: int) -> None:
         assert (found[message:] == 0).all()
 
 
-def test_a_window_moves_on() -> None:
+def test_window_moves_along_the_log() -> None:
     """Messages beyond the window are forgotten, however often the table fills up."""
     window, size = 4, 90
     shares = parent_probabilities(7, size, window)
@@ -50,7 +50,7 @@ def test_a_window_moves_on() -> None:
             assert found[back - 1] == pytest.approx(table[message, other], abs=1e-5)
 
 
-def test_the_order_of_candidates_is_free_and_those_left_out_have_no_share() -> None:
+def test_candidates_in_any_order_and_left_out_candidates() -> None:
     shares = parent_probabilities(1, 12, window=5)
     one, other = Comembership(5), Comembership(5)
     for own in shares:
@@ -61,7 +61,7 @@ def test_the_order_of_candidates_is_free_and_those_left_out_have_no_share() -> N
         assert (one.update(np.arange(len(own)), without) == other.update(kept, own[kept])).all()
 
 
-def test_logs_side_by_side_know_nothing_of_each_other() -> None:
+def test_logs_in_one_table_are_independent() -> None:
     window, sizes = 3, [5, 0, 7]
     parts = [parent_probabilities(seed, size, window) for seed, size in enumerate(sizes)]
     offsets = np.concatenate([[0], np.cumsum(sizes)])

@@ -53,7 +53,7 @@ def values(child: int, parent: int) -> dict[str, float]:
     return dict(zip(CONTEXT_FEATURES, found.tolist(), strict=True))
 
 
-def test_words_in_common_count_by_how_rare_they_are() -> None:
+def test_similarity_weighs_common_words_by_rarity() -> None:
     own = values(5, 0)
     assert own["similarity"] == pytest.approx(math.log(5) / 20)
     # <user>, ":", "mount", and three unknown words: "it", "by", "hand".
@@ -68,7 +68,7 @@ def test_words_in_common_count_by_how_rare_they_are() -> None:
     assert values(5, 2)["similarity to a message of parent's author"] == 0
 
 
-def test_what_answering_speaker_said_before_counts() -> None:
+def test_earlier_messages_of_the_childs_author_count() -> None:
     # bob asked "which disk", and ann mentions a disk.
     assert values(5, 3)["parent's similarity to a message of child's author"] == pytest.approx(
         (math.log(3) + math.log(4)) / 20, rel=1e-5
@@ -76,7 +76,7 @@ def test_what_answering_speaker_said_before_counts() -> None:
     assert values(5, 4)["parent's similarity to a message of child's author"] == pytest.approx(math.log(3) / 20)
 
 
-def test_who_spoke_to_whom_meanwhile() -> None:
+def test_mentions_between_parent_and_child() -> None:
     assert values(5, 3)["child mentions parent's author, whose last message it is"] == 1
     assert values(5, 0)["child mentions parent's author, whose last message it is"] == 0
     assert values(5, 0)["messages that mention parent's author between"] == pytest.approx(1 / 5)
@@ -90,7 +90,7 @@ def test_who_spoke_to_whom_meanwhile() -> None:
     assert values(5, 0)["minutes apart, logarithm"] == pytest.approx(math.log(10) / 5)
 
 
-def test_nothing_is_asked_of_the_missing() -> None:
+def test_missing_candidates_have_no_features() -> None:
     found = of(LOG, [1, 5], 10)
     assert (found[0, 2:] == 0).all()
     assert found[1].any(axis=1).all()
@@ -182,7 +182,7 @@ def plainly(log: Sequence[Node], late: int, early: int, window: int) -> list[flo
 
 @settings(deadline=None, max_examples=60)
 @given(logs(), st.integers(1, 9), st.data())
-def test_they_are_what_they_are_called(log: list[Node], window: int, data: st.DataObject) -> None:
+def test_context_features_follow_their_names(log: list[Node], window: int, data: st.DataObject) -> None:
     late = data.draw(st.integers(0, len(log) - 1))
     found = of(log, [late], window)[0]
     for early in range(max(0, late - window), late + 1):
@@ -193,7 +193,7 @@ def test_they_are_what_they_are_called(log: list[Node], window: int, data: st.Da
 
 @settings(deadline=None, max_examples=20)
 @given(logs(), st.integers(1, 5))
-def test_neither_later_messages_nor_other_targets_count(log: list[Node], window: int) -> None:
+def test_features_depend_on_no_later_message_and_no_other_target(log: list[Node], window: int) -> None:
     targets = list(range(len(log)))
     whole = of(log, targets, window)
     for late in targets:
@@ -222,13 +222,13 @@ def test_ranks_among_word_pieces() -> None:
 
 
 @pytest.mark.parametrize("sign", ["▁▂▃▄", "Ġunju"])
-def test_ranks_among_word_pieces_one_of_which_begins_as_others_words_do(sign: str) -> None:
+def test_ranks_among_word_pieces_with_a_lone_word_mark(sign: str) -> None:
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "!", "a", "the", "##s", sign, "disk", ""]
     engine = Engine(models.WordPiece({piece: number for number, piece in enumerate(pieces)}, unk_token="[UNK]"))
     assert WordRanks.build(Tokenizer(engine), pieces=True) == {"!": 1, "a": 1, "the": 1, sign: 2, "disk": 3}
 
 
-def test_ranks_among_pieces_that_say_where_words_begin() -> None:
+def test_ranks_among_pieces_with_word_start_marks() -> None:
     """In vocabularies like RoBERTa's, a piece without a mark continues a word and is not a word itself."""
     pieces = ["<s>", "</s>", "<mask>", "<unk>", "<pad>", "!", "a", "Ġthe", "ing", "Ġof", "ĠThe", "Ġdisk", "Ġ"]
     engine = Engine(models.WordPiece({piece: number for number, piece in enumerate(pieces)}, unk_token="<s>"))

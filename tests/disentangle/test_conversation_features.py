@@ -66,7 +66,7 @@ def plainly(own: ConversationState, message: int, candidate: int, chances: dict[
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_features_are_what_they_are_called(seed: int) -> None:
+def test_features_follow_their_definitions(seed: int) -> None:
     own, random = conversation_state(seed, 60, WINDOW), np.random.default_rng(seed + 100)
     messages = np.arange(20, 60)
     back = np.array([np.concatenate([[0], 1 + random.permutation(WINDOW)[:4]]) for _ in messages])
@@ -83,7 +83,7 @@ def test_features_are_what_they_are_called(seed: int) -> None:
             assert got == pytest.approx(expected, abs=2e-5), (message, candidate)
 
 
-def test_later_messages_do_not_matter() -> None:
+def test_features_do_not_depend_on_later_messages() -> None:
     whole = conversation_state(5, 60, WINDOW)
     messages, chances = np.array([30, 31]), np.full((2, 3), 1 / 3, dtype=np.float32)
     candidates = messages[:, None] - np.arange(3)
@@ -94,7 +94,7 @@ def test_later_messages_do_not_matter() -> None:
     )
 
 
-def test_messages_one_by_one_are_as_together() -> None:
+def test_incremental_features_equal_batched_features() -> None:
     own = conversation_state(6, 60, WINDOW)
     messages, chances = np.arange(10, 40), np.full((30, 4), 0.25, dtype=np.float32)
     candidates = messages[:, None] - np.arange(4)
@@ -104,7 +104,7 @@ def test_messages_one_by_one_are_as_together() -> None:
         np.testing.assert_array_equal(together[row], alone[0], err_msg=str(number))
 
 
-def test_places_without_a_candidate_touch_no_other() -> None:
+def test_padding_candidates_change_no_feature() -> None:
     own = conversation_state(7, 60, WINDOW)
     messages, candidates = np.array([20]), np.array([[19, 20, 20]])
     chances = np.array([[0.6, 0.4, 0.0]], dtype=np.float32)

@@ -27,7 +27,7 @@ def random_opinion(seed: int, messages: int = 200, window: int = 9, start_odds: 
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_messages_join_the_conversation_that_is_likeliest_as_a_whole(seed: int) -> None:
+def test_decoding_by_conversation_sums_over_conversations(seed: int) -> None:
     opinion = random_opinion(seed)
     conversation, expected = list(range(200)), []
     by_message = np.split(np.arange(len(opinion.candidates)), np.cumsum(opinion.lengths)[:-1])
@@ -54,7 +54,7 @@ def test_messages_join_the_conversation_that_is_likeliest_as_a_whole(seed: int) 
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_messages_join_whom_they_are_likeliest_to_share_a_conversation_with(seed: int) -> None:
+def test_decoding_by_comembership_takes_the_likeliest_conversation(seed: int) -> None:
     opinion = random_opinion(seed, start_odds=0.2)
     by_message = np.split(np.arange(len(opinion.candidates)), np.cumsum(opinion.lengths)[:-1])
     window = int(opinion.lengths.max()) - 1
@@ -91,7 +91,7 @@ def test_messages_join_whom_they_are_likeliest_to_share_a_conversation_with(seed
     assert 3 < len(set(conversation)) < 150
 
 
-def test_deciding_by_conversation_is_joining_message_by_message() -> None:
+def test_decoding_by_conversation_proceeds_message_by_message() -> None:
     own = task()
     by_link = predict_links(own, PLAIN, LOGS)
     decoding = DecodingConfig(decide="conversation")
@@ -110,7 +110,7 @@ def test_deciding_by_conversation_is_joining_message_by_message() -> None:
 
 
 @pytest.mark.parametrize("decide_by", ["link", "conversation", "comembership"])
-def test_further_answers_are_likely_enough_and_of_the_conversation(decide_by: str) -> None:
+def test_further_parents_pass_the_threshold_and_share_the_conversation(decide_by: str) -> None:
     opinion, numbers = random_opinion(1, start_odds=0.2), np.arange(200)
     decoding = DecodingConfig(decide=decide_by, threshold=0.2)  # pyright: ignore[reportArgumentType]
     chosen = choose_links(opinion, decoding, numbers, Comemberships(np.array([0, 200]), 40).select)

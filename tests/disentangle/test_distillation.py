@@ -52,7 +52,7 @@ def table(model: Disentangler, window: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("window", [3, 6, 9])
-def test_beliefs_are_the_mean_over_teachers_of_what_is_in_sight(window: int) -> None:
+def test_teacher_probabilities_are_the_mean_over_candidates_in_the_window(window: int) -> None:
     teachers = [teacher(6, 0), teacher(4, 1)]
     believed = mean_probabilities(teachers, lambda: TREES, window)
     expected = np.mean([table(each, window) for each in teachers], axis=0)
@@ -60,7 +60,7 @@ def test_beliefs_are_the_mean_over_teachers_of_what_is_in_sight(window: int) -> 
     np.testing.assert_allclose(believed.sum(axis=1), 1, atol=1e-5)
 
 
-def test_lessons_mix_beliefs_with_what_is_known() -> None:
+def test_soft_targets_mix_teacher_probabilities_with_gold_links() -> None:
     nodes = (
         Node("a", None),
         Node("b", (), self_link=True),
@@ -83,7 +83,7 @@ def test_lessons_mix_beliefs_with_what_is_known() -> None:
     np.testing.assert_allclose(fewer[3:], [[0, 1, 0, 0], [0, 0, 0, 0]])
 
 
-def test_shares_take_the_place_of_known_links() -> None:
+def test_soft_targets_replace_gold_links() -> None:
     logs = logs_for(teacher(6, 0))
     shares = np.random.default_rng(0).random((len(logs), 7), dtype=np.float32)
     view = Blocks(logs, np.arange(len(logs)), block=5)
@@ -97,7 +97,7 @@ def test_shares_take_the_place_of_known_links() -> None:
     assert set(known.target_probability.tolist()) <= {0.0, 1.0}
 
 
-def test_several_decide_by_the_mean_of_what_they_believe() -> None:
+def test_ensemble_decides_by_mean_probabilities() -> None:
     models = [teacher(6, 0), teacher(4, 1), teacher(5, 2)]
     found = disentangle_together(models, TREES[0], ensemble="mean")
     expected = np.mean([table(each, 6)[:40] for each in models], axis=0)
@@ -111,7 +111,7 @@ def test_several_decide_by_the_mean_of_what_they_believe() -> None:
     assert len(disentangle_together(models, Tree(()), ensemble="mean").probability) == 0
 
 
-def test_the_mean_decides_by_conversation_where_all_do() -> None:
+def test_ensemble_decides_by_conversation_if_all_members_do() -> None:
     models = [teacher(6, 0), teacher(4, 1)]
     by_link = disentangle_together(models, TREES[0], ensemble="mean")
     models = [teacher(6, 0, decide="conversation"), teacher(4, 1, decide="conversation")]

@@ -27,12 +27,12 @@ def members_of(answered):
         ("union-most", [(), (0,), (), (), (3, 2)]),
     ],
 )
-def test_votes(how, parents):
+def test_combinations_of_votes(how, parents):
     """Message 2 has three different votes: the shortest link is to itself."""
     assert combine(SAID, how) == parents
 
 
-def test_what_more_than_half_say_besides():
+def test_vote_adds_links_of_more_than_half_the_members():
     said = [[(), (), (1, 0)], [(), (), (1, 0)], [(), (), (1,)]]
     assert combine(said, "vote") == [(), (), (1, 0)]
     assert combine(said, "unanimous") == [(), (), (1,)]
@@ -43,14 +43,14 @@ def test_probabilities_are_shares_of_votes():
     assert count_votes(SAID, combine(SAID, "vote")).tolist() == pytest.approx([1, 2 / 3, 1 / 3, 1, 2 / 3])
 
 
-def test_intersection_keeps_conversations_that_all_find():
+def test_intersection_keeps_conversations_of_all_members():
     said = members_of([[0, 0, 1, 3, 3, 5, 5], [0, 0, 0, 3, 3, 5, 6], [0, 0, 1, 3, 3, 5, 5]])
     assert combine(said, "intersect") == [(), (0,), (1,), (), (3,), (), ()]
     # A conversation that is only part of another member's conversation is not in the intersection.
     assert combine(members_of([[0, 0, 1], [0, 0, 2]]), "intersect") == [(), (), ()]
 
 
-def test_starts_beside_answers_are_votes_too():
+def test_starts_of_messages_with_parents_count_as_votes():
     said = [[(), (), (2, 1)], [(), (), (1, 2)], [(), (), (0,)]]
     assert combine(said, "vote") == [(), (), (2, 1)]
     assert combine(said[:2], "unanimous") == combine(said[:2], "union") == [(), (), (2, 1)]
@@ -58,7 +58,7 @@ def test_starts_beside_answers_are_votes_too():
     assert count_votes(said, combine(said, "vote")).tolist() == pytest.approx([1, 1, 2 / 3])
 
 
-def test_the_links_of_an_intersection_are_those_of_most():
+def test_links_of_an_intersection_are_majority_links():
     said = [[(), (0,), (0,), (2,)], [(), (0,), (0,), (1,)], [(), (0,), (1,), (1,)]]
     found = combine(said, "intersect")
     assert found == [(), (0,), (0,), (1,)]
@@ -68,7 +68,7 @@ def test_the_links_of_an_intersection_are_those_of_most():
     assert combine(joined, "intersect") == [(), (0,), (1,)]
 
 
-def test_what_makes_no_sense():
+def test_invalid_ensembles_are_refused():
     with pytest.raises(RamifyError, match="vote, unanimous"):
         combine(SAID, "shout")
     with pytest.raises(RamifyError, match="member"):
@@ -91,7 +91,7 @@ def labels(parents):
 
 
 @given(votes(), st.sampled_from(["vote", "unanimous", "union", "union-most", "intersect"]))
-def test_members_that_agree_are_one_model(said, how):
+def test_identical_members_equal_one_member(said, how):
     alone = said[0]
     found = combine([alone] * 3, how)
     if how != "intersect":
@@ -104,7 +104,7 @@ def test_members_that_agree_are_one_model(said, how):
 
 
 @given(votes())
-def test_from_the_narrowest_to_the_widest(said):
+def test_unanimous_links_are_within_vote_and_union(said):
     """Unanimous links are in the vote, and the vote is in the union; the union's conversations hold those of each member."""
     all_say, most, union = (combine(said, how) for how in ("unanimous", "vote", "union"))
     for few, more, any_of_them in zip(all_say, most, union):
@@ -116,7 +116,7 @@ def test_from_the_narrowest_to_the_widest(said):
 
 
 @given(votes())
-def test_conversations_in_the_intersection_are_every_members(said):
+def test_conversations_of_the_intersection_are_in_every_member(said):
     found = labels(combine(said, "intersect"))
     for group in np.unique(found):
         members = np.flatnonzero(found == group)

@@ -58,7 +58,7 @@ def plainly(own: ConversationState, chances: np.ndarray, message: int, candidate
 
 @pytest.mark.parametrize(("size", "first"), [(60, 10), (40, 0), (5, 0), (1, 0)])
 @pytest.mark.parametrize("seed", range(3))
-def test_features_are_what_they_are_called(seed: int, size: int, first: int) -> None:
+def test_features_follow_their_definitions(seed: int, size: int, first: int) -> None:
     own, chances = conversation_state(seed, size, WINDOW), believed(seed, size)
     messages = np.arange(first, size)
     candidates = np.maximum(messages[:, None] - np.arange(5), 0)
@@ -74,7 +74,7 @@ def test_features_are_what_they_are_called(seed: int, size: int, first: int) -> 
                 assert not found[row, place].any()
 
 
-def test_some_messages_of_those_that_are_believed_of() -> None:
+def test_lookahead_reads_a_bounded_number_of_later_messages() -> None:
     """Only `LOOKAHEAD` later messages matter, even if more are given."""
     size = 20 + 10 + LOOKAHEAD + 5
     own, chances = conversation_state(7, size, WINDOW), believed(7, size)
@@ -88,7 +88,7 @@ def test_some_messages_of_those_that_are_believed_of() -> None:
     assert np.abs(compute_lookahead_features(own, fewer, chances[fewer], candidates, real) - found).max() > 1e-4
 
 
-def test_another_log_behind_a_gap_is_not_what_follows() -> None:
+def test_lookahead_ignores_another_log_behind_a_gap() -> None:
     """The first messages of the other log are left out, so the requested messages lie behind a gap."""
     size, end = 60, 30
     own, chances = conversation_state(8, size, WINDOW), believed(8, size)

@@ -51,12 +51,12 @@ def values(child: int, parent: int, log: tuple[Node, ...] = LOG, **options: bool
     return {name: value for name, value in zip(FEATURES, found[0, 0].tolist(), strict=True) if value}
 
 
-def test_there_are_seventy_seven_and_each_has_a_name_of_its_own() -> None:
+def test_seventy_seven_features_with_distinct_names() -> None:
     assert (len(CHILD_FEATURES), len(PARENT_FEATURES), len(PAIR_FEATURES)) == (33, 17, 27)
     assert len(set(FEATURES)) == 77
 
 
-def test_a_pair_one_by_one() -> None:
+def test_features_of_one_pair() -> None:
     """Bob, in line 5, answers ann's line 3."""
     assert values(5, 3) == pytest.approx(
         {
@@ -117,7 +117,7 @@ def test_bots_system_lines_and_first_messages() -> None:
     assert "same author" not in values(4, 2)
 
 
-def test_who_addressed_whom_before_after_and_between() -> None:
+def test_mentions_before_after_and_between() -> None:
     found = values(7, 1)
     assert {"child's author mentioned parent's between", "parent's author mentioned child's between"} <= found.keys()
     assert not any("before" in name and "mentioned" in name and name in found for name in PAIR_FEATURES)
@@ -127,7 +127,7 @@ def test_who_addressed_whom_before_after_and_between() -> None:
     assert "share a mention" in values(5, 1)
 
 
-def test_a_causal_channel_does_not_change_when_more_is_said() -> None:
+def test_causal_features_do_not_depend_on_later_messages() -> None:
     whole = build_channel(LOG, causal=True)
     for size in range(1, len(LOG) + 1):
         part = build_channel(LOG[:size], causal=True)
@@ -140,7 +140,7 @@ def test_a_causal_channel_does_not_change_when_more_is_said() -> None:
     assert "child has mention" not in values(0, 0, named, causal=True)
 
 
-def test_without_times_nothing_is_said_of_minutes() -> None:
+def test_no_minute_features_without_times() -> None:
     timeless = tuple(Node(node.text, author=node.author, kind=node.kind) for node in LOG)
     found = values(5, 3, timeless)
     assert "minutes apart -1…0" in found
@@ -148,14 +148,14 @@ def test_without_times_nothing_is_said_of_minutes() -> None:
     assert not [name for name in found if "a minute" in name or "hour" in name or "year" in name or name == "minutes apart"]
 
 
-def test_clocks_may_go_back() -> None:
+def test_features_with_clocks_that_go_back() -> None:
     found = values(1, 0, (said(5, "ann", "hi"), said(4, "bob", "hi")))
     assert "minutes apart" not in found
     assert "minutes apart -1…0" in found
     assert values(1, 0, (said(5 + 24 * 60 * 9, "ann", "hi"), said(4, "bob", "hi"))) == found
 
 
-def test_the_faithful_channel_keeps_the_quirks_of_the_published_code() -> None:
+def test_reproduce_published_keeps_the_quirks_of_the_published_code() -> None:
     acts = (said(0, "ann", "hi all"), said(0, "Bob", "waves", "action"), said(0, "Bob", "ann: hi"), said(1, "ann", "bob: hi"))
     assert "same author" in values(2, 1, acts)
     assert "same author" not in values(2, 1, acts, reproduce_published=True)
@@ -168,7 +168,7 @@ def test_the_faithful_channel_keeps_the_quirks_of_the_published_code() -> None:
     assert "child's author mentioned parent's between" not in values(5, 2, later, reproduce_published=True)
 
 
-def test_candidates_end_where_the_log_begins() -> None:
+def test_candidates_end_at_the_first_message() -> None:
     assert list_candidates(np.array([0, 2, 5]), 3).tolist() == [[0, -1, -1, -1], [2, 1, 0, -1], [5, 4, 3, 2]]
     channel = build_channel(LOG)
     assert not compute_features(channel, np.array([0]), np.array([[-1]])).any()
@@ -177,7 +177,7 @@ def test_candidates_end_where_the_log_begins() -> None:
 @pytest.mark.parametrize(
     "log", [(), (said(0, "ann", "hi"),), (said(0, None, ""),), tuple(said(0, "ann", "x") for _ in range(9))]
 )
-def test_small_and_dull_logs(log: tuple[Node, ...]) -> None:
+def test_tiny_and_uniform_logs(log: tuple[Node, ...]) -> None:
     targets = np.arange(len(log))
     found = compute_features(build_channel(log), targets, list_candidates(targets, 100))
     assert found.shape == (len(log), 101, 77)
@@ -318,7 +318,7 @@ messages = st.builds(
 
 @settings(deadline=None, max_examples=150)
 @given(st.lists(messages, min_size=1, max_size=14), st.booleans())
-def test_all_features_equal_the_slow_ones(drawn: list[Node], in_order: bool) -> None:
+def test_features_equal_the_slow_reference(drawn: list[Node], in_order: bool) -> None:
     if in_order:
         drawn = sorted(drawn, key=lambda node: node.time or 0)
     log = tuple(drawn)

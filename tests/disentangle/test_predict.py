@@ -79,9 +79,7 @@ def alone(own: ReplyLinking, *, start: Ints | None = None, known: bool = False) 
 @pytest.mark.parametrize(
     ("config", "keys"), [({}, 16_384), ({}, 12), ({"depth": 1, "features": "head"}, 18), ({"objective": "binary"}, 16_384)]
 )
-def test_logs_decided_side_by_side_are_decided_as_each_alone(
-    config: dict[str, object], keys: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batched_logs_equal_each_log_alone(config: dict[str, object], keys: int, monkeypatch: pytest.MonkeyPatch) -> None:
     own = task(**config)  # pyright: ignore[reportArgumentType]
     monkeypatch.setattr(predict, "KEYS", keys)
     parts = list(predict_posterior(own, PLAIN, LOGS))
@@ -99,7 +97,7 @@ def test_logs_decided_side_by_side_are_decided_as_each_alone(
     np.testing.assert_allclose(probability, [max(expected[message].values()) for message in range(len(LOGS))], **CLOSE)
 
 
-def test_a_message_may_be_where_deciding_begins() -> None:
+def test_decoding_may_start_at_any_message() -> None:
     own, start = task(), LOGS.offsets[:-1] + np.array([3, 0, 8, 4, 0])
     found = by_message(predict_posterior(own, PLAIN, LOGS, start=start))
     assert_same(found, alone(own, start=start))
@@ -117,7 +115,7 @@ def test_what_is_known_is_neither_read_nor_believed_while_deciding() -> None:
     assert_same(by_message(predict_posterior(own, PLAIN, read(*unknown))), by_message(predict_posterior(own, PLAIN, LOGS)))
 
 
-def test_known_links_are_read_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gold_history_reads_gold_links(monkeypatch: pytest.MonkeyPatch) -> None:
     own = task()
     monkeypatch.setattr(predict, "_BLOCK", 4)
     found = by_message(predict_posterior(own, PLAIN, LOGS, history="gold"))
@@ -130,7 +128,7 @@ def test_known_links_are_read_where_that_is_asked_for(monkeypatch: pytest.Monkey
 
 
 @torch.no_grad()
-def test_logs_that_are_known_as_they_would_be_decided_are_decided_so() -> None:
+def test_gold_links_equal_to_predictions_reproduce_them() -> None:
     """Each message's history is then the same with gold links and with predicted ones."""
     own = task()
     answered, probability, *_ = predict_links(own, PLAIN, LOGS)
@@ -148,7 +146,7 @@ def test_logs_that_are_known_as_they_would_be_decided_are_decided_so() -> None:
 
 
 @pytest.mark.parametrize("history", ["predicted", "gold"])
-def test_dropout_is_off_while_deciding_and_on_again_afterwards(history: ReplyHistory) -> None:
+def test_dropout_is_off_while_decoding_only(history: ReplyHistory) -> None:
     own = task(dropout=0.5)
     expected = by_message(predict_posterior(own, PLAIN, LOGS, history=history))
     own.train()
@@ -161,7 +159,7 @@ def test_dropout_is_off_while_deciding_and_on_again_afterwards(history: ReplyHis
 
 
 @pytest.mark.parametrize("history", ["predicted", "gold"])
-def test_vectors_computed_before_make_no_difference(history: ReplyHistory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_precomputed_vectors_change_nothing(history: ReplyHistory, monkeypatch: pytest.MonkeyPatch) -> None:
     own = task()
     expected = by_message(predict_posterior(own, PLAIN, LOGS, history=history))
     monkeypatch.setattr(predict, "TOKENS", 30)
@@ -178,7 +176,7 @@ def test_vectors_computed_before_make_no_difference(history: ReplyHistory, monke
     assert_same(by_message(predict_posterior(own, PLAIN, LOGS, history=history, vectors=vectors)), expected)
 
 
-def test_each_message_has_the_vector_of_its_own_words() -> None:
+def test_each_message_has_the_vector_of_its_own_text() -> None:
     own = task()
     messages = np.array([30, 2, 11, 3, 23])
     vectors = encode_messages(own, LOGS, messages)
@@ -191,7 +189,7 @@ def test_each_message_has_the_vector_of_its_own_words() -> None:
     assert torch.cdist(vectors.table, vectors.table).add(torch.eye(5)).min() > 1e-3
 
 
-def test_a_model_that_makes_no_vectors_has_none_to_keep() -> None:
+def test_model_without_vectors_precomputes_none() -> None:
     own = feature_task()
     assert encode_messages(own, LOGS, np.arange(len(LOGS))) is None
     assert len(by_message(predict_posterior(own, PLAIN, LOGS))) == len(LOGS)
@@ -215,7 +213,7 @@ def test_deciding_leads_in_by_two_windows() -> None:
     assert Logs.build([log(30, 30), log(30, 4)], INPUT).first_annotated.tolist() == [30, 34]
 
 
-def test_messages_are_read_with_all_that_they_may_answer() -> None:
+def test_messages_are_read_with_all_their_candidates() -> None:
     random = np.random.default_rng(0)
     for size in (0, 1, 3, 10, 31):
         messages = np.sort(random.choice(len(LOGS), size=size, replace=False))
@@ -229,7 +227,7 @@ def test_messages_are_read_with_all_that_they_may_answer() -> None:
         assert add_candidates(LOGS, messages).tolist() == sorted(expected)
 
 
-def test_what_is_read_begins_a_window_before_deciding_does() -> None:
+def test_reading_starts_one_window_before_decoding() -> None:
     start = LOGS.offsets[:-1] + np.array([6, 0, 6, 4, 2])
     expected = [*range(1, 7), 7, *range(9, 20), *range(24, 31)]
     assert LOGS.offsets.tolist() == [0, 7, 8, 20, 24, 31]

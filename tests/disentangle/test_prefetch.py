@@ -9,7 +9,7 @@ import pytest
 from ramify.disentangle.inference.prefetch import prefetch_batches
 
 
-def test_what_comes_alone_is_given_alone_and_at_once():
+def test_single_items_are_yielded_at_once():
     asked = [threading.Event() for _ in range(3)]
 
     def slowly() -> Iterator[int]:
@@ -25,7 +25,7 @@ def test_what_comes_alone_is_given_alone_and_at_once():
     assert list(runs) == []
 
 
-def test_what_has_come_meanwhile_is_given_together():
+def test_waiting_items_are_yielded_together():
     read: list[int] = []
     ahead = threading.Event()
 
@@ -46,7 +46,7 @@ def test_what_has_come_meanwhile_is_given_together():
     assert len(together[1]) == max(map(len, together)) == 4
 
 
-def test_what_goes_wrong_is_raised_after_what_came_before():
+def test_errors_are_raised_after_earlier_items():
     def until() -> Iterator[int]:
         yield from range(3)
         raise ValueError("line 4")
@@ -57,7 +57,7 @@ def test_what_goes_wrong_is_raised_after_what_came_before():
     assert found == [0, 1, 2]
 
 
-def test_nothing_is_read_once_nobody_asks():
+def test_reading_stops_with_the_consumer():
     ended = threading.Event()
 
     def endless() -> Iterator[int]:

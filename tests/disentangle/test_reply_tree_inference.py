@@ -76,7 +76,7 @@ def shares(own: ReplyLinking, logs: Logs, history: ReplyHistory = "gold") -> dic
 
 @pytest.mark.parametrize("own", [pytest.param(ranking, id="mht"), pytest.param(features, id="feature model")])
 @pytest.mark.parametrize("tree", TREES[:3], ids=lambda tree: tree.id)
-def test_what_a_comment_answers_changes_nothing_of_what_is_decided_on_it(own, tree):
+def test_gold_parent_does_not_change_its_own_prediction(own, tree):
     model = own()
     before = shares(model, read([tree]))
     later_moved = False
@@ -91,7 +91,7 @@ def test_what_a_comment_answers_changes_nothing_of_what_is_decided_on_it(own, tr
     assert later_moved == model.backbone.reads_structure
 
 
-def test_what_comes_later_changes_nothing():
+def test_later_comments_change_no_prediction():
     model, tree = ranking(), TREES[0]
     before = shares(model, read([tree]))
     for size in range(2, len(tree)):
@@ -105,7 +105,7 @@ def test_what_comes_later_changes_nothing():
 
 @pytest.mark.parametrize("history", ["gold", "predicted"])
 @pytest.mark.parametrize("mask", ["ancestors", "temporal", "none"])
-def test_a_comment_never_answers_itself(history: ReplyHistory, mask: str):
+def test_comment_never_answers_itself(history: ReplyHistory, mask: str):
     logs = read(TREES)
     answered, probability, *_ = predict_links(ranking(mask=mask), PLAIN, logs, history=history)
     is_post = np.isin(np.arange(len(logs)), logs.offsets)
@@ -132,7 +132,7 @@ def with_parents(trees: Sequence[Tree], answered: Ints) -> list[Tree]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_whole_conversations_are_right_with_either_history_or_none(seed):
+def test_conversation_accuracy_is_equal_for_both_histories(seed):
     """One wrong link makes a conversation wrong, and up to that link both histories are equal."""
     model = ranking(seed)
     trees = with_parents(TREES, predict_links(model, PLAIN, read(TREES))[0])
@@ -153,7 +153,7 @@ def test_whole_conversations_are_right_with_either_history_or_none(seed):
 # --- scores -------------------------------------------------------------------------------------------------------------------
 
 
-def test_rules_that_do_not_read():
+def test_baselines_read_no_text():
     logs = read(TREES)
     for name, expected in (("first", lambda place: 0), ("previous", lambda place: place - 1)):
         found = score_parents(logs, predict_baseline(logs, name))
@@ -163,7 +163,7 @@ def test_rules_that_do_not_read():
         assert found.first_correct.all()
 
 
-def test_parents_beyond_the_window_are_left_out_of_training_and_count_as_wrong():
+def test_parents_beyond_the_window_are_not_trained_on_and_count_as_wrong():
     tree = discussion(star(20), name="star")
     logs = read([tree])
     assert logs.linked.tolist() == list(range(1, 9))
@@ -174,11 +174,11 @@ def test_parents_beyond_the_window_are_left_out_of_training_and_count_as_wrong()
     assert found.baselines["first"].scores()["conv_accuracy"] == 100
 
 
-def test_a_model_that_reads_no_structure_has_no_history():
+def test_model_without_structure_has_no_history():
     assert evaluate_replies(Disentangler(features()), Store.of(TREES), "all").history == "unread"
 
 
-def test_what_does_not_fit_is_refused():
+def test_unsuitable_models_and_settings_are_refused():
     with pytest.raises(RamifyError, match="reply trees"):
         evaluate_links(Disentangler(ranking()), Store.of(TREES), "all")
     with pytest.raises(RamifyError, match="cannot read gold links"):
@@ -188,7 +188,7 @@ def test_what_does_not_fit_is_refused():
     ).model.comments.tolist() == [12]
 
 
-def test_chat_logs_are_ranked_without_the_starts_of_conversations():
+def test_chat_logs_are_ranked_without_starts():
     logs = Logs.build([channel(40)], INPUT)
     assert (logs.links[:, 0] == logs.links[:, 1]).any()
     left = logs.drop_starts()
@@ -206,7 +206,7 @@ def test_chat_logs_are_ranked_without_the_starts_of_conversations():
         ({"min_depth": 6, "max_nodes": 101}, 884, (39.15, 0.00), (26.62, 6.79)),
     ],
 )
-def test_stand_ins_for_the_published_data_sets(data_dir, tmp_path, bounds, threads, first, previous):
+def test_stand_ins_for_published_data_sets(data_dir, tmp_path, bounds, threads, first, previous):
     files = sorted(data_dir("reddit-college").glob("*.zst"))
     store = build(files, "pushshift", tmp_path / "store", policy=Policy(deleted="tree"), **bounds)
     assert store.num_trees == threads
@@ -219,7 +219,7 @@ def test_stand_ins_for_the_published_data_sets(data_dir, tmp_path, bounds, threa
 
 
 @pytest.mark.parametrize("objective", ["listwise", "binary"])
-def test_comments_start_nothing_for_models_of_logs_either(objective, tmp_path) -> None:
+def test_models_of_logs_never_make_comments_start_conversations(objective, tmp_path) -> None:
     """Their one parent is the prediction among the other messages alone."""
     own = mht_task(tokenizer(), INPUT, 0, objective)
     logs = read(TREES)

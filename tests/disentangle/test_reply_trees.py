@@ -24,7 +24,7 @@ def named_parents(tree: Tree) -> dict[str, tuple[str, ...]]:
 
 
 @given(parent_arrays(), st.data())
-def test_nodes_come_by_time_but_none_before_what_it_answers(parent, data):
+def test_nodes_are_in_order_of_time_and_after_their_parents(parent, data):
     clock = st.one_of(st.none(), st.integers(0, 5).map(float))
     tree = timed(parent, [data.draw(clock) for _ in parent])
     ordered = sort_by_time(tree)
@@ -47,13 +47,13 @@ def test_nodes_come_by_time_but_none_before_what_it_answers(parent, data):
     assert sort_by_time(ordered) == ordered
 
 
-def test_with_times_of_their_own_nodes_come_by_these():
+def test_given_times_order_the_nodes():
     tree = timed([-1, 0, 0, 1, 2], [0.0, 3.0, 1.0, 4.0, 2.0])
     assert [node.id for node in sort_by_time(tree).nodes] == ["t.0", "t.2", "t.4", "t.1", "t.3"]
     assert [node.parents for node in sort_by_time(tree).nodes] == [(), (0,), (1,), (0,), (3,)]
 
 
-def test_a_deep_chain_with_clocks_that_go_back():
+def test_deep_chain_with_clocks_that_go_back():
     size = 3000
     tree = timed(chain(size), [float(size - place) for place in range(size + 1)])
     assert sort_by_time(tree) == tree
@@ -64,7 +64,7 @@ def test_a_deep_chain_with_clocks_that_go_back():
 TREES = [discussion(uniform(9), name="a"), discussion(chain(4), name="b"), discussion(star(0), name="bare")]
 
 
-def test_reply_trees_are_known_by_their_structure(tmp_path):
+def test_reply_trees_are_recognised_by_their_structure(tmp_path):
     for store in (Store.of(TREES), built(TREES, tmp_path)):
         assert store.holds_reply_trees
         assert Store.of(store.trees()).holds_reply_trees
@@ -81,12 +81,12 @@ def test_reply_trees_are_known_by_their_structure(tmp_path):
         pytest.param(Tree((Node("one"), Node("two", parents=(0,), self_link=True))), id="self link"),
     ],
 )
-def test_one_log_makes_a_store_one_of_logs(log):
+def test_one_log_makes_a_store_of_logs(log):
     assert not Store.of([*TREES, log]).holds_reply_trees
     assert not Store.of([log]).holds_reply_trees
 
 
-def test_every_comment_and_no_post_has_a_link():
+def test_comments_have_links_and_posts_have_none():
     tree = timed([-1, 0, 0, 1, 2], [0.0, 3.0, 1.0, 4.0, 2.0])
     logs = build_reply_logs([tree, discussion(star(0)), discussion(chain(3))], ChatInput(window=2))
     assert logs.offsets.tolist() == [0, 5, 6, 10]

@@ -66,11 +66,11 @@ def nats(found: LinkPosterior) -> float:
     return float(-np.log(said[np.add.reduceat(is_link, starts) > 0]).mean())
 
 
-def test_before_it_has_learned_it_changes_nothing() -> None:
+def test_untrained_reranker_changes_nothing() -> None:
     np.testing.assert_allclose(predict(twice(Reranker(8))).probabilities, predict(once()).probabilities, rtol=1e-5)
 
 
-def test_the_likeliest_share_what_they_had() -> None:
+def test_reranking_redistributes_the_probability_of_the_likeliest() -> None:
     before, after = predict(once()), predict(twice(moved()))
     assert np.array_equal(before.candidates, after.candidates)
     assert np.abs(before.probabilities - after.probabilities).max() > 0.01
@@ -87,7 +87,7 @@ HOW = pytest.mark.parametrize("lookahead", [False, True])
 
 
 @HOW
-def test_opinions_do_not_depend_on_how_messages_are_batched(monkeypatch: pytest.MonkeyPatch, lookahead: bool) -> None:
+def test_posteriors_do_not_depend_on_the_batches(monkeypatch: pytest.MonkeyPatch, lookahead: bool) -> None:
     whole = predict(twice(moved(lookahead)))
     monkeypatch.setattr("ramify.disentangle.inference.predict.KEYS", 60)
     monkeypatch.setattr("ramify.disentangle.inference.predict._BLOCK", 3)
@@ -95,7 +95,7 @@ def test_opinions_do_not_depend_on_how_messages_are_batched(monkeypatch: pytest.
 
 
 @HOW
-def test_logs_do_not_touch_each_other(lookahead: bool) -> None:
+def test_logs_are_reranked_independently(lookahead: bool) -> None:
     task = twice(moved(lookahead))
     together = predict_links(task, PLAIN, LOGS).parent
     for number, tree in enumerate(TREES):
@@ -104,7 +104,7 @@ def test_logs_do_not_touch_each_other(lookahead: bool) -> None:
         assert (alone + first == together[first:stop]).all()
 
 
-def test_later_messages_matter_with_lookahead_alone() -> None:
+def test_only_lookahead_reads_later_messages() -> None:
     """Logs decoded online are an exception."""
     early = [replace(tree, nodes=tree.nodes[:50]) for tree in TREES]
     logs = Logs.build(early, INPUT).tokenize(once().tokenizer)
@@ -125,7 +125,7 @@ def test_online_decoding_skips_a_reranker_with_lookahead() -> None:
 
 @HOW
 @pytest.mark.parametrize("weight", [0.0, 1.0])
-def test_it_learns_and_is_the_same_once_saved(tmp_path, lookahead: bool, weight: float) -> None:
+def test_reranker_learns_and_survives_saving(tmp_path, lookahead: bool, weight: float) -> None:
     task = once()
     settings: dict[str, Any] = {"seed": 3, "lookahead": lookahead, "conversation_weight": weight}
     look = fit(task, 16, **settings)
@@ -139,7 +139,7 @@ def test_it_learns_and_is_the_same_once_saved(tmp_path, lookahead: bool, weight:
     assert np.array_equal(predict(loaded).probabilities, predict(better).probabilities)
 
 
-def test_features_may_be_of_any_size() -> None:
+def test_features_are_standardized() -> None:
     """The mean and the scale from training are part of the first layer."""
     look = fit(once(), 16)
     state = ConversationState.start(LOGS)
@@ -148,7 +148,7 @@ def test_features_may_be_of_any_size() -> None:
         assert np.isfinite(next(look.rerank([posterior], state)).probabilities).all()
 
 
-def test_who_may_not_look_twice() -> None:
+def test_invalid_reranker_settings_are_refused() -> None:
     for setting in ({"reranker_dim": -1}, {"reranker_dim": 8, "objective": "binary"}, {"lookahead": True}):
         with pytest.raises(RamifyError, match=r"task\.reranker_dim"):
             once(**setting)

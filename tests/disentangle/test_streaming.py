@@ -134,7 +134,7 @@ EVERY_KIND = [feature_model, by_conversation, of_others, *SEVERAL, *OTHERS]
 
 
 @pytest.mark.parametrize("make", EVERY_KIND)
-def test_live_is_as_offline(make) -> None:
+def test_live_predictions_equal_offline_predictions(make) -> None:
     model = make()
     whole = model.disentangle(LOG)
     live = model.live()
@@ -151,7 +151,7 @@ def test_live_is_as_offline(make) -> None:
 
 @pytest.mark.parametrize("size", [2, 7, 40, 1000])
 @pytest.mark.parametrize("make", EVERY_KIND)
-def test_several_messages_at_a_time(make, size) -> None:
+def test_several_messages_per_update(make, size) -> None:
     one_by_one, together = make().live(), make().live()
     expected = [one_by_one.predict(node) for node in LOG.nodes]
     found = [each for start in range(0, len(LOG), size) for each in together.predict_all(LOG.nodes[start : start + size])]
@@ -162,13 +162,13 @@ def test_several_messages_at_a_time(make, size) -> None:
     assert together.predict_all([]) == []
 
 
-def test_a_model_that_reads_its_own_decisions_answers_each_before_it_hears_the_next() -> None:
+def test_structured_model_decides_each_message_before_the_next() -> None:
     live = structured_with_several_answers().live()
     for number, prediction in enumerate(live.predict_each(LOG.nodes[:20])):
         assert prediction.number == number == max(live._messages)
 
 
-def test_what_a_message_is_said_to_answer_does_not_hang_on_later_ones() -> None:
+def test_live_predictions_do_not_depend_on_later_messages() -> None:
     model = feature_model()
     early = [model.disentangle(Tree(LOG.nodes[:size])).tree.nodes[-1].parents for size in range(1, 40)]
     assert early == [node.parents for node in model.disentangle(LOG).tree.nodes[:39]]
@@ -185,17 +185,17 @@ def test_memory_does_not_grow_with_the_log() -> None:
 
 @pytest.mark.ill_typed
 @pytest.mark.parametrize("message", ["", "hi", {"text": "hi"}])
-def test_what_is_no_message_is_not_read(message) -> None:
+def test_invalid_messages_are_refused(message) -> None:
     live = feature_model().live()
     with pytest.raises(TypeError, match=r"A message is a ramify\.Node\(text, author=…, time=…\), not (str|dict)\."):
         live.predict_all(each for each in [Node("a", None), message])
     assert live.predict(Node("b", None)).number == 0
 
 
-def test_a_model_that_looks_ahead_cannot_listen() -> None:
+def test_live_channel_refuses_a_model_with_lookahead() -> None:
     with pytest.raises(RamifyError, match=r"input\.causal"):
         feature_model(causal=False).live()
 
 
-def test_the_first_message_starts_a_conversation() -> None:
+def test_first_message_starts_a_conversation() -> None:
     assert feature_model().live().predict(Node("hi", None)) == LinkPrediction(0, 0, 1.0, 0)

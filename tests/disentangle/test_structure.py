@@ -64,7 +64,7 @@ def test_links_up_are_counted_by_the_shortest_way(drawn: list[tuple[int, int]], 
                 assert found[i][j] == (steps(structure, target - i, target - j) if known else 0)
 
 
-def test_of_several_ways_the_shortest_counts() -> None:
+def test_shortest_of_several_paths_counts() -> None:
     structure = ReplyStructure({1: [0], 2: [1], 3: [2, 0], 4: [3]})
     (found,) = structure.measure_ancestors(*looking_back([5], 9))
     assert found[1].tolist() == [0, 0, 1, 2, 3, 2]
@@ -90,7 +90,7 @@ def test_links_to_what_was_said_before_the_window_are_left_out() -> None:
     assert found.tolist() == [[0, 0, 0, 0], [0, 0, 1, 2], [0, 0, 0, 1], [0, 0, 0, 0]]
 
 
-def test_a_target_is_read_where_a_later_one_looks_back_on_it() -> None:
+def test_links_of_a_target_count_for_later_targets() -> None:
     structure = ReplyStructure({1: [0], 2: [1]})
     early, late = structure.measure_ancestors(*looking_back([2, 3], 9))
     assert np.argwhere(early).tolist() == [[1, 2]]
@@ -100,7 +100,7 @@ def test_a_target_is_read_where_a_later_one_looks_back_on_it() -> None:
     assert not late[:, 0].any()
 
 
-def test_what_logs_say_is_known_of_each_log_by_itself() -> None:
+def test_gold_structure_is_separate_for_each_log() -> None:
     trees = [channel(20, 0), channel(15, 1)]
     nodes = list(trees[1].nodes)
     nodes[12] = replace(nodes[12], parents=(3, 8), self_link=True)
@@ -124,7 +124,7 @@ def test_what_logs_say_is_known_of_each_log_by_itself() -> None:
             assert above[row, i, j] == steps(known, target - i, target - j)
 
 
-def test_a_copy_is_linked_by_itself() -> None:
+def test_copy_of_a_structure_is_independent() -> None:
     structure = ReplyStructure({2: [0]})
     other = structure.copy()
     other.add_link(2, 1)

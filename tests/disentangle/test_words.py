@@ -50,11 +50,11 @@ def test_shapes_are_short() -> None:
     assert len(find_shape("a1b2c3d4e5f6g7h8i9")) <= 14
 
 
-def test_a_vocabulary_is_the_same_whatever_the_order_of_messages() -> None:
+def test_vocabulary_does_not_depend_on_the_order_of_messages() -> None:
     assert learn_vocabulary(MESSAGES).json == learn_vocabulary(MESSAGES[::-1]).json
 
 
-def test_a_vocabulary_lives_in_a_tokenizer_json(tmp_path) -> None:
+def test_vocabulary_is_saved_as_tokenizer_json(tmp_path) -> None:
     tokenizer = learn_vocabulary(MESSAGES, min_count=2)
     tokenizer.save(tmp_path)
     again = Tokenizer.load(tmp_path)
@@ -64,7 +64,7 @@ def test_a_vocabulary_lives_in_a_tokenizer_json(tmp_path) -> None:
     assert again.encode("Mount the DISK") == encode_words(tokenizer, [["mount", "the", "disk"]])[0][1:].tolist()
 
 
-def test_words_that_stand_in_one_place_have_vectors_alike() -> None:
+def test_words_in_similar_contexts_have_similar_vectors() -> None:
     random = np.random.default_rng(0)
     topics = [["disk", "mount", "usb", "fstab"], ["sound", "alsa", "mute", "volume"]]
     messages = [[*random.permutation(topics[number % 2])[:3], "the"] for number in range(400)]

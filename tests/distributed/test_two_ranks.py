@@ -150,7 +150,7 @@ def test_an_interrupt_stops_all_ranks_after_the_same_step(store, tmp_path):
     assert not (out / "config.json").exists()
 
 
-def test_two_ranks_that_were_killed_resume_to_the_same_numbers(store, tmp_path):
+def test_killed_ranks_resume_to_the_same_numbers(store, tmp_path):
     straight, killed = tmp_path / "straight", tmp_path / "killed"
     often = ("--set", "train.checkpoint_every=3")
     torchrun(*command(store, straight, 40, *often))

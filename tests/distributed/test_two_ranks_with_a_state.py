@@ -29,7 +29,7 @@ def part(tensors, name):
     return {key.removeprefix(f"{name}."): tensor for key, tensor in tensors.items() if key.startswith(f"{name}.")}
 
 
-def test_gradients_are_those_of_one_process_over_all_rows(ranks, tmp_path):
+def test_gradients_equal_one_process_over_all_rows(ranks, tmp_path):
     """This holds at every step, also in the second epoch; the states of the ranks are the rows of one state."""
     expected = stream_ranks.gradients(tmp_path)
     assert len({key.split(".")[0] for key in expected}) == 6 > stream_ranks.LENGTH
@@ -57,7 +57,7 @@ def test_a_killed_run_resumes_to_the_same_bits_on_every_rank(ranks, folder, how,
     assert straight == other
 
 
-def test_ranks_share_weights_and_buffers_and_not_their_states(ranks):
+def test_ranks_share_weights_and_buffers_but_not_states(ranks):
     one, two = (part(own, "straight") for own in ranks)
     for name, tensor in one.items():
         assert torch.equal(tensor, two[name]) != name.startswith("state.")
@@ -71,7 +71,7 @@ def test_each_rank_has_a_file_of_its_state(ranks, folder):
         assert all(torch.equal(saved[name], tensor) for name, tensor in part(part(own, "straight"), "state").items())
 
 
-def test_a_damaged_state_is_told_once(folder):
+def test_damaged_state_is_reported_once(folder):
     warnings = [line for line in (folder / "log").read_text().splitlines() if line.startswith("warning: ")]
     assert len(warnings) == 1
     assert "step-00000004 is damaged: state-1.safetensors does not have the checksum" in warnings[0]

@@ -54,7 +54,7 @@ def test_sums_by_tree_and_depth(data):
     assert (found.count[3] > 0).all()
 
 
-def test_context_spread_is_the_share_by_which_vectors_differ(data):
+def test_context_spread_is_the_relative_variance_of_vectors(data):
     task = tree_task()
     view, collate = view_of(task, data, regime="tree")
     batch = collate([view.example(number) for number in range(len(view))])
@@ -69,7 +69,7 @@ def test_context_spread_is_the_share_by_which_vectors_differ(data):
     assert context_spread(task, view, collate) == pytest.approx(0, abs=1e-12)
 
 
-def test_context_spread_of_what_encodes_no_nodes(data):
+def test_context_spread_without_a_node_encoder(data):
     task = bert_task()
     assert context_spread(task, *view_of(task, data, regime="tree")) is None
     lone = forest([discussion([-1, 0], lengths=[3, 3])])
@@ -90,7 +90,7 @@ def test_summary(data):
         assert row["accuracy"] == pytest.approx(found.correct[:, place].sum() / row["count"])
 
 
-def test_bins_that_hold_nothing_are_left_out():
+def test_empty_bins_are_left_out():
     own = forest([discussion([-1, 0, 0], lengths=[3, 3, 3])])
     assert list(scores(tree_task(), own).summary()["by_depth"]) == ["1"]
 
@@ -143,7 +143,7 @@ def test_scores_do_not_depend_on_the_batch(data, make):
     assert one.count.tolist() == other.count.tolist()
 
 
-def test_models_trained_at_different_rates_meet_at_one(data):
+def test_mask_rate_overrides_the_rate_of_training(data):
     tasks = [tree_task(task={"mask_rate": rate}) for rate in (0.15, 0.4)]
     own = [scores(task, data, draws=1) for task in tasks]
     assert own[1].count.sum() > 1.5 * own[0].count.sum()
@@ -208,7 +208,7 @@ def test_only_equal_masks_are_paired(data):
             gain(one, other)
 
 
-def test_evaluation_leaves_the_model_as_it_was(data):
+def test_evaluation_leaves_the_model_unchanged(data):
     task = tree_task(dropout=0.5).train()
     before = scores(task, data, draws=1)
     assert task.training

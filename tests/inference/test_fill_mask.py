@@ -62,7 +62,7 @@ def test_likeliest_pieces(tree, context):
         assert [each["probability"] for each in mask["tokens"]] == pytest.approx(top.values.tolist(), abs=1e-6)
 
 
-def test_null_row_is_read_by_those_who_learned_it(model, tree):
+def test_null_context_needs_a_trained_null_row(model, tree):
     with pytest.raises(RamifyError, match="only a model that was trained on its null row"):
         model.fill_mask(tree, 9, context="null")
 
@@ -75,13 +75,13 @@ def test_context_matters(model, tree):
     assert model.fill_mask(with_text(tree, 4, "ho hu hy"), 9)["masks"][0]["tokens"] == first
 
 
-def test_default_context_is_the_models_own(tree):
+def test_default_context_is_that_of_the_model(tree):
     own = MaskFiller(tree_task(input=TextInput(max_tokens=32, context="parent")).eval())
     assert own.fill_mask(tree, 9)["context"] == "parent"
     assert own.fill_mask(tree, 9, context="tree")["ancestors"] == ["t.0", "t.6", "t.7", "t.8"]
 
 
-def test_candidates_that_are_one_word_to_the_model_are_one(model, tree):
+def test_candidates_with_equal_tokens_are_merged(model, tree):
     plain = model.fill_mask(tree, 9, candidates=["ga", "ge"])
     assert model.fill_mask(tree, 9, candidates=["ga", "ge", "ga", " ga"])["masks"] == plain["masks"]
     with pytest.raises(RamifyError, match="a list of words, not 'ga'"):
@@ -166,7 +166,7 @@ def test_pseudo_log_likelihood(model, tree, context, monkeypatch):
         assert answer["context"] == context
 
 
-def test_score_of_no_words(model):
+def test_score_of_an_empty_text(model):
     assert model.score(Tree((Node("", id="a"),), id="t"), "a")["pseudo_log_likelihood"] == 0.0
 
 
@@ -189,7 +189,7 @@ def test_bert_with_ancestors_in_its_row():
     assert model.fill_mask(changed, "b", top_k=1) != answer
 
 
-def test_asking_leaves_the_model_as_it_was(model, tree):
+def test_filling_leaves_the_model_unchanged(model, tree):
     model.task.train()
     model.fill_mask(tree, 9)
     model.score(tree, 9)
@@ -228,7 +228,7 @@ def test_chained_models_fill_whole_texts(tree):
         ("t.9", {"candidates": ["aa", ""]}, "no piece"),
     ],
 )
-def test_what_cannot_be_asked(model, tree, node, options, message):
+def test_invalid_requests_are_refused(model, tree, node, options, message):
     with pytest.raises(RamifyError, match=message):
         model.fill_mask(tree, node, **options)
 
@@ -250,12 +250,12 @@ def test_roots_of_a_forest(model):
 @pytest.mark.parametrize(
     ("asked", "reason"), [({"top_k": 0}, "top_k must be at least 1"), ({"candidates": []}, "holds no words")]
 )
-def test_nothing_asked_for(asked, reason):
+def test_empty_requests_are_refused(asked, reason):
     with pytest.raises(RamifyError, match=reason):
         MaskFiller(tree_task()).fill_mask(Tree((Node("aa [MASK]"),)), 0, **asked)
 
 
-def test_what_learned_with_strangers_reads_its_own_ancestors():
+def test_model_trained_on_mismatched_context_reads_the_tree():
     model = MaskFiller(tree_task(input=TextInput(max_tokens=32, context="mismatched")))
     tree = Tree((Node("ab ba"), Node("aa [MASK]", parents=(0,))))
     assert model.fill_mask(tree, 1)["context"] == "tree"

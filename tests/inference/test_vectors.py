@@ -56,7 +56,7 @@ def test_parquet(model, trees, data, tmp_path, context, monkeypatch):
     assert sum(counted) == 44
 
 
-def test_roots_that_no_input_held_have_none(model, tmp_path):
+def test_placeholder_roots_have_no_vectors(model, tmp_path):
     (tmp_path / "posts.csv").write_text("id,parent,tree,text\na,gone,t,one\nb,a,t,two\nr,,u,root\n")
     store = build([tmp_path / "posts.csv"], "table", tmp_path / "store")
     assert store.num_nodes == store.info["nodes"] + 1 == 4

@@ -53,7 +53,7 @@ def retold(seed: int) -> list[Tree]:
 
 
 @pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
-def test_what_messages_are_said_to_answer_is_not_read(make) -> None:
+def test_gold_links_do_not_change_predictions(make) -> None:
     model = make()
     first, *others = (model.disentangle(log) for log in retold(seed=1))
     assert 0 < first.conversation.max() < len(LOG) - 1
@@ -62,7 +62,7 @@ def test_what_messages_are_said_to_answer_is_not_read(make) -> None:
         assert other.probability.tolist() == first.probability.tolist()
 
 
-def test_it_is_not_read_live_either() -> None:
+def test_gold_links_do_not_change_live_predictions() -> None:
     def predict(nodes: tuple[Node, ...]) -> list[tuple]:
         live = shipped().live()
         return [(each.parent, each.also, each.probability) for node in nodes for each in [live.predict(node)]]

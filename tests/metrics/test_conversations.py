@@ -85,7 +85,7 @@ def test_every_score_follows_its_definition(pair):
 
 
 @given(logs, logs)
-def test_logs_add_up(one, other):
+def test_scores_of_logs_are_additive(one, other):
     """The sums of two logs are those of their concatenation."""
     apart = match({"a": one[0], "b": other[0]}, {"b": other[1], "a": one[1]}).logs
     # The offset keeps every line of the second log more than three lines from the first.
@@ -96,7 +96,7 @@ def test_logs_add_up(one, other):
 
 
 @given(logs)
-def test_an_annotation_agrees_with_itself(pair):
+def test_identical_annotations_score_100(pair):
     (log,) = match({"a": pair[0]}, {"a": pair[0][::-1, ::-1]}).logs
     assert flat(count_agreement(log).scores()) == pytest.approx([100.0] * 12)
 
@@ -108,7 +108,7 @@ def test_conversations_are_joined_through_context_but_not_by_links_of_context():
     assert sets(log.predicted_conversation) == [{0}, {1}, {2}]
 
 
-def test_what_is_not_scored_is_counted():
+def test_unscored_messages_are_counted():
     gold = {"a": links((9, 10), (10, 12))}
     predicted = {"a": links((9, 10), (9, 10), (10, 12), (3, 4), (10, 11), (12, 13)), "b": links((0, 0))}
     found = match(gold, predicted)

@@ -96,7 +96,7 @@ def test_zero_initialised_cross_attention_starts_without_context():
 
 @pytest.mark.parametrize("kind", ["learned", "sinusoidal"])
 @pytest.mark.parametrize("rows", [3, 128])
-def test_depth_is_that_in_the_whole_tree(kind, rows):
+def test_depth_is_counted_in_the_whole_tree(kind, rows):
     """This holds in pieces that were cut out of the tree, too; depths past the table share its last row."""
     task = tree_task(context_position="depth", context_position_kind=kind, context_positions=rows)
     data = forest([discussion(chain(9), lengths=[2] * 10)])
@@ -117,7 +117,7 @@ def test_depth_is_that_in_the_whole_tree(kind, rows):
 
 
 @pytest.mark.parametrize("rows", [3, 128])
-def test_distance_is_that_of_each_pair(rows):
+def test_distance_is_counted_for_each_pair(rows):
     task = tree_task(context_position="distance", context_positions=rows)
     data = forest([discussion(W, lengths=[2] * len(W))])
     batch = whole(task, data)
@@ -141,7 +141,7 @@ def test_without_positions_there_is_no_table():
 # --- one model, many inputs ---------------------------------------------------------------------------------------------------
 
 
-def test_every_reading_has_the_same_parameters():
+def test_every_context_has_the_same_parameters():
     """Compared models differ in their inputs, not in their parameters."""
     counts = {
         context: sum(p.numel() for p in tree_task(input=TextInput(max_tokens=32, context=context)).parameters())

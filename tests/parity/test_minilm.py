@@ -124,14 +124,14 @@ def test_cut_texts_are_counted(ours):
     assert own.cut["tokens_over"] == max(own.length) - 254 > 0
 
 
-def test_what_it_cannot_do(ours):
+def test_unsupported_verbs_are_refused(ours):
     with pytest.raises(ramify.RamifyError, match="has no fill_mask; it can embed"):
         ours.fill_mask(tree(TEXTS), "0")
     with pytest.raises(ramify.RamifyError, match="embeds texts alone"):
         ours.embed(tree(TEXTS), context="tree")
 
 
-def test_tree_mlm_starts_from_it(minilm, ours):
+def test_tree_mlm_starts_from_minilm(minilm, ours):
     """The encoder gives the checkpoint's own vectors, and the decoder's layers start as its layers."""
     sizes = config_from_bert(hf.read_config(minilm))
     torch.manual_seed(0)
@@ -158,7 +158,7 @@ def test_tree_mlm_starts_from_it(minilm, ours):
         ({"vocab_size": 100}, r"model\.vocab_size = 30522"),
     ],
 )
-def test_sizes_that_do_not_fit_are_named(minilm, change, message):
+def test_mismatched_sizes_are_named(minilm, change, message):
     sizes = config_from_bert(hf.read_config(minilm)) | {"num_heads": 12} | change
     with pytest.raises(ramify.RamifyError, match=message):
         init_from_bert(TreeMLM(TreeMLMConfig(**sizes, max_tokens=128)), minilm)

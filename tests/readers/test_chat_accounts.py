@@ -112,13 +112,13 @@ PLACES = {"slack": lambda own: own[11:], "slack-xml": lambda own: int(own) - 1, 
 """The place of each message in the files above, by its id."""
 
 
-def test_all_formats_of_logs_are_here():
+def test_every_format_of_logs_is_tested():
     assert WRITERS.keys() == {name for name, format in readers.FORMATS.items() if format.yields == "logs"}
 
 
 @pytest.mark.parametrize(("name", "write"), [(name, write) for name, writers in WRITERS.items() for write in writers])
 @given(messages=MESSAGES)
-def test_all_that_is_said_comes_back(name, write, messages):
+def test_every_message_is_returned(name, write, messages):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "log"
         write(path, messages)

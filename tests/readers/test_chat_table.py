@@ -131,7 +131,7 @@ def test_named_columns(tmp_path):
         read(chat_table, path, delimiter="ab")
 
 
-def test_rows_that_do_not_fit(tmp_path):
+def test_bad_rows_are_counted(tmp_path):
     path = tmp_path / "log.csv"
     path.write_bytes(b"id,author,time,text\n1,ann,noon,x\n2,ann\n1,ann,5,x\n1,bob,5,y\n3,bob,nan,\xff\n")
     (tree,), report = read(chat_table, path)
@@ -143,7 +143,7 @@ def test_rows_that_do_not_fit(tmp_path):
     assert report.kept["bad_time"] >= 1
 
 
-def test_ids_that_come_late(tmp_path):
+def test_late_ids_are_ignored(tmp_path):
     """A log may be endless, so it is not held: past the first block, late ids are ignored."""
     rows = [{"author": "ann", "time": place, "text": "x" * 900_000} for place in range(10)]
     path = write_lines(tmp_path / "log.jsonl", [*rows, {"id": "a", "author": "bob", "time": 11, "text": "y"}])
@@ -161,7 +161,7 @@ def test_a_log_without_relations_is_not_held(tmp_path, monkeypatch):
         read(chat_table, related)
 
 
-def test_matches_nothing_else():
+def test_other_formats_are_refused():
     others = [
         b"id,parent,tree,author,time,text\n",
         b"author,text\n",

@@ -128,7 +128,7 @@ def test_thread_without_submission(corpus):
     assert report.skipped["not_a_post"] == 1
 
 
-def test_what_is_held_as_a_whole_is_bounded(corpus, monkeypatch):
+def test_held_bytes_are_bounded(corpus, monkeypatch):
     monkeypatch.setattr(base, "MAX_HELD_BYTES", len(FIRST.encode()) + 100)
     read(corpus / "v2.0" / "positive")
     with pytest.raises(RamifyError, match=r"7\.xml and the files before it have more than .* fewer or smaller files"):

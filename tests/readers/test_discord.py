@@ -77,7 +77,7 @@ def test_a_channel(tmp_path):
     "kind",
     ["RecipientAdd", "RecipientRemove", "Call", "ChannelNameChange", "GuildMemberJoin", "ThreadCreated", "8", "24"],
 )
-def test_what_the_channel_says(tmp_path, kind):
+def test_system_messages(tmp_path, kind):
     pointing = said(2, "Started a thread.", type=kind, reference={"messageId": "1", "channelId": "900"})
     (tree,), _ = read(discord, write(tmp_path / "a.json", [said(1, "x"), pointing]))
     assert (tree.nodes[1].kind, tree.nodes[1].parents) == (chat.SYSTEM, None)
@@ -93,13 +93,13 @@ def test_names(tmp_path):
         read(discord, path, names=True)
 
 
-def test_a_channel_without_a_name_is_called_as_its_file(tmp_path):
+def test_unnamed_channel_takes_the_name_of_its_file(tmp_path):
     path = write(tmp_path / "garden (part 2).json", MESSAGES, name=None)
     (tree,), _ = read(discord, path)
     assert tree.id == "garden (part 2)"
 
 
-def test_references_that_are_no_replies(tmp_path):
+def test_references_other_than_replies(tmp_path):
     forward = said(
         2, reference={"type": "Forward", "messageId": "1", "channelId": "900"}, forwardedMessage={"content": "old news"}
     )
@@ -135,7 +135,7 @@ def test_threads(tmp_path):
     assert not report.kept
 
 
-def test_parts_of_a_channel_are_one_log(tmp_path):
+def test_partitions_of_a_channel_are_one_log(tmp_path):
     """The order of the names is free, and parts may overlap."""
     folder = tmp_path / "export"
     write(
@@ -161,7 +161,7 @@ def test_newest_first(tmp_path):
     assert not report.kept
 
 
-def test_an_answer_that_is_earlier_than_what_it_answers(tmp_path):
+def test_reply_earlier_than_its_parent(tmp_path):
     (tree,), report = read(discord, write(tmp_path / "a.json", [reply(1, 2, "b"), reply(2, 2, "a")]))
     assert [node.parents for node in tree.nodes] == [None, None]
     assert report.kept == {"late_parent": 2}
@@ -178,12 +178,12 @@ def test_messages_without_content(tmp_path):
     assert [node.text for node in tree.nodes] == ["[bean.png]\n[pea.png]", "Seeds\nOn sale", "[Wave]", ""]
 
 
-def test_marks_that_were_not_formatted(tmp_path):
+def test_unformatted_marks(tmp_path):
     messages = [said(1, "<@12> <@!12> <@99> <:bean:77> <a:dig:78> <3", mentions=[BOB])]
     assert read(discord, write(tmp_path / "a.json", messages))[0][0].nodes[0].text == "@Bob @Bob @99 :bean: :dig: <3"
 
 
-def test_what_is_no_message_is_counted(tmp_path):
+def test_invalid_messages_are_counted(tmp_path):
     path = write(tmp_path / "a.json", [3, said(1, "x"), {"content": "no id"}])
     other = tmp_path / "b.json"
     other.write_text('{"messages": 3}\n{bad\n')
@@ -192,7 +192,7 @@ def test_what_is_no_message_is_counted(tmp_path):
     assert report.skipped == {"not_a_post": 3, "bad_json": 1}
 
 
-def test_what_is_held_as_a_whole_is_bounded(tmp_path, monkeypatch):
+def test_held_bytes_are_bounded(tmp_path, monkeypatch):
     one, two = (write(tmp_path / f"{name}.json", MESSAGES) for name in "ab")
     monkeypatch.setattr(base, "MAX_HELD_BYTES", one.stat().st_size + 100)
     read(discord, one)
@@ -200,7 +200,7 @@ def test_what_is_held_as_a_whole_is_bounded(tmp_path, monkeypatch):
         read(discord, one, two)
 
 
-def test_matches_nothing_else(tmp_path):
+def test_other_formats_are_refused(tmp_path):
     for other in (
         {"messages": [said(1)]},
         {"guild": {"id": "1"}, "messages": []},

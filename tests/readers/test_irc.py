@@ -139,7 +139,7 @@ WRITTEN = {
 
 
 @pytest.mark.parametrize("name", WRITTEN)
-def test_every_client_says_the_same(tmp_path, name):
+def test_every_client_gives_the_same_log(tmp_path, name):
     nodes, report = log_of(tmp_path / name, WRITTEN[name])
     assert report.skipped == report.kept == {}
     assert [node.id for node in nodes] == [str(number) for number in range(WRITTEN[name].count("\n"))]
@@ -190,7 +190,7 @@ def test_every_client_is_recognised(tmp_path, name):
         "\x00\x01\x02",
     ],
 )
-def test_what_is_no_log_is_not_claimed(tmp_path, content):
+def test_other_files_are_refused(tmp_path, content):
     assert irc.refuses(tmp_path / "x.log", content.encode())
 
 
@@ -202,7 +202,7 @@ def test_a_long_head_may_end_within_a_line(tmp_path):
 # --- lines ----------------------------------------------------------------------------------------------------------------
 
 
-def test_lines_of_system_and_their_authors(tmp_path):
+def test_system_lines_and_their_authors(tmp_path):
     nodes, report = log_of(
         tmp_path / "a.log",
         "=== wren shrugs\n"
@@ -236,7 +236,7 @@ def test_lines_of_system_and_their_authors(tmp_path):
     assert report.examples["unparsed"] == [f"{tmp_path / 'a.log'}, line 15"]
 
 
-def test_actions_that_look_like_news(tmp_path):
+def test_actions_that_look_like_system_lines(tmp_path):
     """After two spaces, a star always marks an action."""
     nodes, _ = log_of(
         tmp_path / "a.log", "[09:05]  * wren is now known as\n[09:05] <wren> so\n[09:05] * wren has quit smoking\n"
@@ -260,7 +260,7 @@ def test_nicks(tmp_path, written, nick):
     assert said(nodes) == [("", nick, "<b> is > a")]
 
 
-def test_what_cannot_be_read_is_kept_and_counted(tmp_path):
+def test_unparsed_lines_are_kept_and_counted(tmp_path):
     content = "[09:05] <wren> a list:\n  * one\n\n \t\n<p> two\n[09:06] something\n" + "[09:06] <robin> so?\n" * 2
     nodes, report = log_of(tmp_path / "a.log", content)
     assert said(nodes) == [
@@ -276,7 +276,7 @@ def test_what_cannot_be_read_is_kept_and_counted(tmp_path):
     assert [node.time for node in nodes] == [at(1970, 1, 1, 9, 5)] * 6 + [at(1970, 1, 1, 9, 6)] * 2
 
 
-def test_colours_and_controls_go(tmp_path):
+def test_colours_and_control_codes_are_removed(tmp_path):
     nodes, report = log_of(
         tmp_path / "a.log",
         "[09:05] <\x0305,12wr\x02en\x0f> \x0301red\x03 \x1d\x1e\x1funder\x11\x16 \x1b[1;31mansi\x1b[0m "
@@ -312,7 +312,7 @@ def test_clock_that_goes_back(tmp_path):
     assert report.examples["clock_back"] == [f"{tmp_path / 'a.log'}, line {line}" for line in (2, 4)]
 
 
-def test_days_that_irssi_says(tmp_path):
+def test_day_changes_of_irssi(tmp_path):
     found, report = times(
         tmp_path,
         "--- Log opened Sat Mar 14 22:10:30 2009\n"
@@ -373,11 +373,11 @@ def test_months_without_a_year(tmp_path):
         ("x120090314.log", (1970, 1, 1)),
     ],
 )
-def test_day_in_the_name(tmp_path, name, day):
+def test_day_in_the_file_name(tmp_path, name, day):
     assert times(tmp_path, "[09:05] <a> x\n", name)[0] == [at(*day, 9, 5)]
 
 
-def test_twelve_hours_and_times_that_there_are_not(tmp_path):
+def test_twelve_hours_and_impossible_times(tmp_path):
     found, report = times(
         tmp_path,
         "[12:00 AM] <a> x\n[12:00 PM] <a> x\n[11:59:60 p.m.] <a> x\n"
@@ -461,7 +461,7 @@ def test_hours_by_option(tmp_path):
     assert clock_of(tmp_path, "12:30", "1:00", hours="24")[0] == [12.5, 1]
 
 
-def test_a_clock_of_twelve_hours_that_was_told_the_time(tmp_path):
+def test_twelve_hour_clock_with_given_dates(tmp_path):
     content = (
         "--- Log opened Sat Mar 14 22:10:30 2009\n10:10 <a> x\n12:05 <a> x\n"
         "--- Day changed Mon Mar 16 2009\n12:10 <a> x\n8:10 <a> x\n12:10 <a> x\n1:10 <a> x\n"
@@ -497,7 +497,7 @@ def test_no_times(tmp_path):
     assert report.kept == {"unparsed": 1}
 
 
-def test_colons_are_read_where_they_are_asked_for(tmp_path):
+def test_colon_dialect_by_option(tmp_path):
     content = "wren: hi\n[09:05] @kes: see http://nest.example\n(09:06:00 AM) robin: so?\n2009-03-14 09:07 wren:\n* kes waves\n"
     nodes, report = log_of(tmp_path / "a.log", content, dialect="colon")
     assert said(nodes) == [
@@ -522,7 +522,7 @@ def test_a_file_may_mix_dialects(tmp_path):
     assert report.kept == {"unparsed": 5}
 
 
-def test_unknown_dialect_says_what_was_tried(tmp_path):
+def test_unknown_dialect_lists_the_dialects_tried(tmp_path):
     with pytest.raises(RamifyError) as raised:
         log_of(tmp_path / "a.log", "[09:05] <wren> hi\n\nwren: how\nkes: so\n")
     message = str(raised.value)
@@ -581,7 +581,7 @@ def test_encoding_by_name(tmp_path, encoding):
     assert report.kept == {}
 
 
-def test_encoding_by_name_that_does_not_fit(tmp_path):
+def test_wrong_encoding_by_name_is_refused(tmp_path):
     nodes, report = log_of(tmp_path / "a.log", b"[09:05] <wren> \xff\n[09:05] <kes> so\n", encoding="ascii")
     assert [node.text for node in nodes] == ["\ufffd", "so"]
     assert report.kept == {"encoding": 1}
@@ -599,7 +599,7 @@ def test_carriage_returns_alone_in_other_encodings(tmp_path, encoding):
     assert said(nodes) == [("", "wren", "naïve"), ("", "kes", "ਊ")]
 
 
-def test_lines_that_end_with_both_are_no_more_for_what_comes_first(tmp_path):
+def test_line_ends_split_between_chunks_count_once(tmp_path):
     """The first chunk from a pipe may end between the two characters."""
 
     class Pieces(io.RawIOBase):
@@ -618,7 +618,7 @@ def test_lines_that_end_with_both_are_no_more_for_what_comes_first(tmp_path):
     assert stream.read() == b"[09:05] <wren> a\r\n[09:06] <kes> b\r\n"
 
 
-def test_what_is_written_anew_comes_as_it_is_said():
+def test_pipes_are_decoded_without_waiting():
     """A pipe is not read until a whole block is full."""
     given, taken = os.pipe()
     os.write(taken, "[09:05] <wren> a\r\n".encode("utf-16"))
@@ -628,7 +628,7 @@ def test_what_is_written_anew_comes_as_it_is_said():
         os.close(taken)
 
 
-def test_lines_that_end_with_carriage_returns_alone(tmp_path):
+def test_lines_that_end_with_carriage_returns_only(tmp_path):
     content = b"[09:05] <wren> a\r[09:06] <kes> caf\xe9\r\r[09:07] <wren> c"
     assert not irc.refuses(tmp_path / "a.log", content)
     nodes, report = log_of(tmp_path / "a.log", content)
@@ -655,7 +655,7 @@ def test_one_line_and_one_speaker(tmp_path):
     assert [(node.id, node.author) for node in nodes] == [("0", "wren"), ("1", "wren"), ("2", "wren")]
 
 
-def test_a_line_that_is_too_long_keeps_its_number(tmp_path, monkeypatch):
+def test_long_line_keeps_its_number(tmp_path, monkeypatch):
     monkeypatch.setattr(irc, "blocks", partial(base.blocks, max_line_bytes=100))
     monkeypatch.setattr(irc, "BLOCK_BYTES", 64)
     nodes, report = log_of(tmp_path / "a.log", f"[09:05] <wren> a\n[09:06] <kes> {'b' * 1000}\n[09:07] <wren> c\n")
@@ -708,7 +708,7 @@ CHUNKS = [
 
 
 @given(st.lists(st.sampled_from(CHUNKS) | st.binary(max_size=8)), st.integers(1, 64))
-def test_every_line_is_there_whatever_its_bytes(tmp_path_factory, chunks, block):
+def test_lines_with_any_bytes_are_kept(tmp_path_factory, chunks, block):
     data = b"[09:05] <wren> hi\n" + b"".join(chunks)
     path = tmp_path_factory.mktemp("irc") / "a.log"
     lines = data.removesuffix(b"\n").split(b"\n")
@@ -768,7 +768,7 @@ def test_annotations_of_other_endings(tmp_path):
     assert [node.parents for node in nodes] == [None, (0,), None, None, None]
 
 
-def test_links_to_lines_that_there_are_not(tmp_path):
+def test_links_to_missing_lines(tmp_path):
     with pytest.raises(
         RamifyError, match=r"annotation\.txt, line 3: links line 5, but .*ascii\.txt has 5 lines.*annotations=none"
     ):
@@ -881,20 +881,20 @@ def test_published_logs(data_dir):
         ("Connecting to nest.example (6667)", None),
     ],
 )
-def test_one_star_before_what_happens(tmp_path, said, author):
+def test_one_star_before_events(tmp_path, said, author):
     log = f"Mar 14 09:05:00 <robin>\tseeds\nMar 14 09:05:01 *\t{said}\nMar 14 09:05:02 *\twren pecks\n"
     nodes, _ = log_of(tmp_path / "a.log", log)
     assert [node.kind for node in nodes] == ["", "system", "action"]
     assert nodes[1].author == author
 
 
-def test_nobody_is_called_day(tmp_path):
+def test_day_is_not_a_nick(tmp_path):
     log = "--- Log opened Sat Mar 14 09:05:00 2009\n09:05 <wren> hi\n--- Day changed Sun Mar 15 2009\n00:01 <wren> ho\n"
     nodes, _ = log_of(tmp_path / "a.log", log)
     assert [node.author for node in nodes] == [None, "wren", None, "wren"]
 
 
-def test_lines_that_change_places_at_midnight(tmp_path):
+def test_lines_out_of_order_at_midnight(tmp_path):
     log = "".join(f"[{when}] <wren> hi\n" for when in ("23:59:58", "00:00:01", "23:59:59", "00:00:02", "23:50:00"))
     nodes, report = log_of(tmp_path / "a.log", log)
     first = nodes[0].time
@@ -902,12 +902,12 @@ def test_lines_that_change_places_at_midnight(tmp_path):
     assert report.kept["clock_back"] == 1 + (nodes[4].time < nodes[3].time)
 
 
-def test_a_dialect_that_no_line_is_in(tmp_path):
+def test_dialect_without_a_matching_line(tmp_path):
     with pytest.raises(RamifyError, match=r"a\.log fits no known dialect"):
         log_of(tmp_path / "a.log", "[15/11/2004 12:00:01] <wren> hi\n", dialect="brackets")
 
 
-def test_words_of_others_beside_a_log(tmp_path):
+def test_foreign_token_files_beside_a_log(tmp_path):
     log = tmp_path / "day.ascii.txt"
     log.write_text("[10:00] <ann> It's me!\n=== bob joined\n")
     with pytest.raises(RamifyError, match=r"there is no .*day\.tok\.txt"):

@@ -23,7 +23,7 @@ def line(*nodes, **more):
     return json.dumps({"id": "t", "nodes": [{"text": "", **node} for node in nodes], **more}) + "\n"
 
 
-def test_round_trip_and_lines_that_are_no_trees(tmp_path):
+def test_round_trip_and_invalid_lines(tmp_path):
     path = tmp_path / "trees.jsonl"
     path.write_text(f'{TREE.to_json()}\n\nnothing\n{{"nodes": 3}}\n{TREE.to_json()}\n')
     trees, report = read(path)
@@ -41,7 +41,7 @@ def test_a_tree_without_nodes_is_counted(tmp_path):
     assert report.examples["empty_tree"] == [f"{path}, line 2: tree 'e' has no nodes"]
 
 
-def test_what_cannot_be_a_node_costs_that_node_alone(tmp_path):
+def test_invalid_node_skips_that_node_only(tmp_path):
     path = tmp_path / "trees.jsonl"
     nodes = [
         {"id": "r", "text": "root"},
@@ -124,21 +124,21 @@ def test_times_that_other_formats_read(tmp_path, time):
     assert (tree.nodes[0].time, report.kept) == (1.6e9, {})
 
 
-def test_metadata_that_is_none(tmp_path):
+def test_invalid_metadata_is_dropped(tmp_path):
     path = tmp_path / "trees.jsonl"
     path.write_text(line({"id": "r"}, {"id": "a", "parent": "r"}, meta=["x"]))
     (tree,), report = read(path)
     assert (len(tree), tree.meta, report.kept) == (2, {}, {"bad_meta": 1})
 
 
-def test_a_tree_without_an_id_is_nobodys_parent(tmp_path):
+def test_tree_without_an_id_is_not_a_parent(tmp_path):
     path = tmp_path / "trees.jsonl"
     path.write_text(json.dumps({"nodes": [{"id": "1"}, {"id": "7", "parent": 0}, {"id": "8", "parent": "1"}]}))
     (tree,), report = read(path, orphan="drop")
     assert (tree.id, [node.id for node in tree.nodes], report.skipped) == ("0", ["1", "8"], {"orphan": 1})
 
 
-def test_a_made_up_root_that_stands_twice_is_counted_once_at_most(tmp_path):
+def test_duplicate_placeholder_root_is_counted_at_most_once(tmp_path):
     path = tmp_path / "trees.jsonl"
     root = {"id": "p", "kind": "placeholder"}
     path.write_text(line(root, {"id": "q", "parent": "p", "text": "q"}, root, {"id": "q", "parent": "p", "text": "again"}))
@@ -147,7 +147,7 @@ def test_a_made_up_root_that_stands_twice_is_counted_once_at_most(tmp_path):
         assert (store.info["read"], store.info["nodes"], store.info["skipped"]) == (2, 1, {"duplicate_id": 1})
 
 
-def test_cleaning_makes_nobody_up(tmp_path):
+def test_cleaning_of_placeholders_keeps_the_counts(tmp_path):
     path = tmp_path / "trees.jsonl"
     path.write_text(line({"id": "p", "kind": "placeholder", "text": ">quoted"}, {"id": "q", "parent": "p", "text": "q"}))
     info = dataset.build([path], "jsonl", tmp_path / "store", clean=["quotes"]).info
@@ -180,7 +180,7 @@ def test_parts_of_a_discussion_stay_in_one_split(tmp_path):
         assert all(len(names) == 1 for names in where.values())
 
 
-def test_made_up_roots_survive_export_and_build_uncounted(tmp_path):
+def test_placeholder_roots_survive_export_and_build_uncounted(tmp_path):
     path = tmp_path / "trees.jsonl"
     # A node has the tree's own id, so the root needs another.
     path.write_text(line({"id": "t", "parent": "gone", "text": "a"}, {"id": "b", "parent": "t", "text": "b"}))
@@ -217,7 +217,7 @@ def test_read_jsonl_needs_a_tree(tmp_path):
         list(jsonl.read_jsonl(path))
 
 
-def test_a_half_surrogate_pair_does_not_end_a_build(tmp_path):
+def test_half_surrogate_pair_does_not_stop_a_build(tmp_path):
     path = tmp_path / "trees.jsonl"
     half = r'{"id": "u\ud83d", "meta": {"k": "\ud83d"}, "nodes": [{"id": "r", "text": "\uD83d", "label": ["\udE00"]}]}'
     path.write_text(f"{TREE.to_json()}\n{half}\n")

@@ -216,7 +216,7 @@ def test_actions(tmp_path):
     ]  # fmt: skip
 
 
-def test_what_is_no_event_is_counted(tmp_path):
+def test_invalid_events_are_counted(tmp_path):
     path = write_lines(tmp_path / "events.jsonl", [3, {"content": {}}, said(1, "x") | {"event_id": None}, said(2, "y")])
     path.write_text(path.read_text() + "{bad\n")
     (tree,), report = read(matrix, path)
@@ -232,7 +232,7 @@ def test_clocks_of_servers_differ(tmp_path):
     assert report.kept == {"clock_back": 1}
 
 
-def test_what_is_held_as_a_whole_is_bounded(tmp_path, monkeypatch):
+def test_held_bytes_are_bounded(tmp_path, monkeypatch):
     path = write_lines(tmp_path / "events.jsonl", EVENTS)
     monkeypatch.setattr(base, "MAX_HELD_BYTES", 100)
     with pytest.raises(RamifyError, match=r"events\.jsonl and the files before it hold more than .* fewer events per file"):
@@ -258,7 +258,7 @@ def test_files_of_one_room_are_one_log(tmp_path):
     assert report.kept == {"undecryptable": 1}
 
 
-def test_matches_nothing_else():
+def test_other_formats_are_refused():
     for other in ({"room_name": "x", "messages": []}, {"sender": "x", "content": "y", "event_id": "$1"}):
         assert matrix.refuses(Path("x.json"), json.dumps(other).encode())
 
@@ -276,7 +276,7 @@ def test_junk_never_crashes(events, name, lines):
             tree.to_json().encode()
 
 
-def test_an_answer_that_is_newest_first(tmp_path):
+def test_response_with_newest_events_first(tmp_path):
     path = write_lines(tmp_path / "events.jsonl", [event(number, {"body": f"word {number}"}) for number in (4, 3, 2, 1)])
     (tree,), report = read(matrix, path)
     assert [node.id for node in tree.nodes] == ["$1", "$2", "$3", "$4"]

@@ -63,12 +63,12 @@ def test_bad_relations_are_counted(tmp_path, relation):
     assert report.kept == {"bad_relation": 1}
 
 
-def test_relations_that_are_no_list(tmp_path):
+def test_relations_must_be_a_list(tmp_path):
     trees, report = read(tmp_path / "dev.json", [{**dialogue("1", ["a", "b"]), "relations": 7}])
     assert (len(trees[0]), report.kept) == (2, {"bad_relation": 1})
 
 
-def test_what_is_no_dialogue_is_counted(tmp_path):
+def test_invalid_dialogues_are_counted(tmp_path):
     trees, report = read(tmp_path / "dev.json", [DIALOGUES[1], {"id": "x"}, 3, {"id": "y", "edus": [{"text": 5}, 6]}])
     assert [[node.text for node in tree.nodes] for tree in trees] == [["joe: alone"], ["", ""]]
     assert report.skipped == {"not_a_post": 2}
@@ -85,7 +85,7 @@ def test_half_surrogate_pairs(tmp_path):
     assert tree.nodes[1].label == [{"parent": "0", "type": "\ufffd"}]
 
 
-def test_what_is_held_as_a_whole_is_bounded(tmp_path, monkeypatch):
+def test_held_bytes_are_bounded(tmp_path, monkeypatch):
     """The size of all files together counts, however their lines are cut."""
     line = json.dumps(DIALOGUES[1])
     for name, content in (("a", line), ("b", f"[\n{line}\n]"), ("c", f"{line}\n{line}")):

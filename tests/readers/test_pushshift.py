@@ -92,7 +92,7 @@ def test_fields_of_other_types(tmp_path, field, value, column, expected):
     assert report.kept["bad_time"] == (column == "time" and expected is None and value is not None)
 
 
-def test_lines_that_are_no_posts(tmp_path):
+def test_invalid_posts_are_counted(tmp_path):
     rows, report = read(
         tmp_path,
         COMMENT,
@@ -115,7 +115,7 @@ def test_lines_that_are_no_posts(tmp_path):
     assert [example.split(":")[0].rsplit(", ", 1)[1] for example in report.examples["not_a_post"]] == ["line 5", "line 6"]
 
 
-def test_what_is_nested_too_deeply_is_left_out(tmp_path):
+def test_deeply_nested_records_are_skipped(tmp_path):
     post = {"id": "p", "title": "t", "selftext": "", "subreddit": "s", "author": "u", "created_utc": 0}
     reply = {"id": "a", "link_id": "t3_p", "parent_id": "t3_p", "author": "u", "created_utc": 1, "body": "b"}
     deep = json.dumps(reply | {"id": "b"})[:-1] + ', "media": ' + "[" * 5000 + "]" * 5000 + "}"
@@ -163,7 +163,7 @@ def test_matches(tmp_path):
 
 
 @pytest.mark.data
-def test_untouched_monthly_files(data_dir):
+def test_original_monthly_files(data_dir):
     """2 GiB windows, bzip2, and times as strings."""
     report = Report()
     batches = list(pushshift.read([data_dir("pushshift-2006")], report, policy=Policy()))

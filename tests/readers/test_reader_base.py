@@ -32,7 +32,7 @@ def stream_of(data):
 
 
 @pytest.mark.parametrize("name", PACKERS)
-def test_archives_are_told_by_content(tmp_path, name):
+def test_archives_are_recognised_by_content(tmp_path, name):
     packed = PACKERS[name](TEXT)
     path = tmp_path / "no-suffix"
     path.write_bytes(packed)
@@ -97,7 +97,7 @@ def test_blocks_hold_whole_lines(size):
     assert numbers == list(range(1, data.count(b"\n") + 2))
 
 
-def test_lines_end_with_newlines_only_and_the_byte_order_mark_goes():
+def test_lines_end_at_newlines_only_and_without_a_byte_order_mark():
     data = "\ufeffone\x85still one\r\n\n\x1cthree".encode()
     assert [line for block in lines(stream_of(data), Report(), Path("f")) for line in block] == [
         "one\x85still one\r".encode(),
@@ -107,7 +107,7 @@ def test_lines_end_with_newlines_only_and_the_byte_order_mark_goes():
 
 
 @pytest.mark.parametrize("size", [4, 64, 1_000])
-def test_a_long_line_is_skipped_and_the_numbers_stay(size):
+def test_long_line_is_skipped_and_numbers_stay(size):
     data = b"one\n" + b"x" * 5_000 + b"\nthree\n" + b"y" * 5_000
     report = Report()
     found = list(blocks(stream_of(data), report, Path("f"), size=size, max_line_bytes=100))
@@ -144,7 +144,7 @@ def test_formats_are_readers(name):
     assert module.refuses(Path("nothing.of-the-kind"), b"\x00\x01")
 
 
-def test_unknown_formats_are_answered_with_a_list():
+def test_unknown_format_lists_the_formats():
     with pytest.raises(RamifyError, match=r"no format 'nope'(.|\n)*jsonl(.|\n)*pushshift"):
         find("nope")
 
@@ -168,7 +168,7 @@ def test_guess(tmp_path):
         guess([tmp_path / "absent"])
 
 
-def test_what_each_format_refused_is_said(tmp_path):
+def test_failed_guess_gives_the_reason_of_each_format(tmp_path):
     path = tmp_path / "x"
     path.write_text("\n<wren> hi\nnothing that anybody knows\nnor this\n")
     with pytest.raises(RamifyError, match=rf"cannot detect the format of {path}\. Every") as raised:
@@ -200,7 +200,7 @@ def test_pipes_are_not_guessed(tmp_path):
             next(find(name).reads([tmp_path / "pipe"], Report()))
 
 
-def test_folders_stand_for_their_files(tmp_path):
+def test_folders_are_read_as_their_files(tmp_path):
     for name in ("b/2", "b/1", "a", ".hidden", ".git/config"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()

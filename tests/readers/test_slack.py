@@ -139,7 +139,7 @@ def test_messages_without_a_user(tmp_path):
     assert [node.author for node in one_day(tmp_path, *messages, names="id")[0].nodes] == ["B1", "B2", "B3", None, "U8"]
 
 
-def test_replies_whose_thread_is_not_there(tmp_path):
+def test_replies_without_their_thread(tmp_path):
     tree, report = one_day(tmp_path, said(2, "yes", thread_ts=ts(1)), said(3, "no"))
     assert [node.parents for node in tree.nodes] == [None, None]
     assert report.kept == {"missing_thread": 1}
@@ -269,7 +269,7 @@ def test_messages_without_text(tmp_path):
     ]
 
 
-def test_what_is_no_message_is_counted(tmp_path):
+def test_invalid_messages_are_counted(tmp_path):
     days = {
         "kitchen/2023-11-14": [3, {"text": "no time"}, said(1, "x") | {"ts": "noon"}, said(2, "y")],
         "kitchen/2023-11-15": "[{",
@@ -317,7 +317,7 @@ def test_actions(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_a_file_that_is_twice_in_an_archive(tmp_path):
+def test_duplicate_file_in_an_archive(tmp_path):
     """Appending to an archive does this. Unpacking keeps the last copy, and so does the reader."""
     path = pack(write(tmp_path / "export"), tmp_path / "export.zip")
     with zipfile.ZipFile(path, "a") as archive:
@@ -345,7 +345,7 @@ def test_bad_archives(tmp_path, harm, message):
         read(slack, path)
 
 
-def test_what_is_held_as_a_whole_is_bounded(tmp_path, monkeypatch):
+def test_held_bytes_are_bounded(tmp_path, monkeypatch):
     """The unpacked size counts, however small the archive; and no file escapes the archive, whatever its name."""
     days = {"kitchen/2023-11-14": [said(1, "a" * 100_000)]}
     path = pack(write(tmp_path / "export", days), tmp_path / "export.zip", "../../evil/")
@@ -357,7 +357,7 @@ def test_what_is_held_as_a_whole_is_bounded(tmp_path, monkeypatch):
         read(slack, path)
 
 
-def test_folders_and_archives_that_are_no_export(tmp_path):
+def test_other_folders_and_archives_are_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
         archive.writestr("readme.txt", "hello")
     folder = write(tmp_path / "logs", {"app/2024-01-31": [{"level": "info", "message": "started"}]}, None, None)
@@ -368,7 +368,7 @@ def test_folders_and_archives_that_are_no_export(tmp_path):
         read(slack, tmp_path / "other.zip")
 
 
-def test_what_describes_the_export_may_be_missing_but_not_broken(tmp_path):
+def test_descriptive_files_may_be_missing_but_not_damaged(tmp_path):
     folder = write(tmp_path / "export", users=None, channels=None)
     assert read(slack, folder)[0][0].nodes[0].author == "U1"
     (folder / "users.json").write_text("[{")

@@ -75,7 +75,7 @@ def test_other_xml(tmp_path):
     assert slack_xml.refuses(tmp_path / "a.xml", (tmp_path / "a.xml").read_bytes())
 
 
-def test_times_that_are_none(tmp_path):
+def test_invalid_times_are_counted(tmp_path):
     (tree,), report = read(slack_xml, write(tmp_path / "a.xml", [message(1, "noon", "Ann", "x")]))
     assert tree.nodes[0].time is None
     assert report.kept == {"bad_time": 1}

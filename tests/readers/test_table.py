@@ -171,7 +171,7 @@ def test_entities(tmp_path, entities, text):
     assert read(path, entities=entities)[0][0]["text"] == text
 
 
-def test_rows_that_do_not_fit(tmp_path):
+def test_bad_rows_are_counted(tmp_path):
     path = tmp_path / "posts.csv"
     path.write_bytes(b"id,parent,tree,text\n1,,t,x\n2,1,t\n,1,t,nameless\n4,1,,homeless\n5,1,t,\xff\n")
     rows, report = read(path)
@@ -234,7 +234,7 @@ def write_parquet(path, table):
     return path
 
 
-def test_parquet_that_is_compressed_as_a_whole(tmp_path):
+def test_compressed_parquet_file_is_refused(tmp_path):
     plain = write_parquet(tmp_path / "posts.parquet", pa.Table.from_pylist(ROWS))
     packed = tmp_path / "posts.parquet.gz"
     packed.write_bytes(gzip.compress(plain.read_bytes()))
@@ -242,7 +242,7 @@ def test_parquet_that_is_compressed_as_a_whole(tmp_path):
     assert not table.refuses(packed, plain.read_bytes()[:1000])
 
 
-def test_a_damaged_parquet_file_is_a_table_all_the_same(tmp_path):
+def test_damaged_parquet_file_is_guessed_as_a_table(tmp_path):
     path = tmp_path / "posts.parquet"
     path.write_bytes(b"PAR1" + bytes(100))
     assert not table.refuses(path, path.read_bytes())
@@ -260,14 +260,14 @@ def test_a_damaged_parquet_file_is_a_table_all_the_same(tmp_path):
         (pa.duration("ms"), 3_600, None),
     ],
 )
-def test_what_parquet_calls_a_time(tmp_path, type, value, seconds):
+def test_time_types_of_parquet(tmp_path, type, value, seconds):
     posts = pa.Table.from_pylist(ROWS).set_column(4, "time", pa.array([value, None, value], type))
     rows, report = read(write_parquet(tmp_path / "posts.parquet", posts))
     assert [row["time"] for row in rows] == [seconds, None, seconds]
     assert report.kept["bad_time"] == (2 if seconds is None else 0)
 
 
-def test_bytes_of_parquet_that_are_no_utf8(tmp_path):
+def test_invalid_utf8_in_parquet(tmp_path):
     texts = pa.array([b"r\xff", b"caf\xc3\xa9", None], pa.binary())
     posts = pa.Table.from_pylist(ROWS).set_column(5, "text", texts)
     rows, report = read(write_parquet(tmp_path / "posts.parquet", posts))
@@ -275,13 +275,13 @@ def test_bytes_of_parquet_that_are_no_utf8(tmp_path):
     assert report.kept["bad_utf8"] == 1
 
 
-def test_spaces_around_the_names_of_columns(tmp_path):
+def test_spaces_around_column_names(tmp_path):
     path = tmp_path / "posts.csv"
     path.write_text("id, parent , tree,text\n1,,t,root\n2,1,t,reply\n")
     assert [key(row) for row in read(path)[0]] == [("1", None, "t", "root"), ("2", "1", "t", "reply")]
 
 
-def test_json_fields_that_come_late(tmp_path):
+def test_late_json_fields(tmp_path):
     """The fields appear after the first lines, which determine the columns, and under two names."""
     path = tmp_path / "posts.jsonl"
     roots = [{"id": f"{number}", "tree": f"{number}", "text": "x" * 500} for number in range(3000)]
@@ -298,7 +298,7 @@ def test_json_fields_that_come_late(tmp_path):
     ]
 
 
-def test_one_json_field_as_two_columns(tmp_path):
+def test_json_field_used_as_two_columns(tmp_path):
     path = tmp_path / "posts.jsonl"
     path.write_text('{"id": "1", "parent": null, "text": "root"}\n')
     rows, _ = read(path, columns={"tree": "id"})
@@ -320,7 +320,7 @@ def test_a_truncated_parquet_file(tmp_path):
         read(path)
 
 
-def test_matches_nothing_else():
+def test_other_formats_are_refused():
     assert table.refuses(Path("x"), b'{"id": "a", "nodes": [{"id": "1"}]}')
     assert table.refuses(Path("x"), b"some text, and more text\n")
 
@@ -334,7 +334,7 @@ def test_forum_posts(data_dir):
     assert posts["meta"].null_count == 162_973 - 4_940
 
 
-def test_columns_that_are_used_or_called_twice(tmp_path):
+def test_duplicate_columns_are_refused(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("id,parent,tree,text\n1,,t,hello\n")
     rows, _ = read(path, columns={"text": "id"})
@@ -346,7 +346,7 @@ def test_columns_that_are_used_or_called_twice(tmp_path):
         read(path)
 
 
-def test_a_quotation_mark_too_many_is_noticed(tmp_path):
+def test_stray_quotation_mark_is_noticed(tmp_path):
     """It silently swallows rows; an inch mark does not, nor does a quoted table in a sound file."""
     path = tmp_path / "t.csv"
     path.write_text('id,parent,tree,text\n1,,t,"hello"\n2,1,t,"unclosed\n3,1,t,x\n4,1,t,"y"\n')
@@ -363,7 +363,7 @@ def test_a_quotation_mark_too_many_is_noticed(tmp_path):
         assert not read(path)[1].kept
 
 
-def test_places_of_what_was_mended(tmp_path):
+def test_places_of_repaired_rows(tmp_path):
     path = tmp_path / "t.csv"
     path.write_bytes(b"id,parent,tree,time,text,author\n1,,t,5,a,ann\n2,1,t,noon,\xff,[deleted]\n")
     rows, report = read(path)
@@ -380,7 +380,7 @@ def test_very_wide_tables(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])
-def test_times_that_no_clock_shows(tmp_path, suffix):
+def test_impossible_times(tmp_path, suffix):
     path = tmp_path / f"posts.{suffix}"
     rows = [("1", "nan"), ("2", "1e999"), ("3", "-inf"), ("4", "7")]
     if suffix == "csv":
@@ -410,7 +410,7 @@ def test_large_numbers(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
-def test_parents_as_pandas_writes_them(tmp_path, kind):
+def test_float_parents_of_pandas(tmp_path, kind):
     """There, a column of integers with gaps is a column of floats: NaN for a gap, 1.0 for 1."""
     path = tmp_path / f"posts.{kind}"
     ids = [10_000_000_001, 10_000_000_002, 10_000_000_003]
@@ -424,7 +424,7 @@ def test_parents_as_pandas_writes_them(tmp_path, kind):
     assert [node.id for node in tree.nodes] == [str(each) for each in ids]
 
 
-def test_parents_as_pandas_writes_them_among_others(tmp_path):
+def test_float_parents_of_pandas_among_others(tmp_path):
     path = tmp_path / "posts.csv"
     path.write_text("id,parent,tree,text\n1,,7,a\n2,1.0,7,b\n3,t3_2,7,c\n4,2.0,7,d\n")
     (tree,) = build([path], "table", tmp_path / "store").trees([0])
@@ -440,7 +440,7 @@ def test_ids_that_look_like_versions_stay(tmp_path):
     assert tree.nodes[1].parents == (0,)
 
 
-def test_one_id_with_a_point_leaves_the_parents_of_pandas_alone(tmp_path):
+def test_one_id_with_a_point_keeps_float_parents(tmp_path):
     path = tmp_path / "posts.csv"
     path.write_text("id,parent,tree,text\n1,,7,a\n2.5,1.0,7,b\n3,2.5,7,c\n4,3.0,7,d\n")
     store = build([path], "table", tmp_path / "store")
@@ -457,7 +457,7 @@ def test_a_table_in_utf_16(tmp_path):
         build([path], "table", tmp_path / "store")
 
 
-def test_ids_that_were_decimal_numbers_once_are_so_in_all_of_the_file(tmp_path):
+def test_decimal_ids_stay_decimal_in_the_whole_file(tmp_path):
     """Turns of dialogues are such ids: 2.0 is a turn, even if the last rows that are read together hold no turn 0."""
     path = tmp_path / "turns.parquet"
     ids = ["0.5", "2.0", *(f"9.{number}" for number in range(1, 20_000))]
@@ -469,7 +469,7 @@ def test_ids_that_were_decimal_numbers_once_are_so_in_all_of_the_file(tmp_path):
     assert "orphan" not in store.info["kept"] | store.info["skipped"]
 
 
-def test_a_bad_row_that_is_no_utf8_is_one_bad_row(tmp_path, capfd):
+def test_bad_row_with_invalid_utf8_is_counted_once(tmp_path, capfd):
     path = tmp_path / "posts.csv"
     path.write_bytes(b"id,parent,tree,text\n1,,7,a\n2,1,7,caf\xe9,extra\n3,1,7,b\xe9\n")
     store = build([path], "table", tmp_path / "store")
@@ -487,7 +487,7 @@ def test_a_bad_row_that_is_no_utf8_is_one_bad_row(tmp_path, capfd):
         ("other.jsonl", '{"a": 1, "b": 2}', r"Its columns are a, b\. Choose one"),
     ],
 )
-def test_what_is_no_table_of_posts(tmp_path, monkeypatch, name, content, message):
+def test_tables_without_posts_are_refused(tmp_path, monkeypatch, name, content, message):
     monkeypatch.setattr(columns, "CSV_BLOCK_BYTES", 1 << 16)
     (tmp_path / name).write_text(content)
     with pytest.raises(RamifyError, match=message):
@@ -570,7 +570,7 @@ def ended(commands):
 @pytest.mark.parametrize(("end", "name", "said"), [
     ("an error", "never closed.csv", "a quotation mark is never closed"), ("a reader that is kept", "sound.csv.gz", "enough"),
 ])  # fmt: skip
-def test_a_process_ends_while_there_is_more_to_read(large_tables, end, name, said):
+def test_process_ends_while_a_table_is_read(large_tables, end, name, said):
     """No thread reads on: it would abort the process at its exit, or keep it alive."""
     command = [sys.executable, "-c", READER + ENDS[end], str(large_tables / name)]
     for status, err in ended([command] * (20 if end == "an error" else 5)):
@@ -578,7 +578,7 @@ def test_a_process_ends_while_there_is_more_to_read(large_tables, end, name, sai
         assert said in err
 
 
-def test_a_build_ends_where_a_quotation_mark_is_never_closed(large_tables, tmp_path):
+def test_build_ends_at_an_unclosed_quotation_mark(large_tables, tmp_path):
     command = [sys.executable, "-c", "from ramify.cli import main; main()", "data", "build", "--format", "table"]
     path = str(large_tables / "never closed.csv")
     for status, err in ended([[*command, path, "--out", str(tmp_path / f"{number}")] for number in range(4)]):

@@ -127,7 +127,7 @@ def test_odd_times(tmp_path, stamps, time, bad):
     assert (tree.nodes[0].time, report.kept["bad_time"]) == (time, bad)
 
 
-def test_replies_to_what_is_elsewhere(tmp_path):
+def test_replies_to_messages_elsewhere(tmp_path):
     messages = [
         said(2, "a"),
         said(3, "b", reply_to_message_id=1),
@@ -192,7 +192,7 @@ def test_texts(tmp_path):
     assert (tree.nodes[8].time, report.kept, report.skipped) == (None, {"unsupported": 1}, {"duplicate_id": 1})
 
 
-def test_what_is_no_message_is_counted(tmp_path):
+def test_invalid_messages_are_counted(tmp_path):
     path = write(tmp_path / "result.json", [3, {"text": "no id"}, said(1, "x")])
     (tmp_path / "broken.json").write_text('{"name": ')
     (tree,), report = read(telegram, path, tmp_path / "broken.json")
@@ -200,7 +200,7 @@ def test_what_is_no_message_is_counted(tmp_path):
     assert report.skipped == {"not_a_post": 2, "bad_json": 1}
 
 
-def test_matches_nothing_else(tmp_path):
+def test_other_formats_are_refused(tmp_path):
     for other in (
         {"type": "message", "id": 3, "text": "x"},
         {"name": "x", "type": "channel", "id": 1, "messages": []},

@@ -59,7 +59,7 @@ def trained(store, tmp_path_factory):
     return out
 
 
-def test_it_learns_who_answers_whom(store, trained):
+def test_model_learns_reply_links(store, trained):
     """The model beats rules that read nothing: each message answers the previous one, or none."""
     last = read_metrics(trained)[-1]
     messages = np.arange(len(dev(store)[0]))
@@ -77,7 +77,7 @@ def dev(store):
     return prepared.dev, prepared.dev_names
 
 
-def test_it_learns_from_a_teacher_what_nobody_knows(store, trained, tmp_path):
+def test_distillation_learns_without_gold_links(store, trained, tmp_path):
     """Almost nothing is annotated in these logs. With distillation weight 1, links do not count."""
     assert json.loads((trained / "run.json").read_text())["messages_with_links"] > 100
     run = small(store, view__teachers=json.dumps([str(trained)]), view__distillation_weight="1", train__steps="80")
@@ -109,7 +109,7 @@ def test_it_learns_from_a_teacher_what_nobody_knows(store, trained, tmp_path):
         ({"task__objective": "binary"}, r"view\.teachers needs task\.objective=listwise, not binary"),
     ],
 )
-def test_lessons_that_are_refused(store, trained, tmp_path, settings, message):
+def test_invalid_distillation_settings_are_refused(store, trained, tmp_path, settings, message):
     with pytest.raises(RamifyError, match=message):
         execute(small(store, view__teachers=json.dumps([str(trained)]), **settings), tmp_path / "run", cpu=True)
 
@@ -133,7 +133,7 @@ def test_conversations_are_logs_of_their_own():
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3])
-def test_so_many_messages_of_conversations_are_learned_from(store, tmp_path, share):
+def test_share_of_messages_in_single_conversations(store, tmp_path, share):
     prepared = small(store, view__conversations=str(share)).prepare(tmp_path / "run")
     first = sum(len(tree) for tree in store.trees(store.split("train")))
     known = int(prepared.logs.annotated[:first].sum())
@@ -144,7 +144,7 @@ def test_so_many_messages_of_conversations_are_learned_from(store, tmp_path, sha
     assert len(prepared.dev) == sum(len(tree) for tree in store.trees(store.split("dev")))
 
 
-def test_a_loaded_model_disentangles(trained):
+def test_loaded_model_disentangles(trained):
     model = ramify.load(trained)
     assert isinstance(model, Disentangler)
     log = channel(150, seed=77)
@@ -163,7 +163,7 @@ def test_a_loaded_model_disentangles(trained):
     assert all(0 < node.label["probability"] <= 1 for tree in trees for node in tree.nodes)
 
 
-def test_messages_may_be_given_without_a_tree_and_links_in_them_are_not_looked_at(trained):
+def test_messages_need_no_tree_and_their_links_are_not_read(trained):
     model = ramify.load(trained)
     log = channel(80, seed=5)
     found = model.disentangle(log.nodes)
@@ -182,7 +182,7 @@ BY_THE_PAPER = {
 
 
 @pytest.mark.parametrize("settings", [{}, BY_THE_PAPER])
-def test_a_killed_run_goes_on_to_the_same_weights(store, tmp_path_factory, settings):
+def test_killed_run_resumes_to_the_same_weights(store, tmp_path_factory, settings):
     run = small(store, **settings)
     trained, tmp_path = (tmp_path_factory.mktemp(name) for name in ("whole", "killed"))
     execute(run, trained, cpu=True)
@@ -205,7 +205,7 @@ def test_the_report_shows_scores_and_curves(trained, store):
     assert "To add one" in write_report(trained, evaluate=False).read_text()
 
 
-def test_a_run_goes_on_from_another(store, trained, tmp_path):
+def test_run_starts_from_another_run(store, trained, tmp_path):
     prepared, _ = execute(small(store, init=str(trained), train__lr="1e-9", train__steps="1"), tmp_path / "more", cpu=True)
     first, second = ramify.load(trained), ramify.load(tmp_path / "more")
     for one, two in zip(first.task.parameters(), second.task.parameters(), strict=True):
@@ -253,7 +253,7 @@ MASKED_LMS = {
 
 
 @pytest.mark.parametrize("kind", MASKED_LMS)
-def test_messages_are_read_as_a_masked_language_model_read_them(store, tmp_path, kind):
+def test_encoder_of_a_masked_language_model_encodes_messages(store, tmp_path, kind):
     saved = MASKED_LMS[kind]().eval()
     hub.save(MaskFiller(saved), tmp_path / "saved")
     run = RECIPES["mht"](str(store.path), init=str(tmp_path / "saved"))
@@ -275,14 +275,14 @@ def test_messages_are_read_as_a_masked_language_model_read_them(store, tmp_path,
 
 
 @pytest.mark.parametrize("recipe", ["decatt", "esim", "feature-model"])
-def test_models_of_whole_words_start_from_no_bert(store, checkpoint, recipe):
+def test_word_models_refuse_bert_checkpoints(store, checkpoint, recipe):
     with pytest.raises(
         RamifyError, match=r"holds no model that Ramify saved; an? (\w+) starts from an? \1 that Ramify saved\. Name one"
     ):
         RECIPES[recipe](str(store.path), init=str(checkpoint))
 
 
-def test_encoders_of_word_pieces_say_what_they_need(store, checkpoint, tmp_path):
+def test_word_piece_encoders_name_their_requirements(store, checkpoint, tmp_path):
     for recipe in ("bert-pair", "mht"):
         with pytest.raises(RamifyError, match="--init"):
             RECIPES[recipe](str(store.path)).prepare(tmp_path)
@@ -293,7 +293,7 @@ def test_encoders_of_word_pieces_say_what_they_need(store, checkpoint, tmp_path)
             RECIPES["mht"](str(store.path), init=str(checkpoint)).changed({key: value}).prepare(tmp_path)
 
 
-def test_a_pair_encoder_goes_on_with_other_parts(store, tmp_path):
+def test_pair_encoder_starts_with_other_parts(store, tmp_path):
     settings = {"train.steps": "1", "model.hidden": "8", "model.dim": "8", "input.window": "5"}
     execute(RECIPES["decatt"](str(store.path)).changed(settings), tmp_path / "first", cpu=True)
     changes = {"train.steps": "1", "train.lr": "0", "model.chunk_tokens": "500", "model.dropout": "0"}
@@ -320,12 +320,12 @@ def test_a_pair_encoder_goes_on_with_other_parts(store, tmp_path):
         ({"dev.by": "luck"}, "link, cluster, loss"),
     ],
 )
-def test_settings_that_make_no_sense(store, settings, message):
+def test_invalid_settings_are_refused(store, settings, message):
     with pytest.raises(RamifyError, match=message):
         RECIPES["feature-model"](str(store.path)).changed(settings)
 
 
-def test_it_learns_from_fewer_candidates(store, tmp_path):
+def test_model_learns_from_sampled_candidates(store, tmp_path):
     run = small(store, view__negative_sampling_rate="0.25", input__window="40")
     execute(run, tmp_path / "run", cpu=True)
     assert read_metrics(tmp_path / "run")[-1]["dev_link_f1"] > 70
@@ -343,7 +343,7 @@ def test_it_learns_from_fewer_candidates(store, tmp_path):
         links.prepare(tmp_path / "nowhere")
 
 
-def test_logs_of_which_nothing_is_known(tmp_path):
+def test_logs_without_links_are_refused(tmp_path):
     logs = [channel(30, seed) for seed in range(6)]
     blank = [Tree(tuple(replace(node, parents=None, self_link=False) for node in log.nodes), id=log.id) for log in logs]
     store = built(blank, tmp_path, split=(0.5, 0.5, 0.0))
@@ -351,13 +351,13 @@ def test_logs_of_which_nothing_is_known(tmp_path):
         execute(small(store), tmp_path / "run", cpu=True)
 
 
-def test_other_models_say_that_they_cannot(trained):
+def test_unsupported_verbs_are_refused(trained):
     with pytest.raises(RamifyError, match="has no embed; it can disentangle"):
         ramify.load(trained).embed(channel(5))
 
 
 @pytest.mark.parametrize(("name", "setting"), [("candidate_pruner", "num_candidates"), ("reranker", "reranker_dim")])
-def test_pruner_and_reranker_are_no_part_of_training(store, trained, tmp_path, name, setting):
+def test_pruner_and_reranker_are_refused_in_training(store, trained, tmp_path, name, setting):
     with pytest.raises(RamifyError, match=f"ramify train {name.replace('_', '-')}"):
         small(store, **{f"task__{setting}": "8"}).prepare(tmp_path)
     if name == "candidate_pruner":
@@ -374,7 +374,7 @@ def test_pruner_and_reranker_are_no_part_of_training(store, trained, tmp_path, n
     assert all(torch.equal(own[name], theirs[name]) for name in own)
 
 
-def test_models_that_take_no_pruner_or_reranker(store, trained, checkpoint, tmp_path):
+def test_models_without_pruner_or_reranker_refuse_them(store, trained, checkpoint, tmp_path):
     for mask, features, reason in (
         ("ancestors", "none", "reads features"),
         ("ancestors", "head", "as a history"),
@@ -390,13 +390,13 @@ def test_models_that_take_no_pruner_or_reranker(store, trained, checkpoint, tmp_
             candidate_pruner(str(model), str(store.path))
 
 
-def test_a_pruner_comes_before_a_reranker(store, trained, tmp_path):
+def test_pruner_is_fitted_before_a_reranker(store, trained, tmp_path):
     hub.save(reranker(str(trained), unseen=[f"{trained}={store.path}"], hidden=8), tmp_path / "twice")
     with pytest.raises(RamifyError, match=r"has a reranker.*Add the pruner first"):
         candidate_pruner(str(tmp_path / "twice"), str(store.path))
 
 
-def test_dev_logs_of_which_nothing_is_known_in_the_window(store, tmp_path):
+def test_dev_logs_without_links_in_the_window(store, tmp_path):
     """There is no dev loss to select weights by; links are still scored."""
     trees = list(store.trees(store.split("train")))
     for tree in store.trees(store.split("dev")):

@@ -215,7 +215,7 @@ def small(store, recipe="tree-mlm", tokenizer_path=None, **settings):
     return run.changed({**SMALL, **sizes, **{key.replace("__", "."): value for key, value in settings.items()}})
 
 
-def test_what_another_run_left_is_not_gone_on_with(store, tmp_path):
+def test_leftovers_of_another_run_are_refused(store, tmp_path):
     run, out = small(store), tmp_path / "run"
     execute(run, out, cpu=True)
     for name in ("run.json", "config.json"):
@@ -227,7 +227,7 @@ def test_what_another_run_left_is_not_gone_on_with(store, tmp_path):
             execute(run, out, cpu=True, resume=resume)
 
 
-def test_a_saved_model_is_not_trained_over(store, tmp_path):
+def test_saved_model_is_not_overwritten_by_training(store, tmp_path):
     """Training would replace its tokenizer long before its weights."""
     run = small(store)
     execute(run, tmp_path / "run", cpu=True)
@@ -293,13 +293,13 @@ def test_interrupted_and_resumed_execution_is_the_same(store, tmp_path):
         assert (out / name).read_bytes() == (tmp_path / "straight" / name).read_bytes()
 
 
-def test_the_limit_of_the_context_may_be_spelled_out(store, tmp_path):
+def test_context_limit_may_be_explicit(store, tmp_path):
     run = small(store)
     execute(run.changed({"input.max_context": str(run.input.max_tokens)}), tmp_path / "run", cpu=True)
     execute(run, tmp_path / "run", cpu=True, resume=True)
 
 
-def test_no_bias_by_the_back_door(store, tmp_path):
+def test_normalization_per_step_is_refused_if_biased(store, tmp_path):
     pieces = {"view.regime": "middle", "view.max_tree_size": "4"}
     for settings in ({"view.regime": "threads_debiased"}, pieces | {"train.budget": "1"}):
         run = small(store).changed({"task.loss_norm": "step", **settings})
@@ -310,7 +310,7 @@ def test_no_bias_by_the_back_door(store, tmp_path):
     assert progress.step == 6
 
 
-def test_resuming_what_was_never_started_starts_it(store, tmp_path):
+def test_resume_without_a_run_starts_one(store, tmp_path):
     _, progress = execute(small(store), tmp_path / "new", cpu=True, resume=True)
     assert progress.step == 6
 
@@ -343,7 +343,7 @@ def test_given_tokenizer(store, tmp_path):
     assert prepared.task.backbone.config.vocab_size == 61
 
 
-def test_a_checkpoint_without_a_tokenizer_takes_one(store, theirs, tmp_path):
+def test_checkpoint_without_a_tokenizer_accepts_one(store, theirs, tmp_path):
     shutil.copytree(theirs, tmp_path / "bare", ignore=shutil.ignore_patterns("tokenizer*"))
     Tokenizer.load(theirs).save(tmp_path / "own.json")
     run = begun(store, "bert", str(tmp_path / "bare"), tokenizer__path=str(tmp_path / "own.json"))
@@ -351,7 +351,7 @@ def test_a_checkpoint_without_a_tokenizer_takes_one(store, theirs, tmp_path):
 
 
 @pytest.mark.parametrize("kept_as", ["tokenizer.json", "vocab.txt"])
-def test_a_checkpoint_keeps_its_pieces(store, theirs, tmp_path, kept_as):
+def test_checkpoint_keeps_its_vocabulary(store, theirs, tmp_path, kept_as):
     pieces = Tokenizer.load(theirs)
     if kept_as == "vocab.txt":
         (Path(theirs) / "tokenizer.json").unlink()
@@ -395,7 +395,7 @@ def begun(store, recipe, init, **settings):
     return run.changed(SMALL | {key.replace("__", "."): value for key, value in (STILL | settings).items()})
 
 
-def test_a_pretrained_encoder_learns_slowly_beside_new_layers(store, theirs, tmp_path):
+def test_pretrained_encoder_learns_more_slowly_than_new_layers(store, theirs, tmp_path):
     """While cross-attention is untrained, the gradient that reaches the encoder is noise."""
     stage = RECIPES["tree-mlm"](str(store.path), init=theirs).stages[0]
     assert (stage.lr, dict(stage.lr_scale)) == (3e-4, {"encoder": 0.1, r"\.cross\.": 3.0})
@@ -433,13 +433,13 @@ def test_a_decoder_may_have_fewer_layers_than_the_checkpoint(store, theirs, tmp_
         ("bert", {"init_decoder": "false"}, "init_decoder=false is for tree-mlm runs"),
     ],
 )
-def test_sizes_other_than_the_checkpoints_are_refused(store, theirs, tmp_path, recipe, settings, message):
+def test_sizes_that_differ_from_the_checkpoint_are_refused(store, theirs, tmp_path, recipe, settings, message):
     with pytest.raises(RamifyError, match=message):
         execute(begun(store, recipe, theirs, **settings), tmp_path / "run", cpu=True)
     assert not (tmp_path / "run").exists()
 
 
-def test_an_encoder_may_start_alone(store, theirs, tmp_path):
+def test_only_the_encoder_may_be_initialized(store, theirs, tmp_path):
     settings = {"init_decoder": "false", "model__share_embeddings": "false", "model__decoder_layers": "3"}
     prepared, _ = execute(begun(store, "tree-mlm", theirs, **settings), tmp_path / "run", cpu=True)
     own, checkpoint = prepared.task.backbone, ramify.load(theirs).backbone
@@ -492,14 +492,14 @@ def test_start_from_a_saved_model(store, tmp_path, recipe, dtype):
         ),
     ],
 )
-def test_what_does_not_suit_a_saved_model_is_refused(store, tmp_path, recipe, settings, message):
+def test_settings_unlike_the_saved_model_are_refused(store, tmp_path, recipe, settings, message):
     hub.save(MaskFiller(tree_task(dtype=torch.float32)), tmp_path / "there")
     with pytest.raises(RamifyError, match=message):
         execute(begun(store, recipe, str(tmp_path / "there"), **settings), tmp_path / "run", cpu=True)
     assert not (tmp_path / "run").exists()
 
 
-def test_a_run_that_has_not_finished_is_no_start(store, tmp_path):
+def test_unfinished_run_is_refused_as_init(store, tmp_path):
     (tmp_path / "run.json").write_text("{}")
     with pytest.raises(RamifyError, match="has not finished"):
         RECIPES["tree-mlm"](str(store.path), init=str(tmp_path))
@@ -526,7 +526,7 @@ def test_bad_patterns(store, tmp_path, key, value, message):
 
 
 @pytest.mark.parametrize("name", ["README.md", "tokenizer.json", "report.html", "best.safetensors"])
-def test_what_is_not_a_runs_own_is_not_written_over(store, tmp_path, name):
+def test_foreign_files_are_not_overwritten(store, tmp_path, name):
     (tmp_path / name).write_text("mine")
     with pytest.raises(RamifyError, match=f"holds {name}, which would be overwritten"):
         execute(small(store), tmp_path, cpu=True)
@@ -534,7 +534,7 @@ def test_what_is_not_a_runs_own_is_not_written_over(store, tmp_path, name):
     assert (tmp_path / name).read_text() == "mine"
 
 
-def test_a_data_set_that_was_split_anew_is_not_gone_on_with(store, tmp_path):
+def test_resume_with_another_split_is_refused(store, tmp_path):
     """Its dev and test trees may be training trees of the run."""
     trees = list(store.trees(store.split("all")))
     lines = tmp_path / "trees.jsonl"
@@ -548,7 +548,7 @@ def test_a_data_set_that_was_split_anew_is_not_gone_on_with(store, tmp_path):
         execute(run, tmp_path / "run", cpu=True, resume=True)
 
 
-def test_resuming_leaves_the_tokenizer_alone(store, tmp_path, monkeypatch):
+def test_resume_keeps_the_tokenizer(store, tmp_path, monkeypatch):
     run, out = small(store), tmp_path / "run"
     execute(run, out, cpu=True)
     (out / "config.json").unlink()
@@ -560,7 +560,7 @@ def test_resuming_leaves_the_tokenizer_alone(store, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("killed_at", ["run.json", "tokenizer.json"])
-def test_a_kill_while_a_run_is_begun(store, tmp_path, monkeypatch, killed_at):
+def test_kill_during_the_start_of_a_run(store, tmp_path, monkeypatch, killed_at):
     """The kill comes between the files that precede the first step. The same command then continues."""
     run, out = small(store), tmp_path / "run"
 
@@ -585,7 +585,7 @@ def test_texts_longer_than_the_positions_are_refused(store, tmp_path):
         execute(small(store, "bert", model__max_tokens="16"), tmp_path / "run", cpu=True)
 
 
-def test_vocabularies_that_do_not_fit_are_refused(store, tmp_path):
+def test_mismatched_vocabularies_are_refused(store, tmp_path):
     with pytest.raises(RamifyError, match=r"model\.vocab_size=50 is too small"):
         execute(small(store, model__vocab_size="50"), tmp_path / "run", cpu=True)
 
@@ -605,7 +605,7 @@ def test_data_without_dev_trees_trains_to_the_end(tmp_path):
     assert ramify.load(tmp_path / "run").verbs == ("embed", "fill_mask", "score")
 
 
-def test_a_run_does_not_need_its_data_any_more(tmp_path):
+def test_finished_run_loads_without_its_data(tmp_path):
     store = built(discussions(30, 5), tmp_path)
     execute(small(store), tmp_path / "run", cpu=True)
     shutil.rmtree(store.path)

@@ -140,7 +140,7 @@ def test_random_special():
     assert (counts[len(tokenizer().special_ids) :] > 0).all()
 
 
-def test_every_place_is_chosen_equally_often():
+def test_positions_are_chosen_equally_often():
     batch = one_long_batch(tree_task())
     places = batch.targets.positions[batch.output_positions.index].numpy()
     counts = np.bincount(places, minlength=32)
@@ -383,7 +383,7 @@ def test_two_phases_with_dropout(chunk, attention_dropout):
     assert distance(gradient(task, [batch]), expected) > 1e-3
 
 
-def test_two_phases_leave_the_generator_where_decoding_did():
+def test_two_phases_leave_the_generator_as_decoding_did():
     """Draws after the step must not depend on the number of encodings of each chunk."""
     task = tree_task(task={"two_phase": "always", "chunk_tokens": 30}, dropout=0.3).train()
     data = forest([discussion(W, seed=2)])
@@ -398,7 +398,7 @@ def test_two_phases_leave_the_generator_where_decoding_did():
     assert torch.equal(torch.rand(3), after)
 
 
-def test_two_phases_only_where_they_are_due():
+def test_two_phases_only_where_configured():
     data = forest([discussion(W, seed=2)])
 
     def passes(**options):
@@ -417,7 +417,7 @@ def test_two_phases_only_where_they_are_due():
 
 
 @pytest.mark.parametrize("make", [bert_task, partial(tree_task, input=TextInput(max_tokens=32, context="null"))])
-def test_targets_that_share_nothing_are_taken_in_parts(make):
+def test_independent_targets_are_processed_in_chunks(make):
     """However large the batch, one graph holds at most `chunk_tokens` tokens; the gradient is the same."""
     data = forest([discussion(uniform(40), seed=2)])
     one, many = make(task={"two_phase": "never"}), make(task={"chunk_tokens": 60})
@@ -584,7 +584,7 @@ def test_ancestors_are_a_set_unless_positions_tell_them_apart(position):
     assert difference < 1e-12 if position == "none" else difference > 1e-4
 
 
-def test_unmasked_labels_are_not_asked():
+def test_special_tokens_have_no_label():
     """Special tokens have no label, so they cannot be output positions."""
     task = tree_task()
     data = forest(discussions(2, 10))
@@ -594,7 +594,7 @@ def test_unmasked_labels_are_not_asked():
     assert torch.equal(batch.labels[~special], batch.target_ids[~special])
 
 
-def test_a_word_that_is_not_in_the_vocabulary_can_be_asked():
+def test_unknown_word_can_be_a_label():
     task = tree_task(task={"mask_rate": 1.0})
     random = np.random.default_rng(0)
     data = forest([with_text(discussion(star(1)), 1, f"{text(random, 2)} unheard-of")])

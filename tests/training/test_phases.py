@@ -78,7 +78,7 @@ def by_hand(steps):
     return {name: parameter.detach() for name, parameter in task.named_parameters()}
 
 
-def test_two_phases_are_two_trainings_side_by_side(tmp_path):
+def test_two_phases_equal_two_separate_trainings(tmp_path):
     trainer = trainer_of(tmp_path)
     trainer.run()
     assert equal(weights(trainer), by_hand(8))
@@ -138,7 +138,7 @@ def test_moments_of_another_phase_are_refused(tmp_path):
         trainer_of(tmp_path, other).run(resume=True)
 
 
-def test_what_is_logged_of_phases(tmp_path):
+def test_phases_log_their_losses(tmp_path):
     trainer_of(tmp_path).run()
     own = {"loss", "grad_norm", "lr"}
     critic = {f"{name}_critic" for name in own}
@@ -149,7 +149,7 @@ def test_what_is_logged_of_phases(tmp_path):
     assert records(tmp_path)[-1]["loss_critic"] != records(tmp_path)[-1]["loss"]
 
 
-def test_a_phase_without_parameters_rests(tmp_path):
+def test_phase_without_parameters_is_skipped(tmp_path):
     trainer = trainer_of(tmp_path, replace(CONFIG, freeze=("critic",)))
     before = weights(trainer)
     trainer.run()
@@ -158,7 +158,7 @@ def test_a_phase_without_parameters_rests(tmp_path):
     assert not any("loss_critic" in record for record in records(tmp_path))
 
 
-def test_a_frozen_phase_changes_no_draw_of_the_others(tmp_path):
+def test_frozen_phase_changes_no_draw_of_other_phases(tmp_path):
     """The critic trains on the same noise whether the forger learns or not."""
     still = replace(CONFIG, phases=(replace(CONFIG.phases[0], every=1),))
     runs = {}
@@ -171,7 +171,7 @@ def test_a_frozen_phase_changes_no_draw_of_the_others(tmp_path):
     assert equal(*map(weights, runs.values()))
 
 
-def test_a_phase_whose_losses_do_not_depend_on_its_parameters(tmp_path, monkeypatch):
+def test_phase_with_losses_independent_of_its_parameters_is_refused(tmp_path, monkeypatch):
     def losses(self, batch, divisors, phase, state):
         yield {name: self.critic[0].bias.sum() for name in divisors}, None
 
@@ -216,7 +216,7 @@ def test_refused_settings_of_phases(settings, message):
         TrainConfig(phases=(Phase(CRITIC, **settings),))
 
 
-def test_a_phase_is_named_once():
+def test_phase_names_are_unique():
     with pytest.raises(RamifyError, match="names critic more than once"):
         TrainConfig(phases=(Phase(CRITIC), Phase(CRITIC)))
 

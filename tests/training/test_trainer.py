@@ -79,7 +79,7 @@ def test_a_killed_run_resumes_to_the_same_bits(tmp_path, data, regime, kills):
     assert best[0] == best[1]
 
 
-def test_epochs_pass_while_training(tmp_path, data):
+def test_training_spans_several_epochs(tmp_path, data):
     """Otherwise the test above would not cover the sampler's position in a later epoch."""
     _, progress = run(tmp_path, data, replace(SHORT, accumulate=2))
     assert progress.epoch >= 1
@@ -96,12 +96,12 @@ def test_two_phases_resume_to_the_same_bits(tmp_path, data):
     assert records(tmp_path / "killed") == records(tmp_path / "straight")
 
 
-def test_only_the_newest_checkpoints_stay(tmp_path, data):
+def test_only_the_newest_checkpoints_are_kept(tmp_path, data):
     run(tmp_path, data)
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-00000006", "step-00000008"]
 
 
-def test_a_finished_run_has_nothing_to_resume(tmp_path, data):
+def test_resuming_a_finished_run_changes_nothing(tmp_path, data):
     straight, _ = run(tmp_path, data)
     before = records(tmp_path)
     again, progress = run(tmp_path, data, resume=True)
@@ -111,7 +111,7 @@ def test_a_finished_run_has_nothing_to_resume(tmp_path, data):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_ends_the_step_and_writes_a_checkpoint(tmp_path, data, number):
+def test_interrupt_ends_the_step_and_writes_a_checkpoint(tmp_path, data, number):
     config = replace(SHORT, checkpoint_every=100)
     straight, _ = run(tmp_path / "straight", data, config)
 
@@ -151,7 +151,7 @@ def same_masks(monkeypatch):
 
 
 @pytest.mark.parametrize("loss_norm", [None, {"masked_lm": 1.0}, {"masked_lm": 0.0}], ids=["constant", "sum", "step"])
-def test_two_micro_batches_are_one_of_twice_the_size(tmp_path, data, same_masks, loss_norm):
+def test_two_micro_batches_equal_one_of_twice_the_size(tmp_path, data, same_masks, loss_norm):
     """48 comments, of which every step takes eight, at once or four by four."""
     own = forest(discussions(6, 8))
     found = []
@@ -300,7 +300,7 @@ def test_schedule(kind, expected):
     assert schedule(TrainConfig(warmup=0.0, schedule=kind), 0.0) == 1.0
 
 
-def test_no_warm_up_is_too_short():
+def test_warm_up_of_any_length():
     assert schedule(TrainConfig(warmup=1e-5), 0.0) == 1.0
     assert schedule(TrainConfig(warmup=1e-3), 0.0) == pytest.approx(0.1)
 
@@ -330,7 +330,7 @@ def test_frozen_parameters_do_not_move(tmp_path, data):
 
 
 @pytest.mark.parametrize("freeze", [(), (r"^backbone\.decoder\.",)], ids=["none", "decoder"])
-def test_what_the_task_froze_stays_frozen(tmp_path, data, freeze):
+def test_parameters_frozen_by_the_task_stay_frozen(tmp_path, data, freeze):
     """Parameters that a stage freezes are free again after training."""
     task = tree_task(dtype=torch.float32)
     for parameter in task.backbone.encoder.parameters():
@@ -344,7 +344,7 @@ def test_what_the_task_froze_stays_frozen(tmp_path, data, freeze):
     assert {name for name, parameter in task.named_parameters() if parameter.requires_grad} == learning
 
 
-def test_a_stage_that_leaves_nothing_to_learn(tmp_path, data):
+def test_stage_without_trainable_parameters_is_refused(tmp_path, data):
     task = tree_task(dtype=torch.float32).requires_grad_(False)
     task.head.bias.requires_grad_(True)
     with pytest.raises(RamifyError, match=r"train\.freeze: .* leave no parameter that could learn"):
@@ -372,7 +372,7 @@ def test_scaled_learning_rates(tmp_path, data):
             assert step == pytest.approx(1e-3 * scale, rel=1e-6), name
 
 
-def test_decay_spares_vectors(tmp_path, data):
+def test_weight_decay_excludes_vectors(tmp_path, data):
     """With a learning rate of almost nothing but its decay, matrices shrink and vectors stay."""
     config = TrainConfig(steps=1, budget=300, lr=1e-3, warmup=0.0, weight_decay=100.0, eps=1e12)
     trainer = trainer_of(tmp_path, data, config, task=tree_task(dropout=0.0))
@@ -419,13 +419,13 @@ def test_early_stopping_and_the_best_weights(tmp_path, data):
     assert records(tmp_path)[1]["dev_loss_none"] == 9.0
 
 
-def test_dev_loss_is_had_at_the_end(tmp_path, data):
+def test_dev_loss_is_measured_at_the_end(tmp_path, data):
     progress = trainer_of(tmp_path, data, replace(SHORT, evaluate_every=100), dev=dev_losses([2.0])).run()
     assert (progress.best, progress.best_step) == (2.0, 8)
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
-def test_a_dev_loss_that_is_not_finite_is_refused(tmp_path, data, loss):
+def test_infinite_dev_loss_is_refused(tmp_path, data, loss):
     """No weights would ever be the best again, without any message."""
     with pytest.raises(RamifyError, match=rf"step 6: the dev loss is {loss}\. Begin anew"):
         trainer_of(tmp_path, data, dev=dev_losses([2.0, loss])).run()
@@ -456,7 +456,7 @@ def test_stages_follow_each_other(tmp_path, data):
         assert records(out) == records(tmp_path / "straight")
 
 
-def test_a_stage_may_last_for_target_tokens(tmp_path, data):
+def test_stage_length_in_target_tokens(tmp_path, data):
     config = TrainConfig(steps=0, target_tokens=700, budget=150, log_every=1, warmup=0.5)
     trainer = trainer_of(tmp_path, data, config)
     trainer.run()
@@ -496,7 +496,7 @@ def test_loss_is_the_mean_over_comments(tmp_path, data, same_masks):
         assert records(tmp_path / name)[0]["loss"] == pytest.approx(expected, abs=1e-9)
 
 
-def test_gradients_that_are_not_finite_are_refused(tmp_path, data):
+def test_infinite_gradients_are_refused(tmp_path, data):
     task = tree_task(dtype=torch.float32)
     with torch.no_grad():
         task.head.bias[7] = math.inf
@@ -540,7 +540,7 @@ def test_stages_share_one_precision(tmp_path, data):
         Trainer(task, stages, tmp_path, seed=0, cpu=True)
 
 
-def test_denormal_numbers_are_zero_while_training_and_only_then(tmp_path, data):
+def test_denormal_numbers_are_zero_only_while_training(tmp_path, data):
     seen = []
     trainer_of(tmp_path, data, replace(SHORT, steps=1), report=lambda record: seen.append(sys.float_info.min / 4)).run()
     assert seen == [0.0]
@@ -614,7 +614,7 @@ def test_compiled(tmp_path, data, monkeypatch, two_phase):
 
 
 @pytest.mark.parametrize("line", ["no json", "[1]", '{"step": 3}'])
-def test_a_damaged_line_of_metrics(tmp_path, line):
+def test_damaged_line_of_metrics_is_refused(tmp_path, line):
     (tmp_path / "metrics.jsonl").write_text(f'{{"step": 1, "loss": 2.0, "target_tokens": 9}}\n{line}\n')
     with pytest.raises(RamifyError, match=r"metrics\.jsonl, line 2: expected a JSON object with step"):
         read_metrics(tmp_path)

@@ -86,20 +86,20 @@ def test_both_texts_fit() -> None:
         assert (other >= one - 1)[cut[:, 1] & ~cut[:, 0]].all()
 
 
-def test_parts_do_not_matter() -> None:
+def test_chunks_do_not_change_states_or_gradients() -> None:
     check_parts(model, PIECES)
 
 
-def test_a_pair_does_not_depend_on_others() -> None:
+def test_pair_does_not_depend_on_the_batch() -> None:
     check_batches(model(), PIECES)
 
 
-def test_known_links_move_nothing() -> None:
+def test_gold_links_change_no_state() -> None:
     check_gold(model(features="head"), PIECES)
 
 
 @pytest.mark.parametrize("config", [{}, {"features": "head", "years": False}], ids=str)
-def test_a_saved_model_scores_as_before(config: dict[str, object], tmp_path: Path) -> None:
+def test_saved_model_scores_equally(config: dict[str, object], tmp_path: Path) -> None:
     check_saved(model(**config), PIECES, tmp_path)  # pyright: ignore[reportArgumentType]
 
 
@@ -117,19 +117,19 @@ def test_a_saved_model_scores_as_before(config: dict[str, object], tmp_path: Pat
     ],
     ids=str,
 )
-def test_settings_that_no_model_has(values: dict[str, object]) -> None:
+def test_invalid_settings_are_refused(values: dict[str, object]) -> None:
     with pytest.raises(RamifyError, match=rf"model\.{next(iter(values))}"):
         BertPairConfig(**values)  # pyright: ignore[reportArgumentType]
 
 
-def test_encoders_that_cannot_tell_two_texts_apart() -> None:
+def test_encoders_too_small_for_pairs_are_refused() -> None:
     with pytest.raises(RamifyError, match="type_vocab_size=1 is too small"):
         BertPairConfig(encoder=encoder(type_vocab_size=1))
     with pytest.raises(RamifyError, match="max_tokens=4 is too small"):
         BertPairConfig(encoder=encoder(max_tokens=4))
 
 
-def test_whole_words_are_no_word_pieces() -> None:
+def test_whole_words_are_refused() -> None:
     own = model()
     own.check_input(PIECES)
     with pytest.raises(RamifyError, match=r"input\.texts=pieces"):

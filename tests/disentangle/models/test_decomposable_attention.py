@@ -88,7 +88,7 @@ def test_states_are_those_of_a_plain_computation_for_each_pair(config: dict[str,
 
 
 @torch.no_grad()
-def test_the_order_of_words_is_read_within_messages_alone() -> None:
+def test_word_order_counts_only_with_intra_attention() -> None:
     """Without intra-attention a message is a bag of words."""
     logs = read(chat(9, 6))
     batch = batch_of(logs)
@@ -100,22 +100,22 @@ def test_the_order_of_words_is_read_within_messages_alone() -> None:
         assert torch.allclose(own(turned), own(batch), rtol=0, atol=1e-9) != intra
 
 
-def test_parts_do_not_matter() -> None:
+def test_chunks_do_not_change_states_or_gradients() -> None:
     check_parts(model, WORDS)
     check_parts(lambda **changes: model(intra=True, **changes), WORDS)
 
 
 @pytest.mark.parametrize("intra", [False, True])
-def test_a_pair_does_not_depend_on_others(intra: bool) -> None:
+def test_pair_does_not_depend_on_the_batch(intra: bool) -> None:
     check_batches(model(intra=intra), WORDS)
 
 
-def test_known_links_move_nothing() -> None:
+def test_gold_links_change_no_state() -> None:
     check_gold(model(features="head"), WORDS)
 
 
 @pytest.mark.parametrize("config", [{}, {"intra": True, "features": "head", "years": False}], ids=str)
-def test_a_saved_model_scores_as_before(config: dict[str, object], tmp_path: Path) -> None:
+def test_saved_model_scores_equally(config: dict[str, object], tmp_path: Path) -> None:
     check_saved(model(**config), WORDS, tmp_path)
 
 
@@ -135,6 +135,6 @@ def test_a_saved_model_scores_as_before(config: dict[str, object], tmp_path: Pat
     ],
     ids=str,
 )
-def test_settings_that_no_model_has(values: dict[str, object]) -> None:
+def test_invalid_settings_are_refused(values: dict[str, object]) -> None:
     with pytest.raises(RamifyError, match=rf"model\.{next(iter(values))}"):
         DecomposableAttentionConfig(**values)  # pyright: ignore[reportArgumentType]

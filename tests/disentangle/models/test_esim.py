@@ -76,20 +76,20 @@ def test_states_are_those_of_a_plain_computation_for_each_pair(config: dict[str,
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
 
 
-def test_parts_do_not_matter() -> None:
+def test_chunks_do_not_change_states_or_gradients() -> None:
     check_parts(model, WORDS)
 
 
-def test_a_pair_does_not_depend_on_others() -> None:
+def test_pair_does_not_depend_on_the_batch() -> None:
     check_batches(model(), WORDS)
 
 
-def test_known_links_move_nothing() -> None:
+def test_gold_links_change_no_state() -> None:
     check_gold(model(features="head"), WORDS)
 
 
 @pytest.mark.parametrize("config", [{}, {"features": "head", "years": False}], ids=str)
-def test_a_saved_model_scores_as_before(config: dict[str, object], tmp_path: Path) -> None:
+def test_saved_model_scores_equally(config: dict[str, object], tmp_path: Path) -> None:
     check_saved(model(**config), WORDS, tmp_path)
 
 
@@ -97,6 +97,6 @@ def test_a_saved_model_scores_as_before(config: dict[str, object], tmp_path: Pat
 @pytest.mark.parametrize(
     "values", [{"hidden": 0}, {"dim": 0}, {"dropout": 1.0}, {"chunk_tokens": 0}, {"features": "input"}, {"years": 1}], ids=str
 )
-def test_settings_that_no_model_has(values: dict[str, object]) -> None:
+def test_invalid_settings_are_refused(values: dict[str, object]) -> None:
     with pytest.raises(RamifyError, match=rf"model\.{next(iter(values))}"):
         ESIMConfig(**values)  # pyright: ignore[reportArgumentType]

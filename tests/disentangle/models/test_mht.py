@@ -245,7 +245,7 @@ ALL = """
         pytest.param(WORKED, {"mask": "none"}, ALL, id="no mask"),
     ],
 )
-def test_the_mask_is_the_one_that_the_paper_draws(tree: Tree, config: dict[str, object], drawn: str) -> None:
+def test_mask_equals_the_paper(tree: Tree, config: dict[str, object], drawn: str) -> None:
     own = model(**config)
     (block,) = own.build_mask(batch_of(read(tree), 4))
     # The paper's rows and columns go from the oldest message to the newest.
@@ -253,7 +253,7 @@ def test_the_mask_is_the_one_that_the_paper_draws(tree: Tree, config: dict[str, 
 
 
 @pytest.mark.parametrize("config", [{}, {"depth": 2}, {"mask": "temporal", "span": 2}, {"mask": "none"}], ids=str)
-def test_targets_with_histories_of_other_lengths_do_not_change_a_mask(config: dict[str, object]) -> None:
+def test_mask_does_not_depend_on_other_targets(config: dict[str, object]) -> None:
     own, logs = model(**config), read(drawn_links(13, 1), drawn_links(6, 2))
     batch = batch_of(logs)
     blocks = own.build_mask(batch)
@@ -270,7 +270,7 @@ def test_targets_with_histories_of_other_lengths_do_not_change_a_mask(config: di
     assert padded > 10
 
 
-def test_only_the_mask_of_ancestors_reads_structure() -> None:
+def test_only_the_ancestor_mask_reads_structure() -> None:
     batch = replace(batch_of(read(drawn_links(5))), ancestor_distance=None)
     for mask in ("temporal", "none"):
         own = model(mask=mask)
@@ -395,7 +395,7 @@ def test_states_are_those_of_a_plain_computation_for_each_target(config: dict[st
 
 
 @torch.no_grad()
-def test_vectors_computed_before_give_what_encoding_in_place_gives() -> None:
+def test_precomputed_vectors_equal_encoding_in_place() -> None:
     own, logs = model(), read(drawn_links(14, 1), drawn_links(9, 2))
     batch = batch_of(logs)
     in_place = own(batch)
@@ -408,7 +408,7 @@ def test_vectors_computed_before_give_what_encoding_in_place_gives() -> None:
 
 
 @torch.no_grad()
-def test_vectors_of_some_messages_stand_for_those_messages() -> None:
+def test_vectors_of_some_messages_replace_their_encoding() -> None:
     logs = read(drawn_links(14, 1), drawn_links(9, 2))
     task = ReplyLinking(model().float(), tokenizer(), INPUT).eval()
     view = Blocks(logs, np.arange(15, 20), block=2)
@@ -439,7 +439,7 @@ def readers(own: MaskedHierarchicalTransformer, batch: LinkBatch) -> Tensor:
 
 
 @pytest.mark.parametrize("features", ["none", "head", "input"])
-def test_a_message_depends_on_itself_its_ancestors_and_the_newest_alone(features: str) -> None:
+def test_message_depends_on_itself_its_ancestors_and_the_newest_only(features: str) -> None:
     own, tree = model(features=features, num_layers=3), drawn_links(12, 5)
     batch = with_vectors(batch_of(read(tree), 11))
     found = readers(own, batch)
@@ -450,7 +450,7 @@ def test_a_message_depends_on_itself_its_ancestors_and_the_newest_alone(features
     assert 0.2 < found.float().mean() < 0.8
 
 
-def test_with_one_layer_a_message_depends_on_whom_the_mask_lets_it_read() -> None:
+def test_one_layer_reads_what_the_mask_allows() -> None:
     for config in ({"depth": 1}, {"mask": "temporal", "span": 2}, {"mask": "none"}):
         own = model(num_layers=1, **config)
         batch = with_vectors(batch_of(read(drawn_links(9, 4)), 8))
@@ -459,7 +459,7 @@ def test_with_one_layer_a_message_depends_on_whom_the_mask_lets_it_read() -> Non
 
 
 @torch.no_grad()
-def test_what_a_target_answers_does_not_move_its_scores_but_what_others_answer_does() -> None:
+def test_scores_depend_on_links_of_others_and_not_of_the_target() -> None:
     task = ReplyLinking(model(features="head"), tokenizer(), INPUT).double().eval()
 
     def scores(*links: tuple[int, ...]) -> tuple[Tensor, ...]:
@@ -476,7 +476,7 @@ def test_what_a_target_answers_does_not_move_its_scores_but_what_others_answer_d
 
 
 @torch.no_grad()
-def test_whatever_the_newest_message_answers_all_states_are_the_same() -> None:
+def test_states_do_not_depend_on_the_link_of_the_newest_message() -> None:
     own, tree = model(), drawn_links(10, 3)
     for target in (2, 6, 9):
         for answered in (0, target // 2, target - 1):
@@ -501,7 +501,7 @@ def test_whatever_the_newest_message_answers_all_states_are_the_same() -> None:
     ],
     ids=str,
 )
-def test_sizes_that_no_model_has(values: dict[str, object], message: str) -> None:
+def test_invalid_sizes_are_refused(values: dict[str, object], message: str) -> None:
     with pytest.raises(RamifyError, match=message):
         MHTConfig(**values)  # pyright: ignore[reportArgumentType]
 
@@ -510,12 +510,12 @@ def test_sizes_that_no_model_has(values: dict[str, object], message: str) -> Non
 @pytest.mark.parametrize(
     "values", [{"mask": "tree"}, {"position": 3}, {"features": True}, {"depth": 1.0}, {"years": 1}], ids=str
 )
-def test_settings_of_another_kind(values: dict[str, object]) -> None:
+def test_settings_of_wrong_types_are_refused(values: dict[str, object]) -> None:
     with pytest.raises(RamifyError, match=rf"model\.{next(iter(values))}"):
         MHTConfig(**values)  # pyright: ignore[reportArgumentType]
 
 
-def test_an_encoder_read_from_json_is_a_config() -> None:
+def test_encoder_from_json_is_a_config() -> None:
     encoder = BertConfig(vocab_size=50, dim=8, num_heads=2, pooling="cls")
     config = from_record(MHTConfig, {"encoder": asdict(encoder), "dim": 8})
     assert config.encoder == encoder
@@ -528,7 +528,7 @@ def test_an_encoder_read_from_json_is_a_config() -> None:
 
 @pytest.mark.parametrize("config", [{}, {"features": "head", "position": "sinusoidal", "depth": 3}], ids=str)
 @torch.no_grad()
-def test_a_saved_model_scores_as_before(config: dict[str, object], tmp_path: Path) -> None:
+def test_saved_model_scores_equally(config: dict[str, object], tmp_path: Path) -> None:
     task = ReplyLinking(model(**config).float(), tokenizer(), INPUT).eval()
     hub.save(Disentangler(task), tmp_path)
     loaded = ramify.load(tmp_path).task
