@@ -331,7 +331,7 @@ def test_rows_of_many_texts_equal_rows_of_each(texts):
 # --- files --------------------------------------------------------------------------------------------------------------------
 
 
-def test_unused_ids_have_no_piece(tmp_path):
+def test_vocab_size_covers_unused_ids(tmp_path):
     """A model has a row for every id up to the largest."""
     Engine(models.WordLevel({"[CLS]": 0, "[SEP]": 1, "[MASK]": 2, "[UNK]": 3, "aa": 7}, unk_token="[UNK]")).save(
         str(tmp_path / "tokenizer.json")

@@ -33,7 +33,7 @@ def test_constants_are_nodes(ramify):
     assert list(json.loads(out)["gradients"]) == ["x"]
 
 
-def test_unused_input_is_refused(ramify):
+def test_unused_input_has_gradient_zero(ramify):
     _, out, _ = ramify("backprop", "7", "x=42", "--json")
     assert json.loads(out)["gradients"] == {"x": 0}
 

@@ -153,7 +153,7 @@ def test_conversation_accuracy_is_equal_for_both_histories(seed):
 # --- scores -------------------------------------------------------------------------------------------------------------------
 
 
-def test_baselines_read_no_text():
+def test_baselines_are_first_and_previous():
     logs = read(TREES)
     for name, expected in (("first", lambda place: 0), ("previous", lambda place: place - 1)):
         found = score_parents(logs, predict_baseline(logs, name))

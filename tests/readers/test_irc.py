@@ -581,7 +581,7 @@ def test_encoding_by_name(tmp_path, encoding):
     assert report.kept == {}
 
 
-def test_wrong_encoding_by_name_is_refused(tmp_path):
+def test_wrong_encoding_by_name_is_counted(tmp_path):
     nodes, report = log_of(tmp_path / "a.log", b"[09:05] <wren> \xff\n[09:05] <kes> so\n", encoding="ascii")
     assert [node.text for node in nodes] == ["\ufffd", "so"]
     assert report.kept == {"encoding": 1}
@@ -907,7 +907,7 @@ def test_dialect_without_a_matching_line(tmp_path):
         log_of(tmp_path / "a.log", "[15/11/2004 12:00:01] <wren> hi\n", dialect="brackets")
 
 
-def test_foreign_token_files_beside_a_log(tmp_path):
+def test_token_files_beside_a_log(tmp_path):
     log = tmp_path / "day.ascii.txt"
     log.write_text("[10:00] <ann> It's me!\n=== bob joined\n")
     with pytest.raises(RamifyError, match=r"there is no .*day\.tok\.txt"):

@@ -234,7 +234,7 @@ def write_parquet(path, table):
     return path
 
 
-def test_compressed_parquet_file_is_refused(tmp_path):
+def test_compressed_parquet_file_is_read(tmp_path):
     plain = write_parquet(tmp_path / "posts.parquet", pa.Table.from_pylist(ROWS))
     packed = tmp_path / "posts.parquet.gz"
     packed.write_bytes(gzip.compress(plain.read_bytes()))
@@ -334,7 +334,7 @@ def test_forum_posts(data_dir):
     assert posts["meta"].null_count == 162_973 - 4_940
 
 
-def test_duplicate_columns_are_refused(tmp_path):
+def test_columns_used_twice_and_named_twice(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("id,parent,tree,text\n1,,t,hello\n")
     rows, _ = read(path, columns={"text": "id"})
