@@ -56,17 +56,23 @@ def test_seventy_seven_features_with_distinct_names() -> None:
     assert len(set(FEATURES)) == 77
 
 
+LINE_5 = {
+    "year 2009": 1,
+    "messages a minute -1…1": 1,
+    "child has mention": 1,
+    "child has previous": 1,
+    "child previous has mention": 1,
+    "child messages since 1…5": 1,
+    "child minutes since 10…10000": 1,
+}
+"""Features of the message in line 5, whichever its parent."""
+
+
 def test_features_of_one_pair() -> None:
     """Bob, in line 5, answers ann's line 3."""
     assert values(5, 3) == pytest.approx(
         {
-            "year 2009": 1,
-            "messages a minute -1…1": 1,
-            "child has mention": 1,
-            "child has previous": 1,
-            "child previous has mention": 1,
-            "child messages since 1…5": 1,
-            "child minutes since 10…10000": 1,
+            **LINE_5,
             # 00:11: the log goes past midnight, so the hour is none.
             "parent hour": 23 / 24,
             "parent has mention": 1,
@@ -93,13 +99,7 @@ def test_features_of_one_pair() -> None:
 def test_a_message_as_its_own_candidate() -> None:
     assert values(5, 5) == pytest.approx(
         {
-            "year 2009": 1,
-            "messages a minute -1…1": 1,
-            "child has mention": 1,
-            "child has previous": 1,
-            "child previous has mention": 1,
-            "child messages since 1…5": 1,
-            "child minutes since 10…10000": 1,
+            **LINE_5,
             "parent minutes since 10…10000": 1,
             "self": 1,
             "minutes apart 0…1": 1,

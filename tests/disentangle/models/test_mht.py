@@ -122,134 +122,29 @@ CHAIN = linked((), (0,), (1,), (2,), ())
 TWO_PARENTS = linked((), (1,), (0, 1), (0, 2), ())
 """Two messages start; 3 answers both, 4 answers 1 and 3: 1 is both one link and two links above 4."""
 
-ALL = """
-    1 1 1 1 1
-    1 1 1 1 1
-    1 1 1 1 1
-    1 1 1 1 1
-    1 1 1 1 1
-"""
-
 
 @pytest.mark.parametrize(
     ("tree", "config", "drawn"),
     [
+        pytest.param(WORKED, {}, "10001 11001 10101 11011 00001", id="the worked example"),
+        pytest.param(WORKED, {"depth": 1}, "10001 11001 10101 01011 00001", id="the worked example, one link up"),
+        pytest.param(CHAIN, {"depth": 2}, "10001 11001 11101 01111 00001", id="a chain, two links up"),
+        pytest.param(CHAIN, {}, "10001 11001 11101 11111 00001", id="a chain"),
+        pytest.param(TWO_PARENTS, {}, "10001 01001 11101 11111 00001", id="two parents"),
         pytest.param(
-            WORKED,
-            {},
-            """
-            1 0 0 0 1
-            1 1 0 0 1
-            1 0 1 0 1
-            1 1 0 1 1
-            0 0 0 0 1
-            """,
-            id="the worked example",
+            TWO_PARENTS, {"depth": 1}, "10001 01001 11101 10111 00001", id="two parents, one link up on the shortest path"
         ),
-        pytest.param(
-            WORKED,
-            {"depth": 1},
-            """
-            1 0 0 0 1
-            1 1 0 0 1
-            1 0 1 0 1
-            0 1 0 1 1
-            0 0 0 0 1
-            """,
-            id="the worked example, one link up",
-        ),
-        pytest.param(
-            CHAIN,
-            {"depth": 2},
-            """
-            1 0 0 0 1
-            1 1 0 0 1
-            1 1 1 0 1
-            0 1 1 1 1
-            0 0 0 0 1
-            """,
-            id="a chain, two links up",
-        ),
-        pytest.param(
-            CHAIN,
-            {},
-            """
-            1 0 0 0 1
-            1 1 0 0 1
-            1 1 1 0 1
-            1 1 1 1 1
-            0 0 0 0 1
-            """,
-            id="a chain",
-        ),
-        pytest.param(
-            TWO_PARENTS,
-            {},
-            """
-            1 0 0 0 1
-            0 1 0 0 1
-            1 1 1 0 1
-            1 1 1 1 1
-            0 0 0 0 1
-            """,
-            id="two parents",
-        ),
-        pytest.param(
-            TWO_PARENTS,
-            {"depth": 1},
-            """
-            1 0 0 0 1
-            0 1 0 0 1
-            1 1 1 0 1
-            1 0 1 1 1
-            0 0 0 0 1
-            """,
-            id="two parents, one link up by the shortest way",
-        ),
-        pytest.param(
-            CHAIN,
-            {"mask": "temporal", "span": 1},
-            """
-            1 0 0 0 1
-            1 1 0 0 1
-            0 1 1 0 1
-            0 0 1 1 1
-            0 0 0 0 1
-            """,
-            id="the message before",
-        ),
-        pytest.param(
-            WORKED,
-            {"mask": "temporal", "span": 2},
-            """
-            1 0 0 0 1
-            1 1 0 0 1
-            1 1 1 0 1
-            0 1 1 1 1
-            0 0 0 0 1
-            """,
-            id="two messages before",
-        ),
-        pytest.param(
-            WORKED,
-            {"mask": "temporal", "span": 3},
-            """
-            1 0 0 0 1
-            1 1 0 0 1
-            1 1 1 0 1
-            1 1 1 1 1
-            0 0 0 0 1
-            """,
-            id="three messages before",
-        ),
-        pytest.param(WORKED, {"mask": "none"}, ALL, id="no mask"),
+        pytest.param(CHAIN, {"mask": "temporal", "span": 1}, "10001 11001 01101 00111 00001", id="the message before"),
+        pytest.param(WORKED, {"mask": "temporal", "span": 2}, "10001 11001 11101 01111 00001", id="two messages before"),
+        pytest.param(WORKED, {"mask": "temporal", "span": 3}, "10001 11001 11101 11111 00001", id="three messages before"),
+        pytest.param(WORKED, {"mask": "none"}, "11111 11111 11111 11111 11111", id="no mask"),
     ],
 )
 def test_mask_equals_the_paper(tree: Tree, config: dict[str, object], drawn: str) -> None:
     own = model(**config)
     (block,) = own.build_mask(batch_of(read(tree), 4))
     # The paper's rows and columns go from the oldest message to the newest.
-    assert block[0].flip(0, 1).int().tolist() == [[int(each) for each in row.split()] for row in drawn.strip().splitlines()]
+    assert block[0].flip(0, 1).int().tolist() == [[int(digit) for digit in row] for row in drawn.split()]
 
 
 @pytest.mark.parametrize("config", [{}, {"depth": 2}, {"mask": "temporal", "span": 2}, {"mask": "none"}], ids=str)
@@ -264,7 +159,7 @@ def test_mask_does_not_depend_on_other_targets(config: dict[str, object]) -> Non
             size = int(batch.candidates.host_lengths[target])
             ((alone,),) = own.build_mask(batch_of(logs, target))
             assert torch.equal(mask[:size, :size], alone)
-            # Padding reads itself, so that it reads something, and nobody else reads it.
+            # A padding place reads only itself, so that its row is not empty, and no other place reads it.
             assert torch.equal(mask[:, size:], torch.eye(group.length, dtype=torch.bool)[:, size:])
             padded += group.length - size
     assert padded > 10
