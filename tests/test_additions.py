@@ -329,8 +329,8 @@ def test_a_kind_of_run(added, store, tmp_path):
     found, record = read_run(tmp_path / "run")
     assert (found, record["kind"], record["trees"]) == (run, "unigrams", 24)
     execute(run, tmp_path / "run", resume=True, cpu=True)
-    said = json.loads(ramify_command("evaluate", tmp_path / "run", "--data", store.path, "--split", "train", "--json"))
-    assert 0 < said["share"] < 1
+    scores = json.loads(ramify_command("evaluate", tmp_path / "run", "--data", store.path, "--split", "train", "--json"))
+    assert 0 < scores["share"] < 1
     page = write_report(tmp_path / "run").read_text("utf-8")
     assert "counts &lt;tokens&gt;" in page
     assert "<h2>Counts</h2>" in page

@@ -22,7 +22,7 @@ SAMPLE = ROOT / "src/ramify/sample/discussions.jsonl"
 
 def blocks(language: str) -> list[str]:
     readme = (ROOT / "README.md").read_text("utf-8")
-    return [body for said, body in re.findall(r"^```(.*?)\n(.*?)^```", readme, re.M | re.S) if said == language]
+    return [body for info, body in re.findall(r"^```(.*?)\n(.*?)^```", readme, re.M | re.S) if info == language]
 
 
 def commands() -> list[str]:

@@ -135,13 +135,13 @@ def test_stale_page_is_reported_and_regenerated(tmp_path, monkeypatch, made):
     page.write_text("75.60")
     monkeypatch.setattr(tables, "written", lambda: {page: "75.61"})
     monkeypatch.setattr(tables, "ROOT", tmp_path)
-    said: list[str] = []
-    assert tables.main(["--check"], said.append) == 1
-    assert "page.md: stale" in said[0]
+    printed: list[str] = []
+    assert tables.main(["--check"], printed.append) == 1
+    assert "page.md: stale" in printed[0]
     assert page.read_text() == "75.60"
-    assert tables.main([], said.append) == 0
+    assert tables.main([], printed.append) == 0
     assert page.read_text() == "75.61"
-    assert tables.main(["--check"], said.append) == 0
+    assert tables.main(["--check"], printed.append) == 0
 
 
 def test_no_page_is_too_long(made):

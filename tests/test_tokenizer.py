@@ -350,15 +350,15 @@ def test_id_outside_the_vocabulary_has_a_name():
 def test_sample_is_uniform():
     """Every one of 60 texts is kept equally often: chi-square over 3,000 draws of 10."""
     texts = [f"{number:010d}" for number in range(60)]
-    kept = np.zeros(60)
+    counts = np.zeros(60)
     for seed in range(3000):
         drawn = list(sample(texts, bytes_held=100, seed=seed))
         assert len(drawn) == len(set(drawn)) == 10
         assert drawn == sorted(drawn)
-        kept[[int(text) for text in drawn]] += 1
+        counts[[int(text) for text in drawn]] += 1
     expected = 3000 * 10 / 60
     # A draw holds exactly ten, so this is below chi-square with 59 degrees of freedom, which passes 120 once in 10^5.
-    assert ((kept - expected) ** 2 / expected).sum() < 120
+    assert ((counts - expected) ** 2 / expected).sum() < 120
 
 
 @given(texts=st.lists(st.text(max_size=30), max_size=60), held=st.integers(1, 200), seed=st.integers(0, 9))

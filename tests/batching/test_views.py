@@ -16,7 +16,7 @@ from ramify.tree import leaf_counts, multiplicity, split, subtree_sizes
 # --- ancestors ----------------------------------------------------------------------------------------------------------------
 
 
-def kept(path, limit, rule, top):
+def visible_ancestors(path, limit, rule, top):
     """The strict ancestors (root first) that a target reads; comments above depth `top` are outside its piece."""
     comments = path[1:][max(0, top - 1) :]
     if not path:
@@ -40,7 +40,7 @@ def test_ancestors(parent, limit, rule, top, data):
     deep = [node for node in range(len(parent)) if len(path_to(parent, node)) >= top or node == 0]
     local = data.draw(st.lists(st.sampled_from(deep), max_size=12))
     nodes, lengths = ancestors(own, np.array(local, dtype=np.int64) + len(W), limit, rule, top)
-    expected = [kept(path_to(parent, node), limit, rule, top) for node in local]
+    expected = [visible_ancestors(path_to(parent, node), limit, rule, top) for node in local]
     assert lengths.tolist() == [len(each) for each in expected]
     assert (nodes - len(W)).tolist() == [node for each in expected for node in each]
     assert max(lengths, default=0) <= limit
@@ -236,7 +236,7 @@ def test_invalid_inputs_are_refused(options, message):
 # --- the control: ancestors of a stranger -------------------------------------------------------------------------------------
 
 
-def strange(own, regime=None, seed=0, **input):
+def mismatched_view(own, regime=None, seed=0, **input):
     trees = np.arange(own.num_trees)
     return Discussions(
         own, units(own, trees, **(regime or {})), TextInput(context="mismatched", **input), seed=seed, trees=trees
@@ -250,7 +250,7 @@ def test_mismatched_ancestors_are_of_another_tree_at_equal_depth(seed, limit, re
     own = forest([discussion(uniform(20, seed + n), lengths=[1] * 21, name=f"t{n}") for n in range(3)])
     deepest = [int(own.depth[own.tree_of(np.arange(63)) == tree].max()) for tree in range(3)]
     regular = Discussions(own, units(own, [0, 1, 2], regime, max_tree_size=5), TextInput(max_context=limit))
-    view = strange(own, {"regime": regime, "max_tree_size": 5}, seed, max_context=limit)
+    view = mismatched_view(own, {"regime": regime, "max_tree_size": 5}, seed, max_context=limit)
     for number in range(len(view)):
         example, right = view.example(number), regular.example(number)
         assert example.targets.tolist() == right.targets.tolist()
@@ -274,27 +274,27 @@ def test_mismatched_ancestors_are_of_another_tree_at_equal_depth(seed, limit, re
 
 def test_mismatched_nodes_change_every_epoch_and_repeat_by_seed():
     own = forest(discussions(6, 30))
-    view, other = strange(own), strange(own, seed=1)
+    view, other = mismatched_view(own), mismatched_view(own, seed=1)
     drawn = [view.example(0, epoch).context.tolist() for epoch in range(4)]
-    assert drawn == [strange(own).example(0, epoch).context.tolist() for epoch in range(4)]
+    assert drawn == [mismatched_view(own).example(0, epoch).context.tolist() for epoch in range(4)]
     assert len({tuple(each) for each in drawn}) == 4
     assert other.example(0).context.tolist() != drawn[0]
 
 
 def test_mismatched_nodes_are_uniform_within_a_depth():
     own = forest([discussion([-1, 0], name="a"), discussion(star(4), name="b")])
-    lone = strange(own)
+    lone = mismatched_view(own)
     # The only comment of tree a may read as any comment of tree b: all read that tree's post.
     assert {tuple(lone.example(0, epoch).context.tolist()) for epoch in range(20)} == {(2,)}
     deep = forest([discussion(chain(2), name="a"), discussion([-1, 0, 0, 0, 1, 2, 3], name="b")])
-    parents = Counter(int(strange(deep).example(0, epoch).context[2]) for epoch in range(600))
+    parents = Counter(int(mismatched_view(deep).example(0, epoch).context[2]) for epoch in range(600))
     assert parents.keys() == {4, 5, 6}
     assert max(abs(count - 200) for count in parents.values()) < 5 * (600 * 2 / 9) ** 0.5
 
 
 def test_mismatched_context_needs_a_second_tree():
     with pytest.raises(RamifyError, match="fewer than two hold a comment"):
-        strange(forest([discussion(W), discussion([-1], name="u")]))
+        mismatched_view(forest([discussion(W), discussion([-1], name="u")]))
 
 
 # --- costs --------------------------------------------------------------------------------------------------------------------

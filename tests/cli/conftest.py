@@ -44,7 +44,7 @@ def start():
 
 
 @pytest.fixture(scope="session")
-def apart(start):
+def run_separately(start):
     """Run a command in a process of its own; (exit status, stdout, stderr)."""
 
     def run(*arguments, **limits):
@@ -70,15 +70,15 @@ def recipe(store):
 
 
 @pytest.fixture(scope="session")
-def told(apart, recipe, tmp_path_factory):
+def trained_with_output(run_separately, recipe, tmp_path_factory):
     """The folder of a run and the output of its training."""
     out = tmp_path_factory.mktemp("trained") / "run"
-    status, printed, err = apart(*recipe, "--out", out)
+    status, printed, err = run_separately(*recipe, "--out", out)
     assert (status, printed) == (0, ""), err
     return out, err
 
 
 @pytest.fixture(scope="session")
-def trained(told):
+def trained(trained_with_output):
     """The folder of a run, which tests must not change."""
-    return told[0]
+    return trained_with_output[0]

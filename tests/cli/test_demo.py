@@ -41,10 +41,10 @@ def test_demo_prints_the_gain_of_the_checkpoint(demo):
 
 
 def test_demo_attributes_the_gain_to_the_checkpoint(demo):
-    told = " ".join(demo[1].split())
-    assert "Six hundred comments are far too few to learn" in told
-    assert "shipped checkpoint" in told
-    assert "benchmarks/results.md" in told
+    printed_text = " ".join(demo[1].split())
+    assert "Six hundred comments are far too few to learn" in printed_text
+    assert "shipped checkpoint" in printed_text
+    assert "benchmarks/results.md" in printed_text
 
 
 def test_demo_leaves_a_report(demo):

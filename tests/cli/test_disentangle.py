@@ -151,8 +151,8 @@ def test_replies_recorded_in_the_log(ramify, model, tmp_path):
     path = tmp_path / "disks.json"
     path.write_text(json.dumps(export))
     run(ramify, path, model, "jsonl", tmp_path / "kept.jsonl", "--keep-replies")
-    kept = {node.id: (tree, node) for tree in jsonl.read_jsonl(tmp_path / "kept.jsonl") for node in tree.nodes}
-    tree, node = kept["12"]
+    nodes_by_id = {node.id: (tree, node) for tree in jsonl.read_jsonl(tmp_path / "kept.jsonl") for node in tree.nodes}
+    tree, node = nodes_by_id["12"]
     assert [tree.nodes[parent].id for parent in node.parents or ()] == ["10"]
     assert node.label == {"probability": 1.0}
     run(ramify, path, model, "jsonl", tmp_path / "own.jsonl")
@@ -339,9 +339,9 @@ def test_predicted_links_are_scored_as_written(ramify, model, tmp_path):
     gold.write_text("".join(f"{pair}\n" for pair in pairs))
     settings = ("--set", "decoding.decide=link", "--set", "decoding.threshold=0.1")
     found, _ = run(ramify, lines, model, "annotation", out, *settings)
-    said = [line.partition(":")[2].split() for line in found.splitlines()]
-    starting = {child for parent, child, _ in said if parent == child}
-    assert starting & {child for parent, child, _ in said if parent != child}
+    found_links = [line.partition(":")[2].split() for line in found.splitlines()]
+    starting = {child for parent, child, _ in found_links if parent == child}
+    assert starting & {child for parent, child, _ in found_links if parent != child}
     status, printed, err = ramify("evaluate", "links", "--gold", gold, "--predicted", out, "--json")
     assert status == 0, err
     store = built(logs, tmp_path)
@@ -386,13 +386,13 @@ def test_known_starts_are_kept(ramify, model, tmp_path):
 
 
 def test_printed_log_is_not_replaced(ramify, model, log, tmp_path):
-    kept = tmp_path / "kept"
+    log_file = tmp_path / "kept"
     for more in ([], ["--live"]):
         words = ["disentangle", str(log), "--format", "irc", "--to", "jsonl", "--out", "/dev/stdout", *more]
-        kept.write_text("kept\n")
-        with open(kept, "a") as file:
+        log_file.write_text("kept\n")
+        with open(log_file, "a") as file:
             subprocess.run([sys.executable, "-c", "from ramify.cli import main; main()", *words], stdout=file, check=True)
-        first, *rest = kept.read_text().splitlines()
+        first, *rest = log_file.read_text().splitlines()
         assert first == "kept"
         assert all(json.loads(line) for line in rest)
         assert rest
@@ -436,13 +436,13 @@ def test_channel_may_begin_with_unparsed_lines(causal, before, options, unparsed
         assert process.stderr is not None
         process.stdin.write(f"{before}\n")
         process.stdin.flush()
-        said = [json.loads(process.stdout.readline())]
+        results = [json.loads(process.stdout.readline())]
         process.stdin.write("10:01 <ann> hi\n10:02 <bob> ann: hi\n")
         process.stdin.close()
-        said += [json.loads(line) for line in process.stdout]
+        results += [json.loads(line) for line in process.stdout]
         err = process.stderr.read()
     assert process.returncode == 0, err
-    assert [each["id"] for each in said] == ["0", "1", "2"]
+    assert [each["id"] for each in results] == ["0", "1", "2"]
     assert err.count("unparsed") == unparsed
     assert not unparsed or "1 unparsed (first: /dev/stdin, line 1)" in err
 
@@ -671,23 +671,23 @@ def test_live_gives_all_parents_of_a_message(ramify, log, causal, tmp_path):
     whole = read_links([tmp_path / "whole.txt"])["disks"].tolist()
     lines = run(ramify, log, causal, "jsonl", tmp_path / "live.jsonl", "--live", *several)[0].splitlines()
     for number, line in enumerate(map(json.loads, lines)):
-        said = {line["answers"] or str(number), *line.get("also", ())}
-        assert said == {str(parent) for parent, child in whole if child == number}
+        parents = {line["answers"] or str(number), *line.get("also", ())}
+        assert parents == {str(parent) for parent, child in whole if child == number}
     assert len(whole) > len(LINES)
     # In JSON lines each message appears once per conversation, so that every conversation is a tree.
     run(ramify, log, causal, "jsonl", tmp_path / "out.jsonl", *several)
     conversations = list(jsonl.read_jsonl(tmp_path / "out.jsonl"))
     assert sum(len(each) for each in conversations) == len(LINES)
     for tree in conversations:
-        for node, above in zip(tree.nodes, tree.parent.tolist()):
-            said = {node.id} if above < 0 else {tree.nodes[above].id, *node.label.get("also", ())}
-            assert said == {str(parent) for parent, child in whole if str(child) == node.id}
+        for node, parent in zip(tree.nodes, tree.parent.tolist()):
+            parents = {node.id} if parent < 0 else {tree.nodes[parent].id, *node.label.get("also", ())}
+            assert parents == {str(parent) for parent, child in whole if str(child) == node.id}
     found, _ = run(ramify, log, causal, "text", tmp_path / "out.txt", *several)
     assert sorted(int(line.split()[0]) for line in found.split("\n") if re.match(r" *\d+ ", line)) == list(range(len(LINES)))
 
 
 @pytest.fixture
-def listening(causal):
+def live_process(causal):
     """A process that disentangles the lines written to it, and has printed two results."""
     command = ["disentangle", "/dev/stdin", "--format", "irc", "--live", "--to", "jsonl", "--out", "/dev/stdout"]
     # Shells start background processes with Ctrl-C ignored, and tests may run in one.
@@ -704,17 +704,17 @@ def listening(causal):
         patience.cancel()
 
 
-def test_live_ends_with_its_input(listening):
-    assert (*listening.communicate(), listening.returncode) == ("", "", 0)
+def test_live_ends_with_its_input(live_process):
+    assert (*live_process.communicate(), live_process.returncode) == ("", "", 0)
 
 
-def test_live_ends_with_ctrl_c(listening):
+def test_live_ends_with_ctrl_c(live_process):
     """Nothing is printed but earlier results."""
-    listening.stdin.write(f"{LINES[5]}\n")
-    assert json.loads(listening.stdout.readline())["id"] == "2"
-    listening.send_signal(signal.SIGINT)
-    rest, err = listening.communicate()
-    assert (rest, listening.returncode) == ("", 130)
+    live_process.stdin.write(f"{LINES[5]}\n")
+    assert json.loads(live_process.stdout.readline())["id"] == "2"
+    live_process.send_signal(signal.SIGINT)
+    rest, err = live_process.communicate()
+    assert (rest, live_process.returncode) == ("", 130)
     assert err == "repaired: 1 unparsed (first: /dev/stdin, line 3)\n"
 
 
@@ -734,12 +734,12 @@ def test_live_reports_undecided_messages(ramify, log, causal, tmp_path, monkeypa
     assert [json.loads(line)["id"] for line in out.read_text().splitlines()] == ["0", "1", "2", "3"]
 
 
-def test_live_ends_when_its_output_closes(listening):
+def test_live_ends_when_its_output_closes(live_process):
     """Like `head`, which closes the pipe before the next line is printed."""
-    listening.stdout.close()
-    listening.stdin.write(f"{LINES[6]}\n")
-    assert listening.wait() == 1
-    assert listening.stderr.read() == ""
+    live_process.stdout.close()
+    live_process.stdin.write(f"{LINES[6]}\n")
+    assert live_process.wait() == 1
+    assert live_process.stderr.read() == ""
 
 
 @pytest.mark.parametrize("every", [(), ("--every", 3), ("--every", 500)])
@@ -889,9 +889,9 @@ def test_the_shipped_card_is_for_the_shipped_model(ramify, model, tmp_path):
         (("--data", data), "--data needs --pack"),
         (("--pack", tmp_path / "bare"), f"--pack {tmp_path / 'bare'} needs --data"),
     )
-    for options, said in refused:
+    for options, expected in refused:
         status, _, err = ramify(*words, "--out", tmp_path / "three", *options)
-        assert (status, said in err) == (2, True)
+        assert (status, expected in err) == (2, True)
         assert not (tmp_path / "three").exists()
     assert "Ubuntu" not in (tmp_path / "packed" / "README.md").read_text("utf-8")
     for card in (LINKS, tmp_path / "again"):

@@ -30,18 +30,18 @@ def init(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def told(apart, store, init, tmp_path_factory):
+def trained_with_output(run_separately, store, init, tmp_path_factory):
     """The folder of a run and the output of its training."""
     out = tmp_path_factory.mktemp("replies") / "run"
     settings = [part for each in ("train.log_every=1", "model.dim=8", "model.ffn_dim=16") for part in ("--set", each)]
     options = ("--steps", 3, "--fine-steps", 2, "--window", 6, *settings)
-    status, printed, err = apart("train", "mht", "--data", store.path, "--init", init, "--out", out, *options)
+    status, printed, err = run_separately("train", "mht", "--data", store.path, "--init", init, "--out", out, *options)
     assert (status, printed) == (0, ""), err
     return out, err
 
 
-def test_training_on_reply_trees_ranks_and_skips_distant_parents(told, store):
-    out, err = told
+def test_training_on_reply_trees_ranks_and_skips_distant_parents(trained_with_output, store):
+    out, err = trained_with_output
     assert f"next: ramify evaluate {out} --data {store.path}" in err
     record = json.loads((out / "run.json").read_text())
     assert record["run"]["task"]["objective"] == "ranking"
@@ -66,10 +66,12 @@ def test_training_on_reply_trees_ranks_and_skips_distant_parents(told, store):
 SCORES = ["graph_accuracy", "graph_accuracy_without_first", "conv_accuracy"]
 
 
-def test_evaluate_has_the_fields_that_scripts_read(ramify, told, store):
+def test_evaluate_has_the_fields_that_scripts_read(ramify, trained_with_output, store):
     found = {}
     for options in ((), ("--history", "predicted"), ("--beam", 2)):
-        status, out, err = ramify("evaluate", told[0], "--data", store.path, "--json", "--device", "cpu", *options)
+        status, out, err = ramify(
+            "evaluate", trained_with_output[0], "--data", store.path, "--json", "--device", "cpu", *options
+        )
         assert (status, err) == (0, "")
         found[options] = json.loads(out)
         told_too = ["history", "conversations", "comments", "beyond_window", "intervals", "baselines"]
@@ -87,8 +89,8 @@ def test_evaluate_has_the_fields_that_scripts_read(ramify, told, store):
         assert low <= gold[name] <= high
 
 
-def test_evaluate_for_people(ramify, told, store):
-    status, out, err = ramify("evaluate", told[0], "--data", store.path, "--device", "cpu")
+def test_evaluate_for_people(ramify, trained_with_output, store):
+    status, out, err = ramify("evaluate", trained_with_output[0], "--data", store.path, "--device", "cpu")
     assert (status, err) == (0, "")
     assert "95 % intervals over conversations" in out
     assert [line.split("  ")[0].strip() for line in out.splitlines() if line.strip().startswith("previous")] == [
@@ -98,9 +100,9 @@ def test_evaluate_for_people(ramify, told, store):
     assert out.endswith("the model read the gold parents of earlier messages\n")
 
 
-def test_unsuitable_settings_are_refused(ramify, told, store, init, tmp_path):
+def test_unsuitable_settings_are_refused(ramify, trained_with_output, store, init, tmp_path):
     for option in ("--protocol=chunk50", "--no-starts"):
-        status, _, err = ramify("evaluate", told[0], "--data", store.path, option, "--device", "cpu")
+        status, _, err = ramify("evaluate", trained_with_output[0], "--data", store.path, option, "--device", "cpu")
         assert status != 0
         assert f"{option.partition('=')[0]} does not apply to" in err
         assert "reply trees, not chat logs" in err

@@ -64,8 +64,8 @@ def test_logged_metrics(trained):
     assert [step for step, record in enumerate(logged, 1) if "dev_loss" in record] == [6]
 
 
-def test_printed_output(told, store):
-    out, err = told
+def test_printed_output(trained_with_output, store):
+    out, err = trained_with_output
     best = read_metrics(out)[-1]["dev_loss"]
     assert err.splitlines()[-3:] == [
         f"{out}: 6 steps, best dev loss {best:.4f} at step 6",
@@ -200,10 +200,10 @@ def large(store):
     return ["train", "tree-mlm", "--data", store.path, "--steps", STEPS, *changes]
 
 
-def test_a_killed_run_resumes_to_the_same_bits(start, apart, large, tmp_path):
+def test_a_killed_run_resumes_to_the_same_bits(start, run_separately, large, tmp_path):
     """Killed between two checkpoints, resumed, asked to stop, and resumed again."""
     straight, killed = tmp_path / "straight", tmp_path / "killed"
-    status, _, err = apart(*large, "--out", straight)
+    status, _, err = run_separately(*large, "--out", straight)
     assert status == 0, err
     for number, step, ended in ((signal.SIGKILL, 4, -signal.SIGKILL), (signal.SIGTERM, 7, 130)):
         process = start(*large, "--out", killed, "--resume")
@@ -216,7 +216,7 @@ def test_a_killed_run_resumes_to_the_same_bits(start, apart, large, tmp_path):
         assert step <= len(read_metrics(killed)) < STEPS
         assert not (killed / "config.json").exists()
     assert "continue with the same command and --resume" in err
-    status, _, err = apart(*large, "--out", killed, "--resume")
+    status, _, err = run_separately(*large, "--out", killed, "--resume")
     assert status == 0, err
     assert equal(killed / "model.safetensors", straight / "model.safetensors")
     assert equal(killed / "best.safetensors", straight / "best.safetensors")
@@ -227,7 +227,7 @@ def test_a_killed_run_resumes_to_the_same_bits(start, apart, large, tmp_path):
     assert tokens.min() * DIM * FFN >= MIN_PRODUCTS
 
 
-def test_run_folder_is_locked(start, apart, large, tmp_path):
+def test_run_folder_is_locked(start, run_separately, large, tmp_path):
     """Two processes that resume at once would mix their lines of metrics."""
     out = tmp_path / "run"
     first = start(*large, "--out", out)
@@ -237,14 +237,14 @@ def test_run_folder_is_locked(start, apart, large, tmp_path):
     first.send_signal(signal.SIGSTOP)
     (tmp_path / "link").symlink_to(out)
     for options in (("--out", out, "--resume"), ("--out", tmp_path / "link", "--resume"), ("--out", out)):
-        status, _, err = apart(*large, *options)
+        status, _, err = run_separately(*large, *options)
         assert status == 2, err
         assert err == (
             f"error: {options[1]} is being trained by another process. Wait until it ends, stop it, or choose another --out.\n"
         )
     first.send_signal(signal.SIGKILL)
     first.communicate()
-    status, _, err = apart(*large, "--out", out, "--resume")
+    status, _, err = run_separately(*large, "--out", out, "--resume")
     assert status == 0, err
     assert [record["step"] for record in read_metrics(out)] == list(range(1, STEPS + 1))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "run"]
@@ -254,30 +254,30 @@ def test_run_folder_is_locked(start, apart, large, tmp_path):
 
 
 @pytest.mark.parametrize("every", [1, 100], ids=["checkpoint", "best weights"])
-def test_a_full_disk_while_training(apart, recipe, tmp_path, every):
+def test_a_full_disk_while_training(run_separately, recipe, tmp_path, every):
     out = tmp_path / "run"
-    status, _, err = apart(*recipe, "--out", out, "--set", f"train.checkpoint_every={every}", kilobytes=16)
-    said = [line for line in err.splitlines() if not line.startswith("step ")]
+    status, _, err = run_separately(*recipe, "--out", out, "--set", f"train.checkpoint_every={every}", kilobytes=16)
+    lines = [line for line in err.splitlines() if not line.startswith("step ")]
     assert status == 2, err
-    assert len(said) == 1
-    assert said[0].startswith("error: ")
+    assert len(lines) == 1
+    assert lines[0].startswith("error: ")
     assert partial(out) == []
     assert not (out / "config.json").exists()
 
 
-def test_a_full_disk_at_the_end(apart, recipe, trained, tmp_path):
+def test_a_full_disk_at_the_end(run_separately, recipe, trained, tmp_path):
     """Training is complete, but the model does not fit on the disk. Once there is room, --resume writes it."""
     out = tmp_path / "run"
     shutil.copytree(trained, out)
     for name in ("config.json", "model.safetensors", "README.md"):
         (out / name).unlink()
-    status, _, err = apart(*recipe, "--out", out, "--resume", kilobytes=16)
+    status, _, err = run_separately(*recipe, "--out", out, "--resume", kilobytes=16)
     assert status == 2, err
     assert err.startswith("error: ")
     assert err.count("\n") == 1
     assert partial(out) == []
     assert not (out / "config.json").exists()
-    status, _, err = apart(*recipe, "--out", out, "--resume")
+    status, _, err = run_separately(*recipe, "--out", out, "--resume")
     assert status == 0, err
     for name in ("config.json", "model.safetensors", "README.md", "metrics.jsonl"):
         assert (out / name).read_bytes() == (trained / name).read_bytes()

@@ -33,7 +33,7 @@ TREE = Tree(
 
 
 @pytest.fixture
-def asked(tmp_path):
+def trees_path(tmp_path):
     path = tmp_path / "asked.jsonl"
     path.write_text(Tree((Node("fe", id="other"),), id="before").to_json() + "\n" + TREE.to_json() + "\n")
     return path
@@ -141,11 +141,11 @@ def test_evaluate_saves_to_the_given_path(evaluated, tmp_path):
     assert Scores.load(tmp_path / "new" / "scores").count.sum() > 1000
 
 
-def test_every_command_takes_a_device(ramify, evaluated, filled, trained, copied, store, asked, tmp_path):
+def test_every_command_takes_a_device(ramify, evaluated, filled, trained, copied, store, trees_path, tmp_path):
     """Naming the device leaves the answers unchanged; a missing device gives a plain message."""
     assert evaluated("--device", "cpu") == evaluated()
     assert filled("below", "--device", "cpu") == filled("below")
-    vectors = ["embed", trained, "--data", asked, "--out", tmp_path / "vectors.npy"]
+    vectors = ["embed", trained, "--data", trees_path, "--out", tmp_path / "vectors.npy"]
     page = ["report", copied, "--draws", 1, "--comments", 20]
     for command in (vectors, page):
         assert ramify(*command, "--device", "cpu")[0] == 0
@@ -153,7 +153,7 @@ def test_every_command_takes_a_device(ramify, evaluated, filled, trained, copied
     (copied / "report.html").unlink()
     for command in (
         ["evaluate", trained, "--data", store.path],
-        ["fill-mask", trained, "--data", asked, "--node", "below"],
+        ["fill-mask", trained, "--data", trees_path, "--node", "below"],
         vectors,
         page,
     ):
@@ -216,25 +216,25 @@ def test_embed_a_file_of_trees(embedded, store, tmp_path):
     np.testing.assert_allclose(vectors, of_store[2], atol=1e-5)
 
 
-def test_embed_with_and_without_context(embedded, asked):
+def test_embed_with_and_without_context(embedded, trees_path):
     """Without context, equal texts have equal vectors; with context they differ."""
     found = {}
     for context in ("tree", "none"):
-        trees, ids, vectors = embedded(asked, "--context", context)
+        trees, ids, vectors = embedded(trees_path, "--context", context)
         assert trees == ["before"] + ["asked"] * 5
         assert ids == ["other", "post", "above", "between", "below", "silent"]
         found[context] = dict(zip(ids, vectors))
     np.testing.assert_allclose(found["none"]["above"], found["none"]["below"], atol=1e-6)
     assert np.abs(found["tree"]["above"] - found["tree"]["below"]).max() > 1e-3
     assert np.abs(found["tree"]["below"] - found["none"]["below"]).max() > 1e-3
-    assert np.array_equal(embedded(asked)[2], embedded(asked, "--context", "tree")[2])
+    assert np.array_equal(embedded(trees_path)[2], embedded(trees_path, "--context", "tree")[2])
 
 
 @pytest.mark.parametrize("more", [["--format", "npy"], []], ids=["by option", "by name"])
-def test_embed_as_numpy(ramify, embedded, trained, asked, tmp_path, more):
-    trees, ids, vectors = embedded(asked)
+def test_embed_as_numpy(ramify, embedded, trained, trees_path, tmp_path, more):
+    trees, ids, vectors = embedded(trees_path)
     out = tmp_path / ("vectors" if more else "vectors.npy")
-    status, _, err = ramify("embed", trained, "--data", asked, "--out", out, *more)
+    status, _, err = ramify("embed", trained, "--data", trees_path, "--out", out, *more)
     assert (status, err) == (0, f"{out}: 6 vectors of size 16\n")
     written = np.load(out)
     assert written.dtype == np.float32
@@ -252,31 +252,31 @@ def test_embed_reports_truncation(ramify, trained, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["vectors.parquet", "vectors.npy"])
-def test_failed_embed_leaves_nothing(ramify, apart, trained, store, asked, tmp_path, name):
+def test_failed_embed_leaves_nothing(ramify, run_separately, trained, store, trees_path, tmp_path, name):
     damaged = tmp_path / "damaged.jsonl"
     damaged.write_text((TREE.to_json() + "\n") * 300 + '{"id": "cut", "nod\n')
     status, _, err = ramify("embed", trained, "--data", damaged, "--out", tmp_path / name)
     assert status == 2
     assert "damaged.jsonl" in err
     assert "301" in err
-    status, _, err = ramify("embed", trained, "--data", asked, "--out", tmp_path / "no" / name)
+    status, _, err = ramify("embed", trained, "--data", trees_path, "--out", tmp_path / "no" / name)
     assert (status, err) == (2, f"error: {tmp_path / 'no' / name}: the folder {tmp_path / 'no'} does not exist.\n")
-    status, _, err = apart("embed", trained, "--data", store.path, "--out", tmp_path / name, kilobytes=4)
+    status, _, err = run_separately("embed", trained, "--data", store.path, "--out", tmp_path / name, kilobytes=4)
     assert (status, err.count("\n")) == (2, 1)
     assert err.startswith(f"error: cannot write {tmp_path / name}")
     status, _, err = ramify("embed", trained, "--data", tmp_path / "none.jsonl", "--out", tmp_path / name)
     assert (status, err.count("\n")) == (2, 1)
     assert err.startswith(f"error: {tmp_path / 'none.jsonl'} cannot be read: No such file")
-    assert sorted(tmp_path.iterdir()) == [asked, damaged]
+    assert sorted(tmp_path.iterdir()) == [trees_path, damaged]
 
 
 # --- fill-mask ----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def filled(ramify, trained, asked):
+def filled(ramify, trained, trees_path):
     def run(node, *more):
-        status, out, err = ramify("fill-mask", trained, "--data", asked, "--node", node, "--json", *more)
+        status, out, err = ramify("fill-mask", trained, "--data", trees_path, "--node", node, "--json", *more)
         assert (status, err) == (0, "")
         return json.loads(out)
 
@@ -335,18 +335,18 @@ def test_fill_mask_among_candidates_and_jointly(filled):
     assert [len(beam["tokens"]) for beam in found["joint"]] == [2, 2, 2]
 
 
-def test_fill_mask_in_a_built_data_set(ramify, filled, asked, trained, tmp_path):
+def test_fill_mask_in_a_built_data_set(ramify, filled, trees_path, trained, tmp_path):
     """A node is found by its id and its tree's id, even if the data set has no post above it."""
-    assert ramify("data", "build", asked, "--format", "jsonl", "--out", tmp_path / "store", "--min-nodes", 1)[0] == 0
+    assert ramify("data", "build", trees_path, "--format", "jsonl", "--out", tmp_path / "store", "--min-nodes", 1)[0] == 0
     more = ["--node", "below", "--tree", "asked", "--json"]
     status, out, _ = ramify("fill-mask", trained, "--data", tmp_path / "store", *more)
     assert status == 0
     assert json.loads(out) == filled("below")
 
 
-def test_fill_mask_for_people(ramify, filled, asked, trained):
+def test_fill_mask_for_people(ramify, filled, trees_path, trained):
     found = filled("below")
-    status, out, _ = ramify("fill-mask", trained, "--data", asked, "--node", "below")
+    status, out, _ = ramify("fill-mask", trained, "--data", trees_path, "--node", "below")
     best = found["masks"][0]["tokens"][0]
     assert status == 0
     assert out.splitlines()[0] == "node below, context tree (2 ancestors)"
@@ -367,18 +367,18 @@ def test_fill_mask_for_people(ramify, filled, asked, trained):
         ([], "Missing option '--node'"),
     ],
 )
-def test_fill_mask_refuses(ramify, trained, asked, arguments, message):
-    status, out, err = ramify("fill-mask", trained, "--data", asked, "--json", *arguments)
+def test_fill_mask_refuses(ramify, trained, trees_path, arguments, message):
+    status, out, err = ramify("fill-mask", trained, "--data", trees_path, "--json", *arguments)
     assert (status, out) == (2, "")
     assert message in err
 
 
-def test_fill_mask_with_repeated_node_ids(ramify, filled, asked, trained, tmp_path):
+def test_fill_mask_with_repeated_node_ids(ramify, filled, trees_path, trained, tmp_path):
     """The first node is used, and the message says so, for files and for data sets."""
-    with open(asked, "a") as file:
+    with open(trees_path, "a") as file:
         file.write(Tree(TREE.nodes, id="again").to_json() + "\n")
-    assert ramify("data", "build", asked, "--format", "jsonl", "--out", tmp_path / "store", "--split", "1,0,0")[0] == 0
-    for data in (asked, tmp_path / "store"):
+    assert ramify("data", "build", trees_path, "--format", "jsonl", "--out", tmp_path / "store", "--split", "1,0,0")[0] == 0
+    for data in (trees_path, tmp_path / "store"):
         status, _, err = ramify("fill-mask", trained, "--data", data, "--node", "below")
         assert status == 0
         assert "'asked'" in err
@@ -388,16 +388,16 @@ def test_fill_mask_with_repeated_node_ids(ramify, filled, asked, trained, tmp_pa
     assert filled("below", "--tree", "asked")["ancestors"] == ["post", "between"]
 
 
-def test_folders_without_a_model_are_refused(ramify, asked, tmp_path):
+def test_folders_without_a_model_are_refused(ramify, trees_path, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.json").write_text("{}")
     for model, message in (
         (tmp_path / "run", "is a run that has not finished: resume it with `ramify train … --resume`."),
         (tmp_path / "nowhere", "nowhere does not exist (neither a directory here nor a hub id"),
-        (asked, "is a file"),
+        (trees_path, "is a file"),
     ):
         for command in (["embed", "--out", tmp_path / "out.parquet"], ["fill-mask", "--node", "below"]):
-            status, out, err = ramify(command[0], model, "--data", asked, *command[1:])
+            status, out, err = ramify(command[0], model, "--data", trees_path, *command[1:])
             assert (status, out) == (2, "")
             assert message in err
     assert not (tmp_path / "out.parquet").exists()
@@ -534,14 +534,14 @@ def test_unknown_vector_file_endings_are_refused(ramify, trained, store, tmp_pat
     assert not list(tmp_path.iterdir())
 
 
-def test_vectors_never_overwrite_their_input(ramify, trained, asked, tmp_path):
-    before = asked.read_bytes()
-    (tmp_path / "link").symlink_to(asked)
-    for out in (asked, tmp_path / "link"):
-        status, _, err = ramify("embed", trained, "--data", asked, "--out", out, "--format", "npy")
+def test_vectors_never_overwrite_their_input(ramify, trained, trees_path, tmp_path):
+    before = trees_path.read_bytes()
+    (tmp_path / "link").symlink_to(trees_path)
+    for out in (trees_path, tmp_path / "link"):
+        status, _, err = ramify("embed", trained, "--data", trees_path, "--out", out, "--format", "npy")
         assert status == 2
         assert f"{out} is what is to be read" in err
-    assert asked.read_bytes() == before
+    assert trees_path.read_bytes() == before
 
 
 def test_version(ramify):
@@ -557,8 +557,8 @@ def test_version(ramify):
         (("data", "build", "DATA", "--out", "again"), "ramify data export"),
     ],
 )
-def test_wrong_kinds_of_arguments_are_refused(ramify, trained, store, asked, words, message):
-    places = {"RUN": trained, "FILE": asked, "DATA": store.path}
+def test_wrong_kinds_of_arguments_are_refused(ramify, trained, store, trees_path, words, message):
+    places = {"RUN": trained, "FILE": trees_path, "DATA": store.path}
     status, _, err = ramify(*(places.get(word, word) for word in words))
     assert status == 2
     assert message in err

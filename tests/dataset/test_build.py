@@ -98,8 +98,8 @@ def test_hash_depends_on_the_content(dump, tmp_path):
 
 
 def test_inputs_are_counted(dump, tmp_path):
-    told = []
-    store = build([dump], "pushshift", tmp_path / "store", progress=lambda *news: told.append(news))
+    events = []
+    store = build([dump], "pushshift", tmp_path / "store", progress=lambda *news: events.append(news))
     info = store.info
     assert info["read"] == 4_400 == info["nodes"] + sum(info["skipped"].values())
     assert info["nodes"] == store.num_nodes == sum(split["nodes"] for split in info["splits"].values())
@@ -107,8 +107,8 @@ def test_inputs_are_counted(dump, tmp_path):
     assert info["comments"] == store.num_nodes - 400
     assert info["inputs"] == [{"name": str(dump), "bytes": dump.stat().st_size}]
     assert info["options"]["policy"]["orphan"] == "root"
-    assert told[0][0] == "read"
-    assert told[-1] == ("write", store.num_nodes, 4_400, 4_400)
+    assert events[0][0] == "read"
+    assert events[-1] == ("write", store.num_nodes, 4_400, 4_400)
 
 
 def test_splits_depend_on_the_tree_alone(dump, tmp_path):
@@ -215,12 +215,12 @@ def test_output_created_meanwhile_is_not_touched(dump, tmp_path, kind, overwrite
 
 @pytest.mark.parametrize("kind", ["folder", "empty", "file", "store"])
 def test_replacement_of_an_old_store_is_not_touched(dump, tmp_path, kind):
-    out, kept = tmp_path / "out", tmp_path / "kept"
+    out, moved_away = tmp_path / "out", tmp_path / "kept"
     build([dump], "pushshift", out)
 
     def replace(*_):
-        if not kept.exists():
-            out.rename(kept)
+        if not moved_away.exists():
+            out.rename(moved_away)
             if kind == "store":
                 build([dump], "pushshift", tmp_path / "other", min_nodes=2)
                 (tmp_path / "other").rename(out)
@@ -229,14 +229,16 @@ def test_replacement_of_an_old_store_is_not_touched(dump, tmp_path, kind):
 
     with pytest.raises(RamifyError, match=r"out has changed .* It is not touched"):
         build([dump], "pushshift", out, overwrite=True, progress=replace)
-    assert Store.open(kept).num_trees == 400
+    assert Store.open(moved_away).num_trees == 400
     assert {path.name for path in tmp_path.iterdir()} == {"kept", "out"}
 
 
 def test_old_store_may_be_removed_meanwhile(dump, tmp_path):
-    out, kept = tmp_path / "out", tmp_path / "kept"
+    out, moved_away = tmp_path / "out", tmp_path / "kept"
     build([dump], "pushshift", out)
-    build([dump], "pushshift", out, overwrite=True, min_nodes=2, progress=lambda *_: kept.exists() or out.rename(kept))
+    build(
+        [dump], "pushshift", out, overwrite=True, min_nodes=2, progress=lambda *_: moved_away.exists() or out.rename(moved_away)
+    )
     assert {path.name for path in tmp_path.iterdir()} == {"kept", "out"}
 
 
@@ -295,7 +297,7 @@ build([sys.argv[1]], "pushshift", "out", progress=wait)
 """
 
 
-def held_up(dump, folder):
+def waiting_build(dump, folder):
     """A process that builds `out` and waits for a file `go`."""
     process = subprocess.Popen([sys.executable, "-c", HELD_UP, str(dump)], cwd=folder)
     while not (folder / "begun").exists():
@@ -306,7 +308,7 @@ def held_up(dump, folder):
 
 def test_second_concurrent_build_is_refused(dump, tmp_path):
     (tmp_path / "same").symlink_to(".")
-    first = held_up(dump, tmp_path)
+    first = waiting_build(dump, tmp_path)
     for name in ("out", "same/out"):
         second = subprocess.run(
             [*BUILD, str(dump), "--out", name, "--overwrite"], cwd=tmp_path, capture_output=True, text=True, timeout=100
@@ -338,7 +340,7 @@ def test_one_of_several_concurrent_builds_succeeds(tmp_path_factory, tmp_path):
 
 
 def test_lock_of_a_killed_build_blocks_no_other(dump, tmp_path):
-    process = held_up(dump, tmp_path)
+    process = waiting_build(dump, tmp_path)
     process.kill()
     process.wait()
     assert (tmp_path / ".out.lock").exists()

@@ -81,10 +81,10 @@ def test_minhash_finds_similar_texts_and_no_others(tmp_path, memory):
     close = [changed(dice, text, 0.01) for text in originals]
     far = [changed(dice, text, 0.05) for text in originals]
     store = store_of(tmp_path, originals + close + far, near_duplicates="minhash", memory=memory)
-    kept = left(store)
-    pairs = [len(kept & {str(number), str(number + 60)}) for number in range(60)]
+    remaining = left(store)
+    pairs = [len(remaining & {str(number), str(number + 60)}) for number in range(60)]
     assert pairs.count(1) >= 58
-    assert sum(str(number) in kept for number in range(120, 180)) == 60
+    assert sum(str(number) in remaining for number in range(120, 180)) == 60
     assert store.info["skipped"]["near_duplicate"] == pairs.count(1)
 
 

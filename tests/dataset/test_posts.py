@@ -179,7 +179,7 @@ def test_50_000_children_of_one_node(tmp_path):
     assert (store.num_trees, store.num_nodes, int(store.parent.max())) == (1, 50_001, 0)
 
 
-def retell(posts, policy):
+def reference_build(posts, policy):
     """A simple reference for {tree: {node: parent}}. Deleted posts are included if the policies keep them."""
     known = {}
     for each in posts if policy.duplicate_id == "first" else reversed(posts):
@@ -281,7 +281,7 @@ POLICY = st.builds(
 @given(posts=st.lists(POST, max_size=14), policy=POLICY)
 def test_any_posts_under_any_policy(tmp_path_factory, read_as, posts, policy):
     folder = tmp_path_factory.mktemp("any")
-    expected = retell(posts, policy)
+    expected = reference_build(posts, policy)
     # One valid tree, so that the build never fails for lack of trees.
     store = read_as(folder, [*posts, post("r", None, "always")], **vars(policy))
     found = {name: dict(nodes) for name, nodes in shape(store).items() if name != "always"}

@@ -48,14 +48,14 @@ def test_near_and_linked_candidates_are_always_sampled(trees, logs):
         log = message // 150
         nodes, first = trees[log].nodes, 150 * log
         late = nodes[message - first]
-        wanted = []
+        required = []
         for back in range(min(WINDOW, message - first) + 1):
             early = nodes[message - first - back]
-            answered = (message - first - back) in (late.parents or ())
-            if back <= NEAR or late.author == early.author or calls(late, early) or calls(early, late) or answered:
-                wanted.append(message - back)
+            children = (message - first - back) in (late.parents or ())
+            if back <= NEAR or late.author == early.author or calls(late, early) or calls(early, late) or children:
+                required.append(message - back)
                 far += back > NEAR
-        assert candidates == wanted
+        assert candidates == required
     assert far > 1000
     assert len(found) == len(logs.linked)
 

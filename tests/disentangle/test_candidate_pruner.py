@@ -39,13 +39,13 @@ def plain(**config: object) -> ReplyLinking:
     return ReplyLinking(backbone, WORDS, INPUT, LinkConfig(**config)).eval()  # pyright: ignore[reportArgumentType]
 
 
-def looking(look: CandidatePruner) -> ReplyLinking:
+def with_pruner(pruner: CandidatePruner) -> ReplyLinking:
     task = plain()
-    task.config, task.candidate_pruner = replace(task.config, num_candidates=look.num_candidates), look
+    task.config, task.candidate_pruner = replace(task.config, num_candidates=pruner.num_candidates), pruner
     return task
 
 
-def drawn(among: int) -> CandidatePruner:
+def random_pruner(among: int) -> CandidatePruner:
     torch.manual_seed(1)
     return CandidatePruner(among, with_context=True)
 
@@ -59,13 +59,13 @@ def rows(found: LinkPosterior) -> list[np.ndarray]:
 
 
 def test_pruner_that_keeps_all_candidates_changes_nothing() -> None:
-    before, after = predict(plain()), predict(looking(drawn(26)))
+    before, after = predict(plain()), predict(with_pruner(random_pruner(26)))
     np.testing.assert_allclose(after.probabilities, before.probabilities, rtol=1e-4, atol=1e-7)
 
 
 @pytest.mark.parametrize("among", [2, 4])
 def test_likeliest_candidates_and_the_message_itself_remain(among: int) -> None:
-    before, after = predict(plain()), predict(looking(drawn(among)))
+    before, after = predict(plain()), predict(with_pruner(random_pruner(among)))
     assert np.array_equal(before.candidates, after.candidates)
     for own in rows(after):
         assert own[0] > 0
@@ -75,11 +75,11 @@ def test_likeliest_candidates_and_the_message_itself_remain(among: int) -> None:
 
 def test_remaining_candidates_are_scored_as_if_alone() -> None:
     """The features stay with their candidates, and the chosen candidates attend to each other."""
-    task, look = plain(), drawn(4)
+    task, pruner = plain(), random_pruner(4)
     (batch,) = _batches(task, make_collator(task, LOGS, None), LOGS.offsets[:-1])
-    scores = looking(look).scores(batch, PLAIN)
-    chosen, candidates = look.choose(batch)
-    by_hand = look(batch).detach()
+    scores = with_pruner(pruner).scores(batch, PLAIN)
+    chosen, candidates = pruner.choose(batch)
+    by_hand = pruner(batch).detach()
     by_hand[batch.is_self.bool()] = torch.inf
     assert torch.equal(chosen, highest(by_hand, batch.candidates, 4)[0])
     few = batch.select(chosen, candidates)
@@ -92,7 +92,7 @@ def test_remaining_candidates_are_scored_as_if_alone() -> None:
 def test_candidates_of_the_same_author_are_pruned_first() -> None:
     """Messages of the same author take no place of possible parents. If all others are by the same author, the likeliest is
     read."""
-    task = looking(drawn(3))
+    task = with_pruner(random_pruner(3))
     assert task.candidate_pruner is not None
     (batch,) = _batches(task, make_collator(task, LOGS, None), LOGS.offsets[:-1])
     chosen, candidates = task.candidate_pruner.choose(batch, excluded=batch.same_author)
@@ -109,7 +109,7 @@ def test_likeliest_excluded_candidate_does_not_depend_on_the_batches() -> None:
     authors = "aaaaaaaaaaaaaabaaaacaaaaaab"
     log = Tree(tuple(replace(node, author=author) for node, author in zip(channel(len(authors), 0).nodes, authors)))
     logs = Logs.build([log], INPUT).tokenize(WORDS)
-    task = looking(drawn(4))
+    task = with_pruner(random_pruner(4))
     assert task.candidate_pruner is not None
     collate = make_collator(task, logs, None)
     (batch,) = _batches(task, collate, logs.offsets[:-1])
@@ -130,15 +130,15 @@ def test_likeliest_excluded_candidate_does_not_depend_on_the_batches() -> None:
 
 
 def test_posteriors_do_not_depend_on_the_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = predict(looking(drawn(6)))
+    whole = predict(with_pruner(random_pruner(6)))
     monkeypatch.setattr("ramify.disentangle.inference.predict.PRUNED_KEYS", 60)
     monkeypatch.setattr("ramify.disentangle.inference.predict._BLOCK", 3)
-    np.testing.assert_allclose(predict(looking(drawn(6))).probabilities, whole.probabilities, rtol=1e-4, atol=1e-7)
+    np.testing.assert_allclose(predict(with_pruner(random_pruner(6))).probabilities, whole.probabilities, rtol=1e-4, atol=1e-7)
 
 
 def test_loss_covers_all_candidates() -> None:
     """The loss of a candidate that is not read is the loss under the model itself."""
-    task, less = plain(), looking(drawn(2))
+    task, less = plain(), with_pruner(random_pruner(2))
     (batch,) = _batches(task, make_collator(task, LOGS, None), LOGS.offsets[:-1])
     for each in (own.losses(batch, {"links": 1.0}, MAIN, None) for own in (task, less)):
         ((loss,),) = (list(losses.values()) for losses, _ in each)
@@ -150,22 +150,22 @@ def fit(task: ReplyLinking, num_candidates: int, logs: Logs = LOGS, seed: int = 
     return fit_candidate_pruner(predict_shuffled(task, PLAIN, logs, seed), num_candidates, with_context=True)
 
 
-def kept(task: ReplyLinking, look: CandidatePruner) -> float:
+def posterior_coverage(task: ReplyLinking, pruner: CandidatePruner) -> float:
     """The share of the model's probability that falls on candidates which are still read."""
-    full, read = predict(task), predict(looking(look))
+    full, read = predict(task), predict(with_pruner(pruner))
     return float(full.probabilities[read.probabilities > 0].sum() / len(full.messages))
 
 
 def test_pruner_learns_the_posteriors_of_the_model(tmp_path) -> None:
     task = plain()
-    look = fit(task, 6, seed=3)
-    assert kept(task, look) > kept(task, drawn(6)) + 0.1
+    pruner = fit(task, 6, seed=3)
+    assert posterior_coverage(task, pruner) > posterior_coverage(task, random_pruner(6)) + 0.1
     again = fit(plain(), 6, seed=3)
-    assert all(torch.equal(one, other) for one, other in zip(look.parameters(), again.parameters()))
-    hub.save(Disentangler(looking(look)), tmp_path)
+    assert all(torch.equal(one, other) for one, other in zip(pruner.parameters(), again.parameters()))
+    hub.save(Disentangler(with_pruner(pruner)), tmp_path)
     loaded = hub.load(tmp_path).task
     assert isinstance(loaded, ReplyLinking)
-    assert np.array_equal(predict(loaded).probabilities, predict(looking(look)).probabilities)
+    assert np.array_equal(predict(loaded).probabilities, predict(with_pruner(pruner)).probabilities)
 
 
 def test_pruner_learns_from_a_sample_of_messages(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,10 +55,10 @@ def test_candidates_in_any_order_and_left_out_candidates() -> None:
     one, other = Comembership(5), Comembership(5)
     for own in shares:
         order = np.random.default_rng(len(own)).permutation(len(own))
-        kept = order[order != 2]
+        remaining = order[order != 2]
         without = own.copy()
         without[2:3] = 0
-        assert (one.update(np.arange(len(own)), without) == other.update(kept, own[kept])).all()
+        assert (one.update(np.arange(len(own)), without) == other.update(remaining, own[remaining])).all()
 
 
 def test_logs_in_one_table_are_independent() -> None:

@@ -21,35 +21,35 @@ from ramify.tree import Node
 WORDS = WordRanks({"<user>": 1, "the": 2, ":": 3, "disk": 4, "mount": 5})
 
 
-def said(minute: float, author: str | None, text: str, kind: str = "") -> Node:
+def message(minute: float, author: str | None, text: str, kind: str = "") -> Node:
     return Node(text, None, author=author, time=1e9 + 60 * minute, kind=kind)
 
 
-def of(log: Sequence[Node], targets: Sequence[int], window: int, *, causal: bool = True) -> np.ndarray:
+def features_of(log: Sequence[Node], targets: Sequence[int], window: int, *, causal: bool = True) -> np.ndarray:
     """[target candidate feature], in the collator's layout."""
     channel = build_channel(log, causal=causal)
     near = list_candidates(np.array(targets), window)
     near = near[:, : max(targets) + 1]
-    heard, place = np.unique(near[near >= 0], return_inverse=True)
+    messages, place = np.unique(near[near >= 0], return_inverse=True)
     near[near >= 0] = place
-    words, rarity = tabulate_words((channel.tokens[message] for message in heard.tolist()), WORDS)
-    return compute_context_features(channel, heard, near, words, rarity)
+    words, rarity = tabulate_words((channel.tokens[message] for message in messages.tolist()), WORDS)
+    return compute_context_features(channel, messages, near, words, rarity)
 
 
 LOG = (
-    said(0, "ann", "how to mount the disk ?"),
-    said(1, "bob", "ann : which disk"),
-    said(2, "carl", "hello"),
-    said(2, "ann", "bob: the big disk"),
-    said(5, "dora", "carl: hi"),
-    said(9, "bob", "ann: mount it by hand"),
+    message(0, "ann", "how to mount the disk ?"),
+    message(1, "bob", "ann : which disk"),
+    message(2, "carl", "hello"),
+    message(2, "ann", "bob: the big disk"),
+    message(5, "dora", "carl: hi"),
+    message(9, "bob", "ann: mount it by hand"),
 )
 RARE = math.log(6)
 """The rarity of words outside the vocabulary."""
 
 
 def values(child: int, parent: int) -> dict[str, float]:
-    found = of(LOG, [child], 10)[0, child - parent]
+    found = features_of(LOG, [child], 10)[0, child - parent]
     return dict(zip(CONTEXT_FEATURES, found.tolist(), strict=True))
 
 
@@ -91,7 +91,7 @@ def test_mentions_between_parent_and_child() -> None:
 
 
 def test_missing_candidates_have_no_features() -> None:
-    found = of(LOG, [1, 5], 10)
+    found = features_of(LOG, [1, 5], 10)
     assert (found[0, 2:] == 0).all()
     assert found[1].any(axis=1).all()
 
@@ -108,7 +108,7 @@ def logs(draw: st.DrawFn) -> list[Node]:
         author = draw(st.sampled_from([*PEOPLE, None]))
         called = draw(st.sampled_from(["", *(f"{name}: " for name in PEOPLE)]))
         words = draw(st.lists(st.sampled_from(["disk", "mount", "the", "zebra", "gnu"]), max_size=4))
-        nodes.append(said(minute, author, called + " ".join(words), "" if author else SYSTEM))
+        nodes.append(message(minute, author, called + " ".join(words), "" if author else SYSTEM))
     return nodes
 
 
@@ -184,7 +184,7 @@ def plainly(log: Sequence[Node], late: int, early: int, window: int) -> list[flo
 @given(logs(), st.integers(1, 9), st.data())
 def test_context_features_follow_their_names(log: list[Node], window: int, data: st.DataObject) -> None:
     late = data.draw(st.integers(0, len(log) - 1))
-    found = of(log, [late], window)[0]
+    found = features_of(log, [late], window)[0]
     for early in range(max(0, late - window), late + 1):
         expected = plainly(log, late, early, window)
         for name, one, other in zip(CONTEXT_FEATURES, found[late - early], expected, strict=True):
@@ -195,9 +195,9 @@ def test_context_features_follow_their_names(log: list[Node], window: int, data:
 @given(logs(), st.integers(1, 5))
 def test_features_depend_on_no_later_message_and_no_other_target(log: list[Node], window: int) -> None:
     targets = list(range(len(log)))
-    whole = of(log, targets, window)
+    whole = features_of(log, targets, window)
     for late in targets:
-        alone = of(log[: late + 1], [late], window)[0]
+        alone = features_of(log[: late + 1], [late], window)[0]
         size = min(window, late) + 1
         np.testing.assert_allclose(whole[late, :size], alone[:size], atol=1e-6)
 

@@ -156,12 +156,12 @@ def test_binary_decisions_answer_the_likeliest() -> None:
         assert own.head is not None
         own.head.bias.fill_(-20.0)
     posterior = LinkPosterior.concatenate(list(predict_posterior(own, PLAIN, LOGS)))
-    answered, chance = posterior.choose_likeliest()
+    parents, chance = posterior.choose_likeliest()
     scores = own.score_all(batch(known=False))
     best = [int(row.argmax()) for row in rows(scores, batch(known=False))]
-    assert (answered == posterior.messages - np.array(best)).all()
+    assert (parents == posterior.messages - np.array(best)).all()
     assert chance.max() < 1e-3
-    assert len(answered) == len(LOGS) > data.num_targets
+    assert len(parents) == len(LOGS) > data.num_targets
 
 
 def test_start_odds_multiply_the_probability_of_a_start() -> None:
@@ -185,8 +185,8 @@ def test_answers_others_excludes_the_same_author(objective: str) -> None:
         by_author = [author[source - back] == author[source] for back in range(len(before))]
         hidden = torch.tensor([same and author[source][1] is not None for same in by_author])
         hidden[0] = False
-        kept = torch.where(hidden, 0.0, before)
-        torch.testing.assert_close(after, kept / kept.sum() if objective == "listwise" else kept)
+        remaining = torch.where(hidden, 0.0, before)
+        torch.testing.assert_close(after, remaining / remaining.sum() if objective == "listwise" else remaining)
         own.append(int(hidden.sum()))
     assert max(own) > 1
 
@@ -262,8 +262,8 @@ def test_ties_go_to_the_nearest_candidate() -> None:
     posterior = LinkPosterior(
         np.array([1, 2]), np.array([1, 0, 2, 1, 0]), np.array([2, 3]), np.array([0.5, 0.5, 0.2, 0.4, 0.4], dtype=np.float32)
     )
-    answered, probability = posterior.choose_likeliest()
-    assert answered.tolist() == [1, 1]
+    parents, probability = posterior.choose_likeliest()
+    assert parents.tolist() == [1, 1]
     assert probability.tolist() == pytest.approx([0.5, 0.4])
 
 

@@ -66,11 +66,11 @@ def test_reserved_words_are_common_words() -> None:
 
 
 def test_common_words_are_far_more_frequent_than_messages_of_their_namesake() -> None:
-    said = [Node("try fish now", author="ann")] * 120
-    assert find_common_words(said) == ["fish", "now", "try"]
-    assert find_common_words([*said, Node("hm", author="Fish"), Node("try", kind=SYSTEM)]) == ["fish", "now", "try"]
-    assert find_common_words([*said, *[Node("hm", author="(Fish)")] * 2]) == ["now", "try"]
-    assert find_common_words(said[:99]) == []
+    nodes = [Node("try fish now", author="ann")] * 120
+    assert find_common_words(nodes) == ["fish", "now", "try"]
+    assert find_common_words([*nodes, Node("hm", author="Fish"), Node("try", kind=SYSTEM)]) == ["fish", "now", "try"]
+    assert find_common_words([*nodes, *[Node("hm", author="(Fish)")] * 2]) == ["now", "try"]
+    assert find_common_words(nodes[:99]) == []
 
 
 def test_spoken_words_of_system_messages_drop_the_actor() -> None:

@@ -29,19 +29,19 @@ START = 1_234_567_800.0
 """13 February 2009, 23:30."""
 
 
-def said(minute: float, author: str | None, text: str, kind: str = "") -> Node:
+def message(minute: float, author: str | None, text: str, kind: str = "") -> Node:
     return Node(text, None, author=author, time=START + 60 * minute, kind=kind)
 
 
 LOG = (
-    said(0, "ann", "anybody know how to mount a disk"),
-    said(0, "Bob", "ann: which disk"),
-    said(1, None, "=== carl has joined #disks", SYSTEM),
-    said(1, "ann", "Bob: the big disk over there"),
-    said(40, "carl", "hello"),
-    said(41, "Bob", "ann, carl: mount the big disk over there by hand"),
-    said(41, "ubotu", "mount is a command"),
-    said(42, "ann", "Bob: thanks"),
+    message(0, "ann", "anybody know how to mount a disk"),
+    message(0, "Bob", "ann: which disk"),
+    message(1, None, "=== carl has joined #disks", SYSTEM),
+    message(1, "ann", "Bob: the big disk over there"),
+    message(40, "carl", "hello"),
+    message(41, "Bob", "ann, carl: mount the big disk over there by hand"),
+    message(41, "ubotu", "mount is a command"),
+    message(42, "ann", "Bob: thanks"),
 )
 
 
@@ -135,7 +135,7 @@ def test_causal_features_do_not_depend_on_later_messages() -> None:
         near = list_candidates(target, 5)
         np.testing.assert_array_equal(compute_features(whole, target, near), compute_features(part, target, near))
     # Offline features do change: "carl" is a name only once carl appears.
-    named = (said(0, "ann", "carl: are you there"), said(1, "carl", "yes"))
+    named = (message(0, "ann", "carl: are you there"), message(1, "carl", "yes"))
     assert "child has mention" in values(0, 0, named)
     assert "child has mention" not in values(0, 0, named, causal=True)
 
@@ -149,21 +149,26 @@ def test_no_minute_features_without_times() -> None:
 
 
 def test_features_with_clocks_that_go_back() -> None:
-    found = values(1, 0, (said(5, "ann", "hi"), said(4, "bob", "hi")))
+    found = values(1, 0, (message(5, "ann", "hi"), message(4, "bob", "hi")))
     assert "minutes apart" not in found
     assert "minutes apart -1…0" in found
-    assert values(1, 0, (said(5 + 24 * 60 * 9, "ann", "hi"), said(4, "bob", "hi"))) == found
+    assert values(1, 0, (message(5 + 24 * 60 * 9, "ann", "hi"), message(4, "bob", "hi"))) == found
 
 
 def test_reproduce_published_keeps_the_quirks_of_the_published_code() -> None:
-    acts = (said(0, "ann", "hi all"), said(0, "Bob", "waves", "action"), said(0, "Bob", "ann: hi"), said(1, "ann", "bob: hi"))
+    acts = (
+        message(0, "ann", "hi all"),
+        message(0, "Bob", "waves", "action"),
+        message(0, "Bob", "ann: hi"),
+        message(1, "ann", "bob: hi"),
+    )
     assert "same author" in values(2, 1, acts)
     assert "same author" not in values(2, 1, acts, reproduce_published=True)
     # The published code treats the author of an action as mentioned.
     assert "child has mention" not in values(1, 0, acts)
     assert "child has mention" in values(1, 0, acts, reproduce_published=True)
     # ann called "bob", but the code looks for "Bob".
-    later = (*acts, said(2, "Bob", "ok"), said(3, "ann", "right"))
+    later = (*acts, message(2, "Bob", "ok"), message(3, "ann", "right"))
     assert "child's author mentioned parent's between" in values(5, 2, later)
     assert "child's author mentioned parent's between" not in values(5, 2, later, reproduce_published=True)
 
@@ -175,7 +180,7 @@ def test_candidates_end_at_the_first_message() -> None:
 
 
 @pytest.mark.parametrize(
-    "log", [(), (said(0, "ann", "hi"),), (said(0, None, ""),), tuple(said(0, "ann", "x") for _ in range(9))]
+    "log", [(), (message(0, "ann", "hi"),), (message(0, None, ""),), tuple(message(0, "ann", "x") for _ in range(9))]
 )
 def test_tiny_and_uniform_logs(log: tuple[Node, ...]) -> None:
     targets = np.arange(len(log))

@@ -56,8 +56,8 @@ def flat(found: dict[int, dict[int, float]]) -> np.ndarray:
 
 def assert_same(found: dict[int, dict[int, float]], expected: dict[int, dict[int, float]]) -> None:
     assert found.keys() == expected.keys()
-    for message, chances in expected.items():
-        assert list(found[message]) == list(chances)
+    for message, probabilities in expected.items():
+        assert list(found[message]) == list(probabilities)
     np.testing.assert_allclose(flat(found), flat(expected), **CLOSE)
 
 
@@ -68,8 +68,8 @@ def alone(own: ReplyLinking, *, start: Ints | None = None, known: bool = False) 
         logs = read(tree)
         own_start = 0 if start is None else int(start[number]) - first
         structure = ReplyStructure.from_gold(logs) if known else None
-        for message, chances in enumerate(one_by_one(own, logs, own_start, structure), first + own_start):
-            found[message] = {first + candidate: chance for candidate, chance in chances.items()}
+        for message, probabilities in enumerate(one_by_one(own, logs, own_start, structure), first + own_start):
+            found[message] = {first + candidate: chance for candidate, chance in probabilities.items()}
     return found
 
 
@@ -92,8 +92,8 @@ def test_batched_logs_equal_each_log_alone(config: dict[str, object], keys: int,
     # Earlier decisions are read: without them the probabilities differ.
     blind = {message: shares(own, LOGS, message, ReplyStructure()) for message in range(len(LOGS))}
     assert np.abs(flat(found) - flat(blind)).max() > 0.01
-    answered, probability, *_ = predict_links(own, PLAIN, LOGS)
-    assert answered.tolist() == [likeliest(expected[message]) for message in range(len(LOGS))]
+    parents, probability, *_ = predict_links(own, PLAIN, LOGS)
+    assert parents.tolist() == [likeliest(expected[message]) for message in range(len(LOGS))]
     np.testing.assert_allclose(probability, [max(expected[message].values()) for message in range(len(LOGS))], **CLOSE)
 
 
@@ -101,10 +101,10 @@ def test_decoding_may_start_at_any_message() -> None:
     own, start = task(), LOGS.offsets[:-1] + np.array([3, 0, 8, 4, 0])
     found = by_message(predict_posterior(own, PLAIN, LOGS, start=start))
     assert_same(found, alone(own, start=start))
-    answered, probability, *_ = predict_links(own, PLAIN, LOGS, start=start)
+    parents, probability, *_ = predict_links(own, PLAIN, LOGS, start=start)
     left_out = np.setdiff1d(np.arange(len(LOGS)), list(found))
     assert len(left_out) == 15
-    assert answered[left_out].tolist() == left_out.tolist()
+    assert parents[left_out].tolist() == left_out.tolist()
     assert not probability[left_out].any()
     assert (probability[list(found)] > 0).all()
 
@@ -131,18 +131,18 @@ def test_gold_history_reads_gold_links(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_gold_links_equal_to_predictions_reproduce_them() -> None:
     """Each message's history is then the same with gold links and with predicted ones."""
     own = task()
-    answered, probability, *_ = predict_links(own, PLAIN, LOGS)
+    parents, probability, *_ = predict_links(own, PLAIN, LOGS)
     trees = []
     for tree, first in zip(TREES, LOGS.offsets.tolist()):
-        links = answered[first : first + len(tree)] - first
+        links = parents[first : first + len(tree)] - first
         nodes = (
-            replace(node, parents=() if above == number else (above,), self_link=False)
-            for number, (node, above) in enumerate(zip(tree.nodes, links.tolist()))
+            replace(node, parents=() if parent == number else (parent,), self_link=False)
+            for number, (node, parent) in enumerate(zip(tree.nodes, links.tolist()))
         )
         trees.append(Tree(tuple(nodes), id=tree.id))
-    again, chances, *_ = predict_links(own, PLAIN, read(*trees), history="gold")
-    assert again.tolist() == answered.tolist()
-    np.testing.assert_allclose(chances, probability, **CLOSE)
+    again, probabilities, *_ = predict_links(own, PLAIN, read(*trees), history="gold")
+    assert again.tolist() == parents.tolist()
+    np.testing.assert_allclose(probabilities, probability, **CLOSE)
 
 
 @pytest.mark.parametrize("history", ["predicted", "gold"])

@@ -54,7 +54,7 @@ def features() -> ReplyLinking:
     return ReplyLinking(backbone, tokenizer(), INPUT, LinkConfig(objective="ranking")).eval()
 
 
-def hung_on(tree: Tree, comment: int, parent: int) -> Tree:
+def with_parent(tree: Tree, comment: int, parent: int) -> Tree:
     """The same tree, in which one comment has another parent."""
     nodes = list(tree.nodes)
     nodes[comment] = replace(nodes[comment], parents=(int(parent),))
@@ -83,7 +83,7 @@ def test_gold_parent_does_not_change_its_own_prediction(own, tree):
     for comment in range(2, len(tree)):
         known = tree.parent[comment]
         for parent in {0, comment - 1, comment // 2} - {known}:
-            after = shares(model, read([hung_on(tree, comment, parent)]))
+            after = shares(model, read([with_parent(tree, comment, parent)]))
             for message in range(comment + 1):
                 np.testing.assert_array_equal(after[message], before[message])
             later_moved |= any((after[message] != before[message]).any() for message in range(comment + 1, len(tree)))
@@ -107,22 +107,22 @@ def test_later_comments_change_no_prediction():
 @pytest.mark.parametrize("mask", ["ancestors", "temporal", "none"])
 def test_comment_never_answers_itself(history: ReplyHistory, mask: str):
     logs = read(TREES)
-    answered, probability, *_ = predict_links(ranking(mask=mask), PLAIN, logs, history=history)
+    parents, probability, *_ = predict_links(ranking(mask=mask), PLAIN, logs, history=history)
     is_post = np.isin(np.arange(len(logs)), logs.offsets)
-    assert (answered[is_post] == np.flatnonzero(is_post)).all()
-    assert (answered < np.arange(len(logs)))[~is_post].all()
+    assert (parents[is_post] == np.flatnonzero(is_post)).all()
+    assert (parents < np.arange(len(logs)))[~is_post].all()
     assert ((probability > 0) & (probability <= 1.0001)).all()
     # The first comment has only one candidate.
-    assert (answered[logs.offsets[:-2] + 1] == logs.offsets[:-2]).all()
+    assert (parents[logs.offsets[:-2] + 1] == logs.offsets[:-2]).all()
 
 
-def with_parents(trees: Sequence[Tree], answered: Ints) -> list[Tree]:
+def with_parents(trees: Sequence[Tree], parents: Ints) -> list[Tree]:
     """The trees with predicted parents."""
     starts = np.cumsum([0, *map(len, trees)])
     return [
         Tree(
             tuple(
-                replace(node, parents=(int(answered[start + place] - start),) if place else ())
+                replace(node, parents=(int(parents[start + place] - start),) if place else ())
                 for place, node in enumerate(tree.nodes)
             ),
             id=tree.id,
@@ -138,7 +138,7 @@ def test_conversation_accuracy_is_equal_for_both_histories(seed):
     trees = with_parents(TREES, predict_links(model, PLAIN, read(TREES))[0])
     # Two trees equal the predictions except for one comment each.
     trees[0], trees[2] = (
-        hung_on(tree, comment, (tree.parent[comment] + 1) % comment) for tree, comment in ((trees[0], 6), (trees[2], 12))
+        with_parent(tree, comment, (tree.parent[comment] + 1) % comment) for tree, comment in ((trees[0], 6), (trees[2], 12))
     )
     store = Store.of(trees)
     predicted, gold = (
@@ -213,8 +213,8 @@ def test_stand_ins_for_published_data_sets(data_dir, tmp_path, bounds, threads, 
     posts = store.offsets[:-1]
     comments = np.delete(np.arange(store.num_nodes), posts)
     lengths = np.diff(store.offsets) - 1
-    for answered, expected in ((np.repeat(posts, lengths), first), (comments - 1, previous)):
-        found = ReplyCounts.count(answered, store.parent[comments], lengths).scores()
+    for parents, expected in ((np.repeat(posts, lengths), first), (comments - 1, previous)):
+        found = ReplyCounts.count(parents, store.parent[comments], lengths).scores()
         assert (found["graph_accuracy"], found["conv_accuracy"]) == pytest.approx(expected, abs=0.005)
 
 

@@ -33,7 +33,7 @@ def feature_model(decoding: DecodingConfig | None = None, **changes: object) -> 
     return Disentangler(ReplyLinking(backbone, WORDS, input), decoding)
 
 
-def surer(model: Disentangler, times: float) -> Disentangler:
+def sharpened(model: Disentangler, times: float) -> Disentangler:
     with torch.no_grad():
         for layer in model.backbone.layers:
             layer.weight.mul_(times)
@@ -42,11 +42,11 @@ def surer(model: Disentangler, times: float) -> Disentangler:
 
 def by_conversation(threshold: float = 0.0) -> Disentangler:
     # With nearly equal candidates, the largest conversation would take all messages.
-    return surer(feature_model(DecodingConfig(decide="conversation", start_odds=2, threshold=threshold)), 4)
+    return sharpened(feature_model(DecodingConfig(decide="conversation", start_odds=2, threshold=threshold)), 4)
 
 
 def by_comembership() -> Disentangler:
-    return surer(feature_model(DecodingConfig(decide="comembership", threshold=0.03)), 8)
+    return sharpened(feature_model(DecodingConfig(decide="comembership", threshold=0.03)), 8)
 
 
 def structured_by_comembership() -> Disentangler:
@@ -58,7 +58,7 @@ def with_several_answers() -> Disentangler:
     return by_conversation(threshold=0.08)
 
 
-def of_others() -> Disentangler:
+def answering_others() -> Disentangler:
     return feature_model(DecodingConfig(answers="others"))
 
 
@@ -130,7 +130,7 @@ SEVERAL = [
     structured_by_comembership,
 ]
 OTHERS = [in_context, among_the_likeliest, pruned, pruned_of_others, mht]
-EVERY_KIND = [feature_model, by_conversation, of_others, *SEVERAL, *OTHERS]
+EVERY_KIND = [feature_model, by_conversation, answering_others, *SEVERAL, *OTHERS]
 
 
 @pytest.mark.parametrize("make", EVERY_KIND)
@@ -139,13 +139,13 @@ def test_live_predictions_equal_offline_predictions(make) -> None:
     whole = model.disentangle(LOG)
     live = model.live()
     predictions = [live.predict(node) for node in LOG.nodes]
-    answered = [node.parents or (number,) for number, node in enumerate(whole.tree.nodes)]
-    assert [(each.parent, *each.also) for each in predictions] == answered
+    parents = [node.parents or (number,) for number, node in enumerate(whole.tree.nodes)]
+    assert [(each.parent, *each.also) for each in predictions] == parents
     assert any(each.also for each in predictions) == (make in SEVERAL)
     assert [each.number for each in predictions] == list(range(len(LOG)))
     np.testing.assert_allclose([each.probability for each in predictions], whole.probability, atol=1e-5)
     assert [each.conversation for each in predictions] == whole.conversation.tolist()
-    assert 3 < len(set(answered)) < len(LOG)
+    assert 3 < len(set(parents)) < len(LOG)
     assert 1 < whole.conversation.max() < len(LOG) - 1
 
 

@@ -49,8 +49,8 @@ def links(draw: st.DrawFn) -> list[tuple[int, int]]:
 @settings(max_examples=80)
 def test_links_up_are_counted_by_the_shortest_way(drawn: list[tuple[int, int]], window: int, begin: int, data: st.DataObject):
     structure = ReplyStructure()
-    for answering, answered in drawn:
-        structure.add_link(answering, answered)
+    for answering, parents in drawn:
+        structure.add_link(answering, parents)
     last = max((message for message, _ in drawn), default=0) + begin + 2
     targets = sorted(data.draw(st.sets(st.integers(begin, last), min_size=1, max_size=6)))
     candidates, lengths = looking_back(targets, window, begin)

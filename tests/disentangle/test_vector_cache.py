@@ -42,8 +42,8 @@ def test_cached_vectors_are_not_encoded_again(tmp_path, monkeypatch):
     first = load_or_encode(task(), LOGS, ALL, folder)
     monkeypatch.setattr(module, "encode_messages", None)
     # Another head, the same encoder.
-    again = load_or_encode(task(features="head"), LOGS, ALL, folder)
-    for found in (first, again):
+    second = load_or_encode(task(features="head"), LOGS, ALL, folder)
+    for found in (first, second):
         assert found is not None
         assert expected is not None
         assert torch.equal(found.table, expected.table)
@@ -81,12 +81,12 @@ def test_damaged_cache_is_named(tmp_path):
 
 def test_cached_vectors_are_read_without_a_lock(tmp_path, monkeypatch):
     """A lock is a file, and the folder may be read-only."""
-    kept = load_or_encode(task(), LOGS, ALL, str(tmp_path))
+    first = load_or_encode(task(), LOGS, ALL, str(tmp_path))
     monkeypatch.setattr(module, "FileLock", None)
-    again = load_or_encode(task(), LOGS, ALL, str(tmp_path))
-    assert kept is not None
-    assert again is not None
-    assert torch.equal(again.table, kept.table)
+    second = load_or_encode(task(), LOGS, ALL, str(tmp_path))
+    assert first is not None
+    assert second is not None
+    assert torch.equal(second.table, first.table)
 
 
 def test_concurrent_requests_wait_for_the_vectors(tmp_path, monkeypatch):

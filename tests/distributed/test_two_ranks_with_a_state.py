@@ -61,7 +61,7 @@ def test_ranks_share_weights_and_buffers_but_not_states(ranks):
     one, two = (part(own, "straight") for own in ranks)
     for name, tensor in one.items():
         assert torch.equal(tensor, two[name]) != name.startswith("state.")
-    assert one["heard"] > 0
+    assert one["num_letters"] > 0
 
 
 def test_each_rank_has_a_file_of_its_state(ranks, folder):

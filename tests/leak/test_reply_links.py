@@ -41,7 +41,7 @@ MODELS = {
 }
 
 
-def retold(seed: int) -> list[Tree]:
+def with_other_links(seed: int) -> list[Tree]:
     """The log as annotated, without annotation, and with wrong annotation."""
     random = np.random.default_rng(seed)
     unknown = [replace(node, parents=None, self_link=False, label=None) for node in LOG.nodes]
@@ -55,7 +55,7 @@ def retold(seed: int) -> list[Tree]:
 @pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
 def test_gold_links_do_not_change_predictions(make) -> None:
     model = make()
-    first, *others = (model.disentangle(log) for log in retold(seed=1))
+    first, *others = (model.disentangle(log) for log in with_other_links(seed=1))
     assert 0 < first.conversation.max() < len(LOG) - 1
     for other in others:
         assert other.links().tolist() == first.links().tolist()
@@ -67,5 +67,5 @@ def test_gold_links_do_not_change_live_predictions() -> None:
         live = shipped().live()
         return [(each.parent, each.also, each.probability) for node in nodes for each in [live.predict(node)]]
 
-    first, *others = (predict(log.nodes[:60]) for log in retold(seed=2))
+    first, *others = (predict(log.nodes[:60]) for log in with_other_links(seed=2))
     assert others == [first, first]

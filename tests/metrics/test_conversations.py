@@ -57,9 +57,9 @@ def test_every_score_follows_its_definition(pair):
     gold, predicted = sets(log.gold_conversation), sets(log.predicted_conversation)
     n = len(log.messages)
 
-    true, said = ({tuple(link) for link in each.tolist()} for each in pair)
-    assert found["link"]["precision"] == pytest.approx(100 * len(true & said) / len(said))
-    assert found["link"]["recall"] == pytest.approx(100 * len(true & said) / len(true))
+    true, predicted_links = ({tuple(link) for link in each.tolist()} for each in pair)
+    assert found["link"]["precision"] == pytest.approx(100 * len(true & predicted_links) / len(predicted_links))
+    assert found["link"]["recall"] == pytest.approx(100 * len(true & predicted_links) / len(true))
 
     exact = [{each for each in side if len(each) > 1} for side in (gold, predicted)]
     whole = len(exact[0]) + len(exact[1])

@@ -29,13 +29,13 @@ def test_share_and_scale(p, dtype):
 def test_entries_fall_independently(p):
     """The bytes of a random word are uncorrelated, and so are neighbouring entries."""
     torch.manual_seed(1)
-    kept = (dropout(torch.ones(80_000, 8), p, training=True) > 0).double()
+    mask = (dropout(torch.ones(80_000, 8), p, training=True) > 0).double()
     share, count = 1 - rounded(p), 80_000
     spread = (share * (1 - share) / count) ** 0.5
-    assert float((kept.mean(0) - share).abs().max()) < 5 * spread
-    correlation = torch.corrcoef(kept.T) - torch.eye(8, dtype=torch.float64)
+    assert float((mask.mean(0) - share).abs().max()) < 5 * spread
+    correlation = torch.corrcoef(mask.T) - torch.eye(8, dtype=torch.float64)
     assert float(correlation.abs().max()) < 5 / count**0.5
-    flat = kept.flatten()
+    flat = mask.flatten()
     assert abs(float(torch.corrcoef(torch.stack([flat[:-1], flat[1:]]))[0, 1])) < 5 / len(flat) ** 0.5
 
 

@@ -116,10 +116,10 @@ def test_table_holds_every_value_once(lengths):
 def test_highest(lengths, count, seed):
     rows = Rows.build(lengths)
     values = torch.from_numpy(np.random.default_rng(seed).permutation(sum(lengths)).astype(np.float64))
-    chosen, kept = highest(values, rows, count)
-    assert kept.host_lengths.tolist() == [min(length, count) for length in lengths]
+    chosen, chosen_rows = highest(values, rows, count)
+    assert chosen_rows.host_lengths.tolist() == [min(length, count) for length in lengths]
     for start, own, places in zip(
-        rows.offsets.tolist(), values.split(lengths), chosen.split(kept.host_lengths.tolist()), strict=False
+        rows.offsets.tolist(), values.split(lengths), chosen.split(chosen_rows.host_lengths.tolist()), strict=False
     ):
         expected = own.argsort(descending=True)[:count].sort().values + start
         assert torch.equal(places, expected)

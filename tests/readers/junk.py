@@ -20,8 +20,8 @@ def altered(records):
     """One of the records without some fields and with junk in others, or junk alone."""
 
     def fields(record):
-        kept = {name: st.sampled_from([value]) | inside(value) | JUNK for name, value in record.items()}
-        return st.fixed_dictionaries({}, optional=kept)
+        optional = {name: st.sampled_from([value]) | inside(value) | JUNK for name, value in record.items()}
+        return st.fixed_dictionaries({}, optional=optional)
 
     def inside(value):
         if isinstance(value, dict) and value:

@@ -64,8 +64,8 @@ def test_corpus(corpus):
 
 def test_times_in_milliseconds_and_invalid_times(corpus):
     times = [1600000000000, "1600000000030", "noon", 1e18, "", None]
-    said = [{"id": f"u{number}", "conversation_id": "u0", "speaker": "ann", "text": "x"} for number in range(len(times))]
-    write_lines(corpus / "utterances.jsonl", [each | {"timestamp": time} for each, time in zip(said, times)])
+    utterances = [{"id": f"u{number}", "conversation_id": "u0", "speaker": "ann", "text": "x"} for number in range(len(times))]
+    write_lines(corpus / "utterances.jsonl", [each | {"timestamp": time} for each, time in zip(utterances, times)])
     rows, report = read(corpus)
     assert [row["time"] for row in rows] == [1.6e9, 1600000000.03, None, None, None, None]
     assert report.kept == {"bad_time": 2}

@@ -31,7 +31,7 @@ def nodes_of(paths, **options):
     return nodes, report
 
 
-def said(nodes):
+def contents(nodes):
     return [(node.kind, node.author, node.text) for node in nodes]
 
 
@@ -147,12 +147,12 @@ def test_every_client_gives_the_same_log(tmp_path, name):
     assert (joins.kind, joins.author) == ("system", "wren")
     assert "wren" in joins.text
     assert not joins.text.startswith(("[", "0", "2", "M"))
-    assert said(rest[:2]) == [
+    assert contents(rest[:2]) == [
         ("", "wren", "kestrel: did the kernel update work?"),
         ("action", "kestrel", "nods at the screen"),
     ]
     assert (rest[2].kind, rest[2].author) == ("system", "kes|away")
-    assert [(kind, author, text.strip()) for kind, author, text in said(rest[3:])] == [
+    assert [(kind, author, text.strip()) for kind, author, text in contents(rest[3:])] == [
         ("notice", "robin", "free seeds"),
         ("", "kes|away", ""),
     ]
@@ -241,7 +241,7 @@ def test_actions_that_look_like_system_lines(tmp_path):
     nodes, _ = log_of(
         tmp_path / "a.log", "[09:05]  * wren is now known as\n[09:05] <wren> so\n[09:05] * wren has quit smoking\n"
     )
-    assert said(nodes) == [
+    assert contents(nodes) == [
         ("action", "wren", "is now known as"),
         ("", "wren", "so"),
         ("action", "wren", "has quit smoking"),
@@ -257,13 +257,13 @@ def test_actions_that_look_like_system_lines(tmp_path):
 )
 def test_nicks(tmp_path, written, nick):
     nodes, _ = log_of(tmp_path / "a.log", f"09:05 <{written}> <b> is > a\n")
-    assert said(nodes) == [("", nick, "<b> is > a")]
+    assert contents(nodes) == [("", nick, "<b> is > a")]
 
 
 def test_unparsed_lines_are_kept_and_counted(tmp_path):
     content = "[09:05] <wren> a list:\n  * one\n\n \t\n<p> two\n[09:06] something\n" + "[09:06] <robin> so?\n" * 2
     nodes, report = log_of(tmp_path / "a.log", content)
-    assert said(nodes) == [
+    assert contents(nodes) == [
         ("", "wren", "a list:"),
         ("system", None, "  * one"),
         ("system", None, ""),
@@ -283,7 +283,7 @@ def test_colours_and_control_codes_are_removed(tmp_path):
         "a\x00b\tc\rd\x0ce\x04FF00AAf\n"
         "\x1b[36m[09:06]\x1b[0m <robin> \x033 \x0312,\U0001f426 \x1b]\n",
     )
-    assert said(nodes) == [("", "wren", "red under ansi a b c d ef"), ("", "robin", " ,\U0001f426  ]")]
+    assert contents(nodes) == [("", "wren", "red under ansi a b c d ef"), ("", "robin", " ,\U0001f426  ]")]
     assert report.kept == {}
 
 
@@ -486,7 +486,7 @@ def test_fractions_of_seconds(tmp_path):
 def test_no_times(tmp_path):
     content = "<wren> hi\n* kes waves\n*** robin has joined #birds\n<@kes>\nwren: hi\n"
     nodes, report = log_of(tmp_path / "a.log", content)
-    assert said(nodes) == [
+    assert contents(nodes) == [
         ("", "wren", "hi"),
         ("action", "kes", "waves"),
         ("system", "robin", "*** robin has joined #birds"),
@@ -500,7 +500,7 @@ def test_no_times(tmp_path):
 def test_colon_dialect_by_option(tmp_path):
     content = "wren: hi\n[09:05] @kes: see http://nest.example\n(09:06:00 AM) robin: so?\n2009-03-14 09:07 wren:\n* kes waves\n"
     nodes, report = log_of(tmp_path / "a.log", content, dialect="colon")
-    assert said(nodes) == [
+    assert contents(nodes) == [
         ("", "wren", "hi"),
         ("", "kes", "see http://nest.example"),
         ("", "robin", "so?"),
@@ -570,7 +570,7 @@ def test_mixed_encodings(tmp_path):
 def test_byte_order_marks(tmp_path, encoding):
     content = "[09:05] <wren> naïve 🐦\r\n\r\n[09:06] <ਊkes> so\r\n"
     nodes, report = log_of(tmp_path / "a.log", content.encode(encoding))
-    assert said(nodes) == [("", "wren", "naïve 🐦"), ("system", None, ""), ("", "ਊkes", "so")]
+    assert contents(nodes) == [("", "wren", "naïve 🐦"), ("system", None, ""), ("", "ਊkes", "so")]
     assert report.kept == {}
 
 
@@ -596,7 +596,7 @@ def test_carriage_returns_and_the_last_line(tmp_path):
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-8"])
 def test_carriage_returns_alone_in_other_encodings(tmp_path, encoding):
     nodes, _ = log_of(tmp_path / "a.log", "[09:05] <wren> naïve\r[09:06] <kes> ਊ\r".encode(encoding))
-    assert said(nodes) == [("", "wren", "naïve"), ("", "kes", "ਊ")]
+    assert contents(nodes) == [("", "wren", "naïve"), ("", "kes", "ਊ")]
 
 
 def test_line_ends_split_between_chunks_count_once(tmp_path):
@@ -632,7 +632,7 @@ def test_lines_that_end_with_carriage_returns_only(tmp_path):
     content = b"[09:05] <wren> a\r[09:06] <kes> caf\xe9\r\r[09:07] <wren> c"
     assert not irc.refuses(tmp_path / "a.log", content)
     nodes, report = log_of(tmp_path / "a.log", content)
-    assert said(nodes) == [("", "wren", "a"), ("", "kes", "café"), ("system", None, ""), ("", "wren", "c")]
+    assert contents(nodes) == [("", "wren", "a"), ("", "kes", "café"), ("system", None, ""), ("", "wren", "c")]
     assert report.kept == {"encoding": 1}
 
 
@@ -650,7 +650,7 @@ def test_empty_and_absent_files(tmp_path):
 
 
 def test_one_line_and_one_speaker(tmp_path):
-    assert said(log_of(tmp_path / "a.log", "[09:05] <wren> hi")[0]) == [("", "wren", "hi")]
+    assert contents(log_of(tmp_path / "a.log", "[09:05] <wren> hi")[0]) == [("", "wren", "hi")]
     nodes, _ = log_of(tmp_path / "a.log", "[09:05] <wren> hi\n" * 3)
     assert [(node.id, node.author) for node in nodes] == [("0", "wren"), ("1", "wren"), ("2", "wren")]
 
@@ -868,7 +868,7 @@ def test_published_logs(data_dir):
 
 
 @pytest.mark.parametrize(
-    ("said", "author"),
+    ("spoken", "author"),
     [
         ("wren (~w@nest.example) has joined", "wren"),
         ("wren has left", "wren"),
@@ -881,8 +881,8 @@ def test_published_logs(data_dir):
         ("Connecting to nest.example (6667)", None),
     ],
 )
-def test_one_star_before_events(tmp_path, said, author):
-    log = f"Mar 14 09:05:00 <robin>\tseeds\nMar 14 09:05:01 *\t{said}\nMar 14 09:05:02 *\twren pecks\n"
+def test_one_star_before_events(tmp_path, spoken, author):
+    log = f"Mar 14 09:05:00 <robin>\tseeds\nMar 14 09:05:01 *\t{spoken}\nMar 14 09:05:02 *\twren pecks\n"
     nodes, _ = log_of(tmp_path / "a.log", log)
     assert [node.kind for node in nodes] == ["", "system", "action"]
     assert nodes[1].author == author

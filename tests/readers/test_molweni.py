@@ -8,10 +8,10 @@ from ramify.readers import base, molweni
 from ramify.readers.base import Report
 
 
-def dialogue(name, said, *relations):
+def dialogue(name, texts, *relations):
     return {
         "id": name,
-        "edus": [{"speaker": each[0], "text": each} for each in said],
+        "edus": [{"speaker": each[0], "text": each} for each in texts],
         "relations": [{"x": x, "y": y, "type": type_} for x, y, type_ in relations],
     }
 

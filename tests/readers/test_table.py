@@ -567,15 +567,15 @@ def ended(commands):
         return list(pool.map(run, commands))
 
 
-@pytest.mark.parametrize(("end", "name", "said"), [
+@pytest.mark.parametrize(("end", "name", "expected"), [
     ("an error", "never closed.csv", "a quotation mark is never closed"), ("a reader that is kept", "sound.csv.gz", "enough"),
 ])  # fmt: skip
-def test_process_ends_while_a_table_is_read(large_tables, end, name, said):
+def test_process_ends_while_a_table_is_read(large_tables, end, name, expected):
     """No thread reads on: it would abort the process at its exit, or keep it alive."""
     command = [sys.executable, "-c", READER + ENDS[end], str(large_tables / name)]
     for status, err in ended([command] * (20 if end == "an error" else 5)):
         assert (status, err.count("\n")) == (1, 1), err
-        assert said in err
+        assert expected in err
 
 
 def test_build_ends_at_an_unclosed_quotation_mark(large_tables, tmp_path):

@@ -93,11 +93,11 @@ def test_distillation_learns_without_gold_links(store, trained, tmp_path):
         next(other.task.parameters()).add_(1)
     there = tmp_path / "teacher"
     hub.save(other, there)
-    taught = small(store, view__teachers=json.dumps([str(there)]), train__steps="2")
-    execute(taught, tmp_path / "again", cpu=True)
+    distilled = small(store, view__teachers=json.dumps([str(there)]), train__steps="2")
+    execute(distilled, tmp_path / "again", cpu=True)
     hub.save(ramify.load(trained), there)
     with pytest.raises(RamifyError, match=r"teacher does not hold the weights that .*again was started with"):
-        execute(taught, tmp_path / "again", resume=True, cpu=True)
+        execute(distilled, tmp_path / "again", resume=True, cpu=True)
     # Teachers are not asked about single conversations, and links to messages before them are unknown.
     assert 0.4 * more < both.logs.annotated[len(prepared.logs) :].sum() == more
 
@@ -361,10 +361,10 @@ def test_pruner_and_reranker_are_refused_in_training(store, trained, tmp_path, n
     with pytest.raises(RamifyError, match=f"ramify train {name.replace('_', '-')}"):
         small(store, **{f"task__{setting}": "8"}).prepare(tmp_path)
     if name == "candidate_pruner":
-        looking = candidate_pruner(str(trained), str(store.path), num_candidates=8)
+        extended = candidate_pruner(str(trained), str(store.path), num_candidates=8)
     else:
-        looking = reranker(str(trained), unseen=[f"{trained}={store.path}"], hidden=8)
-    hub.save(looking, tmp_path / "looking")
+        extended = reranker(str(trained), unseen=[f"{trained}={store.path}"], hidden=8)
+    hub.save(extended, tmp_path / "looking")
     assert isinstance(loaded := ramify.load(tmp_path / "looking").task, ReplyLinking)
     assert getattr(loaded, name) is not None
     begun = small(store, init=str(tmp_path / "looking")).prepare(tmp_path / "more").task

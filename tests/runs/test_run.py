@@ -346,7 +346,7 @@ def test_given_tokenizer(store, tmp_path):
 def test_checkpoint_without_a_tokenizer_accepts_one(store, theirs, tmp_path):
     shutil.copytree(theirs, tmp_path / "bare", ignore=shutil.ignore_patterns("tokenizer*"))
     Tokenizer.load(theirs).save(tmp_path / "own.json")
-    run = begun(store, "bert", str(tmp_path / "bare"), tokenizer__path=str(tmp_path / "own.json"))
+    run = run_from(store, "bert", str(tmp_path / "bare"), tokenizer__path=str(tmp_path / "own.json"))
     assert run.prepare(tmp_path / "run").task.tokenizer.hash == Tokenizer.load(theirs).hash
 
 
@@ -357,9 +357,9 @@ def test_checkpoint_keeps_its_vocabulary(store, theirs, tmp_path, kept_as):
         (Path(theirs) / "tokenizer.json").unlink()
         (Path(theirs) / "vocab.txt").write_text("\n".join(sorted(pieces.ids, key=pieces.ids.__getitem__)), "utf-8")
     pieces.save(tmp_path / "same.json")
-    assert begun(store, "bert", theirs, tokenizer__path=str(tmp_path / "same.json")).prepare(tmp_path / "run")
+    assert run_from(store, "bert", theirs, tokenizer__path=str(tmp_path / "same.json")).prepare(tmp_path / "run")
     Tokenizer.train(["aa ab ba be bo"] * 9, vocab_size=40).save(tmp_path / "other.json")
-    run = begun(store, "bert", theirs, tokenizer__path=str(tmp_path / "other.json"))
+    run = run_from(store, "bert", theirs, tokenizer__path=str(tmp_path / "other.json"))
     with pytest.raises(RamifyError, match=r"other\.json lacks pieces of .* or numbers them differently"):
         run.prepare(tmp_path / "other")
 
@@ -389,7 +389,7 @@ def theirs(tmp_path):
     return str(tmp_path / "theirs")
 
 
-def begun(store, recipe, init, **settings):
+def run_from(store, recipe, init, **settings):
     """The run that `ramify train RECIPE --init … --set …` makes: the recipe sizes the model, then settings change it."""
     run = RECIPES[recipe](str(store.path), init=init, max_tokens=32)
     return run.changed(SMALL | {key.replace("__", "."): value for key, value in (STILL | settings).items()})
@@ -399,7 +399,7 @@ def test_pretrained_encoder_learns_more_slowly_than_new_layers(store, theirs, tm
     """While cross-attention is untrained, the gradient that reaches the encoder is noise."""
     stage = RECIPES["tree-mlm"](str(store.path), init=theirs).stages[0]
     assert (stage.lr, dict(stage.lr_scale)) == (3e-4, {"encoder": 0.1, r"\.cross\.": 3.0})
-    task = begun(store, "tree-mlm", theirs).prepare(tmp_path / "run").task
+    task = run_from(store, "tree-mlm", theirs).prepare(tmp_path / "run").task
     assert all(layer.cross.out.weight.eq(0).all() for layer in task.backbone.decoder.layers)
     hub.save(MaskFiller(task), tmp_path / "saved")
     # A model that Ramify trained can already read its contexts.
@@ -408,7 +408,7 @@ def test_pretrained_encoder_learns_more_slowly_than_new_layers(store, theirs, tm
 
 
 def test_a_decoder_may_have_fewer_layers_than_the_checkpoint(store, theirs, tmp_path):
-    prepared, _ = execute(begun(store, "tree-mlm", theirs, model__decoder_layers="1"), tmp_path / "run", cpu=True)
+    prepared, _ = execute(run_from(store, "tree-mlm", theirs, model__decoder_layers="1"), tmp_path / "run", cpu=True)
     own = prepared.task.backbone
     assert (own.config.encoder_layers, len(own.encoder.layers), len(own.decoder.layers)) == (2, 2, 1)
     table = own.state_dict()
@@ -435,13 +435,13 @@ def test_a_decoder_may_have_fewer_layers_than_the_checkpoint(store, theirs, tmp_
 )
 def test_sizes_that_differ_from_the_checkpoint_are_refused(store, theirs, tmp_path, recipe, settings, message):
     with pytest.raises(RamifyError, match=message):
-        execute(begun(store, recipe, theirs, **settings), tmp_path / "run", cpu=True)
+        execute(run_from(store, recipe, theirs, **settings), tmp_path / "run", cpu=True)
     assert not (tmp_path / "run").exists()
 
 
 def test_only_the_encoder_may_be_initialized(store, theirs, tmp_path):
     settings = {"init_decoder": "false", "model__share_embeddings": "false", "model__decoder_layers": "3"}
-    prepared, _ = execute(begun(store, "tree-mlm", theirs, **settings), tmp_path / "run", cpu=True)
+    prepared, _ = execute(run_from(store, "tree-mlm", theirs, **settings), tmp_path / "run", cpu=True)
     own, checkpoint = prepared.task.backbone, ramify.load(theirs).backbone
     assert len(own.decoder.layers) == 3
     for name, value in checkpoint.stack.layers[0].state_dict().items():
@@ -461,7 +461,7 @@ def test_start_from_a_saved_model(store, tmp_path, recipe, dtype):
     """All weights, the config and the tokenizer are taken over; dropout may differ."""
     there = MAKE[recipe](dtype=torch.float32, max_tokens=40, activation="relu", pooling="attn", dropout=0.3)
     hub.save(MaskFiller(there), tmp_path / "there", dtype=dtype)
-    prepared, _ = execute(begun(store, recipe, str(tmp_path / "there"), model__dropout="0"), tmp_path / "run", cpu=True)
+    prepared, _ = execute(run_from(store, recipe, str(tmp_path / "there"), model__dropout="0"), tmp_path / "run", cpu=True)
     assert prepared.task.backbone.config == replace(there.backbone.config, dropout=0.0)
     assert prepared.task.tokenizer.hash == there.tokenizer.hash
     before = dict(ramify.load(tmp_path / "there").task.named_parameters())
@@ -471,7 +471,7 @@ def test_start_from_a_saved_model(store, tmp_path, recipe, dtype):
     with torch.no_grad():
         next(there.parameters()).add_(1)
     hub.save(MaskFiller(there), tmp_path / "there", dtype=dtype)
-    run = begun(store, recipe, str(tmp_path / "there"), model__dropout="0")
+    run = run_from(store, recipe, str(tmp_path / "there"), model__dropout="0")
     with pytest.raises(RamifyError, match=r"there does not hold the weights that .*run was started with"):
         execute(run, tmp_path / "run", resume=True, cpu=True)
 
@@ -495,7 +495,7 @@ def test_start_from_a_saved_model(store, tmp_path, recipe, dtype):
 def test_settings_unlike_the_saved_model_are_refused(store, tmp_path, recipe, settings, message):
     hub.save(MaskFiller(tree_task(dtype=torch.float32)), tmp_path / "there")
     with pytest.raises(RamifyError, match=message):
-        execute(begun(store, recipe, str(tmp_path / "there"), **settings), tmp_path / "run", cpu=True)
+        execute(run_from(store, recipe, str(tmp_path / "there"), **settings), tmp_path / "run", cpu=True)
     assert not (tmp_path / "run").exists()
 
 

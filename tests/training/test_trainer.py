@@ -407,14 +407,18 @@ def dev_losses(values):
 
 def test_early_stopping_and_the_best_weights(tmp_path, data):
     config = replace(SHORT, steps=100, evaluate_every=2, patience=2)
-    kept = []
+    snapshots = []
     trainer = trainer_of(
-        tmp_path, data, config, dev=dev_losses([5.0, 3.0, 4.0, 3.5, 1.0]), report=lambda record: kept.append(weights(trainer))
+        tmp_path,
+        data,
+        config,
+        dev=dev_losses([5.0, 3.0, 4.0, 3.5, 1.0]),
+        report=lambda record: snapshots.append(weights(trainer)),
     )
     progress = trainer.run()
     # Best at step 4; two evaluations without a better one end training at step 8.
     assert (progress.step, progress.best, progress.best_step) == (8, 3.0, 4)
-    assert equal(load_file(tmp_path / "best.safetensors"), kept[3])
+    assert equal(load_file(tmp_path / "best.safetensors"), snapshots[3])
     assert [record["dev_loss"] for record in records(tmp_path) if "dev_loss" in record] == [5.0, 3.0, 4.0, 3.5]
     assert records(tmp_path)[1]["dev_loss_none"] == 9.0
 

@@ -34,10 +34,10 @@ Model = TypeVar("Model", bound=PairEncoder)
 def chat(number: int, seed: int = 0) -> Tree:
     """Messages of zero to thirty words."""
     random = np.random.default_rng(seed)
-    said = channel(number, seed)
+    tree = channel(number, seed)
     vocabulary = [f"{letter}{other}" for letter in "abcdef" for other in "xyz"]
-    nodes = [replace(node, text=" ".join(random.choice(vocabulary, random.choice([0, 1, 4, 9, 30])))) for node in said.nodes]
-    return Tree(tuple(nodes), id=said.id)
+    nodes = [replace(node, text=" ".join(random.choice(vocabulary, random.choice([0, 1, 4, 9, 30])))) for node in tree.nodes]
+    return Tree(tuple(nodes), id=tree.id)
 
 
 @cache

@@ -54,11 +54,11 @@ def read(*trees: Tree, input: ChatInput = INPUT) -> Logs:
 
 def linked(*links: tuple[int, ...]) -> Tree:
     """A chat whose message i has the parents `links[i]`, and also starts a conversation if i is among them."""
-    said = channel(len(links), 0).nodes
+    nodes = channel(len(links), 0).nodes
     return Tree(
         tuple(
-            replace(node, parents=tuple(above for above in own if above != number), self_link=number in own)
-            for number, (node, own) in enumerate(zip(said, links, strict=True))
+            replace(node, parents=tuple(parent for parent in own if parent != number), self_link=number in own)
+            for number, (node, own) in enumerate(zip(nodes, links, strict=True))
         ),
         id="log",
     )
@@ -183,7 +183,7 @@ def ancestors(links: list[tuple[int, ...]], message: int, depth: int) -> set[int
     level = {message}
     steps = 0
     while level and (steps < depth or not depth):
-        level = {above for each in level for above in links[each] if above != each} - found
+        level = {parent for each in level for parent in links[each] if parent != each} - found
         found |= level
         steps += 1
     return found
@@ -221,12 +221,12 @@ def plainly(own: MaskedHierarchicalTransformer, tree: Tree, target: int) -> Tens
     links = [node.parents or () for node in tree.nodes]
     mask = torch.zeros(len(messages), len(messages), dtype=torch.bool)
     for i, reader in enumerate(messages):
-        above = ancestors(links, reader, config.depth)
+        parent = ancestors(links, reader, config.depth)
         for j, seen in enumerate(messages):
             if config.mask == "none" or i == j:
                 mask[i, j] = True
             elif reader != target:
-                mask[i, j] = seen == target or (seen in above if config.mask == "ancestors" else 0 < i - j <= config.span)
+                mask[i, j] = seen == target or (seen in parent if config.mask == "ancestors" else 0 < i - j <= config.span)
     for layer in own.stack.layers:
         x = plain_layer(layer, x, mask, config)
     if own.fusion is None:
@@ -294,11 +294,11 @@ def test_precomputed_vectors_equal_encoding_in_place() -> None:
     own, logs = model(), read(drawn_links(14, 1), drawn_links(9, 2))
     batch = batch_of(logs)
     in_place = own(batch)
-    kept = own.encoder.encode(batch.input_ids, batch.messages)
-    torch.testing.assert_close(own(replace(batch, vectors=kept)), in_place, rtol=0, atol=1e-12)
+    vectors = own.encoder.encode(batch.input_ids, batch.messages)
+    torch.testing.assert_close(own(replace(batch, vectors=vectors)), in_place, rtol=0, atol=1e-12)
     # The words are not read then.
-    other = replace(batch, vectors=kept, input_ids=batch.input_ids.flip(0))
-    assert torch.equal(own(other), own(replace(batch, vectors=kept)))
+    other = replace(batch, vectors=vectors, input_ids=batch.input_ids.flip(0))
+    assert torch.equal(own(other), own(replace(batch, vectors=vectors)))
     assert not torch.allclose(own(replace(other, vectors=None)), in_place, atol=1e-3)
 
 
