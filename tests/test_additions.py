@@ -270,7 +270,7 @@ def ramify_command(*words: object) -> str:
     return found.stdout
 
 
-def test_a_text_model(added, store, tmp_path):
+def test_text_model(added, store, tmp_path):
     """One file, a line of MODELS, a recipe: the model is trained, evaluated, saved, loaded, queried, and used as a start."""
     run = CommentTreeRun(
         recipe="averages",
@@ -296,7 +296,7 @@ def test_a_text_model(added, store, tmp_path):
 @pytest.mark.parametrize(
     "backbone", [AveragesConfig(), BertConfig(dim=16, num_heads=2, num_layers=1, ffn_dim=16, vocab_size=0)]
 )
-def test_a_task(added, monkeypatch, store, tmp_path, backbone):
+def test_task(added, monkeypatch, store, tmp_path, backbone):
     """One file and a line of TASKS: the task trains every backbone that has vectors, and is saved, loaded and queried."""
     monkeypatch.setitem(TASKS, "lengths", TaskKind(LengthsConfig, Lengths, TextInput, LengthGuesser))
     run = CommentTreeRun(
@@ -321,7 +321,7 @@ def test_a_task(added, monkeypatch, store, tmp_path, backbone):
         loaded.fill_mask("text")
 
 
-def test_a_kind_of_run(added, store, tmp_path):
+def test_kind_of_run(added, store, tmp_path):
     """One file and a line of RUNS: the run is executed, resumed, evaluated and reported by the same commands."""
     run = UnigramRun(recipe="unigrams", data=str(store.path), stages=(STAGE,))
     prepared, progress = execute(run, tmp_path / "run", cpu=True)

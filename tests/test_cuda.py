@@ -116,7 +116,7 @@ def test_scores_equal_those_of_the_cpu(data, context):
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_a_killed_run_resumes_to_the_same_bits(tmp_path, data, precision):
+def test_killed_run_resumes_to_the_same_bits(tmp_path, data, precision):
     config = TrainConfig(steps=8, budget=150, lr=1e-2, evaluate_every=0, checkpoint_every=2, precision=precision)
 
     def run(out, until=None):

@@ -121,7 +121,7 @@ def rows_of(table: str) -> dict[str, list[str]]:
     return {first: rest for first, *rest in rows}
 
 
-def test_drawings_are_well_formed_and_need_nothing_else(figures):
+def test_drawings_are_well_formed_and_self_contained(figures):
     for name, draw in figures.DRAWINGS.items():
         drawing = draw()
         content = drawing.svg()

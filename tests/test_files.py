@@ -138,7 +138,7 @@ def test_scratch_folder_is_renamed_or_removed(tmp_path):
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["out"]
 
 
-def test_a_file_system_without_locks(tmp_path, monkeypatch):
+def test_file_system_without_locks(tmp_path, monkeypatch):
     def acquire(_):
         raise NotImplementedError("no flock here")
 

@@ -358,7 +358,7 @@ def test_pushing_uploads_the_model_and_nothing_else(saved, monkeypatch):
     assert len(calls) == 4
 
 
-def test_a_revision_of_a_hub_id(saved, monkeypatch):
+def test_revision_of_a_hub_id(saved, monkeypatch):
     asked = []
 
     def download(name, **options):

@@ -349,7 +349,7 @@ def test_chart_keeps_the_first_and_the_last_point():
     assert float(line[-1].split(",")[0]) == charts.WIDTH - charts.RIGHT
 
 
-def test_chart_leaves_out_what_is_not_finite():
+def test_chart_leaves_out_infinite_values():
     x, y = np.arange(4.0), np.array([1.0, np.nan, 2.0, np.inf])
     svg = charts.line_chart(Chart((Line("a", "dev", x, y, marks=True),), "steps", "loss"))
     assert len(ElementTree.fromstring(svg).findall("circle")) == 2

@@ -159,7 +159,7 @@ def test_summary_fits_a_screen_with_a_verdict_per_claim(made):
     assert all(re.match(r"(ahead|behind|met|missed|between|negative|conversations missed)", verdict) for verdict in verdicts)
 
 
-def test_the_log_is_dated_and_negative():
+def test_log_is_dated_and_negative():
     entries = tables.settings("log")["tables"]
     dates = [entry["date"] for entry in entries]
     assert dates == sorted(dates, reverse=True)

@@ -91,7 +91,7 @@ print(Tokenizer.train(texts, kind=sys.argv[2], vocab_size=600).hash)
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
-def test_training_repeats(trained, texts, kind):
+def test_training_is_reproducible(trained, texts, kind):
     """Hash tables are seeded anew for every process and every table. No trace of it may show."""
     assert Tokenizer.train(texts, kind=kind, vocab_size=600).json == trained[kind].json
     source = Path(ramify.__file__).parent / "sample" / "discussions.jsonl"
@@ -100,7 +100,7 @@ def test_training_repeats(trained, texts, kind):
     assert other.stdout.strip() == trained[kind].hash
 
 
-def test_training_repeats_with_more_letters_than_it_takes(texts, monkeypatch):
+def test_training_is_reproducible_with_rare_letters(texts, monkeypatch):
     """Many letters are equally rare. Those with the lowest code points stay, and the rest are left out."""
     monkeypatch.setattr("ramify.tokenizer.ALPHABET", 100)
     rare = [f"flour{chr(0x4F00 + number)} fl{chr(0x180 + 2 * number)}our a{chr(0x2E2E)}b" for number in range(100)]
@@ -145,7 +145,7 @@ def test_save_and_load(trained, tmp_path, kind):
         assert again.encode("why, oh why?") == own.encode("why, oh why?")
 
 
-def test_a_failed_save_leaves_the_old_file(trained, tmp_path, monkeypatch):
+def test_failed_save_leaves_the_old_file(trained, tmp_path, monkeypatch):
     def half(path, content, **options):
         path.write_bytes(content.encode()[:100])
         raise OSError(28, "No space left on device")

@@ -105,7 +105,7 @@ def test_inputs_in_the_order_in_which_they_are_given():
     assert names("v2 = x; v2*v2 + 1", x=1) == ["x", "v2_", "v3", "v4"]
 
 
-def test_a_named_part_is_one_node():
+def test_named_part_is_one_node():
     graph = read("s = x + y; s * s", {"x": 1.0, "y": 2.0})
     graph.backward()
     assert graph.output.item() == 9

@@ -142,7 +142,7 @@ def test_push_pull_and_every_order_are_equal(output, data):
     np.testing.assert_allclose([node.gradient for node in graph.nodes], expected, rtol=1e-12, atol=1e-12)
 
 
-def test_a_wrong_order_names_the_parent_without_a_value():
+def test_wrong_order_names_the_parent_without_a_value():
     x, y, output = example()
     graph = Graph(output)
     add, first, square, last = graph.nodes[2:]
@@ -184,7 +184,7 @@ def test_changed_value_is_propagated():
     assert output.item() == 32
 
 
-def test_a_chain_of_100_000_nodes():
+def test_chain_of_100_000_nodes():
     x = Tensor(1.0)
     output = x
     for _ in range(100_000):
@@ -206,7 +206,7 @@ def test_ladder_of_diamonds_takes_linear_time():
     assert time.process_time() - began < 5  # visiting every path would take 30 years
 
 
-def test_a_cycle_is_named():
+def test_cycle_is_named():
     a, b = Tensor(1.0, name="a"), Tensor(1.0, name="b")
     c = a * b
     c.name = "c"

@@ -38,7 +38,7 @@ def test_unused_input_has_gradient_zero(ramify):
     assert json.loads(out)["gradients"] == {"x": 0}
 
 
-def test_the_table(ramify):
+def test_table(ramify):
     status, out, _ = ramify("backprop", SLIDE, "x=1", "y=2")
     assert status == 0
     assert out.splitlines()[0] == f"{SLIDE} = 12"
@@ -168,7 +168,7 @@ def test_mistakes(ramify, arguments, complaint, tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(not shutil.which("chromium"), reason="needs chromium")
-def test_the_page_in_a_browser(ramify, tmp_path):
+def test_page_in_a_browser(ramify, tmp_path):
     page = tmp_path / "passes.html"
     ramify("backprop", SLIDE, "x=1", "y=2", "--html", page, "--svg", tmp_path / "graph.svg")
     content = page.read_text("utf-8")

@@ -272,7 +272,7 @@ def test_conversations_show_their_days(tmp_path):
     assert re.findall(r'<li class="day">(.*?)</li>', page) == ["2024-01-30", "2024-01-31"]
 
 
-def test_a_clock_without_dates_counts_days(tmp_path):
+def test_clock_without_dates_counts_days(tmp_path):
     times = [datetime(1970, 1, 1, 23, 59, tzinfo=UTC), datetime(1970, 1, 2, 0, 1, tzinfo=UTC)]
     nodes = [Node("one", (), id="0", author="ann", time=times[0].timestamp())]
     nodes += [Node("two", (0,), id="1", author="bob", time=times[1].timestamp())]
@@ -479,7 +479,7 @@ def test_page_with_too_many_messages_is_refused(ramify, model, log, tmp_path, mo
 
 
 @pytest.mark.skipif(not shutil.which("chromium"), reason="needs chromium")
-def test_the_page_in_a_browser(ramify, model, log, tmp_path):
+def test_page_in_a_browser(ramify, model, log, tmp_path):
     """Texts of a log are text, not HTML. Lines are drawn, and a conversation can be selected."""
     page = tmp_path / "out.html"
     run(ramify, log, model, "html", page)
@@ -549,7 +549,7 @@ def test_several_models_decide_together(ramify, log, model, tmp_path):
         run(ramify, log, model, to, tmp_path / f"out.{to}", "--model", LINKS, "--ensemble", "union")
 
 
-def test_a_candidate_pruner_is_fitted_and_used(ramify, log, model, tmp_path):
+def test_candidate_pruner_is_fitted_and_used(ramify, log, model, tmp_path):
     data, out, packed = chat_store(tmp_path / "more").path, tmp_path / "quick", tmp_path / "packed"
     words = ("train", "candidate-pruner", model, "--data", data, "--num-candidates", 3)
     status, printed, err = ramify(*words, "--out", out, "--pack", packed)
@@ -568,7 +568,7 @@ def test_a_candidate_pruner_is_fitted_and_used(ramify, log, model, tmp_path):
     assert (model / "model.safetensors").read_bytes() == weights
 
 
-def test_a_reranker_is_fitted_and_used(ramify, log, model, tmp_path):
+def test_reranker_is_fitted_and_used(ramify, log, model, tmp_path):
     data, out = chat_store(tmp_path / "more").path, tmp_path / "twice"
     status, printed, err = ramify("train", "reranker", model, "--unseen", f"{model}={data}", "--out", out)
     assert (status, printed) == (0, ""), err
@@ -879,7 +879,7 @@ def test_packing_overwrites_no_model(ramify, model, tmp_path):
     assert (model / "model.safetensors").read_bytes() == before
 
 
-def test_the_shipped_card_is_for_the_shipped_model(ramify, model, tmp_path):
+def test_shipped_card_is_for_the_shipped_model(ramify, model, tmp_path):
     data = chat_store(tmp_path / "more").path
     words = ("train", "reranker", model, "--unseen", f"{model}={data}", "--lookahead")
     assert ramify(*words, "--out", tmp_path / "one", "--data", data, "--pack", tmp_path / "packed")[0] == 0

@@ -66,7 +66,7 @@ def test_training_on_reply_trees_ranks_and_skips_distant_parents(trained_with_ou
 SCORES = ["graph_accuracy", "graph_accuracy_without_first", "conv_accuracy"]
 
 
-def test_evaluate_has_the_fields_that_scripts_read(ramify, trained_with_output, store):
+def test_evaluate_json_has_all_fields(ramify, trained_with_output, store):
     found = {}
     for options in ((), ("--history", "predicted"), ("--beam", 2)):
         status, out, err = ramify(
@@ -89,7 +89,7 @@ def test_evaluate_has_the_fields_that_scripts_read(ramify, trained_with_output, 
         assert low <= gold[name] <= high
 
 
-def test_evaluate_for_people(ramify, trained_with_output, store):
+def test_evaluate_readable_output(ramify, trained_with_output, store):
     status, out, err = ramify("evaluate", trained_with_output[0], "--data", store.path, "--device", "cpu")
     assert (status, err) == (0, "")
     assert "95 % intervals over conversations" in out

@@ -151,7 +151,7 @@ def test_folder_with_a_run_is_refused(ramify, recipe, trained, more, message):
         ("train.clip=-1", "train.clip, weight_decay, epoch_decay and the factors of lr_scale must not be negative."),
     ],
 )
-def test_settings_that_are_refused(ramify, store, tmp_path, setting, message):
+def test_refused_settings(ramify, store, tmp_path, setting, message):
     status, out, err = ramify("train", "tree-mlm", "--data", store.path, "--out", tmp_path / "run", "--set", setting)
     assert (status, out) == (2, "")
     assert err.startswith(f"error: {message}")
@@ -200,7 +200,7 @@ def large(store):
     return ["train", "tree-mlm", "--data", store.path, "--steps", STEPS, *changes]
 
 
-def test_a_killed_run_resumes_to_the_same_bits(start, run_separately, large, tmp_path):
+def test_killed_run_resumes_to_the_same_bits(start, run_separately, large, tmp_path):
     """Killed between two checkpoints, resumed, asked to stop, and resumed again."""
     straight, killed = tmp_path / "straight", tmp_path / "killed"
     status, _, err = run_separately(*large, "--out", straight)
@@ -254,7 +254,7 @@ def test_run_folder_is_locked(start, run_separately, large, tmp_path):
 
 
 @pytest.mark.parametrize("every", [1, 100], ids=["checkpoint", "best weights"])
-def test_a_full_disk_while_training(run_separately, recipe, tmp_path, every):
+def test_full_disk_while_training(run_separately, recipe, tmp_path, every):
     out = tmp_path / "run"
     status, _, err = run_separately(*recipe, "--out", out, "--set", f"train.checkpoint_every={every}", kilobytes=16)
     lines = [line for line in err.splitlines() if not line.startswith("step ")]
@@ -265,7 +265,7 @@ def test_a_full_disk_while_training(run_separately, recipe, tmp_path, every):
     assert not (out / "config.json").exists()
 
 
-def test_a_full_disk_at_the_end(run_separately, recipe, trained, tmp_path):
+def test_full_disk_at_the_end(run_separately, recipe, trained, tmp_path):
     """Training is complete, but the model does not fit on the disk. Once there is room, --resume writes it."""
     out = tmp_path / "run"
     shutil.copytree(trained, out)

@@ -76,7 +76,7 @@ def test_options_of_other_models_are_refused(ramify, trained, store, option):
 
 
 @pytest.mark.parametrize("context", CONTEXTS)
-def test_evaluate_has_the_fields_that_scripts_read(evaluated, context):
+def test_evaluate_json_has_all_fields(evaluated, context):
     found = evaluated("--context", context)
     assert found.keys() == {"loss", "perplexity", "accuracy", "count", "by_depth"}
     assert list(found["by_depth"]) == ["1", "2", "3-5", "6-10", "11-20", "21+"] == list(DEPTH_BINS)
@@ -113,7 +113,7 @@ def test_evaluate_reads_the_test_trees(evaluated, store, tmp_path):
     assert evaluated("--mask-rate", 0.4)["count"] > 1.5 * found["count"]
 
 
-def test_evaluate_for_people(ramify, evaluated, trained, store):
+def test_evaluate_readable_output(ramify, evaluated, trained, store):
     found = evaluated()
     status, out, _ = ramify("evaluate", trained, "--data", store.path)
     lines = out.splitlines()
@@ -173,7 +173,7 @@ def test_half_precision_is_close_to_single(evaluated, embedded, store):
     assert 0 < np.abs(vectors - near).max() < 0.1
 
 
-def test_evaluate_refuses_to_draw_nothing(ramify, trained, store):
+def test_evaluate_refuses_zero_draws(ramify, trained, store):
     status, out, err = ramify("evaluate", trained, "--data", store.path, "--draws", 0, "--json")
     assert (status, out) == (2, "")
     assert "--draws" in err
@@ -283,7 +283,7 @@ def filled(ramify, trained, trees_path):
     return run
 
 
-def test_fill_mask_has_the_fields_that_scripts_read(filled, trained):
+def test_fill_mask_json_has_all_fields(filled, trained):
     found = filled("below")
     assert (found["node"], found["context"], found["ancestors"]) == ("below", "tree", ["post", "between"])
     assert found.keys() == {"node", "masks", "context", "ancestors"}
@@ -344,7 +344,7 @@ def test_fill_mask_in_a_built_data_set(ramify, filled, trees_path, trained, tmp_
     assert json.loads(out) == filled("below")
 
 
-def test_fill_mask_for_people(ramify, filled, trees_path, trained):
+def test_fill_mask_readable_output(ramify, filled, trees_path, trained):
     found = filled("below")
     status, out, _ = ramify("fill-mask", trained, "--data", trees_path, "--node", "below")
     best = found["masks"][0]["tokens"][0]

@@ -111,7 +111,7 @@ def test_inputs_are_counted(dump, tmp_path):
     assert events[-1] == ("write", store.num_nodes, 4_400, 4_400)
 
 
-def test_splits_depend_on_the_tree_alone(dump, tmp_path):
+def test_splits_depend_only_on_the_tree(dump, tmp_path):
     def places(store):
         return {name: set(store.tree_ids(store.split(name))) for name in ("train", "dev", "test")}
 
@@ -371,7 +371,7 @@ def test_errors_leave_nothing_behind(tmp_path, content, options, message):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_an_empty_file_among_others_is_counted(dump, tmp_path):
+def test_empty_file_among_others_is_counted(dump, tmp_path):
     silent = tmp_path / "silent"
     silent.touch()
     both, alone = (build(inputs, None, tmp_path / name) for inputs, name in (([silent, dump], "both"), ([dump], "alone")))
@@ -379,7 +379,7 @@ def test_an_empty_file_among_others_is_counted(dump, tmp_path):
     assert both.info["nodes"] == alone.info["nodes"] > 0
 
 
-def test_file_name_that_is_not_text(dump, tmp_path):
+def test_file_name_with_invalid_bytes(dump, tmp_path):
     path = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
     os.symlink(dump, path)
     assert build([path], "pushshift", tmp_path / "out").info["inputs"][0]["name"] == f"{tmp_path}/\ufffd"
@@ -402,7 +402,7 @@ def test_unwritable_outputs_are_refused(dump, tmp_path):
 
 
 @pytest.mark.parametrize(("limit", "memory"), [(100, "64MB"), (4, "1MB")])
-def test_a_full_disk(dump, tmp_path, limit, memory):
+def test_full_disk(dump, tmp_path, limit, memory):
     """Either the store or the scattered posts exceed the limit."""
     ramify = f"{sys.executable} -c 'from ramify.cli import main; main()'"
     limited = f"ulimit -f {limit}; {ramify} data build {dump} --format pushshift --out out --memory {memory}"
@@ -412,7 +412,7 @@ def test_a_full_disk(dump, tmp_path, limit, memory):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_killed_build(dump, tmp_path):
+def test_killed_build(dump, tmp_path):
     """A terminated build removes its files. The next build removes those of a killed build, but not those of a running one."""
     (tmp_path / "large").write_text(posts(30_000))
     for number, left in ((signal.SIGTERM, 0), (signal.SIGKILL, 1)):
@@ -431,7 +431,7 @@ def test_a_killed_build(dump, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"large", "out"}
 
 
-def test_a_store_among_its_inputs(tmp_path):
+def test_store_among_its_inputs(tmp_path):
     """The store in progress is not read as input; an existing store would be."""
     folder = tmp_path / "in"
     folder.mkdir()

@@ -166,7 +166,7 @@ def test_missing_roots(tmp_path):
     assert (store.num_trees, counts(store)) == (1, ({"missing_root": 3}, {}))
 
 
-def test_a_chain_of_100_000(tmp_path):
+def test_chain_of_100_000(tmp_path):
     length = 100_000
     posts = [post(str(number), str(number - 1) if number else None, text="x") for number in range(length)]
     store = store_of(tmp_path, reversed(posts))

@@ -104,7 +104,7 @@ def test_splits_are_parts_of_all(store):
     assert sorted(np.concatenate(parts).tolist()) == ([0, 1] if store.path else [])
 
 
-def test_a_run_in_the_same_folder(tmp_path):
+def test_run_in_the_same_folder(tmp_path):
     (tmp_path / "trees.jsonl").write_text(DEBATE.to_json())
     build([tmp_path / "trees.jsonl"], "jsonl", tmp_path / "both")
     (tmp_path / "both" / "run.json").write_text("{}")

@@ -25,9 +25,9 @@ def chatter(count: int, seed: int) -> list[Node]:
         kind = str(random.choice(["", "", "", "", "action", SYSTEM]))
         called = f"{random.choice([*often, *seldom])}: " if random.random() < 0.4 else ""
         words = " ".join(random.choice(["disk", "mount", "the", "usb", "why", "not"], size=3))
-        nobody = kind == SYSTEM and random.random() < 0.5
+        without_author = kind == SYSTEM and random.random() < 0.5
         time = None if random.random() < 0.1 else 1e9 + 60 * minute
-        nodes.append(Node(f"{called}{words}", None, author=None if nobody else author, time=time, kind=kind))
+        nodes.append(Node(f"{called}{words}", None, author=None if without_author else author, time=time, kind=kind))
     return nodes
 
 

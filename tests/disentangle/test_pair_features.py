@@ -73,7 +73,7 @@ def test_features_of_one_pair() -> None:
     assert values(5, 3) == pytest.approx(
         {
             **LINE_5,
-            # 00:11: the log goes past midnight, so the hour is none.
+            # 00:11: the log passes midnight, so the hour of the child is 0.
             "parent hour": 23 / 24,
             "parent has mention": 1,
             "parent has previous": 1,
@@ -96,7 +96,7 @@ def test_features_of_one_pair() -> None:
     )
 
 
-def test_a_message_as_its_own_candidate() -> None:
+def test_message_as_its_own_candidate() -> None:
     assert values(5, 5) == pytest.approx(
         {
             **LINE_5,

@@ -75,8 +75,8 @@ def test_reply_trees_are_recognised_by_their_structure(tmp_path):
     [
         pytest.param(channel(20), id="channel"),
         pytest.param(Tree((Node("one"), Node("two"))), id="two conversations"),
-        pytest.param(Tree((Node("one"), Node("two", parents=None))), id="nobody knows"),
-        pytest.param(Tree((Node("one", parents=None), Node("two", parents=(0,)))), id="nobody knows of the first"),
+        pytest.param(Tree((Node("one"), Node("two", parents=None))), id="unknown parent"),
+        pytest.param(Tree((Node("one", parents=None), Node("two", parents=(0,)))), id="unknown parent of the first"),
         pytest.param(Tree((Node("one"), Node("two", parents=(0,)), Node("three", parents=(0, 1)))), id="two parents"),
         pytest.param(Tree((Node("one"), Node("two", parents=(0,), self_link=True))), id="self link"),
     ],

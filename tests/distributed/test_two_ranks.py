@@ -127,7 +127,7 @@ def test_train_from_the_command_line(store, tmp_path):
     assert ramify.load(out).verbs == ("embed", "fill_mask", "score")
 
 
-def test_an_interrupt_stops_all_ranks_after_the_same_step(store, tmp_path):
+def test_interrupt_stops_all_ranks_after_the_same_step(store, tmp_path):
     """The signal reaches one rank alone. Neither rank waits for the other, and the last step is that of the checkpoint."""
     out = tmp_path / "run"
     running = subprocess.Popen(

@@ -47,7 +47,7 @@ def test_gradients_equal_one_process_over_all_rows(ranks, tmp_path):
 
 
 @pytest.mark.parametrize(("how", "out"), [("resumed", "killed"), ("damaged", "damaged")])
-def test_a_killed_run_resumes_to_the_same_bits_on_every_rank(ranks, folder, how, out):
+def test_killed_run_resumes_to_the_same_bits_on_every_rank(ranks, folder, how, out):
     """Weights, buffers, and each rank's own state."""
     for own in ranks:
         straight, other = part(own, "straight"), part(own, how)

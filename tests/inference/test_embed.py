@@ -94,7 +94,7 @@ def test_many_trees_are_the_same_in_any_batch():
         np.testing.assert_allclose(out, together, rtol=0, atol=1e-6)
 
 
-def test_a_chained_text_has_the_mean_of_its_parts():
+def test_chained_text_has_the_mean_of_its_parts():
     tree = discussion([-1, 0], lengths=[3, 20])
     model = MaskFiller(tree_task(input=TextInput(max_tokens=10, overflow="chain")))
     for context in ("tree", "none"):

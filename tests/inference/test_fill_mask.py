@@ -233,7 +233,7 @@ def test_invalid_requests_are_refused(model, tree, node, options, message):
         model.fill_mask(tree, node, **options)
 
 
-def test_texts_that_are_too_long(model):
+def test_texts_too_long_are_refused(model):
     tree = Tree((Node("aa " * 40 + "[MASK]", id="a"),), id="t")
     with pytest.raises(RamifyError, match="41 tokens; this model reads 30"):
         model.fill_mask(tree, "a")

@@ -85,7 +85,7 @@ def test_npy_names_rows_by_any_id(model, tmp_path):
     assert names == ["t\ttab\\there", "t\tnew\\r\\nline", "t\tback\\\\n", ""]
 
 
-def test_a_failed_run_leaves_nothing(model, tmp_path, trees):
+def test_failed_run_leaves_nothing(model, tmp_path, trees):
     file = tmp_path / "bad.jsonl"
     file.write_text(trees[0].to_json() + "\n{nonsense\n")
     for kind in ("parquet", "npy"):

@@ -31,7 +31,7 @@ def test_bootstrap_weighs_units_by_their_counts():
 
 
 def test_bootstrap_intervals_cover():
-    """Of 200 experiments with the same true ratio, some 95 % find it."""
+    """About 95 % of the intervals of 200 experiments contain the true ratio."""
     random = np.random.default_rng(1)
     covered = 0
     for seed in range(200):

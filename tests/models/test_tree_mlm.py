@@ -44,7 +44,7 @@ def fresh(**options):
     ],
     ids=str,
 )
-def test_a_seed_gives_the_same_weights_every_time(options):
+def test_seed_gives_the_same_weights_every_time(options):
     """Sets and hash tables must not decide the order in which weights are drawn."""
     first = fresh(**options).state_dict()
     for _ in range(5):

@@ -172,7 +172,7 @@ def test_fewer_decoder_layers_take_the_lowest(minilm):
     assert torch.equal(table["decoder.layers.1.ffn_in.weight"], table["encoder.layers.1.ffn_in.weight"])
 
 
-def test_encoder_alone(minilm):
+def test_encoder_only(minilm):
     sizes = config_from_bert(hf.read_config(minilm))
     torch.manual_seed(0)
     model = TreeMLM(TreeMLMConfig(**sizes, max_tokens=64, share_embeddings=False))

@@ -69,7 +69,7 @@ def test_two_files_of_one_name(tmp_path):
     assert set(read_links([tmp_path / "p", tmp_path / "q"])) == {"s", "t"}
 
 
-def test_a_log_without_links_and_a_packed_one(tmp_path):
+def test_log_without_links_and_a_packed_one(tmp_path):
     (tmp_path / "a.annotation.txt").write_text("\n\n")
     (tmp_path / "b.annotation.txt.gz").write_bytes(gzip.compress(b"1 2 -\n"))
     assert {name: links.tolist() for name, links in read_links([tmp_path]).items()} == {"a": [], "b": [[1, 2]]}

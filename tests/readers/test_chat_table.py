@@ -152,7 +152,7 @@ def test_late_ids_are_ignored(tmp_path):
     assert report.kept == {"late_column": 1}
 
 
-def test_a_log_without_relations_is_not_held(tmp_path, monkeypatch):
+def test_log_without_relations_is_not_held(tmp_path, monkeypatch):
     plain = write_csv(tmp_path / "plain.csv", "author,text\n" + "ann,hello\n" * 1000)
     related = write_csv(tmp_path / "related.csv", "channel,author,text\n" + "a,ann,hello\n" * 1000)
     monkeypatch.setattr(base, "MAX_HELD_BYTES", 1000)

@@ -58,7 +58,7 @@ MESSAGES = [
 ]
 
 
-def test_a_channel(tmp_path):
+def test_channel(tmp_path):
     path = write(tmp_path / "garden.json", MESSAGES)
     (tree,), report = read(discord, path)
     assert (tree.id, tree.meta) == ("garden", {"guild": "Allotment", "topic": "Plants"})

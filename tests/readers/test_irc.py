@@ -194,7 +194,7 @@ def test_other_files_are_refused(tmp_path, content):
     assert irc.refuses(tmp_path / "x.log", content.encode())
 
 
-def test_a_long_head_may_end_within_a_line(tmp_path):
+def test_long_head_may_end_within_a_line(tmp_path):
     head = ("[09:05] <wren> hi\n" * 5_000).encode()[: 1 << 16]
     assert not irc.refuses(tmp_path / "x.log", head)
 
@@ -428,7 +428,7 @@ def clock_of(tmp_path, *stamps, **options):
     return [node.time / 3600 for node in nodes], report
 
 
-def test_a_clock_of_twelve_hours(tmp_path):
+def test_clock_of_twelve_hours(tmp_path):
     """Two rounds of the clock are a day; noon is not midnight."""
     day = [f"{hour or 12}:{minute}" for hour in range(12) for minute in ("00", "59")]
     found, report = clock_of(tmp_path, *day, *day, *day)
@@ -512,7 +512,7 @@ def test_colon_dialect_by_option(tmp_path):
     assert report.kept == {}
 
 
-def test_a_file_may_mix_dialects(tmp_path):
+def test_file_may_mix_dialects(tmp_path):
     content = "[09:05] <wren> a\n" * 3 + "09:06 <@kes> b\n2009-03-14 09:07:00\trobin\tc\n2009-03-14T09:08:00 <owl> d\n<tit> e\n"
     nodes, report = log_of(tmp_path / "a.log", content)
     assert [node.author for node in nodes] == ["wren"] * 3 + ["kes", "robin", "owl", None]
@@ -594,7 +594,7 @@ def test_carriage_returns_and_the_last_line(tmp_path):
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-8"])
-def test_carriage_returns_alone_in_other_encodings(tmp_path, encoding):
+def test_lone_carriage_returns_in_other_encodings(tmp_path, encoding):
     nodes, _ = log_of(tmp_path / "a.log", "[09:05] <wren> naïve\r[09:06] <kes> ਊ\r".encode(encoding))
     assert contents(nodes) == [("", "wren", "naïve"), ("", "kes", "ਊ")]
 
@@ -664,7 +664,7 @@ def test_long_line_keeps_its_number(tmp_path, monkeypatch):
     assert "line 2: longer than 100 bytes" in report.examples["too_long"][0]
 
 
-def test_a_log_streams(tmp_path, monkeypatch):
+def test_log_is_streamed(tmp_path, monkeypatch):
     monkeypatch.setattr(irc, "BLOCK_BYTES", 1 << 10)
     path = tmp_path / "a.log"
     path.write_text("[09:05] <wren> hi\n" * 100_000)
@@ -782,7 +782,7 @@ def test_links_to_missing_lines(tmp_path):
 # --- files ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_folder(tmp_path):
+def test_folder(tmp_path):
     for name in ["a.ascii.txt", "a.raw.txt", "a.tok.txt", "b.raw.txt", "sub/c.log"]:
         log_of(tmp_path / name, LOG)
     (tmp_path / "a.annotation.txt").write_text("0 1 -\n")
@@ -800,7 +800,7 @@ def test_a_folder(tmp_path):
     assert irc.refuses(tmp_path, b"")
 
 
-def test_a_folder_without_logs(tmp_path):
+def test_folder_without_logs(tmp_path):
     (tmp_path / "README.md").write_text("# What is here\n")
     assert irc.refuses(tmp_path, b"")
     with pytest.raises(RamifyError, match=r"no file in the folder .* looks like an IRC log"):

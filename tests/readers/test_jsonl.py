@@ -33,7 +33,7 @@ def test_round_trip_and_invalid_lines(tmp_path):
     assert f"{path}, line 4" in report.examples["bad_tree"][0]
 
 
-def test_a_tree_without_nodes_is_counted(tmp_path):
+def test_tree_without_nodes_is_counted(tmp_path):
     path = tmp_path / "trees.jsonl"
     path.write_text(TREE.to_json() + '\n{"id": "e", "nodes": []}\n')
     trees, report = read(path)
@@ -117,7 +117,7 @@ def test_odd_times(tmp_path, time):
 
 
 @pytest.mark.parametrize("time", [1_600_000_000_000, "1600000000", "2020-09-13T12:26:40Z"])
-def test_times_that_other_formats_read(tmp_path, time):
+def test_times_of_other_formats(tmp_path, time):
     path = tmp_path / "trees.jsonl"
     path.write_text(line({"id": "r", "time": time}))
     (tree,), report = read(path)

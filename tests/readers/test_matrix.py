@@ -73,7 +73,7 @@ def one(tmp_path, *events, **options):
 EVENTS = [member(1, ANN, "Ann"), member(2, BOB, None), message(3, "Rain? ☔"), reply(4, 3, f"> <{ANN}> Rain? ☔\n\nSoon")]
 
 
-def test_an_export_of_element(tmp_path):
+def test_export_of_element(tmp_path):
     path = write(tmp_path / "export.json", EVENTS)
     (tree,), report = read(matrix, path)
     assert (tree.id, tree.meta) == ("Barn", {"topic": "Hay"})

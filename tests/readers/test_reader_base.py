@@ -44,7 +44,7 @@ def test_archives_are_recognised_by_content(tmp_path, name):
 
 @pytest.mark.parametrize("name", ["zst", "two frames.zst", "bz2", "gz", "xz"])
 @pytest.mark.parametrize("left", [0.5, -1])
-def test_a_truncated_archive_is_refused(tmp_path, name, left):
+def test_truncated_archive_is_refused(tmp_path, name, left):
     packed = PACKERS[name](TEXT)
     path = tmp_path / "half"
     path.write_bytes(packed[: int(len(packed) * left) if left > 0 else left])
@@ -72,7 +72,7 @@ def test_archives_of_several_streams(tmp_path, name):
         stream.read()
 
 
-def test_a_damaged_archive_is_refused(tmp_path):
+def test_damaged_archive_is_refused(tmp_path):
     path = tmp_path / "damaged"
     path.write_bytes(zstandard.compress(TEXT)[:4] + b"x" * 400)
     with pytest.raises(RamifyError, match="damaged cannot be read"), open_bytes(path) as stream:
@@ -80,7 +80,7 @@ def test_a_damaged_archive_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", zstandard.compress(b""), gzip.compress(b"", mtime=0)], ids=["plain", "zst", "gz"])
-def test_an_empty_file_is_refused(tmp_path, content):
+def test_empty_file_is_refused(tmp_path, content):
     path = tmp_path / "nothing"
     path.write_bytes(content)
     with pytest.raises(RamifyError, match="nothing is empty"):

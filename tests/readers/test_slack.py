@@ -96,7 +96,7 @@ def test_forms_of_an_export(tmp_path):
     assert 0 < report.bytes <= packed.stat().st_size
 
 
-def test_a_day_alone(tmp_path):
+def test_single_day_file(tmp_path):
     days = {"kitchen/2023-11-14": FIRST}
     (tree,), _ = read(slack, write(tmp_path / "export", days, users=None, channels=None) / "kitchen" / "2023-11-14.json")
     assert (tree.id, tree.nodes[0].author, tree.nodes[1].text) == ("kitchen", "U1", "@U2 joined")

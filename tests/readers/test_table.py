@@ -137,7 +137,7 @@ def test_times(tmp_path, time, seconds):
     assert report.kept["bad_time"] == (time == "soon")
 
 
-def test_a_column_of_lists_is_refused(tmp_path):
+def test_column_of_lists_is_refused(tmp_path):
     path = tmp_path / "posts.parquet"
     pa.parquet.write_table(
         pa.table({"id": ["1"], "parent": [None], "tree": ["t"], "text": [["a", "b"]], "words": ["a b"]}), path
@@ -213,7 +213,7 @@ def test_bad_options(tmp_path, option, value, takes):
         read(path, **{option: value})
 
 
-def test_a_header_in_other_quotation_marks(tmp_path):
+def test_header_in_other_quotation_marks(tmp_path):
     path = tmp_path / "posts.csv"
     path.write_text(delimited(ROWS).replace("id,parent,tree", '"id","parent","tree"'))
     assert len(read(path)[0]) == 3
@@ -312,7 +312,7 @@ def test_json_lines_without_any_parent(tmp_path):
         read(path)
 
 
-def test_a_truncated_parquet_file(tmp_path):
+def test_truncated_parquet_file(tmp_path):
     path = tmp_path / "posts.parquet"
     WRITERS["parquet"](path)
     path.write_bytes(path.read_bytes()[:-20])
@@ -449,7 +449,7 @@ def test_one_id_with_a_point_keeps_float_parents(tmp_path):
     assert [node.parents for node in tree.nodes] == [(), (0,), (1,), (2,)]
 
 
-def test_a_table_in_utf_16(tmp_path):
+def test_table_in_utf_16(tmp_path):
     path = tmp_path / "posts.csv"
     path.write_text("id,parent,tree,text\n1,,7,a\n", encoding="utf-16")
     assert not table.refuses(path, path.read_bytes())
@@ -504,7 +504,7 @@ def test_json_lines_that_are_long_or_nested(tmp_path):
     assert "line 2" in store.info["examples"]["odd_json"][0]
 
 
-def test_a_damaged_parquet_file_is_named(tmp_path):
+def test_damaged_parquet_file_is_named(tmp_path):
     path = tmp_path / "posts.parquet"
     size = 9000
     rows = {"id": range(size), "parent": [None, *range(size - 1)], "tree": [7] * size, "text": list(map(str, range(size)))}

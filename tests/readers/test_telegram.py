@@ -44,7 +44,7 @@ def write(path, messages, name="Walkers", **more):
     return path
 
 
-def test_a_chat(tmp_path):
+def test_chat(tmp_path):
     path = write(tmp_path / "result.json", MESSAGES)
     (tree,), report = read(telegram, path)
     assert (tree.id, tree.meta) == ("Walkers", {})

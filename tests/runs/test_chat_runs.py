@@ -114,7 +114,7 @@ def test_invalid_distillation_settings_are_refused(store, trained, tmp_path, set
         execute(small(store, view__teachers=json.dumps([str(trained)]), **settings), tmp_path / "run", cpu=True)
 
 
-def test_conversations_are_logs_of_their_own():
+def test_conversations_become_separate_logs():
     log = channel(60, seed=3)
     parts = split_by_gold(log)
     assert all(node.time is None for part in parts for node in part.nodes)
@@ -196,7 +196,7 @@ def test_killed_run_resumes_to_the_same_weights(store, tmp_path_factory, setting
     assert final[0]["dev_loss"] == final[1]["dev_loss"]
 
 
-def test_the_report_shows_scores_and_curves(trained, store):
+def test_report_shows_scores_and_curves(trained, store):
     page = write_report(trained).read_text()
     assert "Links and conversations" in page
     assert "one-to-one overlap" in page

@@ -315,7 +315,7 @@ def test_resume_without_a_run_starts_one(store, tmp_path):
     assert progress.step == 6
 
 
-def test_a_run_repeats(store, tmp_path):
+def test_run_is_reproducible(store, tmp_path):
     for side in ("one", "two"):
         execute(small(store), tmp_path / side, cpu=True)
     execute(small(store).changed({"seed": "1"}), tmp_path / "other", cpu=True)
@@ -407,7 +407,7 @@ def test_pretrained_encoder_learns_more_slowly_than_new_layers(store, theirs, tm
         assert RECIPES["tree-mlm"](str(store.path), init=init).stages[0].lr_scale == ()
 
 
-def test_a_decoder_may_have_fewer_layers_than_the_checkpoint(store, theirs, tmp_path):
+def test_decoder_may_have_fewer_layers_than_the_checkpoint(store, theirs, tmp_path):
     prepared, _ = execute(run_from(store, "tree-mlm", theirs, model__decoder_layers="1"), tmp_path / "run", cpu=True)
     own = prepared.task.backbone
     assert (own.config.encoder_layers, len(own.encoder.layers), len(own.decoder.layers)) == (2, 2, 1)

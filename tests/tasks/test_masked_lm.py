@@ -426,7 +426,7 @@ def test_independent_targets_are_processed_in_chunks(make):
     assert len(list(many.losses(batch, {"masked_lm": 1.0}, MAIN, None))) == len(list(runs(batch.costs, 60))) > 1
 
 
-def test_a_chunk_of_deep_targets_gathers_a_bounded_number_of_vectors():
+def test_chunk_of_deep_targets_gathers_a_bounded_number_of_vectors():
     """The graph of a chunk also holds the vectors that its targets read: on a chain these are far more than their tokens."""
     task = tree_task(task={"two_phase": "always", "chunk_tokens": 80})
     for parent in (chain(60), reddit(60)):
@@ -516,7 +516,7 @@ def test_null_context_is_one_row_for_everybody():
     assert (before != after).any(1).all()
 
 
-def test_parent_reads_the_parent_alone():
+def test_parent_context_reads_only_the_parent():
     task = tree_task(input=TextInput(max_tokens=32, context="parent"))
     data = forest([discussion(W, lengths=[4] * len(W))])
     batch, vectors, losses = losses_and_vectors(task, data)

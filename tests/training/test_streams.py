@@ -125,7 +125,7 @@ def test_stage_begins_without_a_state(tmp_path):
 
 @pytest.mark.parametrize("kills", [(1,), (4,), (7,), (2, 5, 6)], ids=str)
 @pytest.mark.parametrize("forgets", [True, False])
-def test_a_killed_run_resumes_to_the_same_bits(tmp_path, kills, forgets):
+def test_killed_run_resumes_to_the_same_bits(tmp_path, kills, forgets):
     def task():
         return NextLetter(forgets=forgets)
 
@@ -161,7 +161,7 @@ def rewrite(folder, change):
     (folder / "state.json").write_text(json.dumps(record))
 
 
-def test_evaluation_leaves_the_state_alone(tmp_path):
+def test_evaluation_leaves_the_state_unchanged(tmp_path):
     """Evaluation has a state of its own, which starts anew each time."""
     seen = []
 

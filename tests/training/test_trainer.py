@@ -60,7 +60,7 @@ REGIMES = {"tree": {}, "middle": {"regime": "middle", "max_tree_size": 4}, "thre
     [("tree", (1,)), ("tree", (4,)), ("tree", (7,)), ("tree", (2, 3, 6)), ("middle", (5,)), ("threads", (3, 5))],
     ids=str,
 )
-def test_a_killed_run_resumes_to_the_same_bits(tmp_path, data, regime, kills):
+def test_killed_run_resumes_to_the_same_bits(tmp_path, data, regime, kills):
     config = replace(SHORT, accumulate=2)
     straight, progress = run(tmp_path / "straight", data, config, regime=REGIMES[regime])
     for kill in kills:
