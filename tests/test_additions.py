@@ -1,4 +1,4 @@
-"""A model, a task and a kind of run are each added by one file and one line of a table: dummies of all three go all the way."""
+"""A model, a task and a kind of run are each added by one file and one line of a table: dummies of all three prove it."""
 
 import json
 import re
@@ -40,7 +40,7 @@ from ramify.training.trainer import Stage, Trainer
 
 ARCHITECTURE = Path(__file__).parents[1] / "docs/architecture.md"
 
-# --- what somebody adds: models/averages.py -----------------------------------------------------------------------------
+# --- an added model: models/averages.py ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Averages(Backbone):
         return self.encode(batch.target_ids, batch.targets)
 
 
-# --- what somebody adds: tasks/lengths.py ---------------------------------------------------------------------------------
+# --- an added task: tasks/lengths.py --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -140,12 +140,12 @@ class LengthGuesser(Pipeline):
         return float(self.task.predict(batch).detach().exp())
 
 
-# --- what somebody adds: runs/unigrams.py --------------------------------------------------------------------------------
+# --- an added kind of run: runs/unigrams.py ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Unigrams(Evaluation):
-    """The share of the commonest token."""
+    """The share of the most frequent token."""
 
     share: float
 
@@ -241,7 +241,7 @@ class UnigramRun(Run):
         return f"evaluate {out}"
 
 
-# --- and all that it takes -----------------------------------------------------------------------------------------------
+# --- registration and use ------------------------------------------------------------------------------------------------
 
 STAGE = TrainConfig(steps=3, budget=400, evaluate_every=0, checkpoint_every=2, log_every=1)
 
@@ -270,8 +270,8 @@ def ramify_command(*words: object) -> str:
     return found.stdout
 
 
-def test_a_text_model(added, store, tmp_path):
-    """One file, a line of MODELS, a recipe: it trains, is measured, saved, loaded, asked, and started from."""
+def test_text_model(added, store, tmp_path):
+    """One file, a line of MODELS, a recipe: the model is trained, evaluated, saved, loaded, queried, and used as a start."""
     run = CommentTreeRun(
         recipe="averages",
         data=str(store.path),
@@ -296,8 +296,8 @@ def test_a_text_model(added, store, tmp_path):
 @pytest.mark.parametrize(
     "backbone", [AveragesConfig(), BertConfig(dim=16, num_heads=2, num_layers=1, ffn_dim=16, vocab_size=0)]
 )
-def test_a_task(added, monkeypatch, store, tmp_path, backbone):
-    """One file and a line of TASKS: it trains every backbone that has vectors, is saved, loaded and asked."""
+def test_task(added, monkeypatch, store, tmp_path, backbone):
+    """One file and a line of TASKS: the task trains every backbone that has vectors, and is saved, loaded and queried."""
     monkeypatch.setitem(TASKS, "lengths", TaskKind(LengthsConfig, Lengths, TextInput, LengthGuesser))
     run = CommentTreeRun(
         recipe="averages",
@@ -321,26 +321,26 @@ def test_a_task(added, monkeypatch, store, tmp_path, backbone):
         loaded.fill_mask("text")
 
 
-def test_a_kind_of_run(added, store, tmp_path):
-    """One file and a line of RUNS: it is carried out, resumed, evaluated and reported by the same commands."""
+def test_kind_of_run(added, store, tmp_path):
+    """One file and a line of RUNS: the run is executed, resumed, evaluated and reported by the same commands."""
     run = UnigramRun(recipe="unigrams", data=str(store.path), stages=(STAGE,))
     prepared, progress = execute(run, tmp_path / "run", cpu=True)
     assert progress.step == 3
     found, record = read_run(tmp_path / "run")
     assert (found, record["kind"], record["trees"]) == (run, "unigrams", 24)
     execute(run, tmp_path / "run", resume=True, cpu=True)
-    said = json.loads(ramify_command("evaluate", tmp_path / "run", "--data", store.path, "--split", "train", "--json"))
-    assert 0 < said["share"] < 1
+    scores = json.loads(ramify_command("evaluate", tmp_path / "run", "--data", store.path, "--split", "train", "--json"))
+    assert 0 < scores["share"] < 1
     page = write_report(tmp_path / "run").read_text("utf-8")
     assert "counts &lt;tokens&gt;" in page
     assert "<h2>Counts</h2>" in page
-    # Another kind is told apart by what run.json says.
+    # Another kind of run is recognised by its run.json.
     assert hub.load(tmp_path / "run").task.config == MaskedLMConfig()
     assert isinstance(prepared.task, MaskedLM)
 
 
-def test_the_pages_say_what_an_addition_touches():
-    """The files of the section "Add a model, a task, a kind of run" are those that a dummy needs above."""
+def test_pages_list_the_files_of_an_addition():
+    """The files in the section "Add a model, a task, a kind of run" are those of the dummies above."""
     text = ARCHITECTURE.read_text("utf-8")
     (table,) = re.findall(r"<!-- additions -->\n(.*?)<!-- /additions -->", text, re.S)
     touched = {

@@ -1,4 +1,4 @@
-"""What holds on CPU holds on a CUDA device: logits, masks, gradients, scores, and the bits of a resumed run."""
+"""Properties that hold on CPU hold on a CUDA device: logits, masks, gradients, scores, and the bits of a resumed run."""
 
 import numpy as np
 import pytest
@@ -44,7 +44,7 @@ def data():
 
 @pytest.mark.parametrize("two_phase", ["never", "always"])
 @pytest.mark.parametrize("name", TASKS)
-def test_gradients_are_those_of_the_cpu(data, name, two_phase):
+def test_gradients_equal_those_of_the_cpu(data, name, two_phase):
     here, there = (TASKS[name](task={"two_phase": two_phase, "chunk_tokens": 60}) for _ in range(2))
     there.cuda()
     batch = whole(here, data)
@@ -56,7 +56,7 @@ def test_gradients_are_those_of_the_cpu(data, name, two_phase):
 
 
 def test_two_phases_draw_the_same_dropout_twice():
-    """The encoder's gradient belongs to the vectors that the decoder read: the loss falls along it by as much as it says."""
+    """The encoder's gradient is taken at the vectors that the decoder read: the loss falls along it as predicted."""
     task = tree_task(task={"two_phase": "always", "chunk_tokens": 40}, dropout=0.3).train().cuda()
     data = forest([discussion(uniform(25, 1), seed=1)])
     batch = masked(task, data, whole(task, data).to("cuda"))
@@ -87,9 +87,9 @@ def test_two_phases_draw_the_same_dropout_twice():
 
 
 @pytest.mark.parametrize("dim", [64, 50])
-def test_half_precision_is_near(data, dim):
-    """bf16 goes through the variable-length kernel, but for heads of sizes that it does not know, such as 25; single precision
-    through groups of rows."""
+def test_half_precision_is_close(data, dim):
+    """bf16 uses the variable-length kernel, except for unsupported head sizes such as 25; single precision uses groups of
+    rows."""
     sizes = {"dim": dim, "num_heads": 2, "ffn_dim": 128, "context_position": "distance"}
     task = tree_task(dtype=torch.float32, **sizes).cuda()
     with torch.no_grad():
@@ -105,7 +105,7 @@ def test_half_precision_is_near(data, dim):
 
 
 @pytest.mark.parametrize("context", ["tree", "none", "mismatched"])
-def test_scores_are_those_of_the_cpu(data, context):
+def test_scores_equal_those_of_the_cpu(data, context):
     task = tree_task(context_position="distance")
     trees = np.arange(data.num_trees)
     view, collator = read_trees(task, data, trees, context=context)
@@ -116,7 +116,7 @@ def test_scores_are_those_of_the_cpu(data, context):
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_a_killed_run_resumes_to_the_same_bits(tmp_path, data, precision):
+def test_killed_run_resumes_to_the_same_bits(tmp_path, data, precision):
     config = TrainConfig(steps=8, budget=150, lr=1e-2, evaluate_every=0, checkpoint_every=2, precision=precision)
 
     def run(out, until=None):
@@ -132,7 +132,7 @@ def test_a_killed_run_resumes_to_the_same_bits(tmp_path, data, precision):
 
 
 def test_models_answer_from_the_gpu(data):
-    """`embed` and `fill_mask` give what they give on CPU."""
+    """`embed` and `fill_mask` give the same results as on CPU."""
     model = MaskFiller(tree_task(context_position="distance", dtype=torch.float32).eval())
     tree = discussions(1, 12)[0]
     asked = with_text(tree, 5, f"[MASK] {tree.nodes[5].text}")

@@ -1,4 +1,4 @@
-"""The pages say what the package does: computed numbers, quoted commands, settings, counted reasons, named tests."""
+"""The pages describe the package: computed numbers, quoted commands, settings, counted reasons, named tests."""
 
 import json
 import re
@@ -42,13 +42,13 @@ def figures():
 
 @pytest.fixture(scope="module")
 def generated(figures, tmp_path_factory):
-    """What building the pages writes."""
+    """The output of building the pages."""
     folder = tmp_path_factory.mktemp("generated")
     figures.write(folder)
     return folder
 
 
-# --- what is computed while the pages are built -------------------------------------------------------------------------
+# --- computed values ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def as_sets(piece: str) -> tuple[str, frozenset[str]]:
 
 
 def test_weights_of_an_epoch(figures):
-    """Each comment counts once, but for threads, and for pieces that repeat them."""
+    """Each comment counts once, except in `threads` and in pieces that repeat comments."""
     often = {name: figures.epoch_weights(figures.W, **regime)[1:] for name, regime in figures.WEIGHTED.items()}
     biased = ("threads, all", "threads, leaves", "middle, seed")
     assert all((weights == 1).all() == (name not in biased) for name, weights in often.items())
@@ -121,7 +121,7 @@ def rows_of(table: str) -> dict[str, list[str]]:
     return {first: rest for first, *rest in rows}
 
 
-def test_drawings_are_well_formed_and_need_nothing_else(figures):
+def test_drawings_are_well_formed_and_self_contained(figures):
     for name, draw in figures.DRAWINGS.items():
         drawing = draw()
         content = drawing.svg()
@@ -134,8 +134,8 @@ def test_drawings_are_well_formed_and_need_nothing_else(figures):
             assert 0 <= y <= y + height <= drawing.height, name
 
 
-def test_every_drawing_and_table_is_shown(figures):
-    """What pages ask for is computed, and what is computed is asked for."""
+def test_every_drawing_and_table_is_in_a_page(figures):
+    """Every drawing and table that pages show is computed, and every computed one is shown."""
     text = CONTENT["tree_mlm.md"] + CONTENT["backpropagation.md"]
     assert set(re.findall(r"\{drawing\} ([\w-]+)", text)) == set(figures.DRAWINGS)
     assert set(re.findall(r"_generated/([\w-]+)\.md", text)) == set(figures.TABLES)
@@ -166,7 +166,7 @@ MENTIONED = [
 
 
 def find(words: list[str]) -> tuple[TyperCommand | TyperGroup, list[str]]:
-    """The command or group of commands that the words name, and what is left of them."""
+    """The command or group of commands that the words name, and the remaining words."""
     command = typer.main.get_command(app)
     while isinstance(command, TyperGroup) and words and not words[0].startswith("-"):
         words = command.named(words) if isinstance(command, RunOrCommand) else words
@@ -178,14 +178,14 @@ def find(words: list[str]) -> tuple[TyperCommand | TyperGroup, list[str]]:
 
 
 def parse(line: str) -> None:
-    """Names, options, values of options and required arguments; nothing is run."""
+    """Check names, options, values of options and required arguments; nothing is run."""
     command, words = find(shlex.split(line)[1:])
     assert isinstance(command, TyperCommand), f"{line}: this is a group of commands"
     command.make_context(command.name, words)
 
 
 def test_commands_are_found():
-    """The patterns find commands at all, in every page that is about using them."""
+    """The patterns find commands in every page about using them."""
     assert {page for page, _ in COMMANDS} >= {"README.md", "index.md", "data.md", "training.md", "tree_mlm.md"}
     assert len(COMMANDS) > 40
 
@@ -207,14 +207,14 @@ def test_quoted_command_parses(page, line):
     ],
 )
 def test_wrong_commands_do_not_parse(line):
-    """The control: what stands above can fail."""
+    """The control: the checks above can fail."""
     with pytest.raises(Exception, match=r"dance|group|max.tree.size|integer|loose|contexts"):
         parse(line)
 
 
 @pytest.mark.parametrize(("page", "mention"), MENTIONED)
 def test_mentioned_command_exists(page, mention):
-    """A mention in a sentence may leave out what it does not speak about."""
+    """A mention in a sentence may leave out arguments."""
     command, words = find([word for word in mention.split()[1:] if word not in ("…", "RECIPE")])
     known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
     assert {word.partition("=")[0] for word in words if word.startswith("--")} <= known
@@ -236,7 +236,7 @@ def test_quoted_settings_are_accepted(page, line):
     assert run.changed(settings_of(line)) != run
 
 
-# --- what pages name ----------------------------------------------------------------------------------------------------
+# --- names in pages -----------------------------------------------------------------------------------------------------
 
 
 def test_register_names_tests_that_exist():
@@ -257,7 +257,7 @@ FILES = ("model.safetensors", "tokenizer.json")
 
 @pytest.mark.parametrize("page", ["reconstructed.md", "tree_mlm.md", "training.md"])
 def test_switches_exist(page):
-    """Every `part.field` in a page is a setting of some recipe, and values that are named with it are accepted."""
+    """Every `part.field` in a page is a setting of some recipe, and the values next to it are accepted."""
     pattern = (
         r"`((?:model|task|input|input|decoding|view|train|tokenizer|dev)\.\w+)(?: ?= ?([^`]+))?`(?: = ((?:`\w+`(?:, )?)+))?"
     )
@@ -276,7 +276,7 @@ def test_switches_exist(page):
 
 
 def test_policies_are_documented():
-    """A row for each case: the default in the second column, the others in the third."""
+    """One row per case: the default in the second column, the others in the third."""
     rows = re.findall(r"^\| `(\w+)`: .*? \| (.*?) \| (.*?) \|$", CONTENT["data.md"], re.MULTILINE)
     named = {case: [re.findall(r"`(\w+)`", cell) for cell in cells] for case, *cells in rows}
     kinds = get_type_hints(Policy)
@@ -312,7 +312,7 @@ def test_quoted_json_is_json(page):
 
 
 @pytest.mark.parametrize("page", CONTENT)
-def test_links_between_files_lead_somewhere(page, generated):
+def test_links_between_files_resolve(page, generated):
     folder = ROOT if page == "README.md" else DOCS
     for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)\s]*)?\)", CONTENT[page]):
         written = generated / target.removeprefix("_generated/") if target.startswith("_generated/") else folder / target

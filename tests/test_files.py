@@ -21,7 +21,7 @@ def umask(request):
     os.umask(before)
 
 
-def test_permissions_are_those_of_any_new_file(tmp_path, umask):
+def test_permissions_equal_those_of_a_new_file(tmp_path, umask):
     """The permissions hold even if the writer creates the file again for its owner alone."""
     with replacing(tmp_path / "secret") as scratch:
         scratch.unlink()
@@ -29,7 +29,7 @@ def test_permissions_are_those_of_any_new_file(tmp_path, umask):
     assert (tmp_path / "secret").stat().st_mode & 0o777 == 0o666 & ~umask
 
 
-def test_what_was_there_stays_until_all_is_written(tmp_path):
+def test_old_file_stays_until_the_new_one_is_complete(tmp_path):
     path = tmp_path / "text"
     write_text(path, "old")
     with contextlib.suppress(KeyboardInterrupt), replacing(path) as scratch:
@@ -43,13 +43,13 @@ def test_what_was_there_stays_until_all_is_written(tmp_path):
 
 
 @pytest.mark.parametrize("place", ["no/text", "file/text"])
-def test_what_the_system_refuses_names_the_path(tmp_path, place):
+def test_system_errors_name_the_path(tmp_path, place):
     (tmp_path / "file").touch()
     with pytest.raises(RamifyError, match=rf"cannot write {tmp_path / place}: (No such file|Not a directory)"):
         write_text(tmp_path / place, "")
 
 
-def test_what_a_link_leads_to_is_replaced(tmp_path):
+def test_target_of_a_link_is_replaced(tmp_path):
     (tmp_path / "real").write_text("old")
     (tmp_path / "link").symlink_to("real")
     write_text(tmp_path / "link", "new")
@@ -57,20 +57,20 @@ def test_what_a_link_leads_to_is_replaced(tmp_path):
     assert (tmp_path / "real").read_text() == "new"
 
 
-def test_a_link_to_nowhere_is_named_as_it_was_given(tmp_path):
+def test_dangling_link_is_named_as_given(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "gone" / "real")
     with pytest.raises(RamifyError, match=rf"cannot write {tmp_path / 'link'}: No such file"):
         write_text(tmp_path / "link", "new")
 
 
-def test_faults_of_what_is_read_are_its_own_though_it_has_the_same_name(tmp_path):
+def test_read_errors_on_the_same_name_are_not_write_errors(tmp_path):
     with pytest.raises(RamifyError, match=rf"cannot open {tmp_path / 'in' / 'text'}"), replacing(tmp_path / "text"):
         (tmp_path / "in" / "text").read_bytes()
 
 
 @pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", "link", "folder/1", "/tmp/../dev/fd/1"])
 @pytest.mark.parametrize("way", ["write_text(path, 'whole')", "with appending(path) as file: file.write('whole')"])
-def test_what_is_printed_is_written_behind_what_was(tmp_path, name, way):
+def test_standard_output_is_appended_to(tmp_path, name, way):
     (tmp_path / "link").symlink_to("/dev/fd/1")
     (tmp_path / "folder").symlink_to("/dev/fd")
     log = tmp_path / "log"
@@ -81,14 +81,14 @@ def test_what_is_printed_is_written_behind_what_was(tmp_path, name, way):
     assert log.read_text() == "kept whole"
 
 
-def test_what_the_shell_prints_next_comes_after_it(tmp_path):
+def test_later_output_of_the_shell_follows(tmp_path):
     program = "from pathlib import Path; from ramify.files import write_text; write_text(Path('/dev/stdout'), 'whole ')"
     command = f'(echo one; {sys.executable} -c "{program}"; echo two) > log'
     subprocess.run(command, shell=True, check=True, cwd=tmp_path)
     assert (tmp_path / "log").read_text() == "one\nwhole two\n"
 
 
-def test_a_file_that_somebody_opened_for_this_process_is_not_replaced(tmp_path):
+def test_inherited_file_is_not_replaced(tmp_path):
     log = tmp_path / "log"
     log.write_text("kept ")
     with open(log, "a") as out:
@@ -96,21 +96,21 @@ def test_a_file_that_somebody_opened_for_this_process_is_not_replaced(tmp_path):
     assert log.read_text() == "kept whole"
 
 
-def test_faults_of_what_is_read_meanwhile_are_not_those_of_what_is_written(tmp_path):
+def test_read_errors_while_writing_are_not_write_errors(tmp_path):
     with pytest.raises(FileNotFoundError, match="input"), appending(tmp_path / "out"):
         (tmp_path / "input").read_text()
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "loop", "/dev/full"])
 @pytest.mark.parametrize("opens", [replacing, appending])
-def test_what_cannot_be_written_to_is_said(tmp_path, name, opens):
+def test_unwritable_paths_are_named(tmp_path, name, opens):
     (tmp_path / "loop").symlink_to("loop")
     path = tmp_path / name
     with pytest.raises(RamifyError, match=f"cannot write {path}: "), opens(path) as place:
         place.write_text("said") if opens is replacing else place.write("said")
 
 
-def test_pipes_are_written_to(tmp_path):
+def test_pipes_are_written_atomically(tmp_path):
     """Writing to a pipe is atomic, and does not replace the pipe."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -126,7 +126,7 @@ def test_pipes_are_written_to(tmp_path):
     assert pipe.is_fifo()
 
 
-def test_a_scratch_folder_takes_its_place_or_goes(tmp_path):
+def test_scratch_folder_is_renamed_or_removed(tmp_path):
     with scratch_folder(tmp_path / "deep" / "out") as folder:
         (folder / "text").write_text("whole")
         folder.rename(tmp_path / "deep" / "out")
@@ -138,7 +138,7 @@ def test_a_scratch_folder_takes_its_place_or_goes(tmp_path):
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["out"]
 
 
-def test_a_file_system_without_locks(tmp_path, monkeypatch):
+def test_file_system_without_locks(tmp_path, monkeypatch):
     def acquire(_):
         raise NotImplementedError("no flock here")
 
@@ -148,7 +148,7 @@ def test_a_file_system_without_locks(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_lock_that_goes_while_another_process_reaches_for_it_is_not_held(tmp_path, monkeypatch):
+def test_removed_lock_file_is_not_held(tmp_path, monkeypatch):
     """The next process creates a new lock file, and locks that."""
     flock = fcntl.flock
 
@@ -168,7 +168,7 @@ def test_a_lock_that_goes_while_another_process_reaches_for_it_is_not_held(tmp_p
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_a_new_folder_takes_its_place(tmp_path):
+def test_new_folder_replaces_the_old(tmp_path):
     out = tmp_path / "deep" / "out"
 
     def refusal(folder):

@@ -1,4 +1,4 @@
-"""Models on disk: what is saved comes back whole, and nothing else is taken for it."""
+"""Models on disk: a saved model loads unchanged, and nothing else is taken for a model."""
 
 import json
 import os
@@ -24,7 +24,7 @@ from ramify.tokenizer import Tokenizer
 
 
 def variants(config, own):
-    """Every field at every value that differs from its default: choices one by one, the rest by `own`."""
+    """Every field at every value that differs from its default: choices one by one, the rest from `own`."""
     kinds = typing.get_type_hints(config)
     for field in fields(config):
         if typing.get_origin(kinds[field.name]) is typing.Literal:
@@ -78,7 +78,7 @@ def scores(task, data):
 @pytest.mark.parametrize(
     ("make", "model", "task", "input"), CASES, ids=[f"{c[0].__name__}-{c[1] | c[2] | c[3]}" for c in CASES]
 )
-def test_every_option_comes_back(tmp_path, make, model, task, input):
+def test_every_option_survives_saving(tmp_path, make, model, task, input):
     own = make(dtype=torch.float32, task=task, input=replace(TextInput(max_tokens=32), **input), **model).eval()
     hub.save(MaskFiller(own), tmp_path)
     again = ramify.load(tmp_path).task
@@ -94,7 +94,7 @@ def test_every_option_comes_back(tmp_path, make, model, task, input):
     assert torch.equal(scores(again, data), scores(own, data))
 
 
-def test_what_is_written(tmp_path):
+def test_files_of_a_saved_model(tmp_path):
     task = tree_task(dtype=torch.float32)
     hub.save(MaskFiller(task), tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"config.json", "model.safetensors", "tokenizer.json", "README.md"}
@@ -160,18 +160,18 @@ def change(folder, part, **values):
         ("model", {"num_heads": 3}, "multiple of"),
     ],
 )
-def test_configs_that_do_not_fit(saved, part, values, message):
+def test_invalid_configs_are_refused(saved, part, values, message):
     change(saved, part, **values)
     with pytest.raises(RamifyError, match=message):
         ramify.load(saved)
 
 
-@pytest.mark.parametrize(("number", "said"), [(1, "format 1"), (3, "format 3"), (None, "no format number")])
-def test_another_format_is_refused(saved, number, said):
+@pytest.mark.parametrize(("number", "message"), [(1, "format 1"), (3, "format 3"), (None, "no format number")])
+def test_another_format_is_refused(saved, number, message):
     config = json.loads((saved / "config.json").read_text())
     del config["format"]
     (saved / "config.json").write_text(json.dumps(config if number is None else config | {"format": number}))
-    message = rf"config\.json was written by another version of Ramify \({said}, this one reads 2\)\. Use the version"
+    message = rf"config\.json was written by another version of Ramify \({message}, this one reads 2\)\. Use the version"
     for load in (ramify.load, hub.saved_config):
         with pytest.raises(RamifyError, match=message):
             load(saved)
@@ -224,7 +224,7 @@ def test_missing_and_damaged_files(saved, file, message):
         ("task", "name", "dance", r"config\.json: it names 'dance'"),
     ],
 )
-def test_settings_that_no_model_has(saved, part, field, value, message):
+def test_invalid_settings_are_refused(saved, part, field, value, message):
     config = json.loads((saved / "config.json").read_text())
     config[part][field] = value
     (saved / "config.json").write_text(json.dumps(config))
@@ -233,7 +233,7 @@ def test_settings_that_no_model_has(saved, part, field, value, message):
 
 
 @pytest.mark.parametrize("content", ["{}", '{"weight_map": [1]}', '{"weight_map": {"a": 1}}'])
-def test_an_index_that_names_no_files(saved, content):
+def test_index_without_files_is_refused(saved, content):
     (saved / "model.safetensors.index.json").write_text(content)
     with pytest.raises(RamifyError, match=r'index\.json is damaged: it holds no "weight_map"'):
         ramify.load(saved)
@@ -246,18 +246,18 @@ def test_vocabulary_of_another_size(saved, sample):
         ramify.load(saved)
 
 
-def test_unfinished_run(tmp_path):
+def test_unfinished_run_is_refused(tmp_path):
     (tmp_path / "run.json").write_text("{}")
     with pytest.raises(RamifyError, match="has not finished"):
         ramify.load(tmp_path)
 
 
-def test_a_file_is_no_model(saved):
+def test_file_is_refused_as_a_model(saved):
     with pytest.raises(RamifyError, match="is a file"):
         ramify.load(saved / "config.json")
 
 
-def test_a_failed_save_leaves_the_old_weights(saved, monkeypatch):
+def test_failed_save_leaves_the_old_weights(saved, monkeypatch):
     before = (saved / "model.safetensors").read_bytes()
 
     def full(*_):
@@ -270,8 +270,8 @@ def test_a_failed_save_leaves_the_old_weights(saved, monkeypatch):
     hub.load(saved)
 
 
-def test_a_save_that_is_broken_off_is_no_model(saved, monkeypatch):
-    """The new weights lie there already, and the old settings would take them for theirs."""
+def test_interrupted_save_is_refused_as_a_model(saved, monkeypatch):
+    """The new weights are already there, and the old settings would be used with them."""
     monkeypatch.setattr(Tokenizer, "save", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         hub.save(MaskFiller(tree_task(dtype=torch.float32, pooling="max")), saved)
@@ -279,7 +279,7 @@ def test_a_save_that_is_broken_off_is_no_model(saved, monkeypatch):
         hub.load(saved)
 
 
-def test_what_another_library_saved_is_saved_already(tmp_path):
+def test_models_of_other_libraries_are_not_saved_again(tmp_path):
     bert.save_pretrained(bert_task(dtype=torch.float32).backbone, tmp_path / "bert")
     tokenizer().save(tmp_path / "bert")
     loaded = hub.load(tmp_path / "bert")
@@ -292,7 +292,7 @@ def test_what_another_library_saved_is_saved_already(tmp_path):
         loaded.fill_mask()
 
 
-def test_everybody_may_read_the_model_whom_the_umask_lets(tmp_path):
+def test_model_is_readable_as_the_umask_allows(tmp_path):
     before = os.umask(0o022)
     try:
         hub.save(MaskFiller(tree_task(dtype=torch.float32)), tmp_path / "own")
@@ -305,21 +305,21 @@ def test_everybody_may_read_the_model_whom_the_umask_lets(tmp_path):
 # --- devices ------------------------------------------------------------------------------------------------------------------
 
 
-def test_models_lie_on_the_cpu_unless_another_device_is_named(saved):
+def test_models_load_on_the_cpu_by_default(saved):
     for options in ({}, {"device": None}, {"device": "cpu"}, {"device": torch.device("cpu")}):
         assert ramify.load(saved, **options).device == torch.device("cpu")
     assert ramify.load(saved, device="auto").device.type == hub.find_device().type
 
 
 @pytest.mark.parametrize("name", ["wings", "cpu:1", "meta", "cuda:99", "mps"])
-def test_devices_that_are_not_there(tmp_path, name):
-    """Said before anything is read."""
+def test_missing_devices_are_refused(tmp_path, name):
+    """The message comes before anything is read."""
     with pytest.raises(RamifyError, match=rf"no device '{name}' here that could be used; choose auto, cpu"):
         ramify.load(tmp_path / "nowhere", device=name)
 
 
-def test_the_accelerator_that_torch_finds(monkeypatch):
-    """Apple's knows no double precision, and is none here."""
+def test_accelerator_is_found_by_torch(monkeypatch):
+    """Apple's accelerator has no double precision, so it is not used."""
     kind = "cuda"
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: torch.device(kind))
     monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
@@ -358,7 +358,7 @@ def test_pushing_uploads_the_model_and_nothing_else(saved, monkeypatch):
     assert len(calls) == 4
 
 
-def test_a_revision_of_a_hub_id(saved, monkeypatch):
+def test_revision_of_a_hub_id(saved, monkeypatch):
     asked = []
 
     def download(name, **options):

@@ -1,4 +1,4 @@
-"""The README, followed to the letter in a fresh folder and a fresh environment: `make demo`, then every other command."""
+"""The README, executed literally in a fresh folder and a fresh environment: `make demo`, then every other command."""
 
 import contextlib
 import doctest
@@ -22,16 +22,16 @@ SAMPLE = ROOT / "src/ramify/sample/discussions.jsonl"
 
 def blocks(language: str) -> list[str]:
     readme = (ROOT / "README.md").read_text("utf-8")
-    return [body for said, body in re.findall(r"^```(.*?)\n(.*?)^```", readme, re.M | re.S) if said == language]
+    return [body for info, body in re.findall(r"^```(.*?)\n(.*?)^```", readme, re.M | re.S) if info == language]
 
 
 def commands() -> list[str]:
-    """The `ramify` commands of the README, but for those that are shown with a part left out."""
+    """The `ramify` commands of the README, except those shown with a part left out."""
     return [line for block in blocks("") for line in block.splitlines() if line.startswith("ramify ")]
 
 
 def write_dump(folder: Path) -> None:
-    """Our sample as a Pushshift dump under the README's file names, and a tree with a masked comment."""
+    """Our sample as a Pushshift dump with the README's file names, and a tree with a masked comment."""
     submissions, comments = [], []
     for tree in read_jsonl(SAMPLE):
         names = [f"{'t3' if index == 0 else 't1'}_{node.id.replace('.', '')}" for index, node in enumerate(tree.nodes)]
@@ -55,7 +55,7 @@ def write_dump(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_readme_in_a_fresh_environment(tmp_path):
-    """Everything but `make test` itself, which runs this test."""
+    """All commands but `make test` itself, which runs this test."""
     if not (ROOT / ".git").exists():
         pytest.skip("the tracked files are not known here: this is no git checkout")
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
@@ -69,7 +69,7 @@ def test_readme_in_a_fresh_environment(tmp_path):
     for line in commands():
         arguments = shlex.split(line)
         if arguments[1] == "train":
-            arguments += ["--steps", "2"]  # the run's length is the one thing that is cut
+            arguments += ["--steps", "2"]  # only the run's length is shortened
         subprocess.run([tmp_path / ".venv/bin/ramify", *arguments[1:]], cwd=tmp_path, check=True, timeout=300)
     assert (tmp_path / "vectors.parquet").exists()
     assert "dmesg" in (tmp_path / "channel.html").read_text("utf-8")
@@ -77,7 +77,7 @@ def test_readme_in_a_fresh_environment(tmp_path):
 
 @pytest.mark.parametrize("session", blocks("console"), ids=lambda session: session.split()[2])
 def test_printed_output_of_commands(session, monkeypatch, capfd):
-    """A console block holds one command and what it prints."""
+    """A console block holds one command and its output."""
     command, printed = session.removeprefix("$ ").split("\n", 1)
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr("sys.argv", shlex.split(command))
@@ -96,7 +96,7 @@ def test_printed_output_of_python(monkeypatch):
     assert report.getvalue() == ""
 
 
-def test_all_commands_are_found():
+def test_every_command_is_recognised():
     assert [line.split()[1] for line in commands()] == [
         *("data", "data", "train", "evaluate", "evaluate", "embed", "fill-mask", "disentangle")
     ]

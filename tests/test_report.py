@@ -1,4 +1,4 @@
-"""The page that tells of a run: self-contained, escaped, true to the run, and there for unfinished runs as well."""
+"""The page of a run: self-contained, escaped, correct, and available for unfinished runs, too."""
 
 import json
 import re
@@ -45,7 +45,7 @@ LAYERS = {
 
 
 def hostile(tree):
-    """The same discussion where everybody begins with markup."""
+    """The same discussion in which every text begins with markup."""
     nodes = tuple(Node(f"{HOSTILE} {node.text}", node.parents, id=node.id) for node in tree.nodes)
     return Tree(nodes, id=tree.id, meta={"title": HOSTILE})
 
@@ -83,7 +83,7 @@ def unfinished(run):
 
 
 class Page(HTMLParser):
-    """Fails on tags that are not closed in order; keeps tags, attributes and text."""
+    """Fails on tags that are not closed in order; collects tags, attributes and text."""
 
     EMPTY = ("meta", "br")
 
@@ -119,7 +119,7 @@ class Page(HTMLParser):
 # --- the page of a finished run ---------------------------------------------------------------------------------------
 
 
-def test_page_needs_nothing_else(page):
+def test_page_is_self_contained(page):
     parsed = Page(page)
     assert not {"script", "link", "img", "iframe", "object", "base"} & set(parsed.tags)
     assert not {"src", "href", "srcset", "data", "action"} & {name for name, _ in parsed.attributes}
@@ -152,7 +152,7 @@ def test_page_has_every_part(page, run, store):
     assert "color-scheme: dark" in page
 
 
-def test_table_holds_what_the_model_scores(page, run, store):
+def test_table_shows_the_scores_of_the_model(page, run, store):
     task = ramify.load(run).task
     trees = store.split("dev")
     scores = {}
@@ -180,7 +180,7 @@ def test_gain_is_logged_beside_the_dev_loss(run, store):
 
 
 @pytest.mark.skipif(not shutil.which("chromium"), reason="needs chromium")
-def test_browser_lays_the_page_out(page, run, tmp_path):
+def test_page_in_a_browser(page, run, tmp_path):
     command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1200,2000"]
     command += [f"--user-data-dir={tmp_path}", f"--screenshot={tmp_path / 'page.png'}", f"file://{run / 'report.html'}"]
     subprocess.run(command, check=True, capture_output=True, timeout=60)
@@ -220,7 +220,7 @@ def test_run_that_was_killed_before_its_first_step(copy):
     assert "has not logged a step yet" in Page(write_report(copy, evaluate=False).read_text("utf-8")).text
 
 
-def test_line_that_a_kill_cut_short_is_left_out(copy):
+def test_truncated_metrics_line_is_left_out(copy):
     whole = read_metrics(copy)
     lines = (copy / METRICS).read_text()
     (copy / METRICS).write_text(lines[:-20])
@@ -228,19 +228,19 @@ def test_line_that_a_kill_cut_short_is_left_out(copy):
     write_report(copy, evaluate=False)
 
 
-def test_data_set_that_moved(copy):
+def test_moved_data_set(copy):
     record = json.loads((copy / "run.json").read_text())
     record["run"]["data"] = "/nowhere"
     (copy / "run.json").write_text(json.dumps(record))
     assert "The data set cannot be opened" in Page(write_report(copy).read_text("utf-8")).text
 
 
-def test_other_data_set_is_called_one(copy, tmp_path):
+def test_other_data_set_is_marked_as_other(copy, tmp_path):
     other = built(discussions(12, 8, seed=50), tmp_path / "other", split=(0.0, 1.0, 0.0))
     assert "not the data set that the model was trained on" in Page(write_report(copy, other.path).read_text("utf-8")).text
 
 
-def test_empty_split_is_said(copy):
+def test_empty_split_is_reported(copy):
     assert "no trees in the split 'test'" in Page(write_report(copy, split="test").read_text("utf-8")).text
 
 
@@ -250,7 +250,7 @@ def test_one_tree_has_no_interval(copy, tmp_path):
     assert "nats per masked token (one tree only)" in shown
 
 
-def test_resumed_and_chained_is_said(copy):
+def test_resumption_and_chaining_are_reported(copy):
     record = json.loads((copy / "run.json").read_text())
     record["resumed"] = [{"commit": "abc1234", "hardware": "another machine"}]
     record["cut"]["texts_chained"] = 1234
@@ -260,7 +260,7 @@ def test_resumed_and_chained_is_said(copy):
     assert re.search(r"texts cut into a chain of nodes\s*1,234", shown)
 
 
-def test_folder_that_is_no_run(tmp_path):
+def test_folder_without_a_run_is_refused(tmp_path):
     with pytest.raises(RamifyError, match="is not a run"):
         write_report(tmp_path)
 
@@ -303,7 +303,7 @@ def test_longest_word_of_one_piece(run):
     assert mask_longest_word(task, long, task.tokenizer.encode(long)) is None
 
 
-def test_filling_says_what_fill_mask_says(run, store):
+def test_filled_masks_equal_fill_mask(run, store):
     model = ramify.load(run)
     task = model.task
     example = fillings(task, store, "dev", count=1)[0]
@@ -349,7 +349,7 @@ def test_chart_keeps_the_first_and_the_last_point():
     assert float(line[-1].split(",")[0]) == charts.WIDTH - charts.RIGHT
 
 
-def test_chart_leaves_out_what_is_not_finite():
+def test_chart_leaves_out_infinite_values():
     x, y = np.arange(4.0), np.array([1.0, np.nan, 2.0, np.inf])
     svg = charts.line_chart(Chart((Line("a", "dev", x, y, marks=True),), "steps", "loss"))
     assert len(ElementTree.fromstring(svg).findall("circle")) == 2
@@ -365,7 +365,7 @@ def test_curve_of_the_spread():
     assert "spread" not in draw(curves(metrics[:2], "tree")).body
 
 
-def test_curves_of_nothing():
+def test_empty_curves():
     assert "No steps have been logged" in draw(curves([], "tree")).body
 
 

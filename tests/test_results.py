@@ -1,4 +1,4 @@
-"""Rows of results, the pages that are generated from them, and every decimal number of README and model cards."""
+"""Rows of results, the pages generated from them, and every decimal number of README and model cards."""
 
 import json
 import re
@@ -50,8 +50,8 @@ def written(folder: Path, **changes: Any) -> Path:
 # --- rows ------------------------------------------------------------------------------------------------------------------
 
 
-def test_rows_say_where_they_come_from(known):
-    """The schema is checked as rows are read; here is what one row alone cannot tell."""
+def test_rows_give_their_origin(known):
+    """Reading checks the schema of each row; this test checks properties across rows."""
     assert len(known) > 3000
     machines = tables.settings("machines")
     for row in known.values():
@@ -89,7 +89,7 @@ def test_commits_of_rows_are_in_the_history(known):
         ({"colour": "red"}, "colour"),
     ],
 )
-def test_a_row_that_lacks_something_is_refused(tmp_path, changes, message):
+def test_incomplete_row_is_refused(tmp_path, changes, message):
     with pytest.raises(ValueError, match=rf"speed\.jsonl, line 1: .*{message}"):
         rows.read(written(tmp_path, **changes))
 
@@ -103,7 +103,7 @@ def test_numbers_keep_their_digits(tmp_path):
 
 
 def test_benchmarks_append_rows(tmp_path):
-    """A benchmark as it is run, but for its measurement, which takes a second."""
+    """A benchmark of one second, run as documented."""
     file = tmp_path / "engine.jsonl"
     command = [sys.executable, "benchmarks/backprop.py", "speed", "--append", str(file), "A"]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120)
@@ -125,23 +125,23 @@ def made() -> Mapping[Path, str]:
     return tables.written()
 
 
-def test_pages_are_what_their_rows_say(made):
+def test_pages_equal_their_rows(made):
     stale = [file.name for file, text in made.items() if not file.exists() or file.read_text("utf-8") != text]
     assert not stale, f"run python benchmarks/tables.py: {', '.join(stale)}"
 
 
-def test_a_stale_page_is_told_and_made_anew(tmp_path, monkeypatch, made):
+def test_stale_page_is_reported_and_regenerated(tmp_path, monkeypatch, made):
     page = tmp_path / "page.md"
     page.write_text("75.60")
     monkeypatch.setattr(tables, "written", lambda: {page: "75.61"})
     monkeypatch.setattr(tables, "ROOT", tmp_path)
-    said: list[str] = []
-    assert tables.main(["--check"], said.append) == 1
-    assert "page.md: stale" in said[0]
+    printed: list[str] = []
+    assert tables.main(["--check"], printed.append) == 1
+    assert "page.md: stale" in printed[0]
     assert page.read_text() == "75.60"
-    assert tables.main([], said.append) == 0
+    assert tables.main([], printed.append) == 0
     assert page.read_text() == "75.61"
-    assert tables.main(["--check"], said.append) == 0
+    assert tables.main(["--check"], printed.append) == 0
 
 
 def test_no_page_is_too_long(made):
@@ -150,7 +150,7 @@ def test_no_page_is_too_long(made):
     assert max(sizes.values()) <= tables.MOST_BYTES, sizes
 
 
-def test_the_summary_fits_a_screen_and_says_a_verdict_for_each_claim(made):
+def test_summary_fits_a_screen_with_a_verdict_per_claim(made):
     head = made[tables.INDEX].split("\n## ")[0].splitlines()
     assert len(head) <= 40
     claims = [line for line in head if line.startswith("| ")][2:]
@@ -159,7 +159,7 @@ def test_the_summary_fits_a_screen_and_says_a_verdict_for_each_claim(made):
     assert all(re.match(r"(ahead|behind|met|missed|between|negative|conversations missed)", verdict) for verdict in verdicts)
 
 
-def test_the_log_is_dated_and_negative():
+def test_log_is_dated_and_negative():
     entries = tables.settings("log")["tables"]
     dates = [entry["date"] for entry in entries]
     assert dates == sorted(dates, reverse=True)
@@ -180,7 +180,7 @@ def test_two_figures_in_one_cell_are_refused(tmp_path):
         tables.drawn_table({}, [row, row])
 
 
-def test_what_says_how_sure_a_figure_is(tmp_path):
+def test_uncertainty_of_a_figure_is_printed(tmp_path):
     changes = {"spread": 0.5, "interval": [75, 76], "p": 0.0001, "range": [-1, 1234567], "runs": [1, 2], "target": "at most 80"}
     (row,) = rows.read(written(tmp_path, **changes))
     full = "75.6 ± 0.5 (75 to 76, p ≤ 0.0001) [−1 to 1,234,567] [1, 2] (target: at most 80)"
@@ -201,7 +201,7 @@ def test_decimal_numbers_come_from_rows(file):
     assert not loose, f"{loose}: name a row in a marker (benchmarks/tables.py), or add to benchmarks/results/allowed.toml"
 
 
-def test_allowed_numbers_are_there_and_have_a_reason():
+def test_allowed_numbers_exist_and_have_a_reason():
     for entry in tables.settings("allowed")["allowed"]:
         assert len(entry["reason"]) > 10, entry
         assert tables.unheld(entry["text"], ()), f"{entry['text']} holds no decimal number"
@@ -219,7 +219,7 @@ def test_allowed_numbers_are_there_and_have_a_reason():
         ("Python 3.11, v1.2.3, trees.jsonl, 5,900", []),
     ],
 )
-def test_numbers_that_nothing_holds_are_found(text, loose):
+def test_unsupported_numbers_are_found(text, loose):
     assert tables.unheld(text, ["Python 3.11", "v1.2.3"]) == loose
 
 

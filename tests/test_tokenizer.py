@@ -1,4 +1,4 @@
-"""Tokenizers: training that repeats, text that stays text, and the formats that others write."""
+"""Tokenizers: reproducible training, literal texts, and the formats of other libraries."""
 
 import json
 import re
@@ -47,19 +47,19 @@ def test_training(trained, texts, kind):
     assert own.special_ids == [0, 1, 2, 3, 4]
     assert (own.cls_id, own.sep_id, own.mask_id) == (2, 3, 4)
     ids = [own.encode(text) for text in texts[:50]]
-    # Trained on these texts, it must say them in fewer pieces than letters, and know nearly all.
+    # Trained on these texts, the tokenizer needs fewer pieces than letters and has few unknown ones.
     assert sum(map(len, ids)) < 0.6 * sum(map(len, texts[:50]))
     unknown = own.engine.token_to_id("[UNK]")
     assert sum(each.count(unknown) for each in ids) < 0.001 * sum(map(len, ids))
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
-def test_text_comes_back(trained, kind):
+def test_decoding_restores_the_text(trained, kind):
     text = "the crust goes soft an hour out of the oven, why?"
     assert trained[kind].decode(trained[kind].encode(text)).strip() == text
 
 
-def test_wordpiece_gives_words_back(trained):
+def test_wordpiece_restores_words(trained):
     own = trained["wordpiece"]
     assert own.decode(own.encode("The crust goes soft")) == "the crust goes soft"
 
@@ -91,8 +91,8 @@ print(Tokenizer.train(texts, kind=sys.argv[2], vocab_size=600).hash)
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
-def test_training_repeats(trained, texts, kind):
-    """Hash tables are seeded anew for every process and every table: none of that may show."""
+def test_training_is_reproducible(trained, texts, kind):
+    """Hash tables are seeded anew for every process and every table. No trace of it may show."""
     assert Tokenizer.train(texts, kind=kind, vocab_size=600).json == trained[kind].json
     source = Path(ramify.__file__).parent / "sample" / "discussions.jsonl"
     command = [sys.executable, "-c", TRAIN, str(source), kind]
@@ -100,8 +100,8 @@ def test_training_repeats(trained, texts, kind):
     assert other.stdout.strip() == trained[kind].hash
 
 
-def test_training_repeats_with_more_letters_than_it_takes(texts, monkeypatch):
-    """Many are as rare as each other; the first of them by their numbers stay, the others are read over."""
+def test_training_is_reproducible_with_rare_letters(texts, monkeypatch):
+    """Many letters are equally rare. Those with the lowest code points stay, and the rest are left out."""
     monkeypatch.setattr("ramify.tokenizer.ALPHABET", 100)
     rare = [f"flour{chr(0x4F00 + number)} fl{chr(0x180 + 2 * number)}our a{chr(0x2E2E)}b" for number in range(100)]
     found = {Tokenizer.train([*texts, *rare], vocab_size=600).json for _ in range(4)}
@@ -111,7 +111,7 @@ def test_training_repeats_with_more_letters_than_it_takes(texts, monkeypatch):
     assert set("abcdefghijklmnopqrstuvwxyz") < letters
 
 
-def test_words_that_a_sign_parts_stay_apart_where_it_is_too_rare(texts, monkeypatch):
+def test_rare_signs_still_separate_words(texts, monkeypatch):
     monkeypatch.setattr("ramify.tokenizer.ALPHABET", 30)
     found = Tokenizer.train([*texts, "kk$zz"] * 9, vocab_size=600)
     assert not [piece for piece in found.ids if "kz" in piece or "$" in piece]
@@ -119,7 +119,7 @@ def test_words_that_a_sign_parts_stay_apart_where_it_is_too_rare(texts, monkeypa
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_vocabularies_too_small_for_the_letters(texts, kind):
-    """The message says how many are needed, and that many are enough."""
+    """The message names the necessary size, and that size suffices."""
     with pytest.raises(RamifyError, match=f"a vocabulary of 20 pieces is too small.* in a {kind} tokenizer") as refused:
         Tokenizer.train(texts, kind=kind, vocab_size=20)
     least = int(re.search(r"take ([\d,]+)", str(refused.value)).group(1).replace(",", ""))
@@ -145,7 +145,7 @@ def test_save_and_load(trained, tmp_path, kind):
         assert again.encode("why, oh why?") == own.encode("why, oh why?")
 
 
-def test_a_failed_save_leaves_the_old_file(trained, tmp_path, monkeypatch):
+def test_failed_save_leaves_the_old_file(trained, tmp_path, monkeypatch):
     def half(path, content, **options):
         path.write_bytes(content.encode()[:100])
         raise OSError(28, "No space left on device")
@@ -158,7 +158,7 @@ def test_a_failed_save_leaves_the_old_file(trained, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_batches_are_texts_one_by_one(trained, texts, kind):
+def test_batches_equal_single_texts(trained, texts, kind):
     some = [*texts[:40], "", "[MASK] [CLS]"]
     flat, lengths = trained[kind].encode_batch(some)
     singly = [trained[kind].encode(text) for text in some]
@@ -178,7 +178,7 @@ def test_text_that_spells_special_tokens_stays_text(trained, tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_masks_are_read_on_request(trained, kind):
+def test_masks_are_parsed_on_request(trained, kind):
     own = trained[kind]
     plain = [token for part in ("bread is", "and", "tasty") for token in own.encode(part)]
     ids = own.encode("bread is [MASK] and [MASK][MASK] tasty", masks=True)
@@ -249,14 +249,14 @@ def gpt2(texts, tmp_path_factory):
     return file
 
 
-def test_gpt2_loads(gpt2):
+def test_gpt2_tokenizer_loads(gpt2):
     own = Tokenizer.load(gpt2)
     assert own.vocab_size == 401
     assert own.special_ids == [400]
     text = "naïve ∂ℓ/∂e 🥖 ovens"
     assert own.decode(own.encode(text)) == text
     assert 400 not in own.encode(f"text {END} text")
-    # It has nothing to put around a text.
+    # It has no tokens to put around a text.
     assert own.num_special == 0
     ids = own.encode(text)
     assert own.wrap(ids).tolist() == ids
@@ -273,12 +273,12 @@ def test_gpt2_loads(gpt2):
         (lambda own: own.require(("cls", "mask"), "the task x"), "no cls token .* needed for the task x"),
     ],
 )
-def test_what_a_tokenizer_lacks_is_said_when_it_is_needed(gpt2, asked, message):
+def test_missing_special_tokens_raise_when_needed(gpt2, asked, message):
     with pytest.raises(RamifyError, match=rf"the tokenizer .*gpt2.*tokenizer\.json has {message}"):
         asked(Tokenizer.load(gpt2))
 
 
-def test_tasks_say_which_special_tokens_they_need(gpt2, tmp_path):
+def test_tasks_name_the_special_tokens_they_need(gpt2, tmp_path):
     own = Tokenizer.load(gpt2)
     encoder = BertConfig(vocab_size=own.vocab_size, dim=8, num_layers=1, num_heads=2, ffn_dim=8)
     with pytest.raises(RamifyError, match=r"no cls token .* needed for the task masked-lm"):
@@ -291,8 +291,8 @@ def test_tasks_say_which_special_tokens_they_need(gpt2, tmp_path):
         ramify.load(tmp_path)
 
 
-def test_texts_without_special_tokens_are_batched_bare(gpt2):
-    """Each text fills its row, which may be as long as all that is read of it."""
+def test_texts_are_batched_without_missing_special_tokens(gpt2):
+    """Each text fills its row, which may be as long as the limit on tokens."""
     own = Tokenizer.load(gpt2)
     tree = discussion([-1, 0, 1], lengths=[3, 30, 4])
     input = TextInput(max_tokens=8)
@@ -321,7 +321,7 @@ def test_rows_of_one_text_and_of_two():
 
 
 @given(texts=st.lists(st.lists(st.integers(5, 60), max_size=5), max_size=6))
-def test_rows_of_many_texts_are_those_of_each(texts):
+def test_rows_of_many_texts_equal_rows_of_each(texts):
     own = tokenizer()
     flat = np.array([token for each in texts for token in each], dtype=np.int64)
     rows = own.wrap_batch(flat, np.array([len(each) for each in texts], dtype=np.int64))
@@ -331,7 +331,7 @@ def test_rows_of_many_texts_are_those_of_each(texts):
 # --- files --------------------------------------------------------------------------------------------------------------------
 
 
-def test_ids_that_no_piece_has(tmp_path):
+def test_vocab_size_covers_unused_ids(tmp_path):
     """A model has a row for every id up to the largest."""
     Engine(models.WordLevel({"[CLS]": 0, "[SEP]": 1, "[MASK]": 2, "[UNK]": 3, "aa": 7}, unk_token="[UNK]")).save(
         str(tmp_path / "tokenizer.json")
@@ -339,26 +339,26 @@ def test_ids_that_no_piece_has(tmp_path):
     assert Tokenizer.load(tmp_path).vocab_size == 8
 
 
-def test_an_id_outside_the_vocabulary_has_a_name():
+def test_id_outside_the_vocabulary_has_a_name():
     assert tokenizer().token(5) == "aa"
     assert tokenizer().token(10_000) == "[10000]"
 
 
-# --- the sample that a tokenizer is trained on --------------------------------------------------------------------------------
+# --- the sample for training --------------------------------------------------------------------------------------------------
 
 
 def test_sample_is_uniform():
     """Every one of 60 texts is kept equally often: chi-square over 3,000 draws of 10."""
     texts = [f"{number:010d}" for number in range(60)]
-    kept = np.zeros(60)
+    counts = np.zeros(60)
     for seed in range(3000):
         drawn = list(sample(texts, bytes_held=100, seed=seed))
         assert len(drawn) == len(set(drawn)) == 10
         assert drawn == sorted(drawn)
-        kept[[int(text) for text in drawn]] += 1
+        counts[[int(text) for text in drawn]] += 1
     expected = 3000 * 10 / 60
     # A draw holds exactly ten, so this is below chi-square with 59 degrees of freedom, which passes 120 once in 10^5.
-    assert ((kept - expected) ** 2 / expected).sum() < 120
+    assert ((counts - expected) ** 2 / expected).sum() < 120
 
 
 @given(texts=st.lists(st.text(max_size=30), max_size=60), held=st.integers(1, 200), seed=st.integers(0, 9))
@@ -367,7 +367,7 @@ def test_sample_is_bounded(texts, held, seed):
     assert drawn == list(sample(iter(texts), held, seed))
     if sum(len(text.encode()) for text in texts) < held:
         assert drawn == texts
-    # As many texts as filled the bound at first, in their first order.
+    # As many texts as fill the bound, in their original order.
     filled, size = 0, 0
     while filled < held and size < len(texts):
         filled += len(texts[size].encode())

@@ -583,19 +583,19 @@ def test_nodes_without_ids_get_free_ones():
 
 @pytest.mark.ill_typed
 @pytest.mark.parametrize("time", [np.int64(5), np.float32(5), Fraction(10, 2), 5])
-def test_times_are_numbers_that_json_knows(time):
+def test_times_are_finite_numbers(time):
     node = Node(id="x", time=time)
     assert (node.time, type(node.time)) == (5.0, float)
     assert '"time": 5.0' in Tree((node,)).to_json()
 
 
 @pytest.mark.parametrize("time", [float("nan"), float("inf"), 1.6e12, -1e11, "2020", True, np.datetime64("2020-01-01")])
-def test_times_that_no_calendar_has(time):
+def test_times_outside_the_calendar(time):
     with pytest.raises(RamifyError, match="seconds since 1970"):
         Node("a", time=time)
 
 
-def test_json_fills_in_what_may_be_absent():
+def test_json_fills_in_optional_fields():
     tree = Tree.from_json('{"id": 7, "nodes": [{"id": 1, "parent": null, "text": "a"}, {"id": 2, "parent": 1, "text": "b"}]}')
     assert tree == Tree((Node("a", id="1"), Node("b", (0,), id="2")), id="7")
 
@@ -622,7 +622,7 @@ def test_half_surrogate_pairs():
 
 
 @given(st.text(st.characters(), max_size=8))
-def test_encodable_changes_half_pairs_alone(text):
+def test_encodable_changes_only_half_pairs(text):
     sound = encodable(text)
     sound.encode()
     assert [a for a, b in zip(text, sound, strict=True) if a != b] == [a for a in text if "\ud800" <= a <= "\udfff"]

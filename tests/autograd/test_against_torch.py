@@ -299,7 +299,7 @@ def test_special_points(name):
 
 
 @pytest.mark.filterwarnings("ignore:(divide by zero|invalid value)")
-def test_powers_of_nothing():
+def test_powers_of_zero():
     bases, exponents = [0.0, 0.0, 0.0, 2.0, -2.0, 1.0], [0.0, 1.0, 2.0, 0.0, 2.0, -1.0]
     a, b = Tensor(bases), Tensor(exponents)
     same_a, same_b = (torch.tensor(each, dtype=torch.float64, requires_grad=True) for each in (bases, exponents))
@@ -333,7 +333,7 @@ def test_special_rows(name, rows):
 
 
 @pytest.mark.filterwarnings("ignore:invalid value")
-def test_nothing_at_all():
+def test_empty_tensors():
     x = Tensor(np.zeros((0, 3)))
     assert x.mean(1).shape == (0,)
     assert np.isnan(x.mean().known)
@@ -341,7 +341,7 @@ def test_nothing_at_all():
     assert autograd.embedding(Tensor(np.ones((4, 2))), []).shape == (0, 2)
 
 
-def test_gather_reads_as_far_as_its_index():
+def test_gather_reads_up_to_its_index():
     a, same = Tensor(np.arange(12.0).reshape(4, 3)), torch.arange(12.0).reshape(4, 3).double().requires_grad_()
     for axis, index in ((1, [[0, 2, 1]]), (0, [[3, 1]]), (1, [[0], [2]]), (-2, [[1, 1, 1], [0, 0, 0]])):
         found, expected = autograd.gather(a, index, axis), same.gather(axis, torch.tensor(index))
@@ -378,6 +378,6 @@ A = Tensor(np.ones((2, 3, 5)))
         lambda: autograd.dropout(A, np.ones(2), 1.0),
     ],
 )
-def test_what_does_not_fit_is_refused_at_once(formula):
+def test_mismatched_arguments_are_refused_at_once(formula):
     with pytest.raises(autograd.GraphError):
         formula()

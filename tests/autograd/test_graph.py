@@ -34,7 +34,7 @@ def example() -> tuple[Tensor, Tensor, Tensor]:
     return x, y, (x + y) * x * (y * y)
 
 
-def test_the_slides_numbers():
+def test_numbers_of_the_slides():
     x, y, output = example()
     graph = Graph(output)
     graph.backward()
@@ -44,7 +44,7 @@ def test_the_slides_numbers():
     assert [len(graph.children[node]) for node in graph.nodes] == [2, 3, 1, 1, 1, 0]
 
 
-def test_the_readme_of_micrograd():
+def test_example_of_micrograd():
     a, b = Tensor(-4.0), Tensor(2.0)
     c = a + b
     d = a * b + b**3
@@ -64,14 +64,14 @@ def test_the_readme_of_micrograd():
     assert round(b.gradient.item(), 4) == 645.5773
 
 
-def test_backward_twice_is_as_once():
+def test_backward_twice_equals_once():
     x, y, output = example()
     output.backward()
     output.backward()
     assert (x.gradient, y.gradient) == (16, 16)
 
 
-def test_accumulating_adds_to_the_inputs_alone():
+def test_accumulation_adds_only_to_the_inputs():
     x, y, output = example()
     graph = Graph(output)
     graph.backward()
@@ -83,7 +83,7 @@ def test_accumulating_adds_to_the_inputs_alone():
     assert x.gradient == 35
 
 
-def test_only_inputs_keep_their_gradient_if_so_asked():
+def test_only_inputs_keep_their_gradient_on_request():
     x, _, output = example()
     output.backward(retain=False)
     assert x.gradient == 16
@@ -91,7 +91,7 @@ def test_only_inputs_keep_their_gradient_if_so_asked():
 
 
 @pytest.mark.parametrize("power", [2, 3])
-def test_doubled_arcs(power):
+def test_double_arcs(power):
     y = Tensor(3.0)
     output = y * y if power == 2 else y * y * y
     for by in ("push", "pull"):
@@ -99,7 +99,7 @@ def test_doubled_arcs(power):
         assert y.gradient == power * 3 ** (power - 1)
 
 
-def test_what_does_not_reach_the_output_gets_nothing():
+def test_unconnected_nodes_get_no_gradient():
     x, y = Tensor(1.0), Tensor([1.0, 2.0])
     graph = Graph(x * 2, inputs=[x, y])
     graph.backward()
@@ -124,7 +124,7 @@ def random_graphs(draw):
 
 
 @given(output=random_graphs(), data=st.data())
-def test_push_and_pull_and_every_order_give_the_same(output, data):
+def test_push_pull_and_every_order_are_equal(output, data):
     graph = Graph(output)
     graph.backward()
     expected = [node.gradient for node in graph.nodes]
@@ -142,7 +142,7 @@ def test_push_and_pull_and_every_order_give_the_same(output, data):
     np.testing.assert_allclose([node.gradient for node in graph.nodes], expected, rtol=1e-12, atol=1e-12)
 
 
-def test_a_wrong_order_names_the_parent_without_a_value():
+def test_wrong_order_names_the_parent_without_a_value():
     x, y, output = example()
     graph = Graph(output)
     add, first, square, last = graph.nodes[2:]
@@ -159,7 +159,7 @@ def test_a_wrong_order_names_the_parent_without_a_value():
         graph.backward(by="pul")  # pyright: ignore[reportArgumentType]
 
 
-def test_each_step_can_be_looked_at():
+def test_each_step_can_be_inspected():
     x, _, output = example()
     graph = Graph(output)
     graph.clear()
@@ -177,14 +177,14 @@ def test_each_step_can_be_looked_at():
         output.item()
 
 
-def test_a_value_that_was_changed_goes_through():
+def test_changed_value_is_propagated():
     x, _, output = example()
     x.value = np.asarray(2.0)
     assert Graph(output).forward() == 32
     assert output.item() == 32
 
 
-def test_a_chain_of_100_000_nodes():
+def test_chain_of_100_000_nodes():
     x = Tensor(1.0)
     output = x
     for _ in range(100_000):
@@ -194,7 +194,7 @@ def test_a_chain_of_100_000_nodes():
     del output  # freeing a deep chain must not overflow the stack
 
 
-def test_a_ladder_of_diamonds_takes_no_longer_than_its_arcs():
+def test_ladder_of_diamonds_takes_linear_time():
     x = Tensor(1.0)
     output = x
     for _ in range(60):
@@ -206,7 +206,7 @@ def test_a_ladder_of_diamonds_takes_no_longer_than_its_arcs():
     assert time.process_time() - began < 5  # visiting every path would take 30 years
 
 
-def test_a_cycle_is_named():
+def test_cycle_is_named():
     a, b = Tensor(1.0, name="a"), Tensor(1.0, name="b")
     c = a * b
     c.name = "c"
@@ -215,7 +215,7 @@ def test_a_cycle_is_named():
         Graph(c)
 
 
-def test_gradients_of_inputs_are_their_own():
+def test_gradients_of_inputs_are_separate_arrays():
     x, y = Tensor([1.0, 2.0]), Tensor([3.0, 4.0])
     (x + y).sum().backward()
     assert x.gradient is not None
@@ -233,7 +233,7 @@ def test_pull_is_linear_in_the_arcs_of_one_child():
     assert all(part.gradient == 1 for part in parts)
 
 
-def test_a_tensor_of_one_axis_can_be_gone_through():
+def test_tensor_of_one_axis_is_iterable():
     x = Tensor([1.0, 2.0])
     first, second = x
     (first * second).backward()
@@ -243,7 +243,7 @@ def test_a_tensor_of_one_axis_can_be_gone_through():
         list(Tensor(1.0))
 
 
-def test_no_grad_remembers_nothing():
+def test_no_grad_records_nothing():
     x = Tensor(2.0)
     with no_grad():
         square = x * x
@@ -253,12 +253,12 @@ def test_no_grad_remembers_nothing():
     assert square.op == "input"
 
 
-def test_backward_wants_one_number():
+def test_backward_needs_a_scalar():
     with pytest.raises(GraphError, match=r"has the shape \(2,\), but a backward pass starts from a single number"):
         (Tensor([1.0, 2.0]) * 2).backward()
 
 
-def test_shapes_that_do_not_fit_are_named_with_their_nodes():
+def test_mismatched_shapes_are_named_with_their_nodes():
     x, y = Tensor(np.ones((2, 3)), name="x"), Tensor(np.ones((2, 4)), name="y")
     for formula in (lambda: x + y, lambda: x @ y):
         with pytest.raises(GraphError, match=r"x of shape \(2, 3\) and y of shape \(2, 4\)"):
@@ -266,13 +266,13 @@ def test_shapes_that_do_not_fit_are_named_with_their_nodes():
 
 
 @pytest.mark.parametrize("value", ["one", [[1], [1, 2]], None, {"a": 1}])
-def test_a_value_is_made_of_numbers(value):
+def test_values_must_be_numeric(value):
     with pytest.raises(GraphError, match="a value must be"):
         Tensor(value)
 
 
 @pytest.mark.filterwarnings("ignore:(overflow|divide by zero|invalid value)")
-def test_infinities_are_found_where_they_begin():
+def test_infinities_are_traced_to_their_origin():
     x = Tensor(42.0, name="x")
     big = 2 * x**3 + 10
     power = exp(big)
@@ -309,7 +309,7 @@ def test_gradients_against_differences(seed):
     assert gradient_error(formula, random.normal(size=(2, 3)), random.normal(size=(3, 2)), random.normal(size=2)) < 1e-6
 
 
-def test_a_wrong_gradient_is_seen():
+def test_wrong_gradient_is_detected():
     class Wrong(f.Tanh):
         def backward(self, z, x, a):
             return (z * (1 - x),)
@@ -322,7 +322,7 @@ def test_a_wrong_gradient_is_seen():
 # --- decimals -----------------------------------------------------------------------------------------------------------------
 
 
-def test_decimals_go_past_float64():
+def test_decimals_exceed_the_precision_of_float64():
     with decimals(30):
         x = Tensor(Decimal(42))
         output = exp(2 * x**3 + 10)
@@ -360,7 +360,7 @@ def test_decimals_agree_with_floats(number):
     assert float(precise.gradient.item()) == pytest.approx(float(x.gradient), rel=1e-13)
 
 
-def test_what_has_no_decimal_form_says_so():
+def test_values_without_a_decimal_form_are_refused():
     with pytest.raises(GraphError, match="gelu does not support decimals"):
         apply(f.GELU(), Tensor(Decimal(1)))
     with pytest.raises(GraphError, match="mul cannot mix floats and Decimals"):

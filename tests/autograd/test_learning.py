@@ -25,13 +25,13 @@ def benchmark():
 
 
 @pytest.mark.data
-def test_an_encoder_on_real_sentences_learns_as_torchs(benchmark, data_dir):
+def test_encoder_on_real_sentences_learns_like_torch(benchmark, data_dir):
     found = benchmark.learn(data_dir("sst2"), count=400, steps=60)
     assert found["largest_distance"] < 1e-6
     assert found["last_loss"] < found["first_loss"]
 
 
-def test_an_encoder_learns_as_torchs(benchmark, tmp_path):
+def test_encoder_learns_like_torch(benchmark, tmp_path):
     """The same on generated sentences, whose second word determines the class."""
     random = np.random.default_rng(0)
     rows = []
@@ -55,7 +55,7 @@ def test_an_encoder_learns_as_torchs(benchmark, tmp_path):
         (lambda p: Adam(p, 0.1, (0.5, 0.9), 1e-3), lambda p: torch.optim.Adam(p, 0.1, (0.5, 0.9), 1e-3)),
     ],
 )
-def test_steps_are_torchs(ours, theirs):
+def test_optimizer_steps_equal_torch(ours, theirs):
     start, target = np.array([1.0, -2.0, 3.0]), np.array([0.5, 0.5, -1.0])
     x, unused = Tensor(start), Tensor(1.0)
     same = torch.tensor(start, requires_grad=True)
@@ -70,7 +70,7 @@ def test_steps_are_torchs(ours, theirs):
     assert unused.value == 1
 
 
-def test_a_parameter_that_comes_late_is_stepped_as_torchs():
+def test_late_parameter_is_stepped_like_torch():
     start = np.array([1.0, 2.0])
     a, b = Tensor(start), Tensor(start)
     same_a, same_b = (torch.tensor(start, requires_grad=True) for _ in range(2))
@@ -87,7 +87,7 @@ def test_a_parameter_that_comes_late_is_stepped_as_torchs():
         np.testing.assert_allclose(own.known, same.detach().numpy(), rtol=1e-12)
 
 
-def test_layers_start_as_torchs_do():
+def test_layers_initialize_like_torch():
     random = np.random.default_rng(0)
     weights = np.concatenate([Linear(16, 50, random).weight.known.ravel() for _ in range(20)])
     assert abs(weights).max() <= 0.25
@@ -104,7 +104,7 @@ def test_cross_entropy():
     assert cross_entropy(Tensor(scores), classes).item() == pytest.approx(expected.item(), rel=1e-12)
 
 
-def test_filling_up_changes_nothing():
+def test_padding_changes_nothing():
     model = SentenceClassifier(10, 2, np.random.default_rng(0))
     ids = np.array([[3, 4, 5, 0, 0], [1, 2, 3, 4, 5]])
     short = model(ids[:1, :3], np.array([3]))
@@ -112,7 +112,7 @@ def test_filling_up_changes_nothing():
     np.testing.assert_allclose(both.known[0], short.known[0], rtol=1e-12)
 
 
-def test_dropout_is_drawn_anew_and_can_be_replayed():
+def test_dropout_is_random_and_can_be_replayed():
     x = Tensor(np.ones((200, 50)))
     first, again = (Dropout(0.2, np.random.default_rng(1))(x) for _ in range(2))
     assert np.array_equal(first.known, again.known)

@@ -41,7 +41,7 @@ def test_values_gradients_and_local_derivatives():
 @pytest.mark.parametrize(
     "text", [SLIDE, "x", "h = tanh(2*x + y); (h*y + 3 - x)**2 + h*h + x", "+".join(["x*y"] * 20), "-" * 30 + "x + y"]
 )
-def test_boxes_stand_apart_and_in_order(text):
+def test_boxes_do_not_overlap_and_are_in_order(text):
     graph = graph_of(text, x=0.5, y=2)
     root = ElementTree.fromstring(as_svg(graph, text))
     _, _, width, height = map(float, str(root.get("viewBox")).split())
@@ -56,14 +56,14 @@ def test_boxes_stand_apart_and_in_order(text):
     assert all(place[parent][0] < place[node][0] for node in graph.nodes for parent in node.parents)
 
 
-def test_inputs_stand_in_their_order():
+def test_inputs_are_drawn_in_order():
     graph = graph_of("(x + y) * x * y**2", x=1, y=2)
     root = ElementTree.fromstring(as_svg(graph, ""))
     first, second = [float(box.get("y", "nan")) for box in root.iter(f"{SVG}rect")][:2]
     assert first < second
 
 
-def test_what_is_written_is_text():
+def test_labels_are_escaped_text():
     graph = graph_of("a * 2", a=1)
     graph.inputs[0].name = "<b>&"
     assert "&lt;b&gt;&amp;" in as_svg(graph, "<script>")
@@ -75,7 +75,7 @@ def test_what_is_written_is_text():
     ElementTree.fromstring(as_svg(graph, "x\x0b+ 1\x00"))
 
 
-def test_frames_go_through_both_passes():
+def test_frames_cover_both_passes():
     found = list(frames(graph_of(SLIDE, x=1, y=2)))
     assert len(found) == 1 + 4 + 1 + 6
     assert found[1] == {"say": "v3 = x + y = 3, from x = 1 and y = 2.", "set": {"v2": "3"}, "on": ["n2", "a2-0", "a2-1"]}
@@ -84,7 +84,7 @@ def test_frames_go_through_both_passes():
     assert found[-1]["say"] == "x is done: ∂v6/∂x = 16."
 
 
-def test_the_page_begins_before_the_passes():
+def test_page_begins_before_the_passes():
     page = as_page(graph_of(SLIDE, x=1, y=2), SLIDE)
     root = ElementTree.fromstring(page[page.index("<svg") : page.index("</svg>") + 6])
     assert texts(root, "value") == ["1", "2", None, None, None, None]
@@ -115,5 +115,5 @@ def test_too_large_to_be_drawn():
         (np.ones(4), "4 numbers"),
     ],
 )
-def test_shown(value, expected):
+def test_shown_values(value, expected):
     assert shown(np.asarray(value)) == expected

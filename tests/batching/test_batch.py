@@ -1,4 +1,4 @@
-"""Batches: every token is accounted for, in whatever order and company; steps hold every example once."""
+"""Batches hold every token and every example exactly once, whatever the order or the neighbours."""
 
 from dataclasses import fields, replace
 
@@ -73,7 +73,7 @@ def test_every_id_is_accounted_for(parents, context, regime, max_tokens, data):
         expected += facts(example.targets.tolist(), example.weight.tolist(), [nodes.tolist() for nodes in contexts])
     assert found == sorted(expected)
 
-    # Texts: each target and each node that somebody reads shows CLS, its own words up to the limit, SEP.
+    # Texts: each target and each node that is read shows CLS, its own words up to the limit, SEP.
     assert rows(batch.target_ids, batch.targets) == [framed(own, node, room) for node in batch.source]
     assert sorted(batch.node_source.tolist()) == sorted({node for example in examples for node in example.context.tolist()})
     assert rows(batch.input_ids, batch.nodes) == [framed(own, node, room) for node in batch.node_source]
@@ -94,7 +94,7 @@ def test_every_id_is_accounted_for(parents, context, regime, max_tokens, data):
     assert [group.start for group in batch.readers.groups] == [group.start for group in batch.contexts.groups]
 
 
-def test_targets_of_near_equal_length_stand_together():
+def test_targets_of_similar_length_are_grouped():
     own = forest(discussions(5, 30))
     task = tree_task()
     batch = whole(task, own)
@@ -104,7 +104,7 @@ def test_targets_of_near_equal_length_stand_together():
     assert len(batch.readers.groups) < 12
 
 
-def test_order_of_examples_does_not_matter_to_the_groups():
+def test_groups_do_not_depend_on_the_order_of_examples():
     own = forest(discussions(4, 8))
     view, collate = view_of(tree_task(), own)
     one, other = (collate([view.example(number) for number in order]) for order in ([0, 1, 2, 3], [3, 1, 0, 2]))
@@ -112,7 +112,7 @@ def test_order_of_examples_does_not_matter_to_the_groups():
         assert getattr(one, name).groups == getattr(other, name).groups
 
 
-def test_nothing():
+def test_empty_batch():
     own = forest(discussions(1, 8))
     for task in (tree_task(), bert_task(), bert_task(input=TextInput(max_tokens=32, concatenate=20))):
         batch = Collator(own, task.tokenizer, task.input)([])
@@ -141,8 +141,8 @@ def same(left, right):
 
 @pytest.mark.parametrize("concatenate", [0, 24])
 @pytest.mark.parametrize("corrupt", [False, True])
-def test_select_is_collating_the_subset(concatenate, corrupt):
-    """All but the nodes: those stay, because the vectors that the part reads are counted by their places in the whole."""
+def test_select_equals_collating_the_subset(concatenate, corrupt):
+    """The part keeps all nodes, because the vectors that it reads are indexed by their places in the whole."""
     input = TextInput(max_tokens=32, concatenate=concatenate, max_context=4)
     task = bert_task(input=input) if concatenate else tree_task(input=input)
     own = forest(discussions(2, 12))
@@ -160,7 +160,7 @@ def test_select_is_collating_the_subset(concatenate, corrupt):
         same(part, replace(subset, **{name: getattr(part, name) for name in nodes}))
 
 
-def test_node_parts_are_the_nodes():
+def test_node_parts_cover_the_nodes():
     own = forest(discussions(2, 12))
     batch = whole(tree_task(), own)
     ids = []
@@ -193,7 +193,7 @@ def test_concatenated_rows(parent, width, seed):
         above = [above[0], *above[1:][max(0, len(above) - 3) :]]
         before = [token for ancestor in above for token in [*framed(own, ancestor, 10)[1:-1], SEP]]
         text = framed(own, node, 10)[1:-1]
-        # The oldest tokens are cut first; the own text never is.
+        # The oldest tokens are cut first; the target's own text is never cut.
         room = max(0, width - len(text) - 2)
         before = before[max(0, len(before) - room) :]
         assert ids == [CLS, *before, *text, SEP]
@@ -261,7 +261,7 @@ def test_order_follows_from_seed_and_epoch():
 
 
 def test_shuffling_is_uniform():
-    """Where the first example of 20 comes to stand: chi-square over 2,000 epochs."""
+    """The position of the first example of 20: chi-square over 2,000 epochs."""
     sampler = TokenBudget(np.ones(20, dtype=np.int64), 1, seed=0)
     places = [np.concatenate(sampler.steps(epoch)).tolist().index(0) for epoch in range(2000)]
     counts = np.bincount(places, minlength=20)
@@ -274,14 +274,14 @@ def test_a_large_example_is_a_step_of_its_own():
     assert [step.tolist() for step in steps] == [[0], [1], [2, 3]]
 
 
-def test_steps_hold_what_the_worked_example_costs():
+def test_steps_have_the_costs_of_the_worked_example():
     own = forest([discussion(W, name=f"w{n}") for n in range(3)])
     view, _ = view_of(tree_task(), own, regime="naive")
     steps = TokenBudget(view.sizes, 4, seed=0).steps(0)
     assert [len(step) for step in steps] == [4] * 7 + [2]
 
 
-def test_targets_with_the_nodes_that_they_read():
+def test_targets_are_batched_with_their_nodes():
     own = forest(discussions(3, 12))
     batch = whole(tree_task(), own)
     for start, stop in ((0, 1), (3, 9), (0, len(batch.targets))):

@@ -90,7 +90,7 @@ def test_large_vocabularies_need_wider_ids(store, monkeypatch):
     assert Forest.open(store, tokenizer(), 32).ids.dtype == np.uint32
 
 
-def test_what_a_killed_process_left_is_not_read_and_goes(store):
+def test_leftovers_of_a_killed_process_are_removed_unread(store):
     name = f"tokens-{store.hash[:16]}-{tokenizer().hash}"
     partial = store.path / f".{name}.partial-x"
     partial.mkdir()
@@ -103,7 +103,7 @@ def test_what_a_killed_process_left_is_not_read_and_goes(store):
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, OSError(errno.ENOSPC, "No space left on device")])
-def test_who_stops_while_tokenizing_leaves_nothing(store, monkeypatch, stop):
+def test_interrupted_tokenization_leaves_nothing(store, monkeypatch, stop):
     def encode(*_):
         raise stop
 
@@ -113,7 +113,7 @@ def test_who_stops_while_tokenizing_leaves_nothing(store, monkeypatch, stop):
     assert not list(store.path.glob("tokens-*"))
 
 
-def test_store_that_may_not_be_written(store, tmp_path, monkeypatch):
+def test_read_only_store(store, tmp_path, monkeypatch):
     """Ids then lie under the user's cache folder, and are found there."""
     shut = {store.path}
     make = Path.mkdir
@@ -137,7 +137,7 @@ def test_store_that_may_not_be_written(store, tmp_path, monkeypatch):
         Forest.open(store, other, 32)
 
 
-def test_nobody_needs_a_home(store, monkeypatch):
+def test_cache_needs_no_home_folder(store, monkeypatch):
     def homeless() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
@@ -155,7 +155,7 @@ def test_damaged_ids_are_named(store):
         Forest.open(store, tokenizer(), 32)
 
 
-def test_everybody_may_read_the_ids_whom_the_umask_lets(store):
+def test_cached_ids_are_readable_as_the_umask_allows(store):
     before = os.umask(0o022)
     try:
         Forest.open(store, tokenizer(), 32)
@@ -202,7 +202,7 @@ def test_chain_hangs_the_rest_below(parent, data):
         assert len(own_parts) == max(1, -(-lengths[node] // room))
         assert [token for index in own_parts for token in texts_of(own)[index]] == whole[node]
         assert all(own.length[index] == room for index in own_parts[:-1])
-        # The first hangs where the text hung: below the last part of the parent; each further one below the one before.
+        # The first part is a child of the last part of the text's parent; each further part is a child of the part before.
         above = parts[parent[node]][-1] if parent[node] >= 0 else NO_PARENT
         assert own.parent[own_parts].tolist() == [above, *own_parts[:-1]]
         assert (own.root[own_parts] == first).all()
@@ -235,7 +235,7 @@ def test_with_text():
     assert len(texts_of(own)[4]) == 3
 
 
-def test_node_seeds_depend_on_ids_alone():
+def test_node_seeds_depend_only_on_ids():
     trees = discussions(3, 5)
     seeds = node_seeds(Store.from_trees(trees), np.arange(18))
     assert len(set(seeds.tolist())) == 18

@@ -1,4 +1,4 @@
-"""Which examples a forest yields, and what each target reads: against definitions written the slow and obvious way."""
+"""The examples that a forest yields and the nodes that each target reads, against slow reference definitions."""
 
 from collections import Counter
 
@@ -16,8 +16,8 @@ from ramify.tree import leaf_counts, multiplicity, split, subtree_sizes
 # --- ancestors ----------------------------------------------------------------------------------------------------------------
 
 
-def kept(path, limit, rule, top):
-    """Which of a target's strict ancestors (root first) it reads: comments above depth `top` are outside its piece."""
+def visible_ancestors(path, limit, rule, top):
+    """The strict ancestors (root first) that a target reads; comments above depth `top` are outside its piece."""
     comments = path[1:][max(0, top - 1) :]
     if not path:
         return []
@@ -40,7 +40,7 @@ def test_ancestors(parent, limit, rule, top, data):
     deep = [node for node in range(len(parent)) if len(path_to(parent, node)) >= top or node == 0]
     local = data.draw(st.lists(st.sampled_from(deep), max_size=12))
     nodes, lengths = ancestors(own, np.array(local, dtype=np.int64) + len(W), limit, rule, top)
-    expected = [kept(path_to(parent, node), limit, rule, top) for node in local]
+    expected = [visible_ancestors(path_to(parent, node), limit, rule, top) for node in local]
     assert lengths.tolist() == [len(each) for each in expected]
     assert (nodes - len(W)).tolist() == [node for each in expected for node in each]
     assert max(lengths, default=0) <= limit
@@ -53,8 +53,8 @@ def test_ancestors_of_deep_chains():
     assert nodes.tolist() == [0, 2996, 2997, 2998, 2999, 0]
 
 
-def test_the_context_is_as_high_as_a_text_may_be_long():
-    """Unless a limit is set: the paper's cl."""
+def test_default_context_limit_is_max_tokens():
+    """Without a limit, the context is as long as the paper's cl."""
     own = forest([discussion(chain(40), lengths=[1] * 41)])
     for input, expected in ((TextInput(max_tokens=12), 12), (TextInput(max_tokens=12, max_context=3), 3)):
         assert len(Discussions(own, units(own, [0], "naive"), input).example(39).context) == expected
@@ -139,7 +139,7 @@ def test_units_of_several_trees_do_not_mix():
     assert [parts.targets[parts.part(n)].tolist() for n in range(len(parts))] == [[13, 14, 15], list(range(1, 11))]
 
 
-def test_posts_alone_have_nothing_to_predict():
+def test_bare_posts_have_no_targets():
     own = forest([discussion([-1]), discussion([-1], name="u")])
     with pytest.raises(RamifyError, match="nothing to predict"):
         units(own, [0, 1])
@@ -165,7 +165,7 @@ REGIMES = (
 
 @pytest.mark.parametrize("context", ["tree", "none", "parent"])
 @pytest.mark.parametrize("options", REGIMES, ids=str)
-def test_view_counts_what_its_examples_hold(options, context):
+def test_view_counts_the_contents_of_its_examples(options, context):
     own = forest(discussions(3, 25))
     view = Discussions(own, units(own, [0, 1, 2], **options), TextInput(max_tokens=8, context=context))
     room = np.minimum(own.length, 6) + 2
@@ -178,7 +178,7 @@ def test_view_counts_what_its_examples_hold(options, context):
         assert view.costs[number] == view.target_tokens[number] + room[np.unique(example.context)].sum()
 
 
-def test_cost_ends_where_the_context_does():
+def test_cost_is_bounded_by_the_context_limit():
     own = forest([discussion([-1, *range(30)])])
     view = Discussions(own, units(own, [0], "naive"), TextInput(max_context=5, rule="nearest"))
     room = own.length + 2
@@ -189,7 +189,7 @@ def test_cost_ends_where_the_context_does():
 
 @pytest.mark.parametrize("options", REGIMES[:5], ids=str)
 @pytest.mark.parametrize("width", [5, 20, 1000])
-def test_cost_of_rows_that_hold_their_context(options, width):
+def test_cost_of_concatenated_rows(options, width):
     own = forest(discussions(3, 25))
     view = Discussions(own, units(own, [0, 1, 2], **options), TextInput(max_tokens=8, concatenate=width))
     room = np.minimum(own.length, 6) + 2
@@ -208,7 +208,7 @@ def test_pieces_and_the_post(bound):
 
 
 @pytest.mark.parametrize("regime", ["naive", "threads", "threads_debiased", "tree", "middle"])
-def test_a_chained_text_weighs_as_one_and_a_chained_post_is_no_target(regime):
+def test_chained_text_weighs_one_and_chained_post_is_no_target(regime):
     own = forest([discussion([-1, 0, 1, 0], lengths=[8, 8, 2, 2])], max_tokens=5, overflow="chain")
     parts = units(own, [0], regime, max_tree_size=3)
     assert set(own.node[parts.targets]) == {1, 2, 3}
@@ -228,7 +228,7 @@ def test_a_chained_text_weighs_as_one_and_a_chained_post_is_no_target(regime):
     ],
     ids=str,
 )
-def test_inputs_that_cannot_be(options, message):
+def test_invalid_inputs_are_refused(options, message):
     with pytest.raises(RamifyError, match=message):
         TextInput(**options)
 
@@ -236,7 +236,7 @@ def test_inputs_that_cannot_be(options, message):
 # --- the control: ancestors of a stranger -------------------------------------------------------------------------------------
 
 
-def strange(own, regime=None, seed=0, **input):
+def mismatched_view(own, regime=None, seed=0, **input):
     trees = np.arange(own.num_trees)
     return Discussions(
         own, units(own, trees, **(regime or {})), TextInput(context="mismatched", **input), seed=seed, trees=trees
@@ -245,12 +245,12 @@ def strange(own, regime=None, seed=0, **input):
 
 @given(seed=st.integers(0, 1000), limit=st.sampled_from([2, 100]), regime=st.sampled_from(["tree", "threads", "middle"]))
 @settings(max_examples=40)
-def test_wrong_ancestors_are_of_another_tree_and_equal_depth(seed, limit, regime):
-    """Both trees reach equally deep, so everybody finds somebody; each reads a real path of one other tree."""
+def test_mismatched_ancestors_are_of_another_tree_at_equal_depth(seed, limit, regime):
+    """Both trees are equally deep, so every target finds a match. Each target reads a real path of the other tree."""
     own = forest([discussion(uniform(20, seed + n), lengths=[1] * 21, name=f"t{n}") for n in range(3)])
     deepest = [int(own.depth[own.tree_of(np.arange(63)) == tree].max()) for tree in range(3)]
     regular = Discussions(own, units(own, [0, 1, 2], regime, max_tree_size=5), TextInput(max_context=limit))
-    view = strange(own, {"regime": regime, "max_tree_size": 5}, seed, max_context=limit)
+    view = mismatched_view(own, {"regime": regime, "max_tree_size": 5}, seed, max_context=limit)
     for number in range(len(view)):
         example, right = view.example(number), regular.example(number)
         assert example.targets.tolist() == right.targets.tolist()
@@ -264,37 +264,37 @@ def test_wrong_ancestors_are_of_another_tree_and_equal_depth(seed, limit, regime
         for target, nodes, own_nodes in zip(example.targets, read, rightly):
             if own.depth[target] <= reach:
                 assert own.depth[nodes].tolist() == own.depth[own_nodes].tolist()
-            # A path: everybody but the post hangs below the one before.
+            # A path: every node but the post is a child of the node before.
             assert (own.parent[nodes[2:]] == nodes[1:-1]).all()
             assert nodes[0] == own.root[nodes[-1]]
-        # The stranger is as deep as the unit needs, where any other tree is.
+        # The mismatched node is as deep as the unit needs, wherever another tree is that deep.
         needed = int(own.depth[example.targets].max())
         assert reach >= min(needed, max(deepest[other] for other in range(3) if other != tree))
 
 
-def test_strangers_are_drawn_anew_every_epoch_and_repeat_by_seed():
+def test_mismatched_nodes_change_every_epoch_and_repeat_by_seed():
     own = forest(discussions(6, 30))
-    view, other = strange(own), strange(own, seed=1)
+    view, other = mismatched_view(own), mismatched_view(own, seed=1)
     drawn = [view.example(0, epoch).context.tolist() for epoch in range(4)]
-    assert drawn == [strange(own).example(0, epoch).context.tolist() for epoch in range(4)]
+    assert drawn == [mismatched_view(own).example(0, epoch).context.tolist() for epoch in range(4)]
     assert len({tuple(each) for each in drawn}) == 4
     assert other.example(0).context.tolist() != drawn[0]
 
 
-def test_every_comment_of_a_depth_is_a_stranger_equally_often():
+def test_mismatched_nodes_are_uniform_within_a_depth():
     own = forest([discussion([-1, 0], name="a"), discussion(star(4), name="b")])
-    lone = strange(own)
+    lone = mismatched_view(own)
     # The only comment of tree a may read as any comment of tree b: all read that tree's post.
     assert {tuple(lone.example(0, epoch).context.tolist()) for epoch in range(20)} == {(2,)}
     deep = forest([discussion(chain(2), name="a"), discussion([-1, 0, 0, 0, 1, 2, 3], name="b")])
-    parents = Counter(int(strange(deep).example(0, epoch).context[2]) for epoch in range(600))
+    parents = Counter(int(mismatched_view(deep).example(0, epoch).context[2]) for epoch in range(600))
     assert parents.keys() == {4, 5, 6}
     assert max(abs(count - 200) for count in parents.values()) < 5 * (600 * 2 / 9) ** 0.5
 
 
-def test_strangers_need_a_second_tree():
+def test_mismatched_context_needs_a_second_tree():
     with pytest.raises(RamifyError, match="fewer than two hold a comment"):
-        strange(forest([discussion(W), discussion([-1], name="u")]))
+        mismatched_view(forest([discussion(W), discussion([-1], name="u")]))
 
 
 # --- costs --------------------------------------------------------------------------------------------------------------------
@@ -352,8 +352,8 @@ def test_closed_forms_of_costs(shape, comments):
 # --- refusals, and the bounds of pieces -----------------------------------------------------------------------------------
 
 
-def test_threads_of_a_tree_that_is_too_deep(monkeypatch):
-    """Counted before anything is laid out."""
+def test_threads_of_a_tree_that_is_too_deep_are_refused(monkeypatch):
+    """The comments are counted before anything is laid out."""
     data = forest([discussion(chain(30), name="deep")])
     monkeypatch.setattr(views, "MAX_REPEATS", 464)
     for regime in ("threads", "threads_debiased"):
@@ -364,8 +364,8 @@ def test_threads_of_a_tree_that_is_too_deep(monkeypatch):
     assert len(units(data, [0], "threads").targets) == 465
 
 
-def test_a_parent_outside_the_piece_is_not_read():
-    """A chain in strict pieces of one comment: everyone's parent but the first's, which is the post, lies in another piece."""
+def test_parent_outside_the_piece_is_not_read():
+    """A chain in strict pieces of one comment: every parent lies in another piece, except the post."""
     data = forest([discussion(chain(5), lengths=[3] * 6)])
     parts = units(data, [0], "middle", max_tree_size=1)
     view = Discussions(data, parts, TextInput(max_tokens=32, context="parent"))

@@ -1,4 +1,4 @@
-"""For all commands: how to run one, and a small run that was trained once."""
+"""A fixture that runs commands, and a small run that is trained once."""
 
 import subprocess
 import sys
@@ -19,7 +19,7 @@ SETTINGS = (
 @pytest.fixture
 def ramify(capsys, monkeypatch):
     """Run a command; (exit status, stdout, stderr)."""
-    # What it does to the allocator lasts as long as the process, which is that of all tests.
+    # The command changes the allocator of the whole process, which all tests share.
     monkeypatch.setattr("ramify.cli.keep_pages", lambda: None)
 
     def run(*arguments):
@@ -44,7 +44,7 @@ def start():
 
 
 @pytest.fixture(scope="session")
-def apart(start):
+def run_separately(start):
     """Run a command in a process of its own; (exit status, stdout, stderr)."""
 
     def run(*arguments, **limits):
@@ -57,28 +57,28 @@ def apart(start):
 
 @pytest.fixture(scope="session")
 def store(tmp_path_factory):
-    """Trees of all depths that evaluations tell apart."""
+    """Trees of every depth that evaluations distinguish."""
     trees = (discussion((chain if n % 2 else uniform)(24, n), seed=n, name=f"t{n}") for n in range(32))
     return built(trees, tmp_path_factory.mktemp("data"), (0.5, 0.2, 0.3))
 
 
 @pytest.fixture(scope="session")
 def recipe(store):
-    """All of the command that trains `trained`, but for --out."""
+    """All arguments but --out of the command that trains `trained`."""
     settings = (part for setting in SETTINGS for part in ("--set", setting))
     return ["train", "tree-mlm", "--data", store.path, "--steps", 6, *settings]
 
 
 @pytest.fixture(scope="session")
-def told(apart, recipe, tmp_path_factory):
-    """The folder of a run, and what was printed while it trained."""
+def trained_with_output(run_separately, recipe, tmp_path_factory):
+    """The folder of a run and the output of its training."""
     out = tmp_path_factory.mktemp("trained") / "run"
-    status, printed, err = apart(*recipe, "--out", out)
+    status, printed, err = run_separately(*recipe, "--out", out)
     assert (status, printed) == (0, ""), err
     return out, err
 
 
 @pytest.fixture(scope="session")
-def trained(told):
-    """The folder of a run: not to be changed."""
-    return told[0]
+def trained(trained_with_output):
+    """The folder of a run, which tests must not change."""
+    return trained_with_output[0]

@@ -10,7 +10,7 @@ import pytest
 SLIDE = "(x + y) * x * y**2"
 
 
-def test_what_scripts_read(ramify):
+def test_json_output(ramify):
     status, out, err = ramify("backprop", SLIDE, "x=1", "y=2", "--json")
     assert (status, err) == (0, "")
     found = json.loads(out)
@@ -33,12 +33,12 @@ def test_constants_are_nodes(ramify):
     assert list(json.loads(out)["gradients"]) == ["x"]
 
 
-def test_an_input_that_is_not_in_it(ramify):
+def test_unused_input_has_gradient_zero(ramify):
     _, out, _ = ramify("backprop", "7", "x=42", "--json")
     assert json.loads(out)["gradients"] == {"x": 0}
 
 
-def test_the_table(ramify):
+def test_table(ramify):
     status, out, _ = ramify("backprop", SLIDE, "x=1", "y=2")
     assert status == 0
     assert out.splitlines()[0] == f"{SLIDE} = 12"
@@ -53,7 +53,7 @@ def test_the_table(ramify):
     ]
 
 
-def test_a_formula_may_begin_with_a_minus(ramify):
+def test_formula_may_begin_with_a_minus(ramify):
     assert json.loads(ramify("backprop", "-x**2", "x=-3", "--json")[1])["value"] == -9
 
 
@@ -100,14 +100,14 @@ def test_decimal_vectors_and_pictures(ramify, tmp_path):
     assert "z = 2" in (tmp_path / "a.svg").read_text("utf-8")
 
 
-def test_many_numbers_are_not_taken_for_one(ramify):
+def test_arrays_are_not_described_as_numbers(ramify):
     _, out, err = ramify("backprop", "sum(1/x)", "x=[0,1,1,1]")
     assert out.splitlines()[3].split() == ["x", "4", "numbers", "4", "numbers"]
     assert "v3 = 1 / x is inf at [0] (with v2 = 1, x = 4 numbers)" in err
     assert "x is given as inf" in ramify("backprop", "x", "x=inf")[2]
 
 
-def test_what_is_not_finite_is_shown_and_named(ramify):
+def test_infinite_values_are_shown_and_named(ramify):
     status, out, err = ramify("backprop", "y + 1/x", "x=0", "y=1", "--json")
     assert status == 0
     found = json.loads(out)
@@ -168,7 +168,7 @@ def test_mistakes(ramify, arguments, complaint, tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(not shutil.which("chromium"), reason="needs chromium")
-def test_the_page_in_a_browser(ramify, tmp_path):
+def test_page_in_a_browser(ramify, tmp_path):
     page = tmp_path / "passes.html"
     ramify("backprop", SLIDE, "x=1", "y=2", "--html", page, "--svg", tmp_path / "graph.svg")
     content = page.read_text("utf-8")

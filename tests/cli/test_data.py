@@ -42,7 +42,7 @@ def test_build(ramify, trees, tmp_path):
     assert err == "format: jsonl (Ramify's own JSON lines, one tree per line), guessed; --format overrides it\n"
 
 
-def test_build_takes_what_scripts_need(ramify, tmp_path):
+def test_build_takes_the_options_of_scripts(ramify, tmp_path):
     path = tmp_path / "posts.csv"
     path.write_text("nr,parent,tree,author,said\n1,,t,ann,root\n2,1,t,bob,[deleted]\n3,2,t,cy,> quoted\n4,3,t,xbot,more\n")
     options = (
@@ -56,8 +56,8 @@ def test_build_takes_what_scripts_need(ramify, tmp_path):
     assert info["options"]["reader"] == {"delimiter": ",", "columns": {"id": "nr", "text": "said"}}
 
 
-def test_options_are_taken_as_they_are_typed(ramify, tmp_path):
-    """The delimiter may be a blank one."""
+def test_options_are_taken_literally(ramify, tmp_path):
+    """The delimiter may be a blank."""
     path = tmp_path / "posts.csv"
     path.write_text("id\tparent\ttree\ttext\n1\t\tt\troot\n2\t1\tt\tmore\n")
     words = ("data", "build", path, "--format", "table", "--out", tmp_path / "store", "--json")
@@ -90,7 +90,7 @@ def test_mistakes(ramify, trees, tmp_path, arguments, message):
     assert sorted(tmp_path.iterdir()) == [trees]
 
 
-def test_policies_that_change_nothing_are_said(ramify, tmp_path):
+def test_policies_without_effect_are_reported(ramify, tmp_path):
     path = tmp_path / "dialogues.json"
     edus = [{"text": text, "speaker": "ann"} for text in ("one", "[deleted]")]
     path.write_text(json.dumps([{"id": "d", "edus": edus, "relations": [{"x": 0, "y": 1, "type": "Comment"}]}]))
@@ -127,7 +127,7 @@ def test_stats(ramify, folder, tmp_path):
     assert "is not a Ramify data set" in err
 
 
-def test_stats_count_the_tokens_that_are_cut(ramify, trees, folder, tmp_path):
+def test_stats_count_truncated_tokens(ramify, trees, folder, tmp_path):
     texts = [node["text"] for line in trees.read_text().splitlines() for node in json.loads(line)["nodes"]]
     Tokenizer.train(texts, vocab_size=60).save(tmp_path)
     lengths = [len(Tokenizer.load(tmp_path).encode(text)) for text in texts]
@@ -164,7 +164,7 @@ def test_split_reads_pipes(ramify, trees, tmp_path):
     assert found[0] == 0
 
 
-def test_split_refuses_what_is_no_tree(ramify, tmp_path):
+def test_split_refuses_invalid_trees(ramify, tmp_path):
     path = tmp_path / "forest.jsonl"
     path.write_text(Tree((Node("one"), Node("two")), id="f").to_json())
     status, _, err = ramify("data", "split", path, "--max-tree-size", 2)
@@ -176,6 +176,6 @@ def test_split_refuses_what_is_no_tree(ramify, tmp_path):
 
 
 def test_help_is_quick_to_import():
-    """What takes long to import is imported by the command that needs it."""
+    """Slow imports are left to the commands that need them."""
     code = "import sys, ramify.cli; print([name for name in ('torch', 'pyarrow', 'matplotlib') if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"

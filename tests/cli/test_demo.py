@@ -19,7 +19,7 @@ MOST_BYTES = 10_000_000
 
 
 def in_a_minute(out):
-    """What the demo prints with a few updates and one mask a comment."""
+    """The output of the demo with a few updates and one mask per comment."""
     result = CliRunner().invoke(app, ["demo", "--out", str(out), "--steps", "3", "--draws", "1"])
     assert result.exit_code == 0, result.output
     return result.output
@@ -31,7 +31,7 @@ def demo(tmp_path_factory):
     return out, in_a_minute(out)
 
 
-def test_demo_prints_the_checkpoints_own_difference(demo):
+def test_demo_prints_the_gain_of_the_checkpoint(demo):
     out, printed = demo
     measured = measure(ramify.load(CHECKPOINT).task, Store.open(out / "data"), "all", draws=1, controls=("mismatched",))
     for other in ("none", "mismatched"):
@@ -40,11 +40,11 @@ def test_demo_prints_the_checkpoints_own_difference(demo):
     assert f"{measured.scores['tree'].count.sum():,} masked tokens in 40 trees" in printed
 
 
-def test_demo_says_whose_the_gain_is(demo):
-    told = " ".join(demo[1].split())
-    assert "Six hundred comments are far too few to learn" in told
-    assert "shipped checkpoint" in told
-    assert "benchmarks/results.md" in told
+def test_demo_attributes_the_gain_to_the_checkpoint(demo):
+    printed_text = " ".join(demo[1].split())
+    assert "Six hundred comments are far too few to learn" in printed_text
+    assert "shipped checkpoint" in printed_text
+    assert "benchmarks/results.md" in printed_text
 
 
 def test_demo_leaves_a_report(demo):
@@ -61,8 +61,8 @@ def test_demo_runs_again_in_the_same_folder(demo):
     assert not list(demo[0].parent.glob(".*.lock"))
 
 
-def test_demo_leaves_alone_what_appears_meanwhile(tmp_path, monkeypatch):
-    """It makes room at the start, and two of them do not work in one folder."""
+def test_demo_does_not_touch_runs_created_meanwhile(tmp_path, monkeypatch):
+    """The demo clears its folder at the start only, and a second demo in the same folder is refused meanwhile."""
     out, build = tmp_path / "demo", cli.demo._build
     for kind in ("old", "new"):
         (out / kind).mkdir(parents=True)
@@ -84,7 +84,7 @@ def test_demo_leaves_alone_what_appears_meanwhile(tmp_path, monkeypatch):
     assert (out / "run" / "run.json").exists()
 
 
-def test_sample_is_what_it_says():
+def test_sample_has_the_documented_size():
     trees = list(read_jsonl(DISCUSSIONS))
     assert len(trees) == 40
     assert sum(len(tree) - 1 for tree in trees) == 600

@@ -119,7 +119,7 @@ def test_several_logs_and_their_scores(ramify, model, tmp_path):
     assert run(ramify, logs[0], model, "annotation", out, logs[1])[0] == with_gold
 
 
-def test_replies_that_the_log_itself_tells(ramify, model, tmp_path):
+def test_replies_recorded_in_the_log(ramify, model, tmp_path):
     export = {
         "channel": {"id": "1", "name": "disks"},
         "guild": {"name": "us"},
@@ -151,8 +151,8 @@ def test_replies_that_the_log_itself_tells(ramify, model, tmp_path):
     path = tmp_path / "disks.json"
     path.write_text(json.dumps(export))
     run(ramify, path, model, "jsonl", tmp_path / "kept.jsonl", "--keep-replies")
-    kept = {node.id: (tree, node) for tree in jsonl.read_jsonl(tmp_path / "kept.jsonl") for node in tree.nodes}
-    tree, node = kept["12"]
+    nodes_by_id = {node.id: (tree, node) for tree in jsonl.read_jsonl(tmp_path / "kept.jsonl") for node in tree.nodes}
+    tree, node = nodes_by_id["12"]
     assert [tree.nodes[parent].id for parent in node.parents or ()] == ["10"]
     assert node.label == {"probability": 1.0}
     run(ramify, path, model, "jsonl", tmp_path / "own.jsonl")
@@ -160,8 +160,8 @@ def test_replies_that_the_log_itself_tells(ramify, model, tmp_path):
     assert all(node.label["probability"] < 1 for node in own if node.id != "10")
 
 
-def test_what_says_of_itself_something_else_says_how_sure_the_model_is(ramify, model, tmp_path):
-    """What stands in `label` stays; JSON lines of Ramify's own are a log like any other."""
+def test_probabilities_are_added_to_existing_labels(ramify, model, tmp_path):
+    """An existing `label` is kept; Ramify's own JSON lines are a log like any other."""
     path = tmp_path / "disks.jsonl"
     path.write_text(channel(1).to_json() + "\n")
     tree = jsonl_trees(path)[0]
@@ -191,7 +191,7 @@ SAID = "author,text\nann,mount disk usb\nbob,ann: usb disk\n"
     ],
 )
 def test_annotations_of_logs_whatever_their_names(ramify, causal, tmp_path, files, format, names):
-    """Each has a name of its own, which is read again as itself; live, too."""
+    """Every log has a distinct name, which is read back unchanged. This also holds for live channels."""
     for name, content in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         if format == "molweni":
@@ -231,7 +231,7 @@ def test_columns_are_named(ramify, model, tmp_path):
     assert "--format chat-table" in err
 
 
-def test_text_says_who_and_when(ramify, model, tmp_path):
+def test_text_shows_authors_and_times(ramify, model, tmp_path):
     path = tmp_path / "days.csv"
     path.write_text(
         "author,time,kind,text\nann,2024-01-31T23:59:00,message,usb disk mount\n"
@@ -242,8 +242,8 @@ def test_text_says_who_and_when(ramify, model, tmp_path):
         assert line in found
 
 
-def test_text_says_when_days_begin():
-    """In the heading of a conversation, and before the first message of each day."""
+def test_text_marks_new_days():
+    """The dates are in the heading of a conversation, and before the first message of each day."""
     times = [datetime(2024, 1, 31, 23, 59, tzinfo=UTC), datetime(2024, 2, 1, 0, 1, tzinfo=UTC)]
     nodes = [Node("one", (), id="0", author="ann", time=times[0].timestamp())]
     nodes += [Node("two", (0,), id="1", author="bob", time=times[1].timestamp())]
@@ -252,8 +252,9 @@ def test_text_says_when_days_begin():
     assert [line.strip() for line in lines if re.fullmatch(r" *2024-\d\d-\d\d", line)] == ["2024-01-31", "2024-02-01"]
 
 
-def test_of_several_days_each_conversation_says_which(tmp_path):
-    """Also one of a single day, and what stands alone; on the page before the first message of each day."""
+def test_conversations_show_their_days(tmp_path):
+    """This includes conversations of one day and single messages. On the page, the date precedes the first message of each
+    day."""
     times = [datetime(2024, 1, day, 10, minute, tzinfo=UTC).timestamp() for day in (30, 31) for minute in (0, 1)]
     nodes = [Node("said", (), id=str(number), author="ann", time=time) for number, time in enumerate(times)]
     nodes[1] = replace(nodes[1], parents=(0,))
@@ -271,7 +272,7 @@ def test_of_several_days_each_conversation_says_which(tmp_path):
     assert re.findall(r'<li class="day">(.*?)</li>', page) == ["2024-01-30", "2024-01-31"]
 
 
-def test_a_clock_without_dates_counts_days(tmp_path):
+def test_clock_without_dates_counts_days(tmp_path):
     times = [datetime(1970, 1, 1, 23, 59, tzinfo=UTC), datetime(1970, 1, 2, 0, 1, tzinfo=UTC)]
     nodes = [Node("one", (), id="0", author="ann", time=times[0].timestamp())]
     nodes += [Node("two", (0,), id="1", author="bob", time=times[1].timestamp())]
@@ -285,7 +286,7 @@ def test_a_clock_without_dates_counts_days(tmp_path):
     assert "1970" not in page
 
 
-def test_text_names_what_is_answered_where_indentation_does_not_say_it():
+def test_text_names_the_parent_where_indentation_does_not_show_it():
     above = [(), (0,), (0,), (1,), (2,), (2, 1), *[(number,) for number in range(5, 14)]]
     nodes = [Node("said", own, id=str(number), author="ann") for number, own in enumerate(above)]
     found = Disentangled(Tree(tuple(nodes), id="a\x1bb\nc"), np.ones(len(nodes)), np.zeros(len(nodes), np.int64))
@@ -299,7 +300,7 @@ def test_text_names_what_is_answered_where_indentation_does_not_say_it():
         "    <ann> said",
         "    → 2, 1 <ann> said",
     ]
-    # So deep nothing is indented any further.
+    # At this depth, indentation stops.
     assert [line.strip() for line in lines[14:18]] == ["11 " + " " * 16 + "<ann> said"] + [
         f"{number} {' ' * 16}→ {number - 1} <ann> said" for number in (12, 13, 14)
     ]
@@ -308,8 +309,8 @@ def test_text_names_what_is_answered_where_indentation_does_not_say_it():
 BOTH = ("0 0 -", "0 1 -", "0 2 -", "2 2 -", "1 3 -", "2 3 -")
 
 
-def test_a_message_that_starts_a_conversation_may_answer_others_too(ramify, model, tmp_path):
-    """What a log says of itself comes out as it is, in annotations and in JSON lines."""
+def test_message_that_starts_a_conversation_may_have_parents(ramify, model, tmp_path):
+    """Annotations and JSON lines give the links of a log unchanged."""
     log, out = tmp_path / "two.ascii.txt", tmp_path / "out"
     log.write_text("".join(f"[10:0{minute}] <ann> usb disk\n" for minute in range(4)))
     (tmp_path / "two.annotation.txt").write_text("".join(f"{line}\n" for line in BOTH))
@@ -322,8 +323,8 @@ def test_a_message_that_starts_a_conversation_may_answer_others_too(ramify, mode
     assert [node.parents for node in tree.nodes] == [(), (0,), (0,), (1,)]
 
 
-def test_links_that_a_model_finds_are_scored_as_they_are_written(ramify, model, tmp_path):
-    """Several answers a message, starts among them: `evaluate` and `disentangle` with `evaluate links` agree."""
+def test_predicted_links_are_scored_as_written(ramify, model, tmp_path):
+    """With several links per message, starts included, `evaluate` agrees with `disentangle` followed by `evaluate links`."""
     logs = [several_parents(channel(60, seed, f"log{seed}")) for seed in range(2)]
     lines = tmp_path / "logs.jsonl"
     lines.write_text("".join(f"{log.to_json()}\n" for log in logs))
@@ -338,9 +339,9 @@ def test_links_that_a_model_finds_are_scored_as_they_are_written(ramify, model, 
     gold.write_text("".join(f"{pair}\n" for pair in pairs))
     settings = ("--set", "decoding.decide=link", "--set", "decoding.threshold=0.1")
     found, _ = run(ramify, lines, model, "annotation", out, *settings)
-    said = [line.partition(":")[2].split() for line in found.splitlines()]
-    starting = {child for parent, child, _ in said if parent == child}
-    assert starting & {child for parent, child, _ in said if parent != child}
+    found_links = [line.partition(":")[2].split() for line in found.splitlines()]
+    starting = {child for parent, child, _ in found_links if parent == child}
+    assert starting & {child for parent, child, _ in found_links if parent != child}
     status, printed, err = ramify("evaluate", "links", "--gold", gold, "--predicted", out, "--json")
     assert status == 0, err
     store = built(logs, tmp_path)
@@ -349,8 +350,8 @@ def test_links_that_a_model_finds_are_scored_as_they_are_written(ramify, model, 
     assert json.loads(own)["link"] == pytest.approx(json.loads(printed)["link"])
 
 
-def test_how_sure_a_model_is_of_what_it_says_first(model):
-    """Not of the start that is likelier, where a message is said to answer another."""
+def test_probability_is_that_of_the_first_parent(model):
+    """If a message has a parent, its probability is that of the parent, even if a start is likelier."""
     loaded = ramify_package.load(model)
     log = channel(60, 0)
     alone = loaded.disentangle(log)
@@ -365,14 +366,14 @@ def test_how_sure_a_model_is_of_what_it_says_first(model):
             assert node.parents[:1] == alone.tree.nodes[number].parents
 
 
-def test_what_an_earlier_run_said_is_replaced():
+def test_earlier_predictions_are_replaced():
     before = {"probability": 0.9, "also": ["gone"], "own": 1}
     found = Disentangled(Tree((Node("x", (), id="0", label=before),)), np.array([0.5]), np.zeros(1, np.int64))
     assert found.conversations()[0].nodes[0].label == {"own": 1, "probability": 0.5}
 
 
-def test_known_starts_are_believed(ramify, model, tmp_path):
-    """Also where a log holds nothing else."""
+def test_known_starts_are_kept(ramify, model, tmp_path):
+    """This holds even if the log has no other links."""
     nodes = (Node("usb disk", (), id="0", author="ann"), Node("ann: usb disk", (), id="1", author="bob"))
     path, out = tmp_path / "logs.jsonl", tmp_path / "out.jsonl"
     path.write_text(Tree(nodes, id="log").to_json() + "\n")
@@ -384,21 +385,21 @@ def test_known_starts_are_believed(ramify, model, tmp_path):
         ramify_package.load(model).disentangle(nodes, keep_replies=True)
 
 
-def test_what_is_printed_is_not_replaced(ramify, model, log, tmp_path):
-    kept = tmp_path / "kept"
+def test_printed_log_is_not_replaced(ramify, model, log, tmp_path):
+    log_file = tmp_path / "kept"
     for more in ([], ["--live"]):
         words = ["disentangle", str(log), "--format", "irc", "--to", "jsonl", "--out", "/dev/stdout", *more]
-        kept.write_text("kept\n")
-        with open(kept, "a") as file:
+        log_file.write_text("kept\n")
+        with open(log_file, "a") as file:
             subprocess.run([sys.executable, "-c", "from ramify.cli import main; main()", *words], stdout=file, check=True)
-        first, *rest = kept.read_text().splitlines()
+        first, *rest = log_file.read_text().splitlines()
         assert first == "kept"
         assert all(json.loads(line) for line in rest)
         assert rest
 
 
 @pytest.mark.parametrize("lines", [1, 2])
-def test_next_to_nothing(ramify, model, tmp_path, lines):
+def test_tiny_logs(ramify, model, tmp_path, lines):
     path = tmp_path / "small.log"
     path.write_text("[10:00] <ann> hi\n" * lines)
     found, _ = run(ramify, path, model, "text", tmp_path / "out.txt", "--format", "irc")
@@ -407,7 +408,7 @@ def test_next_to_nothing(ramify, model, tmp_path, lines):
         run(ramify, path, model, to, tmp_path / f"out.{to}", "--format", "irc")
 
 
-def test_a_day_on_which_nobody_said_a_thing_is_counted(ramify, log, model, tmp_path):
+def test_days_without_messages_are_counted(ramify, log, model, tmp_path):
     silent = tmp_path / "silent.log"
     silent.touch()
     status, _, err = ramify("disentangle", silent, log, "--model", model, "--to", "text", "--out", tmp_path / "out")
@@ -426,7 +427,7 @@ def test_a_day_on_which_nobody_said_a_thing_is_counted(ramify, log, model, tmp_p
         ("--- Log opened Mon Nov 15 10:00:00 2021", [], 0),
     ],
 )
-def test_a_channel_may_begin_with_what_says_nothing(causal, before, options, unparsed):
+def test_channel_may_begin_with_unparsed_lines(causal, before, options, unparsed):
     words = ["disentangle", "-", "--format", "irc", "--live", "--model", str(causal), "--to", "jsonl", "--out", "-", *options]
     command = [sys.executable, "-c", "from ramify.cli import main; main()", *words]
     with subprocess.Popen(command, **PIPES) as process:
@@ -435,18 +436,18 @@ def test_a_channel_may_begin_with_what_says_nothing(causal, before, options, unp
         assert process.stderr is not None
         process.stdin.write(f"{before}\n")
         process.stdin.flush()
-        said = [json.loads(process.stdout.readline())]
+        results = [json.loads(process.stdout.readline())]
         process.stdin.write("10:01 <ann> hi\n10:02 <bob> ann: hi\n")
         process.stdin.close()
-        said += [json.loads(line) for line in process.stdout]
+        results += [json.loads(line) for line in process.stdout]
         err = process.stderr.read()
     assert process.returncode == 0, err
-    assert [each["id"] for each in said] == ["0", "1", "2"]
+    assert [each["id"] for each in results] == ["0", "1", "2"]
     assert err.count("unparsed") == unparsed
     assert not unparsed or "1 unparsed (first: /dev/stdin, line 1)" in err
 
 
-def test_what_it_refuses(ramify, model, log, tmp_path):
+def test_refused_arguments(ramify, model, log, tmp_path):
     out = tmp_path / "out"
     posts = tmp_path / "posts.csv"
     posts.write_text("id,parent,text\n1,,hi\n2,1,ho\n")
@@ -470,7 +471,7 @@ def test_what_it_refuses(ramify, model, log, tmp_path):
         assert not out.exists()
 
 
-def test_too_much_for_a_page(ramify, model, log, tmp_path, monkeypatch):
+def test_page_with_too_many_messages_is_refused(ramify, model, log, tmp_path, monkeypatch):
     monkeypatch.setattr("ramify.report.conversations.MAX_SHOWN", 3)
     status, _, err = ramify("disentangle", log, "--model", model, "--to", "html", "--out", tmp_path / "out.html")
     assert status == 2
@@ -478,8 +479,8 @@ def test_too_much_for_a_page(ramify, model, log, tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(not shutil.which("chromium"), reason="needs chromium")
-def test_the_page_in_a_browser(ramify, model, log, tmp_path):
-    """What a log says is text, not HTML; lines are drawn; a conversation can be chosen."""
+def test_page_in_a_browser(ramify, model, log, tmp_path):
+    """Texts of a log are text, not HTML. Lines are drawn, and a conversation can be selected."""
     page = tmp_path / "out.html"
     run(ramify, log, model, "html", page)
     browser = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1000,900"]
@@ -501,7 +502,7 @@ def test_the_page_in_a_browser(ramify, model, log, tmp_path):
     assert (np.ptp(picture, axis=-1) > 0.25).mean() > 0.0003
 
 
-def test_the_model_that_comes_with_ramify(ramify, log, tmp_path):
+def test_shipped_model(ramify, log, tmp_path):
     assert sum(file.stat().st_size for file in LINKS.iterdir()) < 10e6
     card = (LINKS / "README.md").read_text("utf-8")
     assert "license: cc-by-4.0" in card
@@ -514,7 +515,7 @@ def test_the_model_that_comes_with_ramify(ramify, log, tmp_path):
     status, _, err = ramify("disentangle", log, "--to", "html", "--out", tmp_path / "out.html")
     assert status == 0, err
     assert "as predicted by the model that ships with Ramify" in (tmp_path / "out.html").read_text("utf-8")
-    # It follows who calls whom, in conversations that it has not seen the like of.
+    # The model follows names in messages, in conversations unlike those of its training.
     tree = channel(100, 7)
     found = shipped.disentangle(tree)
     called = [i for i, node in enumerate(tree.nodes) if ": " in node.text]
@@ -523,7 +524,7 @@ def test_the_model_that_comes_with_ramify(ramify, log, tmp_path):
     assert np.mean(right) > 0.8
 
 
-def test_the_model_that_comes_with_ramify_finds_what_is_said_of_it(ramify, data_dir, tmp_path):
+def test_shipped_model_reaches_its_documented_score(ramify, data_dir, tmp_path):
     folder, out = data_dir("ubuntu-irc") / "dev", tmp_path / "found.txt"
     status, _, err = ramify("disentangle", *sorted(folder.glob("*.ascii.txt")), "--to", "annotation", "--out", out)
     assert status == 0, err
@@ -548,7 +549,7 @@ def test_several_models_decide_together(ramify, log, model, tmp_path):
         run(ramify, log, model, to, tmp_path / f"out.{to}", "--model", LINKS, "--ensemble", "union")
 
 
-def test_a_candidate_pruner_is_fitted_and_used(ramify, log, model, tmp_path):
+def test_candidate_pruner_is_fitted_and_used(ramify, log, model, tmp_path):
     data, out, packed = chat_store(tmp_path / "more").path, tmp_path / "quick", tmp_path / "packed"
     words = ("train", "candidate-pruner", model, "--data", data, "--num-candidates", 3)
     status, printed, err = ramify(*words, "--out", out, "--pack", packed)
@@ -567,7 +568,7 @@ def test_a_candidate_pruner_is_fitted_and_used(ramify, log, model, tmp_path):
     assert (model / "model.safetensors").read_bytes() == weights
 
 
-def test_a_reranker_is_fitted_and_used(ramify, log, model, tmp_path):
+def test_reranker_is_fitted_and_used(ramify, log, model, tmp_path):
     data, out = chat_store(tmp_path / "more").path, tmp_path / "twice"
     status, printed, err = ramify("train", "reranker", model, "--unseen", f"{model}={data}", "--out", out)
     assert (status, printed) == (0, ""), err
@@ -614,8 +615,8 @@ def test_evaluate_scores_links(ramify, model, tmp_path):
     assert (status, "nothing to score" in err) == (2, True)
 
 
-def test_evaluate_where_only_conversations_are_known(ramify, model, tmp_path):
-    """The links of a chain through each conversation stand for what is not known."""
+def test_evaluate_with_known_conversations_only(ramify, model, tmp_path):
+    """A chain through each conversation replaces the unknown links."""
     logs = [channel(60, seed) for seed in range(3)]
     labelled = []
     for log in logs:
@@ -629,7 +630,7 @@ def test_evaluate_where_only_conversations_are_known(ramify, model, tmp_path):
     status, printed, _ = ramify("evaluate", model, "--data", store.path, "--split", "all", "--json")
     assert status == 0
     scores = json.loads(printed)
-    # Scored against its own conversations, it is always right about them.
+    # The model is scored against its own conversations, so every score is perfect.
     assert scores["cluster"]["f1"] == scores["vi"] == scores["one_to_one"] == 100
     assert scores["link"] is None
     assert scores["intervals"].keys() >= {"vi", "cluster f1"}
@@ -642,7 +643,7 @@ def test_evaluate_where_only_conversations_are_known(ramify, model, tmp_path):
 
 @pytest.fixture(scope="module")
 def causal(model, tmp_path_factory):
-    """The same weights, said to have been trained without looking ahead."""
+    """The same weights, saved as a model that was trained without looking ahead."""
     folder = tmp_path_factory.mktemp("causal") / "model"
     task = ramify_package.load(model).task
     task.input = replace(task.input, causal=True)
@@ -650,7 +651,7 @@ def causal(model, tmp_path_factory):
     return folder
 
 
-def test_live_says_of_every_line_what_the_whole_log_would(ramify, log, causal, tmp_path):
+def test_live_predictions_equal_those_of_the_whole_log(ramify, log, causal, tmp_path):
     run(ramify, log, causal, "annotation", tmp_path / "whole.txt")
     run(ramify, log, causal, "annotation", tmp_path / "live.txt", "--live")
     assert read_links([tmp_path / "live.txt"])["disks"].tolist() == read_links([tmp_path / "whole.txt"])["disks"].tolist()
@@ -662,7 +663,7 @@ def test_live_says_of_every_line_what_the_whole_log_would(ramify, log, causal, t
     assert [line["answers"] for line in lines] == [None if parent == child else str(parent) for parent, child in whole]
 
 
-def test_live_says_all_that_a_message_answers(ramify, log, causal, tmp_path):
+def test_live_gives_all_parents_of_a_message(ramify, log, causal, tmp_path):
     several = ("--set", "decoding.decide=conversation", "--set", "decoding.start_odds=0.01", "--set", "decoding.threshold=0.05")
     run(ramify, log, causal, "annotation", tmp_path / "whole.txt", *several)
     run(ramify, log, causal, "annotation", tmp_path / "live.txt", "--live", *several)
@@ -670,26 +671,26 @@ def test_live_says_all_that_a_message_answers(ramify, log, causal, tmp_path):
     whole = read_links([tmp_path / "whole.txt"])["disks"].tolist()
     lines = run(ramify, log, causal, "jsonl", tmp_path / "live.jsonl", "--live", *several)[0].splitlines()
     for number, line in enumerate(map(json.loads, lines)):
-        said = {line["answers"] or str(number), *line.get("also", ())}
-        assert said == {str(parent) for parent, child in whole if child == number}
+        parents = {line["answers"] or str(number), *line.get("also", ())}
+        assert parents == {str(parent) for parent, child in whole if child == number}
     assert len(whole) > len(LINES)
-    # In a conversation each message stands in one place, so that it is a tree for all that reads trees.
+    # In JSON lines each message appears once per conversation, so that every conversation is a tree.
     run(ramify, log, causal, "jsonl", tmp_path / "out.jsonl", *several)
     conversations = list(jsonl.read_jsonl(tmp_path / "out.jsonl"))
     assert sum(len(each) for each in conversations) == len(LINES)
     for tree in conversations:
-        for node, above in zip(tree.nodes, tree.parent.tolist()):
-            said = {node.id} if above < 0 else {tree.nodes[above].id, *node.label.get("also", ())}
-            assert said == {str(parent) for parent, child in whole if str(child) == node.id}
+        for node, parent in zip(tree.nodes, tree.parent.tolist()):
+            parents = {node.id} if parent < 0 else {tree.nodes[parent].id, *node.label.get("also", ())}
+            assert parents == {str(parent) for parent, child in whole if str(child) == node.id}
     found, _ = run(ramify, log, causal, "text", tmp_path / "out.txt", *several)
     assert sorted(int(line.split()[0]) for line in found.split("\n") if re.match(r" *\d+ ", line)) == list(range(len(LINES)))
 
 
 @pytest.fixture
-def listening(causal):
-    """A process that disentangles what is written into it, and has answered two lines."""
+def live_process(causal):
+    """A process that disentangles the lines written to it, and has printed two results."""
     command = ["disentangle", "/dev/stdin", "--format", "irc", "--live", "--to", "jsonl", "--out", "/dev/stdout"]
-    # What a shell runs in the background ignores Ctrl-C, and so would what the tests run there.
+    # Shells start background processes with Ctrl-C ignored, and tests may run in one.
     start = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from ramify.cli import main; main()"
     program = [sys.executable, "-c", start, *command, "--model", str(causal)]
     with subprocess.Popen(program, **PIPES) as process:
@@ -697,31 +698,31 @@ def listening(causal):
         patience.start()
         for number, line in enumerate(LINES[1:3]):
             process.stdin.write(f"{line}\n")
-            # It comes before the next line is there.
+            # The result arrives before the next line is written.
             assert json.loads(process.stdout.readline())["id"] == str(number)
         yield process
         patience.cancel()
 
 
-def test_live_ends_with_its_input(listening):
-    assert (*listening.communicate(), listening.returncode) == ("", "", 0)
+def test_live_ends_with_its_input(live_process):
+    assert (*live_process.communicate(), live_process.returncode) == ("", "", 0)
 
 
-def test_live_ends_with_ctrl_c(listening):
-    """Nothing is said but what was found until then."""
-    listening.stdin.write(f"{LINES[5]}\n")
-    assert json.loads(listening.stdout.readline())["id"] == "2"
-    listening.send_signal(signal.SIGINT)
-    rest, err = listening.communicate()
-    assert (rest, listening.returncode) == ("", 130)
+def test_live_ends_with_ctrl_c(live_process):
+    """Nothing is printed but earlier results."""
+    live_process.stdin.write(f"{LINES[5]}\n")
+    assert json.loads(live_process.stdout.readline())["id"] == "2"
+    live_process.send_signal(signal.SIGINT)
+    rest, err = live_process.communicate()
+    assert (rest, live_process.returncode) == ("", 130)
     assert err == "repaired: 1 unparsed (first: /dev/stdin, line 3)\n"
 
 
-def test_live_says_how_many_it_leaves_unanswered(ramify, log, causal, tmp_path, monkeypatch):
+def test_live_reports_undecided_messages(ramify, log, causal, tmp_path, monkeypatch):
     whole = LiveChannel.predict_each
 
     def stopped(live, messages):
-        """As by Ctrl-C, once four of them are answered."""
+        """Like Ctrl-C after four results."""
         yield from islice(whole(live, messages), 4)
         raise KeyboardInterrupt
 
@@ -733,12 +734,12 @@ def test_live_says_how_many_it_leaves_unanswered(ramify, log, causal, tmp_path, 
     assert [json.loads(line)["id"] for line in out.read_text().splitlines()] == ["0", "1", "2", "3"]
 
 
-def test_live_ends_where_nobody_reads_on(listening):
-    """As before `head`: the next line has nowhere to go."""
-    listening.stdout.close()
-    listening.stdin.write(f"{LINES[6]}\n")
-    assert listening.wait() == 1
-    assert listening.stderr.read() == ""
+def test_live_ends_when_its_output_closes(live_process):
+    """Like `head`, which closes the pipe before the next line is printed."""
+    live_process.stdout.close()
+    live_process.stdin.write(f"{LINES[6]}\n")
+    assert live_process.wait() == 1
+    assert live_process.stderr.read() == ""
 
 
 @pytest.mark.parametrize("every", [(), ("--every", 3), ("--every", 500)])
@@ -763,13 +764,13 @@ def test_live_may_decide_on_several_messages(ramify, log, causal, tmp_path, ever
         (["--to", "jsonl", "--out", "/no/such/folder"], "the folder /no/such does not exist. Create it"),
     ],
 )
-def test_live_refuses_what_it_cannot_do(ramify, log, causal, tmp_path, options, reason):
+def test_live_refuses_unsupported_options(ramify, log, causal, tmp_path, options, reason):
     status, _, err = ramify("disentangle", log, "--live", "--model", causal, "--out", tmp_path / "out", *options)
     assert status == 2
     assert reason in err
 
 
-def test_live_refuses_a_model_that_looks_ahead(ramify, log, model, tmp_path):
+def test_live_refuses_a_model_with_lookahead(ramify, log, model, tmp_path):
     status, _, err = ramify("disentangle", log, "--live", "--model", model, "--to", "jsonl", "--out", tmp_path / "out")
     assert status == 2
     assert "input.causal" in err
@@ -787,7 +788,7 @@ def test_logs_are_read_in_python(log, causal):
 
 
 @pytest.mark.parametrize("options", [["--to", "text"], ["--to", "jsonl", "--live"]])
-def test_what_is_read_is_not_written_over(ramify, log, model, tmp_path, options):
+def test_input_is_not_overwritten(ramify, log, model, tmp_path, options):
     before = log.read_bytes()
     for out in (log, tmp_path / "link.log"):
         if out != log:
@@ -799,8 +800,8 @@ def test_what_is_read_is_not_written_over(ramify, log, model, tmp_path, options)
 
 
 @pytest.mark.parametrize("live", [(), ("--live",)])
-def test_without_a_message_nothing_is_written(ramify, causal, tmp_path, live):
-    """A table with the wrong format named is no empty channel."""
+def test_nothing_is_written_without_messages(ramify, causal, tmp_path, live):
+    """A table read in the wrong format is not an empty channel."""
     table, out = tmp_path / "channel.json", tmp_path / "out.jsonl"
     table.write_text('{"guild": {}, "channel": {}, "messages": [{"id":')
     out.write_text("kept")
@@ -812,7 +813,7 @@ def test_without_a_message_nothing_is_written(ramify, causal, tmp_path, live):
     assert out.read_text() == "kept"
 
 
-def test_a_missing_log_is_not_put_down_to_the_output(ramify, model, tmp_path):
+def test_missing_log_is_not_reported_as_an_output_error(ramify, model, tmp_path):
     words = (
         "disentangle",
         tmp_path / "none.log",
@@ -831,7 +832,7 @@ def test_a_missing_log_is_not_put_down_to_the_output(ramify, model, tmp_path):
     assert "cannot write" not in err
 
 
-def test_a_day_without_a_word_does_not_stop_a_folder(ramify, log, model, tmp_path):
+def test_empty_log_does_not_stop_a_folder(ramify, log, model, tmp_path):
     days = tmp_path / "days"
     days.mkdir()
     log.rename(days / "disks.log")
@@ -840,7 +841,7 @@ def test_a_day_without_a_word_does_not_stop_a_folder(ramify, log, model, tmp_pat
     assert "quiet.log" in err
 
 
-def test_days_without_a_word_are_no_folder_of_logs(ramify, model, tmp_path):
+def test_folder_of_empty_logs_is_refused(ramify, model, tmp_path):
     (tmp_path / "days").mkdir()
     (tmp_path / "days" / "quiet.log").touch()
     status, _, err = ramify("disentangle", tmp_path / "days", "--model", model, "--to", "text", "--out", tmp_path / "out")
@@ -848,7 +849,7 @@ def test_days_without_a_word_are_no_folder_of_logs(ramify, model, tmp_path):
     assert "days are empty" in err
 
 
-def test_what_lies_beside_a_log_and_is_read_is_not_written_over(ramify, log, model, tmp_path):
+def test_side_files_of_a_log_are_not_overwritten(ramify, log, model, tmp_path):
     for option, ending in (("annotations", "annotation.txt"), ("tokens", "tok.txt")):
         beside = tmp_path / f"disks.{ending}"
         beside.write_text("kept")
@@ -860,7 +861,7 @@ def test_what_lies_beside_a_log_and_is_read_is_not_written_over(ramify, log, mod
     assert ramify(*words)[0] == 0
 
 
-def test_packing_writes_over_no_model(ramify, model, tmp_path):
+def test_packing_overwrites_no_model(ramify, model, tmp_path):
     data = chat_store(tmp_path / "more").path
     before = (model / "model.safetensors").read_bytes()
     words = ("train", "candidate-pruner", model, "--data", data, "--num-candidates", 3, "--out", tmp_path / "quick")
@@ -878,7 +879,7 @@ def test_packing_writes_over_no_model(ramify, model, tmp_path):
     assert (model / "model.safetensors").read_bytes() == before
 
 
-def test_the_shipped_card_is_for_the_shipped_model(ramify, model, tmp_path):
+def test_shipped_card_is_for_the_shipped_model(ramify, model, tmp_path):
     data = chat_store(tmp_path / "more").path
     words = ("train", "reranker", model, "--unseen", f"{model}={data}", "--lookahead")
     assert ramify(*words, "--out", tmp_path / "one", "--data", data, "--pack", tmp_path / "packed")[0] == 0
@@ -888,22 +889,22 @@ def test_the_shipped_card_is_for_the_shipped_model(ramify, model, tmp_path):
         (("--data", data), "--data needs --pack"),
         (("--pack", tmp_path / "bare"), f"--pack {tmp_path / 'bare'} needs --data"),
     )
-    for options, said in refused:
+    for options, expected in refused:
         status, _, err = ramify(*words, "--out", tmp_path / "three", *options)
-        assert (status, said in err) == (2, True)
+        assert (status, expected in err) == (2, True)
         assert not (tmp_path / "three").exists()
     assert "Ubuntu" not in (tmp_path / "packed" / "README.md").read_text("utf-8")
     for card in (LINKS, tmp_path / "again"):
         assert NOTES in (card / "README.md").read_text("utf-8")
 
 
-def test_a_file_whose_name_is_no_utf_8(log, tmp_path):
+def test_file_name_with_invalid_utf_8(log, tmp_path):
     named = log.rename(tmp_path / os.fsdecode(b"caf\xe9.log"))
     (tree,) = read_logs(named)
     assert tree.id == "caf\ufffd"
 
 
-def test_files_whose_names_are_no_utf_8_are_several(log, tmp_path):
+def test_file_names_with_invalid_utf_8_stay_distinct(log, tmp_path):
     other = tmp_path / os.fsdecode(b"caf\xe8.log")
     other.write_bytes(log.read_bytes())
     log.rename(tmp_path / os.fsdecode(b"caf\xe9.log"))

@@ -24,7 +24,7 @@ def test_draw():
     ]
 
 
-def test_a_part():
+def test_drawing_of_a_part():
     assert list(draw(TREE, max_nodes=2))[2:] == ["… 4 more nodes"]
 
 

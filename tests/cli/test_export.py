@@ -9,7 +9,7 @@ from ramify.errors import RamifyError
 from ramify.readers.jsonl import read_jsonl
 
 
-def test_several_sets_become_one(tmp_path):
+def test_several_data_sets_become_one(tmp_path):
     stores = [built(discussions(5, 9, seed=seed), tmp_path / str(seed)) for seed in (0, 100)]
     trees = {store.path: [tree.to_json() for tree in store.trees()] for store in stores}
     out = tmp_path / "both.jsonl"
@@ -18,11 +18,11 @@ def test_several_sets_become_one(tmp_path):
     assert [tree.to_json() for tree in read_jsonl(out)] == [line for lines in trees.values() for line in lines]
 
 
-def test_a_set_survives_export_and_build(tmp_path):
+def test_data_set_survives_export_and_build(tmp_path):
     store = built(discussions(8, 6), tmp_path / "own")
     out = tmp_path / "trees.jsonl"
     CliRunner().invoke(app, ["data", "export", str(store.path), "--out", str(out)])
-    # Among them are texts without a word: what was kept must be kept again.
+    # Some texts have no words. They were kept, so they must be kept again.
     assert build([out], "jsonl", tmp_path / "again", policy=Policy(empty="keep")).hash == store.hash
 
 
@@ -34,7 +34,7 @@ def test_letters_of_a_title_survive_export_and_build(tmp_path):
     assert build([out], "jsonl", tmp_path / "again").hash == store.hash
 
 
-def test_nothing_is_left_of_a_failed_export(tmp_path):
+def test_failed_export_leaves_nothing(tmp_path):
     store = built(discussions(2, 3), tmp_path / "own")
     damaged = tmp_path / "damaged"
     damaged.mkdir()

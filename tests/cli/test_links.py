@@ -16,7 +16,7 @@ def files(tmp_path):
     return gold, predicted
 
 
-def test_links_has_the_fields_that_scripts_read(ramify, files):
+def test_links_json_has_all_fields(ramify, files):
     gold, predicted = files
     status, out, err = ramify("evaluate", "links", "--gold", gold, "--predicted", predicted, "--json")
     assert (status, err) == (0, "")
@@ -45,7 +45,7 @@ def test_several_files_after_one_flag(ramify, files):
     assert one == ramify("evaluate", "links", "--gold", gold, "--predicted", predicted, "--json")
 
 
-def test_links_for_people(ramify, files):
+def test_links_readable_output(ramify, files):
     gold, predicted = files
     status, out, _ = ramify("evaluate", "links", "--gold", gold, "--predicted", predicted)
     assert status == 0
@@ -76,7 +76,7 @@ def test_links_refuses(ramify, files, tmp_path):
 
 
 @pytest.mark.parametrize("words", [("absent", "--data", "x"), ("run", "absent", "--data", "x"), ("--data", "x", "absent")])
-def test_the_first_word_may_be_a_run(ramify, words):
+def test_first_word_may_be_a_run(ramify, words):
     status, _, err = ramify("evaluate", *words)
     assert status == 2
     assert "absent does not exist" in err

@@ -1,4 +1,4 @@
-"""Who replied to whom in reply trees, from `ramify train` to `ramify evaluate`."""
+"""Parents of comments in reply trees, from `ramify train` to `ramify evaluate`."""
 
 import json
 
@@ -30,18 +30,18 @@ def init(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def told(apart, store, init, tmp_path_factory):
-    """The folder of a run, and what was printed while it trained."""
+def trained_with_output(run_separately, store, init, tmp_path_factory):
+    """The folder of a run and the output of its training."""
     out = tmp_path_factory.mktemp("replies") / "run"
     settings = [part for each in ("train.log_every=1", "model.dim=8", "model.ffn_dim=16") for part in ("--set", each)]
     options = ("--steps", 3, "--fine-steps", 2, "--window", 6, *settings)
-    status, printed, err = apart("train", "mht", "--data", store.path, "--init", init, "--out", out, *options)
+    status, printed, err = run_separately("train", "mht", "--data", store.path, "--init", init, "--out", out, *options)
     assert (status, printed) == (0, ""), err
     return out, err
 
 
-def test_training_ranks_by_itself_and_leaves_out_what_is_out_of_reach(told, store):
-    out, err = told
+def test_training_on_reply_trees_ranks_and_skips_distant_parents(trained_with_output, store):
+    out, err = trained_with_output
     assert f"next: ramify evaluate {out} --data {store.path}" in err
     record = json.loads((out / "run.json").read_text())
     assert record["run"]["task"]["objective"] == "ranking"
@@ -66,10 +66,12 @@ def test_training_ranks_by_itself_and_leaves_out_what_is_out_of_reach(told, stor
 SCORES = ["graph_accuracy", "graph_accuracy_without_first", "conv_accuracy"]
 
 
-def test_evaluate_has_the_fields_that_scripts_read(ramify, told, store):
+def test_evaluate_json_has_all_fields(ramify, trained_with_output, store):
     found = {}
     for options in ((), ("--history", "predicted"), ("--beam", 2)):
-        status, out, err = ramify("evaluate", told[0], "--data", store.path, "--json", "--device", "cpu", *options)
+        status, out, err = ramify(
+            "evaluate", trained_with_output[0], "--data", store.path, "--json", "--device", "cpu", *options
+        )
         assert (status, err) == (0, "")
         found[options] = json.loads(out)
         told_too = ["history", "conversations", "comments", "beyond_window", "intervals", "baselines"]
@@ -87,8 +89,8 @@ def test_evaluate_has_the_fields_that_scripts_read(ramify, told, store):
         assert low <= gold[name] <= high
 
 
-def test_evaluate_for_people(ramify, told, store):
-    status, out, err = ramify("evaluate", told[0], "--data", store.path, "--device", "cpu")
+def test_evaluate_readable_output(ramify, trained_with_output, store):
+    status, out, err = ramify("evaluate", trained_with_output[0], "--data", store.path, "--device", "cpu")
     assert (status, err) == (0, "")
     assert "95 % intervals over conversations" in out
     assert [line.split("  ")[0].strip() for line in out.splitlines() if line.strip().startswith("previous")] == [
@@ -98,9 +100,9 @@ def test_evaluate_for_people(ramify, told, store):
     assert out.endswith("the model read the gold parents of earlier messages\n")
 
 
-def test_what_does_not_fit(ramify, told, store, init, tmp_path):
+def test_unsuitable_settings_are_refused(ramify, trained_with_output, store, init, tmp_path):
     for option in ("--protocol=chunk50", "--no-starts"):
-        status, _, err = ramify("evaluate", told[0], "--data", store.path, option, "--device", "cpu")
+        status, _, err = ramify("evaluate", trained_with_output[0], "--data", store.path, option, "--device", "cpu")
         assert status != 0
         assert f"{option.partition('=')[0]} does not apply to" in err
         assert "reply trees, not chat logs" in err
@@ -110,7 +112,7 @@ def test_what_does_not_fit(ramify, told, store, init, tmp_path):
             execute(run.changed({"task.objective": objective}), tmp_path / objective, cpu=True)
 
 
-def test_features_are_asked_for_by_their_option(ramify, store, init, tmp_path):
+def test_features_need_their_option(ramify, store, init, tmp_path):
     settings = ("--data", store.path, "--init", init, "--out", tmp_path / "run", "--set", "model.features=head")
     status, _, err = ramify("train", "mht", *settings)
     assert (status, err.startswith("error: --set model.features=head")) == (2, True)
@@ -118,7 +120,7 @@ def test_features_are_asked_for_by_their_option(ramify, store, init, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_on_reply_trees_a_model_of_conversations_ranks_alone(store):
+def test_conversation_model_only_ranks_on_reply_trees(store):
     run = RECIPES["links"](str(store.path)).adapt_to_data()
     assert (run.task.objective, run.decoding.decide, run.decoding.threshold) == ("ranking", "link", 0.0)
     with pytest.raises(RamifyError, match=r"decoding\.threshold"):
@@ -131,5 +133,5 @@ def test_chat_logs_keep_their_objective_and_may_be_ranked(tmp_path):
     assert run.adapt_to_data() == run
     settings = {"task.objective": "ranking", "train.log_every": "1", "model.hidden": "8", "model.dim": "4"}
     execute(run.changed(settings), tmp_path / "run", cpu=True)
-    # A message that starts a conversation has no rank: it is not trained on, and no infinite loss comes of it.
+    # A message that starts a conversation has no rank. It is not trained on and causes no infinite loss.
     assert all(record["loss"] < 20 for record in read_metrics(tmp_path / "run"))

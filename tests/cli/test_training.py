@@ -1,4 +1,4 @@
-"""`ramify train`: what it leaves, what it refuses, and what a kill or a full disk leaves of it."""
+"""`ramify train`: the files that it writes, the settings that it refuses, and the state after a kill or on a full disk."""
 
 import json
 import shutil
@@ -23,7 +23,7 @@ def equal(one, other):
 
 
 def records(out):
-    """What was logged, but for the clock."""
+    """The metrics without the times."""
     return [{name: value for name, value in record.items() if name != "seconds"} for record in read_metrics(out)]
 
 
@@ -38,7 +38,7 @@ def partial(folder):
 # --- a run that ends ----------------------------------------------------------------------------------------------------------
 
 
-def test_what_a_run_leaves(trained, store):
+def test_files_of_a_run(trained, store):
     left = {path.name for path in trained.iterdir()} - {"tensorboard"}
     model = {"config.json", "model.safetensors", "tokenizer.json", "README.md"}
     assert left == model | {"run.json", "metrics.jsonl", "report.html", "best.safetensors", "checkpoints"}
@@ -57,7 +57,7 @@ def test_what_a_run_leaves(trained, store):
     assert "tree-mlm on store" in (trained / "report.html").read_text()
 
 
-def test_what_is_logged(trained):
+def test_logged_metrics(trained):
     logged = read_metrics(trained)
     assert [record["step"] for record in logged] == [1, 2, 3, 4, 5, 6]
     assert [record["progress"] for record in logged] == pytest.approx([step / 6 for step in range(1, 7)])
@@ -65,8 +65,8 @@ def test_what_is_logged(trained):
     assert [step for step, record in enumerate(logged, 1) if "dev_loss" in record] == [6]
 
 
-def test_what_is_said(told, store):
-    out, err = told
+def test_printed_output(trained_with_output, store):
+    out, err = trained_with_output
     best = read_metrics(out)[-1]["dev_loss"]
     assert err.splitlines()[-3:] == [
         f"{out}: 6 steps, best dev loss {best:.4f} at step 6",
@@ -84,7 +84,7 @@ def test_progress_shows_the_metric_that_chooses_the_weights(capsys):
     assert capsys.readouterr().err == "step      20   25%  loss 1.5000  dev link f1 71.2500  100 tokens/s\n"
 
 
-def test_a_collapsed_encoder_is_warned_of(ramify, recipe, tmp_path, monkeypatch):
+def test_collapsed_encoder_gives_a_warning(ramify, recipe, tmp_path, monkeypatch):
     monkeypatch.setattr("ramify.runs.comment_trees.COLLAPSED", 1.1)
     out = tmp_path / "run"
     status, _, err = ramify(*recipe, "--out", out, "--steps", 1)
@@ -93,8 +93,8 @@ def test_a_collapsed_encoder_is_warned_of(ramify, recipe, tmp_path, monkeypatch)
     assert f"warning: the encoder's vectors vary by only {spread:.2%} of their energy between texts" in err
 
 
-def test_chat_logs_are_warned_of(ramify, recipe, tmp_path):
-    """Half of the messages of each log begin something."""
+def test_chat_logs_give_a_warning(ramify, recipe, tmp_path):
+    """Half of the messages of each log have no known parent."""
     logs = [discussion([-1, -1, 0, 1], seed=number, name=f"log{number}") for number in range(24)]
     data = built(logs, tmp_path / "data", (0.5, 0.5, 0.0)).path
     command = [str(data) if part == recipe[3] else part for part in recipe]
@@ -134,7 +134,7 @@ def test_dev_trees_that_are_bare_posts(ramify, recipe, tmp_path):
         (["--resume", "--set", "model.pooling=max"], "was started with other settings (model)"),
     ],
 )
-def test_a_folder_with_a_run_is_refused(ramify, recipe, trained, more, message):
+def test_folder_with_a_run_is_refused(ramify, recipe, trained, more, message):
     before = contents(trained)
     status, out, err = ramify(*recipe, "--out", trained, *more)
     assert (status, out) == (2, "")
@@ -160,7 +160,7 @@ def test_a_folder_with_a_run_is_refused(ramify, recipe, trained, more, message):
         ("train.clip=-1", "train.clip, weight_decay, epoch_decay and the factors of lr_scale must not be negative."),
     ],
 )
-def test_settings_that_are_refused(ramify, store, tmp_path, setting, message):
+def test_refused_settings(ramify, store, tmp_path, setting, message):
     status, out, err = ramify("train", "tree-mlm", "--data", store.path, "--out", tmp_path / "run", "--set", setting)
     assert (status, out) == (2, "")
     assert err.startswith(f"error: {message}")
@@ -187,7 +187,7 @@ def test_mistakes(ramify, tmp_path, monkeypatch, command, message):
 # --- kills --------------------------------------------------------------------------------------------------------------------
 
 DIM, FFN, STEPS = 256, 1280, 10
-"""Sizes at which the processor's own matrix products are used, where there are any."""
+"""Sizes at which torch uses the processor's own matrix products, if it has any."""
 
 
 @pytest.fixture(scope="module")
@@ -209,10 +209,10 @@ def large(store):
     return ["train", "tree-mlm", "--data", store.path, "--steps", STEPS, *changes]
 
 
-def test_a_killed_run_resumes_to_the_same_bits(start, apart, large, tmp_path):
+def test_killed_run_resumes_to_the_same_bits(start, run_separately, large, tmp_path):
     """Killed between two checkpoints, resumed, asked to stop, and resumed again."""
     straight, killed = tmp_path / "straight", tmp_path / "killed"
-    status, _, err = apart(*large, "--out", straight)
+    status, _, err = run_separately(*large, "--out", straight)
     assert status == 0, err
     for number, step, ended in ((signal.SIGKILL, 4, -signal.SIGKILL), (signal.SIGTERM, 7, 130)):
         process = start(*large, "--out", killed, "--resume")
@@ -225,7 +225,7 @@ def test_a_killed_run_resumes_to_the_same_bits(start, apart, large, tmp_path):
         assert step <= len(read_metrics(killed)) < STEPS
         assert not (killed / "config.json").exists()
     assert "continue with the same command and --resume" in err
-    status, _, err = apart(*large, "--out", killed, "--resume")
+    status, _, err = run_separately(*large, "--out", killed, "--resume")
     assert status == 0, err
     assert equal(killed / "model.safetensors", straight / "model.safetensors")
     assert equal(killed / "best.safetensors", straight / "best.safetensors")
@@ -236,8 +236,8 @@ def test_a_killed_run_resumes_to_the_same_bits(start, apart, large, tmp_path):
     assert tokens.min() * DIM * FFN >= MIN_PRODUCTS
 
 
-def test_a_run_folder_is_one_processes_alone(start, apart, large, tmp_path):
-    """Two that resume at once would write into each other's lines of metrics."""
+def test_run_folder_is_locked(start, run_separately, large, tmp_path):
+    """Two processes that resume at once would mix their lines of metrics."""
     out = tmp_path / "run"
     first = start(*large, "--out", out)
     while len(read_metrics(out)) < 4:
@@ -246,14 +246,14 @@ def test_a_run_folder_is_one_processes_alone(start, apart, large, tmp_path):
     first.send_signal(signal.SIGSTOP)
     (tmp_path / "link").symlink_to(out)
     for options in (("--out", out, "--resume"), ("--out", tmp_path / "link", "--resume"), ("--out", out)):
-        status, _, err = apart(*large, *options)
+        status, _, err = run_separately(*large, *options)
         assert status == 2, err
         assert err == (
             f"error: {options[1]} is being trained by another process. Wait until it ends, stop it, or choose another --out.\n"
         )
     first.send_signal(signal.SIGKILL)
     first.communicate()
-    status, _, err = apart(*large, "--out", out, "--resume")
+    status, _, err = run_separately(*large, "--out", out, "--resume")
     assert status == 0, err
     assert [record["step"] for record in read_metrics(out)] == list(range(1, STEPS + 1))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "run"]
@@ -263,30 +263,30 @@ def test_a_run_folder_is_one_processes_alone(start, apart, large, tmp_path):
 
 
 @pytest.mark.parametrize("every", [1, 100], ids=["checkpoint", "best weights"])
-def test_a_full_disk_while_training(apart, recipe, tmp_path, every):
+def test_full_disk_while_training(run_separately, recipe, tmp_path, every):
     out = tmp_path / "run"
-    status, _, err = apart(*recipe, "--out", out, "--set", f"train.checkpoint_every={every}", kilobytes=16)
-    said = [line for line in err.splitlines() if not line.startswith("step ")]
+    status, _, err = run_separately(*recipe, "--out", out, "--set", f"train.checkpoint_every={every}", kilobytes=16)
+    lines = [line for line in err.splitlines() if not line.startswith("step ")]
     assert status == 2, err
-    assert len(said) == 1
-    assert said[0].startswith("error: ")
+    assert len(lines) == 1
+    assert lines[0].startswith("error: ")
     assert partial(out) == []
     assert not (out / "config.json").exists()
 
 
-def test_a_full_disk_at_the_end(apart, recipe, trained, tmp_path):
-    """All is trained, and the model does not fit: with room again, the same command and --resume write it."""
+def test_full_disk_at_the_end(run_separately, recipe, trained, tmp_path):
+    """Training is complete, but the model does not fit on the disk. Once there is room, --resume writes it."""
     out = tmp_path / "run"
     shutil.copytree(trained, out)
     for name in ("config.json", "model.safetensors", "README.md"):
         (out / name).unlink()
-    status, _, err = apart(*recipe, "--out", out, "--resume", kilobytes=16)
+    status, _, err = run_separately(*recipe, "--out", out, "--resume", kilobytes=16)
     assert status == 2, err
     assert err.startswith("error: ")
     assert err.count("\n") == 1
     assert partial(out) == []
     assert not (out / "config.json").exists()
-    status, _, err = apart(*recipe, "--out", out, "--resume")
+    status, _, err = run_separately(*recipe, "--out", out, "--resume")
     assert status == 0, err
     for name in ("config.json", "model.safetensors", "README.md", "metrics.jsonl"):
         assert (out / name).read_bytes() == (trained / name).read_bytes()

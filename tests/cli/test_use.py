@@ -1,4 +1,4 @@
-"""What scripts do with a trained run: `ramify evaluate`, `embed`, `fill-mask`, `report` and `tokenizer train`."""
+"""Commands that use a trained run: `ramify evaluate`, `embed`, `fill-mask`, `report` and `tokenizer train`."""
 
 import json
 import math
@@ -33,7 +33,7 @@ TREE = Tree(
 
 
 @pytest.fixture
-def asked(tmp_path):
+def trees_path(tmp_path):
     path = tmp_path / "asked.jsonl"
     path.write_text(Tree((Node("fe", id="other"),), id="before").to_json() + "\n" + TREE.to_json() + "\n")
     return path
@@ -53,7 +53,7 @@ def evaluated(ramify, trained, store):
 
 
 @pytest.mark.parametrize("name", ["run", "links"])
-def test_runs_that_are_called_as_commands_are(ramify, trained, store, tmp_path, monkeypatch, name):
+def test_runs_named_like_commands(ramify, trained, store, tmp_path, monkeypatch, name):
     shutil.copytree(trained, tmp_path / name)
     monkeypatch.chdir(tmp_path)
     data = ("--data", store.path)
@@ -76,7 +76,7 @@ def test_options_of_other_models_are_refused(ramify, trained, store, option):
 
 
 @pytest.mark.parametrize("context", CONTEXTS)
-def test_evaluate_has_the_fields_that_scripts_read(evaluated, context):
+def test_evaluate_json_has_all_fields(evaluated, context):
     found = evaluated("--context", context)
     assert found.keys() == {"loss", "perplexity", "accuracy", "count", "by_depth"}
     assert list(found["by_depth"]) == ["1", "2", "3-5", "6-10", "11-20", "21+"] == list(DEPTH_BINS)
@@ -113,7 +113,7 @@ def test_evaluate_reads_the_test_trees(evaluated, store, tmp_path):
     assert evaluated("--mask-rate", 0.4)["count"] > 1.5 * found["count"]
 
 
-def test_evaluate_for_people(ramify, evaluated, trained, store):
+def test_evaluate_readable_output(ramify, evaluated, trained, store):
     found = evaluated()
     status, out, _ = ramify("evaluate", trained, "--data", store.path)
     lines = out.splitlines()
@@ -135,17 +135,17 @@ def test_evaluate_refuses(ramify, trained, store, tmp_path):
         assert message in err
 
 
-def test_evaluate_saves_where_it_is_told(evaluated, tmp_path):
+def test_evaluate_saves_to_the_given_path(evaluated, tmp_path):
     evaluated("--save", tmp_path / "new" / "scores")
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["scores"]
     assert Scores.load(tmp_path / "new" / "scores").count.sum() > 1000
 
 
-def test_every_use_has_a_device(ramify, evaluated, filled, trained, copied, store, asked, tmp_path):
-    """The same answers where it is named, and a plain message where it is not there."""
+def test_every_command_takes_a_device(ramify, evaluated, filled, trained, copied, store, trees_path, tmp_path):
+    """Naming the device leaves the answers unchanged; a missing device gives a plain message."""
     assert evaluated("--device", "cpu") == evaluated()
     assert filled("below", "--device", "cpu") == filled("below")
-    vectors = ["embed", trained, "--data", asked, "--out", tmp_path / "vectors.npy"]
+    vectors = ["embed", trained, "--data", trees_path, "--out", tmp_path / "vectors.npy"]
     page = ["report", copied, "--draws", 1, "--comments", 20]
     for command in (vectors, page):
         assert ramify(*command, "--device", "cpu")[0] == 0
@@ -153,7 +153,7 @@ def test_every_use_has_a_device(ramify, evaluated, filled, trained, copied, stor
     (copied / "report.html").unlink()
     for command in (
         ["evaluate", trained, "--data", store.path],
-        ["fill-mask", trained, "--data", asked, "--node", "below"],
+        ["fill-mask", trained, "--data", trees_path, "--node", "below"],
         vectors,
         page,
     ):
@@ -164,7 +164,7 @@ def test_every_use_has_a_device(ramify, evaluated, filled, trained, copied, stor
     assert not (copied / "report.html").exists()
 
 
-def test_half_precision_is_near_single(evaluated, embedded, store):
+def test_half_precision_is_close_to_single(evaluated, embedded, store):
     whole, half = evaluated(), evaluated("--precision", "bf16")
     assert half["count"] == whole["count"]
     assert 0 < abs(half["loss"] - whole["loss"]) < 0.01 * whole["loss"]
@@ -173,7 +173,7 @@ def test_half_precision_is_near_single(evaluated, embedded, store):
     assert 0 < np.abs(vectors - near).max() < 0.1
 
 
-def test_evaluate_refuses_to_draw_nothing(ramify, trained, store):
+def test_evaluate_refuses_zero_draws(ramify, trained, store):
     status, out, err = ramify("evaluate", trained, "--data", store.path, "--draws", 0, "--json")
     assert (status, out) == (2, "")
     assert "--draws" in err
@@ -184,7 +184,7 @@ def test_evaluate_refuses_to_draw_nothing(ramify, trained, store):
 
 @pytest.fixture
 def embedded(ramify, trained, tmp_path):
-    """Tree ids, node ids and vectors of what `ramify embed` writes."""
+    """Tree ids, node ids and vectors of the file that `ramify embed` writes."""
 
     def run(data, *more, out=tmp_path / "vectors.parquet"):
         status, printed, err = ramify("embed", trained, "--data", data, "--out", out, *more)
@@ -216,25 +216,25 @@ def test_embed_a_file_of_trees(embedded, store, tmp_path):
     np.testing.assert_allclose(vectors, of_store[2], atol=1e-5)
 
 
-def test_embed_with_and_without_context(embedded, asked):
-    """The same text in two places is the same without context, and differs with it."""
+def test_embed_with_and_without_context(embedded, trees_path):
+    """Without context, equal texts have equal vectors; with context they differ."""
     found = {}
     for context in ("tree", "none"):
-        trees, ids, vectors = embedded(asked, "--context", context)
+        trees, ids, vectors = embedded(trees_path, "--context", context)
         assert trees == ["before"] + ["asked"] * 5
         assert ids == ["other", "post", "above", "between", "below", "silent"]
         found[context] = dict(zip(ids, vectors))
     np.testing.assert_allclose(found["none"]["above"], found["none"]["below"], atol=1e-6)
     assert np.abs(found["tree"]["above"] - found["tree"]["below"]).max() > 1e-3
     assert np.abs(found["tree"]["below"] - found["none"]["below"]).max() > 1e-3
-    assert np.array_equal(embedded(asked)[2], embedded(asked, "--context", "tree")[2])
+    assert np.array_equal(embedded(trees_path)[2], embedded(trees_path, "--context", "tree")[2])
 
 
 @pytest.mark.parametrize("more", [["--format", "npy"], []], ids=["by option", "by name"])
-def test_embed_as_numpy(ramify, embedded, trained, asked, tmp_path, more):
-    trees, ids, vectors = embedded(asked)
+def test_embed_as_numpy(ramify, embedded, trained, trees_path, tmp_path, more):
+    trees, ids, vectors = embedded(trees_path)
     out = tmp_path / ("vectors" if more else "vectors.npy")
-    status, _, err = ramify("embed", trained, "--data", asked, "--out", out, *more)
+    status, _, err = ramify("embed", trained, "--data", trees_path, "--out", out, *more)
     assert (status, err) == (0, f"{out}: 6 vectors of size 16\n")
     written = np.load(out)
     assert written.dtype == np.float32
@@ -243,7 +243,7 @@ def test_embed_as_numpy(ramify, embedded, trained, asked, tmp_path, more):
     assert names == "".join(f"{tree}\t{node}\n" for tree, node in zip(trees, ids))
 
 
-def test_embed_says_what_was_cut(ramify, trained, tmp_path):
+def test_embed_reports_truncation(ramify, trained, tmp_path):
     path = tmp_path / "long.jsonl"
     path.write_text(Tree((Node("ba " * 200, id="p"), Node("be", parents=(0,), id="a")), id="t").to_json() + "\n")
     status, _, err = ramify("embed", trained, "--data", path, "--out", tmp_path / "vectors.parquet")
@@ -252,38 +252,38 @@ def test_embed_says_what_was_cut(ramify, trained, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["vectors.parquet", "vectors.npy"])
-def test_embed_leaves_nothing_half_written(ramify, apart, trained, store, asked, tmp_path, name):
+def test_failed_embed_leaves_nothing(ramify, run_separately, trained, store, trees_path, tmp_path, name):
     damaged = tmp_path / "damaged.jsonl"
     damaged.write_text((TREE.to_json() + "\n") * 300 + '{"id": "cut", "nod\n')
     status, _, err = ramify("embed", trained, "--data", damaged, "--out", tmp_path / name)
     assert status == 2
     assert "damaged.jsonl" in err
     assert "301" in err
-    status, _, err = ramify("embed", trained, "--data", asked, "--out", tmp_path / "no" / name)
+    status, _, err = ramify("embed", trained, "--data", trees_path, "--out", tmp_path / "no" / name)
     assert (status, err) == (2, f"error: {tmp_path / 'no' / name}: the folder {tmp_path / 'no'} does not exist.\n")
-    status, _, err = apart("embed", trained, "--data", store.path, "--out", tmp_path / name, kilobytes=4)
+    status, _, err = run_separately("embed", trained, "--data", store.path, "--out", tmp_path / name, kilobytes=4)
     assert (status, err.count("\n")) == (2, 1)
     assert err.startswith(f"error: cannot write {tmp_path / name}")
     status, _, err = ramify("embed", trained, "--data", tmp_path / "none.jsonl", "--out", tmp_path / name)
     assert (status, err.count("\n")) == (2, 1)
     assert err.startswith(f"error: {tmp_path / 'none.jsonl'} cannot be read: No such file")
-    assert sorted(tmp_path.iterdir()) == [asked, damaged]
+    assert sorted(tmp_path.iterdir()) == [trees_path, damaged]
 
 
 # --- fill-mask ----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def filled(ramify, trained, asked):
+def filled(ramify, trained, trees_path):
     def run(node, *more):
-        status, out, err = ramify("fill-mask", trained, "--data", asked, "--node", node, "--json", *more)
+        status, out, err = ramify("fill-mask", trained, "--data", trees_path, "--node", node, "--json", *more)
         assert (status, err) == (0, "")
         return json.loads(out)
 
     return run
 
 
-def test_fill_mask_has_the_fields_that_scripts_read(filled, trained):
+def test_fill_mask_json_has_all_fields(filled, trained):
     found = filled("below")
     assert (found["node"], found["context"], found["ancestors"]) == ("below", "tree", ["post", "between"])
     assert found.keys() == {"node", "masks", "context", "ancestors"}
@@ -302,7 +302,7 @@ def test_fill_mask_has_the_fields_that_scripts_read(filled, trained):
     assert found == package.load(trained).fill_mask(TREE, node="below")
 
 
-def test_fill_mask_knows_all_probabilities(filled):
+def test_fill_mask_gives_all_probabilities(filled):
     for mask in filled("above", "--top-k", 80)["masks"]:
         assert len({guess["token"] for guess in mask["tokens"]}) == 80
         assert sum(guess["probability"] for guess in mask["tokens"]) == pytest.approx(1, abs=1e-5)
@@ -335,18 +335,18 @@ def test_fill_mask_among_candidates_and_jointly(filled):
     assert [len(beam["tokens"]) for beam in found["joint"]] == [2, 2, 2]
 
 
-def test_fill_mask_in_a_built_data_set(ramify, filled, asked, trained, tmp_path):
-    """Also without a post above it: a node is found by its id and its tree's."""
-    assert ramify("data", "build", asked, "--format", "jsonl", "--out", tmp_path / "store", "--min-nodes", 1)[0] == 0
+def test_fill_mask_in_a_built_data_set(ramify, filled, trees_path, trained, tmp_path):
+    """A node is found by its id and its tree's id, even if the data set has no post above it."""
+    assert ramify("data", "build", trees_path, "--format", "jsonl", "--out", tmp_path / "store", "--min-nodes", 1)[0] == 0
     more = ["--node", "below", "--tree", "asked", "--json"]
     status, out, _ = ramify("fill-mask", trained, "--data", tmp_path / "store", *more)
     assert status == 0
     assert json.loads(out) == filled("below")
 
 
-def test_fill_mask_for_people(ramify, filled, asked, trained):
+def test_fill_mask_readable_output(ramify, filled, trees_path, trained):
     found = filled("below")
-    status, out, _ = ramify("fill-mask", trained, "--data", asked, "--node", "below")
+    status, out, _ = ramify("fill-mask", trained, "--data", trees_path, "--node", "below")
     best = found["masks"][0]["tokens"][0]
     assert status == 0
     assert out.splitlines()[0] == "node below, context tree (2 ancestors)"
@@ -367,18 +367,18 @@ def test_fill_mask_for_people(ramify, filled, asked, trained):
         ([], "Missing option '--node'"),
     ],
 )
-def test_fill_mask_refuses(ramify, trained, asked, arguments, message):
-    status, out, err = ramify("fill-mask", trained, "--data", asked, "--json", *arguments)
+def test_fill_mask_refuses(ramify, trained, trees_path, arguments, message):
+    status, out, err = ramify("fill-mask", trained, "--data", trees_path, "--json", *arguments)
     assert (status, out) == (2, "")
     assert message in err
 
 
-def test_fill_mask_where_node_ids_repeat(ramify, filled, asked, trained, tmp_path):
-    """The first is taken, and said to be, whether the trees lie in a file or in a data set."""
-    with open(asked, "a") as file:
+def test_fill_mask_with_repeated_node_ids(ramify, filled, trees_path, trained, tmp_path):
+    """The first node is used, and the message says so, for files and for data sets."""
+    with open(trees_path, "a") as file:
         file.write(Tree(TREE.nodes, id="again").to_json() + "\n")
-    assert ramify("data", "build", asked, "--format", "jsonl", "--out", tmp_path / "store", "--split", "1,0,0")[0] == 0
-    for data in (asked, tmp_path / "store"):
+    assert ramify("data", "build", trees_path, "--format", "jsonl", "--out", tmp_path / "store", "--split", "1,0,0")[0] == 0
+    for data in (trees_path, tmp_path / "store"):
         status, _, err = ramify("fill-mask", trained, "--data", data, "--node", "below")
         assert status == 0
         assert "'asked'" in err
@@ -388,16 +388,16 @@ def test_fill_mask_where_node_ids_repeat(ramify, filled, asked, trained, tmp_pat
     assert filled("below", "--tree", "asked")["ancestors"] == ["post", "between"]
 
 
-def test_models_that_are_none(ramify, asked, tmp_path):
+def test_folders_without_a_model_are_refused(ramify, trees_path, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.json").write_text("{}")
     for model, message in (
         (tmp_path / "run", "is a run that has not finished: resume it with `ramify train … --resume`."),
         (tmp_path / "nowhere", "nowhere does not exist (neither a directory here nor a hub id"),
-        (asked, "is a file"),
+        (trees_path, "is a file"),
     ):
         for command in (["embed", "--out", tmp_path / "out.parquet"], ["fill-mask", "--node", "below"]):
-            status, out, err = ramify(command[0], model, "--data", asked, *command[1:])
+            status, out, err = ramify(command[0], model, "--data", trees_path, *command[1:])
             assert (status, out) == (2, "")
             assert message in err
     assert not (tmp_path / "out.parquet").exists()
@@ -438,7 +438,7 @@ def test_report_of_a_damaged_run(ramify, copied, content):
     assert err.count("\n") == 1
 
 
-def test_report_of_no_run(ramify, tmp_path):
+def test_report_without_a_run_is_refused(ramify, tmp_path):
     status, out, err = ramify("report", tmp_path)
     assert (status, out) == (2, "")
     assert err.startswith(f"error: {tmp_path} is not a run: it has no run.json.")
@@ -460,13 +460,13 @@ def test_tokenizer_train(ramify, store, tmp_path, kind, size, pieces):
     assert own.encode("BA") == own.encode("ba")
 
 
-def test_tokenizer_train_is_what_training_does(ramify, trained, store, tmp_path):
+def test_tokenizer_train_equals_training(ramify, trained, store, tmp_path):
     assert ramify("tokenizer", "train", store.path, "--out", tmp_path, "--vocab-size", 80)[0] == 0
     assert (tmp_path / "tokenizer.json").read_text() == (trained / "tokenizer.json").read_text()
     assert Tokenizer.load(tmp_path).hash != words().hash
 
 
-def test_tokenizer_train_keeps_case_where_told(ramify, store, tmp_path):
+def test_tokenizer_train_keeps_case_on_request(ramify, store, tmp_path):
     assert ramify("tokenizer", "train", store.path, "--out", tmp_path / "own.json", "--no-lowercase")[0] == 0
     own = Tokenizer.load(tmp_path / "own.json")
     assert own.encode("BA") != own.encode("ba")
@@ -512,8 +512,8 @@ print([name for name in ("torch._dynamo", "sympy", "accelerate", "transformers",
 """
 
 
-def test_using_a_model_does_not_wait_for_torchs_compiler():
-    """Which takes longer to import than a log takes to disentangle."""
+def test_loading_a_model_does_not_import_the_compiler():
+    """Importing the compiler takes longer than disentangling a log."""
     done = subprocess.run([sys.executable, "-c", USE], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "[]"
@@ -527,21 +527,21 @@ def test_help_imports_nothing_heavy():
         assert word in done.stdout
 
 
-def test_vectors_are_not_written_under_another_name(ramify, trained, store, tmp_path):
+def test_unknown_vector_file_endings_are_refused(ramify, trained, store, tmp_path):
     status, _, err = ramify("embed", trained, "--data", store.path, "--out", tmp_path / "vectors.csv")
     assert status == 2
     assert "does not end in .parquet or .npy" in err
     assert not list(tmp_path.iterdir())
 
 
-def test_vectors_are_not_written_over_what_is_read(ramify, trained, asked, tmp_path):
-    before = asked.read_bytes()
-    (tmp_path / "link").symlink_to(asked)
-    for out in (asked, tmp_path / "link"):
-        status, _, err = ramify("embed", trained, "--data", asked, "--out", out, "--format", "npy")
+def test_vectors_never_overwrite_their_input(ramify, trained, trees_path, tmp_path):
+    before = trees_path.read_bytes()
+    (tmp_path / "link").symlink_to(trees_path)
+    for out in (trees_path, tmp_path / "link"):
+        status, _, err = ramify("embed", trained, "--data", trees_path, "--out", out, "--format", "npy")
         assert status == 2
         assert f"{out} is what is to be read" in err
-    assert asked.read_bytes() == before
+    assert trees_path.read_bytes() == before
 
 
 def test_version(ramify):
@@ -557,8 +557,8 @@ def test_version(ramify):
         (("data", "build", "DATA", "--out", "again"), "ramify data export"),
     ],
 )
-def test_one_thing_in_place_of_another(ramify, trained, store, asked, words, message):
-    places = {"RUN": trained, "FILE": asked, "DATA": store.path}
+def test_wrong_kinds_of_arguments_are_refused(ramify, trained, store, trees_path, words, message):
+    places = {"RUN": trained, "FILE": trees_path, "DATA": store.path}
     status, _, err = ramify(*(places.get(word, word) for word in words))
     assert status == 2
     assert message in err

@@ -49,7 +49,7 @@ def dump(tmp_path_factory):
     return path
 
 
-def test_the_result_does_not_depend_on_the_memory(dump, tmp_path):
+def test_result_does_not_depend_on_the_memory(dump, tmp_path):
     """The posts stay in memory, go to 64 files, or go to files that are scattered again."""
     stores = [build([dump], "pushshift", tmp_path / str(memory), memory=memory) for memory in (64 << 20, 1 << 20, 20_000)]
     one, several, many = (len(store.info["files"]) for store in stores)
@@ -88,7 +88,7 @@ def test_memory_does_not_grow_with_the_dump(tmp_path):
     assert peaks[1] < peaks[0] + 32
 
 
-def test_the_hash_is_that_of_the_content(dump, tmp_path):
+def test_hash_depends_on_the_content(dump, tmp_path):
     first = build([dump], "pushshift", tmp_path / "a")
     assert build([dump], "pushshift", tmp_path / "b", split=(0.5, 0.5, 0)).hash == first.hash
     assert build([dump], "pushshift", tmp_path / "c", anonymise=True).hash != first.hash
@@ -97,9 +97,9 @@ def test_the_hash_is_that_of_the_content(dump, tmp_path):
     assert build([changed], "pushshift", tmp_path / "d").hash != first.hash
 
 
-def test_what_went_in_is_counted(dump, tmp_path):
-    told = []
-    store = build([dump], "pushshift", tmp_path / "store", progress=lambda *news: told.append(news))
+def test_inputs_are_counted(dump, tmp_path):
+    events = []
+    store = build([dump], "pushshift", tmp_path / "store", progress=lambda *news: events.append(news))
     info = store.info
     assert info["read"] == 4_400 == info["nodes"] + sum(info["skipped"].values())
     assert info["nodes"] == store.num_nodes == sum(split["nodes"] for split in info["splits"].values())
@@ -107,11 +107,11 @@ def test_what_went_in_is_counted(dump, tmp_path):
     assert info["comments"] == store.num_nodes - 400
     assert info["inputs"] == [{"name": str(dump), "bytes": dump.stat().st_size}]
     assert info["options"]["policy"]["orphan"] == "root"
-    assert told[0][0] == "read"
-    assert told[-1] == ("write", store.num_nodes, 4_400, 4_400)
+    assert events[0][0] == "read"
+    assert events[-1] == ("write", store.num_nodes, 4_400, 4_400)
 
 
-def test_splits_depend_on_the_tree_alone(dump, tmp_path):
+def test_splits_depend_only_on_the_tree(dump, tmp_path):
     def places(store):
         return {name: set(store.tree_ids(store.split(name))) for name in ("train", "dev", "test")}
 
@@ -144,7 +144,7 @@ def test_whole_trees(tmp_path):
         assert store.info["read"] == 4
 
 
-def test_what_was_there_stays_where_the_new_cannot_take_its_place(dump, tmp_path, monkeypatch):
+def test_old_store_stays_if_it_cannot_be_replaced(dump, tmp_path, monkeypatch):
     before = build([dump], "pushshift", tmp_path / "out").hash
     rename = Path.rename
 
@@ -161,7 +161,7 @@ def test_what_was_there_stays_where_the_new_cannot_take_its_place(dump, tmp_path
 
 
 @pytest.mark.parametrize("name", ["file", "folder", "store"])
-def test_what_is_there_already(dump, tmp_path, name):
+def test_existing_outputs(dump, tmp_path, name):
     out = tmp_path / "out"
     if name == "file":
         out.write_text("mine")
@@ -194,7 +194,7 @@ def occupy(path, kind):
 
 @pytest.mark.parametrize("overwrite", [False, True])
 @pytest.mark.parametrize("kind", ["folder", "empty", "file", "link"])
-def test_what_appears_meanwhile_is_not_touched(dump, tmp_path, kind, overwrite):
+def test_output_created_meanwhile_is_not_touched(dump, tmp_path, kind, overwrite):
     out = tmp_path / "out"
 
     def appear(*_):
@@ -214,13 +214,13 @@ def test_what_appears_meanwhile_is_not_touched(dump, tmp_path, kind, overwrite):
 
 
 @pytest.mark.parametrize("kind", ["folder", "empty", "file", "store"])
-def test_what_takes_the_place_of_an_old_store_is_not_touched(dump, tmp_path, kind):
-    out, kept = tmp_path / "out", tmp_path / "kept"
+def test_replacement_of_an_old_store_is_not_touched(dump, tmp_path, kind):
+    out, moved_away = tmp_path / "out", tmp_path / "kept"
     build([dump], "pushshift", out)
 
     def replace(*_):
-        if not kept.exists():
-            out.rename(kept)
+        if not moved_away.exists():
+            out.rename(moved_away)
             if kind == "store":
                 build([dump], "pushshift", tmp_path / "other", min_nodes=2)
                 (tmp_path / "other").rename(out)
@@ -229,19 +229,21 @@ def test_what_takes_the_place_of_an_old_store_is_not_touched(dump, tmp_path, kin
 
     with pytest.raises(RamifyError, match=r"out has changed .* It is not touched"):
         build([dump], "pushshift", out, overwrite=True, progress=replace)
-    assert Store.open(kept).num_trees == 400
+    assert Store.open(moved_away).num_trees == 400
     assert {path.name for path in tmp_path.iterdir()} == {"kept", "out"}
 
 
-def test_an_old_store_may_go_meanwhile(dump, tmp_path):
-    out, kept = tmp_path / "out", tmp_path / "kept"
+def test_old_store_may_be_removed_meanwhile(dump, tmp_path):
+    out, moved_away = tmp_path / "out", tmp_path / "kept"
     build([dump], "pushshift", out)
-    build([dump], "pushshift", out, overwrite=True, min_nodes=2, progress=lambda *_: kept.exists() or out.rename(kept))
+    build(
+        [dump], "pushshift", out, overwrite=True, min_nodes=2, progress=lambda *_: moved_away.exists() or out.rename(moved_away)
+    )
     assert {path.name for path in tmp_path.iterdir()} == {"kept", "out"}
 
 
 @pytest.mark.parametrize("empty", [True, False])
-def test_files_that_somebody_puts_there_meanwhile_stay(dump, tmp_path, empty):
+def test_files_added_meanwhile_stay(dump, tmp_path, empty):
     """The folder is empty, or a store that the build replaces."""
     out = tmp_path / "out"
     if empty:
@@ -263,7 +265,7 @@ def test_files_that_somebody_puts_there_meanwhile_stay(dump, tmp_path, empty):
         assert build([dump], "pushshift", out, overwrite=True, min_nodes=2).num_trees <= 400
 
 
-def test_what_was_there_is_named_where_its_place_is_taken(dump, tmp_path, monkeypatch):
+def test_new_place_of_the_old_store_is_named(dump, tmp_path, monkeypatch):
     """The old store is kept under another name if it cannot be renamed back."""
     out = tmp_path / "out"
     before = build([dump], "pushshift", out).hash
@@ -295,7 +297,7 @@ build([sys.argv[1]], "pushshift", "out", progress=wait)
 """
 
 
-def held_up(dump, folder):
+def waiting_build(dump, folder):
     """A process that builds `out` and waits for a file `go`."""
     process = subprocess.Popen([sys.executable, "-c", HELD_UP, str(dump)], cwd=folder)
     while not (folder / "begun").exists():
@@ -304,9 +306,9 @@ def held_up(dump, folder):
     return process
 
 
-def test_one_of_two_builds_is_refused(dump, tmp_path):
+def test_second_concurrent_build_is_refused(dump, tmp_path):
     (tmp_path / "same").symlink_to(".")
-    first = held_up(dump, tmp_path)
+    first = waiting_build(dump, tmp_path)
     for name in ("out", "same/out"):
         second = subprocess.run(
             [*BUILD, str(dump), "--out", name, "--overwrite"], cwd=tmp_path, capture_output=True, text=True, timeout=100
@@ -323,7 +325,7 @@ def test_one_of_two_builds_is_refused(dump, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"begun", "go", "other", "out", "same"}
 
 
-def test_one_of_several_builds_at_once_succeeds(tmp_path_factory, tmp_path):
+def test_one_of_several_concurrent_builds_succeeds(tmp_path_factory, tmp_path):
     large = tmp_path_factory.mktemp("large") / "RC"
     large.write_text(posts(20_000))
     builds = [
@@ -337,8 +339,8 @@ def test_one_of_several_builds_at_once_succeeds(tmp_path_factory, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_the_lock_of_a_killed_build_holds_nobody_up(dump, tmp_path):
-    process = held_up(dump, tmp_path)
+def test_lock_of_a_killed_build_blocks_no_other(dump, tmp_path):
+    process = waiting_build(dump, tmp_path)
     process.kill()
     process.wait()
     assert (tmp_path / ".out.lock").exists()
@@ -361,7 +363,7 @@ def test_the_lock_of_a_killed_build_holds_nobody_up(dump, tmp_path):
         (b"{}", {"clean": ["dirt"]}, "no cleaning 'dirt'. The cleanings are quotes, links, space"),
     ],
 )
-def test_mistakes_leave_nothing_behind(tmp_path, content, options, message):
+def test_errors_leave_nothing_behind(tmp_path, content, options, message):
     path = tmp_path / "input"
     path.write_bytes(content)
     with pytest.raises(RamifyError, match=message):
@@ -369,7 +371,7 @@ def test_mistakes_leave_nothing_behind(tmp_path, content, options, message):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_an_empty_file_among_others_is_counted(dump, tmp_path):
+def test_empty_file_among_others_is_counted(dump, tmp_path):
     silent = tmp_path / "silent"
     silent.touch()
     both, alone = (build(inputs, None, tmp_path / name) for inputs, name in (([silent, dump], "both"), ([dump], "alone")))
@@ -377,19 +379,19 @@ def test_an_empty_file_among_others_is_counted(dump, tmp_path):
     assert both.info["nodes"] == alone.info["nodes"] > 0
 
 
-def test_a_name_of_a_file_that_is_no_text(dump, tmp_path):
+def test_file_name_with_invalid_bytes(dump, tmp_path):
     path = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
     os.symlink(dump, path)
     assert build([path], "pushshift", tmp_path / "out").info["inputs"][0]["name"] == f"{tmp_path}/\ufffd"
 
 
-def test_inputs_that_are_not_there(tmp_path):
+def test_missing_inputs_are_refused(tmp_path):
     for inputs, message in (([], "there is no input"), ([tmp_path / "x"], "no file or folder"), ([tmp_path], "holds no files")):
         with pytest.raises(RamifyError, match=message):
             build(inputs, "jsonl", tmp_path / "out")
 
 
-def test_places_that_cannot_be_written(dump, tmp_path):
+def test_unwritable_outputs_are_refused(dump, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(RamifyError, match=r"cannot write to .*file.*: Not a directory. Choose another --out"):
         build([dump], "pushshift", tmp_path / "file" / "out")
@@ -400,7 +402,7 @@ def test_places_that_cannot_be_written(dump, tmp_path):
 
 
 @pytest.mark.parametrize(("limit", "memory"), [(100, "64MB"), (4, "1MB")])
-def test_a_full_disk(dump, tmp_path, limit, memory):
+def test_full_disk(dump, tmp_path, limit, memory):
     """Either the store or the scattered posts exceed the limit."""
     ramify = f"{sys.executable} -c 'from ramify.cli import main; main()'"
     limited = f"ulimit -f {limit}; {ramify} data build {dump} --format pushshift --out out --memory {memory}"
@@ -410,7 +412,7 @@ def test_a_full_disk(dump, tmp_path, limit, memory):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_killed_build(dump, tmp_path):
+def test_killed_build(dump, tmp_path):
     """A terminated build removes its files. The next build removes those of a killed build, but not those of a running one."""
     (tmp_path / "large").write_text(posts(30_000))
     for number, left in ((signal.SIGTERM, 0), (signal.SIGKILL, 1)):
@@ -429,7 +431,7 @@ def test_a_killed_build(dump, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"large", "out"}
 
 
-def test_a_store_among_its_inputs(tmp_path):
+def test_store_among_its_inputs(tmp_path):
     """The store in progress is not read as input; an existing store would be."""
     folder = tmp_path / "in"
     folder.mkdir()

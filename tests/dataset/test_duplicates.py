@@ -66,7 +66,7 @@ def test_texts_too_short_to_compare(tmp_path, method):
 
 
 @pytest.mark.parametrize("method", ["exact", "minhash"])
-def test_nothing_is_left_to_compare(tmp_path, method):
+def test_empty_chunks_are_not_compared(tmp_path, method):
     """Bots wrote all posts, so all chunks are empty."""
     (tmp_path / "posts.csv").write_text("id,parent,tree,author,text\na,,t,AutoModerator,one\n")
     with pytest.raises(RamifyError, match="no tree found in"):
@@ -81,14 +81,14 @@ def test_minhash_finds_similar_texts_and_no_others(tmp_path, memory):
     close = [changed(dice, text, 0.01) for text in originals]
     far = [changed(dice, text, 0.05) for text in originals]
     store = store_of(tmp_path, originals + close + far, near_duplicates="minhash", memory=memory)
-    kept = left(store)
-    pairs = [len(kept & {str(number), str(number + 60)}) for number in range(60)]
+    remaining = left(store)
+    pairs = [len(remaining & {str(number), str(number + 60)}) for number in range(60)]
     assert pairs.count(1) >= 58
-    assert sum(str(number) in kept for number in range(120, 180)) == 60
+    assert sum(str(number) in remaining for number in range(120, 180)) == 60
     assert store.info["skipped"]["near_duplicate"] == pairs.count(1)
 
 
-def test_it_does_not_depend_on_the_memory(tmp_path):
+def test_duplicates_do_not_depend_on_the_memory(tmp_path):
     dice = random.Random(2)
     texts = [sentence(dice, 20) for _ in range(300)]
     texts += [dice.choice(texts) for _ in range(300)]

@@ -23,7 +23,7 @@ def test_bots(tmp_path):
     assert store.info["skipped"] == {"bot": 3}
 
 
-def test_a_node_with_several_parents_outlives_them(tmp_path):
+def test_node_with_several_parents_outlives_them(tmp_path):
     """The first parent of a removed parent replaces it. Duplicate parents are merged."""
     nodes = [
         Node("root", id="r"),
@@ -37,7 +37,7 @@ def test_a_node_with_several_parents_outlives_them(tmp_path):
     assert [(node.id, node.parents) for node in tree.nodes] == [("r", ()), ("b", (0,)), ("c", (0, 1)), ("d", (0,)), ("e", None)]
 
 
-def test_small_trees_leave_with_their_made_up_roots(tmp_path):
+def test_small_trees_are_removed_with_their_placeholder_roots(tmp_path):
     path = tmp_path / "posts.csv"
     path.write_text("id,parent,tree,text\n1,t,t,alone\n2,u,u,one\n3,2,u,two\n")
     store = build([path], "table", tmp_path / "store", min_nodes=3)
@@ -67,7 +67,7 @@ def test_trees_may_be_bounded_by_size_and_depth(tmp_path):
     assert left(3, min_nodes=2, max_nodes=4, min_depth=2)[0] == {"chain"}
 
 
-def test_a_tree_may_go_with_what_was_deleted_in_it(tmp_path):
+def test_deleted_nodes_may_remove_their_tree(tmp_path):
     path = tmp_path / "posts.csv"
     rows = ["1,,t,post", "2,1,t,[deleted]", "3,2,t,words", "4,,u,post", "5,4,u,words", "6,,v,[removed]"]
     path.write_text("\n".join(["id,parent,tree,text", *rows]))
@@ -85,7 +85,7 @@ def test_pseudonyms():
     assert filters.pseudonyms(names, "other").to_pylist()[0] != found[0]
 
 
-def test_pseudonyms_without_a_salt_cannot_be_tried_out(tmp_path):
+def test_pseudonyms_without_a_salt_resist_guessing(tmp_path):
     nodes = [Node("x", id=str(place), parents=(0,) if place else (), author=name) for place, name in enumerate("aba")]
     found = []
     for name, options in (("1", {}), ("2", {}), ("3", {"salt": ""}), ("4", {"salt": "s"}), ("5", {"salt": "s"})):
@@ -120,7 +120,7 @@ def test_cleanings(name, text, cleaned):
         filters.check_cleanings([name, "x"])
 
 
-def test_what_cleaning_leaves_empty_is_skipped(tmp_path):
+def test_texts_emptied_by_cleaning_are_skipped(tmp_path):
     path = tmp_path / "posts.csv"
     path.write_text('id,parent,tree,text\n1,,t,root\n2,1,t,"> only a quotation"\n3,2,t,answer\n')
     store = build([path], "table", tmp_path / "store", clean=["quotes"])

@@ -71,7 +71,7 @@ def test_posts_without_times_keep_their_order(tmp_path):
     ("text", "reason"),
     [("[deleted]", "deleted"), ("[removed]", "removed"), ("[ Removed by Reddit ]", "removed"), ("", "empty"), (" \n", "empty")],
 )
-def test_mute_posts(tmp_path, text, reason):
+def test_deleted_and_empty_posts(tmp_path, text, reason):
     posts = [*ROOTED[:2], post("b", "a", text=text), *ROOTED[3:]]
     case = "empty" if reason == "empty" else "deleted"
     store = store_of(tmp_path, posts)
@@ -85,7 +85,7 @@ def test_mute_posts(tmp_path, text, reason):
     assert counts(store) == ({}, {})
 
 
-def test_a_mute_root_stays_for_its_descendants(tmp_path):
+def test_deleted_root_stays_for_its_descendants(tmp_path):
     posts = [
         post("r", None, text="[deleted]", author="ann"),
         post("a", "r", text="[removed]"),
@@ -110,7 +110,7 @@ def test_orphans(tmp_path):
     assert counts(store_of(tmp_path, posts, orphan="drop")) == ({"orphan": 2}, {})
 
 
-def test_a_parent_in_another_tree_is_not_there(tmp_path):
+def test_parent_in_another_tree_is_missing(tmp_path):
     posts = [*ROOTED, post("s", None, "u"), post("o", "a", "u")]
     assert shape(store_of(tmp_path, posts))["u"] == [("s", None), ("o", "s")]
 
@@ -125,7 +125,7 @@ def test_cycles(tmp_path):
     assert counts(store) == ({}, {"cycle": 2})
 
 
-def test_a_made_up_root_takes_nobodys_id(tmp_path):
+def test_placeholder_root_takes_an_unused_id(tmp_path):
     store = store_of(tmp_path, [post("t", "0"), post("b", "t"), post("t/root", "b")])
     assert shape(store) == {"t": [("t/root/root", None), ("t", "t/root/root"), ("b", "t"), ("t/root", "b")]}
 
@@ -166,7 +166,7 @@ def test_missing_roots(tmp_path):
     assert (store.num_trees, counts(store)) == (1, ({"missing_root": 3}, {}))
 
 
-def test_a_chain_of_100_000(tmp_path):
+def test_chain_of_100_000(tmp_path):
     length = 100_000
     posts = [post(str(number), str(number - 1) if number else None, text="x") for number in range(length)]
     store = store_of(tmp_path, reversed(posts))
@@ -179,7 +179,7 @@ def test_50_000_children_of_one_node(tmp_path):
     assert (store.num_trees, store.num_nodes, int(store.parent.max())) == (1, 50_001, 0)
 
 
-def retell(posts, policy):
+def reference_build(posts, policy):
     """A simple reference for {tree: {node: parent}}. Deleted posts are included if the policies keep them."""
     known = {}
     for each in posts if policy.duplicate_id == "first" else reversed(posts):
@@ -281,7 +281,7 @@ POLICY = st.builds(
 @given(posts=st.lists(POST, max_size=14), policy=POLICY)
 def test_any_posts_under_any_policy(tmp_path_factory, read_as, posts, policy):
     folder = tmp_path_factory.mktemp("any")
-    expected = retell(posts, policy)
+    expected = reference_build(posts, policy)
     # One valid tree, so that the build never fails for lack of trees.
     store = read_as(folder, [*posts, post("r", None, "always")], **vars(policy))
     found = {name: dict(nodes) for name, nodes in shape(store).items() if name != "always"}
@@ -293,7 +293,7 @@ def test_any_posts_under_any_policy(tmp_path_factory, read_as, posts, policy):
 
 
 @given(parent_arrays(max_comments=20), st.data())
-def test_joined_posts_are_in_this_order_already(tmp_path_factory, parent, data):
+def test_joined_posts_are_already_in_order(tmp_path_factory, parent, data):
     folder = tmp_path_factory.mktemp("posts")
     order = data.draw(st.permutations(range(len(parent))))
     times = [data.draw(st.sampled_from(["", "1", "2", "3"])) for _ in parent]

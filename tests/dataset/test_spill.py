@@ -40,5 +40,5 @@ def test_one_hash_is_one_part(tmp_path):
     assert [part.num_rows for part in spill.parts()] == [1_000]
 
 
-def test_nothing(tmp_path):
+def test_empty_spill(tmp_path):
     assert list(Spill(tmp_path, 10).parts()) == []

@@ -42,7 +42,7 @@ def test_plot(store, tmp_path, name):
     assert (tmp_path / name).stat().st_size > 5_000
 
 
-def test_plot_of_roots_alone(tmp_path):
+def test_plot_of_single_roots(tmp_path):
     path = tmp_path / "trees.jsonl"
     path.write_text(Tree((Node("alone"),), id="t").to_json())
     store = build([path], "jsonl", tmp_path / "store")

@@ -33,7 +33,7 @@ def store(request, tmp_path):
     return pickle.loads(pickle.dumps(store)) if request.param == "unpickled" else store
 
 
-def test_trees_come_back_whole(store):
+def test_trees_are_restored(store):
     assert [store.tree(store.find_tree(tree.id)) for tree in (CHAT, DEBATE)] == [CHAT, DEBATE]
     assert {tree.id for tree in store.trees()} == {"chat", "debate"}
     assert [tree.id for tree in store.trees([1])] == store.tree_ids([1])
@@ -50,7 +50,7 @@ def test_numbers(store):
     assert store.tree_of(range(7)).tolist() == sorted([chat] * 4 + [debate] * 3)
 
 
-def test_what_nodes_say(store):
+def test_texts_and_columns_of_nodes(store):
     nodes = [store.find("b"), store.find("m1"), store.find("m2", "chat"), store.find("b", "debate")]
     assert store.ids(nodes) == ["b", "m1", "m2", "b"]
     assert store.texts(nodes) == ["reply", "hello", "hi", "reply"]
@@ -60,7 +60,7 @@ def test_what_nodes_say(store):
     assert store.metas([store.find_tree("chat"), store.find_tree("debate")]) == [{"channel": "#talk", "topic": None}, {}]
 
 
-def test_two_parents_are_refused_where_one_is_meant(store):
+def test_two_parents_are_refused_if_one_is_expected(store):
     with pytest.raises(RamifyError, match="tree 'chat', node 'm3' has several parents"):
         _ = store.parent
 
@@ -69,7 +69,7 @@ def test_parent():
     assert Store.from_trees([DEBATE, Tree(()), DEBATE]).parent.tolist() == [-1, 0, 1, -1, 3, 4]
 
 
-def test_ids_that_several_trees_have(store):
+def test_ids_shared_by_several_trees(store):
     assert store.find("a", "debate") == store.find("a")
     twice = Store.from_trees([CHAT, DEBATE, replace(DEBATE, id="again")])
     assert twice.find("a", "again") == 4 + 3 + 1
@@ -93,7 +93,7 @@ def test_ids_that_several_trees_have(store):
         ),
     ],
 )
-def test_what_is_not_there(store, ask, message):
+def test_missing_nodes_are_refused(store, ask, message):
     with pytest.raises(RamifyError, match=message):
         ask(store)
 
@@ -104,7 +104,7 @@ def test_splits_are_parts_of_all(store):
     assert sorted(np.concatenate(parts).tolist()) == ([0, 1] if store.path else [])
 
 
-def test_a_run_in_the_same_folder(tmp_path):
+def test_run_in_the_same_folder(tmp_path):
     (tmp_path / "trees.jsonl").write_text(DEBATE.to_json())
     build([tmp_path / "trees.jsonl"], "jsonl", tmp_path / "both")
     (tmp_path / "both" / "run.json").write_text("{}")
@@ -114,7 +114,7 @@ def test_a_run_in_the_same_folder(tmp_path):
         Store.open(tmp_path / "both")
 
 
-def test_folders_that_are_no_store(tmp_path):
+def test_other_folders_are_refused_as_stores(tmp_path):
     with pytest.raises(RamifyError, match=r"is not a Ramify data set.* ramify data build"):
         Store.open(tmp_path)
     with pytest.raises(RamifyError, match="is not a Ramify data set"):
@@ -131,7 +131,7 @@ def test_folders_that_are_no_store(tmp_path):
     ("key", "message"),
     [("files", "store is damaged"), *((key, f"it lacks {key}") for key in ("skipped", "splits", "hash"))],
 )
-def test_a_description_that_lacks_something(tmp_path, key, message):
+def test_incomplete_description_is_refused(tmp_path, key, message):
     (tmp_path / "trees.jsonl").write_text(DEBATE.to_json())
     build([tmp_path / "trees.jsonl"], "jsonl", tmp_path / "store")
     file = tmp_path / "store" / "dataset.json"
@@ -142,7 +142,7 @@ def test_a_description_that_lacks_something(tmp_path, key, message):
         Store.open(tmp_path / "store")
 
 
-def test_a_damaged_store(tmp_path):
+def test_damaged_store_is_refused(tmp_path):
     path = tmp_path / "trees.jsonl"
     path.write_text(DEBATE.to_json())
     build([path], "jsonl", tmp_path / "store")

@@ -1,4 +1,4 @@
-"""Shared by tests of prediction and decoding: a small model, some logs, and the probabilities of one message alone."""
+"""A small model, some logs, and the probabilities of one message alone, for tests of prediction and decoding."""
 
 from functools import cache
 
@@ -38,7 +38,7 @@ LOGS = read(*TREES)
 
 
 def task(seed: int = 0, objective: str = "listwise", **changes: object) -> ReplyLinking:
-    """A model of some thousand parameters, whose weights are large enough for clear predictions."""
+    """A model of some thousand parameters, with weights that are large enough for clear predictions."""
     return mht_task(tokenizer(), INPUT, seed, objective, **changes)
 
 
@@ -51,7 +51,7 @@ def feature_task() -> ReplyLinking:
 
 @torch.no_grad()
 def shares(own: ReplyLinking, logs: Logs, message: int, structure: ReplyStructure) -> dict[int, float]:
-    """What a model thinks of each candidate of one message by itself, itself first."""
+    """The probability of each candidate of one message, computed without a batch; the message itself is first."""
     own.eval()
     view = Blocks(logs, np.array([message]), block=1)
     batch = LinkCollator(logs, structure=structure)([view.example(0)])

@@ -1,4 +1,4 @@
-"""Links searched for together by a beam, against one after the other and against all structures."""
+"""Beam search over links, against greedy decoding and against all structures."""
 
 import math
 from functools import cache
@@ -26,66 +26,67 @@ def beam_of(own: ReplyLinking, logs: Logs, width: int, start: Ints | None = None
 
 
 def exhaustive(own: ReplyLinking, logs: Logs) -> tuple[float, tuple[int, ...], list[float]]:
-    """The likeliest of all structures of one log: its probability, which is the product of its links'; and its links."""
+    """The likeliest of all structures of one log: its probability, which is the product of its links' probabilities, and its
+    links."""
 
     @cache
     def after(links: tuple[int, ...]) -> dict[int, float]:
         structure = ReplyStructure()
-        for message, answered in enumerate(links):
-            structure.add_link(message, answered)
+        for message, parents in enumerate(links):
+            structure.add_link(message, parents)
         return shares(own, logs, len(links), structure)
 
     every = product(*(range(message + 1) for message in range(len(logs))))
-    chances = {links: [after(links[:place])[above] for place, above in enumerate(links)] for links in every}
-    assert len(chances) == math.factorial(len(logs))
-    assert sum(map(math.prod, chances.values())) == pytest.approx(1, abs=1e-4)
-    best = max(chances, key=lambda links: math.prod(chances[links]))
-    return math.prod(chances[best]), best, chances[best]
+    probabilities = {links: [after(links[:place])[parent] for place, parent in enumerate(links)] for links in every}
+    assert len(probabilities) == math.factorial(len(logs))
+    assert sum(map(math.prod, probabilities.values())) == pytest.approx(1, abs=1e-4)
+    best = max(probabilities, key=lambda links: math.prod(probabilities[links]))
+    return math.prod(probabilities[best]), best, probabilities[best]
 
 
-def test_a_beam_of_one_is_one_link_after_the_other() -> None:
+def test_beam_of_one_is_greedy_decoding() -> None:
     own = task()
     start = LOGS.offsets[:-1] + np.array([3, 0, 8, 4, 0])
     for begin in (None, start):
-        answered, probability, *_ = predict_links(own, PLAIN, LOGS, start=begin)
-        found, chances = beam_of(own, LOGS, 1, begin)
-        assert found == answered.tolist()
-        np.testing.assert_allclose(chances, probability, **CLOSE)
+        parents, probability, *_ = predict_links(own, PLAIN, LOGS, start=begin)
+        found, probabilities = beam_of(own, LOGS, 1, begin)
+        assert found == parents.tolist()
+        np.testing.assert_allclose(probabilities, probability, **CLOSE)
 
 
 @pytest.mark.parametrize(("objective", "seed"), [("listwise", 3), ("listwise", 4), ("ranking", 7)])
 def test_a_wide_beam_finds_the_likeliest_of_all_structures(objective: str, seed: int) -> None:
     own, logs = task(seed, objective), read(channel(5, seed))
-    total, links, chances = exhaustive(own, logs)
+    total, links, probabilities = exhaustive(own, logs)
     # Before the last message there are 24 structures.
-    answered, probability, *_ = predict_links(own, PLAIN, logs, beam=24)
-    assert answered.tolist() == list(links)
-    np.testing.assert_allclose(probability, chances, **CLOSE)
-    # With these weights, one likeliest link after the other makes a less likely one.
+    parents, probability, *_ = predict_links(own, PLAIN, logs, beam=24)
+    assert parents.tolist() == list(links)
+    np.testing.assert_allclose(probability, probabilities, **CLOSE)
+    # With these weights, greedy decoding gives a less likely structure.
     one_after_the_other, shares_of_it, *_ = predict_links(own, PLAIN, logs)
-    assert one_after_the_other.tolist() != answered.tolist()
+    assert one_after_the_other.tolist() != parents.tolist()
     assert math.prod(shares_of_it.tolist()) < total
 
 
-def test_a_beam_is_a_beam_of_each_log_by_itself() -> None:
+def test_each_log_has_a_beam_of_its_own() -> None:
     own = task()
-    answered, probability, *_ = predict_links(own, PLAIN, LOGS, beam=3)
+    parents, probability, *_ = predict_links(own, PLAIN, LOGS, beam=3)
     for tree, first in zip(TREES, LOGS.offsets.tolist()):
-        found, chances, *_ = predict_links(own, PLAIN, read(tree), beam=3)
-        assert (found + first).tolist() == answered[first : first + len(tree)].tolist()
-        np.testing.assert_allclose(chances, probability[first : first + len(tree)], **CLOSE)
-    # Its structures are none that are read by mistake: the chances are those of the links given those before.
+        found, probabilities, *_ = predict_links(own, PLAIN, read(tree), beam=3)
+        assert (found + first).tolist() == parents[first : first + len(tree)].tolist()
+        np.testing.assert_allclose(probabilities, probability[first : first + len(tree)], **CLOSE)
+    # Each beam keeps its own structure: each probability depends on the links that precede it in that structure.
     structure = ReplyStructure()
-    for message, above in enumerate(answered.tolist()):
-        assert shares(own, LOGS, message, structure)[above] == pytest.approx(float(probability[message]), rel=1e-3, abs=1e-5)
-        structure.add_link(message, above)
+    for message, parent in enumerate(parents.tolist()):
+        assert shares(own, LOGS, message, structure)[parent] == pytest.approx(float(probability[message]), rel=1e-3, abs=1e-5)
+        structure.add_link(message, parent)
 
 
-def test_before_deciding_begins_a_beam_says_nothing() -> None:
+def test_beam_skips_messages_before_decode_start() -> None:
     start = LOGS.offsets[:-1] + np.array([3, 0, 8, 4, 0])
-    answered, probability, *_ = predict_links(task(), PLAIN, LOGS, beam=2, start=start)
+    parents, probability, *_ = predict_links(task(), PLAIN, LOGS, beam=2, start=start)
     for first, begin, end in zip(LOGS.offsets, start, LOGS.offsets[1:]):
-        assert answered[first:begin].tolist() == list(range(first, begin))
+        assert parents[first:begin].tolist() == list(range(first, begin))
         assert not probability[first:begin].any()
         assert (probability[begin:end] > 0).all()
 
@@ -99,23 +100,23 @@ def test_before_deciding_begins_a_beam_says_nothing() -> None:
         pytest.param(lambda: task(mask="none"), id="no mask"),
     ],
 )
-def test_there_is_no_beam_where_links_do_not_hang_on_each_other(own) -> None:
+def test_beam_is_refused_for_independent_links(own) -> None:
     with pytest.raises(RamifyError, match="beam=2 needs a model that reads the parents of earlier messages"):
         predict_links(own(), PLAIN, LOGS, beam=2)
 
 
 @pytest.mark.parametrize("decide_by", ["conversation", "comembership"])
-def test_a_beam_does_not_look_for_conversations(decide_by: str) -> None:
+def test_beam_is_refused_for_decoding_by_conversation(decide_by: str) -> None:
     own = task()
     decoding = DecodingConfig(decide=decide_by)  # pyright: ignore[reportArgumentType]
     with pytest.raises(RamifyError, match=rf"decoding\.decide=link, not {decide_by}"):
         predict_links(own, decoding, LOGS, beam=2)
 
 
-def test_of_no_messages_nothing_is_decided() -> None:
+def test_beam_over_no_messages_is_empty() -> None:
     own, logs = task(), read()
     for history in ("predicted", "gold"):
         assert [len(each) for each in predict_links(own, PLAIN, logs, history=history)] == [0, 0, 0, 0]
     assert [len(each) for each in predict_links(own, PLAIN, logs, beam=3)] == [0, 0, 0, 0]
-    answered, *_ = predict_links(own, PLAIN, read(Tree((), id="empty"), channel(3)), beam=2)
-    assert len(answered) == 3
+    parents, *_ = predict_links(own, PLAIN, read(Tree((), id="empty"), channel(3)), beam=2)
+    assert len(parents) == 3

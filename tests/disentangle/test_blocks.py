@@ -1,4 +1,4 @@
-"""Which candidates training reads, beside a rule written message by message."""
+"""The candidates that training reads, against a rule applied message by message."""
 
 import numpy as np
 import pytest
@@ -24,12 +24,12 @@ def logs(trees):
 
 
 def split(example: Example, *columns: np.ndarray) -> list[list[np.ndarray]]:
-    """Each column, target by target."""
+    """Each column, for one target after another."""
     return [np.split(column, np.cumsum(example.context_lengths)[:-1]) for column in columns]
 
 
 def read(view: Blocks, epoch: int = 0) -> dict[int, list[int]]:
-    """Each message's candidates."""
+    """The candidates of each message."""
     found = {}
     for number in range(len(view)):
         example = view.example(number, epoch)
@@ -38,7 +38,7 @@ def read(view: Blocks, epoch: int = 0) -> dict[int, list[int]]:
     return found
 
 
-def test_what_is_near_or_pointed_to_is_always_read(trees, logs):
+def test_near_and_linked_candidates_are_always_sampled(trees, logs):
     def calls(node: Node, other: Node) -> bool:
         return node.text.startswith(f"{other.author}:")
 
@@ -48,19 +48,19 @@ def test_what_is_near_or_pointed_to_is_always_read(trees, logs):
         log = message // 150
         nodes, first = trees[log].nodes, 150 * log
         late = nodes[message - first]
-        wanted = []
+        required = []
         for back in range(min(WINDOW, message - first) + 1):
             early = nodes[message - first - back]
-            answered = (message - first - back) in (late.parents or ())
-            if back <= NEAR or late.author == early.author or calls(late, early) or calls(early, late) or answered:
-                wanted.append(message - back)
+            children = (message - first - back) in (late.parents or ())
+            if back <= NEAR or late.author == early.author or calls(late, early) or calls(early, late) or children:
+                required.append(message - back)
                 far += back > NEAR
-        assert candidates == wanted
+        assert candidates == required
     assert far > 1000
     assert len(found) == len(logs.linked)
 
 
-def test_others_are_drawn_anew_in_every_epoch(logs):
+def test_other_candidates_are_sampled_anew_in_every_epoch(logs):
     targets = logs.linked
     everything, always = read(Blocks(logs, targets, block=8)), read(Blocks(logs, targets, block=8, negative_sampling_rate=0.0))
     view = Blocks(logs, targets, block=8, negative_sampling_rate=0.25, seed=3)

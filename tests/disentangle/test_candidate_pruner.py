@@ -1,4 +1,4 @@
-"""A first look: which candidates it leaves to be read, what it learns, and who may take one."""
+"""Candidate pruning: the candidates that remain, the training of the pruner, and the models that accept one."""
 
 from dataclasses import replace
 
@@ -39,13 +39,13 @@ def plain(**config: object) -> ReplyLinking:
     return ReplyLinking(backbone, WORDS, INPUT, LinkConfig(**config)).eval()  # pyright: ignore[reportArgumentType]
 
 
-def looking(look: CandidatePruner) -> ReplyLinking:
+def with_pruner(pruner: CandidatePruner) -> ReplyLinking:
     task = plain()
-    task.config, task.candidate_pruner = replace(task.config, num_candidates=look.num_candidates), look
+    task.config, task.candidate_pruner = replace(task.config, num_candidates=pruner.num_candidates), pruner
     return task
 
 
-def drawn(among: int) -> CandidatePruner:
+def random_pruner(among: int) -> CandidatePruner:
     torch.manual_seed(1)
     return CandidatePruner(among, with_context=True)
 
@@ -58,14 +58,14 @@ def rows(found: LinkPosterior) -> list[np.ndarray]:
     return np.split(found.probabilities, np.cumsum(found.lengths)[:-1])
 
 
-def test_where_all_are_read_nothing_changes() -> None:
-    before, after = predict(plain()), predict(looking(drawn(26)))
+def test_pruner_that_keeps_all_candidates_changes_nothing() -> None:
+    before, after = predict(plain()), predict(with_pruner(random_pruner(26)))
     np.testing.assert_allclose(after.probabilities, before.probabilities, rtol=1e-4, atol=1e-7)
 
 
 @pytest.mark.parametrize("among", [2, 4])
-def test_the_likeliest_and_the_message_itself_are_read(among: int) -> None:
-    before, after = predict(plain()), predict(looking(drawn(among)))
+def test_likeliest_candidates_and_the_message_itself_remain(among: int) -> None:
+    before, after = predict(plain()), predict(with_pruner(random_pruner(among)))
     assert np.array_equal(before.candidates, after.candidates)
     for own in rows(after):
         assert own[0] > 0
@@ -73,13 +73,13 @@ def test_the_likeliest_and_the_message_itself_are_read(among: int) -> None:
         np.testing.assert_allclose(own.sum(), 1, rtol=1e-5)
 
 
-def test_what_is_read_is_read_as_if_there_were_no_more() -> None:
-    """The features stay with their candidates, and those that read each other are the chosen ones."""
-    task, look = plain(), drawn(4)
+def test_remaining_candidates_are_scored_as_if_alone() -> None:
+    """The features stay with their candidates, and the chosen candidates attend to each other."""
+    task, pruner = plain(), random_pruner(4)
     (batch,) = _batches(task, make_collator(task, LOGS, None), LOGS.offsets[:-1])
-    scores = looking(look).scores(batch, PLAIN)
-    chosen, candidates = look.choose(batch)
-    by_hand = look(batch).detach()
+    scores = with_pruner(pruner).scores(batch, PLAIN)
+    chosen, candidates = pruner.choose(batch)
+    by_hand = pruner(batch).detach()
     by_hand[batch.is_self.bool()] = torch.inf
     assert torch.equal(chosen, highest(by_hand, batch.candidates, 4)[0])
     few = batch.select(chosen, candidates)
@@ -89,10 +89,10 @@ def test_what_is_read_is_read_as_if_there_were_no_more() -> None:
         replace(batch, ancestor_distance=torch.zeros(len(batch.target), 1, 1, dtype=torch.long)).select(chosen, candidates)
 
 
-def test_who_answers_others_reads_others() -> None:
-    """What its own author said before takes no place of what may be answered, as long as anybody else has said anything; then
-    the likeliest of it is read."""
-    task = looking(drawn(3))
+def test_candidates_of_the_same_author_are_pruned_first() -> None:
+    """Messages of the same author take no place of possible parents. If all others are by the same author, the likeliest is
+    read."""
+    task = with_pruner(random_pruner(3))
     assert task.candidate_pruner is not None
     (batch,) = _batches(task, make_collator(task, LOGS, None), LOGS.offsets[:-1])
     chosen, candidates = task.candidate_pruner.choose(batch, excluded=batch.same_author)
@@ -104,12 +104,12 @@ def test_who_answers_others_reads_others() -> None:
     assert set(torch.nonzero(scores > -1e8).flatten().tolist()) == set(chosen.tolist())
 
 
-def test_of_what_is_hidden_the_likeliest_is_read_however_it_is_batched() -> None:
-    """One author speaks again and again, so that what is read must be some of what he said."""
+def test_likeliest_excluded_candidate_does_not_depend_on_the_batches() -> None:
+    """One author writes most messages, so that some candidates must be his own."""
     authors = "aaaaaaaaaaaaaabaaaacaaaaaab"
     log = Tree(tuple(replace(node, author=author) for node, author in zip(channel(len(authors), 0).nodes, authors)))
     logs = Logs.build([log], INPUT).tokenize(WORDS)
-    task = looking(drawn(4))
+    task = with_pruner(random_pruner(4))
     assert task.candidate_pruner is not None
     collate = make_collator(task, logs, None)
     (batch,) = _batches(task, collate, logs.offsets[:-1])
@@ -129,16 +129,16 @@ def test_of_what_is_hidden_the_likeliest_is_read_however_it_is_batched() -> None
     assert checked > 5
 
 
-def test_opinions_do_not_depend_on_how_messages_are_batched(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = predict(looking(drawn(6)))
+def test_posteriors_do_not_depend_on_the_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = predict(with_pruner(random_pruner(6)))
     monkeypatch.setattr("ramify.disentangle.inference.predict.PRUNED_KEYS", 60)
     monkeypatch.setattr("ramify.disentangle.inference.predict._BLOCK", 3)
-    np.testing.assert_allclose(predict(looking(drawn(6))).probabilities, whole.probabilities, rtol=1e-4, atol=1e-7)
+    np.testing.assert_allclose(predict(with_pruner(random_pruner(6))).probabilities, whole.probabilities, rtol=1e-4, atol=1e-7)
 
 
-def test_the_loss_is_that_of_all_candidates() -> None:
-    """A link that would not be read costs what the model itself thinks of it."""
-    task, less = plain(), looking(drawn(2))
+def test_loss_covers_all_candidates() -> None:
+    """The loss of a candidate that is not read is the loss under the model itself."""
+    task, less = plain(), with_pruner(random_pruner(2))
     (batch,) = _batches(task, make_collator(task, LOGS, None), LOGS.offsets[:-1])
     for each in (own.losses(batch, {"links": 1.0}, MAIN, None) for own in (task, less)):
         ((loss,),) = (list(losses.values()) for losses, _ in each)
@@ -150,32 +150,32 @@ def fit(task: ReplyLinking, num_candidates: int, logs: Logs = LOGS, seed: int = 
     return fit_candidate_pruner(predict_shuffled(task, PLAIN, logs, seed), num_candidates, with_context=True)
 
 
-def kept(task: ReplyLinking, look: CandidatePruner) -> float:
-    """The share of what the model believes that it would still read."""
-    full, read = predict(task), predict(looking(look))
+def posterior_coverage(task: ReplyLinking, pruner: CandidatePruner) -> float:
+    """The share of the model's probability that falls on candidates which are still read."""
+    full, read = predict(task), predict(with_pruner(pruner))
     return float(full.probabilities[read.probabilities > 0].sum() / len(full.messages))
 
 
-def test_it_learns_what_the_model_believes(tmp_path) -> None:
+def test_pruner_learns_the_posteriors_of_the_model(tmp_path) -> None:
     task = plain()
-    look = fit(task, 6, seed=3)
-    assert kept(task, look) > kept(task, drawn(6)) + 0.1
+    pruner = fit(task, 6, seed=3)
+    assert posterior_coverage(task, pruner) > posterior_coverage(task, random_pruner(6)) + 0.1
     again = fit(plain(), 6, seed=3)
-    assert all(torch.equal(one, other) for one, other in zip(look.parameters(), again.parameters()))
-    hub.save(Disentangler(looking(look)), tmp_path)
+    assert all(torch.equal(one, other) for one, other in zip(pruner.parameters(), again.parameters()))
+    hub.save(Disentangler(with_pruner(pruner)), tmp_path)
     loaded = hub.load(tmp_path).task
     assert isinstance(loaded, ReplyLinking)
-    assert np.array_equal(predict(loaded).probabilities, predict(looking(look)).probabilities)
+    assert np.array_equal(predict(loaded).probabilities, predict(with_pruner(pruner)).probabilities)
 
 
-def test_it_learns_from_some_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pruner_learns_from_a_sample_of_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(candidate_pruner, "MESSAGES", 20)
     monkeypatch.setattr("ramify.disentangle.inference.predict.KEYS", 260)
     one, other = (fit(plain(), 6, seed=seed) for seed in (0, 1))
     assert not torch.equal(one.pair.weight, other.pair.weight)
 
 
-def test_who_may_not_take_one() -> None:
+def test_invalid_pruner_settings_are_refused() -> None:
     for setting in ({"num_candidates": -1}, {"num_candidates": 8, "objective": "binary"}):
         with pytest.raises(RamifyError, match=r"task\.num_candidates"):
             plain(**setting)

@@ -1,4 +1,4 @@
-"""A channel that lets go of what is long past knows as much of what is near as one that keeps everything."""
+"""A channel that forgets old messages has the same features as a channel that keeps all messages."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ WINDOW = 9
 
 
 def chatter(count: int, seed: int) -> list[Node]:
-    """A few who talk much, many who say a thing once and come back late; joins, actions, bots, odd clocks."""
+    """A few authors who write often, many who write once and return late; joins, actions, bots, odd clocks."""
     random = np.random.default_rng(seed)
     often, seldom = ["ann", "Bob", "carl", "ubotu"], [f"guest{number}" for number in range(12)]
     nodes = []
@@ -25,15 +25,15 @@ def chatter(count: int, seed: int) -> list[Node]:
         kind = str(random.choice(["", "", "", "", "action", SYSTEM]))
         called = f"{random.choice([*often, *seldom])}: " if random.random() < 0.4 else ""
         words = " ".join(random.choice(["disk", "mount", "the", "usb", "why", "not"], size=3))
-        nobody = kind == SYSTEM and random.random() < 0.5
+        without_author = kind == SYSTEM and random.random() < 0.5
         time = None if random.random() < 0.1 else 1e9 + 60 * minute
-        nodes.append(Node(f"{called}{words}", None, author=None if nobody else author, time=time, kind=kind))
+        nodes.append(Node(f"{called}{words}", None, author=None if without_author else author, time=time, kind=kind))
     return nodes
 
 
 @pytest.mark.parametrize("reproduce_published", [False, True])
 @pytest.mark.parametrize("seed", range(4))
-def test_what_was_let_go_of_is_not_missed(seed: int, reproduce_published: bool) -> None:
+def test_forgetting_old_messages_changes_no_feature(seed: int, reproduce_published: bool) -> None:
     nodes = chatter(160, seed)
     whole = build_channel(nodes, causal=True, reproduce_published=reproduce_published)
     builder = ChannelBuilder(causal=True, reproduce_published=reproduce_published)
@@ -51,7 +51,7 @@ def test_what_was_let_go_of_is_not_missed(seed: int, reproduce_published: bool) 
             assert now.tokens[-1] == whole.tokens[number]
 
 
-def test_what_is_kept_grows_with_people_and_not_with_what_they_say() -> None:
+def test_memory_grows_with_authors_and_not_with_messages() -> None:
     builder = ChannelBuilder(causal=True)
     sizes = []
     for number, node in enumerate(chatter(3000, 0)):
@@ -65,8 +65,8 @@ def test_what_is_kept_grows_with_people_and_not_with_what_they_say() -> None:
     assert len(builder.build().mention_events) < 16 * 16 + 2 * WINDOW
 
 
-def test_what_a_message_is_compared_with_grows_with_nothing() -> None:
-    """However many people have spoken, and whomever they have named."""
+def test_window_for_features_is_bounded() -> None:
+    """This holds for any number of authors and of names in messages."""
     builder = ChannelBuilder(causal=True)
     for number in range(600):
         builder.update(Node(f"guest{number * 7 % (number + 1)}: hi", None, author=f"guest{number % 200}"))
@@ -78,7 +78,7 @@ def test_what_a_message_is_compared_with_grows_with_nothing() -> None:
     assert len(near.mention_events) < len(builder.build().mention_events) / 10
 
 
-def test_words_are_told_apart_after_the_vocabulary_was_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_are_distinguished_after_clearing_the_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ramify.disentangle.data.channel_builder._MAX_WORDS", 5)
     nodes = [Node(f"word{number % 7} word{number % 3} common", None, author="ann", time=None) for number in range(40)]
     whole = build_channel(nodes, causal=True)
@@ -92,7 +92,7 @@ def test_words_are_told_apart_after_the_vocabulary_was_cleared(monkeypatch: pyte
     np.testing.assert_array_equal(compute_features(now, np.array([row]), row - np.arange(4)[None]), expected)
 
 
-def test_words_as_the_data_tells_them_apart() -> None:
+def test_dataset_tokens_replace_the_tokenization() -> None:
     messages = [Node("It's me", None, author="ann", label={"tokens": "it 's <unka.>"})]
     assert build_channel(messages, dataset_tokens=True).tokens == (("it", "'s", "<unka.>"),)
     assert build_channel(messages).tokens == (("it's", "me"),)
@@ -102,6 +102,6 @@ def test_words_as_the_data_tells_them_apart() -> None:
         build_channel([Node("hi", None, id="7", author="ann", label={"tokens": ["hi"]})], dataset_tokens=True)
 
 
-def test_people_are_told_apart_by_their_names_as_they_are() -> None:
+def test_authors_are_distinguished_by_exact_names() -> None:
     authors = ["Ann Lee", "ann_lee", "ANN LEE", "bob", " bob", "Ann  Lee "]
     assert build_channel([Node("hi", None, author=author) for author in authors]).author.tolist() == [0, 1, 0, 2, 2, 0]

@@ -1,4 +1,4 @@
-"""How likely two messages belong to one conversation: against all structures, one by one, and against the plain recursion."""
+"""Probabilities that two messages share a conversation, against all structures and against the plain recursion."""
 
 from itertools import product
 
@@ -9,7 +9,7 @@ from ramify.disentangle.inference.comembership import Comembership, Comembership
 
 
 def parent_probabilities(seed: int, messages: int, window: int) -> list[np.ndarray]:
-    """Of each message how probably its parent is so far back, 0: itself."""
+    """For each message, the probability of each distance to its parent (0: the message itself)."""
     random = np.random.default_rng(seed)
     shares = [random.random(min(number, window) + 1) ** 3 for number in range(messages)]
     return [(each / each.sum()).astype(np.float32) for each in shares]
@@ -21,7 +21,7 @@ def update_all(shares: list[np.ndarray], window: int) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_they_are_the_sums_over_all_structures(seed: int) -> None:
+def test_comembership_sums_over_all_structures(seed: int) -> None:
     size = 6
     shares = parent_probabilities(seed, size, window=size)
     expected = np.zeros((size, size))
@@ -36,8 +36,8 @@ def test_they_are_the_sums_over_all_structures(seed: int) -> None:
         assert (found[message:] == 0).all()
 
 
-def test_a_window_moves_on() -> None:
-    """What is longer ago than a window is forgotten, however often the table is full."""
+def test_window_moves_along_the_log() -> None:
+    """Messages beyond the window are forgotten, however often the table fills up."""
     window, size = 4, 90
     shares = parent_probabilities(7, size, window)
     table = np.eye(size)
@@ -50,18 +50,18 @@ def test_a_window_moves_on() -> None:
             assert found[back - 1] == pytest.approx(table[message, other], abs=1e-5)
 
 
-def test_the_order_of_candidates_is_free_and_those_left_out_have_no_share() -> None:
+def test_candidates_in_any_order_and_left_out_candidates() -> None:
     shares = parent_probabilities(1, 12, window=5)
     one, other = Comembership(5), Comembership(5)
     for own in shares:
         order = np.random.default_rng(len(own)).permutation(len(own))
-        kept = order[order != 2]
+        remaining = order[order != 2]
         without = own.copy()
         without[2:3] = 0
-        assert (one.update(np.arange(len(own)), without) == other.update(kept, own[kept])).all()
+        assert (one.update(np.arange(len(own)), without) == other.update(remaining, own[remaining])).all()
 
 
-def test_logs_side_by_side_know_nothing_of_each_other() -> None:
+def test_logs_in_one_table_are_independent() -> None:
     window, sizes = 3, [5, 0, 7]
     parts = [parent_probabilities(seed, size, window) for seed, size in enumerate(sizes)]
     offsets = np.concatenate([[0], np.cumsum(sizes)])

@@ -1,4 +1,4 @@
-"""Features of what is said around a pair: on a log written for them, and against a slow reading of what they are called."""
+"""Features of the messages around a pair: on a handwritten log, and against a slow computation from the features' names."""
 
 import math
 from collections.abc import Sequence
@@ -21,62 +21,62 @@ from ramify.tree import Node
 WORDS = WordRanks({"<user>": 1, "the": 2, ":": 3, "disk": 4, "mount": 5})
 
 
-def said(minute: float, author: str | None, text: str, kind: str = "") -> Node:
+def message(minute: float, author: str | None, text: str, kind: str = "") -> Node:
     return Node(text, None, author=author, time=1e9 + 60 * minute, kind=kind)
 
 
-def of(log: Sequence[Node], targets: Sequence[int], window: int, *, causal: bool = True) -> np.ndarray:
-    """[target candidate feature], laid out as the collator does."""
+def features_of(log: Sequence[Node], targets: Sequence[int], window: int, *, causal: bool = True) -> np.ndarray:
+    """[target candidate feature], in the collator's layout."""
     channel = build_channel(log, causal=causal)
     near = list_candidates(np.array(targets), window)
     near = near[:, : max(targets) + 1]
-    heard, place = np.unique(near[near >= 0], return_inverse=True)
+    messages, place = np.unique(near[near >= 0], return_inverse=True)
     near[near >= 0] = place
-    words, rarity = tabulate_words((channel.tokens[message] for message in heard.tolist()), WORDS)
-    return compute_context_features(channel, heard, near, words, rarity)
+    words, rarity = tabulate_words((channel.tokens[message] for message in messages.tolist()), WORDS)
+    return compute_context_features(channel, messages, near, words, rarity)
 
 
 LOG = (
-    said(0, "ann", "how to mount the disk ?"),
-    said(1, "bob", "ann : which disk"),
-    said(2, "carl", "hello"),
-    said(2, "ann", "bob: the big disk"),
-    said(5, "dora", "carl: hi"),
-    said(9, "bob", "ann: mount it by hand"),
+    message(0, "ann", "how to mount the disk ?"),
+    message(1, "bob", "ann : which disk"),
+    message(2, "carl", "hello"),
+    message(2, "ann", "bob: the big disk"),
+    message(5, "dora", "carl: hi"),
+    message(9, "bob", "ann: mount it by hand"),
 )
 RARE = math.log(6)
-"""Of words that the vocabulary does not have."""
+"""The rarity of words outside the vocabulary."""
 
 
 def values(child: int, parent: int) -> dict[str, float]:
-    found = of(LOG, [child], 10)[0, child - parent]
+    found = features_of(LOG, [child], 10)[0, child - parent]
     return dict(zip(CONTEXT_FEATURES, found.tolist(), strict=True))
 
 
-def test_words_in_common_count_by_how_rare_they_are() -> None:
+def test_similarity_weighs_common_words_by_rarity() -> None:
     own = values(5, 0)
     assert own["similarity"] == pytest.approx(math.log(5) / 20)
-    # <user>, ":", "mount", and three words that are not known: "it", "by", "hand".
+    # <user>, ":", "mount", and three unknown words: "it", "by", "hand".
     assert own["similarity, share of child"] == pytest.approx(math.log(5) / (math.log(3) + math.log(5) + 3 * RARE))
     assert own["similarity, share of parent"] == pytest.approx(
         math.log(5) / (math.log(2) + math.log(4) + math.log(5) + 3 * RARE), rel=1e-5
     )
     assert own["most similar"] == 1
     assert values(5, 3)["most similar"] == 0
-    # Of what ann says, "mount" is nearest to it, in whichever message.
+    # Among ann's words, "mount" is the most similar, whichever message it is in.
     assert values(5, 3)["similarity to a message of parent's author"] == pytest.approx(math.log(5) / 20)
     assert values(5, 2)["similarity to a message of parent's author"] == 0
 
 
-def test_what_answering_speaker_said_before_counts() -> None:
-    # bob has asked "which disk", and ann speaks of a disk.
+def test_earlier_messages_of_the_childs_author_count() -> None:
+    # bob asked "which disk", and ann mentions a disk.
     assert values(5, 3)["parent's similarity to a message of child's author"] == pytest.approx(
         (math.log(3) + math.log(4)) / 20, rel=1e-5
     )
     assert values(5, 4)["parent's similarity to a message of child's author"] == pytest.approx(math.log(3) / 20)
 
 
-def test_who_spoke_to_whom_meanwhile() -> None:
+def test_mentions_between_parent_and_child() -> None:
     assert values(5, 3)["child mentions parent's author, whose last message it is"] == 1
     assert values(5, 0)["child mentions parent's author, whose last message it is"] == 0
     assert values(5, 0)["messages that mention parent's author between"] == pytest.approx(1 / 5)
@@ -90,8 +90,8 @@ def test_who_spoke_to_whom_meanwhile() -> None:
     assert values(5, 0)["minutes apart, logarithm"] == pytest.approx(math.log(10) / 5)
 
 
-def test_nothing_is_asked_of_the_missing() -> None:
-    found = of(LOG, [1, 5], 10)
+def test_missing_candidates_have_no_features() -> None:
+    found = features_of(LOG, [1, 5], 10)
     assert (found[0, 2:] == 0).all()
     assert found[1].any(axis=1).all()
 
@@ -108,12 +108,12 @@ def logs(draw: st.DrawFn) -> list[Node]:
         author = draw(st.sampled_from([*PEOPLE, None]))
         called = draw(st.sampled_from(["", *(f"{name}: " for name in PEOPLE)]))
         words = draw(st.lists(st.sampled_from(["disk", "mount", "the", "zebra", "gnu"]), max_size=4))
-        nodes.append(said(minute, author, called + " ".join(words), "" if author else SYSTEM))
+        nodes.append(message(minute, author, called + " ".join(words), "" if author else SYSTEM))
     return nodes
 
 
 def plainly(log: Sequence[Node], late: int, early: int, window: int) -> list[float]:
-    """The features, read from their names."""
+    """The features, computed from their names."""
     channel = build_channel(log, causal=True)
     window_of = range(max(0, late - window), late)
 
@@ -182,9 +182,9 @@ def plainly(log: Sequence[Node], late: int, early: int, window: int) -> list[flo
 
 @settings(deadline=None, max_examples=60)
 @given(logs(), st.integers(1, 9), st.data())
-def test_they_are_what_they_are_called(log: list[Node], window: int, data: st.DataObject) -> None:
+def test_context_features_follow_their_names(log: list[Node], window: int, data: st.DataObject) -> None:
     late = data.draw(st.integers(0, len(log) - 1))
-    found = of(log, [late], window)[0]
+    found = features_of(log, [late], window)[0]
     for early in range(max(0, late - window), late + 1):
         expected = plainly(log, late, early, window)
         for name, one, other in zip(CONTEXT_FEATURES, found[late - early], expected, strict=True):
@@ -193,11 +193,11 @@ def test_they_are_what_they_are_called(log: list[Node], window: int, data: st.Da
 
 @settings(deadline=None, max_examples=20)
 @given(logs(), st.integers(1, 5))
-def test_neither_later_messages_nor_other_targets_count(log: list[Node], window: int) -> None:
+def test_features_depend_on_no_later_message_and_no_other_target(log: list[Node], window: int) -> None:
     targets = list(range(len(log)))
-    whole = of(log, targets, window)
+    whole = features_of(log, targets, window)
     for late in targets:
-        alone = of(log[: late + 1], [late], window)[0]
+        alone = features_of(log[: late + 1], [late], window)[0]
         size = min(window, late) + 1
         np.testing.assert_allclose(whole[late, :size], alone[:size], atol=1e-6)
 
@@ -205,7 +205,7 @@ def test_neither_later_messages_nor_other_targets_count(log: list[Node], window:
 def test_rarity_is_the_logarithm_of_the_rank() -> None:
     messages = [["a", "b", "b", "c"], ["b", "c"], ["b"]]
     ranks = WordRanks.build(learn_vocabulary(messages, min_count=1), pieces=False)
-    # <user> has the first place.
+    # <user> has the first rank.
     assert ranks == {"<user>": 1, "b": 2, "c": 3, "a": 4}
     words, rarity = tabulate_words([["b", "c", "b"], [], ["new"]], ranks)
     assert words.toarray().tolist() == [[1, 1, 0], [0, 0, 0], [0, 0, 1]]
@@ -213,7 +213,7 @@ def test_rarity_is_the_logarithm_of_the_rank() -> None:
 
 
 def test_ranks_among_word_pieces() -> None:
-    """Letters and signs, unused places and ends of words have no rank of their own."""
+    """Single letters and signs, unused tokens and word endings have no rank of their own."""
     pieces = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "!", "[", "a", "the", "##s", "of", "##ing", "disk"]
     engine = Engine(models.WordPiece({piece: number for number, piece in enumerate(pieces)}, unk_token="[UNK]"))
     ranks = WordRanks.build(Tokenizer(engine), pieces=True)
@@ -222,14 +222,14 @@ def test_ranks_among_word_pieces() -> None:
 
 
 @pytest.mark.parametrize("sign", ["▁▂▃▄", "Ġunju"])
-def test_ranks_among_word_pieces_one_of_which_begins_as_others_words_do(sign: str) -> None:
+def test_ranks_among_word_pieces_with_a_lone_word_mark(sign: str) -> None:
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "!", "a", "the", "##s", sign, "disk", ""]
     engine = Engine(models.WordPiece({piece: number for number, piece in enumerate(pieces)}, unk_token="[UNK]"))
     assert WordRanks.build(Tokenizer(engine), pieces=True) == {"!": 1, "a": 1, "the": 1, sign: 2, "disk": 3}
 
 
-def test_ranks_among_pieces_that_say_where_words_begin() -> None:
-    """As RoBERTa's do: what has no mark goes on with a word, and is none."""
+def test_ranks_among_pieces_with_word_start_marks() -> None:
+    """In vocabularies like RoBERTa's, a piece without a mark continues a word and is not a word itself."""
     pieces = ["<s>", "</s>", "<mask>", "<unk>", "<pad>", "!", "a", "Ġthe", "ing", "Ġof", "ĠThe", "Ġdisk", "Ġ"]
     engine = Engine(models.WordPiece({piece: number for number, piece in enumerate(pieces)}, unk_token="<s>"))
     assert WordRanks.build(Tokenizer(engine), pieces=True) == {"!": 1, "a": 1, "the": 1, "of": 2, "disk": 3}

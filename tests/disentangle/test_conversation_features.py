@@ -1,4 +1,4 @@
-"""Features of the conversations that candidates belong to, against a plain reading of their definitions."""
+"""Features of the candidates' conversations, against a plain computation from their definitions."""
 
 import math
 
@@ -18,25 +18,27 @@ from ramify.disentangle.features.conversation import (
 WINDOW = 7
 
 
-def plainly(own: ConversationState, message: int, candidate: int, chances: dict[int, float], rank: int) -> dict[str, float]:
-    """By its definition, over the messages of the window."""
-    heard = range(max(0, message - WINDOW), message)
-    chance, best = chances[candidate], max(chances.values())
+def plainly(
+    own: ConversationState, message: int, candidate: int, probabilities: dict[int, float], rank: int
+) -> dict[str, float]:
+    """One feature by its definition, over the messages of the window."""
+    earlier = range(max(0, message - WINDOW), message)
+    chance, best = probabilities[candidate], max(probabilities.values())
     author, is_self = own.author[message], candidate == message
-    by_author = [each for each in heard if own.author[each] == author] if author != NO_AUTHOR else []
+    by_author = [each for each in earlier if own.author[each] == author] if author != NO_AUTHOR else []
     joined = "new" if is_self else own.conversation[candidate]
-    there = [each for each in heard if own.conversation[each] == joined]
+    there = [each for each in earlier if own.conversation[each] == joined]
     mine = [each for each in there if each in by_author]
-    answers = [each for each in heard if own.parent[each] == candidate and each != candidate]
+    answers = [each for each in earlier if own.parent[each] == candidate and each != candidate]
     above = own.parent[candidate]
-    masses: dict[int | str, float] = {"new": chances[message]}
-    for other, share in chances.items():
+    masses: dict[int | str, float] = {"new": probabilities[message]}
+    for other, share in probabilities.items():
         if other != message:
             masses[own.conversation[other]] = masses.get(own.conversation[other], 0.0) + share
     found = {
         "log_probability": math.log(chance),
         "probability": chance,
-        "entropy": -sum(share * math.log(share + EPSILON) for share in chances.values()),
+        "entropy": -sum(share * math.log(share + EPSILON) for share in probabilities.values()),
         "highest_probability": best,
         "rank": rank,
         "is_self": is_self,
@@ -66,47 +68,49 @@ def plainly(own: ConversationState, message: int, candidate: int, chances: dict[
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_features_are_what_they_are_called(seed: int) -> None:
+def test_features_follow_their_definitions(seed: int) -> None:
     own, random = conversation_state(seed, 60, WINDOW), np.random.default_rng(seed + 100)
     messages = np.arange(20, 60)
     back = np.array([np.concatenate([[0], 1 + random.permutation(WINDOW)[:4]]) for _ in messages])
-    chances = -np.sort(-random.dirichlet(np.ones(5), len(messages)).astype(np.float32), axis=1)
+    probabilities = -np.sort(-random.dirichlet(np.ones(5), len(messages)).astype(np.float32), axis=1)
     for row in back:
         random.shuffle(row)
     candidates = messages[:, None] - back
-    found = compute_conversation_features(own, messages, candidates, chances)
+    found = compute_conversation_features(own, messages, candidates, probabilities)
     for number, message in enumerate(messages.tolist()):
-        shares = dict(zip(candidates[number].tolist(), chances[number].tolist()))
+        shares = dict(zip(candidates[number].tolist(), probabilities[number].tolist()))
         for place, candidate in enumerate(candidates[number].tolist()):
             expected = plainly(own, message, candidate, shares, place)
             got = dict(zip(CONVERSATION_FEATURES, found[number, place].tolist()))
             assert got == pytest.approx(expected, abs=2e-5), (message, candidate)
 
 
-def test_later_messages_do_not_matter() -> None:
+def test_features_do_not_depend_on_later_messages() -> None:
     whole = conversation_state(5, 60, WINDOW)
-    messages, chances = np.array([30, 31]), np.full((2, 3), 1 / 3, dtype=np.float32)
+    messages, probabilities = np.array([30, 31]), np.full((2, 3), 1 / 3, dtype=np.float32)
     candidates = messages[:, None] - np.arange(3)
     early = ConversationState(*(each[:32] for each in (whole.parent, whole.conversation, whole.author)), WINDOW)
     np.testing.assert_array_equal(
-        compute_conversation_features(whole, messages, candidates, chances),
-        compute_conversation_features(early, messages, candidates, chances),
+        compute_conversation_features(whole, messages, candidates, probabilities),
+        compute_conversation_features(early, messages, candidates, probabilities),
     )
 
 
-def test_messages_one_by_one_are_as_together() -> None:
+def test_incremental_features_equal_batched_features() -> None:
     own = conversation_state(6, 60, WINDOW)
-    messages, chances = np.arange(10, 40), np.full((30, 4), 0.25, dtype=np.float32)
+    messages, probabilities = np.arange(10, 40), np.full((30, 4), 0.25, dtype=np.float32)
     candidates = messages[:, None] - np.arange(4)
-    together = compute_conversation_features(own, messages, candidates, chances)
+    together = compute_conversation_features(own, messages, candidates, probabilities)
     for row, number in enumerate(messages.tolist()):
-        alone = compute_conversation_features(own, messages[row : row + 1], candidates[row : row + 1], chances[row : row + 1])
+        alone = compute_conversation_features(
+            own, messages[row : row + 1], candidates[row : row + 1], probabilities[row : row + 1]
+        )
         np.testing.assert_array_equal(together[row], alone[0], err_msg=str(number))
 
 
-def test_places_without_a_candidate_touch_no_other() -> None:
+def test_padding_candidates_change_no_feature() -> None:
     own = conversation_state(7, 60, WINDOW)
     messages, candidates = np.array([20]), np.array([[19, 20, 20]])
-    chances = np.array([[0.6, 0.4, 0.0]], dtype=np.float32)
-    bare = compute_conversation_features(own, messages, candidates[:, :2], chances[:, :2])
-    np.testing.assert_array_equal(compute_conversation_features(own, messages, candidates, chances)[:, :2], bare)
+    probabilities = np.array([[0.6, 0.4, 0.0]], dtype=np.float32)
+    bare = compute_conversation_features(own, messages, candidates[:, :2], probabilities[:, :2])
+    np.testing.assert_array_equal(compute_conversation_features(own, messages, candidates, probabilities)[:, :2], bare)

@@ -1,4 +1,4 @@
-"""Choosing links from posteriors, against plain readings of how that is done."""
+"""Decoding of links from posteriors, against plain computations."""
 
 from dataclasses import replace
 
@@ -14,8 +14,8 @@ from ramify.disentangle.inference.links import predict_links
 from ramify.disentangle.posterior import LinkPosterior
 
 
-def random_opinion(seed: int, messages: int = 200, window: int = 9, start_odds: float = 1.0) -> LinkPosterior:
-    """On all messages of a log, some of them sure, with equals among the others."""
+def random_posterior(seed: int, messages: int = 200, window: int = 9, start_odds: float = 1.0) -> LinkPosterior:
+    """Posteriors of all messages of a log; some are nearly certain, and others have ties."""
     random = np.random.default_rng(seed)
     lengths = np.minimum(np.arange(messages), window) + 1
     parts = [random.integers(1, 4, length) ** random.choice([1.0, 6.0]) for length in lengths]
@@ -27,47 +27,47 @@ def random_opinion(seed: int, messages: int = 200, window: int = 9, start_odds: 
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_messages_join_the_conversation_that_is_likeliest_as_a_whole(seed: int) -> None:
-    opinion = random_opinion(seed)
+def test_decoding_by_conversation_sums_over_conversations(seed: int) -> None:
+    posterior = random_posterior(seed)
     conversation, expected = list(range(200)), []
-    by_message = np.split(np.arange(len(opinion.candidates)), np.cumsum(opinion.lengths)[:-1])
+    by_message = np.split(np.arange(len(posterior.candidates)), np.cumsum(posterior.lengths)[:-1])
     for message, own in enumerate(by_message):
-        shares = dict(zip(opinion.candidates[own].tolist(), opinion.probabilities[own].tolist()))
+        shares = dict(zip(posterior.candidates[own].tolist(), posterior.probabilities[own].tolist()))
         total: dict[int, float] = {}
         for candidate, share in shares.items():
             total[conversation[candidate]] = total.get(conversation[candidate], 0.0) + share
         most = max(total.values())
-        # Of equal conversations the oldest, and there of equal messages the nearest.
+        # Ties go to the oldest conversation, and within it to the nearest message.
         best = min(number for number, share in total.items() if share == most)
         inside = {candidate: share for candidate, share in shares.items() if conversation[candidate] == best}
         expected.append(max(inside, key=lambda candidate: (inside[candidate], candidate)))
         conversation[message] = conversation[expected[-1]]
     numbers = np.arange(200)
-    answered, probability = opinion.choose_by_conversation(numbers)
-    assert answered.tolist() == expected
+    parents, probability = posterior.choose_by_conversation(numbers)
+    assert parents.tolist() == expected
     assert numbers.tolist() == conversation
-    starts = np.cumsum(opinion.lengths) - opinion.lengths
-    assert (probability == opinion.probabilities[starts + np.arange(200) - answered]).all()
-    # Links alone say other things, and make other conversations.
-    assert 5 < (answered != opinion.choose_likeliest()[0]).sum() < 150
+    starts = np.cumsum(posterior.lengths) - posterior.lengths
+    assert (probability == posterior.probabilities[starts + np.arange(200) - parents]).all()
+    # Decoding link by link gives other links and other conversations.
+    assert 5 < (parents != posterior.choose_likeliest()[0]).sum() < 150
     assert 3 < len(set(conversation)) < 150
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_messages_join_whom_they_are_likeliest_to_share_a_conversation_with(seed: int) -> None:
-    opinion = random_opinion(seed, start_odds=0.2)
-    by_message = np.split(np.arange(len(opinion.candidates)), np.cumsum(opinion.lengths)[:-1])
-    window = int(opinion.lengths.max()) - 1
+def test_decoding_by_comembership_takes_the_likeliest_conversation(seed: int) -> None:
+    posterior = random_posterior(seed, start_odds=0.2)
+    by_message = np.split(np.arange(len(posterior.candidates)), np.cumsum(posterior.lengths)[:-1])
+    window = int(posterior.lengths.max()) - 1
     together = np.eye(200)
     conversation, expected = list(range(200)), []
     for message, own in enumerate(by_message):
-        shares = dict(zip(opinion.candidates[own].tolist(), opinion.probabilities[own].tolist()))
+        shares = dict(zip(posterior.candidates[own].tolist(), posterior.probabilities[own].tolist()))
         within = range(message - 1, max(message - window, 0) - 1, -1)
         for other in within:
             together[message, other] = together[other, message] = sum(
                 share * together[candidate, other] for candidate, share in shares.items() if candidate != message
             )
-        # Of equals the nearest.
+        # Ties go to the nearest message.
         companion = max(within, key=lambda other: together[message, other], default=message)
         if companion == message or together[message, companion] < 0.5:
             expected.append(message)
@@ -78,20 +78,20 @@ def test_messages_join_whom_they_are_likeliest_to_share_a_conversation_with(seed
         expected.append(max(inside, key=lambda candidate: inside[candidate]) if inside else companion)
     numbers = np.arange(200)
     select = Comemberships(np.array([0, 200]), window).select
-    answered, probability = choose_by_comembership(opinion, numbers, select)
-    assert answered.tolist() == expected
+    parents, probability = choose_by_comembership(posterior, numbers, select)
+    assert parents.tolist() == expected
     assert numbers.tolist() == conversation
-    starts = np.cumsum(opinion.lengths) - opinion.lengths
-    back = np.arange(200) - answered
-    read = back < opinion.lengths
-    assert (probability[read] == opinion.probabilities[(starts + back)[read]]).all()
+    starts = np.cumsum(posterior.lengths) - posterior.lengths
+    back = np.arange(200) - parents
+    read = back < posterior.lengths
+    assert (probability[read] == posterior.probabilities[(starts + back)[read]]).all()
     assert (probability[~read] == 0).all()
-    assert 5 < (answered != opinion.choose_likeliest()[0]).sum() < 150
-    assert (answered != opinion.choose_by_conversation(np.arange(200))[0]).any()
+    assert 5 < (parents != posterior.choose_likeliest()[0]).sum() < 150
+    assert (parents != posterior.choose_by_conversation(np.arange(200))[0]).any()
     assert 3 < len(set(conversation)) < 150
 
 
-def test_deciding_by_conversation_is_joining_message_by_message() -> None:
+def test_decoding_by_conversation_proceeds_message_by_message() -> None:
     own = task()
     by_link = predict_links(own, PLAIN, LOGS)
     decoding = DecodingConfig(decide="conversation")
@@ -99,31 +99,34 @@ def test_deciding_by_conversation_is_joining_message_by_message() -> None:
     structure = ReplyStructure()
     for log in range(len(SIZES)):
         for message in range(*LOGS.offsets[log : log + 2].tolist()):
-            chances = shares(own, LOGS, message, structure)
+            probabilities = shares(own, LOGS, message, structure)
             one = LinkPosterior(
-                np.array([message]), np.array(list(chances)), np.array([len(chances)]), np.array(list(chances.values()))
+                np.array([message]),
+                np.array(list(probabilities)),
+                np.array([len(probabilities)]),
+                np.array(list(probabilities.values())),
             )
-            answered, _ = one.choose_by_conversation(numbers)
-            structure.add_link(message, int(answered[0]))
-            assert decided.parent[message] == answered[0]
+            parents, _ = one.choose_by_conversation(numbers)
+            structure.add_link(message, int(parents[0]))
+            assert decided.parent[message] == parents[0]
     assert (decided.parent != by_link.parent).any()
 
 
 @pytest.mark.parametrize("decide_by", ["link", "conversation", "comembership"])
-def test_further_answers_are_likely_enough_and_of_the_conversation(decide_by: str) -> None:
-    opinion, numbers = random_opinion(1, start_odds=0.2), np.arange(200)
+def test_further_parents_pass_the_threshold_and_share_the_conversation(decide_by: str) -> None:
+    posterior, numbers = random_posterior(1, start_odds=0.2), np.arange(200)
     decoding = DecodingConfig(decide=decide_by, threshold=0.2)  # pyright: ignore[reportArgumentType]
-    chosen = choose_links(opinion, decoding, numbers, Comemberships(np.array([0, 200]), 40).select)
+    chosen = choose_links(posterior, decoding, numbers, Comemberships(np.array([0, 200]), 40).select)
     expected = [
         [message, candidate]
-        for message, own in enumerate(np.split(np.arange(len(opinion.candidates)), np.cumsum(opinion.lengths)[:-1]))
-        for candidate, share in zip(opinion.candidates[own].tolist(), opinion.probabilities[own].tolist())
+        for message, own in enumerate(np.split(np.arange(len(posterior.candidates)), np.cumsum(posterior.lengths)[:-1]))
+        for candidate, share in zip(posterior.candidates[own].tolist(), posterior.probabilities[own].tolist())
         if share >= np.float32(0.2) and candidate != chosen.parent[message]
         if decide_by == "link" or (candidate != message and numbers[candidate] == numbers[message])
     ]
     assert chosen.further.tolist() == expected
     plain = replace(decoding, threshold=0.0)
-    alone = choose_links(opinion, plain, np.arange(200), Comemberships(np.array([0, 200]), 40).select)
+    alone = choose_links(posterior, plain, np.arange(200), Comemberships(np.array([0, 200]), 40).select)
     assert (chosen.parent == alone.parent).all()
     assert len(expected) > 20
     assert len(alone.further) == 0

@@ -1,4 +1,4 @@
-"""Means of several models' posteriors, and the soft targets made of them."""
+"""Means of several models' posteriors, and the soft targets computed from them."""
 
 from dataclasses import replace
 from typing import Any
@@ -52,15 +52,15 @@ def table(model: Disentangler, window: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("window", [3, 6, 9])
-def test_beliefs_are_the_mean_over_teachers_of_what_is_in_sight(window: int) -> None:
+def test_teacher_probabilities_are_the_mean_over_candidates_in_the_window(window: int) -> None:
     teachers = [teacher(6, 0), teacher(4, 1)]
-    believed = mean_probabilities(teachers, lambda: TREES, window)
+    teacher_probabilities = mean_probabilities(teachers, lambda: TREES, window)
     expected = np.mean([table(each, window) for each in teachers], axis=0)
-    np.testing.assert_allclose(believed, expected, atol=1e-6)
-    np.testing.assert_allclose(believed.sum(axis=1), 1, atol=1e-5)
+    np.testing.assert_allclose(teacher_probabilities, expected, atol=1e-6)
+    np.testing.assert_allclose(teacher_probabilities.sum(axis=1), 1, atol=1e-5)
 
 
-def test_lessons_mix_beliefs_with_what_is_known() -> None:
+def test_soft_targets_mix_teacher_probabilities_with_gold_links() -> None:
     nodes = (
         Node("a", None),
         Node("b", (), self_link=True),
@@ -69,21 +69,21 @@ def test_lessons_mix_beliefs_with_what_is_known() -> None:
         Node("e", (0,)),
     )
     logs = Logs.build([Tree(nodes)], ChatInput(window=3))
-    believed = np.full((5, 4), 0.25, dtype=np.float32)
-    taught = soft_targets(logs, believed, distillation_weight=0.4)
-    np.testing.assert_allclose(taught[0], 0.25)
-    np.testing.assert_allclose(taught[1], [0.7, 0.1, 0.1, 0.1])
-    np.testing.assert_allclose(taught[2], [0.1, 0.4, 0.4, 0.1])
-    np.testing.assert_allclose(taught[3], [0.1, 0.7, 0.1, 0.1])
-    # What it answers is out of sight: belief is all there is.
-    np.testing.assert_allclose(taught[4], 0.25)
-    assert (believed == 0.25).all()
-    fewer = soft_targets(logs, believed[:3], distillation_weight=0.4)
-    np.testing.assert_allclose(fewer[:3], taught[:3])
+    teacher_probabilities = np.full((5, 4), 0.25, dtype=np.float32)
+    targets = soft_targets(logs, teacher_probabilities, distillation_weight=0.4)
+    np.testing.assert_allclose(targets[0], 0.25)
+    np.testing.assert_allclose(targets[1], [0.7, 0.1, 0.1, 0.1])
+    np.testing.assert_allclose(targets[2], [0.1, 0.4, 0.4, 0.1])
+    np.testing.assert_allclose(targets[3], [0.1, 0.7, 0.1, 0.1])
+    # The parent is outside the window, so the teachers' probabilities are the whole target.
+    np.testing.assert_allclose(targets[4], 0.25)
+    assert (teacher_probabilities == 0.25).all()
+    fewer = soft_targets(logs, teacher_probabilities[:3], distillation_weight=0.4)
+    np.testing.assert_allclose(fewer[:3], targets[:3])
     np.testing.assert_allclose(fewer[3:], [[0, 1, 0, 0], [0, 0, 0, 0]])
 
 
-def test_shares_take_the_place_of_known_links() -> None:
+def test_soft_targets_replace_gold_links() -> None:
     logs = logs_for(teacher(6, 0))
     shares = np.random.default_rng(0).random((len(logs), 7), dtype=np.float32)
     view = Blocks(logs, np.arange(len(logs)), block=5)
@@ -97,12 +97,12 @@ def test_shares_take_the_place_of_known_links() -> None:
     assert set(known.target_probability.tolist()) <= {0.0, 1.0}
 
 
-def test_several_decide_by_the_mean_of_what_they_believe() -> None:
+def test_ensemble_decides_by_mean_probabilities() -> None:
     models = [teacher(6, 0), teacher(4, 1), teacher(5, 2)]
     found = disentangle_together(models, TREES[0], ensemble="mean")
     expected = np.mean([table(each, 6)[:40] for each in models], axis=0)
-    answered = [node.parents[0] if node.parents else number for number, node in enumerate(found.tree.nodes)]
-    assert answered == (np.arange(40) - expected.argmax(axis=1)).tolist()
+    parents = [node.parents[0] if node.parents else number for number, node in enumerate(found.tree.nodes)]
+    assert parents == (np.arange(40) - expected.argmax(axis=1)).tolist()
     np.testing.assert_allclose(found.probability, expected.max(axis=1), atol=1e-5)
     votes = disentangle_together(models, TREES[0], ensemble="vote")
     assert [node.parents for node in votes.tree.nodes] != [node.parents for node in found.tree.nodes]
@@ -111,21 +111,21 @@ def test_several_decide_by_the_mean_of_what_they_believe() -> None:
     assert len(disentangle_together(models, Tree(()), ensemble="mean").probability) == 0
 
 
-def test_the_mean_decides_by_conversation_where_all_do() -> None:
+def test_ensemble_decides_by_conversation_if_all_members_do() -> None:
     models = [teacher(6, 0), teacher(4, 1)]
     by_link = disentangle_together(models, TREES[0], ensemble="mean")
     models = [teacher(6, 0, decide="conversation"), teacher(4, 1, decide="conversation")]
     found = disentangle_together(models, TREES[0], ensemble="mean")
-    believed = np.mean([table(each, 6)[:40] for each in models], axis=0)
+    teacher_probabilities = np.mean([table(each, 6)[:40] for each in models], axis=0)
     sums = {}
     for number, node in enumerate(found.tree.nodes):
-        above = node.parents[0] if node.parents else number
-        near = [(number - back, share) for back, share in enumerate(believed[number].tolist()) if back <= number]
+        parent = node.parents[0] if node.parents else number
+        near = [(number - back, share) for back, share in enumerate(teacher_probabilities[number].tolist()) if back <= number]
         for candidate, share in near:
-            # The message is not in a conversation yet, whatever it came to answer.
+            # The message is not in a conversation yet, even if it will be.
             which = -1 if candidate == number else found.conversation[candidate]
             sums[number, which] = sums.get((number, which), 0.0) + share
-        chosen = -1 if above == number else found.conversation[above]
+        chosen = -1 if parent == number else found.conversation[parent]
         assert sums[number, chosen] == pytest.approx(max(share for (of, _), share in sums.items() if of == number), abs=1e-5)
     assert [node.parents for node in found.tree.nodes] != [node.parents for node in by_link.tree.nodes]
     several_answers = {"decide": "conversation", "threshold": 0.15}

@@ -1,4 +1,4 @@
-"""Losses and probabilities of links, against their definitions, and what a prediction may not depend on."""
+"""Losses and probabilities of links against their definitions, and the inputs that predictions do not depend on."""
 
 from dataclasses import replace
 from typing import Any
@@ -71,7 +71,7 @@ def test_listwise_loss_is_the_cross_entropy_with_the_known_links() -> None:
 
 
 def one_conversation(message: int, other: int) -> bool:
-    """Is there a way from one to the other along known links?"""
+    """Whether known links connect one message to the other."""
     seen, ahead = {message}, [message]
     while ahead:
         near = ahead.pop()
@@ -81,7 +81,7 @@ def one_conversation(message: int, other: int) -> bool:
     return other in seen
 
 
-def test_the_conversation_counts_beside_the_link() -> None:
+def test_conversation_loss_is_added_to_the_link_loss() -> None:
     own, view = task(conversation_weight=2.0), Blocks(LOGS, np.arange(len(LOGS)), block=3)
     data = LinkCollator(LOGS, same_conversation=True)([view.example(number) for number in range(len(view))])
     scores, first = own.score_all(data), 0
@@ -103,7 +103,7 @@ def test_the_conversation_counts_beside_the_link() -> None:
     assert not LOGS.annotated.all()
 
 
-def test_of_unknown_conversations_nothing_is_learned() -> None:
+def test_unknown_conversations_add_no_loss() -> None:
     bare = logs_of(*(replace(tree, nodes=tuple(replace(node, parents=None) for node in tree.nodes)) for tree in TREES))
     own, view = task(conversation_weight=1.0), Blocks(bare, np.arange(len(bare)), block=3)
     data = LinkCollator(bare, same_conversation=True)([view.example(number) for number in range(len(view))])
@@ -113,7 +113,7 @@ def test_of_unknown_conversations_nothing_is_learned() -> None:
     assert all(weight.grad is None or not weight.grad.any() for weight in own.parameters())
 
 
-def test_ranking_never_chooses_the_message_itself() -> None:
+def test_ranking_never_predicts_the_message_itself() -> None:
     own, data = task(objective="ranking"), batch(known=False)
     for number, (shares, itself) in enumerate(
         zip(rows(own.probabilities(own.score_all(data), data, PLAIN), data), rows(data.is_self, data))
@@ -135,13 +135,13 @@ def test_binary_loss_is_a_mean_over_candidates() -> None:
 
 
 @pytest.mark.parametrize("config", [{}, {"conversation_weight": 1.0}, {"objective": "binary"}])
-def test_a_candidate_that_stands_for_others_counts_as_these_would(config: dict) -> None:
+def test_importance_weight_equals_repeated_candidates(config: dict) -> None:
     own, data = task(**config), batch()
     scores = own.score_all(data).detach()
     times = torch.where(data.target_probability > 0, 1, 1 + torch.arange(len(scores)) % 3)
     sizes = [int(row.sum()) for row in rows(times, data)]
     if own.config.conversation_weight:
-        # What shares its conversation with a message may be left out like others.
+        # Candidates in the same conversation may be sampled like others.
         data = replace(data, same_conversation=((data.target_probability > 0) | (torch.arange(len(scores)) % 4 == 0)).float())
     written_out = data.select(torch.arange(len(scores)).repeat_interleave(times), Rows.build(sizes))
     found = own.loss(scores, replace(data, importance_weight=times.float()))
@@ -150,21 +150,21 @@ def test_a_candidate_that_stands_for_others_counts_as_these_would(config: dict) 
 
 
 def test_binary_decisions_answer_the_likeliest() -> None:
-    """However unlikely all of them are."""
+    """This holds even if every candidate is unlikely."""
     own, data = task(objective="binary"), batch()
     with torch.no_grad():
         assert own.head is not None
         own.head.bias.fill_(-20.0)
     posterior = LinkPosterior.concatenate(list(predict_posterior(own, PLAIN, LOGS)))
-    answered, chance = posterior.choose_likeliest()
+    parents, chance = posterior.choose_likeliest()
     scores = own.score_all(batch(known=False))
     best = [int(row.argmax()) for row in rows(scores, batch(known=False))]
-    assert (answered == posterior.messages - np.array(best)).all()
+    assert (parents == posterior.messages - np.array(best)).all()
     assert chance.max() < 1e-3
-    assert len(answered) == len(LOGS) > data.num_targets
+    assert len(parents) == len(LOGS) > data.num_targets
 
 
-def test_odds_of_a_start_are_multiplied() -> None:
+def test_start_odds_multiply_the_probability_of_a_start() -> None:
     model, data = task(), batch(known=False)
     scores = model.score_all(data)
     own = [rows(model.probabilities(scores, data, each), data) for each in (PLAIN, DecodingConfig(start_odds=0.25))]
@@ -175,7 +175,7 @@ def test_odds_of_a_start_are_multiplied() -> None:
 
 
 @pytest.mark.parametrize("objective", ["listwise", "binary"])
-def test_nobody_answers_himself_where_others_alone_are_answered(objective: str) -> None:
+def test_answers_others_excludes_the_same_author(objective: str) -> None:
     model, data = task(objective=objective), batch(known=False)
     scores = model.score_all(data)
     author = [(number, node.author) for number, tree in enumerate(TREES) for node in tree.nodes]
@@ -185,8 +185,8 @@ def test_nobody_answers_himself_where_others_alone_are_answered(objective: str) 
         by_author = [author[source - back] == author[source] for back in range(len(before))]
         hidden = torch.tensor([same and author[source][1] is not None for same in by_author])
         hidden[0] = False
-        kept = torch.where(hidden, 0.0, before)
-        torch.testing.assert_close(after, kept / kept.sum() if objective == "listwise" else kept)
+        remaining = torch.where(hidden, 0.0, before)
+        torch.testing.assert_close(after, remaining / remaining.sum() if objective == "listwise" else remaining)
         own.append(int(hidden.sum()))
     assert max(own) > 1
 
@@ -202,8 +202,8 @@ def test_nobody_answers_himself_where_others_alone_are_answered(objective: str) 
         ({"decide": "comembership"}, "ranking"),
     ],
 )
-def test_decoding_that_needs_another_objective(decoding: dict[str, Any], objective: str) -> None:
-    """A setting names itself, the objective that it needs, and the value that goes with this one."""
+def test_decoding_for_another_objective_is_refused(decoding: dict[str, Any], objective: str) -> None:
+    """The message names the setting, the objective that it needs, and the value that suits the present objective."""
     ((name, value),) = decoding.items()
     needed = rf"decoding\.{name}={value} needs a model of task\.objective=listwise.*, not {objective}\. Set decoding\.{name}="
     with pytest.raises(RamifyError, match=needed):
@@ -211,40 +211,40 @@ def test_decoding_that_needs_another_objective(decoding: dict[str, Any], objecti
 
 
 @pytest.mark.parametrize("decoding", [{"threshold": 0.5}, {"answers": "others"}, {"starts": False}, {"online": True}])
-def test_decoding_that_binary_models_take(decoding: dict[str, Any]) -> None:
+def test_decoding_settings_of_binary_models(decoding: dict[str, Any]) -> None:
     assert Disentangler(task(objective="binary"), DecodingConfig(**decoding)).decoding == DecodingConfig(**decoding)
 
 
 @pytest.mark.parametrize("setting", [(-1.0, "listwise"), (0.5, "binary")])
-def test_conversation_weights_that_are_refused(setting: tuple[float, Any]) -> None:
+def test_invalid_conversation_weights_are_refused(setting: tuple[float, Any]) -> None:
     weight, objective = setting
     with pytest.raises(RamifyError, match=r"task\.conversation_weight"):
         LinkConfig(conversation_weight=weight, objective=objective)
 
 
 @pytest.mark.parametrize("decoding", [{"start_odds": -1.0}, {"start_odds": 0.0}, {"threshold": 1.0}, {"threshold": -0.1}])
-def test_decoding_out_of_range(decoding: dict[str, float]) -> None:
+def test_decoding_values_out_of_range_are_refused(decoding: dict[str, float]) -> None:
     with pytest.raises(RamifyError, match=rf"decoding\.{next(iter(decoding))} must be"):
         DecodingConfig(**decoding)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("score", ["sum", "linear"])
-def test_scores_come_from_states(score: str) -> None:
+def test_scores_are_the_head_of_the_states(score: str) -> None:
     own, data = task(score=score), batch()
     states = own.backbone(data)
     expected = states.sum(1) if own.head is None else states @ own.head.weight[0] + own.head.bias
     torch.testing.assert_close(own.score_all(data), expected)
 
 
-def test_a_sum_without_weights_is_refused() -> None:
+def test_loss_without_weights_is_refused() -> None:
     linear = task({"num_layers": 0, "dim": 0})
     assert sum(weight.numel() for weight in linear.parameters()) == linear.backbone.out_dim + 1
     with pytest.raises(RamifyError, match=r"nothing to learn.*task\.score=linear"):
         task({"num_layers": 0, "dim": 0}, score="sum")
 
 
-def test_what_is_known_of_links_does_not_move_a_prediction() -> None:
-    """Gold links of a message, and of all others, are in the loss alone."""
+def test_gold_links_do_not_change_posteriors() -> None:
+    """Gold links of this message and of all others change only the loss."""
     own = task()
     log = several_parents(channel(40, 0))
     bare = [replace(node, parents=None, self_link=False) for node in log.nodes]
@@ -258,16 +258,16 @@ def test_what_is_known_of_links_does_not_move_a_prediction() -> None:
     assert torch.equal(scores[0], scores[2])
 
 
-def test_of_equal_candidates_the_nearest_is_taken() -> None:
+def test_ties_go_to_the_nearest_candidate() -> None:
     posterior = LinkPosterior(
         np.array([1, 2]), np.array([1, 0, 2, 1, 0]), np.array([2, 3]), np.array([0.5, 0.5, 0.2, 0.4, 0.4], dtype=np.float32)
     )
-    answered, probability = posterior.choose_likeliest()
-    assert answered.tolist() == [1, 1]
+    parents, probability = posterior.choose_likeliest()
+    assert parents.tolist() == [1, 1]
     assert probability.tolist() == pytest.approx([0.5, 0.4])
 
 
-def test_posteriors_do_not_depend_on_how_messages_are_batched(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_posteriors_do_not_depend_on_the_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     own = task()
     whole = LinkPosterior.concatenate(list(predict_posterior(own, PLAIN, LOGS)))
     monkeypatch.setattr(predict, "KEYS", 40)
@@ -279,7 +279,7 @@ def test_posteriors_do_not_depend_on_how_messages_are_batched(monkeypatch: pytes
     np.testing.assert_allclose(again.probabilities, whole.probabilities, rtol=1e-5)
 
 
-def test_no_messages_no_posterior() -> None:
+def test_posterior_of_no_messages_is_empty() -> None:
     assert LinkPosterior.concatenate(list(predict_posterior(task(), PLAIN, logs_of()))).choose_likeliest()[0].tolist() == []
     alone = Disentangler(task()).disentangle(Tree((Node("hi"),)))
     assert alone.conversation.tolist() == [0]
@@ -290,7 +290,7 @@ COMPARING = {"attention_layers": 1, "attention_dim": 8, "attention_heads": 2}
 
 
 @pytest.mark.parametrize("objective", ["listwise", "ranking", "binary"])
-def test_only_the_likeliest_candidates_read_each_other(objective: str) -> None:
+def test_only_the_likeliest_candidates_attend_to_each_other(objective: str) -> None:
     own = batch()
     model = COMPARING | {"attention_candidates": 3}
     together = task(model, objective=objective)
@@ -310,7 +310,7 @@ def test_only_the_likeliest_candidates_read_each_other(objective: str) -> None:
             torch.testing.assert_close(after[likeliest], expected)
 
 
-def test_a_shortlist_of_all_is_none() -> None:
+def test_shortlist_of_all_candidates_changes_nothing() -> None:
     own = batch()
     torch.testing.assert_close(task(COMPARING | {"attention_candidates": 7}).score_all(own), task(COMPARING).score_all(own))
 
@@ -335,7 +335,7 @@ def test_several_answers_by_a_threshold() -> None:
         likely = {each for each, share in by_message[number].items() if share >= threshold}
         assert set(node.parents or ()) == (likely | {*(one.parents or ())}) - {number}
     assert any(len(node.parents or ()) > 1 for node in found.tree.nodes)
-    # As many links as are said: precision falls, recall cannot.
+    # Further links can lower precision, but not recall.
     assert len(found.links()) > len(alone.links())
     own.input = replace(INPUT, causal=True)
     with pytest.raises(RamifyError, match=r"decoding\.threshold=.* that a live channel has already separated"):

@@ -1,4 +1,4 @@
-"""Who is spoken to."""
+"""Names of authors in messages."""
 
 import pytest
 
@@ -30,11 +30,11 @@ def names(*authors: str) -> KnownNames:
         ("", []),
     ],
 )
-def test_names_are_found_with_punctuation_around_them(words: str, found: list[str]) -> None:
+def test_names_are_found_inside_punctuation(words: str, found: list[str]) -> None:
     assert names("Ann", "bob", "|Carl|", "12345", "please").find_all(words.split()) == found
 
 
-def test_short_names_are_only_names_where_somebody_is_called() -> None:
+def test_short_names_count_only_in_addresses() -> None:
     known = names("ng", "jo")
     assert known.find_all(["ng", "said", "jo!", "(ng)", "jo."]) == []
     assert known.find_all(["ng:", "hi"]) == ["ng"]
@@ -42,15 +42,15 @@ def test_short_names_are_only_names_where_somebody_is_called() -> None:
     assert known.find_all(["jo,", "hi"]) == ["jo"]
 
 
-def test_channels_and_titles_are_nobody() -> None:
+def test_channels_and_titles_are_not_names() -> None:
     assert names("#ubuntu", "Topic:", "(#ann").find_all(["#ubuntu", "ubuntu", "topic:", "(#ann", "ann"]) == []
 
 
-def test_people_in_brackets() -> None:
+def test_names_in_brackets() -> None:
     assert names("[Frank]").find_all(["frank:", "[frank]", "Frank"]) == ["frank", "[frank]"]
 
 
-def test_names_of_several_words_are_one_word() -> None:
+def test_names_of_several_words_become_one_word() -> None:
     known = names("Bob Builder", "Bob Builder Jr.", "ann")
     assert known.join_names("@Bob Builder flour and  Bob") == "@Bob_Builder flour and Bob"
     assert known.join_names("yes bob builder jr., ok") == "yes bob_builder_jr., ok"
@@ -60,20 +60,20 @@ def test_names_of_several_words_are_one_word() -> None:
     assert clan.find_all(clan.join_names("@[TAG] Bob Builder: hi").split()) == ["[tag]_bob_builder"]
 
 
-def test_reserved_words_hold_common_words_and_no_strange_ones() -> None:
+def test_reserved_words_are_common_words() -> None:
     assert {"ubuntu", "help", "linux", "thanks", "hardy", "warty", "whois"} <= load_reserved_words()
     assert all(word == word.lower() and word.split() == [word] for word in load_reserved_words())
 
 
-def test_common_words_are_those_said_far_more_often_than_a_namesake_speaks() -> None:
-    said = [Node("try fish now", author="ann")] * 120
-    assert find_common_words(said) == ["fish", "now", "try"]
-    assert find_common_words([*said, Node("hm", author="Fish"), Node("try", kind=SYSTEM)]) == ["fish", "now", "try"]
-    assert find_common_words([*said, *[Node("hm", author="(Fish)")] * 2]) == ["now", "try"]
-    assert find_common_words(said[:99]) == []
+def test_common_words_are_far_more_frequent_than_messages_of_their_namesake() -> None:
+    nodes = [Node("try fish now", author="ann")] * 120
+    assert find_common_words(nodes) == ["fish", "now", "try"]
+    assert find_common_words([*nodes, Node("hm", author="Fish"), Node("try", kind=SYSTEM)]) == ["fish", "now", "try"]
+    assert find_common_words([*nodes, *[Node("hm", author="(Fish)")] * 2]) == ["now", "try"]
+    assert find_common_words(nodes[:99]) == []
 
 
-def test_what_the_channel_says_names_nobody_by_saying_who_does_something() -> None:
+def test_spoken_words_of_system_messages_drop_the_actor() -> None:
     assert select_spoken_words(Node("=== ann is now known as bob", kind=SYSTEM)) == ["is", "now", "known", "as", "bob"]
     assert select_spoken_words(Node("ann joined", kind=SYSTEM)) == ["ann", "joined"]
     assert select_spoken_words(Node("=== is what you type")) == ["===", "is", "what", "you", "type"]
@@ -90,5 +90,5 @@ def test_what_the_channel_says_names_nobody_by_saying_who_does_something() -> No
         ("\U0001f600 ok", ["\U0001f600", "ok"]),
     ],
 )
-def test_words_are_in_lower_case_with_punctuation_apart(text: str, words: list[str]) -> None:
+def test_words_are_lower_case_and_separate_from_punctuation(text: str, words: list[str]) -> None:
     assert split_words(text, names("ann", "bob")) == words

@@ -1,4 +1,4 @@
-"""The 77 features: one by one on a log written for it, and against a slow reading of the paper on random logs."""
+"""The 77 features: each on a handwritten log, and all against a slow reference on random logs."""
 
 import math
 from itertools import pairwise
@@ -29,19 +29,19 @@ START = 1_234_567_800.0
 """13 February 2009, 23:30."""
 
 
-def said(minute: float, author: str | None, text: str, kind: str = "") -> Node:
+def message(minute: float, author: str | None, text: str, kind: str = "") -> Node:
     return Node(text, None, author=author, time=START + 60 * minute, kind=kind)
 
 
 LOG = (
-    said(0, "ann", "anybody know how to mount a disk"),
-    said(0, "Bob", "ann: which disk"),
-    said(1, None, "=== carl has joined #disks", SYSTEM),
-    said(1, "ann", "Bob: the big disk over there"),
-    said(40, "carl", "hello"),
-    said(41, "Bob", "ann, carl: mount the big disk over there by hand"),
-    said(41, "ubotu", "mount is a command"),
-    said(42, "ann", "Bob: thanks"),
+    message(0, "ann", "anybody know how to mount a disk"),
+    message(0, "Bob", "ann: which disk"),
+    message(1, None, "=== carl has joined #disks", SYSTEM),
+    message(1, "ann", "Bob: the big disk over there"),
+    message(40, "carl", "hello"),
+    message(41, "Bob", "ann, carl: mount the big disk over there by hand"),
+    message(41, "ubotu", "mount is a command"),
+    message(42, "ann", "Bob: thanks"),
 )
 
 
@@ -51,23 +51,29 @@ def values(child: int, parent: int, log: tuple[Node, ...] = LOG, **options: bool
     return {name: value for name, value in zip(FEATURES, found[0, 0].tolist(), strict=True) if value}
 
 
-def test_there_are_seventy_seven_and_each_has_a_name_of_its_own() -> None:
+def test_seventy_seven_features_with_distinct_names() -> None:
     assert (len(CHILD_FEATURES), len(PARENT_FEATURES), len(PAIR_FEATURES)) == (33, 17, 27)
     assert len(set(FEATURES)) == 77
 
 
-def test_a_pair_one_by_one() -> None:
+LINE_5 = {
+    "year 2009": 1,
+    "messages a minute -1…1": 1,
+    "child has mention": 1,
+    "child has previous": 1,
+    "child previous has mention": 1,
+    "child messages since 1…5": 1,
+    "child minutes since 10…10000": 1,
+}
+"""Features of the message in line 5, whichever its parent."""
+
+
+def test_features_of_one_pair() -> None:
     """Bob, in line 5, answers ann's line 3."""
     assert values(5, 3) == pytest.approx(
         {
-            "year 2009": 1,
-            "messages a minute -1…1": 1,
-            "child has mention": 1,
-            "child has previous": 1,
-            "child previous has mention": 1,
-            "child messages since 1…5": 1,
-            "child minutes since 10…10000": 1,
-            # 00:11: the log goes past midnight, so the hour is none.
+            **LINE_5,
+            # 00:11: the log passes midnight, so the hour of the child is 0.
             "parent hour": 23 / 24,
             "parent has mention": 1,
             "parent has previous": 1,
@@ -90,16 +96,10 @@ def test_a_pair_one_by_one() -> None:
     )
 
 
-def test_a_message_as_its_own_candidate() -> None:
+def test_message_as_its_own_candidate() -> None:
     assert values(5, 5) == pytest.approx(
         {
-            "year 2009": 1,
-            "messages a minute -1…1": 1,
-            "child has mention": 1,
-            "child has previous": 1,
-            "child previous has mention": 1,
-            "child messages since 1…5": 1,
-            "child minutes since 10…10000": 1,
+            **LINE_5,
             "parent minutes since 10…10000": 1,
             "self": 1,
             "minutes apart 0…1": 1,
@@ -112,35 +112,35 @@ def test_bots_system_lines_and_first_messages() -> None:
     assert {"child is bot", "child messages since -1…0", "child minutes since -1…0"} <= values(6, 2).keys()
     assert "parent is system" in values(6, 2)
     assert not {"child has previous", "child has mention", "parent has previous"} & values(6, 2).keys()
-    # Who joins has said nothing: carl's first message follows none.
+    # Joining does not count as speaking: carl's first message has no previous message.
     assert "child has previous" not in values(4, 2)
     assert "same author" not in values(4, 2)
 
 
-def test_who_addressed_whom_before_after_and_between() -> None:
+def test_mentions_before_after_and_between() -> None:
     found = values(7, 1)
     assert {"child's author mentioned parent's between", "parent's author mentioned child's between"} <= found.keys()
     assert not any("before" in name and "mentioned" in name and name in found for name in PAIR_FEATURES)
-    # Line 3 is the earliest call to Bob, line 7 the last.
+    # Line 3 is the earliest mention of Bob, line 7 the last.
     assert "child's author mentioned parent's after" in values(3, 1)
     assert "child's author mentioned parent's after" not in values(3, 1, causal=True)
     assert "share a mention" in values(5, 1)
 
 
-def test_a_causal_channel_does_not_change_when_more_is_said() -> None:
+def test_causal_features_do_not_depend_on_later_messages() -> None:
     whole = build_channel(LOG, causal=True)
     for size in range(1, len(LOG) + 1):
         part = build_channel(LOG[:size], causal=True)
         target = np.array([size - 1])
         near = list_candidates(target, 5)
         np.testing.assert_array_equal(compute_features(whole, target, near), compute_features(part, target, near))
-    # Offline it does: "carl" is nobody before he comes.
-    named = (said(0, "ann", "carl: are you there"), said(1, "carl", "yes"))
+    # Offline features do change: "carl" is a name only once carl appears.
+    named = (message(0, "ann", "carl: are you there"), message(1, "carl", "yes"))
     assert "child has mention" in values(0, 0, named)
     assert "child has mention" not in values(0, 0, named, causal=True)
 
 
-def test_without_times_nothing_is_said_of_minutes() -> None:
+def test_no_minute_features_without_times() -> None:
     timeless = tuple(Node(node.text, author=node.author, kind=node.kind) for node in LOG)
     found = values(5, 3, timeless)
     assert "minutes apart -1…0" in found
@@ -148,43 +148,48 @@ def test_without_times_nothing_is_said_of_minutes() -> None:
     assert not [name for name in found if "a minute" in name or "hour" in name or "year" in name or name == "minutes apart"]
 
 
-def test_clocks_may_go_back() -> None:
-    found = values(1, 0, (said(5, "ann", "hi"), said(4, "bob", "hi")))
+def test_features_with_clocks_that_go_back() -> None:
+    found = values(1, 0, (message(5, "ann", "hi"), message(4, "bob", "hi")))
     assert "minutes apart" not in found
     assert "minutes apart -1…0" in found
-    assert values(1, 0, (said(5 + 24 * 60 * 9, "ann", "hi"), said(4, "bob", "hi"))) == found
+    assert values(1, 0, (message(5 + 24 * 60 * 9, "ann", "hi"), message(4, "bob", "hi"))) == found
 
 
-def test_the_faithful_channel_keeps_the_quirks_of_the_published_code() -> None:
-    acts = (said(0, "ann", "hi all"), said(0, "Bob", "waves", "action"), said(0, "Bob", "ann: hi"), said(1, "ann", "bob: hi"))
+def test_reproduce_published_keeps_the_quirks_of_the_published_code() -> None:
+    acts = (
+        message(0, "ann", "hi all"),
+        message(0, "Bob", "waves", "action"),
+        message(0, "Bob", "ann: hi"),
+        message(1, "ann", "bob: hi"),
+    )
     assert "same author" in values(2, 1, acts)
     assert "same author" not in values(2, 1, acts, reproduce_published=True)
-    # Whoever acts is said to be addressed, by nobody.
+    # The published code treats the author of an action as mentioned.
     assert "child has mention" not in values(1, 0, acts)
     assert "child has mention" in values(1, 0, acts, reproduce_published=True)
     # ann called "bob", but the code looks for "Bob".
-    later = (*acts, said(2, "Bob", "ok"), said(3, "ann", "right"))
+    later = (*acts, message(2, "Bob", "ok"), message(3, "ann", "right"))
     assert "child's author mentioned parent's between" in values(5, 2, later)
     assert "child's author mentioned parent's between" not in values(5, 2, later, reproduce_published=True)
 
 
-def test_candidates_end_where_the_log_begins() -> None:
+def test_candidates_end_at_the_first_message() -> None:
     assert list_candidates(np.array([0, 2, 5]), 3).tolist() == [[0, -1, -1, -1], [2, 1, 0, -1], [5, 4, 3, 2]]
     channel = build_channel(LOG)
     assert not compute_features(channel, np.array([0]), np.array([[-1]])).any()
 
 
 @pytest.mark.parametrize(
-    "log", [(), (said(0, "ann", "hi"),), (said(0, None, ""),), tuple(said(0, "ann", "x") for _ in range(9))]
+    "log", [(), (message(0, "ann", "hi"),), (message(0, None, ""),), tuple(message(0, "ann", "x") for _ in range(9))]
 )
-def test_small_and_dull_logs(log: tuple[Node, ...]) -> None:
+def test_tiny_and_uniform_logs(log: tuple[Node, ...]) -> None:
     targets = np.arange(len(log))
     found = compute_features(build_channel(log), targets, list_candidates(targets, 100))
     assert found.shape == (len(log), 101, 77)
     assert np.isfinite(found).all()
 
 
-# --- against the paper, read slowly ---------------------------------------------------------------------------------------
+# --- against a slow reference from the paper ------------------------------------------------------------------------------
 
 
 def one_of(value: float, edges: tuple[int, ...]) -> list[bool]:
@@ -192,7 +197,7 @@ def one_of(value: float, edges: tuple[int, ...]) -> list[bool]:
 
 
 class Slow:
-    """The features of one pair at a time, from the messages themselves. Names are single words without punctuation."""
+    """The features of one pair from the messages themselves. Names are single words without punctuation."""
 
     def __init__(self, log: tuple[Node, ...]) -> None:
         self.log = log
@@ -318,7 +323,7 @@ messages = st.builds(
 
 @settings(deadline=None, max_examples=150)
 @given(st.lists(messages, min_size=1, max_size=14), st.booleans())
-def test_all_features_equal_the_slow_ones(drawn: list[Node], in_order: bool) -> None:
+def test_features_equal_the_slow_reference(drawn: list[Node], in_order: bool) -> None:
     if in_order:
         drawn = sorted(drawn, key=lambda node: node.time or 0)
     log = tuple(drawn)

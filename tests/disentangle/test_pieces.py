@@ -1,4 +1,4 @@
-"""Messages as word pieces: what opens and ends them, where they are cut, whose name stands before them."""
+"""Messages as word pieces: the tokens around them, the limit of their length, and the names before them."""
 
 from itertools import pairwise
 
@@ -44,25 +44,25 @@ def test_each_message_is_opened_by_cls_and_ended_by_sep(author: bool) -> None:
     assert cut == 0
 
 
-def test_only_whom_has_a_name_is_named() -> None:
+def test_authors_are_prefixed_if_present() -> None:
     assert [format_message(each, author=True) for each in MESSAGES[:4]] == ["ga: aa be ci", "ga: ", "", "ha hu"]
     assert format_message(MESSAGES[5], author=True) == "bo"
     assert format_message(MESSAGES[0], author=False) == "aa be ci"
 
 
-def test_a_message_without_text_is_cls_and_sep() -> None:
+def test_message_without_text_is_cls_and_sep() -> None:
     found, _ = rows(MESSAGES)
     assert found[1] == found[2] == [CLS, SEP]
 
 
 @pytest.mark.parametrize("longest", [1, 2, 3, 5, 9, 10, 11])
-def test_longer_messages_are_cut_and_counted(longest: int) -> None:
+def test_long_messages_are_truncated_and_counted(longest: int) -> None:
     found, cut = rows(MESSAGES, max_tokens=longest + 2)
     assert found == [[CLS, *pieces_of(each.text)[:longest], SEP] for each in MESSAGES]
     assert cut == sum(len(each.text.split()) > longest for each in MESSAGES)
 
 
-def test_the_name_counts_in_the_length() -> None:
+def test_author_name_counts_towards_the_length() -> None:
     # "he", ":" and ten words.
     for max_tokens, cut in ((14, 0), (13, 1)):
         (found,), counted = rows(MESSAGES[4:5], author=True, max_tokens=max_tokens)
@@ -71,7 +71,7 @@ def test_the_name_counts_in_the_length() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 6, 7])
-def test_how_many_are_encoded_at_once_makes_no_difference(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pieces_do_not_depend_on_the_batch_size(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = encode_pieces(tokenizer(), MESSAGES, author=True, max_tokens=6)
     monkeypatch.setattr(pieces, "_CHUNK", size)
     again = encode_pieces(tokenizer(), MESSAGES, author=True, max_tokens=6)
@@ -80,12 +80,12 @@ def test_how_many_are_encoded_at_once_makes_no_difference(size: int, monkeypatch
     assert whole[2] == again[2] == 2
 
 
-def test_no_messages_no_pieces() -> None:
+def test_no_messages_give_no_pieces() -> None:
     assert rows([]) == ([], 0)
 
 
 @pytest.mark.parametrize("author", [False, True])
-def test_logs_are_read_in_pieces_as_their_input_says(author: bool) -> None:
+def test_logs_are_tokenized_as_the_input_specifies(author: bool) -> None:
     trees = [Tree(tuple(MESSAGES[:3]), id="one"), Tree(tuple(MESSAGES[3:]), id="two")]
     input = ChatInput(texts="pieces", author_in_text=author, max_tokens=5)
     logs = Logs.build(trees, input).tokenize(tokenizer())
@@ -95,11 +95,11 @@ def test_logs_are_read_in_pieces_as_their_input_says(author: bool) -> None:
     assert ids.tolist() == [*expected[4], *expected[0], *expected[4]]
     assert lengths.tolist() == [len(expected[4]), len(expected[0]), len(expected[4])]
     words = Logs.build(trees, ChatInput(texts="words", max_tokens=5)).tokenize(tokenizer())
-    # Whole words are not ended by SEP, nor cut.
+    # Whole words get no SEP, and messages are not cut.
     assert words.num_truncated == 0
     assert SEP not in words.ids
 
 
-def test_a_message_has_room_for_a_piece() -> None:
+def test_max_tokens_leaves_room_for_one_piece() -> None:
     with pytest.raises(RamifyError, match=r"input\.max_tokens .*at least 3, .*but is 2"):
         ChatInput(texts="pieces", max_tokens=2)

@@ -1,4 +1,4 @@
-"""Posteriors of whole logs: side by side, with gold links, and with vectors computed before, against message by message."""
+"""Posteriors of whole logs, in batches, with gold links and with precomputed vectors, against one message at a time."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -31,7 +31,7 @@ from ramify.tree import Tree
 def one_by_one(
     own: ReplyLinking, logs: Logs, start: int = 0, structure: ReplyStructure | None = None
 ) -> Iterator[dict[int, float]]:
-    """Of the one log from a message on: with a structure given, or else with what was decided before."""
+    """The probabilities of one log from a message on, given a structure or else the earlier decisions."""
     decided = ReplyStructure()
     for message in range(start, len(logs)):
         found = shares(own, logs, message, decided if structure is None else structure)
@@ -40,7 +40,7 @@ def one_by_one(
 
 
 def by_message(found: Iterator[LinkPosterior]) -> dict[int, dict[int, float]]:
-    """[message][candidate]"""
+    """Probabilities as [message][candidate]."""
     whole = LinkPosterior.concatenate(list(found))
     ends = np.cumsum(whole.lengths)
     return {
@@ -56,57 +56,55 @@ def flat(found: dict[int, dict[int, float]]) -> np.ndarray:
 
 def assert_same(found: dict[int, dict[int, float]], expected: dict[int, dict[int, float]]) -> None:
     assert found.keys() == expected.keys()
-    for message, chances in expected.items():
-        assert list(found[message]) == list(chances)
+    for message, probabilities in expected.items():
+        assert list(found[message]) == list(probabilities)
     np.testing.assert_allclose(flat(found), flat(expected), **CLOSE)
 
 
 def alone(own: ReplyLinking, *, start: Ints | None = None, known: bool = False) -> dict[int, dict[int, float]]:
-    """Each log by itself, with messages numbered as in all logs together."""
+    """The probabilities of each log alone, with messages numbered as in all logs together."""
     found = {}
     for number, (tree, first) in enumerate(zip(TREES, LOGS.offsets.tolist())):
         logs = read(tree)
         own_start = 0 if start is None else int(start[number]) - first
         structure = ReplyStructure.from_gold(logs) if known else None
-        for message, chances in enumerate(one_by_one(own, logs, own_start, structure), first + own_start):
-            found[message] = {first + candidate: chance for candidate, chance in chances.items()}
+        for message, probabilities in enumerate(one_by_one(own, logs, own_start, structure), first + own_start):
+            found[message] = {first + candidate: chance for candidate, chance in probabilities.items()}
     return found
 
 
-# --- side by side -------------------------------------------------------------------------------------------------------------
+# --- batches ------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("config", "keys"), [({}, 16_384), ({}, 12), ({"depth": 1, "features": "head"}, 18), ({"objective": "binary"}, 16_384)]
 )
-def test_logs_decided_side_by_side_are_decided_as_each_alone(
-    config: dict[str, object], keys: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batched_logs_equal_each_log_alone(config: dict[str, object], keys: int, monkeypatch: pytest.MonkeyPatch) -> None:
     own = task(**config)  # pyright: ignore[reportArgumentType]
     monkeypatch.setattr(predict, "KEYS", keys)
     parts = list(predict_posterior(own, PLAIN, LOGS))
-    # A message of each log at once, where so many pairs are scored at once.
+    # If the limit on pairs allows it, one message of each log is scored at once.
     most = max(len(part.messages) for part in parts)
     assert most == len(SIZES) if keys == 16_384 else most < len(SIZES)
     found = by_message(iter(parts))
     expected = alone(own)
     assert_same(found, expected)
-    # What was decided before is read: with nothing to read it thinks otherwise.
+    # Earlier decisions are read: without them the probabilities differ.
     blind = {message: shares(own, LOGS, message, ReplyStructure()) for message in range(len(LOGS))}
     assert np.abs(flat(found) - flat(blind)).max() > 0.01
-    answered, probability, *_ = predict_links(own, PLAIN, LOGS)
-    assert answered.tolist() == [likeliest(expected[message]) for message in range(len(LOGS))]
+    parents, probability, *_ = predict_links(own, PLAIN, LOGS)
+    assert parents.tolist() == [likeliest(expected[message]) for message in range(len(LOGS))]
     np.testing.assert_allclose(probability, [max(expected[message].values()) for message in range(len(LOGS))], **CLOSE)
 
 
-def test_a_message_may_be_where_deciding_begins() -> None:
+def test_decoding_may_start_at_any_message() -> None:
     own, start = task(), LOGS.offsets[:-1] + np.array([3, 0, 8, 4, 0])
     found = by_message(predict_posterior(own, PLAIN, LOGS, start=start))
     assert_same(found, alone(own, start=start))
-    answered, probability, *_ = predict_links(own, PLAIN, LOGS, start=start)
+    parents, probability, *_ = predict_links(own, PLAIN, LOGS, start=start)
     left_out = np.setdiff1d(np.arange(len(LOGS)), list(found))
     assert len(left_out) == 15
-    assert answered[left_out].tolist() == left_out.tolist()
+    assert parents[left_out].tolist() == left_out.tolist()
     assert not probability[left_out].any()
     assert (probability[list(found)] > 0).all()
 
@@ -117,7 +115,7 @@ def test_what_is_known_is_neither_read_nor_believed_while_deciding() -> None:
     assert_same(by_message(predict_posterior(own, PLAIN, read(*unknown))), by_message(predict_posterior(own, PLAIN, LOGS)))
 
 
-def test_known_links_are_read_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gold_history_reads_gold_links(monkeypatch: pytest.MonkeyPatch) -> None:
     own = task()
     monkeypatch.setattr(predict, "_BLOCK", 4)
     found = by_message(predict_posterior(own, PLAIN, LOGS, history="gold"))
@@ -130,25 +128,25 @@ def test_known_links_are_read_where_that_is_asked_for(monkeypatch: pytest.Monkey
 
 
 @torch.no_grad()
-def test_logs_that_are_known_as_they_would_be_decided_are_decided_so() -> None:
-    """Then each message's history is the same either way."""
+def test_gold_links_equal_to_predictions_reproduce_them() -> None:
+    """Each message's history is then the same with gold links and with predicted ones."""
     own = task()
-    answered, probability, *_ = predict_links(own, PLAIN, LOGS)
+    parents, probability, *_ = predict_links(own, PLAIN, LOGS)
     trees = []
     for tree, first in zip(TREES, LOGS.offsets.tolist()):
-        links = answered[first : first + len(tree)] - first
+        links = parents[first : first + len(tree)] - first
         nodes = (
-            replace(node, parents=() if above == number else (above,), self_link=False)
-            for number, (node, above) in enumerate(zip(tree.nodes, links.tolist()))
+            replace(node, parents=() if parent == number else (parent,), self_link=False)
+            for number, (node, parent) in enumerate(zip(tree.nodes, links.tolist()))
         )
         trees.append(Tree(tuple(nodes), id=tree.id))
-    again, chances, *_ = predict_links(own, PLAIN, read(*trees), history="gold")
-    assert again.tolist() == answered.tolist()
-    np.testing.assert_allclose(chances, probability, **CLOSE)
+    again, probabilities, *_ = predict_links(own, PLAIN, read(*trees), history="gold")
+    assert again.tolist() == parents.tolist()
+    np.testing.assert_allclose(probabilities, probability, **CLOSE)
 
 
 @pytest.mark.parametrize("history", ["predicted", "gold"])
-def test_dropout_is_off_while_deciding_and_on_again_afterwards(history: ReplyHistory) -> None:
+def test_dropout_is_off_while_decoding_only(history: ReplyHistory) -> None:
     own = task(dropout=0.5)
     expected = by_message(predict_posterior(own, PLAIN, LOGS, history=history))
     own.train()
@@ -157,11 +155,11 @@ def test_dropout_is_off_while_deciding_and_on_again_afterwards(history: ReplyHis
     assert own.backbone.training
 
 
-# --- vectors that were computed before ----------------------------------------------------------------------------------------
+# --- precomputed vectors ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("history", ["predicted", "gold"])
-def test_vectors_computed_before_make_no_difference(history: ReplyHistory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_precomputed_vectors_change_nothing(history: ReplyHistory, monkeypatch: pytest.MonkeyPatch) -> None:
     own = task()
     expected = by_message(predict_posterior(own, PLAIN, LOGS, history=history))
     monkeypatch.setattr(predict, "TOKENS", 30)
@@ -169,7 +167,7 @@ def test_vectors_computed_before_make_no_difference(history: ReplyHistory, monke
     assert vectors is not None
     assert vectors.table.shape == (len(LOGS), 8)
     assert_same(by_message(predict_posterior(own, PLAIN, LOGS, history=history, vectors=vectors)), expected)
-    # They are what is read, and nothing is encoded once more.
+    # The given vectors are read, and nothing is encoded again.
     other = by_message(
         predict_posterior(own, PLAIN, LOGS, history=history, vectors=MessageVectors(vectors.table.flip(0), vectors.row))
     )
@@ -178,7 +176,7 @@ def test_vectors_computed_before_make_no_difference(history: ReplyHistory, monke
     assert_same(by_message(predict_posterior(own, PLAIN, LOGS, history=history, vectors=vectors)), expected)
 
 
-def test_each_message_has_the_vector_of_its_own_words() -> None:
+def test_each_message_has_the_vector_of_its_own_text() -> None:
     own = task()
     messages = np.array([30, 2, 11, 3, 23])
     vectors = encode_messages(own, LOGS, messages)
@@ -191,13 +189,13 @@ def test_each_message_has_the_vector_of_its_own_words() -> None:
     assert torch.cdist(vectors.table, vectors.table).add(torch.eye(5)).min() > 1e-3
 
 
-def test_a_model_that_makes_no_vectors_has_none_to_keep() -> None:
+def test_model_without_vectors_precomputes_none() -> None:
     own = feature_task()
     assert encode_messages(own, LOGS, np.arange(len(LOGS))) is None
     assert len(by_message(predict_posterior(own, PLAIN, LOGS))) == len(LOGS)
 
 
-# --- what is read -------------------------------------------------------------------------------------------------------------
+# --- messages that are read ---------------------------------------------------------------------------------------------------
 
 
 def test_deciding_leads_in_by_two_windows() -> None:
@@ -211,11 +209,11 @@ def test_deciding_leads_in_by_two_windows() -> None:
     assert logs.offsets.tolist() == [0, 30, 60, 90, 102, 132]
     assert logs.first_annotated.tolist() == [17, 34, 60, 100, 131]
     assert decode_start(logs).tolist() == [7, 30, 60, 90, 121]
-    # The first log's end is not known from, though the second one is.
+    # The first log has no annotated messages, although the second one has some.
     assert Logs.build([log(30, 30), log(30, 4)], INPUT).first_annotated.tolist() == [30, 34]
 
 
-def test_messages_are_read_with_all_that_they_may_answer() -> None:
+def test_messages_are_read_with_all_their_candidates() -> None:
     random = np.random.default_rng(0)
     for size in (0, 1, 3, 10, 31):
         messages = np.sort(random.choice(len(LOGS), size=size, replace=False))
@@ -229,7 +227,7 @@ def test_messages_are_read_with_all_that_they_may_answer() -> None:
         assert add_candidates(LOGS, messages).tolist() == sorted(expected)
 
 
-def test_what_is_read_begins_a_window_before_deciding_does() -> None:
+def test_reading_starts_one_window_before_decoding() -> None:
     start = LOGS.offsets[:-1] + np.array([6, 0, 6, 4, 2])
     expected = [*range(1, 7), 7, *range(9, 20), *range(24, 31)]
     assert LOGS.offsets.tolist() == [0, 7, 8, 20, 24, 31]
@@ -237,7 +235,7 @@ def test_what_is_read_begins_a_window_before_deciding_does() -> None:
     own = task()
     vectors = encode_messages(own, LOGS, list_read_messages(LOGS, start))
     assert vectors is not None
-    # So much is enough: it is what deciding reads by itself.
+    # These vectors are sufficient, because decoding reads no more.
     assert_same(
         by_message(predict_posterior(own, PLAIN, LOGS, start=start, vectors=vectors)),
         by_message(predict_posterior(own, PLAIN, LOGS, start=start)),

@@ -1,4 +1,4 @@
-"""What is taken up together, and when."""
+"""Batches of prefetched items: their contents and their timing."""
 
 import threading
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import pytest
 from ramify.disentangle.inference.prefetch import prefetch_batches
 
 
-def test_what_comes_alone_is_given_alone_and_at_once():
+def test_single_items_are_yielded_at_once():
     asked = [threading.Event() for _ in range(3)]
 
     def slowly() -> Iterator[int]:
@@ -20,12 +20,12 @@ def test_what_comes_alone_is_given_alone_and_at_once():
     runs = prefetch_batches(slowly(), 10)
     for number, event in enumerate(asked):
         event.set()
-        # The next one does not come before this one was given.
+        # The next item is read only after this one has been taken.
         assert next(runs) == [number]
     assert list(runs) == []
 
 
-def test_what_has_come_meanwhile_is_given_together():
+def test_waiting_items_are_yielded_together():
     read: list[int] = []
     ahead = threading.Event()
 
@@ -38,7 +38,7 @@ def test_what_has_come_meanwhile_is_given_together():
 
     runs = prefetch_batches(eagerly(), 4)
     found = next(runs)
-    # As far as there is room for what is not taken, and one in the hand.
+    # The reader runs ahead by the limit and one item in hand.
     assert ahead.wait(60)
     assert len(read) <= len(found) + 4 + 1
     together = [found, *runs]
@@ -46,7 +46,7 @@ def test_what_has_come_meanwhile_is_given_together():
     assert len(together[1]) == max(map(len, together)) == 4
 
 
-def test_what_goes_wrong_is_raised_after_what_came_before():
+def test_errors_are_raised_after_earlier_items():
     def until() -> Iterator[int]:
         yield from range(3)
         raise ValueError("line 4")
@@ -57,7 +57,7 @@ def test_what_goes_wrong_is_raised_after_what_came_before():
     assert found == [0, 1, 2]
 
 
-def test_nothing_is_read_once_nobody_asks():
+def test_reading_stops_with_the_consumer():
     ended = threading.Event()
 
     def endless() -> Iterator[int]:

@@ -1,4 +1,4 @@
-"""Parents of comments: what a decision may not depend on, and how it is scored."""
+"""Parents of comments: the inputs that decisions do not depend on, and the scores."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -54,8 +54,8 @@ def features() -> ReplyLinking:
     return ReplyLinking(backbone, tokenizer(), INPUT, LinkConfig(objective="ranking")).eval()
 
 
-def hung_on(tree: Tree, comment: int, parent: int) -> Tree:
-    """The same tree, one comment with another parent."""
+def with_parent(tree: Tree, comment: int, parent: int) -> Tree:
+    """The same tree, in which one comment has another parent."""
     nodes = list(tree.nodes)
     nodes[comment] = replace(nodes[comment], parents=(int(parent),))
     return Tree(tuple(nodes), id=tree.id)
@@ -76,22 +76,22 @@ def shares(own: ReplyLinking, logs: Logs, history: ReplyHistory = "gold") -> dic
 
 @pytest.mark.parametrize("own", [pytest.param(ranking, id="mht"), pytest.param(features, id="feature model")])
 @pytest.mark.parametrize("tree", TREES[:3], ids=lambda tree: tree.id)
-def test_what_a_comment_answers_changes_nothing_of_what_is_decided_on_it(own, tree):
+def test_gold_parent_does_not_change_its_own_prediction(own, tree):
     model = own()
     before = shares(model, read([tree]))
     later_moved = False
     for comment in range(2, len(tree)):
         known = tree.parent[comment]
         for parent in {0, comment - 1, comment // 2} - {known}:
-            after = shares(model, read([hung_on(tree, comment, parent)]))
+            after = shares(model, read([with_parent(tree, comment, parent)]))
             for message in range(comment + 1):
                 np.testing.assert_array_equal(after[message], before[message])
             later_moved |= any((after[message] != before[message]).any() for message in range(comment + 1, len(tree)))
-    # With a model that reads what was answered, later comments do hang on it.
+    # If the model reads earlier links, later comments depend on them.
     assert later_moved == model.backbone.reads_structure
 
 
-def test_what_comes_later_changes_nothing():
+def test_later_comments_change_no_prediction():
     model, tree = ranking(), TREES[0]
     before = shares(model, read([tree]))
     for size in range(2, len(tree)):
@@ -105,24 +105,24 @@ def test_what_comes_later_changes_nothing():
 
 @pytest.mark.parametrize("history", ["gold", "predicted"])
 @pytest.mark.parametrize("mask", ["ancestors", "temporal", "none"])
-def test_a_comment_never_answers_itself(history: ReplyHistory, mask: str):
+def test_comment_never_answers_itself(history: ReplyHistory, mask: str):
     logs = read(TREES)
-    answered, probability, *_ = predict_links(ranking(mask=mask), PLAIN, logs, history=history)
+    parents, probability, *_ = predict_links(ranking(mask=mask), PLAIN, logs, history=history)
     is_post = np.isin(np.arange(len(logs)), logs.offsets)
-    assert (answered[is_post] == np.flatnonzero(is_post)).all()
-    assert (answered < np.arange(len(logs)))[~is_post].all()
+    assert (parents[is_post] == np.flatnonzero(is_post)).all()
+    assert (parents < np.arange(len(logs)))[~is_post].all()
     assert ((probability > 0) & (probability <= 1.0001)).all()
-    # The first comment has no choice.
-    assert (answered[logs.offsets[:-2] + 1] == logs.offsets[:-2]).all()
+    # The first comment has only one candidate.
+    assert (parents[logs.offsets[:-2] + 1] == logs.offsets[:-2]).all()
 
 
-def with_parents(trees: Sequence[Tree], answered: Ints) -> list[Tree]:
-    """The trees with what a model says that their comments answer."""
+def with_parents(trees: Sequence[Tree], parents: Ints) -> list[Tree]:
+    """The trees with predicted parents."""
     starts = np.cumsum([0, *map(len, trees)])
     return [
         Tree(
             tuple(
-                replace(node, parents=(int(answered[start + place] - start),) if place else ())
+                replace(node, parents=(int(parents[start + place] - start),) if place else ())
                 for place, node in enumerate(tree.nodes)
             ),
             id=tree.id,
@@ -132,13 +132,13 @@ def with_parents(trees: Sequence[Tree], answered: Ints) -> list[Tree]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_whole_conversations_are_right_with_either_history_or_none(seed):
-    """A single wrong link already fails one, and up to it both histories are the same."""
+def test_conversation_accuracy_is_equal_for_both_histories(seed):
+    """One wrong link makes a conversation wrong, and up to that link both histories are equal."""
     model = ranking(seed)
     trees = with_parents(TREES, predict_links(model, PLAIN, read(TREES))[0])
-    # Two trees are as the model would have them but for one comment.
+    # Two trees equal the predictions except for one comment each.
     trees[0], trees[2] = (
-        hung_on(tree, comment, (tree.parent[comment] + 1) % comment) for tree, comment in ((trees[0], 6), (trees[2], 12))
+        with_parent(tree, comment, (tree.parent[comment] + 1) % comment) for tree, comment in ((trees[0], 6), (trees[2], 12))
     )
     store = Store.from_trees(trees)
     predicted, gold = (
@@ -153,7 +153,7 @@ def test_whole_conversations_are_right_with_either_history_or_none(seed):
 # --- scores -------------------------------------------------------------------------------------------------------------------
 
 
-def test_rules_that_do_not_read():
+def test_baselines_are_first_and_previous():
     logs = read(TREES)
     for name, expected in (("first", lambda place: 0), ("previous", lambda place: place - 1)):
         found = score_parents(logs, predict_baseline(logs, name))
@@ -163,7 +163,7 @@ def test_rules_that_do_not_read():
         assert found.first_correct.all()
 
 
-def test_parents_beyond_the_window_are_left_out_of_training_and_count_as_wrong():
+def test_parents_beyond_the_window_are_not_trained_on_and_count_as_wrong():
     tree = discussion(star(20), name="star")
     logs = read([tree])
     assert logs.linked.tolist() == list(range(1, 9))
@@ -174,11 +174,11 @@ def test_parents_beyond_the_window_are_left_out_of_training_and_count_as_wrong()
     assert found.baselines["first"].scores()["conv_accuracy"] == 100
 
 
-def test_a_model_that_reads_no_structure_has_no_history():
-    assert evaluate_replies(Disentangler(features()), Store.from_trees(TREES), "all").history == "unread"
+def test_model_without_structure_has_no_history():
+    assert evaluate_replies(Disentangler(features()), Store.of(TREES), "all").history == "unread"
 
 
-def test_what_does_not_fit_is_refused():
+def test_unsuitable_models_and_settings_are_refused():
     with pytest.raises(RamifyError, match="reply trees"):
         evaluate_links(Disentangler(ranking()), Store.from_trees(TREES), "all")
     with pytest.raises(RamifyError, match="cannot read gold links"):
@@ -188,7 +188,7 @@ def test_what_does_not_fit_is_refused():
     ).model.comments.tolist() == [12]
 
 
-def test_chat_logs_are_ranked_without_the_starts_of_conversations():
+def test_chat_logs_are_ranked_without_starts():
     logs = Logs.build([channel(40)], INPUT)
     assert (logs.links[:, 0] == logs.links[:, 1]).any()
     left = logs.drop_starts()
@@ -206,26 +206,26 @@ def test_chat_logs_are_ranked_without_the_starts_of_conversations():
         ({"min_depth": 6, "max_nodes": 101}, 884, (39.15, 0.00), (26.62, 6.79)),
     ],
 )
-def test_stand_ins_for_the_published_data_sets(data_dir, tmp_path, bounds, threads, first, previous):
+def test_stand_ins_for_published_data_sets(data_dir, tmp_path, bounds, threads, first, previous):
     files = sorted(data_dir("reddit-college").glob("*.zst"))
     store = build(files, "pushshift", tmp_path / "store", policy=Policy(deleted="tree"), **bounds)
     assert store.num_trees == threads
     posts = store.offsets[:-1]
     comments = np.delete(np.arange(store.num_nodes), posts)
     lengths = np.diff(store.offsets) - 1
-    for answered, expected in ((np.repeat(posts, lengths), first), (comments - 1, previous)):
-        found = ReplyCounts.count(answered, store.parent[comments], lengths).scores()
+    for parents, expected in ((np.repeat(posts, lengths), first), (comments - 1, previous)):
+        found = ReplyCounts.count(parents, store.parent[comments], lengths).scores()
         assert (found["graph_accuracy"], found["conv_accuracy"]) == pytest.approx(expected, abs=0.005)
 
 
 @pytest.mark.parametrize("objective", ["listwise", "binary"])
-def test_comments_start_nothing_for_models_of_logs_either(objective, tmp_path) -> None:
-    """The one parent that they find is what they would say of the others alone."""
+def test_models_of_logs_never_make_comments_start_conversations(objective, tmp_path) -> None:
+    """Their one parent is the prediction among the other messages alone."""
     own = mht_task(tokenizer(), INPUT, 0, objective)
     logs = read(TREES)
     with torch.no_grad():
         assert own.head is not None
-        own.head.weight.zero_()  # nothing tells candidates apart: of equals the nearest, which is the message itself
+        own.head.weight.zero_()  # all candidates are equal: ties go to the nearest, which is the message itself
     assert (predict_links(own, PLAIN, logs, history="gold").parent == np.arange(len(logs))).all()
     found = evaluate_replies(Disentangler(own), Store.from_trees(TREES), "all")
     assert vars(found.model).keys() == vars(found.baselines["previous"]).keys()

@@ -1,4 +1,4 @@
-"""Reply trees as logs: in order of time, told from chat logs by their structure."""
+"""Reply trees as logs in order of time, and the structure that distinguishes them from chat logs."""
 
 from dataclasses import replace
 
@@ -24,17 +24,17 @@ def named_parents(tree: Tree) -> dict[str, tuple[str, ...]]:
 
 
 @given(parent_arrays(), st.data())
-def test_nodes_come_by_time_but_none_before_what_it_answers(parent, data):
+def test_nodes_are_in_order_of_time_and_after_their_parents(parent, data):
     clock = st.one_of(st.none(), st.integers(0, 5).map(float))
     tree = timed(parent, [data.draw(clock) for _ in parent])
     ordered = sort_by_time(tree)
-    # `Tree` itself refuses a parent that stands after its child.
+    # `Tree` itself rejects a parent that follows its child.
     assert named_parents(ordered) == named_parents(tree)
     assert (ordered.id, ordered.meta) == (tree.id, tree.meta)
     assert {node.id: (node.text, node.time) for node in ordered.nodes} == {
         node.id: (node.text, node.time) for node in tree.nodes
     }
-    # What is out of order by the clock is held up by what it answers, or has no time.
+    # A node out of order by time follows a parent that is later, or has no time.
     due = -np.inf
     place = {node.id: number for number, node in enumerate(tree.nodes)}
     above = {node.id: (*(tree.nodes[each] for each in tree.ancestors(place[node.id])), node) for node in tree.nodes}
@@ -47,13 +47,13 @@ def test_nodes_come_by_time_but_none_before_what_it_answers(parent, data):
     assert sort_by_time(ordered) == ordered
 
 
-def test_with_times_of_their_own_nodes_come_by_these():
+def test_given_times_order_the_nodes():
     tree = timed([-1, 0, 0, 1, 2], [0.0, 3.0, 1.0, 4.0, 2.0])
     assert [node.id for node in sort_by_time(tree).nodes] == ["t.0", "t.2", "t.4", "t.1", "t.3"]
     assert [node.parents for node in sort_by_time(tree).nodes] == [(), (0,), (1,), (0,), (3,)]
 
 
-def test_a_deep_chain_with_clocks_that_go_back():
+def test_deep_chain_with_clocks_that_go_back():
     size = 3000
     tree = timed(chain(size), [float(size - place) for place in range(size + 1)])
     assert sort_by_time(tree) == tree
@@ -64,8 +64,8 @@ def test_a_deep_chain_with_clocks_that_go_back():
 TREES = [discussion(uniform(9), name="a"), discussion(chain(4), name="b"), discussion(star(0), name="bare")]
 
 
-def test_reply_trees_are_known_by_their_structure(tmp_path):
-    for store in (Store.from_trees(TREES), built(TREES, tmp_path)):
+def test_reply_trees_are_recognised_by_their_structure(tmp_path):
+    for store in (Store.of(TREES), built(TREES, tmp_path)):
         assert store.holds_reply_trees
         assert Store.from_trees(store.trees()).holds_reply_trees
 
@@ -75,22 +75,22 @@ def test_reply_trees_are_known_by_their_structure(tmp_path):
     [
         pytest.param(channel(20), id="channel"),
         pytest.param(Tree((Node("one"), Node("two"))), id="two conversations"),
-        pytest.param(Tree((Node("one"), Node("two", parents=None))), id="nobody knows"),
-        pytest.param(Tree((Node("one", parents=None), Node("two", parents=(0,)))), id="nobody knows of the first"),
+        pytest.param(Tree((Node("one"), Node("two", parents=None))), id="unknown parent"),
+        pytest.param(Tree((Node("one", parents=None), Node("two", parents=(0,)))), id="unknown parent of the first"),
         pytest.param(Tree((Node("one"), Node("two", parents=(0,)), Node("three", parents=(0, 1)))), id="two parents"),
         pytest.param(Tree((Node("one"), Node("two", parents=(0,), self_link=True))), id="self link"),
     ],
 )
-def test_one_log_makes_a_store_one_of_logs(log):
-    assert not Store.from_trees([*TREES, log]).holds_reply_trees
-    assert not Store.from_trees([log]).holds_reply_trees
+def test_one_log_makes_a_store_of_logs(log):
+    assert not Store.of([*TREES, log]).holds_reply_trees
+    assert not Store.of([log]).holds_reply_trees
 
 
-def test_every_comment_and_no_post_has_a_link():
+def test_comments_have_links_and_posts_have_none():
     tree = timed([-1, 0, 0, 1, 2], [0.0, 3.0, 1.0, 4.0, 2.0])
     logs = build_reply_logs([tree, discussion(star(0)), discussion(chain(3))], ChatInput(window=2))
     assert logs.offsets.tolist() == [0, 5, 6, 10]
     assert logs.links.tolist() == [[1, 0], [2, 1], [3, 0], [4, 3], [7, 6], [8, 7], [9, 8]]
-    # Message 3 answers one that is three back.
+    # Message 3 answers the message three places back.
     assert logs.linked.tolist() == [1, 2, 4, 7, 8, 9]
     assert logs.annotated.all()

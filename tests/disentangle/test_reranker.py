@@ -1,4 +1,4 @@
-"""A second look: what it may change, what it learns, and who may take one."""
+"""Reranking: the probabilities that change, the training, and the models that accept a reranker."""
 
 from dataclasses import replace
 from typing import Any
@@ -27,28 +27,28 @@ INPUT = ChatInput(window=25, causal=True)
 PLAIN = DecodingConfig()
 
 
-def once(**config: object) -> ReplyLinking:
+def plain_task(**config: object) -> ReplyLinking:
     torch.manual_seed(0)
     words = learn_vocabulary([["a"]], min_count=1)
     backbone = FeatureModel(FeatureModelConfig(vocab_size=words.vocab_size, dim=0, hidden=8))
     return ReplyLinking(backbone, words, INPUT, LinkConfig(**config)).eval()  # pyright: ignore[reportArgumentType]
 
 
-def twice(look: Reranker) -> ReplyLinking:
-    task = once()
-    task.config = replace(task.config, reranker_dim=look.input_layer.out_features, lookahead=look.lookahead)
-    task.reranker = look
+def reranked_task(model: Reranker) -> ReplyLinking:
+    task = plain_task()
+    task.config = replace(task.config, reranker_dim=model.input_layer.out_features, lookahead=model.lookahead)
+    task.reranker = model
     return task
 
 
-def moved(lookahead: bool = False) -> Reranker:
+def random_reranker(lookahead: bool = False) -> Reranker:
     torch.manual_seed(1)
-    look = Reranker(8, lookahead)
-    torch.nn.init.normal_(look.output_layer.weight)
-    return look
+    model = Reranker(8, lookahead)
+    torch.nn.init.normal_(model.output_layer.weight)
+    return model
 
 
-LOGS = Logs.build(TREES, INPUT).tokenize(once().tokenizer)
+LOGS = Logs.build(TREES, INPUT).tokenize(plain_task().tokenizer)
 
 
 def predict(task: ReplyLinking, decoding: DecodingConfig = PLAIN) -> LinkPosterior:
@@ -62,16 +62,18 @@ def fit(task: ReplyLinking, dim: int, logs: Logs = LOGS, **settings: Any) -> Rer
 def nats(found: LinkPosterior) -> float:
     starts = np.cumsum(found.lengths) - found.lengths
     is_link = LOGS.is_link(np.repeat(found.messages, found.lengths), found.candidates)
-    said = np.add.reduceat(np.where(is_link, found.probabilities, 0), starts)
-    return float(-np.log(said[np.add.reduceat(is_link, starts) > 0]).mean())
+    link_probability = np.add.reduceat(np.where(is_link, found.probabilities, 0), starts)
+    return float(-np.log(link_probability[np.add.reduceat(is_link, starts) > 0]).mean())
 
 
-def test_before_it_has_learned_it_changes_nothing() -> None:
-    np.testing.assert_allclose(predict(twice(Reranker(8))).probabilities, predict(once()).probabilities, rtol=1e-5)
+def test_untrained_reranker_changes_nothing() -> None:
+    np.testing.assert_allclose(
+        predict(reranked_task(Reranker(8))).probabilities, predict(plain_task()).probabilities, rtol=1e-5
+    )
 
 
-def test_the_likeliest_share_what_they_had() -> None:
-    before, after = predict(once()), predict(twice(moved()))
+def test_reranking_redistributes_the_probability_of_the_likeliest() -> None:
+    before, after = predict(plain_task()), predict(reranked_task(random_reranker()))
     assert np.array_equal(before.candidates, after.candidates)
     assert np.abs(before.probabilities - after.probabilities).max() > 0.01
     start = 0
@@ -87,16 +89,18 @@ HOW = pytest.mark.parametrize("lookahead", [False, True])
 
 
 @HOW
-def test_opinions_do_not_depend_on_how_messages_are_batched(monkeypatch: pytest.MonkeyPatch, lookahead: bool) -> None:
-    whole = predict(twice(moved(lookahead)))
+def test_posteriors_do_not_depend_on_the_batches(monkeypatch: pytest.MonkeyPatch, lookahead: bool) -> None:
+    whole = predict(reranked_task(random_reranker(lookahead)))
     monkeypatch.setattr("ramify.disentangle.inference.predict.KEYS", 60)
     monkeypatch.setattr("ramify.disentangle.inference.predict._BLOCK", 3)
-    np.testing.assert_allclose(predict(twice(moved(lookahead))).probabilities, whole.probabilities, rtol=1e-4, atol=1e-7)
+    np.testing.assert_allclose(
+        predict(reranked_task(random_reranker(lookahead))).probabilities, whole.probabilities, rtol=1e-4, atol=1e-7
+    )
 
 
 @HOW
-def test_logs_do_not_touch_each_other(lookahead: bool) -> None:
-    task = twice(moved(lookahead))
+def test_logs_are_reranked_independently(lookahead: bool) -> None:
+    task = reranked_task(random_reranker(lookahead))
     together = predict_links(task, PLAIN, LOGS).parent
     for number, tree in enumerate(TREES):
         first, stop = LOGS.offsets[number : number + 2]
@@ -104,54 +108,58 @@ def test_logs_do_not_touch_each_other(lookahead: bool) -> None:
         assert (alone + first == together[first:stop]).all()
 
 
-def test_later_messages_matter_with_lookahead_alone() -> None:
-    """But for logs that are decided on as a live channel would be."""
+def test_only_lookahead_reads_later_messages() -> None:
+    """Logs decoded online are an exception."""
     early = [replace(tree, nodes=tree.nodes[:50]) for tree in TREES]
-    logs = Logs.build(early, INPUT).tokenize(once().tokenizer)
-    for look, online in ((moved(), False), (moved(lookahead=True), True), (moved(lookahead=True), False)):
-        task, decoding = twice(look), DecodingConfig(online=online)
+    logs = Logs.build(early, INPUT).tokenize(plain_task().tokenizer)
+    for model, online in (
+        (random_reranker(), False),
+        (random_reranker(lookahead=True), True),
+        (random_reranker(lookahead=True), False),
+    ):
+        task, decoding = reranked_task(model), DecodingConfig(online=online)
         whole, part = (
             np.concatenate([each.tabulate(INPUT.window) for each in predict_posterior(task, decoding, own)])[first : first + 50]
             for own, first in ((LOGS, int(LOGS.offsets[1])), (logs, 50))
         )
-        assert (np.abs(whole - part).max() > 1e-3) == (look.lookahead and not online)
+        assert (np.abs(whole - part).max() > 1e-3) == (model.lookahead and not online)
 
 
 def test_online_decoding_skips_a_reranker_with_lookahead() -> None:
-    task = twice(moved(lookahead=True))
-    assert np.abs(predict(task).probabilities - predict(once()).probabilities).max() > 0.01
-    assert np.array_equal(predict(task, DecodingConfig(online=True)).probabilities, predict(once()).probabilities)
+    task = reranked_task(random_reranker(lookahead=True))
+    assert np.abs(predict(task).probabilities - predict(plain_task()).probabilities).max() > 0.01
+    assert np.array_equal(predict(task, DecodingConfig(online=True)).probabilities, predict(plain_task()).probabilities)
 
 
 @HOW
 @pytest.mark.parametrize("weight", [0.0, 1.0])
-def test_it_learns_and_is_the_same_once_saved(tmp_path, lookahead: bool, weight: float) -> None:
-    task = once()
+def test_reranker_learns_and_survives_saving(tmp_path, lookahead: bool, weight: float) -> None:
+    task = plain_task()
     settings: dict[str, Any] = {"seed": 3, "lookahead": lookahead, "conversation_weight": weight}
-    look = fit(task, 16, **settings)
-    better = twice(look)
+    model = fit(task, 16, **settings)
+    better = reranked_task(model)
     assert nats(predict(better)) < nats(predict(task)) - 0.05
-    again = fit(once(), 16, **settings)
-    assert all(torch.equal(one, other) for one, other in zip(look.parameters(), again.parameters()))
+    again = fit(plain_task(), 16, **settings)
+    assert all(torch.equal(one, other) for one, other in zip(model.parameters(), again.parameters()))
     hub.save(Disentangler(better), tmp_path)
     loaded = hub.load(tmp_path).task
     assert isinstance(loaded, ReplyLinking)
     assert np.array_equal(predict(loaded).probabilities, predict(better).probabilities)
 
 
-def test_features_may_be_of_any_size() -> None:
-    """What was subtracted and divided by in training is part of the first layer."""
-    look = fit(once(), 16)
+def test_features_are_standardized() -> None:
+    """The mean and the scale from training are part of the first layer."""
+    model = fit(plain_task(), 16)
     state = ConversationState.start(LOGS)
-    assert look.input_layer.in_features == len(CONVERSATION_FEATURES)
-    for posterior in predict_posterior(once(), PLAIN, LOGS):
-        assert np.isfinite(next(look.rerank([posterior], state)).probabilities).all()
+    assert model.input_layer.in_features == len(CONVERSATION_FEATURES)
+    for posterior in predict_posterior(plain_task(), PLAIN, LOGS):
+        assert np.isfinite(next(model.rerank([posterior], state)).probabilities).all()
 
 
-def test_who_may_not_look_twice() -> None:
+def test_invalid_reranker_settings_are_refused() -> None:
     for setting in ({"reranker_dim": -1}, {"reranker_dim": 8, "objective": "binary"}, {"lookahead": True}):
         with pytest.raises(RamifyError, match=r"task\.reranker_dim"):
-            once(**setting)
+            plain_task(**setting)
     bare = [replace(tree, nodes=tuple(replace(node, parents=None) for node in tree.nodes)) for tree in TREES]
     with pytest.raises(RamifyError, match="nothing to learn from"):
-        fit(once(), 8, Logs.build(bare, INPUT).tokenize(once().tokenizer))
+        fit(plain_task(), 8, Logs.build(bare, INPUT).tokenize(plain_task().tokenizer))

@@ -1,4 +1,4 @@
-"""A live channel finds what the whole log would be found to hold."""
+"""A live channel gives the same links as the whole log."""
 
 from dataclasses import replace
 
@@ -33,7 +33,7 @@ def feature_model(decoding: DecodingConfig | None = None, **changes: object) -> 
     return Disentangler(ReplyLinking(backbone, WORDS, input), decoding)
 
 
-def surer(model: Disentangler, times: float) -> Disentangler:
+def sharpened(model: Disentangler, times: float) -> Disentangler:
     with torch.no_grad():
         for layer in model.backbone.layers:
             layer.weight.mul_(times)
@@ -41,12 +41,12 @@ def surer(model: Disentangler, times: float) -> Disentangler:
 
 
 def by_conversation(threshold: float = 0.0) -> Disentangler:
-    # Of candidates that are nearly alike, the conversation with most of them would take all.
-    return surer(feature_model(DecodingConfig(decide="conversation", start_odds=2, threshold=threshold)), 4)
+    # With nearly equal candidates, the largest conversation would take all messages.
+    return sharpened(feature_model(DecodingConfig(decide="conversation", start_odds=2, threshold=threshold)), 4)
 
 
 def by_comembership() -> Disentangler:
-    return surer(feature_model(DecodingConfig(decide="comembership", threshold=0.03)), 8)
+    return sharpened(feature_model(DecodingConfig(decide="comembership", threshold=0.03)), 8)
 
 
 def structured_by_comembership() -> Disentangler:
@@ -58,7 +58,7 @@ def with_several_answers() -> Disentangler:
     return by_conversation(threshold=0.08)
 
 
-def of_others() -> Disentangler:
+def answering_others() -> Disentangler:
     return feature_model(DecodingConfig(answers="others"))
 
 
@@ -72,7 +72,7 @@ def reranked(lookahead: bool = False) -> Disentangler:
 
 
 def with_lookahead() -> Disentangler:
-    """Decides on whole logs as on a live channel, which has no later messages."""
+    """Decides on whole logs as on a live channel, without later messages."""
     model = reranked(lookahead=True)
     return Disentangler(model.task, replace(model.decoding, online=True))
 
@@ -82,7 +82,7 @@ def structured_with_several_answers() -> Disentangler:
 
 
 def in_context(among: int = 0) -> Disentangler:
-    """Reads the messages around a pair, and all candidates together."""
+    """Reads the messages around a pair, and all candidates jointly."""
     torch.manual_seed(0)
     sizes = {"dim": 4, "hidden": 8, "context_features": True, "attention_layers": 1, "attention_dim": 8, "attention_heads": 2}
     backbone = FeatureModel(FeatureModelConfig(vocab_size=WORDS.vocab_size, attention_candidates=among, **sizes))
@@ -113,7 +113,7 @@ def mht() -> Disentangler:
     encoder = BertConfig(vocab_size=tokenizer.vocab_size, dim=8, num_layers=1, num_heads=2, ffn_dim=8, max_tokens=16)
     config = MHTConfig(encoder=encoder, dim=8, num_layers=2, num_heads=2, ffn_dim=8, features="head", feature_hidden=8)
     backbone: LinkBackbone = MaskedHierarchicalTransformer(config)
-    # Fresh heads find all alike: with weights as large as these, links are far from ties.
+    # A fresh head makes all candidates nearly equal; large weights keep links away from ties.
     with torch.no_grad():
         for parameter in backbone.parameters():
             parameter.mul_(8) if parameter.dim() > 1 else None
@@ -130,28 +130,28 @@ SEVERAL = [
     structured_by_comembership,
 ]
 OTHERS = [in_context, among_the_likeliest, pruned, pruned_of_others, mht]
-EVERY_KIND = [feature_model, by_conversation, of_others, *SEVERAL, *OTHERS]
+EVERY_KIND = [feature_model, by_conversation, answering_others, *SEVERAL, *OTHERS]
 
 
 @pytest.mark.parametrize("make", EVERY_KIND)
-def test_live_is_as_offline(make) -> None:
+def test_live_predictions_equal_offline_predictions(make) -> None:
     model = make()
     whole = model.disentangle(LOG)
     live = model.live()
     predictions = [live.predict(node) for node in LOG.nodes]
-    answered = [node.parents or (number,) for number, node in enumerate(whole.tree.nodes)]
-    assert [(each.parent, *each.also) for each in predictions] == answered
+    parents = [node.parents or (number,) for number, node in enumerate(whole.tree.nodes)]
+    assert [(each.parent, *each.also) for each in predictions] == parents
     assert any(each.also for each in predictions) == (make in SEVERAL)
     assert [each.number for each in predictions] == list(range(len(LOG)))
     np.testing.assert_allclose([each.probability for each in predictions], whole.probability, atol=1e-5)
     assert [each.conversation for each in predictions] == whole.conversation.tolist()
-    assert 3 < len(set(answered)) < len(LOG)
+    assert 3 < len(set(parents)) < len(LOG)
     assert 1 < whole.conversation.max() < len(LOG) - 1
 
 
 @pytest.mark.parametrize("size", [2, 7, 40, 1000])
 @pytest.mark.parametrize("make", EVERY_KIND)
-def test_several_messages_at_a_time(make, size) -> None:
+def test_several_messages_per_update(make, size) -> None:
     one_by_one, together = make().live(), make().live()
     expected = [one_by_one.predict(node) for node in LOG.nodes]
     found = [each for start in range(0, len(LOG), size) for each in together.predict_all(LOG.nodes[start : start + size])]
@@ -162,13 +162,13 @@ def test_several_messages_at_a_time(make, size) -> None:
     assert together.predict_all([]) == []
 
 
-def test_a_model_that_reads_its_own_decisions_answers_each_before_it_hears_the_next() -> None:
+def test_structured_model_decides_each_message_before_the_next() -> None:
     live = structured_with_several_answers().live()
     for number, prediction in enumerate(live.predict_each(LOG.nodes[:20])):
         assert prediction.number == number == max(live._messages)
 
 
-def test_what_a_message_is_said_to_answer_does_not_hang_on_later_ones() -> None:
+def test_live_predictions_do_not_depend_on_later_messages() -> None:
     model = feature_model()
     early = [model.disentangle(Tree(LOG.nodes[:size])).tree.nodes[-1].parents for size in range(1, 40)]
     assert early == [node.parents for node in model.disentangle(LOG).tree.nodes[:39]]
@@ -185,17 +185,17 @@ def test_memory_does_not_grow_with_the_log() -> None:
 
 @pytest.mark.ill_typed
 @pytest.mark.parametrize("message", ["", "hi", {"text": "hi"}])
-def test_what_is_no_message_is_not_read(message) -> None:
+def test_invalid_messages_are_refused(message) -> None:
     live = feature_model().live()
     with pytest.raises(TypeError, match=r"A message is a ramify\.Node\(text, author=…, time=…\), not (str|dict)\."):
         live.predict_all(each for each in [Node("a", None), message])
     assert live.predict(Node("b", None)).number == 0
 
 
-def test_a_model_that_looks_ahead_cannot_listen() -> None:
+def test_live_channel_refuses_a_model_with_lookahead() -> None:
     with pytest.raises(RamifyError, match=r"input\.causal"):
         feature_model(causal=False).live()
 
 
-def test_the_first_message_starts_a_conversation() -> None:
+def test_first_message_starts_a_conversation() -> None:
     assert feature_model().live().predict(Node("hi", None)) == LinkPrediction(0, 0, 1.0, 0)

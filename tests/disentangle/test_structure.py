@@ -1,4 +1,4 @@
-"""What stands above what, against shortest ways found message by message."""
+"""Ancestor distances, against shortest paths found message by message."""
 
 from collections import deque
 from dataclasses import replace
@@ -17,13 +17,13 @@ from ramify.tree import Tree
 
 
 def looking_back(targets: list[int], window: int, begin: int = 0) -> tuple[Ints, Ints]:
-    """The flat candidates of some targets of a log that begins at message `begin`, and how many each has."""
+    """The flat candidates of some targets of a log that begins at message `begin`, and the number of candidates of each."""
     own = [list(range(target, max(begin, target - window) - 1, -1)) for target in targets]
     return np.concatenate(own), np.array([len(each) for each in own])
 
 
 def steps(structure: ReplyStructure, message: int, other: int) -> int:
-    """Links on the shortest way from a message up to another one, by breadth; 0 where there is none."""
+    """The number of links on the shortest path from a message up to another one, by breadth-first search; 0 without a path."""
     reached = {message: 0}
     waiting = deque([message])
     while waiting:
@@ -37,7 +37,7 @@ def steps(structure: ReplyStructure, message: int, other: int) -> int:
 
 @st.composite
 def links(draw: st.DrawFn) -> list[tuple[int, int]]:
-    """(answering, answered): up to three links a message, some to itself, some twice."""
+    """(child, parent): up to three links per message, some to itself, some twice."""
     return [
         (message, above)
         for message in range(draw(st.integers(2, 18)))
@@ -49,8 +49,8 @@ def links(draw: st.DrawFn) -> list[tuple[int, int]]:
 @settings(max_examples=80)
 def test_links_up_are_counted_by_the_shortest_way(drawn: list[tuple[int, int]], window: int, begin: int, data: st.DataObject):
     structure = ReplyStructure()
-    for answering, answered in drawn:
-        structure.add_link(answering, answered)
+    for answering, parents in drawn:
+        structure.add_link(answering, parents)
     last = max((message for message, _ in drawn), default=0) + begin + 2
     targets = sorted(data.draw(st.sets(st.integers(begin, last), min_size=1, max_size=6)))
     candidates, lengths = looking_back(targets, window, begin)
@@ -59,12 +59,12 @@ def test_links_up_are_counted_by_the_shortest_way(drawn: list[tuple[int, int]], 
     for target, size, found in zip(targets, lengths.tolist(), above.tolist(), strict=True):
         for i in range(lengths.max()):
             for j in range(lengths.max()):
-                # The target, in place 0, is never looked at, and what is beyond the log's first message stands above nobody.
+                # The target, in place 0, is skipped, and places before the log's first message have no ancestors.
                 known = 0 < i < size and 0 < j < size
                 assert found[i][j] == (steps(structure, target - i, target - j) if known else 0)
 
 
-def test_of_several_ways_the_shortest_counts() -> None:
+def test_shortest_of_several_paths_counts() -> None:
     structure = ReplyStructure({1: [0], 2: [1], 3: [2, 0], 4: [3]})
     (found,) = structure.measure_ancestors(*looking_back([5], 9))
     assert found[1].tolist() == [0, 0, 1, 2, 3, 2]
@@ -90,17 +90,17 @@ def test_links_to_what_was_said_before_the_window_are_left_out() -> None:
     assert found.tolist() == [[0, 0, 0, 0], [0, 0, 1, 2], [0, 0, 0, 1], [0, 0, 0, 0]]
 
 
-def test_a_target_is_read_where_a_later_one_looks_back_on_it() -> None:
+def test_links_of_a_target_count_for_later_targets() -> None:
     structure = ReplyStructure({1: [0], 2: [1]})
     early, late = structure.measure_ancestors(*looking_back([2, 3], 9))
     assert np.argwhere(early).tolist() == [[1, 2]]
-    # Now its link to 1, and by that to 0, is one of those that are looked at.
+    # Its link to 1, and from there to 0, now counts.
     assert late[1].tolist() == [0, 0, 1, 2]
     assert not late[0].any()
     assert not late[:, 0].any()
 
 
-def test_what_logs_say_is_known_of_each_log_by_itself() -> None:
+def test_gold_structure_is_separate_for_each_log() -> None:
     trees = [channel(20, 0), channel(15, 1)]
     nodes = list(trees[1].nodes)
     nodes[12] = replace(nodes[12], parents=(3, 8), self_link=True)
@@ -124,7 +124,7 @@ def test_what_logs_say_is_known_of_each_log_by_itself() -> None:
             assert above[row, i, j] == steps(known, target - i, target - j)
 
 
-def test_a_copy_is_linked_by_itself() -> None:
+def test_copy_of_a_structure_is_independent() -> None:
     structure = ReplyStructure({2: [0]})
     other = structure.copy()
     other.add_link(2, 1)

@@ -1,4 +1,4 @@
-"""Vectors of messages on disk: the same as computed, for whoever reads the same messages with the same encoder."""
+"""Vectors of messages on disk equal computed ones, for all tasks with the same messages and the same encoder."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -36,21 +36,21 @@ def task(seed: int = 0, **changes: object) -> ReplyLinking:
     return ReplyLinking(MaskedHierarchicalTransformer(config), TOKENIZER, INPUT)
 
 
-def test_the_second_time_nothing_is_encoded(tmp_path, monkeypatch):
+def test_cached_vectors_are_not_encoded_again(tmp_path, monkeypatch):
     folder = str(tmp_path / "new" / "vectors")
     expected = module.encode_messages(task(), LOGS, ALL)
     first = load_or_encode(task(), LOGS, ALL, folder)
     monkeypatch.setattr(module, "encode_messages", None)
     # Another head, the same encoder.
-    again = load_or_encode(task(features="head"), LOGS, ALL, folder)
-    for found in (first, again):
+    second = load_or_encode(task(features="head"), LOGS, ALL, folder)
+    for found in (first, second):
         assert found is not None
         assert expected is not None
         assert torch.equal(found.table, expected.table)
         assert np.array_equal(found.row, expected.row)
 
 
-def test_another_encoder_other_messages_other_words_are_others(tmp_path):
+def test_cache_depends_on_encoder_messages_and_vocabulary(tmp_path):
     load_or_encode(task(), LOGS, ALL, str(tmp_path))
     load_or_encode(task(seed=1), LOGS, ALL, str(tmp_path))
     load_or_encode(task(), LOGS, ALL[3:], str(tmp_path))
@@ -59,19 +59,19 @@ def test_another_encoder_other_messages_other_words_are_others(tmp_path):
     assert len(list(tmp_path.glob("*.safetensors"))) == 4
 
 
-def test_without_a_folder_nothing_is_kept(tmp_path, monkeypatch):
+def test_nothing_is_cached_without_a_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert load_or_encode(task(), LOGS, ALL, "") is not None
     assert not list(tmp_path.iterdir())
 
 
-def test_a_model_without_vectors(tmp_path):
+def test_model_without_vectors_caches_nothing(tmp_path):
     plain = ReplyLinking(FeatureModel(FeatureModelConfig(vocab_size=TOKENIZER.vocab_size, dim=4, hidden=8)), TOKENIZER, INPUT)
     assert load_or_encode(plain, LOGS, ALL, str(tmp_path)) is None
     assert not list(tmp_path.iterdir())
 
 
-def test_a_broken_file_says_so(tmp_path):
+def test_damaged_cache_is_named(tmp_path):
     load_or_encode(task(), LOGS, ALL, str(tmp_path))
     (file,) = tmp_path.glob("*.safetensors")
     file.write_bytes(file.read_bytes()[:100])
@@ -79,17 +79,17 @@ def test_a_broken_file_says_so(tmp_path):
         load_or_encode(task(), LOGS, ALL, str(tmp_path))
 
 
-def test_vectors_that_are_there_are_read_without_a_lock(tmp_path, monkeypatch):
-    """A lock is a file, and nobody may write where others have kept them."""
-    kept = load_or_encode(task(), LOGS, ALL, str(tmp_path))
+def test_cached_vectors_are_read_without_a_lock(tmp_path, monkeypatch):
+    """A lock is a file, and the folder may be read-only."""
+    first = load_or_encode(task(), LOGS, ALL, str(tmp_path))
     monkeypatch.setattr(module, "FileLock", None)
-    again = load_or_encode(task(), LOGS, ALL, str(tmp_path))
-    assert kept is not None
-    assert again is not None
-    assert torch.equal(again.table, kept.table)
+    second = load_or_encode(task(), LOGS, ALL, str(tmp_path))
+    assert first is not None
+    assert second is not None
+    assert torch.equal(second.table, first.table)
 
 
-def test_whoever_needs_the_same_vectors_meanwhile_waits(tmp_path, monkeypatch):
+def test_concurrent_requests_wait_for_the_vectors(tmp_path, monkeypatch):
     encoded = []
 
     def slow(*args):

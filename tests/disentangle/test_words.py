@@ -1,4 +1,4 @@
-"""Vocabularies of words, and the vectors that they start from."""
+"""Vocabularies of words, and their initial vectors."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def test_words_said_often_are_known_and_others_by_their_shape() -> None:
     vocabulary = set(tokenizer.engine.get_vocab())
     assert {"mount", "the", "disk", "2.0", USER, *SPECIAL} <= vocabulary
     assert not {"unheard", "42", "of"} & vocabulary
-    # Two rare words of one shape are a shape said twice.
+    # Two rare words of one shape make the shape frequent.
     assert "<aaa>" in vocabulary
     ids, starts = encode_words(tokenizer, [["mount", "zzzzzzz", "?!"], [], [USER]])
     assert starts.tolist() == [0, 4, 5, 7]
@@ -50,21 +50,21 @@ def test_shapes_are_short() -> None:
     assert len(find_shape("a1b2c3d4e5f6g7h8i9")) <= 14
 
 
-def test_a_vocabulary_is_the_same_whatever_the_order_of_messages() -> None:
+def test_vocabulary_does_not_depend_on_the_order_of_messages() -> None:
     assert learn_vocabulary(MESSAGES).json == learn_vocabulary(MESSAGES[::-1]).json
 
 
-def test_a_vocabulary_lives_in_a_tokenizer_json(tmp_path) -> None:
+def test_vocabulary_is_saved_as_tokenizer_json(tmp_path) -> None:
     tokenizer = learn_vocabulary(MESSAGES, min_count=2)
     tokenizer.save(tmp_path)
     again = Tokenizer.load(tmp_path)
     assert again.json == tokenizer.json
     assert np.array_equal(encode_words(again, MESSAGES)[0], encode_words(tokenizer, MESSAGES)[0])
-    # Whoever else loads it gets the same words.
+    # `Tokenizer.load` gives the same words.
     assert again.encode("Mount the DISK") == encode_words(tokenizer, [["mount", "the", "disk"]])[0][1:].tolist()
 
 
-def test_words_that_stand_in_one_place_have_vectors_alike() -> None:
+def test_words_in_similar_contexts_have_similar_vectors() -> None:
     random = np.random.default_rng(0)
     topics = [["disk", "mount", "usb", "fstab"], ["sound", "alsa", "mute", "volume"]]
     messages = [[*random.permutation(topics[number % 2])[:3], "the"] for number in range(400)]
@@ -77,7 +77,7 @@ def test_words_that_stand_in_one_place_have_vectors_alike() -> None:
     unit = {word: vectors[place[word]] / np.linalg.norm(vectors[place[word]]) for topic in topics for word in topic}
     assert min(unit["disk"] @ unit[word] for word in topics[0]) > max(unit["disk"] @ unit[word] for word in topics[1]) + 0.1
     assert np.array_equal(vectors, learn_word_vectors(ids, starts, tokenizer.vocab_size, 6))
-    # Nobody said them: there is nothing to know.
+    # These words are in no message, so there is nothing to learn.
     assert np.abs(vectors[place["[PAD]"]]).max() < 1e-6
 
 

@@ -1,5 +1,5 @@
-"""Run by torchrun: a task that carries a state, on rows of a stream; what each rank has in the end is saved for
-`test_two_ranks_with_a_state.py` to compare."""
+"""A task with a state on rows of a stream, run by torchrun. Each rank saves its final state for
+`test_two_ranks_with_a_state.py`."""
 
 import sys
 from pathlib import Path
@@ -17,7 +17,7 @@ from ramify.training.trainer import Trainer
 
 ROWS, LENGTH, WIDTH, SEED = 6, 4, 3, 3
 STILL = TrainConfig(steps=6, lr=0.0, clip=0.0)
-"""A learning rate of nothing: all steps are taken at the same parameters."""
+"""A learning rate of zero: all steps are taken at the same parameters."""
 MOVING = TrainConfig(steps=9, lr=1e-2, log_every=1, checkpoint_every=2)
 
 
@@ -40,7 +40,7 @@ def gradients(out: Path, dropout: float = 0.0, forgets: bool = True) -> dict[str
 
 
 def train(out: Path, **how: bool | int) -> dict[str, Tensor]:
-    """What a rank has after a training, or a part of one."""
+    """The weights and the state of a rank after a training, or a part of one."""
     task, texts = NextLetter(), Texts(ROWS, LENGTH, WIDTH)
     trainer = Trainer(task, [Stage(MOVING, texts, texts.collate, make_sampler=stream(ROWS))], out, seed=SEED)
     assert trainer.accelerator.num_processes == 2, trainer.accelerator.num_processes
@@ -58,7 +58,7 @@ def main(folder: Path) -> None:
     for kill in (3, 7):
         train(folder / "killed", resume=True, until=kill)
     found |= {f"resumed.{name}": tensor for name, tensor in train(folder / "killed", resume=True).items()}
-    # The other rank's state is damaged: both go back to the checkpoint before.
+    # The other rank's state is damaged: both ranks return to the checkpoint before.
     train(folder / "damaged", until=5)
     if rank == 0:
         file = folder / "damaged" / "checkpoints" / "step-00000004" / "state-1.safetensors"

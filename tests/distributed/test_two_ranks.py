@@ -1,4 +1,4 @@
-"""Two ranks take the step that one process would take over the same examples: gradients are compared, not losses."""
+"""Two ranks take the same step as one process over the same examples. Gradients are compared, not losses."""
 
 import json
 import os
@@ -56,7 +56,7 @@ def one_process(phases):
 @pytest.mark.parametrize("phases", ["never", "always"], ids=["one graph", "two phases"])
 def test_reduced_gradients(tmp_path, phases):
     expected, steps, view = one_process(phases)
-    # The last step of the epoch is had by rank 0 alone.
+    # The last step of the epoch has examples on rank 0 alone.
     assert steps % 2 == 1
     assert len(expected) >= 2
     torchrun(Path(__file__).with_name("two_ranks.py"), phases, 0.0, tmp_path)
@@ -75,7 +75,7 @@ def test_reduced_gradients(tmp_path, phases):
 
 
 def test_two_phases_with_dropout(tmp_path):
-    """The sum over ranks of one graph over each rank's chunks, from the generator states that the ranks had."""
+    """The sum over ranks of one graph over each rank's chunks, from the ranks' generator states."""
     task, data = setting("always", 0.3)
     task.train()
     view, collate = view_of(task, data)
@@ -127,8 +127,8 @@ def test_train_from_the_command_line(store, tmp_path):
     assert ramify.load(out).verbs == ("embed", "fill_mask", "score")
 
 
-def test_an_interrupt_stops_all_ranks_after_the_same_step(store, tmp_path):
-    """One rank alone is told; neither is left waiting for the other, and the step they ended with is the checkpoint's."""
+def test_interrupt_stops_all_ranks_after_the_same_step(store, tmp_path):
+    """The signal reaches one rank alone. Neither rank waits for the other, and the last step is that of the checkpoint."""
     out = tmp_path / "run"
     running = subprocess.Popen(
         [*TORCHRUN, *map(str, command(store, out, 100_000))], env=environment(), stderr=subprocess.PIPE, text=True
@@ -150,7 +150,7 @@ def test_an_interrupt_stops_all_ranks_after_the_same_step(store, tmp_path):
     assert not (out / "config.json").exists()
 
 
-def test_two_ranks_that_were_killed_resume_to_the_same_numbers(store, tmp_path):
+def test_killed_ranks_resume_to_the_same_numbers(store, tmp_path):
     straight, killed = tmp_path / "straight", tmp_path / "killed"
     often = ("--set", "train.checkpoint_every=3")
     torchrun(*command(store, straight, 40, *often))

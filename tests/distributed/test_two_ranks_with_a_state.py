@@ -1,4 +1,4 @@
-"""Two ranks that read rows of their own and carry a state each: gradients are compared, not losses."""
+"""Two ranks that read rows of their own, each with a state. Gradients are compared, not losses."""
 
 from pathlib import Path
 
@@ -29,8 +29,8 @@ def part(tensors, name):
     return {key.removeprefix(f"{name}."): tensor for key, tensor in tensors.items() if key.startswith(f"{name}.")}
 
 
-def test_gradients_are_those_of_one_process_over_all_rows(ranks, tmp_path):
-    """At every step, also behind the end of an epoch; the states of the ranks are the rows of one."""
+def test_gradients_equal_one_process_over_all_rows(ranks, tmp_path):
+    """This holds at every step, also in the second epoch; the states of the ranks are the rows of one state."""
     expected = stream_ranks.gradients(tmp_path)
     assert len({key.split(".")[0] for key in expected}) == 6 > stream_ranks.LENGTH
     for rank, own in enumerate(part(tensors, "gradients") for tensors in ranks):
@@ -39,15 +39,15 @@ def test_gradients_are_those_of_one_process_over_all_rows(ranks, tmp_path):
             rows = tensor[rank * HALF : (rank + 1) * HALF] if ".state." in key else tensor
             torch.testing.assert_close(own[key], rows, rtol=0, atol=1e-10)
     assert max(tensor.abs().max() for key, tensor in expected.items() if ".state." not in key) > 1e-2
-    # It matters what is carried: a memory that outlives the end of an epoch makes other gradients there.
+    # The state matters: a memory that survives the end of an epoch changes the gradients there.
     on = stream_ranks.gradients(tmp_path / "on", forgets=False)
     for key, tensor in expected.items():
-        # (The last letter of a piece is the same in any case.)
+        # (The last letter of a piece is the same in either case.)
         assert key.endswith("last") or torch.equal(on[key], tensor) == (int(key.split(".")[0]) <= stream_ranks.LENGTH)
 
 
 @pytest.mark.parametrize(("how", "out"), [("resumed", "killed"), ("damaged", "damaged")])
-def test_a_killed_run_resumes_to_the_same_bits_on_every_rank(ranks, folder, how, out):
+def test_killed_run_resumes_to_the_same_bits_on_every_rank(ranks, folder, how, out):
     """Weights, buffers, and each rank's own state."""
     for own in ranks:
         straight, other = part(own, "straight"), part(own, how)
@@ -57,11 +57,11 @@ def test_a_killed_run_resumes_to_the_same_bits_on_every_rank(ranks, folder, how,
     assert straight == other
 
 
-def test_ranks_share_weights_and_buffers_and_not_their_states(ranks):
+def test_ranks_share_weights_and_buffers_but_not_states(ranks):
     one, two = (part(own, "straight") for own in ranks)
     for name, tensor in one.items():
         assert torch.equal(tensor, two[name]) != name.startswith("state.")
-    assert one["heard"] > 0
+    assert one["num_letters"] > 0
 
 
 def test_each_rank_has_a_file_of_its_state(ranks, folder):
@@ -71,7 +71,7 @@ def test_each_rank_has_a_file_of_its_state(ranks, folder):
         assert all(torch.equal(saved[name], tensor) for name, tensor in part(part(own, "straight"), "state").items())
 
 
-def test_a_damaged_state_is_told_once(folder):
+def test_damaged_state_is_reported_once(folder):
     warnings = [line for line in (folder / "log").read_text().splitlines() if line.startswith("warning: ")]
     assert len(warnings) == 1
     assert "step-00000004 is damaged: state-1.safetensors does not have the checksum" in warnings[0]

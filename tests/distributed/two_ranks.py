@@ -1,4 +1,4 @@
-"""Run by torchrun: an epoch of steps on every rank, whose reduced gradients are saved for `test_two_ranks.py` to compare."""
+"""An epoch of steps on every rank, run by torchrun. The reduced gradients are saved for `test_two_ranks.py`."""
 
 import sys
 from pathlib import Path
@@ -18,11 +18,11 @@ from ramify.training.trainer import Stage, Trainer
 
 SEED = 3
 CONFIG = TrainConfig(steps=4, budget=220, lr=0.0, clip=0.0, log_every=1)
-"""A learning rate of nothing: all steps are taken at the same parameters."""
+"""A learning rate of zero: all steps are taken at the same parameters."""
 
 
 class SameMasks(MaskedLM):
-    """A comment has the same masks on whatever rank it is visited."""
+    """A comment has the same masks on every rank."""
 
     data: Forest
 

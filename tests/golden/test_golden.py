@@ -45,7 +45,7 @@ def losses(task: MaskedLM, out: Path) -> list[float]:
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_ten_steps(tmp_path, name):
+def test_losses_of_ten_steps(tmp_path, name):
     found = losses(TASKS[name](), tmp_path)
     assert found == pytest.approx(LOSSES[name], abs=1e-4)
     assert len(found) == 10

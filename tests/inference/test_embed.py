@@ -1,4 +1,4 @@
-"""Vectors of nodes: given everything said above them, or of their text alone."""
+"""Vectors of nodes, with the context above them or from their text alone."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from ramify.tree import Node, Tree
 
 
 def one_by_one(task, tree, context):
-    """Every node in a batch of its own, unmasked. A model that was trained without context says it by its decoder."""
+    """The vector of every node in a batch of its own, unmasked. A model trained without context uses its decoder."""
     alone = context == "none" and task.input.context not in BLIND
     task.input = TextInput(max_tokens=task.input.max_tokens, context=context)
     data = forest([tree], task.input.max_tokens)
@@ -40,7 +40,7 @@ def test_vectors_of_a_tree(context, pooling):
     np.testing.assert_allclose(found, one_by_one(tree_task(pooling=pooling), tree, context), rtol=0, atol=1e-6)
 
 
-def test_context_is_the_tree_unless_said_otherwise():
+def test_default_context_is_the_tree():
     tree = discussion(W, seed=1)
     model = MaskFiller(tree_task())
     np.testing.assert_array_equal(model.embed(tree), model.embed(tree, context="tree"))
@@ -53,7 +53,7 @@ def test_context_is_the_tree_unless_said_otherwise():
 
 
 @pytest.mark.parametrize("context", ["tree", "none", "null", "parent", "mismatched"])
-def test_unasked_a_node_reads_what_it_read_in_training(context):
+def test_default_context_is_that_of_training(context):
     tree = discussion(W, seed=1)
     task = tree_task(input=TextInput(max_tokens=32, context=context))
     found = MaskFiller(task).embed(tree)
@@ -62,15 +62,15 @@ def test_unasked_a_node_reads_what_it_read_in_training(context):
 
 
 @pytest.mark.parametrize("context", ["none", "null"])
-def test_without_context_where_the_encoder_was_never_trained(context):
-    """Nothing read its vectors in training: the decoder says what the text is, as it did there."""
+def test_no_context_with_an_untrained_encoder_uses_the_decoder(context):
+    """The encoder was never trained to be read, so the decoder represents the text, as in training."""
     tree = discussion(W, seed=1)
     model = MaskFiller(tree_task(input=TextInput(max_tokens=32, context=context)))
     np.testing.assert_array_equal(model.embed(tree, context="none"), model.embed(tree))
     assert np.abs(model.embed(tree) - MaskFiller(tree_task()).embed(tree, context="none")).max() > 1e-3
 
 
-def test_embedding_that_is_broken_off_leaves_the_model_as_it_was():
+def test_interrupted_embedding_leaves_the_model_unchanged():
     task = tree_task().train()
     model = MaskFiller(task)
     batches = model.embed_batches(model.forest(discussions(5, 9)), tokens=1)
@@ -94,7 +94,7 @@ def test_many_trees_are_the_same_in_any_batch():
         np.testing.assert_allclose(out, together, rtol=0, atol=1e-6)
 
 
-def test_a_chained_text_has_the_mean_of_its_parts():
+def test_chained_text_has_the_mean_of_its_parts():
     tree = discussion([-1, 0], lengths=[3, 20])
     model = MaskFiller(tree_task(input=TextInput(max_tokens=10, overflow="chain")))
     for context in ("tree", "none"):
@@ -115,7 +115,7 @@ def test_normalized():
     np.testing.assert_allclose(normalized, plain / np.linalg.norm(plain, axis=1, keepdims=True), rtol=0, atol=1e-6)
 
 
-def test_bert_reads_the_text_alone():
+def test_bert_reads_only_the_text():
     tree = discussion(W, seed=1)
     task = bert_task()
     batch = whole(task, forest([tree]), predict_post=True)
@@ -127,7 +127,7 @@ def test_bert_reads_the_text_alone():
         MaskFiller(task).embed(tree, context="tree")
 
 
-def test_embedding_leaves_the_model_as_it_was():
+def test_embedding_leaves_the_model_unchanged():
     task = tree_task(dropout=0.5).train()
     tree = discussion(W)
     model = MaskFiller(task)
@@ -135,7 +135,7 @@ def test_embedding_leaves_the_model_as_it_was():
     assert task.training
 
 
-def test_verbs_are_named():
+def test_supported_verbs_are_listed():
     model = MaskFiller(tree_task())
     assert model.verbs == ("embed", "fill_mask", "score")
     for name in ("disentangle", "generate"):
@@ -153,13 +153,13 @@ def test_strings_are_trees_of_one_node():
 
 
 @pytest.mark.ill_typed
-def test_what_is_no_text():
+def test_values_other_than_texts_are_refused():
     with pytest.raises(RamifyError, match="trees and strings, not int"):
         MaskFiller(tree_task()).embed([0])  # pyright: ignore[reportArgumentType]
 
 
-def test_nodes_are_laid_out_some_at_a_time(monkeypatch):
-    """How many at a time changes no vector."""
+def test_vectors_do_not_depend_on_the_batch_size(monkeypatch):
+    """The number of nodes per batch changes no vector."""
     model, trees = MaskFiller(tree_task()), discussions(6, 9)
     whole = model.embed(trees)
     monkeypatch.setattr(embed, "NODES", 5)

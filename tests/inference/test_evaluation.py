@@ -1,4 +1,4 @@
-"""Held-out loss: the same masks for every model and batch, sums by tree and depth, paired gains."""
+"""Held-out loss: equal masks for every model and batch, sums by tree and depth, paired gains."""
 
 from collections import defaultdict
 from dataclasses import replace
@@ -29,7 +29,7 @@ def scores(task, data, *, trees=None, **options):
 
 
 def test_sums_by_tree_and_depth(data):
-    """Against a comment at a time, masked by the hash of its id and the number of the draw."""
+    """The reference takes one comment at a time, masked by the hash of its id and the number of the draw."""
     task = tree_task()
     found = scores(task, data, draws=2)
     loss, correct, count = (np.zeros((4, BINS)) for _ in range(3))
@@ -54,7 +54,7 @@ def test_sums_by_tree_and_depth(data):
     assert (found.count[3] > 0).all()
 
 
-def test_context_spread_is_the_share_by_which_vectors_differ(data):
+def test_context_spread_is_the_relative_variance_of_vectors(data):
     task = tree_task()
     view, collate = view_of(task, data, regime="tree")
     batch = collate([view.example(number) for number in range(len(view))])
@@ -63,13 +63,13 @@ def test_context_spread_is_the_share_by_which_vectors_differ(data):
     expected = vectors.var(0).sum() / (vectors**2).sum(1).mean()
     assert 0.01 < expected < 1
     assert context_spread(task, view, collate) == pytest.approx(expected, abs=1e-12)
-    # An encoder whose last LayerNorm says its bias alone tells no texts apart.
+    # An encoder whose last LayerNorm returns only its bias gives all texts the same vector.
     with torch.no_grad():
         task.backbone.encoder.layers[-1].ffn_norm.weight.zero_()
     assert context_spread(task, view, collate) == pytest.approx(0, abs=1e-12)
 
 
-def test_context_spread_of_what_encodes_no_nodes(data):
+def test_context_spread_without_a_node_encoder(data):
     task = bert_task()
     assert context_spread(task, *view_of(task, data, regime="tree")) is None
     lone = forest([discussion([-1, 0], lengths=[3, 3])])
@@ -90,13 +90,13 @@ def test_summary(data):
         assert row["accuracy"] == pytest.approx(found.correct[:, place].sum() / row["count"])
 
 
-def test_bins_that_hold_nothing_are_left_out():
+def test_empty_bins_are_left_out():
     own = forest([discussion([-1, 0, 0], lengths=[3, 3, 3])])
     assert list(scores(tree_task(), own).summary()["by_depth"]) == ["1"]
 
 
 def shown(task, data, monkeypatch, **options):
-    """What every comment showed and was asked, draw by draw."""
+    """The shown tokens and the labels of every comment, draw by draw."""
     seen = defaultdict(list)
     plain = type(task).mask
 
@@ -143,7 +143,7 @@ def test_scores_do_not_depend_on_the_batch(data, make):
     assert one.count.tolist() == other.count.tolist()
 
 
-def test_models_trained_at_different_rates_meet_at_one(data):
+def test_mask_rate_overrides_the_rate_of_training(data):
     tasks = [tree_task(task={"mask_rate": rate}) for rate in (0.15, 0.4)]
     own = [scores(task, data, draws=1) for task in tasks]
     assert own[1].count.sum() > 1.5 * own[0].count.sum()
@@ -153,7 +153,7 @@ def test_models_trained_at_different_rates_meet_at_one(data):
 
 
 def test_chained_texts():
-    """All parts of a long text count, at the depth of the text in its own tree, each with masks of its own."""
+    """All parts of a long text count, at the text's own depth, each with masks of its own."""
     tree = discussion([-1, 0, 1], lengths=[3, 40, 4])
     task = tree_task(input=TextInput(max_tokens=12, overflow="chain"), task={"mask_rate": 1.0})
     own = forest([tree], 12, "chain")
@@ -208,7 +208,7 @@ def test_only_equal_masks_are_paired(data):
             gain(one, other)
 
 
-def test_evaluation_leaves_the_model_as_it_was(data):
+def test_evaluation_leaves_the_model_unchanged(data):
     task = tree_task(dropout=0.5).train()
     before = scores(task, data, draws=1)
     assert task.training

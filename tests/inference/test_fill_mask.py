@@ -1,4 +1,4 @@
-"""Filling masks and scoring texts, against the same things computed from the model's logits one by one."""
+"""Filled masks and scores of texts, against the model's logits at one mask at a time."""
 
 from dataclasses import replace
 
@@ -62,7 +62,7 @@ def test_likeliest_pieces(tree, context):
         assert [each["probability"] for each in mask["tokens"]] == pytest.approx(top.values.tolist(), abs=1e-6)
 
 
-def test_null_row_is_read_by_those_who_learned_it(model, tree):
+def test_null_context_needs_a_trained_null_row(model, tree):
     with pytest.raises(RamifyError, match="only a model that was trained on its null row"):
         model.fill_mask(tree, 9, context="null")
 
@@ -75,13 +75,13 @@ def test_context_matters(model, tree):
     assert model.fill_mask(with_text(tree, 4, "ho hu hy"), 9)["masks"][0]["tokens"] == first
 
 
-def test_default_context_is_the_models_own(tree):
+def test_default_context_is_that_of_the_model(tree):
     own = MaskFiller(tree_task(input=TextInput(max_tokens=32, context="parent")).eval())
     assert own.fill_mask(tree, 9)["context"] == "parent"
     assert own.fill_mask(tree, 9, context="tree")["ancestors"] == ["t.0", "t.6", "t.7", "t.8"]
 
 
-def test_candidates_that_are_one_word_to_the_model_are_one(model, tree):
+def test_candidates_with_equal_tokens_are_merged(model, tree):
     plain = model.fill_mask(tree, 9, candidates=["ga", "ge"])
     assert model.fill_mask(tree, 9, candidates=["ga", "ge", "ga", " ga"])["masks"] == plain["masks"]
     with pytest.raises(RamifyError, match="a list of words, not 'ga'"):
@@ -89,7 +89,7 @@ def test_candidates_that_are_one_word_to_the_model_are_one(model, tree):
 
 
 def test_candidates_share_the_probability(model, tree):
-    """One piece: its probability. Two pieces: as many masks, filled from left to right."""
+    """A word of one piece has that piece's probability. A word of two pieces takes two masks, filled from left to right."""
     answer = model.fill_mask(tree, 9, candidates=["ga", "ge", "ba bu"])
     pair = tokenizer().encode("ba bu")
     for mask in answer["masks"]:
@@ -107,7 +107,7 @@ def test_candidates_share_the_probability(model, tree):
 
 
 def test_joint_filling_is_a_beam_search(model, tree):
-    """Both masks together: with a beam as wide as the vocabulary, the best of all pairs, left to right."""
+    """Both masks together: a beam as wide as the vocabulary finds the best of all pairs, left to right."""
     vocabulary = tokenizer().vocab_size
     answer = model.fill_mask(tree, 9, top_k=vocabulary, joint=True)
     first = probabilities(model.task, tree, 9, IDS, 2)
@@ -124,7 +124,8 @@ def test_joint_filling_is_a_beam_search(model, tree):
 
 
 def test_joint_filling_keeps_to_the_candidates(model, tree):
-    """The share of each word, times that of the next once the first stands there; words of several pieces move what follows."""
+    """Each pair's probability is that of the first word times that of the second given the first. Longer words shift the
+    rest."""
     words = ["ga", "ba bu"]
     answer = model.fill_mask(tree, 9, top_k=4, candidates=words, joint=True)
     expected = {}
@@ -149,7 +150,7 @@ def test_masks_are_filled_one_by_one_unless_jointly(model, tree):
 
 @pytest.mark.parametrize("context", ["tree", "none"])
 def test_pseudo_log_likelihood(model, tree, context, monkeypatch):
-    """Σ log p(piece | all others): each place masked alone, whatever the batches."""
+    """Σ log p(piece | all others): each place is masked alone, whatever the batches."""
     ids = tokenizer().encode(tree.nodes[4].text)
     expected = [
         float(probabilities(model.task, tree, 4, [*ids[:place], MASK, *ids[place + 1 :]], place, context)[token].log())
@@ -165,7 +166,7 @@ def test_pseudo_log_likelihood(model, tree, context, monkeypatch):
         assert answer["context"] == context
 
 
-def test_score_of_no_words(model):
+def test_score_of_an_empty_text(model):
     assert model.score(Tree((Node("", id="a"),), id="t"), "a")["pseudo_log_likelihood"] == 0.0
 
 
@@ -188,7 +189,7 @@ def test_bert_with_ancestors_in_its_row():
     assert model.fill_mask(changed, "b", top_k=1) != answer
 
 
-def test_asking_leaves_the_model_as_it_was(model, tree):
+def test_filling_leaves_the_model_unchanged(model, tree):
     model.task.train()
     model.fill_mask(tree, 9)
     model.score(tree, 9)
@@ -199,13 +200,13 @@ def test_asking_leaves_the_model_as_it_was(model, tree):
 
 
 def test_chained_models_fill_whole_texts(tree):
-    """A model that chains long texts is asked about one text, which then may be as long as the model reads."""
+    """A model that chains long texts fills a text in one row, which may be as long as the model's positions."""
     model = MaskFiller(tree_task(input=TextInput(max_tokens=8, overflow="chain")).eval())
     long = with_text(tree, 0, " ".join(["aa"] * 20))
     answer = model.fill_mask(long, 9, top_k=1)
     assert [mask["position"] for mask in answer["masks"]] == [2, 4]
     assert answer["ancestors"] == ["t.0", "t.6", "t.7", "t.8"]
-    # What it reads: the post in four parts, then the three comments. The same as if they had been nodes of their own.
+    # The ancestors are the post in four parts and the three comments, as if each were a node of its own.
     chained = Tree(
         (
             Node(" ".join(["aa"] * 6), id="0"),
@@ -227,12 +228,12 @@ def test_chained_models_fill_whole_texts(tree):
         ("t.9", {"candidates": ["aa", ""]}, "no piece"),
     ],
 )
-def test_what_cannot_be_asked(model, tree, node, options, message):
+def test_invalid_requests_are_refused(model, tree, node, options, message):
     with pytest.raises(RamifyError, match=message):
         model.fill_mask(tree, node, **options)
 
 
-def test_texts_that_are_too_long(model):
+def test_texts_too_long_are_refused(model):
     tree = Tree((Node("aa " * 40 + "[MASK]", id="a"),), id="t")
     with pytest.raises(RamifyError, match="41 tokens; this model reads 30"):
         model.fill_mask(tree, "a")
@@ -249,12 +250,12 @@ def test_roots_of_a_forest(model):
 @pytest.mark.parametrize(
     ("asked", "reason"), [({"top_k": 0}, "top_k must be at least 1"), ({"candidates": []}, "holds no words")]
 )
-def test_nothing_asked_for(asked, reason):
+def test_empty_requests_are_refused(asked, reason):
     with pytest.raises(RamifyError, match=reason):
         MaskFiller(tree_task()).fill_mask(Tree((Node("aa [MASK]"),)), 0, **asked)
 
 
-def test_what_learned_with_strangers_reads_its_own_ancestors():
+def test_model_trained_on_mismatched_context_reads_the_tree():
     model = MaskFiller(tree_task(input=TextInput(max_tokens=32, context="mismatched")))
     tree = Tree((Node("ab ba"), Node("aa [MASK]", parents=(0,))))
     assert model.fill_mask(tree, 1)["context"] == "tree"

@@ -1,4 +1,4 @@
-"""Vectors of whole corpora in a file, row by row those of `embed`."""
+"""Vectors of whole corpora in a file equal the rows of `embed`."""
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -26,7 +26,7 @@ def trees():
 
 @pytest.fixture
 def data(request, trees, tmp_path):
-    """The same trees as a JSON lines file, or built."""
+    """The same trees as a JSON lines file, or as a data set."""
     store = built(trees, tmp_path)
     return tmp_path / "trees.jsonl" if request.param == "jsonl" else store.path
 
@@ -56,7 +56,7 @@ def test_parquet(model, trees, data, tmp_path, context, monkeypatch):
     assert sum(counted) == 44
 
 
-def test_roots_that_no_input_held_have_none(model, tmp_path):
+def test_placeholder_roots_have_no_vectors(model, tmp_path):
     (tmp_path / "posts.csv").write_text("id,parent,tree,text\na,gone,t,one\nb,a,t,two\nr,,u,root\n")
     store = build([tmp_path / "posts.csv"], "table", tmp_path / "store")
     assert store.num_nodes == store.info["nodes"] + 1 == 4
@@ -85,7 +85,7 @@ def test_npy_names_rows_by_any_id(model, tmp_path):
     assert names == ["t\ttab\\there", "t\tnew\\r\\nline", "t\tback\\\\n", ""]
 
 
-def test_a_failed_run_leaves_nothing(model, tmp_path, trees):
+def test_failed_run_leaves_nothing(model, tmp_path, trees):
     file = tmp_path / "bad.jsonl"
     file.write_text(trees[0].to_json() + "\n{nonsense\n")
     for kind in ("parquet", "npy"):

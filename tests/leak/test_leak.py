@@ -1,4 +1,4 @@
-"""No answer leaks: what a comment may not see can be changed, and its scores do not move by one bit."""
+"""No target leaks: changing a hidden text does not move a comment's scores by one bit."""
 
 import numpy as np
 import pytest
@@ -73,8 +73,8 @@ def reads_ancestors(task):
 
 @given(parent=parent_arrays(max_comments=14, min_comments=2), data=st.data())
 @settings(max_examples=15)
-def test_other_comments_do_not_show(task, parent, data):
-    """(i) A changed text reaches its descendants' scores, its own, and nobody else's."""
+def test_unrelated_comments_do_not_change_scores(task, parent, data):
+    """(i) A changed text reaches its own scores and its descendants' scores, and no others."""
     tree = discussion(parent, seed=data.draw(st.integers(0, 99)))
     node = data.draw(st.integers(0, len(parent) - 1))
     before, after = logits(task, tree), logits(task, with_text(tree, node, another(tree, node)))
@@ -82,8 +82,8 @@ def test_other_comments_do_not_show(task, parent, data):
     assert moved(before, after) <= allowed
 
 
-def test_ancestors_do_show(task):
-    """The control: if nothing ever moved, the tests above would pass on a model that reads nothing."""
+def test_ancestors_change_scores(task):
+    """The control: the tests above would pass on a model that reads nothing."""
     tree = discussion(W, lengths=[4] * len(W))
     for node in range(len(W)):
         found = moved(logits(task, tree), logits(task, with_text(tree, node, another(tree, node))))
@@ -92,7 +92,7 @@ def test_ancestors_do_show(task):
 
 @given(parent=parent_arrays(max_comments=10, min_comments=1), data=st.data())
 @settings(max_examples=15)
-def test_a_comments_own_masked_word_does_not_show(task, parent, data):
+def test_masked_word_changes_no_score_of_its_comment(task, parent, data):
     """(ii) Change the word at one chosen place that shows the mask or a random piece: only descendants' scores may move."""
     tree = discussion(parent, seed=data.draw(st.integers(0, 99)), lengths=[8] * len(parent))
     places = hidden_places(task, tree)
@@ -107,7 +107,7 @@ def test_a_comments_own_masked_word_does_not_show(task, parent, data):
 
 
 def hidden_places(task, tree):
-    """For every comment: the places in its text that are asked for and do not show their own word."""
+    """For every comment: the places in its text that have a label and do not show their own word."""
     data = forest([tree], LIMIT)
     clean = whole(task, data)
     batch = masked(task, data, clean)
@@ -122,8 +122,8 @@ def hidden_places(task, tree):
     return found
 
 
-def test_every_comment_has_hidden_places():
-    """The control for (ii): places are found, and the words at them are the answers."""
+def test_every_comment_has_hidden_labels():
+    """The control for (ii): there are such places, and their labels are the words."""
     task = tree_task(dtype=torch.float32)
     tree = discussion(W, lengths=[8] * len(W))
     places = hidden_places(task, tree)
@@ -135,8 +135,8 @@ def test_every_comment_has_hidden_places():
 
 
 @pytest.mark.parametrize("place", range(8))
-def test_answers_do_not_show_even_where_all_are_asked(make, place):
-    """With every word asked for and none shown, no word of the comment may matter at all."""
+def test_labels_change_nothing_with_every_word_masked(make, place):
+    """If every word is a label and none is shown, no word of the comment matters."""
     task = make(dtype=torch.float32, task={"mask_rate": 1.0, "mask_split": (1.0, 0.0, 0.0)}).eval()
     tree = discussion(W, lengths=[8] * len(W))
     words = tree.nodes[9].text.split()
@@ -146,8 +146,8 @@ def test_answers_do_not_show_even_where_all_are_asked(make, place):
 
 @given(parent=parent_arrays(max_comments=12, min_comments=2), length=st.integers(0, 25), data=st.data())
 @settings(max_examples=15)
-def test_other_lengths_do_not_show(make, parent, length, data):
-    """A text of another length lays the batch out anew, so sums are rounded otherwise: compared in double precision."""
+def test_lengths_of_other_comments_do_not_change_scores(make, parent, length, data):
+    """A text of another length changes the layout of the batch and so the rounding: compared in double precision."""
     task = make(dtype=torch.float64).eval()
     tree = discussion(parent, seed=data.draw(st.integers(0, 99)))
     node = data.draw(st.integers(0, len(parent) - 1))
@@ -166,7 +166,7 @@ def test_other_lengths_do_not_show(make, parent, length, data):
     ],
     ids=["threads", "middle", "soft"],
 )
-def test_no_regime_leaks(regime):
+def test_no_training_regime_leaks(regime):
     task = tree_task(dtype=torch.float32).eval()
     tree = discussion(W, lengths=[4] * len(W))
     for node in range(len(W)):
@@ -174,8 +174,8 @@ def test_no_regime_leaks(regime):
         assert moved(logits(task, tree, **regime), logits(task, changed, **regime)) <= {node} | below(W, node)
 
 
-def test_wrong_ancestors_are_not_ones_own():
-    """The control of strange ancestors reads nothing of the comment's own tree."""
+def test_mismatched_ancestors_are_of_another_tree():
+    """The control of mismatched ancestors reads nothing of the comment's own tree."""
     task = tree_task(dtype=torch.float32, input=TextInput(max_tokens=LIMIT, context="mismatched")).eval()
     tree = discussion(W, lengths=[4] * len(W))
     stranger = discussion(W, lengths=[4] * len(W), seed=9, name="u")
@@ -193,8 +193,8 @@ def test_wrong_ancestors_are_not_ones_own():
     assert moved(before, both(tree, with_text(stranger, 0, another(stranger, 0)))) >= own - {0}
 
 
-def test_roots_see_nothing():
-    """A post that is predicted has nothing above it: no other text of its tree may show."""
+def test_roots_have_no_context():
+    """A predicted post has no ancestors: no other text of its tree may matter."""
     task = tree_task(dtype=torch.float32).eval()
     tree = discussion([NO_PARENT, 0, 1], lengths=[6, 6, 6])
     before = logits(task, tree, predict_post=True)

@@ -41,8 +41,8 @@ MODELS = {
 }
 
 
-def retold(seed: int) -> list[Tree]:
-    """The log as it was annotated, and as nobody, and as somebody who was wrong, would have."""
+def with_other_links(seed: int) -> list[Tree]:
+    """The log as annotated, without annotation, and with wrong annotation."""
     random = np.random.default_rng(seed)
     unknown = [replace(node, parents=None, self_link=False, label=None) for node in LOG.nodes]
     wrong = [
@@ -53,19 +53,19 @@ def retold(seed: int) -> list[Tree]:
 
 
 @pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
-def test_what_messages_are_said_to_answer_is_not_read(make) -> None:
+def test_gold_links_do_not_change_predictions(make) -> None:
     model = make()
-    first, *others = (model.disentangle(log) for log in retold(seed=1))
+    first, *others = (model.disentangle(log) for log in with_other_links(seed=1))
     assert 0 < first.conversation.max() < len(LOG) - 1
     for other in others:
         assert other.links().tolist() == first.links().tolist()
         assert other.probability.tolist() == first.probability.tolist()
 
 
-def test_it_is_not_read_live_either() -> None:
+def test_gold_links_do_not_change_live_predictions() -> None:
     def predict(nodes: tuple[Node, ...]) -> list[tuple]:
         live = shipped().live()
         return [(each.parent, each.also, each.probability) for node in nodes for each in [live.predict(node)]]
 
-    first, *others = (predict(log.nodes[:60]) for log in retold(seed=2))
+    first, *others = (predict(log.nodes[:60]) for log in with_other_links(seed=2))
     assert others == [first, first]

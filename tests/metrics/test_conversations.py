@@ -1,4 +1,4 @@
-"""Scores of links and conversations: against definitions, scikit-learn, and the rows published for the Ubuntu IRC data."""
+"""Scores of links and conversations: against definitions, scikit-learn, and the published results on the Ubuntu IRC data."""
 
 from dataclasses import astuple
 from itertools import combinations
@@ -31,7 +31,7 @@ def links(*pairs):
 
 @st.composite
 def annotations(draw, size):
-    """Links of messages FIRST … FIRST + size - 1, up to two each, into the context too."""
+    """Links of messages FIRST … FIRST + size - 1, up to two each, some of them into the context."""
     pairs = []
     for child in range(FIRST, FIRST + size):
         parents = draw(st.lists(st.integers(max(0, child - 9), child), min_size=1, max_size=2, unique=True))
@@ -57,9 +57,9 @@ def test_every_score_follows_its_definition(pair):
     gold, predicted = sets(log.gold_conversation), sets(log.predicted_conversation)
     n = len(log.messages)
 
-    true, said = ({tuple(link) for link in each.tolist()} for each in pair)
-    assert found["link"]["precision"] == pytest.approx(100 * len(true & said) / len(said))
-    assert found["link"]["recall"] == pytest.approx(100 * len(true & said) / len(true))
+    true, predicted_links = ({tuple(link) for link in each.tolist()} for each in pair)
+    assert found["link"]["precision"] == pytest.approx(100 * len(true & predicted_links) / len(predicted_links))
+    assert found["link"]["recall"] == pytest.approx(100 * len(true & predicted_links) / len(true))
 
     exact = [{each for each in side if len(each) > 1} for side in (gold, predicted)]
     whole = len(exact[0]) + len(exact[1])
@@ -85,10 +85,10 @@ def test_every_score_follows_its_definition(pair):
 
 
 @given(logs, logs)
-def test_logs_add_up(one, other):
-    """The sums of two logs are those of both, one after the other."""
+def test_scores_of_logs_are_additive(one, other):
+    """The sums of two logs are those of their concatenation."""
     apart = match({"a": one[0], "b": other[0]}, {"b": other[1], "a": one[1]}).logs
-    # Far enough behind that no line is within three of the first log's.
+    # The offset keeps every line of the second log more than three lines from the first.
     later = [links + 1000 for links in other]
     together = match({"a": np.concatenate([one[0], later[0]])}, {"a": np.concatenate([one[1], later[1]])}).logs
     assert astuple(sum_agreements(map(count_agreement, apart))) == pytest.approx(astuple(count_agreement(*together)))
@@ -96,7 +96,7 @@ def test_logs_add_up(one, other):
 
 
 @given(logs)
-def test_an_annotation_agrees_with_itself(pair):
+def test_identical_annotations_score_100(pair):
     (log,) = match({"a": pair[0]}, {"a": pair[0][::-1, ::-1]}).logs
     assert flat(count_agreement(log).scores()) == pytest.approx([100.0] * 12)
 
@@ -108,7 +108,7 @@ def test_conversations_are_joined_through_context_but_not_by_links_of_context():
     assert sets(log.predicted_conversation) == [{0}, {1}, {2}]
 
 
-def test_what_is_not_scored_is_counted():
+def test_unscored_messages_are_counted():
     gold = {"a": links((9, 10), (10, 12))}
     predicted = {"a": links((9, 10), (9, 10), (10, 12), (3, 4), (10, 11), (12, 13)), "b": links((0, 0))}
     found = match(gold, predicted)
@@ -135,7 +135,7 @@ def test_messages_without_a_prediction():
 
 
 def test_conversations_of_many_messages():
-    """A chain of 100,000: nothing recurses."""
+    """A chain of 100,000 messages does not exhaust the recursion limit."""
     count = 100_000
     chain = np.stack([np.arange(count), np.arange(1, count + 1)], axis=1)
     assert len(np.unique(find_conversations(chain, np.arange(count + 1)))) == 1
@@ -145,7 +145,7 @@ def test_conversations_of_many_messages():
 
 @pytest.mark.parametrize("side", ["gold", "predicted", "both"])
 def test_conversations_of_one_message_each(side):
-    """A hundred thousand of them: what has no rival needs no assignment."""
+    """There are a hundred thousand conversations; those without a rival need no assignment."""
     count = 100_000
     alone = np.stack([np.arange(count)] * 2, axis=1)
     together = np.stack([np.maximum(np.arange(count) - 1, 0), np.arange(count)], axis=1)
@@ -189,11 +189,11 @@ def test_bootstrap_over_logs(protocol):
     assert link.value - link.low == pytest.approx(error, rel=0.25)
 
 
-# --- the fixed points of the published data -----------------------------------------------------------------------------------
+# --- published results --------------------------------------------------------------------------------------------------------
 
 
 def previous(lines):
-    """The nearest earlier line that is no system message; those link to themselves."""
+    """The nearest earlier line that is no system message; system messages link to themselves."""
     last, pairs = None, []
     for number, line in enumerate(lines):
         system = line.startswith("===")
@@ -224,7 +224,7 @@ def test_published_rows_of_dev(data_dir, predict, link, vi, ari, one_to_one, she
     gold = read_links([folder])
     predicted = {}
     for name in gold:
-        # The last line ends too.
+        # The last line has a line end, too.
         lines = (folder / f"{name}.ascii.txt").read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
         predicted[name] = links(*predict(lines))
     found = score(match(gold, predicted).logs)

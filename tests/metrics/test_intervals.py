@@ -8,7 +8,7 @@ import pytest
 from ramify.metrics import bootstrap_ratio
 
 
-def test_bootstrap_of_many_units_is_the_normal_interval():
+def test_bootstrap_of_many_units_equals_the_normal_interval():
     random = np.random.default_rng(0)
     counts = np.full(4000, 7)
     totals = random.normal(0.3, 1.0, 4000)
@@ -31,7 +31,7 @@ def test_bootstrap_weighs_units_by_their_counts():
 
 
 def test_bootstrap_intervals_cover():
-    """Of 200 experiments with the same true ratio, some 95 % find it."""
+    """About 95 % of the intervals of 200 experiments contain the true ratio."""
     random = np.random.default_rng(1)
     covered = 0
     for seed in range(200):
@@ -54,7 +54,7 @@ def test_p_value():
     assert bootstrap_ratio(-shifted, counts).p == pytest.approx(0.0455, abs=0.015)
 
 
-def test_units_without_counts_are_left_out():
+def test_units_without_counts_are_excluded():
     totals, counts = np.array([1.0, 0.0, 2.0]), np.array([2, 0, 4])
     assert bootstrap_ratio(totals, counts) == bootstrap_ratio(totals[[0, 2]], counts[[0, 2]])
     empty = bootstrap_ratio(totals[:0], counts[:0])

@@ -21,7 +21,7 @@ def test_scores():
     )
 
 
-def test_a_first_comment_may_be_wrong():
+def test_first_comment_may_be_wrong():
     found = ReplyCounts.count(np.array([1, 0, 7]), np.array([0, 0, 0]), np.array([2, 1]))
     assert found.first_correct.tolist() == [0, 0]
     assert found.scores() == pytest.approx({"graph_accuracy": 100 / 3, "graph_accuracy_without_first": 100, "conv_accuracy": 0})
@@ -36,7 +36,7 @@ def test_nothing_to_score():
     assert set(alone.intervals(resamples=10)) == {"graph_accuracy", "conv_accuracy"}
 
 
-def test_intervals_are_of_the_scores():
+def test_intervals_contain_the_scores():
     random = np.random.default_rng(0)
     lengths = random.integers(1, 9, size=200)
     right = random.random(lengths.sum()) < 0.7

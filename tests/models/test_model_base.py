@@ -1,4 +1,4 @@
-"""What a backbone says of itself holds, and a config builds and starts its model."""
+"""Properties that a backbone declares hold, and a config builds and initializes its model."""
 
 from dataclasses import replace
 
@@ -23,7 +23,7 @@ def task(request):
 
 
 @torch.no_grad()
-def test_states_have_the_length_that_is_said(task):
+def test_states_have_the_declared_length(task):
     backbone = task.backbone
     batch = whole(task, forest(discussions(2, 6)))
     assert backbone(batch).tokens.shape == (batch.targets.total, backbone.out_dim)
@@ -33,8 +33,8 @@ def test_states_have_the_length_that_is_said(task):
 
 
 @torch.no_grad()
-def test_context_is_read_where_that_is_said(task):
-    """Other vectors of the nodes give other states, or none are looked at."""
+def test_context_is_read_as_declared(task):
+    """Other vectors of the nodes give other states, unless the backbone reads no context."""
     backbone = task.backbone
     batch = whole(task, forest(discussions(2, 6)))
     vectors = encode_nodes(backbone, batch, 10)
@@ -44,14 +44,14 @@ def test_context_is_read_where_that_is_said(task):
 
 
 @torch.no_grad()
-def test_state_is_carried_where_that_is_said(task):
+def test_state_is_carried_as_declared(task):
     batch = whole(task, forest(discussions(2, 6)))
     assert (task.backbone(batch).state is not None) == task.backbone.carries_state
 
 
 @pytest.mark.parametrize("make", MAKE.values(), ids=MAKE)
-def test_a_saved_model_starts_another(tmp_path, make):
-    """It adapts the settings, and fills a model that is built from them; dropout may differ."""
+def test_saved_model_initializes_another(tmp_path, make):
+    """The checkpoint adapts the settings and fills a model that is built from them; dropout may differ."""
     there = make(dtype=torch.float32, pooling="attn")
     hub.save(MaskFiller(there), tmp_path)
     checkpoint = hub.checkpoint(tmp_path)
@@ -67,7 +67,7 @@ def test_a_saved_model_starts_another(tmp_path, make):
         replace(own, norm="pre").initialize(backbone, checkpoint)
 
 
-def test_a_model_starts_from_its_own_kind(tmp_path):
+def test_initialization_needs_the_same_kind_of_model(tmp_path):
     hub.save(MaskFiller(bert_task(dtype=torch.float32)), tmp_path)
     checkpoint = hub.checkpoint(tmp_path)
     with pytest.raises(RamifyError, match="holds a Bert that Ramify saved; a TreeMLM starts from a TreeMLM"):

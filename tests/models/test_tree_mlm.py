@@ -1,4 +1,4 @@
-"""TreeMLM's options: what each adds to what the others compute."""
+"""Options of TreeMLM and their effect on the states."""
 
 from dataclasses import fields, replace
 from math import inf, nan
@@ -44,8 +44,8 @@ def fresh(**options):
     ],
     ids=str,
 )
-def test_a_seed_gives_the_same_weights_every_time(options):
-    """Sets and hash tables must not decide in which order weights are drawn."""
+def test_seed_gives_the_same_weights_every_time(options):
+    """Sets and hash tables must not decide the order in which weights are drawn."""
     first = fresh(**options).state_dict()
     for _ in range(5):
         again = fresh(**options).state_dict()
@@ -77,13 +77,13 @@ def states(model, input, data):
 
 
 def test_zero_initialised_cross_attention_starts_without_context():
-    """It then gives what the same model gives when nothing is seen; initialised as usual it does not."""
+    """The output then equals that of the same model without context; with the usual initialization it does not."""
     data = forest([discussion(W, lengths=[4] * len(W))])
     tree, none = TextInput(max_tokens=32), TextInput(max_tokens=32, context="none")
     zero, normal = fresh(cross_init="zero"), fresh()
     torch.testing.assert_close(states(zero, tree, data), states(zero, none, data), rtol=0, atol=1e-6)
     assert float((states(normal, tree, data) - states(normal, none, data)).detach().abs().max()) > 1e-5
-    # It can learn to use the context: its output projection has a gradient.
+    # The model can learn to use the context: its output projection has a gradient.
     states(zero, tree, data).square().sum().backward()
     for layer in zero.decoder.layers:
         gradient = layer.cross.out.weight.grad
@@ -96,8 +96,8 @@ def test_zero_initialised_cross_attention_starts_without_context():
 
 @pytest.mark.parametrize("kind", ["learned", "sinusoidal"])
 @pytest.mark.parametrize("rows", [3, 128])
-def test_depth_is_that_in_the_whole_tree(kind, rows):
-    """Also in pieces that were cut out of it; depths past the table share its last row."""
+def test_depth_is_counted_in_the_whole_tree(kind, rows):
+    """This holds in pieces that were cut out of the tree, too; depths past the table share its last row."""
     task = tree_task(context_position="depth", context_position_kind=kind, context_positions=rows)
     data = forest([discussion(chain(9), lengths=[2] * 10)])
     view, collate = view_of(task, data, regime="middle", max_tree_size=4)
@@ -117,7 +117,7 @@ def test_depth_is_that_in_the_whole_tree(kind, rows):
 
 
 @pytest.mark.parametrize("rows", [3, 128])
-def test_distance_is_that_of_each_pair(rows):
+def test_distance_is_counted_for_each_pair(rows):
     task = tree_task(context_position="distance", context_positions=rows)
     data = forest([discussion(W, lengths=[2] * len(W))])
     batch = whole(task, data)
@@ -138,11 +138,11 @@ def test_without_positions_there_is_no_table():
     assert not any("context_table" in name for name, _ in task.named_parameters())
 
 
-# --- one model, many readings -------------------------------------------------------------------------------------------------
+# --- one model, many inputs ---------------------------------------------------------------------------------------------------
 
 
-def test_every_reading_has_the_same_parameters():
-    """Models that are compared differ in what they read, not in what they are."""
+def test_every_context_has_the_same_parameters():
+    """Compared models differ in their inputs, not in their parameters."""
     counts = {
         context: sum(p.numel() for p in tree_task(input=TextInput(max_tokens=32, context=context)).parameters())
         for context in ("tree", "none", "null", "parent", "mismatched")
@@ -151,7 +151,7 @@ def test_every_reading_has_the_same_parameters():
 
 
 def test_only_ancestors_are_encoded():
-    """Leaves are never read, so nothing is computed for them; the post always is."""
+    """Leaves are never read, so nothing is computed for them; the post is always encoded."""
     task = tree_task()
     data = forest([discussion(W, lengths=[2] * len(W))])
     assert sorted(whole(task, data).node_source.tolist()) == [0, 1, 2, 6, 7, 8]

@@ -123,7 +123,7 @@ def close(found, expected):
 
 @given(seed=st.integers(0, 2**32 - 1))
 @settings(max_examples=450)
-def test_attend_is_what_loops_say(seed):
+def test_attend_equals_loops(seed):
     """Results, gradients and recorded weights are right for all options, and recording leaves the result unchanged."""
     case = drawn(seed)
     blocks = [
@@ -168,7 +168,7 @@ def test_attend_is_what_loops_say(seed):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_gradients_are_slopes(seed):
+def test_gradients_equal_finite_differences(seed):
     """Gradients of queries, keys, values and a learned bias are right, and those of the first three with a fixed bias, too."""
     case = drawn(seed, least=1, learned=True)
     case.options["dropout"] = 0.0
@@ -183,7 +183,7 @@ def test_gradients_are_slopes(seed):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_record_changes_nothing(dtype):
+def test_recording_weights_changes_nothing(dtype):
     """Recording changes neither the result nor the next random number. The record is in single precision, without a graph."""
     case = drawn(5, least=3, learned=True)
     q, kv = case.q.to(dtype), case.kv.to(dtype)
@@ -203,7 +203,7 @@ def test_a_record_changes_nothing(dtype):
 
 
 @pytest.mark.parametrize("learned", [False, True])
-def test_half_precision_is_mixed_in_single(learned):
+def test_half_precision_is_computed_in_single(learned):
     """On CPU `attend` computes in single precision. This includes a bias, which autocast may create in either precision."""
     case = drawn(3, least=3, learned=True)
     q, kv = case.q.detach().bfloat16(), case.kv.detach().bfloat16()
@@ -215,7 +215,7 @@ def test_half_precision_is_mixed_in_single(learned):
 
 
 @pytest.mark.parametrize("learned", [False, True])
-def test_there_is_one_bias_at_a_time(learned):
+def test_only_one_bias_is_in_memory(learned):
     """A bias is as large as the scores, so it is freed before the next is made and not kept for the backward pass."""
     q_rows, k_rows = rows_of([4, 12, 20, 30], [9, 20, 40, 70])
     assert len(q_rows.groups) == 4
@@ -235,7 +235,7 @@ def test_there_is_one_bias_at_a_time(learned):
     assert all(reference() is None for reference in made)
 
 
-def test_numbers_say_every_mask():
+def test_order_numbers_express_every_mask():
     """Equal numbers mean no mask, positions a causal mask, and one factorization order gives both streams of XLNet."""
     torch.manual_seed(0)
     rows = Rows.build([4, 7, 2])

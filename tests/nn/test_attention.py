@@ -48,7 +48,7 @@ def plainly(q, kv, q_lengths, k_lengths):
 
 @given(pairs=pairs_of_lengths)
 @settings(max_examples=60)
-def test_attend_is_the_plain_thing(pairs):
+def test_attend_equals_a_plain_softmax(pairs):
     q_rows, k_rows = rows_of(pairs)
     q, kv = inputs(q_rows, k_rows)
     expected = plainly(q, kv, q_rows.lengths.tolist(), k_rows.lengths.tolist())
@@ -92,7 +92,7 @@ def blocks_of(q_rows, k_rows, sees):
 @given(lengths=st.lists(st.integers(1, 20), min_size=1, max_size=10), seed=st.integers(0, 99))
 @example(lengths=[1, 5, 8, 9, 3, 17, 20], seed=0)
 @settings(max_examples=25)
-def test_attend_to_whom_it_is_allowed_is_a_masked_softmax(dropout, lengths, seed):
+def test_attend_with_masks_equals_a_masked_softmax(dropout, lengths, seed):
     """This also holds for the path with dropout, which the patch keeps from dropping anything."""
     rows = Rows.build(lengths)
     masks, blocks = drawn_masks(lengths, seed)
@@ -119,7 +119,7 @@ def test_attend_to_whom_it_is_allowed_is_a_masked_softmax(dropout, lengths, seed
 @pytest.mark.parametrize("bias", ["none", "fixed", "learned"])
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("way", ["allowed", "order", "both", "lengths"])
-def test_queries_that_see_nothing(way, dropout, bias, dtype, device):
+def test_blind_queries_give_zeros(way, dropout, bias, dtype, device):
     """Blind queries become exact zeros without a gradient; all other results are finite. The first query of each row is blind,
     except with `lengths`, where only rows without keys are. The head size suits the variable-length kernel."""
     q_rows, k_rows = rows_of([(3, 3), (5, 5), (8, 6), (2, 0), (20, 9), (1, 1)], device)
@@ -150,7 +150,7 @@ def test_queries_that_see_nothing(way, dropout, bias, dtype, device):
     assert (gradients[0][blind] == 0).all()
 
 
-def test_a_mask_of_everything_is_no_mask():
+def test_full_mask_equals_no_mask():
     lengths = [3, 7, 1, 12, 16, 5]
     rows = Rows.build(lengths)
     q, kv = inputs(rows, rows)
@@ -160,7 +160,7 @@ def test_a_mask_of_everything_is_no_mask():
     torch.testing.assert_close(attend(q, kv, rows, rows, allowed=blocks), attend(q, kv, rows, rows), rtol=0, atol=1e-12)
 
 
-def test_every_layer_of_a_stack_is_masked():
+def test_masks_apply_to_every_layer_of_a_stack():
     """Tokens that attend only to themselves give the same result as rows of one token."""
     torch.manual_seed(0)
     stack = Stack(3, 8, 2, 16, dropout=0.0).double()
@@ -171,7 +171,7 @@ def test_every_layer_of_a_stack_is_masked():
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_cpu_mixes_half_precision_in_single(dropout):
+def test_half_precision_on_cpu_is_computed_in_single(dropout):
     q_rows, k_rows = rows_of([(5, 4), (3, 0), (8, 7), (7, 7)])
     q, kv = inputs(q_rows, k_rows, torch.bfloat16)
     with torch.autocast("cpu", torch.bfloat16):
@@ -214,7 +214,7 @@ def test_rows_that_see_nothing(pairs, dtype, device):
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("distance", [False, True])
-def test_layer_of_readers_that_see_nothing(dtype, device, distance):
+def test_cross_attention_layer_leaves_blind_rows_unchanged(dtype, device, distance):
     """Cross-attention adds nothing to such rows, although its output has a bias, and all gradients are finite."""
     torch.manual_seed(0)
     layer = Layer(8, 2, 16, dropout=0.0, cross=True).to(device, dtype)

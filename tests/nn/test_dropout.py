@@ -15,7 +15,7 @@ def rounded(p: float) -> float:
 
 @pytest.mark.parametrize("p", SHARES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_share_and_scale(p, dtype):
+def test_rate_and_scale(p, dtype):
     torch.manual_seed(0)
     x = torch.ones(1001, 333, dtype=dtype)
     y = dropout(x, p, training=True)
@@ -26,21 +26,21 @@ def test_share_and_scale(p, dtype):
 
 
 @pytest.mark.parametrize("p", SHARES)
-def test_entries_fall_independently(p):
+def test_entries_are_dropped_independently(p):
     """The bytes of a random word are uncorrelated, and so are neighbouring entries."""
     torch.manual_seed(1)
-    kept = (dropout(torch.ones(80_000, 8), p, training=True) > 0).double()
+    mask = (dropout(torch.ones(80_000, 8), p, training=True) > 0).double()
     share, count = 1 - rounded(p), 80_000
     spread = (share * (1 - share) / count) ** 0.5
-    assert float((kept.mean(0) - share).abs().max()) < 5 * spread
-    correlation = torch.corrcoef(kept.T) - torch.eye(8, dtype=torch.float64)
+    assert float((mask.mean(0) - share).abs().max()) < 5 * spread
+    correlation = torch.corrcoef(mask.T) - torch.eye(8, dtype=torch.float64)
     assert float(correlation.abs().max()) < 5 / count**0.5
-    flat = kept.flatten()
+    flat = mask.flatten()
     assert abs(float(torch.corrcoef(torch.stack([flat[:-1], flat[1:]]))[0, 1])) < 5 / len(flat) ** 0.5
 
 
 @pytest.mark.parametrize("shape", [(7,), (3, 5), (2, 3, 4), (0, 4)])
-def test_gradient_is_the_same_mask_and_scale(shape):
+def test_gradient_has_the_same_mask_and_scale(shape):
     torch.manual_seed(2)
     x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
     y = dropout(x, 0.3, training=True)
@@ -64,7 +64,7 @@ def test_adding_is_residual_plus_dropout():
         torch.testing.assert_close(own, theirs, rtol=0, atol=1e-12)
 
 
-def test_off():
+def test_no_dropout_in_evaluation():
     x = torch.randn(5, 5)
     assert dropout(x, 0.5, training=False) is x
     assert dropout(x, 0.0, training=True) is x

@@ -36,7 +36,7 @@ def test_loss_is_weighted_cross_entropy(monkeypatch, transform, tied, chunk):
         torch.testing.assert_close(gradient, expected_gradient, rtol=0, atol=1e-12)
 
 
-def test_logits_of_one_chunk_are_all_that_is_formed(monkeypatch):
+def test_only_the_logits_of_one_chunk_are_in_memory(monkeypatch):
     monkeypatch.setattr(heads, "MAX_LOGITS", 4 * VOCAB)
     head, x, labels, weights = head_and_inputs()
     sizes = []
@@ -52,7 +52,7 @@ def test_logits_of_one_chunk_are_all_that_is_formed(monkeypatch):
     assert sizes == [4, 4, 4, 1]
 
 
-def test_loss_of_frozen_parts(monkeypatch):
+def test_loss_with_frozen_parts(monkeypatch):
     monkeypatch.setattr(heads, "MAX_LOGITS", 4 * VOCAB)
     head, x, labels, weights = head_and_inputs()
     head.weight.requires_grad_(False)
@@ -61,7 +61,7 @@ def test_loss_of_frozen_parts(monkeypatch):
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
-def test_loss_of_nothing():
+def test_loss_without_labels():
     head, x, labels, weights = head_and_inputs(positions=0)
     loss = head.loss(x, labels, weights)
     loss.backward()

@@ -36,7 +36,7 @@ def test_values_and_gradients_are_those_of_torch(rows, inner, outer, bias, monke
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4 * float(b.abs().max()))
 
 
-def test_what_does_not_pay_is_left_to_torch():
+def test_unsuitable_sizes_use_the_matmul_of_torch():
     large, weight = torch.randn(900, 256), torch.randn(512, 256)
     assert module._pays(large, weight)
     assert not module._pays(large[:10], weight)
@@ -45,7 +45,7 @@ def test_what_does_not_pay_is_left_to_torch():
         assert not module._pays(large, weight)
 
 
-def test_only_the_gradients_that_are_asked_for():
+def test_only_requested_gradients_are_computed():
     layer = Linear(256, 512).requires_grad_(False)
     x = torch.randn(900, 256, requires_grad=True)
     layer(x).sum().backward()
@@ -54,7 +54,7 @@ def test_only_the_gradients_that_are_asked_for():
     torch.testing.assert_close(x.grad, layer.weight.sum(0).expand(900, -1), rtol=1e-4, atol=1e-4)
 
 
-def test_finding_out_draws_no_random_number(monkeypatch):
+def test_detection_draws_no_random_number(monkeypatch):
     monkeypatch.undo()
     module._slow_mkl.cache_clear()
     before = torch.get_rng_state()
@@ -64,7 +64,7 @@ def test_finding_out_draws_no_random_number(monkeypatch):
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize(("dtype", "close"), [(torch.float64, 1e-12), (torch.float32, 1e-5)], ids=["torch", "oneDNN"])
-def test_a_layer_on_pairs_is_the_layer_on_all_that_a_pair_has(dtype, close, bias, monkeypatch):
+def test_layer_on_pairs_equals_layer_on_concatenated_rows(dtype, close, bias, monkeypatch):
     monkeypatch.setattr(module, "MIN_PRODUCTS", 1)
     torch.manual_seed(0)
     layer = torch.nn.Linear(3 + 5 + 2, 7, bias=bias, dtype=dtype)
@@ -83,6 +83,6 @@ def test_a_layer_on_pairs_is_the_layer_on_all_that_a_pair_has(dtype, close, bias
         torch.testing.assert_close(gradient, expected_gradient, rtol=0, atol=10 * close)
 
 
-def test_a_layer_on_no_pairs_gives_nothing():
+def test_layer_on_no_pairs_is_empty():
     layer, none = torch.nn.Linear(6, 7), torch.zeros(0, dtype=torch.int64)
     assert on_pairs(layer, torch.randn(4, 3), none, torch.randn(2, 2), none, torch.zeros(0, 1)).shape == (0, 7)

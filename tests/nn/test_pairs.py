@@ -21,7 +21,7 @@ def rows_and_pairs(draw: st.DrawFn) -> tuple[list[int], list[int], list[int], in
 
 
 @given(rows_and_pairs())
-def test_what_is_found_is_found_in_the_other_row(drawn: tuple[list[int], list[int], list[int], int]) -> None:
+def test_attended_tokens_are_in_the_other_row(drawn: tuple[list[int], list[int], list[int], int]) -> None:
     lengths, left, right, limit = drawn
     torch.manual_seed(0)
     rows = Rows.build(lengths)
@@ -41,13 +41,13 @@ def test_what_is_found_is_found_in_the_other_row(drawn: tuple[list[int], list[in
         torch.testing.assert_close(of_right, scores.softmax(0).T @ own_values[one])
 
 
-def test_rows_are_read_where_they_stand() -> None:
+def test_rows_are_read_in_place() -> None:
     lengths = np.array([2, 0, 3, 1])
     assert places(lengths, np.array([2, 0, 1, 2])).tolist() == [2, 3, 4, 0, 1, 2, 3, 4]
     assert inverse(np.array([2, 0, 1])).tolist() == [1, 2, 0]
 
 
-def test_what_is_read_twice_drops_the_same_both_times() -> None:
+def test_recomputation_repeats_dropout() -> None:
     """The gradient equals the slope of the loss under the same random draws."""
     torch.manual_seed(0)
     weight, parts = torch.randn(4, 4).double().requires_grad_(), list(torch.randn(3, 5, 4).double())
@@ -78,7 +78,7 @@ def test_what_is_read_twice_drops_the_same_both_times() -> None:
 
 
 @pytest.mark.parametrize("lengths", [[3], [2, 5, 1, 5], [0, 4, 0], [0, 0]])
-def test_rows_are_read_both_ways(lengths: list[int]) -> None:
+def test_rows_attend_in_both_directions(lengths: list[int]) -> None:
     torch.manual_seed(0)
     lstm = BiLSTM(3, 4).double()
     rows = Rows.build(lengths)

@@ -55,7 +55,7 @@ def test_gradient_numerically(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_rows_do_not_mix(kind):
+def test_rows_are_independent(kind):
     torch.manual_seed(0)
     pool = Pool(kind, 4).double()
     rows = Rows.build([3, 1, 5])

@@ -13,7 +13,7 @@ lengths_of_rows = st.lists(st.integers(0, 20), max_size=15)
 
 
 @given(lengths=lengths_of_rows, features=st.sampled_from([(), (3,), (2, 3)]))
-def test_unpad_undoes_pad(lengths, features):
+def test_unpad_inverts_pad(lengths, features):
     rows = Rows.build(lengths)
     x = torch.randn(sum(lengths), *features, dtype=torch.float64)
     assert torch.equal(unpad(pad(x, rows), rows), x)
@@ -89,7 +89,7 @@ def test_runs_cover_all_rows_within_the_limit(lengths, limit):
 
 
 @given(lengths=lengths_of_rows)
-def test_keys_take_over_borders(lengths):
+def test_key_lookup_across_borders(lengths):
     rows = Rows.build(lengths)
     counts = [length % 3 for length in lengths]
     other = Rows.build(counts, keys=rows.keys)
@@ -102,7 +102,7 @@ def test_doubling_key():
 
 
 @given(lengths=lengths_of_rows)
-def test_a_table_holds_every_value_once(lengths):
+def test_table_holds_every_value_once(lengths):
     rows = Rows.build(lengths)
     values = torch.arange(sum(lengths), dtype=torch.float64)
     table, cells = as_table(values, rows, -1.0)
@@ -116,10 +116,10 @@ def test_a_table_holds_every_value_once(lengths):
 def test_highest(lengths, count, seed):
     rows = Rows.build(lengths)
     values = torch.from_numpy(np.random.default_rng(seed).permutation(sum(lengths)).astype(np.float64))
-    chosen, kept = highest(values, rows, count)
-    assert kept.host_lengths.tolist() == [min(length, count) for length in lengths]
+    chosen, chosen_rows = highest(values, rows, count)
+    assert chosen_rows.host_lengths.tolist() == [min(length, count) for length in lengths]
     for start, own, places in zip(
-        rows.offsets.tolist(), values.split(lengths), chosen.split(kept.host_lengths.tolist()), strict=False
+        rows.offsets.tolist(), values.split(lengths), chosen.split(chosen_rows.host_lengths.tolist()), strict=False
     ):
         expected = own.argsort(descending=True)[:count].sort().values + start
         assert torch.equal(places, expected)

@@ -1,4 +1,4 @@
-"""Our Bert against transformers' BertForMaskedLM, both ways, on randomly initialised weights; and what is refused."""
+"""Our Bert against transformers' BertForMaskedLM, both ways, on randomly initialised weights; and refused checkpoints."""
 
 import json
 from dataclasses import replace
@@ -52,7 +52,7 @@ def batch():
 
 
 def logits_of(model, batch, type_ids=None):
-    """transformers on the same rows, padded; back on the flat axis."""
+    """The output of transformers on the same rows, padded, back on the flat axis."""
     lengths = batch.targets.host_lengths.tolist()
     rows = torch.nn.utils.rnn.pad_sequence(torch.split(batch.target_ids, lengths), batch_first=True)
     mask = torch.arange(rows.shape[1]) < batch.targets.lengths[:, None]
@@ -93,7 +93,7 @@ def test_token_types(tmp_path, batch):
     torch.testing.assert_close(our_logits(task, batch), logits_of(theirs, batch, types), rtol=0, atol=1e-5)
 
 
-def test_exported_models_come_back_into_transformers(tmp_path, batch):
+def test_exported_models_load_in_transformers(tmp_path, batch):
     task = bert_task(dtype=torch.float32, task={"head": "bert"}, max_tokens=40).eval()
     hub.export_hugging_face(MaskFiller(task), tmp_path)
     theirs, report = transformers.BertForMaskedLM.from_pretrained(tmp_path, output_loading_info=True)
@@ -106,8 +106,8 @@ def test_exported_models_come_back_into_transformers(tmp_path, batch):
     assert fast("aa be", add_special_tokens=False)["input_ids"] == tokenizer().encode("aa be")
 
 
-def test_round_trip_of_their_weights(tmp_path):
-    """Nothing of an encoder or its head is lost on the way in and out again."""
+def test_round_trip_of_transformers_weights(tmp_path):
+    """An encoder and its head survive export and loading unchanged."""
     saved(tmp_path / "in")
     model = ramify.load(tmp_path / "in")
     hub.export_hugging_face(model, tmp_path / "out")
@@ -118,14 +118,14 @@ def test_round_trip_of_their_weights(tmp_path):
 
 
 @pytest.mark.parametrize("options", [{"task": {"head": "linear"}}, {"task": {"head": "bert", "tie_weights": False}}])
-def test_what_has_no_hugging_face_form(tmp_path, options):
+def test_export_without_a_hugging_face_form_is_refused(tmp_path, options):
     with pytest.raises(RamifyError, match="Hugging Face form"):
         hub.export_hugging_face(MaskFiller(bert_task(**options)), tmp_path)
     with pytest.raises(RamifyError, match="Hugging Face form"):
         hub.export_hugging_face(MaskFiller(tree_task(task={"head": "bert"})), tmp_path)
 
 
-def test_pre_norm_has_no_hugging_face_form(tmp_path):
+def test_export_of_pre_norm_is_refused(tmp_path):
     with pytest.raises(RamifyError, match="post-norm"):
         hub.export_hugging_face(MaskFiller(bert_task(task={"head": "bert"}, norm="pre")), tmp_path)
 
@@ -145,7 +145,7 @@ def test_encoder_without_a_head_embeds(tmp_path, batch):
 
 
 @pytest.mark.parametrize("max_tokens", [40, 17])
-def test_the_pooler_is_theirs(tmp_path, max_tokens):
+def test_pooler_equals_transformers(tmp_path, max_tokens):
     theirs = saved(tmp_path, "BertModel")
     model = bert.from_pretrained(tmp_path, pooling="pooler", max_tokens=max_tokens).eval()
     rows = [torch.randint(5, tokenizer().vocab_size, (length,)) for length in (1, 2, 9, 17, 5)]
@@ -153,7 +153,7 @@ def test_the_pooler_is_theirs(tmp_path, max_tokens):
         found = model.encode(torch.cat(rows), Rows.build([len(row) for row in rows]))
         expected = torch.cat([theirs(row[None]).pooler_output for row in rows])
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
-    # Filling a model that is there already comes to the same.
+    # Filling an existing model gives the same weights.
     other = bert.Bert(model.config).eval()
     assert not torch.equal(other.pool.hidden.weight, model.pool.hidden.weight)
     bert.load_pretrained(other, tmp_path)
@@ -161,7 +161,7 @@ def test_the_pooler_is_theirs(tmp_path, max_tokens):
 
 
 @pytest.mark.parametrize("pooling", ["mean", "max", "cls", "attn"])
-def test_a_checkpoint_with_a_pooler_is_pooled_otherwise_if_that_is_asked_for(tmp_path, pooling):
+def test_other_pooling_of_a_checkpoint_with_a_pooler(tmp_path, pooling):
     theirs = saved(tmp_path, "BertModel")
     model = bert.from_pretrained(tmp_path, pooling=pooling).eval()
     assert (model.pool.hidden is None) == (pooling != "attn")
@@ -191,7 +191,7 @@ def test_other_architectures_are_refused(tmp_path, kind, config):
         ramify.load(tmp_path)
 
 
-def test_a_pooler_that_a_checkpoint_lacks_is_named(tmp_path):
+def test_missing_pooler_is_named(tmp_path):
     saved(tmp_path, "BertForMaskedLM")
     with pytest.raises(RamifyError, match=r"no tensor 'pooler\.dense\.weight'"):
         bert.from_pretrained(tmp_path, pooling="pooler")
@@ -260,8 +260,8 @@ def test_damaged_files_are_refused(tmp_path):
         ramify.load(tmp_path)
 
 
-def test_sharded_and_old_spellings(tmp_path, batch):
-    """Weights in several files, LayerNorms called gamma and beta, an older `position_ids`: all are read."""
+def test_sharded_and_old_checkpoints_load(tmp_path, batch):
+    """Sharded weights, LayerNorms called gamma and beta, and an older `position_ids` are all read."""
     theirs = saved(tmp_path)
     tensors = load_file(tmp_path / "model.safetensors")
     (tmp_path / "model.safetensors").unlink()
@@ -278,6 +278,6 @@ def test_sharded_and_old_spellings(tmp_path, batch):
 
 
 @pytest.mark.parametrize("source", ["nowhere/at/all", "./absent", "no-slash"])
-def test_sources_that_do_not_exist(source):
+def test_missing_sources_are_refused(source):
     with pytest.raises(RamifyError, match="does not exist"):
         ramify.load(source)

@@ -1,4 +1,4 @@
-"""all-MiniLM-L6-v2, loaded by us, against the same files in transformers."""
+"""all-MiniLM-L6-v2, loaded by Ramify, against the same files in transformers."""
 
 import numpy as np
 import pytest
@@ -43,7 +43,8 @@ def ours(minilm):
 
 @pytest.fixture(scope="module")
 def last_hidden(minilm, theirs):
-    """[text, token, 384] of transformers, padded, with its mask; texts are cut as the sentence-transformers directory says."""
+    """[text, token, 384] of transformers, padded, with its mask; texts are cut as the sentence-transformers directory
+    specifies."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(minilm)
     plain = [text.replace("[MASK]", "[mask]") for text in TEXTS]
     batch = tokenizer(plain, padding=True, truncation=True, max_length=256, return_tensors="pt")
@@ -74,7 +75,7 @@ def test_last_hidden_state(ours, last_hidden):
 
 
 def test_sentence_embeddings(ours, last_hidden):
-    """`embed` pools and normalises as the directory says: mean over tokens, length 1."""
+    """`embed` pools and normalises as the directory specifies: mean over tokens, length 1."""
     states, mask = last_hidden
     mean = (states * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
     expected = torch.nn.functional.normalize(mean, dim=1).numpy()
@@ -84,7 +85,7 @@ def test_sentence_embeddings(ours, last_hidden):
 
 
 def test_the_pooler(minilm, theirs):
-    """BERT's own way to a vector, which sentence-transformers does not take for this checkpoint."""
+    """BERT's own pooler, which sentence-transformers does not use for this checkpoint."""
     tokenizer = Tokenizer.load(minilm)
     model = bert.from_pretrained(minilm, pooling="pooler").eval()
     rows = [torch.tensor([tokenizer.cls_id, *tokenizer.encode(text)[:254], tokenizer.sep_id]) for text in TEXTS]
@@ -95,7 +96,7 @@ def test_the_pooler(minilm, theirs):
 
 
 def test_pairs(minilm, theirs):
-    """Two texts as one row, cut to fit as transformers cuts them, with their token types."""
+    """Two texts as one row, cut as transformers cuts them, with their token types."""
     texts = [text.replace("[MASK]", "[mask]") for text in TEXTS]
     nodes = tuple(Node(text, None, author="ann", time=60.0 * number) for number, text in enumerate(texts))
     tokenizer = Tokenizer.load(minilm)
@@ -123,14 +124,14 @@ def test_cut_texts_are_counted(ours):
     assert own.cut["tokens_over"] == max(own.length) - 254 > 0
 
 
-def test_what_it_cannot_do(ours):
+def test_unsupported_verbs_are_refused(ours):
     with pytest.raises(ramify.RamifyError, match="has no fill_mask; it can embed"):
         ours.fill_mask(tree(TEXTS), "0")
     with pytest.raises(ramify.RamifyError, match="embeds texts alone"):
         ours.embed(tree(TEXTS), context="tree")
 
 
-def test_tree_mlm_starts_from_it(minilm, ours):
+def test_tree_mlm_starts_from_minilm(minilm, ours):
     """The encoder gives the checkpoint's own vectors, and the decoder's layers start as its layers."""
     sizes = config_from_bert(hf.read_config(minilm))
     torch.manual_seed(0)
@@ -157,7 +158,7 @@ def test_tree_mlm_starts_from_it(minilm, ours):
         ({"vocab_size": 100}, r"model\.vocab_size = 30522"),
     ],
 )
-def test_sizes_that_do_not_fit_are_named(minilm, change, message):
+def test_mismatched_sizes_are_named(minilm, change, message):
     sizes = config_from_bert(hf.read_config(minilm)) | {"num_heads": 12} | change
     with pytest.raises(ramify.RamifyError, match=message):
         init_from_bert(TreeMLM(TreeMLMConfig(**sizes, max_tokens=128)), minilm)
@@ -171,7 +172,7 @@ def test_fewer_decoder_layers_take_the_lowest(minilm):
     assert torch.equal(table["decoder.layers.1.ffn_in.weight"], table["encoder.layers.1.ffn_in.weight"])
 
 
-def test_encoder_alone(minilm):
+def test_encoder_only(minilm):
     sizes = config_from_bert(hf.read_config(minilm))
     torch.manual_seed(0)
     model = TreeMLM(TreeMLMConfig(**sizes, max_tokens=64, share_embeddings=False))

@@ -1,4 +1,4 @@
-"""Reply links in files: both official forms, in and out."""
+"""Files of reply links: both official forms are read and written."""
 
 import gzip
 
@@ -42,14 +42,14 @@ def test_read_both_forms(tmp_path):
 
 
 @pytest.mark.parametrize("line", ["1 x -", "1 -", "1 2 3 -", "a:b", "-1 4 -", "1 2 - more", "9" * 30 + " 3 -"])
-def test_a_line_that_is_no_link(tmp_path, line):
+def test_invalid_link_is_refused(tmp_path, line):
     path = tmp_path / "bad.txt"
     path.write_text(f"1 2 -\n{line}\n")
     with pytest.raises(RamifyError, match=r"bad\.txt, line 2: expected 'PARENT CHILD -'"):
         read_links([path])
 
 
-def test_files_that_are_not_there(tmp_path):
+def test_missing_files_are_refused(tmp_path):
     with pytest.raises(RamifyError, match=r"holds no file \*\.annotation\.txt"):
         read_links([tmp_path])
     with pytest.raises(RamifyError, match="there is no file"):
@@ -69,13 +69,13 @@ def test_two_files_of_one_name(tmp_path):
     assert set(read_links([tmp_path / "p", tmp_path / "q"])) == {"s", "t"}
 
 
-def test_a_log_without_links_and_a_packed_one(tmp_path):
+def test_log_without_links_and_a_packed_one(tmp_path):
     (tmp_path / "a.annotation.txt").write_text("\n\n")
     (tmp_path / "b.annotation.txt.gz").write_bytes(gzip.compress(b"1 2 -\n"))
     assert {name: links.tolist() for name, links in read_links([tmp_path]).items()} == {"a": [], "b": [[1, 2]]}
 
 
-def test_what_is_written_is_read_again(tmp_path):
+def test_written_annotations_are_read_back(tmp_path):
     links = {"one": [(1, 1), (1, 2)], "other": [(0, 5)]}
     write_links(tmp_path / "all.txt", links)
     assert (tmp_path / "all.txt").read_text() == "one:1 1 -\none:1 2 -\nother:0 5 -\n"

@@ -1,4 +1,4 @@
-"""Whatever is said in a channel: each format brings all of it back, or counts what it leaves out."""
+"""Each format returns every message of a channel, or counts what it leaves out."""
 
 import json
 import tempfile
@@ -22,7 +22,7 @@ class Said(NamedTuple):
     time: int
 
 
-# Nicks that are words, clocks that stand still, jump and go back, texts that look like a log's own lines or a format's marks.
+# Nicks that are words, clocks that stop, jump and go back, texts that look like lines of a log or marks of a format.
 NICKS = st.sampled_from(["ann", "the", "so", "PING", "bob|away", "[x]", "🦉", "山田", "None", "0"])
 TEXTS = st.one_of(
     st.text(st.characters(blacklist_categories=("Cc", "Cs", "Zl", "Zp")), max_size=12),
@@ -35,49 +35,49 @@ MESSAGES = st.lists(
 )
 
 
-def stamp(said):
-    return f"{datetime.fromtimestamp(said.time, UTC):%Y-%m-%dT%H:%M:%S}"
+def stamp(message):
+    return f"{datetime.fromtimestamp(message.time, UTC):%Y-%m-%dT%H:%M:%S}"
 
 
 def irc(path, messages):
-    lines = [f"{stamp(said)}  <{said.nick}> {said.text}" for said in messages]
+    lines = [f"{stamp(message)}  <{message.nick}> {message.text}" for message in messages]
     path.write_bytes("\n".join(lines).encode())
 
 
 def mixed(path, messages):
-    """In two encodings, with colours, and no line end at the last."""
-    lines = [f"\x0304{stamp(said)}\x0f  <{said.nick}> \x02{said.text}\x02" for said in messages]
+    """Two encodings, with colours, and without a line end at the last line."""
+    lines = [f"\x0304{stamp(message)}\x0f  <{message.nick}> \x02{message.text}\x02" for message in messages]
     path.write_bytes(b"\r\n".join([*(line.encode() for line in lines), b"\xff\xe9"]))
 
 
 def slack(path, messages):
-    said = [
+    records = [
         {"type": "message", "user": each.nick, "ts": f"{each.time}.{place:06}", "text": each.text}
         for place, each in enumerate(messages)
     ]
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("channels.json", "[]")
-        archive.writestr("kitchen/2020-01-01.json", json.dumps(said))
+        archive.writestr("kitchen/2020-01-01.json", json.dumps(records))
 
 
 def slack_xml(path, messages):
-    said = (
+    records = (
         f'<message conversation_id="1"><ts>{stamp(each)}</ts><user>{each.nick}</user><text>{escape(each.text)}</text></message>'
         for each in messages
     )
-    path.write_text(f"<slack>\n<team_domain>x</team_domain>\n{''.join(said)}</slack>", encoding="utf-8")
+    path.write_text(f"<slack>\n<team_domain>x</team_domain>\n{''.join(records)}</slack>", encoding="utf-8")
 
 
 def discord(path, messages):
-    said = [
+    records = [
         {"id": str(place), "type": "Default", "timestamp": stamp(each), "content": each.text, "author": {"name": each.nick}}
         for place, each in enumerate(messages)
     ]
-    path.write_text(json.dumps({"guild": {"id": "1"}, "channel": {"id": "2"}, "messages": said}))
+    path.write_text(json.dumps({"guild": {"id": "1"}, "channel": {"id": "2"}, "messages": records}))
 
 
 def matrix(path, messages):
-    said = (
+    records = (
         {
             "type": "m.room.message",
             "event_id": f"${place}",
@@ -87,15 +87,15 @@ def matrix(path, messages):
         }
         for place, each in enumerate(messages)
     )
-    path.write_text("".join(f"{json.dumps(each)}\n" for each in said))
+    path.write_text("".join(f"{json.dumps(each)}\n" for each in records))
 
 
 def telegram(path, messages):
-    said = [
+    records = [
         {"id": place, "type": "message", "date_unixtime": str(each.time), "from": each.nick, "text": each.text}
         for place, each in enumerate(messages)
     ]
-    path.write_text(json.dumps({"name": "x", "type": "private_group", "id": 1, "messages": said}))
+    path.write_text(json.dumps({"name": "x", "type": "private_group", "id": 1, "messages": records}))
 
 
 def chat_table(path, messages):
@@ -109,16 +109,16 @@ WRITERS = {
 }  # fmt: skip
 BY_TIME = ("slack", "discord", "telegram")
 PLACES = {"slack": lambda own: own[11:], "slack-xml": lambda own: int(own) - 1, "matrix": lambda own: own[1:]}
-"""Where the writers above put a message, by its id."""
+"""The place of each message in the files above, by its id."""
 
 
-def test_all_formats_of_logs_are_here():
+def test_every_format_of_logs_is_tested():
     assert WRITERS.keys() == {name for name, format in readers.FORMATS.items() if format.yields == "logs"}
 
 
 @pytest.mark.parametrize(("name", "write"), [(name, write) for name, writers in WRITERS.items() for write in writers])
 @given(messages=MESSAGES)
-def test_all_that_is_said_comes_back(name, write, messages):
+def test_every_message_is_returned(name, write, messages):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "log"
         write(path, messages)
@@ -132,12 +132,12 @@ def test_all_that_is_said_comes_back(name, write, messages):
     if name in BY_TIME:
         assert not report.kept
     for number, node in enumerate(tree.nodes[: len(messages)]):
-        # Rooms may be turned, whose events come newest first, and tables number their rows.
+        # Rooms may be turned round, as their events come newest first, and tables number their rows.
         place = number if name == "chat-table" else int(PLACES.get(name, str)(node.id))
-        said = messages[place]
-        # Fields without anything but blanks are as good as absent.
-        assert node.text.strip() == said.text.strip()
-        assert node.author == said.nick
+        message = messages[place]
+        # Blank fields count as absent.
+        assert node.text.strip() == message.text.strip()
+        assert node.author == message.nick
         assert node.time is not None
-        assert int(node.time) == said.time
+        assert int(node.time) == message.time
     assert further or not refused

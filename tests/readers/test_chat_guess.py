@@ -1,4 +1,4 @@
-"""Each format of chat exports is told from the others, and from all other formats."""
+"""Each format of chat exports is recognised among all formats."""
 
 import json
 
@@ -33,8 +33,8 @@ SAMPLES = {
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_formats_are_told_apart(tmp_path, monkeypatch, name):
-    # In either order, but for those whose place is said to matter: no format claims what is another's.
+def test_formats_are_distinguished(tmp_path, monkeypatch, name):
+    # The order of formats is free, except where the table notes that it matters: no format claims another's files.
     turned = dict(reversed(readers.FORMATS.items()))
     first, last = {"jsonl": turned.pop("jsonl")}, {"irc": turned.pop("irc")}
     for order in (readers.FORMATS, first | turned | last):
@@ -45,19 +45,19 @@ def test_formats_are_told_apart(tmp_path, monkeypatch, name):
         assert readers.detect_format([path]) == name
 
 
-def test_a_strangers_file_of_our_name_makes_no_data_set(tmp_path):
+def test_foreign_run_json_is_not_a_data_set(tmp_path):
     (tmp_path / "dataset.json").write_text('{"by": "somebody else"}')
     (tmp_path / "a.log").write_text("[10:00] <ann> hi\n[10:01] <bob> ann: hi\n")
     with pytest.raises(RamifyError, match="Every format was tried"):
         readers.detect_format([tmp_path])
 
 
-def test_logs_that_are_not_there(tmp_path):
+def test_missing_logs_are_refused(tmp_path):
     with pytest.raises(RamifyError, match="there is no file or folder"):
         list(readers.read_logs(tmp_path / "absent", format="irc"))
 
 
-def test_options_are_what_read_takes():
+def test_options_are_the_parameters_of_read():
     assert {name: readers.FORMATS[name].options for name in SAMPLES if readers.FORMATS[name].yields != "posts"} == {
         "slack": ["names"],
         "slack-xml": [],

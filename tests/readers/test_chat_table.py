@@ -83,7 +83,7 @@ def test_channels_are_logs(tmp_path):
 
 
 def test_orders(tmp_path):
-    """The rows' own, unless it cannot be."""
+    """Rows keep their order, unless a parent would follow its child."""
     path = write_csv(tmp_path / "log.csv", "author,time,text\nann,3,c\nann,1,a\nann,2,b\n")
     (tree,), report = read(chat_table, path)
     assert ([node.text for node in tree.nodes], report.kept) == (["c", "a", "b"], {"clock_back": 1})
@@ -131,7 +131,7 @@ def test_named_columns(tmp_path):
         read(chat_table, path, delimiter="ab")
 
 
-def test_rows_that_do_not_fit(tmp_path):
+def test_bad_rows_are_counted(tmp_path):
     path = tmp_path / "log.csv"
     path.write_bytes(b"id,author,time,text\n1,ann,noon,x\n2,ann\n1,ann,5,x\n1,bob,5,y\n3,bob,nan,\xff\n")
     (tree,), report = read(chat_table, path)
@@ -143,8 +143,8 @@ def test_rows_that_do_not_fit(tmp_path):
     assert report.kept["bad_time"] >= 1
 
 
-def test_ids_that_come_late(tmp_path):
-    """A log is not held while it may go on for ever: past the first block nobody waits for them."""
+def test_late_ids_are_ignored(tmp_path):
+    """A log may be endless, so it is not held: past the first block, late ids are ignored."""
     rows = [{"author": "ann", "time": place, "text": "x" * 900_000} for place in range(10)]
     path = write_lines(tmp_path / "log.jsonl", [*rows, {"id": "a", "author": "bob", "time": 11, "text": "y"}])
     (tree,), report = read(chat_table, path)
@@ -152,7 +152,7 @@ def test_ids_that_come_late(tmp_path):
     assert report.kept == {"late_column": 1}
 
 
-def test_a_log_without_relations_is_not_held(tmp_path, monkeypatch):
+def test_log_without_relations_is_not_held(tmp_path, monkeypatch):
     plain = write_csv(tmp_path / "plain.csv", "author,text\n" + "ann,hello\n" * 1000)
     related = write_csv(tmp_path / "related.csv", "channel,author,text\n" + "a,ann,hello\n" * 1000)
     monkeypatch.setattr(base, "MAX_HELD_BYTES", 1000)
@@ -161,7 +161,7 @@ def test_a_log_without_relations_is_not_held(tmp_path, monkeypatch):
         read(chat_table, related)
 
 
-def test_matches_nothing_else():
+def test_other_formats_are_refused():
     others = [
         b"id,parent,tree,author,time,text\n",
         b"author,text\n",

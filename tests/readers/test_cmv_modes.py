@@ -128,7 +128,7 @@ def test_thread_without_submission(corpus):
     assert report.skipped["not_a_post"] == 1
 
 
-def test_what_is_held_as_a_whole_is_bounded(corpus, monkeypatch):
+def test_held_bytes_are_bounded(corpus, monkeypatch):
     monkeypatch.setattr(base, "MAX_HELD_BYTES", len(FIRST.encode()) + 100)
     read(corpus / "v2.0" / "positive")
     with pytest.raises(RamifyError, match=r"7\.xml and the files before it have more than .* fewer or smaller files"):
@@ -146,12 +146,12 @@ def test_published_corpus(data_dir):
     folder = data_dir("cmv-modes")
     trees, report = read(folder)
     assert report.skipped["bad_xml"] == 14
-    # 177 files parse: a submission each, and 559 replies.
+    # 177 files parse: one submission each, and 559 replies.
     assert report.read == 14 + 177 + 559
     assert len(trees) == 36
     components = [each for tree in trees for node in tree.nodes for each in node.label]
     assert all(each["start"] < each["end"] for each in components)
     version_2, report = read(folder / "v2.0")
-    # Every submission stands in each of its files; no reply stands twice.
+    # Every submission is in each of its files; no reply is there twice.
     assert report.read - sum(report.skipped.values()) == sum(map(len, version_2))
     assert report.skipped == {"bad_xml": 6, "duplicate_id": 107 - 36}

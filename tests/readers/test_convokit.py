@@ -62,16 +62,16 @@ def test_corpus(corpus):
     assert read(corpus / "utterances.jsonl")[0] == rows
 
 
-def test_times_in_milliseconds_and_times_that_are_none(corpus):
+def test_times_in_milliseconds_and_invalid_times(corpus):
     times = [1600000000000, "1600000000030", "noon", 1e18, "", None]
-    said = [{"id": f"u{number}", "conversation_id": "u0", "speaker": "ann", "text": "x"} for number in range(len(times))]
-    write_lines(corpus / "utterances.jsonl", [each | {"timestamp": time} for each, time in zip(said, times)])
+    utterances = [{"id": f"u{number}", "conversation_id": "u0", "speaker": "ann", "text": "x"} for number in range(len(times))]
+    write_lines(corpus / "utterances.jsonl", [each | {"timestamp": time} for each, time in zip(utterances, times)])
     rows, report = read(corpus)
     assert [row["time"] for row in rows] == [1.6e9, 1600000000.03, None, None, None, None]
     assert report.kept == {"bad_time": 2}
 
 
-def test_what_is_nested_too_deeply_is_left_out(corpus):
+def test_deeply_nested_records_are_skipped(corpus):
     deep = []
     for _ in range(5000):
         deep = [deep]
@@ -95,7 +95,7 @@ def test_older_versions(tmp_path):
     assert rows[0]["meta"] == '{"topic": "manners"}'
 
 
-def test_what_is_no_utterance_is_counted(corpus):
+def test_invalid_utterances_are_counted(corpus):
     write_lines(corpus / "utterances.jsonl", [*UTTERANCES, 5, {"text": "no id"}, {"id": "q", "reply-to": "a"}, {"id": "r"}])
     rows, report = read(corpus)
     assert [row["id"] for row in rows] == ["b", "a", "z", "r"]
@@ -111,7 +111,7 @@ def test_mistakes(tmp_path, corpus):
         read(corpus)
 
 
-def test_what_is_held_as_a_whole_is_bounded(corpus, monkeypatch):
+def test_held_bytes_are_bounded(corpus, monkeypatch):
     monkeypatch.setattr(base, "MAX_HELD_BYTES", 60)
     with pytest.raises(RamifyError, match=r"conversations\.json is one JSON value of more than .* Remove it"):
         read(corpus)
@@ -193,7 +193,7 @@ def test_store_to_corpus_to_store(tmp_path):
     assert len({record["id"] for record in records}) == 6
 
 
-def test_corpus_is_what_convokit_expects(tmp_path):
+def test_corpus_has_the_form_of_convokit(tmp_path):
     convokit.write_convokit(
         [Tree((Node("hé", id="a"), Node("b", (), id="b", author="bob"), Node("c", (0, 1), id="c", kind="chat")), id="log")],
         tmp_path / "corpus",
@@ -223,7 +223,7 @@ def test_corpus_is_what_convokit_expects(tmp_path):
     }
 
 
-def test_nothing_half_written(tmp_path):
+def test_failed_export_leaves_nothing(tmp_path):
     def failing():
         yield Tree((Node(id="a"),), id="t")
         raise RamifyError("no more")
@@ -239,7 +239,7 @@ def test_nothing_half_written(tmp_path):
         convokit.write_convokit([], tmp_path / "corpus")
 
 
-def test_a_folder_that_appears_meanwhile_is_not_touched(tmp_path):
+def test_folder_created_meanwhile_is_not_touched(tmp_path):
     corpus = tmp_path / "corpus"
 
     def trees():

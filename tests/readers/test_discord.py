@@ -16,7 +16,7 @@ BOB = {"id": "12", "name": "bob", "discriminator": "0000", "nickname": "Bob", "i
 CHANNEL = {"id": "900", "type": "GuildTextChat", "categoryId": "1", "category": "Talk", "name": "garden", "topic": "Plants"}
 
 
-def said(number, content="", author=ANN, type="Default", **more):
+def message(number, content="", author=ANN, type="Default", **more):
     return {
         "id": str(number),
         "type": type,
@@ -34,7 +34,7 @@ def said(number, content="", author=ANN, type="Default", **more):
 
 def reply(number, to, content="", author=BOB, channel="900"):
     reference = {"type": "Default", "messageId": str(to), "channelId": channel, "guildId": "1"}
-    return said(number, content, author, "Reply", reference=reference)
+    return message(number, content, author, "Reply", reference=reference)
 
 
 def export(messages, **channel):
@@ -51,14 +51,14 @@ def write(path, messages, **channel):
 
 
 MESSAGES = [
-    said(1, "slugs 🐌"),
-    said(2, "hello", BOB),
+    message(1, "slugs 🐌"),
+    message(2, "hello", BOB),
     reply(3, 1, "beer traps"),
-    said(4, "Pinned a message.", type="ChannelPinnedMessage"),
+    message(4, "Pinned a message.", type="ChannelPinnedMessage"),
 ]
 
 
-def test_a_channel(tmp_path):
+def test_channel(tmp_path):
     path = write(tmp_path / "garden.json", MESSAGES)
     (tree,), report = read(discord, path)
     assert (tree.id, tree.meta) == ("garden", {"guild": "Allotment", "topic": "Plants"})
@@ -77,15 +77,15 @@ def test_a_channel(tmp_path):
     "kind",
     ["RecipientAdd", "RecipientRemove", "Call", "ChannelNameChange", "GuildMemberJoin", "ThreadCreated", "8", "24"],
 )
-def test_what_the_channel_says(tmp_path, kind):
-    pointing = said(2, "Started a thread.", type=kind, reference={"messageId": "1", "channelId": "900"})
-    (tree,), _ = read(discord, write(tmp_path / "a.json", [said(1, "x"), pointing]))
+def test_system_messages(tmp_path, kind):
+    pointing = message(2, "Started a thread.", type=kind, reference={"messageId": "1", "channelId": "900"})
+    (tree,), _ = read(discord, write(tmp_path / "a.json", [message(1, "x"), pointing]))
     assert (tree.nodes[1].kind, tree.nodes[1].parents) == (chat.SYSTEM, None)
 
 
 def test_names(tmp_path):
     twin = {"id": "13", "name": "ann_elm", "nickname": "Ann"}
-    messages = [said(1, "x"), said(2, "y", twin), said(3, "z", {"name": "ghost"}), said(4, "w", None)]
+    messages = [message(1, "x"), message(2, "y", twin), message(3, "z", {"name": "ghost"}), message(4, "w", None)]
     path = write(tmp_path / "a.json", messages)
     assert [node.author for node in read(discord, path)[0][0].nodes] == ["Ann", "ann_elm", "ghost", None]
     assert [node.author for node in read(discord, path, names="id")[0][0].nodes] == ["11", "13", "ghost", None]
@@ -93,19 +93,19 @@ def test_names(tmp_path):
         read(discord, path, names=True)
 
 
-def test_a_channel_without_a_name_is_called_as_its_file(tmp_path):
+def test_unnamed_channel_takes_the_name_of_its_file(tmp_path):
     path = write(tmp_path / "garden (part 2).json", MESSAGES, name=None)
     (tree,), _ = read(discord, path)
     assert tree.id == "garden (part 2)"
 
 
-def test_references_that_are_no_replies(tmp_path):
-    forward = said(
+def test_references_other_than_replies(tmp_path):
+    forward = message(
         2, reference={"type": "Forward", "messageId": "1", "channelId": "900"}, forwardedMessage={"content": "old news"}
     )
-    crossposted = said(3, "news", reference={"messageId": "1", "channelId": "77"})
-    command = said(4, "done", type="20", reference={"messageId": "1", "channelId": "900"})
-    (tree,), report = read(discord, write(tmp_path / "a.json", [said(1, "x"), forward, crossposted, command]))
+    crossposted = message(3, "news", reference={"messageId": "1", "channelId": "77"})
+    command = message(4, "done", type="20", reference={"messageId": "1", "channelId": "900"})
+    (tree,), report = read(discord, write(tmp_path / "a.json", [message(1, "x"), forward, crossposted, command]))
     assert [(node.text, node.parents) for node in tree.nodes] == [
         ("x", None), ("old news", None), ("news", None), ("done", (0,)),
     ]  # fmt: skip
@@ -113,35 +113,39 @@ def test_references_that_are_no_replies(tmp_path):
 
 
 def test_partial_exports(tmp_path):
-    (tree,), report = read(discord, write(tmp_path / "a.json", [reply(3, 1, "yes"), reply(4, 3, "no"), said(5, type="Reply")]))
+    (tree,), report = read(
+        discord, write(tmp_path / "a.json", [reply(3, 1, "yes"), reply(4, 3, "no"), message(5, type="Reply")])
+    )
     assert [node.parents for node in tree.nodes] == [None, (0,), None]
     assert report.kept == {"missing_parent": 1}
     assert report.examples["missing_parent"] == [f"{tmp_path / 'a.json'}, message 1"]
 
 
 def test_threads(tmp_path):
-    """In a forum the first message has the thread's id; elsewhere a message stands for the one in the channel around it."""
-    forum = [said(10, "My beans"), said(11, "nice"), reply(12, 11, "thanks", channel="10")]
+    """In a forum the first message has the thread's id; elsewhere a message represents its counterpart in the parent
+    channel."""
+    forum = [message(10, "My beans"), message(11, "nice"), reply(12, 11, "thanks", channel="10")]
     (tree,), _ = read(discord, write(tmp_path / "forum.json", forum, id="10", type="GuildPublicThread", name="beans"))
     assert [node.parents for node in tree.nodes] == [(), (0,), (1,)]
-    starter = said(20, type="21", reference={"messageId": "5", "channelId": "900"})
+    starter = message(20, type="21", reference={"messageId": "5", "channelId": "900"})
     (tree,), report = read(
-        discord, write(tmp_path / "thread.json", [starter, said(21, "so"), reply(22, 21)], id="5", type="GuildPublicThread")
+        discord, write(tmp_path / "thread.json", [starter, message(21, "so"), reply(22, 21)], id="5", type="GuildPublicThread")
     )
     assert [node.parents for node in tree.nodes] == [None, (0,), (1,)]
-    (tree,), _ = read(discord, write(tmp_path / "cut.json", [said(21, "so")], id="6", type="GuildPrivateThread"))
+    (tree,), _ = read(discord, write(tmp_path / "cut.json", [message(21, "so")], id="6", type="GuildPrivateThread"))
     assert tree.nodes[0].parents is None
     assert not report.kept
 
 
-def test_parts_of_a_channel_are_one_log(tmp_path):
-    """In whatever order their names are, and though they overlap."""
+def test_partitions_of_a_channel_are_one_log(tmp_path):
+    """The order of the names is free, and parts may overlap."""
     folder = tmp_path / "export"
     write(
-        folder / "garden [part 10].json", [reply(3, 1, "three"), said(4, "four", timestampEdited="2024-02-01T00:00:00+00:00")]
+        folder / "garden [part 10].json",
+        [reply(3, 1, "three"), message(4, "four", timestampEdited="2024-02-01T00:00:00+00:00")],
     )
-    write(folder / "garden [part 2].json", [said(1, "one"), said(2, "two"), said(4, "for")])
-    write(folder / "shed.json", [said(1, "elsewhere")], id="901", name="garden")
+    write(folder / "garden [part 2].json", [message(1, "one"), message(2, "two"), message(4, "for")])
+    write(folder / "shed.json", [message(1, "elsewhere")], id="901", name="garden")
     (folder / "garden.json_Files").mkdir()
     (folder / "garden.json_Files" / "sent.json").write_text('{"not": "ours"}')
     assert not discord.refuses(folder, b"")
@@ -155,12 +159,12 @@ def test_parts_of_a_channel_are_one_log(tmp_path):
 
 
 def test_newest_first(tmp_path):
-    (tree,), report = read(discord, write(tmp_path / "a.json", [reply(3, 2, "c"), reply(2, 1, "b"), said(1, "a")]))
+    (tree,), report = read(discord, write(tmp_path / "a.json", [reply(3, 2, "c"), reply(2, 1, "b"), message(1, "a")]))
     assert [(node.text, node.parents) for node in tree.nodes] == [("a", None), ("b", (0,)), ("c", (1,))]
     assert not report.kept
 
 
-def test_an_answer_that_is_earlier_than_what_it_answers(tmp_path):
+def test_reply_earlier_than_its_parent(tmp_path):
     (tree,), report = read(discord, write(tmp_path / "a.json", [reply(1, 2, "b"), reply(2, 2, "a")]))
     assert [node.parents for node in tree.nodes] == [None, None]
     assert report.kept == {"late_parent": 2}
@@ -168,22 +172,22 @@ def test_an_answer_that_is_earlier_than_what_it_answers(tmp_path):
 
 def test_messages_without_content(tmp_path):
     messages = [
-        said(1, attachments=[{"fileName": "bean.png", "url": "x"}, {"fileName": "pea.png"}]),
-        said(2, embeds=[{"title": "Seeds", "description": "On sale"}, {"title": ""}]),
-        said(3, stickers=[{"name": "Wave"}]),
-        said(4),
+        message(1, attachments=[{"fileName": "bean.png", "url": "x"}, {"fileName": "pea.png"}]),
+        message(2, embeds=[{"title": "Seeds", "description": "On sale"}, {"title": ""}]),
+        message(3, stickers=[{"name": "Wave"}]),
+        message(4),
     ]
     (tree,), _ = read(discord, write(tmp_path / "a.json", messages))
     assert [node.text for node in tree.nodes] == ["[bean.png]\n[pea.png]", "Seeds\nOn sale", "[Wave]", ""]
 
 
-def test_marks_that_were_not_formatted(tmp_path):
-    messages = [said(1, "<@12> <@!12> <@99> <:bean:77> <a:dig:78> <3", mentions=[BOB])]
+def test_unformatted_marks(tmp_path):
+    messages = [message(1, "<@12> <@!12> <@99> <:bean:77> <a:dig:78> <3", mentions=[BOB])]
     assert read(discord, write(tmp_path / "a.json", messages))[0][0].nodes[0].text == "@Bob @Bob @99 :bean: :dig: <3"
 
 
-def test_what_is_no_message_is_counted(tmp_path):
-    path = write(tmp_path / "a.json", [3, said(1, "x"), {"content": "no id"}])
+def test_invalid_messages_are_counted(tmp_path):
+    path = write(tmp_path / "a.json", [3, message(1, "x"), {"content": "no id"}])
     other = tmp_path / "b.json"
     other.write_text('{"messages": 3}\n{bad\n')
     (tree,), report = read(discord, path, other)
@@ -191,7 +195,7 @@ def test_what_is_no_message_is_counted(tmp_path):
     assert report.skipped == {"not_a_post": 3, "bad_json": 1}
 
 
-def test_what_is_held_as_a_whole_is_bounded(tmp_path, monkeypatch):
+def test_held_bytes_are_bounded(tmp_path, monkeypatch):
     one, two = (write(tmp_path / f"{name}.json", MESSAGES) for name in "ab")
     monkeypatch.setattr(base, "MAX_HELD_BYTES", one.stat().st_size + 100)
     read(discord, one)
@@ -199,9 +203,9 @@ def test_what_is_held_as_a_whole_is_bounded(tmp_path, monkeypatch):
         read(discord, one, two)
 
 
-def test_matches_nothing_else(tmp_path):
+def test_other_formats_are_refused(tmp_path):
     for other in (
-        {"messages": [said(1)]},
+        {"messages": [message(1)]},
         {"guild": {"id": "1"}, "messages": []},
         {"name": "x", "type": "personal_chat", "id": 1},
     ):
@@ -211,8 +215,8 @@ def test_matches_nothing_else(tmp_path):
 
 WHOLE = [
     *MESSAGES,
-    said(5, attachments=[{"fileName": "x"}], embeds=[{"title": "x"}], mentions=[BOB], forwardedMessage={"content": "y"}),
-    said(6, "<@12>", mentions=[BOB], type="21"),
+    message(5, attachments=[{"fileName": "x"}], embeds=[{"title": "x"}], mentions=[BOB], forwardedMessage={"content": "y"}),
+    message(6, "<@12>", mentions=[BOB], type="21"),
 ]
 
 

@@ -16,13 +16,13 @@ VALUES = st.recursive(
 
 
 @given(VALUES, st.sampled_from([None, 2]), st.booleans())
-def test_the_parser_with_its_own_stack_agrees_with_json(value, indent, ascii_only):
+def test_parser_with_its_own_stack_agrees_with_json(value, indent, ascii_only):
     text = json.dumps(value, indent=indent, ensure_ascii=ascii_only)
     assert documents._loads_nested(text) == json.loads(text)
 
 
 @given(st.text(alphabet='[]{}":,1e-. \n\\utrfalsn', max_size=12))
-def test_and_refuses_what_json_refuses(text):
+def test_parser_refuses_what_json_refuses(text):
     try:
         expected = json.loads(text, strict=False)
     except ValueError:
@@ -81,7 +81,7 @@ def test_binary_junk(tmp_path):
     assert report.read == report.skipped["bad_json"] > 0
 
 
-def test_a_single_value_is_bounded(tmp_path, monkeypatch):
+def test_single_value_is_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(base, "MAX_HELD_BYTES", 10)
     content = b"[\n" + b'"some text",\n' * 1_000_000 + b"1]"
     with pytest.raises(RamifyError, match=r"x\.json is one JSON value of more than"):
@@ -92,7 +92,7 @@ WHOLE = b'{\n  "messages": [\n    "a",\n    "b",\n    "c"\n  ]\n}\n'
 
 
 @pytest.mark.parametrize(("damaged", "line"), [(WHOLE[:-9], 5), (WHOLE.replace(b'"b"', b'"b" 1'), 4), (WHOLE[:4], 2)])
-def test_a_damaged_value_counts_once_with_its_place(tmp_path, damaged, line):
+def test_damaged_value_counts_once_with_its_place(tmp_path, damaged, line):
     path = tmp_path / "export.json"
     path.write_bytes(damaged)
     report = Report()

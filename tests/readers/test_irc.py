@@ -31,7 +31,7 @@ def nodes_of(paths, **options):
     return nodes, report
 
 
-def said(nodes):
+def contents(nodes):
     return [(node.kind, node.author, node.text) for node in nodes]
 
 
@@ -41,7 +41,7 @@ def at(*when):
 
 DAY = (2009, 3, 14)
 
-# One short conversation, as each client would have written it.
+# One short conversation, as each client writes it.
 WRITTEN = {
     "ubuntu/2009-03-14.ascii.txt": (
         "=== wren [~w@nest.example]  has joined #birds\n"
@@ -139,7 +139,7 @@ WRITTEN = {
 
 
 @pytest.mark.parametrize("name", WRITTEN)
-def test_every_client_says_the_same(tmp_path, name):
+def test_every_client_gives_the_same_log(tmp_path, name):
     nodes, report = log_of(tmp_path / name, WRITTEN[name])
     assert report.skipped == report.kept == {}
     assert [node.id for node in nodes] == [str(number) for number in range(WRITTEN[name].count("\n"))]
@@ -147,12 +147,12 @@ def test_every_client_says_the_same(tmp_path, name):
     assert (joins.kind, joins.author) == ("system", "wren")
     assert "wren" in joins.text
     assert not joins.text.startswith(("[", "0", "2", "M"))
-    assert said(rest[:2]) == [
+    assert contents(rest[:2]) == [
         ("", "wren", "kestrel: did the kernel update work?"),
         ("action", "kestrel", "nods at the screen"),
     ]
     assert (rest[2].kind, rest[2].author) == ("system", "kes|away")
-    assert [(kind, author, text.strip()) for kind, author, text in said(rest[3:])] == [
+    assert [(kind, author, text.strip()) for kind, author, text in contents(rest[3:])] == [
         ("notice", "robin", "free seeds"),
         ("", "kes|away", ""),
     ]
@@ -190,11 +190,11 @@ def test_every_client_is_recognised(tmp_path, name):
         "\x00\x01\x02",
     ],
 )
-def test_what_is_no_log_is_not_claimed(tmp_path, content):
+def test_other_files_are_refused(tmp_path, content):
     assert irc.refuses(tmp_path / "x.log", content.encode())
 
 
-def test_a_long_head_may_end_within_a_line(tmp_path):
+def test_long_head_may_end_within_a_line(tmp_path):
     head = ("[09:05] <wren> hi\n" * 5_000).encode()[: 1 << 16]
     assert not irc.refuses(tmp_path / "x.log", head)
 
@@ -202,7 +202,7 @@ def test_a_long_head_may_end_within_a_line(tmp_path):
 # --- lines ----------------------------------------------------------------------------------------------------------------
 
 
-def test_lines_of_system_and_their_authors(tmp_path):
+def test_system_lines_and_their_authors(tmp_path):
     nodes, report = log_of(
         tmp_path / "a.log",
         "=== wren shrugs\n"
@@ -236,12 +236,12 @@ def test_lines_of_system_and_their_authors(tmp_path):
     assert report.examples["unparsed"] == [f"{tmp_path / 'a.log'}, line 15"]
 
 
-def test_actions_that_look_like_news(tmp_path):
-    """With two spaces before it, a star is nothing but an action."""
+def test_actions_that_look_like_system_lines(tmp_path):
+    """After two spaces, a star always marks an action."""
     nodes, _ = log_of(
         tmp_path / "a.log", "[09:05]  * wren is now known as\n[09:05] <wren> so\n[09:05] * wren has quit smoking\n"
     )
-    assert said(nodes) == [
+    assert contents(nodes) == [
         ("action", "wren", "is now known as"),
         ("", "wren", "so"),
         ("action", "wren", "has quit smoking"),
@@ -257,13 +257,13 @@ def test_actions_that_look_like_news(tmp_path):
 )
 def test_nicks(tmp_path, written, nick):
     nodes, _ = log_of(tmp_path / "a.log", f"09:05 <{written}> <b> is > a\n")
-    assert said(nodes) == [("", nick, "<b> is > a")]
+    assert contents(nodes) == [("", nick, "<b> is > a")]
 
 
-def test_what_cannot_be_read_is_kept_and_counted(tmp_path):
+def test_unparsed_lines_are_kept_and_counted(tmp_path):
     content = "[09:05] <wren> a list:\n  * one\n\n \t\n<p> two\n[09:06] something\n" + "[09:06] <robin> so?\n" * 2
     nodes, report = log_of(tmp_path / "a.log", content)
-    assert said(nodes) == [
+    assert contents(nodes) == [
         ("", "wren", "a list:"),
         ("system", None, "  * one"),
         ("system", None, ""),
@@ -276,14 +276,14 @@ def test_what_cannot_be_read_is_kept_and_counted(tmp_path):
     assert [node.time for node in nodes] == [at(1970, 1, 1, 9, 5)] * 6 + [at(1970, 1, 1, 9, 6)] * 2
 
 
-def test_colours_and_controls_go(tmp_path):
+def test_colours_and_control_codes_are_removed(tmp_path):
     nodes, report = log_of(
         tmp_path / "a.log",
         "[09:05] <\x0305,12wr\x02en\x0f> \x0301red\x03 \x1d\x1e\x1funder\x11\x16 \x1b[1;31mansi\x1b[0m "
         "a\x00b\tc\rd\x0ce\x04FF00AAf\n"
         "\x1b[36m[09:06]\x1b[0m <robin> \x033 \x0312,\U0001f426 \x1b]\n",
     )
-    assert said(nodes) == [("", "wren", "red under ansi a b c d ef"), ("", "robin", " ,\U0001f426  ]")]
+    assert contents(nodes) == [("", "wren", "red under ansi a b c d ef"), ("", "robin", " ,\U0001f426  ]")]
     assert report.kept == {}
 
 
@@ -312,7 +312,7 @@ def test_clock_that_goes_back(tmp_path):
     assert report.examples["clock_back"] == [f"{tmp_path / 'a.log'}, line {line}" for line in (2, 4)]
 
 
-def test_days_that_irssi_says(tmp_path):
+def test_day_changes_of_irssi(tmp_path):
     found, report = times(
         tmp_path,
         "--- Log opened Sat Mar 14 22:10:30 2009\n"
@@ -373,11 +373,11 @@ def test_months_without_a_year(tmp_path):
         ("x120090314.log", (1970, 1, 1)),
     ],
 )
-def test_day_in_the_name(tmp_path, name, day):
+def test_day_in_the_file_name(tmp_path, name, day):
     assert times(tmp_path, "[09:05] <a> x\n", name)[0] == [at(*day, 9, 5)]
 
 
-def test_twelve_hours_and_times_that_there_are_not(tmp_path):
+def test_twelve_hours_and_impossible_times(tmp_path):
     found, report = times(
         tmp_path,
         "[12:00 AM] <a> x\n[12:00 PM] <a> x\n[11:59:60 p.m.] <a> x\n"
@@ -407,13 +407,13 @@ SLASHED = "03/04/2009 09:05 PM\ta\tx\n03/05/2009 09:05 PM\ta\tx\n"
         ("", {"dates": "day"}, [(4, 3), (5, 3)], {}),
         ("03/13/2009 09:05 PM\ta\tx\n", {}, [(3, 4), (3, 5), (3, 13)], {}),
         ("13/05/2009 09:05 PM\ta\tx\n", {}, [(4, 3), (5, 3), (5, 13)], {}),
-        # What cannot be stays where the clock was.
+        # An impossible time leaves the clock where it was.
         ("13/05/2009 09:05 PM\ta\tx\n", {"dates": "month"}, [(3, 4), (3, 5), (3, 5)], {"bad_time": 1}),
         ("13/13/2009 09:05 PM\ta\tx\n", {}, [(3, 4), (3, 5), (3, 5)], {"open_date": 1, "bad_time": 1}),
     ],
 )
 def test_dates_with_slashes(tmp_path, monkeypatch, rest, options, days, kept):
-    """The whole file is asked, however late it answers."""
+    """The whole file is searched, however late the evidence comes."""
     monkeypatch.setattr(irc, "BLOCK_BYTES", 16)
     nodes, report = log_of(tmp_path / "a.log", SLASHED + rest, **options)
     assert [node.time for node in nodes] == [at(2009, *day, 21, 5) for day in days]
@@ -428,13 +428,13 @@ def clock_of(tmp_path, *stamps, **options):
     return [node.time / 3600 for node in nodes], report
 
 
-def test_a_clock_of_twelve_hours(tmp_path):
-    """Twice around it is a day; noon is no midnight."""
+def test_clock_of_twelve_hours(tmp_path):
+    """Two rounds of the clock are a day; noon is not midnight."""
     day = [f"{hour or 12}:{minute}" for hour in range(12) for minute in ("00", "59")]
     found, report = clock_of(tmp_path, *day, *day, *day)
     assert [time // 1 for time in found] == [hour for hour in range(36) for _ in range(2)]
     assert report.kept == {}
-    # A log may begin at any hour, and lines may change places.
+    # A log may begin at any hour, and lines may be swapped.
     assert clock_of(tmp_path, "11:59", "12:01", "11:59", "12:59", "1:00", "12:59", "1:01")[0] == pytest.approx(
         [719 / 60, 721 / 60, 719 / 60, 779 / 60, 13, 779 / 60, 781 / 60]
     )
@@ -445,7 +445,7 @@ def test_a_clock_of_twelve_hours(tmp_path):
 @pytest.mark.parametrize(
     ("stamps", "hours"),
     [
-        # One stamp says that the day has more hours; or nothing says that it has fewer.
+        # One stamp shows that the day has 24 hours, or no stamp shows that the clock has twelve.
         (("12:59", "1:00", "0:30"), [12 + 59 / 60, 1, 0.5]),
         (("12:59", "1:00", "13:00"), [12 + 59 / 60, 1, 13]),
         (("12:30", "11:30", "12:30"), [12.5, 11.5, 12.5]),
@@ -461,7 +461,7 @@ def test_hours_by_option(tmp_path):
     assert clock_of(tmp_path, "12:30", "1:00", hours="24")[0] == [12.5, 1]
 
 
-def test_a_clock_of_twelve_hours_that_was_told_the_time(tmp_path):
+def test_twelve_hour_clock_with_given_dates(tmp_path):
     content = (
         "--- Log opened Sat Mar 14 22:10:30 2009\n10:10 <a> x\n12:05 <a> x\n"
         "--- Day changed Mon Mar 16 2009\n12:10 <a> x\n8:10 <a> x\n12:10 <a> x\n1:10 <a> x\n"
@@ -486,7 +486,7 @@ def test_fractions_of_seconds(tmp_path):
 def test_no_times(tmp_path):
     content = "<wren> hi\n* kes waves\n*** robin has joined #birds\n<@kes>\nwren: hi\n"
     nodes, report = log_of(tmp_path / "a.log", content)
-    assert said(nodes) == [
+    assert contents(nodes) == [
         ("", "wren", "hi"),
         ("action", "kes", "waves"),
         ("system", "robin", "*** robin has joined #birds"),
@@ -497,10 +497,10 @@ def test_no_times(tmp_path):
     assert report.kept == {"unparsed": 1}
 
 
-def test_colons_are_read_where_they_are_asked_for(tmp_path):
+def test_colon_dialect_by_option(tmp_path):
     content = "wren: hi\n[09:05] @kes: see http://nest.example\n(09:06:00 AM) robin: so?\n2009-03-14 09:07 wren:\n* kes waves\n"
     nodes, report = log_of(tmp_path / "a.log", content, dialect="colon")
-    assert said(nodes) == [
+    assert contents(nodes) == [
         ("", "wren", "hi"),
         ("", "kes", "see http://nest.example"),
         ("", "robin", "so?"),
@@ -512,7 +512,7 @@ def test_colons_are_read_where_they_are_asked_for(tmp_path):
     assert report.kept == {}
 
 
-def test_a_file_may_mix_dialects(tmp_path):
+def test_file_may_mix_dialects(tmp_path):
     content = "[09:05] <wren> a\n" * 3 + "09:06 <@kes> b\n2009-03-14 09:07:00\trobin\tc\n2009-03-14T09:08:00 <owl> d\n<tit> e\n"
     nodes, report = log_of(tmp_path / "a.log", content)
     assert [node.author for node in nodes] == ["wren"] * 3 + ["kes", "robin", "owl", None]
@@ -522,7 +522,7 @@ def test_a_file_may_mix_dialects(tmp_path):
     assert report.kept == {"unparsed": 5}
 
 
-def test_unknown_dialect_says_what_was_tried(tmp_path):
+def test_unknown_dialect_lists_the_dialects_tried(tmp_path):
     with pytest.raises(RamifyError) as raised:
         log_of(tmp_path / "a.log", "[09:05] <wren> hi\n\nwren: how\nkes: so\n")
     message = str(raised.value)
@@ -570,7 +570,7 @@ def test_mixed_encodings(tmp_path):
 def test_byte_order_marks(tmp_path, encoding):
     content = "[09:05] <wren> naïve 🐦\r\n\r\n[09:06] <ਊkes> so\r\n"
     nodes, report = log_of(tmp_path / "a.log", content.encode(encoding))
-    assert said(nodes) == [("", "wren", "naïve 🐦"), ("system", None, ""), ("", "ਊkes", "so")]
+    assert contents(nodes) == [("", "wren", "naïve 🐦"), ("system", None, ""), ("", "ਊkes", "so")]
     assert report.kept == {}
 
 
@@ -581,7 +581,7 @@ def test_encoding_by_name(tmp_path, encoding):
     assert report.kept == {}
 
 
-def test_encoding_by_name_that_does_not_fit(tmp_path):
+def test_wrong_encoding_by_name_is_counted(tmp_path):
     nodes, report = log_of(tmp_path / "a.log", b"[09:05] <wren> \xff\n[09:05] <kes> so\n", encoding="ascii")
     assert [node.text for node in nodes] == ["\ufffd", "so"]
     assert report.kept == {"encoding": 1}
@@ -594,13 +594,13 @@ def test_carriage_returns_and_the_last_line(tmp_path):
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-8"])
-def test_carriage_returns_alone_in_other_encodings(tmp_path, encoding):
+def test_lone_carriage_returns_in_other_encodings(tmp_path, encoding):
     nodes, _ = log_of(tmp_path / "a.log", "[09:05] <wren> naïve\r[09:06] <kes> ਊ\r".encode(encoding))
-    assert said(nodes) == [("", "wren", "naïve"), ("", "kes", "ਊ")]
+    assert contents(nodes) == [("", "wren", "naïve"), ("", "kes", "ਊ")]
 
 
-def test_lines_that_end_with_both_are_no_more_for_what_comes_first(tmp_path):
-    """The first piece of a pipe may end between the two."""
+def test_line_ends_split_between_chunks_count_once(tmp_path):
+    """The first chunk from a pipe may end between the two characters."""
 
     class Pieces(io.RawIOBase):
         def __init__(self):
@@ -618,8 +618,8 @@ def test_lines_that_end_with_both_are_no_more_for_what_comes_first(tmp_path):
     assert stream.read() == b"[09:05] <wren> a\r\n[09:06] <kes> b\r\n"
 
 
-def test_what_is_written_anew_comes_as_it_is_said():
-    """Of a pipe: nobody waits for what would fill a block."""
+def test_pipes_are_decoded_without_waiting():
+    """A pipe is not read until a whole block is full."""
     given, taken = os.pipe()
     os.write(taken, "[09:05] <wren> a\r\n".encode("utf-16"))
     with open(given, "rb") as pipe:
@@ -628,11 +628,11 @@ def test_what_is_written_anew_comes_as_it_is_said():
         os.close(taken)
 
 
-def test_lines_that_end_with_carriage_returns_alone(tmp_path):
+def test_lines_that_end_with_carriage_returns_only(tmp_path):
     content = b"[09:05] <wren> a\r[09:06] <kes> caf\xe9\r\r[09:07] <wren> c"
     assert not irc.refuses(tmp_path / "a.log", content)
     nodes, report = log_of(tmp_path / "a.log", content)
-    assert said(nodes) == [("", "wren", "a"), ("", "kes", "café"), ("system", None, ""), ("", "wren", "c")]
+    assert contents(nodes) == [("", "wren", "a"), ("", "kes", "café"), ("system", None, ""), ("", "wren", "c")]
     assert report.kept == {"encoding": 1}
 
 
@@ -650,12 +650,12 @@ def test_empty_and_absent_files(tmp_path):
 
 
 def test_one_line_and_one_speaker(tmp_path):
-    assert said(log_of(tmp_path / "a.log", "[09:05] <wren> hi")[0]) == [("", "wren", "hi")]
+    assert contents(log_of(tmp_path / "a.log", "[09:05] <wren> hi")[0]) == [("", "wren", "hi")]
     nodes, _ = log_of(tmp_path / "a.log", "[09:05] <wren> hi\n" * 3)
     assert [(node.id, node.author) for node in nodes] == [("0", "wren"), ("1", "wren"), ("2", "wren")]
 
 
-def test_a_line_that_is_too_long_keeps_its_number(tmp_path, monkeypatch):
+def test_long_line_keeps_its_number(tmp_path, monkeypatch):
     monkeypatch.setattr(irc, "blocks", partial(base.blocks, max_line_bytes=100))
     monkeypatch.setattr(irc, "BLOCK_BYTES", 64)
     nodes, report = log_of(tmp_path / "a.log", f"[09:05] <wren> a\n[09:06] <kes> {'b' * 1000}\n[09:07] <wren> c\n")
@@ -664,7 +664,7 @@ def test_a_line_that_is_too_long_keeps_its_number(tmp_path, monkeypatch):
     assert "line 2: longer than 100 bytes" in report.examples["too_long"][0]
 
 
-def test_a_log_streams(tmp_path, monkeypatch):
+def test_log_is_streamed(tmp_path, monkeypatch):
     monkeypatch.setattr(irc, "BLOCK_BYTES", 1 << 10)
     path = tmp_path / "a.log"
     path.write_text("[09:05] <wren> hi\n" * 100_000)
@@ -685,7 +685,7 @@ def test_memory_does_not_grow_with_the_log(tmp_path):
         if number % 5_000 == 0:
             most = max(most, sys.getallocatedblocks())
     assert number == 199_999
-    # A block of the file, in lines, and some more: not a message each.
+    # One block of lines and some more, but not one object per message.
     assert most - before < 100_000
 
 
@@ -708,7 +708,7 @@ CHUNKS = [
 
 
 @given(st.lists(st.sampled_from(CHUNKS) | st.binary(max_size=8)), st.integers(1, 64))
-def test_every_line_is_there_whatever_its_bytes(tmp_path_factory, chunks, block):
+def test_lines_with_any_bytes_are_kept(tmp_path_factory, chunks, block):
     data = b"[09:05] <wren> hi\n" + b"".join(chunks)
     path = tmp_path_factory.mktemp("irc") / "a.log"
     lines = data.removesuffix(b"\n").split(b"\n")
@@ -732,7 +732,7 @@ def test_any_bytes_in_two_byte_encodings(data):
     data = codecs.BOM_UTF16_LE + data
     stream, encoding = with_line_ends(io.BufferedReader(io.BytesIO(data)), "auto")
     assert encoding == "utf-8"
-    # With two zeros after it, the mark is that of UTF-32.
+    # Followed by two zeros, the mark is that of UTF-32.
     written = "utf-32" if data.startswith(codecs.BOM_UTF32_LE) else "utf-16"
     assert stream.read().decode() == data.decode(written, "replace")
 
@@ -768,7 +768,7 @@ def test_annotations_of_other_endings(tmp_path):
     assert [node.parents for node in nodes] == [None, (0,), None, None, None]
 
 
-def test_links_to_lines_that_there_are_not(tmp_path):
+def test_links_to_missing_lines(tmp_path):
     with pytest.raises(
         RamifyError, match=r"annotation\.txt, line 3: links line 5, but .*ascii\.txt has 5 lines.*annotations=none"
     ):
@@ -782,7 +782,7 @@ def test_links_to_lines_that_there_are_not(tmp_path):
 # --- files ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_folder(tmp_path):
+def test_folder(tmp_path):
     for name in ["a.ascii.txt", "a.raw.txt", "a.tok.txt", "b.raw.txt", "sub/c.log"]:
         log_of(tmp_path / name, LOG)
     (tmp_path / "a.annotation.txt").write_text("0 1 -\n")
@@ -800,7 +800,7 @@ def test_a_folder(tmp_path):
     assert irc.refuses(tmp_path, b"")
 
 
-def test_a_folder_without_logs(tmp_path):
+def test_folder_without_logs(tmp_path):
     (tmp_path / "README.md").write_text("# What is here\n")
     assert irc.refuses(tmp_path, b"")
     with pytest.raises(RamifyError, match=r"no file in the folder .* looks like an IRC log"):
@@ -849,7 +849,7 @@ def test_published_logs(data_dir):
     assert len(trees) == 10
     assert report.read == sum(map(len, trees)) == 12_500
     assert report.skipped == {}
-    # Two logs have a clock of twelve hours that does not say which half of the day it is.
+    # Two logs have a clock of twelve hours without am and pm.
     assert report.kept == {}
     targets = [node for tree in trees for node in tree.nodes if node.parents is not None]
     assert len(targets) == 2_500
@@ -864,11 +864,11 @@ def test_published_logs(data_dir):
             assert line.replace("\t", " ").endswith(node.text)
 
 
-# --- what clients say happened --------------------------------------------------------------------------------------------
+# --- events reported by clients -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("said", "author"),
+    ("spoken", "author"),
     [
         ("wren (~w@nest.example) has joined", "wren"),
         ("wren has left", "wren"),
@@ -881,20 +881,20 @@ def test_published_logs(data_dir):
         ("Connecting to nest.example (6667)", None),
     ],
 )
-def test_one_star_before_what_happens(tmp_path, said, author):
-    log = f"Mar 14 09:05:00 <robin>\tseeds\nMar 14 09:05:01 *\t{said}\nMar 14 09:05:02 *\twren pecks\n"
+def test_one_star_before_events(tmp_path, spoken, author):
+    log = f"Mar 14 09:05:00 <robin>\tseeds\nMar 14 09:05:01 *\t{spoken}\nMar 14 09:05:02 *\twren pecks\n"
     nodes, _ = log_of(tmp_path / "a.log", log)
     assert [node.kind for node in nodes] == ["", "system", "action"]
     assert nodes[1].author == author
 
 
-def test_nobody_is_called_day(tmp_path):
+def test_day_is_not_a_nick(tmp_path):
     log = "--- Log opened Sat Mar 14 09:05:00 2009\n09:05 <wren> hi\n--- Day changed Sun Mar 15 2009\n00:01 <wren> ho\n"
     nodes, _ = log_of(tmp_path / "a.log", log)
     assert [node.author for node in nodes] == [None, "wren", None, "wren"]
 
 
-def test_lines_that_change_places_at_midnight(tmp_path):
+def test_lines_out_of_order_at_midnight(tmp_path):
     log = "".join(f"[{when}] <wren> hi\n" for when in ("23:59:58", "00:00:01", "23:59:59", "00:00:02", "23:50:00"))
     nodes, report = log_of(tmp_path / "a.log", log)
     first = nodes[0].time
@@ -902,12 +902,12 @@ def test_lines_that_change_places_at_midnight(tmp_path):
     assert report.kept["clock_back"] == 1 + (nodes[4].time < nodes[3].time)
 
 
-def test_a_dialect_that_no_line_is_in(tmp_path):
+def test_dialect_without_a_matching_line(tmp_path):
     with pytest.raises(RamifyError, match=r"a\.log fits no known dialect"):
         log_of(tmp_path / "a.log", "[15/11/2004 12:00:01] <wren> hi\n", dialect="brackets")
 
 
-def test_words_of_others_beside_a_log(tmp_path):
+def test_token_files_beside_a_log(tmp_path):
     log = tmp_path / "day.ascii.txt"
     log.write_text("[10:00] <ann> It's me!\n=== bob joined\n")
     with pytest.raises(RamifyError, match=r"there is no .*day\.tok\.txt"):

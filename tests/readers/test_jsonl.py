@@ -23,7 +23,7 @@ def line(*nodes, **more):
     return json.dumps({"id": "t", "nodes": [{"text": "", **node} for node in nodes], **more}) + "\n"
 
 
-def test_round_trip_and_lines_that_are_no_trees(tmp_path):
+def test_round_trip_and_invalid_lines(tmp_path):
     path = tmp_path / "trees.jsonl"
     path.write_text(f'{TREE.to_json()}\n\nnothing\n{{"nodes": 3}}\n{TREE.to_json()}\n')
     trees, report = read(path)
@@ -33,7 +33,7 @@ def test_round_trip_and_lines_that_are_no_trees(tmp_path):
     assert f"{path}, line 4" in report.examples["bad_tree"][0]
 
 
-def test_a_tree_without_nodes_is_counted(tmp_path):
+def test_tree_without_nodes_is_counted(tmp_path):
     path = tmp_path / "trees.jsonl"
     path.write_text(TREE.to_json() + '\n{"id": "e", "nodes": []}\n')
     trees, report = read(path)
@@ -41,7 +41,7 @@ def test_a_tree_without_nodes_is_counted(tmp_path):
     assert report.examples["empty_tree"] == [f"{path}, line 2: tree 'e' has no nodes"]
 
 
-def test_what_cannot_be_a_node_costs_that_node_alone(tmp_path):
+def test_invalid_node_skips_that_node_only(tmp_path):
     path = tmp_path / "trees.jsonl"
     nodes = [
         {"id": "r", "text": "root"},
@@ -70,13 +70,13 @@ def test_nodes_before_their_parents(tmp_path):
 
 
 def test_chats_may_have_several_roots_and_parents(tmp_path):
-    """`parents` says that several are meant: no policy for reply trees parts them, nor does export and build."""
+    """`parents` allows several parents: no policy for reply trees, export or build drops any."""
     path = tmp_path / "trees.jsonl"
     chat = Tree((Node("a", id="a"), Node("b", id="b"), Node("c", (0, 1), id="c"), Node("d", None, id="d")), id="t")
     roots = Tree((Node("a", id="a"), Node("b", id="b"), Node("c", (1,), id="c")), id="u")
     path.write_text(f"{chat.to_json()}\n{roots.to_json()}\n")
     assert read(path, two_roots="first")[0] == [chat, roots]
-    # No message answers a later one: such relations go, and nothing else with them.
+    # No message answers a later one: such relations are dropped, and nothing else is.
     path.write_text(
         line(
             {"id": "d", "parents": ["c", "gone"]},
@@ -117,28 +117,28 @@ def test_odd_times(tmp_path, time):
 
 
 @pytest.mark.parametrize("time", [1_600_000_000_000, "1600000000", "2020-09-13T12:26:40Z"])
-def test_times_that_other_formats_read(tmp_path, time):
+def test_times_of_other_formats(tmp_path, time):
     path = tmp_path / "trees.jsonl"
     path.write_text(line({"id": "r", "time": time}))
     (tree,), report = read(path)
     assert (tree.nodes[0].time, report.kept) == (1.6e9, {})
 
 
-def test_metadata_that_is_none(tmp_path):
+def test_invalid_metadata_is_dropped(tmp_path):
     path = tmp_path / "trees.jsonl"
     path.write_text(line({"id": "r"}, {"id": "a", "parent": "r"}, meta=["x"]))
     (tree,), report = read(path)
     assert (len(tree), tree.meta, report.kept) == (2, {}, {"bad_meta": 1})
 
 
-def test_a_tree_without_an_id_is_nobodys_parent(tmp_path):
+def test_tree_without_an_id_is_not_a_parent(tmp_path):
     path = tmp_path / "trees.jsonl"
     path.write_text(json.dumps({"nodes": [{"id": "1"}, {"id": "7", "parent": 0}, {"id": "8", "parent": "1"}]}))
     (tree,), report = read(path, orphan="drop")
     assert (tree.id, [node.id for node in tree.nodes], report.skipped) == ("0", ["1", "8"], {"orphan": 1})
 
 
-def test_a_made_up_root_that_stands_twice_is_counted_once_at_most(tmp_path):
+def test_duplicate_placeholder_root_is_counted_at_most_once(tmp_path):
     path = tmp_path / "trees.jsonl"
     root = {"id": "p", "kind": "placeholder"}
     path.write_text(line(root, {"id": "q", "parent": "p", "text": "q"}, root, {"id": "q", "parent": "p", "text": "again"}))
@@ -147,7 +147,7 @@ def test_a_made_up_root_that_stands_twice_is_counted_once_at_most(tmp_path):
         assert (store.info["read"], store.info["nodes"], store.info["skipped"]) == (2, 1, {"duplicate_id": 1})
 
 
-def test_cleaning_makes_nobody_up(tmp_path):
+def test_cleaning_of_placeholders_keeps_the_counts(tmp_path):
     path = tmp_path / "trees.jsonl"
     path.write_text(line({"id": "p", "kind": "placeholder", "text": ">quoted"}, {"id": "q", "parent": "p", "text": "q"}))
     info = dataset.build([path], "jsonl", tmp_path / "store", clean=["quotes"]).info
@@ -155,7 +155,7 @@ def test_cleaning_makes_nobody_up(tmp_path):
 
 
 def test_parts_of_a_discussion_stay_in_one_split(tmp_path):
-    """From posts, from lines, and from lines that were exported from posts: the same store."""
+    """Posts, lines, and lines exported from posts give the same store."""
     rows = [
         {"id": own, "parent": parent, "tree": f"t{n}", "text": own}
         for n in range(60)
@@ -180,9 +180,9 @@ def test_parts_of_a_discussion_stay_in_one_split(tmp_path):
         assert all(len(names) == 1 for names in where.values())
 
 
-def test_made_up_roots_survive_export_and_build_uncounted(tmp_path):
+def test_placeholder_roots_survive_export_and_build_uncounted(tmp_path):
     path = tmp_path / "trees.jsonl"
-    # A node has the tree's own id: the root must have another.
+    # A node has the tree's own id, so the root needs another.
     path.write_text(line({"id": "t", "parent": "gone", "text": "a"}, {"id": "b", "parent": "t", "text": "b"}))
     first = dataset.build([path], "jsonl", tmp_path / "first")
     assert (first.info["placeholders"], first.info["nodes"], first.info["kept"]["orphan"]) == (1, 2, 1)
@@ -217,7 +217,7 @@ def test_read_jsonl_needs_a_tree(tmp_path):
         list(jsonl.read_jsonl(path))
 
 
-def test_a_half_surrogate_pair_does_not_end_a_build(tmp_path):
+def test_half_surrogate_pair_does_not_stop_a_build(tmp_path):
     path = tmp_path / "trees.jsonl"
     half = r'{"id": "u\ud83d", "meta": {"k": "\ud83d"}, "nodes": [{"id": "r", "text": "\uD83d", "label": ["\udE00"]}]}'
     path.write_text(f"{TREE.to_json()}\n{half}\n")

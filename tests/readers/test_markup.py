@@ -74,7 +74,7 @@ def test_one_tag_is_bounded(monkeypatch):
         parser.feed(b"x" * 2_000)
 
 
-def test_faults_say_where():
+def test_faults_name_their_place():
     with pytest.raises(MarkupError) as fault:
         parse(b"<a>\n<b>\n</a>")
     assert (fault.value.line, fault.value.offset) == (3, 10)

@@ -26,18 +26,18 @@ def event(number, content, sender=ANN, type="m.room.message", **more):
     } | more
 
 
-def said(number, body, sender=ANN, **relation):
+def message(number, body, sender=ANN, **relation):
     content = {"msgtype": "m.text", "body": body}
     return event(number, content | ({"m.relates_to": relation} if relation else {}), sender)
 
 
 def reply(number, to, body, sender=BOB):
-    return said(number, body, sender, **{"m.in_reply_to": {"event_id": f"${to}"}})
+    return message(number, body, sender, **{"m.in_reply_to": {"event_id": f"${to}"}})
 
 
 def threaded(number, root, body, sender=BOB, to=None, falling_back=True):
     relation = {"rel_type": "m.thread", "event_id": f"${root}", "is_falling_back": falling_back}
-    return said(number, body, sender, **relation, **({"m.in_reply_to": {"event_id": f"${to}"}} if to else {}))
+    return message(number, body, sender, **relation, **({"m.in_reply_to": {"event_id": f"${to}"}} if to else {}))
 
 
 def edit(number, of, body, sender=ANN):
@@ -70,10 +70,10 @@ def one(tmp_path, *events, **options):
     return tree, report
 
 
-EVENTS = [member(1, ANN, "Ann"), member(2, BOB, None), said(3, "Rain? ☔"), reply(4, 3, f"> <{ANN}> Rain? ☔\n\nSoon")]
+EVENTS = [member(1, ANN, "Ann"), member(2, BOB, None), message(3, "Rain? ☔"), reply(4, 3, f"> <{ANN}> Rain? ☔\n\nSoon")]
 
 
-def test_an_export_of_element(tmp_path):
+def test_export_of_element(tmp_path):
     path = write(tmp_path / "export.json", EVENTS)
     (tree,), report = read(matrix, path)
     assert (tree.id, tree.meta) == ("Barn", {"topic": "Hay"})
@@ -89,7 +89,7 @@ def test_an_export_of_element(tmp_path):
 
 
 def test_raw_events(tmp_path):
-    """JSON lines of several rooms, newest first as servers answer; or an answer of theirs."""
+    """JSON lines of several rooms, newest first as in servers' responses; or one such response."""
     other = [
         event(9, {"body": "moo"}, room_id="!shed:example.org"),
         event(8, {"name": "Shed"}, type="m.room.name", state_key="", room_id="!shed:example.org"),
@@ -112,14 +112,14 @@ def test_names(tmp_path):
     events = [
         member(1, ANN, "Ann"),
         member(2, "@ann:example.com", "Ann"),
-        said(3, "x"),
-        said(4, "y", "@ann:example.com"),
+        message(3, "x"),
+        message(4, "y", "@ann:example.com"),
         member(5, ANN, "Annie", prev_content={"membership": "join"}),
         member(6, ANN, None, "leave"),
         event(7, {"name": "Barn"}, type="m.room.name", state_key=""),
-        said(8, "z", "@bob:example.org"),
-        said(9, "w", "@bob:example.com"),
-        said(10, "v", None),
+        message(8, "z", "@bob:example.org"),
+        message(9, "w", "@bob:example.com"),
+        message(10, "v", None),
     ]
     tree, _ = one(tmp_path, *events)
     assert [node.author for node in tree.nodes[2:]] == ["Ann", "ann", "Ann", "Ann", "Ann", "bob", "@bob:example.com", None]
@@ -130,10 +130,10 @@ def test_names(tmp_path):
 
 
 def test_threads(tmp_path):
-    """What a thread names for clients that know none is no reply."""
+    """The fallback that a thread gives to clients without threads is not a reply."""
     tree, report = one(
         tmp_path,
-        said(1, "root"),
+        message(1, "root"),
         threaded(2, 1, "first", to=1),
         threaded(3, 1, "second", to=2),
         threaded(4, 1, "to the first", to=2, falling_back=False),
@@ -154,16 +154,16 @@ def test_threads(tmp_path):
     ],
 )
 def test_quotations_before_a_reply(tmp_path, body, text):
-    assert one(tmp_path, said(1, "x"), reply(2, 1, body))[0].nodes[1].text == text
-    assert one(tmp_path, said(1, body))[0].nodes[0].text == body
+    assert one(tmp_path, message(1, "x"), reply(2, 1, body))[0].nodes[1].text == text
+    assert one(tmp_path, message(1, body))[0].nodes[0].text == body
 
 
 def test_edits(tmp_path):
-    bundled = said(6, "old", BOB)
+    bundled = message(6, "old", BOB)
     bundled["unsigned"] = {"m.relations": {"m.replace": edit(9, 6, "new", BOB)}}
     tree, report = one(
         tmp_path,
-        said(1, "a"),
+        message(1, "a"),
         edit(5, 1, "c"),
         edit(4, 1, "b"),
         edit(7, 1, "not yours", BOB),
@@ -178,7 +178,7 @@ def test_redactions(tmp_path):
     gone = event(2, {}, unsigned={"redacted_because": {"type": "m.room.redaction"}})
     tree, report = one(
         tmp_path,
-        said(1, "secret"),
+        message(1, "secret"),
         gone,
         reply(3, 1, "what?"),
         event(4, {"reason": "x"}, type="m.room.redaction", redacts="$1"),
@@ -216,8 +216,8 @@ def test_actions(tmp_path):
     ]  # fmt: skip
 
 
-def test_what_is_no_event_is_counted(tmp_path):
-    path = write_lines(tmp_path / "events.jsonl", [3, {"content": {}}, said(1, "x") | {"event_id": None}, said(2, "y")])
+def test_invalid_events_are_counted(tmp_path):
+    path = write_lines(tmp_path / "events.jsonl", [3, {"content": {}}, message(1, "x") | {"event_id": None}, message(2, "y")])
     path.write_text(path.read_text() + "{bad\n")
     (tree,), report = read(matrix, path)
     assert [node.text for node in tree.nodes] == ["y"]
@@ -226,13 +226,13 @@ def test_what_is_no_event_is_counted(tmp_path):
 
 
 def test_clocks_of_servers_differ(tmp_path):
-    """The room's order counts, unless an answer stands before what it answers."""
-    tree, report = one(tmp_path, said(5, "a"), said(3, "b"), reply(6, 3, "c"))
+    """The room's order counts, unless an answer precedes its parent."""
+    tree, report = one(tmp_path, message(5, "a"), message(3, "b"), reply(6, 3, "c"))
     assert [node.text for node in tree.nodes] == ["a", "b", "c"]
     assert report.kept == {"clock_back": 1}
 
 
-def test_what_is_held_as_a_whole_is_bounded(tmp_path, monkeypatch):
+def test_held_bytes_are_bounded(tmp_path, monkeypatch):
     path = write_lines(tmp_path / "events.jsonl", EVENTS)
     monkeypatch.setattr(base, "MAX_HELD_BYTES", 100)
     with pytest.raises(RamifyError, match=r"events\.jsonl and the files before it hold more than .* fewer events per file"):
@@ -240,12 +240,12 @@ def test_what_is_held_as_a_whole_is_bounded(tmp_path, monkeypatch):
 
 
 def test_files_of_one_room_are_one_log(tmp_path):
-    """In order of time, whatever the order of the files; what both hold is there once."""
+    """Messages are in order of time, whatever the order of the files; duplicates are kept once."""
     sealed = event(4, {"algorithm": "m.megolm.v1.aes-sha2", "ciphertext": "x"}, BOB, "m.room.encrypted")
-    late = write(tmp_path / "late.json", [member(9, BOB, "Bob"), sealed, said(5, "c"), reply(6, 3, "d")], topic="Straw")
-    early = write_lines(tmp_path / "early.jsonl", [*EVENTS[:3], reply(4, 3, "b"), said(5, "c"), edit(7, 3, "a")])
-    other = write(tmp_path / "other.json", [said(1, "moo") | {"room_id": "!shed:example.org"}])
-    unknown = write(tmp_path / "unknown.json", [{**said(1, "?"), "room_id": None}])
+    late = write(tmp_path / "late.json", [member(9, BOB, "Bob"), sealed, message(5, "c"), reply(6, 3, "d")], topic="Straw")
+    early = write_lines(tmp_path / "early.jsonl", [*EVENTS[:3], reply(4, 3, "b"), message(5, "c"), edit(7, 3, "a")])
+    other = write(tmp_path / "other.json", [message(1, "moo") | {"room_id": "!shed:example.org"}])
+    unknown = write(tmp_path / "unknown.json", [{**message(1, "?"), "room_id": None}])
     trees, report = read(matrix, late, early, other, unknown)
     assert [(tree.id, tree.meta["topic"]) for tree in trees] == [
         ("Barn", "Straw"), ("Barn (other)", "Hay"), ("Barn (unknown)", "Hay"),
@@ -258,7 +258,7 @@ def test_files_of_one_room_are_one_log(tmp_path):
     assert report.kept == {"undecryptable": 1}
 
 
-def test_matches_nothing_else():
+def test_other_formats_are_refused():
     for other in ({"room_name": "x", "messages": []}, {"sender": "x", "content": "y", "event_id": "$1"}):
         assert matrix.refuses(Path("x.json"), json.dumps(other).encode())
 
@@ -276,7 +276,7 @@ def test_junk_never_crashes(events, name, lines):
             tree.to_json().encode()
 
 
-def test_an_answer_that_is_newest_first(tmp_path):
+def test_response_with_newest_events_first(tmp_path):
     path = write_lines(tmp_path / "events.jsonl", [event(number, {"body": f"word {number}"}) for number in (4, 3, 2, 1)])
     (tree,), report = read(matrix, path)
     assert [node.id for node in tree.nodes] == ["$1", "$2", "$3", "$4"]

@@ -11,7 +11,7 @@ def placed(*messages, **options):
     return found, report
 
 
-def test_each_log_has_a_name_of_its_own():
+def test_each_log_has_a_distinct_name():
     names = LogNames()
     given = [
         names.give(*each) for each in [("a", "x/a"), ("a", "x/a"), ("a", "x/a"), ("a", "x/a"), (None, ""), (None,), ("\ud800",)]
@@ -51,7 +51,7 @@ def test_records_of_one_message_in_any_order():
             assert "duplicate_id" not in report.skipped
 
 
-def test_the_latest_version_stays_and_what_it_does_not_say_is_kept():
+def test_latest_version_wins_and_keeps_older_fields():
     versions = [
         Message("a", "one", None, 1.0),
         Message("a", "three", "ann", 1.0, edited=7.0, answers="b"),
@@ -74,7 +74,7 @@ def test_times_may_be_missing(by_time):
     assert "".join(node.id for node in found) == ("cdab" if by_time else "abcd")
 
 
-def test_starts_and_many_messages_of_one_id():
+def test_starts_and_duplicate_ids():
     found, report = placed(*(Message("a", f"{number}", starts=True) for number in range(2_000)))
     assert len({node.id for node in found}) == 2_000
     assert all(node.parents == () for node in found)

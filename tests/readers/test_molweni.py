@@ -8,10 +8,10 @@ from ramify.readers import base, molweni
 from ramify.readers.base import Report
 
 
-def dialogue(name, said, *relations):
+def dialogue(name, texts, *relations):
     return {
         "id": name,
-        "edus": [{"speaker": each[0], "text": each} for each in said],
+        "edus": [{"speaker": each[0], "text": each} for each in texts],
         "relations": [{"x": x, "y": y, "type": type_} for x, y, type_ in relations],
     }
 
@@ -63,12 +63,12 @@ def test_bad_relations_are_counted(tmp_path, relation):
     assert report.kept == {"bad_relation": 1}
 
 
-def test_relations_that_are_no_list(tmp_path):
+def test_relations_other_than_a_list_are_counted(tmp_path):
     trees, report = read(tmp_path / "dev.json", [{**dialogue("1", ["a", "b"]), "relations": 7}])
     assert (len(trees[0]), report.kept) == (2, {"bad_relation": 1})
 
 
-def test_what_is_no_dialogue_is_counted(tmp_path):
+def test_invalid_dialogues_are_counted(tmp_path):
     trees, report = read(tmp_path / "dev.json", [DIALOGUES[1], {"id": "x"}, 3, {"id": "y", "edus": [{"text": 5}, 6]}])
     assert [[node.text for node in tree.nodes] for tree in trees] == [["joe: alone"], ["", ""]]
     assert report.skipped == {"not_a_post": 2}
@@ -85,8 +85,8 @@ def test_half_surrogate_pairs(tmp_path):
     assert tree.nodes[1].label == [{"parent": "0", "type": "\ufffd"}]
 
 
-def test_what_is_held_as_a_whole_is_bounded(tmp_path, monkeypatch):
-    """All files together count, however their lines are cut."""
+def test_held_bytes_are_bounded(tmp_path, monkeypatch):
+    """The size of all files together counts, however their lines are cut."""
     line = json.dumps(DIALOGUES[1])
     for name, content in (("a", line), ("b", f"[\n{line}\n]"), ("c", f"{line}\n{line}")):
         (tmp_path / name).write_text(content, encoding="utf-8")

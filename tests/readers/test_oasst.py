@@ -52,7 +52,7 @@ def test_policy_for_deleted_messages(tmp_path):
     assert store.info["skipped"] == {"deleted": 1}
 
 
-def test_what_is_no_message_is_counted(tmp_path):
+def test_invalid_messages_are_counted(tmp_path):
     broken = message("p", "prompter", {"text": "no id", "replies": [message("x", "assistant")]}, 7)
     rows, report = read(tmp_path / "trees.jsonl", {"message_tree_id": "p", "prompt": broken}, {"message_id": "flat"}, [3])
     assert [(row["id"], row["parent"]) for row in rows] == [("p", None), ("x", "p")]

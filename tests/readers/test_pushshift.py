@@ -92,7 +92,7 @@ def test_fields_of_other_types(tmp_path, field, value, column, expected):
     assert report.kept["bad_time"] == (column == "time" and expected is None and value is not None)
 
 
-def test_lines_that_are_no_posts(tmp_path):
+def test_invalid_posts_are_counted(tmp_path):
     rows, report = read(
         tmp_path,
         COMMENT,
@@ -115,7 +115,7 @@ def test_lines_that_are_no_posts(tmp_path):
     assert [example.split(":")[0].rsplit(", ", 1)[1] for example in report.examples["not_a_post"]] == ["line 5", "line 6"]
 
 
-def test_what_is_nested_too_deeply_is_left_out(tmp_path):
+def test_deeply_nested_records_are_skipped(tmp_path):
     post = {"id": "p", "title": "t", "selftext": "", "subreddit": "s", "author": "u", "created_utc": 0}
     reply = {"id": "a", "link_id": "t3_p", "parent_id": "t3_p", "author": "u", "created_utc": 1, "body": "b"}
     deep = json.dumps(reply | {"id": "b"})[:-1] + ', "media": ' + "[" * 5000 + "]" * 5000 + "}"
@@ -140,7 +140,7 @@ def test_missing_parents(tmp_path):
 
 @pytest.mark.parametrize(("parent", "expected"), [(36, "10"), (11, "11"), (10, "a"), (13, "s1")])
 def test_numbers_as_parents(tmp_path, parent, expected):
-    """What Reddit spells to the base of 36, if that is there; otherwise the number itself."""
+    """The number that Reddit encodes in base 36, if it is there; otherwise the number itself."""
     path = tmp_path / "RC"
     comments = [COMMENT | {"id": own} for own in ("10", "11", "a")] + [COMMENT | {"id": "c", "parent_id": parent}]
     path.write_text("".join(json.dumps(post) + "\n" for post in [SUBMISSION, *comments]))
@@ -163,8 +163,8 @@ def test_matches(tmp_path):
 
 
 @pytest.mark.data
-def test_untouched_monthly_files(data_dir):
-    """2 GiB windows, bzip2, times that are strings."""
+def test_original_monthly_files(data_dir):
+    """2 GiB windows, bzip2, and times as strings."""
     report = Report()
     batches = list(pushshift.read([data_dir("pushshift-2006")], report, policy=Policy()))
     assert report.read == sum(map(len, batches)) == 13_836 + 572

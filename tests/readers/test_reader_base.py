@@ -32,7 +32,7 @@ def stream_of(data):
 
 
 @pytest.mark.parametrize("name", PACKERS)
-def test_archives_are_told_by_content(tmp_path, name):
+def test_archives_are_recognised_by_content(tmp_path, name):
     packed = PACKERS[name](TEXT)
     path = tmp_path / "no-suffix"
     path.write_bytes(packed)
@@ -44,7 +44,7 @@ def test_archives_are_told_by_content(tmp_path, name):
 
 @pytest.mark.parametrize("name", ["zst", "two frames.zst", "bz2", "gz", "xz"])
 @pytest.mark.parametrize("left", [0.5, -1])
-def test_a_truncated_archive_is_refused(tmp_path, name, left):
+def test_truncated_archive_is_refused(tmp_path, name, left):
     packed = PACKERS[name](TEXT)
     path = tmp_path / "half"
     path.write_bytes(packed[: int(len(packed) * left) if left > 0 else left])
@@ -54,7 +54,7 @@ def test_a_truncated_archive_is_refused(tmp_path, name, left):
 
 @pytest.mark.parametrize("name", ["bz2", "xz"])
 def test_archives_of_several_streams(tmp_path, name):
-    """As pbzip2 writes them; a later one that is damaged is not the end of the file."""
+    """Several streams, as pbzip2 writes them; a damaged later stream is not the end of the file."""
     half = len(TEXT) // 2
     first, second = PACKERS[name](TEXT[:half]), PACKERS[name](TEXT[half:])
     padding = b"\0" * 8 if name == "xz" else b""
@@ -72,7 +72,7 @@ def test_archives_of_several_streams(tmp_path, name):
         stream.read()
 
 
-def test_a_damaged_archive_is_refused(tmp_path):
+def test_damaged_archive_is_refused(tmp_path):
     path = tmp_path / "damaged"
     path.write_bytes(zstandard.compress(TEXT)[:4] + b"x" * 400)
     with pytest.raises(RamifyError, match="damaged cannot be read"), open_bytes(path) as stream:
@@ -80,7 +80,7 @@ def test_a_damaged_archive_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", zstandard.compress(b""), gzip.compress(b"", mtime=0)], ids=["plain", "zst", "gz"])
-def test_an_empty_file_is_refused(tmp_path, content):
+def test_empty_file_is_refused(tmp_path, content):
     path = tmp_path / "nothing"
     path.write_bytes(content)
     with pytest.raises(RamifyError, match="nothing is empty"):
@@ -97,7 +97,7 @@ def test_blocks_hold_whole_lines(size):
     assert numbers == list(range(1, data.count(b"\n") + 2))
 
 
-def test_lines_end_with_newlines_only_and_the_byte_order_mark_goes():
+def test_lines_end_at_newlines_only_and_without_a_byte_order_mark():
     data = "\ufeffone\x85still one\r\n\n\x1cthree".encode()
     assert [line for block in lines(stream_of(data), Report(), Path("f")) for line in block] == [
         "one\x85still one\r".encode(),
@@ -107,7 +107,7 @@ def test_lines_end_with_newlines_only_and_the_byte_order_mark_goes():
 
 
 @pytest.mark.parametrize("size", [4, 64, 1_000])
-def test_a_long_line_is_skipped_and_the_numbers_stay(size):
+def test_long_line_is_skipped_and_numbers_stay(size):
     data = b"one\n" + b"x" * 5_000 + b"\nthree\n" + b"y" * 5_000
     report = Report()
     found = list(blocks(stream_of(data), report, Path("f"), size=size, max_line_bytes=100))
@@ -144,7 +144,7 @@ def test_formats_are_readers(name):
     assert module.refuses(Path("nothing.of-the-kind"), b"\x00\x01")
 
 
-def test_unknown_formats_are_answered_with_a_list():
+def test_unknown_format_lists_the_formats():
     with pytest.raises(RamifyError, match=r"no format 'nope'(.|\n)*jsonl(.|\n)*pushshift"):
         find("nope")
 
@@ -168,7 +168,7 @@ def test_guess(tmp_path):
         guess([tmp_path / "absent"])
 
 
-def test_what_each_format_refused_is_said(tmp_path):
+def test_failed_guess_gives_the_reason_of_each_format(tmp_path):
     path = tmp_path / "x"
     path.write_text("\n<wren> hi\nnothing that anybody knows\nnor this\n")
     with pytest.raises(RamifyError, match=rf"cannot detect the format of {path}\. Every") as raised:
@@ -179,7 +179,7 @@ def test_what_each_format_refused_is_said(tmp_path):
     assert tried["slack"].startswith("not a ZIP archive")
     assert tried["table"] == "line 1: no column for id, parent, tree, text"
     assert tried["irc"] == "line 3: 'nothing that anybody knows' is not in the dialect plain, which fits 33% of the first lines"
-    # Of several files it is said which one; of a folder, what is not in it and what its files are not.
+    # For several files the message names the file; for a folder, the missing files and the unsuitable ones.
     other = tmp_path / "log"
     other.write_text("[09:05] <wren> hi\n")
     with pytest.raises(RamifyError, match=rf"irc +{path}: line 3: "):
@@ -191,7 +191,7 @@ def test_what_each_format_refused_is_said(tmp_path):
 
 
 def test_pipes_are_not_guessed(tmp_path):
-    """What was read for the guess would be missing from what is read then."""
+    """Bytes read for the guess would be missing later."""
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(RamifyError, match=r"pipe is a pipe, .* --format"):
         guess([tmp_path / "pipe"])
@@ -200,7 +200,7 @@ def test_pipes_are_not_guessed(tmp_path):
             next(find(name).reads([tmp_path / "pipe"], Report()))
 
 
-def test_folders_stand_for_their_files(tmp_path):
+def test_folders_are_read_as_their_files(tmp_path):
     for name in ("b/2", "b/1", "a", ".hidden", ".git/config"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()

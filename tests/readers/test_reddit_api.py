@@ -116,7 +116,7 @@ def test_more_children_and_lone_listings(tmp_path):
         {"title": "no id"},
     ],
 )
-def test_what_is_no_post_is_counted(tmp_path, value):
+def test_invalid_posts_are_counted(tmp_path, value):
     rows, report = read(tmp_path / "a.jsonl", NESTED, value)
     assert len(rows) == 4
     assert report.skipped == {"not_a_post": 1}
@@ -140,7 +140,7 @@ def test_deep_replies(tmp_path):
     assert store.depth.max() == depth
 
 
-def test_same_discussion_from_dump_and_api_is_the_same_data(tmp_path):
+def test_dump_and_api_give_the_same_data(tmp_path):
     (tmp_path / "api.json").write_text(json.dumps(ANSWER), encoding="utf-8")
     posts = [POST, *(child for child in ANSWER[1]["data"]["children"][:2])]
     posts.append(posts[1]["data"]["replies"]["data"]["children"][0])

@@ -15,7 +15,7 @@ HEADER = b"a,b\n"
 
 
 def parsed(rows, quote):
-    """The rows of two columns as Arrow reads them, and how many others there are."""
+    """The rows of two columns as Arrow reads them, and the number of other rows."""
     others = []
     parsing = pyarrow.csv.ParseOptions(
         quote_char=quote or False, invalid_row_handler=lambda row: others.append(row.actual_columns) or "skip"
@@ -32,15 +32,15 @@ def parsed(rows, quote):
     quote=st.sampled_from(['"', ""]),
 )
 @settings(max_examples=500, deadline=None)
-def test_blocks_are_cut_where_arrow_ends_a_row(body, size, quote):
-    """Wherever the stream is cut: within a row, a quoted field, a doubled quotation mark, or a line end of two bytes."""
+def test_blocks_end_at_rows_of_arrow(body, size, quote):
+    """The stream may be cut within a row, a quoted field, a doubled quotation mark, or a line end of two bytes."""
     data = HEADER + "".join(body).encode()
     blocks = []
     try:
         for block in row_blocks(io.BytesIO(data).read, size, ",", quote):
             blocks.append(bytes(block))
     except RowTooLongError:
-        # A row of more than a block: what came before it is whole.
+        # A row longer than a block: everything before it is complete.
         data = b"".join(blocks)
     assert b"".join(blocks) == data
     if not blocks:
@@ -56,7 +56,7 @@ def test_blocks_are_cut_where_arrow_ends_a_row(body, size, quote):
     (b"1,xxxxxxxx\n2,y\n", 8, True), (b"1,xxxxxxxxxxxxxxxxxxxxx\n", 8, False), (b'1,"xxxx\n2,y\n3,z\n', 8, False),
     (b'1,"xxxx\n', 8, True),
 ])  # fmt: skip
-def test_a_row_may_go_on_in_the_next_block_and_end_there(body, size, fits):
+def test_row_may_continue_in_the_next_block(body, size, fits):
     blocks = row_blocks(io.BytesIO(HEADER + body).read, size, ",", '"')
     if fits:
         assert b"".join(blocks) == HEADER + body
@@ -65,13 +65,13 @@ def test_a_row_may_go_on_in_the_next_block_and_end_there(body, size, fits):
         list(blocks)
 
 
-def test_a_byte_order_mark_is_no_part_of_the_header():
+def test_byte_order_mark_is_not_in_the_header():
     data = b"\xef\xbb\xbf" + HEADER + b"1,2\n"
     assert [bytes(block) for block in row_blocks(io.BytesIO(data).read, 100, ",", '"')] == [HEADER, b"1,2\n"]
 
 
-def test_the_next_item_is_made_meanwhile():
-    """And no later one; errors come in their place."""
+def test_next_item_is_made_ahead():
+    """No item beyond the next is made ahead; errors are raised at their place."""
     made, before = [], threading.enumerate()
 
     def items():

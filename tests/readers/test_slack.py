@@ -25,18 +25,18 @@ def ts(number):
     return f"{1_700_000_000 + number}.000100"
 
 
-def said(number, text="", user="U1", **more):
+def message(number, text="", user="U1", **more):
     return {"type": "message", "user": user, "ts": ts(number), "text": text} | more
 
 
 FIRST = [
-    said(1, "Who has yeast?", thread_ts=ts(1), reply_count=2, replies=[{"user": "U2", "ts": ts(90_000)}]),
-    said(2, "<@U2> joined", user="U2", subtype="channel_join"),
-    said(3, "I do", user="U2", thread_ts=ts(1), parent_user_id="U1"),
+    message(1, "Who has yeast?", thread_ts=ts(1), reply_count=2, replies=[{"user": "U2", "ts": ts(90_000)}]),
+    message(2, "<@U2> joined", user="U2", subtype="channel_join"),
+    message(3, "I do", user="U2", thread_ts=ts(1), parent_user_id="U1"),
 ]
 SECOND = [
-    said(90_001, "Thanks <@U2>", thread_ts=ts(1), subtype="thread_broadcast", root=FIRST[0]),
-    said(90_000, "Two packets", user="U2", thread_ts=ts(1)),
+    message(90_001, "Thanks <@U2>", thread_ts=ts(1), subtype="thread_broadcast", root=FIRST[0]),
+    message(90_000, "Two packets", user="U2", thread_ts=ts(1)),
 ]
 
 
@@ -96,7 +96,7 @@ def test_forms_of_an_export(tmp_path):
     assert 0 < report.bytes <= packed.stat().st_size
 
 
-def test_a_day_alone(tmp_path):
+def test_single_day_file(tmp_path):
     days = {"kitchen/2023-11-14": FIRST}
     (tree,), _ = read(slack, write(tmp_path / "export", days, users=None, channels=None) / "kitchen" / "2023-11-14.json")
     assert (tree.id, tree.nodes[0].author, tree.nodes[1].text) == ("kitchen", "U1", "@U2 joined")
@@ -106,7 +106,7 @@ def test_a_day_alone(tmp_path):
 
 
 def test_kinds_of_channels_and_several_exports(tmp_path):
-    days = {"kitchen/2023-11-14": FIRST, "D9/2023-11-14": [said(1, "psst")], "C7/2023-11-14": [said(1, "secret")]}
+    days = {"kitchen/2023-11-14": FIRST, "D9/2023-11-14": [message(1, "psst")], "C7/2023-11-14": [message(1, "secret")]}
     one = write(tmp_path / "one", days)
     (one / "groups.json").write_text(json.dumps([{"id": "C7", "name": "cellar"}]))
     (one / "dms.json").write_text(json.dumps([{"id": "D9", "members": ["U1", "U2"]}]))
@@ -117,8 +117,8 @@ def test_kinds_of_channels_and_several_exports(tmp_path):
 
 @pytest.mark.parametrize(("names", "authors"), [("name", ["Ann", "Bob Elm", "ann2", "U9"]), ("id", ["U1", "U2", "U3", "U9"])])
 def test_authors(tmp_path, names, authors):
-    """Two accounts never go by one name; who is not in users.json goes by the id. Texts call all of them the same."""
-    messages = [said(user, f"<@U{user}>", user=f"U{user}") for user in (1, 2, 3, 9)]
+    """Two accounts never share a name; accounts missing from users.json go by their id. Texts use the same names."""
+    messages = [message(user, f"<@U{user}>", user=f"U{user}") for user in (1, 2, 3, 9)]
     tree, _ = one_day(tmp_path, *messages, names=names)
     assert [node.author for node in tree.nodes] == authors
     assert [node.text for node in tree.nodes] == [f"@{author}" for author in authors]
@@ -139,17 +139,19 @@ def test_messages_without_a_user(tmp_path):
     assert [node.author for node in one_day(tmp_path, *messages, names="id")[0].nodes] == ["B1", "B2", "B3", None, "U8"]
 
 
-def test_replies_whose_thread_is_not_there(tmp_path):
-    tree, report = one_day(tmp_path, said(2, "yes", thread_ts=ts(1)), said(3, "no"))
+def test_replies_without_their_thread(tmp_path):
+    tree, report = one_day(tmp_path, message(2, "yes", thread_ts=ts(1)), message(3, "no"))
     assert [node.parents for node in tree.nodes] == [None, None]
     assert report.kept == {"missing_thread": 1}
     assert report.examples["missing_thread"][0].endswith("2023-11-14.json, message 1")
 
 
 def test_stale_lists_of_replies(tmp_path):
-    """They name what is gone, lack what is needed, or are all that tells of a reply."""
+    """Such lists name deleted replies, lack existing ones, or are the only sign of a reply."""
     replies = [{"ts": ts(5)}, {"user": "U2", "ts": ts(2)}, {"user": "U1"}, None]
-    tree, report = one_day(tmp_path, said(1, "?", replies=replies), said(2, "!", user="U2"), said(3, "x", replies="none"))
+    tree, report = one_day(
+        tmp_path, message(1, "?", replies=replies), message(2, "!", user="U2"), message(3, "x", replies="none")
+    )
     assert [node.parents for node in tree.nodes] == [None, (0,), None]
     assert not report.kept
 
@@ -158,12 +160,12 @@ def test_edits(tmp_path):
     changed = {"type": "message", "subtype": "message_changed", "ts": ts(9), "hidden": True}
     tree, report = one_day(
         tmp_path,
-        said(1, "teh bread"),
+        message(1, "teh bread"),
         changed
-        | {"message": said(1, "the bread", edited={"user": "U1", "ts": ts(9)}), "previous_message": said(1, "teh bread")},
-        said(2, "now", edited={"user": "U1", "ts": ts(8)}),
-        changed | {"message": said(2, "then", edited={"user": "U1", "ts": ts(7)})},
-        changed | {"message": said(3, "alone")},
+        | {"message": message(1, "the bread", edited={"user": "U1", "ts": ts(9)}), "previous_message": message(1, "teh bread")},
+        message(2, "now", edited={"user": "U1", "ts": ts(8)}),
+        changed | {"message": message(2, "then", edited={"user": "U1", "ts": ts(7)})},
+        changed | {"message": message(3, "alone")},
         changed | {"message": "?"},
     )
     assert [(node.id, node.text, node.time) for node in tree.nodes] == [
@@ -178,16 +180,16 @@ def test_edits(tmp_path):
 def test_deleted_messages_keep_their_place(tmp_path):
     tree, report = one_day(
         tmp_path,
-        said(1, "oops"),
-        said(2, "This message was deleted.", user="USLACKBOT", subtype="tombstone", thread_ts=ts(2)),
-        said(3, "why?", thread_ts=ts(2)),
-        said(4, "hidden by rule", user="UREVOKEDU", subtype="ekm_access_denied"),
+        message(1, "oops"),
+        message(2, "This message was deleted.", user="USLACKBOT", subtype="tombstone", thread_ts=ts(2)),
+        message(3, "why?", thread_ts=ts(2)),
+        message(4, "hidden by rule", user="UREVOKEDU", subtype="ekm_access_denied"),
         {
             "type": "message",
             "subtype": "message_deleted",
             "ts": ts(9),
             "deleted_ts": ts(1),
-            "previous_message": said(1, "oops"),
+            "previous_message": message(1, "oops"),
         },
         {"type": "message", "subtype": "message_deleted", "ts": ts(9), "deleted_ts": ts(77)},
     )
@@ -199,15 +201,15 @@ def test_deleted_messages_keep_their_place(tmp_path):
 
 
 def test_copies_and_shared_times(tmp_path):
-    """A broadcast reply stands in the thread and in the channel; programs that cut times give two messages the same."""
+    """A broadcast reply is in the thread and in the channel; programs that truncate times give two messages the same time."""
     tree, report = one_day(
         tmp_path,
-        said(1, "root"),
-        said(2, "both", thread_ts=ts(1)),
-        said(2, "both", subtype="thread_broadcast"),
-        said(3, "one"),
-        said(3, "two", user="U2"),
-        said(3, "three"),
+        message(1, "root"),
+        message(2, "both", thread_ts=ts(1)),
+        message(2, "both", subtype="thread_broadcast"),
+        message(3, "one"),
+        message(3, "two", user="U2"),
+        message(3, "three"),
     )
     assert [(node.id, node.text, node.parents) for node in tree.nodes] == [
         (ts(1), "root", None),
@@ -233,7 +235,7 @@ def test_copies_and_shared_times(tmp_path):
     ],
 )
 def test_marks(tmp_path, text, expected):
-    assert one_day(tmp_path, said(1, text))[0].nodes[0].text == expected
+    assert one_day(tmp_path, message(1, text))[0].nodes[0].text == expected
 
 
 def test_messages_without_text(tmp_path):
@@ -254,11 +256,11 @@ def test_messages_without_text(tmp_path):
     more = [{"type": "section", "text": {"type": "mrkdwn", "text": "by <@U1>"}}, {"type": "divider"}]
     tree, _ = one_day(
         tmp_path,
-        said(1, files=[{"title": "Loaf", "name": "loaf.png"}, {"name": "rye.png"}, {"mode": "tombstone"}]),
-        said(2, blocks=[{"type": "rich_text", "elements": [section, listed]}, *more]),
-        said(3, attachments=[{"fallback": "not this", "title": "Build", "text": "passed &amp; done"}, {"fallback": "this"}]),
-        said(4, text=None),
-        said(5, blocks=[{"type": ["odd"]}], attachments={}, files="x"),
+        message(1, files=[{"title": "Loaf", "name": "loaf.png"}, {"name": "rye.png"}, {"mode": "tombstone"}]),
+        message(2, blocks=[{"type": "rich_text", "elements": [section, listed]}, *more]),
+        message(3, attachments=[{"fallback": "not this", "title": "Build", "text": "passed &amp; done"}, {"fallback": "this"}]),
+        message(4, text=None),
+        message(5, blocks=[{"type": ["odd"]}], attachments={}, files="x"),
     )
     assert [node.text for node in tree.nodes] == [
         "[Loaf]\n[rye.png]",
@@ -269,9 +271,9 @@ def test_messages_without_text(tmp_path):
     ]
 
 
-def test_what_is_no_message_is_counted(tmp_path):
+def test_invalid_messages_are_counted(tmp_path):
     days = {
-        "kitchen/2023-11-14": [3, {"text": "no time"}, said(1, "x") | {"ts": "noon"}, said(2, "y")],
+        "kitchen/2023-11-14": [3, {"text": "no time"}, message(1, "x") | {"ts": "noon"}, message(2, "y")],
         "kitchen/2023-11-15": "[{",
     }
     (tree,), report = read(slack, write(tmp_path / "export", days))
@@ -303,13 +305,13 @@ def damaged(path):
 
 
 def test_actions(tmp_path):
-    """They may stand in threads, as others do."""
+    """Actions may be in threads, like other messages."""
     tree, _ = one_day(
         tmp_path,
-        said(1, "Tea?"),
-        said(2, "nods", subtype="me_message"),
-        said(3, "puts the kettle on", subtype="me_message", thread_ts=ts(1)),
-        {"type": "message", "subtype": "message_changed", "ts": ts(4), "message": said(2, "shrugs", subtype="me_message")},
+        message(1, "Tea?"),
+        message(2, "nods", subtype="me_message"),
+        message(3, "puts the kettle on", subtype="me_message", thread_ts=ts(1)),
+        {"type": "message", "subtype": "message_changed", "ts": ts(4), "message": message(2, "shrugs", subtype="me_message")},
     )
     assert [(node.kind, node.text, node.parents) for node in tree.nodes] == [
         ("", "Tea?", None), ("action", "shrugs", None), ("action", "puts the kettle on", (0,)),
@@ -317,11 +319,11 @@ def test_actions(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_a_file_that_is_twice_in_an_archive(tmp_path):
-    """As after something was added to it. What unpacks it, too, leaves the last."""
+def test_duplicate_file_in_an_archive(tmp_path):
+    """Appending to an archive does this. Unpacking keeps the last copy, and so does the reader."""
     path = pack(write(tmp_path / "export"), tmp_path / "export.zip")
     with zipfile.ZipFile(path, "a") as archive:
-        archive.writestr("kitchen/2023-11-14.json", json.dumps([said(1, "Who has salt?")]))
+        archive.writestr("kitchen/2023-11-14.json", json.dumps([message(1, "Who has salt?")]))
         archive.writestr("users.json", json.dumps([{"id": "U1", "name": "annie"}]))
     (tree,), report = read(slack, path)
     assert (tree.nodes[0].text, tree.nodes[0].author) == ("Who has salt?", "annie")
@@ -345,9 +347,9 @@ def test_bad_archives(tmp_path, harm, message):
         read(slack, path)
 
 
-def test_what_is_held_as_a_whole_is_bounded(tmp_path, monkeypatch):
-    """However small it is when packed; and no file leaves the archive, whatever it is called."""
-    days = {"kitchen/2023-11-14": [said(1, "a" * 100_000)]}
+def test_held_bytes_are_bounded(tmp_path, monkeypatch):
+    """The unpacked size counts, however small the archive; and no file escapes the archive, whatever its name."""
+    days = {"kitchen/2023-11-14": [message(1, "a" * 100_000)]}
     path = pack(write(tmp_path / "export", days), tmp_path / "export.zip", "../../evil/")
     before = sorted(tmp_path.rglob("*"))
     assert len(read(slack, path)[0][0]) == 1
@@ -357,7 +359,7 @@ def test_what_is_held_as_a_whole_is_bounded(tmp_path, monkeypatch):
         read(slack, path)
 
 
-def test_folders_and_archives_that_are_no_export(tmp_path):
+def test_other_folders_and_archives_are_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
         archive.writestr("readme.txt", "hello")
     folder = write(tmp_path / "logs", {"app/2024-01-31": [{"level": "info", "message": "started"}]}, None, None)
@@ -368,7 +370,7 @@ def test_folders_and_archives_that_are_no_export(tmp_path):
         read(slack, tmp_path / "other.zip")
 
 
-def test_what_describes_the_export_may_be_missing_but_not_broken(tmp_path):
+def test_descriptive_files_may_be_missing_but_not_damaged(tmp_path):
     folder = write(tmp_path / "export", users=None, channels=None)
     assert read(slack, folder)[0][0].nodes[0].author == "U1"
     (folder / "users.json").write_text("[{")
@@ -379,14 +381,16 @@ def test_what_describes_the_export_may_be_missing_but_not_broken(tmp_path):
 def test_half_surrogate_pairs(tmp_path):
     half = "\ud83d"
     channels = [{"name": "kitchen", "topic": {"value": half}}]
-    (tree,), _ = read(slack, write(tmp_path / "export", {"kitchen/2023-11-14": [said(1, half, user=half)]}, channels=channels))
+    (tree,), _ = read(
+        slack, write(tmp_path / "export", {"kitchen/2023-11-14": [message(1, half, user=half)]}, channels=channels)
+    )
     assert (tree.nodes[0].text, tree.nodes[0].author, tree.meta) == ("\ufffd", "\ufffd", {"topic": "\ufffd"})
 
 
 WHOLE = [
-    said(1, "x", thread_ts=ts(1), subtype="", replies=[{"ts": ts(2)}], edited={"ts": ts(3)}, bot_id="B1", username="bot"),
-    said(2, "", thread_ts=ts(1), blocks=[{"type": "text", "text": "a"}], attachments=[{"text": "b"}], files=[{"name": "c"}]),
-    {"type": "message", "subtype": "message_changed", "ts": ts(4), "message": said(1, "y", subtype="tombstone")},
+    message(1, "x", thread_ts=ts(1), subtype="", replies=[{"ts": ts(2)}], edited={"ts": ts(3)}, bot_id="B1", username="bot"),
+    message(2, "", thread_ts=ts(1), blocks=[{"type": "text", "text": "a"}], attachments=[{"text": "b"}], files=[{"name": "c"}]),
+    {"type": "message", "subtype": "message_changed", "ts": ts(4), "message": message(1, "y", subtype="tombstone")},
     {"type": "message", "subtype": "message_deleted", "ts": ts(5), "deleted_ts": ts(2)},
 ]
 

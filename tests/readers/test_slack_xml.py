@@ -32,7 +32,7 @@ def write(path, messages=MESSAGES, end="</slack>"):
     return path
 
 
-def test_a_channel(tmp_path):
+def test_channel(tmp_path):
     path = write(tmp_path / "a.xml")
     (tree,), report = read(slack_xml, path)
     assert tree.id == "bakers/general"
@@ -62,7 +62,7 @@ def test_years_of_one_channel(tmp_path):
         ([MESSAGES[0], MESSAGES[1][:30]], "", 1),
     ],
 )
-def test_files_that_are_not_well_formed(tmp_path, messages, end, kept):
+def test_malformed_files(tmp_path, messages, end, kept):
     trees, report = read(slack_xml, write(tmp_path / "a.xml", messages, end))
     assert sum(map(len, trees)) == kept
     assert report.skipped == {"bad_xml": 1}
@@ -75,7 +75,7 @@ def test_other_xml(tmp_path):
     assert slack_xml.refuses(tmp_path / "a.xml", (tmp_path / "a.xml").read_bytes())
 
 
-def test_times_that_are_none(tmp_path):
+def test_invalid_times_are_counted(tmp_path):
     (tree,), report = read(slack_xml, write(tmp_path / "a.xml", [message(1, "noon", "Ann", "x")]))
     assert tree.nodes[0].time is None
     assert report.kept == {"bad_time": 1}

@@ -86,7 +86,7 @@ def test_store(site, tmp_path):
     }  # fmt: skip
 
 
-def test_folder_without_posts(tmp_path):
+def test_folder_without_posts_is_refused(tmp_path):
     with pytest.raises(RamifyError, match=r"holds no Posts\.xml.*Unpack"):
         read(tmp_path)
 
@@ -97,7 +97,7 @@ ROWS = [f'  <row Id="{i}" PostTypeId="1" Body="question {i}" Title="t" />' for i
 @pytest.mark.parametrize(
     "bad", ['<row Id="x" Body="a < b" />', "<row Id=", '  <row Id="2&#2;" />', "</posts>", "\x01", "<row>" * 1_001]
 )
-def test_a_fault_costs_what_follows_on_its_line(site, bad, monkeypatch):
+def test_fault_skips_the_rest_of_its_line(site, bad, monkeypatch):
     monkeypatch.setattr(stackexchange, "_CHUNK", 4_096)
     rows = [*ROWS[:1_000], bad, *ROWS[1_000:]]
     (site / "Posts.xml").write_text("<posts>\n" + "\n".join(rows) + "\n</posts>\n", encoding="utf-8")
@@ -112,7 +112,7 @@ def test_a_fault_costs_what_follows_on_its_line(site, bad, monkeypatch):
 
 
 @pytest.mark.parametrize("cut", ['  <row Id="8" PostTypeId="1" Body="un', '  <row Id="8" PostTypeId="1"'])
-def test_a_row_that_is_cut_off_costs_no_other(site, cut):
+def test_truncated_row_skips_no_other_row(site, cut):
     (site / "Comments.xml").unlink()
     (site / "Posts.xml").write_text("<posts>\n" + "\n".join([*ROWS[:5], cut, *ROWS[5:9]]) + "\n</posts>\n", encoding="utf-8")
     found, report = read(site)
@@ -121,7 +121,7 @@ def test_a_row_that_is_cut_off_costs_no_other(site, cut):
     assert report.read == 10
 
 
-def test_a_row_that_is_cut_off_costs_no_other_wherever_chunks_end(site, monkeypatch):
+def test_truncated_row_skips_no_other_row_at_any_chunk_border(site, monkeypatch):
     (site / "Comments.xml").unlink()
     content = "<posts>\n" + "\n".join([*ROWS[:3], '  <row Id="8" PostTypeId="1" Body="un', *ROWS[3:6]]) + "\n</posts>\n"
     (site / "Posts.xml").write_text(content, encoding="utf-8")
@@ -131,7 +131,7 @@ def test_a_row_that_is_cut_off_costs_no_other_wherever_chunks_end(site, monkeypa
         assert (len(found), report.skipped) == (6, {"bad_xml": 1}), size
 
 
-def test_a_row_with_an_unknown_entity_is_counted_once(site):
+def test_row_with_an_unknown_entity_is_counted_once(site):
     (site / "Comments.xml").unlink()
     rows = [*ROWS[:3], '  <row Id="8" PostTypeId="1" Body="&nothing;" />', *ROWS[3:6]]
     (site / "Posts.xml").write_text("<posts>\n" + "\n".join(rows) + "\n</posts>\n", encoding="utf-8")
@@ -139,7 +139,7 @@ def test_a_row_with_an_unknown_entity_is_counted_once(site):
     assert (len(found), report.skipped, report.read) == (6, {"bad_xml": 1}, 7)
 
 
-def test_a_row_with_an_unknown_entity_behind_one_that_is_cut_off(site, monkeypatch):
+def test_row_with_an_unknown_entity_after_a_truncated_row(site, monkeypatch):
     (site / "Comments.xml").unlink()
     odd = ['  <row Id="8" PostTypeId="1" Body="un', '  <row Id="9" PostTypeId="1" Body="&nothing;" />']
     content = "<posts>\n" + "\n".join([*ROWS[:3], *odd, *ROWS[3:6]]) + "\n</posts>\n"
@@ -150,7 +150,7 @@ def test_a_row_with_an_unknown_entity_behind_one_that_is_cut_off(site, monkeypat
         assert (len(found), report.skipped, report.read) == (6, {"bad_xml": 2}, 8), size
 
 
-def test_a_date_that_is_none_is_counted(site):
+def test_invalid_dates_are_counted(site):
     (site / "Comments.xml").unlink()
     rows = [*ROWS[:3], '  <row Id="8" PostTypeId="1" CreationDate="noon" Body="x" />']
     (site / "Posts.xml").write_text("<posts>\n" + "\n".join(rows) + "\n</posts>\n", encoding="utf-8")
@@ -158,7 +158,7 @@ def test_a_date_that_is_none_is_counted(site):
     assert (len(found), report.kept) == (4, {"bad_time": 1})
 
 
-def test_lines_are_right_after_faults(site):
+def test_line_numbers_are_right_after_faults(site):
     rows = [*ROWS[:5], "<", *ROWS[5:10], "<", '  <row Id="99" PostTypeId="4" />', "</posts>"]
     (site / "Posts.xml").write_text("<posts>\n" + "\n".join(rows), encoding="utf-8")
     _, report = read(site)
@@ -193,7 +193,7 @@ def test_odd_ids(site, number):
     assert not any(row["kind"] == "question" for row in found)
 
 
-def test_huge_ids_cost_no_memory(site):
+def test_huge_ids_use_no_memory(site):
     (site / "Posts.xml").write_text('<posts>\n<row Id="2147483647" PostTypeId="1" Body="b" />\n</posts>', encoding="utf-8")
     tracemalloc.start()
     found, _ = read(site)

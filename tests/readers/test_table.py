@@ -99,7 +99,7 @@ def test_titles_and_topics_describe_the_tree(tmp_path):
 
 
 def test_numbers_as_ids(tmp_path):
-    """Parquet files often hold ids as numbers, and parents, for some are missing, as fractions."""
+    """Parquet files often store ids as integers, and parents as floats, because some are missing."""
     path = tmp_path / "posts.parquet"
     pa.parquet.write_table(pa.table({"id": [1, 2], "parent": [None, 1.0], "tree": [5, 5], "text": ["a", "b"]}), path)
     rows, _ = read(path)
@@ -137,7 +137,7 @@ def test_times(tmp_path, time, seconds):
     assert report.kept["bad_time"] == (time == "soon")
 
 
-def test_a_column_of_lists_is_refused(tmp_path):
+def test_column_of_lists_is_refused(tmp_path):
     path = tmp_path / "posts.parquet"
     pa.parquet.write_table(
         pa.table({"id": ["1"], "parent": [None], "tree": ["t"], "text": [["a", "b"]], "words": ["a b"]}), path
@@ -171,7 +171,7 @@ def test_entities(tmp_path, entities, text):
     assert read(path, entities=entities)[0][0]["text"] == text
 
 
-def test_rows_that_do_not_fit(tmp_path):
+def test_bad_rows_are_counted(tmp_path):
     path = tmp_path / "posts.csv"
     path.write_bytes(b"id,parent,tree,text\n1,,t,x\n2,1,t\n,1,t,nameless\n4,1,,homeless\n5,1,t,\xff\n")
     rows, report = read(path)
@@ -213,7 +213,7 @@ def test_bad_options(tmp_path, option, value, takes):
         read(path, **{option: value})
 
 
-def test_a_header_in_other_quotation_marks(tmp_path):
+def test_header_in_other_quotation_marks(tmp_path):
     path = tmp_path / "posts.csv"
     path.write_text(delimited(ROWS).replace("id,parent,tree", '"id","parent","tree"'))
     assert len(read(path)[0]) == 3
@@ -234,7 +234,7 @@ def write_parquet(path, table):
     return path
 
 
-def test_parquet_that_is_compressed_as_a_whole(tmp_path):
+def test_compressed_parquet_file_is_read(tmp_path):
     plain = write_parquet(tmp_path / "posts.parquet", pa.Table.from_pylist(ROWS))
     packed = tmp_path / "posts.parquet.gz"
     packed.write_bytes(gzip.compress(plain.read_bytes()))
@@ -242,7 +242,7 @@ def test_parquet_that_is_compressed_as_a_whole(tmp_path):
     assert not table.refuses(packed, plain.read_bytes()[:1000])
 
 
-def test_a_damaged_parquet_file_is_a_table_all_the_same(tmp_path):
+def test_damaged_parquet_file_is_guessed_as_a_table(tmp_path):
     path = tmp_path / "posts.parquet"
     path.write_bytes(b"PAR1" + bytes(100))
     assert not table.refuses(path, path.read_bytes())
@@ -260,14 +260,14 @@ def test_a_damaged_parquet_file_is_a_table_all_the_same(tmp_path):
         (pa.duration("ms"), 3_600, None),
     ],
 )
-def test_what_parquet_calls_a_time(tmp_path, type, value, seconds):
+def test_time_types_of_parquet(tmp_path, type, value, seconds):
     posts = pa.Table.from_pylist(ROWS).set_column(4, "time", pa.array([value, None, value], type))
     rows, report = read(write_parquet(tmp_path / "posts.parquet", posts))
     assert [row["time"] for row in rows] == [seconds, None, seconds]
     assert report.kept["bad_time"] == (2 if seconds is None else 0)
 
 
-def test_bytes_of_parquet_that_are_no_utf8(tmp_path):
+def test_invalid_utf8_in_parquet(tmp_path):
     texts = pa.array([b"r\xff", b"caf\xc3\xa9", None], pa.binary())
     posts = pa.Table.from_pylist(ROWS).set_column(5, "text", texts)
     rows, report = read(write_parquet(tmp_path / "posts.parquet", posts))
@@ -275,14 +275,14 @@ def test_bytes_of_parquet_that_are_no_utf8(tmp_path):
     assert report.kept["bad_utf8"] == 1
 
 
-def test_spaces_around_the_names_of_columns(tmp_path):
+def test_spaces_around_column_names(tmp_path):
     path = tmp_path / "posts.csv"
     path.write_text("id, parent , tree,text\n1,,t,root\n2,1,t,reply\n")
     assert [key(row) for row in read(path)[0]] == [("1", None, "t", "root"), ("2", "1", "t", "reply")]
 
 
-def test_json_fields_that_come_late(tmp_path):
-    """Past the first lines that tell what is there, and under two names."""
+def test_late_json_fields(tmp_path):
+    """The fields appear after the first lines, which determine the columns, and under two names."""
     path = tmp_path / "posts.jsonl"
     roots = [{"id": f"{number}", "tree": f"{number}", "text": "x" * 500} for number in range(3000)]
     replies = [
@@ -298,7 +298,7 @@ def test_json_fields_that_come_late(tmp_path):
     ]
 
 
-def test_one_json_field_as_two_columns(tmp_path):
+def test_json_field_used_as_two_columns(tmp_path):
     path = tmp_path / "posts.jsonl"
     path.write_text('{"id": "1", "parent": null, "text": "root"}\n')
     rows, _ = read(path, columns={"tree": "id"})
@@ -312,7 +312,7 @@ def test_json_lines_without_any_parent(tmp_path):
         read(path)
 
 
-def test_a_truncated_parquet_file(tmp_path):
+def test_truncated_parquet_file(tmp_path):
     path = tmp_path / "posts.parquet"
     WRITERS["parquet"](path)
     path.write_bytes(path.read_bytes()[:-20])
@@ -320,7 +320,7 @@ def test_a_truncated_parquet_file(tmp_path):
         read(path)
 
 
-def test_matches_nothing_else():
+def test_other_formats_are_refused():
     assert table.refuses(Path("x"), b'{"id": "a", "nodes": [{"id": "1"}]}')
     assert table.refuses(Path("x"), b"some text, and more text\n")
 
@@ -334,7 +334,7 @@ def test_forum_posts(data_dir):
     assert posts["meta"].null_count == 162_973 - 4_940
 
 
-def test_columns_that_are_used_or_called_twice(tmp_path):
+def test_columns_used_twice_and_named_twice(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("id,parent,tree,text\n1,,t,hello\n")
     rows, _ = read(path, columns={"text": "id"})
@@ -346,8 +346,8 @@ def test_columns_that_are_used_or_called_twice(tmp_path):
         read(path)
 
 
-def test_a_quotation_mark_too_many_is_noticed(tmp_path):
-    """It takes rows into a text without a word; an inch mark does not, nor does a table quoted in a sound file."""
+def test_stray_quotation_mark_is_noticed(tmp_path):
+    """It silently swallows rows; an inch mark does not, nor does a quoted table in a sound file."""
     path = tmp_path / "t.csv"
     path.write_text('id,parent,tree,text\n1,,t,"hello"\n2,1,t,"unclosed\n3,1,t,x\n4,1,t,"y"\n')
     rows, report = read(path)
@@ -363,7 +363,7 @@ def test_a_quotation_mark_too_many_is_noticed(tmp_path):
         assert not read(path)[1].kept
 
 
-def test_places_of_what_was_mended(tmp_path):
+def test_places_of_repaired_rows(tmp_path):
     path = tmp_path / "t.csv"
     path.write_bytes(b"id,parent,tree,time,text,author\n1,,t,5,a,ann\n2,1,t,noon,\xff,[deleted]\n")
     rows, report = read(path)
@@ -380,7 +380,7 @@ def test_very_wide_tables(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])
-def test_times_that_no_clock_shows(tmp_path, suffix):
+def test_impossible_times(tmp_path, suffix):
     path = tmp_path / f"posts.{suffix}"
     rows = [("1", "nan"), ("2", "1e999"), ("3", "-inf"), ("4", "7")]
     if suffix == "csv":
@@ -397,7 +397,7 @@ def test_times_that_no_clock_shows(tmp_path, suffix):
 
 
 def test_large_numbers(tmp_path):
-    """Ids past 2**63 stay what they are; times in milliseconds are times, and what is no time at all is counted."""
+    """Ids past 2**63 are unchanged; times in milliseconds are read, and invalid times are counted."""
     path = tmp_path / "posts.jsonl"
     rows = [{"id": 1e19, "parent": None, "tree": "a", "text": "x", "time": 1.6e12}]
     rows += [{"id": 2e19, "parent": 1e19, "tree": "a", "text": "y", "time": 1.6e30}]
@@ -410,8 +410,8 @@ def test_large_numbers(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
-def test_parents_as_pandas_writes_them(tmp_path, kind):
-    """A column of whole numbers with gaps is one of floats there: NaN for a gap, 1.0 for 1."""
+def test_float_parents_of_pandas(tmp_path, kind):
+    """There, a column of integers with gaps is a column of floats: NaN for a gap, 1.0 for 1."""
     path = tmp_path / f"posts.{kind}"
     ids = [10_000_000_001, 10_000_000_002, 10_000_000_003]
     if kind == "csv":
@@ -424,7 +424,7 @@ def test_parents_as_pandas_writes_them(tmp_path, kind):
     assert [node.id for node in tree.nodes] == [str(each) for each in ids]
 
 
-def test_parents_as_pandas_writes_them_among_others(tmp_path):
+def test_float_parents_of_pandas_among_others(tmp_path):
     path = tmp_path / "posts.csv"
     path.write_text("id,parent,tree,text\n1,,7,a\n2,1.0,7,b\n3,t3_2,7,c\n4,2.0,7,d\n")
     (tree,) = build([path], "table", tmp_path / "store").trees([0])
@@ -440,7 +440,7 @@ def test_ids_that_look_like_versions_stay(tmp_path):
     assert tree.nodes[1].parents == (0,)
 
 
-def test_one_id_with_a_point_leaves_the_parents_of_pandas_alone(tmp_path):
+def test_one_id_with_a_point_keeps_float_parents(tmp_path):
     path = tmp_path / "posts.csv"
     path.write_text("id,parent,tree,text\n1,,7,a\n2.5,1.0,7,b\n3,2.5,7,c\n4,3.0,7,d\n")
     store = build([path], "table", tmp_path / "store")
@@ -449,7 +449,7 @@ def test_one_id_with_a_point_leaves_the_parents_of_pandas_alone(tmp_path):
     assert [node.parents for node in tree.nodes] == [(), (0,), (1,), (2,)]
 
 
-def test_a_table_in_utf_16(tmp_path):
+def test_table_in_utf_16(tmp_path):
     path = tmp_path / "posts.csv"
     path.write_text("id,parent,tree,text\n1,,7,a\n", encoding="utf-16")
     assert not table.refuses(path, path.read_bytes())
@@ -457,8 +457,8 @@ def test_a_table_in_utf_16(tmp_path):
         build([path], "table", tmp_path / "store")
 
 
-def test_ids_that_were_decimal_numbers_once_are_so_in_all_of_the_file(tmp_path):
-    """As turns of dialogues are: 2.0 is a turn, also where the last rows that are read together hold no turn 0."""
+def test_decimal_ids_stay_decimal_in_the_whole_file(tmp_path):
+    """Turns of dialogues are such ids: 2.0 is a turn, even if the last rows that are read together hold no turn 0."""
     path = tmp_path / "turns.parquet"
     ids = ["0.5", "2.0", *(f"9.{number}" for number in range(1, 20_000))]
     rows = {"id": [*ids, "3.1"], "parent": [None, "0.5", *ids[1:-1], "2.0"], "tree": ["7"] * 20_002, "text": ["x"] * 20_002}
@@ -469,7 +469,7 @@ def test_ids_that_were_decimal_numbers_once_are_so_in_all_of_the_file(tmp_path):
     assert "orphan" not in store.info["kept"] | store.info["skipped"]
 
 
-def test_a_bad_row_that_is_no_utf8_is_one_bad_row(tmp_path, capfd):
+def test_bad_row_with_invalid_utf8_is_counted_once(tmp_path, capfd):
     path = tmp_path / "posts.csv"
     path.write_bytes(b"id,parent,tree,text\n1,,7,a\n2,1,7,caf\xe9,extra\n3,1,7,b\xe9\n")
     store = build([path], "table", tmp_path / "store")
@@ -487,7 +487,7 @@ def test_a_bad_row_that_is_no_utf8_is_one_bad_row(tmp_path, capfd):
         ("other.jsonl", '{"a": 1, "b": 2}', r"Its columns are a, b\. Choose one"),
     ],
 )
-def test_what_is_no_table_of_posts(tmp_path, monkeypatch, name, content, message):
+def test_tables_without_posts_are_refused(tmp_path, monkeypatch, name, content, message):
     monkeypatch.setattr(columns, "CSV_BLOCK_BYTES", 1 << 16)
     (tmp_path / name).write_text(content)
     with pytest.raises(RamifyError, match=message):
@@ -504,7 +504,7 @@ def test_json_lines_that_are_long_or_nested(tmp_path):
     assert "line 2" in store.info["examples"]["odd_json"][0]
 
 
-def test_a_damaged_parquet_file_is_named(tmp_path):
+def test_damaged_parquet_file_is_named(tmp_path):
     path = tmp_path / "posts.parquet"
     size = 9000
     rows = {"id": range(size), "parent": [None, *range(size - 1)], "tree": [7] * size, "text": list(map(str, range(size)))}
@@ -542,14 +542,14 @@ path = Path(sys.argv[1])
 
 @pytest.fixture(scope="module")
 def large_tables(tmp_path_factory):
-    """Tables that a thread would still read while the process ends. In one, the first quotation mark is never closed."""
+    """Tables that a thread would still read while the process ends. In one table, the first quotation mark is never closed."""
     folder = tmp_path_factory.mktemp("large")
     rows = b"1,,t,some words and some more of them\n" * 30_000
     with open(folder / "never closed.csv", "wb") as file:
         file.write(b'id,parent,tree,text\n0,,t,"never closed\n')
         while file.tell() < 80 << 20:
             file.write(rows)
-    # Of 300 MB, compressed.
+    # 300 MB before compression.
     (folder / "sound.csv.gz").write_bytes(gzip.compress(b"id,parent,tree,text\n") + gzip.compress(rows) * 270)
     yield folder
     for path in folder.iterdir():
@@ -557,7 +557,7 @@ def large_tables(tmp_path_factory):
 
 
 def ended(commands):
-    """What each of them, two at a time, says on stderr and ends with. One that hangs is killed, and raises."""
+    """Exit status and stderr of each command, two at a time. A hanging command is killed and raises."""
 
     def run(command):
         process = subprocess.run(command, capture_output=True, text=True, timeout=100)
@@ -567,18 +567,18 @@ def ended(commands):
         return list(pool.map(run, commands))
 
 
-@pytest.mark.parametrize(("end", "name", "said"), [
+@pytest.mark.parametrize(("end", "name", "expected"), [
     ("an error", "never closed.csv", "a quotation mark is never closed"), ("a reader that is kept", "sound.csv.gz", "enough"),
 ])  # fmt: skip
-def test_a_process_ends_while_there_is_more_to_read(large_tables, end, name, said):
-    """No thread reads on: one that did would abort the process at its exit, or keep it for ever."""
+def test_process_ends_while_a_table_is_read(large_tables, end, name, expected):
+    """No thread reads on: it would abort the process at its exit, or keep it alive."""
     command = [sys.executable, "-c", READER + ENDS[end], str(large_tables / name)]
     for status, err in ended([command] * (20 if end == "an error" else 5)):
         assert (status, err.count("\n")) == (1, 1), err
-        assert said in err
+        assert expected in err
 
 
-def test_a_build_ends_where_a_quotation_mark_is_never_closed(large_tables, tmp_path):
+def test_build_ends_at_an_unclosed_quotation_mark(large_tables, tmp_path):
     command = [sys.executable, "-c", "from ramify.cli import main; main()", "data", "build", "--format", "table"]
     path = str(large_tables / "never closed.csv")
     for status, err in ended([[*command, path, "--out", str(tmp_path / f"{number}")] for number in range(4)]):

@@ -12,7 +12,7 @@ from ramify.errors import RamifyError
 from ramify.readers import chat, telegram
 
 
-def said(number, text="", sender="Ann", **more):
+def message(number, text="", sender="Ann", **more):
     return {
         "id": number,
         "type": "message",
@@ -32,8 +32,8 @@ def service(number, action, actor="Bob", **more):
 
 MESSAGES = [
     service(1, "create_group", title="Walkers", members=["Ann", None, "Eve"]),
-    said(2, "Hills?"),
-    said(3, ["Yes, ", {"type": "bold", "text": "many"}, "! ⛰"], "Eve", reply_to_message_id=2),
+    message(2, "Hills?"),
+    message(3, ["Yes, ", {"type": "bold", "text": "many"}, "! ⛰"], "Eve", reply_to_message_id=2),
 ]
 
 
@@ -44,7 +44,7 @@ def write(path, messages, name="Walkers", **more):
     return path
 
 
-def test_a_chat(tmp_path):
+def test_chat(tmp_path):
     path = write(tmp_path / "result.json", MESSAGES)
     (tree,), report = read(telegram, path)
     assert (tree.id, tree.meta) == ("Walkers", {})
@@ -62,7 +62,7 @@ def test_all_chats_of_an_account(tmp_path):
     about = "Here is the data you requested. Telegram is free."
     names = ("Walkers", None, "Walkers")
     chats = [json.loads(write(tmp_path / "x.json", MESSAGES, name, id=77 + n).read_text()) for n, name in enumerate(names)]
-    left = [{"type": "private_group", "id": 5, "messages": [said(1, "bye")]}, {"type": "private_group"}, 3]
+    left = [{"type": "private_group", "id": 5, "messages": [message(1, "bye")]}, {"type": "private_group"}, 3]
     whole = {"about": about, "personal_information": {}, "chats": {"about": "x", "list": chats}, "left_chats": {"list": left}}
     path = tmp_path / "export" / "result.json"
     path.parent.mkdir()
@@ -79,17 +79,17 @@ def test_all_chats_of_an_account(tmp_path):
 
 
 def test_exports_of_one_chat_are_one_log(tmp_path):
-    """In order of time, whatever the order of the files; what both hold is there once."""
-    early = [*MESSAGES, service(4, "topic_created", title="Boots"), said(5, "Which?", reply_to_message_id=4)]
+    """Messages are in order of time, whatever the order of the files; duplicates are kept once."""
+    early = [*MESSAGES, service(4, "topic_created", title="Boots"), message(5, "Which?", reply_to_message_id=4)]
     late = [
-        said(2, "Hills?"),
-        said(3, "Yes, few", "Eve", edited_unixtime="1706700000"),
-        said(6, "Brown", reply_to_message_id=5),
+        message(2, "Hills?"),
+        message(3, "Yes, few", "Eve", edited_unixtime="1706700000"),
+        message(6, "Brown", reply_to_message_id=5),
     ]
     paths = [write(tmp_path / "late.json", late, "Hikers", type="public_supergroup"), write(tmp_path / "early.json", early)]
-    # The ids of people and of groups are apart; what says none may be any chat.
-    paths.append(write(tmp_path / "person.json", [said(2, "hi")], "Ann", type="personal_chat"))
-    paths.append(write(tmp_path / "unknown.json", [said(2, "ho")], "Bob", id=None))
+    # Ids of people and of groups are separate; an id without a kind may be any chat's.
+    paths.append(write(tmp_path / "person.json", [message(2, "hi")], "Ann", type="personal_chat"))
+    paths.append(write(tmp_path / "unknown.json", [message(2, "ho")], "Bob", id=None))
     trees, report = read(telegram, *paths)
     assert {tree.id: [(node.id, node.text, node.parents) for node in tree.nodes] for tree in trees} == {
         "Hikers": [("1", "create group: Ann, Eve: Walkers", None), ("2", "Hills?", None), ("3", "Yes, few", (1,))],
@@ -102,9 +102,13 @@ def test_exports_of_one_chat_are_one_log(tmp_path):
 
 
 def test_authors(tmp_path):
-    """Of an account that is gone the id is left; anonymous posts have neither."""
-    messages = [said(1, "a", None, from_id="user5"), said(2, "b", None, from_id=None), said(3, "c", "Ann", from_id="user6")]
-    path = write(tmp_path / "result.json", [*messages, said(4, "d", "Ann", from_id="user7")])
+    """A deleted account leaves its id; anonymous posts have neither id nor name."""
+    messages = [
+        message(1, "a", None, from_id="user5"),
+        message(2, "b", None, from_id=None),
+        message(3, "c", "Ann", from_id="user6"),
+    ]
+    path = write(tmp_path / "result.json", [*messages, message(4, "d", "Ann", from_id="user7")])
     assert [node.author for node in read(telegram, path)[0][0].nodes] == ["user5", None, "Ann", "user7"]
     assert [node.author for node in read(telegram, path, names="id")[0][0].nodes] == ["user5", None, "user6", "user7"]
     with pytest.raises(RamifyError, match=r"the option names=.* is invalid. Expected name or id"):
@@ -123,16 +127,16 @@ def test_authors(tmp_path):
     ids=str,
 )
 def test_odd_times(tmp_path, stamps, time, bad):
-    (tree,), report = read(telegram, write(tmp_path / "result.json", [said(1, "hi") | stamps]))
+    (tree,), report = read(telegram, write(tmp_path / "result.json", [message(1, "hi") | stamps]))
     assert (tree.nodes[0].time, report.kept["bad_time"]) == (time, bad)
 
 
-def test_replies_to_what_is_elsewhere(tmp_path):
+def test_replies_to_messages_elsewhere(tmp_path):
     messages = [
-        said(2, "a"),
-        said(3, "b", reply_to_message_id=1),
-        said(4, "c", reply_to_message_id=2, reply_to_peer_id="channel5"),
-        said(5, "d", reply_to_message_id=9),
+        message(2, "a"),
+        message(3, "b", reply_to_message_id=1),
+        message(4, "c", reply_to_message_id=2, reply_to_peer_id="channel5"),
+        message(5, "d", reply_to_message_id=9),
     ]
     (tree,), report = read(telegram, write(tmp_path / "result.json", messages))
     assert [node.parents for node in tree.nodes] == [None] * 4
@@ -141,13 +145,13 @@ def test_replies_to_what_is_elsewhere(tmp_path):
 
 def test_topics_are_logs(tmp_path):
     messages = [
-        said(1, "general"),
+        message(1, "general"),
         service(2, "topic_created", title="Boots"),
-        said(3, "Which?", reply_to_message_id=2),
+        message(3, "Which?", reply_to_message_id=2),
         service(4, "topic_created", title="Maps"),
-        said(5, "Paper", reply_to_message_id=4),
-        said(6, "Brown", reply_to_message_id=3),
-        said(7, "more general", reply_to_message_id=1),
+        message(5, "Paper", reply_to_message_id=4),
+        message(6, "Brown", reply_to_message_id=3),
+        message(7, "more general", reply_to_message_id=1),
     ]
     trees, report = read(telegram, write(tmp_path / "result.json", messages))
     assert {tree.id: [(node.id, node.parents) for node in tree.nodes] for tree in trees} == {
@@ -162,8 +166,8 @@ def test_topics_are_logs(tmp_path):
 def test_rings_of_replies(tmp_path):
     messages = [
         service(1, "topic_created", title="x"),
-        said(2, "a", reply_to_message_id=3),
-        said(3, "b", reply_to_message_id=2),
+        message(2, "a", reply_to_message_id=3),
+        message(3, "b", reply_to_message_id=2),
     ]
     trees, report = read(telegram, write(tmp_path / "result.json", messages))
     assert [[node.parents for node in tree.nodes] for tree in trees] == [[None], [None, (0,)]]
@@ -172,17 +176,17 @@ def test_rings_of_replies(tmp_path):
 
 def test_texts(tmp_path):
     messages = [
-        said(1, "", text_entities=[{"type": "plain", "text": "new form"}]),
-        said(2, photo="photos/1.jpg"),
-        said(3, file="files/route.gpx", media_type=None),
-        said(4, file="(File not included. Change data exporting settings to download.)", media_type="voice_message"),
-        said(5, media_type="sticker", sticker_emoji="🥾"),
-        said(6, poll={"question": "When?", "answers": []}),
-        said(7, location_information={"latitude": 1}),
-        said(8, "look", photo="photos/2.jpg", forwarded_from="Eve"),
+        message(1, "", text_entities=[{"type": "plain", "text": "new form"}]),
+        message(2, photo="photos/1.jpg"),
+        message(3, file="files/route.gpx", media_type=None),
+        message(4, file="(File not included. Change data exporting settings to download.)", media_type="voice_message"),
+        message(5, media_type="sticker", sticker_emoji="🥾"),
+        message(6, poll={"question": "When?", "answers": []}),
+        message(7, location_information={"latitude": 1}),
+        message(8, "look", photo="photos/2.jpg", forwarded_from="Eve"),
         {"id": 9, "type": "unsupported"},
-        said(10, "changed", edited="2024-02-01T10:00:00"),
-        said(10, "before"),
+        message(10, "changed", edited="2024-02-01T10:00:00"),
+        message(10, "before"),
     ]
     (tree,), report = read(telegram, write(tmp_path / "result.json", messages))
     assert [node.text for node in tree.nodes] == [
@@ -192,15 +196,15 @@ def test_texts(tmp_path):
     assert (tree.nodes[8].time, report.kept, report.skipped) == (None, {"unsupported": 1}, {"duplicate_id": 1})
 
 
-def test_what_is_no_message_is_counted(tmp_path):
-    path = write(tmp_path / "result.json", [3, {"text": "no id"}, said(1, "x")])
+def test_invalid_messages_are_counted(tmp_path):
+    path = write(tmp_path / "result.json", [3, {"text": "no id"}, message(1, "x")])
     (tmp_path / "broken.json").write_text('{"name": ')
     (tree,), report = read(telegram, path, tmp_path / "broken.json")
     assert len(tree) == 1
     assert report.skipped == {"not_a_post": 2, "bad_json": 1}
 
 
-def test_matches_nothing_else(tmp_path):
+def test_other_formats_are_refused(tmp_path):
     for other in (
         {"type": "message", "id": 3, "text": "x"},
         {"name": "x", "type": "channel", "id": 1, "messages": []},
@@ -213,7 +217,7 @@ def test_matches_nothing_else(tmp_path):
 WHOLE = [
     *MESSAGES,
     service(4, "topic_created", title="x"),
-    said(5, [], poll={"question": "x"}, file="a/b", forwarded_from="Eve"),
+    message(5, [], poll={"question": "x"}, file="a/b", forwarded_from="Eve"),
 ]
 
 

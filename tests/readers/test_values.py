@@ -30,7 +30,7 @@ def test_seconds(value, expected):
     assert seconds(value) == expected
 
 
-def test_what_is_not_as_expected():
+def test_unexpected_values():
     assert [identifier(value) for value in (5, "x", 5.0, True, "", None)] == ["5", "x", None, None, None, None]
     assert [string(value) for value in ("x", " ", 5)] == ["x", None, None]
     assert objects([{"a": 1}, 3, []]) == [{"a": 1}]

@@ -1,4 +1,4 @@
-"""Two steps of every recipe, with its own sizes, from the shipped sample to a model that loads."""
+"""Two steps of every recipe at its own sizes, from the shipped sample to a model that loads."""
 
 import inspect
 import typing
@@ -23,7 +23,7 @@ def store(tmp_path_factory, sample):
 
 
 ON_CHATS = {"feature-model": {}, "links": {}, "mht": {}, "decatt": {}, "esim": {"model.hidden": "20"}, "bert-pair": {}}
-"""Recipes, and what makes two steps of them quick."""
+"""Recipes, and the settings that make two steps of each quick."""
 
 
 @pytest.mark.parametrize("recipe", ON_CHATS)
@@ -38,7 +38,7 @@ def test_two_steps_on_chats(tmp_path, recipe):
     execute(run, tmp_path / "run", cpu=True)
     metrics = read_metrics(tmp_path / "run")
     assert len(metrics) == 2 * len(run.stages)
-    # Untrained models know nothing: no better than any of the candidates, as many as the window where a log has begun.
+    # Untrained models are no better than chance among the candidates, as many as the window inside a log.
     assert np.log(run.input.window / 2) < metrics[0]["loss"] < 20
     assert metrics[-1]["dev_link_f1"] > 0
     model = ramify.load(tmp_path / "run")
@@ -52,7 +52,8 @@ def test_two_steps(store, tmp_path, recipe):
     prepared, progress = execute(run, out, cpu=True)
     assert progress.step == 2
     first, second = read_metrics(out)
-    # Untrained models know nothing: near the logarithm of the vocabulary's size (above it, as they favour what they see).
+    # Untrained models are near the logarithm of the vocabulary's size, and above it, because they favour their own input
+    # tokens.
     guess = np.log(prepared.task.tokenizer.vocab_size)
     assert guess - 0.5 < first["loss"] < guess + 3
     assert np.isfinite(second["dev_loss"])

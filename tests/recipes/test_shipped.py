@@ -1,4 +1,4 @@
-"""Packing the demo's checkpoint: half precision, BERT's masks, and a card whose numbers are the packed model's own."""
+"""Packing the demo's checkpoint: half precision, BERT's masks, and a card with the packed model's own numbers."""
 
 import json
 
@@ -29,11 +29,11 @@ def test_weights_are_in_half_precision(packed):
     assert {tensor.dtype for tensor in load_file(packed[1] / "model.safetensors").values()} == {torch.float16}
 
 
-def test_masks_are_berts(packed):
+def test_masks_follow_bert(packed):
     assert json.loads((packed[1] / "config.json").read_text())["task"]["mask_rate"] == 0.15
 
 
-def test_card_tells_the_packed_models_results(packed):
+def test_card_gives_the_results_of_the_packed_model(packed):
     store, folder = packed
     card = (folder / "README.md").read_text("utf-8")
     measured = measure(ramify.load(folder).task, store, "test", draws=8, controls=("mismatched",))

@@ -60,8 +60,8 @@ def trained(store, tmp_path_factory):
     return out
 
 
-def test_it_learns_who_answers_whom(store, trained):
-    """Better than any rule that does not read: each message answers the one before it, or none."""
+def test_model_learns_reply_links(store, trained):
+    """The model beats rules that read nothing: each message answers the previous one, or none."""
     last = read_metrics(trained)[-1]
     messages = np.arange(len(dev(store)[0]))
     previous = score(match_links(*dev(store), np.stack([messages, messages - 1], axis=1)).logs)["link"]["f1"]
@@ -78,8 +78,8 @@ def dev(store):
     return prepared.dev, prepared.dev_names
 
 
-def test_it_learns_from_a_teacher_what_nobody_knows(store, trained, tmp_path):
-    """Of logs in which next to nothing is annotated; where a teacher is trusted in all, links do not count."""
+def test_distillation_learns_without_gold_links(store, trained, tmp_path):
+    """Almost nothing is annotated in these logs. With distillation weight 1, links do not count."""
     assert json.loads((trained / "run.json").read_text())["messages_with_links"] > 100
     run = small(store, view__teachers=json.dumps([str(trained)]), view__distillation_weight="1", train__steps="80")
     execute(run, tmp_path / "run", cpu=True)
@@ -94,12 +94,12 @@ def test_it_learns_from_a_teacher_what_nobody_knows(store, trained, tmp_path):
         next(other.task.parameters()).add_(1)
     there = tmp_path / "teacher"
     hub.save(other, there)
-    taught = small(store, view__teachers=json.dumps([str(there)]), train__steps="2")
-    execute(taught, tmp_path / "again", cpu=True)
+    distilled = small(store, view__teachers=json.dumps([str(there)]), train__steps="2")
+    execute(distilled, tmp_path / "again", cpu=True)
     hub.save(ramify.load(trained), there)
     with pytest.raises(RamifyError, match=r"teacher does not hold the weights that .*again was started with"):
-        execute(taught, tmp_path / "again", resume=True, cpu=True)
-    # Of conversations on their own teachers are not asked, and of what they answer before those nothing is known.
+        execute(distilled, tmp_path / "again", resume=True, cpu=True)
+    # Teachers are not asked about single conversations, and links to messages before them are unknown.
     assert 0.4 * more < both.logs.annotated[len(prepared.logs) :].sum() == more
 
 
@@ -110,12 +110,12 @@ def test_it_learns_from_a_teacher_what_nobody_knows(store, trained, tmp_path):
         ({"task__objective": "binary"}, r"view\.teachers needs task\.objective=listwise, not binary"),
     ],
 )
-def test_lessons_that_are_refused(store, trained, tmp_path, settings, message):
+def test_invalid_distillation_settings_are_refused(store, trained, tmp_path, settings, message):
     with pytest.raises(RamifyError, match=message):
         execute(small(store, view__teachers=json.dumps([str(trained)]), **settings), tmp_path / "run", cpu=True)
 
 
-def test_conversations_are_logs_of_their_own():
+def test_conversations_become_separate_logs():
     log = channel(60, seed=3)
     parts = split_by_gold(log)
     assert all(node.time is None for part in parts for node in part.nodes)
@@ -128,13 +128,13 @@ def test_conversations_are_logs_of_their_own():
             known = by_id[node.id].parents
             assert (node.parents is None) == (known is None)
             assert [part.nodes[parent].id for parent in node.parents or ()] == [str(parent) for parent in known or ()]
-    # All that is known to answer something is there, with what it answers.
+    # Every message with a known parent is there, and so is the parent.
     linked = {each for node in log.nodes if node.parents for each in (node.id, *map(str, node.parents))}
     assert linked == set(seen)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3])
-def test_so_many_messages_of_conversations_are_learned_from(store, tmp_path, share):
+def test_share_of_messages_in_single_conversations(store, tmp_path, share):
     prepared = small(store, view__conversations=str(share)).prepare(tmp_path / "run")
     first = sum(len(tree) for tree in store.trees(store.split("train")))
     known = int(prepared.logs.annotated[:first].sum())
@@ -145,7 +145,7 @@ def test_so_many_messages_of_conversations_are_learned_from(store, tmp_path, sha
     assert len(prepared.dev) == sum(len(tree) for tree in store.trees(store.split("dev")))
 
 
-def test_a_loaded_model_disentangles(trained):
+def test_loaded_model_disentangles(trained):
     model = ramify.load(trained)
     assert isinstance(model, Disentangler)
     log = channel(150, seed=77)
@@ -155,7 +155,7 @@ def test_a_loaded_model_disentangles(trained):
     assert right > 80
     assert ((found.probability > 0) & (found.probability <= 1)).all()
     assert found.links()[:, 1].tolist() == list(range(150))
-    # Conversations are what the links connect, numbered as they begin, and hold every message once.
+    # Conversations are the components of the links, numbered by their starts, and hold every message once.
     trees = found.conversations()
     assert sorted(node.id for tree in trees for node in tree.nodes) == sorted(node.id for node in log.nodes)
     starts = [int(tree.nodes[0].id) for tree in trees]
@@ -164,7 +164,7 @@ def test_a_loaded_model_disentangles(trained):
     assert all(0 < node.label["probability"] <= 1 for tree in trees for node in tree.nodes)
 
 
-def test_messages_may_be_given_without_a_tree_and_links_in_them_are_not_looked_at(trained):
+def test_messages_need_no_tree_and_their_links_are_not_read(trained):
     model = ramify.load(trained)
     log = channel(80, seed=5)
     found = model.disentangle(log.nodes)
@@ -183,7 +183,7 @@ BY_THE_PAPER = {
 
 
 @pytest.mark.parametrize("settings", [{}, BY_THE_PAPER])
-def test_a_killed_run_goes_on_to_the_same_weights(store, tmp_path_factory, settings):
+def test_killed_run_resumes_to_the_same_weights(store, tmp_path_factory, settings):
     run = small(store, **settings)
     trained, tmp_path = (tmp_path_factory.mktemp(name) for name in ("whole", "killed"))
     execute(run, trained, cpu=True)
@@ -197,7 +197,7 @@ def test_a_killed_run_goes_on_to_the_same_weights(store, tmp_path_factory, setti
     assert final[0]["dev_loss"] == final[1]["dev_loss"]
 
 
-def test_the_report_shows_scores_and_curves(trained, store):
+def test_report_shows_scores_and_curves(trained, store):
     page = write_report(trained).read_text()
     assert "Links and conversations" in page
     assert "one-to-one overlap" in page
@@ -206,16 +206,7 @@ def test_the_report_shows_scores_and_curves(trained, store):
     assert "To add one" in write_report(trained, evaluate=False).read_text()
 
 
-def test_curves_show_dev_scores_without_a_dev_loss():
-    metrics = [{"step": step, "loss": 2.0 / step, "dev_link_f1": 60.0 + step, "dev_cluster_f1": 30.0} for step in (1, 2)]
-    (charts,) = curves(metrics, "gold").content
-    loss, scores = charts.charts
-    assert [line.name for line in loss.lines] == ["train"]
-    assert scores.lines[0].y.tolist() == [61.0, 62.0]
-    assert [line.name for line in scores.lines] == ["links", "conversations"]
-
-
-def test_a_run_goes_on_from_another(store, trained, tmp_path):
+def test_run_starts_from_another_run(store, trained, tmp_path):
     prepared, _ = execute(small(store, init=str(trained), train__lr="1e-9", train__steps="1"), tmp_path / "more", cpu=True)
     first, second = ramify.load(trained), ramify.load(tmp_path / "more")
     for one, two in zip(first.task.parameters(), second.task.parameters(), strict=True):
@@ -263,7 +254,7 @@ MASKED_LMS = {
 
 
 @pytest.mark.parametrize("kind", MASKED_LMS)
-def test_messages_are_read_as_a_masked_language_model_read_them(store, tmp_path, kind):
+def test_encoder_of_a_masked_language_model_encodes_messages(store, tmp_path, kind):
     saved = MASKED_LMS[kind]().eval()
     hub.save(MaskFiller(saved), tmp_path / "saved")
     run = RECIPES["mht"](str(store.path), init=str(tmp_path / "saved"))
@@ -285,14 +276,14 @@ def test_messages_are_read_as_a_masked_language_model_read_them(store, tmp_path,
 
 
 @pytest.mark.parametrize("recipe", ["decatt", "esim", "feature-model"])
-def test_models_of_whole_words_start_from_no_bert(store, checkpoint, recipe):
+def test_word_models_refuse_bert_checkpoints(store, checkpoint, recipe):
     with pytest.raises(
         RamifyError, match=r"holds no model that Ramify saved; an? (\w+) starts from an? \1 that Ramify saved\. Name one"
     ):
         RECIPES[recipe](str(store.path), init=str(checkpoint))
 
 
-def test_encoders_of_word_pieces_say_what_they_need(store, checkpoint, tmp_path):
+def test_word_piece_encoders_name_their_requirements(store, checkpoint, tmp_path):
     for recipe in ("bert-pair", "mht"):
         with pytest.raises(RamifyError, match="--init"):
             RECIPES[recipe](str(store.path)).prepare(tmp_path)
@@ -303,7 +294,7 @@ def test_encoders_of_word_pieces_say_what_they_need(store, checkpoint, tmp_path)
             RECIPES["mht"](str(store.path), init=str(checkpoint)).changed({key: value}).prepare(tmp_path)
 
 
-def test_a_pair_encoder_goes_on_with_other_parts(store, tmp_path):
+def test_pair_encoder_starts_with_other_parts(store, tmp_path):
     settings = {"train.steps": "1", "model.hidden": "8", "model.dim": "8", "input.window": "5"}
     execute(RECIPES["decatt"](str(store.path)).changed(settings), tmp_path / "first", cpu=True)
     changes = {"train.steps": "1", "train.lr": "0", "model.chunk_tokens": "500", "model.dropout": "0"}
@@ -330,12 +321,12 @@ def test_a_pair_encoder_goes_on_with_other_parts(store, tmp_path):
         ({"dev.by": "luck"}, "link, cluster, loss"),
     ],
 )
-def test_settings_that_make_no_sense(store, settings, message):
+def test_invalid_settings_are_refused(store, settings, message):
     with pytest.raises(RamifyError, match=message):
         RECIPES["feature-model"](str(store.path)).changed(settings)
 
 
-def test_it_learns_from_fewer_candidates(store, tmp_path):
+def test_model_learns_from_sampled_candidates(store, tmp_path):
     run = small(store, view__negative_sampling_rate="0.25", input__window="40")
     execute(run, tmp_path / "run", cpu=True)
     assert read_metrics(tmp_path / "run")[-1]["dev_link_f1"] > 70
@@ -353,7 +344,7 @@ def test_it_learns_from_fewer_candidates(store, tmp_path):
         links.prepare(tmp_path / "nowhere")
 
 
-def test_logs_of_which_nothing_is_known(tmp_path):
+def test_logs_without_links_are_refused(tmp_path):
     logs = [channel(30, seed) for seed in range(6)]
     blank = [Tree(tuple(replace(node, parents=None, self_link=False) for node in log.nodes), id=log.id) for log in logs]
     store = built(blank, tmp_path, split=(0.5, 0.5, 0.0))
@@ -361,20 +352,20 @@ def test_logs_of_which_nothing_is_known(tmp_path):
         execute(small(store), tmp_path / "run", cpu=True)
 
 
-def test_other_models_say_that_they_cannot(trained):
+def test_unsupported_verbs_are_refused(trained):
     with pytest.raises(RamifyError, match="has no embed; it can disentangle"):
         ramify.load(trained).embed(channel(5))
 
 
 @pytest.mark.parametrize(("name", "setting"), [("candidate_pruner", "num_candidates"), ("reranker", "reranker_dim")])
-def test_pruner_and_reranker_are_no_part_of_training(store, trained, tmp_path, name, setting):
+def test_pruner_and_reranker_are_refused_in_training(store, trained, tmp_path, name, setting):
     with pytest.raises(RamifyError, match=f"ramify train {name.replace('_', '-')}"):
         small(store, **{f"task__{setting}": "8"}).prepare(tmp_path)
     if name == "candidate_pruner":
-        looking = candidate_pruner(str(trained), str(store.path), num_candidates=8)
+        extended = candidate_pruner(str(trained), str(store.path), num_candidates=8)
     else:
-        looking = reranker(str(trained), unseen=[f"{trained}={store.path}"], hidden=8)
-    hub.save(looking, tmp_path / "looking")
+        extended = reranker(str(trained), unseen=[f"{trained}={store.path}"], hidden=8)
+    hub.save(extended, tmp_path / "looking")
     assert isinstance(loaded := ramify.load(tmp_path / "looking").task, ReplyLinking)
     assert getattr(loaded, name) is not None
     begun = small(store, init=str(tmp_path / "looking")).prepare(tmp_path / "more").task
@@ -384,7 +375,7 @@ def test_pruner_and_reranker_are_no_part_of_training(store, trained, tmp_path, n
     assert all(torch.equal(own[name], theirs[name]) for name in own)
 
 
-def test_models_that_take_no_pruner_or_reranker(store, trained, checkpoint, tmp_path):
+def test_models_without_pruner_or_reranker_refuse_them(store, trained, checkpoint, tmp_path):
     for mask, features, reason in (
         ("ancestors", "none", "reads features"),
         ("ancestors", "head", "as a history"),
@@ -400,14 +391,14 @@ def test_models_that_take_no_pruner_or_reranker(store, trained, checkpoint, tmp_
             candidate_pruner(str(model), str(store.path))
 
 
-def test_a_pruner_comes_before_a_reranker(store, trained, tmp_path):
+def test_pruner_is_fitted_before_a_reranker(store, trained, tmp_path):
     hub.save(reranker(str(trained), unseen=[f"{trained}={store.path}"], hidden=8), tmp_path / "twice")
     with pytest.raises(RamifyError, match=r"has a reranker.*Add the pruner first"):
         candidate_pruner(str(tmp_path / "twice"), str(store.path))
 
 
-def test_dev_logs_of_which_nothing_is_known_in_the_window(store, tmp_path):
-    """There is no loss to choose weights by; links are still counted."""
+def test_dev_logs_without_links_in_the_window(store, tmp_path):
+    """There is no dev loss to select weights by; links are still scored."""
     trees = list(store.trees(store.split("train")))
     for tree in store.trees(store.split("dev")):
         nodes = (replace(node, parents=(3,) if place == 90 else None, self_link=False) for place, node in enumerate(tree.nodes))

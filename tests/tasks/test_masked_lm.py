@@ -1,4 +1,4 @@
-"""Masked language modelling on trees, stated as theorems: what is masked, what each regime's gradient is, what may be seen."""
+"""Masked language modelling on trees, stated as theorems about masks, about each regime's gradient, and about visible nodes."""
 
 from collections import Counter
 from dataclasses import replace
@@ -50,11 +50,11 @@ from ramify.tree import multiplicity
 
 EXACT = 1e-10
 
-# --- what is masked -----------------------------------------------------------------------------------------------------------
+# --- masks --------------------------------------------------------------------------------------------------------------------
 
 
 def wanted_by_target(batch):
-    """For every target: the flat places that are asked for."""
+    """For every target: the flat places of its labels."""
     counts = batch.output_positions.rows.host_lengths
     return np.split(batch.output_positions.index.numpy(), np.cumsum(counts)[:-1])
 
@@ -82,7 +82,7 @@ def test_candidates_are_the_targets_own_words(concatenate):
     asked = 0
     for node, end, places in zip(batch.source.tolist(), ends.tolist(), wanted_by_target(batch)):
         own = data.length[node]
-        # With rate 1 all candidates are chosen: the own words, which stand before the last SEP.
+        # With rate 1 all candidates are chosen: the target's own words, which end before the last SEP.
         assert places.tolist() == list(range(end - 1 - own, end - 1))
         asked += own
     words = data.ids[np.concatenate([np.arange(data.start[n], data.start[n] + data.length[n]) for n in batch.source])]
@@ -107,7 +107,7 @@ def one_long_batch(task, words=30, comments=2000):
 
 
 def within(count: int, total: int, share: float, deviations: float = 5) -> bool:
-    """Is a binomial count where it should be, up to so many standard deviations?"""
+    """Whether a binomial count is within this many standard deviations."""
     return abs(count - total * share) <= deviations * (total * share * (1 - share)) ** 0.5
 
 
@@ -140,7 +140,7 @@ def test_random_special():
     assert (counts[len(tokenizer().special_ids) :] > 0).all()
 
 
-def test_every_place_is_chosen_equally_often():
+def test_positions_are_chosen_equally_often():
     batch = one_long_batch(tree_task())
     places = batch.targets.positions[batch.output_positions.index].numpy()
     counts = np.bincount(places, minlength=32)
@@ -177,7 +177,7 @@ def test_nothing_to_mask():
     data = forest([discussion(chain(3), lengths=[2, 0, 4, 0])])
     batch = masked(task, data, whole(task, data))
     by_node = dict(zip(batch.source.tolist(), zip(batch.weight.tolist(), batch.output_positions.rows.host_lengths.tolist())))
-    # The comments without words weigh nothing; the second still is context.
+    # Comments without words have no weight; the second still serves as context.
     assert by_node == {1: (0.0, 0), 2: (1.0, 1), 3: (0.0, 0)}
     assert 1 in batch.node_source
     assert task.counts(batch, MAIN) == {"masked_lm": 1.0}
@@ -288,7 +288,7 @@ def test_equal_gradients_with_cut_contexts(rule, limit):
 @given(parent=parent_arrays(max_comments=12, min_comments=1))
 @settings(max_examples=8)
 def test_threads_weigh_each_comment_by_its_count(over, parent):
-    """The gradient of `threads` is Σ count(c) ∂ℓ(c): the regime's bias, and nothing else."""
+    """The gradient of `threads` is Σ count(c) ∂ℓ(c): this is the regime's whole bias."""
     task = tree_task()
     data = forest([discussion(parent)])
     counts = multiplicity(parent, over)
@@ -324,7 +324,7 @@ def test_pieces_of_one_comment_are_the_leaf_threads(parent, pack):
 @given(parent=parent_arrays(max_comments=14, min_comments=1), seed=st.integers(0, 100))
 @settings(max_examples=8)
 def test_all_pieces_in_one_step(weighting, parent, seed):
-    """Strictly cut too, each target keeps the context of its own piece: one step has the gradient of the pieces together."""
+    """With the strict bound, each target keeps the context of its own piece: one step has the summed gradient of the pieces."""
     task = tree_task()
     data = forest([discussion(parent, seed=seed)])
     options = {"regime": "middle", "max_tree_size": 3, "weighting": weighting}
@@ -378,13 +378,13 @@ def test_two_phases_with_dropout(chunk, attention_dropout):
     expected = one_graph_over_chunks(task, batch, seed=3)
     torch.manual_seed(3)
     assert distance(gradient(task, [batch]), expected) < EXACT
-    # The generator must matter, or the equality would say nothing.
+    # The generator must matter, or the equality would be trivial.
     torch.manual_seed(4)
     assert distance(gradient(task, [batch]), expected) > 1e-3
 
 
-def test_two_phases_leave_the_generator_where_decoding_did():
-    """What is drawn after the step must not depend on how often chunks were encoded."""
+def test_two_phases_leave_the_generator_as_decoding_did():
+    """Draws after the step must not depend on the number of encodings of each chunk."""
     task = tree_task(task={"two_phase": "always", "chunk_tokens": 30}, dropout=0.3).train()
     data = forest([discussion(W, seed=2)])
     batch = masked(task, data, whole(task, data))
@@ -398,7 +398,7 @@ def test_two_phases_leave_the_generator_where_decoding_did():
     assert torch.equal(torch.rand(3), after)
 
 
-def test_two_phases_only_where_they_are_due():
+def test_two_phases_only_where_configured():
     data = forest([discussion(W, seed=2)])
 
     def passes(**options):
@@ -417,8 +417,8 @@ def test_two_phases_only_where_they_are_due():
 
 
 @pytest.mark.parametrize("make", [bert_task, partial(tree_task, input=TextInput(max_tokens=32, context="null"))])
-def test_targets_that_share_nothing_are_taken_in_parts(make):
-    """However large the batch, no more than `chunk_tokens` lie in one graph; the gradient is the same."""
+def test_independent_targets_are_processed_in_chunks(make):
+    """However large the batch, one graph holds at most `chunk_tokens` tokens; the gradient is the same."""
     data = forest([discussion(uniform(40), seed=2)])
     one, many = make(task={"two_phase": "never"}), make(task={"chunk_tokens": 60})
     batch = masked(one, data, whole(one, data))
@@ -426,8 +426,8 @@ def test_targets_that_share_nothing_are_taken_in_parts(make):
     assert len(list(many.losses(batch, {"masked_lm": 1.0}, MAIN, None))) == len(list(runs(batch.costs, 60))) > 1
 
 
-def test_a_chunk_of_deep_targets_gathers_a_bounded_number_of_vectors():
-    """The graph of a chunk holds what its targets read, too: on a chain that is far more than their tokens."""
+def test_chunk_of_deep_targets_gathers_a_bounded_number_of_vectors():
+    """The graph of a chunk also holds the vectors that its targets read: on a chain these are far more than their tokens."""
     task = tree_task(task={"two_phase": "always", "chunk_tokens": 80})
     for parent in (chain(60), reddit(60)):
         data = forest([discussion(parent, lengths=[2] * 61)])
@@ -439,11 +439,11 @@ def test_a_chunk_of_deep_targets_gathers_a_bounded_number_of_vectors():
         assert max(len(part.nodes) for part in parts) < len(batch.nodes)
 
 
-# --- who may see whom ---------------------------------------------------------------------------------------------------------
+# --- visible nodes ------------------------------------------------------------------------------------------------------------
 
 
 def losses_and_vectors(task, data):
-    """ℓ(x) of every target in one graph over all targets, and the nodes' vectors that it hangs on."""
+    """ℓ(x) of every target in one graph over all targets, and the nodes' vectors that it depends on."""
     batch = masked(task, data, whole(task, data))
     vectors = task.backbone.encode(batch.input_ids, batch.nodes).detach().requires_grad_()
     logits = task.head(task.backbone.decode(batch, task.backbone.contextualize(vectors, batch)).tokens)
@@ -469,7 +469,7 @@ def test_gradient_locality(position, parent, limit):
 
 
 def test_post_and_no_context_are_exact_zeros():
-    """Cross-attention adds nothing where no row is visible, whatever its parameters are."""
+    """Cross-attention adds nothing where no row is visible, whatever its parameters."""
     task = tree_task(input=TextInput(max_tokens=32, context="none"))
     data = forest([discussion(W, seed=3)])
     batch = masked(task, data, whole(task, data, predict_post=True))
@@ -516,7 +516,7 @@ def test_null_context_is_one_row_for_everybody():
     assert (before != after).any(1).all()
 
 
-def test_parent_reads_the_parent_alone():
+def test_parent_context_reads_only_the_parent():
     task = tree_task(input=TextInput(max_tokens=32, context="parent"))
     data = forest([discussion(W, lengths=[4] * len(W))])
     batch, vectors, losses = losses_and_vectors(task, data)
@@ -571,7 +571,7 @@ def test_padding_is_invisible(monkeypatch, pooling):
 
 @pytest.mark.parametrize("position", ["none", "depth", "distance"])
 def test_ancestors_are_a_set_unless_positions_tell_them_apart(position):
-    """Exchange the texts of two ancestors: the comment below reads the same set of vectors, in another order."""
+    """Exchange the texts of two ancestors: the comment below reads the same set of vectors in another order."""
     task = tree_task(context_position=position)
     lengths = [5, 6, 7, 4, 8]
     tree = discussion(chain(4), lengths=lengths)
@@ -584,8 +584,8 @@ def test_ancestors_are_a_set_unless_positions_tell_them_apart(position):
     assert difference < 1e-12 if position == "none" else difference > 1e-4
 
 
-def test_unmasked_labels_are_not_asked():
-    """Special tokens have no label: nothing may ask for them."""
+def test_special_tokens_have_no_label():
+    """Special tokens have no label, so they cannot be output positions."""
     task = tree_task()
     data = forest(discussions(2, 10))
     batch = whole(task, data)
@@ -594,7 +594,7 @@ def test_unmasked_labels_are_not_asked():
     assert torch.equal(batch.labels[~special], batch.target_ids[~special])
 
 
-def test_a_word_that_is_not_in_the_vocabulary_can_be_asked():
+def test_unknown_word_can_be_a_label():
     task = tree_task(task={"mask_rate": 1.0})
     random = np.random.default_rng(0)
     data = forest([with_text(discussion(star(1)), 1, f"{text(random, 2)} unheard-of")])

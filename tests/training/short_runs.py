@@ -1,4 +1,4 @@
-"""Trainers and runs of eight steps that the tests of this folder share."""
+"""Trainers and runs of eight steps, shared by the tests of this folder."""
 
 import torch
 
@@ -24,7 +24,7 @@ def weights(trainer):
 
 
 def records(out):
-    """What was logged, but for the clock."""
+    """The metrics without the times."""
     return [{name: value for name, value in record.items() if name != "seconds"} for record in read_metrics(out)]
 
 
@@ -33,7 +33,7 @@ def equal(one, other):
 
 
 def measured(trainer):
-    """A dev measure that depends on the weights, so that the best step is not known beforehand."""
+    """A dev measure that depends on the weights, so that the best step is not known in advance."""
     return lambda: {"dev_loss": float(sum(p.detach().abs().sum() for p in trainer[0].task.parameters()))}
 
 

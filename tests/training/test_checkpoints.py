@@ -1,4 +1,4 @@
-"""Checkpoints: a damaged one is passed over, one of another model is refused."""
+"""Checkpoints: a damaged checkpoint is skipped, and one of another model is refused."""
 
 import hashlib
 import json
@@ -29,14 +29,14 @@ def cut(path):
 
 
 def flip(path, bit=0):
-    """One bit of the last byte, which in a file of tensors is a number's."""
+    """Flip one bit of the last byte, which in a file of tensors belongs to a number."""
     content = bytearray(path.read_bytes())
     content[-1] ^= 1 << bit
     path.write_bytes(content)
 
 
 def again(folder, **counters):
-    """The same checkpoint with other counters, as a fault of the program would write it: whole by its checksums."""
+    """Change the counters of a checkpoint, as a bug in the program would: its checksums stay valid."""
     record = json.loads((folder / "state.json").read_text())
     record["progress"] |= counters
     record["sha256"]["progress"] = checksum(record["progress"])
@@ -81,8 +81,8 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_checkpoint_is_passed_over(tmp_path, data, capsys, damage):
-    """The run goes on from the one before, to the same bits and the same log."""
+def test_damaged_checkpoint_is_skipped(tmp_path, data, capsys, damage):
+    """The run continues from the previous checkpoint, with the same bits and the same log."""
     straight, _ = run(tmp_path / "straight", data)
     run(tmp_path / "killed", data, until=7)
     checkpoints = tmp_path / "killed" / "checkpoints"
@@ -100,8 +100,8 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path, data, capsys, damage):
     assert best[0] == best[1]
 
 
-def test_a_stage_that_is_over_before_its_time(tmp_path, data):
-    """A run would end there, untrained, and call itself finished."""
+def test_checkpoint_beyond_its_stage_is_skipped(tmp_path, data):
+    """A run would end there untrained and call itself finished."""
     straight, _ = run(tmp_path / "straight", data)
     run(tmp_path / "killed", data, until=7)
     newest = tmp_path / "killed" / "checkpoints" / "step-00000006"
@@ -112,7 +112,7 @@ def test_a_stage_that_is_over_before_its_time(tmp_path, data):
     assert equal(weights(resumed), weights(straight))
 
 
-def test_a_warning_says_what_is_wrong(tmp_path, data, capsys):
+def test_warning_names_the_damage(tmp_path, data, capsys):
     run(tmp_path, data, until=7)
     newest = tmp_path / "checkpoints" / "step-00000006"
     for damage, reason in (
@@ -126,8 +126,8 @@ def test_a_warning_says_what_is_wrong(tmp_path, data, capsys):
 
 @pytest.mark.parametrize("file", ["model.safetensors", "optimizer.safetensors"])
 @pytest.mark.parametrize("change", ["name", "shape"])
-def test_tensors_of_another_model_are_no_damage(tmp_path, data, file, change):
-    """They are what was written there, so an older checkpoint would not fit either."""
+def test_tensors_of_another_model_are_refused(tmp_path, data, file, change):
+    """Such tensors were written that way, so an older checkpoint would not fit either."""
     run(tmp_path, data, until=7)
     folder = tmp_path / "checkpoints" / "step-00000006"
     tensors = load_file(folder / file)
@@ -147,7 +147,7 @@ def test_tensors_of_another_model_are_no_damage(tmp_path, data, file, change):
 
 
 @pytest.mark.parametrize("number", [0, 2, "one"])
-def test_a_checkpoint_of_another_format_is_refused(tmp_path, data, number):
+def test_checkpoint_of_another_format_is_refused(tmp_path, data, number):
     run(tmp_path, data, until=7)
     folder = tmp_path / "checkpoints" / "step-00000006"
     reword(folder, '"format": 1', f'"format": {json.dumps(number)}')
@@ -157,7 +157,7 @@ def test_a_checkpoint_of_another_format_is_refused(tmp_path, data, number):
 
 
 class Counting(MaskedLM):
-    """It keeps what it saw: how often each token was predicted, and how many steps it took."""
+    """Its buffers count how often each token was predicted, and the number of steps."""
 
     seen: Tensor
 
@@ -177,7 +177,7 @@ def counting():
 
 
 def test_buffers_are_kept(tmp_path, data):
-    """In checkpoints and with the best weights; those that are computed anew are not."""
+    """The buffers are in checkpoints and with the best weights; those that are recomputed are not."""
     straight, progress = run(tmp_path / "straight", data, task=counting())
     run(tmp_path / "killed", data, task=counting(), until=5)
     resumed, _ = run(tmp_path / "killed", data, task=counting(), resume=True)
@@ -193,7 +193,7 @@ def test_buffers_are_kept(tmp_path, data):
     assert resumed.task.backbone.steps == progress.best_step
 
 
-def test_counts_are_counts_in_half_precision_too(tmp_path):
+def test_integer_buffers_are_exact_in_half_precision(tmp_path):
     task = tree_task()
     task.register_buffer("seen", torch.arange(3))
     hub.save(MaskFiller(task), tmp_path, dtype=torch.float16)
@@ -202,8 +202,8 @@ def test_counts_are_counts_in_half_precision_too(tmp_path):
     assert {tensor.dtype for tensor in saved.values()} == {torch.float16, torch.int64}
 
 
-def test_a_damaged_checkpoint_takes_no_place(tmp_path, data):
-    """The two that stay are whole."""
+def test_damaged_checkpoint_does_not_count_towards_the_limit(tmp_path, data):
+    """The two that stay are complete."""
     config = replace(SHORT, checkpoint_every=1)
     run(tmp_path, data, config, until=7)
     for folder in (tmp_path / "checkpoints").iterdir():
@@ -214,7 +214,7 @@ def test_a_damaged_checkpoint_takes_no_place(tmp_path, data):
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-00000006", "step-00000007"]
 
 
-def test_checkpoints_that_are_all_damaged(tmp_path, data):
+def test_all_checkpoints_damaged_is_refused(tmp_path, data):
     run(tmp_path, data)
     for folder in (tmp_path / "checkpoints").iterdir():
         DAMAGE["cut weights"](folder)

@@ -1,4 +1,4 @@
-"""Objectives with several phases: each has parameters and an optimizer of its own, and nothing reaches the other's."""
+"""Objectives with several phases: each has its own parameters and optimizer, and none reaches another's."""
 
 from dataclasses import asdict, replace
 
@@ -43,7 +43,7 @@ def gradients(trainer):
 
 
 def by_hand(steps):
-    """The same training with two optimizers side by side, whose gradients are asked for by parameter."""
+    """The same training with two optimizers, whose gradients are requested by parameter."""
     task, texts = Forger(WIDTH), Texts(5, 3, WIDTH)
     config = {MAIN: CONFIG.of_phase(MAIN), CRITIC: CONFIG.of_phase(CRITIC)}
     modules = {MAIN: task.forger, CRITIC: task.critic}
@@ -78,14 +78,14 @@ def by_hand(steps):
     return {name: parameter.detach() for name, parameter in task.named_parameters()}
 
 
-def test_two_phases_are_two_trainings_side_by_side(tmp_path):
+def test_two_phases_equal_two_separate_trainings(tmp_path):
     trainer = trainer_of(tmp_path)
     trainer.run()
     assert equal(weights(trainer), by_hand(8))
 
 
 def test_gradients_of_a_phase_never_reach_the_others_parameters(tmp_path):
-    """Odd updates are the forger's alone; in even ones the critic's comes last, and would add to what the forger left."""
+    """Odd updates are the forger's alone. In even updates the critic comes last, and would add to the forger's gradients."""
     seen = []
     trainer = trainer_of(tmp_path, report=lambda record: seen.append((gradients(trainer), weights(trainer))))
     start = weights(trainer)
@@ -96,7 +96,7 @@ def test_gradients_of_a_phase_never_reach_the_others_parameters(tmp_path):
         took_part = number % 2 == 1
         last_found, last_own = before[number]
         for name in critic:
-            # Where the critic took no part, its parameters and the gradients that it left are as they were.
+            # If the critic takes no part, its parameters and gradients are unchanged.
             assert torch.equal(own[name], last_own[name]) != took_part
             if not took_part and number:
                 assert torch.equal(found[name], last_found[name])
@@ -105,7 +105,7 @@ def test_gradients_of_a_phase_never_reach_the_others_parameters(tmp_path):
             part: torch.stack([found[name].norm() for name in start if name.startswith(part) and found[name] is not None])
             for part in (["forger", "critic"] if number else ["forger"])
         }
-        # Each was clipped by its own limit, over its own parameters.
+        # Each phase is clipped by its own limit, over its own parameters.
         assert norms["forger"].norm().item() <= 0.05 * 1.001
         if number:
             assert norms["critic"].norm().item() <= 0.02 * 1.001
@@ -138,7 +138,7 @@ def test_moments_of_another_phase_are_refused(tmp_path):
         trainer_of(tmp_path, other).run(resume=True)
 
 
-def test_what_is_logged_of_phases(tmp_path):
+def test_phases_log_their_losses(tmp_path):
     trainer_of(tmp_path).run()
     own = {"loss", "grad_norm", "lr"}
     critic = {f"{name}_critic" for name in own}
@@ -149,7 +149,7 @@ def test_what_is_logged_of_phases(tmp_path):
     assert records(tmp_path)[-1]["loss_critic"] != records(tmp_path)[-1]["loss"]
 
 
-def test_a_phase_without_parameters_rests(tmp_path):
+def test_phase_without_parameters_is_skipped(tmp_path):
     trainer = trainer_of(tmp_path, replace(CONFIG, freeze=("critic",)))
     before = weights(trainer)
     trainer.run()
@@ -158,7 +158,7 @@ def test_a_phase_without_parameters_rests(tmp_path):
     assert not any("loss_critic" in record for record in records(tmp_path))
 
 
-def test_a_frozen_phase_changes_no_draw_of_the_others(tmp_path):
+def test_frozen_phase_changes_no_draw_of_other_phases(tmp_path):
     """The critic trains on the same noise whether the forger learns or not."""
     still = replace(CONFIG, phases=(replace(CONFIG.phases[0], every=1),))
     runs = {}
@@ -171,7 +171,7 @@ def test_a_frozen_phase_changes_no_draw_of_the_others(tmp_path):
     assert equal(*map(weights, runs.values()))
 
 
-def test_a_phase_whose_losses_do_not_depend_on_its_parameters(tmp_path, monkeypatch):
+def test_phase_with_losses_independent_of_its_parameters_is_refused(tmp_path, monkeypatch):
     def losses(self, batch, divisors, phase, state):
         yield {name: self.critic[0].bias.sum() for name in divisors}, None
 
@@ -216,7 +216,7 @@ def test_refused_settings_of_phases(settings, message):
         TrainConfig(phases=(Phase(CRITIC, **settings),))
 
 
-def test_a_phase_is_named_once():
+def test_phase_names_are_unique():
     with pytest.raises(RamifyError, match="names critic more than once"):
         TrainConfig(phases=(Phase(CRITIC), Phase(CRITIC)))
 

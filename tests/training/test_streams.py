@@ -1,4 +1,4 @@
-"""Texts that are read on from step to step, by a task that carries its state along."""
+"""Texts that continue from step to step, read by a task that carries a state."""
 
 import json
 import shutil
@@ -39,7 +39,7 @@ def pieces(texts, sampler, count):
 
 
 @given(own=st.integers(1, 4), length=st.integers(1, 6), world_size=st.integers(1, 4), taken=st.integers(0, 20))
-def test_rows_go_on_from_step_to_step(own, length, world_size, taken):
+def test_rows_continue_from_step_to_step(own, length, world_size, taken):
     """Each rank reads its own rows, equally many per step; over an epoch every example is read once."""
     rows = own * world_size
     samplers = [Stream(rows * length, rows, world_size=world_size, rank=rank) for rank in range(world_size)]
@@ -54,7 +54,7 @@ def test_rows_go_on_from_step_to_step(own, length, world_size, taken):
         assert sorted(np.concatenate([np.concatenate(step) for step in steps]).tolist()) == list(range(rows * length))
         assert (np.concatenate(steps[0]) % length == 0).all()
     assert samplers[0].rounds(0) == length
-    # From a saved place on.
+    # This also holds after resuming at a position.
     sampler = Stream(rows * length, rows, world_size=world_size, rank=world_size - 1)
     iterator = iter(sampler)
     for _ in range(taken):
@@ -67,14 +67,14 @@ def test_rows_go_on_from_step_to_step(own, length, world_size, taken):
         assert other.state() == sampler.state()
 
 
-def test_rows_that_do_not_fit():
+def test_unsuitable_row_counts_are_refused():
     with pytest.raises(RamifyError, match="10 examples are not 3 rows of equal length"):
         Stream(10, 3)
     with pytest.raises(RamifyError, match=r"5 rows do not fall equally to 2 processes\. Choose a multiple of 2 rows"):
         Stream(10, 5, world_size=2)
 
 
-def test_nothing_to_train_on():
+def test_empty_data_is_refused():
     for sampler in (Stream(0, 1), TokenBudget(np.zeros(0, dtype=np.int64), 5, seed=0)):
         with pytest.raises(RamifyError, match="no examples to train on"):
             next(iter(sampler))
@@ -86,8 +86,9 @@ STILL = replace(CONFIG, lr=0.0, steps=LENGTH)
 
 
 @pytest.mark.parametrize("accumulate", [1, 5])
-def test_what_is_carried_is_what_one_pass_remembers(tmp_path, accumulate):
-    """With a learning rate of nothing: pieces one after the other, in one update each or all in one, are the whole texts."""
+def test_carried_state_equals_that_of_one_pass(tmp_path, accumulate):
+    """With a learning rate of zero, the state after all pieces equals that of one pass over the whole texts, for any number of
+    pieces per update."""
     task = NextLetter(dropout=0.0)
     trainer = trainer_of(tmp_path, replace(STILL, steps=LENGTH // accumulate, accumulate=accumulate), task=task)
     trainer.run()
@@ -100,8 +101,8 @@ def test_what_is_carried_is_what_one_pass_remembers(tmp_path, accumulate):
 
 
 @pytest.mark.parametrize("forgets", [True, False])
-def test_the_end_of_an_epoch(tmp_path, forgets):
-    """The loop hands the state on; the task sees from the batch that texts begin, and forgets the last ones or does not."""
+def test_state_at_the_end_of_an_epoch(tmp_path, forgets):
+    """The loop passes the state on; the task sees in the batch that texts begin, and forgets the last ones or does not."""
     task = NextLetter(dropout=0.0, forgets=forgets)
     trainer = trainer_of(tmp_path, replace(STILL, steps=LENGTH + 1), task=task)
     trainer.run()
@@ -112,7 +113,7 @@ def test_the_end_of_an_epoch(tmp_path, forgets):
     assert equal(anew, on) == forgets
 
 
-def test_a_stage_begins_without_a_state(tmp_path):
+def test_stage_begins_without_a_state(tmp_path):
     task, texts = NextLetter(dropout=0.0, forgets=False), Texts(ROWS, LENGTH, WIDTH)
     short = replace(STILL, steps=1)
     stages = [Stage(short, texts, texts.collate, make_sampler=stream(rows)) for rows in (ROWS, 2)]
@@ -124,7 +125,7 @@ def test_a_stage_begins_without_a_state(tmp_path):
 
 @pytest.mark.parametrize("kills", [(1,), (4,), (7,), (2, 5, 6)], ids=str)
 @pytest.mark.parametrize("forgets", [True, False])
-def test_a_killed_run_resumes_to_the_same_bits(tmp_path, kills, forgets):
+def test_killed_run_resumes_to_the_same_bits(tmp_path, kills, forgets):
     def task():
         return NextLetter(forgets=forgets)
 
@@ -136,9 +137,9 @@ def test_a_killed_run_resumes_to_the_same_bits(tmp_path, kills, forgets):
     resumed.run(resume=True)
     assert equal(weights(resumed), weights(straight))
     assert equal(resumed.state, straight.state)
-    assert torch.equal(resumed.task.heard, straight.task.heard)
+    assert torch.equal(resumed.task.num_letters, straight.task.num_letters)
     assert records(tmp_path / "killed") == records(tmp_path / "straight")
-    # The state is what makes it so.
+    # The state causes the difference.
     shutil.rmtree(tmp_path / "killed")
     trainer_of(tmp_path / "killed", task=task()).run(until=3)
     folder = tmp_path / "killed" / "checkpoints" / "step-00000002"
@@ -149,7 +150,7 @@ def test_a_killed_run_resumes_to_the_same_bits(tmp_path, kills, forgets):
 
 
 def lose(folder):
-    """As if no state had been carried."""
+    """The second stage behaves as if there were no state."""
     (folder / "state-0.safetensors").unlink()
     rewrite(folder, lambda checksums: checksums.pop("state-0.safetensors"))
 
@@ -160,8 +161,8 @@ def rewrite(folder, change):
     (folder / "state.json").write_text(json.dumps(record))
 
 
-def test_evaluation_leaves_the_state_alone(tmp_path):
-    """It has a state of its own, which begins anew each time."""
+def test_evaluation_leaves_the_state_unchanged(tmp_path):
+    """Evaluation has a state of its own, which starts anew each time."""
     seen = []
 
     def dev(task):
@@ -189,7 +190,7 @@ def test_evaluation_leaves_the_state_alone(tmp_path):
 # --- its file -----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_flipped_bit_of_a_state(tmp_path, capsys):
+def test_flipped_bit_of_a_state_is_detected(tmp_path, capsys):
     straight = trainer_of(tmp_path / "straight")
     straight.run()
     trainer_of(tmp_path / "killed").run(until=7)
@@ -203,7 +204,7 @@ def test_a_flipped_bit_of_a_state(tmp_path, capsys):
     assert equal(weights(resumed), weights(straight))
 
 
-def test_states_of_other_processes(tmp_path):
+def test_states_of_another_number_of_processes_are_refused(tmp_path):
     trainer_of(tmp_path).run(until=2)
     folder = tmp_path / "checkpoints" / "step-00000002"
     save_file(load_file(folder / "state-0.safetensors"), folder / "state-1.safetensors")

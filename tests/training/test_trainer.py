@@ -1,4 +1,4 @@
-"""The training loop: what a step adds up, what a killed run resumes to, and everything a stage can be told."""
+"""The training loop: the sums of a step, the state after a resumed kill, and every setting of a stage."""
 
 import json
 import math
@@ -60,12 +60,12 @@ REGIMES = {"tree": {}, "middle": {"regime": "middle", "max_tree_size": 4}, "thre
     [("tree", (1,)), ("tree", (4,)), ("tree", (7,)), ("tree", (2, 3, 6)), ("middle", (5,)), ("threads", (3, 5))],
     ids=str,
 )
-def test_a_killed_run_resumes_to_the_same_bits(tmp_path, data, regime, kills):
+def test_killed_run_resumes_to_the_same_bits(tmp_path, data, regime, kills):
     config = replace(SHORT, accumulate=2)
     straight, progress = run(tmp_path / "straight", data, config, regime=REGIMES[regime])
     for kill in kills:
         run(tmp_path / "killed", data, config, resume=True, until=kill, regime=REGIMES[regime])
-    # A kill may come while a checkpoint or a line of metrics is being written.
+    # A kill may come during the writing of a checkpoint or a line of metrics.
     half = tmp_path / "killed" / "checkpoints" / ".partial-step-00000099"
     half.mkdir(parents=True)
     (half / "model.safetensors").write_bytes(b"half")
@@ -79,8 +79,8 @@ def test_a_killed_run_resumes_to_the_same_bits(tmp_path, data, regime, kills):
     assert best[0] == best[1]
 
 
-def test_epochs_pass_while_training(tmp_path, data):
-    """Otherwise the test above would say nothing about the sampler's place in a later epoch."""
+def test_training_spans_several_epochs(tmp_path, data):
+    """Otherwise the test above would not cover the sampler's position in a later epoch."""
     _, progress = run(tmp_path, data, replace(SHORT, accumulate=2))
     assert progress.epoch >= 1
 
@@ -96,12 +96,12 @@ def test_two_phases_resume_to_the_same_bits(tmp_path, data):
     assert records(tmp_path / "killed") == records(tmp_path / "straight")
 
 
-def test_only_the_newest_checkpoints_stay(tmp_path, data):
+def test_only_the_newest_checkpoints_are_kept(tmp_path, data):
     run(tmp_path, data)
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-00000006", "step-00000008"]
 
 
-def test_a_finished_run_has_nothing_to_resume(tmp_path, data):
+def test_resuming_a_finished_run_changes_nothing(tmp_path, data):
     straight, _ = run(tmp_path, data)
     before = records(tmp_path)
     again, progress = run(tmp_path, data, resume=True)
@@ -111,7 +111,7 @@ def test_a_finished_run_has_nothing_to_resume(tmp_path, data):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_ends_the_step_and_writes_a_checkpoint(tmp_path, data, number):
+def test_interrupt_ends_the_step_and_writes_a_checkpoint(tmp_path, data, number):
     config = replace(SHORT, checkpoint_every=100)
     straight, _ = run(tmp_path / "straight", data, config)
 
@@ -131,12 +131,12 @@ def test_an_interrupt_ends_the_step_and_writes_a_checkpoint(tmp_path, data, numb
     assert equal(weights(resumed), weights(straight))
 
 
-# --- what a step is made of ---------------------------------------------------------------------------------------------------
+# --- the composition of a step ------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def same_masks(monkeypatch):
-    """A comment then has the same masks in whatever step and company it is visited."""
+    """A comment then has the same masks in every step and batch."""
 
     def corrupt(self, batch, generator):
         seeds = node_seeds(self.data.store, self.data.node[batch.source])
@@ -151,8 +151,8 @@ def same_masks(monkeypatch):
 
 
 @pytest.mark.parametrize("loss_norm", [None, {"masked_lm": 1.0}, {"masked_lm": 0.0}], ids=["constant", "sum", "step"])
-def test_two_micro_batches_are_one_of_twice_the_size(tmp_path, data, same_masks, loss_norm):
-    """48 comments of which every step takes eight, at once or four by four."""
+def test_two_micro_batches_equal_one_of_twice_the_size(tmp_path, data, same_masks, loss_norm):
+    """48 comments, of which every step takes eight, at once or four by four."""
     own = forest(discussions(6, 8))
     found = []
     for name, budget, accumulate in (("one", 8, 1), ("two", 4, 2), ("four", 2, 4)):
@@ -182,7 +182,7 @@ EFFECTIVE = {
 
 
 def effective_weights(tmp_path, data, monkeypatch, regime, divisors=None, epochs=1, **config):
-    """Σ over the steps of some epochs of w / W, for every comment: what the trainer hands to the loss."""
+    """Σ over the steps of some epochs of w / W, for every comment: the weights that the trainer passes to the loss."""
     task = tree_task(dtype=torch.float32)
     total = defaultdict(float)
 
@@ -209,7 +209,7 @@ def skewed():
 
 @pytest.mark.parametrize("regime", EFFECTIVE)
 def test_effective_weight_of_a_comment(tmp_path, skewed, monkeypatch, regime):
-    """Constant in every regime but `threads`, where it is in proportion to the comment's count."""
+    """The weight is constant in every regime but `threads`, where it is proportional to the comment's count."""
     total, steps = effective_weights(tmp_path, skewed, monkeypatch, EFFECTIVE[regime])
     comments = [node for node in range(len(skewed.parent)) if skewed.parent[node] >= 0]
     spoken = [node for node in comments if skewed.length[node]]
@@ -226,9 +226,9 @@ def test_effective_weight_of_a_comment(tmp_path, skewed, monkeypatch, regime):
 
 @pytest.mark.parametrize("accumulate", [2, 3, 5])
 def test_effective_weight_with_micro_batches(tmp_path, skewed, monkeypatch, accumulate):
-    """An update weighs one on average, also where it takes micro-batches of two epochs."""
+    """The weights of an update average one, even if its micro-batches span two epochs."""
     regime = EFFECTIVE["middle"]
-    # A piece a micro-batch, so that all epochs have equally many.
+    # One piece per micro-batch, so that all epochs have equally many.
     settings = {"budget": 1, "accumulate": accumulate, "epochs": accumulate}
     total, pieces = effective_weights(tmp_path, skewed, monkeypatch, regime, **settings)
     found = np.array([weight for weight in total.values() if weight])
@@ -236,7 +236,7 @@ def test_effective_weight_with_micro_batches(tmp_path, skewed, monkeypatch, accu
 
 
 def test_dividing_by_the_steps_own_weight_is_biased(tmp_path, skewed, monkeypatch):
-    """What `constant` is there for: the same comments weigh several times as much in a small step."""
+    """This bias is the reason for `constant`: the same comments weigh several times as much in a small step."""
     total, _ = effective_weights(tmp_path, skewed, monkeypatch, EFFECTIVE["naive"], divisors={"masked_lm": 0.0})
     found = [weight for weight in total.values() if weight]
     assert max(found) > 1.5 * min(found)
@@ -256,7 +256,7 @@ def test_step_seeds_differ():
 
 
 def test_training_learns(tmp_path):
-    """Replies repeat the post's only word: a model that reads the tree comes to know it, one that does not cannot."""
+    """Replies repeat the post's only word: a model that reads the tree learns it, and one that does not cannot."""
     random = np.random.default_rng(0)
     trees = []
     for number in range(40):
@@ -282,7 +282,7 @@ def test_training_learns(tmp_path):
     assert losses["none"] > math.log(8) - 0.3
 
 
-# --- what a stage can be told -------------------------------------------------------------------------------------------------
+# --- settings of a stage ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -300,7 +300,7 @@ def test_schedule(kind, expected):
     assert schedule(TrainConfig(warmup=0.0, schedule=kind), 0.0) == 1.0
 
 
-def test_no_warm_up_is_too_short():
+def test_warm_up_of_any_length():
     assert schedule(TrainConfig(warmup=1e-5), 0.0) == 1.0
     assert schedule(TrainConfig(warmup=1e-3), 0.0) == pytest.approx(0.1)
 
@@ -325,13 +325,13 @@ def test_frozen_parameters_do_not_move(tmp_path, data):
     moved = {name for name, value in weights(trainer).items() if not torch.equal(value, before[name])}
     frozen = {name for name in before if name.startswith("backbone.encoder.") or ".cross.out" in name}
     assert frozen
-    # The null row is read by models without context alone.
+    # Only models without context read the null row.
     assert moved == before.keys() - frozen - {"backbone.null"}
 
 
 @pytest.mark.parametrize("freeze", [(), (r"^backbone\.decoder\.",)], ids=["none", "decoder"])
-def test_what_the_task_froze_stays_frozen(tmp_path, data, freeze):
-    """And nothing that a stage freezes stays so after training."""
+def test_parameters_frozen_by_the_task_stay_frozen(tmp_path, data, freeze):
+    """Parameters that a stage freezes are free again after training."""
     task = tree_task(dtype=torch.float32)
     for parameter in task.backbone.encoder.parameters():
         parameter.requires_grad_(False)
@@ -344,7 +344,7 @@ def test_what_the_task_froze_stays_frozen(tmp_path, data, freeze):
     assert {name for name, parameter in task.named_parameters() if parameter.requires_grad} == learning
 
 
-def test_a_stage_that_leaves_nothing_to_learn(tmp_path, data):
+def test_stage_without_trainable_parameters_is_refused(tmp_path, data):
     task = tree_task(dtype=torch.float32).requires_grad_(False)
     task.head.bias.requires_grad_(True)
     with pytest.raises(RamifyError, match=r"train\.freeze: .* leave no parameter that could learn"):
@@ -372,7 +372,7 @@ def test_scaled_learning_rates(tmp_path, data):
             assert step == pytest.approx(1e-3 * scale, rel=1e-6), name
 
 
-def test_decay_spares_vectors(tmp_path, data):
+def test_weight_decay_excludes_vectors(tmp_path, data):
     """With a learning rate of almost nothing but its decay, matrices shrink and vectors stay."""
     config = TrainConfig(steps=1, budget=300, lr=1e-3, warmup=0.0, weight_decay=100.0, eps=1e12)
     trainer = trainer_of(tmp_path, data, config, task=tree_task(dropout=0.0))
@@ -407,26 +407,30 @@ def dev_losses(values):
 
 def test_early_stopping_and_the_best_weights(tmp_path, data):
     config = replace(SHORT, steps=100, evaluate_every=2, patience=2)
-    kept = []
+    snapshots = []
     trainer = trainer_of(
-        tmp_path, data, config, dev=dev_losses([5.0, 3.0, 4.0, 3.5, 1.0]), report=lambda record: kept.append(weights(trainer))
+        tmp_path,
+        data,
+        config,
+        dev=dev_losses([5.0, 3.0, 4.0, 3.5, 1.0]),
+        report=lambda record: snapshots.append(weights(trainer)),
     )
     progress = trainer.run()
     # Best at step 4; two evaluations without a better one end training at step 8.
     assert (progress.step, progress.best, progress.best_step) == (8, 3.0, 4)
-    assert equal(load_file(tmp_path / "best.safetensors"), kept[3])
+    assert equal(load_file(tmp_path / "best.safetensors"), snapshots[3])
     assert [record["dev_loss"] for record in records(tmp_path) if "dev_loss" in record] == [5.0, 3.0, 4.0, 3.5]
     assert records(tmp_path)[1]["dev_loss_none"] == 9.0
 
 
-def test_dev_loss_is_had_at_the_end(tmp_path, data):
+def test_dev_loss_is_measured_at_the_end(tmp_path, data):
     progress = trainer_of(tmp_path, data, replace(SHORT, evaluate_every=100), dev=dev_losses([2.0])).run()
     assert (progress.best, progress.best_step) == (2.0, 8)
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
-def test_a_dev_loss_that_is_not_finite_is_refused(tmp_path, data, loss):
-    """No weights would ever be the best again, and nobody would be told."""
+def test_infinite_dev_loss_is_refused(tmp_path, data, loss):
+    """No weights would ever be the best again, without any message."""
     with pytest.raises(RamifyError, match=rf"step 6: the dev loss is {loss}\. Begin anew"):
         trainer_of(tmp_path, data, dev=dev_losses([2.0, loss])).run()
 
@@ -456,7 +460,7 @@ def test_stages_follow_each_other(tmp_path, data):
         assert records(out) == records(tmp_path / "straight")
 
 
-def test_a_stage_may_last_for_target_tokens(tmp_path, data):
+def test_stage_length_in_target_tokens(tmp_path, data):
     config = TrainConfig(steps=0, target_tokens=700, budget=150, log_every=1, warmup=0.5)
     trainer = trainer_of(tmp_path, data, config)
     trainer.run()
@@ -471,7 +475,7 @@ def test_a_stage_may_last_for_target_tokens(tmp_path, data):
 
 @pytest.mark.parametrize("unit", ["tokens", "target_tokens", "targets"])
 def test_budget_units(tmp_path, data, unit):
-    """Models that read different things see the same comments where target tokens or targets fill the steps."""
+    """Models with different inputs visit the same comments if target tokens or targets fill the steps."""
     logs = []
     tasks = {
         context: tree_task(dtype=torch.float32, input=TextInput(max_tokens=32, context=context)) for context in ("tree", "none")
@@ -486,7 +490,7 @@ def test_budget_units(tmp_path, data, unit):
 
 
 def test_loss_is_the_mean_over_comments(tmp_path, data, same_masks):
-    """What is logged: Σ w ℓ / Σ w over the step, whatever divides the gradient."""
+    """The logged loss is Σ w ℓ / Σ w over the step, however the gradient is divided."""
     task = same_masks(tree_task(), data)
     batch = masked(task, data, whole(task, data))
     expected = next(task.losses(batch, {"masked_lm": float(batch.weight.sum())}, MAIN, None))[0]["masked_lm"].item()
@@ -496,7 +500,7 @@ def test_loss_is_the_mean_over_comments(tmp_path, data, same_masks):
         assert records(tmp_path / name)[0]["loss"] == pytest.approx(expected, abs=1e-9)
 
 
-def test_gradients_that_are_not_finite_are_refused(tmp_path, data):
+def test_infinite_gradients_are_refused(tmp_path, data):
     task = tree_task(dtype=torch.float32)
     with torch.no_grad():
         task.head.bias[7] = math.inf
@@ -540,7 +544,7 @@ def test_stages_share_one_precision(tmp_path, data):
         Trainer(task, stages, tmp_path, seed=0, cpu=True)
 
 
-def test_denormal_numbers_are_zero_while_training_and_only_then(tmp_path, data):
+def test_denormal_numbers_are_zero_only_while_training(tmp_path, data):
     seen = []
     trainer_of(tmp_path, data, replace(SHORT, steps=1), report=lambda record: seen.append(sys.float_info.min / 4)).run()
     assert seen == [0.0]
@@ -588,7 +592,7 @@ def test_metrics_may_be_sparse(tmp_path, data):
 
 @pytest.mark.parametrize("two_phase", ["always", "never"])
 def test_compiled(tmp_path, data, monkeypatch, two_phase):
-    """Traced, and run as traced: the losses are those of the plain model."""
+    """The traced graph runs and gives the losses of the plain model."""
     options, graphs = [], []
 
     def backend(graph, inputs):
@@ -608,13 +612,13 @@ def test_compiled(tmp_path, data, monkeypatch, two_phase):
         logs.append([record["loss"] for record in records(tmp_path / name)])
     assert options == [{"dynamic": True}] * 2
     assert len(graphs) > 2
-    # Attention over groups of rows is in none of them.
+    # No chunk has attention over groups of rows.
     assert not any("scaled_dot_product" in graph.code for graph in graphs)
     assert logs[0] == pytest.approx(logs[1], abs=1e-4)
 
 
 @pytest.mark.parametrize("line", ["no json", "[1]", '{"step": 3}'])
-def test_a_damaged_line_of_metrics(tmp_path, line):
+def test_damaged_line_of_metrics_is_refused(tmp_path, line):
     (tmp_path / "metrics.jsonl").write_text(f'{{"step": 1, "loss": 2.0, "target_tokens": 9}}\n{line}\n')
     with pytest.raises(RamifyError, match=r"metrics\.jsonl, line 2: expected a JSON object with step"):
         read_metrics(tmp_path)

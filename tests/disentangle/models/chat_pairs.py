@@ -1,18 +1,16 @@
-"""What tests of pair encoders share: chats with messages of all lengths, their batches, and what must hold of every encoder."""
+"""Small pair encoders, chats with messages of all lengths, and a plain computation for each pair."""
 
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-import ramify
 from fixtures import channel
-from ramify import hub
 from ramify.disentangle.batch import LinkBatch, LinkCollator
 from ramify.disentangle.config import ChatInput
 from ramify.disentangle.data.blocks import Blocks
@@ -20,23 +18,26 @@ from ramify.disentangle.data.logs import Logs
 from ramify.disentangle.data.words import learn_vocabulary
 from ramify.disentangle.features.context import CONTEXT_FEATURES
 from ramify.disentangle.features.pairs import YEARS, compute_features
-from ramify.disentangle.inference.disentangler import Disentangler
+from ramify.disentangle.models.bert_pair import BertPair, BertPairConfig
+from ramify.disentangle.models.decomposable_attention import DecomposableAttention, DecomposableAttentionConfig
+from ramify.disentangle.models.esim import ESIM, ESIMConfig
 from ramify.disentangle.models.pairs import PairEncoder
-from ramify.disentangle.task import ReplyLinking
+from ramify.models.bert import BertConfig
 from ramify.tokenizer import Tokenizer
 from ramify.tree import Tree
 
 WORDS = ChatInput(window=9)
 PIECES = ChatInput(window=9, texts="pieces", max_tokens=20)
+Model = TypeVar("Model", bound=PairEncoder)
 
 
 def chat(number: int, seed: int = 0) -> Tree:
-    """Messages of no word to thirty."""
+    """Messages of zero to thirty words."""
     random = np.random.default_rng(seed)
-    said = channel(number, seed)
+    tree = channel(number, seed)
     vocabulary = [f"{letter}{other}" for letter in "abcdef" for other in "xyz"]
-    nodes = [replace(node, text=" ".join(random.choice(vocabulary, random.choice([0, 1, 4, 9, 30])))) for node in said.nodes]
-    return Tree(tuple(nodes), id=said.id)
+    nodes = [replace(node, text=" ".join(random.choice(vocabulary, random.choice([0, 1, 4, 9, 30])))) for node in tree.nodes]
+    return Tree(tuple(nodes), id=tree.id)
 
 
 @cache
@@ -49,15 +50,15 @@ def read(*trees: Tree, input: ChatInput = WORDS) -> Logs:
 
 
 def batch_of(logs: Logs, targets: list[int] | None = None, block: int = 5, context_features: bool = False) -> LinkBatch:
-    """Of these messages (all, unless named), in double precision."""
+    """A batch of these messages (all by default), in double precision."""
     view = Blocks(logs, np.arange(len(logs)) if targets is None else np.array(targets), block=block)
     batch = LinkCollator(logs, context_features=context_features)([view.example(number) for number in range(len(view))])
     names = ("child_features", "parent_features", "self_features", "pair_features", "target_probability")
     return replace(batch, **{name: getattr(batch, name).double() for name in names})
 
 
-def spread(model: PairEncoder) -> PairEncoder:
-    """In double precision, without dropout, with larger weights than training starts from."""
+def spread(model: Model) -> Model:
+    """The model in double precision, without dropout, with larger weights than training starts from."""
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -65,9 +66,32 @@ def spread(model: PairEncoder) -> PairEncoder:
     return model.double().eval()
 
 
+def decomposable_attention(**changes: Any) -> DecomposableAttention:
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {"vocab_size": tokenizer().vocab_size, "dim": 5, "hidden": 6, "dropout": 0.0, "max_distance": 3}
+    return spread(DecomposableAttention(DecomposableAttentionConfig(**(sizes | changes))))
+
+
+def esim(**changes: Any) -> ESIM:
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {"vocab_size": tokenizer().vocab_size, "dim": 5, "hidden": 4, "dropout": 0.0}
+    return spread(ESIM(ESIMConfig(**(sizes | changes))))
+
+
+def bert(**changes: Any) -> BertConfig:
+    sizes: dict[str, Any] = {"dim": 8, "num_layers": 1, "num_heads": 2, "ffn_dim": 12, "max_tokens": 64}
+    return BertConfig(**({"vocab_size": tokenizer().vocab_size, "dropout": 0.0, "pooling": "cls"} | sizes | changes))
+
+
+def bert_pair(**changes: Any) -> BertPair:
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {"encoder": bert(), "feature_hidden": 6, "dropout": 0.0}
+    return spread(BertPair(BertPairConfig(**(sizes | changes))))
+
+
 def plainly(model: PairEncoder, tree: Tree, input: ChatInput, state: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    """What a model makes of every message of a log and each of its candidates, pair after pair; `state` is of the ids of
-    both."""
+    """The state of every message of a log with each of its candidates, one pair after another; `state` maps the ids of both
+    texts to their state."""
     logs = read(tree, input=input)
     ids = [
         torch.from_numpy(logs.ids[start:stop].astype(np.int64))
@@ -94,58 +118,3 @@ def plainly(model: PairEncoder, tree: Tree, input: ChatInput, state: Callable[[T
 def dense(layer: nn.Module, x: Tensor) -> Tensor:
     weights = dict(layer.named_parameters())
     return x @ weights["weight"].T + weights.get("bias", torch.zeros(()))
-
-
-def in_parts(make: Callable[..., PairEncoder], input: ChatInput, limit: int) -> tuple[Tensor, dict[str, Tensor]]:
-    """States, and gradients of something that hangs on all of them, read at most `limit` tokens at a time."""
-    model = make(chunk_tokens=limit, features="head")
-    states = model(batch_of(read(chat(23, 2), chat(8, 3), input=input)))
-    (states * torch.linspace(-1, 1, states.numel()).view_as(states)).sum().backward()
-    return states.detach(), {name: each.grad for name, each in model.named_parameters() if each.grad is not None}
-
-
-def check_parts(make: Callable[..., PairEncoder], input: ChatInput) -> None:
-    """However few tokens are read at once, states and gradients are the same."""
-    states, gradients = in_parts(make, input, 10**6)
-    assert gradients.keys() == {name for name, _ in make(features="head").named_parameters()}
-    for limit in (1, 100, 1000):
-        again, other = in_parts(make, input, limit)
-        torch.testing.assert_close(again, states, rtol=0, atol=1e-12)
-        for name, gradient in gradients.items():
-            torch.testing.assert_close(other[name], gradient, rtol=1e-9, atol=1e-9)
-
-
-@torch.no_grad()
-def check_batches(model: PairEncoder, input: ChatInput) -> None:
-    """A pair does not depend on what else is in the batch."""
-    logs = read(chat(23, 2), chat(8, 3), input=input)
-    batch = batch_of(logs)
-    together = model(batch).split(batch.candidates.host_lengths.tolist())
-    for target, states in enumerate(together):
-        torch.testing.assert_close(model(batch_of(logs, [target])), states, rtol=0, atol=1e-12)
-
-
-@torch.no_grad()
-def check_gold(model: PairEncoder, input: ChatInput) -> None:
-    """Gold links move nothing."""
-    tree = chat(15, 4)
-    other = Tree(tuple(replace(node, parents=(), self_link=True) for node in tree.nodes), id=tree.id)
-    batches = [batch_of(read(each, input=input)) for each in (tree, other)]
-    assert not torch.equal(batches[0].target_probability, batches[1].target_probability)
-    assert torch.equal(*map(model, batches))
-
-
-@torch.no_grad()
-def check_saved(model: PairEncoder, input: ChatInput, folder: Path) -> None:
-    task = ReplyLinking(model.float(), tokenizer(), input).eval()
-    hub.save(Disentangler(task), folder)
-    loaded = ramify.load(folder).task
-    assert isinstance(loaded, ReplyLinking)
-    assert loaded.backbone.config == model.config
-    assert loaded.input == input
-    logs = read(chat(15, 4), input=input)
-    view = Blocks(logs, np.arange(15), block=4)
-    batch = LinkCollator(logs)([view.example(number) for number in range(len(view))])
-    assert torch.equal(loaded.score_all(batch), task.score_all(batch))
-    found = Disentangler(loaded).disentangle(chat(15, 4))
-    assert len(found.conversations()) > 0

@@ -1,35 +1,13 @@
 """Decomposable attention against a plain computation for each pair."""
 
-from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from chat_pairs import (
-    WORDS,
-    batch_of,
-    chat,
-    check_batches,
-    check_gold,
-    check_parts,
-    check_saved,
-    dense,
-    plainly,
-    read,
-    spread,
-    tokenizer,
-)
+from chat_pairs import WORDS, batch_of, chat, decomposable_attention, dense, plainly, read
 from torch import Tensor
 
-from ramify.disentangle.models.decomposable_attention import DecomposableAttention, DecomposableAttentionConfig
-from ramify.errors import RamifyError
-
-
-def model(**changes: object) -> DecomposableAttention:
-    torch.manual_seed(0)
-    sizes = {"vocab_size": tokenizer().vocab_size, "dim": 5, "hidden": 6, "dropout": 0.0, "max_distance": 3}
-    own = DecomposableAttention(DecomposableAttentionConfig(**(sizes | changes)))  # pyright: ignore[reportArgumentType]
-    assert spread(own) is own
-    return own
+from ramify.disentangle.models.decomposable_attention import DecomposableAttention
 
 
 def through(layers: torch.nn.ModuleList | None, x: Tensor) -> Tensor:
@@ -78,8 +56,8 @@ def state(own: DecomposableAttention, target: Tensor, candidate: Tensor) -> Tens
     ids=str,
 )
 @torch.no_grad()
-def test_states_are_those_of_a_plain_computation_for_each_pair(config: dict[str, object]) -> None:
-    own, tree = model(**config), chat(13, 5)
+def test_states_are_those_of_a_plain_computation_for_each_pair(config: dict[str, Any]) -> None:
+    own, tree = decomposable_attention(**config), chat(13, 5)
     expected = plainly(own, tree, WORDS, lambda target, candidate: state(own, target, candidate))
     found = own(batch_of(read(tree)))
     assert found.shape[1] == own.out_dim
@@ -88,53 +66,13 @@ def test_states_are_those_of_a_plain_computation_for_each_pair(config: dict[str,
 
 
 @torch.no_grad()
-def test_the_order_of_words_is_read_within_messages_alone() -> None:
+def test_word_order_counts_only_with_intra_attention() -> None:
     """Without intra-attention a message is a bag of words."""
     logs = read(chat(9, 6))
     batch = batch_of(logs)
     for intra in (False, True):
-        own = model(intra=intra)
+        own = decomposable_attention(intra=intra)
         turned = batch_of(logs)
         rows = turned.input_ids.split(turned.messages.host_lengths.tolist())
         turned.input_ids.copy_(torch.cat([row.flip(0) for row in rows]))
         assert torch.allclose(own(turned), own(batch), rtol=0, atol=1e-9) != intra
-
-
-def test_parts_do_not_matter() -> None:
-    check_parts(model, WORDS)
-    check_parts(lambda **changes: model(intra=True, **changes), WORDS)
-
-
-@pytest.mark.parametrize("intra", [False, True])
-def test_a_pair_does_not_depend_on_others(intra: bool) -> None:
-    check_batches(model(intra=intra), WORDS)
-
-
-def test_known_links_move_nothing() -> None:
-    check_gold(model(features="head"), WORDS)
-
-
-@pytest.mark.parametrize("config", [{}, {"intra": True, "features": "head", "years": False}], ids=str)
-def test_a_saved_model_scores_as_before(config: dict[str, object], tmp_path: Path) -> None:
-    check_saved(model(**config), WORDS, tmp_path)
-
-
-@pytest.mark.ill_typed
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"hidden": 0},
-        {"dim": 0},
-        {"num_layers": 0},
-        {"dropout": 1.0},
-        {"chunk_tokens": 0},
-        {"max_distance": 0},
-        {"intra": 1},
-        {"features": "input"},
-        {"years": 1},
-    ],
-    ids=str,
-)
-def test_settings_that_no_model_has(values: dict[str, object]) -> None:
-    with pytest.raises(RamifyError, match=rf"model\.{next(iter(values))}"):
-        DecomposableAttentionConfig(**values)  # pyright: ignore[reportArgumentType]

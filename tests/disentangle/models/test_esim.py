@@ -1,35 +1,13 @@
 """ESIM against a plain computation for each pair."""
 
-from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from chat_pairs import (
-    WORDS,
-    batch_of,
-    chat,
-    check_batches,
-    check_gold,
-    check_parts,
-    check_saved,
-    dense,
-    plainly,
-    read,
-    spread,
-    tokenizer,
-)
+from chat_pairs import WORDS, batch_of, chat, dense, esim, plainly, read
 from torch import Tensor, nn
 
-from ramify.disentangle.models.esim import ESIM, ESIMConfig
-from ramify.errors import RamifyError
-
-
-def model(**changes: object) -> ESIM:
-    torch.manual_seed(0)
-    sizes = {"vocab_size": tokenizer().vocab_size, "dim": 5, "hidden": 4, "dropout": 0.0}
-    own = ESIM(ESIMConfig(**(sizes | changes)))  # pyright: ignore[reportArgumentType]
-    assert spread(own) is own
-    return own
+from ramify.disentangle.models.esim import ESIM
 
 
 def both_ways(lstm: nn.LSTM, x: Tensor) -> Tensor:
@@ -67,36 +45,10 @@ def state(own: ESIM, target: Tensor, candidate: Tensor) -> Tensor:
     "config", [{}, {"chunk_tokens": 70}, {"features": "head"}, {"features": "head", "years": False}], ids=str
 )
 @torch.no_grad()
-def test_states_are_those_of_a_plain_computation_for_each_pair(config: dict[str, object]) -> None:
-    own, tree = model(**config), chat(11, 5)
+def test_states_are_those_of_a_plain_computation_for_each_pair(config: dict[str, Any]) -> None:
+    own, tree = esim(**config), chat(11, 5)
     expected = plainly(own, tree, WORDS, lambda target, candidate: state(own, target, candidate))
     found = own(batch_of(read(tree)))
     assert found.shape[1] == own.out_dim
     assert found.std() > 0.01
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
-
-
-def test_parts_do_not_matter() -> None:
-    check_parts(model, WORDS)
-
-
-def test_a_pair_does_not_depend_on_others() -> None:
-    check_batches(model(), WORDS)
-
-
-def test_known_links_move_nothing() -> None:
-    check_gold(model(features="head"), WORDS)
-
-
-@pytest.mark.parametrize("config", [{}, {"features": "head", "years": False}], ids=str)
-def test_a_saved_model_scores_as_before(config: dict[str, object], tmp_path: Path) -> None:
-    check_saved(model(**config), WORDS, tmp_path)
-
-
-@pytest.mark.ill_typed
-@pytest.mark.parametrize(
-    "values", [{"hidden": 0}, {"dim": 0}, {"dropout": 1.0}, {"chunk_tokens": 0}, {"features": "input"}, {"years": 1}], ids=str
-)
-def test_settings_that_no_model_has(values: dict[str, object]) -> None:
-    with pytest.raises(RamifyError, match=rf"model\.{next(iter(values))}"):
-        ESIMConfig(**values)  # pyright: ignore[reportArgumentType]

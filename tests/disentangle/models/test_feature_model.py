@@ -38,7 +38,7 @@ def model(logs: Logs, **changes: object) -> FeatureModel:
 
 
 def whole_vectors(own: FeatureModel, logs: Logs) -> torch.Tensor:
-    """What the paper's first layer reads: features of the pair, and of both messages' words the maximum and the mean."""
+    """Inputs of the paper's first layer: features of the pair, and the maximum and the mean of both messages' word vectors."""
     rows = []
     for log, chat in enumerate(logs.channels):
         targets = np.arange(len(chat))
@@ -66,7 +66,7 @@ def texts(own: FeatureModel, logs: Logs, log: int, message: int) -> torch.Tensor
 @pytest.mark.parametrize("dim", [0, 6])
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("num_layers", [0, 1, 3])
-def test_parts_computed_once_add_up_to_one_network(dim: int, activation: Activation, num_layers: int) -> None:
+def test_shared_parts_add_up_to_one_network(dim: int, activation: Activation, num_layers: int) -> None:
     logs = logs_of(17, 9)
     own = model(logs, dim=dim, activation=activation, num_layers=num_layers)
     x = whole_vectors(own, logs)
@@ -78,7 +78,7 @@ def test_parts_computed_once_add_up_to_one_network(dim: int, activation: Activat
     assert own.out_dim == x.shape[1]
 
 
-def test_what_is_said_around_a_pair_comes_after_its_features() -> None:
+def test_context_features_follow_the_pair_features() -> None:
     logs = logs_of(17, 9)
     own = model(logs, context_features=True, num_layers=0)
     view = Blocks(logs, np.arange(len(logs)), block=5)
@@ -91,8 +91,8 @@ def test_what_is_said_around_a_pair_comes_after_its_features() -> None:
     assert torch.equal(batch.pair_features[:, : -len(CONTEXT_FEATURES)], plain.pair_features)
 
 
-def test_candidates_read_each_other() -> None:
-    """At first they learn nothing from it; then each hangs on all others of the same message, and on no other's."""
+def test_candidates_attend_to_each_other() -> None:
+    """At first the attention changes nothing. Then each candidate depends on all others of the same message, and on no more."""
     logs = logs_of(17, 9)
     plain, own = model(logs), model(logs, attention_layers=2, attention_dim=8, attention_heads=2)
     batch = batch_of(logs)
@@ -109,7 +109,7 @@ def test_candidates_read_each_other() -> None:
     assert not moved[stop:].any()
 
 
-def test_without_years_it_does_not_know_them() -> None:
+def test_year_features_can_be_left_out() -> None:
     logs = logs_of(12)
     batch = batch_of(logs)
     later = batch.child_features.clone()
@@ -119,7 +119,7 @@ def test_without_years_it_does_not_know_them() -> None:
     assert torch.equal(without(batch), without(replace(batch, child_features=later)))
 
 
-def test_a_pair_does_not_depend_on_what_else_is_in_the_batch() -> None:
+def test_pair_does_not_depend_on_the_batch() -> None:
     logs = logs_of(30, 25)
     own = model(logs)
     whole = own(batch_of(logs))
@@ -131,7 +131,7 @@ def test_a_pair_does_not_depend_on_what_else_is_in_the_batch() -> None:
         first += size
 
 
-def test_blocks_and_batches_keep_to_a_log_and_a_window() -> None:
+def test_batches_stay_within_a_log_and_a_window() -> None:
     logs = logs_of(12, 3, 20)
     for block in (1, 4, 100):
         batch = batch_of(logs, block=block)
@@ -146,7 +146,7 @@ def test_blocks_and_batches_keep_to_a_log_and_a_window() -> None:
     assert empty.num_targets == empty.num_target_tokens == 0
 
 
-def test_training_takes_the_messages_of_which_a_link_is_known() -> None:
+def test_training_takes_messages_with_gold_links() -> None:
     logs = logs_of(50)
     view = Blocks(logs, logs.linked, block=4)
     batch = LinkCollator(logs)([view.example(number) for number in range(len(view))])
@@ -163,6 +163,6 @@ def test_training_takes_the_messages_of_which_a_link_is_known() -> None:
 @pytest.mark.parametrize(
     "values", [{"hidden": 0}, {"dim": -1}, {"dropout": 1.0}, {"activation": "sign"}, {"years": 1}, {"attention_heads": 3}]
 )
-def test_sizes_that_no_model_has(values: dict[str, object]) -> None:
+def test_invalid_sizes_are_refused(values: dict[str, object]) -> None:
     with pytest.raises(RamifyError, match=next(iter(values))):
         FeatureModelConfig(**values)  # pyright: ignore[reportArgumentType]

@@ -1,5 +1,5 @@
-"""The Masked Hierarchical Transformer: its mask as the paper draws it, its states against a plain computation for each target,
-and what a state may depend on."""
+"""The Masked Hierarchical Transformer: its mask as in the paper, its states against a plain computation for each target, and
+the inputs that a state depends on."""
 
 import math
 from dataclasses import asdict, replace
@@ -53,19 +53,19 @@ def read(*trees: Tree, input: ChatInput = INPUT) -> Logs:
 
 
 def linked(*links: tuple[int, ...]) -> Tree:
-    """A chat whose message i answers the messages `links[i]`, and with itself among them starts a conversation too."""
-    said = channel(len(links), 0).nodes
+    """A chat whose message i has the parents `links[i]`, and also starts a conversation if i is among them."""
+    nodes = channel(len(links), 0).nodes
     return Tree(
         tuple(
-            replace(node, parents=tuple(above for above in own if above != number), self_link=number in own)
-            for number, (node, own) in enumerate(zip(said, links, strict=True))
+            replace(node, parents=tuple(parent for parent in own if parent != number), self_link=number in own)
+            for number, (node, own) in enumerate(zip(nodes, links, strict=True))
         ),
         id="log",
     )
 
 
 def drawn_links(number: int, seed: int = 0) -> Tree:
-    """With up to three parents a message."""
+    """A chat with up to three parents per message."""
     random = np.random.default_rng(seed)
     links = [
         tuple(sorted({*random.integers(max(0, i - 6), i, size=random.integers(4)).tolist()})) if i else ()
@@ -75,7 +75,7 @@ def drawn_links(number: int, seed: int = 0) -> Tree:
 
 
 def batch_of(logs: Logs, *targets: int, block: int = 5, context_features: bool = False) -> LinkBatch:
-    """Of these messages (all, unless named), with the known links, in double precision."""
+    """A batch of these messages (all by default) with the known links, in double precision."""
     view = Blocks(logs, np.array(targets or range(len(logs))), block=block)
     collate = LinkCollator(logs, structure=ReplyStructure.from_gold(logs), context_features=context_features)
     return double(collate([view.example(number) for number in range(len(view))]))
@@ -87,13 +87,13 @@ def double(batch: LinkBatch) -> LinkBatch:
 
 
 def with_vectors(batch: LinkBatch, seed: int = 3) -> LinkBatch:
-    """With drawn vectors in place of encoded messages."""
+    """The batch with random vectors in place of encoded messages."""
     generator = torch.Generator().manual_seed(seed)
     return replace(batch, vectors=torch.randn(len(batch.messages), 8, generator=generator, dtype=torch.float64))
 
 
 def model(**changes: object) -> MaskedHierarchicalTransformer:
-    """Some thousand parameters, without dropout, with larger weights than training starts from."""
+    """A model of some thousand parameters, without dropout, with larger weights than training starts from."""
     torch.manual_seed(1)
     encoder = BertConfig(
         vocab_size=tokenizer().vocab_size, dim=8, num_layers=1, num_heads=2, ffn_dim=16, max_tokens=12, pooling="pooler"
@@ -120,140 +120,35 @@ WORKED = linked((), (0,), (0,), (1,), ())
 """Message 1, 2 answers 1, 3 answers 1, 4 answers 2; the target is 5."""
 CHAIN = linked((), (0,), (1,), (2,), ())
 TWO_PARENTS = linked((), (1,), (0, 1), (0, 2), ())
-"""Two messages open; 3 answers both, 4 answers 1 and 3: 1 is one link above it, and two as well."""
-
-ALL = """
-    1 1 1 1 1
-    1 1 1 1 1
-    1 1 1 1 1
-    1 1 1 1 1
-    1 1 1 1 1
-"""
+"""Two messages start; 3 answers both, 4 answers 1 and 3: 1 is both one link and two links above 4."""
 
 
 @pytest.mark.parametrize(
     ("tree", "config", "drawn"),
     [
+        pytest.param(WORKED, {}, "10001 11001 10101 11011 00001", id="the worked example"),
+        pytest.param(WORKED, {"depth": 1}, "10001 11001 10101 01011 00001", id="the worked example, one link up"),
+        pytest.param(CHAIN, {"depth": 2}, "10001 11001 11101 01111 00001", id="a chain, two links up"),
+        pytest.param(CHAIN, {}, "10001 11001 11101 11111 00001", id="a chain"),
+        pytest.param(TWO_PARENTS, {}, "10001 01001 11101 11111 00001", id="two parents"),
         pytest.param(
-            WORKED,
-            {},
-            """
-            1 0 0 0 1
-            1 1 0 0 1
-            1 0 1 0 1
-            1 1 0 1 1
-            0 0 0 0 1
-            """,
-            id="the worked example",
+            TWO_PARENTS, {"depth": 1}, "10001 01001 11101 10111 00001", id="two parents, one link up on the shortest path"
         ),
-        pytest.param(
-            WORKED,
-            {"depth": 1},
-            """
-            1 0 0 0 1
-            1 1 0 0 1
-            1 0 1 0 1
-            0 1 0 1 1
-            0 0 0 0 1
-            """,
-            id="the worked example, one link up",
-        ),
-        pytest.param(
-            CHAIN,
-            {"depth": 2},
-            """
-            1 0 0 0 1
-            1 1 0 0 1
-            1 1 1 0 1
-            0 1 1 1 1
-            0 0 0 0 1
-            """,
-            id="a chain, two links up",
-        ),
-        pytest.param(
-            CHAIN,
-            {},
-            """
-            1 0 0 0 1
-            1 1 0 0 1
-            1 1 1 0 1
-            1 1 1 1 1
-            0 0 0 0 1
-            """,
-            id="a chain",
-        ),
-        pytest.param(
-            TWO_PARENTS,
-            {},
-            """
-            1 0 0 0 1
-            0 1 0 0 1
-            1 1 1 0 1
-            1 1 1 1 1
-            0 0 0 0 1
-            """,
-            id="two parents",
-        ),
-        pytest.param(
-            TWO_PARENTS,
-            {"depth": 1},
-            """
-            1 0 0 0 1
-            0 1 0 0 1
-            1 1 1 0 1
-            1 0 1 1 1
-            0 0 0 0 1
-            """,
-            id="two parents, one link up by the shortest way",
-        ),
-        pytest.param(
-            CHAIN,
-            {"mask": "temporal", "span": 1},
-            """
-            1 0 0 0 1
-            1 1 0 0 1
-            0 1 1 0 1
-            0 0 1 1 1
-            0 0 0 0 1
-            """,
-            id="the message before",
-        ),
-        pytest.param(
-            WORKED,
-            {"mask": "temporal", "span": 2},
-            """
-            1 0 0 0 1
-            1 1 0 0 1
-            1 1 1 0 1
-            0 1 1 1 1
-            0 0 0 0 1
-            """,
-            id="two messages before",
-        ),
-        pytest.param(
-            WORKED,
-            {"mask": "temporal", "span": 3},
-            """
-            1 0 0 0 1
-            1 1 0 0 1
-            1 1 1 0 1
-            1 1 1 1 1
-            0 0 0 0 1
-            """,
-            id="three messages before",
-        ),
-        pytest.param(WORKED, {"mask": "none"}, ALL, id="no mask"),
+        pytest.param(CHAIN, {"mask": "temporal", "span": 1}, "10001 11001 01101 00111 00001", id="the message before"),
+        pytest.param(WORKED, {"mask": "temporal", "span": 2}, "10001 11001 11101 01111 00001", id="two messages before"),
+        pytest.param(WORKED, {"mask": "temporal", "span": 3}, "10001 11001 11101 11111 00001", id="three messages before"),
+        pytest.param(WORKED, {"mask": "none"}, "11111 11111 11111 11111 11111", id="no mask"),
     ],
 )
-def test_the_mask_is_the_one_that_the_paper_draws(tree: Tree, config: dict[str, object], drawn: str) -> None:
+def test_mask_equals_the_paper(tree: Tree, config: dict[str, object], drawn: str) -> None:
     own = model(**config)
     (block,) = own.build_mask(batch_of(read(tree), 4))
     # The paper's rows and columns go from the oldest message to the newest.
-    assert block[0].flip(0, 1).int().tolist() == [[int(each) for each in row.split()] for row in drawn.strip().splitlines()]
+    assert block[0].flip(0, 1).int().tolist() == [[int(digit) for digit in row] for row in drawn.split()]
 
 
 @pytest.mark.parametrize("config", [{}, {"depth": 2}, {"mask": "temporal", "span": 2}, {"mask": "none"}], ids=str)
-def test_targets_with_histories_of_other_lengths_do_not_change_a_mask(config: dict[str, object]) -> None:
+def test_mask_does_not_depend_on_other_targets(config: dict[str, object]) -> None:
     own, logs = model(**config), read(drawn_links(13, 1), drawn_links(6, 2))
     batch = batch_of(logs)
     blocks = own.build_mask(batch)
@@ -264,13 +159,13 @@ def test_targets_with_histories_of_other_lengths_do_not_change_a_mask(config: di
             size = int(batch.candidates.host_lengths[target])
             ((alone,),) = own.build_mask(batch_of(logs, target))
             assert torch.equal(mask[:size, :size], alone)
-            # Padding reads itself, so that it reads something, and nobody else reads it.
+            # A padding place reads only itself, so that its row is not empty, and no other place reads it.
             assert torch.equal(mask[:, size:], torch.eye(group.length, dtype=torch.bool)[:, size:])
             padded += group.length - size
     assert padded > 10
 
 
-def test_only_the_mask_of_ancestors_reads_structure() -> None:
+def test_only_the_ancestor_mask_reads_structure() -> None:
     batch = replace(batch_of(read(drawn_links(5))), ancestor_distance=None)
     for mask in ("temporal", "none"):
         own = model(mask=mask)
@@ -283,19 +178,19 @@ def test_only_the_mask_of_ancestors_reads_structure() -> None:
 
 
 def ancestors(links: list[tuple[int, ...]], message: int, depth: int) -> set[int]:
-    """All that stands above a message, at most so many links up (0: however many)."""
+    """All ancestors of a message up to `depth` links away (0: any number)."""
     found: set[int] = set()
     level = {message}
     steps = 0
     while level and (steps < depth or not depth):
-        level = {above for each in level for above in links[each] if above != each} - found
+        level = {parent for each in level for parent in links[each] if parent != each} - found
         found |= level
         steps += 1
     return found
 
 
 def plainly(own: MaskedHierarchicalTransformer, tree: Tree, target: int) -> Tensor:
-    """States of a target's candidates, for it alone and in the paper's order: the oldest first, the target last."""
+    """States of the candidates of one target alone, in the paper's order: the oldest first, the target last."""
     config, logs = own.config, read(tree)
     messages = list(range(max(0, target - INPUT.window), target + 1))
     last = len(messages) - 1
@@ -318,7 +213,7 @@ def plainly(own: MaskedHierarchicalTransformer, tree: Tree, target: int) -> Tens
     if not config.years:
         known[:, : len(YEARS)] = 0
     if config.context_features:
-        # Newest first, as the collator has them; their values are tested in test_context_features.py.
+        # Newest first, as the collator orders them; their values are tested in test_context_features.py.
         around = batch_of(logs, target, context_features=True).pair_features[:, -len(CONTEXT_FEATURES) :]
         known = torch.cat([known, around.flip(0)], dim=1)
     if own.feature_map is not None:
@@ -326,12 +221,12 @@ def plainly(own: MaskedHierarchicalTransformer, tree: Tree, target: int) -> Tens
     links = [node.parents or () for node in tree.nodes]
     mask = torch.zeros(len(messages), len(messages), dtype=torch.bool)
     for i, reader in enumerate(messages):
-        above = ancestors(links, reader, config.depth)
+        parent = ancestors(links, reader, config.depth)
         for j, seen in enumerate(messages):
             if config.mask == "none" or i == j:
                 mask[i, j] = True
             elif reader != target:
-                mask[i, j] = seen == target or (seen in above if config.mask == "ancestors" else 0 < i - j <= config.span)
+                mask[i, j] = seen == target or (seen in parent if config.mask == "ancestors" else 0 < i - j <= config.span)
     for layer in own.stack.layers:
         x = plain_layer(layer, x, mask, config)
     if own.fusion is None:
@@ -395,20 +290,20 @@ def test_states_are_those_of_a_plain_computation_for_each_target(config: dict[st
 
 
 @torch.no_grad()
-def test_vectors_computed_before_give_what_encoding_in_place_gives() -> None:
+def test_precomputed_vectors_equal_encoding_in_place() -> None:
     own, logs = model(), read(drawn_links(14, 1), drawn_links(9, 2))
     batch = batch_of(logs)
     in_place = own(batch)
-    kept = own.encoder.encode(batch.input_ids, batch.messages)
-    torch.testing.assert_close(own(replace(batch, vectors=kept)), in_place, rtol=0, atol=1e-12)
-    # Words are not looked at then.
-    other = replace(batch, vectors=kept, input_ids=batch.input_ids.flip(0))
-    assert torch.equal(own(other), own(replace(batch, vectors=kept)))
+    vectors = own.encoder.encode(batch.input_ids, batch.messages)
+    torch.testing.assert_close(own(replace(batch, vectors=vectors)), in_place, rtol=0, atol=1e-12)
+    # The words are not read then.
+    other = replace(batch, vectors=vectors, input_ids=batch.input_ids.flip(0))
+    assert torch.equal(own(other), own(replace(batch, vectors=vectors)))
     assert not torch.allclose(own(replace(other, vectors=None)), in_place, atol=1e-3)
 
 
 @torch.no_grad()
-def test_vectors_of_some_messages_stand_for_those_messages() -> None:
+def test_vectors_of_some_messages_replace_their_encoding() -> None:
     logs = read(drawn_links(14, 1), drawn_links(9, 2))
     task = ReplyLinking(model().float(), tokenizer(), INPUT).eval()
     view = Blocks(logs, np.arange(15, 20), block=2)
@@ -427,7 +322,7 @@ def test_vectors_of_some_messages_stand_for_those_messages() -> None:
 
 @torch.no_grad()
 def readers(own: MaskedHierarchicalTransformer, batch: LinkBatch) -> Tensor:
-    """[place place] of the one target of a batch: whose state another one's vector moves."""
+    """[place place] of the batch's one target: entry (i, j) says whether the vector of j moves the state of i."""
     before = own(batch)
     moved = []
     for message in batch.candidate.tolist():
@@ -439,7 +334,7 @@ def readers(own: MaskedHierarchicalTransformer, batch: LinkBatch) -> Tensor:
 
 
 @pytest.mark.parametrize("features", ["none", "head", "input"])
-def test_a_message_depends_on_itself_its_ancestors_and_the_newest_alone(features: str) -> None:
+def test_message_depends_on_itself_its_ancestors_and_the_newest_only(features: str) -> None:
     own, tree = model(features=features, num_layers=3), drawn_links(12, 5)
     batch = with_vectors(batch_of(read(tree), 11))
     found = readers(own, batch)
@@ -450,7 +345,7 @@ def test_a_message_depends_on_itself_its_ancestors_and_the_newest_alone(features
     assert 0.2 < found.float().mean() < 0.8
 
 
-def test_with_one_layer_a_message_depends_on_whom_the_mask_lets_it_read() -> None:
+def test_one_layer_reads_what_the_mask_allows() -> None:
     for config in ({"depth": 1}, {"mask": "temporal", "span": 2}, {"mask": "none"}):
         own = model(num_layers=1, **config)
         batch = with_vectors(batch_of(read(drawn_links(9, 4)), 8))
@@ -459,7 +354,7 @@ def test_with_one_layer_a_message_depends_on_whom_the_mask_lets_it_read() -> Non
 
 
 @torch.no_grad()
-def test_what_a_target_answers_does_not_move_its_scores_but_what_others_answer_does() -> None:
+def test_scores_depend_on_links_of_others_and_not_of_the_target() -> None:
     task = ReplyLinking(model(features="head"), tokenizer(), INPUT).double().eval()
 
     def scores(*links: tuple[int, ...]) -> tuple[Tensor, ...]:
@@ -467,16 +362,16 @@ def test_what_a_target_answers_does_not_move_its_scores_but_what_others_answer_d
         return task.score_all(batch).split(batch.candidates.host_lengths.tolist())
 
     before = scores((), (), (0,), (1,), (2,), (4,), (4,))
-    # Message 4 answers another one.
+    # Message 4 gets another parent.
     after = scores((), (), (0,), (1,), (1,), (4,), (4,))
     moved = [np.flatnonzero((one - other).abs() > 1e-9).tolist() for one, other in zip(before, after, strict=True)]
-    # Later on that moves it and whoever stands below it: 5, where the newest is another one.
+    # Later on, this moves message 4 and its descendant 5, where the newest message is another one.
     assert moved == [[], [], [], [], [], [1], [1, 2]]
     assert all(torch.equal(one, other) for one, other in zip(before[:5], after[:5]))
 
 
 @torch.no_grad()
-def test_whatever_the_newest_message_answers_all_states_are_the_same() -> None:
+def test_states_do_not_depend_on_the_link_of_the_newest_message() -> None:
     own, tree = model(), drawn_links(10, 3)
     for target in (2, 6, 9):
         for answered in (0, target // 2, target - 1):
@@ -501,7 +396,7 @@ def test_whatever_the_newest_message_answers_all_states_are_the_same() -> None:
     ],
     ids=str,
 )
-def test_sizes_that_no_model_has(values: dict[str, object], message: str) -> None:
+def test_invalid_sizes_are_refused(values: dict[str, object], message: str) -> None:
     with pytest.raises(RamifyError, match=message):
         MHTConfig(**values)  # pyright: ignore[reportArgumentType]
 
@@ -510,12 +405,12 @@ def test_sizes_that_no_model_has(values: dict[str, object], message: str) -> Non
 @pytest.mark.parametrize(
     "values", [{"mask": "tree"}, {"position": 3}, {"features": True}, {"depth": 1.0}, {"years": 1}], ids=str
 )
-def test_settings_of_another_kind(values: dict[str, object]) -> None:
+def test_settings_of_wrong_types_are_refused(values: dict[str, object]) -> None:
     with pytest.raises(RamifyError, match=rf"model\.{next(iter(values))}"):
         MHTConfig(**values)  # pyright: ignore[reportArgumentType]
 
 
-def test_an_encoder_read_from_json_is_a_config() -> None:
+def test_encoder_from_json_is_a_config() -> None:
     encoder = BertConfig(vocab_size=50, dim=8, num_heads=2, pooling="cls")
     config = from_record(MHTConfig, {"encoder": asdict(encoder), "dim": 8})
     assert config.encoder == encoder
@@ -528,7 +423,7 @@ def test_an_encoder_read_from_json_is_a_config() -> None:
 
 @pytest.mark.parametrize("config", [{}, {"features": "head", "position": "sinusoidal", "depth": 3}], ids=str)
 @torch.no_grad()
-def test_a_saved_model_scores_as_before(config: dict[str, object], tmp_path: Path) -> None:
+def test_saved_model_scores_equally(config: dict[str, object], tmp_path: Path) -> None:
     task = ReplyLinking(model(**config).float(), tokenizer(), INPUT).eval()
     hub.save(Disentangler(task), tmp_path)
     loaded = ramify.load(tmp_path).task
