@@ -1,8 +1,5 @@
 """The type checker behind `--shapes`."""
 
-from collections.abc import Callable
-from typing import Any, Self
-
 from beartype import BeartypeConf, beartype
 
 # An int may stand for a float, as in type checkers.

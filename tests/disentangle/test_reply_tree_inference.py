@@ -175,7 +175,7 @@ def test_parents_beyond_the_window_are_not_trained_on_and_count_as_wrong():
 
 
 def test_model_without_structure_has_no_history():
-    assert evaluate_replies(Disentangler(features()), Store.of(TREES), "all").history == "unread"
+    assert evaluate_replies(Disentangler(features()), Store.from_trees(TREES), "all").history == "unread"
 
 
 def test_unsuitable_models_and_settings_are_refused():
