@@ -32,6 +32,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker("ill_typed"):
                 item.add_marker(pytest.mark.skip(reason="--shapes refuses the call before we can"))
+    # A file with minutes of work that came last would leave the other process without work.
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
 
 
 @pytest.fixture(scope="session")

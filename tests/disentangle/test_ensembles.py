@@ -68,6 +68,7 @@ def test_links_of_an_intersection_are_majority_links():
     assert combine(joined, "intersect") == [(), (0,), (1,)]
 
 
+@pytest.mark.ill_typed
 def test_invalid_ensembles_are_refused():
     with pytest.raises(RamifyError, match="vote, unanimous"):
         combine(SAID, "shout")

@@ -9,7 +9,7 @@ import pytest
 import zstandard
 
 from ramify.errors import RamifyError
-from ramify.readers import FORMATS, base, find, guess, list_files
+from ramify.readers import FORMATS, base, detect_format, find_format, list_files
 from ramify.readers.base import Policy, Report, blocks, lines, open_bytes
 
 TEXT = b"".join(b"line %d, some text\n" % number for number in range(5_000))
@@ -139,40 +139,40 @@ def test_policy_names():
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_formats_are_readers(name):
-    module = find(name).load()
-    assert callable(find(name).reads)
+    module = find_format(name).load()
+    assert callable(find_format(name).reads)
     assert module.refuses(Path("nothing.of-the-kind"), b"\x00\x01")
 
 
 def test_unknown_format_lists_the_formats():
     with pytest.raises(RamifyError, match=r"no format 'nope'(.|\n)*jsonl(.|\n)*pushshift"):
-        find("nope")
+        find_format("nope")
 
 
 def test_guess(tmp_path):
     path = tmp_path / "x"
     path.write_text('{"id": "a", "nodes": []}\n')
-    assert guess([path]) == "jsonl"
+    assert detect_format([path]) == "jsonl"
     path.write_text('{"id": "a", "parent": null, "tree": "t", "text": "x"}\n')
-    assert guess([path]) == "table"
+    assert detect_format([path]) == "table"
     path.write_text("id\tparent\ttree\ttext\n")
-    assert guess([path]) == "table"
+    assert detect_format([path]) == "table"
     path.write_text('{"id": "a", "link_id": "t3_b", "parent_id": "t3_b", "body": ""}\n')
-    assert guess([path]) == "pushshift"
-    assert guess([tmp_path]) == "pushshift"
+    assert detect_format([path]) == "pushshift"
+    assert detect_format([tmp_path]) == "pushshift"
     path.write_text('{"id": "a", "meta": {"title": "T", "subreddit": "s"}, "nodes": [{"id": "p", "text": "x"}]}\n')
-    assert guess([path]) == "jsonl"
+    assert detect_format([path]) == "jsonl"
     path.write_text('{"id": "a", "title": "T", "subreddit": "s", "selftext": "say \\"nodes\\": [1]"}\n')
-    assert guess([path]) == "pushshift"
+    assert detect_format([path]) == "pushshift"
     with pytest.raises(RamifyError, match="there is no file or folder"):
-        guess([tmp_path / "absent"])
+        detect_format([tmp_path / "absent"])
 
 
 def test_failed_guess_gives_the_reason_of_each_format(tmp_path):
     path = tmp_path / "x"
     path.write_text("\n<wren> hi\nnothing that anybody knows\nnor this\n")
     with pytest.raises(RamifyError, match=rf"cannot detect the format of {path}\. Every") as raised:
-        guess([path])
+        detect_format([path])
     tried = dict(line.split(maxsplit=1) for line in str(raised.value).splitlines()[1:-1])
     assert list(tried) == list(FORMATS)
     assert tried["jsonl"] == 'line 2: no JSON object with a list "nodes"'
@@ -183,21 +183,21 @@ def test_failed_guess_gives_the_reason_of_each_format(tmp_path):
     other = tmp_path / "log"
     other.write_text("[09:05] <wren> hi\n")
     with pytest.raises(RamifyError, match=rf"irc +{path}: line 3: "):
-        guess([other, path])
+        detect_format([other, path])
     with pytest.raises(
         RamifyError, match=rf"slack +no channels\.json in it, .*; {other}: not a ZIP archive(.|\n)*irc +x: line 3"
     ):
-        guess([tmp_path])
+        detect_format([tmp_path])
 
 
 def test_pipes_are_not_guessed(tmp_path):
     """Bytes read for the guess would be missing later."""
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(RamifyError, match=r"pipe is a pipe, .* --format"):
-        guess([tmp_path / "pipe"])
+        detect_format([tmp_path / "pipe"])
     for name in ("chat-table", "discord", "slack"):
         with pytest.raises(RamifyError, match=r"pipe is a pipe, .* to a file first"):
-            next(find(name).reads([tmp_path / "pipe"], Report()))
+            next(find_format(name).reads([tmp_path / "pipe"], Report()))
 
 
 def test_folders_are_read_as_their_files(tmp_path):
