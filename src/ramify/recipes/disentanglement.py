@@ -380,11 +380,11 @@ Scores on other domains, with and without the setting that authors do not answer
 | a Slack channel of software engineers | 1 − VI | 93.10 |
 <!-- /block -->
 
-It reads <!-- row: whole-logs.idle.fp32 -->5,944<!-- /row --> messages per second on two cores.
+The model reads <!-- row: whole-logs.idle.fp32 -->5,944<!-- /row --> messages per second on two cores.
 
-These commands made it, in a checkout of the source (`benchmarks` is not installed). The commands that train `links` also had
-`--set train.precision=bf16`; the first four of these also had `--set decoding.decide=link --set decoding.threshold=0`. The
-command with `--fold 0` was repeated up to `--fold 3`.
+The following commands, in a checkout of the source (`benchmarks` is not installed), made the model. The commands that train
+`links` also had `--set train.precision=bf16`; the first four of these also had `--set decoding.decide=link --set
+decoding.threshold=0`. The command with `--fold 0` was repeated with `--fold 1` to `--fold 3`.
 
     ramify data build ubuntu-irc/train --format irc --split 0.9,0.1,0 --policy empty=keep --out data/irc
     ramify train links --data data/irc --out runs/one
