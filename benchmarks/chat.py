@@ -187,7 +187,7 @@ def _measure_arriving(model: Disentangler, logs: list[Path], pace: float) -> dic
             waited += [1000 * (answered - came) for came, _ in run]
             runs += 1
     return {
-        "messages a second": len(waited) / (time.perf_counter() - start),
+        "messages per second": len(waited) / (time.perf_counter() - start),
         "messages at once": len(waited) / runs,
         "milliseconds, median": median(waited),
         "milliseconds, 99 %": float(np.quantile(waited, 0.99)),
@@ -251,8 +251,8 @@ def _measure_rate(work: Callable[[], int]) -> dict[str, float]:
     return {
         "messages": found.count,
         "seconds": round(found.wall, 3),
-        "messages a second": round(found.count / found.wall),
-        "messages a CPU second": round(found.count / found.cpu),
+        "messages per second": round(found.count / found.wall),
+        "messages per CPU second": round(found.count / found.cpu),
     }
 
 

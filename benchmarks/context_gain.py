@@ -13,8 +13,8 @@ finished runs, so that the two runs of a comparison may come from different mach
 
 All models train with 40 % of the tokens masked, which teaches more in a short training, and are scored with 15 %.
 
-Models: tree (ancestors), none (one learned null row), wrong (trained with the ancestors of another tree's comment of equal
-depth), parent (the parent only), text (a BERT on the concatenated ancestors, rows of 256 tokens).
+Models: tree (ancestors), none (one learned null row), mismatched (trained with the ancestors of another tree's comment of
+equal depth), parent (the parent only), text (a BERT on the concatenated ancestors, rows of 256 tokens).
 """
 
 import argparse

@@ -14,7 +14,7 @@ A run is resumable: the same command continues it and skips finished parts. It l
 its metrics, and scores-HISTORY.npz (counts by conversation), from which `table` makes paired bootstrap intervals over
 conversations.
 
-Models: mht (ancestor mask), no-mask, depth-1 to depth-11 (ancestors at most so many links up), span-1 to span-9 (the messages
+Models: mht (ancestor mask), no-mask, depth-1 to depth-11 (ancestors at most that many links up), span-1 to span-9 (the messages
 right before); decatt, esim and bert-pair, which read two messages at a time; first and previous are baselines.
 """
 
@@ -158,7 +158,11 @@ def picture(arguments: argparse.Namespace) -> None:
     figure, panels = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained", sharey=True)
     marks = {"graph_accuracy": "o-", "conv_accuracy": "s--"}
     for axes, (kind, limits, label) in zip(
-        panels, (("depth", DEPTHS, "ancestors at most so many links up"), ("span", SPANS, "so many messages before"))
+        panels,
+        (
+            ("depth", DEPTHS, "greatest number of links to a visible ancestor"),
+            ("span", SPANS, "number of visible messages right before"),
+        ),
     ):
         for number, (score, mark) in enumerate(marks.items()):
             points = []

@@ -263,7 +263,7 @@ def test_conversations_show_their_days(tmp_path):
     lines = list(as_text(found))
     assert lines[2].endswith("2024-01-30 10:00–10:01")
     assert lines[6:9] == [
-        "--- 2 messages that nobody answers and that answer nobody",
+        "--- 2 messages without reply links",
         "       2024-01-31",
         "     2 [10:00] <ann> said",
     ]

@@ -26,7 +26,9 @@ def backprop(
     expression: Annotated[str, typer.Argument(help='The formula, such as "(x + y) * x * y**2" or "s = x + y; s * s".')],
     values: Annotated[
         list[str] | None,
-        typer.Argument(metavar="NAME=VALUE…", help="The inputs: numbers or lists, such as x=1 w=[[1,2],[3,4]]."),
+        typer.Argument(
+            metavar="NAME=VALUE…", help="The values of the inputs: numbers or nested lists, such as x=1 w=[[1,2],[3,4]]."
+        ),
     ] = None,
     json_: Json = False,
     decimal: Annotated[
@@ -36,19 +38,19 @@ def backprop(
             metavar="DIGITS",
             min=1,
             max=MAX_DIGITS,
-            help="Compute with decimals of any size and show this many digits. JSON has them as text.",
+            help="Compute with decimal numbers of unlimited range and show this many digits. JSON holds them as strings.",
         ),
     ] = None,
-    svg: Annotated[Path | None, typer.Option(help="Draw the graph into this SVG file.")] = None,
-    html: Annotated[Path | None, typer.Option(help="Write a page that shows both passes step by step.")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Also draw the graph as an SVG file.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Also write an HTML page that shows both passes step by step.")] = None,
     orders: Annotated[
         bool, typer.Option("--orders", help=f"Also print the topological orders (at most {MAX_ORDERS:,}).")
     ] = False,
 ) -> None:
     """Compute the values and gradients of a formula in a forward and a backward pass over its graph.
 
-    It knows + - * / ** @, brackets, and exp log sqrt tanh sigmoid relu gelu gelu_tanh softmax logsumexp sum mean max transpose.
-    Parts may be named, as in "s = x + y; s * s".
+    A formula may hold + - * / ** @, parentheses, and the functions exp, log, sqrt, tanh, sigmoid, relu, gelu, gelu_tanh,
+    softmax, logsumexp, sum, mean, max and transpose. A part with a name is computed once: "s = x + y; s * s".
 
     Example: ramify backprop "(x + y) * x * y**2" x=1 y=2
 

@@ -65,11 +65,14 @@ def build(
     bot: Annotated[list[str] | None, typer.Option(help="With --drop-bots: another author to leave out; repeatable.")] = None,
     anonymise: Annotated[bool, typer.Option("--anonymise", help="Replace authors' names by pseudonyms.")] = False,
     salt: Annotated[
-        str, typer.Option(help="With --anonymise: secret of the pseudonyms; equal salts give equal names. Default: random.")
+        str,
+        typer.Option(
+            help="With --anonymise: secret from which pseudonyms follow; the same salt gives the same ones. Default: random."
+        ),
     ] = "",
     min_nodes: Annotated[int, typer.Option(min=1, help="Leave out trees with fewer nodes.")] = 1,
     max_nodes: Annotated[int, typer.Option(min=0, help="Leave out trees with more nodes (0: no limit).")] = 0,
-    min_depth: Annotated[int, typer.Option(min=0, help="Leave out trees whose deepest node is less deep.")] = 0,
+    min_depth: Annotated[int, typer.Option(min=0, help="Leave out trees of smaller depth (top-level comments: depth 1).")] = 0,
     column: Annotated[
         list[str] | None, typer.Option(metavar="OURS=THEIRS", help="Tables: the name of a column, e.g. text=body; repeatable.")
     ] = None,
@@ -133,7 +136,7 @@ def build(
 def show(
     folder: Folder,
     tree: Annotated[str | None, typer.Option(help="Id of the tree. Default: a tree of medium size.")] = None,
-    max_nodes: Annotated[int, typer.Option(min=1, help="Most nodes to draw.")] = 40,
+    max_nodes: Annotated[int, typer.Option(min=1, help="Maximum number of nodes to draw.")] = 40,
 ) -> None:
     """Draw a tree as text.
 
@@ -159,7 +162,10 @@ def stats(
     as_json: Json = False,
     plot: Annotated[Path | None, typer.Option(help="Also plot depth, width and length into a .png, .svg or .pdf file.")] = None,
     tokenizer: Annotated[
-        Path | None, typer.Option(help="Also count tokens, and those past --max-tokens: a tokenizer.json or its folder.")
+        Path | None,
+        typer.Option(
+            help="Tokenizer (a tokenizer.json or its folder) with which to count tokens, and those past --max-tokens."
+        ),
     ] = None,
     max_tokens: Annotated[
         int, typer.Option(min=3, help="With --tokenizer: longest text in tokens, special tokens included.")
@@ -228,7 +234,7 @@ def export(
 @app.command("split")
 def split_trees(
     data: Annotated[Path, typer.Argument(help="A data set built by `ramify data build`, or a JSON lines file of trees.")],
-    max_tree_size: Annotated[int, typer.Option("--max-tree-size", help="Most comments per piece (M).")],
+    max_tree_size: Annotated[int, typer.Option("--max-tree-size", help="Maximum number of comments per piece (M).")],
     pack: Annotated[bool, typer.Option("--pack/--no-pack", help="Put sibling subtrees into one piece while they fit.")] = True,
     bound: Annotated[
         Literal["strict", "soft"], typer.Option(help="strict: cut paths longer than M; soft: keep them whole.")

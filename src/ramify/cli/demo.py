@@ -52,10 +52,10 @@ SHOWN = 3
 
 def demo(
     out: Annotated[Path, typer.Option("--out", help="Folder for the data set, the run and the report.")] = Path("runs/demo"),
-    steps: Annotated[int, typer.Option(min=1, help="Updates of the small model.")] = STEPS,
-    draws: Annotated[int, typer.Option(min=1, help="Masks drawn per comment in the evaluation.")] = 8,
+    steps: Annotated[int, typer.Option(min=1, help="Number of updates of the small model.")] = STEPS,
+    draws: Annotated[int, typer.Option(min=1, help="Number of mask draws per comment in the evaluation.")] = 8,
 ) -> None:
-    """Build a sample data set, train a small model for a minute, and measure what ancestors save the shipped checkpoint.
+    """Build a sample data set, train a small model for a minute, and measure how much ancestors help the shipped model.
 
     Example: ramify demo --out runs/demo
     """

@@ -49,9 +49,9 @@ def disentangle(
     ensemble: Annotated[
         Literal["vote", "unanimous", "union", "union-most", "intersect", "mean"],
         typer.Option(
-            help="How several models are combined. vote: the link that most models predict; unanimous: links that all predict, "
-            "else a start; union: every predicted link; union-most: the same, but a start where most predict one; intersect: "
-            "conversations that all predict; mean: the mean of their probabilities."
+            help="Combination of several models. vote: the link that most models predict; unanimous: links that all predict, "
+            "otherwise a start; union: every predicted link; union-most: the same, but a start if most predict one; intersect: "
+            "conversations that all predict; mean: the likeliest link by the mean probability."
         ),
     ] = "vote",
     beam: Annotated[int, typer.Option(min=1, help="Beam width of models that read their own decisions.")] = 1,

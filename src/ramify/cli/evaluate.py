@@ -73,12 +73,12 @@ def run(
         Literal["tree", "none", "parent", "mismatched", "wrong", "null"] | None,
         typer.Option(
             help="Context of a comment: its ancestors (tree), nothing (none), its parent, another tree's ancestors "
-            "(mismatched; scripts may say wrong), or the learned null row. Default: as in training."
+            "(mismatched; wrong is accepted as a synonym), or the learned null row. Default: as in training."
         ),
     ] = None,
     split: Annotated[Literal["train", "dev", "test", "all"], typer.Option(help="Split to evaluate on.")] = "test",
     draws: Annotated[
-        int | None, typer.Option(min=1, help="Masks drawn per comment, seeded by the hash of its id. Default: 8.")
+        int | None, typer.Option(min=1, help="Number of mask draws per comment, seeded by the hash of its id. Default: 8.")
     ] = None,
     mask_rate: Annotated[float | None, typer.Option(help="Share of masked tokens. Default: as in training.")] = None,
     starts: Annotated[
@@ -155,7 +155,7 @@ def links(
     ] = "official",
     missing: Annotated[
         Literal["error", "self"],
-        typer.Option(help="A message without a predicted link is an error, or starts a conversation (self)."),
+        typer.Option(help="A message without a predicted link raises an error, or starts a conversation (self)."),
     ] = "error",
     resamples: Annotated[
         int | None, typer.Option(min=0, help="Bootstrap resamples of logs for 95 % intervals (0: no intervals). Default: 1000.")

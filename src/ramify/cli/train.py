@@ -27,10 +27,19 @@ app = typer.Typer(
 SETTINGS = "settings"
 """The parameter through which a recipe receives `--set`."""
 
-Out = Annotated[Path, typer.Option("--out", help="Folder of the run.")]
+Out = Annotated[Path, typer.Option("--out", help="Folder of the run, with the trained model and its report.")]
+FittedOut = Annotated[Path, typer.Option("--out", help="Folder for the extended model.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of the run, e.g. model.dim=128; repeatable."),
+]
+FittedSettings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change how the extended model decides, e.g. decoding.threshold=0.36; repeatable.",
+    ),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue from the newest checkpoint.")]
 Pack = Annotated[
@@ -44,12 +53,13 @@ def command(recipe: Recipe) -> Callable[..., None]:
     packing = _packing(recipe)
     options = {name: _option(parameter) for name, parameter in own.items() if name != SETTINGS}
     options |= {name: _option(_optional(parameter)) for name, parameter in packing.items()}
-    shared: dict[str, tuple[Any, Any]] = {"out": (Out, inspect.Parameter.empty)}
+    trains = isinstance(recipe, Training)
+    shared: dict[str, tuple[Any, Any]] = {"out": (Out if trains else FittedOut, inspect.Parameter.empty)}
     if recipe.pack is not None:
         shared["pack"] = (Pack, None)
-    if isinstance(recipe, Training) or SETTINGS in own:
-        shared[SETTINGS] = (Settings, None)
-    if isinstance(recipe, Training):
+    if trains or SETTINGS in own:
+        shared[SETTINGS] = (Settings if trains else FittedSettings, None)
+    if trains:
         shared["resume"] = (Resume, False)
     parameters = {
         name: inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)

@@ -22,11 +22,11 @@ def report(
     run: Annotated[Path, typer.Argument(help="Folder of a run, finished or not.")],
     data: Annotated[Path | None, typer.Option("--data", help="Data set to evaluate on. Default: the run's own.")] = None,
     split: Annotated[Literal["train", "dev", "test", "all"], typer.Option(help="Split to evaluate on.")] = "dev",
-    draws: Annotated[int, typer.Option(min=1, help="Masks drawn per comment.")] = 8,
-    comments: Annotated[int, typer.Option(min=0, help="Evaluate only the first trees with this many comments (0: all).")] = 0,
+    draws: Annotated[int, typer.Option(min=1, help="Number of mask draws per comment.")] = 8,
+    comments: Annotated[int, typer.Option(min=0, help="Evaluate only the first trees, up to this many comments (0: all).")] = 0,
     evaluate: Annotated[
         bool,
-        typer.Option("--evaluate/--no-evaluate", help="Evaluate the model and fill masks, or only draw the training curves."),
+        typer.Option("--evaluate/--no-evaluate", help="Evaluate the model and fill masks, or draw only the training curves."),
     ] = True,
     device: Device = "auto",
 ) -> None:
@@ -56,7 +56,7 @@ def embed(
     format: Annotated[
         Literal["parquet", "npy"] | None,
         typer.Option(
-            help="parquet: columns tree, id, vector; npy: the matrix, with ids in a second file. Default: the ending of --out."
+            help="parquet: columns tree, id, vector; npy: the matrix, ids in a second file. Default: by the extension of --out."
         ),
     ] = None,
     device: Device = "auto",
@@ -88,11 +88,13 @@ def fill_mask(
     run: Annotated[str, typer.Argument(help="A run or a saved model.")],
     data: Annotated[Path, typer.Option("--data", help="A JSON lines file of trees, or a built data set.")],
     node: Annotated[str, typer.Option("--node", help="Id of the node whose text holds [MASK].")],
-    tree: Annotated[str | None, typer.Option("--tree", help="Id of its tree, needed where node ids repeat.")] = None,
+    tree: Annotated[
+        str | None, typer.Option("--tree", help="Id of the tree, needed if several trees have such a node.")
+    ] = None,
     context: Annotated[
         Literal["tree", "none", "parent", "null"] | None, typer.Option(help="Context of the node. Default: as in training.")
     ] = None,
-    top_k: Annotated[int, typer.Option(min=1, help="How many tokens to show per mask.")] = 5,
+    top_k: Annotated[int, typer.Option(min=1, help="Number of tokens to show per mask.")] = 5,
     candidates: Annotated[str | None, typer.Option(help="Words to choose from, separated by commas.")] = None,
     joint: Annotated[bool, typer.Option(help="Also fill all masks jointly, by beam search.")] = False,
     device: Device = "auto",

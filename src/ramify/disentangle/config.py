@@ -14,7 +14,7 @@ class ChatInput:
     window: int = 100
     """Number of earlier messages that are candidate parents of a message."""
     causal: bool = False
-    """Read no later message, as a live channel needs it."""
+    """Read no later message, as a live channel requires."""
     reproduce_published: bool = False
     """Repeat the quirks of the features' published code (see `ChannelBuilder`)."""
 

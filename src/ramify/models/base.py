@@ -149,7 +149,7 @@ class TextModelConfig(ModelConfig):
     """The settings of a model that reads texts."""
 
     max_tokens: int
-    """Tokens of the longest row that it reads."""
+    """Longest row, in tokens."""
 
     @abstractmethod
     def build(self) -> Backbone:

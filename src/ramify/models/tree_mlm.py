@@ -38,7 +38,7 @@ class TreeMLMConfig(TextModelConfig):
     ffn_dim: int = 1024
     dropout: float = 0.1
     attention_dropout: float = 0.0
-    """Off on CPU's account (see `BertConfig`)."""
+    """0 because of its cost on CPU (see `BertConfig`)."""
     activation: Activation = "relu"
     norm: Norm = "post"
     max_tokens: int = 128

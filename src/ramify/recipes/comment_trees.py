@@ -62,7 +62,7 @@ def bert(
     init: Init = "",
     tokenizer: TokenizerPath = "",
     max_tokens: MaxTokens = 128,
-    concatenate: Annotated[int, "Prepend the ancestors' texts to each comment, up to this many tokens in all (0: do not)."] = 0,
+    concatenate: Annotated[int, "Prepend the ancestors' texts to each comment, up to this many tokens in all (0: none)."] = 0,
     seed: Seed = 0,
 ) -> "Run":
     """BERT-style masked language model on single comments: the baseline without tree structure.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from ramify.errors import RamifyError
 from ramify.recipes.base import Positional
-from ramify.recipes.options import Data, EncoderInit, Features, Init, Seed, Steps, Window
+from ramify.recipes.options import Data, EncoderInit, Features, ModelInit, Seed, Steps, Window
 
 if TYPE_CHECKING:
     from ramify.disentangle.inference.disentangler import Disentangler
@@ -58,8 +58,8 @@ def feature_model(
     data: Data,
     *,
     steps: Steps = 5600,
-    init: Init = "",
-    causal: Annotated[bool, "Use no later messages, as a live channel requires."] = False,
+    init: ModelInit = "",
+    causal: Annotated[bool, "Read no later messages, as a live channel requires."] = False,
     seed: Seed = 0,
 ) -> "Run":
     """Disentanglement with 77 features of message pairs, and their words (Kummerfeld et al. 2019).
@@ -88,7 +88,7 @@ def feature_model(
     return _run("feature-model", data, FeatureModelConfig(), stage, task=task, input=input, init=init, seed=seed)
 
 
-def links(data: Data, *, steps: Steps = 4800, init: Init = "", seed: Seed = 0) -> "Run":
+def links(data: Data, *, steps: Steps = 4800, init: ModelInit = "", seed: Seed = 0) -> "Run":
     """Disentanglement with Ramify's own model, which extends the feature model.
 
     It also reads features of the messages around a pair, and the likeliest candidates of a message attend to each other before
@@ -123,18 +123,18 @@ def mht(
     init: EncoderInit = "",
     features: Annotated[
         Literal["none", "head", "input"],
-        "Also read features of message pairs: joined to the last states (head), or to the messages' vectors (input).",
+        "Also read the features of message pairs. head: joined to the last states; input: added to the messages' vectors.",
     ] = "none",
     window: Window = 100,
-    steps: Annotated[int, "Updates of the first stage, in which the encoder is frozen."] = 3000,
-    fine_steps: Annotated[int, "Updates of the second stage, in which all parameters learn (0: no second stage)."] = 1000,
+    steps: Annotated[int, "Number of updates of the first stage, in which the encoder is frozen."] = 3000,
+    fine_steps: Annotated[int, "Number of updates of the second stage, in which all parameters learn (0: none)."] = 1000,
     seed: Seed = 0,
 ) -> "Run":
     """Disentanglement with the Masked Hierarchical Transformer (Zhu et al. 2020), in two stages.
 
-    The encoder is frozen in the first stage; all parameters learn in the second. `--features` is the paper's + F. The run needs
-    --init, because links alone do not teach a model to read. At the paper's first learning rate, 1e-5, a thousand updates reach
-    half of the gain that they reach at 3e-4.
+    The encoder is frozen in the first stage; all parameters learn in the second. `--features` adds the 77 features of a pair
+    (the paper's + F). The run needs --init, because links alone do not teach a model to read. At the paper's first learning
+    rate, 1e-5, a thousand updates reach half of the gain that they reach at 3e-4.
 
     Example: ramify train mht --data data/irc --init sentence-transformers/all-MiniLM-L6-v2 --features head --out runs/mht
     """
@@ -167,13 +167,13 @@ def decatt(
     features: Features = "none",
     window: Window = 100,
     steps: Steps = 3000,
-    init: Init = "",
+    init: ModelInit = "",
     seed: Seed = 0,
 ) -> "Run":
     """Disentanglement with decomposable attention between two messages (Parikh et al. 2016).
 
-    This is a baseline of Zhu et al. (2020); `--features head` is the paper's + F. Scores without features are low, because the
-    words of two messages seldom show whether one answers the other.
+    This is a baseline of Zhu et al. (2020); `--features head` adds the paper's + F. Scores without features are low, because
+    the words of two messages seldom show whether one answers the other.
 
     Example: ramify train decatt --data data/irc --features head --out runs/decatt
     """
@@ -191,15 +191,15 @@ def esim(
     features: Features = "none",
     window: Window = 20,
     steps: Steps = 3000,
-    init: Init = "",
+    init: ModelInit = "",
     seed: Seed = 0,
 ) -> "Run":
     """Disentanglement with ESIM, which reads and aligns two messages with LSTMs (Chen et al. 2017).
 
-    This is a baseline of Zhu et al. (2020); `--features head` is the paper's + F. The LSTMs read every pair anew, so the window
-    is short (longer links count as errors), and the LSTMs are smaller than the paper's 300 (`--set model.hidden=300` takes
-    three times as long). Scores without features are low, because the words of two messages seldom show whether one answers the
-    other.
+    This is a baseline of Zhu et al. (2020); `--features head` adds the paper's + F. The LSTMs read every pair anew, so the
+    window is short (longer links count as errors), and the LSTMs are smaller than the paper's 300 (`--set model.hidden=300`
+    takes three times as long). Scores without features are low, because the words of two messages seldom show whether one
+    answers the other.
 
     Example: ramify train esim --data data/irc --features head --out runs/esim
     """
@@ -222,9 +222,9 @@ def bert_pair(
 ) -> "Run":
     """Disentanglement with BERT, which reads two messages as one text: a baseline of Zhu et al. (2020).
 
-    `--features head` is the paper's + F. The run needs --init, because links alone do not teach a model to read. The encoder
-    reads every pair, where the Masked Hierarchical Transformer reads every message once. So updates hold few messages, the
-    window is short (longer links count as errors), and training needs a GPU.
+    `--features head` adds the paper's + F. The run needs --init, because links alone do not teach a model to read. The encoder
+    reads every pair, while that of the Masked Hierarchical Transformer reads every message once. So updates hold few messages,
+    the window is short (longer links count as errors), and training needs a GPU.
 
     Example: ramify train bert-pair --data data/irc --init sentence-transformers/all-MiniLM-L6-v2 --out runs/bert-pair
     """
@@ -248,7 +248,7 @@ def candidate_pruner(
     model: Annotated[str, Positional("A trained model: a run or a saved model.")],
     data: Data,
     *,
-    num_candidates: Annotated[int, "How many candidates the model reads per message, the message itself included."] = 16,
+    num_candidates: Annotated[int, "Number of candidates that the model reads per message, counting the message itself."] = 16,
     seed: Seed = 0,
 ) -> "Disentangler":
     """Add a candidate pruner to a disentanglement model, which then reads only the likeliest candidates and is faster.
@@ -288,7 +288,9 @@ def candidate_pruner(
 def reranker(
     model: Annotated[str, Positional("A trained model: a run or a saved model.")],
     *,
-    unseen: Annotated[Sequence[str], "RUN=DATA: a model, and a data set whose dev logs it was not trained on; repeatable."],
+    unseen: Annotated[
+        Sequence[str], "RUN=DATA: a model, and a data set whose dev logs are not in its training data; repeatable."
+    ],
     lookahead: Annotated[bool, "Also use the messages that follow. Live channels then skip the reranker."] = False,
     hidden: Annotated[int, "Size of the hidden layers."] = 64,
     settings: Mapping[str, str] | None = None,
@@ -362,27 +364,27 @@ so their scores are optimistic. The table gives F of links, and F of conversatio
 <!-- block: links-card -->
 | Ubuntu IRC | links F | conversations F | 1 − VI | one-to-one |
 | --- | --- | --- | --- | --- |
-| official test logs, measured once | 74.59 | 42.65 | 93.33 | 81.10 |
-| ten official dev logs, looked at many times: hopeful | 75.08 | 48.11 | 94.02 | 84.64 |
-| dev at first sight, as on a live channel | 74.59 | 45.32 | 92.93 | 81.60 |
+| official test logs, scored once | 74.59 | 42.65 | 93.33 | 81.10 |
+| ten official dev logs, used in development: optimistic | 75.08 | 48.11 | 94.02 | 84.64 |
+| dev without lookahead, as on a live channel | 74.59 | 45.32 | 92.93 | 81.60 |
 <!-- /block -->
 
 Scores on other domains, with and without the setting that authors do not answer themselves:
 
 <!-- block: links-domain -->
-| out of its domain | score | value |
+| other domain | score | value |
 | --- | --- | --- |
 | Molweni | links F | 63.99 |
 | Molweni, each message answers the one before (a rule) | links F | 65.39 |
-| Molweni, told that nobody answers himself (`--set decoding.answers=others`) | links F | 75.25 |
+| Molweni, authors do not answer themselves (`--set decoding.answers=others`) | links F | 75.25 |
 | a Slack channel of software engineers | 1 − VI | 93.10 |
 <!-- /block -->
 
-It reads <!-- row: whole-logs.idle.fp32 -->5,944<!-- /row --> messages a second on two cores.
+The model reads <!-- row: whole-logs.idle.fp32 -->5,944<!-- /row --> messages per second on two cores.
 
-These commands made it, in a checkout of the source (`benchmarks` is not installed). The commands that train `links` also had
-`--set train.precision=bf16`; the first four of these also had `--set decoding.decide=link --set decoding.threshold=0`. The
-command with `--fold 0` was repeated up to `--fold 3`.
+The following commands, in a checkout of the source (`benchmarks` is not installed), made the model. The commands that train
+`links` also had `--set train.precision=bf16`; the first four of these also had `--set decoding.decide=link --set
+decoding.threshold=0`. The command with `--fold 0` was repeated with `--fold 1` to `--fold 3`.
 
     ramify data build ubuntu-irc/train --format irc --split 0.9,0.1,0 --policy empty=keep --out data/irc
     ramify train links --data data/irc --out runs/one
@@ -407,10 +409,10 @@ def pack(run: Path, data: str, out: Path) -> None:
 
 def pack_with_card(
     run: Path,
-    data: Annotated[str, "Data set for the scores of the card, taken on its dev split."],
+    data: Annotated[str, "Data set whose dev split gives the scores on the model card."],
     out: Path,
     *,
-    shipped: Annotated[bool, "Write the card of the model that ships with Ramify."] = False,
+    shipped: Annotated[bool, "Write the model card of the model that ships with Ramify."] = False,
 ) -> None:
     """`pack`; with `shipped`, the card describes how the model that ships with Ramify was made."""
     if shipped:

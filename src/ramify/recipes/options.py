@@ -5,15 +5,14 @@ from typing import Annotated, Literal
 Data = Annotated[str, "A data set built by `ramify data build`."]
 Steps = Annotated[int, "Number of updates."]
 TargetTokens = Annotated[int, "Stop after this many tokens of predicted comments, in place of --steps (0: after --steps)."]
-Init = Annotated[
-    str, "Checkpoint to start from, as a directory or hub id: a BERT-family model or a saved model of the same kind."
-]
+Init = Annotated[str, "Checkpoint to start from (directory or hub id): a BERT-family model, or a saved model of the same kind."]
+ModelInit = Annotated[str, "Saved model of the same kind to start from: a run, a directory or a hub id."]
 EncoderInit = Annotated[
     str,
     "Encoder of the messages (required): a BERT-family checkpoint (directory or hub id), or a bert or tree-mlm run.",
 ]
 TokenizerPath = Annotated[str, "A tokenizer.json or its directory. Default: train one."]
 MaxTokens = Annotated[int, "Longest text in tokens, special tokens included."]
-Features = Annotated[Literal["none", "head"], "Also read features of message pairs (head)."]
-Window = Annotated[int, "How many messages back a message may answer."]
+Features = Annotated[Literal["none", "head"], "head: also read the features of message pairs."]
+Window = Annotated[int, "Number of earlier messages that are candidate parents."]
 Seed = Annotated[int, "Random seed."]

@@ -114,8 +114,8 @@ def pack(run: Path, data: str, out: Path) -> None:
         "nats per masked token, with ancestors": f"{scores['tree'].summary()['loss']:.4f}",
         "without context": f"{scores['none'].summary()['loss']:.4f}",
         "with another tree's ancestors": f"{scores['mismatched'].summary()['loss']:.4f}",
-        "saved, against without context": _interval(gain(scores["tree"], scores["none"])["all"]),
-        "saved, against another tree's ancestors": _interval(gain(scores["tree"], scores["mismatched"])["all"]),
+        "saved over no context": _interval(gain(scores["tree"], scores["none"])["all"]),
+        "saved over another tree's ancestors": _interval(gain(scores["tree"], scores["mismatched"])["all"]),
     }
     card = hub.model_card(packed, title=TITLE, license=LICENSE, notes=NOTES, results=results)
     write_text(out / hub.CARD, card)

@@ -55,7 +55,7 @@ def as_text(found: Disentangled) -> Iterator[str]:
             yield f"{_clean(node.id):>6} {_clock(node)}{'  ' * indent}{answers}{_line(node)}"
     if alone:
         yield ""
-        yield f"--- {counted(len(alone), 'message')} that nobody answers and that answer nobody"
+        yield f"--- {counted(len(alone), 'message')} without reply links"
         for day, node in zip(_days(alone, dated), alone):
             yield from (f"       {each}" for each in day)
             yield f"{_clean(node.id):>6} {_clock(node)}{_line(node)}"
@@ -150,7 +150,7 @@ def _first_parents(tree: Tree) -> list[int]:
 def _people(tree: Tree) -> str:
     names = list(dict.fromkeys(node.author for node in tree.nodes if node.author))
     more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
-    return (", ".join(_clean(name) for name in names[:NAMES_SHOWN]) or "nobody") + more
+    return (", ".join(_clean(name) for name in names[:NAMES_SHOWN]) or "no author") + more
 
 
 def _span(tree: Tree, dated: bool) -> str:

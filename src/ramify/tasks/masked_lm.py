@@ -43,7 +43,7 @@ class MaskedLMConfig:
     """The whole tree's gradient in bounded memory; `auto`: for batches above `chunk_tokens`. Models that encode no other node
     go through their targets in parts."""
     chunk_tokens: int = 8_192
-    """Tokens whose graph is held at once by a two-phase gradient; four vectors that a target reads count as one."""
+    """Number of tokens whose graph a two-phase gradient holds at once; four vectors that a target reads count as one."""
 
     def __post_init__(self) -> None:
         check_fields(self, "task.")

@@ -17,10 +17,10 @@ class Phase:
 
     name: str
     parameters: tuple[str, ...] = ()
-    """Regular expressions: the phase learns the parameters whose names match one of them. One phase may have none: it learns
-    all that the others do not."""
+    """Regular expressions: the phase learns the parameters whose names match one of them. One phase may have none; it
+    learns all other parameters."""
     every: int = 1
-    """The phase takes part in each so many-th update (2: the second, the fourth …). A task's first phase takes part in all."""
+    """The phase takes part in every N-th update (2: the second, fourth …). A task's first phase takes part in all updates."""
     optimizer: Literal["adamw", "sgd"] | None = None
     lr: float | None = None
     warmup: float | None = None
@@ -48,26 +48,26 @@ class TrainConfig:
     so that models with different contexts see the same comments at the same step; or predicted comments."""
     budget_unit: Literal["tokens", "target_tokens", "targets"] = "tokens"
     accumulate: int = 1
-    """Micro-batches an update and rank."""
+    """Number of micro-batches per update and rank."""
     lr: float = 5e-4
     warmup: float = 0.1
     """Share of the stage over which the learning rate rises."""
     schedule: Schedule = "linear"
-    """After the warm-up: down to nothing in a line or a half wave; as it is; or divided by 1 + `epoch_decay` × epochs done."""
+    """After the warm-up: linear or cosine decay to zero; constant; or divided by 1 + `epoch_decay` × epochs done."""
     epoch_decay: float = 0.0
     optimizer: Literal["adamw", "sgd"] = "adamw"
     weight_decay: float = 0.01
     betas: tuple[float, float] = (0.9, 0.98)
     eps: float = 1e-6
     clip: float = 1.0
-    """Largest norm of the whole gradient; 0 = no clipping."""
+    """Maximum norm of the whole gradient (0: no clipping)."""
     lr_scale: tuple[tuple[str, float], ...] = ()
     """(pattern, factor): parameters whose name matches the regular expression learn at this multiple."""
     freeze: tuple[str, ...] = ()
     """Patterns: parameters whose name matches one do not learn, nor does a phase that this leaves without parameters."""
     phases: tuple[Phase, ...] = ()
-    """For objectives with several phases, such as an adversary: which parameters each phase learns, in which updates, and what
-    of its optimizer differs from this stage's. A phase that is not named here has the stage's settings."""
+    """For objectives with several phases, such as an adversary: the parameters of each phase, its updates, and the settings in
+    which its optimizer differs from this stage's. A phase that is not named here has the stage's settings."""
     precision: Literal["fp32", "bf16"] = "fp32"
     compile: bool = False
     deterministic: bool = True
@@ -75,9 +75,9 @@ class TrainConfig:
     log_every: int = 10
     evaluate_every: int = 200
     checkpoint_every: int = 200
-    """These three count updates; 0 = only at the end of the stage."""
+    """These three count updates (0: only at the end of the stage)."""
     patience: int = 0
-    """Evaluations without a better value on the dev set after which training stops; 0 = never."""
+    """Evaluations without a better value on the dev set after which training stops (0: never)."""
 
     def __post_init__(self) -> None:
         check_fields(self, "train.")

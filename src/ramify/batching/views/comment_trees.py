@@ -39,11 +39,11 @@ class TextInput:
     """Longest text, with special tokens."""
     overflow: Overflow = "truncate"
     max_context: int = 0
-    """Nodes that a target reads at most (the paper's cl); 0: as many as a text may have tokens, as the paper has it."""
+    """Maximum number of nodes that a target reads (the paper's cl); 0: as many as `max_tokens`, as in the paper."""
     rule: Rule = "post_nearest"
     context: Context = "tree"
     concatenate: int = 0
-    """Write the context's texts into the target's own row, of at most this many tokens (0 = do not)."""
+    """Write the context's texts into the target's own row, of at most this many tokens (0: do not)."""
 
     def __post_init__(self) -> None:
         check_fields(self, "input.")

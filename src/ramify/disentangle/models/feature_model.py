@@ -43,7 +43,7 @@ class FeatureModelConfig(WordModelConfig):
     activation: Activation = "softsign"
     dropout: float = 0.0
     years: bool = True
-    """Read the year of a message. It says nothing of years after those of the training logs."""
+    """Read the year of a message. Useless for years after those of the training logs."""
     context_features: bool = False
     """Read features of the messages around a pair, too (`disentangle.features.context`). Not in the paper."""
     attention_layers: int = 0

@@ -101,7 +101,7 @@ class PairConfig(FeatureConfig):
     """head: fuse features of the pair with its state, through hidden layers."""
     dropout: float = 0.1
     chunk_tokens: int = 8192
-    """Tokens of pairs that are encoded at once. Training encodes a larger batch twice, to keep no more than this in memory."""
+    """Number of tokens of pairs that are encoded at once. Training encodes a larger batch twice, to hold no more in memory."""
 
 
 class FusionBackbone(LinkBackbone):
