@@ -289,7 +289,7 @@ def test_policies_are_documented():
 def test_counted_reasons_are_documented():
     folders = [ROOT / "src/ramify" / part for part in ("readers", "dataset")]
     sources = [path.read_text("utf-8") for folder in folders for path in folder.rglob("*.py")]
-    calls = r'(?:skip|mend|_remove|_repair|drop_subtrees|blank_roots)(?:\(\s*|\[)"(\w+)"|without\(\{"(\w+)"'
+    calls = r'(?:skip|repair|_remove|drop_subtrees|blank_roots)(?:\(\s*|\[)"(\w+)"|without\(\{"(\w+)"'
     reasons = {name for source in sources for pair in re.findall(calls, source) for name in pair if name}
     assert {"bad_json", "reattached", "cycle", "bot", "placeholder_roots"} <= reasons
     described = set(re.findall(r"`(\w+)`", CONTENT["data.md"]))

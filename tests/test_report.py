@@ -19,7 +19,7 @@ from ramify.inference.held_out import discussions as units_of
 from ramify.inference.held_out import fillings, mask_longest_word, measure
 from ramify.recipes import RECIPES
 from ramify.report import charts, write_page, write_report
-from ramify.report.sections import HtmlSection, draw, percent, shortened, text
+from ramify.report.html import HtmlSection, draw, percent, shortened, text
 from ramify.runs import execute
 from ramify.runs.comment_tree_report import curves
 from ramify.runs.sections import Chart, Line, number, smooth

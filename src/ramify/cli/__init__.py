@@ -1,4 +1,4 @@
-"""The command line: `ramify`. Each module of this package holds a group of commands and imports heavy packages inside them."""
+"""The command line: `ramify`. Each module holds one command or a group of commands, and imports heavy packages inside them."""
 
 import signal
 import sys
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ramify.cli import backprop, data, demo, disentangle, evaluate, train, use
+from ramify.cli import backprop, data, demo, disentangle, embed, evaluate, fill_mask, report, tokenizer, train
 from ramify.errors import RamifyError
 from ramify.memory import keep_pages
 from ramify.version import __version__
@@ -19,13 +19,13 @@ app = typer.Typer(
 )
 app.add_typer(data.app, name="data")
 app.add_typer(train.app, name="train")
-app.add_typer(use.tokenizer, name="tokenizer")
+app.add_typer(tokenizer.app, name="tokenizer")
 app.add_typer(evaluate.app, name="evaluate")
-app.command()(use.embed)
-app.command("fill-mask")(use.fill_mask)
+app.command()(embed.embed)
+app.command("fill-mask")(fill_mask.fill_mask)
 app.command()(disentangle.disentangle)
 app.command(context_settings={"ignore_unknown_options": True})(backprop.backprop)
-app.command()(use.report)
+app.command()(report.report)
 app.command()(demo.demo)
 
 

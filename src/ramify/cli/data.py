@@ -142,7 +142,7 @@ def show(
 
     Example: ramify data show data/reddit --tree 5yarj
     """
-    from ramify.cli.drawing import draw
+    from ramify.cli.tree_view import draw
     from ramify.dataset import Store
 
     store = Store.open(folder)

@@ -105,7 +105,7 @@ def _say(paragraph: str) -> None:
 
 
 def _build(folder: Path) -> "Store":
-    from ramify.cli.drawing import draw
+    from ramify.cli.tree_view import draw
     from ramify.dataset import build
 
     store = build([DISCUSSIONS], "jsonl", folder, split=(0.8, 0.2, 0.0), overwrite=True)
@@ -182,7 +182,7 @@ def _evaluate(store: "Store", draws: int) -> tuple["MaskedLM", "Measured"]:
 
 def _fill(task: "MaskedLM", store: "Store") -> "list[Filling]":
     from ramify.inference.held_out import NAMES, RULE, fillings
-    from ramify.report.sections import percent, shortened
+    from ramify.report.html import percent, shortened
 
     examples = fillings(task, store, "all")
     _say(f"{RULE} The first {SHOWN}:")
@@ -209,7 +209,7 @@ def _report(
 
     from ramify.inference.evaluation import gain
     from ramify.report import run_report, write_page
-    from ramify.report.sections import draw
+    from ramify.report.html import draw
     from ramify.runs import comment_tree_report
     from ramify.runs.sections import number
 

@@ -13,8 +13,8 @@ import numpy as np
 from ramify.disentangle.inference.result import Disentangled
 from ramify.errors import RamifyError
 from ramify.readers.chat import ACTION, SYSTEM
+from ramify.report.html import HtmlSection, text
 from ramify.report.page import write_page
-from ramify.report.sections import HtmlSection, text
 from ramify.runs.sections import counted
 from ramify.tree import NO_PARENT, Node, Tree, depths
 

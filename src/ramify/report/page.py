@@ -7,7 +7,7 @@ from pathlib import Path
 from string import Template
 
 from ramify.files import make_folder, write_text
-from ramify.report.sections import HtmlSection, text
+from ramify.report.html import HtmlSection, text
 from ramify.version import __version__
 
 

@@ -12,8 +12,8 @@ from ramify import hub
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
 from ramify.inference.base import Pipeline
+from ramify.report.html import draw, duration, spans, text
 from ramify.report.page import write_page
-from ramify.report.sections import draw, duration, spans, text
 from ramify.runs import read_run
 from ramify.runs.base import RUN_FILE, ReportParts, ReportRequest, Run
 from ramify.runs.sections import Code, Definitions, Notice, Section, counted

@@ -1,5 +1,5 @@
 from ramify import Node, Tree
-from ramify.cli.drawing import draw
+from ramify.cli.tree_view import draw
 
 TREE = Tree(
     (

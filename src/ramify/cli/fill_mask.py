@@ -1,0 +1,83 @@
+"""`ramify fill-mask`: fill the masks in a comment."""
+
+import json
+import sys
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from ramify.cli.shared import Device, Json, mask_filler
+
+if TYPE_CHECKING:
+    from ramify.tree import Tree
+
+
+def fill_mask(
+    run: Annotated[str, typer.Argument(help="A run or a saved model.")],
+    data: Annotated[Path, typer.Option("--data", help="A JSON lines file of trees, or a built data set.")],
+    node: Annotated[str, typer.Option("--node", help="Id of the node whose text holds [MASK].")],
+    tree: Annotated[
+        str | None, typer.Option("--tree", help="Id of the tree, needed if several trees have such a node.")
+    ] = None,
+    context: Annotated[
+        Literal["tree", "none", "parent", "null"] | None, typer.Option(help="Context of the node. Default: as in training.")
+    ] = None,
+    top_k: Annotated[int, typer.Option(min=1, help="Number of tokens to show per mask.")] = 5,
+    candidates: Annotated[str | None, typer.Option(help="Words to choose from, separated by commas.")] = None,
+    joint: Annotated[bool, typer.Option(help="Also fill all masks jointly, by beam search.")] = False,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Fill [MASK] in a comment, given its ancestors.
+
+    Example: ramify fill-mask runs/reddit --data trees.jsonl --node c42 --context tree --json
+    """
+    import ramify
+    from ramify.errors import RamifyError
+
+    words = None if candidates is None else [word.strip() for word in candidates.split(",") if word.strip()]
+    if words == []:
+        raise RamifyError(f"--candidates {candidates!r} holds no words. Separate words by commas.")
+    model = mask_filler(ramify.load(run, device=device), run)
+    answer = model.fill_mask(find_tree(data, node, tree), node, top_k=top_k, context=context, candidates=words, joint=joint)
+    if as_json:
+        print(json.dumps(answer, ensure_ascii=False))
+        return
+    print(f"node {answer['node']}, context {answer['context']} ({len(answer['ancestors'])} ancestors)")
+    for mask in answer["masks"]:
+        guesses = "  ".join(f"{guess['token']} {guess['probability']:.3f}" for guess in mask["tokens"])
+        print(f"  [{mask['position']}] {guesses}")
+    for filled in answer.get("joint", []):
+        print(f"  {filled['probability']:.4f}  {filled['text']}")
+
+
+def find_tree(data: Path, node: str, tree: str | None) -> "Tree":
+    """The tree that holds a node, in a JSON lines file or a built data set."""
+    import numpy as np
+
+    from ramify.dataset.store import Store
+    from ramify.errors import RamifyError
+    from ramify.readers.jsonl import read_jsonl
+
+    if data.is_dir():
+        store = Store.open(data)
+        nodes = store.find_all(node) if tree is None else [store.find(node, tree)]
+        found = [store.tree(int(number)) for number in np.unique(store.tree_of(nodes))[:2]]
+    else:
+        trees = (each for each in read_jsonl(data) if tree is None or each.id == tree)
+        found = list(
+            islice((each for each in trees if any(candidate.id == node for candidate in each.nodes)), 2 if tree is None else 1)
+        )
+    if not found:
+        raise RamifyError(
+            f"--node {node!r} is not in {f'the tree {tree!r} of ' if tree else ''}{data}. Check the spelling of the id."
+        )
+    if len(found) > 1:
+        first, second = (each.id for each in found)
+        print(
+            f"note: the trees {first!r} and {second!r} both hold a node {node!r}; the first is used. --tree chooses one.",
+            file=sys.stderr,
+        )
+    return found[0]

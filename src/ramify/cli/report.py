@@ -1,0 +1,34 @@
+"""`ramify report`: draw the report of a run."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from ramify.cli.shared import Device, bar
+
+
+def report(
+    run: Annotated[Path, typer.Argument(help="Folder of a run, finished or not.")],
+    data: Annotated[Path | None, typer.Option("--data", help="Data set to evaluate on. Default: the run's own.")] = None,
+    split: Annotated[Literal["train", "dev", "test", "all"], typer.Option(help="Split to evaluate on.")] = "dev",
+    draws: Annotated[int, typer.Option(min=1, help="Number of mask draws per comment.")] = 8,
+    comments: Annotated[int, typer.Option(min=0, help="Evaluate only the first trees, up to this many comments (0: all).")] = 0,
+    evaluate: Annotated[
+        bool,
+        typer.Option("--evaluate/--no-evaluate", help="Evaluate the model and fill masks, or draw only the training curves."),
+    ] = True,
+    device: Device = "auto",
+) -> None:
+    """Write the report.html of a run: curves, scores, examples, data and settings.
+
+    Example: ramify report runs/reddit --data data/reddit --split test
+    """
+    from ramify.report import write_report
+
+    with bar("evaluating", None) as advance:
+        page = write_report(
+            run, data, split=split, draws=draws, comments=comments, evaluate=evaluate, device=device, progress=advance
+        )
+    print(page, file=sys.stderr)
