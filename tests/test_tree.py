@@ -157,7 +157,7 @@ def test_guarantees_on_drawn_trees(parent, limit, pack, bound):
 
 
 @given(parent_arrays(), limits, st.booleans(), bounds)
-def test_split_is_its_recursive_definition(parent, limit, pack, bound):
+def test_split_equals_its_recursive_definition(parent, limit, pack, bound):
     assert as_sets(split(parent, limit, pack=pack, bound=bound)) == split_by_the_book(parent, limit, pack, bound)
 
 
@@ -236,7 +236,7 @@ def test_path_comments_are_targets_unless_their_near_ancestors_were_cut(parent, 
 
 
 @given(parent_arrays(), st.booleans())
-def test_soft_limit_is_the_root_to_leaf_threads(parent, pack):
+def test_soft_limit_gives_the_root_to_leaf_threads(parent, pack):
     threads = {frozenset([leaf, *path_above(parent, leaf)]) for leaf in leaves(parent)}
     for weighting in ("once", "share", "seed"):
         pieces = split(parent, 1, pack=pack, bound="soft", weighting=weighting)
@@ -439,7 +439,7 @@ def test_expected_cost_of_naive_on_random_recursive_trees():
         ([], "has 0 roots"),
     ],
 )
-def test_split_refuses_what_is_not_one_tree(parent, message):
+def test_split_refuses_input_that_is_not_one_tree(parent, message):
     with pytest.raises(RamifyError, match=f"tree 'x'.*{message}" if parent else message):
         split(parent, 3, name="tree 'x'")
 

@@ -61,7 +61,7 @@ FORMULAS = st.recursive(
 
 
 @given(text=FORMULAS)
-def test_formulas_mean_what_python_means(text):
+def test_formulas_agree_with_python(text):
     x, y = 1.5, -0.75
     try:
         expected = eval(text, {"x": x, "y": y})

@@ -187,7 +187,7 @@ def test_store_of_empty_texts(tmp_path):
 
 @given(parent=parent_arrays(max_comments=10), data=st.data())
 @settings(max_examples=50)
-def test_chain_hangs_the_rest_below(parent, data):
+def test_chain_attaches_the_rest_below(parent, data):
     lengths = data.draw(st.lists(st.integers(0, 20), min_size=len(parent), max_size=len(parent)))
     tree = discussion(parent, lengths=lengths)
     room = 6
@@ -210,7 +210,7 @@ def test_chain_hangs_the_rest_below(parent, data):
     assert (own.parent < np.arange(len(own.parent))).all()
 
 
-def test_what_does_not_fit_is_counted():
+def test_cut_tokens_are_counted():
     tree = discussion([-1, 0, 0], lengths=[3, 10, 6])
     cut, chained = forest([tree], 8), forest([tree], 8, "chain")
     assert cut.cut == {"texts": 3, "tokens": 19, "texts_over": 1, "tokens_over": 4}

@@ -37,7 +37,7 @@ def pieces_of(text: str) -> list[int]:
 
 
 @pytest.mark.parametrize("author", [False, True])
-def test_each_message_is_opened_by_cls_and_ended_by_sep(author: bool) -> None:
+def test_each_message_starts_with_cls_and_ends_with_sep(author: bool) -> None:
     found, cut = rows(MESSAGES, author=author)
     texts = [f"{each.author}: {each.text}" if author and each.author else each.text for each in MESSAGES]
     assert found == [[CLS, *pieces_of(text), SEP] for text in texts]

@@ -109,7 +109,7 @@ def test_decoding_may_start_at_any_message() -> None:
     assert (probability[list(found)] > 0).all()
 
 
-def test_what_is_known_is_neither_read_nor_believed_while_deciding() -> None:
+def test_gold_links_are_not_read_while_decoding() -> None:
     own = task()
     unknown = [Tree(tuple(replace(node, parents=None, self_link=False) for node in tree.nodes), id=tree.id) for tree in TREES]
     assert_same(by_message(predict_posterior(own, PLAIN, read(*unknown))), by_message(predict_posterior(own, PLAIN, LOGS)))
@@ -198,7 +198,7 @@ def test_model_without_vectors_precomputes_none() -> None:
 # --- messages that are read ---------------------------------------------------------------------------------------------------
 
 
-def test_deciding_leads_in_by_two_windows() -> None:
+def test_decoding_starts_two_windows_early() -> None:
     def log(number: int, known_from: int) -> Tree:
         nodes = channel(number).nodes
         return Tree(

@@ -83,7 +83,7 @@ def test_a_message_does_not_answer_itself() -> None:
     assert np.argwhere(found).tolist() == [[1, 3]]
 
 
-def test_links_to_what_was_said_before_the_window_are_left_out() -> None:
+def test_links_beyond_the_window_are_left_out() -> None:
     structure = ReplyStructure({2: [0], 3: [2], 4: [1, 3]})
     (found,) = structure.measure_ancestors(*looking_back([5], 3))
     # Candidates are 5, 4, 3 and 2.

@@ -19,7 +19,7 @@ def words(tokenizer: Tokenizer, ids: np.ndarray) -> list[str]:
     return [tokenizer.token(int(each)) for each in ids]
 
 
-def test_words_said_often_are_known_and_others_by_their_shape() -> None:
+def test_frequent_words_are_in_the_vocabulary_and_others_map_to_shapes() -> None:
     tokenizer = learn_vocabulary(MESSAGES, min_count=2)
     vocabulary = set(tokenizer.engine.get_vocab())
     assert {"mount", "the", "disk", "2.0", USER, *SPECIAL} <= vocabulary

@@ -61,7 +61,7 @@ def test_shared_and_separate_embeddings():
     assert difference == SIZES.vocab_size * SIZES.dim
 
 
-def test_scaled_embeddings_meet_positions_at_unit_size():
+def test_scaled_embeddings_have_unit_variance():
     model = fresh(vocab_size=5000, dim=64)
     scaled = model.embedding.weight.detach() * model.decoder_embeddings.scale
     assert float(scaled.std()) == pytest.approx(1.0, rel=0.02)

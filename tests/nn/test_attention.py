@@ -194,7 +194,7 @@ def test_half_precision_on_cpu_is_computed_in_single(dropout):
     ],
     ids=str,
 )
-def test_rows_that_see_nothing(pairs, dtype, device):
+def test_blind_rows_are_zero(pairs, dtype, device):
     """Such rows become exact zeros with finite gradients. The others are right within the precision of the type."""
     q_rows, k_rows = rows_of(pairs, device)
     q, kv = inputs(q_rows, k_rows, dtype, device)

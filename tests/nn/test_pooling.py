@@ -32,7 +32,7 @@ def plainly(pool, x, lengths):
 @pytest.mark.parametrize("kind", KINDS)
 @given(lengths=lengths_of_rows)
 @settings(max_examples=30)
-def test_pool_is_the_plain_thing(kind, lengths):
+def test_pool_equals_a_plain_computation(kind, lengths):
     torch.manual_seed(0)
     pool = Pool(kind, 5).double()
     x = torch.randn(sum(lengths), 5, dtype=torch.float64, requires_grad=True)

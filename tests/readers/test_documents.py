@@ -22,7 +22,7 @@ def test_parser_with_its_own_stack_agrees_with_json(value, indent, ascii_only):
 
 
 @given(st.text(alphabet='[]{}":,1e-. \n\\utrfalsn', max_size=12))
-def test_parser_refuses_what_json_refuses(text):
+def test_parser_refuses_invalid_json(text):
     try:
         expected = json.loads(text, strict=False)
     except ValueError:

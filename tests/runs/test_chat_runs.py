@@ -214,7 +214,7 @@ def test_run_starts_from_another_run(store, trained, tmp_path):
 
 
 @pytest.mark.parametrize("recipe", ["decatt", "esim"])
-def test_models_of_whole_words_begin_with_the_vectors_of_words(store, tmp_path, recipe):
+def test_word_models_start_from_learned_word_vectors(store, tmp_path, recipe):
     words = small(store).prepare(tmp_path).task.backbone.embedding
     for kind, same in (("trained", True), ("random", False)):
         settings = {"model.dim": "8", "tokenizer.min_count": "3", "tokenizer.vectors": kind}

@@ -90,7 +90,7 @@ def test_candidates_are_the_targets_own_words(concatenate):
     assert len(batch.labels) == asked > 0
 
 
-def test_what_is_not_chosen_stays():
+def test_unchosen_tokens_stay_unchanged():
     task = tree_task()
     data = forest(discussions(3, 20))
     clean = whole(task, data)
@@ -504,7 +504,7 @@ def test_parameters_that_each_context_trains(context):
     assert any(".cross." in name for name in moved) == (context != "none")
 
 
-def test_null_context_is_one_row_for_everybody():
+def test_null_context_is_one_row_for_all_targets():
     task = tree_task(input=TextInput(max_tokens=32, context="null"))
     data = forest([discussion(W, seed=3)])
     batch = masked(task, data, whole(task, data))
@@ -570,7 +570,7 @@ def test_padding_is_invisible(monkeypatch, pooling):
 
 
 @pytest.mark.parametrize("position", ["none", "depth", "distance"])
-def test_ancestors_are_a_set_unless_positions_tell_them_apart(position):
+def test_ancestors_are_a_set_without_positions(position):
     """Exchange the texts of two ancestors: the comment below reads the same set of vectors in another order."""
     task = tree_task(context_position=position)
     lengths = [5, 6, 7, 4, 8]

@@ -53,7 +53,7 @@ class AnyBatch(ABC):
 
 @dataclass(frozen=True)
 class Batch(AnyBatch):
-    """Clean texts of the nodes that somebody reads, and the targets: what each shows of itself, and which nodes it reads.
+    """Clean texts of the nodes that targets read, and the targets: the text that each shows of itself, and the nodes it reads.
 
     A target's clean text is in `input_ids` only if another target reads it: `target_ids` is the only thing that a target
     shows of itself, so corrupting it hides the answer (a tree's inner comment is then both a clean node and a masked target).
@@ -231,7 +231,7 @@ class Collator:
         labels = np.where(asked, target_ids, IGNORE)
 
         if not self.share:
-            # The same node of two examples is told apart by the example's number.
+            # The example's number distinguishes the same node of two examples.
             example = np.repeat(np.arange(len(examples)), [len(each.targets) for each in examples])[order]
             context = context + np.repeat(example, keys) * len(self.forest.length)
         nodes, context = np.unique(context, return_inverse=True)

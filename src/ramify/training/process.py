@@ -64,7 +64,8 @@ def reduce_gradients(accelerator: Accelerator, parameters: Sequence[nn.Parameter
 
 @contextmanager
 def locked(out: Path) -> Iterator[None]:
-    """Nobody else trains under `out` meanwhile; of several ranks the first one sees to it. Raises where somebody does."""
+    """Lock a run folder: no other process trains there meanwhile. The first rank holds the lock. Raises `RamifyError` if the
+    folder is locked already."""
     if int(os.environ.get("RANK", "0")) != 0:
         yield
         return

@@ -40,7 +40,7 @@ def state(own: BertPair, target: Tensor, candidate: Tensor) -> Tensor:
     ids=lambda config: ", ".join(config) or "plain",
 )
 @torch.no_grad()
-def test_states_are_those_of_each_pair_by_itself(config: dict[str, Any]) -> None:
+def test_states_equal_those_of_each_pair_alone(config: dict[str, Any]) -> None:
     own, tree = bert_pair(**config), chat(13, 5)
     expected = plainly(own, tree, PIECES, lambda target, candidate: state(own, target, candidate))
     found = own(batch_of(read(tree, input=PIECES), context_features=own.reads_context_features))
@@ -48,7 +48,7 @@ def test_states_are_those_of_each_pair_by_itself(config: dict[str, Any]) -> None
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
 
 
-def test_both_texts_fit() -> None:
+def test_long_pairs_are_cut_to_fit() -> None:
     lengths = np.array([(one, other) for one in range(12) for other in range(12)])
     for room in range(2, 24):
         one, other = fit_texts(lengths[:, 0], lengths[:, 1], room)

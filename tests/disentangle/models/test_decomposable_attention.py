@@ -56,7 +56,7 @@ def state(own: DecomposableAttention, target: Tensor, candidate: Tensor) -> Tens
     ids=str,
 )
 @torch.no_grad()
-def test_states_are_those_of_a_plain_computation_for_each_pair(config: dict[str, Any]) -> None:
+def test_states_equal_a_plain_computation_for_each_pair(config: dict[str, Any]) -> None:
     own, tree = decomposable_attention(**config), chat(13, 5)
     expected = plainly(own, tree, WORDS, lambda target, candidate: state(own, target, candidate))
     found = own(batch_of(read(tree)))

@@ -45,7 +45,7 @@ def state(own: ESIM, target: Tensor, candidate: Tensor) -> Tensor:
     "config", [{}, {"chunk_tokens": 70}, {"features": "head"}, {"features": "head", "years": False}], ids=str
 )
 @torch.no_grad()
-def test_states_are_those_of_a_plain_computation_for_each_pair(config: dict[str, Any]) -> None:
+def test_states_equal_a_plain_computation_for_each_pair(config: dict[str, Any]) -> None:
     own, tree = esim(**config), chat(11, 5)
     expected = plainly(own, tree, WORDS, lambda target, candidate: state(own, target, candidate))
     found = own(batch_of(read(tree)))

@@ -278,7 +278,7 @@ def plain_layer(layer: torch.nn.Module, x: Tensor, mask: Tensor, config: MHTConf
     ids=str,
 )
 @torch.no_grad()
-def test_states_are_those_of_a_plain_computation_for_each_target(config: dict[str, object]) -> None:
+def test_states_equal_a_plain_computation_for_each_target(config: dict[str, object]) -> None:
     own, tree = model(**config), drawn_links(15)
     batch = batch_of(read(tree), context_features=own.reads_context_features)
     found = own(batch)
@@ -345,7 +345,7 @@ def test_message_depends_on_itself_its_ancestors_and_the_newest_only(features: s
     assert 0.2 < found.float().mean() < 0.8
 
 
-def test_one_layer_reads_what_the_mask_allows() -> None:
+def test_one_layer_reads_only_allowed_candidates() -> None:
     for config in ({"depth": 1}, {"mask": "temporal", "span": 2}, {"mask": "none"}):
         own = model(num_layers=1, **config)
         batch = with_vectors(batch_of(read(drawn_links(9, 4)), 8))

@@ -129,6 +129,6 @@ def _is_addressed(word: str, name: str) -> bool:
 
 
 def select_spoken_words(message: Node) -> list[str]:
-    """The words of a message that may mention somebody. In a line of the channel itself, the author is left out."""
+    """The words of a message that may mention a user. In a line of the channel itself, the author is left out."""
     words = message.text.split()
     return words[2:] if message.kind == SYSTEM and words and words[0] == "===" else words

@@ -30,7 +30,7 @@ class EncoderModelConfig(LinkModelConfig):
     pools_texts: ClassVar[bool]
     """Whether the encoder reads single texts, so that it pools them as the text model did. If not, its own pooling stays."""
 
-    # All configs are frozen, so nobody sets what is read here.
+    # Configs are frozen, so a property in place of the field is never set.
     @property
     def vocab_size(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.encoder.vocab_size
