@@ -40,7 +40,7 @@ def check_config(config: Any) -> None:
     for name, value in vars(config).items():
         if type(value) is int and value < least.get(name, 1):
             raise RamifyError(f"model.{name} must be at least {least.get(name, 1)}, not {value}.")
-    for name in ("dropout", "attention_dropout"):
+    for name in RATES:
         if not 0 <= getattr(config, name, 0) < 1:
             raise RamifyError(f"model.{name} must be at least 0 and below 1, not {getattr(config, name)}.")
     if getattr(config, "eps", 1) <= 0:
