@@ -122,6 +122,7 @@ class Lengths(Task[Batch]):
 
 class LengthGuesser(Pipeline):
     verbs = ("guess_length",)
+    usage = ('model.guess_length("a text")',)
 
     def __init__(self, task: Lengths) -> None:
         self.task, self.backbone, self.tokenizer, self.input = task, task.backbone, task.tokenizer, task.input

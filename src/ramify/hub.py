@@ -19,7 +19,7 @@ from ramify.inference.fill_mask import MaskFiller
 from ramify.models import bert, hf
 from ramify.models.base import Checkpoint
 from ramify.models.bert import Bert
-from ramify.registry import MODELS, TASKS, TaskKind, model_name
+from ramify.registry import MODELS, TASKS, TaskKind, model_name, task_name
 from ramify.tasks.base import Task
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.tensors import load_strictly, load_tensors, save_tensors
@@ -86,8 +86,9 @@ def save(pipeline: Pipeline, directory: str | Path, *, card: str | None = None, 
 
 
 def _task_name(pipeline: Pipeline) -> str | None:
-    """The name of the task that the pipeline was trained for, if any."""
-    return next((name for name, kind in TASKS.items() if kind.pipeline is type(pipeline)), None)
+    """The name of the task that the pipeline was trained for; None for a pipeline without one."""
+    config = pipeline.parts().get("task")
+    return None if config is None else task_name(config)
 
 
 def find_device(name: str | torch.device = "auto") -> torch.device:
@@ -274,13 +275,6 @@ def push_to_hub(directory: str | Path, repo: str, *, private: bool = False, run_
     return str(address)
 
 
-_USES = {
-    "fill_mask": 'model.fill_mask(tree, node="id")  # a ramify.Tree whose node holds [MASK]',
-    "embed": "model.embed(trees)",
-    "disentangle": "model.disentangle(messages).conversations()  # a list of ramify.Node, in the order of the channel",
-}
-
-
 def model_card(
     pipeline: Pipeline, *, title: str = "", license: str = "", notes: str = "", results: Mapping[str, Any] | None = None
 ) -> str:
@@ -304,7 +298,7 @@ def model_card(
         "import ramify",
         "",
         'model = ramify.load("this directory or its hub id")',
-        *(use for verb, use in _USES.items() if verb in pipeline.verbs),
+        *pipeline.usage,
         "```",
         "",
         "| setting | value |",

@@ -153,7 +153,7 @@ def test_folder_with_a_run_is_refused(ramify, recipe, trained, more, message):
         ("view.pack=perhaps", "--set view.pack=perhaps is not true or false."),
         ("model.pooling=median", "--set model.pooling=median is not one of mean, max, cls, attn, pooler."),
         ("train.betas=[1]", "--set train.betas=[1] is not a JSON list of the form [number, number]."),
-        ("model.dim=15", "model.dim (15) must be a multiple of model.num_heads (4)."),
+        ("model.dim=15", "model.dim=15 must be a multiple of model.num_heads=4."),
         ("model.dim", "--set model.dim has no equals sign; expected KEY=VALUE, such as train.steps=2000."),
         ('train.freeze=[".*"]', "train.freeze: the patterns ['.*'] leave no parameter that could learn."),
         ("train.lr=nan", "train.lr must be of the form number, not nan."),

@@ -163,12 +163,12 @@ RATES = ("dropout", "attention_dropout")
 
 
 REFUSED = [
-    ({"dim": 10, "num_heads": 4}, r"model\.dim \(10\) must be a multiple of model\.num_heads \(4\)"),
-    ({"max_tokens": 2}, r"model\.max_tokens must be at least 3, not 2"),
-    ({"vocab_size": -1}, r"model\.vocab_size must be at least 0, not -1"),
-    *(({name: value}, rf"model\.{name} must be at least 1, not {value}") for name in COUNTS for value in (0, -4)),
+    ({"dim": 10, "num_heads": 4}, r"model\.dim=10 must be a multiple of model\.num_heads=4"),
+    ({"max_tokens": 2}, r"model\.max_tokens must be at least 3, but is 2"),
+    ({"vocab_size": -1}, r"model\.vocab_size must be at least 0, but is -1"),
+    *(({name: value}, rf"model\.{name} must be at least 1, but is {value}") for name in COUNTS for value in (0, -4)),
     *(({name: value}, rf"model\.{name} must be at least 0 and below 1") for name in RATES for value in (-0.1, 1.0)),
-    *(({"eps": value}, r"model\.eps must be a positive number") for value in (0.0, -1e-5)),
+    *(({"eps": value}, r"model\.eps must be positive") for value in (0.0, -1e-5)),
     *(({name: value}, rf"model\.{name} must be of the form number, not") for name in ("eps", *RATES) for value in (inf, nan)),
 ]
 ILL_TYPED = [

@@ -24,6 +24,7 @@ from ramify.recipes import RECIPES
 from ramify.recipes.disentanglement import candidate_pruner, reranker
 from ramify.report import write_report
 from ramify.runs import Run, execute
+from ramify.runs.disentanglement_report import curves
 from ramify.training.metrics_log import read_metrics
 from ramify.training.trainer import Trainer
 from ramify.tree import Tree
@@ -203,6 +204,15 @@ def test_report_shows_scores_and_curves(trained, store):
     assert "training messages" in page
     assert "finds the messages that a message answers, among the 20 before it" in page
     assert "To add one" in write_report(trained, evaluate=False).read_text()
+
+
+def test_curves_show_dev_scores_without_a_dev_loss():
+    metrics = [{"step": step, "loss": 2.0 / step, "dev_link_f1": 60.0 + step, "dev_cluster_f1": 30.0} for step in (1, 2)]
+    (charts,) = curves(metrics, "gold").blocks
+    loss, scores = charts.charts
+    assert [line.name for line in loss.lines] == ["train"]
+    assert scores.lines[0].y.tolist() == [61.0, 62.0]
+    assert [line.name for line in scores.lines] == ["links", "conversations"]
 
 
 def test_run_starts_from_another_run(store, trained, tmp_path):

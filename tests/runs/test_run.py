@@ -1,7 +1,9 @@
 """Runs as values: settings from text, JSON and back; and execution from a built data set to a model on disk."""
 
 import json
+import os
 import shutil
+import signal
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -105,7 +107,7 @@ def test_settings_of_stages():
         ("train.phases", '[{"name": "a", "wings": 1}]', r"is not a JSON list of the form \[Phase, …\]"),
         ("train.phases", '[{"name": "a", "every": 0}]', r"train\.phases: a: every must be at least 1"),
         # Errors that each config reports about its own values.
-        ("model.dim", "255", r"model\.dim \(255\) must be a multiple"),
+        ("model.dim", "255", r"model\.dim=255 must be a multiple"),
         ("model.max_tokens", "2", r"model\.max_tokens"),
         ("task.mask_rate", "0", r"task\.mask_rate"),
         ("train.budget", "0", r"train\.budget"),
@@ -267,9 +269,6 @@ def test_execution(store, tmp_path, recipe):
 
 
 def test_interrupted_and_resumed_execution_is_the_same(store, tmp_path):
-    import os
-    import signal
-
     run = small(store, model__dropout="0.1")
     execute(run, tmp_path / "straight", cpu=True)
 
@@ -334,6 +333,36 @@ def test_every_context_trains(store, tmp_path, context):
 def test_every_regime_trains(store, tmp_path, regime):
     _, progress = execute(small(store, view__regime=regime, view__max_tree_size="4"), tmp_path / "run", cpu=True)
     assert np.isfinite(progress.best)
+
+
+def test_damaged_best_weights_are_an_error(store, tmp_path):
+    def damage(record):
+        if record["step"] == 6:
+            content = bytearray((tmp_path / "best.safetensors").read_bytes())
+            content[-1] ^= 1
+            (tmp_path / "best.safetensors").write_bytes(content)
+
+    with pytest.raises(RamifyError, match=r"best\.safetensors does not hold the best weights, which were written at step 6"):
+        execute(small(store), tmp_path, cpu=True, report=damage)
+    assert not (tmp_path / "config.json").exists()
+
+
+def test_resumed_run_continues_with_the_best_weights_of_its_checkpoint(store, tmp_path):
+    run = small(store).changed({"train.evaluate_every": "1", "train.lr": "0.2"})
+    _, straight = execute(run, tmp_path / "straight", cpu=True)
+    assert straight.best_step < 6
+
+    def interrupt(record):
+        if record["step"] == straight.best_step + 1:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    out = tmp_path / "stopped"
+    execute(run, out, cpu=True, report=interrupt)
+    # As if the run had written other weights after its last checkpoint.
+    shutil.copy(sorted((out / "checkpoints").glob("step-*"))[-1] / "model.safetensors", out / "other")
+    (out / "other").replace(out / "best.safetensors")
+    execute(run, out, cpu=True, resume=True)
+    assert (out / "model.safetensors").read_bytes() == (tmp_path / "straight" / "model.safetensors").read_bytes()
 
 
 def test_given_tokenizer(store, tmp_path):

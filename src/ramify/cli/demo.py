@@ -157,14 +157,11 @@ def _sparkline(values: Sequence[float], width: int = 40) -> str:
 def _evaluate(store: "Store", draws: int) -> tuple["MaskedLM", "Measured"]:
     """The shipped checkpoint's loss on the whole sample: with ancestors, without context, and with another tree's ancestors."""
     import ramify
-    from ramify.cli.shared import bar
+    from ramify.cli.shared import bar, mask_filler
     from ramify.inference.evaluation import gain
-    from ramify.inference.fill_mask import MaskFiller
     from ramify.inference.held_out import NAMES, measure
 
-    pipeline = ramify.load(CHECKPOINT)
-    assert isinstance(pipeline, MaskFiller)
-    task = pipeline.task
+    task = mask_filler(ramify.load(CHECKPOINT), str(CHECKPOINT)).task
     with bar("evaluating", 3 * store.info["comments"]) as advance:
         measured = measure(task, store, "all", draws=draws, controls=("mismatched",), progress=advance)
     count = measured.scores["tree"].count.sum()
@@ -242,13 +239,11 @@ def _checkpoint(task: "MaskedLM") -> "Section":
     from ramify.recipes.shipped import LICENSE
     from ramify.runs.sections import Section
 
-    config = task.backbone.config
-    layers = f"{getattr(config, 'encoder_layers', 0)} encoder and {getattr(config, 'decoder_layers', 0)} decoder layers"
     parameters = sum(parameter.numel() for parameter in task.parameters())
     size = sum(file.stat().st_size for file in CHECKPOINT.iterdir()) / 1e6
     body = (
-        f"{parameters:,} parameters ({layers} of {config.dim}), {size:.1f} MB in half precision, licence {LICENSE}. The "
-        "README.md in ramify/sample/checkpoint gives its training data, its commands and its scores on held-out trees of that "
-        "data."
+        f"{parameters:,} parameters, states of size {task.backbone.out_dim}, {size:.1f} MB in half precision, licence "
+        f"{LICENSE}. The README.md in ramify/sample/checkpoint gives its training data, its commands and its scores on "
+        "held-out trees of that data."
     )
     return Section("The shipped checkpoint", (), lead=(body,))

@@ -1,6 +1,7 @@
 """`ramify train RECIPE`: one subcommand per recipe, whose options are the recipe's parameters."""
 
 import inspect
+import shlex
 import sys
 import typing
 from collections import deque
@@ -33,14 +34,6 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of the run, e.g. model.dim=128; repeatable."),
 ]
-FittedSettings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="Change how the extended model decides, e.g. decoding.threshold=0.36; repeatable.",
-    ),
-]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue from the newest checkpoint.")]
 Pack = Annotated[
     Path | None, typer.Option("--pack", help="Also write the model to this folder, in half precision, with a model card.")
@@ -58,7 +51,7 @@ def command(recipe: Recipe) -> Callable[..., None]:
     if recipe.pack is not None:
         shared["pack"] = (Pack, None)
     if trains or SETTINGS in own:
-        shared[SETTINGS] = (Settings if trains else FittedSettings, None)
+        shared[SETTINGS] = (Settings if trains else _described(own[SETTINGS]), None)
     if trains:
         shared["resume"] = (Resume, False)
     parameters = {
@@ -76,6 +69,12 @@ def command(recipe: Recipe) -> Callable[..., None]:
     run.__signature__ = inspect.Signature(list(parameters.values()))  # pyright: ignore[reportFunctionMemberAccess]
     run.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
     return run
+
+
+def _described(parameter: inspect.Parameter) -> Any:
+    """`--set` with the help text of the recipe's own parameter."""
+    (text,) = parameter.annotation.__metadata__
+    return Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help=text)]
 
 
 def _packing(recipe: Recipe) -> dict[str, inspect.Parameter]:
@@ -126,7 +125,7 @@ def _carry_out(recipe: Recipe, arguments: dict[str, Any], packing: Mapping[str, 
         if SETTINGS in given:
             arguments[SETTINGS] = settings_of(given[SETTINGS])
         hub.save(recipe(**arguments), out)
-        print(f"next: ramify disentangle LOG --to html --out LOG.html --model {out}", file=sys.stderr)
+        print(f"next: ramify {recipe.next_command} --model {shlex.quote(str(out))}", file=sys.stderr)
         done = True
     else:
         done = train(recipe(**arguments), out, given[SETTINGS], given["resume"])

@@ -18,6 +18,8 @@ class Pipeline(ABC):
 
     verbs: ClassVar[tuple[str, ...]]
     """The methods that answer a question."""
+    usage: ClassVar[tuple[str, ...]]
+    """Lines of Python for the model card, in which `model` is the pipeline."""
     backbone: Any
     """An `AnyBackbone`; each kind of pipeline says which."""
     tokenizer: Tokenizer

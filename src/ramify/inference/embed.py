@@ -119,6 +119,7 @@ class Embedder(TextPipeline):
     """Vectors from a backbone without a trained task, such as a sentence-transformers directory holds."""
 
     verbs = ("embed",)
+    usage = ("model.embed(trees)",)
 
     def __init__(self, backbone: Backbone, tokenizer: Tokenizer, input: TextInput, *, normalize: bool = False) -> None:
         self.backbone = backbone

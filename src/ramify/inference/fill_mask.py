@@ -20,6 +20,7 @@ class MaskFiller(TextPipeline):
     """A trained masked language model: it fills masks, scores texts and embeds them."""
 
     verbs = ("embed", "fill_mask", "score")
+    usage = ('model.fill_mask(tree, node="id")  # a ramify.Tree whose node holds [MASK]', "model.embed(trees)")
 
     def __init__(self, task: MaskedLM) -> None:
         self.task = task

@@ -16,6 +16,7 @@ from ramify.batching.views.comment_trees import Context, TextInput
 from ramify.config import check_fields
 from ramify.errors import RamifyError
 from ramify.models import hf
+from ramify.nn.blocks import Activation
 from ramify.nn.ragged import Rows, keep_eager, runs
 from ramify.tensors import load_strictly
 
@@ -33,20 +34,23 @@ BACKBONE = "backbone."
 """The prefix of a backbone's tensors in a saved task."""
 
 
-def check_config(config: Any) -> None:
-    """Raise where a model's config holds a size, a rate or a constant that no model can be built with."""
+def check_config(config: Any, **minimums: int) -> None:
+    """Raise `RamifyError` if a model's config holds a size, a rate or a constant with which no model can be built.
+
+    Whole numbers must be at least 1, or at least their `minimums`; `vocab_size` may be 0 until the tokenizer is known.
+    """
     check_fields(config, "model.")
-    least = {"vocab_size": 0, "type_vocab_size": 0, "max_tokens": 3, "depth": 0}
-    for name, value in vars(config).items():
-        if type(value) is int and value < least.get(name, 1):
-            raise RamifyError(f"model.{name} must be at least {least.get(name, 1)}, not {value}.")
-    for name in RATES:
-        if not 0 <= getattr(config, name, 0) < 1:
-            raise RamifyError(f"model.{name} must be at least 0 and below 1, not {getattr(config, name)}.")
-    if getattr(config, "eps", 1) <= 0:
-        raise RamifyError(f"model.eps must be a positive number, not {config.eps}.")
-    if getattr(config, "dim", 0) % getattr(config, "num_heads", 1):
-        raise RamifyError(f"model.dim ({config.dim}) must be a multiple of model.num_heads ({config.num_heads}).")
+    settings = vars(config)
+    minimums = {"vocab_size": 0} | minimums
+    for name, value in settings.items():
+        if type(value) is int and value < minimums.get(name, 1):
+            raise RamifyError(f"model.{name} must be at least {minimums.get(name, 1)}, but is {value}.")
+        if name in RATES and not 0 <= value < 1:
+            raise RamifyError(f"model.{name} must be at least 0 and below 1, but is {value}.")
+        if name == "eps" and value <= 0:
+            raise RamifyError(f"model.eps must be positive, but is {value}.")
+    if "num_heads" in settings and config.dim % config.num_heads:
+        raise RamifyError(f"model.dim={config.dim} must be a multiple of model.num_heads={config.num_heads}.")
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,7 @@ class AnyBackbone(nn.Module, ABC):
     """A body without a head."""
 
     config: Any
+    """A `ModelConfig`; each model says which."""
     passes: tuple[str, ...] = ("forward",)
     """The methods through which training computes."""
 
@@ -150,6 +155,10 @@ class TextModelConfig(ModelConfig):
 
     max_tokens: int
     """Longest row, in tokens."""
+    activation: Activation
+    """Activation of feed-forward layers, and of a head with a layer of its own."""
+    eps: float
+    """Constant of every LayerNorm, that of such a head included."""
 
     @abstractmethod
     def build(self) -> Backbone:

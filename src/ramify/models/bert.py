@@ -60,7 +60,7 @@ class BertConfig(TextModelConfig):
     eps: float = 1e-12
 
     def __post_init__(self) -> None:
-        check_config(self)
+        check_config(self, max_tokens=3, type_vocab_size=0)
 
     def build(self) -> "Bert":
         return Bert(self)

@@ -59,7 +59,7 @@ class TreeMLMConfig(TextModelConfig):
     eps: float = 1e-5
 
     def __post_init__(self) -> None:
-        check_config(self)
+        check_config(self, max_tokens=3)
 
     def build(self) -> "TreeMLM":
         return TreeMLM(self)

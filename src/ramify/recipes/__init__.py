@@ -16,6 +16,6 @@ RECIPES: dict[str, Training] = {
 }
 
 FITS: dict[str, Fit] = {
-    "candidate-pruner": Fit(disentanglement.candidate_pruner, pack=disentanglement.pack),
-    "reranker": Fit(disentanglement.reranker, pack=disentanglement.pack_with_card),
+    "candidate-pruner": Fit(disentanglement.candidate_pruner, disentanglement.NEXT_COMMAND, pack=disentanglement.pack),
+    "reranker": Fit(disentanglement.reranker, disentanglement.NEXT_COMMAND, pack=disentanglement.pack_with_card),
 }

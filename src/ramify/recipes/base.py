@@ -47,6 +47,8 @@ class Fit(Recipe):
     """A recipe whose function fits a small part of a trained model and returns the model, within about a minute."""
 
     function: "Callable[..., Pipeline]"
+    next_command: str
+    """The `ramify` command to suggest afterwards, which takes the model by `--model`."""
     pack: Callable[..., None] | None = None
 
     def __call__(self, *arguments: Any, **options: Any) -> "Pipeline":

@@ -22,6 +22,10 @@ FROZEN = r"^backbone\.encoder\."
 """Pattern of the parameters of a message encoder."""
 
 
+NEXT_COMMAND = "disentangle LOG --to html --out LOG.html"
+"""The command to suggest after a part was fitted."""
+
+
 def _run(recipe: str, data: str, model: Any, *stages: "TrainConfig", init: str, seed: int, **parts: Any) -> "Run":
     """`parts` are the fields of the run that differ from its defaults."""
     from ramify.runs.disentanglement import DisentanglementRun
@@ -293,7 +297,9 @@ def reranker(
     ],
     lookahead: Annotated[bool, "Also use the messages that follow. Live channels then skip the reranker."] = False,
     hidden: Annotated[int, "Size of the hidden layers."] = 64,
-    settings: Mapping[str, str] | None = None,
+    settings: Annotated[
+        Mapping[str, str] | None, "Change how the extended model decides, e.g. decoding.threshold=0.36; repeatable."
+    ] = None,
     seed: Seed = 0,
 ) -> "Disentangler":
     """Add a reranker that uses conversation features.

@@ -99,13 +99,16 @@ def pack(run: Path, data: str, out: Path) -> None:
     from ramify.inference.held_out import measure
     from ramify.tasks.masked_lm import MaskedLMConfig
 
-    pipeline = hub.load(run)
-    if not isinstance(pipeline, MaskFiller):
-        raise RamifyError(f"{run} is not a masked language model.")
+    def load(folder: Path, device: str) -> MaskFiller:
+        pipeline = hub.load(folder, device=device)
+        if not isinstance(pipeline, MaskFiller):
+            raise RamifyError(f"{folder} holds a {type(pipeline).__name__}, not a masked language model. Choose another run.")
+        return pipeline
+
+    pipeline = load(run, "cpu")
     pipeline.task.config = replace(pipeline.task.config, mask_rate=MaskedLMConfig().mask_rate)
     hub.save(pipeline, out, dtype=torch.float16)
-    packed = hub.load(out, device="auto")
-    assert isinstance(packed, MaskFiller)
+    packed = load(out, "auto")
     found = measure(packed.task, Store.open(data), "test", draws=8, controls=("mismatched",))
     scores = found.scores
     count = scores["tree"].count.sum()

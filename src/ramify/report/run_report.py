@@ -17,9 +17,8 @@ from ramify.report.page import write_page
 from ramify.runs import read_run
 from ramify.runs.base import RUN_FILE, ReportParts, ReportRequest, Run
 from ramify.runs.sections import Code, Definitions, Notice, Section, counted
-from ramify.training.checkpoints import newest_weights
+from ramify.training.checkpoints import BEST, newest_weights
 from ramify.training.metrics_log import read_metrics
-from ramify.training.trainer import BEST
 
 REPORT = "report.html"
 

@@ -12,7 +12,7 @@ from ramify.config import check_fields, from_record
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
 from ramify.inference.base import Pipeline
-from ramify.registry import MODELS, model_name, task_name
+from ramify.registry import MODELS, TASKS, model_name, task_name
 from ramify.runs.sections import Section, Spans
 from ramify.runs.settings import set_fields
 from ramify.tasks.base import Task
@@ -168,9 +168,13 @@ class Run(ABC):
         try:
             values: dict[str, Any] = dict(record)
             values["stages"] = tuple(from_record(TrainConfig, stage) for stage in record["stages"])
-            values["model"] = from_record(MODELS[record["model"]["name"]], _unnamed(record["model"]))
+            for name, table in (("model", MODELS), ("task", {name: kind.config for name, kind in TASKS.items()})):
+                config = table[record[name]["name"]]
+                if not issubclass(config, kinds[name]):
+                    raise ValueError(f"{name} {record[name]['name']!r} in a run of kind {cls.name}")
+                values[name] = from_record(config, _unnamed(record[name]))
             for name, value in record.items():
-                if name not in ("stages", "model") and is_dataclass(kinds.get(name)):
+                if name not in ("stages", "model", "task") and is_dataclass(kinds.get(name)):
                     values[name] = from_record(kinds[name], _unnamed(value))
             return cls(**values)
         except (KeyError, TypeError, ValueError, AttributeError) as error:

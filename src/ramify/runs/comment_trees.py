@@ -188,7 +188,7 @@ class CommentTreeRun(Run):
                 f"model.max_tokens={model.max_tokens} is too small for rows of up to {self.input.longest} tokens. Raise "
                 "model.max_tokens, or lower input.max_tokens or input.concatenate."
             )
-        task = _started(self, model, tokenizer)
+        task = _build_task(self, model, tokenizer)
         forest = Forest.open(store, tokenizer, self.input.max_tokens, self.input.overflow)
         return PreparedDiscussions(self, store, task, forest)
 
@@ -206,7 +206,8 @@ class CommentTreeRun(Run):
     @classmethod
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
         """Held-out loss. Options: `context`, `draws`, `mask_rate`, `save`, `precision`, `progress`."""
-        assert isinstance(pipeline, MaskFiller)
+        if not isinstance(pipeline, MaskFiller):
+            raise RamifyError(f"{source} holds a {type(pipeline).__name__}, not a masked language model. Choose another model.")
         known = ("context", "draws", "mask_rate", "save", "precision", "progress")
         check_options(options, known, source, "a masked language model")
         task = pipeline.task
@@ -250,7 +251,7 @@ class HeldOutLoss(Evaluation):
         ]
 
 
-def _started(run: CommentTreeRun, config: TextModelConfig, tokenizer: Tokenizer) -> MaskedLM:
+def _build_task(run: CommentTreeRun, config: TextModelConfig, tokenizer: Tokenizer) -> MaskedLM:
     """The task of a run, with the weights of its checkpoint. Raises `RamifyError` if the checkpoint does not fit."""
     backbone = config.build()
     if not run.init:

@@ -319,7 +319,7 @@ class DisentanglementRun(Run):
         begun = own.exists() and (out / RUN_FILE).exists()
         tokenizer = Tokenizer.load(own) if begun else _words(self, logs)
         logs, dev = logs.tokenize(tokenizer), dev.tokenize(tokenizer)
-        return PreparedChats(self, store, _started(self, tokenizer, logs), logs, dev, store.tree_ids(store.split("dev")))
+        return PreparedChats(self, store, _build_task(self, tokenizer, logs), logs, dev, store.tree_ids(store.split("dev")))
 
     def normalized(self) -> Self:
         return replace(self, data="")
@@ -338,7 +338,8 @@ class DisentanglementRun(Run):
 
         Options: `history`, `beam`, `set`, `precision`, `progress`; on chat logs also `no_starts` and `protocol`.
         """
-        assert isinstance(pipeline, Disentangler)
+        if not isinstance(pipeline, Disentangler):
+            raise RamifyError(f"{source} holds a {type(pipeline).__name__}, not a disentanglement model. Choose another model.")
         known = ("history", "beam", "set", "precision", "progress", "no_starts", "protocol")
         check_options(options, known, source, "a disentanglement model")
         model = Disentangler(pipeline.task, redecided(pipeline.decoding, options.get("set", {})))
@@ -412,7 +413,7 @@ def _words(run: DisentanglementRun, logs: Logs) -> Tokenizer:
     return learn_vocabulary((words for channel in logs.channels for words in channel.tokens), run.tokenizer.min_count)
 
 
-def _started(run: DisentanglementRun, tokenizer: Tokenizer, logs: Logs) -> ReplyLinking:
+def _build_task(run: DisentanglementRun, tokenizer: Tokenizer, logs: Logs) -> ReplyLinking:
     """The task of a run, with the weights of its checkpoint, or with word vectors learned from the logs."""
     for name, command in (("num_candidates", "candidate-pruner"), ("reranker_dim", "reranker")):
         if size := getattr(run.task, name):

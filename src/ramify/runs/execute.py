@@ -16,10 +16,10 @@ from ramify.errors import RamifyError
 from ramify.files import check_format, make_folder, read_json, write_text
 from ramify.models import hf
 from ramify.runs.base import RUN_FILE, Prepared, Run
-from ramify.training.checkpoints import CHECKPOINTS, Progress
+from ramify.training.checkpoints import BEST, CHECKPOINTS, Progress
 from ramify.training.metrics_log import METRICS
 from ramify.training.process import locked, own_device
-from ramify.training.trainer import BEST, Trainer
+from ramify.training.trainer import Trainer
 from ramify.version import __version__
 
 FORMAT = 2
@@ -158,10 +158,10 @@ def _check_same(before: dict[str, Any], prepared: Prepared, here: dict[str, Any]
     """Raise if data, weights or processes differ from those of the start, as the order of examples depends on them."""
     if before["data_hash"] != prepared.store.hash:
         raise RamifyError(f"--data {prepared.run.data} is not the data set that {out} was started with; it has been rebuilt.")
-    if before.get("split_hash", prepared.store.split_hash) != prepared.store.split_hash:
+    if before["split_hash"] != prepared.store.split_hash:
         raise RamifyError(f"--data {prepared.run.data} has another split than when {out} was started; it has been rebuilt.")
     for source in prepared.run.weight_sources:
-        if before.get("weights_hash", {}).get(source) != hf.content_hash(source):
+        if before["weights_hash"].get(source) != hf.content_hash(source):
             raise RamifyError(
                 f"{source} does not hold the weights that {out} was started with. Restore them, or start a new run."
             )

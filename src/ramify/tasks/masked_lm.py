@@ -78,6 +78,11 @@ class MaskedLM(Task[Batch]):
                 f"input.concatenate puts ancestors' texts before a comment's, for models that read nothing else: "
                 f"{type(backbone).__name__} reads their vectors. Leave it out, or train bert."
             )
+        if backbone.carries_state:
+            raise RamifyError(
+                f"{type(backbone).__name__} carries a state from batch to batch, but masked-lm reads texts in random order. "
+                "Train a model without a state, or choose another task."
+            )
         vocab_size = backbone.config.vocab_size
         self.head = VocabularyHead(
             backbone.out_dim,

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ramify.config import check_fields
 from ramify.errors import RamifyError
-from ramify.files import check_format, make_folder, read_json, write_text
+from ramify.files import check_format, make_folder, read_json, replacing, write_text
 from ramify.tensors import load_tensors, save_tensors
 
 FORMAT = 1
@@ -23,6 +23,8 @@ CHECKPOINTS = "checkpoints"
 WEIGHTS = "model.safetensors"
 MOMENTS = "optimizer.safetensors"
 COUNTERS = "state.json"
+BEST = "best.safetensors"
+"""The weights with the best dev score so far, in the run's folder and in each of its checkpoints."""
 
 
 def carried_file(rank: int) -> str:
@@ -100,9 +102,10 @@ def finish_checkpoint(
     carried: Mapping[str, str],
     keep: int = 2,
 ) -> None:
-    """Write what is left of a step's checkpoint, give it its place, and remove all but the last ones.
+    """Write the rest of a step's checkpoint, move it to its place, and remove all but the last `keep` ones.
 
-    `carried` has the checksums of the states that ranks carry, whose files are in the scratch folder already.
+    `carried` has the checksums of the states that ranks carry, whose files are in the scratch folder already. The best weights
+    so far become part of the checkpoint, as a link: a resumed run continues with these and not with later ones.
     """
     scratch = scratch_folder(out, progress.step)
     counters = asdict(progress)
@@ -112,6 +115,9 @@ def finish_checkpoint(
         **write_tensors(scratch / MOMENTS, moments),
         "progress": checksum(counters),
     }
+    if progress.best_checksum is not None:
+        _link(out / BEST, scratch / BEST)
+        checksums[BEST] = progress.best_checksum
     record = {"format": FORMAT, "progress": counters, "sha256": checksums}
     write_text(scratch / COUNTERS, json.dumps(record, indent=1))
     final = out / CHECKPOINTS / f"step-{progress.step:08d}"
@@ -145,6 +151,24 @@ def newest_checkpoint(
             "begin anew without --resume."
         )
     return None
+
+
+def restore_best(out: Path, found: Checkpoint) -> None:
+    """Make the best weights of a checkpoint those of the run, which may have written later ones before it stopped."""
+    if found.progress.best_checksum is None:
+        (out / BEST).unlink(missing_ok=True)
+        return
+    _link(found.path / BEST, out / BEST)
+
+
+def _link(file: Path, place: Path) -> None:
+    """Link a file, or copy it on a file system without links. Either name is only ever replaced, never written into."""
+    with replacing(place) as scratch:
+        scratch.unlink()
+        try:
+            scratch.hardlink_to(file)
+        except OSError:
+            shutil.copyfile(file, scratch)
 
 
 def newest_weights(out: Path) -> Path | None:
@@ -181,14 +205,15 @@ def _read(folder: Path, check: Callable[[Progress], None], rank: int, world_size
         raise DamagedError(f"the counters in {COUNTERS} do not have the checksum that it names.")
     progress = _progress(counters, folder)
     check(progress)
-    carried = [name for name in checksums if name not in (WEIGHTS, MOMENTS, "progress")]
+    carried = [name for name in checksums if name not in (WEIGHTS, MOMENTS, BEST, "progress")]
     if set(carried) != set(map(carried_file, range(len(carried)))):
         raise DamagedError(f"{COUNTERS} names files that are not a checkpoint's.")
     if carried and len(carried) != world_size:
         raise RamifyError(
             f"{folder} holds states of {len(carried)} process(es), but {world_size} go on with it. Start as many as before."
         )
-    for name in (WEIGHTS, MOMENTS, *carried):
+    best = (BEST,) if progress.best_checksum is not None else ()
+    for name in (WEIGHTS, MOMENTS, *best, *carried):
         _verify(folder / name, checksums.get(name))
     tensors = {name: _tensors(folder / name) for name in (WEIGHTS, MOMENTS)}
     state = _tensors(folder / carried_file(rank)) if carried else {}

@@ -25,7 +25,7 @@ from ramify.models.base import State
 from ramify.tasks.base import Task
 from ramify.tensors import save_tensors
 from ramify.training import checkpoints
-from ramify.training.checkpoints import Checkpoint, DamagedError, Progress, file_checksum
+from ramify.training.checkpoints import BEST, Checkpoint, DamagedError, Progress, file_checksum
 from ramify.training.config import TrainConfig, learns
 from ramify.training.metrics_log import MetricsLog, metrics_log
 from ramify.training.optimizers import PhaseOptimizer, learn_only, load_moments, phase_optimizers
@@ -40,8 +40,6 @@ from ramify.training.process import (
 from ramify.training.seeds import step_seed
 from ramify.training.stage import Stage, check_stages
 
-BEST = "best.safetensors"
-"""The file with the weights that had the best dev score."""
 DIVERGED = "Begin anew in another folder with a lower train.lr, a longer train.warmup, or a smaller train.clip."
 CORRUPT, FORWARD = 1, 2
 """Kinds of draws, which have seeds of their own; the phases after the first continue the count."""
@@ -364,6 +362,8 @@ class Trainer:
         if found is not None:
             load_own_tensors(self.task, found.weights, found.path)
             self.progress = found.progress
+            if self.accelerator.is_main_process:
+                checkpoints.restore_best(self.out, found)
         return found
 
     def _check_progress(self, progress: Progress) -> None:

@@ -20,6 +20,7 @@ class Disentangler(Pipeline):
     """A trained model of reply links and the way to decide by it. It disentangles whole logs and live channels."""
 
     verbs = ("disentangle", "live")
+    usage = ("model.disentangle(messages).conversations()  # a list of ramify.Node, in the order of the channel",)
     backbone: LinkBackbone
     input: ChatInput
 

@@ -1,7 +1,7 @@
 """Text models as the Bert inside a link model: a BERT-family checkpoint, or the encoder of a masked language model."""
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -10,12 +10,10 @@ from torch import Tensor
 
 from ramify.disentangle.models.base import FREE, LinkModelConfig
 from ramify.models import hf
-from ramify.models.base import BERT_FAMILY, RATES, Checkpoint
+from ramify.models.base import BACKBONE, BERT_FAMILY, RATES, Checkpoint
 from ramify.models.bert import Bert, BertConfig, load_pretrained
 from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.tensors import load_strictly
-
-MaskedLMModel = BertConfig | TreeMLMConfig
 
 NUM_TYPES = 2
 """Rows of a Bert's table of token types, which a TreeMLM does not have."""
@@ -41,9 +39,9 @@ class EncoderModelConfig(LinkModelConfig):
     def adapted_to(self, checkpoint: Checkpoint) -> Self:
         if checkpoint.model is None:
             return self._with_encoder(self.encoder.adapted_to(checkpoint))
-        if not isinstance(checkpoint.model, MaskedLMModel):
-            return checkpoint.saved_as(self, f"a masked language model that Ramify saved, or from {BERT_FAMILY}")
-        theirs = build_encoder_config(checkpoint.model)
+        if type(checkpoint.model) not in ENCODERS:
+            return checkpoint.saved_as(self, f"a text model that Ramify saved, or from {BERT_FAMILY}")
+        theirs = ENCODERS[type(checkpoint.model)].config(checkpoint.model)
         rates = {name: getattr(self.encoder, name) for name in RATES}
         pooling = theirs.pooling if self.pools_texts else self.encoder.pooling
         return self._with_encoder(replace(theirs, **rates, pooling=pooling))
@@ -51,9 +49,10 @@ class EncoderModelConfig(LinkModelConfig):
     def initialize(self, backbone: Any, checkpoint: Checkpoint) -> None:
         if checkpoint.model is None:
             load_pretrained(backbone.encoder, checkpoint.directory)
-        elif isinstance(checkpoint.model, MaskedLMModel):
+        elif type(checkpoint.model) in ENCODERS:
+            theirs = ENCODERS[type(checkpoint.model)].config(checkpoint.model)
             own = {name: getattr(self.encoder, name) for name in (*RATES, "pooling")}
-            hf.require(self.encoder, vars(build_encoder_config(checkpoint.model)) | own, checkpoint.source, "model.encoder")
+            hf.require(self.encoder, vars(theirs) | own, checkpoint.source, "model.encoder")
             load_encoder(backbone.encoder, checkpoint.model, checkpoint.tensors, checkpoint.source)
         else:
             checkpoint.fill(backbone, self, FREE)
@@ -63,10 +62,18 @@ class EncoderModelConfig(LinkModelConfig):
         return replace(settings, encoder=encoder)
 
 
-def build_encoder_config(model: MaskedLMModel) -> BertConfig:
-    """The Bert that computes the same vector of a text as this model does (a TreeMLM: as its encoder does)."""
-    if isinstance(model, BertConfig):
-        return model
+def load_encoder(encoder: Bert, model: Any, tensors: Mapping[str, Tensor], where: str | Path) -> None:
+    """Fill a Bert from the tensors of a saved text model. Pooling layers that the model does not have stay as they are."""
+    backbone = {name.removeprefix(BACKBONE): each for name, each in tensors.items() if name.startswith(BACKBONE)}
+    saved = ENCODERS[type(model)].tensors(backbone, model)
+    own = dict(encoder.named_parameters())
+    if encoder.config.pooling != model.pooling:
+        saved = {name: each for name, each in saved.items() if not name.startswith(POOL)}
+        saved |= {name: each for name, each in own.items() if name.startswith(POOL)}
+    load_strictly(own, saved, where)
+
+
+def _tree_mlm_config(model: TreeMLMConfig) -> BertConfig:
     return BertConfig(
         vocab_size=model.vocab_size,
         dim=model.dim,
@@ -87,22 +94,26 @@ def build_encoder_config(model: MaskedLMModel) -> BertConfig:
     )
 
 
-def load_encoder(encoder: Bert, model: MaskedLMModel, tensors: Mapping[str, Tensor], where: str | Path) -> None:
-    """Fill that Bert from a saved model's tensors. Pooling layers that the model does not have stay as they are."""
-    saved = {name.removeprefix("backbone."): each for name, each in tensors.items() if name.startswith("backbone.")}
-    if isinstance(model, TreeMLMConfig):
-        saved = _rename_tree_mlm(saved, model)
-    own = dict(encoder.named_parameters())
-    if encoder.config.pooling != model.pooling:
-        saved = {name: each for name, each in saved.items() if not name.startswith(POOL)}
-        saved |= {name: each for name, each in own.items() if name.startswith(POOL)}
-    load_strictly(own, saved, where)
-
-
-def _rename_tree_mlm(tensors: Mapping[str, Tensor], model: TreeMLMConfig) -> dict[str, Tensor]:
-    """The tensors under a Bert's names, with zeros for token types, which the model does not have."""
+def _tree_mlm_tensors(tensors: Mapping[str, Tensor], model: TreeMLMConfig) -> dict[str, Tensor]:
+    """The tensors of its encoder under a Bert's names, with zeros for token types, which the model does not have."""
     own = {name: each for name, each in tensors.items() if name.startswith(POOL)}
     for theirs, ours in (("encoder.", "stack."), ("encoder_embeddings.", "embeddings.")):
         own |= {ours + name.removeprefix(theirs): each for name, each in tensors.items() if name.startswith(theirs)}
     own["embedding.weight"] = own.pop("embeddings.tokens.weight", tensors["embedding.weight"])
     return own | {"embeddings.types.weight": torch.zeros(NUM_TYPES, model.dim)}
+
+
+@dataclass(frozen=True)
+class AsBert:
+    """The Bert that computes the same vector of a text as a text model does."""
+
+    config: Callable[[Any], BertConfig]
+    tensors: Callable[[Mapping[str, Tensor], Any], dict[str, Tensor]]
+    """From the backbone's tensors and the model's config to the Bert's tensors."""
+
+
+ENCODERS = {
+    BertConfig: AsBert(lambda model: model, lambda tensors, model: dict(tensors)),
+    TreeMLMConfig: AsBert(_tree_mlm_config, _tree_mlm_tensors),
+}
+"""The text models that may become the encoder of a link model."""

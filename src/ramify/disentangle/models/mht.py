@@ -59,7 +59,7 @@ class MHTConfig(FeatureConfig, EncoderModelConfig):
     pools_texts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_config(self)
+        check_config(self, depth=0)
         check_features(self)
 
     def build(self) -> "MaskedHierarchicalTransformer":
