@@ -30,7 +30,7 @@ Ensemble = Literal[Voting, "mean"]
 """mean: the likeliest links by the mean of the members' probabilities."""
 
 
-def disentangle_together(
+def disentangle_ensemble(
     models: Sequence[Disentangler],
     log: Tree | Sequence[Node],
     *,
