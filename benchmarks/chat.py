@@ -183,8 +183,8 @@ def _measure_arriving(model: Disentangler, logs: list[Path], pace: float) -> dic
         channel = model.live()
         for run in prefetch_batches(coming(log.messages), AT_ONCE):
             channel.predict_all(message for _, message in run)
-            answered = time.perf_counter()
-            waited += [1000 * (answered - came) for came, _ in run]
+            finished = time.perf_counter()
+            waited += [1000 * (finished - came) for came, _ in run]
             runs += 1
     return {
         "messages per second": len(waited) / (time.perf_counter() - start),

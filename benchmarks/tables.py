@@ -86,8 +86,8 @@ def in_full(row: Row) -> str:
     """Format the value with its spread, interval, range and runs."""
     parts = [value_of(row)]
     if row.interval:
-        chance = "" if row.p is None else f", p {'≤' if row.p == Decimal('0.0001') else '='} {number(row.p)}"
-        parts.append(f"({number(row.interval[0])} to {number(row.interval[1])}{chance})")
+        p_value = "" if row.p is None else f", p {'≤' if row.p == Decimal('0.0001') else '='} {number(row.p)}"
+        parts.append(f"({number(row.interval[0])} to {number(row.interval[1])}{p_value})")
     if row.range:
         parts.append(f"[{number(row.range[0])} to {number(row.range[1])}]")
     if row.runs:

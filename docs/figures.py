@@ -61,7 +61,9 @@ def _tokenizer() -> Tokenizer:
 
 
 def _view(parent: Parents, context: Any = "tree", **regime: Any) -> Discussions:
-    nodes = tuple(Node("word", () if above < 0 else (above,), id=str(number)) for number, above in enumerate(parent))
+    nodes = tuple(
+        Node("word", () if parent_index < 0 else (parent_index,), id=str(number)) for number, parent_index in enumerate(parent)
+    )
     forest = Forest.open(Store.from_trees([Tree(nodes, id="tree")]), _tokenizer(), max_tokens=8)
     return Discussions(forest, units(forest, [0], **regime), TextInput(max_context=len(parent), context=context))
 
@@ -348,9 +350,9 @@ class Drawing:
 def places(parent: Parents) -> list[Point]:
     """Return (column, level) of every node: leaves in reading order, each parent centred above its children."""
     children: list[list[int]] = [[] for _ in parent]
-    for child, above in enumerate(parent):
-        if above >= 0:
-            children[above].append(child)
+    for child, parent_index in enumerate(parent):
+        if parent_index >= 0:
+            children[parent_index].append(child)
     depth = depths(parent)
     column = [0.0] * len(parent)
     leaves = 0
@@ -389,9 +391,9 @@ def draw_tree(
     read, targets = {*read}, {*targets}
     at = [(x + RADIUS + column * step, y + RADIUS + level * step) for column, level in places(parent)]
     inside = read | targets
-    for child, above in enumerate(parent):
-        if above >= 0:
-            drawing.line(at[above], at[child], kind="edge" if plain or {child, above} <= inside else "faint-edge")
+    for child, parent_index in enumerate(parent):
+        if parent_index >= 0:
+            drawing.line(at[parent_index], at[child], kind="edge" if plain or {child, parent_index} <= inside else "faint-edge")
     rest = "node" if plain else "absent"
     for node, (cx, cy) in enumerate(at):
         kind = "both" if node in read & targets else "read" if node in read else "target" if node in targets else rest
@@ -685,9 +687,9 @@ def bias() -> Drawing:
         drawing.text(x + width_of(W, step) / 2, 16, name, kind="head", size=13)
         parent = list(W)
         at = [(x + RADIUS + column * step, 34 + RADIUS + level * step) for column, level in places(parent)]
-        for child, above in enumerate(parent):
-            if above >= 0:
-                drawing.line(at[above], at[child], kind="edge")
+        for child, parent_index in enumerate(parent):
+            if parent_index >= 0:
+                drawing.line(at[parent_index], at[child], kind="edge")
         for node, (cx, cy) in enumerate(at):
             if node == 0:
                 drawing.box(cx - 8.5, cy - 8.5, 17, 17, kind="read")

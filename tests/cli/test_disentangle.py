@@ -287,8 +287,8 @@ def test_clock_without_dates_counts_days(tmp_path):
 
 
 def test_text_names_the_parent_where_indentation_does_not_show_it():
-    above = [(), (0,), (0,), (1,), (2,), (2, 1), *[(number,) for number in range(5, 14)]]
-    nodes = [Node("said", own, id=str(number), author="ann") for number, own in enumerate(above)]
+    parents = [(), (0,), (0,), (1,), (2,), (2, 1), *[(number,) for number in range(5, 14)]]
+    nodes = [Node("said", own, id=str(number), author="ann") for number, own in enumerate(parents)]
     found = Disentangled(Tree(tuple(nodes), id="a\x1bb\nc"), np.ones(len(nodes)), np.zeros(len(nodes), np.int64))
     lines = list(as_text(found))
     assert lines[0].startswith("=== ab c · 15 messages")
@@ -519,8 +519,8 @@ def test_shipped_model(ramify, log, tmp_path):
     tree = channel(100, 7)
     found = shipped.disentangle(tree)
     called = [i for i, node in enumerate(tree.nodes) if ": " in node.text]
-    answered = [tree.nodes[(found.tree.nodes[i].parents or (i,))[0]].author for i in called]
-    right = [author == tree.nodes[i].text.split(":")[0] for author, i in zip(answered, called)]
+    parent_authors = [tree.nodes[(found.tree.nodes[i].parents or (i,))[0]].author for i in called]
+    right = [author == tree.nodes[i].text.split(":")[0] for author, i in zip(parent_authors, called)]
     assert np.mean(right) > 0.8
 
 

@@ -55,9 +55,9 @@ def shares(own: ReplyLinking, logs: Logs, message: int, structure: ReplyStructur
     own.eval()
     view = Blocks(logs, np.array([message]), block=1)
     batch = LinkCollator(logs, structure=structure)([view.example(0)])
-    chances = own.probabilities(own.scores(batch, PLAIN), batch, PLAIN)
-    return dict(zip(batch.key_source.tolist(), chances.tolist(), strict=True))
+    probabilities = own.probabilities(own.scores(batch, PLAIN), batch, PLAIN)
+    return dict(zip(batch.key_source.tolist(), probabilities.tolist(), strict=True))
 
 
-def likeliest(chances: dict[int, float]) -> int:
-    return max(chances, key=lambda message: chances[message])
+def likeliest(probabilities: dict[int, float]) -> int:
+    return max(probabilities, key=lambda message: probabilities[message])

@@ -43,7 +43,7 @@ def test_near_and_linked_candidates_are_always_sampled(trees, logs):
         return node.text.startswith(f"{other.author}:")
 
     found = read(Blocks(logs, logs.linked, block=8, negative_sampling_rate=0.0))
-    far = 0
+    num_distant = 0
     for message, candidates in found.items():
         log = message // 150
         nodes, first = trees[log].nodes, 150 * log
@@ -54,9 +54,9 @@ def test_near_and_linked_candidates_are_always_sampled(trees, logs):
             children = (message - first - back) in (late.parents or ())
             if back <= NEAR or late.author == early.author or calls(late, early) or calls(early, late) or children:
                 required.append(message - back)
-                far += back > NEAR
+                num_distant += back > NEAR
         assert candidates == required
-    assert far > 1000
+    assert num_distant > 1000
     assert len(found) == len(logs.linked)
 
 
@@ -74,6 +74,6 @@ def test_other_candidates_are_sampled_anew_in_every_epoch(logs):
         example = view.example(number)
         assert example.sampling_probability is not None
         for target, parts in zip(example.targets.tolist(), zip(*split(example, example.context, example.sampling_probability))):
-            assert [chance == 1 for chance in parts[1]] == [each in always[target] for each in parts[0]]
+            assert [probability == 1 for probability in parts[1]] == [each in always[target] for each in parts[0]]
             assert set(parts[1].tolist()) <= {1.0, 0.25}
     assert (size["drawn"] - size["always"]) / (size["all"] - size["always"]) == pytest.approx(0.25, abs=0.02)

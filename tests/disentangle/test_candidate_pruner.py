@@ -45,9 +45,9 @@ def with_pruner(pruner: CandidatePruner) -> ReplyLinking:
     return task
 
 
-def random_pruner(among: int) -> CandidatePruner:
+def random_pruner(num_candidates: int) -> CandidatePruner:
     torch.manual_seed(1)
-    return CandidatePruner(among, with_context=True)
+    return CandidatePruner(num_candidates, with_context=True)
 
 
 def predict(task: ReplyLinking) -> LinkPosterior:
@@ -63,13 +63,13 @@ def test_pruner_that_keeps_all_candidates_changes_nothing() -> None:
     np.testing.assert_allclose(after.probabilities, before.probabilities, rtol=1e-4, atol=1e-7)
 
 
-@pytest.mark.parametrize("among", [2, 4])
-def test_likeliest_candidates_and_the_message_itself_remain(among: int) -> None:
-    before, after = predict(plain()), predict(with_pruner(random_pruner(among)))
+@pytest.mark.parametrize("num_candidates", [2, 4])
+def test_likeliest_candidates_and_the_message_itself_remain(num_candidates: int) -> None:
+    before, after = predict(plain()), predict(with_pruner(random_pruner(num_candidates)))
     assert np.array_equal(before.candidates, after.candidates)
     for own in rows(after):
         assert own[0] > 0
-        assert np.count_nonzero(own) == min(among, len(own))
+        assert np.count_nonzero(own) == min(num_candidates, len(own))
         np.testing.assert_allclose(own.sum(), 1, rtol=1e-5)
 
 
@@ -78,7 +78,7 @@ def test_remaining_candidates_are_scored_as_if_alone() -> None:
     task, pruner = plain(), random_pruner(4)
     (batch,) = _batches(task, make_collator(task, LOGS, None), LOGS.offsets[:-1])
     scores = with_pruner(pruner).scores(batch, PLAIN)
-    chosen, candidates = pruner.choose(batch)
+    chosen, candidates = pruner.select(batch)
     by_hand = pruner(batch).detach()
     by_hand[batch.is_self.bool()] = torch.inf
     assert torch.equal(chosen, highest(by_hand, batch.candidates, 4)[0])
@@ -95,7 +95,7 @@ def test_candidates_of_the_same_author_are_pruned_first() -> None:
     task = with_pruner(random_pruner(3))
     assert task.candidate_pruner is not None
     (batch,) = _batches(task, make_collator(task, LOGS, None), LOGS.offsets[:-1])
-    chosen, candidates = task.candidate_pruner.choose(batch, excluded=batch.same_author)
+    chosen, candidates = task.candidate_pruner.select(batch, excluded=batch.same_author)
     own = batch.same_author[chosen].split(candidates.host_lengths.tolist())
     others = ((batch.same_author == 0) & (batch.is_self == 0)).split(batch.candidates.host_lengths.tolist())
     for few, every in zip(own, others):
@@ -113,7 +113,7 @@ def test_likeliest_excluded_candidate_does_not_depend_on_the_batches() -> None:
     assert task.candidate_pruner is not None
     collate = make_collator(task, logs, None)
     (batch,) = _batches(task, collate, logs.offsets[:-1])
-    found, read, checked = task.candidate_pruner(batch), task.candidate_pruner.choose(batch, excluded=batch.same_author)[0], 0
+    found, read, checked = task.candidate_pruner(batch), task.candidate_pruner.select(batch, excluded=batch.same_author)[0], 0
     ends = np.cumsum(batch.candidates.host_lengths)
     for message, stop in enumerate(ends.tolist()):
         start = stop - int(batch.candidates.host_lengths[message])
@@ -123,7 +123,7 @@ def test_likeliest_excluded_candidate_does_not_depend_on_the_batches() -> None:
             assert found[own[is_read]].min() >= found[own[~is_read]].max()
             checked += 1
         alone = collate([Blocks(logs, np.array([message]), block=1).example(0)])
-        chosen = task.candidate_pruner.choose(alone, excluded=alone.same_author)[0]
+        chosen = task.candidate_pruner.select(alone, excluded=alone.same_author)[0]
         together = read[(read >= start) & (read < stop)]
         assert alone.key_source[chosen.numpy()].tolist() == batch.key_source[together.numpy()].tolist()
     assert checked > 5

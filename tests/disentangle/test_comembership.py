@@ -26,11 +26,11 @@ def test_comembership_sums_over_all_structures(seed: int) -> None:
     shares = parent_probabilities(seed, size, window=size)
     expected = np.zeros((size, size))
     for backs in product(*(range(len(each)) for each in shares)):
-        chance, conversation = 1.0, list(range(size))
+        probability, conversation = 1.0, list(range(size))
         for message, back in enumerate(backs):
-            chance *= float(shares[message][back])
+            probability *= float(shares[message][back])
             conversation[message] = conversation[message - back]
-        expected += chance * np.equal.outer(conversation, conversation)
+        expected += probability * np.equal.outer(conversation, conversation)
     for message, found in enumerate(update_all(shares, size)):
         np.testing.assert_allclose(found[:message], expected[message, :message][::-1], atol=1e-6)
         assert (found[message:] == 0).all()
@@ -45,7 +45,7 @@ def test_window_moves_along_the_log() -> None:
         for back in range(1, min(message, window) + 1):
             other = message - back
             table[message, other] = table[other, message] = sum(
-                own[far] * table[message - far, other] for far in range(1, len(own))
+                own[distance] * table[message - distance, other] for distance in range(1, len(own))
             )
             assert found[back - 1] == pytest.approx(table[message, other], abs=1e-5)
 

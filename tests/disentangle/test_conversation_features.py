@@ -8,9 +8,9 @@ import pytest
 from fixtures import conversation_state
 from ramify.disentangle.data.channel import NO_AUTHOR
 from ramify.disentangle.features.conversation import (
+    ABSENT_LOG_DISTANCE,
     CONVERSATION_FEATURES,
     EPSILON,
-    FAR,
     ConversationState,
     compute_conversation_features,
 )
@@ -23,21 +23,21 @@ def plainly(
 ) -> dict[str, float]:
     """One feature by its definition, over the messages of the window."""
     earlier = range(max(0, message - WINDOW), message)
-    chance, best = probabilities[candidate], max(probabilities.values())
+    probability, best = probabilities[candidate], max(probabilities.values())
     author, is_self = own.author[message], candidate == message
     by_author = [each for each in earlier if own.author[each] == author] if author != NO_AUTHOR else []
     joined = "new" if is_self else own.conversation[candidate]
     there = [each for each in earlier if own.conversation[each] == joined]
     mine = [each for each in there if each in by_author]
     answers = [each for each in earlier if own.parent[each] == candidate and each != candidate]
-    above = own.parent[candidate]
+    grandparent = own.parent[candidate]
     masses: dict[int | str, float] = {"new": probabilities[message]}
     for other, share in probabilities.items():
         if other != message:
             masses[own.conversation[other]] = masses.get(own.conversation[other], 0.0) + share
     found = {
-        "log_probability": math.log(chance),
-        "probability": chance,
+        "log_probability": math.log(probability),
+        "probability": probability,
         "entropy": -sum(share * math.log(share + EPSILON) for share in probabilities.values()),
         "highest_probability": best,
         "rank": rank,
@@ -47,7 +47,7 @@ def plainly(
         "conversation_probability": masses[joined],
         "log_conversation_probability": math.log(masses[joined] + EPSILON),
         "conversation_margin": masses[joined] - max([0.0, *(mass for other, mass in masses.items() if other != joined)]),
-        "log_distance_of_author_in_conversation": FAR,
+        "log_distance_of_author_in_conversation": ABSENT_LOG_DISTANCE,
     }
     if not is_self:
         found |= {
@@ -55,11 +55,11 @@ def plainly(
             "log_children": math.log1p(len(answers)),
             "author_answered_it": any(each in by_author for each in answers),
             "author_answered_it_last": bool(answers) and answers[-1] in by_author,
-            "it_answers_author": above != candidate and above in by_author,
+            "it_answers_author": grandparent != candidate and grandparent in by_author,
             "is_last_of_conversation": there[-1] == candidate,
             "log_distance_of_conversation": math.log1p(message - there[-1]),
             "author_takes_part": bool(mine),
-            "log_distance_of_author_in_conversation": math.log1p(message - mine[-1]) if mine else FAR,
+            "log_distance_of_author_in_conversation": math.log1p(message - mine[-1]) if mine else ABSENT_LOG_DISTANCE,
             "log_messages_of_conversation": math.log(len(there)),
             "log_messages_of_others_in_conversation": math.log1p(len(there) - len(mine)),
             "author_was_last_in_conversation": bool(by_author) and own.conversation[by_author[-1]] == joined,

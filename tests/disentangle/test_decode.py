@@ -58,18 +58,18 @@ def test_decoding_by_comembership_takes_the_likeliest_conversation(seed: int) ->
     posterior = random_posterior(seed, start_odds=0.2)
     by_message = np.split(np.arange(len(posterior.candidates)), np.cumsum(posterior.lengths)[:-1])
     window = int(posterior.lengths.max()) - 1
-    together = np.eye(200)
+    comembership = np.eye(200)
     conversation, expected = list(range(200)), []
     for message, own in enumerate(by_message):
         shares = dict(zip(posterior.candidates[own].tolist(), posterior.probabilities[own].tolist()))
         within = range(message - 1, max(message - window, 0) - 1, -1)
         for other in within:
-            together[message, other] = together[other, message] = sum(
-                share * together[candidate, other] for candidate, share in shares.items() if candidate != message
+            comembership[message, other] = comembership[other, message] = sum(
+                share * comembership[candidate, other] for candidate, share in shares.items() if candidate != message
             )
         # Ties go to the nearest message.
-        companion = max(within, key=lambda other: together[message, other], default=message)
-        if companion == message or together[message, companion] < 0.5:
+        companion = max(within, key=lambda other: comembership[message, other], default=message)
+        if companion == message or comembership[message, companion] < 0.5:
             expected.append(message)
             continue
         conversation[message] = conversation[companion]

@@ -61,13 +61,13 @@ def test_listwise_loss_is_the_cross_entropy_with_the_known_links() -> None:
     own, data = task(), batch()
     scores = own.score_all(data)
     expected = sum(
-        -(gold * F.log_softmax(row, 0)).sum() for row, gold in zip(rows(scores, data), rows(data.target_probability, data))
+        -(target * F.log_softmax(row, 0)).sum() for row, target in zip(rows(scores, data), rows(data.target_probability, data))
     )
     torch.testing.assert_close(own.loss(scores, data), expected)
     ((named, _),) = own.losses(data, {"links": 7.0}, MAIN, None)
     torch.testing.assert_close(named["links"], own.loss(scores, data) / 7)
-    assert any((gold > 0).sum() > 1 for gold in rows(data.target_probability, data))
-    assert any(gold[0] > 0 and (gold[1:] > 0).any() for gold in rows(data.target_probability, data))
+    assert any((target > 0).sum() > 1 for target in rows(data.target_probability, data))
+    assert any(target[0] > 0 and (target[1:] > 0).any() for target in rows(data.target_probability, data))
 
 
 def one_conversation(message: int, other: int) -> bool:
@@ -127,9 +127,9 @@ def test_binary_loss_is_a_mean_over_candidates() -> None:
     own, data = task(objective="binary", positive_weight=3.0), batch()
     scores = own.score_all(data)
     expected = torch.zeros(())
-    for row, gold in zip(rows(scores, data), rows(data.target_probability, data)):
-        chance = torch.sigmoid(row)
-        expected = expected + -torch.where(gold > 0, 3 * chance.log(), (1 - chance).log()).mean()
+    for row, target in zip(rows(scores, data), rows(data.target_probability, data)):
+        probability = torch.sigmoid(row)
+        expected = expected + -torch.where(target > 0, 3 * probability.log(), (1 - probability).log()).mean()
     torch.testing.assert_close(own.loss(scores, data), expected)
     torch.testing.assert_close(own.probabilities(scores, data, PLAIN), torch.sigmoid(scores))
 
@@ -156,11 +156,11 @@ def test_binary_decisions_answer_the_likeliest() -> None:
         assert own.head is not None
         own.head.bias.fill_(-20.0)
     posterior = LinkPosterior.concatenate(list(predict_posterior(own, PLAIN, LOGS)))
-    parents, chance = posterior.choose_likeliest()
+    parents, probability = posterior.choose_likeliest()
     scores = own.score_all(batch(known=False))
     best = [int(row.argmax()) for row in rows(scores, batch(known=False))]
     assert (parents == posterior.messages - np.array(best)).all()
-    assert chance.max() < 1e-3
+    assert probability.max() < 1e-3
     assert len(parents) == len(LOGS) > data.num_targets
 
 

@@ -33,9 +33,9 @@ def plainly(own: ConversationState, probabilities: np.ndarray, message: int, can
 
     inside, onward = {}, {message: 1.0}
     for each in later:
-        among = [(other, answers(each, other)) for other in later if other < each]
-        inside[each] = sum(answers(each, other) for other in there) + sum(inside[other] * share for other, share in among)
-        onward[each] = answers(each, message) + sum(onward[other] * share for other, share in among)
+        parents = [(other, answers(each, other)) for other in later if other < each]
+        inside[each] = sum(answers(each, other) for other in there) + sum(inside[other] * share for other, share in parents)
+        onward[each] = answers(each, message) + sum(onward[other] * share for other, share in parents)
     author = speaker[message]
     mine = [each for each in later if speaker[each] == author != NO_AUTHOR]
     people = {int(speaker[each]) for each in there} - {int(author), NO_AUTHOR}

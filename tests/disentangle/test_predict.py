@@ -51,7 +51,7 @@ def by_message(found: Iterator[LinkPosterior]) -> dict[int, dict[int, float]]:
 
 def flat(found: dict[int, dict[int, float]]) -> np.ndarray:
     """All probabilities in the order of the logs."""
-    return np.array([chance for message in sorted(found) for chance in found[message].values()])
+    return np.array([probability for message in sorted(found) for probability in found[message].values()])
 
 
 def assert_same(found: dict[int, dict[int, float]], expected: dict[int, dict[int, float]]) -> None:
@@ -69,7 +69,7 @@ def alone(own: ReplyLinking, *, start: Ints | None = None, known: bool = False) 
         own_start = 0 if start is None else int(start[number]) - first
         structure = ReplyStructure.from_gold(logs) if known else None
         for message, probabilities in enumerate(one_by_one(own, logs, own_start, structure), first + own_start):
-            found[message] = {first + candidate: chance for candidate, chance in probabilities.items()}
+            found[message] = {first + candidate: probability for candidate, probability in probabilities.items()}
     return found
 
 

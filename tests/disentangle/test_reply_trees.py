@@ -20,7 +20,7 @@ def timed(parent: list[int], times: list[float | None], name: str = "t") -> Tree
 
 
 def named_parents(tree: Tree) -> dict[str, tuple[str, ...]]:
-    return {node.id: tuple(tree.nodes[above].id for above in node.parents or ()) for node in tree.nodes}
+    return {node.id: tuple(tree.nodes[each].id for each in node.parents or ()) for node in tree.nodes}
 
 
 @given(parent_arrays(), st.data())
@@ -37,10 +37,10 @@ def test_nodes_are_in_order_of_time_and_after_their_parents(parent, data):
     # A node out of order by time follows a parent that is later, or has no time.
     due = -np.inf
     place = {node.id: number for number, node in enumerate(tree.nodes)}
-    above = {node.id: (*(tree.nodes[each] for each in tree.ancestors(place[node.id])), node) for node in tree.nodes}
+    path = {node.id: (*(tree.nodes[each] for each in tree.ancestors(place[node.id])), node) for node in tree.nodes}
     earlier = -1
     for node in ordered.nodes:
-        own = max(-np.inf if each.time is None else each.time for each in above[node.id])
+        own = max(-np.inf if each.time is None else each.time for each in path[node.id])
         assert own >= due
         assert own > due or place[node.id] > earlier
         due, earlier = own, place[node.id]

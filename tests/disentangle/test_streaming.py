@@ -81,18 +81,18 @@ def structured_with_several_answers() -> Disentangler:
     return Disentangler(mht().task, DecodingConfig(decide="conversation", start_odds=2, threshold=0.05))
 
 
-def in_context(among: int = 0) -> Disentangler:
+def in_context(attention_candidates: int = 0) -> Disentangler:
     """Reads the messages around a pair, and all candidates jointly."""
     torch.manual_seed(0)
     sizes = {"dim": 4, "hidden": 8, "context_features": True, "attention_layers": 1, "attention_dim": 8, "attention_heads": 2}
-    backbone = FeatureModel(FeatureModelConfig(vocab_size=WORDS.vocab_size, attention_candidates=among, **sizes))
+    backbone = FeatureModel(FeatureModelConfig(vocab_size=WORDS.vocab_size, attention_candidates=attention_candidates, **sizes))
     assert backbone.candidate_attention is not None
     torch.nn.init.normal_(backbone.candidate_attention.expand.weight)
     return Disentangler(ReplyLinking(backbone, WORDS, ChatInput(window=12, causal=True)))
 
 
 def among_the_likeliest() -> Disentangler:
-    return in_context(among=4)
+    return in_context(attention_candidates=4)
 
 
 def pruned() -> Disentangler:

@@ -28,10 +28,10 @@ def steps(structure: ReplyStructure, message: int, other: int) -> int:
     waiting = deque([message])
     while waiting:
         own = waiting.popleft()
-        for above in structure.parents.get(own, []):
-            if above not in reached:
-                reached[above] = reached[own] + 1
-                waiting.append(above)
+        for parent in structure.parents.get(own, []):
+            if parent not in reached:
+                reached[parent] = reached[own] + 1
+                waiting.append(parent)
     return reached.get(other, 0)
 
 
@@ -39,9 +39,9 @@ def steps(structure: ReplyStructure, message: int, other: int) -> int:
 def links(draw: st.DrawFn) -> list[tuple[int, int]]:
     """(child, parent): up to three links per message, some to itself, some twice."""
     return [
-        (message, above)
+        (message, parent)
         for message in range(draw(st.integers(2, 18)))
-        for above in draw(st.lists(st.integers(0, message), max_size=3))
+        for parent in draw(st.lists(st.integers(0, message), max_size=3))
     ]
 
 
@@ -49,14 +49,14 @@ def links(draw: st.DrawFn) -> list[tuple[int, int]]:
 @settings(max_examples=80)
 def test_links_up_are_counted_by_the_shortest_way(drawn: list[tuple[int, int]], window: int, begin: int, data: st.DataObject):
     structure = ReplyStructure()
-    for answering, parents in drawn:
-        structure.add_link(answering, parents)
+    for child, parents in drawn:
+        structure.add_link(child, parents)
     last = max((message for message, _ in drawn), default=0) + begin + 2
     targets = sorted(data.draw(st.sets(st.integers(begin, last), min_size=1, max_size=6)))
     candidates, lengths = looking_back(targets, window, begin)
-    above = structure.measure_ancestors(candidates, lengths)
-    assert above.shape == (len(targets), lengths.max(), lengths.max())
-    for target, size, found in zip(targets, lengths.tolist(), above.tolist(), strict=True):
+    ancestors = structure.measure_ancestors(candidates, lengths)
+    assert ancestors.shape == (len(targets), lengths.max(), lengths.max())
+    for target, size, found in zip(targets, lengths.tolist(), ancestors.tolist(), strict=True):
         for i in range(lengths.max()):
             for j in range(lengths.max()):
                 # The target, in place 0, is skipped, and places before the log's first message have no ancestors.
@@ -107,21 +107,21 @@ def test_gold_structure_is_separate_for_each_log() -> None:
     trees[1] = Tree(tuple(nodes), id="log")
     logs = Logs.build(trees, ChatInput(window=6)).tokenize(tokenizer())
     expected = {
-        first + number: sorted(first + above for above in node.parents)
+        first + number: sorted(first + parent for parent in node.parents)
         for first, tree in zip((0, 20), trees)
         for number, node in enumerate(tree.nodes)
         if node.parents
     }
     assert expected[32] == [23, 28]
     known = ReplyStructure.from_gold(logs)
-    assert {message: sorted(above) for message, above in known.parents.items()} == expected
+    assert {message: sorted(parents) for message, parents in known.parents.items()} == expected
     view = Blocks(logs, np.arange(20, 35), block=15)
     example = view.example(0)
-    above = known.measure_ancestors(example.context, example.context_lengths)
-    assert above[13].any()
+    ancestors = known.measure_ancestors(example.context, example.context_lengths)
+    assert ancestors[13].any()
     for row, target in enumerate(range(20, 35)):
-        for i, j in np.argwhere(above[row]).tolist():
-            assert above[row, i, j] == steps(known, target - i, target - j)
+        for i, j in np.argwhere(ancestors[row]).tolist():
+            assert ancestors[row, i, j] == steps(known, target - i, target - j)
 
 
 def test_copy_of_a_structure_is_independent() -> None:

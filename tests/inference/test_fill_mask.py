@@ -53,8 +53,8 @@ IDS = tokenizer().encode("aa be [MASK] co [MASK] da", masks=True)
 def test_likeliest_pieces(tree, context):
     model = MaskFiller(tree_task(input=TextInput(max_tokens=32, context="null" if context == "null" else "tree")).eval())
     answer = model.fill_mask(tree, "t.9", top_k=4, context=context)
-    above = {"tree": ["t.0", "t.6", "t.7", "t.8"], "parent": ["t.8"], "none": [], "null": []}
-    assert (answer["node"], answer["context"], answer["ancestors"]) == ("t.9", context, above[context])
+    ancestors = {"tree": ["t.0", "t.6", "t.7", "t.8"], "parent": ["t.8"], "none": [], "null": []}
+    assert (answer["node"], answer["context"], answer["ancestors"]) == ("t.9", context, ancestors[context])
     assert [mask["position"] for mask in answer["masks"]] == [2, 4]
     for mask in answer["masks"]:
         top = torch.topk(probabilities(model.task, tree, 9, IDS, mask["position"], context), 4)
@@ -119,8 +119,8 @@ def test_joint_filling_is_a_beam_search(model, tree):
     assert top["probability"] == pytest.approx(best[0], abs=1e-7)
     assert top["tokens"] == [tokenizer().token(token) for token in best[1]]
     assert top["text"] == tokenizer().decode([*IDS[:2], best[1][0], IDS[3], best[1][1], IDS[5]])
-    chances = [each["probability"] for each in answer["joint"]]
-    assert chances == sorted(chances, reverse=True)
+    joint = [each["probability"] for each in answer["joint"]]
+    assert joint == sorted(joint, reverse=True)
 
 
 def test_joint_filling_keeps_to_the_candidates(model, tree):
@@ -133,13 +133,13 @@ def test_joint_filling_keeps_to_the_candidates(model, tree):
         text = tree.nodes[9].text.replace("[MASK]", first["token"], 1)
         (second,) = model.fill_mask(with_text(tree, 9, text), 9, candidates=words)["masks"]
         for each in second["tokens"]:
-            chance = first["probability"] * each["probability"]
-            expected[first["token"], each["token"], text.replace("[MASK]", each["token"])] = chance
+            probability = first["probability"] * each["probability"]
+            expected[first["token"], each["token"], text.replace("[MASK]", each["token"])] = probability
     found = {(*each["tokens"], each["text"]): each["probability"] for each in answer["joint"]}
     assert found == pytest.approx(expected, abs=1e-9)
     assert sum(found.values()) == pytest.approx(1)
-    chances = [each["probability"] for each in answer["joint"]]
-    assert chances == sorted(chances, reverse=True)
+    joint = [each["probability"] for each in answer["joint"]]
+    assert joint == sorted(joint, reverse=True)
     (best,) = model.fill_mask(tree, 9, top_k=1, candidates=["ga"], joint=True)["joint"]
     assert (best["tokens"], best["probability"]) == (["ga", "ga"], pytest.approx(1))
 
@@ -210,7 +210,7 @@ def test_chained_models_fill_whole_texts(tree):
     chained = Tree(
         (
             Node(" ".join(["aa"] * 6), id="0"),
-            *(Node(" ".join(["aa"] * size), (above,), id=str(above + 1)) for above, size in enumerate((6, 6, 2))),
+            *(Node(" ".join(["aa"] * size), (parent,), id=str(parent + 1)) for parent, size in enumerate((6, 6, 2))),
             *(Node(long.nodes[6 + place].text, (3 + place,), id=str(4 + place)) for place in range(4)),
         ),
         id="u",

@@ -93,7 +93,7 @@ def disentangle(
     Example: ramify disentangle years.log --live --every 4096 --to annotation --out links.txt
     """
     from ramify import readers
-    from ramify.disentangle.inference.ensemble import disentangle_together
+    from ramify.disentangle.inference.ensemble import disentangle_ensemble
     from ramify.errors import RamifyError
     from ramify.nn.precision import autocast
     from ramify.readers import irc
@@ -132,7 +132,7 @@ def disentangle(
         trees = known.records(logs, report, **chosen)
         trees = _check_page_size(trees) if to == "html" else trees
         found = _counted(
-            (disentangle_together(models, tree, keep_replies=keep_replies, ensemble=ensemble, beam=beam) for tree in trees),
+            (disentangle_ensemble(models, tree, keep_replies=keep_replies, ensemble=ensemble, beam=beam) for tree in trees),
             advance,
             report,
         )

@@ -78,7 +78,7 @@ class Chunk:
         """[node]: the values of a column of the content."""
         return decoded(self.content[name].chunk(0).take(pa.array(self.rows)))
 
-    def below(self, mask: Mask) -> Mask:
+    def in_subtrees(self, mask: Mask) -> Mask:
         """[node]: whether the node or one of its ancestors (along first parents) is in the mask."""
         inside = np.append(mask, False)
         for ancestor in jumps(self.first_parent):

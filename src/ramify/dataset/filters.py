@@ -75,7 +75,7 @@ def without_blank(chunk: Chunk, policy: Policy, report: Report) -> Chunk:
         if handling == "tree":
             dropped[f"tree_with_{reason}"] = chunk.whole(mask)
         elif handling == "drop":
-            dropped[reason] = chunk.below(mask)
+            dropped[reason] = chunk.in_subtrees(mask)
         elif handling == "reattach":
             reattached[reason] = mask
     return chunk.without(dropped | reattached, report)

@@ -34,7 +34,7 @@ class CandidatePruner(nn.Module):
         return (self.pair(batch.pair_features) + parent).squeeze(1)
 
     @torch.no_grad()
-    def choose(self, batch: LinkBatch, excluded: Int[Tensor, " key"] | None = None) -> tuple[Int[Tensor, " chosen"], Rows]:
+    def select(self, batch: LinkBatch, excluded: Int[Tensor, " key"] | None = None) -> tuple[Int[Tensor, " chosen"], Rows]:
         """The candidates to score, and how many of them each target has. Excluded candidates come after all others."""
         with torch.autocast(batch.device.type, enabled=False):
             scores = self(batch)

@@ -8,7 +8,7 @@ from ramify.disentangle.data.logs import Logs
 
 
 def soft_targets(
-    logs: Logs, teacher_probabilities: Float[NDArray, "taught distance"], distillation_weight: float
+    logs: Logs, teacher_probabilities: Float[NDArray, "read distance"], distillation_weight: float
 ) -> Float[NDArray, "message distance"]:
     """The target probability of the message at each distance back (0: a start), for every message.
 

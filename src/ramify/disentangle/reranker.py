@@ -166,9 +166,9 @@ def _collect(
             candidates, real = shortlist.candidates, shortlist.probabilities > 0
             child = np.broadcast_to(posterior.messages[:, None], real.shape)
             is_parent = logs.is_link(child.ravel(), candidates.ravel()).reshape(real.shape) & real
-            together = (logs.conversation[candidates] == logs.conversation[child]) & (candidates != child) & real
+            same_conversation = (logs.conversation[candidates] == logs.conversation[child]) & (candidates != child) & real
             annotated = is_parent.any(axis=1)
-            parts = (shortlist.features, shortlist.probabilities, is_parent.astype(np.float32), is_parent | together)
+            parts = (shortlist.features, shortlist.probabilities, is_parent.astype(np.float32), is_parent | same_conversation)
             for kept, part in zip(collected, parts):
                 kept.append(_widen(part[annotated]))
     if not sum(map(len, collected[0])):

@@ -86,7 +86,7 @@ class ReplyLinking(Task[LinkBatch]):
         if self.candidate_pruner is None:
             return self.score_all(batch)
         excluded = batch.same_author if decoding.answers == "others" else None
-        chosen, candidates = self.candidate_pruner.choose(batch, excluded)
+        chosen, candidates = self.candidate_pruner.select(batch, excluded)
         scores = self.score_all(batch.select(chosen, candidates))
         return scores.new_full(batch.is_self.shape, MASKED_SCORE).index_copy(0, chosen, scores)
 

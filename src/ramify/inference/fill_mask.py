@@ -71,7 +71,7 @@ class MaskFiller(TextPipeline):
                 f"Write {mask} where a word is to be filled."
             )
         if candidates:
-            answers = [_among(query, ids, place, candidates) for place in masks]
+            answers = [_rank_candidates(query, ids, place, candidates) for place in masks]
         else:
             scores = query.log_probabilities([ids], [masks])[0].exp()
             best = [torch.topk(each, min(top_k, len(each))) for each in scores]
@@ -105,7 +105,7 @@ class MaskFiller(TextPipeline):
         return pseudo_log_likelihood(self.task, tree, node, context=context)
 
 
-def _among(query: MaskQuery, ids: list[int], place: int, candidates: Sequence[str]) -> list[dict[str, Any]]:
+def _rank_candidates(query: MaskQuery, ids: list[int], place: int, candidates: Sequence[str]) -> list[dict[str, Any]]:
     """Candidates by probability."""
     shares = [float(np.exp(score)) for _, _, score in _words(query, ids, place, candidates)]
     ranked = sorted(zip(shares, candidates, strict=True), key=lambda pair: -pair[0])

@@ -96,11 +96,11 @@ def read_config(directory: Path) -> dict[str, Any]:
     return config
 
 
-def require(config: Any, wanted: Mapping[str, Any], source: str | Path, part: str = "model") -> None:
+def require(config: Any, required: Mapping[str, Any], source: str | Path, part: str = "model") -> None:
     """Raise where a config has other values than a checkpoint needs."""
     other = [
         f"{part}.{name} = {value!r} (not {getattr(config, name)!r})"
-        for name, value in wanted.items()
+        for name, value in required.items()
         if getattr(config, name) != value
     ]
     if other:

@@ -208,9 +208,9 @@ def init_from_bert(model: TreeMLM, source: str | Path, *, decoder: bool = True) 
     """
     directory = hf.locate(source)
     tensors = hf.bert_tensors(directory)
-    wanted = config_from_bert(hf.read_config(directory))
-    layers = wanted.pop("decoder_layers")
-    hf.require(model.config, wanted, directory)
+    required = config_from_bert(hf.read_config(directory))
+    layers = required.pop("decoder_layers")
+    hf.require(model.config, required, directory)
     if decoder and model.config.decoder_layers > layers:
         raise RamifyError(
             f"{directory} has {layers} layers, too few for model.decoder_layers = {model.config.decoder_layers}: lower it, or "

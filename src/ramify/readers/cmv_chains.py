@@ -16,7 +16,7 @@ from ramify.errors import RamifyError
 from ramify.readers import list_files
 from ramify.readers.base import A_FOLDER, Policy, Report, lacks, open_bytes
 from ramify.readers.documents import loads
-from ramify.readers.reddit import answered, author, bare_id, submission_text
+from ramify.readers.reddit import author, bare_id, resolve_parent, submission_text
 from ramify.readers.rows import LABELLED, Post, batches
 from ramify.readers.values import told_time
 
@@ -79,7 +79,7 @@ def _chain(content: bytes, name: str, where: str, report: Report, policy: Policy
         parent = None
         if comment_id != discussion:
             place_name = f"{where}: comment {comment_id}"
-            parent = answered(bare_id(comment.get("parent_id")), discussion, place_name, policy, report)
+            parent = resolve_parent(bare_id(comment.get("parent_id")), discussion, place_name, policy, report)
             if parent is None:
                 continue
         title, body = unescape(comment.get("title") or ""), unescape(comment["body"])

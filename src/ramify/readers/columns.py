@@ -234,7 +234,7 @@ def _delimited(
         return "skip"
 
     parsing = pyarrow.csv.ParseOptions(delimiter=delimiter, quote_char=quote or False, invalid_row_handler=bad_row)
-    wanted = pyarrow.csv.ConvertOptions(
+    conversion = pyarrow.csv.ConvertOptions(
         column_types=dict.fromkeys(names.values(), pa.binary()),
         include_columns=list(dict.fromkeys(names.values())),
         strings_can_be_null=True,
@@ -252,7 +252,7 @@ def _delimited(
             first, _ = next(blocks, (b"", False))
             titles = header if spaced else _parsed(bytes(first) + b"\n", parsing).column_names
             for block, replaced in blocks:
-                batch = _parsed(block, parsing, wanted, titles)
+                batch = _parsed(block, parsing, conversion, titles)
                 rows_before, bad_rows = rows_before + batch.num_rows + bad_rows, 0
                 report.read += batch.num_rows
                 values = {ours: batch[theirs].chunk(0).cast(pa.large_string()) for ours, theirs in names.items()}
@@ -282,7 +282,7 @@ def _delimited(
 def _parsed(
     rows: bytes | memoryview,
     parsing: pyarrow.csv.ParseOptions,
-    wanted: pyarrow.csv.ConvertOptions | None = None,
+    conversion: pyarrow.csv.ConvertOptions | None = None,
     names: list[str] | None = None,
 ) -> pa.Table:
     """Parse whole rows in the caller's thread. Without `names`, the first row holds the names of the columns."""
@@ -290,7 +290,7 @@ def _parsed(
     held = pa.allocate_buffer(len(rows))
     np.frombuffer(held, np.uint8)[:] = np.frombuffer(rows, np.uint8)
     reading = pyarrow.csv.ReadOptions(use_threads=False, block_size=len(rows), column_names=names)
-    return pyarrow.csv.read_csv(pa.BufferReader(held), reading, parsing, wanted)
+    return pyarrow.csv.read_csv(pa.BufferReader(held), reading, parsing, conversion)
 
 
 class _Marks:

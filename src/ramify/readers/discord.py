@@ -110,12 +110,12 @@ class _Log:
             author=account or name,
             time=told_time(message.get("timestamp"), self._report, where),
             kind="" if kind in _ORDINARY else chat.SYSTEM,
-            answers=self._answered(message, kind) if kind in _ORDINARY else None,
+            answers=self._find_parent(message, kind) if kind in _ORDINARY else None,
             edited=seconds(message.get("timestampEdited")),
             where=where,
         )
 
-    def _answered(self, message: dict[str, Any], kind: str) -> str | None:
+    def _find_parent(self, message: dict[str, Any], kind: str) -> str | None:
         """The id of the parent. References to forwarded messages and to other channels are not parents."""
         reference = fields(message.get("reference"))
         channel, here = identifier(reference.get("channelId")), identifier(self.channel.get("id"))

@@ -14,7 +14,7 @@ import pyarrow as pa
 from ramify.readers import list_files
 from ramify.readers.base import EITHER, Policy, Report, in_seconds, pc
 from ramify.readers.records import records
-from ramify.readers.reddit import NOBODY, answered, submission_text
+from ramify.readers.reddit import NOBODY, resolve_parent, submission_text
 from ramify.readers.values import told_time
 
 BASE_36 = "0123456789abcdefghijklmnopqrstuvwxyz"
@@ -88,7 +88,7 @@ def _with_parents(batch: pa.RecordBatch, path: Path, lines: Iterable[int], polic
     """Fill in missing parents: top-level comments of some dumps name none."""
     columns = [batch.column(name).to_pylist() for name in ("parent", "tree", "id")]
     parents = [
-        answered(parent, tree, f"{path}, line {line}: comment {comment_id}", policy, report)
+        resolve_parent(parent, tree, f"{path}, line {line}: comment {comment_id}", policy, report)
         for parent, tree, comment_id, line in zip(*columns, lines, strict=True)
     ]
     filled = batch.set_column(batch.schema.get_field_index("parent"), EITHER.field("parent"), pa.array(parents, pa.string()))

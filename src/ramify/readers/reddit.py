@@ -20,7 +20,7 @@ def bare_id(name: Any) -> str | None:
     return _PREFIX.sub("", name) or None if isinstance(name, str) else None
 
 
-def answered(parent: str | None, submission: str, where: str, policy: Policy, report: Report) -> str | None:
+def resolve_parent(parent: str | None, submission: str, where: str, policy: Policy, report: Report) -> str | None:
     """The parent of a comment, or its submission if it names none. None if the policy drops such comments."""
     if parent is not None:
         return parent

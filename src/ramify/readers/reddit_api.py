@@ -16,7 +16,7 @@ import pyarrow as pa
 from ramify.readers import list_files
 from ramify.readers.base import A_FOLDER, Policy, Report, bad_option
 from ramify.readers.documents import documents
-from ramify.readers.reddit import answered, author, bare_id, submission_text
+from ramify.readers.reddit import author, bare_id, resolve_parent, submission_text
 from ramify.readers.rows import Post, batches
 from ramify.readers.values import told_time
 
@@ -86,7 +86,7 @@ def _walk(document: Any, where: str, report: Report, policy: Policy, clean: Call
             else:
                 report.read += 1
                 named = bare_id(data.get("parent_id")) or parent
-                parent_id = answered(named, discussion, f"{where}: comment {post_id}", policy, report)
+                parent_id = resolve_parent(named, discussion, f"{where}: comment {post_id}", policy, report)
                 if parent_id is not None:
                     yield Post(
                         post_id,

@@ -115,10 +115,10 @@ def _records(messages: list[Any], accounts: Accounts, place: str, report: Report
         if account is not None:
             accounts.add(account, name)
         forwarded = string(message.get("forwarded_from"))
-        answered = identifier(message.get("reply_to_message_id"))
-        if answered is not None and message.get("reply_to_peer_id") is not None:
+        parent = identifier(message.get("reply_to_message_id"))
+        if parent is not None and message.get("reply_to_peer_id") is not None:
             report.repair("missing_parent", where)
-            answered = None
+            parent = None
         if message.get("type") == "unsupported":
             report.repair("unsupported", where)
         record = Message(
@@ -128,7 +128,7 @@ def _records(messages: list[Any], accounts: Accounts, place: str, report: Report
             time=told_time(_stamp(message, "date"), report, where),
             kind=chat.SYSTEM if service else "",
             label={"forwarded_from": forwarded} if forwarded else None,
-            answers=answered,
+            answers=parent,
             edited=seconds(_stamp(message, "edited")),
             where=where,
         )

@@ -42,15 +42,15 @@ def as_text(found: Disentangled) -> Iterator[str]:
         yield f"--- {number} · {counted(len(tree), 'message')} · {_people(tree)}{_span(tree, dated)}"
         days = _days(tree.nodes, _of_several_days(tree.nodes))
         # The messages below which the next one may stand, least indented first.
-        above: list[int] = []
+        path: list[int] = []
         for number, (day, node, depth) in enumerate(zip(days, tree.nodes, depths(_first_parents(tree)).tolist())):
             indent = min(depth, DEEPEST)
-            del above[indent:]
-            seen = tuple(above[-1:]) if len(above) == indent else ()
+            del path[indent:]
+            shown_parents = tuple(path[-1:]) if len(path) == indent else ()
             parents = node.parents or ()
-            answered = [*(tree.nodes[each].id for each in parents), *node.label.get("also", ())]
-            answers = "" if parents == seen and len(answered) < 2 else f"→ {', '.join(map(_clean, answered))} "
-            above += [number] * (indent + 1 - len(above))
+            parent_ids = [*(tree.nodes[each].id for each in parents), *node.label.get("also", ())]
+            answers = "" if parents == shown_parents and len(parent_ids) < 2 else f"→ {', '.join(map(_clean, parent_ids))} "
+            path += [number] * (indent + 1 - len(path))
             yield from (f"       {each}" for each in day)
             yield f"{_clean(node.id):>6} {_clock(node)}{'  ' * indent}{answers}{_line(node)}"
     if alone:
@@ -114,21 +114,21 @@ def _section(place: int, found: Disentangled) -> HtmlSection:
     parent = _first_parents(found.tree)
     rows = []
     days = _days(found.tree.nodes, _of_several_days(found.tree.nodes))
-    for number, (node, day, above, conversation, chance) in enumerate(
+    for number, (node, day, parent_number, conversation, probability) in enumerate(
         zip(found.tree.nodes, days, parent, found.conversation.tolist(), found.probability.tolist(), strict=True)
     ):
         rows += [f'<li class="day">{each}</li>' for each in day]
         is_alone = sizes[conversation] == 1
-        answers = f' data-answers="m{place}-{above}"' if above >= 0 else ""
-        what = f"answers {found.tree.nodes[above].id}" if above >= 0 else "starts a conversation"
+        answers = f' data-answers="m{place}-{parent_number}"' if parent_number >= 0 else ""
+        what = f"answers {found.tree.nodes[parent_number].id}" if parent_number >= 0 else "starts a conversation"
         what += " and starts a conversation" if node.self_link else ""
         kind = f" {text(node.kind)}" if node.kind else ""
         rows.append(
             f'<li id="m{place}-{number}" class="message{" alone" if is_alone else ""}{kind}" data-conversation="{conversation}"'
-            f'{answers} style="{"" if is_alone else _colour(conversation)}" title="{text(what)}, {chance:.0%}">'
+            f'{answers} style="{"" if is_alone else _colour(conversation)}" title="{text(what)}, {probability:.0%}">'
             f'<span class="number">{text(node.id)}</span> <time title="{_date(node)}">{text(_clock(node).strip())}</time> '
             f'<b>{text(node.author or "")}</b> <span class="said">{text(node.text)}</span> '
-            f'<span class="chance">{"" if is_alone else f"{conversation} · "}{chance:.0%}</span></li>'
+            f'<span class="probability">{"" if is_alone else f"{conversation} · "}{probability:.0%}</span></li>'
         )
     body = f'<nav class="conversations">{buttons}</nav><ol class="log">{"".join(rows)}</ol>'
     return HtmlSection(

@@ -22,7 +22,7 @@ from ramify.runs.sections import (
     Table,
 )
 
-ABOVE = 160
+ANCESTOR_CHARS = 160
 """Characters shown of an ancestor's text."""
 
 AROUND = 240
@@ -131,8 +131,8 @@ def _cell(cell: Cell) -> str:
 
 
 def _card(mask: FilledMask) -> str:
-    above = "".join(f"<li>{text(shortened(each, ABOVE)) or '<i>(no text)</i>'}</li>" for each in mask.ancestors)
-    above = f'<ol class="above">{above}</ol>' if above else ""
+    ancestors = "".join(f"<li>{text(shortened(each, ANCESTOR_CHARS)) or '<i>(no text)</i>'}</li>" for each in mask.ancestors)
+    ancestors = f'<ol class="ancestors">{ancestors}</ol>' if ancestors else ""
     before = "… " + mask.before[-AROUND:].split(" ", 1)[-1] if len(mask.before) > AROUND else mask.before
     after = shortened(mask.after, AROUND)
     gap = " " if before[-1:].isspace() else ""
@@ -140,7 +140,7 @@ def _card(mask: FilledMask) -> str:
     sentence = f"<p>{text(before)}{gap}<mark>{text(mask.word)}</mark>{behind}{text(after)}</p>"
     guesses = "".join(_guess(*guess, mask.word) for guess in mask.guesses)
     title = f"<h3>{text(shortened(mask.title, 80))}</h3>" if mask.title else ""
-    return f"<article>{title}{above}{sentence}<table>{guesses}</table></article>"
+    return f"<article>{title}{ancestors}{sentence}<table>{guesses}</table></article>"
 
 
 def _guess(kind: str, name: str, probability: float, likeliest: tuple[tuple[str, float], ...], word: str) -> str:

@@ -138,7 +138,7 @@ class PreparedChats(Prepared):
     dev_names: list[str]
 
     def stage(self, number: int) -> Stage:
-        shares = self._taught
+        shares = self._soft_targets
         targets = self.logs.linked if shares is None else np.flatnonzero(shares.any(axis=1))
         if not len(targets):
             raise RamifyError(f"{self.run.data} has no known links in its training logs, so there is nothing to learn.")
@@ -164,15 +164,17 @@ class PreparedChats(Prepared):
         return load_or_encode(self.task, logs, messages, self.run.view.vectors)
 
     @cached_property
-    def _taught(self) -> Float[NDArray, "message place"] | None:
+    def _soft_targets(self) -> Float[NDArray, "message place"] | None:
         """Soft targets for all messages; None without teachers."""
         if not self.run.view.teachers:
             return None
         if self.task.config.objective != "listwise":
             raise RamifyError(f"view.teachers needs task.objective=listwise, not {self.task.config.objective}.")
         teachers = [_teacher(path, self.task.device) for path in self.run.view.teachers]
-        believed = mean_probabilities(teachers, lambda: self.store.trees(self.store.split("train")), self.logs.input.window)
-        return soft_targets(self.logs, believed, self.run.view.distillation_weight)
+        teacher_probabilities = mean_probabilities(
+            teachers, lambda: self.store.trees(self.store.split("train")), self.logs.input.window
+        )
+        return soft_targets(self.logs, teacher_probabilities, self.run.view.distillation_weight)
 
     @property
     def _encoder_parameters(self) -> list[str]:
@@ -397,12 +399,12 @@ def _with_conversations(run: DisentanglementRun, trees: Iterable[Tree]) -> Itera
         yield tree
         known += sum(node.parents is not None for node in tree.nodes)
         found += split_by_gold(tree) if run.view.conversations else []
-    wanted = run.view.conversations * known
+    remaining = run.view.conversations * known
     for number in np.random.Generator(np.random.Philox(key=run.seed)).permutation(len(found)).tolist():
-        if wanted <= 0:
+        if remaining <= 0:
             return
         yield found[number]
-        wanted -= len(found[number])
+        remaining -= len(found[number])
 
 
 def _words(run: DisentanglementRun, logs: Logs) -> Tokenizer:

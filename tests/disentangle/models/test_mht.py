@@ -374,10 +374,8 @@ def test_scores_depend_on_links_of_others_and_not_of_the_target() -> None:
 def test_states_do_not_depend_on_the_link_of_the_newest_message() -> None:
     own, tree = model(), drawn_links(10, 3)
     for target in (2, 6, 9):
-        for answered in (0, target // 2, target - 1):
-            other = Tree(
-                tuple(replace(node, parents=(answered,)) if i == target else node for i, node in enumerate(tree.nodes))
-            )
+        for parent in (0, target // 2, target - 1):
+            other = Tree(tuple(replace(node, parents=(parent,)) if i == target else node for i, node in enumerate(tree.nodes)))
             assert torch.equal(own(batch_of(read(tree), target)), own(batch_of(read(other), target)))
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from ramify.disentangle.data.channel import NO_AUTHOR, Channel, Ints
-from ramify.disentangle.features.pairs import FAR
+from ramify.disentangle.features.pairs import MAX_DISTANCE
 
 CONTEXT_FEATURES = (
     "similarity",
@@ -103,7 +103,7 @@ def compute_context_features(
         np.broadcast_to(lengths[target], places.shape),
         lengths[place],
         np.log1p(np.maximum(np.nan_to_num(minutes), 0)) / _FEW,
-        (np.cumsum(spoken, axis=1) - spoken) / FAR,
+        (np.cumsum(spoken, axis=1) - spoken) / MAX_DISTANCE,
         _count_authors_between(rank) / _HIGH,
         np.minimum(rank, _FEW) / _FEW,
         np.minimum(np.cumsum(by_child, axis=1) - by_child, _FEW) / _FEW,

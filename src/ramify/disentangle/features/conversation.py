@@ -35,9 +35,9 @@ CONVERSATION_FEATURES = (
     "author_was_last_in_conversation",
 )
 """Features of a candidate (`it`) for a message of `author`. Counts and distances are of messages within the window; an author
-without a message in the conversation is at the distance `FAR`."""
+without a message in the conversation is at the distance `ABSENT_LOG_DISTANCE`."""
 
-FAR = 5.0
+ABSENT_LOG_DISTANCE = 5.0
 EPSILON = 1e-9
 
 
@@ -102,10 +102,10 @@ def compute_conversation_features(
     own, last_own = by_author.count_between(joins * num_authors + own_author, start, message)
     own = np.where(has_author, own, 0)
     child = np.flatnonzero(parent != here)
-    answered = parent[child]
-    child, answered = child[answered >= 0], answered[answered >= 0]
-    children, last_child = _Groups(answered, child, size).count_between(candidate, start, message)
-    answers_by_author = _Groups(answered * num_authors + author[child], child, size)
+    parent_of_child = parent[child]
+    child, parent_of_child = child[parent_of_child >= 0], parent_of_child[parent_of_child >= 0]
+    children, last_child = _Groups(parent_of_child, child, size).count_between(candidate, start, message)
+    answers_by_author = _Groups(parent_of_child * num_authors + author[child], child, size)
     own_children, _ = answers_by_author.count_between(candidate * num_authors + own_author, start, message)
     written, latest = _Groups(author, here, size).count_between(own_author, start, message)
     grandparent = parent[candidate]
@@ -136,7 +136,7 @@ def compute_conversation_features(
         (last == candidate) & (members > 0) & other,
         np.log1p(message - last) * other,
         (own > 0) & other,
-        np.where((own > 0) & other, np.log1p(message - last_own), FAR),
+        np.where((own > 0) & other, np.log1p(message - last_own), ABSENT_LOG_DISTANCE),
         np.log(np.maximum(members, 1)) * other,
         np.log1p(members - own) * other,
         (written > 0) & (conversation[latest] == joins) & has_author & other,

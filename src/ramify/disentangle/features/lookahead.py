@@ -31,9 +31,9 @@ LOOKAHEAD_FEATURES = (
     "answers_to_candidate_by_author",
     "answers_to_candidate_by_its_author",
 )
-"""Features of a candidate: expected numbers among the `LOOKAHEAD` messages after the message (`it`). A message continues it by
-answering it, or a message that continues it. Members are the authors in the candidate's conversation within the window, but for
-the author of the message; others are all but these and him."""
+"""Features of a candidate: expected numbers among the `LOOKAHEAD` messages after the message (`it`). A message continues it if
+its parent is it, or a message that continues it. Members are the authors in the candidate's conversation within the window, but
+for the author of the message; others are all but these and him."""
 
 LOOKAHEAD = 30
 MAX_COUNT = 5.0
@@ -56,7 +56,7 @@ def compute_lookahead_features(
     asked, window = messages[: len(candidates)], state.window
     step, back = np.arange(LOOKAHEAD), 1 + np.arange(window)
     follows = _find_following(messages, len(asked), step)
-    into, among, direct = (_to_tensor(each * follows[:, :, None]) for each in _list_bands(probabilities, len(asked), window))
+    into, between, direct = (_to_tensor(each * follows[:, :, None]) for each in _list_bands(probabilities, len(asked), window))
     starts = _to_tensor(_shift(probabilities[:, 0], len(asked), 0.0) * follows)
 
     later = np.minimum(asked[:, None] + 1 + step, len(state.author) - 1)
@@ -82,7 +82,7 @@ def compute_lookahead_features(
 
     # Row by row: the parents before the message, and through its later parents, theirs.
     first = torch.cat([torch.bmm(into, in_conversation), direct], dim=2)
-    reached = torch.linalg.solve_triangular(torch.eye(LOOKAHEAD) - among, first, upper=False, unitriangular=True)
+    reached = torch.linalg.solve_triangular(torch.eye(LOOKAHEAD) - between, first, upper=False, unitriangular=True)
     inside, onward, direct = reached[:, :, :-1], reached[:, :, -1:], direct[:, :, 0]
 
     own = _to_tensor(by_author)[:, None, :]

@@ -19,7 +19,7 @@ RATES = (-1, 1, 3, 10, 10_000)
 MESSAGES_AGO = (-1, 0, 1, 5, 20, 1000)
 MINUTES_AGO = (-1, 0, 2, 10, 10_000)
 MINUTES_APART = (-1, 0, 1, 5, 60, 10_000)
-FAR = 100
+MAX_DISTANCE = 100
 """Distances in messages and minutes are clipped to this."""
 
 
@@ -133,7 +133,7 @@ def compute_pair_features(
     other = ~is_self
     distance = child - parent
     minutes = channel.count_minutes(parent, child)
-    least = -FAR if channel.reproduce_published else 0
+    least = -MAX_DISTANCE if channel.reproduce_published else 0
     author = channel.author
     mentioned = []
     for source, target in ((child, parent), (parent, child)):
@@ -144,9 +144,10 @@ def compute_pair_features(
     sizes = channel.word_counts
     columns = [
         is_self,
-        np.minimum(FAR, distance) / FAR,
+        np.minimum(MAX_DISTANCE, distance) / MAX_DISTANCE,
         distance > 1,
-        np.where(np.isnan(channel.minute[child] + channel.minute[parent]), 0, np.clip(minutes, least, FAR)) / FAR,
+        np.where(np.isnan(channel.minute[child] + channel.minute[parent]), 0, np.clip(minutes, least, MAX_DISTANCE))
+        / MAX_DISTANCE,
         *_one_hot(minutes, MINUTES_APART).T,
         channel.mentions_author_of(parent, child),
         channel.mentions_author_of(child, parent),

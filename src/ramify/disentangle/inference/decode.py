@@ -94,9 +94,9 @@ def choose_by_comembership(
     rows = zip(posterior.messages.tolist(), starts.tolist(), posterior.lengths.tolist())
     for row, (message, start, length) in enumerate(rows):
         own = slice(start, start + length)
-        together = comembership(message).update(distance[own], probabilities[own])
-        nearest = int(together.argmax())
-        if together[nearest] < 0.5:
+        comembership_probability = comembership(message).update(distance[own], probabilities[own])
+        nearest = int(comembership_probability.argmax())
+        if comembership_probability[nearest] < 0.5:
             parent[row], best[row] = message, probabilities[start]
             continue
         companion = message - 1 - nearest

@@ -30,7 +30,7 @@ Ensemble = Literal[Voting, "mean"]
 """mean: the likeliest links by the mean of the members' probabilities."""
 
 
-def disentangle_together(
+def disentangle_ensemble(
     models: Sequence[Disentangler],
     log: Tree | Sequence[Node],
     *,
@@ -120,12 +120,12 @@ def _intersect(members: Sequence[Parents]) -> Parents:
     messages = np.arange(len(members[0]))
     labels = [find_conversations(_list_links(each), messages) for each in members]
     # Groups of messages that every member puts together; a conversation of all members is as large as each member's own.
-    _, together = np.unique(np.stack(labels), axis=1, return_inverse=True)
-    size = np.bincount(together)[together]
+    _, joint_group = np.unique(np.stack(labels), axis=1, return_inverse=True)
+    size = np.bincount(joint_group)[joint_group]
     agreed = np.all([np.bincount(each)[each] == size for each in labels], axis=0)
     latest: dict[int, int] = {}
     parents: Parents = []
-    for number, (group, whole, votes) in enumerate(zip(together.tolist(), agreed.tolist(), zip(*members, strict=True))):
+    for number, (group, whole, votes) in enumerate(zip(joint_group.tolist(), agreed.tolist(), zip(*members, strict=True))):
         parents.append((_choose_most_voted(number, votes, latest[group]),) if whole and group in latest else ())
         latest[group] = number
     return parents

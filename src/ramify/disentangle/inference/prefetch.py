@@ -11,7 +11,7 @@ Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
-class _Arrival(Generic[Item]):
+class _Received(Generic[Item]):
     item: Item
 
 
@@ -25,14 +25,14 @@ def prefetch_batches(items: Iterable[Item], max_size: int) -> Iterator[list[Item
 
     Another thread reads the items, no more than `max_size` ahead. An error there is raised here, after all items before it.
     """
-    queue: Queue[_Arrival[Item] | _End] = Queue(max_size)
+    queue: Queue[_Received[Item] | _End] = Queue(max_size)
     closed = threading.Event()
 
     def read() -> None:
         error: BaseException | None = None
         try:
             for item in items:
-                queue.put(_Arrival(item))
+                queue.put(_Received(item))
                 if closed.is_set():
                     return
         except BaseException as caught:
@@ -44,8 +44,8 @@ def prefetch_batches(items: Iterable[Item], max_size: int) -> Iterator[list[Item
     try:
         while True:
             batch: list[Item] = []
-            following: _Arrival[Item] | _End | None = queue.get()
-            while isinstance(following, _Arrival):
+            following: _Received[Item] | _End | None = queue.get()
+            while isinstance(following, _Received):
                 batch.append(following.item)
                 following = None
                 with suppress(Empty):

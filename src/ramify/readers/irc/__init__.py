@@ -272,10 +272,10 @@ def _no_log(head: bytes, dialect: str, encoding: str, share: float, *, from_firs
     sample = [line for _, line in numbered]
     fits = {name: fit(sample, DIALECTS[name]) for name in _names(dialect)}
     best = max(fits, key=lambda name: fits[name].share)
-    fitting, telling, misfit = fits[best]
-    if fitting < share or (from_first_line and misfit == 0):
+    best_share, telling, misfit = fits[best]
+    if best_share < share or (from_first_line and misfit == 0):
         number, line = numbered[misfit or 0]
-        nearest = f"the dialect {best}, which fits {fitting:.0%} of the first lines" if fitting else "any known dialect"
+        nearest = f"the dialect {best}, which fits {best_share:.0%} of the first lines" if best_share else "any known dialect"
         return f"line {number}: {line!r:.40} is not in {nearest}"
     unlike = "no line at its beginning names both an author and a time"
     if DIALECTS[best].stamped:
