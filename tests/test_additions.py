@@ -1,8 +1,8 @@
-"""A model, a task and a kind of run are each added by one file and one line of a table: dummies of all three prove it."""
+"""One file and one line of a table add a model, a task or a kind of run: dummies of all three prove it."""
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -13,9 +13,9 @@ from torch import nn
 from typer.testing import CliRunner
 
 import ramify
-from fixtures import built, discussions
-from ramify import hub
+from fixtures import bert_task, built, discussions
 from ramify.batching.batch import Batch, Collator
+from ramify.batching.forest import Forest
 from ramify.batching.views.comment_trees import Discussions, TextInput, units
 from ramify.cli import app
 from ramify.dataset.store import Split, Store
@@ -24,19 +24,20 @@ from ramify.inference.base import Pipeline
 from ramify.inference.fill_mask import MaskFiller
 from ramify.models.base import Backbone, Checkpoint, Hidden, State, TextModelConfig
 from ramify.models.bert import BertConfig
+from ramify.nn.blocks import Activation
 from ramify.nn.ragged import Rows
 from ramify.registry import MODELS, TASKS, TaskKind
 from ramify.report import write_report
 from ramify.runs import RUNS, Run, execute, read_run
 from ramify.runs.base import Evaluation, Prepared, ReportParts, ReportRequest, check_options
-from ramify.runs.comment_trees import CommentTreeRun, TokenizerConfig
+from ramify.runs.comment_trees import CommentTreeRun, TokenizerConfig, train_tokenizer
 from ramify.runs.sections import Cell, Column, Section, Table
 from ramify.tasks.base import Losses, Task
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.tokenizer import Tokenizer
 from ramify.training.checkpoints import Progress
 from ramify.training.config import TrainConfig
-from ramify.training.trainer import Stage, Trainer
+from ramify.training.trainer import Stage
 
 ARCHITECTURE = Path(__file__).parents[1] / "docs/architecture.md"
 
@@ -50,7 +51,7 @@ class AveragesConfig(TextModelConfig):
     vocab_size: int = 0
     dim: int = 16
     max_tokens: int = 128
-    activation: str = "gelu"
+    activation: Activation = "gelu"
     eps: float = 1e-12
 
     def build(self) -> "Averages":
@@ -141,34 +142,49 @@ class LengthGuesser(Pipeline):
         return float(self.task.predict(batch).detach().exp())
 
 
-# --- an added kind of run: runs/unigrams.py ------------------------------------------------------------------------------
+# --- an added kind of run: runs/lengths.py -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Unigrams(Evaluation):
-    """The share of the most frequent token."""
+class LengthError(Evaluation):
+    """The mean squared error of the logarithm of lengths."""
 
-    share: float
+    error: float
 
     def to_json(self) -> dict[str, Any]:
-        return {"share": self.share}
+        return {"error": self.error}
 
     def lines(self) -> list[str]:
-        return [f"commonest token {self.share:.2%}"]
+        return [f"squared error {self.error:.4f}"]
+
+
+def batch_of(task: Lengths, forest: Forest, trees: Sequence[int]) -> tuple[Discussions, Collator]:
+    view = Discussions(forest, units(forest, trees, predict_post=True), replace(task.input, context="none"))
+    return view, Collator(forest, task.tokenizer, view.input)
+
+
+def mean_error(task: Lengths, forest: Forest, trees: Sequence[int]) -> float:
+    view, collator = batch_of(task, forest, trees)
+    batch = collator([view.example(number) for number in range(len(view))])
+    with task.evaluating(), torch.no_grad():
+        return float((task.predict(batch) - batch.targets.lengths.float().log()).square().mean())
 
 
 @dataclass(frozen=True)
-class PreparedUnigrams(Prepared):
-    inner: Prepared
+class PreparedLengths(Prepared):
+    task: Lengths
+    forest: Forest
 
     def pipeline(self) -> Pipeline:
-        return self.inner.pipeline()
+        return LengthGuesser(self.task)
 
     def stage(self, number: int) -> Stage:
-        return replace(self.inner.stage(number), dev=None)
+        dev = self.store.split("dev")
+        view, collator = batch_of(self.task, self.forest, self.store.split("train"))
+        return Stage(self.run.stages[number], view, collator, lambda: {"dev_loss": mean_error(self.task, self.forest, dev)})
 
     def divisors(self) -> dict[str, float] | None:
-        return {"masked_lm": 0.0}
+        return {"lengths": 0.0}
 
     def facts(self) -> dict[str, Any]:
         return {"trees": self.store.num_trees}
@@ -177,15 +193,15 @@ class PreparedUnigrams(Prepared):
         return [f"{len(metrics)} records"]
 
     def best_score(self, progress: Progress) -> str:
-        return "no score"
+        return f"best error {progress.best}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class UnigramRun(Run):
-    name: ClassVar[str] = "unigrams"
+class LengthsRun(Run):
+    name: ClassVar[str] = "lengths"
 
-    model: AveragesConfig = field(default_factory=AveragesConfig)
-    task: MaskedLMConfig = field(default_factory=MaskedLMConfig)
+    model: TextModelConfig
+    task: LengthsConfig = field(default_factory=LengthsConfig)
     input: TextInput = field(default_factory=lambda: TextInput(context="none"))
     tokenizer: TokenizerConfig = field(default_factory=lambda: TokenizerConfig(vocab_size=300))
 
@@ -201,17 +217,13 @@ class UnigramRun(Run):
     def notes(self) -> list[str]:
         return ["a note"]
 
-    def prepare(self, out: Path) -> PreparedUnigrams:
-        run = CommentTreeRun(
-            recipe="averages",
-            data=self.data,
-            model=self.model,
-            input=self.input,
-            tokenizer=self.tokenizer,
-            stages=self.stages,
-        )
-        inner = run.prepare(out)
-        return PreparedUnigrams(self, inner.store, inner.task, inner)
+    def prepare(self, out: Path) -> PreparedLengths:
+        store = Store.open(self.data)
+        own = out / "tokenizer.json"
+        tokenizer = Tokenizer.load(own) if own.exists() else train_tokenizer(store, self.tokenizer)
+        torch.manual_seed(self.seed)
+        task = Lengths(self.model.for_vocabulary(tokenizer.vocab_size).build(), tokenizer, self.input, self.task)
+        return PreparedLengths(self, store, task, Forest.open(store, tokenizer, self.input.max_tokens, self.input.overflow))
 
     def normalized(self) -> Self:
         return replace(self, data="")
@@ -222,17 +234,13 @@ class UnigramRun(Run):
 
     @classmethod
     def evaluates(cls, pipeline: Pipeline) -> bool:
-        return isinstance(pipeline, MaskFiller) and isinstance(pipeline.backbone, Averages)
+        return isinstance(pipeline, LengthGuesser)
 
     @classmethod
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
-        check_options(options, ("precision", "progress"), source, "averages")
-        counts: dict[int, int] = {}
-        for tree in store.trees(store.split(split)):
-            for node in tree.nodes:
-                for token in pipeline.tokenizer.encode(node.text):
-                    counts[token] = counts.get(token, 0) + 1
-        return Unigrams(max(counts.values()) / sum(counts.values()))
+        check_options(options, ("precision", "progress"), source, "a model of lengths")
+        forest = Forest.open(store, pipeline.tokenizer, pipeline.input.max_tokens, pipeline.input.overflow)
+        return LengthError(mean_error(pipeline.task, forest, store.split(split)))
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
         table = Table((Column("what"), Column("value")), ((Cell("records"), Cell(str(len(request.metrics)))),))
@@ -242,22 +250,24 @@ class UnigramRun(Run):
         return f"evaluate {out}"
 
 
+@dataclass(frozen=True)
+class OtherConfig(MaskedLMConfig):
+    """A second objective behind the pipeline of the first."""
+
+    extra: int = 1
+
+
 # --- registration and use ------------------------------------------------------------------------------------------------
 
 STAGE = TrainConfig(steps=3, budget=400, evaluate_every=0, checkpoint_every=2, log_every=1)
 
 
 @pytest.fixture
-def added(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def added(monkeypatch: pytest.MonkeyPatch) -> None:
     """One line in each table."""
     monkeypatch.setitem(MODELS, "averages", AveragesConfig)
-    # Before the kinds that evaluate any masked language model.
-    others = dict(RUNS)
-    RUNS.clear()
-    RUNS.update({UnigramRun.name: UnigramRun} | others)
-    yield
-    RUNS.clear()
-    RUNS.update(others)
+    monkeypatch.setitem(TASKS, "lengths", TaskKind(LengthsConfig, Lengths, TextInput, LengthGuesser))
+    monkeypatch.setitem(RUNS, LengthsRun.name, LengthsRun)
 
 
 @pytest.fixture(scope="module")
@@ -294,50 +304,44 @@ def test_text_model(added, store, tmp_path):
     assert "<article>" in write_report(tmp_path / "run").read_text("utf-8")
 
 
-@pytest.mark.parametrize(
-    "backbone", [AveragesConfig(), BertConfig(dim=16, num_heads=2, num_layers=1, ffn_dim=16, vocab_size=0)]
-)
-def test_task(added, monkeypatch, store, tmp_path, backbone):
-    """One file and a line of TASKS: the task trains every backbone that has vectors, and is saved, loaded and queried."""
-    monkeypatch.setitem(TASKS, "lengths", TaskKind(LengthsConfig, Lengths, TextInput, LengthGuesser))
-    run = CommentTreeRun(
-        recipe="averages",
-        data=str(store.path),
-        model=backbone,
-        input=TextInput(context="none"),
-        tokenizer=TokenizerConfig(vocab_size=300),
-        stages=(STAGE,),
-    )
-    prepared = run.prepare(tmp_path)
-    task = Lengths(prepared.task.backbone, prepared.task.tokenizer, run.input, LengthsConfig())
-    before = task.head.weight.detach().clone()
-    stage = replace(prepared.stage(0), dev=None)
-    progress = Trainer(task, [stage], tmp_path / "run", seed=0, divisors={"lengths": 0.0}, cpu=True).run()
-    assert progress.step == 3
-    assert not torch.equal(task.head.weight, before)
-    ramify.save(LengthGuesser(task), tmp_path / "saved")
-    loaded = ramify.load(tmp_path / "saved")
-    assert loaded.guess_length("one two") == LengthGuesser(task.eval()).guess_length("one two") > 0
-    with pytest.raises(RamifyError, match="it can guess_length"):
-        loaded.fill_mask("text")
-
-
-def test_kind_of_run(added, store, tmp_path):
-    """One file and a line of RUNS: the run is executed, resumed, evaluated and reported by the same commands."""
-    run = UnigramRun(recipe="unigrams", data=str(store.path), stages=(STAGE,))
-    prepared, progress = execute(run, tmp_path / "run", cpu=True)
-    assert progress.step == 3
+@pytest.mark.parametrize("model", [AveragesConfig(), BertConfig(dim=16, num_heads=2, num_layers=1, ffn_dim=16)])
+def test_task_and_kind_of_run(added, store, tmp_path, model):
+    """One file and a line each: the task trains every text model, in a run that the usual commands and functions take."""
+    run = LengthsRun(recipe="lengths", data=str(store.path), model=model, stages=(replace(STAGE, evaluate_every=1),))
+    _, progress = execute(run, tmp_path / "run", cpu=True)
+    assert (progress.step, progress.best_step) == (3, 3)
     found, record = read_run(tmp_path / "run")
-    assert (found, record["kind"], record["trees"]) == (run, "unigrams", 24)
+    assert (found, record["kind"], record["trees"], record["run"]["task"]["name"]) == (run, "lengths", 24, "lengths")
     execute(run, tmp_path / "run", resume=True, cpu=True)
-    scores = json.loads(ramify_command("evaluate", tmp_path / "run", "--data", store.path, "--split", "train", "--json"))
-    assert 0 < scores["share"] < 1
+    scores = json.loads(ramify_command("evaluate", tmp_path / "run", "--data", store.path, "--split", "dev", "--json"))
+    assert scores["error"] == pytest.approx(progress.best)
     page = write_report(tmp_path / "run").read_text("utf-8")
     assert "counts &lt;tokens&gt;" in page
     assert "<h2>Counts</h2>" in page
-    # Another kind of run is recognised by its run.json.
-    assert hub.load(tmp_path / "run").task.config == MaskedLMConfig()
-    assert isinstance(prepared.task, MaskedLM)
+    pipeline = ramify.load(tmp_path / "run")
+    assert pipeline.guess_length("one two") > 0
+    assert 'model.guess_length("a text")' in (tmp_path / "run" / "README.md").read_text("utf-8")
+    ramify.save(pipeline, tmp_path / "saved")
+    assert ramify.load(tmp_path / "saved").guess_length("one two") == pipeline.guess_length("one two")
+    with pytest.raises(RamifyError, match="it can guess_length"):
+        pipeline.fill_mask("text")
+
+
+@pytest.mark.parametrize("name", ["masked-lm", "unknown"])
+def test_run_of_another_task_is_refused(added, name):
+    record = LengthsRun(recipe="lengths", data="data", model=AveragesConfig()).to_json()
+    assert LengthsRun.from_json(record).model == AveragesConfig()
+    record["task"]["name"] = name
+    with pytest.raises(RamifyError, match=name):
+        LengthsRun.from_json(record)
+
+
+def test_tasks_with_one_pipeline_keep_their_names(added, monkeypatch, tmp_path):
+    monkeypatch.setitem(TASKS, "other", TaskKind(OtherConfig, MaskedLM, TextInput, MaskFiller))
+    task = bert_task()
+    ramify.save(MaskFiller(MaskedLM(task.backbone, task.tokenizer, task.input, OtherConfig(extra=2))), tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text("utf-8"))["task"]["name"] == "other"
+    assert ramify.load(tmp_path).task.config == OtherConfig(extra=2)
 
 
 def test_pages_list_the_files_of_an_addition():
@@ -348,7 +352,7 @@ def test_pages_list_the_files_of_an_addition():
         row[0]: re.findall(r"`([\w/]+\.py)`", row[1]) for row in re.findall(r"^\| (a [^|]*) \| ([^|]*) \|$", table, re.M)
     }
     assert touched == {
-        "a text model": ["models/NAME.py", "registry.py"],
+        "a text model": ["models/NAME.py", "registry.py", "recipes/comment_trees.py", "recipes/__init__.py"],
         "a task": ["tasks/NAME.py", "registry.py"],
         "a kind of run": ["runs/NAME.py", "runs/__init__.py"],
     }
