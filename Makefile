@@ -12,10 +12,14 @@ demo: $(VENV)/.core
 # A file of tests stays with one process: what it sets up is set up once.
 PYTEST := $(VENV)/bin/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
+SHAPES := tests/nn tests/models tests/leak tests/batching/test_batch.py tests/tasks/test_masked_lm.py tests/disentangle/models \
+  $(patsubst %,tests/disentangle/test_%.py,link_task predict distillation candidate_pruner reranker structure) \
+  $(wildcard tests/disentangle/test_*_features.py)
+
 test: check
 	$(PYTEST)
 	# Once more where tensors are computed, with every array checked against its signature.
-	$(PYTEST) --shapes tests/nn tests/models tests/leak tests/batching/test_batch.py tests/tasks/test_masked_lm.py tests/disentangle
+	$(PYTEST) --shapes $(SHAPES)
 
 check: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
