@@ -164,7 +164,7 @@ class PreparedChats(Prepared):
         return load_or_encode(self.task, logs, messages, self.run.view.vectors)
 
     @cached_property
-    def _soft_targets(self) -> Float[NDArray, "message place"] | None:
+    def _soft_targets(self) -> Float[NDArray, "message distance"] | None:
         """Soft targets for all messages; None without teachers."""
         if not self.run.view.teachers:
             return None
@@ -255,9 +255,9 @@ class PreparedChats(Prepared):
         logs = self.dev
         is_link = logs.is_link(np.repeat(found.messages, found.lengths), found.candidates)
         starts = np.cumsum(found.lengths) - found.lengths
-        said = np.add.reduceat(np.where(is_link, found.probabilities, 0.0), starts)
+        probability = np.add.reduceat(np.where(is_link, found.probabilities, 0.0), starts)
         known = np.add.reduceat(is_link, starts) > 0
-        return float(-np.log(np.maximum(said[known], 1e-12)).mean()) if known.any() else None
+        return float(-np.log(np.maximum(probability[known], 1e-12)).mean()) if known.any() else None
 
 
 def _teacher(path: str, device: torch.device) -> Disentangler:
