@@ -74,7 +74,7 @@ class Batch(AnyBatch):
     contexts: Rows
     """The number of entries of the flat `context` per target."""
     readers: Rows
-    """`targets`, grouped so that targets with similar numbers of context nodes stand together."""
+    """`targets`, grouped so that targets with similar numbers of context nodes are adjacent."""
     maskable: NDArray[np.int64]
     """Number of maskable tokens of each target, which are the last ones before its final special token."""
     source: NDArray[np.int64]

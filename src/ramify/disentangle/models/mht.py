@@ -48,8 +48,8 @@ class MHTConfig(FeatureConfig, EncoderModelConfig):
     span: int = 1
     """Number of messages right before it (mask = temporal)."""
     position: Literal["distance", "sinusoidal", "absolute", "none"] = "distance"
-    """Position vectors of utterances. distance: learned, by how far back. sinusoidal: the same, fixed. absolute: learned, by
-    the place from the oldest on. The paper does not say."""
+    """Position vectors of utterances. distance: learned, by distance from the newest. sinusoidal: fixed, by the same distance.
+    absolute: learned, by position from the oldest. The paper does not say."""
     max_history: int = 128
     """Number of learned position vectors."""
     features: Literal["none", "head", "input"] = "none"
