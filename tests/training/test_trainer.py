@@ -554,7 +554,7 @@ def test_denormal_numbers_are_zero_only_while_training(tmp_path, data):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"steps": 0}, r"train\.steps=0 and train\.target_tokens=0 set no length of training"),
+        ({"steps": 0}, r"train\.steps=0 and train\.target_tokens=0 do not define the length of training"),
         ({"target_tokens": -5}, r"train\.target_tokens"),
         ({"budget": 0}, r"train\.budget must be at least 1, but is 0"),
         ({"accumulate": 0}, r"train\.accumulate"),

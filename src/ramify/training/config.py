@@ -85,8 +85,8 @@ class TrainConfig:
         check_fields(self, "train.")
         if min(self.steps, self.target_tokens) < 0 or not (self.steps or self.target_tokens):
             raise RamifyError(
-                f"train.steps={self.steps} and train.target_tokens={self.target_tokens} set no length of training. Set one of "
-                "them to 1 or more, and neither below 0."
+                f"train.steps={self.steps} and train.target_tokens={self.target_tokens} do not define the length of training. "
+                "Set at least one to 1 or more, and neither below 0."
             )
         for name in ("budget", "accumulate"):
             if getattr(self, name) < 1:
