@@ -24,7 +24,7 @@ Role = Literal["pad", "unk", "cls", "sep", "mask"]
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 ALPHABET = 1000
-"""Most letters that a trained WordPiece vocabulary knows."""
+"""Maximum number of letters in a trained WordPiece vocabulary."""
 
 ROLES: dict[Role, tuple[str, ...]] = {
     "pad": ("[PAD]", "<pad>"),
@@ -49,8 +49,11 @@ class Frame:
 
 
 class Tokenizer:
-    """Text to token ids and back. `encode` gives the ids of a text alone, and `wrap` puts special tokens around them: the
-    tokenizer's CLS before and its SEP after, as far as it has them. Text that spells a special token stays text."""
+    """Text to token ids and back.
+
+    `encode` gives the ids of a text alone. `wrap` adds CLS before and SEP after them, if the tokenizer has these tokens. Text
+    that spells a special token stays text.
+    """
 
     def __init__(self, engine: Engine, source: str | Path = "") -> None:
         """`source` is the file that messages name."""
@@ -62,7 +65,7 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: str | Path) -> "Tokenizer":
-        """From a tokenizer.json, or from a directory that holds one (or BERT's vocab.txt)."""
+        """Load from a tokenizer.json, or from a directory that holds one (or BERT's vocab.txt)."""
         path = Path(path)
         file = path / "tokenizer.json" if path.is_dir() else path
         if not file.exists() and (path / "vocab.txt").exists():
@@ -76,7 +79,7 @@ class Tokenizer:
 
     @staticmethod
     def lies_in(directory: Path) -> bool:
-        """Whether there is anything for `load` to read."""
+        """Whether the directory holds a tokenizer that `load` can read."""
         return (directory / "tokenizer.json").exists() or (directory / "vocab.txt").exists()
 
     @classmethod
@@ -103,9 +106,9 @@ class Tokenizer:
         lowercase: bool = True,
         progress: bool = False,
     ) -> "Tokenizer":
-        """Train on texts: WordPiece as BERT's, byte-level BPE as RoBERTa's, or Unigram as XLNet's.
+        """Train on texts: WordPiece as in BERT, byte-level BPE as in RoBERTa, or Unigram as in XLNet.
 
-        Equal texts give equal tokenizers, but for Unigram, whose trainer adds up its scores in the order of its threads.
+        Equal texts give equal tokenizers, except for Unigram, whose trainer adds up scores in the order of its threads.
         """
         own = cls._train(list(texts), kind, vocab_size, lowercase, progress)
         if own.vocab_size > vocab_size:
@@ -131,7 +134,7 @@ class Tokenizer:
             engine = Engine(models.Unigram())
             steps = [normalizers.NFKC(), *([normalizers.Lowercase()] if lowercase else [])]
             engine.normalizer = normalizers.Sequence(steps)
-            # Its trainer names no number where letters do not fit, or passes the size. It keeps [UNK] apart from its letters.
+            # If the letters do not fit, the library's trainer fails without a number or exceeds the size.
             letters = {letter for text in texts for letter in engine.normalizer.normalize_str(text)} - {" "} | {"▁"}
             if vocab_size <= len(SPECIAL) + len(letters):
                 raise _too_few(kind, vocab_size, len(SPECIAL) + len(letters) + 1)
@@ -141,15 +144,18 @@ class Tokenizer:
                 vocab_size=vocab_size, special_tokens=list(SPECIAL), unk_token="[UNK]", show_progress=progress
             )
         else:
-            raise RamifyError(f"a tokenizer is 'wordpiece', 'bpe' or 'unigram', not {kind!r}.")
+            raise RamifyError(f"kind must be 'wordpiece', 'bpe' or 'unigram', but is {kind!r}.")
         engine.train_from_iterator(texts, trainer)
         return cls(_as_saved(_framed(engine)))
 
     @classmethod
     def _train_wordpiece(cls, texts: list[str], vocab_size: int, lowercase: bool, progress: bool) -> "Tokenizer":
-        """The library numbers the continuing letters (##a) in the order of a randomly seeded hash table, and ties between
-        merges follow those numbers; of the rarest letters it leaves out any. Naming the letters beforehand, and showing it no
-        others, makes training repeatable."""
+        """Train WordPiece repeatably.
+
+        The library numbers the continuing letters (##a) in the order of a randomly seeded hash table, and these numbers decide
+        ties between merges. It also leaves out random ones among the rarest letters. Naming the letters beforehand, and
+        removing all others from the texts, makes training repeatable.
+        """
         engine = _bert_pipeline(Engine(models.WordPiece(unk_token="[UNK]")), normalizers.BertNormalizer(lowercase=lowercase))
         counts: Counter[str] = Counter()
         for text in texts:
@@ -165,13 +171,13 @@ class Tokenizer:
             show_progress=progress,
         )
         engine.train_from_iterator(texts, trainer)
-        # The letters were declared special only to be numbered: they are ordinary pieces of the final tokenizer.
+        # The letters were declared special only to fix their numbers. They are ordinary pieces of the final tokenizer.
         final = Engine(models.WordPiece(engine.get_vocab(with_added_tokens=True), unk_token="[UNK]"))
         final.add_special_tokens(list(SPECIAL))
         return cls(_bert_pipeline(final, engine.normalizer))
 
     def save(self, path: str | Path) -> None:
-        """Write tokenizer.json into a directory, or to a file of that name."""
+        """Write the tokenizer to a file, or as tokenizer.json into a directory."""
         path = Path(path)
         write_text(path / "tokenizer.json" if path.is_dir() else path, self.json)
 
@@ -185,7 +191,7 @@ class Tokenizer:
 
     @cached_property
     def vocab_size(self) -> int:
-        """One more than the largest id: there may be ids that no piece has."""
+        """One more than the largest id. Some smaller ids may have no piece."""
         return max(self.ids.values(), default=-1) + 1
 
     def _role(self, role: Role) -> int | None:
@@ -205,7 +211,7 @@ class Tokenizer:
         return self._id("mask", "masked texts")
 
     def require(self, roles: Sequence[Role], what: str) -> None:
-        """Raise where the tokenizer lacks a special token that `what` needs."""
+        """Raise if the tokenizer lacks a special token that `what` needs."""
         for role in roles:
             self._id(role, what)
 
@@ -222,13 +228,13 @@ class Tokenizer:
 
     @cached_property
     def prefix(self) -> tuple[int, ...]:
-        """The special tokens that stand before a text in its row."""
+        """The special tokens before a text in its row."""
         token_id = self._role("cls")
         return () if token_id is None else (token_id,)
 
     @cached_property
     def suffix(self) -> tuple[int, ...]:
-        """The special tokens that stand after a text in its row."""
+        """The special tokens after a text in its row."""
         token_id = self._role("sep")
         return () if token_id is None else (token_id,)
 
@@ -254,8 +260,8 @@ class Tokenizer:
         return ids, np.repeat([0, 1], [first, len(ids) - first])
 
     def wrap_batch(self, ids: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The rows of many texts, whose ids are given one text after the other with the length of each; one row after the
-        other."""
+        """The rows of many texts, one after the other. `ids` holds the texts one after the other, and `lengths` their
+        lengths."""
         sizes = lengths + self.num_special
         ends = np.cumsum(sizes)
         starts = ends - sizes
@@ -270,12 +276,12 @@ class Tokenizer:
 
     @cached_property
     def special_ids(self) -> list[int]:
-        """All ids that stand for no text."""
+        """The ids of all special tokens."""
         added = self.engine.get_added_tokens_decoder()
         return sorted(token_id for token_id, token in added.items() if token.special)
 
     def encode(self, text: str, *, masks: bool = False) -> list[int]:
-        """Ids of one text. With `masks`, the mask token's spelling in the text stands for a mask."""
+        """Ids of one text. With `masks`, the mask token's spelling in the text becomes the mask token."""
         if not masks:
             return self.engine.encode(text, add_special_tokens=False).ids
         token = self.token(self.mask_id)
@@ -287,11 +293,11 @@ class Tokenizer:
 
     @cached_property
     def ids(self) -> dict[str, int]:
-        """The id of every piece, as it is spelled in the vocabulary."""
+        """The id of every piece by its spelling in the vocabulary."""
         return self.engine.get_vocab(with_added_tokens=True)
 
     def encode_batch(self, texts: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """All texts' ids one after the other, and the length of each."""
+        """The ids of all texts, one after the other, and the length of each text."""
         encodings = self.engine.encode_batch_fast(list(texts), add_special_tokens=False)
         lists = [encoding.ids for encoding in encodings]
         lengths = np.fromiter((len(ids) for ids in lists), dtype=np.int64, count=len(lists))
@@ -302,7 +308,7 @@ class Tokenizer:
         return self.engine.decode(list(ids), skip_special_tokens=False)
 
     def token(self, token_id: int) -> str:
-        """One id as it is spelled in the vocabulary."""
+        """The spelling of an id in the vocabulary."""
         token = self.engine.id_to_token(token_id)
         return token if token is not None else f"[{token_id}]"
 
@@ -314,12 +320,12 @@ def _joined(*parts: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
 def _too_few(kind: Kind, vocab_size: int, least: int) -> RamifyError:
     return RamifyError(
         f"a vocabulary of {vocab_size:,} pieces is too small: special tokens and single letters of these texts take {least:,} "
-        f"in a {kind} tokenizer. Choose a vocab_size of at least so many (--vocab-size; of a run --set tokenizer.vocab_size=N)."
+        f"in a {kind} tokenizer. Set vocab_size to at least this number (--vocab-size; in a run, --set tokenizer.vocab_size=N)."
     )
 
 
 def _without(letters: Collection[str], texts: Iterable[str]) -> Iterator[str]:
-    """The texts without these letters; words that one of them parts, in the eyes of BERT's pre-tokenizer, stay apart."""
+    """The texts without these letters. A letter that separates words for BERT's pre-tokenizer becomes a space."""
     parts = {each for each in letters if each.isspace() or each in punctuation or unicodedata.category(each).startswith("P")}
     table = {ord(each): " " if each in parts else "" for each in letters}
     return (text.translate(table) for text in texts)
@@ -333,7 +339,7 @@ def _bert_pipeline(engine: Engine, normalizer: normalizers.BertNormalizer) -> En
 
 
 def _framed(engine: Engine) -> Engine:
-    """[CLS] text [SEP] for whoever else loads the tokenizer.json; our batches add them themselves."""
+    """Add [CLS] and [SEP] for other programs that load the tokenizer.json. Ramify adds them in its batches instead."""
     sep_id, cls_id = engine.token_to_id("[SEP]"), engine.token_to_id("[CLS]")
     assert sep_id is not None
     assert cls_id is not None
@@ -342,7 +348,7 @@ def _framed(engine: Engine) -> Engine:
 
 
 def _as_saved(engine: Engine) -> Engine:
-    """The library's JSON is not exact about Unigram's scores: what was trained must be what a saved copy gives back."""
+    """The tokenizer that saving and loading returns, because the library's JSON rounds Unigram's scores."""
     text = engine.to_str()
     while (again := Engine.from_str(text)).to_str() != text:
         text = again.to_str()
@@ -350,7 +356,7 @@ def _as_saved(engine: Engine) -> Engine:
 
 
 def sample(texts: Iterable[str], bytes_held: int, seed: int = 0) -> Iterator[str]:
-    """A uniform sample of the texts in bounded memory (reservoir sampling, algorithm R), in their first order.
+    """A uniform sample of the texts in bounded memory (reservoir sampling, algorithm R), in their original order.
 
     The reservoir's size follows from the mean length of the first texts, so that about `bytes_held` are kept.
     """

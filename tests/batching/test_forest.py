@@ -151,7 +151,7 @@ def test_damaged_ids_are_named(store):
     Forest.open(store, tokenizer(), 32)
     (cache,) = caches(store.path)
     (cache / "ids.npy").write_bytes(b"no array")
-    with pytest.raises(RamifyError, match=rf"{cache} is damaged .* Remove this folder, and it is made anew"):
+    with pytest.raises(RamifyError, match=rf"{cache} is damaged .* Remove this folder; it is then rebuilt"):
         Forest.open(store, tokenizer(), 32)
 
 

@@ -148,7 +148,7 @@ def test_bare_posts_have_no_targets():
 
 @pytest.mark.ill_typed
 def test_unknown_regime():
-    with pytest.raises(RamifyError, match="regime is naive"):
+    with pytest.raises(RamifyError, match="regime must be naive"):
         units(forest([discussion(W)]), [0], "branches")  # pyright: ignore[reportArgumentType]
 
 
@@ -357,7 +357,7 @@ def test_threads_of_a_tree_that_is_too_deep_are_refused(monkeypatch):
     data = forest([discussion(chain(30), name="deep")])
     monkeypatch.setattr(views, "MAX_REPEATS", 464)
     for regime in ("threads", "threads_debiased"):
-        with pytest.raises(RamifyError, match=r"tree 'deep': by threads its 30 comments would be predicted 465 times"):
+        with pytest.raises(RamifyError, match=r"would predict the 30 comments of tree 'deep' 465 times"):
             units(data, [0], regime)
         assert len(units(data, [0], regime, threads_over="leaves").targets) == 30
     monkeypatch.setattr(views, "MAX_REPEATS", 465)

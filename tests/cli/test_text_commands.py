@@ -260,7 +260,10 @@ def test_failed_embed_leaves_nothing(ramify, run_separately, trained, store, tre
     assert "damaged.jsonl" in err
     assert "301" in err
     status, _, err = ramify("embed", trained, "--data", trees_path, "--out", tmp_path / "no" / name)
-    assert (status, err) == (2, f"error: {tmp_path / 'no' / name}: the folder {tmp_path / 'no'} does not exist.\n")
+    assert (status, err) == (
+        2,
+        f"error: {tmp_path / 'no' / name}: the folder {tmp_path / 'no'} does not exist. Create it first.\n",
+    )
     status, _, err = run_separately("embed", trained, "--data", store.path, "--out", tmp_path / name, kilobytes=4)
     assert (status, err.count("\n")) == (2, 1)
     assert err.startswith(f"error: cannot write {tmp_path / name}")
@@ -358,7 +361,7 @@ def test_fill_mask_readable_output(ramify, filled, trees_path, trained):
     [
         (["--node", "nobody"], "--node 'nobody' is not in "),
         (["--node", "below", "--tree", "before"], "--node 'below' is not in the tree 'before' of "),
-        (["--node", "post"], "node 'post': its text holds no [MASK]. Write [MASK] where a word is to be filled."),
+        (["--node", "post"], "node 'post': its text holds no [MASK]. Write [MASK] in place of a word."),
         (["--node", "silent"], "node 'silent': its text holds no [MASK]."),
         (["--node", "below", "--context", "mismatched"], "'mismatched' is not one of"),
         (["--node", "below", "--top-k", -1], "--top-k"),
@@ -540,7 +543,7 @@ def test_vectors_never_overwrite_their_input(ramify, trained, trees_path, tmp_pa
     for out in (trees_path, tmp_path / "link"):
         status, _, err = ramify("embed", trained, "--data", trees_path, "--out", out, "--format", "npy")
         assert status == 2
-        assert f"{out} is what is to be read" in err
+        assert f"{out} is also the input. Choose another file" in err
     assert trees_path.read_bytes() == before
 
 

@@ -157,7 +157,7 @@ def test_folder_with_a_run_is_refused(ramify, recipe, trained, more, message):
         ("model.dim", "--set model.dim has no equals sign; expected KEY=VALUE, such as train.steps=2000."),
         ('train.freeze=[".*"]', "train.freeze: the patterns ['.*'] leave no parameter that could learn."),
         ("train.lr=nan", "train.lr must be of the form number, not nan."),
-        ("train.clip=-1", "train.clip, weight_decay, epoch_decay and the factors of lr_scale must not be negative."),
+        ("train.clip=-1", "train.clip must not be negative, but is -1."),
     ],
 )
 def test_refused_settings(ramify, store, tmp_path, setting, message):

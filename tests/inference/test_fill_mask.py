@@ -84,7 +84,7 @@ def test_default_context_is_that_of_the_model(tree):
 def test_candidates_with_equal_tokens_are_merged(model, tree):
     plain = model.fill_mask(tree, 9, candidates=["ga", "ge"])
     assert model.fill_mask(tree, 9, candidates=["ga", "ge", "ga", " ga"])["masks"] == plain["masks"]
-    with pytest.raises(RamifyError, match="a list of words, not 'ga'"):
+    with pytest.raises(RamifyError, match="must be a list of words, but is the string 'ga'"):
         model.fill_mask(tree, 9, candidates="ga")
 
 

@@ -111,10 +111,10 @@ def test_settings_of_stages():
         ("model.max_tokens", "2", r"model\.max_tokens"),
         ("task.mask_rate", "0", r"task\.mask_rate"),
         ("train.budget", "0", r"train\.budget"),
-        ("task.chunk_tokens", "0", r"task\.chunk_tokens must be positive"),
+        ("task.chunk_tokens", "0", r"task\.chunk_tokens must be at least 1, but is 0"),
         ("view.max_tree_size", "0", r"view\.max_tree_size must be at least 1"),
         ("seed", str(2**63), "seed=9223372036854775808 is out of range"),
-        ("input.concatenate", "2", "concatenate must be a number of tokens"),
+        ("input.concatenate", "2", "concatenate must be at least 3 tokens"),
         ("seed", "-1", "seed=-1 is out of range"),
     ],
 )

@@ -199,7 +199,7 @@ def test_refused_options(options, message):
 
 
 def test_texts_are_not_joined_for_a_model_that_reads_vectors():
-    with pytest.raises(RamifyError, match=r"input\.concatenate .* TreeMLM reads their vectors"):
+    with pytest.raises(RamifyError, match=r"input\.concatenate=64 .* TreeMLM reads their vectors"):
         tree_task(input=TextInput(concatenate=64))
 
 

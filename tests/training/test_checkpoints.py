@@ -117,7 +117,7 @@ def test_warning_names_the_damage(tmp_path, data, capsys):
     newest = tmp_path / "checkpoints" / "step-00000006"
     for damage, reason in (
         (lambda: flip(newest / "model.safetensors"), "model.safetensors does not have the checksum that state.json names"),
-        (lambda: again(newest, targets=-1), "targets must be at least 0, not -1"),
+        (lambda: again(newest, targets=-1), "targets must be at least 0, but is -1"),
     ):
         damage()
         run(tmp_path, data, resume=True, until=4)

@@ -186,8 +186,8 @@ CRITICS = (r"^critic\.",)
 @pytest.mark.parametrize(
     ("phases", "freeze", "message"),
     [
-        ((), (), "the phases main and critic do not say which parameters they learn"),
-        ((Phase("judge", CRITICS),), (), "there is no phase judge. The task has main, critic"),
+        ((), (), "the phases main and critic have no patterns for their parameters"),
+        ((Phase("judge", CRITICS),), (), "there is no phase judge. Choose one of the task's phases: main, critic"),
         ((Phase(CRITIC, ("wings",)),), (), "phases: critic: parameters: no parameter matches the pattern 'wings'"),
         ((Phase(CRITIC, ("(",)),), (), "phases: critic: parameters: '[(]' is not a regular expression"),
         ((Phase(MAIN, ("weight", "forger")), Phase(CRITIC, CRITICS)), (), "critic.0.weight belongs to main and critic"),
@@ -204,7 +204,7 @@ def test_refused_phases(tmp_path, phases, freeze, message):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"every": 0}, r"train\.phases: critic: every must be at least 1, not 0"),
+        ({"every": 0}, r"train\.phases: critic: every must be at least 1, but is 0"),
         ({"lr": "fast"}, r"train\.phases: critic: lr must be of the form number or null, not 'fast'"),
         ({"optimizer": "adam"}, r"train\.phases: critic: optimizer must be of the form adamw, sgd or null"),
         ({"lr": -1.0}, r"phase critic: train\.lr must not be negative"),

@@ -70,7 +70,7 @@ def test_rows_continue_from_step_to_step(own, length, world_size, taken):
 def test_unsuitable_row_counts_are_refused():
     with pytest.raises(RamifyError, match="10 examples are not 3 rows of equal length"):
         Stream(10, 3)
-    with pytest.raises(RamifyError, match=r"5 rows do not fall equally to 2 processes\. Choose a multiple of 2 rows"):
+    with pytest.raises(RamifyError, match=r"5 rows cannot be divided equally among 2 processes\. Choose a multiple of 2 rows"):
         Stream(10, 5, world_size=2)
 
 
@@ -209,7 +209,7 @@ def test_states_of_another_number_of_processes_are_refused(tmp_path):
     folder = tmp_path / "checkpoints" / "step-00000002"
     save_file(load_file(folder / "state-0.safetensors"), folder / "state-1.safetensors")
     rewrite(folder, lambda checksums: checksums.update({"state-1.safetensors": "0"}))
-    with pytest.raises(RamifyError, match=r"step-00000002 holds states of 2 process\(es\), but 1 go on with it"):
+    with pytest.raises(RamifyError, match=r"step-00000002 holds states of 2 process\(es\), but 1 resume from it"):
         trainer_of(tmp_path).run(resume=True)
 
 

@@ -431,7 +431,7 @@ def test_dev_loss_is_measured_at_the_end(tmp_path, data):
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
 def test_infinite_dev_loss_is_refused(tmp_path, data, loss):
     """No weights would ever be the best again, without any message."""
-    with pytest.raises(RamifyError, match=rf"step 6: the dev loss is {loss}\. Begin anew"):
+    with pytest.raises(RamifyError, match=rf"step 6: the dev loss is {loss}\. Start again"):
         trainer_of(tmp_path, data, dev=dev_losses([2.0, loss])).run()
 
 
@@ -554,18 +554,18 @@ def test_denormal_numbers_are_zero_only_while_training(tmp_path, data):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"steps": 0}, r"train\.steps"),
+        ({"steps": 0}, r"train\.steps=0 and train\.target_tokens=0 do not define the length of training"),
         ({"target_tokens": -5}, r"train\.target_tokens"),
-        ({"budget": 0}, r"train\.budget"),
+        ({"budget": 0}, r"train\.budget must be at least 1, but is 0"),
         ({"accumulate": 0}, r"train\.accumulate"),
         ({"lr": -1.0}, r"train\.lr must not be negative"),
         ({"lr": math.nan}, r"train\.lr must be of the form number"),
-        ({"eps": -1.0}, r"train\.eps positive"),
+        ({"eps": -1.0}, r"train\.eps must be above 0"),
         ({"warmup": -0.1}, r"train\.warmup is a share"),
         ({"warmup": 7}, r"train\.warmup is a share"),
-        ({"clip": -1.0}, r"train\.clip"),
+        ({"clip": -1.0}, r"train\.clip must not be negative, but is -1\.0"),
         ({"weight_decay": -5.0}, "weight_decay"),
-        ({"lr_scale": (("cross", -2.0),)}, "lr_scale"),
+        ({"lr_scale": (("cross", -2.0),)}, "the factor of 'cross' must not be negative"),
         ({"betas": (1.5, 0.9)}, r"train\.betas"),
         ({"schedule": "sideways"}, r"train\.schedule must be one of linear, cosine, constant, epochs"),
         ({"compile": 1}, r"train\.compile must be of the form true or false"),

@@ -1,4 +1,5 @@
-"""The tensors of one forward pass: texts on a flat axis, and which target reads which nodes. Made on the host, moved once."""
+"""The tensors of one forward pass: texts on a flat axis, and the nodes that each target reads. They are built on the host and
+moved once."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -19,10 +20,10 @@ from ramify.nn.ragged import Rows, doubling_key, length_key, places
 from ramify.tokenizer import Frame, Tokenizer
 
 IGNORE = -100
-"""The label of a position that is not to be predicted."""
+"""The label of a position that is not predicted."""
 
 KEYS_A_TOKEN = 4
-"""So many gathered vectors hold about as much of a graph as one token (keys and values of every layer, against all states)."""
+"""Number of gathered vectors whose graph (keys and values per layer) is about as large as that of one token (all states)."""
 
 
 Own = TypeVar("Own", bound="AnyBatch")
@@ -53,10 +54,10 @@ class AnyBatch(ABC):
 
 @dataclass(frozen=True)
 class Batch(AnyBatch):
-    """Clean texts of the nodes that targets read, and the targets: the text that each shows of itself, and the nodes it reads.
+    """Clean texts of the nodes that targets read, and for each target its own text and the nodes that it reads.
 
-    A target's clean text is in `input_ids` only if another target reads it: `target_ids` is the only thing that a target
-    shows of itself, so corrupting it hides the answer (a tree's inner comment is then both a clean node and a masked target).
+    A target's clean text is in `input_ids` only if another target reads it. A target sees itself through `target_ids` alone, so
+    corrupting these ids hides the answer. An inner comment of a tree is both a clean node and a masked target.
     """
 
     input_ids: Int[Tensor, " total"]
@@ -66,16 +67,16 @@ class Batch(AnyBatch):
     targets: Rows
     target_depth: Int[Tensor, " target"]
     labels: Int[Tensor, " label"]
-    """The answers: one a token of `target_ids`, IGNORE where nothing may be asked; after corruption one per output position."""
+    """One label per token of `target_ids`, IGNORE if the token is not maskable; after corruption, one per output position."""
     weight: Float64[Tensor, " target"]
     context: Int[Tensor, " key"]
     """Rows of `nodes` that each target reads, oldest first."""
     contexts: Rows
     """The number of entries of the flat `context` per target."""
     readers: Rows
-    """`targets`, grouped so that targets with similar numbers of context nodes stand together."""
+    """`targets`, grouped so that targets with similar numbers of context nodes are adjacent."""
     maskable: NDArray[np.int64]
-    """Number of tokens of each target that may be asked for: the last ones before its final special token."""
+    """Number of maskable tokens of each target, which are the last ones before its final special token."""
     source: NDArray[np.int64]
     """The node in the store behind each target."""
     node_source: NDArray[np.int64]
@@ -84,9 +85,9 @@ class Batch(AnyBatch):
     """Special tokens around each text."""
     token_type_ids: Int[Tensor, " target_total"] | None = None
     output_positions: OutputPositions | None = None
-    """The positions whose states are asked for (None = all)."""
+    """The positions whose states are computed (None = all)."""
     null_context: bool = False
-    """Every target reads the model's learned null row, and nothing else."""
+    """Whether every target reads the model's learned null row alone."""
 
     @property
     def num_targets(self) -> int:
@@ -94,7 +95,7 @@ class Batch(AnyBatch):
 
     @property
     def num_target_tokens(self) -> int:
-        # With special tokens; what stands before a target's own text in a row with its context is none of it.
+        # Special tokens count; context before a target's own text in its row does not.
         return int(self.maskable.sum()) + self.frame.num_special * len(self.targets)
 
     @property
@@ -103,7 +104,7 @@ class Batch(AnyBatch):
 
     @property
     def costs(self) -> NDArray[np.int64]:
-        """The size of each target's graph in tokens: its own, and a fraction of one for each vector that it gathers."""
+        """The size of each target's graph in tokens: its own tokens, and one per `KEYS_A_TOKEN` vectors that it gathers."""
         return self.targets.host_lengths + self.contexts.host_lengths // KEYS_A_TOKEN
 
     def node_part(self, start: int, stop: int) -> tuple[Int[Tensor, " total"], Rows]:
@@ -113,7 +114,7 @@ class Batch(AnyBatch):
         return ids, Rows.build(host[start:stop]).to(ids.device)
 
     def reading_its_own(self) -> tuple["Batch", Int[Tensor, " read"]]:
-        """With none but the nodes that its targets read, and which of all nodes these are."""
+        """The batch reduced to the nodes that its targets read, and the indices of these nodes."""
         read, context = self.context.unique(return_inverse=True)
         host = read.cpu().numpy()
         tokens = torch.from_numpy(places(self.nodes.host_lengths, host)).to(read.device)
@@ -128,7 +129,7 @@ class Batch(AnyBatch):
         return own, read
 
     def select(self, start: int, stop: int) -> "Batch":
-        """The targets `[start, stop)` alone, reading the same nodes."""
+        """The batch reduced to the targets `[start, stop)`, with all nodes."""
         host = self.targets.host_lengths
         tokens = slice(int(host[:start].sum()), int(host[:stop].sum()))
         keys = self.contexts.host_lengths
@@ -164,7 +165,7 @@ class Batch(AnyBatch):
 def select_positions(
     index: Int[Tensor, " position"], counts: NDArray[np.int64], targets: Rows, readers: Rows
 ) -> OutputPositions:
-    """Ask for `counts[i]` positions of target i, given by their places on the flat axis in ascending order."""
+    """Output positions: `counts[i]` places of target i. `index` has all places on the flat axis, in ascending order."""
     rows = Rows.build(counts, keys=targets.keys)
     cross_rows = Rows.build(counts, keys=readers.keys)
     return OutputPositions(index, rows.to(index.device), cross_rows.to(index.device))
@@ -186,15 +187,15 @@ def _move(value: Any, device: torch.device | str) -> Any:
 class Collator:
     """Lays examples flat: clean nodes sorted by length, targets sorted by length and number of context nodes.
 
-    With `input.concatenate` the context's texts stand in the target's own row instead, `[CLS] oldest [SEP] … [SEP] own
-    [SEP]`, the oldest cut first where the row would be too long.
+    With `input.concatenate`, the context's texts are written into the target's row instead, `[CLS] oldest [SEP] … [SEP] own
+    [SEP]`. A row that is too long loses its oldest tokens.
     """
 
     forest: Forest
     tokenizer: Tokenizer
     input: TextInput
     share: bool = True
-    """Encode a node once for all examples of a batch; without it once an example, which costs more and changes nothing else."""
+    """Encode a node once per batch instead of once per example. The results are the same, at a lower cost."""
 
     @property
     def concatenate(self) -> int:
@@ -225,7 +226,7 @@ class Collator:
         else:
             target_ids, types = self._concatenated([before[i] for i in order], source, own, lengths)
         targets, contexts, readers = _target_rows(lengths, keys)
-        # Only the own text may be asked for, not the special tokens after it.
+        # Only the target's own text is maskable, not the special tokens after it.
         back = np.repeat(lengths, lengths) - (np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths))
         asked = (back > after) & (back <= np.repeat(own, lengths) + after)
         labels = np.where(asked, target_ids, IGNORE)
@@ -262,13 +263,13 @@ class Collator:
         )
 
     def _wrap(self, nodes: NDArray[np.int64], own: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The row of every node's text, one after the other."""
+        """The rows of the nodes' texts, one after the other."""
         return self.tokenizer.wrap_batch(self.forest.gather(nodes, own), own)
 
     def _rows_with_context(
         self, own: NDArray[np.int64], keys: NDArray[np.int64], context: NDArray[np.int64]
     ) -> tuple[list[NDArray[np.int64]], NDArray[np.int64]]:
-        """The tokens that stand before each target's own text, oldest cut first; and the whole rows' lengths."""
+        """The context tokens before each target's own text, oldest cut first, and the lengths of the whole rows."""
         special = self.tokenizer.num_special
         lengths = np.minimum(self.forest.length[context], self.input.max_tokens - special)
         ids = self.forest.gather(context, lengths)

@@ -1,4 +1,4 @@
-"""The nodes of many trees as arrays: structure and token ids. What views and batches read."""
+"""The nodes of many trees as arrays of structure and token ids, which views and batches read."""
 
 import hashlib
 import json
@@ -37,16 +37,19 @@ class Forest:
     length: Ints
     ids: NDArray[np.unsignedinteger]
     node: Ints
-    """The store's node behind each node; a text that was chained is several nodes here."""
+    """The store's node behind each node. A chained text is several nodes here."""
     cut: dict[str, int]
-    """Texts and tokens in all, those past `max_tokens` that are lost, and texts that were chained instead."""
+    """Counts of all texts and tokens, of texts and tokens cut at `max_tokens`, and of texts that were chained instead."""
     frame: Frame
     """Special tokens around each text."""
 
     @classmethod
     def open(cls, store: Store, tokenizer: Tokenizer, max_tokens: int, overflow: Overflow = "truncate") -> "Forest":
-        """Tokenize the store (or read the cache) and lay it out. Texts past `max_tokens` (with special tokens) are cut where
-        they are batched, or hung below themselves as further nodes (`chain`): replies then hang below the last of them."""
+        """Tokenize the store (or read the cache) and lay it out.
+
+        Texts longer than `max_tokens` (with special tokens) are cut when they are batched (`truncate`), or split into a chain
+        of nodes (`chain`): each further part is a child of the part before it, and replies are children of the last part.
+        """
         ids, starts = token_cache(store, tokenizer)
         length = np.diff(starts)
         parent = np.asarray(store.parent, dtype=np.int64)
@@ -67,7 +70,7 @@ class Forest:
             first = np.cumsum(parts) - parts
             node = np.repeat(node, parts)
             place = np.arange(len(node)) - first[node]
-            # The first part keeps the text's own parent (its last part); each further part hangs below the one before.
+            # A first part's parent is the last part of the text's parent; a further part's parent is the part before it.
             last = np.append(first + parts - 1, -1)
             parent = np.where(place == 0, last[parent[node]], np.arange(len(node)) - 1)
             start = start[node] + place * room
@@ -76,7 +79,7 @@ class Forest:
             depth = depths(parent)
             cut |= {"texts_over": 0, "tokens_over": 0, "texts_chained": cut["texts_over"]}
         elif overflow != "truncate":
-            raise RamifyError(f"overflow is 'truncate' or 'chain', not {overflow!r}.")
+            raise RamifyError(f"overflow must be 'truncate' or 'chain', but is {overflow!r}.")
         return cls(store, offsets, parent, roots_of(parent), depth, start, length, ids, node, cut, tokenizer.frame)
 
     @property
@@ -93,7 +96,7 @@ class Forest:
         return self.ids[places].astype(np.int64)
 
     def with_text(self, node: int, ids: Sequence[int]) -> "Forest":
-        """The same nodes, one with another text."""
+        """The same forest with another text at one node."""
         start, length = self.start.copy(), self.length.copy()
         start[node], length[node] = len(self.ids), len(ids)
         return replace(self, start=start, length=length, ids=np.concatenate([self.ids, np.asarray(ids, dtype=self.ids.dtype)]))
@@ -105,9 +108,9 @@ def share_over(cut: Mapping[str, int]) -> float:
 
 
 def token_cache(store: Store, tokenizer: Tokenizer) -> tuple[NDArray[np.unsignedinteger], Ints]:
-    """Token ids of all texts (no special tokens) and where each text starts; made once for a (data, tokenizer) pair.
+    """Token ids of all texts (without special tokens) and the start of each text, computed once per pair of data and tokenizer.
 
-    Lies memory-mapped in the store's folder, or under the user's cache folder where the store may not be written.
+    The ids are memory-mapped from a file in the store's folder, or in the user's cache folder if the store is not writable.
     """
     if store.path is None:
         ids, lengths = tokenizer.encode_batch(store.texts(np.arange(store.num_nodes)))
@@ -119,7 +122,7 @@ def token_cache(store: Store, tokenizer: Tokenizer) -> tuple[NDArray[np.unsigned
             try:
                 return np.load(place / name / "ids.npy", mmap_mode="r"), np.load(place / name / "starts.npy")
             except (OSError, ValueError, EOFError) as error:
-                raise RamifyError(f"{place / name} is damaged ({error}). Remove this folder, and it is made anew.") from None
+                raise RamifyError(f"{place / name} is damaged ({error}). Remove this folder; it is then rebuilt.") from None
     for place in places:
         with ExitStack() as stack:
             try:
@@ -127,7 +130,10 @@ def token_cache(store: Store, tokenizer: Tokenizer) -> tuple[NDArray[np.unsigned
             except OSError:
                 continue
             return _tokenize(store, tokenizer, scratch, place / name)
-    raise RamifyError(f"no place to keep token ids: {' or '.join(map(str, places))} may not be written. Set XDG_CACHE_HOME.")
+    raise RamifyError(
+        f"no place to keep token ids: {' and '.join(map(str, places))} cannot be written. Set XDG_CACHE_HOME to a "
+        "writable folder."
+    )
 
 
 def _user_cache() -> Iterator[Path]:
@@ -160,7 +166,7 @@ def _tokenize(store: Store, tokenizer: Tokenizer, scratch: Path, final: Path) ->
 
 
 def node_seeds(store: Store, nodes: Sequence[int] | Ints) -> Ints:
-    """A number for every node that depends on its tree's and its own id alone: seeds that no batching can change."""
+    """A seed for every node. It depends on the ids of the tree and the node alone, so batching cannot change it."""
     nodes = np.asarray(nodes)
     trees = store.tree_ids(store.tree_of(nodes))
     keys = (f"{tree}\n{node}".encode() for tree, node in zip(trees, store.ids(nodes), strict=True))

@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 from ramify.errors import RamifyError
 
 Numbers = NDArray[np.int64]
-"""Examples by number."""
+"""Numbers of examples."""
 
 
 class Sampler(ABC):
-    """One rank's micro-batches without end, equally many per epoch on every rank.
+    """One rank's endless sequence of micro-batches. Every rank has the same number of micro-batches per epoch.
 
-    They follow from the epoch and the position in it, so `state()` is these two numbers.
+    The epoch and the position in it determine the rest, so `state()` holds these two numbers.
     """
 
     def __init__(self, *, world_size: int, rank: int) -> None:
@@ -33,7 +33,7 @@ class Sampler(ABC):
         return len(self.own_steps(epoch))
 
     def __iter__(self) -> Iterator[Numbers]:
-        """From the saved position on. Raises `RamifyError` where an epoch holds nothing."""
+        """Yield micro-batches from the saved position on. Raises `RamifyError` if an epoch has none."""
         while True:
             steps = self.own_steps(self.epoch)
             if not steps:
@@ -51,9 +51,9 @@ class Sampler(ABC):
 
 
 class TokenBudget(Sampler):
-    """Shuffles examples every epoch and fills steps up to a budget, the same number on every rank.
+    """Shuffles examples every epoch and fills steps up to a budget. Every rank has the same number of steps.
 
-    An example above the budget is a step of its own: nothing is dropped. The order follows from (seed, epoch) alone.
+    An example above the budget is a step of its own, so none is dropped. The seed and the epoch determine the order.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class TokenBudget(Sampler):
         return np.split(order, ends) if len(order) else []
 
     def own_steps(self, epoch: int) -> list[Numbers]:
-        """Every so many-th step. The last one of an epoch may be empty on some ranks."""
+        """Every `world_size`-th step. The last step of an epoch may be empty on some ranks."""
         steps = self.steps(epoch)
         own = steps[self.rank :: self.world_size]
         rounds = -(-len(steps) // self.world_size)
@@ -90,23 +90,23 @@ class TokenBudget(Sampler):
 class Stream(Sampler):
     """Reads rows of consecutive examples side by side, each row in order: one example of every row per step.
 
-    Example `n` stands in row `n // length`, where `length` is the number of examples per row. Each rank reads rows of its own,
-    so a step continues, row by row, what the step before it read; a task carries its state from one to the next. After a row's
-    last example the next epoch begins with its first. The order of rows and examples never changes: what a view draws at
-    random it draws by epoch, and whether a state outlives the end of an epoch is for the task to say, which sees from the
-    batch where a text begins.
+    Example `n` belongs to row `n // length`, with `length` examples per row. Each rank reads its own rows. A step continues the
+    rows of the step before it, so a task can carry a state from step to step. After a row's last example, the next epoch begins
+    with its first. The order of rows and examples never changes; only the random draws of a view depend on the epoch. The task
+    decides whether a state outlives the end of an epoch: it can see in the batch that a text begins.
     """
 
     def __init__(self, num_examples: int, rows: int, *, world_size: int = 1, rank: int = 0) -> None:
         super().__init__(world_size=world_size, rank=rank)
         if rows < 1 or num_examples % rows:
             raise RamifyError(
-                f"{num_examples} examples are not {rows} rows of equal length. Cut the text into rows of equally many examples."
+                f"{num_examples} examples are not {rows} rows of equal length. Choose a number of rows that divides the "
+                "number of examples."
             )
         if rows % world_size:
             raise RamifyError(
-                f"{rows} rows do not fall equally to {world_size} processes. Choose a multiple of {world_size} rows, or "
-                "another number of processes."
+                f"{rows} rows cannot be divided equally among {world_size} processes. Choose a multiple of {world_size} rows, "
+                "or another number of processes."
             )
         self.length = num_examples // rows
         own = rows // world_size

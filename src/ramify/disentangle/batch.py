@@ -1,4 +1,4 @@
-"""Messages and the candidate parents of some of them, laid flat."""
+"""Flat batches of messages, and of the candidate parents of each target message."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ from ramify.tokenizer import Frame
 
 @dataclass(frozen=True)
 class LinkBatch(AnyBatch):
-    """Targets are messages whose parents are to be found. The candidates of a target are itself, then earlier messages, nearest
+    """Targets are the messages whose parents are predicted. The candidates of a target are itself and earlier messages, nearest
     first."""
 
     input_ids: Int[Tensor, " total"]
@@ -38,9 +38,9 @@ class LinkBatch(AnyBatch):
     candidates: Rows
     """The number of candidates of each target."""
     is_self: Int[Tensor, " key"]
-    """1 where a candidate is the target itself."""
+    """1 for a candidate that is the target itself."""
     same_author: Int[Tensor, " key"]
-    """1 where a candidate is another message of the target's author."""
+    """1 for a candidate that is another message of the target's author."""
     child_features: Float[Tensor, "target child"]
     parent_features: Float[Tensor, "message parent"]
     self_features: Float[Tensor, "target parent"]
@@ -48,20 +48,20 @@ class LinkBatch(AnyBatch):
     pair_features: Float[Tensor, "key pair"]
     """See `disentangle.features.pairs`, and `disentangle.features.context` for models that read it."""
     target_probability: Float[Tensor, " key"]
-    """The probability of each candidate that training aims at; zeros for a target without any."""
+    """The target probability of each candidate; zeros for a target without a gold parent."""
     source: Ints
     """The message in the logs behind each target."""
     key_source: Ints
     """The message in the logs behind each candidate."""
     vectors: Float[Tensor, "message vector"] | None = None
-    """The messages' vectors, where they were computed before."""
+    """The messages' vectors, if they were computed before."""
     same_conversation: Float[Tensor, " key"] | None = None
-    """1 where a candidate shares a gold conversation with its target; the target itself where it starts one. Zeros for an
+    """1 for candidates that share a gold conversation with their target, and for a target that starts one. Zeros for an
     unannotated target."""
     importance_weight: Float[Tensor, " key"] | None = None
     """One over each candidate's sampling probability, with negative sampling."""
     ancestor_distance: Int[Tensor, "target candidate candidate"] | None = None
-    """Links from one candidate of a target up to another by the shortest way (0: there is none)."""
+    """Number of links on the shortest path from one candidate of a target up to another (0: no path)."""
 
     @property
     def num_targets(self) -> int:
@@ -94,12 +94,12 @@ class LinkBatch(AnyBatch):
 
     @property
     def parent_index(self) -> Int[Tensor, " key"]:
-        """The row of `all_parent_features` that holds for each candidate."""
+        """The row of `all_parent_features` for each candidate."""
         return torch.where(self.is_self.bool(), self.target_index + len(self.messages), self.candidate)
 
     def select(self, chosen: Int[Tensor, " chosen"], candidates: Rows) -> "LinkBatch":
-        """With some of the candidates alone; `candidates` says how many each target keeps. Not for models that read all
-        candidates as a history."""
+        """The batch reduced to the `chosen` candidates; `candidates` has their number per target. It does not suit models that
+        read all candidates as a history."""
         assert self.ancestor_distance is None
         parts = ("candidate", "is_self", "same_author", "pair_features", "target_probability")
         parts += tuple(name for name in ("same_conversation", "importance_weight") if getattr(self, name) is not None)
@@ -126,7 +126,7 @@ class MessageVectors:
 
     table: Float[Tensor, "row vector"]
     row: Ints
-    """[message]: its row; -1 where it has none."""
+    """[message]: the row of its vector; -1 if it has none."""
 
     def select(self, messages: Ints) -> Float[Tensor, "message vector"]:
         return self.table.index_select(0, torch.from_numpy(self.row[messages]))
@@ -138,7 +138,7 @@ class LinkCollator:
 
     logs: Logs
     vectors: MessageVectors | None = None
-    """Replace the messages' tokens."""
+    """Vectors to read instead of the messages' tokens."""
     structure: ReplyStructure | Sequence[ReplyStructure] | None = None
     """The links of earlier messages: the same for all examples, or one structure per example."""
     context_features: bool = False

@@ -1,4 +1,4 @@
-"""Settings of disentanglement: how a chat is read, what a model learns of links, and how links are decided."""
+"""Settings of disentanglement: input, objective and decoding."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -45,7 +45,7 @@ class LinkConfig:
 
     objective: Objective = "listwise"
     """listwise: one choice among the message itself and its candidates. ranking: one choice among the candidates alone.
-    binary: a decision on each of them."""
+    binary: one decision per candidate."""
     score: Literal["sum", "linear"] = "linear"
     """A pair's score: the sum of its state, as in the code of Kummerfeld et al., or a learned linear map of it."""
     positive_weight: float = 1.0
@@ -93,7 +93,7 @@ class DecodingConfig:
     decide: Literal["link", "conversation", "comembership"] = "link"
     """link: the likeliest candidate is the parent. conversation: the likeliest candidate in the conversation with the largest
     total probability. comembership: the likeliest candidate in the conversation of the message that most probably shares one
-    with the child (`inference.comembership`); a start where no message does with more than even odds. The last two need
+    with the child (`inference.comembership`); a start if no message does so with more than even odds. The last two need
     task.objective=listwise and are not in the papers."""
     threshold: float = 0.0
     """A message also answers every candidate at least this probable, within its conversation unless decide = link (0: the
@@ -115,7 +115,7 @@ class DecodingConfig:
             raise RamifyError(f"decoding.start_odds must be positive, but is {self.start_odds}.")
 
     def check(self, objective: Objective) -> None:
-        """Raise `RamifyError` for a setting that a model of this objective cannot decide by."""
+        """Raise `RamifyError` for a setting that does not suit models of this objective."""
         default = DecodingConfig()
         listwise = () if objective == "listwise" else ("start_odds", "decide")
         several = ("threshold", "answers") if objective == "ranking" else ()

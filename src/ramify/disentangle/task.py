@@ -29,7 +29,7 @@ CLUSTER_F1 = Metric("dev_cluster_f1", greater_is_better=True)
 GRAPH_ACCURACY = Metric("dev_graph_accuracy", greater_is_better=True)
 """Reply trees: the share of comments whose parent is found."""
 CONV_ACCURACY = Metric("dev_conv_accuracy", greater_is_better=True)
-"""Reply trees: the share of conversations all of whose parents are found."""
+"""Reply trees: the share of conversations in which every parent is found."""
 
 
 class ReplyLinking(Task[LinkBatch]):
@@ -59,13 +59,13 @@ class ReplyLinking(Task[LinkBatch]):
         self.reranker = Reranker(dim, self.config.lookahead) if dim else None
         if self.candidate_pruner is not None and backbone.reads_history:
             raise RamifyError(
-                f"task.num_candidates={num_candidates} needs a model that scores candidates independently; this one reads all "
-                "of them as a history. Set task.num_candidates=0."
+                f"task.num_candidates={num_candidates} needs a model that scores candidates independently; "
+                f"{type(backbone).__name__} reads all candidates as a history. Set task.num_candidates=0."
             )
         if self.reranker is not None and backbone.reads_structure:
             raise RamifyError(
-                f"task.reranker_dim={dim} needs a model that reads no reply structure; this one reads its own decisions "
-                "already. Set task.reranker_dim=0."
+                f"task.reranker_dim={dim} needs a model that reads no reply structure; {type(backbone).__name__} already reads "
+                "its own decisions. Set task.reranker_dim=0."
             )
         if next(self.parameters(), None) is None:
             raise RamifyError(
@@ -108,11 +108,11 @@ class ReplyLinking(Task[LinkBatch]):
         return scores.masked_fill(is_self.bool(), MASKED_SCORE) if self.config.objective == "ranking" else scores
 
     def loss(self, scores: Float[Tensor, " key"], batch: LinkBatch) -> Float[Tensor, ""]:
-        """The sum over the targets. Several gold links of a target have equal shares."""
+        """The sum of the losses of all targets. Several gold links of a target have equal target probabilities."""
         if self.config.objective == "binary":
             return self._binary_loss(scores, batch)
         if batch.importance_weight is not None:
-            # Sums over the kept candidates then estimate sums over all of them (Bengio and Senécal 2008).
+            # Sums over the kept candidates then estimate sums over all candidates (Bengio and Senécal 2008).
             scores = scores + batch.importance_weight.log()
         log_shares = self._log_softmax(scores, batch)
         links = -(batch.target_probability * log_shares).sum()
@@ -124,7 +124,7 @@ class ReplyLinking(Task[LinkBatch]):
         return links + self.config.conversation_weight * marginal_nll(in_conversation)
 
     def _binary_loss(self, scores: Float[Tensor, " key"], batch: LinkBatch) -> Float[Tensor, ""]:
-        """The mean over each target's candidates."""
+        """The sum over targets of the mean loss of each target's candidates."""
         is_link = (batch.target_probability > 0).to(scores.dtype)
         weight = torch.full_like(scores[:1], self.config.positive_weight)
         loss = F.binary_cross_entropy_with_logits(scores, is_link, pos_weight=weight, reduction="none")
@@ -146,7 +146,7 @@ class ReplyLinking(Task[LinkBatch]):
 
     @staticmethod
     def _log_softmax(scores: Float[Tensor, " key"], batch: LinkBatch) -> Float[Tensor, " key"]:
-        """Over each target's candidates."""
-        # Padding is lower than a masked score, so that a target whose candidates are all masked leaves it no share.
+        """Log-probabilities over each target's candidates."""
+        # Padding is lower than a masked score, so it gets no share even if all candidates of a target are masked.
         table, cells = as_table(scores, batch.candidates, -math.inf)
         return F.log_softmax(table, dim=1).flatten().index_select(0, cells)

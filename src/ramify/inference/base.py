@@ -1,4 +1,4 @@
-"""A pipeline answers what users ask of a model. It takes trees, text and messages, never tensors."""
+"""Pipelines: models behind methods that take trees, texts and messages, never tensors."""
 
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Self
@@ -10,26 +10,26 @@ from ramify.errors import CannotError
 from ramify.tokenizer import Tokenizer
 
 TOKENS = 16_384
-"""Tokens computed at once where no gradient is needed."""
+"""Number of tokens computed at once without gradients."""
 
 
 class Pipeline(ABC):
-    """A model ready for use. `ramify.load` returns one, `ramify.save` writes one."""
+    """A model ready for use. `ramify.load` returns a pipeline, and `ramify.save` writes one."""
 
     verbs: ClassVar[tuple[str, ...]]
-    """The methods that answer a question."""
+    """Names of the methods that use the model."""
     usage: ClassVar[tuple[str, ...]]
     """Lines of Python for the model card, in which `model` is the pipeline."""
     backbone: Any
-    """An `AnyBackbone`; each kind of pipeline says which."""
+    """An `AnyBackbone`; each kind of pipeline narrows the type."""
     tokenizer: Tokenizer
     input: Any
-    """The way the model reads its inputs, as in training."""
+    """Input settings of the model, as in training."""
 
     @property
     @abstractmethod
     def module(self) -> nn.Module:
-        """Everything with weights: the trained task, or the backbone alone."""
+        """The module that holds all weights: the trained task, or the backbone alone."""
 
     @abstractmethod
     def parts(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A vector for every node of a tree, of its text alone or given what stands above it."""
+"""A vector for every node of a tree, from its text alone or with its ancestors."""
 
 from abc import ABC
 from collections.abc import Iterable, Iterator
@@ -26,11 +26,11 @@ from ramify.tokenizer import Tokenizer
 from ramify.tree import Node, Tree
 
 NODES = 1 << 18
-"""Nodes that are laid out at a time."""
+"""Number of nodes that are laid out at a time."""
 
 
 class TextPipeline(Pipeline, ABC):
-    """A pipeline of a model that reads the texts of trees: every one can embed."""
+    """A pipeline of a model that reads the texts of trees. Every such model can embed."""
 
     backbone: Backbone
     input: TextInput
@@ -44,14 +44,15 @@ class TextPipeline(Pipeline, ABC):
     def embed(
         self, data: Tree | str | Iterable[Tree | str], *, context: Literal["tree", "none"] | None = None
     ) -> Float[NDArray, "node dim"]:
-        """A vector for every node, tree after tree: given everything said above it (`tree`), or of its text alone (`none`).
+        """A vector for every node, tree after tree: given its ancestors (`tree`), or from its text alone (`none`).
 
-        A string is a tree of one node. Raises `RamifyError` for anything else.
+        By default, nodes read the same context as in training. A string is a tree of one node. Raises `RamifyError` for other
+        types.
         """
         given = [data] if isinstance(data, Tree | str) else list(data)
         trees = [Tree((Node(each),)) if isinstance(each, str) else each for each in given]
         if other := [type(each).__name__ for each in trees if not isinstance(each, Tree)]:
-            raise RamifyError(f"embed takes trees and strings, not {other[0]}.")
+            raise RamifyError(f"embed takes trees and strings, not {other[0]}. Pass Tree objects or strings.")
         if not any(map(len, trees)):
             return np.zeros((0, self.dim), dtype=np.float32)
         forest = self.forest(trees)
@@ -68,12 +69,15 @@ class TextPipeline(Pipeline, ABC):
     def embed_batches(
         self, forest: Forest, *, context: Literal["tree", "none"] | None = None, tokens: int = TOKENS
     ) -> Iterator[tuple[Ints, Float[NDArray, "node dim"]]]:
-        """Nodes of the store and their vectors, batch by batch, whole trees at a time."""
+        """Yield nodes of the store and their vectors, batch by batch, with whole trees in each batch."""
         reads = self.backbone.reads_context
         if context == "tree" and not reads:
-            raise RamifyError(f"a {type(self.backbone).__name__} embeds texts alone: choose the context none, not tree.")
-        # Unasked, a node reads what it read in training. Without context an encoder says it alone, unless it was never trained,
-        # because nothing read what it said.
+            raise RamifyError(
+                f"context=tree needs a model that reads ancestors; {type(self.backbone).__name__} embeds texts alone. Set "
+                "context=none."
+            )
+        # By default, nodes read the context of training. Without context, the encoder's own vectors are used, unless training
+        # had no context either: then nothing trained the encoder.
         trained = "tree" if self.input.context == "mismatched" else self.input.context
         blind = trained in BLIND
         if not reads:
@@ -98,7 +102,7 @@ class TextPipeline(Pipeline, ABC):
 
     @torch.no_grad()
     def _batch_vectors(self, batch: Batch, tokens: int, alone: bool) -> Float[Tensor, "target dim"]:
-        """`alone`: the encoder's own vectors of the targets' texts."""
+        """With `alone`, the encoder's own vectors of the targets' texts."""
         backbone = self.backbone
         if alone:
             parts = (batch.select(start, stop) for start, stop in runs(batch.costs, tokens))
@@ -107,8 +111,8 @@ class TextPipeline(Pipeline, ABC):
 
 
 def _in_steps(forest: Forest, input: TextInput, tokens: int) -> Iterator[list[Example]]:
-    """All nodes of the forest as targets, about so many tokens at a time. What is laid out for that is bounded: a view of
-    `NODES` nodes, or of one tree."""
+    """All nodes of the forest as targets, in batches of about `tokens` tokens. To bound memory, a view holds at most `NODES`
+    nodes, or one tree."""
     for first, stop in runs(np.diff(forest.offsets), NODES):
         view = Discussions(forest, units(forest, np.arange(first, stop), predict_post=True), input)
         for numbers in TokenBudget(view.costs, tokens, seed=0, shuffle=False).steps(0):
@@ -116,7 +120,7 @@ def _in_steps(forest: Forest, input: TextInput, tokens: int) -> Iterator[list[Ex
 
 
 class Embedder(TextPipeline):
-    """Vectors from a backbone without a trained task, such as a sentence-transformers directory holds."""
+    """Vectors from a backbone without a trained task, such as one from a sentence-transformers directory."""
 
     verbs = ("embed",)
     usage = ("model.embed(trees)",)

@@ -23,7 +23,7 @@ from ramify.tasks.masked_lm import MaskedLM
 BINS = len(DEPTH_BINS)
 
 COLLAPSED = 0.02
-"""A `context_spread` below which a model has nothing to tell its contexts apart by."""
+"""Value of `context_spread` below which a model cannot distinguish contexts."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Scores:
     count: NDArray[np.int64]
 
     def summary(self) -> dict[str, Any]:
-        """Loss in nats per masked token, perplexity, accuracy and count; and the same by depth, where there is anything."""
+        """Loss in nats per masked token, perplexity, accuracy and count, also for each depth bin that is not empty."""
         by_depth = {
             name: _row(self.loss[:, place], self.correct[:, place], self.count[:, place])
             for place, name in enumerate(DEPTH_BINS)
@@ -48,7 +48,7 @@ class Scores:
 
     def save(self, path: Path) -> None:
         make_folder(path.parent)
-        # Given a name, numpy would add a suffix to it.
+        # Given a file name, numpy would add a suffix.
         with replacing(path) as scratch, open(scratch, "wb") as file:
             np.savez_compressed(file, trees=np.array(self.trees), loss=self.loss, correct=self.correct, count=self.count)
 
@@ -64,10 +64,13 @@ def _row(loss: NDArray[np.float64], correct: NDArray[np.int64], count: NDArray[n
 
 
 def gain(better: Scores, worse: Scores, *, accuracy: bool = False, seed: int = 0) -> dict[str, Interval]:
-    """The nats per masked token (or the accuracy) that the first saves, with paired bootstrap intervals over trees:
+    """Gain of `better` over `worse` in nats per masked token (or in accuracy), with paired bootstrap intervals over trees:
     `all`, and every depth bin."""
     if better.trees != worse.trees or not np.array_equal(better.count, worse.count):
-        raise RamifyError("these evaluations do not have the same trees and masks: they cannot be paired.")
+        raise RamifyError(
+            "the evaluations have different trees or masks, so they cannot be paired. Repeat them with the same data, split, "
+            "draws and mask rate."
+        )
     difference = (better.correct - worse.correct).astype(np.float64) if accuracy else worse.loss - better.loss
     gains = {"all": bootstrap_ratio(difference.sum(1), better.count.sum(1), seed=seed)}
     for place, name in enumerate(DEPTH_BINS):
@@ -77,7 +80,7 @@ def gain(better: Scores, worse: Scores, *, accuracy: bool = False, seed: int = 0
 
 
 def batches(view: Discussions, collator: Collator, tokens: int) -> Iterator[Any]:
-    """All of a view's examples once, in order, in batches of about so many tokens."""
+    """All examples of a view once, in order, in batches of about `tokens` tokens."""
     for numbers in TokenBudget(view.costs, tokens, seed=0, shuffle=False).steps(0):
         yield collator([view.example(int(number)) for number in numbers])
 
@@ -94,12 +97,12 @@ def evaluate(
     tokens: int = 16_384,
     progress: Callable[[int], None] | None = None,
 ) -> Scores:
-    """Mask every target `draws` times, seeded by the hash of its id, and score. Nodes are encoded once for all draws.
+    """Mask every target `draws` times, seeded by the hash of its id, and score the predictions.
 
-    `mask_rate`: the share of tokens that is masked; None: as in training.
+    Nodes are encoded once for all draws. `mask_rate` is the share of masked tokens; None: as in training.
     """
     if mask_rate is not None and not 0 < mask_rate <= 1:
-        raise RamifyError(f"the share of tokens that is masked must be above 0 and at most 1, not {mask_rate}.")
+        raise RamifyError(f"mask_rate must be above 0 and at most 1, but is {mask_rate}.")
     forest: Forest = view.forest
     device = next(task.parameters()).device
     trees = np.asarray(trees, dtype=np.int64)
@@ -115,7 +118,7 @@ def evaluate(
             if backbone.reads_context and not batch.null_context:
                 vectors = encode_nodes(backbone, moved, tokens)
             nodes = forest.node[batch.source]
-            # A chained text's further parts are drawn apart from its first.
+            # Each part of a chained text has its own draws.
             part = torch.from_numpy(batch.source - np.searchsorted(forest.node, nodes))
             seeds = torch.from_numpy(node_seeds(forest.store, nodes)) + part
             row = np.array([place[int(tree)] for tree in forest.tree_of(batch.source)])
@@ -140,9 +143,11 @@ def evaluate(
 
 @torch.no_grad()
 def context_spread(task: MaskedLM, view: Discussions, collator: Collator, *, tokens: int = 16_384) -> float | None:
-    """Share of the context vectors' energy in which they differ from text to text, 1 − |mean|² / mean |v|², on the view's
-    first targets. Near zero the encoder says the same of every text, and no ancestor can help. None where a model encodes no
-    nodes, or these targets read fewer than two."""
+    """Share of the context vectors' energy that varies between texts, 1 − |mean|² / mean |v|², on the view's first targets.
+
+    Near zero, the encoder gives all texts the same vector, so no ancestor can help. None if the model encodes no nodes, or if
+    these targets read fewer than two.
+    """
     backbone = task.backbone
     batch = next(batches(view, collator, tokens), None)
     if batch is None or batch.null_context or not backbone.reads_context or len(batch.nodes) < 2:

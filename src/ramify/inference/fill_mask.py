@@ -1,4 +1,4 @@
-"""Masked words in a tree: the likeliest pieces, several masks jointly, and given candidates."""
+"""Filling of masked words in a tree: the likeliest pieces, several masks jointly, and given candidates."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +17,7 @@ from ramify.tree import Tree
 
 
 class MaskFiller(TextPipeline):
-    """A trained masked language model: it fills masks, scores texts and embeds them."""
+    """A trained masked language model, which fills masks, scores texts and embeds them."""
 
     verbs = ("embed", "fill_mask", "score")
     usage = ('model.fill_mask(tree, node="id")  # a ramify.Tree whose node holds [MASK]', "model.embed(trees)")
@@ -45,22 +45,22 @@ class MaskFiller(TextPipeline):
         candidates: Sequence[str] | None = None,
         joint: bool = False,
     ) -> dict[str, Any]:
-        """The likeliest pieces for every mask token in a node's text, given what stands above it.
+        """The likeliest pieces for every mask token in a node's text, given the node's ancestors.
 
-        `position` counts the text's pieces from 0. `candidates` (words of any number of pieces) share the probability among
-        them. `joint` adds the likeliest fillings of all masks together, of the candidates where there are any, found by beam
-        search from left to right.
+        `position` counts the text's pieces from 0. With `candidates` (words of any number of pieces), only these words are
+        scored, and their probabilities add up to 1. `joint` adds the likeliest fillings of all masks together (with the
+        candidates, if there are any), found by beam search from left to right.
         """
         if top_k < 1:
-            raise RamifyError(f"top_k must be at least 1, not {top_k}.")
+            raise RamifyError(f"top_k must be at least 1, but is {top_k}.")
         if candidates is not None and not candidates:
-            raise RamifyError("candidates holds no words: leave it out, or give some.")
+            raise RamifyError("candidates=[] holds no words. Add some, or leave it out.")
         if isinstance(candidates, str):
-            raise RamifyError(f"candidates is a list of words, not {candidates!r}.")
+            raise RamifyError(f"candidates must be a list of words, but is the string {candidates!r}. Pass [{candidates!r}].")
         query = MaskQuery.of(self.task, tree, node, context)
         tokenizer = self.tokenizer
         if candidates is not None:
-            # Spelled in several ways, a word would share its probability with itself.
+            # A word in several spellings would share its probability with itself.
             candidates = list({tuple(tokenizer.encode(word)): word for word in reversed(candidates)}.values())[::-1]
         ids = tokenizer.encode(tree.nodes[query.node].text, masks=True)
         masks = [place for place, token in enumerate(ids) if token == tokenizer.mask_id]
@@ -68,7 +68,7 @@ class MaskFiller(TextPipeline):
             mask = tokenizer.token(tokenizer.mask_id)
             raise RamifyError(
                 f"tree {tree.id!r}, node {tree.nodes[query.node].id!r}: its text holds no {mask}. "
-                f"Write {mask} where a word is to be filled."
+                f"Write {mask} in place of a word."
             )
         if candidates:
             answers = [_rank_candidates(query, ids, place, candidates) for place in masks]
@@ -106,21 +106,21 @@ class MaskFiller(TextPipeline):
 
 
 def _rank_candidates(query: MaskQuery, ids: list[int], place: int, candidates: Sequence[str]) -> list[dict[str, Any]]:
-    """Candidates by probability."""
+    """Candidates with their probabilities, likeliest first."""
     shares = [float(np.exp(score)) for _, _, score in _words(query, ids, place, candidates)]
     ranked = sorted(zip(shares, candidates, strict=True), key=lambda pair: -pair[0])
     return [{"token": word, "probability": share} for share, word in ranked]
 
 
 def _words(query: MaskQuery, ids: list[int], place: int, candidates: Sequence[str]) -> list[tuple[str, list[int], float]]:
-    """(word, the text with it, log of its share) of every candidate. A word of several pieces takes as many masks, filled from
-    left to right."""
+    """(word, text with this word, log of its share) for every candidate. A word of several pieces takes as many masks, which
+    are filled from left to right."""
     mask_id = query.task.tokenizer.mask_id
     scores, texts = [], []
     for word in candidates:
         pieces = query.task.tokenizer.encode(word)
         if not pieces:
-            raise RamifyError(f"the candidate {word!r} has no piece in this model's vocabulary.")
+            raise RamifyError(f"the candidate {word!r} has no piece in this model's vocabulary. Leave it out.")
         rows = []
         for known in range(len(pieces)):
             rows.append(ids[:place] + pieces[:known] + [mask_id] * (len(pieces) - known) + ids[place + 1 :])
@@ -134,13 +134,13 @@ def _words(query: MaskQuery, ids: list[int], place: int, candidates: Sequence[st
 def _word_beams(
     query: MaskQuery, ids: list[int], masks: list[int], candidates: Sequence[str], width: int
 ) -> list[tuple[list[str], list[int], float]]:
-    """(words, filled text, log-probability): a candidate for every mask, each given those left of it."""
+    """(words, filled text, log-probability): a candidate for every mask, each given the candidates to its left."""
     beams: list[tuple[list[str], list[int], float]] = [([], ids, 0.0)]
     for place in masks:
         grown = [
             ([*words, word], filled, score + own)
             for words, text, score in beams
-            # Words of several pieces have moved what stands right of them.
+            # Words of several pieces shift the masks to their right.
             for word, filled, own in _words(query, text, place + len(text) - len(ids), candidates)
         ]
         beams = sorted(grown, key=lambda beam: -beam[2])[:width]
@@ -148,7 +148,7 @@ def _word_beams(
 
 
 def _beams(query: MaskQuery, ids: list[int], masks: list[int], width: int) -> list[tuple[list[int], float]]:
-    """Fillings of all masks with their log-probabilities, each mask given those left of it."""
+    """Fillings of all masks with their log-probabilities, each mask given the fillings to its left."""
     beams = [(list(ids), 0.0)]
     for place in masks:
         found = query.log_probabilities([text for text, _ in beams], [[place]] * len(beams))[:, 0]

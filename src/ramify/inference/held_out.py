@@ -1,4 +1,4 @@
-"""Held-out measurements of masked language models: loss by what a comment reads, and masked words filled in each way."""
+"""Held-out measurements of masked language models: loss and filled masks by context."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -34,7 +34,7 @@ RULE = (
 
 @dataclass(frozen=True)
 class Measured:
-    """Held-out loss of one model on the same masks, by what a comment reads. The first is how the model was trained."""
+    """Held-out loss of one model on the same masks, by context. The first context is that of training."""
 
     split: Split
     trees: int
@@ -57,7 +57,7 @@ class Guess:
 
 @dataclass(frozen=True)
 class Filling:
-    """One masked word, what stands around and above it, and what the model makes of it by what it reads."""
+    """One masked word, the text around it, its ancestors, and the model's guesses by context."""
 
     title: str
     ancestors: tuple[str, ...]
@@ -77,9 +77,9 @@ def measure(
     controls: tuple[Context, ...] = (),
     progress: Callable[[int], None] | None = None,
 ) -> Measured:
-    """Score a model on a split: as it reads, without context if it reads one, and as `controls` say.
+    """Score a model on a split: with its own context, without context if it reads one, and with the contexts in `controls`.
 
-    `comments` takes only the first trees that together hold so many (0 = all).
+    `comments` limits the evaluation to the first trees that together hold so many comments (0 = all).
     """
     forest = task.input.forest(store, task.tokenizer)
     trees = chosen_trees(forest, store, split, comments)
@@ -128,7 +128,7 @@ def fillings(task: MaskedLM, store: Store, split: Split, *, count: int = FILLING
 
 
 def _threads(store: Store, split: Split) -> Iterator[Tree]:
-    """The threads that end in the comments of depth 2 and more, in the order of a hash of the comments' ids."""
+    """Threads that end in comments of depth 2 or deeper, in the order of a hash of the comments' ids."""
     inside = np.isin(store.tree_of(np.arange(store.num_nodes)), store.split(split))
     nodes = np.flatnonzero(inside & (np.asarray(store.depth) >= 2))
     for node in nodes[np.argsort(node_seeds(store, nodes), kind="stable")].tolist():
@@ -140,8 +140,8 @@ def _threads(store: Store, split: Split) -> Iterator[Tree]:
 
 
 def mask_longest_word(task: MaskedLM, text: str, ids: list[int]) -> tuple[int, int, int] | None:
-    """(start, end, place among the pieces) of the longest word that is one piece; None where there is none, or where the
-    text is longer than the model reads."""
+    """(start, end, place among the pieces) of the longest word that is one piece; None if there is none, or if the text is
+    longer than the model reads."""
     if len(ids) > task.input.max_tokens - task.tokenizer.num_special:
         return None
     tokenizer = task.tokenizer
@@ -173,14 +173,14 @@ def discussions(
     regime: RegimeConfig | None = None,
     seed: int = 0,
 ) -> tuple[Discussions, Collator]:
-    """Units of some trees as a task reads them (or with other things seen), and their collator."""
+    """Units of some trees as a task reads them (or with another `context`), and their collator."""
     input = task.backbone.in_context(task.input, context)
     parts = units(forest, trees, **asdict(regime or RegimeConfig()))
     return Discussions(forest, parts, input, seed=seed, trees=trees), Collator(forest, task.tokenizer, input)
 
 
 def first_trees(forest: Forest, trees: Ints, targets: int) -> Ints:
-    """The first trees that together hold this many comments; none where all are bare posts."""
+    """The first trees that together hold this many comments; none if no tree has a comment."""
     comments = forest.offsets[trees + 1] - forest.offsets[trees] - 1
     if not comments.any():
         return trees[:0]

@@ -1,4 +1,4 @@
-"""A node of a tree whose masked text is asked about."""
+"""Queries of a masked language model about the text of one node."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ from ramify.tree import Tree
 
 @dataclass(frozen=True)
 class MaskQuery:
-    """A node of a tree whose text is to be varied, and what it reads."""
+    """A node of a tree, whose text may be varied, and its context."""
 
     task: MaskedLM
     input: TextInput
@@ -30,16 +30,18 @@ class MaskQuery:
     tree: Tree
     node: int
     part: int
-    """The node's place in the forest: of its first part, where long texts are chained."""
+    """The node's place in the forest; the place of its first part if long texts are chained."""
     context: tuple[int, ...]
-    """Places in the forest."""
+    """Places of the context in the forest."""
 
     @classmethod
     def of(cls, task: MaskedLM, tree: Tree, node: str | int, context: Context | None) -> "MaskQuery":
-        # What was trained with a stranger's ancestors reads its own, where there are no others.
+        # A model trained on mismatched ancestors reads the node's own ones: a single tree has no others.
         context = context or ("tree" if task.input.context == "mismatched" else task.input.context)
         if context == "mismatched":
-            raise RamifyError("a single tree has no other tree's ancestors to read: choose the context tree, parent or none.")
+            raise RamifyError(
+                "context=mismatched reads another tree, but there is no other tree. Set context to tree, parent or none."
+            )
         place = tree.index(node) if isinstance(node, str) else node
         if not 0 <= place < len(tree):
             raise RamifyError(f"tree {tree.id!r} has no node {node}; its nodes are 0 to {len(tree) - 1}.")
@@ -63,7 +65,8 @@ class MaskQuery:
     def log_probabilities(
         self, texts: Sequence[Sequence[int]], asked: Sequence[Sequence[int]]
     ) -> Float[Tensor, "text place vocab"]:
-        """For every variant of the text (all of one length), the log-probabilities at its asked places (equally many)."""
+        """Log-probabilities at the `asked` places of every variant of the text. All variants have the same length and the same
+        number of places."""
         task = self.task
         length, room = len(texts[0]), self.input.max_tokens - task.tokenizer.num_special
         if length > room:

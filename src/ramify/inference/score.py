@@ -10,7 +10,7 @@ from ramify.tree import Tree
 
 
 def pseudo_log_likelihood(task: MaskedLM, tree: Tree, node: str | int, *, context: Context | None = None) -> dict[str, Any]:
-    """Σ log p(piece | all other pieces, what is read) in nats (Salazar et al. 2020), and each piece's share of it."""
+    """Σ log p(piece | all other pieces, context) in nats (Salazar et al. 2020), and the term of each piece."""
     query = MaskQuery.of(task, tree, node, context)
     ids = task.tokenizer.encode(tree.nodes[query.node].text)
     each = []

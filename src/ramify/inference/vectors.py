@@ -17,10 +17,10 @@ from ramify.inference.embed import TextPipeline
 from ramify.readers.jsonl import read_jsonl
 
 TREES = 256
-"""Trees of a JSON lines file that are held at once."""
+"""Number of trees of a JSON lines file that are held at once."""
 
 ROW_GROUP = 32 << 20
-"""Bytes of vectors in a row group of Parquet."""
+"""Size of a Parquet row group in bytes of vectors."""
 
 
 def write_vectors(
@@ -31,15 +31,15 @@ def write_vectors(
     context: Literal["tree", "none"] | None,
     advance: Callable[[int], None],
 ) -> dict[str, int]:
-    """A vector for every node of a built data set or of a JSON lines file of trees, in their order; roots that no input held
-    have none. Returns how many, and how many texts were cut.
+    """Write a vector for every node of a built data set, or of a JSON lines file of trees, in their order.
 
-    Parquet has the columns tree, id, vector; npy holds the matrix, and `OUT.ids.tsv` beside it names its rows.
+    Placeholder roots, which no input held, have no vector. Parquet has the columns tree, id and vector; npy holds the matrix,
+    and `OUT.ids.tsv` beside it names its rows. Returns the numbers of vectors, of texts, and of texts and tokens that were cut.
     """
     if not out.parent.is_dir():
-        raise RamifyError(f"{out}: the folder {out.parent} does not exist.")
+        raise RamifyError(f"{out}: the folder {out.parent} does not exist. Create it first.")
     if out.exists() and data.exists() and out.samefile(data):
-        raise RamifyError(f"{out} is what is to be read: choose another place for the vectors.")
+        raise RamifyError(f"{out} is also the input. Choose another file for the vectors.")
     totals = {"vectors": 0, "texts": 0, "texts_over": 0, "tokens_over": 0}
     dim = model.dim
     with ExitStack() as stack:
@@ -75,7 +75,7 @@ class _Parquet:
     def __init__(self, path: Path, dim: int) -> None:
         self.vector = pa.list_(pa.float32(), dim)
         self.schema = pa.schema([("tree", pa.string()), ("id", pa.string()), ("vector", self.vector)])
-        # pyarrow's annotation knows no list of columns.
+        # pyarrow's annotation lacks a list of columns.
         dictionary: Any = ["tree"]
         self.writer = pq.ParquetWriter(path, self.schema, use_dictionary=dictionary)
         self.waiting: list[pa.RecordBatch] = []
@@ -101,7 +101,7 @@ class _Parquet:
 
 
 class _Npy:
-    """A .npy file whose number of rows is known only at the end: the header is written with room, then again."""
+    """A .npy file whose number of rows is known only at the end. The header is written with spare room and again at the end."""
 
     def __init__(self, path: Path, names: Path, dim: int) -> None:
         self.dim, self.rows = dim, 0
@@ -130,7 +130,7 @@ class _Npy:
 
 
 def _escaped(name: str) -> str:
-    """Tabs and line ends part the file's columns and rows."""
+    """Escape tabs and line ends, which separate the file's columns and rows."""
     for mark, escape in (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r")):
         name = name.replace(mark, escape)
     return name

@@ -46,7 +46,7 @@ class BertConfig(TextModelConfig):
     ffn_dim: int = 1024
     dropout: float = 0.1
     attention_dropout: float = 0.0
-    """BERT's own value is .1; on CPU it slows attention 1.6 to 4 times, so the default is 0."""
+    """BERT's value is 0.1, which slows attention 1.6 to 4 times on CPU."""
     activation: Activation = "gelu"
     norm: Norm = "post"
     max_tokens: int = 128
@@ -54,9 +54,9 @@ class BertConfig(TextModelConfig):
     type_vocab_size: int = 2
     pooling: Pooling = "mean"
     scale_embedding: bool = False
-    """Token vectors times the root of `dim` (Vaswani et al. 2017, section 3.4); not BERT's."""
+    """Multiply token vectors by the root of `dim` (Vaswani et al. 2017, section 3.4). BERT does not."""
     embedding_norm: bool = True
-    """LayerNorm on embeddings; BERT has it."""
+    """Apply a LayerNorm to embeddings, as BERT does."""
     eps: float = 1e-12
 
     def __post_init__(self) -> None:
@@ -82,7 +82,7 @@ class BertConfig(TextModelConfig):
 
 
 class Bert(Backbone):
-    """A bidirectional encoder. It reads the targets alone; their context only where the batch wrote it into their rows."""
+    """A bidirectional encoder. It reads targets alone, or with the context that the batch wrote into their rows."""
 
     config: BertConfig
     embedding: nn.Embedding
@@ -139,11 +139,11 @@ class Bert(Backbone):
     def encode(
         self, ids: Int[Tensor, " total"], rows: Rows, type_ids: Int[Tensor, " total"] | None = None
     ) -> Float[Tensor, "row dim"]:
-        """One vector a text."""
+        """One vector per text."""
         x = self.embeddings(ids, rows.positions, type_ids)
         if self.pool.kind not in ("cls", "pooler"):
             return self.pool(self.stack(x, rows), rows)
-        # Of the last layer nothing but the first tokens is asked for.
+        # The last layer computes only the first token of each row.
         first = Rows.build(np.ones(len(rows), dtype=np.int64), keys=rows.keys).to(ids.device)
         output_positions = OutputPositions(rows.offsets[:-1].to(torch.int64), first, first)
         return self.pool(self.stack(x, rows, output_positions=output_positions), first)
@@ -203,7 +203,7 @@ def config_to_hf(config: BertConfig) -> dict[str, Any]:
 
 
 def tensors_from_hf(tensors: Mapping[str, Tensor], config: BertConfig) -> dict[str, Tensor]:
-    """The encoder's parameters under our names, with the pooler where the model has one; heads are left out."""
+    """The encoder's parameters under our names, with the pooler if the model has one. Heads are left out."""
     ours = {f"embeddings.{name}": tensors[f"embeddings.{theirs}"] for name, theirs in hf.EMBEDDING_KEYS.items()}
     ours["embedding.weight"] = ours["embeddings.tokens.weight"]
     ours["embeddings.positions.weight"] = hf.first_positions(ours["embeddings.positions.weight"], config.max_tokens)
@@ -237,25 +237,25 @@ def from_pretrained(source: str | Path, **changes: Any) -> Bert:
 
 
 def load_pretrained(model: Bert, directory: Path) -> None:
-    """Fill a Bert from a Hugging Face directory; what it does not hold stays as it is."""
+    """Load the weights of a Hugging Face directory. It holds no attention pooling, which stays unchanged."""
     tensors = _fresh(model) | tensors_from_hf(hf.bert_tensors(directory), model.config)
     load_strictly(model.state_dict(), tensors, directory)
 
 
 def _fresh(model: Bert) -> dict[str, Tensor]:
-    """The parameters that no checkpoint holds: those of attention pooling."""
+    """Parameters that no checkpoint holds: those of attention pooling."""
     return {f"pool.{key}": value for key, value in model.pool.state_dict().items()}
 
 
 def head_from_hf(tensors: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
-    """The masked-LM head under our names, or None where the checkpoint has none. It has a `weight` only if that is not tied."""
+    """The masked-LM head under our names, or None if the checkpoint has none. `weight` is present only if it is not tied."""
     if "cls.predictions.bias" not in tensors:
         return None
     try:
         head = {name: tensors[theirs] for name, theirs in hf.HEAD_KEYS.items()}
     except KeyError as missing:
         raise RamifyError(f"the checkpoint holds no tensor {missing.args[0]!r}: its head is not complete.") from None
-    # The bias may stand twice; the linear map's own is the one that counts where the two are not tied.
+    # A checkpoint may hold the bias twice. If the two differ, the linear map's own bias counts.
     head["bias"] = tensors.get("cls.predictions.decoder.bias", head["bias"])
     weight = tensors.get("cls.predictions.decoder.weight")
     if weight is not None and not torch.equal(weight, tensors["embeddings.word_embeddings.weight"]):

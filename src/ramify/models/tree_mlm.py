@@ -27,7 +27,7 @@ ContextPosition = Literal["none", "depth", "distance"]
 
 @dataclass(frozen=True)
 class TreeMLMConfig(TextModelConfig):
-    """Defaults follow the paper; where it is silent, a field's docstring says what was chosen."""
+    """Defaults follow the paper. If it is silent, a field's docstring explains the choice."""
 
     vocab_size: int = 0
     """0 = the tokenizer's."""
@@ -47,7 +47,7 @@ class TreeMLMConfig(TextModelConfig):
     """The position code of ancestors. The paper adds none, so the decoder reads them as a set."""
     context_position_kind: Position = "learned"
     context_positions: int = 128
-    """Rows of the position table; depths or distances beyond share the last."""
+    """Number of rows of the position table. Greater depths or distances share the last row."""
     pooling: Pooling = "mean"
     position: Position = "sinusoidal"
     scale_embedding: bool = True
@@ -90,7 +90,7 @@ class TreeMLM(Backbone):
     decoder: Stack
     pool: Pool
     null: nn.Parameter
-    """The one context row of models that are trained without context; no other model reads it."""
+    """The only context row of models trained without context. Other models do not read it."""
 
     def __init__(self, config: TreeMLMConfig) -> None:
         super().__init__()
@@ -203,8 +203,8 @@ class TreeMLM(Backbone):
 def init_from_bert(model: TreeMLM, source: str | Path, *, decoder: bool = True) -> None:
     """Start the encoder (and the decoder's self-attention, feed-forwards and embeddings) from a BERT-family checkpoint.
 
-    The segment embedding of the first kind joins the positions, as BERT adds it to every single text. Raises where sizes or
-    conventions (post-norm, learned positions, embedding LayerNorm) differ: `config_from_bert` gives fitting ones.
+    The embedding of token type 0 is added to the positions, because BERT adds it to every single text. Raises if sizes or
+    conventions (post-norm, learned positions, embedding LayerNorm) differ; `config_from_bert` gives those that fit.
     """
     directory = hf.locate(source)
     tensors = hf.bert_tensors(directory)
@@ -236,7 +236,7 @@ def init_from_bert(model: TreeMLM, source: str | Path, *, decoder: bool = True) 
 
 
 def config_from_bert(theirs: dict[str, Any]) -> dict[str, Any]:
-    """The config fields that a BERT-family checkpoint settles."""
+    """The config fields that a BERT-family checkpoint determines."""
     return {
         "vocab_size": theirs["vocab_size"],
         "dim": theirs["hidden_size"],

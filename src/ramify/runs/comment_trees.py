@@ -63,7 +63,7 @@ class DevConfig:
     mask_rate: float = 0.0
     """Share of masked tokens, to compare models that were trained at different rates. 0: as in training."""
     without_context: bool = True
-    """Whether to measure a model that reads a context also without it (`dev_loss_none`), so that reports show the gain."""
+    """Whether to measure a model with context also without context (`dev_loss_none`), so that reports show the gain."""
 
     def __post_init__(self) -> None:
         check_fields(self, "dev.")

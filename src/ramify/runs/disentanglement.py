@@ -312,7 +312,7 @@ class DisentanglementRun(Run):
         for split in ("train", "dev"):
             if not len(store.split(split)):
                 raise RamifyError(
-                    f"{self.data} has {store.num_trees:,} log(s), none of them in the split {split}. Whole logs are assigned "
+                    f"{self.data} has {store.num_trees:,} log(s), but none is in the split {split}. Whole logs are assigned "
                     "to splits by a hash of their ids. Build the data with more logs (e.g. one IRC file per day), or with "
                     "other shares, such as --split 0.5,0.5,0."
                 )

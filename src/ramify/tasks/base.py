@@ -26,35 +26,37 @@ class Task(nn.Module, ABC, Generic[BatchT]):
     """An objective of a backbone: it corrupts a batch, counts it, and yields losses one backward pass at a time."""
 
     backbone: Any
-    """An `AnyBackbone`; each kind of task says which."""
+    """An `AnyBackbone`; each kind of task narrows the type."""
     tokenizer: Tokenizer
     config: Any
     input: Any
-    """The way its inputs are read. It is saved with the model, so that use matches training."""
+    """Input settings. They are saved with the model, so that it is used as it was trained."""
     phases: tuple[str, ...] = (MAIN,)
-    """The parts of an update, in order. Each updates parameters of its own with an optimizer of its own; `TrainConfig.phases`
-    says which and how."""
+    """The phases of an update, in order. Each updates its own parameters with its own optimizer; `TrainConfig.phases` assigns
+    both."""
     metrics: tuple[Metric, ...] = (DEV_LOSS,)
     """The metrics that may choose the best weights."""
 
     @abstractmethod
     def corrupt(self, batch: BatchT, generator: torch.Generator) -> BatchT:
-        """Draw what the objective draws (masks, orders), on the batch's device."""
+        """The batch with the objective's random draws (masks, orders), made on the batch's device."""
 
     @abstractmethod
     def counts(self, batch: BatchT, phase: str) -> dict[str, float]:
-        """The divisor of each named loss of a phase, summed over a step; known before any forward pass. The names
-        are the same for every batch."""
+        """The divisor of each named loss of a phase, before any forward pass. The loop sums it over a step. Every batch has
+        the same names."""
 
     @abstractmethod
     def losses(self, batch: BatchT, divisors: Mapping[str, float], phase: str, state: State | None) -> Losses:
-        """Named losses of a phase, already divided, with the next state: one pair per backward pass.
+        """Yield the named losses of a phase, already divided, and the next state: one pair per backward pass.
 
-        Each is to be back-propagated before the next is asked for: a two-phase gradient reads what the pass before has left.
-        `state` is what the batch before this one left of the same rows, or None at the start of a stage. A task that carries
-        a state yields the next one, detached, with its last pass; all other passes, and all other tasks, yield None. Every
-        phase of an update starts from the same state; what the first phase yields goes on to the next update. The loop reads
-        no batch without targets, so these leave the state as it is.
+        The caller back-propagates each pair before it requests the next one, because a two-phase gradient reads the gradients
+        of earlier passes.
+
+        `state` is the state after the previous batch of the same rows, or None at the start of a stage. A task that carries a
+        state yields the next one, detached, with its last pass. All other passes and tasks yield None. Every phase of an update
+        starts from the same state, and the next update starts from the state that the first phase yields. The loop skips
+        batches without targets, which therefore leave the state unchanged.
         """
 
     @property
@@ -62,5 +64,5 @@ class Task(nn.Module, ABC, Generic[BatchT]):
         return next(self.parameters()).device
 
     def evaluating(self) -> AbstractContextManager[None]:
-        """Without dropout; afterwards as it was."""
+        """Switch off dropout inside this context and restore the mode afterwards."""
         return evaluating(self)

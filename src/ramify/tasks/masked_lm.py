@@ -1,4 +1,4 @@
-"""Masked language modelling (Devlin et al. 2019, section 3.1), with or without what stands above a text."""
+"""Masked language modelling (Devlin et al. 2019, section 3.1), with or without the ancestors of a text."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -34,25 +34,28 @@ class MaskedLMConfig:
     comment_loss: Literal["mean", "token"] = "mean"
     """Whether a comment's loss is the mean over its masked tokens (the paper's) or their sum."""
     loss_norm: LossNorm = "constant"
-    """The divisor of a step's loss: the mean weight of a step, counted over an epoch before training; nothing (`sum`, the
-    paper's words); or the step's own weight (`step`: biased as soon as steps differ in their number of comments)."""
+    """The divisor of a step's loss. constant: the mean weight of a step, counted over an epoch before training. sum: none, as
+    the paper states it. step: the step's own weight, which is biased if steps differ in their number of comments."""
     head: Literal["linear", "bert"] = "linear"
-    """One linear map (Figure 1), or BERT's dense-activation-LayerNorm before it, with the layers' activation."""
+    """linear: one linear map (Figure 1). bert: BERT's dense layer, the model's activation and a LayerNorm before this map."""
     tie_weights: bool = True
     two_phase: Literal["auto", "always", "never"] = "auto"
-    """The whole tree's gradient in bounded memory; `auto`: for batches above `chunk_tokens`. Models that encode no other node
-    go through their targets in parts."""
+    """Compute the whole tree's gradient in bounded memory (auto: for batches above `chunk_tokens`). Models that encode no other
+    node process their targets in parts."""
     chunk_tokens: int = 8_192
-    """Number of tokens whose graph a two-phase gradient holds at once; four vectors that a target reads count as one."""
+    """Maximum number of tokens whose graph a two-phase gradient holds at once. Four context vectors count as one token."""
 
     def __post_init__(self) -> None:
         check_fields(self, "task.")
         if self.chunk_tokens < 1:
-            raise RamifyError(f"task.chunk_tokens must be positive, not {self.chunk_tokens}.")
+            raise RamifyError(f"task.chunk_tokens must be at least 1, but is {self.chunk_tokens}.")
         if not 0 < self.mask_rate <= 1:
-            raise RamifyError(f"task.mask_rate must be above 0 and at most 1, not {self.mask_rate}.")
+            raise RamifyError(f"task.mask_rate must be above 0 and at most 1, but is {self.mask_rate}.")
         if len(self.mask_split) != 3 or min(self.mask_split) < 0 or abs(sum(self.mask_split) - 1) > 1e-9:
-            raise RamifyError(f"task.mask_split must be three shares that add up to 1, not {self.mask_split}.")
+            raise RamifyError(
+                f"task.mask_split={list(self.mask_split)} is not three shares that add up to 1. Set the shares of masked, "
+                "random and unchanged tokens, such as [0.8, 0.1, 0.1]."
+            )
 
 
 class MaskedLM(Task[Batch]):
@@ -75,8 +78,8 @@ class MaskedLM(Task[Batch]):
         tokenizer.require(("cls", "sep", "mask"), "the task masked-lm")
         if self.input.concatenate and backbone.reads_context:
             raise RamifyError(
-                f"input.concatenate puts ancestors' texts before a comment's, for models that read nothing else: "
-                f"{type(backbone).__name__} reads their vectors. Leave it out, or train bert."
+                f"input.concatenate={self.input.concatenate} writes ancestors' texts into a comment's row, but "
+                f"{type(backbone).__name__} reads their vectors. Set input.concatenate=0, or train the model bert."
             )
         if backbone.carries_state:
             raise RamifyError(
@@ -102,8 +105,10 @@ class MaskedLM(Task[Batch]):
         return self.mask(batch, seeds.to(device))
 
     def mask(self, batch: Batch, seeds: Int[Tensor, " target"], rate: float | None = None) -> Batch:
-        """Choose tokens by one seed a target: which are chosen depends on the seed, the target's own length, and the rate
-        (None: the rate of training)."""
+        """Mask tokens with one seed per target. The chosen tokens depend on the seed, the target's length and the rate alone.
+
+        `rate` is the share of masked tokens; None: the rate of training.
+        """
         config = self.config
         own = batch.maskable
         # Python's round, over a length that counts special tokens.
@@ -118,7 +123,7 @@ class MaskedLM(Task[Batch]):
         first = batch.targets.lengths - batch.frame.after - torch.from_numpy(own).to(seeds.device)
         place = batch.targets.positions - first.index_select(0, rows)
         seed = seeds.index_select(0, rows)
-        # Tokens that may be asked for, in random order, come first in each row; the first `chosen` of them are taken.
+        # Maskable tokens come first in each row, in random order; the first `chosen` tokens are taken.
         random = counter_rng.random_bits(seed, place * 4) & (2**32 - 1)
         order = torch.argsort((rows << 33) | ((batch.labels == IGNORE).long() << 32) | random, stable=True)
         starts = np.cumsum(lengths) - lengths
@@ -139,7 +144,7 @@ class MaskedLM(Task[Batch]):
         )
 
     def counts(self, batch: Batch, phase: str) -> dict[str, float]:
-        """The weights of the targets that have a token to predict."""
+        """The total weight of the targets that have a token to predict."""
         return {"masked_lm": float(batch.weight.sum())}
 
     def losses(self, batch: Batch, divisors: Mapping[str, float], phase: str, state: State | None) -> Losses:
@@ -148,12 +153,12 @@ class MaskedLM(Task[Batch]):
             yield {"masked_lm": self._loss(self.backbone(batch).tokens, batch) * scale}, None
             return
         if not self.backbone.reads_context or batch.null_context:
-            # No target needs what another computes: each part is a graph of its own.
+            # Targets do not depend on each other's computation, so each part is its own graph.
             for part, hidden in decode_parts(self.backbone, batch, self.config.chunk_tokens):
                 yield {"masked_lm": self._loss(hidden.tokens, part) * scale}, None
             return
-        # Phase one: every node's vector without a graph; the generator's state at each chunk is kept, so that dropout can
-        # be drawn again.
+        # Phase one: encode every node without a graph. The generator's state before each chunk is kept, so that phase three
+        # draws the same dropout.
         device = batch.target_ids.device
         chunks = list(batch.nodes.runs(self.config.chunk_tokens))
         parts = [batch.node_part(start, stop) for start, stop in chunks]
@@ -164,10 +169,10 @@ class MaskedLM(Task[Batch]):
                 vectors.append(self.backbone.encode(ids, rows))
         leaf = torch.cat(vectors) if vectors else no_vectors(self.backbone)
         leaf = leaf.detach().requires_grad_()
-        # Phase two: decode in chunks; what the targets want of the nodes' vectors gathers in `leaf.grad`.
+        # Phase two: decode in chunks. The gradient of the nodes' vectors accumulates in `leaf.grad`.
         for part, hidden in decode_parts(self.backbone, batch, self.config.chunk_tokens, leaf):
             yield {"masked_lm": self._loss(hidden.tokens, part) * scale}, None
-        # Phase three: encode again with a graph, and hand the gathered gradient on.
+        # Phase three: encode again with a graph, and back-propagate the accumulated gradient.
         if leaf.grad is None:
             return
         after = _generator_state(device)

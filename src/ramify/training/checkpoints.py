@@ -1,5 +1,5 @@
-"""Checkpoints of a run: weights, moments, carried states and counters, from which it goes on to the same numbers. A checkpoint
-is written whole, the last two are kept, and a damaged one is passed over."""
+"""Checkpoints of a run: weights, moments, carried states and counters, from which it resumes to the same numbers. A checkpoint
+is written as a whole, the last two are kept, and damaged ones are skipped."""
 
 import hashlib
 import json
@@ -17,7 +17,7 @@ from ramify.files import check_format, make_folder, read_json, replacing, write_
 from ramify.tensors import load_tensors, save_tensors
 
 FORMAT = 1
-"""The layout of a checkpoint."""
+"""The version of a checkpoint's layout."""
 
 CHECKPOINTS = "checkpoints"
 WEIGHTS = "model.safetensors"
@@ -28,20 +28,20 @@ BEST = "best.safetensors"
 
 
 def carried_file(rank: int) -> str:
-    """The file of the state that a rank carries from batch to batch."""
+    """Name of the file with the state that a rank carries from batch to batch."""
     return f"state-{rank}.safetensors"
 
 
 @dataclass
 class Progress:
-    """Where a run stands; all that a checkpoint holds besides tensors."""
+    """Counters of a run: everything that a checkpoint holds besides tensors."""
 
     step: int = 0
     target_tokens: int = 0
     targets: int = 0
     seconds: float = 0.0
     best: float | None = None
-    """The best value on the dev set so far, and the step that had it; none before the first."""
+    """The best value on the dev set so far; None before the first evaluation."""
     best_step: int | None = None
     best_checksum: str | None = None
     """The SHA-256 of the file with the best weights, as the first rank wrote it."""
@@ -49,47 +49,47 @@ class Progress:
     position: int = 0
     stage: int = 0
     bad: int = 0
-    """Evaluations since the best one."""
+    """Number of evaluations since the best one."""
     first_step: int = 0
-    """Where this stage began: its step, and the target tokens seen before it."""
+    """The step at which this stage began; `first_tokens` is the number of target tokens before it."""
     first_tokens: int = 0
 
     def begin_stage(self, number: int) -> None:
-        """Stand at the start of a stage."""
+        """Move to the start of a stage."""
         self.stage, self.epoch, self.position, self.bad = number, 0, 0, 0
         self.first_step, self.first_tokens = self.step, self.target_tokens
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint that was read; `path` is its folder."""
+    """A checkpoint that was read from the folder `path`."""
 
     path: Path
     progress: Progress
     weights: dict[str, Tensor]
     moments: dict[str, Tensor]
     carried: dict[str, Tensor]
-    """The state that this rank carried; empty where it carried none."""
+    """The state that this rank carried; empty if it carried none."""
 
 
 class DamagedError(RamifyError):
-    """A checkpoint that does not hold what was written there."""
+    """Raised for a checkpoint whose content is not what was written."""
 
 
 def scratch_folder(out: Path, step: int) -> Path:
-    """Where the checkpoint of a step is written before it takes its place."""
+    """The folder in which a step's checkpoint is written before it is moved into place."""
     return out / CHECKPOINTS / f".partial-step-{step:08d}"
 
 
 def begin_checkpoint(out: Path, step: int) -> None:
-    """Make the scratch folder of a step, empty."""
+    """Make an empty scratch folder for a step."""
     scratch = scratch_folder(out, step)
     shutil.rmtree(scratch, ignore_errors=True)
     make_folder(scratch)
 
 
 def write_tensors(file: Path, tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    """Write a part of a checkpoint; its checksum by its name."""
+    """Write one file of a checkpoint. Returns its checksum by its name."""
     save_tensors(file, tensors)
     return {file.name: file_checksum(file)}
 
@@ -102,9 +102,9 @@ def finish_checkpoint(
     carried: Mapping[str, str],
     keep: int = 2,
 ) -> None:
-    """Write the rest of a step's checkpoint, move it to its place, and remove all but the last `keep` ones.
+    """Write the rest of a step's checkpoint, move it into place, and remove all but the last `keep` checkpoints.
 
-    `carried` has the checksums of the states that ranks carry, whose files are in the scratch folder already. The best weights
+    `carried` has the checksums of the states that ranks carry. Their files are already in the scratch folder. The best weights
     so far become part of the checkpoint, as a link: a resumed run continues with these and not with later ones.
     """
     scratch = scratch_folder(out, progress.step)
@@ -124,7 +124,7 @@ def finish_checkpoint(
     shutil.rmtree(final, ignore_errors=True)
     scratch.rename(final)
     found = _folders(out)
-    # A later one is a damaged one that this run went back behind.
+    # Later checkpoints are damaged: this run resumed from an earlier one.
     kept = [each for each in found if each.name <= final.name][-keep:]
     for old in found:
         if old not in kept:
@@ -134,7 +134,7 @@ def finish_checkpoint(
 def newest_checkpoint(
     out: Path, warn: Callable[[str], None], check: Callable[[Progress], None], *, rank: int = 0, world_size: int = 1
 ) -> Checkpoint | None:
-    """The newest whole checkpoint of a run, or None before the first; raises where there are only damaged ones.
+    """The newest whole checkpoint of a run, or None if there is none yet. Raises if all are damaged.
 
     `check` raises `DamagedError` for counters that the run cannot have. All ranks verify all files, so that they agree on
     which checkpoint is whole.
@@ -148,7 +148,7 @@ def newest_checkpoint(
     if found:
         raise RamifyError(
             f"none of the checkpoints in {out / CHECKPOINTS} can be read. Copy a whole one back there, or remove {out} and "
-            "begin anew without --resume."
+            "start again without --resume."
         )
     return None
 
@@ -178,7 +178,7 @@ def newest_weights(out: Path) -> Path | None:
 
 
 def checksum(counters: Mapping[str, Any]) -> str:
-    """The SHA-256 of counters, as they are spelled in JSON."""
+    """The SHA-256 of counters in JSON."""
     return hashlib.sha256(json.dumps(counters).encode()).hexdigest()
 
 
@@ -210,7 +210,7 @@ def _read(folder: Path, check: Callable[[Progress], None], rank: int, world_size
         raise DamagedError(f"{COUNTERS} names files that are not a checkpoint's.")
     if carried and len(carried) != world_size:
         raise RamifyError(
-            f"{folder} holds states of {len(carried)} process(es), but {world_size} go on with it. Start as many as before."
+            f"{folder} holds states of {len(carried)} process(es), but {world_size} resume from it. Start {len(carried)}."
         )
     best = (BEST,) if progress.best_checksum is not None else ()
     for name in (WEIGHTS, MOMENTS, *best, *carried):
@@ -221,7 +221,7 @@ def _read(folder: Path, check: Callable[[Progress], None], rank: int, world_size
 
 
 def _progress(counters: dict[str, Any], folder: Path) -> Progress:
-    """Counters of the right types that agree with each other; raises `DamagedError`."""
+    """Build `Progress` from counters. Raises `DamagedError` if they have wrong types or contradict each other."""
     if counters.keys() != vars(Progress()).keys():
         raise DamagedError(f"{COUNTERS} does not hold the counters of a run.")
     progress = Progress(**counters)
@@ -230,11 +230,11 @@ def _progress(counters: dict[str, Any], folder: Path) -> Progress:
     except RamifyError as error:
         raise DamagedError(str(error)) from None
     if f"step-{progress.step:08d}" != folder.name:
-        raise DamagedError(f"step {progress.step} is not that of its folder.")
+        raise DamagedError(f"step {progress.step} does not match the folder's name.")
     numbers = {name: value for name, value in vars(progress).items() if isinstance(value, int | float) and name != "best"}
     for name, value in numbers.items():
         if value < 0:
-            raise DamagedError(f"{name} must be at least 0, not {value}.")
+            raise DamagedError(f"{name} must be at least 0, but is {value}.")
     bounds = {"first_step": "step", "best_step": "step", "bad": "step", "first_tokens": "target_tokens"}
     for name, bound in bounds.items():
         if numbers.get(name, 0) > numbers[bound]:

@@ -1,4 +1,4 @@
-"""metrics.jsonl: a line for each logged step; and the same for tensorboard, where it is installed."""
+"""metrics.jsonl, with one line per logged step, and the same values for tensorboard, if it is installed."""
 
 import json
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ METRICS = "metrics.jsonl"
 
 
 class MetricsLog:
-    """Where the main process writes what was measured; the others write nothing."""
+    """Measurements of a run. Only the main process writes them; on other processes, `write` does nothing."""
 
     def __init__(self, file: Any, board: Any) -> None:
         self.file, self.board = file, board
@@ -30,7 +30,7 @@ class MetricsLog:
 
 @contextmanager
 def metrics_log(out: Path, truncate_after: int, *, main: bool) -> Iterator[MetricsLog]:
-    """The log of a run, without the records after a step that the run goes back behind."""
+    """The log of a run, without records after the step from which the run resumes."""
     if not main:
         yield MetricsLog(None, None)
         return
@@ -44,7 +44,7 @@ def metrics_log(out: Path, truncate_after: int, *, main: bool) -> Iterator[Metri
 
 @contextmanager
 def _tensorboard(folder: Path, step: int) -> Iterator[Any]:
-    """A tensorboard writer where tensorboard is installed."""
+    """A tensorboard writer; None if tensorboard is not installed."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
@@ -55,11 +55,11 @@ def _tensorboard(folder: Path, step: int) -> Iterator[Any]:
 
 
 def read_metrics(out: Path) -> list[dict[str, Any]]:
-    """The records that a run has logged so far, without a last line that a kill cut short."""
+    """The records that a run has logged so far. A last line that a kill cut short is left out."""
     path = out / METRICS
     lines = path.read_text(encoding="utf-8").split("\n") if path.exists() else []
     records = []
-    # What stands after the last line end was not written to its end.
+    # A last line without a line end was cut short.
     for number, line in enumerate(lines[:-1], start=1):
         try:
             record = json.loads(line) if line else {}
@@ -67,7 +67,7 @@ def read_metrics(out: Path) -> list[dict[str, Any]]:
             record = None
         if not isinstance(record, dict) or (line and not {"step", "loss", "target_tokens"} <= record.keys()):
             raise RamifyError(
-                f"{path}, line {number}: expected a JSON object with step, loss and target_tokens. Take the line out by hand."
+                f"{path}, line {number}: expected a JSON object with step, loss and target_tokens. Remove this line."
             )
         if record:
             records.append(record)

@@ -13,7 +13,7 @@ from ramify.training.config import TrainConfig, parameters_by_phase
 
 
 def schedule(config: TrainConfig, share: float, epoch: int = 0) -> float:
-    """The factor of the learning rate when this share of the stage, and so many epochs, are done."""
+    """The factor of the learning rate after this share of the stage and this many epochs."""
     if share < config.warmup:
         return min(1.0, max(share, 1e-4) / config.warmup)
     rest = (share - config.warmup) / max(1e-9, 1 - config.warmup)
@@ -44,14 +44,14 @@ class PhaseOptimizer:
     def __init__(self, name: str, number: int, parameters: Mapping[str, nn.Parameter], config: TrainConfig, every: int) -> None:
         self.name = name
         self.number = number
-        """Its place among the task's phases."""
+        """The phase's index among those of the task."""
         self.parameters = parameters
         self.config = config
         self.every = every
         self.optimizer = make_optimizer(config, list(parameters.items()))
 
     def set_rate(self, share: float, epoch: int) -> None:
-        """The learning rate when this share of the stage, and so many epochs, are done."""
+        """Set the learning rate that holds after this share of the stage and this many epochs."""
         for group in self.optimizer.param_groups:
             group["lr"] = self.config.lr * group["scale"] * schedule(self.config, share, epoch)
 
@@ -72,7 +72,7 @@ class PhaseOptimizer:
         }
 
     def expected(self, name: str) -> dict[str, Tensor]:
-        """The moments that the optimizer keeps of a parameter, by example."""
+        """Tensors with the names and shapes of the moments that the optimizer keeps of a parameter."""
         if isinstance(self.optimizer, torch.optim.SGD):
             return {}
         parameter = self.parameters[name]
@@ -81,7 +81,7 @@ class PhaseOptimizer:
         }
 
     def load(self, moments: Mapping[str, Tensor]) -> None:
-        """Take over the moments of the parameters that have some."""
+        """Load the moments of the parameters that have any."""
         saved = self.optimizer.state_dict()
         for group in saved["param_groups"]:
             for name, index in zip(group["param_names"], group["params"], strict=True):
@@ -94,7 +94,7 @@ class PhaseOptimizer:
 def phase_optimizers(
     config: TrainConfig, phases: Sequence[str], parameters: Mapping[str, nn.Parameter]
 ) -> list[PhaseOptimizer]:
-    """The optimizers of a stage, in the order of the task's phases; those that learn nothing are left out."""
+    """The optimizers of a stage, in the order of the task's phases. Phases that learn nothing are left out."""
     return [
         PhaseOptimizer(
             phase,
@@ -108,10 +108,10 @@ def phase_optimizers(
 
 
 def learn_only(phase: PhaseOptimizer, phases: Sequence[PhaseOptimizer]) -> None:
-    """Let the parameters of one phase alone take gradients.
+    """Let only the parameters of one phase take gradients.
 
-    Gradients still flow through the other phases' layers to what stands before them, but nothing is computed or kept for
-    their parameters. Clearing these gradients afterwards would give the same updates at a higher cost.
+    Gradients still flow through the other phases' layers to earlier layers, but the gradients of the other phases' parameters
+    are not computed. Clearing these gradients afterwards would give the same updates at a higher cost.
     """
     for other in phases:
         for parameter in other.parameters.values():
@@ -119,7 +119,7 @@ def learn_only(phase: PhaseOptimizer, phases: Sequence[PhaseOptimizer]) -> None:
 
 
 def load_moments(phases: Sequence[PhaseOptimizer], moments: Mapping[str, Tensor], where: str | Path) -> None:
-    """Take over the moments of all phases; raises where they are those of other phases or parameters."""
+    """Load the moments of all phases. Raises if they belong to other phases or parameters."""
     seen = {key.rpartition("/")[0] for key in moments}
     expected: dict[str, Tensor] = {}
     for phase in phases:

@@ -19,18 +19,18 @@ from ramify.hub import find_device
 
 
 def own_device() -> torch.device:
-    """Where this process trains: of several on one machine each has a GPU of its own."""
+    """The device of this process. If a machine runs several processes, each has its own GPU."""
     found = find_device()
     return found if found.type == "cpu" else torch.device(found.type, int(os.environ.get("LOCAL_RANK", "0")))
 
 
 def start_accelerator(*, bf16: bool, cpu: bool) -> Accelerator:
-    """Join the ranks that torchrun started; raises where accelerate sees others than were started."""
+    """Join the ranks that torchrun started. Raises if accelerate sees a different number of ranks."""
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
-    # Unless told that it runs on CPU, accelerate gives each rank without a GPU a world of its own.
+    # Without cpu=True, accelerate gives each rank that has no GPU a world of its own.
     cpu = cpu or find_device().type == "cpu"
     if world_size == 1:
-        # Accelerate keeps the first device and precision of a process; a later run there may want others.
+        # Accelerate keeps the first device and precision of a process, but a later run in it may need others.
         AcceleratorState._reset_state(reset_partial_state=True)
     accelerator = Accelerator(mixed_precision="bf16" if bf16 else "no", cpu=cpu)
     if accelerator.num_processes != world_size:
@@ -48,7 +48,7 @@ def sum_over_ranks(accelerator: Accelerator, tensor: Tensor) -> Tensor:
 
 
 def reduce_gradients(accelerator: Accelerator, parameters: Sequence[nn.Parameter]) -> None:
-    """Add gradients up over ranks, in one reduction. A parameter that no rank used keeps no gradient at all."""
+    """Sum gradients over ranks in one reduction. A parameter that no rank used has no gradient afterwards."""
     if accelerator.num_processes == 1:
         return
     used = torch.tensor(
@@ -64,12 +64,12 @@ def reduce_gradients(accelerator: Accelerator, parameters: Sequence[nn.Parameter
 
 @contextmanager
 def locked(out: Path) -> Iterator[None]:
-    """Lock a run folder: no other process trains there meanwhile. The first rank holds the lock. Raises `RamifyError` if the
-    folder is locked already."""
+    """Lock a run folder, so that no other process trains in it. The first rank holds the lock. Raises `RamifyError` if the
+    folder is already locked."""
     if int(os.environ.get("RANK", "0")) != 0:
         yield
         return
-    # Beside the folder, which need not be there yet.
+    # The lock lies beside the folder, which may not exist yet.
     folder = out.resolve()
     make_folder(folder.parent)
     place = folder.with_name(f".{folder.name}.lock")
@@ -90,7 +90,7 @@ def locked(out: Path) -> Iterator[None]:
 
 @contextmanager
 def flushed_denormals() -> Iterator[None]:
-    """Denormal numbers in gradients slow matrix products tenfold on CPU; here they count as zero."""
+    """Treat denormal numbers as zero: in gradients, they slow matrix products tenfold on CPU."""
     torch.set_flush_denormal(True)
     try:
         yield
@@ -100,10 +100,10 @@ def flushed_denormals() -> Iterator[None]:
 
 @contextmanager
 def deterministic(on: bool) -> Iterator[None]:
-    """Torch's deterministic algorithms, where asked for."""
+    """Use torch's deterministic algorithms if `on`."""
     before = torch.are_deterministic_algorithms_enabled()
     if on:
-        # cuBLAS reads it when it is first used.
+        # cuBLAS reads this variable on its first use.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True, warn_only=True)
     try:
@@ -114,7 +114,7 @@ def deterministic(on: bool) -> Iterator[None]:
 
 @contextmanager
 def interrupts(ask: Callable[[], None]) -> Iterator[None]:
-    """Ctrl-C and termination call `ask` instead of ending the process."""
+    """Call `ask` on Ctrl-C and termination, instead of ending the process."""
 
     def handle(*_: Any) -> None:
         ask()

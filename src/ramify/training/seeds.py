@@ -1,4 +1,4 @@
-"""Seeds of everything that training draws. They follow from the run's seed and from numbers, so a checkpoint needs no generator
+"""Seeds of all random draws in training. They follow from the run's seed and from counters, so a checkpoint needs no generator
 states."""
 
 import numpy as np

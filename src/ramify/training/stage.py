@@ -1,4 +1,4 @@
-"""Stages of training: what each trains on, in which order, and how it is measured."""
+"""Stages of training: the data of each stage, their order, and the measurement on the dev set."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ from ramify.training.config import TrainConfig, check_patterns, learns, paramete
 
 
 def token_budget(view: View, config: TrainConfig, seed: int, world_size: int = 1, rank: int = 0) -> TokenBudget:
-    """Examples in random order, micro-batches filled up to `train.budget`."""
+    """Examples in random order, in micro-batches filled up to `train.budget`."""
     costs = {"tokens": view.costs, "target_tokens": view.target_tokens, "targets": view.sizes}[config.budget_unit]
     return TokenBudget(costs, config.budget, seed=seed, world_size=world_size, rank=rank)
 
 
 def stream(rows: int) -> "MakeSampler":
-    """Examples in their own order, a view's `rows` side by side, for tasks that carry a state."""
+    """Examples in their own order, with `rows` rows of a view side by side, for tasks that carry a state."""
     return partial(_stream, rows)
 
 
@@ -40,9 +40,9 @@ class Stage:
     view: View
     collator: Callable[[Sequence[Example]], AnyBatch]
     dev: Callable[[], dict[str, float]] | None = None
-    """Measures on held-out data by name. A model that carries a state starts there with one of its own."""
+    """Computes measures on held-out data, by name. A model that carries a state starts the evaluation with a new one."""
     metric: Metric = DEV_LOSS
-    """Which of these measures chooses the best weights."""
+    """The measure that chooses the best weights."""
     make_sampler: MakeSampler = token_budget
 
     def sampler(self, seed: int, world_size: int, rank: int = 0) -> Sampler:
@@ -50,14 +50,14 @@ class Stage:
         return self.make_sampler(self.view, self.config, seed, world_size, rank)
 
     def mean_step_weight(self, seed: int, world_size: int) -> float:
-        """The mean weight of a step over the first epoch: the constant that divides the loss (specification's W)."""
-        # Updates go on across the ends of epochs, so an epoch may hold a fraction of one; only ranks wait for each other there.
+        """The mean weight of a step over the first epoch: the constant that divides the loss (W in the specification)."""
+        # Updates continue across epochs, so an epoch may end within one. Only ranks wait for each other at its end.
         rounds = self.sampler(seed, world_size).rounds(0)
         return float(self.view.weights.sum()) * self.config.accumulate / max(1, rounds)
 
 
 def check_stages(task: Task[Any], stages: Sequence[Stage], learnable: Collection[str]) -> None:
-    """Raise for stages that do not suit the task, or each other."""
+    """Raise if stages do not fit the task or each other."""
     names = [name for name, _ in task.named_parameters()]
     for stage in stages:
         check_patterns(stage.config, names, learnable)
@@ -65,12 +65,12 @@ def check_stages(task: Task[Any], stages: Sequence[Stage], learnable: Collection
         parameters_by_phase(stage.config, task.phases, learning)
         if stage.metric not in task.metrics:
             raise RamifyError(
-                f"{stage.metric.name} is no measure of {type(task).__name__}, which has "
+                f"{type(task).__name__} has no metric {stage.metric.name}. Choose one of "
                 f"{', '.join(metric.name for metric in task.metrics)}."
             )
     for what, values in (
-        ("train.precision", {stage.config.precision for stage in stages}),
-        ("metric", {stage.metric for stage in stages}),
+        ("train.precision", {stage.config.precision: stage.config.precision for stage in stages}),
+        ("metric", {stage.metric: stage.metric.name for stage in stages}),
     ):
         if len(values) > 1:
-            raise RamifyError(f"all stages must have the same {what}.")
+            raise RamifyError(f"all stages must have the same {what}, but have {' and '.join(values.values())}. Choose one.")

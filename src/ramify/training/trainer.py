@@ -1,4 +1,4 @@
-"""The one training loop, on accelerate: one process or many, and a killed run resumes to the same numbers.
+"""The training loop, built on accelerate, for one process or many. A killed run resumes to the same numbers.
 
 Every random draw of a step follows from (run seed, step, rank, micro-batch), so a checkpoint needs no generator states.
 """
@@ -40,9 +40,9 @@ from ramify.training.process import (
 from ramify.training.seeds import step_seed
 from ramify.training.stage import Stage, check_stages
 
-DIVERGED = "Begin anew in another folder with a lower train.lr, a longer train.warmup, or a smaller train.clip."
+DIVERGED = "Start again in another folder with a lower train.lr, a longer train.warmup, or a smaller train.clip."
 CORRUPT, FORWARD = 1, 2
-"""Kinds of draws, which have seeds of their own; the phases after the first continue the count."""
+"""Kinds of random draws, each with its own seeds. Phases after the first continue the count."""
 
 
 def _due(step: int, every: int) -> bool:
@@ -64,7 +64,7 @@ class Trainer:
         cpu: bool = False,
     ) -> None:
         self.learnable = {name for name, parameter in task.named_parameters() if parameter.requires_grad}
-        """The parameters that the task itself has not frozen. Stages may freeze more, never less."""
+        """The parameters that the task itself has not frozen. Stages may freeze more parameters, but unfreeze none."""
         check_stages(task, stages, self.learnable)
         bf16 = any(stage.config.precision == "bf16" for stage in stages)
         self.accelerator = start_accelerator(bf16=bf16, cpu=cpu)
@@ -76,7 +76,7 @@ class Trainer:
         self.report = report or (lambda record: None)
         self.progress = Progress()
         self.state: State | None = None
-        """The state that this rank's next batch continues from."""
+        """The state from which this rank's next batch continues."""
         self.step_weights = [
             stage.mean_step_weight(seed + number, self.accelerator.num_processes) for number, stage in enumerate(stages)
         ]
@@ -84,7 +84,7 @@ class Trainer:
         self.persistent = [name for name in own_tensors(self.task) if name not in parameters]
         self.stop_asked = False
         self.stopped = False
-        """Whether some rank was asked to stop and all have agreed to, after the same step."""
+        """Whether a rank was asked to stop. All ranks agree on it after the same step."""
         for tensor in (*self.task.parameters(), *self.task.buffers()):
             broadcast(tensor.data, from_process=0)
 
@@ -104,7 +104,7 @@ class Trainer:
         return self.progress
 
     def load_best(self) -> None:
-        """Read the weights with the best dev score into the task; without a dev score, it keeps its own."""
+        """Load the weights with the best dev score into the task. Without a dev score, it keeps its own."""
         if self.progress.best_step is None:
             return
         file = self.out / BEST
@@ -116,7 +116,7 @@ class Trainer:
         load_weights(self.task, file)
 
     def _run_stage(self, number: int, start: Checkpoint | None, log: MetricsLog, until: int | None) -> bool:
-        """Take the steps of a stage, from its start or a checkpoint on. False when training was stopped from outside."""
+        """Take the steps of a stage, from its start or a checkpoint on. Returns False if training was stopped from outside."""
         stage, progress, config = self.stages[number], self.progress, self.stages[number].config
         phases = self._phases(config)
         if start is None:
@@ -161,7 +161,7 @@ class Trainer:
         self.stop_asked = True
 
     def _over(self, config: TrainConfig) -> bool:
-        """Whether the stage has had its steps, or has lost patience."""
+        """Whether the stage has taken all its steps, or has run out of patience."""
         return self._share(config) >= 1.0 or 0 < config.patience <= self.progress.bad
 
     def _share(self, config: TrainConfig) -> float:
@@ -185,9 +185,9 @@ class Trainer:
         return self.task.corrupt(batch.to(self.accelerator.device), generator)
 
     def train_step(self, phases: list[PhaseOptimizer], batches: list[AnyBatch], step_weight: float) -> dict[str, Any]:
-        """One update over micro-batches that are drawn; returns what was measured of it, by name.
+        """Make one update from drawn micro-batches. Returns its measurements by name.
 
-        Each phase that takes part goes forward and back over all of them, adds its gradient up over ranks, clips it, and
+        Each phase that takes part runs forward and backward over all micro-batches, sums its gradient over ranks, clips it, and
         updates its own parameters.
         """
         step = self.progress.step + 1
@@ -207,14 +207,14 @@ class Trainer:
                 raise RamifyError(f"step {step}: the gradient is not finite (norm {norm.item()}). {DIVERGED}")
             phase.optimizer.step()
             passed.append(_Passed(phase, own, divisors, sums, state, float(norm)))
-        # Every phase started from the same state; the first one takes part in every update.
+        # Every phase started from the same state; the first phase takes part in every update.
         self.state = passed[0].state
         self._share_buffers()
         return self._measured(passed)
 
     def _count(self, phases: list[PhaseOptimizer], batches: list[AnyBatch]) -> list[dict[str, float]]:
-        """The divisors of each phase's losses, added up over micro-batches and ranks before any is computed. Targets
-        are counted, too."""
+        """The divisors of each phase's losses, summed over micro-batches and ranks before any loss is computed. Also updates
+        the numbers of targets and their tokens."""
         names: list[list[str]] = []
         total: Tensor | float = 0.0
         for batch in batches:
@@ -231,14 +231,14 @@ class Trainer:
         return [{name: next(each_count) for name in each} for each in names]
 
     def _divisor(self, name: str, step_weight: float) -> float:
-        """A fixed divisor of a loss; 0: the step's own count divides it."""
+        """The fixed divisor of a loss; 0 if the step's own count divides it."""
         return self.divisors.get(name, 0.0) if self.divisors else step_weight
 
     def _forward_and_back(
         self, phase: PhaseOptimizer, batches: list[AnyBatch], divisors: dict[str, float]
     ) -> tuple[dict[str, Tensor | float], State | None]:
-        """The sums of a phase's losses over its micro-batches, whose gradients are left in its parameters, and the state after
-        the last one."""
+        """Compute a phase's losses over its micro-batches and leave the gradients in its parameters. Returns the sums of the
+        losses and the state after the last micro-batch."""
         sums: dict[str, Tensor | float] = dict.fromkeys(divisors, 0.0)
         state = self.state
         for micro, batch in enumerate(batches):
@@ -254,18 +254,21 @@ class Trainer:
                     break
                 named, state = found
                 loss = torch.stack(list(named.values())).sum()
-                # A pass through frozen layers alone has no gradient to give.
+                # A pass through frozen layers alone has no gradient.
                 if loss.requires_grad:
                     loss.backward()
                     depends = True
                 for name in named.keys() & sums.keys():
                     sums[name] = sums[name] + named[name].detach().double()
             if not depends:
-                raise RamifyError(f"no loss of the phase {phase.name} depends on a parameter that it learns.")
+                raise RamifyError(
+                    f"no loss of the phase {phase.name} depends on a parameter that it learns. Check train.freeze and "
+                    "train.phases."
+                )
         return sums, state
 
     def _measured(self, passed: "list[_Passed]") -> dict[str, Any]:
-        """Losses and norms of an update; asks all ranks, too, whether one was told to stop."""
+        """Losses and norms of an update. Also sets `stopped` if any rank was asked to stop."""
         ends = [*(value for each in passed for value in each.sums.values()), float(self.stop_asked)]
         values = torch.stack([torch.as_tensor(end, dtype=torch.float64, device=self.accelerator.device) for end in ends])
         *values, stop = sum_over_ranks(self.accelerator, values).tolist()
@@ -275,7 +278,7 @@ class Trainer:
         for each in passed:
             counts = each.counts.items()
             loss = sum(next(value) * each.divisors[name] / max(count, 1e-12) for name, count in counts)
-            # The first phase is what a run is known by; others have their names behind theirs.
+            # Values of the first phase have plain names; the others' names end with the name of the phase.
             ending = "" if each is passed[0] else f"_{each.phase.name}"
             record |= {f"loss{ending}": loss, f"grad_norm{ending}": each.norm}
             if ending:
@@ -283,14 +286,14 @@ class Trainer:
         return record
 
     def _share_buffers(self) -> None:
-        """Persistent buffers are the first rank's, as in checkpoints; what differs from rank to rank belongs into a state."""
+        """Copy the first rank's persistent buffers to all ranks. Values that differ by rank belong in a state."""
         if self.accelerator.num_processes > 1 and self.persistent:
             buffers = dict(self.task.named_buffers())
             for name in self.persistent:
                 broadcast(buffers[name].data, from_process=0)
 
     def _evaluate(self, stage: Stage) -> dict[str, float]:
-        """Measure on the dev set, and keep the weights if they are the best so far."""
+        """Measure on the dev set, and save the weights if they are the best so far."""
         assert stage.dev is not None
         with self.accelerator.autocast():
             found = stage.dev()
@@ -324,7 +327,7 @@ class Trainer:
 
     @contextmanager
     def _thawed_again(self) -> Iterator[None]:
-        """Parameters that stages froze may learn again afterwards."""
+        """Let parameters that stages froze learn again afterwards."""
         try:
             yield
         finally:
@@ -334,7 +337,7 @@ class Trainer:
     # --- checkpoints -------------------------------------------------------------------------------------------------
 
     def _save(self, phases: list[PhaseOptimizer]) -> None:
-        """Write a checkpoint: each rank the state that it carries, the first one all else."""
+        """Write a checkpoint: each rank writes the state that it carries, and the first rank everything else."""
         accelerator, main = self.accelerator, self.accelerator.is_main_process
         step = self.progress.step
         scratch = checkpoints.scratch_folder(self.out, step)
@@ -345,7 +348,7 @@ class Trainer:
                 checkpoints.begin_checkpoint(self.out, step)
             if sum_over_ranks(accelerator, carrying).item():
                 file = scratch / checkpoints.carried_file(accelerator.process_index)
-                # Parts of one tensor could not be saved apart.
+                # Tensors that share memory cannot be saved as separate ones.
                 own = {name: tensor.clone() for name, tensor in (self.state or {}).items()}
                 carried = dict(gather_object(list(checkpoints.write_tensors(file, own).items())))
             if main:
@@ -356,7 +359,7 @@ class Trainer:
             raise
 
     def _load(self) -> Checkpoint | None:
-        """Take over the newest whole checkpoint, if there is one yet."""
+        """Load the newest whole checkpoint, if there is one."""
         rank, world_size = self.accelerator.process_index, self.accelerator.num_processes
         found = checkpoints.newest_checkpoint(self.out, self._warn, self._check_progress, rank=rank, world_size=world_size)
         if found is not None:
@@ -367,16 +370,16 @@ class Trainer:
         return found
 
     def _check_progress(self, progress: Progress) -> None:
-        """Raise for counters that these stages never come to."""
+        """Raise for counters that these stages cannot reach."""
         if progress.stage >= len(self.stages):
-            raise DamagedError(f"stage {progress.stage} is none of the run's {len(self.stages)}.")
+            raise DamagedError(f"stage {progress.stage} does not exist: the run has {len(self.stages)} stage(s).")
         config, taken = self.stages[progress.stage].config, progress.step - progress.first_step
         if not config.target_tokens and taken > config.steps:
-            raise DamagedError(f"step {progress.step} is behind the end of stage {progress.stage}.")
+            raise DamagedError(f"step {progress.step} is after the end of stage {progress.stage}.")
         if progress.epoch > taken * config.accumulate:
             raise DamagedError(f"epoch {progress.epoch} is not reached in {taken} steps.")
         if progress.position > (rounds := self._sampler(progress.stage).rounds(progress.epoch)):
-            raise DamagedError(f"position {progress.position} is behind the end of an epoch of {rounds}.")
+            raise DamagedError(f"position {progress.position} is after the end of an epoch of {rounds}.")
 
     def _warn(self, text: str) -> None:
         if self.accelerator.is_main_process:
@@ -385,7 +388,7 @@ class Trainer:
 
 @dataclass(frozen=True)
 class _Passed:
-    """A phase's part of an update."""
+    """Results of one phase in an update."""
 
     phase: PhaseOptimizer
     counts: dict[str, float]

@@ -11,14 +11,14 @@ from ramify.batching.forest import Ints
 
 @dataclass(frozen=True)
 class Example:
-    """A unit of training: targets, their weights, and the nodes that each reads, oldest first, one target after the other."""
+    """A unit of training: targets, their weights, and the context of each, oldest node first, one target after the other."""
 
     targets: Ints
     weight: NDArray[np.float64]
     context: Ints
     context_lengths: Ints
     sampling_probability: NDArray[np.float64] | None = None
-    """For each node that is read: the probability with which it was drawn, where others were left out at random."""
+    """The probability with which each context node was drawn, if others were left out at random."""
 
 
 class View(ABC):
@@ -27,13 +27,13 @@ class View(ABC):
     @property
     @abstractmethod
     def costs(self) -> Ints:
-        """Tokens that each example adds to a batch, before its context is shared with others; at most, where `max_context`
-        cuts the context short."""
+        """Tokens that each example adds to a batch, before examples share nodes. An upper bound if `max_context` cuts the
+        context short."""
 
     @property
     @abstractmethod
     def weights(self) -> NDArray[np.float64]:
-        """Sum of the targets' weights of each example."""
+        """Sum of the target weights of each example."""
 
     @property
     @abstractmethod
@@ -43,11 +43,11 @@ class View(ABC):
     @property
     @abstractmethod
     def target_tokens(self) -> Ints:
-        """Tokens of each example's targets alone: equal for views that differ only in what a target reads."""
+        """Tokens of each example's targets alone. They are equal for views that differ only in the context."""
 
     @abstractmethod
     def example(self, number: int, epoch: int = 0) -> Example:
-        """One example; `epoch` redraws what a view draws at random."""
+        """One example. A view's random draws depend on `epoch`."""
 
     def __len__(self) -> int:
         return len(self.costs)

@@ -1,4 +1,4 @@
-"""Which examples a forest yields: the regimes of training on comment trees, and what each target may see."""
+"""Examples of a forest: the regimes of training on comment trees, and the context of each target."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,43 +16,43 @@ from ramify.tokenizer import Tokenizer
 from ramify.tree import Bound, Piece, Tree, Weighting, multiplicity, split
 
 Context = Literal["tree", "none", "null", "parent", "mismatched"]
-"""The context of a target: its ancestors; nothing; nothing but the model's learned null row; its parent alone; or the ancestors
-of a comment of equal depth in another tree."""
+"""The context of a target. tree: its ancestors. none: nothing. null: the model's learned null row alone. parent: its parent
+alone. mismatched: the ancestors of a comment of equal depth in another tree."""
 
 BLIND = ("none", "null")
-"""Ways of reading in which a target sees nothing of its tree."""
+"""Contexts in which a target reads no other node of its tree."""
 
 Rule = Literal["post_nearest", "nearest"]
-"""Which ancestors stay when a target has more than fit: the post and the nearest, or the nearest alone."""
+"""The ancestors that a target keeps if it has too many: the post and the nearest, or the nearest alone."""
 
 MAX_REPEATS = 2**24
-"""Predictions of one tree's comments by threads (those of a chain of 5,800): more would take gigabytes."""
+"""Maximum number of predictions by threads in one tree (those of a chain of 5,800 comments). More would take gigabytes."""
 
 Regime = Literal["naive", "threads", "threads_debiased", "tree", "middle"]
 
 
 @dataclass(frozen=True)
 class TextInput:
-    """The way texts and their context are read. It is part of a trained model, so that use matches training."""
+    """Input settings for texts and their context. They are saved with the model, so that it is used as it was trained."""
 
     max_tokens: int = 128
     """Longest text, with special tokens."""
     overflow: Overflow = "truncate"
     max_context: int = 0
-    """Maximum number of nodes that a target reads (the paper's cl); 0: as many as `max_tokens`, as in the paper."""
+    """Maximum number of nodes that a target reads (cl in the paper); 0: as many as `max_tokens`, as in the paper."""
     rule: Rule = "post_nearest"
     context: Context = "tree"
     concatenate: int = 0
-    """Write the context's texts into the target's own row, of at most this many tokens (0: do not)."""
+    """Write the context's texts into the target's own row, up to this many tokens. 0: keep them out of it."""
 
     def __post_init__(self) -> None:
         check_fields(self, "input.")
         if self.max_tokens < 3:
-            raise RamifyError(f"input.max_tokens counts special tokens: it must be at least 3, not {self.max_tokens}.")
+            raise RamifyError(f"input.max_tokens must be at least 3, to hold special tokens, but is {self.max_tokens}.")
         if self.max_context < 0:
-            raise RamifyError(f"input.max_context must be at least 1, or 0 for max_tokens, not {self.max_context}.")
+            raise RamifyError(f"input.max_context must be at least 1, or 0 for input.max_tokens, but is {self.max_context}.")
         if self.concatenate and self.concatenate < 3:
-            raise RamifyError(f"input.concatenate must be a number of tokens from 3 up, or 0 for none, not {self.concatenate}.")
+            raise RamifyError(f"input.concatenate must be at least 3 tokens, or 0 for no context, but is {self.concatenate}.")
 
     @property
     def context_length(self) -> int:
@@ -60,18 +60,18 @@ class TextInput:
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest row: a text that fits alone keeps its place beside its context."""
+        """Maximum length of a row. Context never shortens a target's own text."""
         return max(self.max_tokens, self.concatenate)
 
     def forest(self, data: Store | Iterable[Tree], tokenizer: Tokenizer) -> Forest:
-        """Trees, encoded and laid out as they are read."""
+        """Tokenize trees and lay them out as these settings require."""
         store = data if isinstance(data, Store) else Store.from_trees(data)
         return Forest.open(store, tokenizer, self.max_tokens, self.overflow)
 
 
 @dataclass(frozen=True)
 class Units:
-    """Parts of trees: flat targets and weights, and how far up each target may look (`top` is a depth)."""
+    """Parts of trees: flat targets with their weights, and the lowest depth of a comment that each may read (`top`)."""
 
     targets: Ints
     weights: NDArray[np.float64]
@@ -98,11 +98,13 @@ def units(
     step_per: Literal["piece", "tree"] = "piece",
     predict_post: bool = False,
 ) -> Units:
-    """The units of a regime (Juneja 2021, section 3): `naive` predicts one comment a unit, `threads` all comments of a
+    """The units of a regime (Juneja 2021, section 3): `naive` predicts one comment per unit, `threads` all comments of a
     root-to-node path, `tree` a whole tree, `middle` bounded pieces, or all pieces of a tree (`step_per="tree"`).
-    `threads_debiased` divides by a comment's count.
+    `threads_debiased` divides each comment's weight by the number of its predictions.
 
-    A chained text weighs as one, and what a post was chained into is no more a target than the post."""
+    The parts of a chained text together weigh as much as one text. Parts of a chained post are targets only with
+    `predict_post`, like the post itself.
+    """
     targets: list[Ints] = []
     weights: list[NDArray[np.float64]] = []
     top: list[Ints] = []
@@ -126,16 +128,19 @@ def units(
             parts = list(_pieces(pieces, asked, forest.depth[own]))
             if step_per == "tree" and parts:
                 parts = [_Part(*map(np.concatenate, zip(*parts, strict=True)))]
-            if predict_post:  # it is in every piece, and a target of none
+            if predict_post:  # the post is in every piece, but no piece has it as a target
                 parts.insert(0, _all_of(np.flatnonzero(local < 0)))
         else:
-            raise RamifyError(f"regime is naive, threads, threads_debiased, tree or middle, not {regime!r}.")
+            raise RamifyError(f"regime must be naive, threads, threads_debiased, tree or middle, but is {regime!r}.")
         for part in parts:
             targets.append(part.nodes + own.start)
             weights.append(part.weights)
             top.append(part.top)
     if not targets:
-        raise RamifyError(f"there is nothing to predict: none of these trees ({len(trees):,}) holds a comment.")
+        raise RamifyError(
+            f"there is nothing to predict, because none of the {len(trees):,} tree(s) holds a comment. Choose other data, "
+            "or, in training, set view.predict_post=true."
+        )
     flat = np.concatenate(targets)
     return Units(
         flat,
@@ -146,7 +151,7 @@ def units(
 
 
 class _Part(NamedTuple):
-    """A unit of one tree, its nodes counted from the tree's first."""
+    """A unit of one tree, with nodes counted from the tree's first node."""
 
     nodes: Ints
     weights: NDArray[np.float64]
@@ -154,7 +159,7 @@ class _Part(NamedTuple):
 
 
 def _local(forest: Forest, tree: int) -> Ints:
-    """The parents of a tree's nodes, counted from its first; -1 for a root."""
+    """The parents of a tree's nodes, counted from the tree's first node; -1 for a root."""
     first, stop = int(forest.offsets[tree]), int(forest.offsets[tree + 1])
     parent = forest.parent[first:stop]
     return np.where(parent >= 0, parent - first, -1)
@@ -165,7 +170,7 @@ def _name(forest: Forest, tree: int) -> str:
 
 
 def _all_of(nodes: Ints, weights: NDArray[np.float64] | None = None) -> _Part:
-    """Nodes that see all above them."""
+    """A unit whose nodes may read all their ancestors."""
     return _Part(nodes, np.ones(len(nodes)) if weights is None else weights, np.ones(len(nodes), dtype=np.int64))
 
 
@@ -176,8 +181,9 @@ def _threads(
     times = multiplicity(local, over)
     if (total := int(times[asked].sum())) > MAX_REPEATS:
         raise RamifyError(
-            f"{_name(forest, tree)}: by threads its {int(asked.sum()):,} comments would be predicted {total:,} times. Take "
-            "view.regime=tree or middle, or view.threads_over=leaves, or leave the tree out of the data set."
+            f"view.regime=threads{'_debiased' if debiased else ''} would predict the {int(asked.sum()):,} comments of "
+            f"{_name(forest, tree)} {total:,} times, which takes too much memory. Set view.regime=tree or middle, or "
+            "view.threads_over=leaves, or leave the tree out of the data set."
         )
     ends = np.arange(len(local)) if over == "all" else np.flatnonzero(_childless(local))
     for end in ends.tolist():
@@ -211,7 +217,7 @@ def _path(local: Ints, end: int) -> Ints:
 
 @dataclass(frozen=True)
 class RegimeConfig:
-    """Which units of the trees training visits (Juneja 2021, section 3)."""
+    """Settings of the units that training visits (Juneja 2021, section 3)."""
 
     regime: Regime = "tree"
     max_tree_size: int = 60
@@ -225,11 +231,11 @@ class RegimeConfig:
     def __post_init__(self) -> None:
         check_fields(self, "view.")
         if self.max_tree_size < 1:
-            raise RamifyError(f"view.max_tree_size must be at least 1, not {self.max_tree_size}.")
+            raise RamifyError(f"view.max_tree_size must be at least 1, but is {self.max_tree_size}.")
 
 
 class Discussions(View):
-    """Units of comment trees, each target with the nodes it reads."""
+    """Units of comment trees, with the context of each target."""
 
     def __init__(
         self,
@@ -240,7 +246,7 @@ class Discussions(View):
         seed: int = 0,
         trees: Sequence[int] | Ints = (),
     ) -> None:
-        """`trees` are those from which `context="mismatched"` draws."""
+        """`trees` are the trees from which `context="mismatched"` draws."""
         self.forest = forest
         self.parts = parts
         self.input = input
@@ -293,15 +299,19 @@ class Discussions(View):
 
 
 def _parents_inside(forest: Forest, targets: Ints, top: Ints) -> tuple[Ints, NDArray[np.bool_]]:
-    """The parent of every target, and whether it is there: a comment above depth `top` is outside the piece, the root never."""
+    """The parent of every target, and whether the target reads it. Comments above depth `top` are outside the piece; the root
+    never is."""
     parent = forest.parent[targets]
     depth = forest.depth[targets] - 1
     return parent, (parent >= 0) & ((depth == 0) | (depth >= top))
 
 
 def _context_tokens(forest: Forest, parts: Units, input: TextInput, own: Ints) -> Ints:
-    """Tokens of the nodes that each unit reads, each node once. A stranger's ancestors are taken to be as long as one's own,
-    and all targets of a unit to look as far up as the one that looks farthest."""
+    """Tokens of the nodes that each unit reads, counting each node once.
+
+    This is an estimate: mismatched ancestors count as long as a target's own ancestors, and all targets of a unit as reading
+    equally far up.
+    """
     tokens = np.zeros(len(parts), dtype=np.int64)
     if input.context in BLIND:
         return tokens
@@ -337,8 +347,8 @@ def _context_tokens(forest: Forest, parts: Units, input: TextInput, own: Ints) -
 
 
 def _tokens_above(forest: Forest, own: Ints) -> Ints:
-    """Tokens of all that stands above each node, as a row holds them: a text and its SEP. `own` counts a text with its special
-    tokens."""
+    """Tokens of all ancestors of each node in a concatenated row, where each text ends with SEP. `own` counts a text with its
+    special tokens."""
     separated = own - forest.frame.num_special + 1
     total = np.zeros(len(own), dtype=np.int64)
     order = np.argsort(forest.depth, kind="stable")
@@ -353,8 +363,8 @@ def _tokens_above(forest: Forest, own: Ints) -> Ints:
 def ancestors(forest: Forest, targets: Ints, limit: int, rule: Rule = "post_nearest", top: int | Ints = 1) -> tuple[Ints, Ints]:
     """Strict ancestors of every target, root first, one target after the other, and how many each has.
 
-    Comments above depth `top` (one for all, or one each) are not seen, for they are outside the piece; the root always is,
-    unless `rule="nearest"` and `limit` comments stand nearer.
+    Comments above depth `top` (one for all targets, or one each) are outside the piece and left out. The root stays, unless
+    `rule="nearest"` and `limit` comments are nearer.
     """
     above = np.maximum(forest.depth[targets] - top, 0)
     rooted = forest.parent[targets] >= 0
@@ -363,7 +373,7 @@ def ancestors(forest: Forest, targets: Ints, limit: int, rule: Rule = "post_near
     lengths = comments + with_root
     ends = np.cumsum(lengths)
     flat = np.empty(int(ends[-1]) if len(ends) else 0, dtype=np.int64)
-    # Walk up from all targets at once; each step fills one place from the right of every row that still goes on.
+    # Walk up from all targets at once; each step fills one place, from the right, of every unfinished row.
     current, rows = forest.parent[targets], np.arange(len(targets))
     for step in range(int(comments.max(initial=0))):
         going = comments[rows] > step
@@ -375,9 +385,9 @@ def ancestors(forest: Forest, targets: Ints, limit: int, rule: Rule = "post_near
 
 
 class _Strangers:
-    """For each comment of a tree, a comment of equal depth in one other tree, drawn at random.
+    """For each comment of a tree, a random comment of equal depth in one other tree.
 
-    Where no other tree is as deep, its deepest comments serve.
+    If no other tree is as deep, the deepest other tree is used, and its deepest comments replace those that it lacks.
     """
 
     def __init__(self, forest: Forest, trees: Ints) -> None:
@@ -389,8 +399,8 @@ class _Strangers:
         self.trees, self.deepest = trees[order], deepest[order]
         if (self.deepest > 0).sum() < 2:
             raise RamifyError(
-                f"wrong ancestors come from another tree, but of the {len(trees):,} trees that are read here (one split of the "
-                "data set) fewer than two hold a comment. Build it with a larger share for that split (--split)."
+                f"context=mismatched draws ancestors from other trees, but of the {len(trees):,} trees of this split fewer "
+                "than two hold a comment. Build the data with a larger share for this split (--split)."
             )
 
     def of(self, targets: Ints, random: np.random.Generator) -> Ints:
@@ -400,7 +410,7 @@ class _Strangers:
         candidates = self.trees[first:]
         candidates = candidates[candidates != own]
         if len(candidates) == 0:
-            # No other tree reaches so deep: take the deepest that there is.
+            # No other tree is as deep.
             candidates = self.trees[self.trees != own][-1:]
         other = int(candidates[random.integers(len(candidates))])
         nodes = np.arange(self.forest.offsets[other], self.forest.offsets[other + 1])
@@ -414,5 +424,5 @@ class _Strangers:
 
 
 def encoder_runs(forest: Forest, view: Discussions) -> int:
-    """Nodes that must be encoded in one epoch, unit by unit: everything that some target of the unit reads."""
+    """Number of nodes to encode in one epoch, unit by unit: all nodes that some target of the unit reads."""
     return sum(len(np.unique(view.example(number).context)) for number in range(len(view)))

@@ -1,4 +1,4 @@
-"""A message and a candidate as one text for BERT (Devlin et al. 2019, section 3.2): a row of the encoder for every pair."""
+"""A message and a candidate as one text for BERT (Devlin et al. 2019, section 3.2), with one encoder row per pair."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar

@@ -15,7 +15,7 @@ class CandidateAttention(nn.Module):
     def __init__(self, size: int, *, num_layers: int, dim: int, num_heads: int, dropout: float, limit: int) -> None:
         super().__init__()
         self.limit = limit
-        """Number of a message's candidates that attend to each other, the highest-scored by their states (0: all)."""
+        """Number of a message's candidates that attend to each other: those whose states score highest (0: all)."""
         self.reduce = Linear(size, dim)
         self.stack = Stack(num_layers, dim, num_heads, 2 * dim, dropout=dropout)
         self.expand = Linear(dim, size)

@@ -23,7 +23,7 @@ from ramify.nn.ragged import Rows, by_group, inverse, length_key, pad, places, r
 
 @dataclass(frozen=True)
 class DecomposableAttentionConfig(PairConfig, WordModelConfig):
-    """Defaults are the paper's, except for the word vectors: the paper has GloVe's of size 300, which do not learn."""
+    """Defaults are the paper's, except for the word vectors: the paper uses fixed GloVe vectors of size 300."""
 
     vocab_size: int = 0
     dim: int = 100
@@ -93,8 +93,8 @@ class DecomposableAttention(PairEncoder):
         keys = self._apply_layers(self.attend, words)
         first, *others = self.compare
         assert isinstance(first, nn.Linear)
-        # A layer on [word, mixture of words] is a sum of two maps, and the map of a mixture is the mixture of the words' maps:
-        # so the first layer that compares is computed once per word, not once per word and pair.
+        # A layer on [word, mixture of words] is a sum of two maps, and the map of a mixture is the mixture of the words' maps.
+        # So the first layer of `compare` is computed once per word, not once per word and pair.
         of_word, of_mixture = first.weight.split(words.shape[1], dim=1)
         own, other = linear(words, of_word, first.bias), linear(words, of_mixture)
 
@@ -127,7 +127,7 @@ class DecomposableAttention(PairEncoder):
         for group, key, value in zip(rows.groups, by_group(keys, rows), by_group(pad(words, rows), rows), strict=True):
             place = torch.arange(group.length, device=words.device)
             apart = (place[:, None] - place).clamp(-farthest, farthest) + farthest
-            # With x[index] the order of threads would change the sum of gradients.
+            # The gradient of x[index] would depend on the order of threads.
             bias = self.distance_bias.index_select(0, apart.flatten()).view_as(apart)
             scores = key @ key.transpose(1, 2) + bias
             found.append((mask_padding(scores, rows, group).softmax(2) @ value).flatten(0, 1))

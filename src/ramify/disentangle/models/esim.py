@@ -23,7 +23,7 @@ from ramify.nn.recurrent import BiLSTM
 
 @dataclass(frozen=True)
 class ESIMConfig(PairConfig, WordModelConfig):
-    """Defaults are the paper's, except for the word vectors: the paper has GloVe's of size 300."""
+    """Defaults are the paper's, except for the word vectors: the paper uses GloVe vectors of size 300."""
 
     vocab_size: int = 0
     dim: int = 100
@@ -71,8 +71,8 @@ class ESIM(PairEncoder):
 
     def compute_states(self, batch: LinkBatch) -> Float[Tensor, "key state"]:
         encoded = self.encoding(self._dropout(self.embedding(batch.input_ids)), batch.messages)
-        # The projection of [a, ã, a - ã, a * ã] is a sum of four maps, and only the last needs the pair: the map of a mixture ã
-        # of words is the mixture of their maps.
+        # The projection of [a, ã, a - ã, a * ã] is a sum of four maps, and only the last map needs the pair: the map of a
+        # mixture ã of words is the mixture of their maps.
         plain, mixed, difference, product = self.projection.weight.split(encoded.shape[1], dim=1)
         own = torch.cat([encoded, linear(encoded, plain + difference, self.projection.bias)], dim=1)
         other = torch.cat([encoded, linear(encoded, mixed - difference)], dim=1)

@@ -24,7 +24,7 @@ Activation = Literal["softsign", "relu", "gelu", "tanh"]
 
 
 def softsign(x: Float[Tensor, "*size"]) -> Float[Tensor, "*size"]:
-    """As torch's, with one tensor less."""
+    """torch's softsign with one temporary tensor less."""
     return x / x.abs().add_(1)
 
 
@@ -51,7 +51,8 @@ class FeatureModelConfig(WordModelConfig):
     attention_dim: int = 128
     attention_heads: int = 4
     attention_candidates: int = 0
-    """Number of candidates that attend to each other, the best-scored without attention. Others keep their score (0: all)."""
+    """Number of candidates that attend to each other: those with the best scores before attention. Others keep their score
+    (0: all)."""
 
     def __post_init__(self) -> None:
         check_fields(self, "model.")

@@ -46,10 +46,10 @@ class MHTConfig(FeatureConfig, EncoderModelConfig):
     depth: int = 0
     """Greatest number of links up to an ancestor; 0: no limit (mask = ancestors)."""
     span: int = 1
-    """Number of messages right before it (mask = temporal)."""
+    """Number of preceding messages that a message attends to (mask = temporal)."""
     position: Literal["distance", "sinusoidal", "absolute", "none"] = "distance"
-    """Position vectors of utterances. distance: learned, by how far back. sinusoidal: the same, fixed. absolute: learned, by
-    the place from the oldest on. The paper does not say."""
+    """Position vectors of utterances. distance: learned, by distance from the newest. sinusoidal: fixed, by the same distance.
+    absolute: learned, by position from the oldest. The paper does not say."""
     max_history: int = 128
     """Number of learned position vectors."""
     features: Literal["none", "head", "input"] = "none"
@@ -139,8 +139,8 @@ class MaskedHierarchicalTransformer(FusionBackbone):
         return self.stack(x, batch.candidates, allowed=self.build_mask(batch))
 
     def build_mask(self, batch: LinkBatch) -> list[Bool[Tensor, "_target _place _place"]]:
-        """The mask M (section 3.3), one block per group of targets with as many candidates. Places count from the newest
-        message back, so the paper's last row and column are the first here."""
+        """The mask M (section 3.3), one block per group of targets with similar numbers of candidates. Places count
+        from the newest message back, so the paper's last row and column are the first here."""
         rows, config = batch.candidates, self.config
         blocks = []
         for group in rows.groups:
@@ -156,7 +156,7 @@ class MaskedHierarchicalTransformer(FusionBackbone):
             else:
                 visible = torch.ones_like(back, dtype=torch.bool).expand(group.size, -1, -1)
             if config.mask != "none":
-                # All attend to the newest message, which attends to no other.
+                # All messages attend to the newest one, which attends to no other.
                 visible = torch.where(place[:, None] == 0, False, visible | (place == 0))
             # Padding attends to itself, and nothing else attends to it.
             blocks.append((visible & real[:, None]) | (back == 0))

@@ -33,7 +33,7 @@ class FeatureConfig(LinkModelConfig):
 
 
 def check_features(config: Any) -> None:
-    """Raise where a model reads context features, but none of the pair."""
+    """Raise if a model reads context features but no features of the pair."""
     if config.context_features and config.features == "none":
         raise RamifyError(
             "model.context_features=true needs model.features=head or input, not none. Train with --features head."
@@ -41,22 +41,22 @@ def check_features(config: Any) -> None:
 
 
 def build_feature_layer(config: FeatureConfig, dim: int, out: int) -> nn.Linear:
-    """For `apply_feature_layer`: a layer on the features of a pair and on `dim` further numbers of it."""
+    """A layer for `apply_feature_layer`, on the features of a pair and `dim` further numbers per pair."""
     pair = count_pair_features(config.context_features)
     return nn.Linear(len(CHILD_FEATURES) + len(PARENT_FEATURES) + pair + dim, out)
 
 
 def apply_feature_layer(layer: nn.Linear, batch: LinkBatch, pairs: Float[Tensor, "key own"]) -> Float[Tensor, "key out"]:
-    """A layer on the features of both messages of each pair, and on the numbers of the pair itself (`batch.pair_features`,
-    …)."""
+    """Apply a layer to the features of both messages of each pair and to `pairs`, numbers of the pair itself such as
+    `batch.pair_features`."""
     return on_pairs(layer, batch.child_features, batch.target_index, batch.all_parent_features, batch.parent_index, pairs)
 
 
 class FeatureFusion(nn.Module):
     """Hidden layers on the pairs' states and features (the + F of Zhu et al. 2020).
 
-    They start from the feature model's initial weights: with the small ones of a Transformer, a thousand updates would hardly
-    use features of 0 and 1.
+    The initial weights are the feature model's. With the smaller ones of a Transformer, the model would hardly use features of
+    0 and 1 in its first thousand updates.
     """
 
     layers: nn.ModuleList
@@ -83,7 +83,7 @@ class FeatureFusion(nn.Module):
 
 
 def build_fusion(config: Any, dim: int) -> FeatureFusion | None:
-    """The fusion of features with states of this size, where a model's config asks for it."""
+    """The fusion of features with states of this size; None unless features = head."""
     return FeatureFusion(config, dim) if config.features == "head" else None
 
 
@@ -101,7 +101,7 @@ class PairConfig(FeatureConfig):
     """head: fuse features of the pair with its state, through hidden layers."""
     dropout: float = 0.1
     chunk_tokens: int = 8192
-    """Number of tokens of pairs that are encoded at once. Training encodes a larger batch twice, to hold no more in memory."""
+    """Number of tokens of pairs that are encoded at once. Training encodes a larger batch twice, which bounds memory."""
 
 
 class FusionBackbone(LinkBackbone):
