@@ -18,7 +18,7 @@ from ramify.readers.base import A_FOLDER, Policy, Report, lacks, open_bytes
 from ramify.readers.documents import loads
 from ramify.readers.reddit import author, bare_id, resolve_parent, submission_text
 from ramify.readers.rows import LABELLED, Post, batches
-from ramify.readers.values import told_time
+from ramify.readers.values import parse_time
 
 AD_HOMINEM = 2
 """The number of the rule against ad hominem comments."""
@@ -89,7 +89,7 @@ def _chain(content: bytes, name: str, where: str, report: Report, policy: Policy
             parent=parent,
             tree=discussion,
             author=author(comment.get("author_name")),
-            time=told_time(comment.get("created_utc"), report, f"{where}: comment {comment_id}"),
+            time=parse_time(comment.get("created_utc"), report, f"{where}: comment {comment_id}"),
             text=submission_text(title, body) if comment_id == discussion else body,
             meta={"title": title} if comment_id == discussion and title else None,
             label=_label(comment, name) if is_last else None,

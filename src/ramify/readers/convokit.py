@@ -17,7 +17,7 @@ from ramify.readers.base import Report, lacks, open_bytes
 from ramify.readers.documents import documents, loads, single_value
 from ramify.readers.reddit import NOBODY
 from ramify.readers.rows import LABELLED, Post, batches
-from ramify.readers.values import told_time
+from ramify.readers.values import parse_time
 from ramify.tree import Node, Tree
 
 _LABEL, _KIND = "label", "kind"
@@ -95,7 +95,7 @@ def _post(record: dict[str, Any], conversations: dict[str, Any], where: str, rep
         tree=tree,
         # ConvoKit's own Reddit corpora use this name for deleted accounts.
         author=None if author == NOBODY else author,
-        time=told_time(record.get("timestamp"), report, f"{where}: utterance {post_id!r}"),
+        time=parse_time(record.get("timestamp"), report, f"{where}: utterance {post_id!r}"),
         kind=kind,
         text=text if isinstance(text, str) else "",
         meta=_meta(conversations.get(tree)) if parent is None else None,

@@ -12,7 +12,7 @@ from ramify.readers import chat
 from ramify.readers.base import Held, Report, lacks
 from ramify.readers.documents import documents
 from ramify.readers.messages import Accounts, LogNames, Message, Names, first_refusal, head_of, json_files, nodes, said
-from ramify.readers.values import fields, identifier, objects, seconds, string, told_time
+from ramify.readers.values import fields, identifier, objects, parse_time, seconds, string
 
 MEDIA = "_Files"
 """The suffix of folders in which the exporter stores attachments of a channel."""
@@ -108,7 +108,7 @@ class _Log:
             message_id,
             _text(message),
             author=account or name,
-            time=told_time(message.get("timestamp"), self._report, where),
+            time=parse_time(message.get("timestamp"), self._report, where),
             kind="" if kind in _ORDINARY else chat.SYSTEM,
             answers=self._find_parent(message, kind) if kind in _ORDINARY else None,
             edited=seconds(message.get("timestampEdited")),

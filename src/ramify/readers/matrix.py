@@ -24,7 +24,7 @@ from ramify.readers.messages import (
     nodes,
     said,
 )
-from ramify.readers.values import fields, seconds, string, told_time
+from ramify.readers.values import fields, parse_time, seconds, string
 
 MILLISECONDS = 1000
 """Milliseconds per second."""
@@ -115,7 +115,7 @@ class _Room:
         kind, content = event["type"], fields(event.get("content"))
         relation = fields(content.get("m.relates_to"))
         target = string(relation.get("event_id")) if relation.get("rel_type") == "m.replace" else None
-        time = told_time(event.get("origin_server_ts"), self._report, where, unit=MILLISECONDS)
+        time = parse_time(event.get("origin_server_ts"), self._report, where, unit=MILLISECONDS)
         record = Message(string(event.get("event_id")) or "", author=string(event.get("sender")), time=time, where=where)
         if kind == "m.room.redaction":
             target = string(event.get("redacts")) or string(content.get("redacts"))

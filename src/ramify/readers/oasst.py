@@ -14,7 +14,7 @@ from ramify.readers import list_files
 from ramify.readers.base import Report, lacks
 from ramify.readers.documents import documents
 from ramify.readers.rows import LABELLED, Post, batches
-from ramify.readers.values import told_time
+from ramify.readers.values import parse_time
 
 _LABEL = ("rank", "lang", "synthetic", "model_name")
 
@@ -56,7 +56,7 @@ def _messages(record: dict[str, Any], prompt: dict[str, Any], where: str, report
                 parent=parent,
                 tree=tree,
                 author=_string(message.get("user_id")),
-                time=told_time(message.get("created_date"), report, f"{where}: message {message_id!r}"),
+                time=parse_time(message.get("created_date"), report, f"{where}: message {message_id!r}"),
                 kind=_string(message.get("role")),
                 text="[deleted]" if message.get("deleted") else message["text"],
                 meta=meta if parent is None else None,

@@ -15,7 +15,7 @@ from ramify.readers import list_files
 from ramify.readers.base import EITHER, Policy, Report, in_seconds, pc
 from ramify.readers.records import records
 from ramify.readers.reddit import NOBODY, resolve_parent, submission_text
-from ramify.readers.values import told_time
+from ramify.readers.values import parse_time
 
 BASE_36 = "0123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -161,4 +161,4 @@ def _times(posts: list[_Post], path: Path, report: Report) -> pa.Array:
             return times
     except (pa.ArrowInvalid, pa.ArrowTypeError):
         pass  # some are dates, or no times at all
-    return pa.array([told_time(post.created_utc, report, f"{path}: post {post.id}") for post in posts], pa.float64())
+    return pa.array([parse_time(post.created_utc, report, f"{path}: post {post.id}") for post in posts], pa.float64())

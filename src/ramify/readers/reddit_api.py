@@ -18,7 +18,7 @@ from ramify.readers.base import A_FOLDER, Policy, Report, bad_option
 from ramify.readers.documents import documents
 from ramify.readers.reddit import author, bare_id, resolve_parent, submission_text
 from ramify.readers.rows import Post, batches
-from ramify.readers.values import told_time
+from ramify.readers.values import parse_time
 
 _LISTING = re.compile(rb'"kind"\s*:\s*"(?:Listing|t1|t3|more)"')
 _NESTED = re.compile(rb'"(?:replies|comments)"\s*:\s*[\[{]')
@@ -93,7 +93,7 @@ def _walk(document: Any, where: str, report: Report, policy: Policy, clean: Call
                         parent_id,
                         discussion,
                         author(data.get("author")),
-                        told_time(data.get("created_utc"), report, f"{where}: comment {post_id}"),
+                        parse_time(data.get("created_utc"), report, f"{where}: comment {post_id}"),
                         text=clean(_text(data, "body")),
                     )
             stack.append((data.get("replies"), post_id))
@@ -112,7 +112,7 @@ def _submission(data: dict[str, Any], post_id: str, clean: Callable[[str], str],
     title, body = clean(_text(data, "title")), clean(_text(data, "selftext"))
     meta = {"title": title, "subreddit": data.get("subreddit")}
     text = submission_text(title, body)
-    time = told_time(data.get("created_utc"), report, f"{where}: submission {post_id}")
+    time = parse_time(data.get("created_utc"), report, f"{where}: submission {post_id}")
     return Post(post_id, None, post_id, author(data.get("author")), time, text=text, meta=meta)
 
 

@@ -11,7 +11,7 @@ from ramify.readers.base import BLOCK_BYTES, Report, lacks, open_bytes
 from ramify.readers.markup import MarkupError, XmlParser
 from ramify.readers.messages import LogNames, Message, in_order, said
 from ramify.readers.slack import plain
-from ramify.readers.values import told_time
+from ramify.readers.values import parse_time
 
 ABOUT = ("team_domain", "channel_name", "start_date", "end_date")
 
@@ -73,7 +73,7 @@ def _messages(path: Path, about: dict[str, str], report: Report) -> Iterator[Mes
             count += 1
             report.read += 1
             where = f"{path}, line {parser.line}"
-            time = told_time(fields.get("ts"), report, where)
+            time = parse_time(fields.get("ts"), report, where)
             ready.append(
                 Message(
                     f"{count}",

@@ -16,7 +16,7 @@ from ramify.errors import RamifyError
 from ramify.readers.base import Report, lacks, open_bytes
 from ramify.readers.markup import MarkupError, XmlParser, html_to_text
 from ramify.readers.rows import Post, batches
-from ramify.readers.values import told_time
+from ramify.readers.values import parse_time
 
 QUESTION, ANSWER = "1", "2"
 
@@ -80,7 +80,7 @@ def _posts(site: Path, report: Report) -> Iterator[Post]:
                 parent=None if kind == QUESTION else question,
                 tree=f"{name}/{question}",
                 author=row.get("OwnerUserId") or row.get("OwnerDisplayName"),
-                time=told_time(row.get("CreationDate"), report, where),
+                time=parse_time(row.get("CreationDate"), report, where),
                 kind="question" if kind == QUESTION else "answer",
                 text="\n\n".join(part for part in (title, body) if part),
                 meta=_meta(name, row) if kind == QUESTION else None,
@@ -97,7 +97,7 @@ def _posts(site: Path, report: Report) -> Iterator[Post]:
             parent=post,
             tree=f"{name}/{question}",
             author=row.get("UserId") or row.get("UserDisplayName"),
-            time=told_time(row.get("CreationDate"), report, where),
+            time=parse_time(row.get("CreationDate"), report, where),
             kind="comment",
             text=row.get("Text", "").strip(),
         )

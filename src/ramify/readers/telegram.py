@@ -12,7 +12,7 @@ from ramify.readers import chat
 from ramify.readers.base import Held, Report
 from ramify.readers.documents import documents
 from ramify.readers.messages import Accounts, LogNames, Message, Names, head_of, nodes, said
-from ramify.readers.values import fields, identifier, seconds, string, told_time
+from ramify.readers.values import fields, identifier, parse_time, seconds, string
 
 RESULT = "result.json"
 
@@ -125,7 +125,7 @@ def _records(messages: list[Any], accounts: Accounts, place: str, report: Report
             message_id,
             _service(message) if service else _text(message),
             author=account or name,
-            time=told_time(_stamp(message, "date"), report, where),
+            time=parse_time(_stamp(message, "date"), report, where),
             kind=chat.SYSTEM if service else "",
             label={"forwarded_from": forwarded} if forwarded else None,
             answers=parent,

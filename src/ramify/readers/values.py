@@ -7,7 +7,7 @@ from ramify.readers.base import Report
 from ramify.tree import FIRST_TIME, LAST_TIME
 
 
-def told_time(value: Any, report: Report, where: str, *, unit: float = 1.0) -> float | None:
+def parse_time(value: Any, report: Report, where: str, *, unit: float = 1.0) -> float | None:
     """`seconds` of a record's time. A value that is not a time is counted as `bad_time`."""
     time = seconds(value, unit=unit)
     if time is None and value not in (None, ""):
