@@ -128,8 +128,11 @@ def _standard_descriptor(path: Path) -> int | None:
 
 
 @contextmanager
-def sole_writer(out: Path) -> Iterator[None]:
-    """Hold a lock next to the folder `out`. Raises `RamifyError` if another process holds it."""
+def sole_writer(out: Path, action: str = "written") -> Iterator[None]:
+    """Hold a lock next to the folder `out`. Raises `RamifyError` if another process holds it.
+
+    The message says that `out` "is being {action}".
+    """
     out = out.resolve()
     # Hidden, because `out` may be in a folder that is read as input.
     lock = out.with_name(f".{out.name}{_LOCK}")
@@ -142,7 +145,7 @@ def sole_writer(out: Path) -> Iterator[None]:
                 stack.enter_context(_locked(lock, blocking=False))
             except Timeout:
                 raise RamifyError(
-                    f"{out} is being written by another process. Wait until it ends, or choose another --out."
+                    f"{out} is being {action} by another process. Wait until it ends, or choose another --out."
                 ) from None
         try:
             yield

@@ -57,6 +57,8 @@ def save(pipeline: Pipeline, directory: str | Path, *, card: str | None = None, 
     Raises `RamifyError` for what has no task, such as a sentence-transformers checkpoint that was loaded: its own directory is
     its saved form.
     """
+    if not isinstance(pipeline, Pipeline):
+        raise RamifyError(f"save takes a pipeline, such as `ramify.load` returns, not a {type(pipeline).__name__}.")
     task = _task_name(pipeline)
     if task is None:
         raise RamifyError(

@@ -29,11 +29,11 @@ ALPHABET = 1000
 ROLES: dict[Role, tuple[str, ...]] = {
     "pad": ("[PAD]", "<pad>"),
     "unk": ("[UNK]", "<unk>"),
-    "cls": ("[CLS]", "<s>", "<cls>"),
-    "sep": ("[SEP]", "</s>", "<sep>"),
+    "cls": ("[CLS]", "<cls>", "<s>"),
+    "sep": ("[SEP]", "<sep>", "</s>"),
     "mask": ("[MASK]", "<mask>"),
 }
-"""Spellings of the special tokens: BERT's, then RoBERTa's and XLNet's."""
+"""Spellings of the special tokens: BERT's, XLNet's, then RoBERTa's. XLNet has `<s>` and `</s>` in other roles."""
 
 
 @dataclass(frozen=True)

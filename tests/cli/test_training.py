@@ -248,9 +248,7 @@ def test_run_folder_is_locked(start, run_separately, large, tmp_path):
     for options in (("--out", out, "--resume"), ("--out", tmp_path / "link", "--resume"), ("--out", out)):
         status, _, err = run_separately(*large, *options)
         assert status == 2, err
-        assert err == (
-            f"error: {options[1]} is being trained by another process. Wait until it ends, stop it, or choose another --out.\n"
-        )
+        assert err == (f"error: {out} is being trained by another process. Wait until it ends, or choose another --out.\n")
     first.send_signal(signal.SIGKILL)
     first.communicate()
     status, _, err = run_separately(*large, "--out", out, "--resume")

@@ -39,7 +39,7 @@ def again(folder, **counters):
     """Change the counters of a checkpoint, as a bug in the program would: its checksums stay valid."""
     record = json.loads((folder / "state.json").read_text())
     record["progress"] |= counters
-    record["sha256"]["progress"] = checksum(record["progress"])
+    record["sha256"]["progress"] = checksum(record["format"], record["progress"])
     (folder / "state.json").write_text(json.dumps(record))
 
 
@@ -56,6 +56,12 @@ DAMAGE = {
     "no optimizer": lambda folder: (folder / "optimizer.safetensors").unlink(),
     "a bit of the weights": lambda folder: flip(folder / "model.safetensors"),
     "a bit of the moments": lambda folder: flip(folder / "optimizer.safetensors", 3),
+    "a bit of the best weights": lambda folder: flip(folder / "best.safetensors"),
+    "a bit of the run's best weights too": lambda folder: [
+        flip(folder / "best.safetensors"),
+        flip(folder.parents[1] / "best.safetensors"),
+    ],
+    "a bit of the format": lambda folder: reword(folder, '"format": 1', '"format": 5'),
     "no JSON": lambda folder: (folder / "state.json").write_text('{"step": '),
     "a number without end": lambda folder: (folder / "state.json").write_text('{"format": ' + "9" * 5000 + "}"),
     "no object": lambda folder: (folder / "state.json").write_text("[]"),
@@ -151,6 +157,7 @@ def test_checkpoint_of_another_format_is_refused(tmp_path, data, number):
     run(tmp_path, data, until=7)
     folder = tmp_path / "checkpoints" / "step-00000006"
     reword(folder, '"format": 1', f'"format": {json.dumps(number)}')
+    again(folder)
     message = rf"step-00000006 was written by another version of Ramify \(format {number}, this one reads 1\)\. Use the"
     with pytest.raises(RamifyError, match=message):
         run(tmp_path, data, resume=True)

@@ -142,6 +142,8 @@ class Run(ABC):
         stages: list[dict[str, tuple[str, str]]] = [{} for _ in run.stages]
         for key, text in settings.items():
             head, _, rest = key.partition(".")
+            if key in ("recipe", "data"):
+                raise RamifyError(f"--set {key}={text} cannot change the {key} of a run. Name it in the command itself.")
             if head == "train":
                 for stage in stages:
                     stage[rest] = (text, key)

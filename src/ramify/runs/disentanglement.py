@@ -314,7 +314,7 @@ class DisentanglementRun(Run):
                 raise RamifyError(
                     f"{self.data} has {store.num_trees:,} log(s), but none is in the split {split}. Whole logs are assigned "
                     "to splits by a hash of their ids. Build the data with more logs (e.g. one IRC file per day), or with "
-                    "other shares, such as --split 0.5,0.5,0."
+                    f"a larger share of {split} (--split TRAIN,DEV,TEST)."
                 )
         logs, dev = _logs(self, store, "train"), _logs(self, store, "dev")
         own = out / "tokenizer.json"

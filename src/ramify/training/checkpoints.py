@@ -105,7 +105,7 @@ def finish_checkpoint(
     """Write the rest of a step's checkpoint, move it into place, and remove all but the last `keep` checkpoints.
 
     `carried` has the checksums of the states that ranks carry. Their files are already in the scratch folder. The best weights
-    so far become part of the checkpoint, as a link: a resumed run continues with these and not with later ones.
+    so far are copied into the checkpoint: a resumed run continues with these and not with later ones.
     """
     scratch = scratch_folder(out, progress.step)
     counters = asdict(progress)
@@ -113,10 +113,10 @@ def finish_checkpoint(
         **carried,
         **write_tensors(scratch / WEIGHTS, weights),
         **write_tensors(scratch / MOMENTS, moments),
-        "progress": checksum(counters),
+        "progress": checksum(FORMAT, counters),
     }
     if progress.best_checksum is not None:
-        _link(out / BEST, scratch / BEST)
+        _copy(out / BEST, scratch / BEST)
         checksums[BEST] = progress.best_checksum
     record = {"format": FORMAT, "progress": counters, "sha256": checksums}
     write_text(scratch / COUNTERS, json.dumps(record, indent=1))
@@ -158,17 +158,13 @@ def restore_best(out: Path, found: Checkpoint) -> None:
     if found.progress.best_checksum is None:
         (out / BEST).unlink(missing_ok=True)
         return
-    _link(found.path / BEST, out / BEST)
+    _copy(found.path / BEST, out / BEST)
 
 
-def _link(file: Path, place: Path) -> None:
-    """Link a file, or copy it on a file system without links. Either name is only ever replaced, never written into."""
+def _copy(file: Path, place: Path) -> None:
+    # A link would save space, but then one flipped bit damages the file of the run and of all its checkpoints.
     with replacing(place) as scratch:
-        scratch.unlink()
-        try:
-            scratch.hardlink_to(file)
-        except OSError:
-            shutil.copyfile(file, scratch)
+        shutil.copyfile(file, scratch)
 
 
 def newest_weights(out: Path) -> Path | None:
@@ -177,9 +173,9 @@ def newest_weights(out: Path) -> Path | None:
     return found[-1] / WEIGHTS if found else None
 
 
-def checksum(counters: Mapping[str, Any]) -> str:
-    """The SHA-256 of counters in JSON."""
-    return hashlib.sha256(json.dumps(counters).encode()).hexdigest()
+def checksum(format: object, counters: Mapping[str, Any]) -> str:
+    """The SHA-256 of a format number and counters, as JSON spells them."""
+    return hashlib.sha256(json.dumps([format, counters]).encode()).hexdigest()
 
 
 def file_checksum(file: Path) -> str:
@@ -200,9 +196,9 @@ def _read(folder: Path, check: Callable[[Progress], None], rank: int, world_size
     counters, checksums = record.get("progress"), record.get("sha256")
     if "format" not in record or not isinstance(counters, dict) or not isinstance(checksums, dict):
         raise DamagedError(f"{COUNTERS} does not hold a format, counters and checksums.")
+    if checksums.get("progress") != checksum(record["format"], counters):
+        raise DamagedError(f"the format and counters in {COUNTERS} do not have the checksum that it names.")
     check_format(record, FORMAT, folder)
-    if checksums.get("progress") != checksum(counters):
-        raise DamagedError(f"the counters in {COUNTERS} do not have the checksum that it names.")
     progress = _progress(counters, folder)
     check(progress)
     carried = [name for name in checksums if name not in (WEIGHTS, MOMENTS, BEST, "progress")]

@@ -3,18 +3,17 @@
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
-from filelock import FileLock, Timeout
 from torch import Tensor, nn
 
 from ramify.errors import RamifyError
-from ramify.files import make_folder
+from ramify.files import sole_writer
 from ramify.hub import find_device
 
 
@@ -62,30 +61,10 @@ def reduce_gradients(accelerator: Accelerator, parameters: Sequence[nn.Parameter
         parameter.grad = gradient.view_as(parameter).clone()
 
 
-@contextmanager
-def locked(out: Path) -> Iterator[None]:
-    """Lock a run folder, so that no other process trains in it. The first rank holds the lock. Raises `RamifyError` if the
+def locked(out: Path) -> AbstractContextManager[None]:
+    """Lock a run folder, so that no other process trains there. The first rank holds the lock. Raises `RamifyError` if the
     folder is already locked."""
-    if int(os.environ.get("RANK", "0")) != 0:
-        yield
-        return
-    # The lock lies beside the folder, which may not exist yet.
-    folder = out.resolve()
-    make_folder(folder.parent)
-    place = folder.with_name(f".{folder.name}.lock")
-    try:
-        lock = FileLock(place, blocking=False).acquire()
-    except Timeout:
-        raise RamifyError(
-            f"{out} is being trained by another process. Wait until it ends, stop it, or choose another --out."
-        ) from None
-    except (OSError, NotImplementedError) as error:
-        raise RamifyError(f"cannot lock {place} ({error}). Choose an --out on a file system with locks.") from None
-    with lock:
-        try:
-            yield
-        finally:
-            place.unlink(missing_ok=True)
+    return sole_writer(out, "trained") if int(os.environ.get("RANK", "0")) == 0 else nullcontext()
 
 
 @contextmanager

@@ -111,7 +111,7 @@ class Trainer:
         if not file.exists() or file_checksum(file) != self.progress.best_checksum:
             raise RamifyError(
                 f"{file} does not hold the best weights, which were written at step {self.progress.best_step}: it is damaged "
-                "or missing. Train again in another folder."
+                "or missing. Add --resume: the newest checkpoint has a copy."
             )
         load_weights(self.task, file)
 
