@@ -249,6 +249,22 @@ def gpt2(texts, tmp_path_factory):
     return file
 
 
+@pytest.mark.parametrize(
+    ("pieces", "roles"),
+    [
+        (("<s>", "<pad>", "</s>", "<unk>", "<mask>"), ("<s>", "</s>")),
+        (("<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>"), ("<cls>", "<sep>")),
+    ],
+    ids=["RoBERTa", "XLNet"],
+)
+def test_roles_of_special_tokens(pieces, roles):
+    """XLNet's vocabulary has <s> and </s>, too, but in other roles."""
+    engine = Engine(models.WordLevel({piece: number for number, piece in enumerate(pieces)}, unk_token="<unk>"))
+    engine.add_special_tokens(list(pieces))
+    own = Tokenizer(engine)
+    assert (own.cls_id, own.sep_id) == tuple(pieces.index(role) for role in roles)
+
+
 def test_gpt2_tokenizer_loads(gpt2):
     own = Tokenizer.load(gpt2)
     assert own.vocab_size == 401
