@@ -221,7 +221,7 @@ def test_missing_and_damaged_files(saved, file, message):
         ("model", "max_tokens", None, r"config\.json: model\.max_tokens"),
         ("input", "context", "sibling", r"config\.json: input\.context must be one of"),
         ("task", "head", "cubic", r"config\.json: task\.head must be one of"),
-        ("task", "name", "dance", r"config\.json: it names 'dance'"),
+        ("task", "name", "dance", r"config\.json: name='dance' is not one of"),
     ],
 )
 def test_invalid_settings_are_refused(saved, part, field, value, message):

@@ -55,8 +55,8 @@ def save(pipeline: Pipeline, directory: str | Path, *, card: str | None = None, 
     """Save a model to a directory, which `load` and `push_to_hub` accept.
 
     `card` is the text of README.md; None: that of `model_card`. `dtype` is the type of the stored weights, for example
-    `torch.float16`; None: that of the model. Raises `RamifyError` if the pipeline has no task, as an `Embedder` of
-    another library's checkpoint; the directory of that checkpoint is its saved form.
+    `torch.float16`; None: that of the model. Raises `RamifyError` if the pipeline has no task, such as an `Embedder`
+    of another library's checkpoint, whose own directory is its saved form.
     """
     task = _task_name(pipeline)
     if task is None:
