@@ -1,4 +1,4 @@
-"""Models on disk and on the hub: config.json, model.safetensors, tokenizer.json, a model card; loaded strictly."""
+"""Save models to disk or the hub, and load them strictly: config.json, model.safetensors, tokenizer.json and a model card."""
 
 import json
 from collections.abc import Mapping
@@ -36,12 +36,12 @@ Kind = TypeVar("Kind")
 
 
 def own_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Every parameter and every persistent buffer once, under its first name (tied weights have several)."""
+    """Return every parameter and persistent buffer once, under its first name. Tied weights have several names."""
     return {name: tensor.detach().contiguous() for name, tensor in _owned(model).items()}
 
 
 def load_own_tensors(model: nn.Module, tensors: Mapping[str, Tensor], where: str | Path) -> None:
-    """Copy tensors into the parameters and persistent buffers; nothing may be missing, left over, or of another shape."""
+    """Copy tensors into the parameters and persistent buffers. Raises if any is missing, left over or of another shape."""
     load_strictly(_owned(model), tensors, where)
 
 
@@ -52,18 +52,19 @@ def _owned(model: nn.Module) -> dict[str, Tensor]:
 
 
 def save(pipeline: Pipeline, directory: str | Path, *, card: str | None = None, dtype: torch.dtype | None = None) -> None:
-    """Write a directory that `load` and `push_to_hub` take. `dtype` stores the weights in less (half precision, say).
+    """Save a model to a directory, which `load` and `push_to_hub` accept.
 
-    Raises `RamifyError` for what has no task, such as a sentence-transformers checkpoint that was loaded: its own directory is
-    its saved form.
+    `card` is the text of README.md; None: that of `model_card`. `dtype` is the type of the stored weights, for example
+    `torch.float16`; None: that of the model. Raises `RamifyError` if the pipeline has no task, such as an `Embedder`
+    of another library's checkpoint, whose own directory is its saved form.
     """
     if not isinstance(pipeline, Pipeline):
         raise RamifyError(f"save takes a pipeline, such as `ramify.load` returns, not a {type(pipeline).__name__}.")
     task = _task_name(pipeline)
     if task is None:
         raise RamifyError(
-            f"a {type(pipeline).__name__} has no saved form of its own; {', '.join(TASKS)} have. `load` reads the directory or "
-            "hub id that it came from."
+            f"a {type(pipeline).__name__} has no saved form, because it has no task ({', '.join(TASKS)}). Load the directory "
+            "or hub id that it came from."
         )
     directory = Path(directory)
     config = {
@@ -80,7 +81,7 @@ def save(pipeline: Pipeline, directory: str | Path, *, card: str | None = None, 
         tensors = {name: tensor.to(dtype) if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
     with replacing(directory / WEIGHTS) as scratch:
         save_tensors(scratch, tensors)
-        # A directory that has it is whole: an older one goes before the old weights do, the new one comes last.
+        # config.json marks a complete directory. So it is removed before the old weights are replaced, and written last.
         (directory / CONFIG).unlink(missing_ok=True)
     pipeline.tokenizer.save(directory)
     write_text(directory / CARD, card or model_card(pipeline))
@@ -88,16 +89,19 @@ def save(pipeline: Pipeline, directory: str | Path, *, card: str | None = None, 
 
 
 def _task_name(pipeline: Pipeline) -> str | None:
-    """The name of the task that the pipeline was trained for; None for a pipeline without one."""
+    """The name of the pipeline's task; None if it has none."""
     config = pipeline.parts().get("task")
     return None if config is None else task_name(config)
 
 
 def find_device(name: str | torch.device = "auto") -> torch.device:
-    """A device by torch's name for it; `auto` is the accelerator that torch finds, else the CPU."""
+    """Return the device with this torch name. `auto` selects the accelerator that torch finds, or else the CPU.
+
+    Raises `RamifyError` if this machine has no such device.
+    """
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     if accelerator is not None and accelerator.type == "mps":
-        accelerator = None  # Apple's GPUs know no double precision, in which weights and counts are held
+        accelerator = None  # Apple's GPUs do not support double precision, which weights and counts need
     if name == "auto":
         return accelerator or torch.device("cpu")
     counts = {"cpu": 1} | ({accelerator.type: torch.accelerator.device_count()} if accelerator else {})
@@ -106,18 +110,21 @@ def find_device(name: str | torch.device = "auto") -> torch.device:
     except RuntimeError:
         device = None
     if device is None or (device.index or 0) >= counts.get(device.type, 0):
-        raise RamifyError(f"there is no device {str(name)!r} here that could be used; choose auto, {' or '.join(counts)}.")
+        raise RamifyError(f"device={str(name)!r} is not available on this machine. Choose auto, {' or '.join(counts)}.")
     return device
 
 
 def load(source: str | Path, *, revision: str | None = None, device: str | torch.device | None = None) -> Pipeline:
-    """A trained model by run directory, Hugging Face directory (BERT family, sentence-transformers) or hub id; on the CPU,
-    unless a `device` is named (see `find_device`). `revision`: a branch, tag or commit of a hub id (or
-    `owner/name@revision`)."""
+    """Load a trained model in evaluation mode.
+
+    `source` is a run directory, a Hugging Face directory (BERT family or sentence-transformers) or a hub id. `revision` is a
+    branch, tag or commit of a hub id, which `owner/name@revision` names too. `device` is a name for `find_device`; None: the
+    CPU. Raises `RamifyError` if `source` holds no complete model.
+    """
     if revision and Path(source).exists():
         raise RamifyError(
-            f"{source} is here, and only models on the hub have revisions: leave revision={revision!r} out, or, for the one of "
-            f"that name on the hub, load '{source}@{revision}'."
+            f"revision={revision!r} cannot apply to {source}, a local path: only models on the hub have revisions. Leave it "
+            f"out, or load '{source}@{revision}' for the hub's model of that name."
         )
     source = f"{source}@{revision}" if revision else source
     place = find_device(device or "cpu")
@@ -134,17 +141,17 @@ class Saved:
 
     model: Any
     parts: dict[str, Any]
-    """The settings of `TaskKind.parts`, by name."""
+    """The settings of each part in `TaskKind.parts`, by name."""
     task_kind: TaskKind
 
 
 def saved_config(source: str | Path) -> Saved | None:
-    """The settings of a model that `save` wrote; None for another library's checkpoint."""
+    """Read the settings of a model that `save` wrote; None for another library's checkpoint."""
     return _saved(_locate(source))
 
 
 def checkpoint(source: str | Path) -> Checkpoint:
-    """The directory or hub id as weights that a model may start from."""
+    """Find the checkpoint in a directory or under a hub id, from which a model may start."""
     directory = _locate(source)
     saved = _saved(directory)
     return Checkpoint(str(source), directory, None if saved is None else saved.model)
@@ -168,14 +175,18 @@ def _saved(directory: Path) -> Saved | None:
         parts = {name: _settings(part, config[name]) for name, part in task_kind.parts.items()}
         return Saved(_settings(config_kind, config["model"]), parts, task_kind)
     except (KeyError, TypeError, AttributeError) as error:
-        raise RamifyError(f"{directory / CONFIG}: a part is missing or unknown ({error}).") from None
+        raise RamifyError(
+            f"{directory / CONFIG}: a part is missing or unknown ({error}). Save or download the model again."
+        ) from None
     except RamifyError as error:
         raise RamifyError(f"{directory / CONFIG}: {error}") from None
 
 
 def _named(table: Mapping[str, Kind], record: Mapping[str, Any]) -> Kind:
     if record["name"] not in table:
-        raise RamifyError(f"it names {record['name']!r}; this Ramify has {', '.join(table)}.")
+        raise RamifyError(
+            f"name={record['name']!r} is not one of {', '.join(table)}. Load it with the version of Ramify that saved it."
+        )
     return table[record["name"]]
 
 
@@ -193,18 +204,23 @@ def _load_saved(directory: Path, saved: Saved) -> Pipeline:
 def _tokenizer(directory: Path, vocab_size: int) -> Tokenizer:
     tokenizer = Tokenizer.load(directory)
     if tokenizer.vocab_size > vocab_size:
-        raise RamifyError(f"{directory}: the tokenizer has {tokenizer.vocab_size} pieces, the model's vocabulary {vocab_size}.")
+        raise RamifyError(
+            f"{directory}: the tokenizer has {tokenizer.vocab_size} pieces, but the model's vocab_size is {vocab_size}. "
+            "Restore the tokenizer that was saved with the model."
+        )
     return tokenizer
 
 
 def load_weights(task: Task, file: Path) -> None:
-    """Read a file of `own_tensors` into a task."""
+    """Load a file of `own_tensors` into a task."""
     load_own_tensors(task, load_tensors(file), file)
 
 
 def _load_hugging_face(directory: Path) -> Pipeline:
-    """A BERT-family checkpoint: with its masked-LM head where it has one, else for embedding, pooled as sentence-transformers
-    says where it says so."""
+    """Load a BERT-family checkpoint. With a masked-LM head it fills masks; without one it embeds texts.
+
+    A sentence-transformers directory determines the pooling, the normalization and the length limit of embeddings.
+    """
     pooling, normalize, max_tokens = _sentence_transformers(directory)
     backbone = bert.from_pretrained(directory, pooling=pooling)
     tokenizer = _tokenizer(directory, backbone.config.vocab_size)
@@ -219,7 +235,7 @@ def _load_hugging_face(directory: Path) -> Pipeline:
 
 
 def _sentence_transformers(directory: Path) -> tuple[str, bool, int]:
-    """(pooling, normalise, longest text) of a sentence-transformers directory; mean, no and 0 elsewhere."""
+    """Read (pooling, normalize, maximum length) of a sentence-transformers directory; (mean, False, 0) for any other."""
     if not (directory / "modules.json").exists():
         return "mean", False, 0
     try:
@@ -227,9 +243,14 @@ def _sentence_transformers(directory: Path) -> tuple[str, bool, int]:
         kinds = [module["type"].rsplit(".", 1)[-1] for module in modules]
         paths = [directory / module["path"] for module in modules]
     except (ValueError, TypeError, KeyError, AttributeError):
-        raise RamifyError(f"{directory / 'modules.json'} is no list of modules with a type and a path each.") from None
+        raise RamifyError(
+            f"{directory / 'modules.json'} is not a list of modules with a type and a path each. Download the checkpoint again."
+        ) from None
     if unknown := set(kinds) - {"Transformer", "Pooling", "Normalize"}:
-        raise RamifyError(f"{directory / 'modules.json'} has modules that cannot be read here: {', '.join(sorted(unknown))}.")
+        raise RamifyError(
+            f"{directory / 'modules.json'}: modules of type {', '.join(sorted(unknown))} are not supported; only Transformer, "
+            "Pooling and Normalize are. Choose another checkpoint."
+        )
     pooling = "mean"
     for path, kind in zip(paths, kinds, strict=True):
         if kind == "Pooling":
@@ -237,7 +258,10 @@ def _sentence_transformers(directory: Path) -> tuple[str, bool, int]:
             on = [name for name, value in modes.items() if name.startswith("pooling_mode_") and value is True]
             known = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls", "pooling_mode_max_tokens": "max"}
             if len(on) != 1 or on[0] not in known:
-                raise RamifyError(f"{path}: only one of mean, cls and max pooling can be read, not {on}.")
+                raise RamifyError(
+                    f"{path}: pooling by {', '.join(on) or 'no mode'} is not supported; only one of mean, cls and max is. "
+                    "Choose another checkpoint."
+                )
             pooling = known[on[0]]
     settings = directory / "sentence_bert_config.json"
     longest = read_json(settings, hf.A_CHECKPOINT).get("max_seq_length") if settings.exists() else None
@@ -245,7 +269,10 @@ def _sentence_transformers(directory: Path) -> tuple[str, bool, int]:
 
 
 def export_hugging_face(pipeline: Pipeline, directory: str | Path) -> None:
-    """Write a Bert with its head as `transformers` reads it (`BertForMaskedLM`)."""
+    """Write a Bert with its head in the form of transformers' `BertForMaskedLM`.
+
+    Raises `RamifyError` if the model has no such form.
+    """
     task = pipeline.module
     if (
         not isinstance(task, MaskedLM)
@@ -253,22 +280,26 @@ def export_hugging_face(pipeline: Pipeline, directory: str | Path) -> None:
         or task.config.head != "bert"
         or not task.config.tie_weights
     ):
-        raise RamifyError("only a Bert with task.head = bert and tied weights has a Hugging Face form.")
+        raise RamifyError(
+            f"this {type(pipeline.backbone).__name__} ({type(task).__name__}) has no Hugging Face form; only a Bert that was "
+            "trained with task.head=bert and task.tie_weights=true has one. Train such a model."
+        )
     bert.save_pretrained(task.backbone, directory, task.head)
     task.tokenizer.save(Path(directory))
 
 
 def push_to_hub(directory: str | Path, repo: str, *, private: bool = False, run_record: bool = False) -> str:
-    """Upload a saved directory: config, weights, tokenizer, card; returns its address. Needs a login (`hf auth login`).
+    """Upload a saved model (config, weights, tokenizer and card) and return its address. Needs a login (`hf auth login`).
 
-    `run_record` adds run.json, which names the data's path, the command and the hardware of a training. Raises `RamifyError`,
-    before anything is made there, where the directory holds no finished model of Ramify's.
+    `run_record` adds run.json, which contains the path of the data, the command and the hardware of the training. Raises
+    `RamifyError` if the directory holds no finished model that Ramify saved. No repository is created then.
     """
     from huggingface_hub import HfApi
 
     if not Path(directory).is_dir() or saved_config(directory) is None:
         raise RamifyError(
-            f"{directory} holds no model that Ramify saved: give the folder of a finished run, or of `ramify.save`."
+            f"{directory} holds no model that Ramify saved. Name the directory of a finished run, or one that "
+            "`ramify.save` wrote."
         )
     api = HfApi()
     address = api.create_repo(repo, private=private, exist_ok=True)
@@ -280,7 +311,7 @@ def push_to_hub(directory: str | Path, repo: str, *, private: bool = False, run_
 def model_card(
     pipeline: Pipeline, *, title: str = "", license: str = "", notes: str = "", results: Mapping[str, Any] | None = None
 ) -> str:
-    """The README of a saved model, with the hub's metadata (`license` by its identifier there)."""
+    """The README of a saved model, with metadata for the hub. `license` is the hub's identifier of a license."""
     parameters = sum(parameter.numel() for parameter in pipeline.module.parameters())
     name = model_name(pipeline.backbone.config)
     kinds = type(pipeline.backbone).__name__, type(pipeline.module).__name__

@@ -1,4 +1,4 @@
-"""Names of models and tasks: what run.json and config.json call them."""
+"""The names of models and tasks in run.json and config.json."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -31,27 +31,27 @@ MODELS: dict[str, type[ModelConfig]] = {
     "mht": MHTConfig,
     "tree-mlm": TreeMLMConfig,
 }
-"""The config of each model, which builds it."""
+"""The config class of each model, by name. A config builds its model."""
 
 
 @dataclass(frozen=True)
 class TaskKind:
-    """A task, the settings that are saved with its models, and the pipeline that users get."""
+    """A task, the classes of the settings that are saved with its models, and its pipeline."""
 
     config: type
     task: Callable[..., Task[Any]]
     input: type
     pipeline: Callable[..., Pipeline]
     further: Mapping[str, type] = field(default_factory=dict)
-    """Settings of the pipeline alone, by name."""
+    """The classes of settings that only the pipeline has, by name."""
 
     @property
     def parts(self) -> dict[str, type]:
-        """The class of each saved part: what `Pipeline.parts` gives values of."""
+        """The class of each value in `Pipeline.parts`, by name."""
         return {"task": self.config, "input": self.input, **self.further}
 
     def build(self, backbone: AnyBackbone, tokenizer: Tokenizer, parts: Mapping[str, Any]) -> Pipeline:
-        """A pipeline of a fresh task, from the value of each part."""
+        """Build the pipeline of a new task from the value of each part."""
         task = self.task(backbone, tokenizer, parts["input"], parts["task"])
         return self.pipeline(task, **{name: parts[name] for name in self.further})
 
@@ -63,10 +63,10 @@ TASKS = {
 
 
 def model_name(config: Any) -> str:
-    """The registered name of the model that has this config."""
+    """The registered name of the model with this config."""
     return next(name for name, kind in MODELS.items() if kind is type(config))
 
 
 def task_name(config: Any) -> str:
-    """The registered name of the task that has this config."""
+    """The registered name of the task with this config."""
     return next(name for name, kind in TASKS.items() if kind.config is type(config))

@@ -133,7 +133,7 @@ def test_read_only_store(store, tmp_path, monkeypatch):
         assert texts_of(Forest.open(store, tokenizer(), 32)) == texts_of(first)
     shut.add(tmp_path / "cache" / "ramify")
     other = Tokenizer.train(["aa ab ba be bo"] * 9, vocab_size=40)
-    with pytest.raises(RamifyError, match="no place to keep token ids"):
+    with pytest.raises(RamifyError, match="token ids cannot be stored"):
         Forest.open(store, other, 32)
 
 

@@ -159,7 +159,7 @@ def test_every_command_takes_a_device(ramify, evaluated, filled, trained, copied
     ):
         status, out, err = ramify(*command, "--device", "cuda:99")
         assert (status, out) == (2, "")
-        assert err.startswith("error: there is no device 'cuda:99' here that could be used; choose auto, cpu")
+        assert err.startswith("error: device='cuda:99' is not available on this machine. Choose auto, cpu")
     assert not (tmp_path / "vectors.npy").exists()
     assert not (copied / "report.html").exists()
 

@@ -109,7 +109,7 @@ def test_beam_is_refused_for_independent_links(own) -> None:
 def test_beam_is_refused_for_decoding_by_conversation(decide_by: str) -> None:
     own = task()
     decoding = DecodingConfig(decide=decide_by)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(RamifyError, match=rf"decoding\.decide=link, not {decide_by}"):
+    with pytest.raises(RamifyError, match=rf"but decoding\.decide={decide_by}\. Set beam=1"):
         predict_links(own, decoding, LOGS, beam=2)
 
 

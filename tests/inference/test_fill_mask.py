@@ -63,7 +63,7 @@ def test_likeliest_pieces(tree, context):
 
 
 def test_null_context_needs_a_trained_null_row(model, tree):
-    with pytest.raises(RamifyError, match="only a model that was trained on its null row"):
+    with pytest.raises(RamifyError, match="needs a model that was trained on its null row"):
         model.fill_mask(tree, 9, context="null")
 
 

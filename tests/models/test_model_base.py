@@ -72,5 +72,5 @@ def test_initialization_needs_the_same_kind_of_model(tmp_path):
     checkpoint = hub.checkpoint(tmp_path)
     with pytest.raises(RamifyError, match="holds a Bert that Ramify saved; a TreeMLM starts from a TreeMLM"):
         TreeMLMConfig().adapted_to(checkpoint)
-    with pytest.raises(RamifyError, match="init_decoder=false is for tree-mlm runs"):
+    with pytest.raises(RamifyError, match="init_decoder=false needs a tree-mlm run"):
         BertConfig().initialize(None, checkpoint, decoder=False)

@@ -200,11 +200,11 @@ def test_missing_pooler_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("config.json", '{"model_type": "bert", "vocab_size": "many"}', "does not say vocab_size, hidden_size"),
+        ("config.json", '{"model_type": "bert", "vocab_size": "many"}', r"config\.json: vocab_size, hidden_size"),
         ("config.json", '["bert"]', "holds no JSON object"),
-        ("modules.json", "{", "is no list of modules"),
-        ("modules.json", '[{"type": "x.Pooling"}]', "is no list of modules"),
-        ("modules.json", "[3]", "is no list of modules"),
+        ("modules.json", "{", "is not a list of modules"),
+        ("modules.json", '[{"type": "x.Pooling"}]', "is not a list of modules"),
+        ("modules.json", "[3]", "is not a list of modules"),
     ],
 )
 def test_damaged_descriptions_are_refused(tmp_path, name, content, message):
@@ -218,7 +218,7 @@ def test_pickled_weights_are_refused(tmp_path):
     theirs = saved(tmp_path)
     (tmp_path / "model.safetensors").unlink()
     torch.save(theirs.state_dict(), tmp_path / "pytorch_model.bin")
-    with pytest.raises(RamifyError, match="pickled weights are never read"):
+    with pytest.raises(RamifyError, match="Pickled weights are never read"):
         ramify.load(tmp_path)
 
 

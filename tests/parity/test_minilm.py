@@ -154,7 +154,7 @@ def test_tree_mlm_starts_from_minilm(minilm, ours):
         ({"dim": 192}, r"model\.dim = 384"),
         ({"norm": "pre"}, r"model\.norm = 'post'"),
         ({"encoder_layers": 3}, r"model\.encoder_layers = 6 \(not 3\)"),
-        ({"decoder_layers": 7}, r"6 layers, too few for model\.decoder_layers = 7"),
+        ({"decoder_layers": 7}, r"model\.decoder_layers=7 is above the 6 layers"),
         ({"vocab_size": 100}, r"model\.vocab_size = 30522"),
     ],
 )

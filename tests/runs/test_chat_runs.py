@@ -279,7 +279,7 @@ def test_encoder_of_a_masked_language_model_encodes_messages(store, tmp_path, ki
         run.changed({"model.encoder.activation": "gelu_tanh"}).prepare(tmp_path / "run")
     with pytest.raises(
         RamifyError,
-        match=r"holds a (TreeMLM|Bert) that Ramify saved; a Decomposable\w+ starts from a \w+ that Ramify saved\. Name",
+        match=r"holds a (TreeMLM|Bert) that Ramify saved; a Decomposable\w+ starts from a \w+ that Ramify saved\. Set",
     ):
         RECIPES["decatt"](str(store.path), init=str(tmp_path / "saved"))
 
@@ -287,7 +287,7 @@ def test_encoder_of_a_masked_language_model_encodes_messages(store, tmp_path, ki
 @pytest.mark.parametrize("recipe", ["decatt", "esim", "feature-model"])
 def test_word_models_refuse_bert_checkpoints(store, checkpoint, recipe):
     with pytest.raises(
-        RamifyError, match=r"holds no model that Ramify saved; an? (\w+) starts from an? \1 that Ramify saved\. Name one"
+        RamifyError, match=r"holds no model that Ramify saved; an? (\w+) starts from an? \1 that Ramify saved\. Set init"
     ):
         RECIPES[recipe](str(store.path), init=str(checkpoint))
 

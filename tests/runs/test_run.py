@@ -453,13 +453,13 @@ def test_decoder_may_have_fewer_layers_than_the_checkpoint(store, theirs, tmp_pa
         # This holds for the defaults of a model without a checkpoint, too.
         ("tree-mlm", {"model__dim": "256", "model__ffn_dim": "1024"}, r"model\.dim = 8 \(not 256\), model\.ffn_dim = 16"),
         ("tree-mlm", {"model__encoder_layers": "1"}, r"model\.encoder_layers = 2 \(not 1\)"),
-        ("tree-mlm", {"model__decoder_layers": "3"}, r"2 layers, too few for model\.decoder_layers = 3"),
+        ("tree-mlm", {"model__decoder_layers": "3"}, r"model\.decoder_layers=3 is above the 2 layers"),
         ("tree-mlm", {"model__norm": "pre"}, r"model\.norm = 'post' \(not 'pre'\)"),
-        ("tree-mlm", {"model__max_tokens": "41"}, r"reads at most 40 tokens, but the model is to read 41"),
+        ("tree-mlm", {"model__max_tokens": "41"}, r"max_tokens=41 is above the 40 tokens"),
         ("bert", {"model__num_layers": "1"}, r"model\.num_layers = 2 \(not 1\)"),
         ("bert", {"model__position": "sinusoidal"}, r"model\.position = 'learned'"),
-        ("bert", {"model__max_tokens": "41"}, r"reads at most 40 tokens, but the model is to read 41"),
-        ("bert", {"init_decoder": "false"}, "init_decoder=false is for tree-mlm runs"),
+        ("bert", {"model__max_tokens": "41"}, r"max_tokens=41 is above the 40 tokens"),
+        ("bert", {"init_decoder": "false"}, "init_decoder=false needs a tree-mlm run"),
     ],
 )
 def test_sizes_that_differ_from_the_checkpoint_are_refused(store, theirs, tmp_path, recipe, settings, message):
@@ -512,7 +512,7 @@ def test_start_from_a_saved_model(store, tmp_path, recipe, dtype):
         ("tree-mlm", {"model__decoder_layers": "1"}, r"model\.decoder_layers = 2 \(not 1\)"),
         ("tree-mlm", {"model__cross_init": "zero"}, r"model\.cross_init = 'normal'"),
         ("tree-mlm", {"task__head": "bert"}, r"task\.head = 'linear' \(not 'bert'\)"),
-        ("tree-mlm", {"init_decoder": "false"}, "init_decoder=false is for"),
+        ("tree-mlm", {"init_decoder": "false"}, "init_decoder=false needs"),
         ("tree-mlm", {"tokenizer__path": "other"}, "has its own tokenizer.*Leave --tokenizer out"),
         (
             "bert",

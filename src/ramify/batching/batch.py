@@ -269,7 +269,7 @@ class Collator:
     def _rows_with_context(
         self, own: NDArray[np.int64], keys: NDArray[np.int64], context: NDArray[np.int64]
     ) -> tuple[list[NDArray[np.int64]], NDArray[np.int64]]:
-        """The context tokens before each target's own text, oldest cut first, and the lengths of the whole rows."""
+        """The context tokens before each target's text, truncated from the oldest, and the lengths of the whole rows."""
         special = self.tokenizer.num_special
         lengths = np.minimum(self.forest.length[context], self.input.max_tokens - special)
         ids = self.forest.gather(context, lengths)

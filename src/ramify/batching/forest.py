@@ -24,7 +24,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Forest:
-    """Parallel arrays over nodes. Trees are consecutive: tree t is the nodes `offsets[t]` to `offsets[t + 1]`."""
+    """Parallel arrays over nodes. Trees are consecutive: tree t has the nodes `offsets[t]` to `offsets[t + 1] - 1`."""
 
     store: Store
     offsets: Ints
@@ -33,22 +33,22 @@ class Forest:
     root: Ints
     depth: Ints
     start: Ints
-    """Where a node's token ids begin in `ids`."""
+    """The index of a node's first token id in `ids`."""
     length: Ints
     ids: NDArray[np.unsignedinteger]
     node: Ints
-    """The store's node behind each node. A chained text is several nodes here."""
+    """The index of each node in the store. A chained text is several nodes here."""
     cut: dict[str, int]
-    """Counts of all texts and tokens, of texts and tokens cut at `max_tokens`, and of texts that were chained instead."""
+    """Counts of all texts and tokens, of texts and tokens truncated at `max_tokens`, and of chained texts."""
     frame: Frame
-    """Special tokens around each text."""
+    """The special tokens around each text."""
 
     @classmethod
     def open(cls, store: Store, tokenizer: Tokenizer, max_tokens: int, overflow: Overflow = "truncate") -> "Forest":
-        """Tokenize the store (or read the cache) and lay it out.
+        """Tokenize a store, or read its token cache, and build the arrays.
 
-        Texts longer than `max_tokens` (with special tokens) are cut when they are batched (`truncate`), or split into a chain
-        of nodes (`chain`): each further part is a child of the part before it, and replies are children of the last part.
+        `max_tokens` counts special tokens. `truncate` cuts longer texts when they are batched. `chain` splits a longer text
+        into a chain of nodes: each further part is a child of the part before it, and replies are children of the last part.
         """
         ids, starts = token_cache(store, tokenizer)
         length = np.diff(starts)
@@ -90,27 +90,28 @@ class Forest:
         return np.searchsorted(self.offsets, nodes, side="right") - 1
 
     def gather(self, nodes: Ints, lengths: Ints) -> Ints:
-        """The first `lengths[i]` token ids of every node, one after the other."""
+        """Concatenate the first `lengths[i]` token ids of each node i."""
         ends = np.cumsum(lengths)
         places = np.repeat(self.start[nodes] - (ends - lengths), lengths) + np.arange(ends[-1] if len(ends) else 0)
         return self.ids[places].astype(np.int64)
 
     def with_text(self, node: int, ids: Sequence[int]) -> "Forest":
-        """The same forest with another text at one node."""
+        """Return a copy of the forest with other token ids at one node."""
         start, length = self.start.copy(), self.length.copy()
         start[node], length[node] = len(self.ids), len(ids)
         return replace(self, start=start, length=length, ids=np.concatenate([self.ids, np.asarray(ids, dtype=self.ids.dtype)]))
 
 
 def share_over(cut: Mapping[str, int]) -> float:
-    """The share of all tokens that `Forest.cut` counts as lost."""
+    """The share of all tokens that truncation removes, by the counts of `Forest.cut`."""
     return cut["tokens_over"] / max(1, cut["tokens"])
 
 
 def token_cache(store: Store, tokenizer: Tokenizer) -> tuple[NDArray[np.unsignedinteger], Ints]:
-    """Token ids of all texts (without special tokens) and the start of each text, computed once per pair of data and tokenizer.
+    """Return the token ids of all texts, without special tokens, and the start of each text.
 
-    The ids are memory-mapped from a file in the store's folder, or in the user's cache folder if the store is not writable.
+    They are computed once per pair of store and tokenizer. The ids are memory-mapped from a file in the store's folder, or in
+    the user's cache folder if the store is not writable. Raises `RamifyError` if neither folder is writable.
     """
     if store.path is None:
         ids, lengths = tokenizer.encode_batch(store.texts(np.arange(store.num_nodes)))
@@ -131,13 +132,13 @@ def token_cache(store: Store, tokenizer: Tokenizer) -> tuple[NDArray[np.unsigned
                 continue
             return _tokenize(store, tokenizer, scratch, place / name)
     raise RamifyError(
-        f"no place to keep token ids: {' and '.join(map(str, places))} cannot be written. Set XDG_CACHE_HOME to a "
+        f"token ids cannot be stored, because {' and '.join(map(str, places))} cannot be written. Set XDG_CACHE_HOME to a "
         "writable folder."
     )
 
 
 def _user_cache() -> Iterator[Path]:
-    """The user's cache folder, if there is one: a process may have no home."""
+    """Yield the user's cache folder. A process without a home folder has none."""
     with suppress(RuntimeError):
         yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ramify"
 
@@ -158,15 +159,17 @@ def _tokenize(store: Store, tokenizer: Tokenizer, scratch: Path, final: Path) ->
         (scratch / "ids.raw").unlink()
         (scratch / "done.json").write_text(json.dumps({"tokens": int(starts[-1]), "dtype": dtype.name}))
     except OSError as error:
-        raise RamifyError(f"could not write token ids to {final}: {error.strerror}.") from None
-    # Another process may be first with the same content.
+        raise RamifyError(
+            f"{final}: token ids could not be written ({error.strerror}). Free disk space or make the folder writable."
+        ) from None
+    # Another process may already have written the same content.
     with suppress(OSError):
         scratch.rename(final)
     return np.load(final / "ids.npy", mmap_mode="r"), starts
 
 
 def node_seeds(store: Store, nodes: Sequence[int] | Ints) -> Ints:
-    """A seed for every node. It depends on the ids of the tree and the node alone, so batching cannot change it."""
+    """Return a seed for every node. It depends only on the ids of the tree and the node, so batching cannot change it."""
     nodes = np.asarray(nodes)
     trees = store.tree_ids(store.tree_of(nodes))
     keys = (f"{tree}\n{node}".encode() for tree, node in zip(trees, store.ids(nodes), strict=True))

@@ -76,8 +76,8 @@ class TextPipeline(Pipeline, ABC):
                 f"context=tree needs a model that reads ancestors; {type(self.backbone).__name__} embeds texts alone. Set "
                 "context=none."
             )
-        # By default, nodes read the context of training. Without context, the encoder's own vectors are used, unless training
-        # had no context either: then nothing trained the encoder.
+        # By default, nodes read the context of training. Without context, their vectors come from the encoder, unless the model
+        # was trained without context: its encoder then received no gradient.
         trained = "tree" if self.input.context == "mismatched" else self.input.context
         blind = trained in BLIND
         if not reads:

@@ -24,11 +24,11 @@ State = Mapping[str, Tensor]
 """The detached tensors that the next batch of the same rows continues from (memories, caches)."""
 
 RATES = ("dropout", "attention_dropout")
-"""Settings in which a model may differ from the checkpoint that it starts from."""
+"""Settings that may differ between a model and the checkpoint that it starts from."""
 
 BERT_FAMILY = "a BERT-family checkpoint in Hugging Face's form"
 
-NO_DECODER = "init_decoder=false is for tree-mlm runs that start from a BERT-family checkpoint (--init)."
+NO_DECODER = "init_decoder=false needs a tree-mlm run from a BERT-family checkpoint (--init). Set init_decoder=true."
 
 BACKBONE = "backbone."
 """The prefix of a backbone's tensors in a saved task."""
@@ -55,7 +55,7 @@ def check_config(config: Any, **minimums: int) -> None:
 
 @dataclass(frozen=True)
 class Hidden:
-    """States of the targets' tokens; `positions` says which (None = all)."""
+    """States of the targets' tokens, at `positions` on the flat axis (None = all)."""
 
     tokens: Float[Tensor, "position dim"]
     positions: Int[Tensor, " position"] | None = None
@@ -66,9 +66,9 @@ class AnyBackbone(nn.Module, ABC):
     """A body without a head."""
 
     config: Any
-    """A `ModelConfig`; each model says which."""
+    """The model's `ModelConfig`. Each model declares its class."""
     passes: tuple[str, ...] = ("forward",)
-    """The methods through which training computes."""
+    """Names of the methods that training calls."""
 
     @property
     @abstractmethod
@@ -76,7 +76,7 @@ class AnyBackbone(nn.Module, ABC):
         """The length of a state."""
 
     def compile_passes(self) -> None:
-        """`torch.compile` what training calls, once."""
+        """Compile the methods that training calls. A second call changes nothing."""
         keep_eager()
         for name in self.passes:
             if name not in vars(self):
@@ -84,13 +84,16 @@ class AnyBackbone(nn.Module, ABC):
 
 
 class Backbone(AnyBackbone):
-    """A body that gives states of tokens. Properties say what it can do."""
+    """A body that computes states of tokens. Its properties declare its capabilities."""
 
     @property
     @abstractmethod
     def reads_context(self) -> bool:
-        """Whether a target reads other nodes' vectors, so that a whole tree's gradient can be computed chunk by chunk: nodes
-        are encoded first (`encode`), and `forward` takes their vectors."""
+        """Whether a target reads other nodes' vectors.
+
+        If so, `encode` encodes the nodes first and `forward` takes their vectors, so the gradient of a whole tree can be
+        computed chunk by chunk.
+        """
 
     @property
     @abstractmethod
@@ -104,33 +107,43 @@ class Backbone(AnyBackbone):
 
     @abstractmethod
     def encode(self, ids: Int[Tensor, " total"], rows: Rows) -> Float[Tensor, "row dim"]:
-        """A vector for every row of clean text, read alone."""
+        """Encode every row of clean text alone, as one vector."""
 
     @abstractmethod
     def forward(self, batch: Batch, state: State | None = None, vectors: Float[Tensor, "node dim"] | None = None) -> Hidden:
-        """The final states of the targets' tokens, or of those that `batch.output_positions` names. A backbone that reads
-        context encodes the batch's nodes, unless it is given their `vectors`."""
+        """Compute the final states of the targets' tokens, or only those at `batch.output_positions`.
+
+        A backbone that reads context encodes the batch's nodes first, unless `vectors` holds their vectors.
+        """
 
     @abstractmethod
     def pooled(self, hidden: Hidden, batch: Batch) -> Float[Tensor, "target dim"]:
-        """One vector for every target, from all its tokens' states."""
+        """Pool the states of each target's tokens into one vector."""
 
     def in_context(self, input: TextInput, context: Context | None) -> TextInput:
-        """A way of reading with another context (None: its own). Raises where this model cannot read that."""
+        """Return input settings with another context; None keeps the context of `input`.
+
+        Raises `RamifyError` if this model cannot read that context.
+        """
         if context is None or context == input.context:
             return input
         if context == "null":
-            raise RamifyError("only a model that was trained on its null row can read it: choose the context none.")
+            raise RamifyError(
+                'context="null" needs a model that was trained on its null row. Set context="none" (--context none).'
+            )
         if context != "none" and not (self.reads_context or input.concatenate):
-            raise RamifyError(f"this {type(self).__name__} reads no context: choose the context none, not {context}.")
+            raise RamifyError(
+                f'context="{context}" needs a model that reads context; this {type(self).__name__} reads none. Set '
+                'context="none" (--context none).'
+            )
         return replace(input, context=context)
 
 
 class ModelConfig(ABC):
-    """The settings of a model: a frozen dataclass that builds it, and starts it from a checkpoint."""
+    """The settings of a model, as a frozen dataclass. It builds the model and initializes it from a checkpoint."""
 
     vocab_size: int
-    """Rows of the token embedding; 0 before the tokenizer is known."""
+    """Number of rows of the token embedding; 0 until the tokenizer is known."""
 
     @abstractmethod
     def build(self) -> AnyBackbone:
@@ -138,27 +151,26 @@ class ModelConfig(ABC):
 
     @abstractmethod
     def adapted_to(self, checkpoint: "Checkpoint") -> Self:
-        """These settings, with the sizes and conventions of the checkpoint. Raises where it holds no model of this kind."""
+        """Return these settings with the sizes and conventions of a checkpoint. Raises if it holds no model of this kind."""
 
     @abstractmethod
     def for_vocabulary(self, size: int) -> Self:
-        """These settings with this many rows of the token embedding."""
+        """Return these settings with `size` rows of the token embedding."""
 
     @abstractmethod
     def initialize(self, backbone: Any, checkpoint: "Checkpoint") -> None:
-        """Give a model that was built from these settings the weights of the checkpoint. Raises where the settings do not
-        suit them."""
+        """Load a checkpoint's weights into a model built from these settings. Raises if the settings do not fit the weights."""
 
 
 class TextModelConfig(ModelConfig):
     """The settings of a model that reads texts."""
 
     max_tokens: int
-    """Longest row, in tokens."""
+    """Maximum length of a row, in tokens."""
     activation: Activation
-    """Activation of feed-forward layers, and of a head with a layer of its own."""
+    """Activation of feed-forward layers, and of a head that has a dense layer."""
     eps: float
-    """Constant of every LayerNorm, that of such a head included."""
+    """Epsilon of every LayerNorm, including that of the head."""
 
     @abstractmethod
     def build(self) -> Backbone:
@@ -170,39 +182,44 @@ class TextModelConfig(ModelConfig):
 
     @abstractmethod
     def initialize(self, backbone: Any, checkpoint: "Checkpoint", *, decoder: bool = True) -> None:
-        """As every model's. Without `decoder`, a decoder beside the encoder keeps its fresh weights; a model with one stack has
-        none."""
+        """Load a checkpoint's weights into a model built from these settings. Raises if the settings do not fit the weights.
+
+        `decoder=False` leaves the fresh weights of a decoder unchanged. Only a TreeMLM that starts from a BERT-family
+        checkpoint accepts it.
+        """
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A directory with weights that a model may start from."""
+    """A directory of weights from which a model may start."""
 
     source: str
-    """The user's name for it: a directory or a hub id."""
+    """The directory or hub id that the user named."""
     directory: Path
     model: Any
-    """The config of the model that Ramify saved there; None where another library wrote the checkpoint."""
+    """The config of the saved model; None if another library wrote the checkpoint."""
 
     @cached_property
     def tensors(self) -> dict[str, Tensor]:
         return hf.read_tensors(self.directory)
 
     def saved_as(self, config: ModelConfig, otherwise: str = "") -> Any:
-        """The config of the model that Ramify saved there; raises unless it is of the same kind as `config`. `otherwise`: what
-        else a model of that kind may start from, for the message."""
+        """Return the config of the saved model. Raises if it is of another kind than `config`.
+
+        `otherwise` names the other checkpoints from which such a model may start, for the message.
+        """
         if type(self.model) is not type(config):
             own, theirs = (type(each).__name__.removesuffix("Config") for each in (config, self.model))
             found = "holds no model" if self.model is None else f"holds a {theirs}"
             other = f", or from {otherwise}" if otherwise else ""
             raise RamifyError(
-                f"init={self.source} {found} that Ramify saved; a {own} starts from a {own} that Ramify saved{other}. Name one."
+                f"init={self.source} {found} that Ramify saved; a {own} starts from a {own} that Ramify saved{other}. Set "
+                "init to such a checkpoint."
             )
         return self.model
 
     def fill(self, backbone: AnyBackbone, config: ModelConfig, free: Sequence[str] = RATES) -> None:
-        """Give a model the weights of the one that Ramify saved; raises where their settings differ in more than the `free`
-        ones."""
+        """Load the saved model's weights into `backbone`. Raises if settings other than the `free` ones differ."""
         own_settings = {name: value for name, value in vars(config).items() if name in free}
         hf.require(config, vars(self.saved_as(config)) | own_settings, self.source)
         own = {name.removeprefix(BACKBONE): each for name, each in self.tensors.items() if name.startswith(BACKBONE)}
@@ -210,21 +227,23 @@ class Checkpoint:
 
 
 def encode_nodes(backbone: Backbone, batch: Batch, limit: int) -> Float[Tensor, "node dim"]:
-    """All clean nodes' vectors, at most `limit` tokens at a time."""
+    """Encode all clean nodes of a batch, at most `limit` tokens at a time."""
     vectors = [backbone.encode(*batch.node_part(start, stop)) for start, stop in batch.nodes.runs(limit)]
     return torch.cat(vectors) if vectors else no_vectors(backbone)
 
 
 def no_vectors(backbone: Backbone) -> Float[Tensor, "node dim"]:
-    """The vectors of no nodes."""
+    """An empty tensor of node vectors."""
     return next(backbone.parameters()).new_zeros(0, backbone.out_dim)
 
 
 def decode_parts(
     backbone: Backbone, batch: Batch, limit: int, vectors: Float[Tensor, "node dim"] | None = None
 ) -> Iterator[tuple[Batch, Hidden]]:
-    """The batch's targets in parts of at most `limit` (see `Batch.costs`), with their states; nodes are encoded once (or not at
-    all, where their `vectors` are given)."""
+    """Yield the batch's targets in parts of at most `limit` (see `Batch.costs`), with their states.
+
+    Nodes are encoded once, or not at all if `vectors` holds their vectors.
+    """
     if backbone.reads_context and not batch.null_context:
         vectors = encode_nodes(backbone, batch, limit) if vectors is None else vectors
         for start, stop in runs(batch.costs, limit):

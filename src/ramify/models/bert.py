@@ -31,7 +31,7 @@ from ramify.nn.ragged import Rows
 from ramify.tensors import load_strictly
 
 FREE = (*RATES, "pooling", "max_tokens")
-"""Settings in which a Bert may differ from the BERT-family checkpoint that it starts from."""
+"""Settings that may differ between a Bert and the BERT-family checkpoint that it starts from."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class Bert(Backbone):
     def encode(
         self, ids: Int[Tensor, " total"], rows: Rows, type_ids: Int[Tensor, " total"] | None = None
     ) -> Float[Tensor, "row dim"]:
-        """One vector per text."""
+        """Encode every text alone, as one vector."""
         x = self.embeddings(ids, rows.positions, type_ids)
         if self.pool.kind not in ("cls", "pooler"):
             return self.pool(self.stack(x, rows), rows)
@@ -179,11 +179,16 @@ def config_from_hf(theirs: Mapping[str, Any]) -> BertConfig:
 def config_to_hf(config: BertConfig) -> dict[str, Any]:
     if config.norm != "post" or config.position != "learned" or config.scale_embedding or not config.embedding_norm:
         raise RamifyError(
-            "Hugging Face's BERT has post-norm layers, learned positions, and embeddings with a LayerNorm that are not scaled; "
-            "this model has others."
+            f"model.norm={config.norm}, model.position={config.position}, model.scale_embedding="
+            f"{str(config.scale_embedding).lower()} and model.embedding_norm={str(config.embedding_norm).lower()} have no "
+            "Hugging Face form, whose BERT has post-norm layers, learned positions, and embeddings that are normalized but not "
+            "scaled. Train a model with norm=post, position=learned, scale_embedding=false and embedding_norm=true."
         )
     if not config.type_vocab_size:
-        raise RamifyError("Hugging Face's BERT has token types; this model was made without (model.type_vocab_size = 0).")
+        raise RamifyError(
+            "model.type_vocab_size=0 has no Hugging Face form, whose BERT has token types. Train a model with "
+            "model.type_vocab_size=2."
+        )
     return {
         "architectures": ["BertForMaskedLM"],
         "model_type": "bert",
@@ -203,7 +208,7 @@ def config_to_hf(config: BertConfig) -> dict[str, Any]:
 
 
 def tensors_from_hf(tensors: Mapping[str, Tensor], config: BertConfig) -> dict[str, Tensor]:
-    """The encoder's parameters under our names, with the pooler if the model has one. Heads are left out."""
+    """The encoder's parameters under Ramify's names, with the pooler if the model has one, but without heads."""
     ours = {f"embeddings.{name}": tensors[f"embeddings.{theirs}"] for name, theirs in hf.EMBEDDING_KEYS.items()}
     ours["embedding.weight"] = ours["embeddings.tokens.weight"]
     ours["embeddings.positions.weight"] = hf.first_positions(ours["embeddings.positions.weight"], config.max_tokens)
@@ -226,7 +231,7 @@ def tensors_to_hf(model: Bert) -> dict[str, Tensor]:
 
 
 def from_pretrained(source: str | Path, **changes: Any) -> Bert:
-    """A Bert with the weights of a Hugging Face directory or hub id; `changes` override config fields."""
+    """Build a Bert from a Hugging Face directory or hub id. `changes` override fields of its config."""
     directory = hf.locate(source)
     theirs = hf.read_config(directory)
     fields = vars(config_from_hf(theirs)) | changes
@@ -237,24 +242,26 @@ def from_pretrained(source: str | Path, **changes: Any) -> Bert:
 
 
 def load_pretrained(model: Bert, directory: Path) -> None:
-    """Load the weights of a Hugging Face directory. It holds no attention pooling, which stays unchanged."""
+    """Load the weights of a Hugging Face directory. Attention pooling, which no checkpoint holds, stays unchanged."""
     tensors = _fresh(model) | tensors_from_hf(hf.bert_tensors(directory), model.config)
     load_strictly(model.state_dict(), tensors, directory)
 
 
 def _fresh(model: Bert) -> dict[str, Tensor]:
-    """Parameters that no checkpoint holds: those of attention pooling."""
+    """The current parameters of the pool, for those that a checkpoint lacks."""
     return {f"pool.{key}": value for key, value in model.pool.state_dict().items()}
 
 
 def head_from_hf(tensors: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
-    """The masked-LM head under our names, or None if the checkpoint has none. `weight` is present only if it is not tied."""
+    """The masked-LM head under Ramify's names; None if the checkpoint has none. It has a `weight` only if that is not tied."""
     if "cls.predictions.bias" not in tensors:
         return None
     try:
         head = {name: tensors[theirs] for name, theirs in hf.HEAD_KEYS.items()}
     except KeyError as missing:
-        raise RamifyError(f"the checkpoint holds no tensor {missing.args[0]!r}: its head is not complete.") from None
+        raise RamifyError(
+            f"the checkpoint holds no tensor {missing.args[0]!r}, so its head is not complete. Download it again."
+        ) from None
     # A checkpoint may hold the bias twice. If the two differ, the linear map's own bias counts.
     head["bias"] = tensors.get("cls.predictions.decoder.bias", head["bias"])
     weight = tensors.get("cls.predictions.decoder.weight")
@@ -264,7 +271,7 @@ def head_from_hf(tensors: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
 
 
 def save_pretrained(model: Bert, directory: str | Path, head: nn.Module | None = None) -> None:
-    """Write config.json and model.safetensors for `BertForMaskedLM` (or, without a head, for `BertModel`)."""
+    """Write config.json and model.safetensors for `BertForMaskedLM`, or for `BertModel` if there is no head."""
     tensors = tensors_to_hf(model)
     if head is not None:
         own = head.state_dict()

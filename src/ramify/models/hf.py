@@ -1,4 +1,4 @@
-"""Hugging Face checkpoints: strict reading, and the key table of the BERT family (shared by several systems)."""
+"""Strict reading of Hugging Face checkpoints, and the parameter names of the BERT family."""
 
 import hashlib
 import json
@@ -15,7 +15,7 @@ from ramify.nn.blocks import Activation
 from ramify.tensors import load_tensors, save_tensors
 
 A_CHECKPOINT = "a checkpoint"
-"""The noun for messages about a folder without these files."""
+"""The noun for checkpoints in messages."""
 
 LAYER_KEYS = {
     "attention.query": "attention.self.query",
@@ -25,7 +25,7 @@ LAYER_KEYS = {
     "ffn_out": "output.dense",
     "ffn_norm": "output.LayerNorm",
 }
-"""Our names of a layer's parts, and BERT's. Keys and values are two matrices there and one here."""
+"""From Ramify's names of a layer's parts to BERT's. BERT has one matrix each for keys and values, Ramify one for both."""
 
 EMBEDDING_KEYS = {
     "tokens.weight": "word_embeddings.weight",
@@ -54,19 +54,25 @@ SIZES = (
     "intermediate_size",
     "max_position_embeddings",
 )
-"""The settings in every BERT's config.json."""
+"""The required settings of a BERT's config.json."""
 
 
 def locate(source: str | Path) -> Path:
-    """A directory as it is, or a hub id, perhaps with a branch, tag or commit (`owner/name@revision`), as the directory of its
-    downloaded snapshot."""
+    """Return the directory of a checkpoint: `source` itself, or the downloaded snapshot of a hub id.
+
+    `owner/name@revision` selects a branch, tag or commit.
+    """
     if Path(source).is_dir():
         return Path(source)
     if Path(source).exists():
-        raise RamifyError(f"{source} is a file; expected the directory of a checkpoint (config.json, model.safetensors).")
+        raise RamifyError(
+            f"{source} is a file, not a checkpoint. Name the directory that holds config.json and model.safetensors."
+        )
     text, _, revision = str(source).partition("@")
     if text.count("/") != 1 or text.startswith((".", "/", "~")):
-        raise RamifyError(f"{source} does not exist (neither a directory here nor a hub id of the form owner/name).")
+        raise RamifyError(
+            f"{source} does not exist (neither a directory here nor a hub id of the form owner/name). Check its spelling."
+        )
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
@@ -77,50 +83,54 @@ def locate(source: str | Path) -> Path:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise RamifyError(
             f"{source}: there is no such folder here, and it could not be fetched from the hub ({reason}). "
-            "Check its spelling, give the path of a downloaded copy, or check the network."
+            "Check its spelling and the network, or name the path of a downloaded copy."
         ) from None
 
 
 def read_config(directory: Path) -> dict[str, Any]:
-    """config.json of a BERT-family checkpoint; refuses other architectures by name."""
+    """Read config.json of a BERT-family checkpoint. Raises `RamifyError` for any other architecture."""
     path = directory / "config.json"
     config = read_json(path, A_CHECKPOINT)
     kind = config.get("model_type")
     if kind not in MODEL_TYPES:
         raise RamifyError(
-            f"{directory}: its config.json says model_type {kind!r}; "
-            f"only {', '.join(sorted(MODEL_TYPES))} checkpoints can be read here."
+            f"{path}: model_type={kind!r} is not supported; only {', '.join(sorted(MODEL_TYPES))} is. Choose another "
+            "checkpoint."
         )
     if missing := [name for name in SIZES if type(config.get(name)) is not int]:
-        raise RamifyError(f"{path} does not say {', '.join(missing)} as whole numbers: it is no complete checkpoint.")
+        raise RamifyError(
+            f"{path}: {', '.join(missing)} must be whole numbers, so the checkpoint is not complete. Download it again."
+        )
     return config
 
 
 def require(config: Any, required: Mapping[str, Any], source: str | Path, part: str = "model") -> None:
-    """Raise where a config has other values than a checkpoint needs."""
+    """Raise `RamifyError` if a config differs from the values that a checkpoint needs."""
     other = [
         f"{part}.{name} = {value!r} (not {getattr(config, name)!r})"
         for name, value in required.items()
         if getattr(config, name) != value
     ]
     if other:
-        raise RamifyError(f"{source} needs {', '.join(other)}. Set it so, or start without this checkpoint.")
+        raise RamifyError(f"{source} needs {', '.join(other)}. Set these values, or start without this checkpoint.")
 
 
 def first_positions(table: Tensor, max_tokens: int) -> Tensor:
-    """The rows of a checkpoint's position table that a model needs, which may read shorter texts."""
+    """The first rows of a checkpoint's position table, for a model with a lower `max_tokens`. Raises if it has too few."""
     if len(table) < max_tokens:
         raise RamifyError(
-            f"the checkpoint reads at most {len(table)} tokens, but the model is to read {max_tokens}: lower its max_tokens."
+            f"max_tokens={max_tokens} is above the {len(table)} tokens that the checkpoint reads at most. Lower max_tokens."
         )
     return table[:max_tokens]
 
 
 def activation(config: Mapping[str, Any]) -> Activation:
-    """Our name of a checkpoint's activation."""
+    """Ramify's name of a checkpoint's activation."""
     name = config.get("hidden_act", "gelu")
     if name not in ACTIVATIONS:
-        raise RamifyError(f"config.json: hidden_act {name!r} is not one of {', '.join(ACTIVATIONS)}.")
+        raise RamifyError(
+            f"config.json: hidden_act={name!r} is not one of {', '.join(ACTIVATIONS)}. Choose another checkpoint."
+        )
     return ACTIVATIONS[name]
 
 
@@ -135,24 +145,28 @@ def content_hash(source: str | Path) -> str:
 
 
 def _weights(directory: Path) -> list[Path]:
-    """model.safetensors, or its shards."""
+    """The paths of model.safetensors, or of its shards. Raises `RamifyError` if one does not exist."""
     index = directory / "model.safetensors.index.json"
     if index.exists():
         names = read_json(index, A_CHECKPOINT).get("weight_map")
         if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
-            raise RamifyError(f'{index} is damaged: it holds no "weight_map" of tensors to files. Download it again.')
+            raise RamifyError(f'{index} is damaged: it holds no "weight_map" from tensors to files. Download it again.')
         files = sorted({directory / name for name in names.values()})
     else:
         files = [directory / "model.safetensors"]
     for file in files:
         if not file.exists():
-            hint = "; pickled weights are never read: convert them to safetensors" if any(directory.glob("*.bin")) else ""
-            raise RamifyError(f"{directory} holds no {file.name}{hint}.")
+            hint = (
+                "Pickled weights are never read. Convert them to safetensors."
+                if any(directory.glob("*.bin"))
+                else "Download the checkpoint again."
+            )
+            raise RamifyError(f"{directory} holds no {file.name}. {hint}")
     return files
 
 
 def read_tensors(directory: Path) -> dict[str, Tensor]:
-    """All tensors of model.safetensors (or of its shards). Pickled weights are refused."""
+    """Read all tensors of model.safetensors, or of its shards. Pickled weights are never read."""
     tensors: dict[str, Tensor] = {}
     for file in _weights(directory):
         tensors |= load_tensors(file)
@@ -160,14 +174,14 @@ def read_tensors(directory: Path) -> dict[str, Tensor]:
 
 
 class Tensors(dict[str, Tensor]):
-    """A checkpoint's tensors; asking for one that it lacks is the user's matter."""
+    """The tensors of a checkpoint. A missing tensor raises `RamifyError`, because the file is incomplete."""
 
     def __missing__(self, name: str) -> Tensor:
-        raise RamifyError(f"the checkpoint holds no tensor {name!r}: it is not a complete BERT encoder.")
+        raise RamifyError(f"the checkpoint holds no tensor {name!r}, so it is not a complete BERT encoder. Download it again.")
 
 
 def bert_tensors(directory: Path) -> Tensors:
-    """The tensors of a BERT checkpoint without their `bert.` prefix; old LayerNorm spellings are mended."""
+    """Read the tensors of a BERT checkpoint, without their `bert.` prefix and with the current names of LayerNorms."""
     mended = Tensors()
     for key, value in read_tensors(directory).items():
         key = key.removeprefix("bert.").replace("LayerNorm.gamma", "LayerNorm.weight")
@@ -177,7 +191,7 @@ def bert_tensors(directory: Path) -> Tensors:
 
 
 def layer_from_bert(tensors: Mapping[str, Tensor], number: int) -> dict[str, Tensor]:
-    """One layer's parameters under our names."""
+    """The parameters of one layer, under Ramify's names."""
     there = f"encoder.layer.{number}"
     ours = {}
     for kind in ("weight", "bias"):
@@ -200,7 +214,7 @@ def layer_to_bert(ours: Mapping[str, Tensor], number: int) -> dict[str, Tensor]:
 
 
 def write(directory: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """config.json and model.safetensors, as Hugging Face's loaders expect them."""
+    """Write config.json and model.safetensors, as Hugging Face's loaders expect them."""
     make_folder(directory)
     save_tensors(directory / "model.safetensors", tensors)
     write_text(directory / "config.json", json.dumps(dict(config), indent=2) + "\n")

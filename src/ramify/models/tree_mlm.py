@@ -27,7 +27,7 @@ ContextPosition = Literal["none", "depth", "distance"]
 
 @dataclass(frozen=True)
 class TreeMLMConfig(TextModelConfig):
-    """Defaults follow the paper. If it is silent, a field's docstring explains the choice."""
+    """Defaults follow the paper. If the paper is silent, the docstring of a field explains its default."""
 
     vocab_size: int = 0
     """0 = the tokenizer's."""
@@ -38,24 +38,24 @@ class TreeMLMConfig(TextModelConfig):
     ffn_dim: int = 1024
     dropout: float = 0.1
     attention_dropout: float = 0.0
-    """0 because of its cost on CPU (see `BertConfig`)."""
+    """The default is 0 because dropout slows attention on CPU (see `BertConfig`)."""
     activation: Activation = "relu"
     norm: Norm = "post"
     max_tokens: int = 128
-    """Longest text with CLS and SEP (L_max)."""
+    """Maximum length of a text with CLS and SEP, in tokens (L_max)."""
     context_position: ContextPosition = "none"
-    """The position code of ancestors. The paper adds none, so the decoder reads them as a set."""
+    """The position encoding of ancestors. The paper adds none, so its decoder reads ancestors as a set."""
     context_position_kind: Position = "learned"
     context_positions: int = 128
-    """Number of rows of the position table. Greater depths or distances share the last row."""
+    """Number of rows of the table of context positions. Greater depths or distances share the last row."""
     pooling: Pooling = "mean"
     position: Position = "sinusoidal"
     scale_embedding: bool = True
     embedding_norm: bool = False
     share_embeddings: bool = True
-    """Reconstructed: encoder and decoder read one token table."""
+    """Whether encoder and decoder share one token embedding (reconstructed; the paper does not say)."""
     cross_init: Literal["normal", "zero"] = "normal"
-    """`zero`: the output projection of cross-attention starts at zero, so the model starts as one without context."""
+    """`zero` starts the output projection of cross-attention at zero, so the untrained model ignores its context."""
     eps: float = 1e-5
 
     def __post_init__(self) -> None:
@@ -90,7 +90,7 @@ class TreeMLM(Backbone):
     decoder: Stack
     pool: Pool
     null: nn.Parameter
-    """The only context row of models trained without context. Other models do not read it."""
+    """The only context vector of a model trained with context=null. Other models do not read it."""
 
     def __init__(self, config: TreeMLMConfig) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ class TreeMLM(Backbone):
         self.context_table = None
         if config.context_position != "none":
             self.context_table = PositionTable(config.context_positions, config.dim, config.context_position_kind)
-        # Scaled embeddings (Vaswani et al., section 3.4) start at 1/sqrt(dim), so that they meet the positions at unit size.
+        # Scaled embeddings (Vaswani et al., section 3.4) start at 1/sqrt(dim), so scaling gives them unit variance.
         init_weights(self)
         if config.scale_embedding:
             for table in dict.fromkeys((self.embedding, own)):
@@ -161,11 +161,11 @@ class TreeMLM(Backbone):
         return self.embedding
 
     def encode(self, ids: Int[Tensor, " total"], rows: Rows) -> Float[Tensor, "row dim"]:
-        """The pooled vector of every clean text (section 2.1 of the paper's model)."""
+        """Encode every clean text as one pooled vector (section 2.1 of the paper)."""
         return self.pool(self.encoder(self.encoder_embeddings(ids, rows.positions), rows), rows)
 
     def contextualize(self, vectors: Float[Tensor, "node dim"], batch: Batch) -> ContextVectors:
-        """The vectors as the targets of the batch read them."""
+        """Assign each target the vectors of its context, with their positions if the model has a table of context positions."""
         table = self.context_table
         pair_vectors = pair_index = None
         if table is not None and self.config.context_position == "depth":
@@ -177,14 +177,14 @@ class TreeMLM(Backbone):
         return ContextVectors(vectors, batch.context, batch.readers, batch.contexts, pair_vectors, pair_index)
 
     def nothing(self, batch: Batch) -> ContextVectors:
-        """The learned null row for every target."""
+        """Give every target the learned null vector as its only context."""
         count = len(batch.targets)
         rows = Rows.build([1] * count, keys=batch.readers.keys).to(self.null.device)
         index = torch.zeros(count, dtype=torch.int64, device=self.null.device)
         return ContextVectors(self.null[None], index, batch.readers, rows)
 
     def decode(self, batch: Batch, context: ContextVectors) -> Hidden:
-        """The targets' states, given what they read."""
+        """Compute the targets' states, given their context."""
         x = self.decoder_embeddings(batch.target_ids, batch.targets.positions)
         x = self.decoder(x, batch.targets, context, batch.output_positions)
         return Hidden(x, None if batch.output_positions is None else batch.output_positions.index)
@@ -201,10 +201,11 @@ class TreeMLM(Backbone):
 
 
 def init_from_bert(model: TreeMLM, source: str | Path, *, decoder: bool = True) -> None:
-    """Start the encoder (and the decoder's self-attention, feed-forwards and embeddings) from a BERT-family checkpoint.
+    """Initialize a model from a BERT-family checkpoint: the encoder, and the decoder except for cross-attention.
 
-    The embedding of token type 0 is added to the positions, because BERT adds it to every single text. Raises if sizes or
-    conventions (post-norm, learned positions, embedding LayerNorm) differ; `config_from_bert` gives those that fit.
+    The embedding of token type 0 is added to the positions, because BERT adds it to every single text. `decoder=False` leaves
+    the decoder unchanged, except for a shared token embedding. Raises if sizes or conventions (post-norm, learned positions,
+    embedding LayerNorm) differ from those of `config_from_bert`.
     """
     directory = hf.locate(source)
     tensors = hf.bert_tensors(directory)
@@ -213,7 +214,7 @@ def init_from_bert(model: TreeMLM, source: str | Path, *, decoder: bool = True) 
     hf.require(model.config, required, directory)
     if decoder and model.config.decoder_layers > layers:
         raise RamifyError(
-            f"{directory} has {layers} layers, too few for model.decoder_layers = {model.config.decoder_layers}: lower it, or "
+            f"model.decoder_layers={model.config.decoder_layers} is above the {layers} layers of {directory}. Lower it, or "
             "start the encoder alone (init_decoder=false)."
         )
     own = model.state_dict()
@@ -236,7 +237,7 @@ def init_from_bert(model: TreeMLM, source: str | Path, *, decoder: bool = True) 
 
 
 def config_from_bert(theirs: dict[str, Any]) -> dict[str, Any]:
-    """The config fields that a BERT-family checkpoint determines."""
+    """Return the config fields that a BERT-family checkpoint determines."""
     return {
         "vocab_size": theirs["vocab_size"],
         "dim": theirs["hidden_size"],

@@ -1,7 +1,7 @@
-"""Attention on the flat axis: of a row's tokens to each other, and of a row's tokens to vectors of other nodes.
+"""Attention on the flat axis: among the tokens of a row, and from a row's tokens to vectors of other nodes.
 
-On CUDA, half precision takes the variable-length kernel if it knows the head size and there is no dropout, mask or bias. Every
-other case runs over groups of rows of near-equal length. A query that sees nothing comes out as exact zeros.
+On CUDA, half precision uses the variable-length kernel if the kernel supports the head size and there is no dropout, mask or
+bias. Every other case runs over groups of rows of near-equal length. A query without visible keys returns exact zeros.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,20 +19,20 @@ from ramify.nn.ragged import Rows, by_group, eager, pad, unpad
 HALF = (torch.float16, torch.bfloat16)
 
 Allowed = Sequence[Bool[Tensor, "_row _query _key"]]
-"""For each group of rows, which query may see which key. Padding must be no key of a token."""
+"""One block per group of rows: whether a query sees a key. No token may see padding."""
 
 Bias = Callable[[int], Float[Tensor, "#row #head query key"]]
-"""Makes the bias of the group with this number; an axis of rows or heads may be 1. All values are finite, in padding too.
+"""A function from a group's number to its bias. The axes of rows and heads may be 1. All values are finite, even in padding.
 
-It is a function because a group's bias is as large as its scores: `attend` calls it when the group's turn comes, adds the bias
-and lets go of it. It must not draw random numbers, because a record calls it again."""
+A group's bias is as large as its scores. So `attend` computes one group's bias at a time and frees it before the next. The
+function must not draw random numbers, because `record` calls it a second time."""
 
 Weights = list[Float[Tensor, "_head _query _key"]]
 """The attention weights of each row, before dropout, without a gradient."""
 
 
 class Ties(Enum):
-    """Whether a query sees the keys whose number equals its own."""
+    """Whether a query sees the keys with its own number."""
 
     VISIBLE = "visible"
     HIDDEN = "hidden"
@@ -40,17 +40,18 @@ class Ties(Enum):
 
 @dataclass(frozen=True)
 class Order:
-    """A number per token: a query sees the keys of its row with a lower number, and those with its own if ties are visible.
+    """A number per token. A query sees the keys of its row with a lower number, and with an equal number if ties are visible.
 
-    With positions as numbers attention is causal. With XLNet's factorization order, visible ties make the content stream and
-    hidden ties the query stream; memory has a number below all others, so that every query sees it."""
+    Positions as numbers make attention causal. XLNet's factorization order makes its content stream if ties are visible, and
+    its query stream if they are hidden. Memory gets a number below all others, so every query sees it.
+    """
 
     queries: Int[Tensor, " query"]
     keys: Int[Tensor, " key"]
     ties: Ties = Ties.VISIBLE
 
     def allowed(self, q_rows: Rows, k_rows: Rows) -> list[Bool[Tensor, "_row _query _key"]]:
-        """The same as one block per group. `attend` makes them at every call; layers that share an order can share them."""
+        """Compute one block per group. `attend` does so at every call, unless layers with the same order pass shared blocks."""
         assert len(self.queries) == q_rows.total, "an order needs one number per query"
         assert len(self.keys) == k_rows.total, "an order needs one number per key"
         queries = by_group(self.queries.index_select(0, q_rows.padded), q_rows)
@@ -78,11 +79,12 @@ def attend(
     scale: float | None = None,
     record: Weights | None = None,
 ) -> Float[Tensor, "query head size"]:
-    """Every token of row i of `q` attends to all tokens of row i of `kv` (keys, values), or to those that both `allowed` and
-    `order` let it see. Both axes have the same group borders.
+    """Attend from each token of row i of `q` to the tokens of row i of `kv` (keys and values).
 
-    Scores are `scale · q·k + bias`; the scale is 1/√size unless given. A query that sees nothing becomes zeros and gets no
-    gradient. `record` receives the weights of every row and leaves the result as it is, to the bit."""
+    A token attends to all keys of its row, or to those that both `allowed` and `order` make visible. Both axes have the same
+    group borders. Scores are `scale · q·k + bias`; `scale` is 1/√size by default. A query without visible keys returns zeros
+    and receives no gradient. The weights of every row are appended to `record`, which does not change the result.
+    """
     if order is not None:
         ordered = order.allowed(q_rows, k_rows)
         allowed = ordered if allowed is None else [a & b for a, b in zip(allowed, ordered, strict=True)]
@@ -118,41 +120,43 @@ def _attend(
         if block.key.shape[2] == 0:
             mixed = torch.zeros_like(block.query)
         else:
-            # The bias has no name here, so that nothing holds it while the next one is made.
+            # The bias gets no name, so it is freed before the next one is computed.
             mixed = _mix(block, None if bias is None else bias(number), scale, dropout)
         parts.append(mixed.transpose(1, 2).flatten(0, 1))
     return unpad(torch.cat(parts), q_rows)
 
 
 def _in_kernel(q: Float[Tensor, "query head size"]) -> bool:
-    """Can the variable-length kernel take heads of this size, on this card?"""
+    """Whether the variable-length kernel supports this head size on this device."""
     size = q.shape[-1]
     return size % 8 == 0 and size <= 256 and torch.cuda.get_device_capability(q.device) >= (8, 0)
 
 
 @dataclass(frozen=True)
 class _Block:
-    """The tokens of one group of rows, and who sees whom."""
+    """The queries, keys and values of one group of rows, and their mask."""
 
     query: Float[Tensor, "row head query size"]
     key: Float[Tensor, "row head key size"]
     value: Float[Tensor, "row head key size"]
     mask: Bool[Tensor, "row 1 #query key"] | None
-    """Which keys a query sees; without a mask it sees all."""
+    """Whether a query sees a key; None: every query sees every key."""
     may_be_blind: bool
-    """Whether there may be queries that see nothing."""
+    """Whether there may be queries without visible keys."""
 
     def in_single_precision(self) -> "_Block":
         return replace(self, query=self.query.float(), key=self.key.float(), value=self.value.float())
 
     def sighted(self) -> tuple["_Block", Bool[Tensor, "_row 1 _query 1"] | None]:
-        """The same, except that blind queries see everything, because a softmax over nothing is 0/0; and which these are, so
-        that the caller can erase their results. None means that there is nothing to erase."""
+        """Make all keys visible to queries without visible keys, because a softmax over no keys is 0/0.
+
+        Also return which queries these are, so that the caller sets their results to zero; None: there are none.
+        """
         if self.mask is None or not self.may_be_blind or self.mask.shape[-1] == 0:
             return self, None
-        # The greatest byte says whether any is true; `any` takes up to twenty times as long on CPU.
+        # The greatest byte is 1 if any key is visible. `any` takes up to twenty times as long on CPU.
         blind = self.mask.view(torch.uint8).amax(-1, keepdim=True) == 0
-        # A CPU can be asked whether there are any; another device would have to be waited for.
+        # Only a CPU answers whether there are any without a synchronization.
         if blind.device.type == "cpu" and not blind.any():
             return self, None
         return replace(self, mask=self.mask | blind), blind
@@ -179,14 +183,14 @@ def _mix(
 ) -> Float[Tensor, "row head query size"]:
     dtype, on_cpu = block.query.dtype, block.query.device.type == "cpu"
     if on_cpu and dtype in HALF:
-        # torch's half-precision kernel for CPUs takes several times as long on the way back as that in single precision.
+        # On CPU, the backward pass of torch's half-precision kernel takes several times as long as in single precision.
         with torch.autocast("cpu", enabled=False):
             return _mix(block.in_single_precision(), bias, scale, dropout).to(dtype)
-    # On CPU torch has no fused kernel with dropout, and draws its mask entry by entry. Few kernels know the gradient of a bias.
+    # On CPU, torch has no fused kernel with dropout, and draws its mask entry by entry. Few kernels compute a bias's gradient.
     fused = not (on_cpu and dropout > 0.0) and not (bias is not None and bias.requires_grad)
     blind = None
     if not (fused and on_cpu):
-        # torch's kernels for CPUs turn blind queries into zeros without a gradient. Nothing else here is known to.
+        # Only torch's CPU kernels are known to return zeros without a gradient for queries without visible keys.
         block, blind = block.sighted()
     if fused:
         mask = block.mask

@@ -1,4 +1,4 @@
-"""Masked language modelling (Devlin et al. 2019, section 3.1), with or without the ancestors of a text."""
+"""Masked language modelling (Devlin et al. 2019, section 3.1), with or without context."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -24,26 +24,26 @@ LossNorm = Literal["constant", "sum", "step"]
 
 @dataclass(frozen=True)
 class MaskedLMConfig:
-    """Defaults are BERT's masks and the paper's loss, a mean over a comment's masked tokens."""
+    """Defaults are BERT's masking and the paper's loss, a mean over a comment's masked tokens."""
 
     mask_rate: float = 0.15
     mask_split: tuple[float, float, float] = (0.8, 0.1, 0.1)
-    """Shares of the chosen tokens that become the mask token, become a random piece, or stay."""
+    """Shares of the chosen tokens that become the mask token, become a random piece, or stay unchanged."""
     random_special: bool = True
     """Whether a random piece may be a special token, as in BERT."""
     comment_loss: Literal["mean", "token"] = "mean"
-    """Whether a comment's loss is the mean over its masked tokens (the paper's) or their sum."""
+    """Whether a comment's loss is the mean over its masked tokens (as in the paper) or their sum."""
     loss_norm: LossNorm = "constant"
     """The divisor of a step's loss. constant: the mean weight of a step, counted over an epoch before training. sum: none, as
-    the paper states it. step: the step's own weight, which is biased if steps differ in their number of comments."""
+    in the paper. step: the weight of this step, which is biased if steps differ in their number of comments."""
     head: Literal["linear", "bert"] = "linear"
-    """linear: one linear map (Figure 1). bert: BERT's dense layer, the model's activation and a LayerNorm before this map."""
+    """linear: one linear map (Figure 1). bert: also a dense layer, the activation and a LayerNorm before it, as in BERT."""
     tie_weights: bool = True
     two_phase: Literal["auto", "always", "never"] = "auto"
-    """Compute the whole tree's gradient in bounded memory (auto: for batches above `chunk_tokens`). Models that encode no other
-    node process their targets in parts."""
+    """Whether the gradient of a whole tree is computed in bounded memory; auto: only for batches above `chunk_tokens`. Models
+    that read no context process their targets in parts."""
     chunk_tokens: int = 8_192
-    """Maximum number of tokens whose graph a two-phase gradient holds at once. Four context vectors count as one token."""
+    """Maximum number of tokens in the graph of one part of a two-phase gradient. Four context vectors count as one token."""
 
     def __post_init__(self) -> None:
         check_fields(self, "task.")
@@ -59,7 +59,7 @@ class MaskedLMConfig:
 
 
 class MaskedLM(Task[Batch]):
-    """Predict masked tokens of every target, given what the target reads."""
+    """Predict the masked tokens of every target, given its context."""
 
     config: MaskedLMConfig
     backbone: Backbone
@@ -105,13 +105,13 @@ class MaskedLM(Task[Batch]):
         return self.mask(batch, seeds.to(device))
 
     def mask(self, batch: Batch, seeds: Int[Tensor, " target"], rate: float | None = None) -> Batch:
-        """Mask tokens with one seed per target. The chosen tokens depend on the seed, the target's length and the rate alone.
+        """Mask tokens with one seed per target. The chosen tokens depend only on the seed, the target's length and the rate.
 
-        `rate` is the share of masked tokens; None: the rate of training.
+        `rate` is the share of masked tokens; None: `mask_rate`.
         """
         config = self.config
         own = batch.maskable
-        # Python's round, over a length that counts special tokens.
+        # The length counts special tokens. Halves are rounded to even, as by Python's `round`.
         whole = own + batch.frame.num_special
         chosen = np.minimum(np.maximum(np.round((rate or config.mask_rate) * whole), 1), own).astype(np.int64)
         lengths = batch.targets.host_lengths
@@ -123,7 +123,7 @@ class MaskedLM(Task[Batch]):
         first = batch.targets.lengths - batch.frame.after - torch.from_numpy(own).to(seeds.device)
         place = batch.targets.positions - first.index_select(0, rows)
         seed = seeds.index_select(0, rows)
-        # Maskable tokens come first in each row, in random order; the first `chosen` tokens are taken.
+        # Maskable tokens come first in each row, in random order. The first `chosen` of each row are masked.
         random = counter_rng.random_bits(seed, place * 4) & (2**32 - 1)
         order = torch.argsort((rows << 33) | ((batch.labels == IGNORE).long() << 32) | random, stable=True)
         starts = np.cumsum(lengths) - lengths
@@ -144,7 +144,7 @@ class MaskedLM(Task[Batch]):
         )
 
     def counts(self, batch: Batch, phase: str) -> dict[str, float]:
-        """The total weight of the targets that have a token to predict."""
+        """The total weight of the targets with a token to predict."""
         return {"masked_lm": float(batch.weight.sum())}
 
     def losses(self, batch: Batch, divisors: Mapping[str, float], phase: str, state: State | None) -> Losses:
@@ -153,7 +153,7 @@ class MaskedLM(Task[Batch]):
             yield {"masked_lm": self._loss(self.backbone(batch).tokens, batch) * scale}, None
             return
         if not self.backbone.reads_context or batch.null_context:
-            # Targets do not depend on each other's computation, so each part is its own graph.
+            # The computations of targets do not depend on each other, so each part has a graph of its own.
             for part, hidden in decode_parts(self.backbone, batch, self.config.chunk_tokens):
                 yield {"masked_lm": self._loss(hidden.tokens, part) * scale}, None
             return

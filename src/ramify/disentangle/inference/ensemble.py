@@ -1,4 +1,4 @@
-"""Ensembles: the links of several models, combined (Kummerfeld et al. 2019, section 4.2)."""
+"""Ensembles, which combine the links of several models (Kummerfeld et al. 2019, section 4.2)."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -21,13 +21,14 @@ from ramify.metrics.conversations import find_conversations
 from ramify.tree import Node, Tree
 
 Voting = Literal["vote", "unanimous", "union", "union-most", "intersect"]
-"""vote: the link of most members, the shortest of equals, and every further link of more than half of them. unanimous: the
-links of all members, else a start (so the paper describes its vote; its figures are those of `vote`). union: the links of any
-member; a start only where all members say so. union-most: as union, but a start where most members say so, as in the published
-script. intersect: the conversations on which all members agree to the last message; any other message stands alone."""
+"""vote: the link that most members predict, the shortest if tied, and every further link that more than half predict.
+unanimous: the links that all members predict, or else a start; the paper describes its vote so, but reports figures of `vote`.
+union: the links that any member predicts, and a start only if all predict one. union-most: as union, but a start if most
+members predict one, as in the published script. intersect: the conversations that all members predict identically; any other
+message is a conversation of its own."""
 
 Ensemble = Literal[Voting, "mean"]
-"""mean: the likeliest links by the mean of the members' probabilities."""
+"""mean: the most probable links by the mean of the members' probabilities."""
 
 
 def disentangle_ensemble(
@@ -38,7 +39,7 @@ def disentangle_ensemble(
     ensemble: Ensemble = "vote",
     beam: int = 1,
 ) -> Disentangled:
-    """The links and conversations of a log by several models; options as of `Disentangler.disentangle`."""
+    """Predict the links and conversations of a log with several models. Options are those of `Disentangler.disentangle`."""
     if len(models) == 1:
         return models[0].disentangle(log, keep_replies=keep_replies, beam=beam)
     log = to_log(log, keep_replies)
@@ -75,27 +76,29 @@ def _decide_by_mean(models: Sequence[Disentangler], log: Tree) -> tuple[Parents,
 def mean_probabilities(
     models: Sequence[Disentangler], trees: Callable[[], Iterable[Tree]], window: int
 ) -> Float[NDArray, "message distance"]:
-    """The mean probability that the models give the message at each distance back (0: a start), for every message of the logs.
-    Each model reads the logs by its own input settings."""
+    """Return the models' mean probability of the parent at each distance (0: a start), for every message of the logs.
+
+    Each model reads the logs with its own input settings. Raises `RamifyError` if there are no models.
+    """
     total: Float[NDArray, "message distance"] | None = None
     for model in models:
         logs = Logs.build(trees(), model.input).tokenize(model.tokenizer)
         total = np.zeros((len(logs), window + 1), dtype=np.float32) if total is None else total
         for posterior in predict_posterior(model.task, model.decoding, logs):
-            # The share of candidates beyond the window goes to the others.
+            # The probability of candidates beyond the window is distributed over the others.
             near = posterior.tabulate(window)
             total[posterior.messages] += near / np.maximum(near.sum(axis=1, keepdims=True), 1e-12)
     if total is None:
-        raise RamifyError("An ensemble needs a member.")
+        raise RamifyError("models=[] makes no ensemble, which needs at least one member. Add a model.")
     return total / len(models)
 
 
 def combine(members: Sequence[Parents], ensemble: Voting) -> Parents:
-    """The parents of each message by the votes of all members: those with most votes first, the nearest of equals."""
+    """Combine the members' parents of each message: those with most votes first, the nearest first if tied."""
     if ensemble not in get_args(Voting):
         raise RamifyError(f"ensemble must be one of {', '.join(get_args(Ensemble))}, not {ensemble!r}.")
     if not members:
-        raise RamifyError("An ensemble needs a member.")
+        raise RamifyError("members=[] makes no ensemble, which needs at least one member. Add the parents of a model.")
     if ensemble == "intersect":
         return _intersect(members)
     return [_combine_message(number, votes, ensemble) for number, votes in enumerate(zip(*members, strict=True))]
@@ -103,7 +106,7 @@ def combine(members: Sequence[Parents], ensemble: Voting) -> Parents:
 
 def _combine_message(number: int, members: Sequence[tuple[int, ...]], ensemble: Voting) -> tuple[int, ...]:
     votes = Counter(parent for own in members for parent in own or (number,))
-    # The nearest of equals: the message itself before all others.
+    # Among ties, the nearest parent comes first, and the message itself before all others.
     ranked = sorted(votes, key=lambda parent: (votes[parent], parent), reverse=True)
     if ensemble == "vote":
         chosen = [parent for parent in ranked if parent == ranked[0] or 2 * votes[parent] > len(members)]
@@ -119,7 +122,7 @@ def _combine_message(number: int, members: Sequence[tuple[int, ...]], ensemble: 
 def _intersect(members: Sequence[Parents]) -> Parents:
     messages = np.arange(len(members[0]))
     labels = [find_conversations(_list_links(each), messages) for each in members]
-    # Groups of messages that every member puts together; a conversation of all members is as large as each member's own.
+    # The messages of a group share a conversation in every member. Members agree on a group that is as large as each of these.
     _, joint_group = np.unique(np.stack(labels), axis=1, return_inverse=True)
     size = np.bincount(joint_group)[joint_group]
     agreed = np.all([np.bincount(each)[each] == size for each in labels], axis=0)
@@ -132,8 +135,10 @@ def _intersect(members: Sequence[Parents]) -> Parents:
 
 
 def _choose_most_voted(number: int, members: Sequence[tuple[int, ...]], latest: int) -> int:
-    """The parent with most votes, the nearest of equals; the latest message of the conversation where all members vote for a
-    start, which later links join to that conversation."""
+    """The parent with most votes, the nearest if tied.
+
+    If all members vote for a start, later links join it to the conversation; its parent is then the latest message there.
+    """
     votes = Counter(parent for own in members for parent in own if parent != number)
     return max(votes, key=lambda parent: (votes[parent], parent)) if votes else latest
 
@@ -144,7 +149,7 @@ def _list_links(parents: Parents) -> NDArray[np.int64]:
 
 
 def count_votes(members: Sequence[Parents], parents: Parents) -> Float[NDArray, " message"]:
-    """The share of members with the first chosen parent of each message, or with a start where it has none."""
+    """The share of members that predict the first parent of each message, or a start if it has none."""
     shares = []
     for number, (chosen, votes) in enumerate(zip(parents, zip(*members, strict=True), strict=True)):
         shown = next((parent for parent in chosen if parent != number), number)

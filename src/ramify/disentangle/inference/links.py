@@ -1,4 +1,4 @@
-"""Links of whole logs: decided message by message, or searched for together by a beam."""
+"""Predict the links of whole logs, message by message or by a beam search."""
 
 import math
 from dataclasses import replace
@@ -33,11 +33,11 @@ def predict_links(
     beam: int = 1,
     start: Ints | None = None,
 ) -> LinkDecisions:
-    """The links of every message of each log, from its message `start` on.
+    """Predict the links of every message of each log, from its message `start` on.
 
-    A `beam` above 1 searches for the likeliest reply structure of each log among so many, instead of the likeliest link of one
-    message after another. Raises `RamifyError` where the model reads no structure (then the likeliest links make the likeliest
-    structure), or reads gold links.
+    A `beam` above 1 keeps that many reply structures of a log and returns the most probable one, instead of deciding on one
+    link after another. Raises `RamifyError` for such a beam if the model reads no reply structure, because its most probable
+    links already make the most probable structure, and if `history` is gold.
     """
     if beam == 1:
         return decode(predict_posterior(task, decoding, logs, history=history, start=start), logs, decoding)
@@ -49,15 +49,17 @@ def predict_links(
     if not task.backbone.reads_structure or task.config.objective == "binary" or decoding.threshold:
         raise RamifyError(
             f"beam={beam} needs a model that reads the parents of earlier messages and decides on one parent per message; for "
-            "any other the likeliest links already make the likeliest structure. Set beam=1."
+            "any other model the most probable links already make the most probable structure. Set beam=1."
         )
     if decoding.decide != "link":
-        raise RamifyError(f"beam={beam} needs decoding.decide=link, not {decoding.decide}. Set one of the two otherwise.")
+        raise RamifyError(
+            f"beam={beam} needs decisions by link, but decoding.decide={decoding.decide}. Set beam=1 or decoding.decide=link."
+        )
     return _beam_search(task, decoding, logs, beam, logs.offsets[:-1] if start is None else start)
 
 
 class _Step(NamedTuple):
-    """The link of a message, and the decisions before it."""
+    """The link of a message, and the steps before it."""
 
     before: "_Step | None"
     parent: int
@@ -65,7 +67,7 @@ class _Step(NamedTuple):
 
 
 class _Beam(NamedTuple):
-    """A reply structure of the first messages of a log, as far as a window looks back on it."""
+    """A reply structure of the first messages of a log, restricted to the window."""
 
     total: float
     structure: ReplyStructure
@@ -77,7 +79,7 @@ class _Beam(NamedTuple):
         return _Beam(total, structure, _Step(self.last, parent, probability))
 
     def list_decisions(self) -> tuple[list[int], list[float]]:
-        """The parent of each message, and its probability."""
+        """List the parent of each message and its probability."""
         step, parents, probabilities = self.last, [], []
         while step is not None:
             parents.append(step.parent)

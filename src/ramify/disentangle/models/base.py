@@ -13,48 +13,48 @@ from ramify.disentangle.models.candidate_attention import CandidateAttention
 from ramify.models.base import RATES, AnyBackbone, Backbone, Checkpoint, ModelConfig
 
 FREE = (*RATES, "chunk_tokens")
-"""The settings in which a model may differ from the one that it starts from."""
+"""Settings that may differ between a model and the checkpoint that it starts from."""
 
 
 class LinkBackbone(AnyBackbone):
-    """A body that gives a state of every pair of a message and a candidate parent."""
+    """A body that computes a state for every pair of a message and a candidate parent."""
 
     candidate_attention: CandidateAttention | None
-    """Through which the candidates of a message attend to each other, once each has its state; None: each is scored alone."""
+    """Attention among the states of a message's candidates; None: each candidate is scored alone."""
 
     @property
     @abstractmethod
     def reads_structure(self) -> bool:
-        """Whether it reads the parents of earlier messages, so that it decides message by message."""
+        """Whether the model reads the parents of earlier messages, so it decides message by message."""
 
     @property
     @abstractmethod
     def reads_history(self) -> bool:
-        """Whether it reads all candidates of a message as a history, so that none can be left out."""
+        """Whether the model reads all candidates of a message as a history, so none can be pruned."""
 
     @property
     @abstractmethod
     def reads_features(self) -> bool:
-        """Whether it reads features of a pair (`disentangle.features.pairs`)."""
+        """Whether the model reads features of a pair (`disentangle.features.pairs`)."""
 
     @property
     @abstractmethod
     def reads_context_features(self) -> bool:
-        """Whether it reads features of the messages around a pair (`disentangle.features.context`)."""
+        """Whether the model reads features of the messages around a pair (`disentangle.features.context`)."""
 
     @property
     @abstractmethod
     def word_embedding(self) -> nn.Embedding | None:
-        """The embedding of whole words, which may start from vectors learned from the logs; None: it has none."""
+        """The embedding of whole words, which may start from vectors learned from the logs; None: the model has none."""
 
     @property
     @abstractmethod
     def message_encoder(self) -> Backbone | None:
-        """The encoder of single messages, whose vectors can be kept (`LinkBatch.vectors`); None: it encodes none singly."""
+        """The encoder of single messages, whose vectors can be cached (`LinkBatch.vectors`); None: the model has none."""
 
     @abstractmethod
     def check_input(self, input: ChatInput) -> None:
-        """Raise where it cannot read a chat by these settings."""
+        """Raise `RamifyError` if the model cannot read chats with these settings."""
 
     @property
     @abstractmethod
@@ -73,7 +73,7 @@ class LinkModelConfig(ModelConfig):
 
 
 class WordModelConfig(LinkModelConfig):
-    """The settings of a model whose vocabulary is whole words, so that it starts from models of its own kind alone."""
+    """The settings of a model with a vocabulary of whole words, which starts only from models of its own kind."""
 
     def adapted_to(self, checkpoint: Checkpoint) -> Self:
         return checkpoint.saved_as(self)

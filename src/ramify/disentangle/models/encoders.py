@@ -1,4 +1,4 @@
-"""Text models as the Bert inside a link model: a BERT-family checkpoint, or the encoder of a masked language model."""
+"""Initialize the Bert inside a link model from a BERT-family checkpoint or from the encoder of a masked language model."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -16,19 +16,19 @@ from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.tensors import load_strictly
 
 NUM_TYPES = 2
-"""Rows of a Bert's table of token types, which a TreeMLM does not have."""
+"""Number of token types of a Bert made from a TreeMLM, which has none."""
 
 POOL = "pool."
 
 
 class EncoderModelConfig(LinkModelConfig):
-    """The settings of a model around a Bert, which starts from a model of its own kind or from a text model."""
+    """The settings of a link model that contains a Bert. It starts from a model of its own kind or from a text model."""
 
     encoder: BertConfig
     pools_texts: ClassVar[bool]
-    """Whether the encoder reads single texts, so that it pools them as the text model did. If not, its own pooling stays."""
+    """Whether the encoder reads single texts, so it takes the pooling of the text model. If not, it keeps its own pooling."""
 
-    # Configs are frozen, so a property in place of the field is never set.
+    # Configs are frozen, so nothing assigns to the property that replaces the field.
     @property
     def vocab_size(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.encoder.vocab_size
@@ -63,7 +63,7 @@ class EncoderModelConfig(LinkModelConfig):
 
 
 def load_encoder(encoder: Bert, model: Any, tensors: Mapping[str, Tensor], where: str | Path) -> None:
-    """Fill a Bert from the tensors of a saved text model. Pooling layers that the model does not have stay as they are."""
+    """Load the tensors of a saved text model into a Bert, which keeps its own pooling layers if its `pooling` differs."""
     backbone = {name.removeprefix(BACKBONE): each for name, each in tensors.items() if name.startswith(BACKBONE)}
     saved = ENCODERS[type(model)].tensors(backbone, model)
     own = dict(encoder.named_parameters())
@@ -95,7 +95,7 @@ def _tree_mlm_config(model: TreeMLMConfig) -> BertConfig:
 
 
 def _tree_mlm_tensors(tensors: Mapping[str, Tensor], model: TreeMLMConfig) -> dict[str, Tensor]:
-    """The tensors of its encoder under a Bert's names, with zeros for token types, which the model does not have."""
+    """The tensors of a TreeMLM's encoder under a Bert's names, with zeros for the token types, which a TreeMLM lacks."""
     own = {name: each for name, each in tensors.items() if name.startswith(POOL)}
     for theirs, ours in (("encoder.", "stack."), ("encoder_embeddings.", "embeddings.")):
         own |= {ours + name.removeprefix(theirs): each for name, each in tensors.items() if name.startswith(theirs)}
@@ -105,15 +105,15 @@ def _tree_mlm_tensors(tensors: Mapping[str, Tensor], model: TreeMLMConfig) -> di
 
 @dataclass(frozen=True)
 class AsBert:
-    """The Bert that computes the same vector of a text as a text model does."""
+    """Conversion of a text model to the Bert that computes the same vector for a text."""
 
     config: Callable[[Any], BertConfig]
     tensors: Callable[[Mapping[str, Tensor], Any], dict[str, Tensor]]
-    """From the backbone's tensors and the model's config to the Bert's tensors."""
+    """From the tensors of the backbone and the config of the model to the Bert's tensors."""
 
 
 ENCODERS = {
     BertConfig: AsBert(lambda model: model, lambda tensors, model: dict(tensors)),
     TreeMLMConfig: AsBert(_tree_mlm_config, _tree_mlm_tensors),
 }
-"""The text models that may become the encoder of a link model."""
+"""Conversions of the text models from which the encoder of a link model may start."""
