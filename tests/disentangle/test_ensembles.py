@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ramify.disentangle.inference.ensemble import combine, count_votes
+from ramify.disentangle.inference.ensemble import combine, count_votes, disentangle_ensemble
 from ramify.errors import RamifyError
 from ramify.metrics.conversations import find_conversations
+from ramify.tree import Node, Tree
 
 # Messages 0 to 4: the parent that each of three members gives.
 SAID = [[(), (0,), (1,), (), (3,)], [(), (0,), (0,), (), (2,)], [(), (), (), (), (3,)]]
@@ -72,6 +73,8 @@ def test_links_of_an_intersection_are_majority_links():
 def test_invalid_ensembles_are_refused():
     with pytest.raises(RamifyError, match="vote, unanimous"):
         combine(SAID, "shout")
+    with pytest.raises(RamifyError, match="at least one member"):
+        disentangle_ensemble([], Tree((Node("hello"),)), ensemble="mean")
     with pytest.raises(RamifyError, match="member"):
         combine([], "vote")
 

@@ -64,7 +64,7 @@ def _decide_by_mean(models: Sequence[Disentangler], log: Tree) -> tuple[Parents,
             "ensemble=mean needs members that decide alike, and these differ in decoding.decide or decoding.threshold. Set "
             "both for all members."
         )
-    table = mean_probabilities(models, lambda: [log], max(model.input.window for model in models))
+    table = mean_probabilities(models, lambda: [log], max((model.input.window for model in models), default=0))
     messages = np.arange(len(log))
     candidates = messages[:, None] - np.arange(table.shape[1])
     real = candidates >= 0
