@@ -15,11 +15,13 @@ PYTEST := $(VENV)/bin/python -m pytest --numprocesses 2 --dist loadfile --no-loa
 SHAPES := tests/nn tests/models tests/leak tests/batching/test_batch.py tests/tasks/test_masked_lm.py tests/disentangle/models \
   $(patsubst %,tests/disentangle/test_%.py,link_task predict distillation candidate_pruner reranker structure) \
   $(wildcard tests/disentangle/test_*_features.py)
+# These compare values over many sizes, in code whose shapes other tests check.
+UNSHAPED := by_shape_and_position or chunks_do_not_change or equals_loops or is_unbiased
 
 test: check
 	$(PYTEST)
 	# Once more where tensors are computed, with every array checked against its signature.
-	$(PYTEST) --shapes $(SHAPES)
+	$(PYTEST) --shapes $(SHAPES) -k "not ($(UNSHAPED))"
 
 check: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
