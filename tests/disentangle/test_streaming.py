@@ -1,6 +1,7 @@
 """A live channel gives the same links as the whole log."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -149,11 +150,17 @@ def test_live_predictions_equal_offline_predictions(make) -> None:
     assert 1 < whole.conversation.max() < len(LOG) - 1
 
 
+@cache
+def predictions_one_by_one(make):
+    live = make().live()
+    return [live.predict(node) for node in LOG.nodes]
+
+
 @pytest.mark.parametrize("size", [2, 7, 40, 1000])
 @pytest.mark.parametrize("make", EVERY_KIND)
 def test_several_messages_per_update(make, size) -> None:
-    one_by_one, together = make().live(), make().live()
-    expected = [one_by_one.predict(node) for node in LOG.nodes]
+    together = make().live()
+    expected = predictions_one_by_one(make)
     found = [each for start in range(0, len(LOG), size) for each in together.predict_all(LOG.nodes[start : start + size])]
     assert [(each.number, each.parent, each.also, each.conversation) for each in found] == [
         (each.number, each.parent, each.also, each.conversation) for each in expected
