@@ -12,17 +12,10 @@ demo: $(VENV)/.core
 # A file of tests stays with one process: what it sets up is set up once.
 PYTEST := $(VENV)/bin/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-SHAPES := tests/nn tests/models tests/leak tests/batching/test_batch.py tests/tasks/test_masked_lm.py tests/disentangle/models \
-  $(patsubst %,tests/disentangle/test_%.py,link_task predict distillation candidate_pruner reranker structure) \
-  $(wildcard tests/disentangle/test_*_features.py)
-# These compare values over many sizes, in code whose shapes other tests check.
-UNSHAPED := equal_gradients or finite_differences or one_graph_gradient or threads_weigh or chunks_do_not_change or equals_loops \
-  or is_unbiased or batched_logs or live_predictions
-
 test: check
-	$(PYTEST)
-	# Once more where tensors are computed, with every array checked against its signature.
-	$(PYTEST) --shapes $(SHAPES) -k "not ($(UNSHAPED))"
+	$(PYTEST) --part rest
+	# Where tensors are computed, every array is checked against its signature.
+	$(PYTEST) --part tensors --shapes
 
 check: $(VENV)/.dev
 	$(VENV)/bin/ruff check .

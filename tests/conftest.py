@@ -15,8 +15,43 @@ settings.register_profile("ramify", deadline=None)
 settings.load_profile("ramify")
 
 
+COMPUTE_TENSORS = (
+    "nn",
+    "models",
+    "leak",
+    "batching/test_batch.py",
+    "tasks/test_masked_lm.py",
+    "disentangle/models",
+    *(f"disentangle/test_{name}.py" for name in ("link_task", "predict", "distillation", "candidate_pruner", "reranker")),
+    *(f"disentangle/test_{name}.py" for name in ("structure", "context_features", "conversation_features", "pair_features")),
+)
+"""The tests that `make test` runs with `--shapes`."""
+
+SWEEPS = (
+    "equal_gradients",
+    "finite_differences",
+    "one_graph_gradient",
+    "threads_weigh",
+    "chunks_do_not_change",
+    "equals_loops",
+)
+"""Parts of names of tests that compare values over many sizes, whose shapes other tests check: they run without `--shapes`."""
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--shapes", action="store_true", help="check every array's shape and type as signatures state them")
+    parser.addoption(
+        "--part",
+        choices=("tensors", "rest"),
+        help="run the tests that compute tensors and can run with --shapes, or the others; both parts together are all tests",
+    )
+
+
+def _computes_tensors(item: pytest.Item) -> bool:
+    """Whether the test belongs to the part that runs with `--shapes`."""
+    place = item.path.relative_to(Path(__file__).parent)
+    listed = any(place.is_relative_to(each) for each in COMPUTE_TENSORS)
+    return listed and item.get_closest_marker("ill_typed") is None and not any(name in item.name for name in SWEEPS)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -28,6 +63,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if part := config.getoption("--part"):
+        chosen = [item for item in items if _computes_tensors(item) == (part == "tensors")]
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+        items[:] = chosen
     if config.getoption("--shapes"):
         for item in items:
             if item.get_closest_marker("ill_typed"):
