@@ -28,12 +28,8 @@ COMPUTE_TENSORS = (
 """The tests that `make test` runs with `--shapes`."""
 
 SWEEPS = (
-    "equal_gradients",
-    "finite_differences",
-    "one_graph_gradient",
-    "threads_weigh",
-    "chunks_do_not_change",
-    "equals_loops",
+    *("equal_gradients", "finite_differences", "one_graph_gradient", "threads_weigh", "plain_computation"),
+    *("chunks_do_not_change", "equals_loops", "is_unbiased", "batched_logs", "live_predictions"),
 )
 """Parts of names of tests that compare values over many sizes, whose shapes other tests check: they run without `--shapes`."""
 
