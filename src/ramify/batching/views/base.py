@@ -19,6 +19,8 @@ class Example:
     context_lengths: Ints
     sampling_probability: NDArray[np.float64] | None = None
     """The probability with which each context node was drawn, if others were left out at random."""
+    context_weight: NDArray[np.float64] | None = None
+    """The weight of the losses of each context node's own vector, the same wherever the node occurs in `context`."""
 
 
 class View(ABC):
