@@ -364,6 +364,7 @@ def test_fill_mask_readable_output(ramify, filled, trees_path, trained):
         (["--node", "post"], "node 'post': its text holds no [MASK]. Write [MASK] in place of a word."),
         (["--node", "silent"], "node 'silent': its text holds no [MASK]."),
         (["--node", "below", "--context", "mismatched"], "'mismatched' is not one of"),
+        (["--node", "below", "--context", "sibling-branch"], "'sibling-branch' is not one of"),
         (["--node", "below", "--top-k", -1], "--top-k"),
         (["--node", "below", "--candidates", " , "], "--candidates ' , ' holds no words."),
         (["--node", "below", "--candidates", ""], "--candidates '' holds no words."),

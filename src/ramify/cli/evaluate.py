@@ -70,10 +70,10 @@ def run(
     run: Annotated[Path, typer.Argument(help="A run or a saved model.")],
     data: Annotated[Path, typer.Option("--data", help="A data set built by `ramify data build`.")],
     context: Annotated[
-        Literal["tree", "none", "parent", "mismatched", "wrong", "null"] | None,
+        Literal["tree", "parent", "root", "none", "null", "mismatched", "sibling-branch"] | None,
         typer.Option(
-            help="Context of a comment: its ancestors (tree), nothing (none), its parent, another tree's ancestors "
-            "(mismatched; wrong is accepted as a synonym), or the learned null row. Default: as in training."
+            help="Context of a comment: its ancestors (tree), its parent, the post (root), nothing (none), the learned null row, "
+            "another tree's ancestors (mismatched), or those of another branch of its own tree. Default: as in training."
         ),
     ] = None,
     split: Annotated[Literal["train", "dev", "test", "all"], typer.Option(help="Split to evaluate on.")] = "test",
@@ -121,8 +121,7 @@ def run(
     from ramify.runs import kind_for
 
     given: dict[str, Any] = {
-        # Scripts were promised the word `wrong`.
-        "context": "mismatched" if context == "wrong" else context,
+        "context": context,
         "draws": draws,
         "mask_rate": mask_rate,
         "save": save,

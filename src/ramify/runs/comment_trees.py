@@ -20,7 +20,7 @@ from ramify.errors import RamifyError
 from ramify.inference.base import Pipeline
 from ramify.inference.evaluation import COLLAPSED, Scores, context_spread, evaluate
 from ramify.inference.fill_mask import MaskFiller
-from ramify.inference.held_out import discussions, first_trees
+from ramify.inference.held_out import discussions, first_trees, readable
 from ramify.models import hf
 from ramify.models.base import NO_DECODER, TextModelConfig
 from ramify.nn.precision import autocast
@@ -84,9 +84,13 @@ class PreparedDiscussions(Prepared):
     forest: Forest
 
     def view(self, trees: Ints, *, context: Context | None = None, train: bool = False) -> tuple[Discussions, Collator]:
-        """Examples of these trees and their collator: cut as in training (`train`), or whole trees for evaluation."""
+        """Examples of these trees and their collator: cut as in training (`train`), or whole trees for evaluation.
+
+        The targets are those that can read the context of training, whatever `context` they read.
+        """
         config = self.run.view if train else RegimeConfig(predict_post=self.run.view.predict_post)
-        return discussions(self.task, self.forest, trees, context=context, regime=config, seed=self.run.seed)
+        only = readable(self.forest, trees, self.task.input.context)
+        return discussions(self.task, self.forest, trees, context=context, regime=config, seed=self.run.seed, only=only)
 
     def stage(self, number: int) -> Stage:
         config = self.run.stages[number]
