@@ -78,12 +78,16 @@ def test_options_of_other_models_are_refused(ramify, trained, store, option):
 @pytest.mark.parametrize("context", CONTEXTS)
 def test_evaluate_json_has_all_fields(evaluated, context):
     found = evaluated("--context", context)
-    assert found.keys() == {"loss", "perplexity", "accuracy", "count", "by_depth"}
+    assert found.keys() >= {"loss", "perplexity", "accuracy", "count", "by_depth", "by_class"}
     assert list(found["by_depth"]) == ["1", "2", "3-5", "6-10", "11-20", "21+"] == list(DEPTH_BINS)
     rows = found["by_depth"].values()
     assert all(row.keys() == {"loss", "accuracy", "count"} for row in rows)
     assert found["perplexity"] == pytest.approx(math.exp(found["loss"]), rel=1e-12)
     assert sum(row["count"] for row in rows) == found["count"] > 1000
+    # The vocabulary of the test's data holds fewer pieces than count as function words.
+    assert found["by_class"] == {
+        "function words": {name: found[name] for name in ("loss", "accuracy", "count")} | {"share": 1.0}
+    }
     for name in ("loss", "accuracy"):
         assert sum(row[name] * row["count"] for row in rows) == pytest.approx(found[name] * found["count"], rel=1e-12)
     assert abs(found["loss"] - math.log(80)) < 0.5
@@ -118,7 +122,7 @@ def test_evaluate_readable_output(ramify, evaluated, trained, store):
     status, out, _ = ramify("evaluate", trained, "--data", store.path)
     lines = out.splitlines()
     assert status == 0
-    assert [line.split()[0] for line in lines] == ["depth", "all", *DEPTH_BINS, "perplexity"]
+    assert [line.split()[0] for line in lines] == ["depth", "all", *DEPTH_BINS, "function", "perplexity"]
     assert lines[1].split()[1:] == [f"{found['loss']:.4f}", f"{found['accuracy']:.2%}", f"{found['count']:,}"]
     assert lines[-1].startswith(f"perplexity {found['perplexity']:.2f}; 15% of the tokens masked, ")
 

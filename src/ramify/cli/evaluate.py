@@ -72,7 +72,7 @@ def run(
     context: Annotated[
         Literal["tree", "parent", "root", "none", "null", "mismatched", "sibling-branch"] | None,
         typer.Option(
-            help="Context of a comment: its ancestors (tree), its parent, the post (root), nothing (none), the learned null row, "
+            help="Context of a comment: its ancestors (tree), its parent, the post (root), nothing (none), the null row, "
             "another tree's ancestors (mismatched), or those of another branch of its own tree. Default: as in training."
         ),
     ] = None,

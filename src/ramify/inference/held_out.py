@@ -14,6 +14,7 @@ from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
 from ramify.inference.evaluation import Scores, evaluate
 from ramify.inference.mask_query import MaskQuery
+from ramify.inference.word_classes import AncestorWords
 from ramify.tasks.masked_lm import MaskedLM
 from ramify.tree import Tree
 
@@ -89,10 +90,11 @@ def measure(
     trees = chosen_trees(forest, store, split, comments)
     own = task.input.context
     kinds: tuple[Context, ...] = (own,) if own in BLIND else (own, "none", *controls)
+    words = ancestor_words(task, forest)
     scores: dict[Context, Scores] = {}
     for context in kinds:
         view, collator = discussions(task, forest, trees, context=context)
-        scores[context] = evaluate(task, view, collator, trees, draws=draws, progress=progress)
+        scores[context] = evaluate(task, view, collator, trees, draws=draws, words=words, progress=progress)
     count = int((store.offsets[trees + 1] - store.offsets[trees] - 1).sum())
     return Measured(split, len(trees), count, draws, scores)
 
@@ -187,6 +189,11 @@ def discussions(
         only = readable(forest, trees, input.context)
     parts = units(forest, trees, **asdict(regime or RegimeConfig()), only=only)
     return Discussions(forest, parts, input, seed=seed, trees=trees), Collator(forest, task.tokenizer, input)
+
+
+def ancestor_words(task: MaskedLM, forest: Forest) -> AncestorWords:
+    """The word classes of a forest, with ancestors as this task would read them."""
+    return AncestorWords.of(forest, task.input, task.tokenizer.vocab_size)
 
 
 def readable(forest: Forest, trees: Ints, context: Context) -> NDArray[np.bool_] | None:

@@ -20,7 +20,7 @@ from ramify.errors import RamifyError
 from ramify.inference.base import Pipeline
 from ramify.inference.evaluation import COLLAPSED, Scores, context_spread, evaluate
 from ramify.inference.fill_mask import MaskFiller
-from ramify.inference.held_out import discussions, first_trees, readable
+from ramify.inference.held_out import ancestor_words, discussions, first_trees, readable
 from ramify.models import hf
 from ramify.models.base import NO_DECODER, TextModelConfig
 from ramify.nn.precision import autocast
@@ -220,7 +220,8 @@ class CommentTreeRun(Run):
         view, collator = discussions(task, pipeline.forest(store), trees, context=options.get("context"))
         bar, precision = options.get("progress", no_progress), options.get("precision", "fp32")
         with bar(int(view.sizes.sum())) as advance, autocast(pipeline.device, precision):
-            scores = evaluate(task, view, collator, trees, draws=draws, mask_rate=rate, progress=advance)
+            words = ancestor_words(task, view.forest)
+            scores = evaluate(task, view, collator, trees, draws=draws, mask_rate=rate, words=words, progress=advance)
         if "save" in options:
             scores.save(options["save"])
         if not scores.count.any():
@@ -236,7 +237,7 @@ class CommentTreeRun(Run):
 
 @dataclass(frozen=True)
 class HeldOutLoss(Evaluation):
-    """Loss in nats per masked token, perplexity and accuracy, also by depth."""
+    """Loss in nats per masked token, perplexity and accuracy, also by depth and word class."""
 
     scores: Scores
     mask_rate: float
@@ -247,10 +248,10 @@ class HeldOutLoss(Evaluation):
 
     def lines(self) -> list[str]:
         summary = self.scores.summary()
-        rows = [("all", summary), *summary["by_depth"].items()]
+        rows = [("all", summary), *summary["by_depth"].items(), *summary["by_class"].items()]
         return [
-            f"{'depth':>6} {'loss':>8} {'accuracy':>9} {'masked tokens':>14}",
-            *(f"{depth:>6} {row['loss']:>8.4f} {row['accuracy']:>9.2%} {row['count']:>14,}" for depth, row in rows),
+            f"{'depth or words':<14} {'loss':>8} {'accuracy':>9} {'masked tokens':>14}",
+            *(f"{name:<14} {row['loss']:>8.4f} {row['accuracy']:>9.2%} {row['count']:>14,}" for name, row in rows),
             f"perplexity {summary['perplexity']:.2f}; {self.mask_rate:.0%} of the tokens masked, {self.draws} draw(s)",
         ]
 
