@@ -8,8 +8,8 @@
 An ablation is a run such as `--model tree --name cls --set model.pooling=cls`. Without `--init`, a run trains from scratch.
 
 The same command resumes an interrupted run. OUT/MODEL-SEED/ holds the trained model, its metrics, and scores-CONTEXT.npz (sums
-by tree and depth), from which `table` computes paired bootstrap intervals over trees. benchmarks/scores keeps the scores of
-finished runs, so that the two runs of a comparison may come from different machines.
+by tree, depth and word class), from which `table` computes paired bootstrap intervals over trees. benchmarks/scores keeps the
+scores of finished runs, so that the two runs of a comparison may come from different machines.
 
 All models train with 40 % of the tokens masked, which teaches more in a short training, and are scored with 15 %.
 
@@ -20,6 +20,7 @@ equal depth), parent (the parent only), text (a BERT on the concatenated ancesto
 import argparse
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -32,7 +33,7 @@ import numpy as np
 import ramify
 from ramify.dataset.store import Store
 from ramify.inference.evaluation import Scores, describe, evaluate, gain
-from ramify.inference.held_out import discussions
+from ramify.inference.held_out import ancestor_words, discussions
 from ramify.metrics import DEPTH_BINS
 from ramify.nn.precision import Precision, autocast
 from ramify.recipes import RECIPES
@@ -85,6 +86,7 @@ def train_and_score(arguments: argparse.Namespace) -> None:
     store = Store.open(arguments.data)
     forest = task.input.forest(store, task.tokenizer)
     trees = store.split(arguments.split)[: arguments.trees]
+    words = ancestor_words(task, forest)
     for context in arguments.contexts or CONTROLS.get(arguments.model, (arguments.model,)):
         file = out / f"scores-{context}.npz"
         if file.exists():
@@ -94,7 +96,9 @@ def train_and_score(arguments: argparse.Namespace) -> None:
             task, forest, trees, context=CONTEXT_OF[arguments.model] if context == arguments.model else context
         )
         with autocast(task.device, arguments.precision):
-            scores = evaluate(task, view, collator, trees, draws=arguments.draws, mask_rate=MaskedLMConfig().mask_rate)
+            scores = evaluate(
+                task, view, collator, trees, draws=arguments.draws, mask_rate=MaskedLMConfig().mask_rate, words=words
+            )
         scores.save(file)
         summary = scores.summary() | {"model": arguments.model, "context": context, "seed": arguments.seed}
         summary["precision"] = arguments.precision
@@ -173,7 +177,7 @@ def picture(arguments: argparse.Namespace) -> None:
         by_seed = [gain(reference[seed], found[model, context][seed]) for seed in shared]
         gains = gain(_pool([reference[seed] for seed in shared]), _pool([found[model, context][seed] for seed in shared]))
         # A bin with a single tree has no interval.
-        trees = (reference[shared[0]].count > 0).sum(0)
+        trees = (reference[shared[0]].count.sum(2) > 0).sum(0)
         depths = [depth for depth, count in zip(DEPTH_BINS, trees) if count > 1]
         values = np.array([[gains[d].value, gains[d].low, gains[d].high] for d in depths]).T
         place = np.arange(len(depths)) + (number - (len(others) - 1) / 2) * 0.1
@@ -196,12 +200,8 @@ def picture(arguments: argparse.Namespace) -> None:
 
 def _pool(scores: list[Scores]) -> Scores:
     """Sum over seeds. A tree remains one unit of the bootstrap."""
-    return Scores(
-        scores[0].trees,
-        np.sum([each.loss for each in scores], axis=0),
-        np.sum([each.correct for each in scores], axis=0),
-        np.sum([each.count for each in scores], axis=0),
-    )
+    sums = {name: np.sum([getattr(each, name) for each in scores], axis=0) for name in ("loss", "correct", "count")}
+    return replace(scores[0], **sums)
 
 
 def plan(arguments: argparse.Namespace) -> None:

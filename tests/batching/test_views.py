@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fixtures import NAMES, SHAPES, W, chain, discussion, discussions, forest, parent_arrays, path_to, star, uniform
 from ramify.batching.views import comment_trees as views
-from ramify.batching.views.comment_trees import Discussions, TextInput, ancestors, encoder_runs, units
+from ramify.batching.views.comment_trees import Discussions, TextInput, ancestors, encoder_runs, has_other_branch, units
 from ramify.errors import RamifyError
 from ramify.tree import leaf_counts, multiplicity, split, subtree_sizes
 
@@ -295,6 +295,92 @@ def test_mismatched_nodes_are_uniform_within_a_depth():
 def test_mismatched_context_needs_a_second_tree():
     with pytest.raises(RamifyError, match="fewer than two hold a comment"):
         mismatched_view(forest([discussion(W), discussion([-1], name="u")]))
+
+
+# --- the controls in the same tree: the post, and another branch --------------------------------------------------------------
+
+
+def test_root_context_is_the_post_alone():
+    own = forest([discussion(chain(2), name="x"), discussion(W)])
+    view = Discussions(own, units(own, [0, 1], predict_post=True), TextInput(context="root"))
+    for number, tree in enumerate((0, 1)):
+        example = view.example(number)
+        assert (example.context == own.offsets[tree]).all()
+        assert example.context_lengths.tolist() == [0] + [1] * (len(example.targets) - 1)
+    cost = Discussions(own, units(own, [1]), TextInput(context="root")).costs
+    texts = own.length[own.offsets[1] :] + own.frame.num_special
+    assert cost.tolist() == [texts.sum()]
+
+
+def branches_of(parent):
+    """For each node, the nodes of equal depth with another parent."""
+    depth = [len(path_to(parent, node)) for node in range(len(parent))]
+    nodes = range(len(parent))
+    return [[n for n in nodes if depth[n] == depth[node] and parent[n] != parent[node]] for node in nodes]
+
+
+def sibling_view(own, seed=0, regime="tree", **input):
+    trees = np.arange(own.num_trees)
+    only = has_other_branch(own, trees)
+    parts = units(own, trees, regime, max_tree_size=5, only=only)
+    return Discussions(own, parts, TextInput(context="sibling-branch", **input), seed=seed, trees=trees)
+
+
+@given(
+    parent=parent_arrays(max_comments=25),
+    regime=st.sampled_from(["tree", "naive", "threads", "middle"]),
+    limit=st.sampled_from([2, 100]),
+    seed=st.integers(0, 1000),
+)
+@settings(max_examples=80)
+def test_sibling_branches_are_of_the_same_tree_and_depth_with_another_parent(parent, regime, limit, seed):
+    own = forest([discussion(W, name="w"), discussion(parent, lengths=[1] * len(parent))])
+    expected = [branches_of(W), branches_of(parent)]
+    found = has_other_branch(own, [0, 1])
+    assert found.tolist() == [bool(each) for tree in expected for each in tree]
+    assert has_other_branch(own, [1]).tolist() == [False] * len(W) + found[len(W) :].tolist()
+    assert not found[own.depth <= 1].any()
+    view = sibling_view(own, seed, regime, max_context=limit)
+    plain = Discussions(own, view.parts, TextInput(max_context=limit))
+    seen = set()
+    for number in range(len(view)):
+        example, regular = view.example(number), plain.example(number)
+        # As many nodes, at the same depths, as the target's own ancestors.
+        assert example.context_lengths.tolist() == regular.context_lengths.tolist()
+        assert own.depth[example.context].tolist() == own.depth[regular.context].tolist()
+        read = np.split(example.context, np.cumsum(example.context_lengths)[:-1])
+        for target, nodes in zip(example.targets.tolist(), read):
+            seen.add(target)
+            tree = int(own.tree_of(np.array([target]))[0])
+            others = {n + int(own.offsets[tree]) for n in expected[tree][target - int(own.offsets[tree])]}
+            if len(nodes) > 1:
+                assert nodes[-1] in {own.parent[other] for other in others}
+                assert nodes[-1] != own.parent[target]
+            assert (own.parent[nodes[2:]] == nodes[1:-1]).all()
+            assert nodes[0] == own.offsets[tree]
+    assert seen == set(np.flatnonzero(found).tolist())
+
+
+def test_sibling_branches_change_every_epoch_and_are_uniform():
+    #        post; two comments; three replies to the first, one to the second; their replies
+    own = forest([discussion([-1, 0, 0, 1, 1, 1, 2, 3, 4, 5, 6])])
+    view = sibling_view(own)
+    assert view.parts.targets.tolist() == list(range(3, 11))
+    drawn = [view.example(0, epoch).context.tolist() for epoch in range(600)]
+    assert drawn == [sibling_view(own).example(0, epoch).context.tolist() for epoch in range(600)]
+    assert sibling_view(own, seed=1).example(0).context.tolist() != drawn[0]
+    # Node 10 stands below 6; it reads the path of 7, 8 or 9.
+    parents = Counter(each[-1] for each in drawn)
+    assert parents.keys() == {3, 4, 5}
+    assert max(abs(count - 200) for count in parents.values()) < 5 * (600 * 2 / 9) ** 0.5
+    # Nodes 3, 4 and 5 are siblings: all they can read is the path of 6.
+    assert {tuple(each[:6]) for each in drawn} == {(0, 2, 0, 2, 0, 2)}
+
+
+def test_targets_without_another_branch_are_refused():
+    own = forest([discussion(W), discussion(chain(3), name="x")])
+    with pytest.raises(RamifyError, match=r"context=sibling-branch .* 3 of the .* targets have none"):
+        Discussions(own, units(own, [1]), TextInput(context="sibling-branch"))
 
 
 # --- costs --------------------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import math
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -17,7 +18,7 @@ from ramify.inference.evaluation import Scores
 from ramify.metrics import DEPTH_BINS
 from ramify.tokenizer import Tokenizer
 
-CONTEXTS = ("tree", "none", "parent", "mismatched")
+CONTEXTS = ("tree", "none", "parent", "root", "mismatched")
 
 ASK = "ce [MASK] da, [MASK]"
 TREE = Tree(
@@ -78,12 +79,17 @@ def test_options_of_other_models_are_refused(ramify, trained, store, option):
 @pytest.mark.parametrize("context", CONTEXTS)
 def test_evaluate_json_has_all_fields(evaluated, context):
     found = evaluated("--context", context)
-    assert found.keys() == {"loss", "perplexity", "accuracy", "count", "by_depth"}
+    compared = set() if context == "tree" else {"own", "saved"}
+    assert found.keys() == {"loss", "perplexity", "accuracy", "count", "by_depth", "by_class"} | compared
     assert list(found["by_depth"]) == ["1", "2", "3-5", "6-10", "11-20", "21+"] == list(DEPTH_BINS)
     rows = found["by_depth"].values()
     assert all(row.keys() == {"loss", "accuracy", "count"} for row in rows)
     assert found["perplexity"] == pytest.approx(math.exp(found["loss"]), rel=1e-12)
     assert sum(row["count"] for row in rows) == found["count"] > 1000
+    # The vocabulary of the test's data holds fewer pieces than count as function words.
+    assert found["by_class"] == {
+        "function words": {name: found[name] for name in ("loss", "accuracy", "count")} | {"share": 1.0}
+    }
     for name in ("loss", "accuracy"):
         assert sum(row[name] * row["count"] for row in rows) == pytest.approx(found[name] * found["count"], rel=1e-12)
     assert abs(found["loss"] - math.log(80)) < 0.5
@@ -92,9 +98,18 @@ def test_evaluate_json_has_all_fields(evaluated, context):
 
 def test_evaluate_scores_the_same_masks_in_every_context(evaluated):
     found = {context: evaluated("--context", context) for context in CONTEXTS}
+    for context in CONTEXTS[1:]:
+        own, saved = found[context]["own"], found[context]["saved"]
+        assert own == {"context": "tree", **found["tree"]}
+        assert list(saved) == ["all", *DEPTH_BINS, "function words"]
+        assert all(each.keys() == {"value", "low", "high", "p"} for each in saved.values())
+        assert saved["all"]["value"] == pytest.approx(found[context]["loss"] - own["loss"], abs=1e-9)
+        rows = found[context]["by_depth"]
+        assert saved["2"]["value"] == pytest.approx(rows["2"]["loss"] - own["by_depth"]["2"]["loss"], abs=1e-9)
+        assert saved["all"]["low"] < saved["all"]["value"] < saved["all"]["high"]
     counts = [[row["count"] for row in each["by_depth"].values()] for each in found.values()]
-    assert counts == [counts[0]] * 4
-    assert len({each["loss"] for each in found.values()}) == 4
+    assert counts == [counts[0]] * 5
+    assert len({each["loss"] for each in found.values()}) == 5
     # Comments at the top have no ancestor but their parent, the post.
     assert found["tree"]["by_depth"]["1"] == pytest.approx(found["parent"]["by_depth"]["1"], rel=1e-5)
     assert evaluated() == found["tree"]
@@ -118,9 +133,103 @@ def test_evaluate_readable_output(ramify, evaluated, trained, store):
     status, out, _ = ramify("evaluate", trained, "--data", store.path)
     lines = out.splitlines()
     assert status == 0
-    assert [line.split()[0] for line in lines] == ["depth", "all", *DEPTH_BINS, "perplexity"]
+    assert [line.split()[0] for line in lines] == ["depth", "all", *DEPTH_BINS, "function", "perplexity"]
     assert lines[1].split()[1:] == [f"{found['loss']:.4f}", f"{found['accuracy']:.2%}", f"{found['count']:,}"]
     assert lines[-1].startswith(f"perplexity {found['perplexity']:.2f}; 15% of the tokens masked, ")
+
+
+def test_evaluate_with_another_branch(ramify, evaluated, trained, store):
+    """Both losses are of the comments that have another branch."""
+    found, whole = evaluated("--context", "sibling-branch", "--draws", 2), evaluated("--draws", 2)
+    assert found["count"] == found["own"]["count"] < whole["count"]
+    assert next(iter(found["by_depth"])) == "2"
+    # The odd trees are chains, where no comment has another branch.
+    own, saved = found["own"]["by_depth"]["2"], found["saved"]["2"]
+    assert own["count"] < whole["by_depth"]["2"]["count"]
+    assert saved["value"] == pytest.approx(found["by_depth"]["2"]["loss"] - own["loss"], abs=1e-9)
+    status, out, _ = ramify("evaluate", trained, "--data", store.path, "--context", "sibling-branch", "--draws", 1)
+    assert status == 0
+    assert " comments, those with another branch of equal depth" in out
+
+
+def test_evaluate_against(ramify, evaluated, trained, store, another, tmp_path):
+    found = evaluated("--against", another, "--save", tmp_path / "scores.npz")
+    assert {name: found[name] for name in evaluated()} == evaluated()
+    assert found.keys() == evaluated().keys() | {"against", "saved"}
+    alone = json.loads(ramify("evaluate", another, "--data", store.path, "--mask-rate", 0.15, "--json")[1])
+    assert found["against"] == {"model": str(another), "context": "none", **alone}
+    assert found["saved"]["all"]["value"] == pytest.approx(alone["loss"] - found["loss"], abs=1e-9)
+    assert Scores.load(tmp_path / "scores.npz").summary()["loss"] == found["loss"]
+    # With --context, both read it.
+    both = evaluated("--against", another, "--context", "none", "--mask-rate", 0.3)
+    assert both["against"]["context"] == "none"
+    assert both["count"] == both["against"]["count"] > found["count"]
+    same = evaluated("--against", trained)
+    assert same["saved"]["all"] == {"value": 0.0, "low": 0.0, "high": 0.0, "p": 1.0}
+
+
+def test_evaluate_readable_comparison(ramify, evaluated, trained, store, another):
+    for options, closing in (
+        (("--context", "mismatched"), "saved: what context tree, as in training, saves the same model over context mismatched"),
+        (("--against", another), f"saved: what {trained} (context tree) saves over {another} (context none)"),
+    ):
+        found = evaluated(*options)
+        status, out, _ = ramify("evaluate", trained, "--data", store.path, *options)
+        lines = out.splitlines()
+        assert status == 0
+        assert [line.split()[0] for line in lines[:-1]] == ["depth", "all", *DEPTH_BINS, "function", "perplexity"]
+        saved = found["saved"]["all"]
+        other = found["own" if "own" in found else "against"]
+        expected = [f"{found['loss']:.4f}", f"{other['loss']:.4f}", f"{saved['value']:+.4f}", f"{saved['low']:+.4f}"]
+        assert lines[1].split()[1:5] == expected
+        assert lines[1].split()[5:] == ["to", f"{saved['high']:+.4f}", f"{saved['p']:.4f}", f"{found['count']:,}"]
+        assert lines[-1] == closing
+
+
+@pytest.fixture(scope="module")
+def variant(trained, tmp_path_factory):
+    """A copy of a trained model with other settings in its config.json."""
+
+    def make(part, **changes):
+        folder = tmp_path_factory.mktemp("variant") / "model"
+        shutil.copytree(trained, folder, ignore=shutil.ignore_patterns("run.json"))
+        config = json.loads((folder / "config.json").read_text())
+        config[part] |= changes
+        (folder / "config.json").write_text(json.dumps(config))
+        return folder
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def another(variant):
+    """A model that was trained without context, as far as its settings tell, and at another mask rate."""
+    folder = variant("input", context="none")
+    config = json.loads((folder / "config.json").read_text())
+    config["task"]["mask_rate"] = 0.4
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def test_evaluate_against_refuses(ramify, trained, store, variant, tmp_path):
+    tokenizer = variant("input")
+    text = (tokenizer / "tokenizer.json").read_text()
+    (tokenizer / "tokenizer.json").write_text(text.replace('"lowercase":true', '"lowercase":false', 1))
+    assert (tokenizer / "tokenizer.json").read_text() != text
+    checkpoint = Path(package.__file__).parent / "sample" / "links"
+    for other, message in (
+        (tokenizer, "has another tokenizer than"),
+        (variant("input", max_tokens=64), "has input.max_tokens=64, but"),
+        (variant("input", overflow="chain"), "has input.overflow=chain, but"),
+        (checkpoint, "holds a Disentangler, not a masked language model. Choose another model."),
+        (tmp_path / "none", "none does not exist"),
+    ):
+        status, out, err = ramify("evaluate", trained, "--data", store.path, "--against", other, "--json")
+        assert (status, out) == (2, "")
+        assert message in err
+    status, _, err = ramify("evaluate", checkpoint, "--data", store.path, "--against", trained)
+    assert status == 2
+    assert "--against does not apply to" in err
 
 
 def test_evaluate_refuses(ramify, trained, store, tmp_path):
@@ -128,6 +237,8 @@ def test_evaluate_refuses(ramify, trained, store, tmp_path):
         ([trained, "--data", tmp_path], "is not a Ramify data set"),
         ([tmp_path / "none", "--data", store.path], "none does not exist"),
         ([trained, "--data", store.path, "--context", "siblings"], "'siblings' is not one of"),
+        ([trained, "--data", store.path, "--context", "wrong"], "'wrong' is not one of"),
+        ([trained, "--data", store.path, "--context", "null"], 'context="null" needs a model that was trained on its null row'),
         ([trained, "--data", store.path, "--set", "task.threshold=0"], "--set does not apply to"),
     ):
         status, out, err = ramify("evaluate", *arguments, "--json")
@@ -364,6 +475,7 @@ def test_fill_mask_readable_output(ramify, filled, trees_path, trained):
         (["--node", "post"], "node 'post': its text holds no [MASK]. Write [MASK] in place of a word."),
         (["--node", "silent"], "node 'silent': its text holds no [MASK]."),
         (["--node", "below", "--context", "mismatched"], "'mismatched' is not one of"),
+        (["--node", "below", "--context", "sibling-branch"], "'sibling-branch' is not one of"),
         (["--node", "below", "--top-k", -1], "--top-k"),
         (["--node", "below", "--candidates", " , "], "--candidates ' , ' holds no words."),
         (["--node", "below", "--candidates", ""], "--candidates '' holds no words."),

@@ -52,12 +52,12 @@ def test_default_context_is_the_tree():
     assert alone.tolist() == [True] + [False] * 10
 
 
-@pytest.mark.parametrize("context", ["tree", "none", "null", "parent", "mismatched"])
+@pytest.mark.parametrize("context", ["tree", "none", "null", "parent", "root", "mismatched", "sibling-branch"])
 def test_default_context_is_that_of_training(context):
     tree = discussion(W, seed=1)
     task = tree_task(input=TextInput(max_tokens=32, context=context))
     found = MaskFiller(task).embed(tree)
-    expected = one_by_one(task, tree, "tree" if context == "mismatched" else context)
+    expected = one_by_one(task, tree, "tree" if context in ("mismatched", "sibling-branch") else context)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
 
 
@@ -156,6 +156,12 @@ def test_strings_are_trees_of_one_node():
 def test_values_other_than_texts_are_refused():
     with pytest.raises(RamifyError, match="trees and strings, not int"):
         MaskFiller(tree_task()).embed([0])  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("context", ["mismatched", "sibling-branch", "parent"])
+def test_contexts_that_need_other_comments_are_refused(context):
+    with pytest.raises(RamifyError, match=f"context={context} is not a context of embed"):
+        MaskFiller(tree_task()).embed(discussion(W), context=context)
 
 
 def test_vectors_do_not_depend_on_the_batch_size(monkeypatch):

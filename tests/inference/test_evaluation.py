@@ -8,18 +8,26 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from fixtures import bert_task, chain, discussion, discussions, forest, tree_task, uniform, view_of
+from fixtures import bert_task, chain, discussion, discussions, forest, tokenizer, tree_task, uniform, view_of
 from ramify.batching.forest import node_seeds
 from ramify.batching.views.comment_trees import TextInput
 from ramify.errors import RamifyError
 from ramify.inference.evaluation import BINS, Scores, context_spread, describe, evaluate, gain
+from ramify.inference.word_classes import WORD_CLASSES, AncestorWords
 from ramify.metrics import DEPTH_BINS, depth_bin
 from ramify.nn import counter_rng
+
+COMMON_HERE = 15
+"""Number of function words among the fixtures' 56 words."""
 
 
 @pytest.fixture(scope="module")
 def data():
     return forest([*discussions(3, 15), discussion(chain(25), seed=9, name="deep")])
+
+
+def words_of(data, limit=32, common=COMMON_HERE, **input):
+    return AncestorWords.of(data, TextInput(max_tokens=limit, **input), tokenizer().vocab_size, common)
 
 
 def scores(task, data, *, trees=None, **options):
@@ -47,9 +55,10 @@ def test_sums_by_tree_and_depth(data):
             correct[cell] += int((logits.argmax(-1) == batch_masked.labels).sum())
             count[cell] += len(batch_masked.labels)
     assert found.trees == data.store.tree_ids(range(4))
-    np.testing.assert_allclose(found.loss, loss, rtol=0, atol=1e-4)
-    assert found.correct.tolist() == correct.tolist()
-    assert found.count.tolist() == count.tolist()
+    assert found.classes == ("all",)
+    np.testing.assert_allclose(found.loss[..., 0], loss, rtol=0, atol=1e-4)
+    assert found.correct[..., 0].tolist() == correct.tolist()
+    assert found.count[..., 0].tolist() == count.tolist()
     # The chain reaches every bin.
     assert (found.count[3] > 0).all()
 
@@ -77,7 +86,7 @@ def test_context_spread_without_a_node_encoder(data):
 
 
 def test_summary(data):
-    found = scores(tree_task(), data, draws=1)
+    found = scores(tree_task(), data, draws=1, words=words_of(data))
     summary = found.summary()
     assert summary["count"] == found.count.sum()
     assert summary["loss"] == pytest.approx(found.loss.sum() / found.count.sum())
@@ -88,6 +97,20 @@ def test_summary(data):
         assert row["count"] == found.count[:, place].sum()
         assert row["loss"] == pytest.approx(found.loss[:, place].sum() / row["count"])
         assert row["accuracy"] == pytest.approx(found.correct[:, place].sum() / row["count"])
+    assert tuple(summary["by_class"]) == found.classes == WORD_CLASSES
+    for place, row in enumerate(summary["by_class"].values()):
+        assert row["count"] == found.count[..., place].sum()
+        assert row["share"] == row["count"] / summary["count"]
+        assert row["loss"] == pytest.approx(found.loss[..., place].sum() / row["count"])
+        assert row["accuracy"] == pytest.approx(found.correct[..., place].sum() / row["count"])
+
+
+def test_summary_without_classes(data):
+    whole, classified = scores(tree_task(), data, draws=1), scores(tree_task(), data, draws=1, words=words_of(data))
+    np.testing.assert_allclose(classified.loss.sum(2), whole.loss.sum(2), rtol=1e-12)
+    assert classified.correct.sum(2).tolist() == whole.correct.sum(2).tolist()
+    assert classified.count.sum(2).tolist() == whole.count.sum(2).tolist()
+    assert "by_class" not in whole.summary()
 
 
 def test_empty_bins_are_left_out():
@@ -158,7 +181,7 @@ def test_chained_texts():
     task = tree_task(input=TextInput(max_tokens=12, overflow="chain"), task={"mask_rate": 1.0})
     own = forest([tree], 12, "chain")
     found = scores(task, own, draws=1)
-    assert found.count[0].tolist() == [40, 4, 0, 0, 0, 0]
+    assert found.count[0, :, 0].tolist() == [40, 4, 0, 0, 0, 0]
 
 
 def test_some_trees(data):
@@ -168,10 +191,10 @@ def test_some_trees(data):
 
 
 def test_save_and_load(data, tmp_path):
-    found = scores(tree_task(), data, draws=1)
+    found = scores(tree_task(), data, draws=1, words=words_of(data))
     found.save(tmp_path / "deep" / "scores.npz")
     again = Scores.load(tmp_path / "deep" / "scores.npz")
-    assert again.trees == found.trees
+    assert (again.trees, again.classes) == (found.trees, found.classes)
     for name in ("loss", "correct", "count"):
         np.testing.assert_array_equal(getattr(again, name), getattr(found, name))
 
@@ -179,15 +202,17 @@ def test_save_and_load(data, tmp_path):
 def test_paired_gain(data):
     """The gain is the difference of the losses; pairing makes its interval far narrower than those of its parts."""
     task = tree_task()
-    better = scores(task, data, draws=2)
+    better = scores(task, data, draws=2, words=words_of(data))
     random = np.random.default_rng(0)
     # A second model that loses .2 nats at every token, with a little noise.
     worse = replace(better, loss=better.loss + better.count * (0.2 + random.normal(0, 0.01, better.count.shape)))
     found = gain(better, worse)
-    assert list(found) == ["all", *DEPTH_BINS]
-    for place, name in enumerate(DEPTH_BINS):
-        expected = (worse.loss[:, place].sum() - better.loss[:, place].sum()) / better.count[:, place].sum()
-        assert found[name].value == pytest.approx(expected)
+    assert list(found) == ["all", *DEPTH_BINS, *WORD_CLASSES]
+    for names, axis in ((DEPTH_BINS, 1), (WORD_CLASSES, 2)):
+        for place, name in enumerate(names):
+            saved, count = ((worse.loss - better.loss).take(place, axis), better.count.take(place, axis))
+            assert found[name].value == pytest.approx(saved.sum() / count.sum())
+            assert found[name].low <= found[name].value <= found[name].high
     assert 0.15 < found["all"].low < found["all"].value < found["all"].high < 0.25
     assert gain(worse, better)["all"].value == pytest.approx(-found["all"].value)
     assert gain(better, better)["all"].value == 0.0
@@ -203,7 +228,9 @@ def test_gain_in_accuracy(data):
 
 def test_only_equal_masks_are_paired(data):
     one = scores(tree_task(), data, draws=1)
-    for other in (scores(tree_task(), data, draws=2), scores(tree_task(), data, trees=np.array([0, 1]), draws=1)):
+    others = [scores(tree_task(), data, draws=2), scores(tree_task(), data, trees=np.array([0, 1]), draws=1)]
+    others.append(scores(tree_task(), data, draws=1, words=words_of(data)))
+    for other in others:
         with pytest.raises(RamifyError, match="cannot be paired"):
             gain(one, other)
 

@@ -222,6 +222,7 @@ def test_chained_models_fill_whole_texts(tree):
     ("node", "options", "message"),
     [
         ("t.9", {"context": "mismatched"}, "no other tree"),
+        ("t.9", {"context": "sibling-branch"}, "reads a random other branch"),
         ("t.3", {}, r"holds no \[MASK\]"),
         ("zz", {}, "no node 'zz'"),
         (99, {}, "no node 99"),
@@ -255,7 +256,13 @@ def test_empty_requests_are_refused(asked, reason):
         MaskFiller(tree_task()).fill_mask(Tree((Node("aa [MASK]"),)), 0, **asked)
 
 
-def test_model_trained_on_mismatched_context_reads_the_tree():
-    model = MaskFiller(tree_task(input=TextInput(max_tokens=32, context="mismatched")))
+def test_root_context_reads_the_post_alone(model, tree):
+    assert model.fill_mask(tree, "t.9", context="root")["ancestors"] == ["t.0"]
+    assert model.score(tree, "t.9", context="root")["ancestors"] == ["t.0"]
+
+
+@pytest.mark.parametrize("context", ["mismatched", "sibling-branch"])
+def test_model_trained_on_other_comments_ancestors_reads_the_tree(context):
+    model = MaskFiller(tree_task(input=TextInput(max_tokens=32, context=context)))
     tree = Tree((Node("ab ba"), Node("aa [MASK]", parents=(0,))))
     assert model.fill_mask(tree, 1)["context"] == "tree"

@@ -145,7 +145,7 @@ def test_every_context_has_the_same_parameters():
     """Compared models differ in their inputs, not in their parameters."""
     counts = {
         context: sum(p.numel() for p in tree_task(input=TextInput(max_tokens=32, context=context)).parameters())
-        for context in ("tree", "none", "null", "parent", "mismatched")
+        for context in ("tree", "none", "null", "parent", "root", "mismatched", "sibling-branch")
     }
     assert len(set(counts.values())) == 1
 

@@ -323,7 +323,7 @@ def test_run_is_reproducible(store, tmp_path):
     assert one != other
 
 
-@pytest.mark.parametrize("context", ["none", "null", "parent", "mismatched"])
+@pytest.mark.parametrize("context", ["none", "null", "parent", "root", "mismatched", "sibling-branch"])
 def test_every_context_trains(store, tmp_path, context):
     _, progress = execute(small(store, input__context=context), tmp_path / "run", cpu=True)
     assert np.isfinite(progress.best)

@@ -70,10 +70,10 @@ def run(
     run: Annotated[Path, typer.Argument(help="A run or a saved model.")],
     data: Annotated[Path, typer.Option("--data", help="A data set built by `ramify data build`.")],
     context: Annotated[
-        Literal["tree", "none", "parent", "mismatched", "wrong", "null"] | None,
+        Literal["tree", "parent", "root", "none", "null", "mismatched", "sibling-branch"] | None,
         typer.Option(
-            help="Context of a comment: its ancestors (tree), nothing (none), its parent, another tree's ancestors "
-            "(mismatched; wrong is accepted as a synonym), or the learned null row. Default: as in training."
+            help="Context of a comment: its ancestors (tree), its parent, the post (root), nothing (none), the null row, "
+            "another tree's ancestors (mismatched), or those of another branch of its own tree. Default: as in training."
         ),
     ] = None,
     split: Annotated[Literal["train", "dev", "test", "all"], typer.Option(help="Split to evaluate on.")] = "test",
@@ -81,6 +81,12 @@ def run(
         int | None, typer.Option(min=1, help="Number of mask draws per comment, seeded by the hash of its id. Default: 8.")
     ] = None,
     mask_rate: Annotated[float | None, typer.Option(help="Share of masked tokens. Default: as in training.")] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            help="Masked language models: a second model to score on the same masks, in its own context or --context."
+        ),
+    ] = None,
     starts: Annotated[
         bool, typer.Option("--starts/--no-starts", help="Disentanglement: also score messages that start a conversation.")
     ] = True,
@@ -111,8 +117,11 @@ def run(
 ) -> None:
     """Evaluate a model on held-out data.
 
-    Masked language models: loss in nats per masked token, perplexity and accuracy, also by depth. The masks are the same for
-    every model. Disentanglement models: the scores of `ramify evaluate links`; on reply trees, graph and conversation accuracy.
+    Masked language models: loss in nats per masked token, perplexity and accuracy, also by depth and by word class
+    (recoverable: content words that stand in an ancestor and not in the visible comment). The masks are the same for every
+    model. With another context than in training, or with --against, the output also holds both losses and what is saved, with
+    95 % intervals over trees. Disentanglement models: the scores of `ramify evaluate links`; on reply trees, graph and
+    conversation accuracy.
 
     Example: ramify evaluate runs/reddit --data data/reddit --context none --json
     """
@@ -121,11 +130,11 @@ def run(
     from ramify.runs import kind_for
 
     given: dict[str, Any] = {
-        # Scripts were promised the word `wrong`.
-        "context": "mismatched" if context == "wrong" else context,
+        "context": context,
         "draws": draws,
         "mask_rate": mask_rate,
         "save": save,
+        "against": against,
         "no_starts": None if starts else True,
         "history": history,
         "beam": beam,

@@ -22,7 +22,8 @@ def fill_mask(
         str | None, typer.Option("--tree", help="Id of the tree, needed if several trees have such a node.")
     ] = None,
     context: Annotated[
-        Literal["tree", "none", "parent", "null"] | None, typer.Option(help="Context of the node. Default: as in training.")
+        Literal["tree", "parent", "root", "none", "null"] | None,
+        typer.Option(help="Context of the node. Default: as in training."),
     ] = None,
     top_k: Annotated[int, typer.Option(min=1, help="Number of tokens to show per mask.")] = 5,
     candidates: Annotated[str | None, typer.Option(help="Words to choose from, separated by commas.")] = None,

@@ -15,7 +15,7 @@ from ramify.batching.batch import Batch, Collator
 from ramify.batching.forest import Forest, Ints
 from ramify.batching.samplers import TokenBudget
 from ramify.batching.views.base import Example
-from ramify.batching.views.comment_trees import BLIND, Context, Discussions, TextInput, units
+from ramify.batching.views.comment_trees import BLIND, FOREIGN, Context, Discussions, TextInput, units
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.inference.base import TOKENS, Pipeline
@@ -71,6 +71,11 @@ class TextPipeline(Pipeline, ABC):
     ) -> Iterator[tuple[Ints, Float[NDArray, "node dim"]]]:
         """Yield nodes of the store and their vectors, batch by batch, with whole trees in each batch."""
         reads = self.backbone.reads_context
+        if context not in (None, "tree", "none"):
+            raise RamifyError(
+                f"context={context} is not a context of embed: a vector is of a node with its ancestors (tree) or of its text "
+                "alone (none). Set context to tree or none, or leave it out."
+            )
         if context == "tree" and not reads:
             raise RamifyError(
                 f"context=tree needs a model that reads ancestors; {type(self.backbone).__name__} embeds texts alone. Set "
@@ -78,7 +83,7 @@ class TextPipeline(Pipeline, ABC):
             )
         # By default, nodes read the context of training. Without context, their vectors come from the encoder, unless the model
         # was trained without context: its encoder then received no gradient.
-        trained = "tree" if self.input.context == "mismatched" else self.input.context
+        trained = "tree" if self.input.context in FOREIGN else self.input.context
         blind = trained in BLIND
         if not reads:
             chosen: Context = "none"

@@ -1,4 +1,4 @@
-"""Held-out loss of masked language models: the same masks for every model, sums by tree and depth."""
+"""Held-out loss of masked language models: the same masks for every model, sums by tree, depth and word class."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ from ramify.batching.samplers import TokenBudget
 from ramify.batching.views.comment_trees import Discussions
 from ramify.errors import RamifyError
 from ramify.files import make_folder, replacing
+from ramify.inference.word_classes import WORD_CLASSES, AncestorWords
 from ramify.metrics import DEPTH_BINS, Interval, bootstrap_ratio, depth_bin
 from ramify.models.base import decode_parts, encode_nodes
 from ramify.nn import counter_rng
@@ -28,55 +29,80 @@ COLLAPSED = 0.02
 
 @dataclass(frozen=True)
 class Scores:
-    """Sums over masked tokens, by tree and depth bin (`DEPTH_BINS`)."""
+    """Sums over masked tokens, by tree, depth bin (`DEPTH_BINS`) and word class."""
 
     trees: list[str]
     loss: NDArray[np.float64]
-    """[tree, bin], nats."""
+    """[tree, bin, class], nats."""
     correct: NDArray[np.int64]
     count: NDArray[np.int64]
+    classes: tuple[str, ...]
+    """Names of the word classes; only `all` if the tokens were not classified."""
 
     def summary(self) -> dict[str, Any]:
-        """Loss in nats per masked token, perplexity, accuracy and count, also for each depth bin that is not empty."""
-        by_depth = {
-            name: _row(self.loss[:, place], self.correct[:, place], self.count[:, place])
-            for place, name in enumerate(DEPTH_BINS)
-            if self.count[:, place].any()
-        }
-        whole = _row(self.loss, self.correct, self.count)
-        return {**whole, "perplexity": float(np.exp(whole["loss"])), "by_depth": by_depth}
+        """Loss in nats per masked token, perplexity, accuracy and count, also for each depth bin that is not empty; and for
+        each word class that is not empty, with its share of the tokens, if there are several classes."""
+        whole = self._row(slice(None))
+        by_depth = {name: self._row(np.s_[:, place]) for place, name in enumerate(DEPTH_BINS) if self.count[:, place].any()}
+        found = {**whole, "perplexity": float(np.exp(whole["loss"])), "by_depth": by_depth}
+        if len(self.classes) > 1:
+            rows = {
+                name: self._row(np.s_[..., place]) for place, name in enumerate(self.classes) if self.count[..., place].any()
+            }
+            found["by_class"] = {name: row | {"share": row["count"] / whole["count"]} for name, row in rows.items()}
+        return found
+
+    def _row(self, cells: Any) -> dict[str, Any]:
+        total = int(self.count[cells].sum())
+        loss, correct = float(self.loss[cells].sum()), int(self.correct[cells].sum())
+        return {"loss": loss / max(1, total), "accuracy": correct / max(1, total), "count": total}
 
     def save(self, path: Path) -> None:
         make_folder(path.parent)
         # Given a file name, numpy would add a suffix.
         with replacing(path) as scratch, open(scratch, "wb") as file:
-            np.savez_compressed(file, trees=np.array(self.trees), loss=self.loss, correct=self.correct, count=self.count)
+            np.savez_compressed(
+                file,
+                trees=np.array(self.trees),
+                loss=self.loss,
+                correct=self.correct,
+                count=self.count,
+                classes=np.array(self.classes),
+            )
 
     @classmethod
     def load(cls, path: Path) -> "Scores":
         with np.load(path, allow_pickle=False) as file:
-            return cls(file["trees"].tolist(), file["loss"], file["correct"], file["count"])
-
-
-def _row(loss: NDArray[np.float64], correct: NDArray[np.int64], count: NDArray[np.int64]) -> dict[str, Any]:
-    total = int(count.sum())
-    return {"loss": float(loss.sum()) / max(1, total), "accuracy": int(correct.sum()) / max(1, total), "count": total}
+            return cls(file["trees"].tolist(), file["loss"], file["correct"], file["count"], tuple(file["classes"].tolist()))
 
 
 def gain(better: Scores, worse: Scores, *, accuracy: bool = False, seed: int = 0) -> dict[str, Interval]:
     """Gain of `better` over `worse` in nats per masked token (or in accuracy), with paired bootstrap intervals over trees:
-    `all`, and every depth bin."""
-    if better.trees != worse.trees or not np.array_equal(better.count, worse.count):
+    `all`, every depth bin, and every word class if there are several."""
+    if better.trees != worse.trees or better.classes != worse.classes or not np.array_equal(better.count, worse.count):
         raise RamifyError(
-            "the evaluations have different trees or masks, so they cannot be paired. Repeat them with the same data, split, "
-            "draws and mask rate."
+            "the evaluations have different trees, masks or word classes, so they cannot be paired. Repeat them with the same "
+            "data, split, draws and mask rate."
         )
     difference = (better.correct - worse.correct).astype(np.float64) if accuracy else worse.loss - better.loss
-    gains = {"all": bootstrap_ratio(difference.sum(1), better.count.sum(1), seed=seed)}
-    for place, name in enumerate(DEPTH_BINS):
-        if better.count[:, place].any():
-            gains[name] = bootstrap_ratio(difference[:, place], better.count[:, place], seed=seed)
-    return gains
+    return {
+        name: bootstrap_ratio(by_tree(difference, cells), by_tree(better.count, cells), seed=seed)
+        for name, cells in parts_of(better).items()
+    }
+
+
+def parts_of(scores: Scores) -> dict[str, Any]:
+    """The cells of `all`, of every depth bin and of every word class that hold a masked token, as indices of the arrays."""
+    parts: dict[str, Any] = {"all": np.s_[:]}
+    parts |= {name: np.s_[:, place] for place, name in enumerate(DEPTH_BINS)}
+    if len(scores.classes) > 1:
+        parts |= {name: np.s_[..., place] for place, name in enumerate(scores.classes)}
+    return {name: cells for name, cells in parts.items() if name == "all" or scores.count[cells].any()}
+
+
+def by_tree(sums: NDArray[Any], cells: Any) -> NDArray[Any]:
+    """The sum of the cells of each tree."""
+    return sums[cells].reshape(len(sums), -1).sum(1)
 
 
 def batches(view: Discussions, collator: Collator, tokens: int) -> Iterator[Any]:
@@ -85,7 +111,20 @@ def batches(view: Discussions, collator: Collator, tokens: int) -> Iterator[Any]
         yield collator([view.example(int(number)) for number in numbers])
 
 
-@torch.no_grad()
+@dataclass(frozen=True)
+class Tally:
+    """What is summed up in an evaluation: the targets, and the model's mixture with the cache.
+
+    The cache is a unigram model of the ancestors: p = (1 - cache) · p(model) + cache · share of the piece in the ancestors. A
+    target whose ancestors hold no piece keeps the model's probability. The cache changes the loss alone, not the counts of
+    correct tokens.
+    """
+
+    only: NDArray[np.bool_] | None = None
+    """Whether each node of the forest counts; None: all targets do."""
+    cache: float = 0.0
+
+
 def evaluate(
     task: MaskedLM,
     view: Discussions,
@@ -95,20 +134,58 @@ def evaluate(
     draws: int = 8,
     mask_rate: float | None = None,
     tokens: int = 16_384,
+    words: AncestorWords | None = None,
+    masker: MaskedLM | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Scores:
     """Mask every target `draws` times, seeded by the hash of its id, and score the predictions.
 
-    Nodes are encoded once for all draws. `mask_rate` is the share of masked tokens; None: as in training.
+    Nodes are encoded once for all draws. `mask_rate` is the share of masked tokens; None: as in training. With `words`, sums
+    are kept by word class. `masker` is the task whose masks are used; None: the task itself.
     """
+    (found,) = tally(
+        task,
+        view,
+        collator,
+        trees,
+        (Tally(),),
+        draws=draws,
+        mask_rate=mask_rate,
+        tokens=tokens,
+        words=words,
+        masker=masker,
+        progress=progress,
+    )
+    return found
+
+
+@torch.no_grad()
+def tally(
+    task: MaskedLM,
+    view: Discussions,
+    collator: Collator,
+    trees: Sequence[int] | Ints,
+    tallies: Sequence[Tally],
+    *,
+    draws: int = 8,
+    mask_rate: float | None = None,
+    tokens: int = 16_384,
+    words: AncestorWords | None = None,
+    masker: MaskedLM | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> list[Scores]:
+    """Several sums over the predictions of one evaluation (see `evaluate`). A cache needs `words`."""
     if mask_rate is not None and not 0 < mask_rate <= 1:
         raise RamifyError(f"mask_rate must be above 0 and at most 1, but is {mask_rate}.")
+    if words is None and any(each.cache for each in tallies):
+        raise RamifyError("a cache needs the ancestors' words. Pass words=AncestorWords.of(…).")
     forest: Forest = view.forest
     device = next(task.parameters()).device
+    masker = masker or task
     trees = np.asarray(trees, dtype=np.int64)
     place = {int(tree): number for number, tree in enumerate(trees)}
-    shape = (len(trees), BINS)
-    loss, correct, count = np.zeros(shape), np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    classes = WORD_CLASSES if words is not None else ("all",)
+    sums = [_Sums((len(trees), BINS, len(classes))) for _ in tallies]
     depth = np.asarray(forest.store.depth, dtype=np.int64)
     with task.evaluating():
         for batch in batches(view, collator, tokens):
@@ -123,22 +200,48 @@ def evaluate(
             seeds = torch.from_numpy(node_seeds(forest.store, nodes)) + part
             row = np.array([place[int(tree)] for tree in forest.tree_of(batch.source)])
             column = depth_bin(depth[nodes])
+            found = None if words is None else words.read(batch.source)
             for draw in range(draws):
-                masked = task.mask(moved, counter_rng.random_bits(seeds, draw).to(device), mask_rate)
+                masked = masker.mask(moved, counter_rng.random_bits(seeds, draw).to(device), mask_rate)
+                assert masked.output_positions is not None
+                owner = np.repeat(np.arange(len(nodes)), masked.output_positions.rows.host_lengths)
+                word_class, share = np.zeros(len(owner), np.int64), np.full(len(owner), np.nan)
+                if found is not None:
+                    labels = masked.labels.cpu().numpy()
+                    shown = masked.target_ids.index_select(0, masked.output_positions.index).cpu().numpy()
+                    word_class = found.classes(owner, labels, shown)
+                    share = found.share_of(owner, labels)
                 start = 0
                 for piece, hidden in decode_parts(backbone, masked, tokens, vectors):
                     losses, best = task.head.measure(hidden.tokens, piece.labels)
-                    assert piece.output_positions is not None
-                    targets = np.arange(start, start + len(piece.targets))
-                    owner = np.repeat(targets, piece.output_positions.rows.host_lengths)
-                    start += len(targets)
-                    where = (row[owner], column[owner])
-                    np.add.at(loss, where, losses.double().cpu().numpy())
-                    np.add.at(correct, where, (best == piece.labels).long().cpu().numpy())
-                    np.add.at(count, where, 1)
+                    own = slice(start, start + len(piece.labels))
+                    start = own.stop
+                    cells = (row[owner[own]], column[owner[own]], word_class[own])
+                    nats, hits = losses.double().cpu().numpy(), (best == piece.labels).long().cpu().numpy()
+                    for each, into in zip(tallies, sums, strict=True):
+                        kept = slice(None) if each.only is None else each.only[batch.source[owner[own]]]
+                        into.add(cells, kept, with_cache(nats, share[own], each.cache) if each.cache else nats, hits)
             if progress is not None:
                 progress(len(batch.targets))
-    return Scores(forest.store.tree_ids(trees), loss, correct, count)
+    names = forest.store.tree_ids(trees)
+    return [Scores(names, each.loss, each.correct, each.count, classes) for each in sums]
+
+
+class _Sums:
+    def __init__(self, shape: tuple[int, int, int]) -> None:
+        self.loss, self.correct, self.count = np.zeros(shape), np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+
+    def add(self, cells: tuple[Ints, ...], kept: Any, nats: NDArray[np.float64], hits: Ints) -> None:
+        where = tuple(each[kept] for each in cells)
+        np.add.at(self.loss, where, nats[kept])
+        np.add.at(self.correct, where, hits[kept])
+        np.add.at(self.count, where, 1)
+
+
+def with_cache(nats: NDArray[np.float64], share: NDArray[np.float64], weight: float) -> NDArray[np.float64]:
+    """The loss of the mixture of the model and the cache. The model's loss stays where the share is NaN."""
+    mixed = -np.log((1 - weight) * np.exp(-nats) + weight * share)
+    return np.where(np.isnan(share), nats, mixed)
 
 
 @torch.no_grad()

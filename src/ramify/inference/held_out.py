@@ -5,20 +5,25 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ramify.batching.batch import Collator
 from ramify.batching.forest import Forest, Ints, node_seeds
-from ramify.batching.views.comment_trees import BLIND, Context, Discussions, RegimeConfig, units
+from ramify.batching.views.comment_trees import BLIND, Context, Discussions, RegimeConfig, has_other_branch, units
 from ramify.dataset.store import Split, Store
+from ramify.errors import RamifyError
 from ramify.inference.evaluation import Scores, evaluate
 from ramify.inference.mask_query import MaskQuery
+from ramify.inference.word_classes import AncestorWords
 from ramify.tasks.masked_lm import MaskedLM
 from ramify.tree import Tree
 
 NAMES: dict[str, str] = {
     "tree": "with ancestors",
     "parent": "with the parent",
+    "root": "with the post",
     "mismatched": "with another tree's ancestors",
+    "sibling-branch": "with another branch's ancestors",
     "none": "without context",
     "null": "without context",
 }
@@ -85,10 +90,11 @@ def measure(
     trees = chosen_trees(forest, store, split, comments)
     own = task.input.context
     kinds: tuple[Context, ...] = (own,) if own in BLIND else (own, "none", *controls)
+    words = ancestor_words(task, forest)
     scores: dict[Context, Scores] = {}
     for context in kinds:
         view, collator = discussions(task, forest, trees, context=context)
-        scores[context] = evaluate(task, view, collator, trees, draws=draws, progress=progress)
+        scores[context] = evaluate(task, view, collator, trees, draws=draws, words=words, progress=progress)
     count = int((store.offsets[trees + 1] - store.offsets[trees] - 1).sum())
     return Measured(split, len(trees), count, draws, scores)
 
@@ -172,11 +178,35 @@ def discussions(
     context: Context | None = None,
     regime: RegimeConfig | None = None,
     seed: int = 0,
+    only: NDArray[np.bool_] | None = None,
 ) -> tuple[Discussions, Collator]:
-    """Units of some trees as a task reads them (or with another `context`), and their collator."""
+    """Units of some trees as a task reads them (or with another `context`), and their collator.
+
+    `only` says for each node of the forest whether it may be a target; None: all that can read the context.
+    """
     input = task.backbone.in_context(task.input, context)
-    parts = units(forest, trees, **asdict(regime or RegimeConfig()))
+    if only is None:
+        only = readable(forest, trees, input.context)
+    parts = units(forest, trees, **asdict(regime or RegimeConfig()), only=only)
     return Discussions(forest, parts, input, seed=seed, trees=trees), Collator(forest, task.tokenizer, input)
+
+
+def ancestor_words(task: MaskedLM, forest: Forest) -> AncestorWords:
+    """The word classes of a forest, with ancestors as this task would read them."""
+    return AncestorWords.of(forest, task.input, task.tokenizer.vocab_size)
+
+
+def readable(forest: Forest, trees: Ints, context: Context) -> NDArray[np.bool_] | None:
+    """Whether each node of the forest can read a context as a node of these trees; None if all can."""
+    if context != "sibling-branch":
+        return None
+    found = has_other_branch(forest, trees)
+    if not found.any():
+        raise RamifyError(
+            f"context=sibling-branch reads another branch of the same tree, but no comment of these {len(trees):,} tree(s) has "
+            "one at its depth. Choose another context, or trees in which several comments have replies."
+        )
+    return found
 
 
 def first_trees(forest: Forest, trees: Ints, targets: int) -> Ints:

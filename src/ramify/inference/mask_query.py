@@ -12,7 +12,7 @@ from torch import Tensor
 from ramify.batching.batch import Collator, select_positions
 from ramify.batching.forest import Forest
 from ramify.batching.views.base import Example
-from ramify.batching.views.comment_trees import Context, Discussions, TextInput, units
+from ramify.batching.views.comment_trees import FOREIGN, Context, Discussions, TextInput, units
 from ramify.errors import RamifyError
 from ramify.inference.base import TOKENS
 from ramify.models.base import decode_parts
@@ -36,11 +36,16 @@ class MaskQuery:
 
     @classmethod
     def of(cls, task: MaskedLM, tree: Tree, node: str | int, context: Context | None) -> "MaskQuery":
-        # A model trained on mismatched ancestors reads the node's own ones: a single tree has no others.
-        context = context or ("tree" if task.input.context == "mismatched" else task.input.context)
+        # A model trained on other comments' ancestors reads the node's own ones.
+        context = context or ("tree" if task.input.context in FOREIGN else task.input.context)
         if context == "mismatched":
             raise RamifyError(
-                "context=mismatched reads another tree, but there is no other tree. Set context to tree, parent or none."
+                "context=mismatched reads another tree, but there is no other tree. Set context to tree, parent, root or none."
+            )
+        if context == "sibling-branch":
+            raise RamifyError(
+                "context=sibling-branch reads a random other branch, so its answer would be random. Set context to tree, "
+                "parent, root or none; `ramify evaluate` measures the loss with another branch."
             )
         place = tree.index(node) if isinstance(node, str) else node
         if not 0 <= place < len(tree):

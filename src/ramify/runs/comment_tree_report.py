@@ -7,7 +7,7 @@ import numpy as np
 
 from ramify.batching.forest import share_over
 from ramify.batching.views.comment_trees import BLIND, Context
-from ramify.inference.evaluation import Scores, gain
+from ramify.inference.evaluation import Scores, by_tree, gain, parts_of
 from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.held_out import NAMES, RULE, Filling, Measured, fillings, measure
 from ramify.metrics import DEPTH_BINS, Interval, bootstrap_ratio
@@ -145,11 +145,8 @@ def by_depth(measured: Measured, title: str = "Gain from context, by depth") -> 
     gains = [gain(own, measured.scores[context]) for context in others]
     columns = [Column("depth"), Column("masked tokens"), *(Column(NAMES[context]) for context in measured.scores)]
     columns += [Column(f"saved, against the same model {NAMES[context]}", drawn=True) for context in others]
-    rows = [
-        _depth_row(name, measured.scores, gains)
-        for name in ("all", *DEPTH_BINS)
-        if name == "all" or own.count[:, list(DEPTH_BINS).index(name)].any()
-    ]
+    parts = parts_of(own)
+    rows = [_row(name, parts[name], measured.scores, gains) for name in ("all", *DEPTH_BINS) if name in parts]
     lead = (
         f"Loss in nats per masked token on {trees_of(measured.split)}: {measured.trees:,} trees, {measured.comments:,} "
         f"comments, {counted(measured.draws, 'draw')} of masks per comment, the same masks in every column. "
@@ -158,13 +155,12 @@ def by_depth(measured: Measured, title: str = "Gain from context, by depth") -> 
     return Section(title, (Table(tuple(columns), tuple(rows)),), (lead,))
 
 
-def _depth_row(name: str, scores: Mapping[Context, Scores], gains: Sequence[Mapping[str, Interval]]) -> tuple[Cell, ...]:
-    columns = slice(None) if name == "all" else slice(place := list(DEPTH_BINS).index(name), place + 1)
-    count = next(iter(scores.values())).count[:, columns].sum(1)
+def _row(name: str, part: Any, scores: Mapping[Context, Scores], gains: Sequence[Mapping[str, Interval]]) -> tuple[Cell, ...]:
+    count = by_tree(next(iter(scores.values())).count, part)
     several = int((count > 0).sum()) > 1
     cells = [Cell(name), Cell(f"{count.sum():,}")]
     for each in scores.values():
-        cells.append(_estimate(bootstrap_ratio(each.loss[:, columns].sum(1), count), ".3f", several))
+        cells.append(_estimate(bootstrap_ratio(by_tree(each.loss, part), count), ".3f", several))
     for each in gains:
         cells.append(_estimate(each[name], "+.3f", several, drawn=several))
     return tuple(cells)

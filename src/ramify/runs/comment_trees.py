@@ -19,14 +19,13 @@ from ramify.config import check_fields
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
 from ramify.inference.base import Pipeline
-from ramify.inference.evaluation import COLLAPSED, Scores, context_spread, evaluate
+from ramify.inference.evaluation import COLLAPSED, context_spread, evaluate
 from ramify.inference.fill_mask import MaskFiller
-from ramify.inference.held_out import discussions, first_trees
+from ramify.inference.held_out import discussions, first_trees, readable
 from ramify.models import hf
 from ramify.models.base import NO_DECODER, TextModelConfig
-from ramify.nn.precision import autocast
-from ramify.runs import comment_tree_report
-from ramify.runs.base import RUN_FILE, Evaluation, Prepared, ReportParts, ReportRequest, Run, check_options, no_progress
+from ramify.runs import comment_tree_report, comment_tree_scores
+from ramify.runs.base import RUN_FILE, Evaluation, Prepared, ReportParts, ReportRequest, Run
 from ramify.tasks.masked_lm import VECTOR_LOSSES, MaskedLM, MaskedLMConfig
 from ramify.tokenizer import Kind, Tokenizer, sample
 from ramify.training.checkpoints import Progress
@@ -38,8 +37,6 @@ MIXED = 2
 """Pieces per step below which most steps hold a single piece."""
 TOKENIZER_BYTES = 64 * 2**20
 """Size of the uniform sample of the training split on which a tokenizer is trained."""
-DRAWS = 8
-"""Masks drawn per comment in an evaluation."""
 
 
 @dataclass(frozen=True)
@@ -85,9 +82,13 @@ class PreparedDiscussions(Prepared):
     forest: Forest
 
     def view(self, trees: Ints, *, context: Context | None = None, train: bool = False) -> tuple[Discussions, Collator]:
-        """Examples of these trees and their collator: cut as in training (`train`), or whole trees for evaluation."""
+        """Examples of these trees and their collator: cut as in training (`train`), or whole trees for evaluation.
+
+        The targets are those that can read the context of training, whatever `context` they read.
+        """
         config = self.run.view if train else RegimeConfig(predict_post=self.run.view.predict_post)
-        return discussions(self.task, self.forest, trees, context=context, regime=config, seed=self.run.seed)
+        only = readable(self.forest, trees, self.task.input.context)
+        return discussions(self.task, self.forest, trees, context=context, regime=config, seed=self.run.seed, only=only)
 
     def stage(self, number: int) -> Stage:
         config = self.run.stages[number]
@@ -208,50 +209,17 @@ class CommentTreeRun(Run):
 
     @classmethod
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
-        """Held-out loss. Options: `context`, `draws`, `mask_rate`, `save`, `precision`, `progress`."""
+        """Held-out loss, compared with that of the model's own context or of another model. Options: those of
+        `comment_tree_scores`."""
         if not isinstance(pipeline, MaskFiller):
             raise RamifyError(f"{source} holds a {type(pipeline).__name__}, not a masked language model. Choose another model.")
-        known = ("context", "draws", "mask_rate", "save", "precision", "progress")
-        check_options(options, known, source, "a masked language model")
-        task = pipeline.task
-        draws, rate = options.get("draws", DRAWS), options.get("mask_rate")
-        trees = store.evaluation_trees(split)
-        view, collator = discussions(task, pipeline.forest(store), trees, context=options.get("context"))
-        bar, precision = options.get("progress", no_progress), options.get("precision", "fp32")
-        with bar(int(view.sizes.sum())) as advance, autocast(pipeline.device, precision):
-            scores = evaluate(task, view, collator, trees, draws=draws, mask_rate=rate, progress=advance)
-        if "save" in options:
-            scores.save(options["save"])
-        if not scores.count.any():
-            raise RamifyError(f"No comment in the split {split} of {store.path} has a token that can be masked.")
-        return HeldOutLoss(scores, rate or task.config.mask_rate, draws)
+        return comment_tree_scores.score(pipeline, source, store, split, options)
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
         return comment_tree_report.parts(self.input.context, request)
 
     def next_command(self, out: Path, store: Store) -> str:
         return f"evaluate {shlex.quote(str(out))} --data {shlex.quote(self.data)}"
-
-
-@dataclass(frozen=True)
-class HeldOutLoss(Evaluation):
-    """Loss in nats per masked token, perplexity and accuracy, also by depth."""
-
-    scores: Scores
-    mask_rate: float
-    draws: int
-
-    def to_json(self) -> dict[str, Any]:
-        return self.scores.summary()
-
-    def lines(self) -> list[str]:
-        summary = self.scores.summary()
-        rows = [("all", summary), *summary["by_depth"].items()]
-        return [
-            f"{'depth':>6} {'loss':>8} {'accuracy':>9} {'masked tokens':>14}",
-            *(f"{depth:>6} {row['loss']:>8.4f} {row['accuracy']:>9.2%} {row['count']:>14,}" for depth, row in rows),
-            f"perplexity {summary['perplexity']:.2f}; {self.mask_rate:.0%} of the tokens masked, {self.draws} draw(s)",
-        ]
 
 
 def _build_task(run: CommentTreeRun, config: TextModelConfig, tokenizer: Tokenizer) -> MaskedLM:

@@ -12,15 +12,20 @@ from ramify.batching.views.base import Example, View
 from ramify.config import check_fields
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
+from ramify.nn.ragged import places
 from ramify.tokenizer import Tokenizer
 from ramify.tree import Bound, Piece, Tree, Weighting, multiplicity, split
 
-Context = Literal["tree", "none", "null", "parent", "mismatched"]
+Context = Literal["tree", "none", "null", "parent", "root", "mismatched", "sibling-branch"]
 """The context of a target. tree: its ancestors. none: nothing. null: the model's learned null row alone. parent: its parent
-alone. mismatched: the ancestors of a comment of equal depth in another tree."""
+alone. root: the post alone. mismatched: the ancestors of a comment of equal depth in another tree. sibling-branch: the
+ancestors of a comment of the same tree that has equal depth and another parent."""
 
 BLIND = ("none", "null")
 """Contexts in which a target reads no other node of its tree."""
+
+FOREIGN = ("mismatched", "sibling-branch")
+"""Contexts in which a target reads the ancestors of another comment."""
 
 Rule = Literal["post_nearest", "nearest"]
 """The ancestors that a target keeps if it has too many: the post and the nearest, or the nearest alone."""
@@ -97,13 +102,14 @@ def units(
     threads_over: Literal["all", "leaves"] = "all",
     step_per: Literal["piece", "tree"] = "piece",
     predict_post: bool = False,
+    only: NDArray[np.bool_] | None = None,
 ) -> Units:
     """The units of a regime (Juneja 2021, section 3): `naive` predicts one comment per unit, `threads` all comments of a
     root-to-node path, `tree` a whole tree, `middle` bounded pieces, or all pieces of a tree (`step_per="tree"`).
     `threads_debiased` divides each comment's weight by the number of its predictions.
 
     The parts of a chained text together weigh as much as one text. Parts of a chained post are targets only with
-    `predict_post`, like the post itself.
+    `predict_post`, like the post itself. `only` says for each node of the forest whether it may be a target; None: all may.
     """
     targets: list[Ints] = []
     weights: list[NDArray[np.float64]] = []
@@ -113,6 +119,8 @@ def units(
     for tree in np.asarray(trees, dtype=np.int64).tolist():
         own = slice(int(forest.offsets[tree]), int(forest.offsets[tree + 1]))
         asked = is_comment[own] | predict_post
+        if only is not None:
+            asked &= only[own]
         if not asked.any():
             continue
         if regime == "tree":
@@ -128,8 +136,9 @@ def units(
             parts = list(_pieces(pieces, asked, forest.depth[own]))
             if step_per == "tree" and parts:
                 parts = [_Part(*map(np.concatenate, zip(*parts, strict=True)))]
-            if predict_post:  # the post is in every piece, but no piece has it as a target
-                parts.insert(0, _all_of(np.flatnonzero(local < 0)))
+            post = np.flatnonzero((local < 0) & asked)
+            if len(post):  # the post is in every piece, but no piece has it as a target
+                parts.insert(0, _all_of(post))
         else:
             raise RamifyError(f"regime must be naive, threads, threads_debiased, tree or middle, but is {regime!r}.")
         for part in parts:
@@ -268,7 +277,7 @@ class Discussions(View):
         # A text without tokens has nothing to predict; it still serves as context.
         self._weight = np.where(forest.length[parts.targets] > 0, parts.weights, 0.0)
         self._weights = np.add.reduceat(self._weight, np.concatenate([[0], parts.ends[:-1]]))
-        self._strangers = _Strangers(forest, np.asarray(trees, dtype=np.int64)) if input.context == "mismatched" else None
+        self._others = _others(forest, parts.targets, input.context, np.asarray(trees, dtype=np.int64))
 
     @property
     def costs(self) -> Ints:
@@ -291,13 +300,16 @@ class Discussions(View):
         targets = self.parts.targets[part]
         top = self.parts.top[part]
         asked = targets
-        if self._strangers is not None:
-            asked = self._strangers.of(targets, np.random.Generator(np.random.Philox(key=[self.seed, (epoch << 32) + number])))
+        if self._others is not None:
+            asked = self._others.draw(targets, np.random.Generator(np.random.Philox(key=[self.seed, (epoch << 32) + number])))
         if self.input.context in BLIND:
             context, lengths = np.zeros(0, np.int64), np.zeros(len(targets), np.int64)
         elif self.input.context == "parent":
             parent, inside = _parents_inside(self.forest, targets, top)
             context, lengths = parent[inside], inside.astype(np.int64)
+        elif self.input.context == "root":
+            rooted = self.forest.parent[targets] >= 0
+            context, lengths = self.forest.root[targets[rooted]], rooted.astype(np.int64)
         else:
             context, lengths = ancestors(self.forest, asked, self.input.context_length, self.input.rule, top)
         weight = None if self.input.concatenate else self._context_weight(context, targets, top)
@@ -308,7 +320,7 @@ class Discussions(View):
 
         Nodes drawn at random share the weight of the nodes that they replace.
         """
-        if self._strangers is None:
+        if self._others is None:
             return 1.0 / self._readers[context]
         own, _ = ancestors(self.forest, targets, self.input.context_length, self.input.rule, top)
         replaced = (1.0 / self._readers[np.unique(own)]).sum()
@@ -340,10 +352,12 @@ def _read_by_units(forest: Forest, parts: Units, input: TextInput) -> Iterator[t
     above = np.maximum(forest.depth[parts.targets] - parts.top, 0)
     nearest = input.rule == "nearest"
     rooted = forest.parent[parts.targets] >= 0
-    if nearest:
+    if nearest and input.context != "root":
         rooted &= above < input.context_length
     keys = np.unique(unit[rooted] * count + forest.root[parts.targets[rooted]])
     yield keys // count, keys % count
+    if input.context == "root":
+        return
     limit = input.context_length - (not nearest)
     # Targets of one unit may read up to different depths. Within a group they read equally far.
     groups, group = np.unique(np.stack([unit, parts.top]), axis=1, return_inverse=True)
@@ -426,7 +440,7 @@ class _Strangers:
                 "than two hold a comment. Build the data with a larger share for this split (--split)."
             )
 
-    def of(self, targets: Ints, random: np.random.Generator) -> Ints:
+    def draw(self, targets: Ints, random: np.random.Generator) -> Ints:
         own = int(self.forest.tree_of(targets[:1])[0])
         depth = self.forest.depth[targets]
         first = int(np.searchsorted(self.deepest, depth.max()))
@@ -444,6 +458,78 @@ class _Strangers:
         counts = starts[wanted + 1] - starts[wanted]
         picks = starts[wanted] + np.minimum((random.random(len(targets)) * counts).astype(np.int64), counts - 1)
         return nodes[order[picks]]
+
+
+@dataclass(frozen=True)
+class _Branches:
+    """For each node of some trees, the comments of the same tree that have equal depth and another parent.
+
+    In `order` they are consecutive, interrupted only by the node and its siblings.
+    """
+
+    order: Ints
+    """All nodes by tree, depth and parent."""
+    start: Ints
+    """The place in `order` of the tree's first node with the same depth."""
+    own: Ints
+    """The place in `order` of the first child of the same parent."""
+    siblings: Ints
+    """Number of children of the same parent, the node itself included."""
+    count: Ints
+    """Number of comments in other branches. It is 0 at depth 1, in a chain, and in other trees."""
+
+    @classmethod
+    def of(cls, forest: Forest, trees: Sequence[int] | Ints) -> "_Branches":
+        nodes = places(np.diff(forest.offsets), np.asarray(trees, dtype=np.int64))
+        nodes = nodes[np.lexsort((forest.parent[nodes], forest.depth[nodes], forest.root[nodes]))]
+        tree, depth, parent = forest.root[nodes], forest.depth[nodes], forest.parent[nodes]
+        levels, families = _first_of_run(tree, depth), _first_of_run(tree, depth, parent)
+        found = cls(nodes, *(np.zeros(len(forest.parent), np.int64) for _ in range(4)))
+        found.start[nodes], found.own[nodes] = levels, families
+        found.siblings[nodes] = _run_sizes(families)
+        found.count[nodes] = _run_sizes(levels) - _run_sizes(families)
+        return found
+
+    def draw(self, targets: Ints, random: np.random.Generator) -> Ints:
+        """A random comment of another branch for each target; all are equally likely."""
+        count = self.count[targets]
+        picks = self.start[targets] + np.minimum((random.random(len(targets)) * count).astype(np.int64), count - 1)
+        return self.order[picks + np.where(picks >= self.own[targets], self.siblings[targets], 0)]
+
+
+def _first_of_run(*keys: Ints) -> Ints:
+    """For each place of sorted keys, the first place with the same keys."""
+    place = np.arange(len(keys[0]))
+    begins = np.zeros(len(place), dtype=bool)
+    begins[:1] = True
+    for key in keys:
+        begins[1:] |= key[1:] != key[:-1]
+    return np.maximum.accumulate(np.where(begins, place, 0))
+
+
+def _run_sizes(first: Ints) -> Ints:
+    """For each place, the number of places with the same first place."""
+    return np.bincount(first, minlength=len(first))[first] if len(first) else first
+
+
+def has_other_branch(forest: Forest, trees: Sequence[int] | Ints) -> NDArray[np.bool_]:
+    """Whether a node of these trees can read `sibling-branch`, for every node of the forest."""
+    return _Branches.of(forest, trees).count > 0
+
+
+def _others(forest: Forest, targets: Ints, context: Context, trees: Ints) -> _Strangers | _Branches | None:
+    """The comments whose ancestors the targets read instead of their own."""
+    if context == "mismatched":
+        return _Strangers(forest, trees)
+    if context != "sibling-branch":
+        return None
+    branches = _Branches.of(forest, np.unique(forest.tree_of(targets)))
+    if without := int((branches.count[targets] == 0).sum()):
+        raise RamifyError(
+            f"context=sibling-branch draws ancestors from another branch of the same tree, but {without:,} of the "
+            f"{len(targets):,} targets have none at their depth. Leave them out with units(only=has_other_branch(…))."
+        )
+    return branches
 
 
 def encoder_runs(forest: Forest, view: Discussions) -> int:
