@@ -13,7 +13,7 @@ from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
 from ramify.inference.evaluation import Scores, describe, evaluate, gain
 from ramify.inference.fill_mask import MaskFiller
-from ramify.inference.held_out import ancestor_words, discussions, readable
+from ramify.inference.held_out import ancestor_words, chosen_trees, discussions, readable
 from ramify.metrics import Interval
 from ramify.nn.precision import autocast
 from ramify.runs.base import Evaluation, check_options, no_progress
@@ -21,7 +21,7 @@ from ramify.runs.base import Evaluation, check_options, no_progress
 DRAWS = 8
 """Masks drawn per comment in an evaluation."""
 
-OPTIONS = ("context", "draws", "mask_rate", "save", "against", "precision", "progress")
+OPTIONS = ("context", "draws", "mask_rate", "comments", "save", "against", "precision", "progress")
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,8 @@ def score(pipeline: MaskFiller, source: str, store: Store, split: Split, options
     for model, context in readings:
         # Before anything is computed.
         model.backbone.in_context(model.input, context)
-    trees = store.evaluation_trees(split)
     forest = pipeline.forest(store)
+    trees = chosen_trees(forest, store, split, options.get("comments", 0))
     limits = [each for _, context in readings if (each := readable(forest, trees, context)) is not None]
     only = np.logical_and.reduce(limits) if limits else None
     views = [discussions(model.task, forest, trees, context=context, only=only) for model, context in readings]
