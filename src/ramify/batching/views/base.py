@@ -29,8 +29,8 @@ class View(ABC):
     @property
     @abstractmethod
     def costs(self) -> Ints:
-        """Tokens that each example adds to a batch, before examples share nodes. An upper bound if `max_context` cuts the
-        context short."""
+        """Tokens that each example adds to a batch, before examples share nodes. Context nodes that are drawn at random count as
+        long as those that they replace."""
 
     @property
     @abstractmethod
