@@ -12,9 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import ramify as package
+from fixtures import built, chain, discussion
 from fixtures import tokenizer as words
 from ramify import Node, Tree
 from ramify.inference.evaluation import Scores
+from ramify.inference.held_out import CACHE_WEIGHTS, ancestor_words, cache_losses
 from ramify.metrics import DEPTH_BINS
 from ramify.tokenizer import Tokenizer
 
@@ -168,6 +170,38 @@ def test_evaluate_against(ramify, evaluated, trained, store, another, tmp_path):
     assert same["saved"]["all"] == {"value": 0.0, "low": 0.0, "high": 0.0, "p": 1.0}
 
 
+def test_evaluate_with_a_cache(ramify, evaluated, trained, store, another):
+    found = evaluated("--cache")
+    cache = found.pop("cache")
+    assert found == evaluated()
+    assert cache.keys() == {"weight", "chosen_on", "context", "loss", "saved"}
+    assert (cache["chosen_on"], cache["context"]) == ("dev", "tree")
+    assert cache["weight"] in CACHE_WEIGHTS
+    assert list(cache["saved"]) == ["all", *DEPTH_BINS, "function words"]
+    assert cache["saved"]["all"]["value"] == pytest.approx(found["loss"] - cache["loss"], abs=1e-9)
+    # On dev, the chosen weight is the best of the grid.
+    task, forest = package.load(trained).task, package.load(trained).forest(store)
+    losses = cache_losses(task, forest, store.split("dev"), words=ancestor_words(task, forest))
+    assert min(losses.values()) == losses[cache["weight"]] < losses[0.0]
+    dev = evaluated("--cache", "--split", "dev", "--draws", 2)["cache"]
+    assert dev["loss"] == pytest.approx(losses[cache["weight"]], abs=1e-9)
+    # The cache belongs to the model's own context.
+    for options in (("--context", "none"), ("--context", "none", "--against", another)):
+        assert evaluated(*options, "--cache")["cache"] == cache
+    for split, note in (("dev", "dev trees, which this split holds"), ("test", "weight chosen on the dev trees\n")):
+        status, out, _ = ramify("evaluate", trained, "--data", store.path, "--split", split, "--cache", "--draws", 1)
+        assert status == 0
+        assert note in out
+        assert out.splitlines()[-1].startswith("function words ")
+
+
+def test_cache_needs_dev_trees(ramify, trained, tmp_path):
+    data = built((discussion(chain(5), name=f"t{n}") for n in range(4)), tmp_path, (0.5, 0.0, 0.5))
+    status, _, err = ramify("evaluate", trained, "--data", data.path, "--cache")
+    assert status == 2
+    assert "has no dev tree with a comment. Leave --cache out" in err
+
+
 def test_evaluate_readable_comparison(ramify, evaluated, trained, store, another):
     for options, closing in (
         (("--context", "mismatched"), "saved: what context tree, as in training, saves the same model over context mismatched"),
@@ -230,6 +264,9 @@ def test_evaluate_against_refuses(ramify, trained, store, variant, tmp_path):
     status, _, err = ramify("evaluate", checkpoint, "--data", store.path, "--against", trained)
     assert status == 2
     assert "--against does not apply to" in err
+    status, _, err = ramify("evaluate", checkpoint, "--data", store.path, "--cache")
+    assert status == 2
+    assert "--cache does not apply to" in err
 
 
 def test_evaluate_refuses(ramify, trained, store, tmp_path):

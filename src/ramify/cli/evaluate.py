@@ -87,6 +87,13 @@ def run(
             help="Masked language models: a second model to score on the same masks, in its own context or --context."
         ),
     ] = None,
+    cache: Annotated[
+        bool,
+        typer.Option(
+            "--cache",
+            help="Masked language models: also mix in a cache of the ancestors' words. The dev split chooses its weight.",
+        ),
+    ] = False,
     starts: Annotated[
         bool, typer.Option("--starts/--no-starts", help="Disentanglement: also score messages that start a conversation.")
     ] = True,
@@ -135,6 +142,7 @@ def run(
         "mask_rate": mask_rate,
         "save": save,
         "against": against,
+        "cache": cache or None,
         "no_starts": None if starts else True,
         "history": history,
         "beam": beam,
