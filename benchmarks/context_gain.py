@@ -20,7 +20,6 @@ equal depth), parent (the parent only), text (a BERT on the concatenated ancesto
 import argparse
 import json
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -32,7 +31,7 @@ import numpy as np
 
 import ramify
 from ramify.dataset.store import Store
-from ramify.inference.evaluation import Scores, describe, evaluate, gain
+from ramify.inference.evaluation import Scores, describe, evaluate, gain, pool
 from ramify.inference.held_out import ancestor_words, discussions
 from ramify.metrics import DEPTH_BINS
 from ramify.nn.precision import Precision, autocast
@@ -69,7 +68,7 @@ def make_run(model: str, data: str, init: str, seed: int, target_tokens: int, ch
     if model == "text":
         run = RECIPES["bert"](data, init=init, target_tokens=target_tokens, seed=seed, concatenate=256)
         return run.changed(SETTINGS | changes)
-    run = RECIPES["tree-mlm"](data, init=init, target_tokens=target_tokens, seed=seed)
+    run = RECIPES["tree-mlm"](data, size="base", paper=True, init=init, target_tokens=target_tokens, seed=seed)
     return run.changed(SETTINGS | TREE_SETTINGS | {"input.context": CONTEXT_OF[model]} | changes)
 
 
@@ -122,7 +121,7 @@ def table(arguments: argparse.Namespace) -> None:
         print(f"{model} evaluated with {context}: {np.mean(losses):.4f} (sd {spread:.4f}, {len(losses)} seeds)")
         shared = sorted(by_seed.keys() & reference.keys())
         if shared and (model, context) != ("tree", "tree"):
-            pooled = gain(_pool([reference[seed] for seed in shared]), _pool([by_seed[seed] for seed in shared]))
+            pooled = gain(pool([reference[seed] for seed in shared]), pool([by_seed[seed] for seed in shared]))
             print("  gain of tree: " + json.dumps(describe(pooled)))
 
 
@@ -175,7 +174,7 @@ def picture(arguments: argparse.Namespace) -> None:
             continue
         colour = COLOURS[model, context] if model == "tree" else COLOURS[model]
         by_seed = [gain(reference[seed], found[model, context][seed]) for seed in shared]
-        gains = gain(_pool([reference[seed] for seed in shared]), _pool([found[model, context][seed] for seed in shared]))
+        gains = gain(pool([reference[seed] for seed in shared]), pool([found[model, context][seed] for seed in shared]))
         # A bin with a single tree has no interval.
         trees = (reference[shared[0]].count.sum(2) > 0).sum(0)
         depths = [depth for depth, count in zip(DEPTH_BINS, trees) if count > 1]
@@ -196,12 +195,6 @@ def picture(arguments: argparse.Namespace) -> None:
         axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
     arguments.svg.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(arguments.svg, metadata={"Date": None})
-
-
-def _pool(scores: list[Scores]) -> Scores:
-    """Sum over seeds. A tree remains one unit of the bootstrap."""
-    sums = {name: np.sum([getattr(each, name) for each in scores], axis=0) for name in ("loss", "correct", "count")}
-    return replace(scores[0], **sums)
 
 
 def plan(arguments: argparse.Namespace) -> None:

@@ -92,9 +92,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def append_rows(
-    arguments: argparse.Namespace, table: str, row: str, figures: Mapping[str, Any], seeds: Sequence[int] = ()
+    arguments: argparse.Namespace,
+    table: str,
+    row: str,
+    figures: Mapping[str, Any],
+    seeds: Sequence[int] = (),
+    command: str = "",
 ) -> None:
-    """Append all numbers of a nested record to the file that `--append` names, if any. Keys become columns and units."""
+    """Append all numbers of a nested record to the file that `--append` names, if any. Keys become columns and units.
+
+    `command` is the command that measured them, if it is not this benchmark's own.
+    """
     if arguments.append is None:
         return
     file, machine = arguments.append
@@ -105,7 +113,7 @@ def append_rows(
             name=".".join(map(slug, (table, row, column))),
             value=Decimal(value) if isinstance(value, int) else Decimal(f"{value:.6g}"),
             unit=column.rpartition(", ")[2],
-            command=_command(sys.argv),
+            command=command or _command(sys.argv),
             commit=commit,
             hardware=machine,
             date=datetime.date.today(),

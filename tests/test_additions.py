@@ -75,6 +75,7 @@ class Averages(Backbone):
     reads_context = property(lambda self: False)
     carries_state = property(lambda self: False)
     tied_embedding = property(lambda self: self.embedding)
+    context_projection = None
 
     def encode(self, ids: torch.Tensor, rows: Rows) -> torch.Tensor:
         row = torch.repeat_interleave(torch.arange(len(rows)), rows.lengths)

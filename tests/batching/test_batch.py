@@ -156,7 +156,7 @@ def test_select_equals_collating_the_subset(concatenate, corrupt):
         subset = mask(collate([view.example(number[int(node)]) for node in batch.source[start:stop]]))
         read = torch.from_numpy(part.node_source)[part.context].tolist()
         assert read == torch.from_numpy(subset.node_source)[subset.context].tolist()
-        nodes = ("input_ids", "nodes", "depth", "context", "node_source")
+        nodes = ("input_ids", "nodes", "depth", "context", "node_source", "node_weight")
         same(part, replace(subset, **{name: getattr(part, name) for name in nodes}))
 
 

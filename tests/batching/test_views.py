@@ -178,13 +178,21 @@ def test_view_counts_the_contents_of_its_examples(options, context):
         assert view.costs[number] == view.target_tokens[number] + room[np.unique(example.context)].sum()
 
 
-def test_cost_is_bounded_by_the_context_limit():
-    own = forest([discussion([-1, *range(30)])])
-    view = Discussions(own, units(own, [0], "naive"), TextInput(max_context=5, rule="nearest"))
+@given(
+    parent=parent_arrays(max_comments=25, min_comments=1),
+    options=st.sampled_from([*REGIMES, {"regime": "middle", "max_tree_size": 4, "step_per": "tree"}]),
+    context=st.sampled_from(["tree", "parent", "root"]),
+    rule=st.sampled_from(["nearest", "post_nearest"]),
+    max_context=st.sampled_from([1, 2, 5, 100]),
+)
+@settings(max_examples=100)
+def test_costs_count_each_node_that_a_unit_reads_once(parent, options, context, rule, max_context):
+    own = forest([discussion(parent)])
+    view = Discussions(own, units(own, [0], **options), TextInput(context=context, rule=rule, max_context=max_context))
     room = own.length + 2
-    for number in range(6, len(view)):
+    for number in range(len(view)):
         example = view.example(number)
-        assert view.costs[number] == (room[example.targets].sum() + room[example.context].sum() + room[0])  # at most
+        assert view.costs[number] == room[example.targets].sum() + room[np.unique(example.context)].sum()
 
 
 @pytest.mark.parametrize("options", REGIMES[:5], ids=str)

@@ -127,7 +127,7 @@ def test_evaluate_reads_the_test_trees(evaluated, store, tmp_path):
     assert counts["test"] == found["count"]
     assert counts["train"] + counts["dev"] + counts["test"] == counts["all"]
     assert evaluated("--draws", 2)["count"] < found["count"]
-    assert evaluated("--mask-rate", 0.4)["count"] > 1.5 * found["count"]
+    assert evaluated("--mask-rate", 0.15)["count"] < 0.7 * found["count"]
 
 
 def test_evaluate_readable_output(ramify, evaluated, trained, store):
@@ -137,7 +137,7 @@ def test_evaluate_readable_output(ramify, evaluated, trained, store):
     assert status == 0
     assert [line.split()[0] for line in lines] == ["depth", "all", *DEPTH_BINS, "function", "perplexity"]
     assert lines[1].split()[1:] == [f"{found['loss']:.4f}", f"{found['accuracy']:.2%}", f"{found['count']:,}"]
-    assert lines[-1].startswith(f"perplexity {found['perplexity']:.2f}; 15% of the tokens masked, ")
+    assert lines[-1].startswith(f"perplexity {found['perplexity']:.2f}; 30% of the tokens masked, ")
 
 
 def test_evaluate_with_another_branch(ramify, evaluated, trained, store):
@@ -158,12 +158,12 @@ def test_evaluate_against(ramify, evaluated, trained, store, another, tmp_path):
     found = evaluated("--against", another, "--save", tmp_path / "scores.npz")
     assert {name: found[name] for name in evaluated()} == evaluated()
     assert found.keys() == evaluated().keys() | {"against", "saved"}
-    alone = json.loads(ramify("evaluate", another, "--data", store.path, "--mask-rate", 0.15, "--json")[1])
-    assert found["against"] == {"model": str(another), "context": "none", **alone}
+    alone = json.loads(ramify("evaluate", another, "--data", store.path, "--mask-rate", 0.3, "--json")[1])
+    assert found["against"] == {"model": str(another), "context": "parent", **alone}
     assert found["saved"]["all"]["value"] == pytest.approx(alone["loss"] - found["loss"], abs=1e-9)
     assert Scores.load(tmp_path / "scores.npz").summary()["loss"] == found["loss"]
     # With --context, both read it.
-    both = evaluated("--against", another, "--context", "none", "--mask-rate", 0.3)
+    both = evaluated("--against", another, "--context", "none", "--mask-rate", 0.5)
     assert both["against"]["context"] == "none"
     assert both["count"] == both["against"]["count"] > found["count"]
     same = evaluated("--against", trained)
@@ -205,7 +205,7 @@ def test_cache_needs_dev_trees(ramify, trained, tmp_path):
 def test_evaluate_readable_comparison(ramify, evaluated, trained, store, another):
     for options, closing in (
         (("--context", "mismatched"), "saved: what context tree, as in training, saves the same model over context mismatched"),
-        (("--against", another), f"saved: what {trained} (context tree) saves over {another} (context none)"),
+        (("--against", another), f"saved: what {trained} (context tree) saves over {another} (context parent)"),
     ):
         found = evaluated(*options)
         status, out, _ = ramify("evaluate", trained, "--data", store.path, *options)
@@ -237,8 +237,8 @@ def variant(trained, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def another(variant):
-    """A model that was trained without context, as far as its settings tell, and at another mask rate."""
-    folder = variant("input", context="none")
+    """A model that was trained with the parent alone, as far as its settings tell, and at another mask rate."""
+    folder = variant("input", context="parent")
     config = json.loads((folder / "config.json").read_text())
     config["task"]["mask_rate"] = 0.4
     (folder / "config.json").write_text(json.dumps(config))
@@ -253,7 +253,7 @@ def test_evaluate_against_refuses(ramify, trained, store, variant, tmp_path):
     checkpoint = Path(package.__file__).parent / "sample" / "links"
     for other, message in (
         (tokenizer, "has another tokenizer than"),
-        (variant("input", max_tokens=64), "has input.max_tokens=64, but"),
+        (variant("input", max_tokens=48), "has input.max_tokens=48, but"),
         (variant("input", overflow="chain"), "has input.overflow=chain, but"),
         (checkpoint, "holds a Disentangler, not a masked language model. Choose another model."),
         (tmp_path / "none", "none does not exist"),
@@ -396,7 +396,7 @@ def test_embed_reports_truncation(ramify, trained, tmp_path):
     path.write_text(Tree((Node("ba " * 200, id="p"), Node("be", parents=(0,), id="a")), id="t").to_json() + "\n")
     status, _, err = ramify("embed", trained, "--data", path, "--out", tmp_path / "vectors.parquet")
     assert status == 0
-    assert err.endswith("1 of 2 texts had more than 128 tokens and were cut\n")
+    assert err.endswith("1 of 2 texts had more than 64 tokens and were cut\n")
 
 
 @pytest.mark.parametrize("name", ["vectors.parquet", "vectors.npy"])

@@ -109,8 +109,9 @@ def test_depth_is_counted_in_the_whole_tree(kind, rows):
         batch = collate([view.example(number)])
         vectors = torch.randn(len(batch.nodes), 8, dtype=torch.float64)
         context = task.backbone.contextualize(vectors, batch)
-        expected = [vectors[place] + table[min(node, rows - 1)] for place, node in enumerate(batch.node_source.tolist())]
-        torch.testing.assert_close(context.vectors, torch.stack(expected), rtol=0, atol=0)
+        expected = [table[min(node, rows - 1)] for node in batch.node_source.tolist()]
+        torch.testing.assert_close(context.node_positions, torch.stack(expected), rtol=0, atol=0)
+        assert context.vectors is vectors
         assert context.pair_vectors is None
         cut += 1 not in batch.node_source
     assert cut

@@ -83,6 +83,8 @@ class Batch(AnyBatch):
     """The node in the store behind each of `nodes`."""
     frame: Frame
     """Special tokens around each text."""
+    node_weight: Float64[Tensor, " node"] | None = None
+    """Weight of the losses of each node's own vector; None if the view gives none."""
     token_type_ids: Int[Tensor, " target_total"] | None = None
     output_positions: OutputPositions | None = None
     """The positions whose states are computed (None = all)."""
@@ -123,6 +125,7 @@ class Batch(AnyBatch):
             input_ids=self.input_ids[tokens],
             nodes=Rows.build(self.nodes.host_lengths[host]).to(read.device),
             depth=self.depth[read],
+            node_weight=None if self.node_weight is None else self.node_weight[read],
             context=context,
             node_source=self.node_source[host],
         )
@@ -218,7 +221,8 @@ class Collator:
             keys, context = np.zeros_like(keys), context[:0]
         # A stable order by (rounded length, context size class), so that equal batches are laid out alike.
         order = np.lexsort((doubling_key(keys), length_key(lengths)))
-        context = context[places(keys, order)]
+        entries = places(keys, order)
+        context = context[entries]
         source, keys, weight, own, lengths = source[order], keys[order], weight[order], own[order], lengths[order]
 
         if not self.concatenate:
@@ -231,17 +235,24 @@ class Collator:
         asked = (back > after) & (back <= np.repeat(own, lengths) + after)
         labels = np.where(asked, target_ids, IGNORE)
 
-        if not self.share:
-            # The example's number distinguishes the same node of two examples.
-            example = np.repeat(np.arange(len(examples)), [len(each.targets) for each in examples])[order]
-            context = context + np.repeat(example, keys) * len(self.forest.length)
-        nodes, context = np.unique(context, return_inverse=True)
+        # The example's number distinguishes the same node of two examples.
+        example = np.repeat(np.arange(len(examples)), [len(each.targets) for each in examples])[order]
+        by_example = context + np.repeat(example, keys) * len(self.forest.length)
+        nodes, context = np.unique(context if self.share else by_example, return_inverse=True)
+        context = context.reshape(-1)
         nodes = nodes % max(1, len(self.forest.length))
+        node_weight = None
+        weights = [each.context_weight for each in examples if each.context_weight is not None]
+        if not self.concatenate and len(weights) == len(examples) > 0:
+            # Each example counts a node once, however many of its targets read it.
+            _, once = np.unique(by_example, return_index=True)
+            node_weight = np.bincount(context[once], np.concatenate(weights)[entries[once]], len(nodes))
         node_own = np.minimum(self.forest.length[nodes], room)
         by_length = np.argsort(length_key(node_own + special), kind="stable")
         rank = np.empty_like(by_length)
         rank[by_length] = np.arange(len(by_length))
         nodes, node_own = nodes[by_length], node_own[by_length]
+        node_weight = None if node_weight is None else torch.from_numpy(node_weight[by_length])
         return Batch(
             input_ids=torch.from_numpy(self._wrap(nodes, node_own)),
             nodes=Rows.build(node_own + special),
@@ -251,13 +262,14 @@ class Collator:
             target_depth=torch.from_numpy(self.forest.depth[source]),
             labels=torch.from_numpy(labels),
             weight=torch.from_numpy(weight),
-            context=torch.from_numpy(rank[context.reshape(-1)].astype(np.int64)),
+            context=torch.from_numpy(rank[context].astype(np.int64)),
             contexts=contexts,
             readers=readers,
             maskable=own,
             source=source,
             node_source=nodes,
             frame=self.tokenizer.frame,
+            node_weight=node_weight,
             token_type_ids=None if types is None else torch.from_numpy(types),
             null_context=self.input.context == "null",
         )

@@ -95,6 +95,15 @@ class Forest:
         places = np.repeat(self.start[nodes] - (ends - lengths), lengths) + np.arange(ends[-1] if len(ends) else 0)
         return self.ids[places].astype(np.int64)
 
+    def piece_counts(self, trees: Ints, vocab_size: int) -> Ints:
+        """Count how often each piece of the vocabulary stands in the texts of these trees."""
+        counts = np.zeros(vocab_size, dtype=np.int64)
+        for tree in trees.tolist():
+            nodes = slice(int(self.offsets[tree]), int(self.offsets[tree + 1]))
+            ids = self.gather(np.arange(nodes.start, nodes.stop), self.length[nodes])
+            np.add.at(counts, ids, 1)
+        return counts
+
     def with_text(self, node: int, ids: Sequence[int]) -> "Forest":
         """Return a copy of the forest with other token ids at one node."""
         start, length = self.start.copy(), self.length.copy()

@@ -81,6 +81,10 @@ def run(
         int | None, typer.Option(min=1, help="Number of mask draws per comment, seeded by the hash of its id. Default: 8.")
     ] = None,
     mask_rate: Annotated[float | None, typer.Option(help="Share of masked tokens. Default: as in training.")] = None,
+    comments: Annotated[
+        int | None,
+        typer.Option(min=1, help="Masked language models: only the first trees that hold so many comments. Default: all."),
+    ] = None,
     against: Annotated[
         Path | None,
         typer.Option(
@@ -140,6 +144,7 @@ def run(
         "context": context,
         "draws": draws,
         "mask_rate": mask_rate,
+        "comments": comments,
         "save": save,
         "against": against,
         "cache": cache or None,

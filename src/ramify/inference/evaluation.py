@@ -1,7 +1,7 @@
 """Held-out loss of masked language models: the same masks for every model, sums by tree, depth and word class."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -258,6 +258,12 @@ def context_spread(task: MaskedLM, view: Discussions, collator: Collator, *, tok
     with task.evaluating():
         vectors = encode_nodes(backbone, batch.to(next(task.parameters()).device), tokens).double()
     return 1.0 - float(vectors.mean(0).square().sum() / vectors.square().sum(1).mean())
+
+
+def pool(scores: Sequence[Scores]) -> Scores:
+    """Sum over seeds. A tree remains one unit of the bootstrap."""
+    sums = {name: np.sum([getattr(each, name) for each in scores], axis=0) for name in ("loss", "correct", "count")}
+    return replace(scores[0], **sums)
 
 
 def describe(intervals: Mapping[str, Interval]) -> dict[str, dict[str, float]]:

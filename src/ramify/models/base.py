@@ -60,6 +60,8 @@ class Hidden:
     tokens: Float[Tensor, "position dim"]
     positions: Int[Tensor, " position"] | None = None
     state: State | None = None
+    decoded: Float[Tensor, "position dim"] | None = None
+    """The states before output attention, if a model has it."""
 
 
 class AnyBackbone(nn.Module, ABC):
@@ -104,6 +106,14 @@ class Backbone(AnyBackbone):
     @abstractmethod
     def tied_embedding(self) -> nn.Embedding:
         """The token embedding that a head may share its weights with."""
+
+    @property
+    @abstractmethod
+    def context_projection(self) -> nn.Linear | None:
+        """The map of nodes' vectors into the space of the token embedding, if the model has one.
+
+        A task that teaches vectors their words shares it.
+        """
 
     @abstractmethod
     def encode(self, ids: Int[Tensor, " total"], rows: Rows) -> Float[Tensor, "row dim"]:

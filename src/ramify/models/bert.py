@@ -136,6 +136,10 @@ class Bert(Backbone):
     def tied_embedding(self) -> nn.Embedding:
         return self.embedding
 
+    @property
+    def context_projection(self) -> None:
+        return None
+
     def encode(
         self, ids: Int[Tensor, " total"], rows: Rows, type_ids: Int[Tensor, " total"] | None = None
     ) -> Float[Tensor, "row dim"]:

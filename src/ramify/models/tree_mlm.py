@@ -1,7 +1,8 @@
 """Tree-conditioned masked language model (Juneja 2021, section 2 and Figure 1).
 
 An encoder turns every clean ancestor of a comment into one pooled vector; a decoder reads the masked comment, and in every
-layer attends to those vectors.
+layer attends to those vectors. One addition to the paper is an option: output attention, a short path from the vectors to the
+predicted words.
 """
 
 from dataclasses import dataclass, replace
@@ -11,13 +12,17 @@ from typing import Any, Literal
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ramify.batching.batch import Batch
 from ramify.errors import RamifyError
 from ramify.models import hf
 from ramify.models.base import BERT_FAMILY, NO_DECODER, Backbone, Checkpoint, Hidden, State, TextModelConfig, check_config
+from ramify.nn.attention import attend
 from ramify.nn.blocks import Activation, ContextVectors, Layer, Norm, Stack
 from ramify.nn.embeddings import Embeddings, Position, PositionTable, init_weights
+from ramify.nn.heads import start_projection
+from ramify.nn.linear import Linear
 from ramify.nn.pooling import Pool, Pooling
 from ramify.nn.ragged import Rows
 from ramify.tensors import load_strictly
@@ -56,6 +61,9 @@ class TreeMLMConfig(TextModelConfig):
     """Whether encoder and decoder share one token embedding (reconstructed; the paper does not say)."""
     cross_init: Literal["normal", "zero"] = "normal"
     """`zero` starts the output projection of cross-attention at zero, so the untrained model ignores its context."""
+    output_attention: bool = False
+    """Whether each state attends to the ancestors' vectors once more, after the decoder, and adds what it reads in the space of
+    the token embedding. The paper has no such path."""
     eps: float = 1e-5
 
     def __post_init__(self) -> None:
@@ -106,6 +114,7 @@ class TreeMLM(Backbone):
         self.context_table = None
         if config.context_position != "none":
             self.context_table = PositionTable(config.context_positions, config.dim, config.context_position_kind)
+        self.output_attention = OutputAttention(config.dim, config.eps) if config.output_attention else None
         # Scaled embeddings (Vaswani et al., section 3.4) start at 1/sqrt(dim), so scaling gives them unit variance.
         init_weights(self)
         if config.scale_embedding:
@@ -117,6 +126,8 @@ class TreeMLM(Backbone):
                 assert isinstance(layer, Layer)
                 assert layer.cross is not None
                 nn.init.zeros_(layer.cross.out.weight)
+        if self.output_attention is not None:
+            start_projection(self.output_attention.value)
 
     def _embeddings(self, tokens: nn.Embedding) -> Embeddings:
         return Embeddings(
@@ -160,6 +171,10 @@ class TreeMLM(Backbone):
     def tied_embedding(self) -> nn.Embedding:
         return self.embedding
 
+    @property
+    def context_projection(self) -> nn.Linear | None:
+        return None if self.output_attention is None else self.output_attention.value
+
     def encode(self, ids: Int[Tensor, " total"], rows: Rows) -> Float[Tensor, "row dim"]:
         """Encode every clean text as one pooled vector (section 2.1 of the paper)."""
         return self.pool(self.encoder(self.encoder_embeddings(ids, rows.positions), rows), rows)
@@ -167,14 +182,14 @@ class TreeMLM(Backbone):
     def contextualize(self, vectors: Float[Tensor, "node dim"], batch: Batch) -> ContextVectors:
         """Assign each target the vectors of its context, with their positions if the model has a table of context positions."""
         table = self.context_table
-        pair_vectors = pair_index = None
+        node_positions = pair_vectors = pair_index = None
         if table is not None and self.config.context_position == "depth":
-            vectors = vectors + table(batch.depth)
+            node_positions = table(batch.depth)
         elif table is not None:
             reader = torch.repeat_interleave(batch.target_depth, batch.contexts.lengths, output_size=batch.contexts.total)
             distance = reader - batch.depth.index_select(0, batch.context)
             pair_vectors, pair_index = table.weight, distance.clamp(0, table.weight.shape[0] - 1)
-        return ContextVectors(vectors, batch.context, batch.readers, batch.contexts, pair_vectors, pair_index)
+        return ContextVectors(vectors, batch.context, batch.readers, batch.contexts, node_positions, pair_vectors, pair_index)
 
     def nothing(self, batch: Batch) -> ContextVectors:
         """Give every target the learned null vector as its only context."""
@@ -187,7 +202,11 @@ class TreeMLM(Backbone):
         """Compute the targets' states, given their context."""
         x = self.decoder_embeddings(batch.target_ids, batch.targets.positions)
         x = self.decoder(x, batch.targets, context, batch.output_positions)
-        return Hidden(x, None if batch.output_positions is None else batch.output_positions.index)
+        asked = batch.output_positions
+        positions, rows = (None, context.q_rows) if asked is None else (asked.index, asked.cross_rows)
+        if self.output_attention is None:
+            return Hidden(x, positions)
+        return Hidden(self.output_attention(x, context, rows), positions, decoded=x)
 
     def forward(self, batch: Batch, state: State | None = None, vectors: Float[Tensor, "node dim"] | None = None) -> Hidden:
         if batch.null_context:
@@ -197,7 +216,37 @@ class TreeMLM(Backbone):
         return self.decode(batch, self.contextualize(vectors, batch))
 
     def pooled(self, hidden: Hidden, batch: Batch) -> Float[Tensor, "target dim"]:
-        return self.pool(hidden.tokens, batch.targets)
+        # Output attention adds the ancestors' words, which would make the vectors of siblings alike.
+        return self.pool(hidden.tokens if hidden.decoded is None else hidden.decoded, batch.targets)
+
+
+class OutputAttention(nn.Module):
+    """x + σ(g·x + b) · Σ_a softmax_a(W_q x · W_k LN(v_a) / √d) · P LN(v_a), over the ancestors' vectors v_a.
+
+    One head; LN has no parameters of its own. Positions of ancestors are added to the keys alone. Without an ancestor, x stays
+    unchanged.
+    """
+
+    def __init__(self, dim: int, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+        self.query = Linear(dim, dim, bias=False)
+        self.key = Linear(dim, dim, bias=False)
+        self.value = Linear(dim, dim, bias=False)
+        """P: maps a node's vector into the space of the token embedding."""
+        self.gate = nn.Linear(dim, 1)
+
+    def forward(self, x: Float[Tensor, "position dim"], context: ContextVectors, q_rows: Rows) -> Float[Tensor, "position dim"]:
+        normed = F.layer_norm(context.vectors, context.vectors.shape[-1:], eps=self.eps)
+        key = self.key(normed)
+        if context.node_positions is not None:
+            key = key + self.key(context.node_positions)
+        kv = torch.stack([key, self.value(normed)], dim=1).index_select(0, context.index)
+        if context.pair_vectors is not None and context.pair_index is not None:
+            pairs = self.key(context.pair_vectors)
+            kv = kv + torch.stack([pairs, torch.zeros_like(pairs)], dim=1).index_select(0, context.pair_index)
+        mixed = attend(self.query(x)[:, None], kv[:, :, None], q_rows, context.k_rows)
+        return x + torch.sigmoid(self.gate(x)) * mixed[:, 0]
 
 
 def init_from_bert(model: TreeMLM, source: str | Path, *, decoder: bool = True) -> None:

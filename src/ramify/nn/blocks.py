@@ -48,6 +48,8 @@ class ContextVectors:
     """The querying rows, grouped so that rows with similar numbers of vectors are together."""
     k_rows: Rows
     """Layout of `index`: how many vectors each row attends to."""
+    node_positions: Float[Tensor, "node dim"] | None = None
+    """Position vectors of the nodes, to be added to `vectors`."""
     pair_vectors: Float[Tensor, "kind dim"] | None = None
     """One vector per kind of pair, such as their distance; row `pair_index[key]` is added to a gathered vector."""
     pair_index: Int[Tensor, " key"] | None = None
@@ -79,7 +81,8 @@ class Attention(nn.Module):
 
         Each node vector is projected once and then gathered for every row that attends to it. Because the projection is linear,
         pair vectors are projected separately and added."""
-        kv = self.key_value(context.vectors).index_select(0, context.index)
+        vectors = context.vectors if context.node_positions is None else context.vectors + context.node_positions
+        kv = self.key_value(vectors).index_select(0, context.index)
         if context.pair_vectors is not None and context.pair_index is not None:
             kv = kv + linear(context.pair_vectors, self.key_value.weight).index_select(0, context.pair_index)
         mixed = self._attend(x, kv, q_rows, context.k_rows)

@@ -1,6 +1,8 @@
-"""The vocabulary head, and a loss that never holds all logits at once."""
+"""Heads that score the vocabulary, and losses that never hold all logits at once."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -52,8 +54,7 @@ class VocabularyHead(nn.Module):
         self, x: Float[Tensor, "position dim"], labels: Int[Tensor, " position"], weights: Float[Tensor, " position"]
     ) -> Float[Tensor, ""]:
         """Weighted sum of the cross-entropies in nats. Logits are computed in chunks, each together with its gradient."""
-        apply: Callable[..., Tensor] = _LinearCrossEntropy.apply
-        return apply(self.features(x), self.weight, self.bias, labels, weights)
+        return _cross_entropy(self.features(x), self.weight, self.bias, _OneLabel(labels, weights), weights.dtype)
 
     @torch.no_grad()
     def measure(
@@ -75,28 +76,132 @@ def _chunk(bias: Tensor) -> int:
     return max(1, MAX_LOGITS // len(bias))
 
 
+PROJECTION_SCALE = 2.0
+"""A projection of vectors into the space of the token embedding starts at this multiple of the identity, so that a fresh vector
+already predicts the words that it was pooled from."""
+
+
+def start_projection(projection: nn.Linear) -> None:
+    with torch.no_grad():
+        projection.weight.copy_(PROJECTION_SCALE * torch.eye(*projection.weight.shape))
+
+
+@dataclass(frozen=True)
+class Bags:
+    """Bags of words that vectors predict: word by word, the row of its vector, its piece, and its weight."""
+
+    row: Int[Tensor, " word"]
+    piece: Int[Tensor, " word"]
+    weight: Float[Tensor, " word"]
+
+
+class BagOfWordsHead(nn.Module):
+    """Predicts the bag of words of a text from one vector v: softmax(E P LN(v) + b), where E is the token embedding.
+
+    Zhao et al. 2017 call this loss the bag-of-words loss. LN has no parameters of its own.
+    """
+
+    def __init__(self, projection: nn.Linear, embedding: Tensor, eps: float) -> None:
+        """`projection` is P. Like the embedding, it may belong to another module as well."""
+        super().__init__()
+        self.projection = projection
+        self.weight = embedding
+        self.bias = nn.Parameter(torch.zeros(len(embedding)))
+        self.eps = eps
+
+    def forward(self, vectors: Float[Tensor, "row dim"]) -> Float[Tensor, "row vocab"]:
+        return linear(self._features(vectors), self.weight, self.bias)
+
+    def loss(self, vectors: Float[Tensor, "row dim"], bags: Bags) -> Float[Tensor, ""]:
+        """Weighted sum over words of −log p(word | vector), in nats."""
+        return _cross_entropy(
+            self._features(vectors), self.weight, self.bias, _ManyLabels(bags, len(vectors)), bags.weight.dtype
+        )
+
+    def _features(self, vectors: Float[Tensor, "row dim"]) -> Float[Tensor, "row dim"]:
+        return self.projection(F.layer_norm(vectors, vectors.shape[-1:], eps=self.eps))
+
+
+class _Labels(ABC):
+    """The labels of rows of scores. Both methods take a part of the rows."""
+
+    @abstractmethod
+    def loss(self, part: slice, log_probabilities: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def gradient(self, part: slice, probabilities: Tensor) -> Tensor:
+        """Turn probabilities into the gradient with respect to the scores, in place."""
+
+
+@dataclass(frozen=True)
+class _OneLabel(_Labels):
+    """One label per row, and its weight."""
+
+    labels: Tensor
+    weights: Tensor
+
+    def loss(self, part: slice, log_probabilities: Tensor) -> Tensor:
+        label_scores = log_probabilities.gather(1, self.labels[part, None])[:, 0]
+        return -(label_scores * self.weights[part]).sum()
+
+    def gradient(self, part: slice, probabilities: Tensor) -> Tensor:
+        labels = self.labels[part, None]
+        probabilities.scatter_add_(1, labels, torch.full_like(labels, -1, dtype=probabilities.dtype))
+        return probabilities.mul_(self.weights[part, None])
+
+
+class _ManyLabels(_Labels):
+    """Any number of labels per row, each with a weight."""
+
+    def __init__(self, bags: Bags, num_rows: int) -> None:
+        self.bags = bags
+        self.num_rows = num_rows
+        self.total = torch.zeros(num_rows, dtype=bags.weight.dtype, device=bags.weight.device)
+        self.total.index_add_(0, bags.row, bags.weight)
+
+    def loss(self, part: slice, log_probabilities: Tensor) -> Tensor:
+        places, weights = self._inside(part, log_probabilities.shape[1])
+        return -(log_probabilities.view(-1).index_select(0, places) * weights).sum()
+
+    def gradient(self, part: slice, probabilities: Tensor) -> Tensor:
+        places, weights = self._inside(part, probabilities.shape[1])
+        probabilities.mul_(self.total[part, None])
+        probabilities.view(-1).index_add_(0, places, -weights)
+        return probabilities
+
+    def _inside(self, part: slice, vocab_size: int) -> tuple[Tensor, Tensor]:
+        """The words of these rows: their places in the flat scores of the part, and their weights."""
+        row, piece, weight = self.bags.row, self.bags.piece, self.bags.weight
+        if part.stop - part.start < self.num_rows:
+            inside = (row >= part.start) & (row < part.stop)
+            row, piece, weight = row[inside], piece[inside], weight[inside]
+        return (row - part.start) * vocab_size + piece, weight
+
+
+def _cross_entropy(x: Tensor, weight: Tensor, bias: Tensor, labels: _Labels, dtype: torch.dtype) -> Float[Tensor, ""]:
+    apply: Callable[..., Tensor] = _LinearCrossEntropy.apply
+    return apply(x, weight, bias, labels, dtype)
+
+
 class _LinearCrossEntropy(torch.autograd.Function):
     """Σ weight · CE(x Wᵀ + b, label). The gradient of a sum needs only the logits, so the forward pass computes it chunk by
     chunk and keeps no logits."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, labels: _Labels, dtype: torch.dtype) -> Tensor:
         needs = ctx.needs_input_grad
-        total = torch.zeros((), dtype=weights.dtype, device=x.device)
+        total = torch.zeros((), dtype=dtype, device=x.device)
         grad_x = torch.empty_like(x) if needs[0] else None
         grad_weight = torch.zeros_like(weight) if needs[1] else None
         grad_bias = torch.zeros_like(bias) if needs[2] else None
-        for start in range(0, len(labels), step := _chunk(bias)):
-            part = slice(start, start + step)
+        for start in range(0, len(x), step := _chunk(bias)):
+            part = slice(start, min(start + step, len(x)))
             logits = linear(x[part], weight, bias)
-            log_probabilities = F.log_softmax(logits, -1, dtype=weights.dtype)
-            label_scores = log_probabilities.gather(1, labels[part, None])[:, 0]
-            total -= (label_scores * weights[part]).sum()
+            log_probabilities = F.log_softmax(logits, -1, dtype=dtype)
+            total += labels.loss(part, log_probabilities)
             if not any(needs[:3]):
                 continue
-            scores = log_probabilities.exp_()
-            scores.scatter_add_(1, labels[part, None], torch.full_like(labels[part, None], -1, dtype=scores.dtype))
-            scores.mul_(weights[part, None])
+            scores = labels.gradient(part, log_probabilities.exp_())
             if grad_bias is not None:
                 grad_bias += scores.sum(0)
             scores = scores.to(logits.dtype)

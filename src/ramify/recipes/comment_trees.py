@@ -1,53 +1,88 @@
 """Masked language models on comment trees."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from ramify.recipes.options import Data, Init, MaxTokens, Seed, Steps, TargetTokens, TokenizerPath
 
 if TYPE_CHECKING:
     from ramify.runs import Run
 
-BESIDE_NEW_LAYERS = (("encoder", 0.1), (r"\.cross\.", 3.0))
-"""Factors of the learning rate when a pretrained encoder gets new cross-attention. The encoder's first gradients are noise, and
-Adam takes full steps along noise: at the common rate, all texts collapse to one vector."""
+Size = Literal["small", "base"]
+
+BESIDE_NEW_LAYERS = (("encoder", 0.1), (r"\.cross\.|output_attention|_words", 3.0))
+"""Factors of the learning rate when a pretrained encoder gets new layers. The encoder's first gradients are noise, and Adam
+takes full steps along noise: at the common rate, all texts collapse to one vector."""
 
 
 def tree_mlm(
     data: Data,
     *,
-    steps: Steps = 2000,
-    target_tokens: TargetTokens = 0,
+    size: Annotated[Size, "small: texts of 64 tokens, vectors of 128. base: texts of 128 tokens, vectors of 256."] = "small",
+    paper: Annotated[bool, "The design of the paper (Juneja 2021), without this recipe's additions."] = False,
+    steps: Annotated[int | None, "Number of updates. Default: --target-tokens decides."] = None,
+    target_tokens: Annotated[
+        int | None, "Stop after this many tokens of predicted comments. Default: 2.5 million (small), 25 million (base)."
+    ] = None,
     init: Init = "",
     tokenizer: TokenizerPath = "",
-    max_tokens: MaxTokens = 128,
+    max_tokens: Annotated[int | None, "Longest text in tokens, special tokens included. Default: that of --size."] = None,
     seed: Seed = 0,
 ) -> "Run":
     """Masked language model on comment trees, conditioned on the ancestors of each comment.
 
-    It has 8 M parameters with a 16k vocabulary, and reads 4,096 tokens per step. With --init (a BERT-family checkpoint such as
-    all-MiniLM-L6-v2, or a saved tree-mlm model) it takes that model's sizes, tokenizer and weights, and lower learning rates.
+    Beyond the paper, each state attends to the ancestors' vectors once more before it predicts a word, and the vectors learn to
+    predict the words of their own texts and of the replies. The size small trains in 5 to 10 minutes on one CPU core. With
+    --init (a BERT-family checkpoint such as all-MiniLM-L6-v2, or a saved tree-mlm model), the run takes that model's sizes,
+    tokenizer and weights, and lower learning rates.
 
-    Example: ramify train tree-mlm --data data/reddit --out runs/reddit --set train.steps=2000 --set model.encoder_layers=2
+    Example: ramify train tree-mlm --data data/reddit --out runs/reddit --size base --set train.precision=bf16
     """
     from ramify import hub
-    from ramify.batching.views.comment_trees import TextInput
+    from ramify.batching.views.comment_trees import RegimeConfig, TextInput
     from ramify.models.tree_mlm import TreeMLMConfig
     from ramify.runs.comment_trees import CommentTreeRun, TokenizerConfig
+    from ramify.tasks.masked_lm import MaskedLMConfig
     from ramify.training.config import TrainConfig
 
-    stage = TrainConfig(steps=steps, target_tokens=target_tokens, lr=1e-4 if init else 5e-4)
-    model = TreeMLMConfig(max_tokens=max_tokens, dropout=0.1)
-    if init and hub.saved_config(init) is None:
-        stage = replace(stage, lr=3e-4, lr_scale=BESIDE_NEW_LAYERS)
+    small = size == "small"
+    longest = max_tokens or (64 if small else 128)
+    stage = TrainConfig(
+        steps=steps or 0,
+        target_tokens=(target_tokens or 0) if steps else target_tokens or (2_500_000 if small else 25_000_000),
+        budget=2048 if small else 4096,
+        budget_unit="target_tokens",
+        lr=2e-3 if small else 1e-3,
+    )
+    model = TreeMLMConfig(
+        max_tokens=longest,
+        dim=128 if small else 256,
+        ffn_dim=512 if small else 1024,
+        encoder_layers=2 if small else 4,
+        decoder_layers=2 if small else 4,
+    )
+    input = TextInput(max_tokens=longest)
+    view, task = RegimeConfig(), MaskedLMConfig()
+    if paper:
+        stage = replace(stage, lr=5e-4)
+    else:
+        model = replace(model, norm="pre", cross_init="zero", output_attention=True)
+        input = replace(input, max_context=8 if small else 32)
+        view = replace(view, regime="middle", max_tree_size=20)
+        task = replace(task, mask_rate=0.3, own_words=0.3, reply_words=0.3)
+    if init:
+        pretrained = hub.saved_config(init) is None
+        stage = replace(stage, lr=3e-4 if pretrained else 1e-4, lr_scale=BESIDE_NEW_LAYERS if pretrained else ())
         model = replace(model, cross_init="zero")
     run = CommentTreeRun(
         recipe="tree-mlm",
         data=data,
         model=model,
-        input=TextInput(max_tokens=max_tokens),
+        task=task,
+        input=input,
+        view=view,
         stages=(stage,),
-        tokenizer=TokenizerConfig(path=tokenizer),
+        tokenizer=TokenizerConfig(path=tokenizer, vocab_size=8192 if small else 16_384),
         init=init,
         seed=seed,
     )

@@ -116,7 +116,8 @@ def curves(metrics: Sequence[Mapping[str, float]], context: Context, title: str 
 
 
 def _losses(metrics: Sequence[Mapping[str, float]], key: str, window: int, context: Context) -> tuple[Line, ...]:
-    loss = np.array([record["loss"] for record in metrics])
+    # Beside other losses, that of masked words has a field of its own.
+    loss = np.array([record.get("masked_lm", record["loss"]) for record in metrics])
     lines = [Line("train", "train", np.array([float(record[key]) for record in metrics]), smooth(loss, window))]
     for name, field, kind in ((f"dev, {NAMES[context]}", "dev_loss", "dev"), ("dev, without context", "dev_loss_none", "none")):
         measured = [record for record in metrics if field in record]

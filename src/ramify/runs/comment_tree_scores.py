@@ -15,7 +15,7 @@ from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
 from ramify.inference.evaluation import Scores, Tally, describe, gain, tally
 from ramify.inference.fill_mask import MaskFiller
-from ramify.inference.held_out import ancestor_words, cache_losses, discussions, readable
+from ramify.inference.held_out import ancestor_words, cache_losses, chosen_trees, discussions, readable
 from ramify.metrics import Interval
 from ramify.nn.precision import autocast
 from ramify.runs.base import Evaluation, check_options, no_progress
@@ -23,7 +23,7 @@ from ramify.runs.base import Evaluation, check_options, no_progress
 DRAWS = 8
 """Masks drawn per comment in an evaluation."""
 
-OPTIONS = ("context", "draws", "mask_rate", "save", "against", "cache", "precision", "progress")
+OPTIONS = ("context", "draws", "mask_rate", "comments", "save", "against", "cache", "precision", "progress")
 
 
 @dataclass(frozen=True)
@@ -152,18 +152,20 @@ def score(pipeline: MaskFiller, source: str, store: Store, split: Split, options
             f"--cache chooses its weight on the dev split, but {store.path} has no dev tree with a comment. Leave --cache out, "
             "or build the data again with a share for dev (ramify data build --split …)."
         )
-    trees, forest = store.evaluation_trees(split), pipeline.forest(store)
+    forest, comments = pipeline.forest(store), options.get("comments", 0)
+    trees = chosen_trees(forest, store, split, comments)
+    dev = chosen_trees(forest, store, "dev", comments) if cache else trees[:0]
     words = ancestor_words(task, forest)
     views = _views(readings, forest, trees)
     total = sum(int(view.sizes.sum()) for view, _ in views.values())
     if cache:
-        total += int(discussions(task, forest, store.split("dev"))[0].sizes.sum())
+        total += int(discussions(task, forest, dev)[0].sizes.sum())
     bar, precision = options.get("progress", no_progress), options.get("precision", "fp32")
     weight = 0.0
     found: dict[str, list[Scores]] = {}
     with bar(total) as advance, autocast(pipeline.device, precision):
         if cache:
-            losses = cache_losses(task, forest, store.split("dev"), words=words, mask_rate=rate, progress=advance)
+            losses = cache_losses(task, forest, dev, words=words, mask_rate=rate, progress=advance)
             weight = min(losses, key=losses.__getitem__)
         for name, (model, _) in readings.items():
             tallies = [Tally(), Tally(cache=weight)] if cache and name == mixed else [Tally()]

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ramify import hub
 from ramify.batching.batch import Collator
@@ -25,7 +26,7 @@ from ramify.models import hf
 from ramify.models.base import NO_DECODER, TextModelConfig
 from ramify.runs import comment_tree_report, comment_tree_scores
 from ramify.runs.base import RUN_FILE, Evaluation, Prepared, ReportParts, ReportRequest, Run
-from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
+from ramify.tasks.masked_lm import VECTOR_LOSSES, MaskedLM, MaskedLMConfig
 from ramify.tokenizer import Kind, Tokenizer, sample
 from ramify.training.checkpoints import Progress
 from ramify.training.config import TrainConfig
@@ -103,7 +104,7 @@ class PreparedDiscussions(Prepared):
         norm = self.task.config.loss_norm
         if norm == "constant":
             return None
-        return {"masked_lm": 1.0 if norm == "sum" else 0.0}
+        return dict.fromkeys(("masked_lm", *VECTOR_LOSSES), 1.0 if norm == "sum" else 0.0)
 
     def facts(self) -> dict[str, Any]:
         cut = self.forest.cut
@@ -191,6 +192,8 @@ class CommentTreeRun(Run):
             )
         task = _build_task(self, model, tokenizer)
         forest = Forest.open(store, tokenizer, self.input.max_tokens, self.input.overflow)
+        if task.weighs_words:
+            task.count_words(forest.piece_counts(store.split("train"), model.vocab_size))
         return PreparedDiscussions(self, store, task, forest)
 
     def normalized(self) -> Self:
@@ -232,8 +235,17 @@ def _build_task(run: CommentTreeRun, config: TextModelConfig, tokenizer: Tokeniz
     task = MaskedLM(backbone, tokenizer, run.input, run.task)
     if saved is not None:
         hf.require(run.task, {name: getattr(saved.parts["task"], name) for name in ("head", "tie_weights")}, run.init, "task")
-        hub.load_own_tensors(task, checkpoint.tensors, run.init)
+        hub.load_own_tensors(task, _fitting_tensors(task, checkpoint.tensors), run.init)
     return task
+
+
+def _fitting_tensors(task: MaskedLM, saved: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A checkpoint's tensors, without the bag-of-words heads that the task lacks, and with fresh ones that the checkpoint
+    lacks."""
+    own = hub.own_tensors(task)
+    optional = (*(f"{name}." for name in VECTOR_LOSSES), "word_weight")
+    fitting = {name: tensor for name, tensor in saved.items() if name in own or not name.startswith(optional)}
+    return {name: tensor for name, tensor in own.items() if name.startswith(optional)} | fitting
 
 
 def _tokenizer(run: CommentTreeRun, store: Store, out: Path) -> Tokenizer:

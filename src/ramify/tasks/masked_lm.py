@@ -6,20 +6,25 @@ from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
+from jaxtyping import Float, Float64, Int
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from ramify.batching.batch import IGNORE, Batch, select_positions
-from ramify.batching.views.comment_trees import TextInput
+from ramify.batching.views.comment_trees import BLIND, TextInput
 from ramify.config import check_fields
 from ramify.errors import RamifyError
 from ramify.models.base import Backbone, State, decode_parts, no_vectors
 from ramify.nn import counter_rng
-from ramify.nn.heads import VocabularyHead
+from ramify.nn.heads import BagOfWordsHead, Bags, VocabularyHead, start_projection
+from ramify.nn.ragged import Rows
 from ramify.tasks.base import Losses, Task
 from ramify.tokenizer import Tokenizer
 
 LossNorm = Literal["constant", "sum", "step"]
+
+VECTOR_LOSSES = ("own_words", "reply_words")
+"""Losses that teach the vectors of nodes directly, beside the masked words."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,14 @@ class MaskedLMConfig:
     loss_norm: LossNorm = "constant"
     """The divisor of a step's loss. constant: the mean weight of a step, counted over an epoch before training. sum: none, as
     in the paper. step: the weight of this step, which is biased if steps differ in their number of comments."""
+    masking: Literal["uniform", "content"] = "uniform"
+    """content: in training, rare words are chosen more often than frequent ones. Evaluation always chooses uniformly."""
+    own_words: float = 0.0
+    """Weight of a bag-of-words loss: the vector of a node predicts the words of its own text. The paper has none."""
+    reply_words: float = 0.0
+    """Weight of a bag-of-words loss: the vector of a target's nearest context node predicts the words of the target."""
+    frequent_word: float = 3e-4
+    """Relative frequency t above which a word counts less: at frequency f it weighs √(t/f), as in word2vec's subsampling."""
     head: Literal["linear", "bert"] = "linear"
     """linear: one linear map (Figure 1). bert: also a dense layer, the activation and a LayerNorm before it, as in BERT."""
     tie_weights: bool = True
@@ -51,6 +64,11 @@ class MaskedLMConfig:
             raise RamifyError(f"task.chunk_tokens must be at least 1, but is {self.chunk_tokens}.")
         if not 0 < self.mask_rate <= 1:
             raise RamifyError(f"task.mask_rate must be above 0 and at most 1, but is {self.mask_rate}.")
+        for name in VECTOR_LOSSES:
+            if getattr(self, name) < 0:
+                raise RamifyError(f"task.{name} must be at least 0, but is {getattr(self, name)}.")
+        if not 0 < self.frequent_word <= 1:
+            raise RamifyError(f"task.frequent_word must be above 0 and at most 1, but is {self.frequent_word}.")
         if len(self.mask_split) != 3 or min(self.mask_split) < 0 or abs(sum(self.mask_split) - 1) > 1e-9:
             raise RamifyError(
                 f"task.mask_split={list(self.mask_split)} is not three shares that add up to 1. Set the shares of masked, "
@@ -65,7 +83,11 @@ class MaskedLM(Task[Batch]):
     backbone: Backbone
     input: TextInput
     head: VocabularyHead
+    own_words: BagOfWordsHead | None
+    reply_words: BagOfWordsHead | None
     choices: Tensor
+    word_weight: Tensor
+    """The weight of each piece in bag-of-words losses and in `masking="content"`."""
 
     def __init__(
         self, backbone: Backbone, tokenizer: Tokenizer, input: TextInput | None = None, config: MaskedLMConfig | None = None
@@ -98,14 +120,60 @@ class MaskedLM(Task[Batch]):
         banned = set() if self.config.random_special else set(tokenizer.special_ids)
         choices = torch.tensor([token for token in range(vocab_size) if token not in banned])
         self.register_buffer("choices", choices, persistent=False)
+        self.own_words = self.reply_words = None
+        if self.config.own_words:
+            self.own_words = self._bag_of_words("own_words", backbone.context_projection)
+        if self.config.reply_words:
+            self.reply_words = self._bag_of_words("reply_words", None)
+        if self.weighs_words:
+            words = torch.ones(vocab_size)
+            words[list(tokenizer.special_ids)] = 0.0
+            self.register_buffer("word_weight", words)
+
+    def _bag_of_words(self, name: str, projection: nn.Linear | None) -> BagOfWordsHead:
+        backbone, context = self.backbone, self.input.context
+        setting = f"task.{name}={getattr(self.config, name)}"
+        if not backbone.reads_context:
+            raise RamifyError(
+                f"{setting} teaches the vectors of nodes, but {type(backbone).__name__} reads none. Set task.{name}=0, or "
+                "train the model tree-mlm."
+            )
+        if context in BLIND:
+            raise RamifyError(
+                f'{setting} teaches the vectors of nodes, which a model with input.context="{context}" does not read. Set '
+                f"task.{name}=0."
+            )
+        if projection is None:
+            projection = nn.Linear(backbone.out_dim, backbone.out_dim, bias=False)
+            start_projection(projection)
+        return BagOfWordsHead(projection, self.head.weight, backbone.config.eps)
+
+    @property
+    def weighs_words(self) -> bool:
+        """Whether training needs `count_words` first."""
+        return bool(self.config.own_words or self.config.reply_words) or self.config.masking == "content"
+
+    def count_words(self, counts: NDArray[np.int64]) -> None:
+        """Set the weights of words from the number of times that each piece stands in the training texts."""
+        share = torch.from_numpy(counts / max(1, counts.sum()))
+        weight = (self.config.frequent_word / share.clamp(min=1e-30)).clamp(max=1.0).sqrt()
+        weight[list(self.tokenizer.special_ids)] = 0.0
+        self.word_weight.copy_(weight)
 
     def corrupt(self, batch: Batch, generator: torch.Generator) -> Batch:
         device = batch.target_ids.device
         seeds = torch.randint(-(2**63), 2**63 - 1, (len(batch.targets),), generator=generator, device=generator.device)
-        return self.mask(batch, seeds.to(device))
+        return self.mask(batch, seeds.to(device), masking=self.config.masking)
 
-    def mask(self, batch: Batch, seeds: Int[Tensor, " target"], rate: float | None = None) -> Batch:
-        """Mask tokens with one seed per target. The chosen tokens depend only on the seed, the target's length and the rate.
+    def mask(
+        self,
+        batch: Batch,
+        seeds: Int[Tensor, " target"],
+        rate: float | None = None,
+        masking: Literal["uniform", "content"] = "uniform",
+    ) -> Batch:
+        """Mask tokens with one seed per target. The chosen tokens depend only on the seed, the target's length and the
+        rate, and on its words if `masking` is `content`.
 
         `rate` is the share of masked tokens; None: `mask_rate`.
         """
@@ -125,6 +193,12 @@ class MaskedLM(Task[Batch]):
         seed = seeds.index_select(0, rows)
         # Maskable tokens come first in each row, in random order. The first `chosen` of each row are masked.
         random = counter_rng.random_bits(seed, place * 4) & (2**32 - 1)
+        if masking == "content":
+            # The smallest of −log(u)/w come first: a weighted sample without replacement (Efraimidis & Spirakis 2006). The bits
+            # of positive floats have the order of their values.
+            uniform = (random.double() + 0.5) / 2**32
+            key = -uniform.log() / self.word_weight.index_select(0, batch.target_ids)
+            random = key.float().view(torch.int32).long()
         order = torch.argsort((rows << 33) | ((batch.labels == IGNORE).long() << 32) | random, stable=True)
         starts = np.cumsum(lengths) - lengths
         taken = np.repeat(starts - (np.cumsum(chosen) - chosen), chosen) + np.arange(chosen.sum())
@@ -144,13 +218,23 @@ class MaskedLM(Task[Batch]):
         )
 
     def counts(self, batch: Batch, phase: str) -> dict[str, float]:
-        """The total weight of the targets with a token to predict."""
-        return {"masked_lm": float(batch.weight.sum())}
+        """The total weight of the targets with a token to predict, and of the vectors that predict words."""
+        found = {"masked_lm": float(batch.weight.sum())}
+        if self.own_words is not None and batch.node_weight is not None:
+            found["own_words"] = float(batch.node_weight.sum())
+        if self.reply_words is not None:
+            found["reply_words"] = float((batch.weight * (batch.contexts.lengths > 0)).sum())
+        return found
 
     def losses(self, batch: Batch, divisors: Mapping[str, float], phase: str, state: State | None) -> Losses:
         scale = 1.0 / divisors["masked_lm"]
         if not self._in_parts(batch):
-            yield {"masked_lm": self._loss(self.backbone(batch).tokens, batch) * scale}, None
+            if not self._teaches_vectors:
+                yield {"masked_lm": self._loss(self.backbone(batch).tokens, batch) * scale}, None
+                return
+            vectors = self.backbone.encode(batch.input_ids, batch.nodes)
+            loss = self._loss(self.backbone(batch, vectors=vectors).tokens, batch) * scale
+            yield {"masked_lm": loss} | self._vector_losses(vectors, batch, divisors), None
             return
         if not self.backbone.reads_context or batch.null_context:
             # The computations of targets do not depend on each other, so each part has a graph of its own.
@@ -172,6 +256,9 @@ class MaskedLM(Task[Batch]):
         # Phase two: decode in chunks. The gradient of the nodes' vectors accumulates in `leaf.grad`.
         for part, hidden in decode_parts(self.backbone, batch, self.config.chunk_tokens, leaf):
             yield {"masked_lm": self._loss(hidden.tokens, part) * scale}, None
+        if self._teaches_vectors:
+            # These losses need no other state than the vectors.
+            yield self._vector_losses(leaf, batch, divisors), None
         # Phase three: encode again with a graph, and back-propagate the accumulated gradient.
         if leaf.grad is None:
             return
@@ -185,6 +272,51 @@ class MaskedLM(Task[Batch]):
         if self.config.two_phase == "never":
             return False
         return self.config.two_phase == "always" or batch.nodes.total + int(batch.costs.sum()) > self.config.chunk_tokens
+
+    @property
+    def _teaches_vectors(self) -> bool:
+        return self.own_words is not None or self.reply_words is not None
+
+    def _vector_losses(
+        self, vectors: Float[Tensor, "node dim"], batch: Batch, divisors: Mapping[str, float]
+    ) -> dict[str, Tensor]:
+        """The bag-of-words losses of a batch: means over a text's words, weighted by node or target."""
+        found: dict[str, Tensor] = {}
+        for name, head, bags in (
+            ("own_words", self.own_words, self._own_bags),
+            ("reply_words", self.reply_words, self._reply_bags),
+        ):
+            if head is not None:
+                found[name] = head.loss(vectors, bags(batch)) * (getattr(self.config, name) / divisors[name])
+        return found
+
+    def _own_bags(self, batch: Batch) -> Bags:
+        """The words of every node, predicted by its own vector."""
+        assert batch.node_weight is not None, "own_words needs a view with context weights"
+        return self._bags(batch.input_ids, batch.nodes, torch.arange(len(batch.nodes), device=batch.device), batch.node_weight)
+
+    def _reply_bags(self, batch: Batch) -> Bags:
+        """The words of every target, predicted by the vector of its nearest context node, which is the last."""
+        assert batch.output_positions is not None
+        clean = batch.target_ids.index_copy(0, batch.output_positions.index, batch.labels)
+        reads = batch.contexts.lengths > 0
+        last = (batch.contexts.offsets[1:].long() - 1).clamp(min=0)
+        nearest = batch.context.index_select(0, last)
+        return self._bags(clean, batch.targets, nearest, batch.weight * reads)
+
+    def _bags(
+        self,
+        ids: Int[Tensor, " total"],
+        rows: Rows,
+        vector: Int[Tensor, " row"],
+        weight: Float64[Tensor, " row"],
+    ) -> Bags:
+        """The words of texts, each with the vector that predicts it. The words of a text together weigh as much as the text."""
+        row = torch.repeat_interleave(torch.arange(len(rows), device=ids.device), rows.lengths, output_size=rows.total)
+        words = self.word_weight.index_select(0, ids)
+        total = torch.zeros(len(rows), dtype=words.dtype, device=ids.device).index_add(0, row, words)
+        share = weight.to(torch.promote_types(words.dtype, torch.float32)) / total.clamp(min=1e-12)
+        return Bags(vector.index_select(0, row), ids, words * share.index_select(0, row))
 
     def _loss(self, states: Float[Tensor, "position dim"], batch: Batch) -> Float[Tensor, ""]:
         assert batch.output_positions is not None

@@ -276,11 +276,12 @@ class Trainer:
         record: dict[str, Any] = {}
         value = iter(values)
         for each in passed:
-            counts = each.counts.items()
-            loss = sum(next(value) * each.divisors[name] / max(count, 1e-12) for name, count in counts)
+            losses = {name: next(value) * each.divisors[name] / max(count, 1e-12) for name, count in each.counts.items()}
             # Values of the first phase have plain names; the others' names end with the name of the phase.
             ending = "" if each is passed[0] else f"_{each.phase.name}"
-            record |= {f"loss{ending}": loss, f"grad_norm{ending}": each.norm}
+            record |= {f"loss{ending}": sum(losses.values()), f"grad_norm{ending}": each.norm}
+            if len(losses) > 1:
+                record |= {f"{name}{ending}": loss for name, loss in losses.items()}
             if ending:
                 record[f"lr{ending}"] = each.phase.rate
         return record

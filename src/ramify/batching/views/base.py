@@ -19,6 +19,8 @@ class Example:
     context_lengths: Ints
     sampling_probability: NDArray[np.float64] | None = None
     """The probability with which each context node was drawn, if others were left out at random."""
+    context_weight: NDArray[np.float64] | None = None
+    """The weight of the losses of each context node's own vector, the same wherever the node occurs in `context`."""
 
 
 class View(ABC):
@@ -27,8 +29,8 @@ class View(ABC):
     @property
     @abstractmethod
     def costs(self) -> Ints:
-        """Tokens that each example adds to a batch, before examples share nodes. An upper bound if `max_context` cuts the
-        context short."""
+        """Tokens that each example adds to a batch, before examples share nodes. Context nodes that are drawn at random count as
+        long as those that they replace."""
 
     @property
     @abstractmethod

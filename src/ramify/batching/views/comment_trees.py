@@ -262,13 +262,18 @@ class Discussions(View):
         self.seed = seed
         special = forest.frame.num_special
         own = np.minimum(forest.length, input.max_tokens - special) + special
+        self._readers = np.zeros(len(forest.parent), dtype=np.int32)
+        """The number of units that read each node."""
         starts = np.concatenate([[0], parts.ends[:-1]])
         self._target_tokens = np.add.reduceat(own[parts.targets], starts)
         if input.concatenate:
             rows = own + (_tokens_above(forest, own) if input.context not in BLIND else 0)
             self._costs = np.add.reduceat(np.maximum(own, np.minimum(rows, input.concatenate))[parts.targets], starts)
         else:
-            self._costs = self._target_tokens + _context_tokens(forest, parts, input, own)
+            self._costs = self._target_tokens.copy()
+            for unit, node in _read_by_units(forest, parts, input):
+                np.add.at(self._costs, unit, own[node])
+                np.add.at(self._readers, node, 1)
         # A text without tokens has nothing to predict; it still serves as context.
         self._weight = np.where(forest.length[parts.targets] > 0, parts.weights, 0.0)
         self._weights = np.add.reduceat(self._weight, np.concatenate([[0], parts.ends[:-1]]))
@@ -307,7 +312,19 @@ class Discussions(View):
             context, lengths = self.forest.root[targets[rooted]], rooted.astype(np.int64)
         else:
             context, lengths = ancestors(self.forest, asked, self.input.context_length, self.input.rule, top)
-        return Example(targets, self._weight[part], context, lengths)
+        weight = None if self.input.concatenate else self._context_weight(context, targets, top)
+        return Example(targets, self._weight[part], context, lengths, context_weight=weight)
+
+    def _context_weight(self, context: Ints, targets: Ints, top: Ints) -> NDArray[np.float64]:
+        """One over the number of units that read a node, so that it counts once in an epoch, whatever the regime.
+
+        Nodes drawn at random share the weight of the nodes that they replace.
+        """
+        if self._others is None:
+            return 1.0 / self._readers[context]
+        own, _ = ancestors(self.forest, targets, self.input.context_length, self.input.rule, top)
+        replaced = (1.0 / self._readers[np.unique(own)]).sum()
+        return np.full(len(context), replaced / max(1, len(np.unique(context))))
 
 
 def _parents_inside(forest: Forest, targets: Ints, top: Ints) -> tuple[Ints, NDArray[np.bool_]]:
@@ -318,46 +335,52 @@ def _parents_inside(forest: Forest, targets: Ints, top: Ints) -> tuple[Ints, NDA
     return parent, (parent >= 0) & ((depth == 0) | (depth >= top))
 
 
-def _context_tokens(forest: Forest, parts: Units, input: TextInput, own: Ints) -> Ints:
-    """Tokens of the nodes that each unit reads, counting each node once.
+def _read_by_units(forest: Forest, parts: Units, input: TextInput) -> Iterator[tuple[Ints, Ints]]:
+    """Yield units and nodes in arrays, every pair once: the nodes that some target of a unit reads.
 
-    This is an estimate: the ancestors of another comment count as long as a target's own, and all targets of a unit as reading
-    equally far up.
+    Ancestors drawn at random are not known yet; they count as the target's own.
     """
-    tokens = np.zeros(len(parts), dtype=np.int64)
     if input.context in BLIND:
-        return tokens
-    top = np.minimum.reduceat(parts.top, np.concatenate([[0], parts.ends[:-1]]))
+        return
     unit = np.repeat(np.arange(len(parts)), np.diff(parts.ends, prepend=0))
     count = len(forest.parent)
     if input.context == "parent":
         parent, seen = _parents_inside(forest, parts.targets, parts.top)
         keys = np.unique(unit[seen] * count + parent[seen])
-        return tokens + np.bincount(keys // count, weights=own[keys % count], minlength=len(parts)).astype(np.int64)
+        yield keys // count, keys % count
+        return
+    above = np.maximum(forest.depth[parts.targets] - parts.top, 0)
+    nearest = input.rule == "nearest"
     rooted = forest.parent[parts.targets] >= 0
-    keys = unit[rooted] * count + forest.parent[parts.targets[rooted]]
-    level = forest.depth[parts.targets[rooted]] - 1
-    roots = np.unique(unit[rooted] * count + forest.root[parts.targets[rooted]])
-    tokens += np.bincount(roots // count, weights=own[roots % count], minlength=len(parts)).astype(np.int64)
+    if nearest and input.context != "root":
+        rooted &= above < input.context_length
+    keys = np.unique(unit[rooted] * count + forest.root[parts.targets[rooted]])
+    yield keys // count, keys % count
     if input.context == "root":
-        return tokens
+        return
+    limit = input.context_length - (not nearest)
+    # Targets of one unit may read up to different depths. Within a group they read equally far.
+    groups, group = np.unique(np.stack([unit, parts.top]), axis=1, return_inverse=True)
+    owner, top = groups
+    group = group.reshape(-1)
+    seen = (above > 0) & (limit > 0)
+    keys = group[seen] * count + forest.parent[parts.targets[seen]]
+    level = forest.depth[parts.targets[seen]] - 1
     # Level by level from the deepest: a node is read by targets below it, directly or through a node that they read.
     order = np.argsort(level, kind="stable")
     keys, level = keys[order], level[order]
-    above, steps = np.zeros(0, np.int64), np.zeros(0, np.int64)
+    reached, distance = np.zeros(0, np.int64), np.zeros(0, np.int64)
     for depth in range(int(level.max(initial=0)), 0, -1):
         fresh = keys[np.searchsorted(level, depth) : np.searchsorted(level, depth, side="right")]
-        joined = np.concatenate([fresh, above])
-        age = np.concatenate([np.zeros(len(fresh), np.int64), steps])
+        joined = np.concatenate([fresh, reached])
+        steps = np.concatenate([np.ones(len(fresh), np.int64), distance])
         # The nearest target that reads a node decides how much further up is read.
-        joined, first = np.unique(joined[by_age := np.argsort(age, kind="stable")], return_index=True)
-        age = age[by_age][first]
-        inside = depth >= top[joined // count]
-        joined, age = joined[inside], age[inside]
-        tokens += np.bincount(joined // count, weights=own[joined % count], minlength=len(parts)).astype(np.int64)
-        on = age + 1 < input.context_length
-        above, steps = joined[on] // count * count + forest.parent[joined[on] % count], age[on] + 1
-    return tokens
+        joined, first = np.unique(joined[nearest_first := np.argsort(steps, kind="stable")], return_index=True)
+        steps = steps[nearest_first][first]
+        pairs = np.unique(owner[joined // count] * count + joined % count)
+        yield pairs // count, pairs % count
+        on = (steps < limit) & (depth > top[joined // count])
+        reached, distance = joined[on] // count * count + forest.parent[joined[on] % count], steps[on] + 1
 
 
 def _tokens_above(forest: Forest, own: Ints) -> Ints:
