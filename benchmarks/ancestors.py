@@ -2,7 +2,8 @@
 
     python benchmarks/ancestors.py plan
     python benchmarks/ancestors.py run --out runs/ancestors --data DATA A-reddit-tree-0
-    python benchmarks/ancestors.py table --out runs/ancestors
+    python benchmarks/ancestors.py table --out runs/ancestors --rows benchmarks/results/ancestors.jsonl
+    python benchmarks/ancestors.py picture --out runs/ancestors --svg benchmarks/pictures/ancestors.svg
 
 DATA holds the built stores reddit, iac, open, open-without-oasst, open-without-stackexchange, oasst, stackexchange and modes.
 `run` carries out the `ramify` commands of the plan, prints them, and skips those whose results are already there; the same
@@ -24,7 +25,11 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+import numpy as np
+
 from ramify.inference.evaluation import Scores, describe, gain, pool
+from ramify.metrics import DEPTH_BINS
+from ramify.training.metrics_log import read_metrics
 from rows import Row, current_commit, replace_rows, slug
 from tables import in_full
 
@@ -89,6 +94,14 @@ def items() -> list[Item]:
     for model in ("tree", "mismatched"):
         long = f"tree-mlm --data DATA/reddit --target-tokens {2 * TOKENS} --seed 0 --tokenizer OUT/A-reddit-tree-0"
         found.append(Item(f"C-reddit-{model}-0", f"{long} {CONTEXTS[model]} {dev}", 0.55, own["reddit"]))
+    # The encoder's states do not lie in the space of the embedding: can the bag-of-words loss teach the map between them?
+    for model in ("tree", "paper"):
+        minilm = (
+            f"tree-mlm --data DATA/reddit --init DATA/minilm --target-tokens {TOKENS // 10} {CONTEXTS[model]} --max-tokens 64 "
+            f"--set model.decoder_layers=2 {dev}"
+        )
+        scores = {"mismatched": f"--data DATA/reddit {RATE} --comments {COMMENTS // 4} --draws 2 --context mismatched"}
+        found.append(Item(f"M-reddit-{model}-0", minilm, 0.5, scores))
     # The model that ships, and the same recipe without one of its sets, scored on that set and on trees that it never saw.
     for store, unseen in (
         ("open", ("modes", "reddit", "iac")),
@@ -208,6 +221,7 @@ def table(arguments: argparse.Namespace) -> None:
         _add_headline(figures, arguments.out, store)
         _add_controls(figures, arguments.out, store)
     _add_text(figures, arguments.out)
+    _add_minilm(figures, arguments.out)
     _add_unseen(figures, arguments.out)
     for row in figures.rows:
         print(f"{row.table:<22} {row.row:<50} {row.column:<16} {in_full(row)}")
@@ -267,6 +281,13 @@ def _add_text(figures: Figures, out: Path) -> None:
         figures.add_gains("ancestors-text", "(text) over (tree), seed 0", describe(gain(text, own)), command)
 
 
+def _add_minilm(figures: Figures, out: Path) -> None:
+    for item in items():
+        if item.name.startswith("M-") and (found := _found(out / item.name, "mismatched")):
+            row = f"({item.name.split('-')[2]}) over mismatched"
+            figures.add_gains("ancestors-minilm", row, found["saved"], _score(item, "mismatched", Path("DATA"), Path("OUT")))
+
+
 def _add_unseen(figures: Figures, out: Path) -> None:
     """The shipped model, and its recipe without a set, on trees that they never saw."""
     for item in items():
@@ -277,6 +298,56 @@ def _add_unseen(figures: Figures, out: Path) -> None:
                     command = _score(item, label, Path("DATA"), Path("OUT"))
                     figures.add("ancestors-unseen", row, "loss, own ancestors", found["own"]["loss"], command)
                     figures.add_gains("ancestors-unseen", row, found["saved"], command)
+
+
+def picture(arguments: argparse.Namespace) -> None:
+    """Plot what the right ancestors save: on dev against tokens seen, and on held-out trees by depth and by word class."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    from matplotlib import pyplot
+
+    figure, (left, middle, right) = pyplot.subplots(1, 3, figsize=(12, 4), layout="constrained", width_ratios=(5, 4, 3))
+    for number, store in enumerate(STORES):
+        for prefix, line in (("A", "o-"), ("C", "s--")):
+            label = SETS[store] if prefix == "A" else f"{SETS[store]}, trained twice as long"
+            for seed in SEEDS:
+                curves = [_dev(arguments.out / f"{prefix}-{store}-{model}-{seed}") for model in ("tree", "mismatched")]
+                shared = sorted(curves[0].keys() & curves[1].keys())
+                if shared:
+                    saved = [curves[1][at] - curves[0][at] for at in shared]
+                    left.plot([at / 1e6 for at in shared], saved, line, markersize=3, color=f"C{number}", label=label)
+                    label = "_"
+        pairs = []
+        for seed in SEEDS:
+            own, other = (_scores(arguments.out / f"A-{store}-{model}-{seed}") for model in ("tree", "mismatched"))
+            if own and other:
+                pairs.append((own, other))
+        if not pairs:
+            continue
+        own, other = (pool(each) for each in zip(*pairs, strict=True))
+        gains, trees = gain(own, other), (own.count.sum(2) > 0).sum(0)
+        depths = [depth for depth, count in zip(DEPTH_BINS, trees, strict=True) if count > 4]
+        for axes, names in ((middle, depths), (right, own.classes)):
+            values = np.array([[gains[name].value, gains[name].low, gains[name].high] for name in names]).T
+            place = np.arange(len(names)) + (number - 0.5) * 0.2
+            bars = [values[0] - values[1], values[2] - values[0]]
+            axes.errorbar(place, values[0], bars, fmt="o", markersize=4, color=f"C{number}", label=SETS[store])
+            axes.set_xticks(range(len(names)), names, rotation=0 if axes is middle else 12)
+    left.set(xlabel="tokens of predicted comments seen, millions", ylabel="nats per masked token saved")
+    left.set_title("on dev, during training", fontsize=10)
+    middle.set_title("on held-out trees, by depth of the comment", fontsize=10)
+    right.set_title("by word class", fontsize=10)
+    for axes in (left, middle, right):
+        axes.axhline(0, color="grey", linewidth=0.8)
+    left.legend(fontsize=8)
+    arguments.svg.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(arguments.svg, metadata={"Date": None})
+
+
+def _dev(folder: Path) -> dict[int, float]:
+    """Dev loss by tokens seen."""
+    return {record["target_tokens"]: record["dev_loss"] for record in read_metrics(folder) if "dev_loss" in record}
 
 
 def _scores(folder: Path) -> Scores | None:
@@ -304,6 +375,10 @@ def main(words: Sequence[str] | None = None) -> None:
     tables.add_argument("--rows", type=Path, help="file of rows to write, benchmarks/results/ancestors.jsonl")
     tables.add_argument("--commit", help="commit of the measurements (default: that of the checkout)")
     tables.add_argument("--machine", default="B", help="key of the hardware in results/machines.toml")
+    pictures = commands.add_parser("picture")
+    pictures.set_defaults(call=picture)
+    pictures.add_argument("--out", type=Path, required=True)
+    pictures.add_argument("--svg", type=Path, required=True)
     arguments = parser.parse_args(words)
     arguments.call(arguments)
 
