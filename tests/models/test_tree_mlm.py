@@ -61,6 +61,20 @@ def test_shared_and_separate_embeddings():
     assert difference == SIZES.vocab_size * SIZES.dim
 
 
+def test_output_attention_is_the_only_difference_in_parameters():
+    """The model of the paper has none of them, and nothing after its decoder."""
+    paper, more = fresh(), fresh(output_attention=True)
+    assert paper.output_attention is None
+    assert paper.context_projection is None
+    names = {name for name, _ in more.named_parameters()} - {name for name, _ in paper.named_parameters()}
+    parts = ("query.weight", "key.weight", "value.weight", "gate.weight", "gate.bias")
+    assert names == {f"output_attention.{part}" for part in parts}
+    data = forest([discussion(W)])
+    for model, decoded in ((paper, False), (more, True)):
+        task = MaskedLM(model, tokenizer(), TextInput(max_tokens=32))
+        assert (model(masked(task, data, whole(task, data))).decoded is not None) == decoded
+
+
 def test_scaled_embeddings_have_unit_variance():
     model = fresh(vocab_size=5000, dim=64)
     scaled = model.embedding.weight.detach() * model.decoder_embeddings.scale

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from fixtures import (
     NAMES,
     SHAPES,
+    UNDIVIDED,
     W,
     bert_task,
     chain,
@@ -42,13 +43,17 @@ from ramify.batching.batch import IGNORE, KEYS_A_TOKEN
 from ramify.batching.views.comment_trees import TextInput
 from ramify.errors import RamifyError
 from ramify.models.base import decode_parts
+from ramify.models.tree_mlm import TreeMLM, TreeMLMConfig
 from ramify.nn import ragged
+from ramify.nn.heads import VocabularyHead
 from ramify.nn.ragged import runs
 from ramify.tasks.base import MAIN
-from ramify.tasks.masked_lm import MaskedLMConfig
+from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.tree import multiplicity
 
 EXACT = 1e-10
+
+SIZES = TreeMLMConfig(tokenizer().vocab_size, 8, encoder_layers=1, decoder_layers=1, num_heads=2, ffn_dim=16, max_tokens=32)
 
 # --- masks --------------------------------------------------------------------------------------------------------------------
 
@@ -226,6 +231,48 @@ def test_loss_is_the_weighted_sum_over_comments(comment_loss):
     torch.testing.assert_close(found["masked_lm"], expected / 7.0, rtol=0, atol=EXACT)
 
 
+# --- additions to the paper ---------------------------------------------------------------------------------------------------
+
+OFF = {"own_words": 0.0, "reply_words": 0.0, "masking": "uniform"}
+
+
+def test_task_without_additions_is_the_paper():
+    """It has the parameters of the backbone and the head alone, and draws nothing else. The golden losses fix the values."""
+    torch.manual_seed(0)
+    task = MaskedLM(TreeMLM(SIZES), tokenizer(), TextInput(max_tokens=32), MaskedLMConfig(**OFF))
+    after = torch.rand(3)
+    torch.manual_seed(0)
+    backbone = TreeMLM(SIZES)
+    head = VocabularyHead(SIZES.dim, SIZES.vocab_size, embedding=backbone.embedding)
+    assert torch.equal(torch.rand(3), after)
+    expected = {f"backbone.{name}": value for name, value in backbone.state_dict().items()}
+    expected |= {f"head.{name}": value for name, value in head.state_dict().items()}
+    found = task.state_dict()
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
+    assert not task.weighs_words
+    data = forest([discussion(W)])
+    batch = task.corrupt(whole(task, data), torch.Generator().manual_seed(1))
+    assert task.counts(batch, MAIN).keys() == {"masked_lm"}
+    assert [named.keys() for named, _ in task.losses(batch, {"masked_lm": 1.0}, MAIN, None)] == [{"masked_lm"}]
+
+
+def test_word_losses_leave_the_masked_loss_and_the_masks_unchanged():
+    """Bag-of-words losses are added beside the paper's loss, which keeps its bits."""
+    paper, words = tree_task(task=OFF), tree_task(task={"own_words": 0.3, "reply_words": 0.2})
+    words.load_state_dict(paper.state_dict(), strict=False)
+    data = forest(discussions(2, 12))
+    found = []
+    for task in (paper, words):
+        batch = task.corrupt(whole(task, data), torch.Generator().manual_seed(1))
+        ((named, _),) = task.losses(batch, UNDIVIDED, MAIN, None)
+        found.append((batch.target_ids, batch.labels, named))
+    assert torch.equal(found[0][0], found[1][0])
+    assert torch.equal(found[0][1], found[1][1])
+    assert torch.equal(found[0][2]["masked_lm"], found[1][2]["masked_lm"])
+    assert found[1][2].keys() == {"masked_lm", "own_words", "reply_words"}
+
+
 # --- the regimes' gradients ---------------------------------------------------------------------------------------------------
 
 EQUAL = {
@@ -375,7 +422,7 @@ def test_two_phases_with_dropout(chunk, attention_dropout):
     batch = masked(task, data, whole(task, data))
     assert len(list(batch.nodes.runs(chunk))) > 1
     assert len(list(runs(batch.costs, chunk))) > 1
-    expected = one_graph_over_chunks(task, batch, seed=3)
+    expected = one_graph_over_chunks(task, data, batch, seed=3)
     torch.manual_seed(3)
     assert distance(gradient(task, [batch]), expected) < EXACT
     # The generator must matter, or the equality would be trivial.
