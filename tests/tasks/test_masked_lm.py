@@ -38,6 +38,7 @@ from fixtures import (
     view_of,
     whole,
     with_text,
+    words_task,
 )
 from ramify.batching.batch import IGNORE, KEYS_A_TOKEN
 from ramify.batching.views.comment_trees import TextInput
@@ -580,7 +581,7 @@ def logits_by_node(task, data, batch):
     return by_node(batch, task.head(task.backbone(batch).tokens))
 
 
-@pytest.mark.parametrize("make", [tree_task, bert_task], ids=["tree-mlm", "bert"])
+@pytest.mark.parametrize("make", [tree_task, words_task, bert_task], ids=["tree-mlm", "tree-mlm, additions", "bert"])
 def test_logits_do_not_depend_on_the_batch(make):
     task = make()
     data = forest(discussions(4, 10))
@@ -598,10 +599,11 @@ def test_logits_do_not_depend_on_the_batch(make):
 
 
 @pytest.mark.parametrize("pooling", ["mean", "max", "cls", "attn"])
-def test_padding_is_invisible(monkeypatch, pooling):
+@pytest.mark.parametrize("output_attention", [False, True])
+def test_padding_is_invisible(monkeypatch, pooling, output_attention):
     """Pooling never meets padding: it reads the flat axis. Attention pads rows to the longest of their group, so the logits
     must not depend on how coarse the groups are."""
-    task = tree_task(pooling=pooling)
+    task = tree_task(pooling=pooling, output_attention=output_attention)
     data = forest(discussions(3, 12))
     found = []
     for step in (1, 8, 64):
@@ -616,10 +618,11 @@ def test_padding_is_invisible(monkeypatch, pooling):
         torch.testing.assert_close(rows, found[2][node], rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("output_attention", [False, True])
 @pytest.mark.parametrize("position", ["none", "depth", "distance"])
-def test_ancestors_are_a_set_without_positions(position):
+def test_ancestors_are_a_set_without_positions(position, output_attention):
     """Exchange the texts of two ancestors: the comment below reads the same set of vectors in another order."""
-    task = tree_task(context_position=position)
+    task = tree_task(context_position=position, output_attention=output_attention)
     lengths = [5, 6, 7, 4, 8]
     tree = discussion(chain(4), lengths=lengths)
     swapped = with_text(with_text(tree, 0, tree.nodes[2].text), 2, tree.nodes[0].text)
