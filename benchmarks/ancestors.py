@@ -26,6 +26,7 @@ from rows import add_options, append_rows
 TOKENS = 5_000_000
 COMMENTS = 4_000
 SEEDS = (0, 1, 2)
+STORES = ("reddit", "iac")
 RATE = "--mask-rate 0.15"
 """BERT's rate. Training masks more tokens, which teaches more in a short training."""
 
@@ -46,7 +47,6 @@ class Item:
     """A trained model and its evaluations, as `ramify` commands. DATA and OUT are filled in when they are carried out."""
 
     name: str
-    store: str
     train: str
     hours: float
     """Core-hours of training and scoring, estimated from the first runs."""
@@ -56,32 +56,45 @@ class Item:
 
 def items() -> list[Item]:
     """All runs, in the order in which they are to be carried out."""
-    found = []
     dev = "--set dev.targets=1500 --set dev.mask_rate=0.15 --set train.evaluate_every=400 --set train.checkpoint_every=400"
-    for store in ("reddit", "iac"):
-        for seed in SEEDS:
+    own = {store: {"own": f"--data DATA/{store} {RATE} --comments {COMMENTS} --draws 8"} for store in STORES}
+    found = []
+    for seed in SEEDS:
+        for store in STORES:
             for model, settings in CONTEXTS.items():
                 if seed and model in ("none", "paper"):
                     continue
-                scores = {"own": f"--data DATA/{store} {RATE} --comments {COMMENTS} --draws 8"}
-                if model in ("tree", "paper"):
-                    for control in CONTROLS:
-                        scores[control] = f"--data DATA/{store} {RATE} --comments {COMMENTS} --draws 2 --context {control}"
-                    scores["cache"] = f"--data DATA/{store} {RATE} --comments {COMMENTS} --draws 2 --cache"
-                train = f"tree-mlm --data DATA/{store} --target-tokens {TOKENS} --seed {seed} {settings} {dev}"
-                found.append(Item(f"A-{store}-{model}-{seed}", store, train, 0.3, scores))
-        text = (
-            f"bert --data DATA/{store} --target-tokens {TOKENS} --max-tokens 64 --concatenate 256 --set model.dim=128 "
-            "--set model.num_heads=4 --set model.ffn_dim=512 --set model.num_layers=4 --set model.norm=pre "
-            "--set tokenizer.vocab_size=8192 --set task.mask_rate=0.3 --set input.max_context=8 --set train.lr=2e-3 "
-            f"--set train.budget=2048 --set train.budget_unit=target_tokens {dev}"
-        )
-        own = f"--data DATA/{store} {RATE} --comments {COMMENTS} --draws 8"
-        found.append(Item(f"B-{store}-text-0", store, text, 0.6, {"own": own}))
+                scores = dict(own[store])
+                first = f"A-{store}-tree-0"
+                # One tokenizer for all models, so that all have the same masks.
+                same = "" if (model, seed) == ("tree", 0) else f"--tokenizer OUT/{first}"
+                if not seed and model in ("tree", "paper"):
+                    short = f"--data DATA/{store} {RATE} --comments {COMMENTS} --draws 2"
+                    scores |= {control: f"{short} --context {control}" for control in CONTROLS} | {"cache": f"{short} --cache"}
+                train = f"tree-mlm --data DATA/{store} --target-tokens {TOKENS} --seed {seed} {settings} {same} {dev}"
+                found.append(Item(f"A-{store}-{model}-{seed}", train, 0.32, scores))
+    text = (
+        f"bert --data DATA/reddit --target-tokens {TOKENS} --max-tokens 64 --concatenate 256 --tokenizer OUT/A-reddit-tree-0 "
+        "--set model.dim=128 --set model.num_heads=4 --set model.ffn_dim=512 --set model.num_layers=4 --set model.norm=pre "
+        "--set task.mask_rate=0.3 --set input.max_context=8 --set train.lr=2e-3 --set train.budget=2048 "
+        f"--set train.budget_unit=target_tokens {dev}"
+    )
+    found.append(Item("B-reddit-text-0", text, 0.75, own["reddit"]))
     for model in ("tree", "mismatched"):
-        train = f"tree-mlm --data DATA/reddit --target-tokens {2 * TOKENS} --seed 0 {CONTEXTS[model]} {dev}"
-        own = f"--data DATA/reddit {RATE} --comments {COMMENTS} --draws 8"
-        found.append(Item(f"C-reddit-{model}-0", "reddit", train, 0.6, {"own": own}))
+        long = f"tree-mlm --data DATA/reddit --target-tokens {2 * TOKENS} --seed 0 --tokenizer OUT/A-reddit-tree-0"
+        found.append(Item(f"C-reddit-{model}-0", f"{long} {CONTEXTS[model]} {dev}", 0.55, own["reddit"]))
+    # The model that ships, and the same recipe without one of its sets, scored on that set and on trees that it never saw.
+    for store, unseen in (
+        ("open", ("modes", "reddit", "iac")),
+        ("open-without-oasst", ("oasst",)),
+        ("open-without-stackexchange", ("stackexchange",)),
+    ):
+        scores = {}
+        for other in (store, *unseen):
+            data = f"--data DATA/{other} {RATE} {f'--comments {COMMENTS}' if other in STORES else ''} --draws 4"
+            split = "--split all" if other in ("modes", "oasst", "stackexchange") else ""
+            scores |= {f"{other}-{control}": f"{data} {split} --context {control}" for control in ("mismatched", "none")}
+        found.append(Item(f"D-{store}-0", f"shipped --data DATA/{store}", 0.5, scores))
     return found
 
 
@@ -113,12 +126,16 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _train(item: Item, data: Path, out: Path) -> str:
-    return f"ramify train {item.train.replace('DATA', str(data))} --out {out / item.name}"
+    return f"ramify train {_filled(item.train, data, out)} --out {out / item.name}"
 
 
 def _score(item: Item, label: str, data: Path, out: Path) -> str:
     folder = out / item.name
-    return f"ramify evaluate {folder} {item.scores[label].replace('DATA', str(data))} --save {folder / label}.npz --json"
+    return f"ramify evaluate {folder} {_filled(item.scores[label], data, out)} --save {folder / label}.npz --json"
+
+
+def _filled(words: str, data: Path, out: Path) -> str:
+    return " ".join(words.replace("DATA", str(data)).replace("OUT", str(out)).split())
 
 
 def _carry_out(command: str) -> str:
@@ -131,7 +148,7 @@ def _carry_out(command: str) -> str:
 
 def table(arguments: argparse.Namespace) -> None:
     """Print what the right ancestors save, by depth and by class, over models trained with other contexts."""
-    for store in ("reddit", "iac"):
+    for store in STORES:
         own = {seed: _scores(arguments.out / f"A-{store}-tree-{seed}") for seed in SEEDS}
         for model in ("mismatched", "none", "paper"):
             other = {seed: _scores(arguments.out / f"A-{store}-{model}-{seed}") for seed in SEEDS}

@@ -12,9 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import ramify as package
+from fixtures import built, chain, discussion
 from fixtures import tokenizer as words
 from ramify import Node, Tree
 from ramify.inference.evaluation import Scores
+from ramify.inference.held_out import CACHE_WEIGHTS, ancestor_words, cache_losses
 from ramify.metrics import DEPTH_BINS
 from ramify.tokenizer import Tokenizer
 
@@ -125,7 +127,7 @@ def test_evaluate_reads_the_test_trees(evaluated, store, tmp_path):
     assert counts["test"] == found["count"]
     assert counts["train"] + counts["dev"] + counts["test"] == counts["all"]
     assert evaluated("--draws", 2)["count"] < found["count"]
-    assert evaluated("--mask-rate", 0.4)["count"] > 1.5 * found["count"]
+    assert evaluated("--mask-rate", 0.15)["count"] < 0.7 * found["count"]
 
 
 def test_evaluate_readable_output(ramify, evaluated, trained, store):
@@ -135,7 +137,7 @@ def test_evaluate_readable_output(ramify, evaluated, trained, store):
     assert status == 0
     assert [line.split()[0] for line in lines] == ["depth", "all", *DEPTH_BINS, "function", "perplexity"]
     assert lines[1].split()[1:] == [f"{found['loss']:.4f}", f"{found['accuracy']:.2%}", f"{found['count']:,}"]
-    assert lines[-1].startswith(f"perplexity {found['perplexity']:.2f}; 15% of the tokens masked, ")
+    assert lines[-1].startswith(f"perplexity {found['perplexity']:.2f}; 30% of the tokens masked, ")
 
 
 def test_evaluate_with_another_branch(ramify, evaluated, trained, store):
@@ -156,22 +158,54 @@ def test_evaluate_against(ramify, evaluated, trained, store, another, tmp_path):
     found = evaluated("--against", another, "--save", tmp_path / "scores.npz")
     assert {name: found[name] for name in evaluated()} == evaluated()
     assert found.keys() == evaluated().keys() | {"against", "saved"}
-    alone = json.loads(ramify("evaluate", another, "--data", store.path, "--mask-rate", 0.15, "--json")[1])
-    assert found["against"] == {"model": str(another), "context": "none", **alone}
+    alone = json.loads(ramify("evaluate", another, "--data", store.path, "--mask-rate", 0.3, "--json")[1])
+    assert found["against"] == {"model": str(another), "context": "parent", **alone}
     assert found["saved"]["all"]["value"] == pytest.approx(alone["loss"] - found["loss"], abs=1e-9)
     assert Scores.load(tmp_path / "scores.npz").summary()["loss"] == found["loss"]
     # With --context, both read it.
-    both = evaluated("--against", another, "--context", "none", "--mask-rate", 0.3)
+    both = evaluated("--against", another, "--context", "none", "--mask-rate", 0.5)
     assert both["against"]["context"] == "none"
     assert both["count"] == both["against"]["count"] > found["count"]
     same = evaluated("--against", trained)
     assert same["saved"]["all"] == {"value": 0.0, "low": 0.0, "high": 0.0, "p": 1.0}
 
 
+def test_evaluate_with_a_cache(ramify, evaluated, trained, store, another):
+    found = evaluated("--cache")
+    cache = found.pop("cache")
+    assert found == evaluated()
+    assert cache.keys() == {"weight", "chosen_on", "context", "loss", "saved"}
+    assert (cache["chosen_on"], cache["context"]) == ("dev", "tree")
+    assert cache["weight"] in CACHE_WEIGHTS
+    assert list(cache["saved"]) == ["all", *DEPTH_BINS, "function words"]
+    assert cache["saved"]["all"]["value"] == pytest.approx(found["loss"] - cache["loss"], abs=1e-9)
+    # On dev, the chosen weight is the best of the grid.
+    task, forest = package.load(trained).task, package.load(trained).forest(store)
+    losses = cache_losses(task, forest, store.split("dev"), words=ancestor_words(task, forest))
+    assert min(losses.values()) == losses[cache["weight"]] < losses[0.0]
+    dev = evaluated("--cache", "--split", "dev", "--draws", 2)["cache"]
+    assert dev["loss"] == pytest.approx(losses[cache["weight"]], abs=1e-9)
+    # The cache belongs to the model's own context.
+    for options in (("--context", "none"), ("--context", "none", "--against", another)):
+        assert evaluated(*options, "--cache")["cache"] == cache
+    for split, note in (("dev", "dev trees, which this split holds"), ("test", "weight chosen on the dev trees\n")):
+        status, out, _ = ramify("evaluate", trained, "--data", store.path, "--split", split, "--cache", "--draws", 1)
+        assert status == 0
+        assert note in out
+        assert out.splitlines()[-1].startswith("function words ")
+
+
+def test_cache_needs_dev_trees(ramify, trained, tmp_path):
+    data = built((discussion(chain(5), name=f"t{n}") for n in range(4)), tmp_path, (0.5, 0.0, 0.5))
+    status, _, err = ramify("evaluate", trained, "--data", data.path, "--cache")
+    assert status == 2
+    assert "has no dev tree with a comment. Leave --cache out" in err
+
+
 def test_evaluate_readable_comparison(ramify, evaluated, trained, store, another):
     for options, closing in (
         (("--context", "mismatched"), "saved: what context tree, as in training, saves the same model over context mismatched"),
-        (("--against", another), f"saved: what {trained} (context tree) saves over {another} (context none)"),
+        (("--against", another), f"saved: what {trained} (context tree) saves over {another} (context parent)"),
     ):
         found = evaluated(*options)
         status, out, _ = ramify("evaluate", trained, "--data", store.path, *options)
@@ -203,8 +237,8 @@ def variant(trained, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def another(variant):
-    """A model that was trained without context, as far as its settings tell, and at another mask rate."""
-    folder = variant("input", context="none")
+    """A model that was trained with the parent alone, as far as its settings tell, and at another mask rate."""
+    folder = variant("input", context="parent")
     config = json.loads((folder / "config.json").read_text())
     config["task"]["mask_rate"] = 0.4
     (folder / "config.json").write_text(json.dumps(config))
@@ -219,7 +253,7 @@ def test_evaluate_against_refuses(ramify, trained, store, variant, tmp_path):
     checkpoint = Path(package.__file__).parent / "sample" / "links"
     for other, message in (
         (tokenizer, "has another tokenizer than"),
-        (variant("input", max_tokens=64), "has input.max_tokens=64, but"),
+        (variant("input", max_tokens=48), "has input.max_tokens=48, but"),
         (variant("input", overflow="chain"), "has input.overflow=chain, but"),
         (checkpoint, "holds a Disentangler, not a masked language model. Choose another model."),
         (tmp_path / "none", "none does not exist"),
@@ -230,6 +264,9 @@ def test_evaluate_against_refuses(ramify, trained, store, variant, tmp_path):
     status, _, err = ramify("evaluate", checkpoint, "--data", store.path, "--against", trained)
     assert status == 2
     assert "--against does not apply to" in err
+    status, _, err = ramify("evaluate", checkpoint, "--data", store.path, "--cache")
+    assert status == 2
+    assert "--cache does not apply to" in err
 
 
 def test_evaluate_refuses(ramify, trained, store, tmp_path):
@@ -359,7 +396,7 @@ def test_embed_reports_truncation(ramify, trained, tmp_path):
     path.write_text(Tree((Node("ba " * 200, id="p"), Node("be", parents=(0,), id="a")), id="t").to_json() + "\n")
     status, _, err = ramify("embed", trained, "--data", path, "--out", tmp_path / "vectors.parquet")
     assert status == 0
-    assert err.endswith("1 of 2 texts had more than 128 tokens and were cut\n")
+    assert err.endswith("1 of 2 texts had more than 64 tokens and were cut\n")
 
 
 @pytest.mark.parametrize("name", ["vectors.parquet", "vectors.npy"])

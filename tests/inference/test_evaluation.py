@@ -10,9 +10,19 @@ from torch.nn import functional as F
 
 from fixtures import bert_task, chain, discussion, discussions, forest, tokenizer, tree_task, uniform, view_of
 from ramify.batching.forest import node_seeds
-from ramify.batching.views.comment_trees import TextInput
+from ramify.batching.views.comment_trees import TextInput, has_other_branch
 from ramify.errors import RamifyError
-from ramify.inference.evaluation import BINS, Scores, context_spread, describe, evaluate, gain
+from ramify.inference.evaluation import (
+    BINS,
+    Scores,
+    Tally,
+    context_spread,
+    describe,
+    evaluate,
+    gain,
+    tally,
+    with_cache,
+)
 from ramify.inference.word_classes import WORD_CLASSES, AncestorWords
 from ramify.metrics import DEPTH_BINS, depth_bin
 from ramify.nn import counter_rng
@@ -233,6 +243,76 @@ def test_only_equal_masks_are_paired(data):
     for other in others:
         with pytest.raises(RamifyError, match="cannot be paired"):
             gain(one, other)
+
+
+@pytest.mark.parametrize("make", [tree_task, bert_task])
+def test_cache_is_a_mixture_with_the_share_of_the_piece_in_the_ancestors(data, make):
+    """Against the formula, comment by comment, in double precision."""
+    task = make(task={"mask_rate": 0.4})
+    view, collate = view_of(task, data, regime="naive", predict_post=True)
+    weights = (0.0, 0.1, 0.5)
+    expected = np.zeros((len(weights), data.num_trees))
+    for number in range(len(view)):
+        batch = collate([view.example(number)])
+        (node,) = batch.source.tolist()
+        tree, above, up = int(data.tree_of(np.array([node]))[0]), [], node
+        while (up := int(data.parent[up])) >= 0:
+            above += data.gather(np.array([up]), np.array([min(data.length[up], 30)])).tolist()
+        seeds = counter_rng.random_bits(torch.from_numpy(node_seeds(data.store, [node])), 0)
+        masked = task.mask(batch, seeds)
+        with torch.no_grad():
+            p = task.head(task.backbone(masked).tokens).float().softmax(-1).gather(1, masked.labels[:, None])[:, 0].double()
+        for place, weight in enumerate(weights):
+            share = torch.tensor([above.count(label) / max(1, len(above)) for label in masked.labels.tolist()])
+            mixed = (1 - weight) * p + weight * share if above else p
+            expected[place, tree] -= float(mixed.log().sum())
+    trees = np.arange(data.num_trees)
+    view, collate = view_of(task, data, regime="tree", predict_post=True)
+    found = tally(task, view, collate, trees, [Tally(cache=weight) for weight in weights], draws=1, words=words_of(data))
+    np.testing.assert_allclose([each.loss.sum((1, 2)) for each in found], expected, rtol=0, atol=1e-4)
+    plain = evaluate(task, view, collate, trees, draws=1, words=words_of(data))
+    assert found[0].loss.tolist() == plain.loss.tolist()
+    for each in found:
+        assert each.correct.tolist() == plain.correct.tolist()
+        assert each.count.tolist() == plain.count.tolist()
+
+
+def test_cache_formula_in_double_precision():
+    random = np.random.default_rng(0)
+    p, share = random.random(50), random.random(50)
+    share[:10] = 0
+    share[10:20] = np.nan
+    for weight in (0.01, 0.3):
+        expected = np.where(np.isnan(share), p, (1 - weight) * p + weight * share)
+        np.testing.assert_allclose(np.exp(-with_cache(-np.log(p), share, weight)), expected, rtol=1e-12)
+
+
+def test_cache_needs_the_words_of_the_ancestors(data):
+    view, collate = view_of(tree_task(), data)
+    with pytest.raises(RamifyError, match="a cache needs the ancestors' words"):
+        tally(tree_task(), view, collate, np.arange(data.num_trees), [Tally(cache=0.1)])
+
+
+def test_tally_of_some_targets(data):
+    """One pass yields the sums of all targets and of a part."""
+    task, trees = tree_task(), np.arange(data.num_trees)
+    only = has_other_branch(data, trees)
+    view, collate = view_of(task, data)
+    whole, part = tally(task, view, collate, trees, [Tally(), Tally(only=only)], draws=1)
+    assert whole.loss.tolist() == scores(task, data, draws=1).loss.tolist()
+    alone = evaluate(task, *view_of(task, data, only=only), trees, draws=1)
+    assert part.count.tolist() == alone.count.tolist()
+    assert 0 < part.count.sum() < whole.count.sum()
+    np.testing.assert_allclose(part.loss, alone.loss, rtol=0, atol=1e-4)
+
+
+def test_masks_of_another_task(data):
+    """Two models with different rates and splits are scored on the same masks."""
+    task = tree_task(task={"mask_rate": 0.3, "mask_split": (1.0, 0.0, 0.0)})
+    own = scores(tree_task(), data, draws=1)
+    found = scores(task, data, draws=1, masker=tree_task())
+    assert found.loss.tolist() == own.loss.tolist()
+    assert scores(task, data, draws=1).count.tolist() != own.count.tolist()
 
 
 def test_evaluation_leaves_the_model_unchanged(data):

@@ -91,6 +91,13 @@ def run(
             help="Masked language models: a second model to score on the same masks, in its own context or --context."
         ),
     ] = None,
+    cache: Annotated[
+        bool,
+        typer.Option(
+            "--cache",
+            help="Masked language models: also mix in a cache of the ancestors' words. The dev split chooses its weight.",
+        ),
+    ] = False,
     starts: Annotated[
         bool, typer.Option("--starts/--no-starts", help="Disentanglement: also score messages that start a conversation.")
     ] = True,
@@ -140,6 +147,7 @@ def run(
         "comments": comments,
         "save": save,
         "against": against,
+        "cache": cache or None,
         "no_starts": None if starts else True,
         "history": history,
         "beam": beam,

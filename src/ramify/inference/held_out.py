@@ -12,7 +12,7 @@ from ramify.batching.forest import Forest, Ints, node_seeds
 from ramify.batching.views.comment_trees import BLIND, Context, Discussions, RegimeConfig, has_other_branch, units
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
-from ramify.inference.evaluation import Scores, evaluate
+from ramify.inference.evaluation import Scores, Tally, evaluate, tally
 from ramify.inference.mask_query import MaskQuery
 from ramify.inference.word_classes import AncestorWords
 from ramify.tasks.masked_lm import MaskedLM
@@ -28,6 +28,12 @@ NAMES: dict[str, str] = {
     "null": "without context",
 }
 """The names of contexts in reports."""
+
+CACHE_WEIGHTS = (0.0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5)
+"""Weights of the cache from which the dev split chooses."""
+
+CACHE_DRAWS = 2
+"""Masks drawn per dev comment to choose the weight of the cache."""
 
 FILLINGS = 10
 RULE = (
@@ -189,6 +195,23 @@ def discussions(
         only = readable(forest, trees, input.context)
     parts = units(forest, trees, **asdict(regime or RegimeConfig()), only=only)
     return Discussions(forest, parts, input, seed=seed, trees=trees), Collator(forest, task.tokenizer, input)
+
+
+def cache_losses(
+    task: MaskedLM,
+    forest: Forest,
+    trees: Ints,
+    *,
+    words: AncestorWords,
+    draws: int = CACHE_DRAWS,
+    mask_rate: float | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> dict[float, float]:
+    """The loss on some trees of a model in its own context, for each weight of the cache (see `Tally`)."""
+    view, collator = discussions(task, forest, trees)
+    mixtures = [Tally(cache=weight) for weight in CACHE_WEIGHTS]
+    found = tally(task, view, collator, trees, mixtures, draws=draws, mask_rate=mask_rate, words=words, progress=progress)
+    return {weight: scores.summary()["loss"] for weight, scores in zip(CACHE_WEIGHTS, found, strict=True)}
 
 
 def ancestor_words(task: MaskedLM, forest: Forest) -> AncestorWords:

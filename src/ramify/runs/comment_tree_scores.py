@@ -8,12 +8,14 @@ from typing import Any, Literal
 import numpy as np
 
 from ramify import hub
-from ramify.batching.views.comment_trees import Context, units
+from ramify.batching.batch import Collator
+from ramify.batching.forest import Forest, Ints
+from ramify.batching.views.comment_trees import Context, Discussions, units
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
-from ramify.inference.evaluation import Scores, describe, evaluate, gain
+from ramify.inference.evaluation import Scores, Tally, describe, gain, tally
 from ramify.inference.fill_mask import MaskFiller
-from ramify.inference.held_out import ancestor_words, chosen_trees, discussions, readable
+from ramify.inference.held_out import ancestor_words, cache_losses, chosen_trees, discussions, readable
 from ramify.metrics import Interval
 from ramify.nn.precision import autocast
 from ramify.runs.base import Evaluation, check_options, no_progress
@@ -21,7 +23,7 @@ from ramify.runs.base import Evaluation, check_options, no_progress
 DRAWS = 8
 """Masks drawn per comment in an evaluation."""
 
-OPTIONS = ("context", "draws", "mask_rate", "comments", "save", "against", "precision", "progress")
+OPTIONS = ("context", "draws", "mask_rate", "comments", "save", "against", "cache", "precision", "progress")
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,35 @@ class Compared:
 
 
 @dataclass(frozen=True)
+class Cached:
+    """The scores of a model in its own context (`plain`), mixed with a cache of the ancestors' words (`scores`)."""
+
+    weight: float
+    """The cache's share of the probability, chosen on the dev split."""
+    context: Context
+    plain: Scores
+    scores: Scores
+    saved: dict[str, Interval]
+    """Nats per masked token that the cache saves on top."""
+    seen: bool
+    """Whether the evaluated split holds the trees on which the weight was chosen."""
+
+    def to_json(self) -> dict[str, Any]:
+        loss = self.scores.summary()["loss"]
+        return {"weight": self.weight, "chosen_on": "dev", "context": self.context, "loss": loss, "saved": describe(self.saved)}
+
+    def lines(self) -> list[str]:
+        weight, model = self.weight, f"p(model, context {self.context})"
+        biased = ", which this split holds, so the saving is slightly too high" if self.seen else ""
+        return [
+            "",
+            f"cache: p = {1 - weight:g} · {model} + {weight:g} · share of the piece in the ancestors",
+            f"weight chosen on the dev trees{biased}",
+            *_table(self.plain, self.scores, self.saved, ("alone", "cached")),
+        ]
+
+
+@dataclass(frozen=True)
 class HeldOutLoss(Evaluation):
     """Loss in nats per masked token, perplexity and accuracy, also by depth and word class."""
 
@@ -53,9 +84,11 @@ class HeldOutLoss(Evaluation):
     targets: tuple[int, int]
     """Number of comments that were scored, and of all comments of the split."""
     compared: Compared | None
+    cached: Cached | None
 
     def to_json(self) -> dict[str, Any]:
-        return self.scores.summary() | (self.compared.to_json() if self.compared else {})
+        cache = {"cache": self.cached.to_json()} if self.cached else {}
+        return self.scores.summary() | (self.compared.to_json() if self.compared else {}) | cache
 
     def lines(self) -> list[str]:
         summary = self.scores.summary()
@@ -63,14 +96,18 @@ class HeldOutLoss(Evaluation):
         scored, every = self.targets
         if scored < every:
             closing += f"; {scored:,} of {every:,} comments, those with another branch of equal depth"
+        cached = self.cached.lines() if self.cached else []
         if self.compared is None:
             rows = _rows(summary)
             return [
                 f"{'depth or words':<14} {'loss':>8} {'accuracy':>9} {'masked tokens':>14}",
                 *(f"{name:<14} {row['loss']:>8.4f} {row['accuracy']:>9.2%} {row['count']:>14,}" for name, row in rows.items()),
                 closing,
+                *cached,
             ]
-        return [*_table(self.scores, self.compared), closing, self._difference(self.compared)]
+        names = ("loss", "own loss") if self.compared.kind == "own" else ("loss", "against")
+        table = _table(self.scores, self.compared.scores, self.compared.saved, names)
+        return [*table, closing, self._difference(self.compared), *cached]
 
     def _difference(self, other: Compared) -> str:
         if other.kind == "own":
@@ -82,13 +119,14 @@ def _rows(summary: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {"all": summary, **summary["by_depth"], **summary["by_class"]}
 
 
-def _table(scores: Scores, other: Compared) -> list[str]:
-    rows, others = _rows(scores.summary()), _rows(other.scores.summary())
-    one, two = ("loss", "own loss") if other.kind == "own" else ("loss", "against")
+def _table(scores: Scores, other: Scores, gains: Mapping[str, Interval], names: tuple[str, str]) -> list[str]:
+    """Two losses under their names, and what one saves over the other."""
+    rows, others = _rows(scores.summary()), _rows(other.summary())
+    one, two = names
     several = int((scores.count.sum((1, 2)) > 0).sum()) > 1
     lines = [f"{'depth or words':<14} {one:>8} {two:>8} {'saved':>8}  {'95 % interval':<18} {'p':>6} {'masked tokens':>14}"]
     for name, row in rows.items():
-        saved = other.saved[name]
+        saved = gains[name]
         interval = f"{saved.low:+.4f} to {saved.high:+.4f}" if several else "one tree only"
         p = f"{saved.p:.4f}" if several else ""
         losses = f"{row['loss']:>8.4f} {others[name]['loss']:>8.4f} {saved.value:>+8.4f}"
@@ -97,46 +135,78 @@ def _table(scores: Scores, other: Compared) -> list[str]:
 
 
 def score(pipeline: MaskFiller, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> HeldOutLoss:
-    """Score a model on a split, and compare it with its own context or with another model. Options: `OPTIONS`."""
+    """Score a model on a split, beside its own context or another model, on the same comments and masks. Options: `OPTIONS`."""
     check_options(options, OPTIONS, source, "a masked language model")
-    task, asked = pipeline.task, options.get("context")
-    draws, rate = options.get("draws", DRAWS), options.get("mask_rate")
-    own = task.input.context
-    readings: list[tuple[MaskFiller, Context]] = [(pipeline, asked or own)]
+    task, own = pipeline.task, pipeline.input.context
+    asked: Context = options.get("context") or own
+    draws, rate, cache = options.get("draws", DRAWS), options.get("mask_rate"), options.get("cache", False)
+    readings: dict[str, tuple[MaskFiller, Context]] = {"asked": (pipeline, asked)}
     if "against" in options:
         other = _opponent(pipeline, source, options["against"])
-        readings.append((other, asked or other.task.input.context))
-    elif asked and asked != own:
-        readings.append((pipeline, own))
-    for model, context in readings:
-        # Before anything is computed.
-        model.backbone.in_context(model.input, context)
-    forest = pipeline.forest(store)
-    trees = chosen_trees(forest, store, split, options.get("comments", 0))
-    limits = [each for _, context in readings if (each := readable(forest, trees, context)) is not None]
-    only = np.logical_and.reduce(limits) if limits else None
-    views = [discussions(model.task, forest, trees, context=context, only=only) for model, context in readings]
+        readings["against"] = (other, options.get("context") or other.input.context)
+    if asked != own and (cache or "against" not in options):
+        readings["own"] = (pipeline, own)
+    mixed = "own" if "own" in readings else "asked"
+    if cache and not store.has_comments("dev"):
+        raise RamifyError(
+            f"--cache chooses its weight on the dev split, but {store.path} has no dev tree with a comment. Leave --cache out, "
+            "or build the data again with a share for dev (ramify data build --split …)."
+        )
+    forest, comments = pipeline.forest(store), options.get("comments", 0)
+    trees = chosen_trees(forest, store, split, comments)
+    dev = chosen_trees(forest, store, "dev", comments) if cache else trees[:0]
     words = ancestor_words(task, forest)
+    views = _views(readings, forest, trees)
+    total = sum(int(view.sizes.sum()) for view, _ in views.values())
+    if cache:
+        total += int(discussions(task, forest, dev)[0].sizes.sum())
     bar, precision = options.get("progress", no_progress), options.get("precision", "fp32")
-    found = []
-    with bar(sum(int(view.sizes.sum()) for view, _ in views)) as advance, autocast(pipeline.device, precision):
-        for (model, _), view in zip(readings, views, strict=True):
-            found.append(
-                evaluate(model.task, *view, trees, draws=draws, mask_rate=rate, words=words, masker=task, progress=advance)
+    weight = 0.0
+    found: dict[str, list[Scores]] = {}
+    with bar(total) as advance, autocast(pipeline.device, precision):
+        if cache:
+            losses = cache_losses(task, forest, dev, words=words, mask_rate=rate, progress=advance)
+            weight = min(losses, key=losses.__getitem__)
+        for name, (model, _) in readings.items():
+            tallies = [Tally(), Tally(cache=weight)] if cache and name == mixed else [Tally()]
+            found[name] = tally(
+                model.task,
+                *views[name],
+                trees,
+                tallies,
+                draws=draws,
+                mask_rate=rate,
+                words=words,
+                masker=task,
+                progress=advance,
             )
-    scores = found[0]
+    scores = found["asked"][0]
     if "save" in options:
         scores.save(options["save"])
     if not scores.count.any():
         raise RamifyError(f"No comment in the split {split} of {store.path} has a token that can be masked.")
-    compared = None
+    compared = cached = None
     if "against" in options:
-        compared = Compared("against", str(options["against"]), readings[1][1], found[1], gain(scores, found[1]))
-    elif len(found) > 1:
-        compared = Compared("own", source, own, found[1], gain(found[1], scores))
-    scored, every = views[0][0].sizes.sum(), units(forest, trees).targets
-    targets = int(scored), len(every)
-    return HeldOutLoss(scores, source, asked or own, rate or task.config.mask_rate, draws, targets, compared)
+        theirs = found["against"][0]
+        compared = Compared("against", str(options["against"]), readings["against"][1], theirs, gain(scores, theirs))
+    elif asked != own:
+        compared = Compared("own", source, own, found["own"][0], gain(found["own"][0], scores))
+    if cache:
+        plain, with_cache = found[mixed]
+        cached = Cached(weight, own, plain, with_cache, gain(with_cache, plain), split in ("dev", "all"))
+    targets = int(views["asked"][0].sizes.sum()), len(units(forest, trees).targets)
+    return HeldOutLoss(scores, source, asked, rate or task.config.mask_rate, draws, targets, compared, cached)
+
+
+def _views(
+    readings: Mapping[str, tuple[MaskFiller, Context]], forest: Forest, trees: Ints
+) -> dict[str, tuple[Discussions, Collator]]:
+    """The same comments of some trees for every model and context: those that can read all the contexts."""
+    limits = [each for _, context in readings.values() if (each := readable(forest, trees, context)) is not None]
+    only = np.logical_and.reduce(limits) if limits else None
+    return {
+        name: discussions(model.task, forest, trees, context=context, only=only) for name, (model, context) in readings.items()
+    }
 
 
 def _opponent(pipeline: MaskFiller, source: str, against: str | Path) -> MaskFiller:

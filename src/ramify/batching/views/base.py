@@ -29,7 +29,7 @@ class View(ABC):
     @property
     @abstractmethod
     def costs(self) -> Ints:
-        """Tokens that each example adds to a batch, before examples share nodes. Context nodes that are drawn at random count as
+        """Tokens that each example adds to a batch, before examples share nodes. Randomly drawn context nodes count as
         long as those that they replace."""
 
     @property
