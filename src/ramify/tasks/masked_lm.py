@@ -220,8 +220,9 @@ class MaskedLM(Task[Batch]):
     def counts(self, batch: Batch, phase: str) -> dict[str, float]:
         """The total weight of the targets with a token to predict, and of the vectors that predict words."""
         found = {"masked_lm": float(batch.weight.sum())}
-        if self.own_words is not None and batch.node_weight is not None:
-            found["own_words"] = float(batch.node_weight.sum())
+        if self.own_words is not None:
+            # A batch without examples has no node weights. It occurs on ranks that have no part in the last step of an epoch.
+            found["own_words"] = 0.0 if batch.node_weight is None else float(batch.node_weight.sum())
         if self.reply_words is not None:
             found["reply_words"] = float((batch.weight * (batch.contexts.lengths > 0)).sum())
         return found
