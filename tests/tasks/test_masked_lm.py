@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from fixtures import (
     NAMES,
     SHAPES,
+    UNDIVIDED,
     W,
     bert_task,
     chain,
@@ -37,18 +38,23 @@ from fixtures import (
     view_of,
     whole,
     with_text,
+    words_task,
 )
 from ramify.batching.batch import IGNORE, KEYS_A_TOKEN
 from ramify.batching.views.comment_trees import TextInput
 from ramify.errors import RamifyError
 from ramify.models.base import decode_parts
+from ramify.models.tree_mlm import TreeMLM, TreeMLMConfig
 from ramify.nn import ragged
+from ramify.nn.heads import VocabularyHead
 from ramify.nn.ragged import runs
 from ramify.tasks.base import MAIN
-from ramify.tasks.masked_lm import MaskedLMConfig
+from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.tree import multiplicity
 
 EXACT = 1e-10
+
+SIZES = TreeMLMConfig(tokenizer().vocab_size, 8, encoder_layers=1, decoder_layers=1, num_heads=2, ffn_dim=16, max_tokens=32)
 
 # --- masks --------------------------------------------------------------------------------------------------------------------
 
@@ -226,6 +232,48 @@ def test_loss_is_the_weighted_sum_over_comments(comment_loss):
     torch.testing.assert_close(found["masked_lm"], expected / 7.0, rtol=0, atol=EXACT)
 
 
+# --- additions to the paper ---------------------------------------------------------------------------------------------------
+
+OFF = {"own_words": 0.0, "reply_words": 0.0, "masking": "uniform"}
+
+
+def test_task_without_additions_is_the_paper():
+    """It has the parameters of the backbone and the head alone, and draws nothing else. The golden losses fix the values."""
+    torch.manual_seed(0)
+    task = MaskedLM(TreeMLM(SIZES), tokenizer(), TextInput(max_tokens=32), MaskedLMConfig(**OFF))
+    after = torch.rand(3)
+    torch.manual_seed(0)
+    backbone = TreeMLM(SIZES)
+    head = VocabularyHead(SIZES.dim, SIZES.vocab_size, embedding=backbone.embedding)
+    assert torch.equal(torch.rand(3), after)
+    expected = {f"backbone.{name}": value for name, value in backbone.state_dict().items()}
+    expected |= {f"head.{name}": value for name, value in head.state_dict().items()}
+    found = task.state_dict()
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
+    assert not task.weighs_words
+    data = forest([discussion(W)])
+    batch = task.corrupt(whole(task, data), torch.Generator().manual_seed(1))
+    assert task.counts(batch, MAIN).keys() == {"masked_lm"}
+    assert [named.keys() for named, _ in task.losses(batch, {"masked_lm": 1.0}, MAIN, None)] == [{"masked_lm"}]
+
+
+def test_word_losses_leave_the_masked_loss_and_the_masks_unchanged():
+    """Bag-of-words losses are added beside the paper's loss, which keeps its bits."""
+    paper, words = tree_task(task=OFF), tree_task(task={"own_words": 0.3, "reply_words": 0.2})
+    words.load_state_dict(paper.state_dict(), strict=False)
+    data = forest(discussions(2, 12))
+    found = []
+    for task in (paper, words):
+        batch = task.corrupt(whole(task, data), torch.Generator().manual_seed(1))
+        ((named, _),) = task.losses(batch, UNDIVIDED, MAIN, None)
+        found.append((batch.target_ids, batch.labels, named))
+    assert torch.equal(found[0][0], found[1][0])
+    assert torch.equal(found[0][1], found[1][1])
+    assert torch.equal(found[0][2]["masked_lm"], found[1][2]["masked_lm"])
+    assert found[1][2].keys() == {"masked_lm", "own_words", "reply_words"}
+
+
 # --- the regimes' gradients ---------------------------------------------------------------------------------------------------
 
 EQUAL = {
@@ -375,7 +423,7 @@ def test_two_phases_with_dropout(chunk, attention_dropout):
     batch = masked(task, data, whole(task, data))
     assert len(list(batch.nodes.runs(chunk))) > 1
     assert len(list(runs(batch.costs, chunk))) > 1
-    expected = one_graph_over_chunks(task, batch, seed=3)
+    expected = one_graph_over_chunks(task, data, batch, seed=3)
     torch.manual_seed(3)
     assert distance(gradient(task, [batch]), expected) < EXACT
     # The generator must matter, or the equality would be trivial.
@@ -533,7 +581,7 @@ def logits_by_node(task, data, batch):
     return by_node(batch, task.head(task.backbone(batch).tokens))
 
 
-@pytest.mark.parametrize("make", [tree_task, bert_task], ids=["tree-mlm", "bert"])
+@pytest.mark.parametrize("make", [tree_task, words_task, bert_task], ids=["tree-mlm", "tree-mlm, additions", "bert"])
 def test_logits_do_not_depend_on_the_batch(make):
     task = make()
     data = forest(discussions(4, 10))
@@ -551,10 +599,11 @@ def test_logits_do_not_depend_on_the_batch(make):
 
 
 @pytest.mark.parametrize("pooling", ["mean", "max", "cls", "attn"])
-def test_padding_is_invisible(monkeypatch, pooling):
+@pytest.mark.parametrize("output_attention", [False, True])
+def test_padding_is_invisible(monkeypatch, pooling, output_attention):
     """Pooling never meets padding: it reads the flat axis. Attention pads rows to the longest of their group, so the logits
     must not depend on how coarse the groups are."""
-    task = tree_task(pooling=pooling)
+    task = tree_task(pooling=pooling, output_attention=output_attention)
     data = forest(discussions(3, 12))
     found = []
     for step in (1, 8, 64):
@@ -569,10 +618,11 @@ def test_padding_is_invisible(monkeypatch, pooling):
         torch.testing.assert_close(rows, found[2][node], rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("output_attention", [False, True])
 @pytest.mark.parametrize("position", ["none", "depth", "distance"])
-def test_ancestors_are_a_set_without_positions(position):
+def test_ancestors_are_a_set_without_positions(position, output_attention):
     """Exchange the texts of two ancestors: the comment below reads the same set of vectors in another order."""
-    task = tree_task(context_position=position)
+    task = tree_task(context_position=position, output_attention=output_attention)
     lengths = [5, 6, 7, 4, 8]
     tree = discussion(chain(4), lengths=lengths)
     swapped = with_text(with_text(tree, 0, tree.nodes[2].text), 2, tree.nodes[0].text)
