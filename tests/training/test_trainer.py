@@ -460,6 +460,16 @@ def test_stages_follow_each_other(tmp_path, data):
         assert records(out) == records(tmp_path / "straight")
 
 
+def test_a_stage_ends_at_the_limit_that_comes_first(tmp_path, data):
+    for name, steps, tokens in (("steps", 3, 10**6), ("tokens", 10**6, 150)):
+        config = TrainConfig(steps=steps, target_tokens=tokens, budget=150, log_every=1, warmup=0.5)
+        trainer_of(tmp_path / name, data, config).run()
+    by_steps, by_tokens = (records(tmp_path / name) for name in ("steps", "tokens"))
+    assert [record["step"] for record in by_steps] == [1, 2, 3]
+    tokens = [0, *(record["target_tokens"] for record in by_tokens)]
+    assert tokens[-2] < 150 <= tokens[-1]
+
+
 def test_stage_length_in_target_tokens(tmp_path, data):
     config = TrainConfig(steps=0, target_tokens=700, budget=150, log_every=1, warmup=0.5)
     trainer = trainer_of(tmp_path, data, config)

@@ -169,9 +169,12 @@ class Trainer:
     def _share(self, config: TrainConfig) -> float:
         """The share of the stage that is done."""
         progress = self.progress
+        done = 0.0
         if config.target_tokens:
-            return min(1.0, (progress.target_tokens - progress.first_tokens) / config.target_tokens)
-        return min(1.0, (progress.step - progress.first_step) / config.steps)
+            done = (progress.target_tokens - progress.first_tokens) / config.target_tokens
+        if config.steps:
+            done = max(done, (progress.step - progress.first_step) / config.steps)
+        return min(1.0, done)
 
     def _sampler(self, number: int, rank: int = 0) -> Sampler:
         return self.stages[number].sampler(self.seed + number, self.accelerator.num_processes, rank)
@@ -379,7 +382,7 @@ class Trainer:
         if progress.stage >= len(self.stages):
             raise DamagedError(f"stage {progress.stage} does not exist: the run has {len(self.stages)} stage(s).")
         config, taken = self.stages[progress.stage].config, progress.step - progress.first_step
-        if not config.target_tokens and taken > config.steps:
+        if 0 < config.steps < taken:
             raise DamagedError(f"step {progress.step} is after the end of stage {progress.stage}.")
         if progress.epoch > taken * config.accumulate:
             raise DamagedError(f"epoch {progress.epoch} is not reached in {taken} steps.")
