@@ -38,6 +38,7 @@ from fixtures import (
     view_of,
     whole,
     with_text,
+    word_losses,
     words_task,
 )
 from ramify.batching.batch import IGNORE, KEYS_A_TOKEN
@@ -272,6 +273,104 @@ def test_word_losses_leave_the_masked_loss_and_the_masks_unchanged():
     assert torch.equal(found[0][1], found[1][1])
     assert torch.equal(found[0][2]["masked_lm"], found[1][2]["masked_lm"])
     assert found[1][2].keys() == {"masked_lm", "own_words", "reply_words"}
+
+
+@given(
+    parent=parent_arrays(max_comments=12, min_comments=1),
+    context=st.sampled_from(["tree", "parent", "root", "mismatched"]),
+    rate=st.sampled_from([0.15, 1.0]),
+    seed=st.integers(0, 100),
+)
+@settings(max_examples=12)
+def test_word_losses_are_means_over_texts(parent, context, rate, seed):
+    """Text by text: the words of every node from its own vector, and the clean words of every target from the vector of its
+    nearest context node, each weighted by √min(1, t/f). Here texts are cut at nine words."""
+    input = TextInput(max_tokens=11, max_context=3, context=context)
+    task = words_task(input=input, task={"mask_rate": rate})
+    data = forest([discussion(parent, seed=seed), discussion(W, seed=seed, name="w")], max_tokens=11)
+    batch = masked(task, data, whole(task, data, regime="naive", predict_post=True))
+    batch = replace(batch, node_weight=torch.rand(len(batch.nodes), dtype=torch.float64))
+    batch = replace(batch, weight=torch.rand(len(batch.targets), dtype=torch.float64) * (batch.weight > 0))
+    vectors = task.backbone.encode(batch.input_ids, batch.nodes)
+    expected = word_losses(task, data, batch, vectors)
+    ((found, _),) = task.losses(batch, {"masked_lm": 1.0, "own_words": 2.0, "reply_words": 4.0}, MAIN, None)
+    torch.testing.assert_close(found["own_words"], expected["own_words"] / 2.0, rtol=0, atol=1e-12)
+    torch.testing.assert_close(found["reply_words"], expected["reply_words"] / 4.0, rtol=0, atol=1e-12)
+
+
+def test_word_losses_of_one_reply():
+    """The smallest case by hand: a post of two words and its reply of one. Each loss is a mean over words, and a special token
+    is no word."""
+    task = words_task()
+    first, second, third = ("aa", "be", "co")
+    tree = with_text(with_text(discussion(star(1)), 0, f"{first} {second}"), 1, third)
+    data = forest([tree])
+    batch = masked(task, data, whole(task, data))
+    vector = task.backbone.encode(batch.input_ids, batch.nodes)[0]
+    ids = [tokenizer().ids[word] for word in (first, second, third)]
+    weight = [float(task.word_weight[id]) for id in ids]
+    own, reply = (torch.log_softmax(head(vector[None])[0], 0) for head in (task.own_words, task.reply_words))
+    ((found, _),) = task.losses(batch, UNDIVIDED, MAIN, None)
+    expected = -(weight[0] * own[ids[0]] + weight[1] * own[ids[1]]) / (weight[0] + weight[1])
+    torch.testing.assert_close(found["own_words"], 0.3 * expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(found["reply_words"], -0.2 * reply[ids[2]], rtol=0, atol=1e-12)
+
+
+def test_replies_are_predicted_from_clean_words():
+    """The masks do not matter: every word of the target counts, and none that it shows instead."""
+    task = words_task(task={"mask_rate": 0.5, "mask_split": (0.4, 0.6, 0.0)})
+    data = forest(discussions(2, 12))
+    clean = whole(task, data)
+    found = []
+    for seed in (1, 2):
+        batch = task.corrupt(clean, torch.Generator().manual_seed(seed))
+        assert not torch.equal(batch.target_ids, clean.target_ids)
+        ((named, _),) = task.losses(batch, UNDIVIDED, MAIN, None)
+        found.append(named)
+    assert torch.equal(found[0]["reply_words"], found[1]["reply_words"])
+    assert not torch.equal(found[0]["masked_lm"], found[1]["masked_lm"])
+
+
+@pytest.mark.parametrize("frequent_word", [3e-4, 0.02, 1.0])
+def test_frequent_words_weigh_less(frequent_word):
+    """√min(1, t/f) for a word of frequency f. Special tokens weigh nothing, and a word that no text holds weighs one."""
+    task = tree_task(task={"own_words": 0.3, "frequent_word": frequent_word})
+    size = tokenizer().vocab_size
+    counts = np.random.default_rng(0).integers(0, 1000, size) * (np.arange(size) % 3 > 0)
+    task.count_words(counts)
+    for id in range(size):
+        share = counts[id] / counts.sum()
+        expected = 0.0 if id in tokenizer().special_ids else 1.0 if share <= frequent_word else (frequent_word / share) ** 0.5
+        assert float(task.word_weight[id]) == pytest.approx(expected, abs=1e-12)
+    task.count_words(np.zeros(size, dtype=np.int64))
+    assert int(task.word_weight.sum()) == size - len(tokenizer().special_ids)
+
+
+def test_texts_without_words_teach_nothing():
+    """Empty texts have no gradient from their own words or as replies, and their divisor is that of the other texts."""
+    task = words_task()
+    data = forest([discussion(chain(4), lengths=[0, 3, 0, 2, 0])])
+    batch = masked(task, data, whole(task, data))
+    vectors = task.backbone.encode(batch.input_ids, batch.nodes).detach().requires_grad_()
+    found = task._vector_losses(vectors, batch, UNDIVIDED)
+    by_node = dict(zip(batch.node_source.tolist(), range(len(batch.nodes))))
+    for name, taught in (("own_words", {1, 3}), ("reply_words", {0, 2})):
+        (gradient,) = torch.autograd.grad(found[name], vectors)
+        assert {node for node, row in by_node.items() if bool((gradient[row] != 0).any())} == taught
+    assert task.counts(batch, MAIN) == {"masked_lm": 2.0, "own_words": 2.0, "reply_words": 2.0}
+
+
+@pytest.mark.parametrize("phases", ["never", "always"])
+def test_batches_without_context_have_no_word_losses(phases):
+    """A step may hold posts alone, or nothing. It has the divisors of every other step."""
+    task = words_task(task={"two_phase": phases})
+    data = forest([discussion([-1], lengths=[4]), discussion([-1], lengths=[3], name="u")])
+    view, collate = view_of(task, data, predict_post=True)
+    posts = task.corrupt(collate([view.example(0), view.example(1)]), torch.Generator())
+    assert task.counts(posts, MAIN) == {"masked_lm": 2.0, "own_words": 0.0, "reply_words": 0.0}
+    assert gradient(task, [posts]).keys() >= {"head.bias", "backbone.embedding.weight"}
+    nothing = task.corrupt(collate([]), torch.Generator())
+    assert task.counts(nothing, MAIN) == {"masked_lm": 0.0, "own_words": 0.0, "reply_words": 0.0}
 
 
 # --- the regimes' gradients ---------------------------------------------------------------------------------------------------

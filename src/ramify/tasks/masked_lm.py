@@ -222,7 +222,8 @@ class MaskedLM(Task[Batch]):
         found = {"masked_lm": float(batch.weight.sum())}
         if self.own_words is not None:
             # A batch without examples has no node weights. It occurs on ranks that have no part in the last step of an epoch.
-            found["own_words"] = 0.0 if batch.node_weight is None else float(batch.node_weight.sum())
+            spoken = batch.nodes.lengths > batch.frame.num_special
+            found["own_words"] = 0.0 if batch.node_weight is None else float((batch.node_weight * spoken).sum())
         if self.reply_words is not None:
             found["reply_words"] = float((batch.weight * (batch.contexts.lengths > 0)).sum())
         return found
