@@ -395,12 +395,17 @@ EQUAL = {
 }
 
 
+MAKE = {"paper": tree_task, "additions": words_task}
+with_and_without_additions = pytest.mark.parametrize("make", MAKE.values(), ids=MAKE)
+
+
+@with_and_without_additions
 @pytest.mark.parametrize("regime", EQUAL.values(), ids=EQUAL)
 @given(parent=parent_arrays(max_comments=14, min_comments=1), seed=st.integers(0, 100))
-@settings(max_examples=8)
-def test_equal_gradients(regime, parent, seed):
+@settings(max_examples=5)
+def test_equal_gradients(regime, make, parent, seed):
     """Summed over an epoch, with the same masks, at fixed parameters: the same gradient as the whole tree's."""
-    task = tree_task()
+    task = make()
     data = forest([discussion(parent, seed=seed)])
     expected = gradient(task, masked_units(task, data, regime="tree"))
     assert distance(gradient(task, masked_units(task, data, **regime)), expected) < EXACT
@@ -420,23 +425,38 @@ def test_equal_gradients_by_shape_and_position(shape, position):
     assert distance(together, expected) < EXACT
 
 
+def test_equal_gradients_of_several_trees_with_additions():
+    """The same node may be read by units of several steps, or by one step that holds all trees."""
+    task = words_task(context_position="distance", pooling="attn")
+    data = forest([discussion(uniform(12, 3), seed=5), discussion(reddit(7, 4), seed=6, name="u")])
+    expected = gradient(task, masked_units(task, data, regime="tree"))
+    assert size(expected) > 1e-3
+    assert expected.keys() == {name for name, _ in task.named_parameters()} - {"backbone.null"}
+    for regime in EQUAL.values():
+        assert distance(gradient(task, masked_units(task, data, **regime)), expected) < EXACT
+        assert distance(gradient(task, [masked(task, data, whole(task, data, **regime))]), expected) < EXACT
+
+
 @pytest.mark.parametrize("rule", ["post_nearest", "nearest"])
-@pytest.mark.parametrize("limit", [1, 2, 3])
-def test_equal_gradients_with_cut_contexts(rule, limit):
+@pytest.mark.parametrize(
+    ("limit", "make"), [(1, tree_task), (1, words_task), (2, words_task), (3, tree_task)], ids=["1", "1+", "2+", "3"]
+)
+def test_equal_gradients_with_cut_contexts(rule, limit, make):
     """The equality holds for any context length: the whole path is in every unit, and is cut the same way."""
-    task = tree_task(input=TextInput(max_tokens=32, max_context=limit, rule=rule))
+    task = make(input=TextInput(max_tokens=32, max_context=limit, rule=rule))
     data = forest([discussion(uniform(12, 8), seed=8)])
     expected = gradient(task, masked_units(task, data, regime="tree"))
     for regime in EQUAL.values():
         assert distance(gradient(task, masked_units(task, data, **regime)), expected) < EXACT
 
 
+@with_and_without_additions
 @pytest.mark.parametrize("over", ["all", "leaves"])
 @given(parent=parent_arrays(max_comments=12, min_comments=1))
-@settings(max_examples=8)
-def test_threads_weigh_each_comment_by_its_count(over, parent):
-    """The gradient of `threads` is Σ count(c) ∂ℓ(c): this is the regime's whole bias."""
-    task = tree_task()
+@settings(max_examples=5)
+def test_threads_weigh_each_comment_by_its_count(over, make, parent):
+    """The gradient of `threads` is Σ count(c) ∂ℓ(c): this is the regime's whole bias. Words of nodes have none."""
+    task = make()
     data = forest([discussion(parent)])
     counts = multiplicity(parent, over)
     weighted = (
@@ -456,23 +476,25 @@ def test_threads_are_biased():
         assert distance(threads, tree) > 0.1 * size(tree)
 
 
+@with_and_without_additions
 @given(parent=parent_arrays(max_comments=12, min_comments=1), pack=st.booleans())
-@settings(max_examples=10)
-def test_pieces_of_one_comment_are_the_leaf_threads(parent, pack):
+@settings(max_examples=6)
+def test_pieces_of_one_comment_are_the_leaf_threads(make, parent, pack):
     """The limit theorem, gradient for gradient: soft bound, M = 1, every comment of a piece a target of weight 1."""
-    task = tree_task()
+    task = make()
     data = forest([discussion(parent)])
     threads = gradient(task, masked_units(task, data, regime="threads", threads_over="leaves"))
     options = {"max_tree_size": 1, "bound": "soft", "weighting": "seed", "pack": pack}
     assert distance(gradient(task, masked_units(task, data, regime="middle", **options)), threads) < EXACT
 
 
+@with_and_without_additions
 @pytest.mark.parametrize("weighting", ["once", "share", "seed"])
 @given(parent=parent_arrays(max_comments=14, min_comments=1), seed=st.integers(0, 100))
-@settings(max_examples=8)
-def test_all_pieces_in_one_step(weighting, parent, seed):
+@settings(max_examples=5)
+def test_all_pieces_in_one_step(weighting, make, parent, seed):
     """With the strict bound, each target keeps the context of its own piece: one step has the summed gradient of the pieces."""
-    task = tree_task()
+    task = make()
     data = forest([discussion(parent, seed=seed)])
     options = {"regime": "middle", "max_tree_size": 3, "weighting": weighting}
     together = masked_units(task, data, **options, step_per="tree")
@@ -490,32 +512,39 @@ def test_cut_paths_change_the_gradient():
 # --- the whole tree's gradient in bounded memory ------------------------------------------------------------------------------
 
 
+@with_and_without_additions
 @pytest.mark.parametrize("chunk", [1, 20, 60, 10_000])
 @given(parent=parent_arrays(max_comments=14, min_comments=1), seed=st.integers(0, 100))
-@settings(max_examples=6)
-def test_two_phases_give_the_one_graph_gradient(chunk, parent, seed):
+@settings(max_examples=4)
+def test_two_phases_give_the_one_graph_gradient(chunk, make, parent, seed):
     data = forest([discussion(parent, seed=seed), discussion(W, seed=seed, name="w")])
-    one = tree_task(task={"two_phase": "never"})
-    two = tree_task(task={"two_phase": "always", "chunk_tokens": chunk})
+    one = make(task={"two_phase": "never"})
+    two = make(task={"two_phase": "always", "chunk_tokens": chunk})
     expected = gradient(one, [masked(one, data, whole(one, data))])
     assert distance(gradient(two, [masked(two, data, whole(two, data))]), expected) < EXACT
 
 
+@with_and_without_additions
 @pytest.mark.parametrize("position", ["none", "depth", "distance"])
 @pytest.mark.parametrize("pooling", ["mean", "max", "cls", "attn"])
-def test_two_phases_with_every_option(position, pooling):
+def test_two_phases_with_every_option(position, pooling, make):
     options = {"context_position": position, "pooling": pooling, "share_embeddings": False, "norm": "pre"}
     data = forest([discussion(W, seed=2)])
-    one = tree_task(task={"two_phase": "never", "tie_weights": False, "head": "bert"}, **options)
-    two = tree_task(task={"two_phase": "always", "tie_weights": False, "head": "bert", "chunk_tokens": 30}, **options)
+    one = make(task={"two_phase": "never", "tie_weights": False, "head": "bert"}, **options)
+    two = make(task={"two_phase": "always", "tie_weights": False, "head": "bert", "chunk_tokens": 30}, **options)
     expected = gradient(one, [masked(one, data, whole(one, data))])
+    assert expected.keys() == {name for name, _ in one.named_parameters()} - {"backbone.null"}
     assert distance(gradient(two, [masked(two, data, whole(two, data))]), expected) < EXACT
 
 
-@pytest.mark.parametrize("attention_dropout", [0.0, 0.2])
+@pytest.mark.parametrize(
+    ("make", "attention_dropout"),
+    [(tree_task, 0.0), (tree_task, 0.2), (words_task, 0.2)],
+    ids=["paper-0.0", "paper-0.2", "additions-0.2"],
+)
 @pytest.mark.parametrize("chunk", [20, 60])
-def test_two_phases_with_dropout(chunk, attention_dropout):
-    task = tree_task(
+def test_two_phases_with_dropout(chunk, make, attention_dropout):
+    task = make(
         task={"two_phase": "always", "chunk_tokens": chunk}, dropout=0.3, attention_dropout=attention_dropout, encoder_layers=2
     ).train()
     data = forest([discussion(uniform(25, 1), seed=1)])
@@ -530,9 +559,10 @@ def test_two_phases_with_dropout(chunk, attention_dropout):
     assert distance(gradient(task, [batch]), expected) > 1e-3
 
 
-def test_two_phases_leave_the_generator_as_decoding_did():
+@with_and_without_additions
+def test_two_phases_leave_the_generator_as_decoding_did(make):
     """Draws after the step must not depend on the number of encodings of each chunk."""
-    task = tree_task(task={"two_phase": "always", "chunk_tokens": 30}, dropout=0.3).train()
+    task = make(task={"two_phase": "always", "chunk_tokens": 30}, dropout=0.3).train()
     data = forest([discussion(W, seed=2)])
     batch = masked(task, data, whole(task, data))
     torch.manual_seed(5)
@@ -548,10 +578,10 @@ def test_two_phases_leave_the_generator_as_decoding_did():
 def test_two_phases_only_where_configured():
     data = forest([discussion(W, seed=2)])
 
-    def passes(**options):
-        task = tree_task(task=options)
+    def passes(make=tree_task, **options):
+        task = make(task=options)
         found = []
-        for named, _ in task.losses(masked(task, data, whole(task, data)), {"masked_lm": 1.0}, MAIN, None):
+        for named, _ in task.losses(masked(task, data, whole(task, data)), UNDIVIDED, MAIN, None):
             found += named
             torch.stack(list(named.values())).sum().backward()
         return Counter(found)
@@ -561,6 +591,10 @@ def test_two_phases_only_where_configured():
     assert passes(chunk_tokens=10_000, two_phase="always") == {"masked_lm": 1, "encoder": 1}
     many = passes(chunk_tokens=20)
     assert min(many["masked_lm"], many["encoder"]) > 1
+    # Words of vectors are predicted once, from the vectors of all chunks.
+    words = {"own_words": 1, "reply_words": 1}
+    assert passes(words_task, chunk_tokens=10_000) == {"masked_lm": 1, **words}
+    assert passes(words_task, chunk_tokens=20) == many | words
 
 
 @pytest.mark.parametrize("make", [bert_task, partial(tree_task, input=TextInput(max_tokens=32, context="null"))])

@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from short_runs import SHORT, equal, records, run, stage_of, trainer_of, weights
 
 from fixtures import (
+    UNDIVIDED,
     WORDS,
     W,
     bert_task,
@@ -30,6 +31,7 @@ from fixtures import (
     view_of,
     whole,
     with_text,
+    words_task,
 )
 from ramify.batching.forest import node_seeds
 from ramify.batching.samplers import TokenBudget
@@ -150,14 +152,21 @@ def same_masks(monkeypatch):
     return attach
 
 
-@pytest.mark.parametrize("loss_norm", [None, {"masked_lm": 1.0}, {"masked_lm": 0.0}], ids=["constant", "sum", "step"])
-def test_two_micro_batches_equal_one_of_twice_the_size(tmp_path, data, same_masks, loss_norm):
+SUM, STEP = UNDIVIDED, dict.fromkeys(UNDIVIDED, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("make", "loss_norm"),
+    [(tree_task, None), (tree_task, SUM), (tree_task, STEP), (words_task, None), (words_task, STEP)],
+    ids=["constant", "sum", "step", "additions-constant", "additions-step"],
+)
+def test_two_micro_batches_equal_one_of_twice_the_size(tmp_path, data, same_masks, make, loss_norm):
     """48 comments, of which every step takes eight, at once or four by four."""
     own = forest(discussions(6, 8))
     found = []
     for name, budget, accumulate in (("one", 8, 1), ("two", 4, 2), ("four", 2, 4)):
         config = TrainConfig(steps=7, budget=budget, budget_unit="targets", accumulate=accumulate, lr=1e-2, log_every=1)
-        task = same_masks(tree_task(dropout=0.0), own)
+        task = same_masks(make(dropout=0.0), own)
         trainer = trainer_of(tmp_path / name, own, config, task=task, regime={"regime": "naive"}, divisors=loss_norm)
         trainer.run()
         found.append((records(tmp_path / name), weights(trainer)))
@@ -182,13 +191,17 @@ EFFECTIVE = {
 
 
 def effective_weights(tmp_path, data, monkeypatch, regime, divisors=None, epochs=1, **config):
-    """Σ over the steps of some epochs of w / W, for every comment: the weights that the trainer passes to the loss."""
-    task = tree_task(dtype=torch.float32)
-    total = defaultdict(float)
+    """Σ over the steps of some epochs of w / W, for every comment and for every node's own words: the weights that the trainer
+    passes to the losses; and the number of steps."""
+    task = words_task(dtype=torch.float32)
+    total, own_words = defaultdict(float), defaultdict(float)
 
     def losses(self, batch, divide, phase, state):
         for node, weight in zip(batch.source.tolist(), batch.weight.tolist()):
             total[node] += weight / divide["masked_lm"]
+        assert divide["reply_words"] == divide["masked_lm"] or divisors
+        for node, weight in zip(batch.node_source.tolist(), batch.node_weight.tolist()):
+            own_words[node] += weight / divide["own_words"]
         yield {"masked_lm": self.head.bias.sum() * 0.0}, None
 
     monkeypatch.setattr(type(task), "losses", losses)
@@ -197,7 +210,7 @@ def effective_weights(tmp_path, data, monkeypatch, regime, divisors=None, epochs
     trainer = Trainer(task, [Stage(settings, view, collate)], tmp_path, seed=0, divisors=divisors, cpu=True)
     steps = math.ceil(epochs * len(TokenBudget(view.costs, settings.budget, seed=0).steps(0)) / settings.accumulate)
     trainer.run(until=steps)
-    return dict(total), steps
+    return dict(total), dict(own_words), steps
 
 
 @pytest.fixture(scope="module")
@@ -207,17 +220,26 @@ def skewed():
     return forest([discussion(shape, seed=n, name=f"t{n}") for n, shape in enumerate(shapes)])
 
 
+def multiplicity_of(data):
+    return np.concatenate([multiplicity(tree.parent) for tree in data.store.trees()])
+
+
 @pytest.mark.parametrize("regime", EFFECTIVE)
 def test_effective_weight_of_a_comment(tmp_path, skewed, monkeypatch, regime):
-    """The weight is constant in every regime but `threads`, where it is proportional to the comment's count."""
-    total, steps = effective_weights(tmp_path, skewed, monkeypatch, EFFECTIVE[regime])
+    """The weight is constant in every regime but `threads`, where it is proportional to the comment's count. The weight of a
+    node's own words is that of one comment, however many units encode the node."""
+    total, own_words, steps = effective_weights(tmp_path, skewed, monkeypatch, EFFECTIVE[regime])
     comments = [node for node in range(len(skewed.parent)) if skewed.parent[node] >= 0]
     spoken = [node for node in comments if skewed.length[node]]
     assert {node for node, weight in total.items() if weight} == set(spoken)
     assert len(spoken) < len(comments)
     found = np.array([total[node] for node in spoken])
+    # The strict bound alone hides comments from their descendants.
+    assert regime.startswith("middle") or own_words.keys() == {int(node) for node in skewed.parent if node >= 0}
+    mean = steps / (multiplicity_of(skewed)[spoken].sum() if regime == "threads" else len(spoken))
+    np.testing.assert_allclose(list(own_words.values()), mean, rtol=1e-12)
     if regime == "threads":
-        counts = np.concatenate([multiplicity(tree.parent) for tree in skewed.store.trees()])[spoken]
+        counts = multiplicity_of(skewed)[spoken]
         np.testing.assert_allclose(found / found[0], counts / counts[0], rtol=1e-12)
         assert counts.max() > 5 * counts.min()
     else:
@@ -230,14 +252,15 @@ def test_effective_weight_with_micro_batches(tmp_path, skewed, monkeypatch, accu
     regime = EFFECTIVE["middle"]
     # One piece per micro-batch, so that all epochs have equally many.
     settings = {"budget": 1, "accumulate": accumulate, "epochs": accumulate}
-    total, pieces = effective_weights(tmp_path, skewed, monkeypatch, regime, **settings)
+    total, own_words, pieces = effective_weights(tmp_path, skewed, monkeypatch, regime, **settings)
     found = np.array([weight for weight in total.values() if weight])
     np.testing.assert_allclose(found, pieces / len(found), rtol=1e-12)
+    np.testing.assert_allclose(list(own_words.values()), pieces / len(found), rtol=1e-12)
 
 
 def test_dividing_by_the_steps_own_weight_is_biased(tmp_path, skewed, monkeypatch):
     """This bias is the reason for `constant`: the same comments weigh several times as much in a small step."""
-    total, _ = effective_weights(tmp_path, skewed, monkeypatch, EFFECTIVE["naive"], divisors={"masked_lm": 0.0})
+    total, _, _ = effective_weights(tmp_path, skewed, monkeypatch, EFFECTIVE["naive"], divisors={"masked_lm": 0.0})
     found = [weight for weight in total.values() if weight]
     assert max(found) > 1.5 * min(found)
 
