@@ -98,6 +98,32 @@ def test_two_phases_resume_to_the_same_bits(tmp_path, data):
     assert records(tmp_path / "killed") == records(tmp_path / "straight")
 
 
+@pytest.mark.parametrize("phases", ["never", "always"])
+def test_additions_resume_to_the_same_bits(tmp_path, data, phases):
+    """With output attention, bags of words and content masking. The weights of words are those of the checkpoint, too."""
+
+    def task():
+        settings = {"two_phase": phases, "chunk_tokens": 60, "masking": "content"}
+        return words_task(dtype=torch.float32, dropout=0.1, attention_dropout=0.1, task=settings)
+
+    config, regime = replace(SHORT, accumulate=2), {"regime": "middle", "max_tree_size": 4}
+    straight, _ = run(tmp_path / "straight", data, config, task=task(), regime=regime)
+    for kill in (2, 5):
+        run(tmp_path / "killed", data, config, task=task(), resume=True, until=kill, regime=regime)
+    last = task()
+    last.word_weight.zero_()
+    resumed, _ = run(tmp_path / "killed", data, config, task=last, resume=True, regime=regime)
+    assert equal(weights(resumed), weights(straight))
+    assert torch.equal(last.word_weight, straight.task.word_weight)
+    assert records(tmp_path / "killed") == records(tmp_path / "straight")
+    names = {"masked_lm", "own_words", "reply_words"}
+    for record in records(tmp_path / "straight"):
+        assert record["loss"] == pytest.approx(sum(record[name] for name in names))
+    before = weights(trainer_of(tmp_path / "other", data, task=task()))
+    moved = {name for name, value in weights(straight).items() if not torch.equal(value, before[name])}
+    assert moved == before.keys() - {"backbone.null"}
+
+
 def test_only_the_newest_checkpoints_are_kept(tmp_path, data):
     run(tmp_path, data)
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-00000006", "step-00000008"]
@@ -523,6 +549,21 @@ def test_loss_is_the_mean_over_comments(tmp_path, data, same_masks):
         assert records(tmp_path / name)[0]["loss"] == pytest.approx(expected, abs=1e-9)
 
 
+def test_losses_of_vectors_are_logged_as_means(tmp_path, data, same_masks):
+    """Beside their weighted sum: the mean over texts of each loss, however the gradient is divided."""
+    task = same_masks(words_task(), data)
+    batch = masked(task, data, whole(task, data))
+    ((expected, _),) = task.losses(batch, task.counts(batch, MAIN), MAIN, None)
+    assert len(expected) == 3
+    for name, divisors in (("constant", None), ("sum", SUM), ("step", STEP)):
+        config = TrainConfig(steps=1, budget=10**6, log_every=1)
+        trainer_of(tmp_path / name, data, config, task=same_masks(words_task(), data), divisors=divisors).run()
+        (record,) = records(tmp_path / name)
+        for key, value in expected.items():
+            assert record[key] == pytest.approx(value.item(), abs=1e-9)
+        assert record["loss"] == pytest.approx(sum(value.item() for value in expected.values()), abs=1e-9)
+
+
 def test_infinite_gradients_are_refused(tmp_path, data):
     task = tree_task(dtype=torch.float32)
     with torch.no_grad():
@@ -531,12 +572,13 @@ def test_infinite_gradients_are_refused(tmp_path, data):
         trainer_of(tmp_path, data, task=task).run()
 
 
-def test_bf16(tmp_path, data):
+@pytest.mark.parametrize("make", [tree_task, words_task], ids=["paper", "additions"])
+def test_bf16(tmp_path, data, make):
     """Nearly the same losses as in single precision, in one graph and in two phases; the weights stay in single precision."""
     logs = {}
     for precision in ("fp32", "bf16"):
         for phases in ("never", "always"):
-            task = tree_task(dtype=torch.float32, dropout=0.0, task={"two_phase": phases, "chunk_tokens": 60})
+            task = make(dtype=torch.float32, dropout=0.0, task={"two_phase": phases, "chunk_tokens": 60})
             out = tmp_path / f"{precision}-{phases}"
             trainer_of(out, data, replace(SHORT, precision=precision), task=task).run()
             assert all(parameter.dtype == torch.float32 for parameter in task.parameters())
@@ -613,8 +655,8 @@ def test_metrics_may_be_sparse(tmp_path, data):
     assert [record["step"] for record in records(tmp_path)] == [5, 8]
 
 
-@pytest.mark.parametrize("two_phase", ["always", "never"])
-def test_compiled(tmp_path, data, monkeypatch, two_phase):
+@pytest.mark.parametrize(("two_phase", "make"), [("always", words_task), ("never", tree_task)], ids=["always", "never"])
+def test_compiled(tmp_path, data, monkeypatch, two_phase, make):
     """The traced graph runs and gives the losses of the plain model."""
     options, graphs = [], []
 
@@ -630,7 +672,7 @@ def test_compiled(tmp_path, data, monkeypatch, two_phase):
     monkeypatch.setattr(torch, "compile", compiled)
     logs = []
     for name in ("plain", "compiled"):
-        task = tree_task(dtype=torch.float32, context_position="distance", task={"two_phase": two_phase, "chunk_tokens": 60})
+        task = make(dtype=torch.float32, context_position="distance", task={"two_phase": two_phase, "chunk_tokens": 60})
         trainer_of(tmp_path / name, data, replace(SHORT, steps=3, compile=name == "compiled"), task=task).run()
         logs.append([record["loss"] for record in records(tmp_path / name)])
     assert options == [{"dynamic": True}] * 2
