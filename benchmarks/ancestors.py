@@ -2,7 +2,8 @@
 
     python benchmarks/ancestors.py plan
     python benchmarks/ancestors.py run --out runs/ancestors --data DATA A-reddit-tree-0
-    python benchmarks/ancestors.py table --out runs/ancestors
+    python benchmarks/ancestors.py table --out runs/ancestors --rows benchmarks/results/ancestors.jsonl
+    python benchmarks/ancestors.py picture --out runs/ancestors --svg benchmarks/pictures/ancestors.svg
 
 DATA holds the built stores reddit, iac, open, open-without-oasst, open-without-stackexchange, oasst, stackexchange and modes.
 `run` carries out the `ramify` commands of the plan, prints them, and skips those whose results are already there; the same
@@ -11,22 +12,32 @@ tree, depth and word class), from which `table` computes paired bootstrap interv
 """
 
 import argparse
+import datetime
 import json
 import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import numpy as np
 
 from ramify.inference.evaluation import Scores, describe, gain, pool
-from rows import add_options, append_rows
+from ramify.metrics import DEPTH_BINS
+from ramify.training.metrics_log import read_metrics
+from rows import Row, current_commit, replace_rows, slug
+from tables import in_full
 
 TOKENS = 5_000_000
 COMMENTS = 4_000
 SEEDS = (0, 1, 2)
 STORES = ("reddit", "iac")
+SETS = {"reddit": "reddit-college", "iac": "iac-4forums"}
 RATE = "--mask-rate 0.15"
 """BERT's rate. Training masks more tokens, which teaches more in a short training."""
 
@@ -80,9 +91,13 @@ def items() -> list[Item]:
         f"--set train.budget_unit=target_tokens {dev}"
     )
     found.append(Item("B-reddit-text-0", text, 0.75, own["reddit"]))
-    for model in ("tree", "mismatched"):
-        long = f"tree-mlm --data DATA/reddit --target-tokens {2 * TOKENS} --seed 0 --tokenizer OUT/A-reddit-tree-0"
-        found.append(Item(f"C-reddit-{model}-0", f"{long} {CONTEXTS[model]} {dev}", 0.55, own["reddit"]))
+    # The encoder's states do not lie in the space of the embedding: can the bag-of-words loss teach the map between them?
+    minilm = (
+        f"tree-mlm --data DATA/reddit --init DATA/minilm --target-tokens {TOKENS // 20} --max-tokens 64 "
+        f"--set model.decoder_layers=2 {dev}"
+    )
+    scores = {"mismatched": f"--data DATA/reddit {RATE} --comments {COMMENTS // 4} --draws 2 --context mismatched"}
+    found.append(Item("M-reddit-minilm-0", minilm, 0.3, scores))
     # The model that ships, and the same recipe without one of its sets, scored on that set and on trees that it never saw.
     for store, unseen in (
         ("open", ("modes", "reddit", "iac")),
@@ -94,7 +109,11 @@ def items() -> list[Item]:
             data = f"--data DATA/{other} {RATE} {f'--comments {COMMENTS}' if other in STORES else ''} --draws 4"
             split = "--split all" if other in ("modes", "oasst", "stackexchange") else ""
             scores |= {f"{other}-{control}": f"{data} {split} --context {control}" for control in ("mismatched", "none")}
-        found.append(Item(f"D-{store}-0", f"shipped --data DATA/{store}", 0.5, scores))
+        tokens = 4_000_000 if store == "open" else 2_000_000
+        found.append(Item(f"D-{store}-0", f"shipped --data DATA/{store} --target-tokens {tokens}", tokens / 8e6, scores))
+    for model in ("tree", "mismatched"):
+        long = f"tree-mlm --data DATA/reddit --target-tokens {2 * TOKENS} --seed 0 --tokenizer OUT/A-reddit-tree-0"
+        found.append(Item(f"C-reddit-{model}-0", f"{long} {CONTEXTS[model]} {dev}", 0.55, own["reddit"]))
     return found
 
 
@@ -116,13 +135,8 @@ def run(arguments: argparse.Namespace) -> None:
             resume = " --resume" if (folder / "run.json").exists() else ""
             _carry_out(_train(item, arguments.data, arguments.out) + resume)
         for label in item.scores:
-            if (folder / f"{label}.json").exists():
-                continue
-            found = _carry_out(_score(item, label, arguments.data, arguments.out))
-            (folder / f"{label}.json").write_text(found)
-            row = f"{name}, {label}"
-            command = _score(item, label, Path("DATA"), Path("OUT"))
-            append_rows(arguments, "ancestors", row, json.loads(found), (int(name[-1]),), command)
+            if not (folder / f"{label}.json").exists():
+                (folder / f"{label}.json").write_text(_carry_out(_score(item, label, arguments.data, arguments.out)))
 
 
 def _train(item: Item, data: Path, out: Path) -> str:
@@ -146,24 +160,208 @@ def _carry_out(command: str) -> str:
     return done.stdout
 
 
+@dataclass
+class Figures:
+    """Rows of results that share their origin."""
+
+    commit: str
+    machine: str
+    rows: list[Row] = field(default_factory=list)
+
+    def add(
+        self,
+        table: str,
+        row: str,
+        column: str,
+        value: float,
+        command: str,
+        *,
+        seeds: Sequence[int] = (0,),
+        unit: str = "nats",
+        interval: Mapping[str, float] | None = None,
+        spread: float | None = None,
+    ) -> None:
+        """`interval` has the keys low, high and p."""
+
+        def short(number: float) -> Decimal:
+            return Decimal(f"{number:.4f}")
+
+        self.rows.append(
+            Row(
+                name=".".join(map(slug, (table, row, column))),
+                value=short(value),
+                unit=unit,
+                command=command,
+                commit=self.commit,
+                hardware=self.machine,
+                date=datetime.date.today(),
+                seeds=tuple(seeds),
+                note="",
+                table=table,
+                row=row,
+                column=column,
+                spread=None if spread is None else short(spread),
+                interval=None if interval is None else (short(interval["low"]), short(interval["high"])),
+                p=None if interval is None else short(interval["p"]),
+            )
+        )
+
+    def add_gains(self, table: str, row: str, gains: Mapping[str, Mapping[str, float]], command: str, **more: Any) -> None:
+        """What is saved, in all, by depth and by word class."""
+        for name, each in gains.items():
+            column = "saved" if name == "all" else f"depth {name.replace('-', '–')}" if name[0].isdigit() else name
+            self.add(table, row, column, each["value"], command, interval=each, **more)
+
+
 def table(arguments: argparse.Namespace) -> None:
-    """Print what the right ancestors save, by depth and by class, over models trained with other contexts."""
+    """Compute the figures of all results that are there, print them, and write them to the rows of a page."""
+    commit, _ = current_commit()
+    figures = Figures(arguments.commit or commit, arguments.machine)
     for store in STORES:
-        own = {seed: _scores(arguments.out / f"A-{store}-tree-{seed}") for seed in SEEDS}
-        for model in ("mismatched", "none", "paper"):
-            other = {seed: _scores(arguments.out / f"A-{store}-{model}-{seed}") for seed in SEEDS}
-            seeds = [seed for seed in SEEDS if own[seed] and other[seed]]
-            if not seeds:
+        _add_headline(figures, arguments.out, store)
+        _add_controls(figures, arguments.out, store)
+    _add_text(figures, arguments.out)
+    _add_minilm(figures, arguments.out)
+    _add_unseen(figures, arguments.out)
+    for row in figures.rows:
+        print(f"{row.table:<22} {row.row:<50} {row.column:<16} {in_full(row)}")
+    if arguments.rows is not None:
+        replace_rows(arguments.rows, figures.rows)
+
+
+def _add_headline(figures: Figures, out: Path, store: str) -> None:
+    """Trained and tested with the right ancestors, against trained and tested with other contexts."""
+    command = "python benchmarks/ancestors.py table --out OUT"
+    for model in CONTEXTS:
+        for seed in SEEDS:
+            if scores := _scores(out / f"A-{store}-{model}-{seed}"):
+                loss = scores.summary()["loss"]
+                figures.add("ancestors-losses", f"{SETS[store]}, seed {seed}", f"({model})", loss, command, seeds=[seed])
+    for model in ("mismatched", "none", "paper"):
+        both = {}
+        for seed in SEEDS:
+            own, other = (_scores(out / f"A-{store}-{each}-{seed}") for each in ("tree", model))
+            if own and other:
+                both[seed] = own, other
+                row = f"{SETS[store]}, over ({model}), seed {seed}"
+                figures.add_gains("ancestors-saved", row, describe(gain(own, other)), command, seeds=[seed])
+        if len(both) > 1:
+            pooled = describe(gain(*(pool(each) for each in zip(*both.values(), strict=True))))
+            row = f"{SETS[store]}, over ({model}), {len(both)} seeds"
+            figures.add_gains("ancestors-saved", row, pooled, command, seeds=list(both))
+            each = [gain(*pair)["all"].value for pair in both.values()]
+            figures.add(
+                "ancestors-spread", SETS[store], f"over ({model})", mean(each), command, seeds=list(both), spread=stdev(each)
+            )
+
+
+def _add_controls(figures: Figures, out: Path, store: str) -> None:
+    """One model, evaluated with other contexts, and with a cache of the ancestors' words."""
+    for model in ("tree", "paper"):
+        name = f"A-{store}-{model}-0"
+        item = next(item for item in items() if item.name == name)
+        for label in (*CONTROLS, "cache"):
+            found, command = _found(out / name, label), _score(item, label, Path("DATA"), Path("OUT"))
+            if found is None:
                 continue
-            one, two = (pool([scores for seed in seeds if (scores := each[seed])]) for each in (own, other))
-            found = describe(gain(one, two))
-            print(json.dumps({"store": store, "over": model, "seeds": seeds, **found}))
-            append_rows(arguments, "ancestors", f"{store}: tree over {model}", found, seeds)
+            if label == "cache":
+                saved = found["cache"]["saved"]
+                figures.add_gains("ancestors-cache", f"{SETS[store]}, ({model})", saved, command)
+                figures.add(
+                    "ancestors-cache", f"{SETS[store]}, ({model})", "weight", found["cache"]["weight"], command, unit=""
+                )
+            else:
+                figures.add_gains("ancestors-controls", f"{SETS[store]}, ({model}) over {label}", found["saved"], command)
+
+
+def _add_text(figures: Figures, out: Path) -> None:
+    own, text = (_scores(out / name) for name in ("A-reddit-tree-0", "B-reddit-text-0"))
+    if own and text:
+        command = "python benchmarks/ancestors.py table --out OUT"
+        figures.add_gains("ancestors-text", "(text) over (tree), seed 0", describe(gain(text, own)), command)
+
+
+def _add_minilm(figures: Figures, out: Path) -> None:
+    for item in items():
+        if item.name.startswith("M-") and (found := _found(out / item.name, "mismatched")):
+            figures.add_gains(
+                "ancestors-minilm",
+                "MiniLM's ancestors over mismatched ones",
+                found["saved"],
+                _score(item, "mismatched", Path("DATA"), Path("OUT")),
+            )
+
+
+def _add_unseen(figures: Figures, out: Path) -> None:
+    """The shipped model, and its recipe without a set, on trees that they never saw."""
+    for item in items():
+        if item.name.startswith("D-"):
+            for label in item.scores:
+                if found := _found(out / item.name, label):
+                    row = f"{item.name.removeprefix('D-').removesuffix('-0')}: {label}"
+                    command = _score(item, label, Path("DATA"), Path("OUT"))
+                    figures.add("ancestors-unseen", row, "loss, own ancestors", found["own"]["loss"], command)
+                    figures.add_gains("ancestors-unseen", row, found["saved"], command)
+
+
+def picture(arguments: argparse.Namespace) -> None:
+    """Plot what the right ancestors save: on dev against tokens seen, and on held-out trees by depth and by word class."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    from matplotlib import pyplot
+
+    figure, (left, middle, right) = pyplot.subplots(1, 3, figsize=(12, 4), layout="constrained", width_ratios=(5, 4, 3))
+    for number, store in enumerate(STORES):
+        for prefix, line in (("A", "o-"), ("C", "s--")):
+            label = SETS[store] if prefix == "A" else f"{SETS[store]}, trained twice as long"
+            for seed in SEEDS:
+                curves = [_dev(arguments.out / f"{prefix}-{store}-{model}-{seed}") for model in ("tree", "mismatched")]
+                shared = sorted(curves[0].keys() & curves[1].keys())
+                if shared:
+                    saved = [curves[1][at] - curves[0][at] for at in shared]
+                    left.plot([at / 1e6 for at in shared], saved, line, markersize=3, color=f"C{number}", label=label)
+                    label = "_"
+        pairs = []
+        for seed in SEEDS:
+            own, other = (_scores(arguments.out / f"A-{store}-{model}-{seed}") for model in ("tree", "mismatched"))
+            if own and other:
+                pairs.append((own, other))
+        if not pairs:
+            continue
+        own, other = (pool(each) for each in zip(*pairs, strict=True))
+        gains, trees = gain(own, other), (own.count.sum(2) > 0).sum(0)
+        depths = [depth for depth, count in zip(DEPTH_BINS, trees, strict=True) if count > 4]
+        for axes, names in ((middle, depths), (right, own.classes)):
+            values = np.array([[gains[name].value, gains[name].low, gains[name].high] for name in names]).T
+            place = np.arange(len(names)) + (number - 0.5) * 0.2
+            bars = [values[0] - values[1], values[2] - values[0]]
+            axes.errorbar(place, values[0], bars, fmt="o", markersize=4, color=f"C{number}", label=SETS[store])
+            axes.set_xticks(range(len(names)), names, rotation=0 if axes is middle else 12)
+    left.set(xlabel="tokens of predicted comments seen, millions", ylabel="nats per masked token saved")
+    left.set_title("on dev, during training", fontsize=10)
+    middle.set_title("on held-out trees, by depth of the comment", fontsize=10)
+    right.set_title("by word class", fontsize=10)
+    for axes in (left, middle, right):
+        axes.axhline(0, color="grey", linewidth=0.8)
+    left.legend(fontsize=8)
+    arguments.svg.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(arguments.svg, metadata={"Date": None})
+
+
+def _dev(folder: Path) -> dict[int, float]:
+    """Dev loss by tokens seen."""
+    return {record["target_tokens"]: record["dev_loss"] for record in read_metrics(folder) if "dev_loss" in record}
 
 
 def _scores(folder: Path) -> Scores | None:
     file = folder / "own.npz"
     return Scores.load(file) if file.exists() else None
+
+
+def _found(folder: Path, label: str) -> dict[str, Any] | None:
+    file = folder / f"{label}.json"
+    return json.loads(file.read_text()) if file.exists() else None
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -175,11 +373,16 @@ def main(words: Sequence[str] | None = None) -> None:
     running.add_argument("--data", type=Path, required=True, help="folder of the built stores")
     running.add_argument("--out", type=Path, required=True)
     running.add_argument("names", nargs="+")
-    add_options(running)
     tables = commands.add_parser("table")
     tables.set_defaults(call=table)
     tables.add_argument("--out", type=Path, required=True)
-    add_options(tables)
+    tables.add_argument("--rows", type=Path, help="file of rows to write, benchmarks/results/ancestors.jsonl")
+    tables.add_argument("--commit", help="commit of the measurements (default: that of the checkout)")
+    tables.add_argument("--machine", default="B", help="key of the hardware in results/machines.toml")
+    pictures = commands.add_parser("picture")
+    pictures.set_defaults(call=picture)
+    pictures.add_argument("--out", type=Path, required=True)
+    pictures.add_argument("--svg", type=Path, required=True)
     arguments = parser.parse_args(words)
     arguments.call(arguments)
 

@@ -32,12 +32,16 @@ from ramify.models.bert import Bert, BertConfig
 from ramify.models.tree_mlm import TreeMLM, TreeMLMConfig
 from ramify.nn.precision import Precision, autocast
 from ramify.tasks.base import MAIN
-from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
+from ramify.tasks.masked_lm import VECTOR_LOSSES, MaskedLM, MaskedLMConfig
 from ramify.tokenizer import Tokenizer
 from ramify.tree import Node, Tree
 from rows import add_options, append_rows
 
 VOCABULARY = 8192
+ADDITIONS = "additions"
+"""Whole trees with output attention and both bag-of-words losses, whose operations are not counted."""
+SHARED = ("comments", "trees", "dim", "layers", "budget", "mask_rate", "max_tokens", "threads")
+"""Options of the subprocess that measures memory."""
 HALF = "-bf16"
 """Suffix of the name of a regime in half precision."""
 REGIMES = {
@@ -99,22 +103,34 @@ class Case:
     """Prepared steps of one regime on one data set, with their counts."""
 
     def __init__(
-        self, name: str, forest: Forest, trees: np.ndarray, tokenizer: Tokenizer, dim: int, layers: int, budget: int
+        self,
+        name: str,
+        forest: Forest,
+        trees: np.ndarray,
+        tokenizer: Tokenizer,
+        dim: int,
+        layers: int,
+        budget: int,
+        rate: float,
+        max_tokens: int,
     ) -> None:
         self.name = name
         self.precision: Precision = "bf16" if name.endswith(HALF) else "fp32"
         name = name.removesuffix(HALF)
         regime = REGIMES.get(name, REGIMES["tree"])
         context = "none" if name == "bert" else "tree"
-        input = TextInput(context=context)
+        input = TextInput(max_tokens=max_tokens, context=context)
         shared = {"dropout": 0.1, "num_heads": max(1, dim // 64), "ffn_dim": 4 * dim, "dim": dim, "vocab_size": VOCABULARY}
         torch.manual_seed(0)
         if name == "bert":
             backbone: Bert | TreeMLM = Bert(BertConfig(num_layers=layers, **shared))
         else:
-            backbone = TreeMLM(TreeMLMConfig(encoder_layers=layers, decoder_layers=layers, **shared))
+            config = TreeMLMConfig(encoder_layers=layers, decoder_layers=layers, **shared)
+            backbone = TreeMLM(replace(config, output_attention=name == ADDITIONS))
+        words = 0.3 if name == ADDITIONS else 0.0
+        task = MaskedLMConfig(mask_rate=rate, own_words=words, reply_words=words, chunk_tokens=budget)
         phase = "always" if name == "two-phase" else "never"
-        self.task = MaskedLM(backbone, tokenizer, input, MaskedLMConfig(two_phase=phase, chunk_tokens=budget)).train()
+        self.task = MaskedLM(backbone, tokenizer, input, replace(task, two_phase=phase)).train()
         view = Discussions(forest, units(forest, trees, **regime), input)
         # The paper's units are independent: every unit that reads a node encodes it again.
         collate = Collator(forest, tokenizer, input, share=name not in ("naive", "threads", "middle"))
@@ -138,14 +154,14 @@ class Case:
         began = time.perf_counter()
         for batch in self.batches:
             self.task.zero_grad(set_to_none=True)
-            passes = self.task.losses(batch, {"masked_lm": 1.0}, MAIN, None)
+            passes = self.task.losses(batch, dict.fromkeys(("masked_lm", *VECTOR_LOSSES), 1.0), MAIN, None)
             while True:
                 with autocast(self.task.device, self.precision):
                     found = next(passes, None)
                 if found is None:
                     break
                 losses, _ = found
-                losses["masked_lm" if "masked_lm" in losses else "encoder"].backward()
+                torch.stack(list(losses.values())).sum().backward()
         return time.perf_counter() - began
 
 
@@ -172,7 +188,7 @@ def measure(cases: list[Case], repeats: int) -> list[dict]:
     return rows
 
 
-def prepare(source: str, comments: int, max_trees: int, seed: int = 0) -> tuple[Forest, np.ndarray, Tokenizer]:
+def prepare(source: str, comments: int, max_trees: int, max_tokens: int, seed: int = 0) -> tuple[Forest, np.ndarray, Tokenizer]:
     """Return random trees of a shape, or the first trees of a built store."""
     if source in ("uniform", "reddit", "chain", "star"):
         random = np.random.Generator(np.random.Philox(key=seed))
@@ -189,13 +205,23 @@ def prepare(source: str, comments: int, max_trees: int, seed: int = 0) -> tuple[
         tokenizer = Tokenizer.train(texts, vocab_size=VOCABULARY)
         store = Store.from_trees(store.trees(trees))
         trees = np.arange(store.num_trees)
-    return Forest.open(store, tokenizer, 128), trees, tokenizer
+    return Forest.open(store, tokenizer, max_tokens), trees, tokenizer
 
 
 def peak(arguments: argparse.Namespace) -> None:
     """Measure how much one pass of a regime adds to the memory of a fresh process."""
-    forest, trees, tokenizer = prepare(arguments.source, arguments.comments, arguments.trees)
-    case = Case(arguments.peak, forest, trees, tokenizer, arguments.dim, arguments.layers, arguments.budget)
+    forest, trees, tokenizer = prepare(arguments.source, arguments.comments, arguments.trees, arguments.max_tokens)
+    case = Case(
+        arguments.peak,
+        forest,
+        trees,
+        tokenizer,
+        arguments.dim,
+        arguments.layers,
+        arguments.budget,
+        arguments.mask_rate,
+        arguments.max_tokens,
+    )
     Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark
     before = _resident("VmRSS")
     seconds = case.run()
@@ -218,11 +244,13 @@ def main() -> None:
     parser.add_argument("--dim", type=int, default=256)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--budget", type=int, default=8192, help="tokens per step and per two-phase chunk")
+    parser.add_argument("--mask-rate", type=float, default=0.15)
+    parser.add_argument("--max-tokens", type=int, default=128)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument(
         "--regimes",
         default="naive,threads,tree,middle,two-phase,bert",
-        help="comma-separated; the suffix -bf16 selects half precision",
+        help="comma-separated, also additions; the suffix -bf16 selects half precision",
     )
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--peak", help="measure only the peak memory of this regime")
@@ -234,9 +262,10 @@ def main() -> None:
     if arguments.peak:
         peak(arguments)
         return
-    forest, trees, tokenizer = prepare(arguments.source, arguments.comments, arguments.trees)
+    forest, trees, tokenizer = prepare(arguments.source, arguments.comments, arguments.trees, arguments.max_tokens)
     names = arguments.regimes.split(",")
-    cases = [Case(name, forest, trees, tokenizer, arguments.dim, arguments.layers, arguments.budget) for name in names]
+    sizes = arguments.dim, arguments.layers, arguments.budget, arguments.mask_rate, arguments.max_tokens
+    cases = [Case(name, forest, trees, tokenizer, *sizes) for name in names]
     rows = measure(cases, arguments.repeats)
     tree = next((row for row in rows if row["regime"] == "tree"), rows[0])
     columns = {
@@ -252,7 +281,7 @@ def main() -> None:
     print(*(f"{name:>{width}}" for name, width in columns.items()))
     for row in rows:
         own = [sys.executable, __file__, "--peak", row["regime"], "--source", arguments.source]
-        own += [f"--{name}={getattr(arguments, name)}" for name in ("comments", "trees", "dim", "layers", "budget", "threads")]
+        own += [f"--{name.replace('_', '-')}={getattr(arguments, name)}" for name in SHARED]
         row["mib"] = json.loads(subprocess.run(own, capture_output=True, text=True, check=True).stdout)["mib"]
         row["ratio"] = row["ms_per_comment"] / tree["ms_per_comment"]
         row["counted_ratio"] = row["operations_per_comment"] / tree["operations_per_comment"]

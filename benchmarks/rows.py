@@ -106,7 +106,7 @@ def append_rows(
     if arguments.append is None:
         return
     file, machine = arguments.append
-    commit, changed = _commit()
+    commit, changed = current_commit()
     note = "with changes that are not committed" if changed else ""
     new = [
         Row(
@@ -127,6 +127,13 @@ def append_rows(
     ]
     with Path(file).open("a", encoding="utf-8") as lines:
         lines.writelines(to_line(each) for each in new)
+
+
+def replace_rows(file: Path, new: Sequence[Row]) -> None:
+    """Write rows to a file, in place of rows of the same names. Other rows stay."""
+    names = {row.name for row in new}
+    kept = [row for row in read(file) if row.name not in names] if file.exists() else []
+    file.write_text("".join(map(to_line, [*kept, *new])), encoding="utf-8")
 
 
 def slug(text: str) -> str:
@@ -150,7 +157,7 @@ def _command(words: Sequence[str]) -> str:
     return " ".join(["python", f"benchmarks/{Path(words[0]).name}", *kept])
 
 
-def _commit() -> tuple[str, bool]:
+def current_commit() -> tuple[str, bool]:
     """Return the commit of the checkout and whether tracked files differ from it."""
 
     def git(*words: str) -> str:

@@ -16,6 +16,7 @@ from ramify import hub
 from ramify.batching.views.comment_trees import TextInput
 from ramify.errors import RamifyError
 from ramify.inference.fill_mask import MaskFiller
+from ramify.inference.held_out import readable
 from ramify.models import bert
 from ramify.models.bert import BertConfig
 from ramify.models.tree_mlm import TreeMLMConfig
@@ -55,7 +56,14 @@ BERT = {name: TREE[name] for name in TREE.keys() & {field.name for field in fiel
     "vocab_size": 70,
     "max_tokens": 70,
 }
-TASK = {"mask_rate": 0.3, "mask_split": (0.5, 0.25, 0.25), "chunk_tokens": 99}
+TASK = {
+    "mask_rate": 0.3,
+    "mask_split": (0.5, 0.25, 0.25),
+    "chunk_tokens": 99,
+    "own_words": 0.3,
+    "reply_words": 0.2,
+    "frequent_word": 0.01,
+}
 INPUT = {"max_tokens": 20, "max_context": 4, "concatenate": 30}
 
 CASES = [
@@ -64,13 +72,15 @@ CASES = [
     *((bert_task, options, {}, {}) for options in variants(BertConfig, BERT)),
     *((tree_task, {}, options, {}) for options in variants(MaskedLMConfig, TASK)),
     *((tree_task, {}, {"head": "bert", "tie_weights": False}, {}) for _ in range(1)),
+    (tree_task, {"output_attention": True}, {"own_words": 0.3, "tie_weights": False}, {}),
     *((tree_task, {}, {}, options) for options in variants(TextInput, INPUT) if "concatenate" not in options),
     (bert_task, {}, {}, {"concatenate": 30, "max_tokens": 20}),
 ]
 
 
 def scores(task, data):
-    batch = masked(task, data, whole(task, data))
+    only = readable(data, np.arange(data.num_trees), task.input.context)
+    batch = masked(task, data, whole(task, data, only=only))
     with torch.no_grad():
         return task.head(task.backbone(batch).tokens)
 
@@ -80,6 +90,8 @@ def scores(task, data):
 )
 def test_every_option_survives_saving(tmp_path, make, model, task, input):
     own = make(dtype=torch.float32, task=task, input=replace(TextInput(max_tokens=32), **input), **model).eval()
+    if own.weighs_words:
+        own.count_words(np.arange(own.backbone.config.vocab_size))
     hub.save(MaskFiller(own), tmp_path)
     again = ramify.load(tmp_path).task
     assert again.backbone.config == own.backbone.config
@@ -87,8 +99,8 @@ def test_every_option_survives_saving(tmp_path, make, model, task, input):
     assert again.input == own.input
     assert again.tokenizer.json == own.tokenizer.json
     assert not again.training
-    before, after = dict(own.named_parameters()), dict(again.named_parameters())
-    assert before.keys() == after.keys()
+    before, after = hub.own_tensors(own), hub.own_tensors(again)
+    assert before.keys() == after.keys() >= {name for name, _ in own.named_parameters()}
     assert all(torch.equal(before[name], after[name]) for name in before)
     data = forest(discussions(2, 8), own.input.max_tokens, own.input.overflow)
     assert torch.equal(scores(again, data), scores(own, data))

@@ -24,7 +24,7 @@ from fixtures import (
 )
 from ramify.batching.batch import IGNORE, Collator
 from ramify.batching.samplers import TokenBudget
-from ramify.batching.views.comment_trees import Discussions, TextInput, units
+from ramify.batching.views.comment_trees import Discussions, TextInput, has_other_branch, units
 from ramify.nn.blocks import OutputPositions
 from ramify.nn.ragged import Rows
 from ramify.tasks.base import MAIN
@@ -119,6 +119,118 @@ def test_empty_batch():
         assert (len(batch.targets), len(batch.nodes), len(batch.costs)) == (0, 0, 0)
         corrupted = task.corrupt(batch, torch.Generator().manual_seed(0))
         assert task.counts(corrupted, MAIN) == {"masked_lm": 0.0}
+
+
+# --- weights of nodes ---------------------------------------------------------------------------------------------------------
+
+UNITS = (
+    {"regime": "naive"},
+    {"regime": "threads"},
+    {"regime": "threads", "threads_over": "leaves"},
+    {"regime": "threads_debiased"},
+    {"regime": "tree"},
+    {"regime": "tree", "predict_post": True},
+    {"regime": "middle", "max_tree_size": 4},
+    {"regime": "middle", "max_tree_size": 4, "weighting": "share"},
+    {"regime": "middle", "max_tree_size": 4, "bound": "soft"},
+    {"regime": "middle", "max_tree_size": 4, "bound": "soft", "weighting": "seed"},
+    {"regime": "middle", "max_tree_size": 4, "step_per": "tree"},
+    {"regime": "middle", "max_tree_size": 4, "step_per": "tree", "weighting": "share", "predict_post": True},
+)
+
+
+def weights_of_an_epoch(view, collate, budget, epoch=0):
+    """For every node, its weight in each row of each step that encodes it; and the total weight of every step."""
+    rows_of, totals = {}, []
+    for numbers in TokenBudget(view.costs, budget, seed=1).steps(epoch):
+        batch = collate([view.example(int(number), epoch) for number in numbers])
+        for node, weight in zip(batch.node_source.tolist(), batch.node_weight.tolist(), strict=True):
+            rows_of.setdefault(node, []).append(weight)
+        totals.append(float(batch.node_weight.sum()))
+    return rows_of, totals
+
+
+@pytest.mark.parametrize("options", UNITS, ids=lambda options: " ".join(map(str, options.values())))
+@given(
+    parents=st.lists(parent_arrays(max_comments=14, min_comments=1), min_size=1, max_size=2),
+    context=st.sampled_from(["tree", "parent", "root"]),
+    rule=st.sampled_from(["nearest", "post_nearest"]),
+    max_context=st.sampled_from([1, 2, 3, 100]),
+    share=st.booleans(),
+    budget=st.sampled_from([1, 60, 10**6]),
+)
+@settings(max_examples=8)
+def test_every_node_that_is_read_weighs_one_in_an_epoch(options, parents, context, rule, max_context, share, budget):
+    """However many units encode a node, and however they fall into steps: nothing of the regime's multiplicity is left."""
+    own = forest([discussion(parent, seed=n, name=f"t{n}") for n, parent in enumerate(parents)])
+    input = TextInput(max_tokens=32, context=context, rule=rule, max_context=max_context)
+    view = Discussions(own, units(own, np.arange(len(parents)), **options), input)
+    readers = {}
+    for number in range(len(view)):
+        for node in set(view.example(number).context.tolist()):
+            readers[node] = readers.get(node, 0) + 1
+    found, _ = weights_of_an_epoch(view, Collator(own, tokenizer(), input, share=share), budget)
+    assert found.keys() == readers.keys()
+    for node, count in readers.items():
+        assert sum(found[node]) == pytest.approx(1.0, abs=1e-12)
+        if not share:
+            assert found[node] == pytest.approx([1.0 / count] * count, abs=1e-12)
+    if budget == 10**6 and share:
+        assert all(len(each) == 1 for each in found.values())
+
+
+@pytest.mark.parametrize("context", ["mismatched", "sibling-branch"])
+@pytest.mark.parametrize("options", UNITS, ids=lambda options: " ".join(map(str, options.values())))
+@pytest.mark.parametrize("share", [True, False])
+def test_ancestors_of_other_comments_weigh_as_much_as_the_right_ones(options, context, share):
+    """In every step of every epoch, so that a control learns from as many words."""
+    if options.get("predict_post") and context == "sibling-branch":
+        return
+    own = forest(discussions(3, 20, seed=4))
+    trees = np.arange(3)
+    only = has_other_branch(own, trees) if context == "sibling-branch" else None
+    parts = units(own, trees, **options, only=only)
+    for epoch in (0, 1):
+        totals = []
+        for each in ("tree", context):
+            input = TextInput(max_tokens=32, context=each, max_context=3)
+            collate = Collator(own, tokenizer(), input, share=share)
+            view = Discussions(own, parts, input, seed=5, trees=trees)
+            found, total = weights_of_an_epoch(view, collate, 100, epoch)
+            totals.append(total)
+            assert all(weight > 0 for weights in found.values() for weight in weights)
+        assert totals[1] == pytest.approx(totals[0], abs=1e-12)
+        assert len(totals[0]) > 1
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_weights_of_a_strangers_nodes_follow_their_rows(share):
+    """Nodes are laid out by length: each row has the weight that its example gives to its node."""
+    own = forest(discussions(3, 12, seed=4))
+    input = TextInput(max_tokens=32, context="mismatched")
+    view = Discussions(own, units(own, np.arange(3), "naive"), input, trees=np.arange(3))
+    examples = [view.example(number) for number in range(len(view))]
+    batch = Collator(own, tokenizer(), input, share=share)(examples)
+    expected = {}
+    for example in examples:
+        for node, weight in dict(zip(example.context.tolist(), example.context_weight.tolist())).items():
+            expected.setdefault(node, []).append(weight)
+    found = {}
+    for node, weight in zip(batch.node_source.tolist(), batch.node_weight.tolist()):
+        found.setdefault(node, []).append(weight)
+    assert found.keys() == expected.keys()
+    assert len({round(weight, 6) for weights in expected.values() for weight in weights}) > 3
+    for node, weights in expected.items():
+        assert sorted(found[node]) == pytest.approx([sum(weights)] if share else sorted(weights), abs=1e-12)
+
+
+def test_contexts_without_vectors_have_no_node_weights():
+    own = forest(discussions(2, 8))
+    for task in (tree_task(input=TextInput(max_tokens=32, context="none")), bert_task()):
+        batch = whole(task, own)
+        assert batch.node_weight is not None
+        assert len(batch.node_weight) == len(batch.nodes) == 0
+    assert whole(bert_task(input=TextInput(max_tokens=32, concatenate=20)), own).node_weight is None
 
 
 # --- parts of a batch ---------------------------------------------------------------------------------------------------------
@@ -292,4 +404,5 @@ def test_targets_are_batched_with_their_nodes():
         assert alone.node_source.tolist() == batch.node_source[read].tolist()
         assert rows(alone.input_ids, alone.nodes) == [rows(batch.input_ids, batch.nodes)[node] for node in read.tolist()]
         assert torch.equal(alone.depth, batch.depth[read])
+        assert torch.equal(alone.node_weight, batch.node_weight[read])
         assert torch.equal(alone.target_ids, part.target_ids)

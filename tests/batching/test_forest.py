@@ -244,3 +244,15 @@ def test_node_seeds_depend_only_on_ids():
     assert node_seeds(Store.from_trees(trees), [4]).tolist() == [seeds[4]]
     elsewhere = Store.from_trees([replace(trees[0], id="another")])
     assert set(node_seeds(elsewhere, np.arange(6)).tolist()).isdisjoint(seeds.tolist())
+
+
+@pytest.mark.parametrize("overflow", ["truncate", "chain"])
+@pytest.mark.parametrize("trees", [[], [0], [0, 1, 2], [1, 3, 4, 8], range(9)], ids=str)
+def test_pieces_are_counted_in_chosen_trees(monkeypatch, trees, overflow):
+    monkeypatch.setattr(module, "COUNTED", 7)
+    own = forest(discussions(9, 12), max_tokens=8, overflow=overflow)
+    expected = np.zeros(61, np.int64)
+    for tree in trees:
+        nodes = np.arange(own.offsets[tree], own.offsets[tree + 1])
+        np.add.at(expected, own.gather(nodes, own.length[nodes]), 1)
+    assert own.piece_counts(np.array(list(trees), dtype=np.int64), 61).tolist() == expected.tolist()

@@ -87,7 +87,7 @@ def test_two_phases_with_dropout(tmp_path):
         parts = []
         for rank in (0, 1):
             batch = masked(task, data, collate([view.example(int(number)) for number in steps[2 * step + rank]]))
-            parts.append(one_graph_over_chunks(task, batch, step_seed(SEED, 2, step, rank, 0)))
+            parts.append(one_graph_over_chunks(task, data, batch, step_seed(SEED, 2, step, rank, 0)))
         expected = {name: (parts[0][name] + parts[1][name]) / divisor for name in parts[0]}
         for own in ranks:
             found = {name: own[f"{step + 1}.{name}"] for name in expected}

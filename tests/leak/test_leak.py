@@ -19,6 +19,7 @@ from fixtures import (
     tree_task,
     whole,
     with_text,
+    words_task,
 )
 from ramify.batching.views.comment_trees import TextInput
 from ramify.tree import NO_PARENT
@@ -28,6 +29,8 @@ TASKS = {
     "tree-mlm": lambda **options: tree_task(**options),
     "tree-mlm, depth, attn": lambda **options: tree_task(context_position="depth", pooling="attn", **options),
     "tree-mlm, distance, pre-norm": lambda **options: tree_task(context_position="distance", norm="pre", **options),
+    "tree-mlm, additions": lambda **options: words_task(**options),
+    "tree-mlm, additions, distance": lambda **options: words_task(context_position="distance", cross_init="zero", **options),
     "bert": lambda **options: bert_task(**options),
     "bert, concatenated": lambda **options: bert_task(input=TextInput(max_tokens=LIMIT, concatenate=64), **options),
 }
@@ -166,17 +169,19 @@ def test_lengths_of_other_comments_do_not_change_scores(make, parent, length, da
     ],
     ids=["threads", "middle", "soft"],
 )
-def test_no_training_regime_leaks(regime):
-    task = tree_task(dtype=torch.float32).eval()
+@pytest.mark.parametrize("make", [tree_task, words_task], ids=["paper", "additions"])
+def test_no_training_regime_leaks(regime, make):
+    task = make(dtype=torch.float32).eval()
     tree = discussion(W, lengths=[4] * len(W))
     for node in range(len(W)):
         changed = with_text(tree, node, another(tree, node))
         assert moved(logits(task, tree, **regime), logits(task, changed, **regime)) <= {node} | below(W, node)
 
 
-def test_mismatched_ancestors_are_of_another_tree():
+@pytest.mark.parametrize("make", [tree_task, words_task], ids=["paper", "additions"])
+def test_mismatched_ancestors_are_of_another_tree(make):
     """The control of mismatched ancestors reads nothing of the comment's own tree."""
-    task = tree_task(dtype=torch.float32, input=TextInput(max_tokens=LIMIT, context="mismatched")).eval()
+    task = make(dtype=torch.float32, input=TextInput(max_tokens=LIMIT, context="mismatched")).eval()
     tree = discussion(W, lengths=[4] * len(W))
     stranger = discussion(W, lengths=[4] * len(W), seed=9, name="u")
 
@@ -193,9 +198,10 @@ def test_mismatched_ancestors_are_of_another_tree():
     assert moved(before, both(tree, with_text(stranger, 0, another(stranger, 0)))) >= own - {0}
 
 
-def test_roots_have_no_context():
+@pytest.mark.parametrize("make", [tree_task, words_task], ids=["paper", "additions"])
+def test_roots_have_no_context(make):
     """A predicted post has no ancestors: no other text of its tree may matter."""
-    task = tree_task(dtype=torch.float32).eval()
+    task = make(dtype=torch.float32).eval()
     tree = discussion([NO_PARENT, 0, 1], lengths=[6, 6, 6])
     before = logits(task, tree, predict_post=True)
     for node in (1, 2):

@@ -61,6 +61,20 @@ def test_shared_and_separate_embeddings():
     assert difference == SIZES.vocab_size * SIZES.dim
 
 
+def test_output_attention_is_the_only_difference_in_parameters():
+    """The model of the paper has none of them, and nothing after its decoder."""
+    paper, more = fresh(), fresh(output_attention=True)
+    assert paper.output_attention is None
+    assert paper.context_projection is None
+    names = {name for name, _ in more.named_parameters()} - {name for name, _ in paper.named_parameters()}
+    parts = ("query.weight", "key.weight", "value.weight", "gate.weight", "gate.bias")
+    assert names == {f"output_attention.{part}" for part in parts}
+    data = forest([discussion(W)])
+    for model, decoded in ((paper, False), (more, True)):
+        task = MaskedLM(model, tokenizer(), TextInput(max_tokens=32))
+        assert (model(masked(task, data, whole(task, data))).decoded is not None) == decoded
+
+
 def test_scaled_embeddings_have_unit_variance():
     model = fresh(vocab_size=5000, dim=64)
     scaled = model.embedding.weight.detach() * model.decoder_embeddings.scale
@@ -137,6 +151,96 @@ def test_without_positions_there_is_no_table():
     task = tree_task()
     assert task.backbone.context_table is None
     assert not any("context_table" in name for name, _ in task.named_parameters())
+
+
+# --- output attention ---------------------------------------------------------------------------------------------------------
+
+
+def words_of_ancestors(model, batch, vectors, target):
+    """For one target, slowly: LN(v), with its position where keys have one, of every node that it reads."""
+    first = int(batch.contexts.host_lengths[:target].sum())
+    for row in batch.context[first : first + int(batch.contexts.host_lengths[target])].tolist():
+        vector = vectors[row]
+        variance = ((vector - vector.mean()) ** 2).mean()
+        position = torch.zeros_like(vector)
+        if model.config.context_position == "depth":
+            position = model.context_table.weight[int(batch.depth[row])]
+        elif model.config.context_position == "distance":
+            position = model.context_table.weight[int(batch.target_depth[target] - batch.depth[row])]
+        yield (vector - vector.mean()) / (variance + model.config.eps).sqrt(), position
+
+
+def slow_output_attention(model, x, batch, vectors, target):
+    """One state of a target by the formula of `OutputAttention`."""
+    part = model.output_attention
+    scores, values = [], []
+    for normed, position in words_of_ancestors(model, batch, vectors, target):
+        key = part.key.weight @ normed + part.key.weight @ position
+        scores.append((part.query.weight @ x) @ key / len(x) ** 0.5)
+        values.append(part.value.weight @ normed)
+    if not values:
+        return x
+    gate = 1 / (1 + torch.exp(-(part.gate.weight[0] @ x + part.gate.bias[0])))
+    return x + gate * (torch.softmax(torch.stack(scores), 0) @ torch.stack(values))
+
+
+@pytest.mark.parametrize("position", ["none", "depth", "distance"])
+@pytest.mark.parametrize("every_state", [True, False])
+def test_output_attention_is_its_formula(position, every_state):
+    task = tree_task(context_position=position, output_attention=True)
+    model = task.backbone
+    data = forest([discussion(W, seed=4), discussion(chain(3), seed=5, name="u")])
+    batch = whole(task, data, predict_post=True)
+    batch = batch if every_state else masked(task, data, batch)
+    vectors = model.encode(batch.input_ids, batch.nodes)
+    hidden = model(batch)
+    counts = batch.targets.host_lengths if every_state else batch.output_positions.rows.host_lengths
+    target_of = np.repeat(np.arange(len(batch.targets)), counts)
+    alone = torch.from_numpy(batch.contexts.host_lengths[target_of] == 0)
+    assert alone.any()
+    # States without an ancestor keep their bits; all others move.
+    assert torch.equal(hidden.tokens[alone], hidden.decoded[alone])
+    assert (hidden.tokens[~alone] != hidden.decoded[~alone]).any(1).all()
+    expected = [slow_output_attention(model, x, batch, vectors, target) for x, target in zip(hidden.decoded, target_of)]
+    torch.testing.assert_close(hidden.tokens, torch.stack(expected), rtol=0, atol=1e-12)
+
+
+def test_positions_reach_the_keys_of_output_attention_alone():
+    """A target with one ancestor gives it all its attention, so its words do not depend on its position."""
+    data = forest([discussion([-1, 0, 0], lengths=[4, 4, 4])])
+    for position in ("depth", "distance"):
+        model = tree_task(context_position=position, output_attention=True).backbone
+        task = MaskedLM(model, tokenizer(), TextInput(max_tokens=32))
+        batch = whole(task, data)
+        vectors = model.encode(batch.input_ids, batch.nodes)
+        x = torch.randn(batch.targets.total, 8, dtype=torch.float64)
+        found = []
+        for _ in range(2):
+            found.append(model.output_attention(x, model.contextualize(vectors, batch), batch.readers))
+            with torch.no_grad():
+                model.context_table.weight.add_(1.0)
+        torch.testing.assert_close(found[0], found[1], rtol=0, atol=1e-12)
+        assert (found[0] != x).any(1).all()
+
+
+def test_output_attention_starts_from_the_words_of_vectors():
+    """P starts at twice the identity, whatever the seed, and the gate half open."""
+    model = fresh(output_attention=True)
+    assert torch.equal(model.output_attention.value.weight, 2 * torch.eye(8))
+    assert torch.equal(model.output_attention.gate.bias, torch.zeros(1))
+    assert model.context_projection is model.output_attention.value
+    with torch.no_grad():
+        model.output_attention.gate.weight.zero_()
+        model.output_attention.key.weight.zero_()
+    data = forest([discussion(W, lengths=[4] * len(W))])
+    task = MaskedLM(model, tokenizer(), TextInput(max_tokens=32, context="parent"))
+    batch = whole(task, data)
+    hidden = model(batch)
+    parent = torch.repeat_interleave(batch.context, batch.targets.lengths)
+    vectors = model.encode(batch.input_ids, batch.nodes).index_select(0, parent)
+    # Half of twice the parent's normalized vector.
+    expected = torch.nn.functional.layer_norm(vectors, (8,), eps=model.config.eps)
+    torch.testing.assert_close(hidden.tokens - hidden.decoded, expected, rtol=0, atol=1e-5)
 
 
 # --- one model, many inputs ---------------------------------------------------------------------------------------------------

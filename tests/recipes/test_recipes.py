@@ -10,10 +10,14 @@ import torch
 import ramify
 from fixtures import bert_task, built, channel, chat_store
 from ramify import hub
+from ramify.batching.views.comment_trees import RegimeConfig
 from ramify.cli import train as commands
 from ramify.inference.fill_mask import MaskFiller
+from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.recipes import RECIPES
 from ramify.runs import execute
+from ramify.runs.comment_tree_report import of_masked_words
+from ramify.tasks.masked_lm import MaskedLMConfig
 from ramify.training.metrics_log import read_metrics
 
 
@@ -55,10 +59,38 @@ def test_two_steps(store, tmp_path, recipe):
     # Untrained models are near the logarithm of the vocabulary's size, and above it, because they favour their own input
     # tokens.
     guess = np.log(prepared.task.tokenizer.vocab_size)
-    assert guess - 0.5 < first["loss"] < guess + 3
+    assert guess - 0.5 < of_masked_words(first) < guess + 3
     assert np.isfinite(second["dev_loss"])
     model = ramify.load(out)
     assert model.embed(next(store.trees())).shape[1] == prepared.task.backbone.config.dim
+
+
+def test_tree_mlm_by_the_paper():
+    """One flag leaves out every addition to Juneja 2021, whatever the size."""
+    for size, dim in (("small", 128), ("base", 256)):
+        run = RECIPES["tree-mlm"]("somewhere", size=size, paper=True)
+        assert run.task == MaskedLMConfig()
+        assert run.view == RegimeConfig()
+        assert run.model == TreeMLMConfig(dim=dim, ffn_dim=4 * dim, **layers_and_length(size))
+        assert run.input.max_context == 0
+        own = RECIPES["tree-mlm"]("somewhere", size=size)
+        assert own.model.output_attention
+        assert own.task.own_words == own.task.reply_words == 0.3
+
+
+def layers_and_length(size):
+    small = size == "small"
+    layers = 2 if small else 4
+    return {"encoder_layers": layers, "decoder_layers": layers, "max_tokens": 64 if small else 128}
+
+
+@pytest.mark.parametrize(
+    ("given", "steps", "tokens"),
+    [({}, 0, 2_500_000), ({"steps": 7}, 7, 0), ({"target_tokens": 9}, 0, 9), ({"steps": 7, "target_tokens": 9}, 7, 9)],
+)
+def test_length_of_tree_mlm(given, steps, tokens):
+    stage = RECIPES["tree-mlm"]("somewhere", **given).stages[0]
+    assert (stage.steps, stage.target_tokens) == (steps, tokens)
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import shutil
 import signal
+from collections import Counter
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -13,7 +15,7 @@ import pytest
 import torch
 
 import ramify
-from fixtures import bert_task, built, discussions, tokenizer, tree_task
+from fixtures import bert_task, built, discussions, tokenizer, tree_task, words_task
 from ramify import hub
 from ramify.dataset.build import build
 from ramify.errors import RamifyError
@@ -189,7 +191,9 @@ def store(tmp_path_factory):
 
 SMALL = {
     "train.steps": "6",
+    "train.target_tokens": "0",
     "train.budget": "300",
+    "train.budget_unit": "tokens",
     "train.evaluate_every": "2",
     "train.checkpoint_every": "2",
     "train.log_every": "1",
@@ -211,8 +215,12 @@ SIZES = {
 }
 
 
+PAPER = {"tree-mlm": {"paper": True}, "bert": {}}
+"""The design of the paper has fewer conditions, such as a context to learn from."""
+
+
 def small(store, recipe="tree-mlm", tokenizer_path=None, **settings):
-    run = RECIPES[recipe](str(store.path), max_tokens=32, tokenizer=tokenizer_path or "")
+    run = RECIPES[recipe](str(store.path), max_tokens=32, tokenizer=tokenizer_path or "", **PAPER[recipe])
     sizes = SIZES[recipe] | ({} if tokenizer_path else {"tokenizer.vocab_size": "90"})
     return run.changed({**SMALL, **sizes, **{key.replace("__", "."): value for key, value in settings.items()}})
 
@@ -420,20 +428,47 @@ def theirs(tmp_path):
 
 def run_from(store, recipe, init, **settings):
     """The run that `ramify train RECIPE --init … --set …` makes: the recipe sizes the model, then settings change it."""
-    run = RECIPES[recipe](str(store.path), init=init, max_tokens=32)
+    run = RECIPES[recipe](str(store.path), init=init, max_tokens=32, **PAPER[recipe])
     return run.changed(SMALL | {key.replace("__", "."): value for key, value in (STILL | settings).items()})
 
 
 def test_pretrained_encoder_learns_more_slowly_than_new_layers(store, theirs, tmp_path):
     """While cross-attention is untrained, the gradient that reaches the encoder is noise."""
     stage = RECIPES["tree-mlm"](str(store.path), init=theirs).stages[0]
-    assert (stage.lr, dict(stage.lr_scale)) == (3e-4, {"encoder": 0.1, r"\.cross\.": 3.0})
+    assert (stage.lr, dict(stage.lr_scale)) == (3e-4, {"encoder": 0.1, r"\.cross\.|output_attention|_words": 3.0})
     task = run_from(store, "tree-mlm", theirs).prepare(tmp_path / "run").task
     assert all(layer.cross.out.weight.eq(0).all() for layer in task.backbone.decoder.layers)
     hub.save(MaskFiller(task), tmp_path / "saved")
     # A model that Ramify trained can already read its contexts.
     for init in (str(tmp_path / "saved"), ""):
         assert RECIPES["tree-mlm"](str(store.path), init=init).stages[0].lr_scale == ()
+
+
+def test_additions_to_the_paper_start_fresh_beside_a_pretrained_encoder(store, theirs, tmp_path):
+    """A checkpoint has no output attention and no bags of words. P starts at twice the identity; new layers learn faster."""
+    run = RECIPES["tree-mlm"](str(store.path), init=theirs, max_tokens=32).changed(SMALL | {"train.steps": "1"})
+    task = run.prepare(tmp_path / "before").task
+    own = task.backbone
+    double = 2 * torch.eye(8)
+    assert own.config.output_attention
+    assert torch.equal(own.output_attention.value.weight, double)
+    assert torch.equal(task.reply_words.projection.weight, double)
+    assert task.own_words.projection is own.output_attention.value
+    assert task.own_words.weight is task.reply_words.weight is own.embedding.weight
+    checkpoint = ramify.load(theirs).backbone
+    for name, value in checkpoint.stack.state_dict().items():
+        torch.testing.assert_close(own.encoder.state_dict()[name], value, rtol=0, atol=1e-6)
+    torch.testing.assert_close(own.embedding.weight, checkpoint.embedding.weight, rtol=0, atol=1e-6)
+    (pattern,) = (pattern for pattern, factor in run.stages[0].lr_scale if factor > 1)
+    new = {name for name, _ in task.named_parameters() if re.search(pattern, name)}
+    known = {f"backbone.{side}" for side in ("encoder", "decoder", "embedding", "null")} | {"head.bias"}
+    assert new == {n for n, _ in task.named_parameters() if ".cross." in n or not n.startswith(tuple(known))}
+    prepared, progress = execute(run, tmp_path / "run", cpu=True)
+    assert progress.step == 1
+    # The encoder learns from the first step on, although cross-attention starts at zero.
+    bias = prepared.task.backbone.encoder.layers[0].ffn_norm.bias
+    assert not torch.equal(bias, checkpoint.stack.layers[0].ffn_norm.bias)
+    assert not torch.equal(prepared.task.backbone.output_attention.value.weight, double)
 
 
 def test_decoder_may_have_fewer_layers_than_the_checkpoint(store, theirs, tmp_path):
@@ -505,10 +540,61 @@ def test_start_from_a_saved_model(store, tmp_path, recipe, dtype):
         execute(run, tmp_path / "run", resume=True, cpu=True)
 
 
+WORDS = {"task__own_words": "0.3", "task__reply_words": "0.2"}
+
+
+@pytest.mark.parametrize("output_attention", [False, True])
+def test_word_losses_may_be_added_to_a_saved_model(store, tmp_path, output_attention):
+    """The saved weights stay; the new heads are fresh, except for a P that output attention has."""
+    there = tree_task(dtype=torch.float32, output_attention=output_attention)
+    hub.save(MaskFiller(there), tmp_path / "there")
+    prepared, _ = execute(run_from(store, "tree-mlm", str(tmp_path / "there"), **WORDS), tmp_path / "run", cpu=True)
+    own, before = prepared.task, dict(there.named_parameters())
+    for name, parameter in own.named_parameters():
+        expected = before.get(name, 2 * torch.eye(8) if name.endswith("projection.weight") else torch.zeros(61))
+        torch.testing.assert_close(parameter, expected, rtol=0, atol=1e-6)
+    fresh = {"own_words.bias", "reply_words.bias", "reply_words.projection.weight"}
+    fresh |= set() if output_attention else {"own_words.projection.weight"}
+    assert {name for name, _ in own.named_parameters()} - before.keys() == fresh
+
+
+@pytest.mark.parametrize("settings", [{}, {"task__own_words": "0.3"}, {"task__reply_words": "0.3"}, WORDS], ids=str)
+def test_word_losses_may_be_left_out_after_a_saved_model(store, tmp_path, settings):
+    """Heads that the new run has continue from their saved weights, with the words of the new data; others are dropped."""
+    there = words_task(dtype=torch.float32)
+    hub.save(MaskFiller(there), tmp_path / "there")
+    prepared, _ = execute(run_from(store, "tree-mlm", str(tmp_path / "there"), **settings), tmp_path / "run", cpu=True)
+    own, before = prepared.task, dict(there.named_parameters())
+    for name, parameter in own.named_parameters():
+        torch.testing.assert_close(parameter, before[name], rtol=0, atol=1e-6)
+    for name in ("own_words", "reply_words"):
+        assert (getattr(own, name) is not None) == (f"task__{name}" in settings)
+    assert hasattr(own, "word_weight") == bool(settings)
+    if settings:
+        assert not torch.equal(own.word_weight, there.word_weight)
+        assert torch.equal(own.word_weight, ramify.load(tmp_path / "run").task.word_weight)
+
+
+def test_words_are_counted_in_the_training_texts(store, tmp_path):
+    """Whole texts count, however short the model reads them; those of dev and test do not."""
+    tokenizer().save(tmp_path / "words.json")
+    settings = {**WORDS, "task__frequent_word": "0.015", "input__max_tokens": "8"}
+    task = small(store, tokenizer_path=str(tmp_path / "words.json"), **settings).prepare(tmp_path / "run").task
+    words = [word for tree in store.trees(store.split("train")) for node in tree.nodes for word in node.text.split()]
+    assert len(words) < sum(len(node.text.split()) for tree in store.trees(store.split("all")) for node in tree.nodes)
+    shares = {word: count / len(words) for word, count in Counter(words).items()}
+    for word, id in tokenizer().ids.items():
+        share = shares.get(word, 0.0)
+        expected = 0.0 if id in tokenizer().special_ids else min(1.0, 0.015 / max(share, 1e-9)) ** 0.5
+        assert float(task.word_weight[id]) == pytest.approx(expected, rel=1e-6)
+    assert 0 < sum(weight < 1 for weight in task.word_weight.tolist()) < len(task.word_weight)
+
+
 @pytest.mark.parametrize(
     ("recipe", "settings", "message"),
     [
         ("tree-mlm", {"model__dim": "16"}, r"needs model\.dim = 8 \(not 16\)"),
+        ("tree-mlm", {"model__output_attention": "true"}, r"model\.output_attention = False \(not True\)"),
         ("tree-mlm", {"model__decoder_layers": "1"}, r"model\.decoder_layers = 2 \(not 1\)"),
         ("tree-mlm", {"model__cross_init": "zero"}, r"model\.cross_init = 'normal'"),
         ("tree-mlm", {"task__head": "bert"}, r"task\.head = 'linear' \(not 'bert'\)"),

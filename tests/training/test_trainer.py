@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from short_runs import SHORT, equal, records, run, stage_of, trainer_of, weights
 
 from fixtures import (
+    UNDIVIDED,
     WORDS,
     W,
     bert_task,
@@ -30,6 +31,7 @@ from fixtures import (
     view_of,
     whole,
     with_text,
+    words_task,
 )
 from ramify.batching.forest import node_seeds
 from ramify.batching.samplers import TokenBudget
@@ -96,6 +98,32 @@ def test_two_phases_resume_to_the_same_bits(tmp_path, data):
     assert records(tmp_path / "killed") == records(tmp_path / "straight")
 
 
+@pytest.mark.parametrize("phases", ["never", "always"])
+def test_additions_resume_to_the_same_bits(tmp_path, data, phases):
+    """With output attention, bags of words and content masking. The weights of words are those of the checkpoint, too."""
+
+    def task():
+        settings = {"two_phase": phases, "chunk_tokens": 60, "masking": "content"}
+        return words_task(dtype=torch.float32, dropout=0.1, attention_dropout=0.1, task=settings)
+
+    config, regime = replace(SHORT, accumulate=2), {"regime": "middle", "max_tree_size": 4}
+    straight, _ = run(tmp_path / "straight", data, config, task=task(), regime=regime)
+    for kill in (2, 5):
+        run(tmp_path / "killed", data, config, task=task(), resume=True, until=kill, regime=regime)
+    last = task()
+    last.word_weight.zero_()
+    resumed, _ = run(tmp_path / "killed", data, config, task=last, resume=True, regime=regime)
+    assert equal(weights(resumed), weights(straight))
+    assert torch.equal(last.word_weight, straight.task.word_weight)
+    assert records(tmp_path / "killed") == records(tmp_path / "straight")
+    names = {"masked_lm", "own_words", "reply_words"}
+    for record in records(tmp_path / "straight"):
+        assert record["loss"] == pytest.approx(sum(record[name] for name in names))
+    before = weights(trainer_of(tmp_path / "other", data, task=task()))
+    moved = {name for name, value in weights(straight).items() if not torch.equal(value, before[name])}
+    assert moved == before.keys() - {"backbone.null"}
+
+
 def test_only_the_newest_checkpoints_are_kept(tmp_path, data):
     run(tmp_path, data)
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-00000006", "step-00000008"]
@@ -150,14 +178,21 @@ def same_masks(monkeypatch):
     return attach
 
 
-@pytest.mark.parametrize("loss_norm", [None, {"masked_lm": 1.0}, {"masked_lm": 0.0}], ids=["constant", "sum", "step"])
-def test_two_micro_batches_equal_one_of_twice_the_size(tmp_path, data, same_masks, loss_norm):
+SUM, STEP = UNDIVIDED, dict.fromkeys(UNDIVIDED, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("make", "loss_norm"),
+    [(tree_task, None), (tree_task, SUM), (tree_task, STEP), (words_task, None), (words_task, STEP)],
+    ids=["constant", "sum", "step", "additions-constant", "additions-step"],
+)
+def test_two_micro_batches_equal_one_of_twice_the_size(tmp_path, data, same_masks, make, loss_norm):
     """48 comments, of which every step takes eight, at once or four by four."""
     own = forest(discussions(6, 8))
     found = []
     for name, budget, accumulate in (("one", 8, 1), ("two", 4, 2), ("four", 2, 4)):
         config = TrainConfig(steps=7, budget=budget, budget_unit="targets", accumulate=accumulate, lr=1e-2, log_every=1)
-        task = same_masks(tree_task(dropout=0.0), own)
+        task = same_masks(make(dropout=0.0), own)
         trainer = trainer_of(tmp_path / name, own, config, task=task, regime={"regime": "naive"}, divisors=loss_norm)
         trainer.run()
         found.append((records(tmp_path / name), weights(trainer)))
@@ -182,13 +217,17 @@ EFFECTIVE = {
 
 
 def effective_weights(tmp_path, data, monkeypatch, regime, divisors=None, epochs=1, **config):
-    """Σ over the steps of some epochs of w / W, for every comment: the weights that the trainer passes to the loss."""
-    task = tree_task(dtype=torch.float32)
-    total = defaultdict(float)
+    """Σ over the steps of some epochs of w / W, for every comment and for every node's own words: the weights that the trainer
+    passes to the losses; and the number of steps."""
+    task = words_task(dtype=torch.float32)
+    total, own_words = defaultdict(float), defaultdict(float)
 
     def losses(self, batch, divide, phase, state):
         for node, weight in zip(batch.source.tolist(), batch.weight.tolist()):
             total[node] += weight / divide["masked_lm"]
+        assert divide["reply_words"] == divide["masked_lm"] or divisors
+        for node, weight in zip(batch.node_source.tolist(), batch.node_weight.tolist()):
+            own_words[node] += weight / divide["own_words"]
         yield {"masked_lm": self.head.bias.sum() * 0.0}, None
 
     monkeypatch.setattr(type(task), "losses", losses)
@@ -197,7 +236,7 @@ def effective_weights(tmp_path, data, monkeypatch, regime, divisors=None, epochs
     trainer = Trainer(task, [Stage(settings, view, collate)], tmp_path, seed=0, divisors=divisors, cpu=True)
     steps = math.ceil(epochs * len(TokenBudget(view.costs, settings.budget, seed=0).steps(0)) / settings.accumulate)
     trainer.run(until=steps)
-    return dict(total), steps
+    return dict(total), dict(own_words), steps
 
 
 @pytest.fixture(scope="module")
@@ -207,17 +246,26 @@ def skewed():
     return forest([discussion(shape, seed=n, name=f"t{n}") for n, shape in enumerate(shapes)])
 
 
+def multiplicity_of(data):
+    return np.concatenate([multiplicity(tree.parent) for tree in data.store.trees()])
+
+
 @pytest.mark.parametrize("regime", EFFECTIVE)
 def test_effective_weight_of_a_comment(tmp_path, skewed, monkeypatch, regime):
-    """The weight is constant in every regime but `threads`, where it is proportional to the comment's count."""
-    total, steps = effective_weights(tmp_path, skewed, monkeypatch, EFFECTIVE[regime])
+    """The weight is constant in every regime but `threads`, where it is proportional to the comment's count. The weight of a
+    node's own words is that of one comment, however many units encode the node."""
+    total, own_words, steps = effective_weights(tmp_path, skewed, monkeypatch, EFFECTIVE[regime])
     comments = [node for node in range(len(skewed.parent)) if skewed.parent[node] >= 0]
     spoken = [node for node in comments if skewed.length[node]]
     assert {node for node, weight in total.items() if weight} == set(spoken)
     assert len(spoken) < len(comments)
     found = np.array([total[node] for node in spoken])
+    # The strict bound alone hides comments from their descendants.
+    assert regime.startswith("middle") or own_words.keys() == {int(node) for node in skewed.parent if node >= 0}
+    mean = steps / (multiplicity_of(skewed)[spoken].sum() if regime == "threads" else len(spoken))
+    np.testing.assert_allclose(list(own_words.values()), mean, rtol=1e-12)
     if regime == "threads":
-        counts = np.concatenate([multiplicity(tree.parent) for tree in skewed.store.trees()])[spoken]
+        counts = multiplicity_of(skewed)[spoken]
         np.testing.assert_allclose(found / found[0], counts / counts[0], rtol=1e-12)
         assert counts.max() > 5 * counts.min()
     else:
@@ -230,14 +278,15 @@ def test_effective_weight_with_micro_batches(tmp_path, skewed, monkeypatch, accu
     regime = EFFECTIVE["middle"]
     # One piece per micro-batch, so that all epochs have equally many.
     settings = {"budget": 1, "accumulate": accumulate, "epochs": accumulate}
-    total, pieces = effective_weights(tmp_path, skewed, monkeypatch, regime, **settings)
+    total, own_words, pieces = effective_weights(tmp_path, skewed, monkeypatch, regime, **settings)
     found = np.array([weight for weight in total.values() if weight])
     np.testing.assert_allclose(found, pieces / len(found), rtol=1e-12)
+    np.testing.assert_allclose(list(own_words.values()), pieces / len(found), rtol=1e-12)
 
 
 def test_dividing_by_the_steps_own_weight_is_biased(tmp_path, skewed, monkeypatch):
     """This bias is the reason for `constant`: the same comments weigh several times as much in a small step."""
-    total, _ = effective_weights(tmp_path, skewed, monkeypatch, EFFECTIVE["naive"], divisors={"masked_lm": 0.0})
+    total, _, _ = effective_weights(tmp_path, skewed, monkeypatch, EFFECTIVE["naive"], divisors={"masked_lm": 0.0})
     found = [weight for weight in total.values() if weight]
     assert max(found) > 1.5 * min(found)
 
@@ -460,6 +509,16 @@ def test_stages_follow_each_other(tmp_path, data):
         assert records(out) == records(tmp_path / "straight")
 
 
+def test_a_stage_ends_at_the_limit_that_comes_first(tmp_path, data):
+    for name, steps, tokens in (("steps", 3, 10**6), ("tokens", 10**6, 150)):
+        config = TrainConfig(steps=steps, target_tokens=tokens, budget=150, log_every=1, warmup=0.5)
+        trainer_of(tmp_path / name, data, config).run()
+    by_steps, by_tokens = (records(tmp_path / name) for name in ("steps", "tokens"))
+    assert [record["step"] for record in by_steps] == [1, 2, 3]
+    tokens = [0, *(record["target_tokens"] for record in by_tokens)]
+    assert tokens[-2] < 150 <= tokens[-1]
+
+
 def test_stage_length_in_target_tokens(tmp_path, data):
     config = TrainConfig(steps=0, target_tokens=700, budget=150, log_every=1, warmup=0.5)
     trainer = trainer_of(tmp_path, data, config)
@@ -500,6 +559,21 @@ def test_loss_is_the_mean_over_comments(tmp_path, data, same_masks):
         assert records(tmp_path / name)[0]["loss"] == pytest.approx(expected, abs=1e-9)
 
 
+def test_losses_of_vectors_are_logged_as_means(tmp_path, data, same_masks):
+    """Beside their weighted sum: the mean over texts of each loss, however the gradient is divided."""
+    task = same_masks(words_task(), data)
+    batch = masked(task, data, whole(task, data))
+    ((expected, _),) = task.losses(batch, task.counts(batch, MAIN), MAIN, None)
+    assert len(expected) == 3
+    for name, divisors in (("constant", None), ("sum", SUM), ("step", STEP)):
+        config = TrainConfig(steps=1, budget=10**6, log_every=1)
+        trainer_of(tmp_path / name, data, config, task=same_masks(words_task(), data), divisors=divisors).run()
+        (record,) = records(tmp_path / name)
+        for key, value in expected.items():
+            assert record[key] == pytest.approx(value.item(), abs=1e-9)
+        assert record["loss"] == pytest.approx(sum(value.item() for value in expected.values()), abs=1e-9)
+
+
 def test_infinite_gradients_are_refused(tmp_path, data):
     task = tree_task(dtype=torch.float32)
     with torch.no_grad():
@@ -508,12 +582,13 @@ def test_infinite_gradients_are_refused(tmp_path, data):
         trainer_of(tmp_path, data, task=task).run()
 
 
-def test_bf16(tmp_path, data):
+@pytest.mark.parametrize("make", [tree_task, words_task], ids=["paper", "additions"])
+def test_bf16(tmp_path, data, make):
     """Nearly the same losses as in single precision, in one graph and in two phases; the weights stay in single precision."""
     logs = {}
     for precision in ("fp32", "bf16"):
         for phases in ("never", "always"):
-            task = tree_task(dtype=torch.float32, dropout=0.0, task={"two_phase": phases, "chunk_tokens": 60})
+            task = make(dtype=torch.float32, dropout=0.0, task={"two_phase": phases, "chunk_tokens": 60})
             out = tmp_path / f"{precision}-{phases}"
             trainer_of(out, data, replace(SHORT, precision=precision), task=task).run()
             assert all(parameter.dtype == torch.float32 for parameter in task.parameters())
@@ -590,8 +665,8 @@ def test_metrics_may_be_sparse(tmp_path, data):
     assert [record["step"] for record in records(tmp_path)] == [5, 8]
 
 
-@pytest.mark.parametrize("two_phase", ["always", "never"])
-def test_compiled(tmp_path, data, monkeypatch, two_phase):
+@pytest.mark.parametrize(("two_phase", "make"), [("always", words_task), ("never", tree_task)], ids=["always", "never"])
+def test_compiled(tmp_path, data, monkeypatch, two_phase, make):
     """The traced graph runs and gives the losses of the plain model."""
     options, graphs = [], []
 
@@ -607,7 +682,7 @@ def test_compiled(tmp_path, data, monkeypatch, two_phase):
     monkeypatch.setattr(torch, "compile", compiled)
     logs = []
     for name in ("plain", "compiled"):
-        task = tree_task(dtype=torch.float32, context_position="distance", task={"two_phase": two_phase, "chunk_tokens": 60})
+        task = make(dtype=torch.float32, context_position="distance", task={"two_phase": two_phase, "chunk_tokens": 60})
         trainer_of(tmp_path / name, data, replace(SHORT, steps=3, compile=name == "compiled"), task=task).run()
         logs.append([record["loss"] for record in records(tmp_path / name)])
     assert options == [{"dynamic": True}] * 2

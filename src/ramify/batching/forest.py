@@ -22,6 +22,10 @@ Overflow = Literal["truncate", "chain"]
 Ints = NDArray[np.int64]
 
 
+COUNTED = 1 << 24
+"""Number of tokens that are counted at a time."""
+
+
 @dataclass(frozen=True)
 class Forest:
     """Parallel arrays over nodes. Trees are consecutive: tree t has the nodes `offsets[t]` to `offsets[t + 1] - 1`."""
@@ -96,12 +100,14 @@ class Forest:
         return self.ids[places].astype(np.int64)
 
     def piece_counts(self, trees: Ints, vocab_size: int) -> Ints:
-        """Count how often each piece of the vocabulary stands in the texts of these trees."""
+        """Count how often each piece of the vocabulary stands in the texts of these trees, which are in ascending order."""
         counts = np.zeros(vocab_size, dtype=np.int64)
-        for tree in trees.tolist():
-            nodes = slice(int(self.offsets[tree]), int(self.offsets[tree + 1]))
-            ids = self.gather(np.arange(nodes.start, nodes.stop), self.length[nodes])
-            np.add.at(counts, ids, 1)
+        # The texts of consecutive trees are consecutive in `ids`.
+        for first, stop in _consecutive(trees):
+            begin, last = int(self.offsets[first]), int(self.offsets[stop]) - 1
+            end = int(self.start[last] + self.length[last]) if last >= begin else 0
+            for start in range(int(self.start[begin]) if end else 0, end, COUNTED):
+                counts += np.bincount(self.ids[start : min(start + COUNTED, end)], minlength=vocab_size)
         return counts
 
     def with_text(self, node: int, ids: Sequence[int]) -> "Forest":
@@ -109,6 +115,13 @@ class Forest:
         start, length = self.start.copy(), self.length.copy()
         start[node], length[node] = len(self.ids), len(ids)
         return replace(self, start=start, length=length, ids=np.concatenate([self.ids, np.asarray(ids, dtype=self.ids.dtype)]))
+
+
+def _consecutive(numbers: Ints) -> Iterator[tuple[int, int]]:
+    """Ranges [first, stop) of consecutive numbers."""
+    ends = np.flatnonzero(np.diff(numbers, append=-1) != 1) + 1
+    for start, end in zip(np.append(0, ends)[:-1], ends, strict=True):
+        yield int(numbers[start]), int(numbers[end - 1]) + 1
 
 
 def share_over(cut: Mapping[str, int]) -> float:

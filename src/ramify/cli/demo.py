@@ -26,13 +26,8 @@ STEPS = 450
 """Updates of the small model: about a minute on one core."""
 
 SETTINGS = {
-    "model.dim": "128",
-    "model.ffn_dim": "512",
-    "model.encoder_layers": "2",
-    "model.decoder_layers": "2",
     "tokenizer.vocab_size": "4096",
-    "train.budget": "1024",
-    "train.lr": "1e-3",
+    "train.budget": "512",
     "train.evaluate_every": "50",
     "train.checkpoint_every": "1000000",
 }
@@ -123,7 +118,7 @@ def _train(data: Path, out: Path, steps: int) -> tuple[dict[str, Any], list[dict
 
     from ramify.cli.train import progress_display
     from ramify.recipes import RECIPES
-    from ramify.runs import execute
+    from ramify.runs import comment_tree_report, execute
     from ramify.runs.base import RUN_FILE
     from ramify.training.metrics_log import read_metrics
 
@@ -135,12 +130,11 @@ def _train(data: Path, out: Path, steps: int) -> tuple[dict[str, Any], list[dict
     metrics = read_metrics(out)
     measured = [record for record in metrics if "dev_loss" in record]
     print()
-    for name, records, key in (
-        ("train, a mean per comment", metrics, "loss"),
-        ("dev, with ancestors", measured, "dev_loss"),
-        ("dev, without", measured, "dev_loss_none"),
+    for name, values in (
+        ("train, a mean per comment", [comment_tree_report.of_masked_words(record) for record in metrics]),
+        ("dev, with ancestors", [record["dev_loss"] for record in measured]),
+        ("dev, without", [record["dev_loss_none"] for record in measured]),
     ):
-        values = [record[key] for record in records]
         print(f"   {name:<26} {values[0]:.3f} {_sparkline(values)} {values[-1]:.3f} nats per masked token")
     print()
     return json.loads((out / RUN_FILE).read_text("utf-8")), metrics

@@ -210,7 +210,8 @@ def progress_display(*, enabled: bool = True) -> Iterator[Callable[[dict[str, An
     def line(record: dict[str, Any]) -> str:
         name = record["metric"]
         dev = f"  {name.replace('_', ' ')} {record[name]:.4f}" if name in record else ""
-        return f"loss {record['loss']:.4f}{dev}  {speed(record):,.0f} tokens/s"
+        parts = ", ".join(f"{name.replace('_', ' ')} {record[name]:.4f}" for name in record["parts"])
+        return f"loss {record['loss']:.4f}{f' ({parts})' if parts else ''}{dev}  {speed(record):,.0f} tokens/s"
 
     if not enabled:
         yield lambda record: None

@@ -22,9 +22,6 @@ _PIECES = 1 << 32
 _LOOKUPS = 1 << 20
 """Most pairs of a piece and an ancestor that are looked up at a time."""
 
-_TOKENS = 1 << 24
-"""Number of tokens that are counted at a time."""
-
 
 @dataclass(frozen=True)
 class AncestorWords:
@@ -43,9 +40,7 @@ class AncestorWords:
     def of(cls, forest: Forest, input: TextInput, vocab_size: int, common: int = COMMON) -> "AncestorWords":
         """Content pieces are all but the `common` most frequent pieces of the forest's store. Of two equally frequent pieces,
         the one with the lower id counts as more frequent."""
-        counts = np.zeros(vocab_size, dtype=np.int64)
-        for start in range(0, len(forest.ids), _TOKENS):
-            counts += np.bincount(forest.ids[start : start + _TOKENS], minlength=vocab_size)
+        counts = forest.piece_counts(np.arange(forest.num_trees), vocab_size)
         content = np.ones(vocab_size, dtype=bool)
         content[np.argsort(-counts, kind="stable")[:common]] = False
         return cls(forest, input, content)

@@ -49,7 +49,7 @@ def tree_mlm(
     longest = max_tokens or (64 if small else 128)
     stage = TrainConfig(
         steps=steps or 0,
-        target_tokens=(target_tokens or 0) if steps else target_tokens or (2_500_000 if small else 25_000_000),
+        target_tokens=target_tokens or (0 if steps else 2_500_000 if small else 25_000_000),
         budget=2048 if small else 4096,
         budget_unit="target_tokens",
         lr=2e-3 if small else 1e-3,
@@ -116,7 +116,7 @@ def bert(
         data=data,
         model=BertConfig(max_tokens=max(concatenate, max_tokens)),
         input=TextInput(max_tokens=max_tokens, context="tree" if concatenate else "none", concatenate=concatenate),
-        stages=(TrainConfig(steps=steps, target_tokens=target_tokens, lr=1e-4 if init else 5e-4),),
+        stages=(TrainConfig(steps=0 if target_tokens else steps, target_tokens=target_tokens, lr=1e-4 if init else 5e-4),),
         tokenizer=TokenizerConfig(path=tokenizer),
         init=init,
         seed=seed,

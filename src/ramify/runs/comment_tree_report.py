@@ -130,9 +130,13 @@ def curves(metrics: Sequence[Mapping[str, float]], context: Context, title: str 
     return Section(title, (Charts(tuple(charts), tuple(legend)),))
 
 
+def of_masked_words(record: Mapping[str, Any]) -> float:
+    """The loss of masked words of a logged step, without the losses that teach vectors."""
+    return record.get("masked_lm", record["loss"])
+
+
 def _losses(metrics: Sequence[Mapping[str, float]], key: str, window: int, context: Context) -> tuple[Line, ...]:
-    # Beside other losses, that of masked words has a field of its own.
-    loss = np.array([record.get("masked_lm", record["loss"]) for record in metrics])
+    loss = np.array([of_masked_words(record) for record in metrics])
     lines = [Line("train", "train", np.array([float(record[key]) for record in metrics]), smooth(loss, window))]
     for name, field, kind in ((f"dev, {NAMES[context]}", "dev_loss", "dev"), ("dev, without context", "dev_loss_none", "none")):
         measured = [record for record in metrics if field in record]

@@ -220,8 +220,10 @@ class MaskedLM(Task[Batch]):
     def counts(self, batch: Batch, phase: str) -> dict[str, float]:
         """The total weight of the targets with a token to predict, and of the vectors that predict words."""
         found = {"masked_lm": float(batch.weight.sum())}
-        if self.own_words is not None and batch.node_weight is not None:
-            found["own_words"] = float(batch.node_weight.sum())
+        if self.own_words is not None:
+            # A batch without examples has no node weights. It occurs on ranks that have no part in the last step of an epoch.
+            spoken = batch.nodes.lengths > batch.frame.num_special
+            found["own_words"] = 0.0 if batch.node_weight is None else float((batch.node_weight * spoken).sum())
         if self.reply_words is not None:
             found["reply_words"] = float((batch.weight * (batch.contexts.lengths > 0)).sum())
         return found
@@ -229,7 +231,7 @@ class MaskedLM(Task[Batch]):
     def losses(self, batch: Batch, divisors: Mapping[str, float], phase: str, state: State | None) -> Losses:
         scale = 1.0 / divisors["masked_lm"]
         if not self._in_parts(batch):
-            if not self._teaches_vectors:
+            if not self._teaches_vectors(batch):
                 yield {"masked_lm": self._loss(self.backbone(batch).tokens, batch) * scale}, None
                 return
             vectors = self.backbone.encode(batch.input_ids, batch.nodes)
@@ -256,7 +258,7 @@ class MaskedLM(Task[Batch]):
         # Phase two: decode in chunks. The gradient of the nodes' vectors accumulates in `leaf.grad`.
         for part, hidden in decode_parts(self.backbone, batch, self.config.chunk_tokens, leaf):
             yield {"masked_lm": self._loss(hidden.tokens, part) * scale}, None
-        if self._teaches_vectors:
+        if self._teaches_vectors(batch):
             # These losses need no other state than the vectors.
             yield self._vector_losses(leaf, batch, divisors), None
         # Phase three: encode again with a graph, and back-propagate the accumulated gradient.
@@ -273,9 +275,9 @@ class MaskedLM(Task[Batch]):
             return False
         return self.config.two_phase == "always" or batch.nodes.total + int(batch.costs.sum()) > self.config.chunk_tokens
 
-    @property
-    def _teaches_vectors(self) -> bool:
-        return self.own_words is not None or self.reply_words is not None
+    def _teaches_vectors(self, batch: Batch) -> bool:
+        """Whether vectors of this batch predict words. A batch of posts alone reads no vectors."""
+        return (self.own_words is not None or self.reply_words is not None) and len(batch.nodes) > 0
 
     def _vector_losses(
         self, vectors: Float[Tensor, "node dim"], batch: Batch, divisors: Mapping[str, float]

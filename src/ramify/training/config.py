@@ -39,7 +39,8 @@ class Phase:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """One stage of training. It lasts `steps` updates, or until `target_tokens` tokens of targets have been seen."""
+    """One stage of training. It lasts `steps` updates, or until `target_tokens` tokens of targets have been seen, whichever
+    comes first. A limit of 0 does not count."""
 
     steps: int = 2000
     target_tokens: int = 0

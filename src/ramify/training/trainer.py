@@ -82,6 +82,8 @@ class Trainer:
         ]
         parameters = {name for name, _ in self.task.named_parameters()}
         self.persistent = [name for name in own_tensors(self.task) if name not in parameters]
+        self.parts: list[str] = []
+        """Names of the losses whose sum is the last update's loss, if there are several."""
         self.stop_asked = False
         self.stopped = False
         """Whether a rank was asked to stop. All ranks agree on it after the same step."""
@@ -150,7 +152,7 @@ class Trainer:
             record["progress"] = self._share(config)
             if _due(progress.step, config.log_every) or done or measured:
                 log.write(record)
-            self.report(record | {"metric": stage.metric.name})
+            self.report(record | {"metric": stage.metric.name, "parts": self.parts})
             if _due(progress.step, config.checkpoint_every) or self._over(config) or self.stopped:
                 self._save(phases)
             if self.stopped:
@@ -167,9 +169,12 @@ class Trainer:
     def _share(self, config: TrainConfig) -> float:
         """The share of the stage that is done."""
         progress = self.progress
+        done = 0.0
         if config.target_tokens:
-            return min(1.0, (progress.target_tokens - progress.first_tokens) / config.target_tokens)
-        return min(1.0, (progress.step - progress.first_step) / config.steps)
+            done = (progress.target_tokens - progress.first_tokens) / config.target_tokens
+        if config.steps:
+            done = max(done, (progress.step - progress.first_step) / config.steps)
+        return min(1.0, done)
 
     def _sampler(self, number: int, rank: int = 0) -> Sampler:
         return self.stages[number].sampler(self.seed + number, self.accelerator.num_processes, rank)
@@ -274,6 +279,7 @@ class Trainer:
         *values, stop = sum_over_ranks(self.accelerator, values).tolist()
         self.stopped = stop > 0
         record: dict[str, Any] = {}
+        self.parts = []
         value = iter(values)
         for each in passed:
             losses = {name: next(value) * each.divisors[name] / max(count, 1e-12) for name, count in each.counts.items()}
@@ -282,6 +288,7 @@ class Trainer:
             record |= {f"loss{ending}": sum(losses.values()), f"grad_norm{ending}": each.norm}
             if len(losses) > 1:
                 record |= {f"{name}{ending}": loss for name, loss in losses.items()}
+                self.parts = [*self.parts, *(f"{name}{ending}" for name in losses)]
             if ending:
                 record[f"lr{ending}"] = each.phase.rate
         return record
@@ -375,7 +382,7 @@ class Trainer:
         if progress.stage >= len(self.stages):
             raise DamagedError(f"stage {progress.stage} does not exist: the run has {len(self.stages)} stage(s).")
         config, taken = self.stages[progress.stage].config, progress.step - progress.first_step
-        if not config.target_tokens and taken > config.steps:
+        if 0 < config.steps < taken:
             raise DamagedError(f"step {progress.step} is after the end of stage {progress.stage}.")
         if progress.epoch > taken * config.accumulate:
             raise DamagedError(f"epoch {progress.epoch} is not reached in {taken} steps.")
