@@ -31,7 +31,7 @@ from ramify.report import write_report
 from ramify.runs import RUNS, Run, execute, read_run
 from ramify.runs.base import Evaluation, Prepared, ReportParts, ReportRequest, check_options
 from ramify.runs.comment_trees import CommentTreeRun, TokenizerConfig, train_tokenizer
-from ramify.runs.sections import Cell, Column, Section, Table
+from ramify.runs.sections import Cell, Section, Table
 from ramify.tasks.base import Losses, Task
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.tokenizer import Tokenizer
@@ -244,7 +244,7 @@ class LengthsRun(Run):
         return LengthError(mean_error(pipeline.task, forest, store.split(split)))
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
-        table = Table((Column("what"), Column("value")), ((Cell("records"), Cell(str(len(request.metrics)))),))
+        table = Table(("what", "value"), ((Cell("records"), Cell(str(len(request.metrics)))),))
         return ReportParts("counts <tokens>", "comments", (Section("Counts", (table,)),))
 
     def next_command(self, out: Path, store: Store) -> str:

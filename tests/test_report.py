@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 
 import ramify
-from fixtures import built, discussions
+from fixtures import built, discussion, discussions, star
 from ramify.batching.forest import node_seeds
 from ramify.errors import RamifyError
 from ramify.inference.evaluation import evaluate, gain
+from ramify.inference.held_out import ancestor_words, fillings, mask_longest_word, measure, readable
 from ramify.inference.held_out import discussions as units_of
-from ramify.inference.held_out import fillings, mask_longest_word, measure
 from ramify.recipes import RECIPES
 from ramify.report import charts, write_page, write_report
 from ramify.report.html import HtmlSection, draw, percent, shortened, text
 from ramify.runs import execute
 from ramify.runs.comment_tree_report import curves
-from ramify.runs.sections import Chart, Line, number, smooth
+from ramify.runs.sections import Chart, DotChart, Dots, Line, number, smooth
 from ramify.training.metrics_log import METRICS, read_metrics
 from ramify.tree import Node, Tree
 
@@ -124,8 +124,8 @@ def test_page_is_self_contained(page):
     assert not {"script", "link", "img", "iframe", "object", "base"} & set(parsed.tags)
     assert not {"src", "href", "srcset", "data", "action"} & {name for name, _ in parsed.attributes}
     assert not re.search(r"https?://|url\(|@import", page)
-    pictures = re.findall(r"<figure>(.*?)</figure>", page) + re.findall(r'<svg class="interval".*?</svg>', page)
-    assert len(pictures) > 3
+    pictures = re.findall(r"<figure>(.*?)</figure>", page)
+    assert len(pictures) == 6
     for svg in pictures:
         ElementTree.fromstring(svg)
 
@@ -142,13 +142,13 @@ def test_page_has_every_part(page, run, store):
     parsed = Page(page)
     record = json.loads((run / "run.json").read_text())
     assert parsed.tags.count("article") == 10
-    assert parsed.tags.count("figure") == 4
+    assert parsed.tags.count("figure") == 6
     assert record["environment"]["command"].split()[0] in parsed.text
     assert record["environment"]["hardware"] in parsed.text
     assert store.hash in parsed.text
     assert f"{record['cut']['tokens']:,} in" in parsed.text
     assert f"{record['parameters']:,}" in parsed.text
-    assert '"regime": "tree"' in parsed.text
+    assert f'"regime": "{record["run"]["view"]["regime"]}"' in parsed.text
     assert "color-scheme: dark" in page
 
 
@@ -167,6 +167,44 @@ def test_table_shows_the_scores_of_the_model(page, run, store):
         assert number(interval.value, "+.3f") in shown
         assert f"{number(interval.low, '+.3f')} to {number(interval.high, '+.3f')}" in shown
     assert f"{number(saved['all'].value, '+.4f')} nats per masked token" in shown
+
+
+def test_tables_show_every_control_by_depth_and_class(page, run, store):
+    """Another branch is compared on the comments that have one, with the context of training on the same comments."""
+    task, trees = ramify.load(run).task, store.split("dev")
+    forest = task.input.forest(store, task.tokenizer)
+    measured = measure(task, store, "dev", draws=2, controls=("mismatched", "sibling-branch"))
+    assert list(measured.scores) == ["tree", "none", "mismatched", "sibling-branch"]
+    assert list(measured.limited) == ["sibling-branch"]
+    words = ancestor_words(task, forest)
+    for context in ("mismatched", "sibling-branch"):
+        only = readable(forest, trees, context)
+        own, other = (
+            evaluate(task, *units_of(task, forest, trees, context=each, only=only), trees, draws=2, words=words)
+            for each in ("tree", context)
+        )
+        assert measured.scores[context].loss.tolist() == other.loss.tolist()
+        np.testing.assert_allclose(measured.own_beside(context).loss, own.loss, rtol=0, atol=1e-4)
+        saved = measured.saved[context]
+        assert saved.keys() == gain(own, other).keys()
+        shown = Page(page).text
+        for interval in saved.values():
+            assert number(interval.value, "+.3f") in shown
+            assert f"{number(interval.low, '+.3f')} to {number(interval.high, '+.3f')}" in shown
+    share = measured.limited["sibling-branch"].count.sum() / measured.scores["tree"].count.sum()
+    assert 0 < share < 1
+    assert f"covers the comments that can read it, with {share:.0%} of the masked tokens" in shown
+    charts = re.findall(r'<svg[^>]* aria-label="saved, nats per masked token by (depth|words).*?</svg>', page, re.DOTALL)
+    assert charts == ["depth", "words"]
+
+
+def test_controls_that_the_trees_do_not_allow_are_left_out(run, tmp_path):
+    task = ramify.load(run).task
+    lone = built([hostile(discussions(1, 12)[0])], tmp_path / "one", split=(0.0, 1.0, 0.0))
+    assert "mismatched" not in measure(task, lone, "dev", draws=1, controls=("mismatched", "sibling-branch")).scores
+    flat = built((discussion(star(4), seed=n, name=f"t{n}") for n in range(3)), tmp_path / "flat", split=(0.0, 1.0, 0.0))
+    found = measure(task, flat, "dev", draws=1, controls=("mismatched", "sibling-branch"))
+    assert list(found.scores) == ["tree", "none", "mismatched"]
 
 
 def test_gain_is_logged_beside_the_dev_loss(run, store):
@@ -353,6 +391,30 @@ def test_chart_leaves_out_infinite_values():
     x, y = np.arange(4.0), np.array([1.0, np.nan, 2.0, np.inf])
     svg = charts.line_chart(Chart((Line("a", "dev", x, y, marks=True),), "steps", "loss"))
     assert len(ElementTree.fromstring(svg).findall("circle")) == 2
+
+
+def test_dot_chart():
+    series = (
+        Dots("a<b", "none", ((0.1, 0.0, 0.2), None, (-0.1, -0.3, 0.1))),
+        Dots("c", "gain", ((0.2, 0.1, 0.4), (np.nan, 0.0, 0.0), None)),
+    )
+    tree = ElementTree.fromstring(charts.dot_chart(DotChart(("1", "2", "<3"), series, "depth", "saved")))
+    dots = {kind: [each for each in tree.findall("circle") if each.get("class") == kind] for kind in ("none", "gain")}
+    assert [len(each) for each in dots.values()] == [2, 1]
+    assert [each.find("title").text for each in dots["none"]] == [
+        "a<b, 1: +0.1000 (+0.0000 to +0.2000)",
+        "a<b, <3: -0.1000 (-0.3000 to +0.1000)",
+    ]
+    bars = [each for each in tree.findall("line") if each.get("class") in ("none", "gain")]
+    (zero,) = (each for each in tree.findall("line") if each.get("class") == "zero")
+    # SVG's y axis points down.
+    heights = {name: float(dots[kind][place].get("cy")) for name, kind, place in (("+", "none", 0), ("-", "none", 1))}
+    assert heights["+"] < float(zero.get("y1")) < heights["-"]
+    assert float(bars[0].get("y1")) > heights["+"] > float(bars[0].get("y2"))
+    # Series stand side by side within a category.
+    first, second = float(dots["none"][0].get("cx")), float(dots["gain"][0].get("cx"))
+    assert 0 < second - first < (charts.WIDTH - charts.LEFT) / 3
+    assert "nothing to draw" in charts.dot_chart(DotChart(("1",), (Dots("a", "none", (None,)),), "x", "y"))
 
 
 def test_curve_of_the_spread():

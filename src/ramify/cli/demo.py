@@ -218,7 +218,7 @@ def _report(
     )
     sections = [
         replace(comment_tree_report.curves(metrics, "tree", "A minute of training from scratch"), lead=(TOO_FEW,)),
-        comment_tree_report.by_depth(measured, "Gain from ancestors for the shipped checkpoint"),
+        comment_tree_report.gains(measured, "Gain from ancestors for the shipped checkpoint"),
         comment_tree_report.filled(examples, "Masks filled by the shipped checkpoint"),
         _checkpoint(task),
         run_report.data(store.info, comment_tree_report.unread(record["cut"], record["without_tokens"])),

@@ -2,19 +2,29 @@
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ramify.batching.batch import Collator
 from ramify.batching.forest import Forest, Ints, node_seeds
-from ramify.batching.views.comment_trees import BLIND, Context, Discussions, RegimeConfig, has_other_branch, units
+from ramify.batching.views.comment_trees import (
+    BLIND,
+    Context,
+    Discussions,
+    NothingToReadError,
+    RegimeConfig,
+    has_other_branch,
+    units,
+)
 from ramify.dataset.store import Split, Store
-from ramify.errors import RamifyError
-from ramify.inference.evaluation import Scores, Tally, evaluate, tally
+from ramify.inference.evaluation import Scores, Tally, gain, tally
 from ramify.inference.mask_query import MaskQuery
 from ramify.inference.word_classes import AncestorWords
+from ramify.metrics import Interval
 from ramify.tasks.masked_lm import MaskedLM
 from ramify.tree import Tree
 
@@ -52,10 +62,23 @@ class Measured:
     comments: int
     draws: int
     scores: dict[Context, Scores]
+    limited: dict[Context, Scores]
+    """The scores with the context of training on those comments that can read a context, if not all can."""
 
     @property
     def own(self) -> Context:
         return next(iter(self.scores))
+
+    def own_beside(self, context: Context) -> Scores:
+        """The scores with the context of training, on the comments that were scored with `context`."""
+        return self.limited.get(context, self.scores[self.own])
+
+    @cached_property
+    def saved(self) -> dict[Context, dict[str, Interval]]:
+        """What the context of training saves over each other context (see `gain`)."""
+        return {
+            context: gain(self.own_beside(context), scores) for context, scores in self.scores.items() if context != self.own
+        }
 
 
 @dataclass(frozen=True)
@@ -90,19 +113,32 @@ def measure(
 ) -> Measured:
     """Score a model on a split: with its own context, without context if it reads one, and with the contexts in `controls`.
 
-    `comments` limits the evaluation to the first trees that together hold so many comments (0 = all).
+    A control is left out if the trees hold no other comments to read. `comments` limits the evaluation to the first trees that
+    together hold so many comments (0 = all).
     """
     forest = task.input.forest(store, task.tokenizer)
     trees = chosen_trees(forest, store, split, comments)
     own = task.input.context
-    kinds: tuple[Context, ...] = (own,) if own in BLIND else (own, "none", *controls)
+    others: list[Context] = [] if own in BLIND else ["none", *(each for each in controls if each != own)]
+    only = readable(forest, trees, own)
+    views: dict[Context, tuple[Discussions, Collator]] = {own: discussions(task, forest, trees, only=only)}
+    limits: dict[Context, NDArray[np.bool_]] = {}
+    for context in others:
+        with suppress(NothingToReadError):
+            limit = readable(forest, trees, context)
+            if limit is not None:
+                limits[context] = limit if only is None else limit & only
+            views[context] = discussions(task, forest, trees, context=context, only=limits.get(context, only))
     words = ancestor_words(task, forest)
+    tallies = [Tally(), *(Tally(only=limit) for limit in limits.values())]
     scores: dict[Context, Scores] = {}
-    for context in kinds:
-        view, collator = discussions(task, forest, trees, context=context)
-        scores[context] = evaluate(task, view, collator, trees, draws=draws, words=words, progress=progress)
+    limited: dict[Context, Scores] = {}
+    for context, view in views.items():
+        asked = tallies if context == own else tallies[:1]
+        scores[context], *rest = tally(task, *view, trees, asked, draws=draws, words=words, progress=progress)
+        limited |= dict(zip(limits, rest))
     count = int((store.offsets[trees + 1] - store.offsets[trees] - 1).sum())
-    return Measured(split, len(trees), count, draws, scores)
+    return Measured(split, len(trees), count, draws, scores, limited)
 
 
 def chosen_trees(forest: Forest, store: Store, split: Split, comments: int) -> Ints:
@@ -225,7 +261,7 @@ def readable(forest: Forest, trees: Ints, context: Context) -> NDArray[np.bool_]
         return None
     found = has_other_branch(forest, trees)
     if not found.any():
-        raise RamifyError(
+        raise NothingToReadError(
             f"context=sibling-branch reads another branch of the same tree, but no comment of these {len(trees):,} tree(s) has "
             "one at its depth. Choose another context, or trees in which several comments have replies."
         )

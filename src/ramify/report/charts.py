@@ -1,4 +1,4 @@
-"""Line charts and interval marks as inline SVG. Colours are classes of the page's style, so they follow its theme."""
+"""Charts of lines and of dots as inline SVG. Colours are classes of the page's style, so they follow its theme."""
 
 import math
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from html import escape
 
 import numpy as np
 
-from ramify.runs.sections import Chart, Line
+from ramify.runs.sections import Chart, DotChart, Line
 
 WIDTH, HEIGHT = 430, 280
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 12, 44
@@ -67,15 +67,25 @@ def _y_axis(lines: Sequence[Line], zero: bool) -> Axis:
 
 
 def _grid(x_axis: Axis, y_axis: Axis, x_label: str, y_label: str) -> list[str]:
+    parts = _y_grid(y_axis)
+    for value in x_axis.ticks(5):
+        parts.append(f'<text class="tick" x="{x_axis(value):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">')
+        parts.append(f"{_number(value)}</text>")
+    return parts + _labels(x_label, y_label)
+
+
+def _y_grid(y_axis: Axis) -> list[str]:
     parts = []
     for value in y_axis.ticks(6):
         y = y_axis(value)
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(f'<text class="tick" x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{_number(value)}</text>')
-    for value in x_axis.ticks(5):
-        parts.append(f'<text class="tick" x="{x_axis(value):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">')
-        parts.append(f"{_number(value)}</text>")
-    parts.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{HEIGHT - BOTTOM}" y2="{HEIGHT - BOTTOM}"/>')
+    return parts
+
+
+def _labels(x_label: str, y_label: str) -> list[str]:
+    """The x axis, and the labels of both axes."""
+    parts = [f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{HEIGHT - BOTTOM}" y2="{HEIGHT - BOTTOM}"/>']
     middle = (LEFT + WIDTH - RIGHT) / 2
     parts.append(f'<text class="label" x="{middle}" y="{HEIGHT - 6}" text-anchor="middle">{escape(x_label)}</text>')
     height = (TOP + HEIGHT - BOTTOM) / 2
@@ -98,13 +108,36 @@ def _line(line: Line, x_axis: Axis, y_axis: Axis) -> list[str]:
     return parts
 
 
-def interval_mark(value: float, low: float, high: float, least: float, most: float) -> str:
-    """A dot with its interval, on a scale from `least` to `most` that marks zero."""
-    axis = Axis(min(least, 0.0), max(most, 1e-9), 6, 154)
-    inside = [f'<line class="zero" x1="{axis(0):.1f}" x2="{axis(0):.1f}" y1="2" y2="20"/>']
-    inside.append(f'<line class="bar" x1="{axis(low):.1f}" x2="{axis(high):.1f}" y1="11" y2="11"/>')
-    inside.append(f'<circle class="dot" cx="{axis(value):.1f}" cy="11" r="4"/>')
-    return f'<svg class="interval" viewBox="0 0 160 22" aria-hidden="true">{"".join(inside)}</svg>'
+def dot_chart(chart: DotChart) -> str:
+    """A dot with its interval for every estimate, as SVG. Estimates that are not finite are left out."""
+    series = [[each if each is not None and np.isfinite(each).all() else None for each in dots.values] for dots in chart.series]
+    ends = [end for values in series for each in values if each is not None for end in each]
+    if not ends:
+        return "<p>There is nothing to draw.</p>"
+    low, high = min(*ends, 0.0), max(*ends, 0.0)
+    margin = max(0.06 * (high - low), 1e-6)
+    y_axis = Axis(low - margin, high + margin, HEIGHT - BOTTOM, TOP)
+    width = (WIDTH - RIGHT - LEFT) / len(chart.categories)
+    middles = [LEFT + (place + 0.5) * width for place in range(len(chart.categories))]
+    parts = _y_grid(y_axis)
+    parts.append(f'<line class="zero" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y_axis(0):.1f}" y2="{y_axis(0):.1f}"/>')
+    for middle, name in zip(middles, chart.categories, strict=True):
+        parts.append(
+            f'<text class="tick" x="{middle:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{escape(name)}</text>'
+        )
+    parts += _labels(chart.x_label, chart.y_label)
+    for number, (dots, values) in enumerate(zip(chart.series, series, strict=True)):
+        shift = (number - (len(series) - 1) / 2) * min(14.0, 0.8 * width / len(series))
+        for middle, name, each in zip(middles, chart.categories, values, strict=True):
+            if each is None:
+                continue
+            value, least, most = each
+            x, kind = middle + shift, dots.kind
+            hint = escape(f"{dots.name}, {name}: {value:+.4f} ({least:+.4f} to {most:+.4f})")
+            parts.append(f'<line class="{kind}" x1="{x:.1f}" x2="{x:.1f}" y1="{y_axis(least):.1f}" y2="{y_axis(most):.1f}"/>')
+            parts.append(f'<circle class="{kind}" cx="{x:.1f}" cy="{y_axis(value):.1f}" r="4"><title>{hint}</title></circle>')
+    label = escape(f"{chart.y_label} by {chart.x_label}: {', '.join(dots.name for dots in chart.series)}")
+    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
 
 
 def _number(value: float) -> str:

@@ -6,13 +6,14 @@ from html import escape
 from math import floor, log10
 from typing import Any, assert_never
 
-from ramify.report.charts import interval_mark, line_chart
+from ramify.report.charts import dot_chart, line_chart
 from ramify.runs.sections import (
     Block,
     Cell,
     Charts,
     Code,
     Definitions,
+    DotChart,
     FilledMask,
     FilledMasks,
     Notice,
@@ -104,24 +105,17 @@ def _block(block: Block) -> str:
 
 def _charts(block: Charts) -> str:
     legend = "".join(f'<span class="key {kind}">{text(name)}</span>' for kind, name in block.legend)
-    figures = "".join(f"<figure>{line_chart(chart)}</figure>" for chart in block.charts)
+    drawn = (dot_chart(chart) if isinstance(chart, DotChart) else line_chart(chart) for chart in block.charts)
+    figures = "".join(f"<figure>{svg}</figure>" for svg in drawn)
     return f'<p class="legend">{legend}</p><div class="figures">{figures}</div>'
 
 
 def _table(block: Table) -> str:
-    drawn = [cell.interval for row in block.rows for cell in row if cell.interval is not None]
-    scale = (min((low for _, low, _ in drawn), default=0.0), max((high for *_, high in drawn), default=1.0))
-    wide = {True: ' colspan="2"', False: ""}
-    head = "".join(f"<th{wide[column.drawn]}>{text(column.title)}</th>" for column in block.columns)
+    head = "".join(f"<th>{text(column)}</th>" for column in block.columns)
     rows = []
     for first, *cells in block.rows:
-        parts = [f"<th scope='row'>{text(first.text)}</th>"]
-        for cell, column in zip(cells, block.columns[1:], strict=True):
-            parts.append(f"<td>{_cell(cell)}</td>")
-            if column.drawn:
-                mark = "" if cell.interval is None else interval_mark(*cell.interval, *scale)
-                parts.append(f"<td>{mark}</td>")
-        rows.append(f"<tr>{''.join(parts)}</tr>")
+        parts = "".join(f"<td>{_cell(cell)}</td>" for cell in cells)
+        rows.append(f"<tr><th scope='row'>{text(first.text)}</th>{parts}</tr>")
     table = f'<table class="{block.style}"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
     return f'<div class="wide">{table}</div>'
 

@@ -1,23 +1,27 @@
-"""Reports on masked language models on comment trees: curves, loss by depth, filled masks."""
+"""Reports on masked language models on comment trees: curves, loss by depth and word class, filled masks."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ramify.batching.forest import share_over
 from ramify.batching.views.comment_trees import BLIND, Context
-from ramify.inference.evaluation import Scores, by_tree, gain, parts_of
+from ramify.inference.evaluation import Scores, by_tree, parts_of
 from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.held_out import NAMES, RULE, Filling, Measured, fillings, measure
+from ramify.inference.word_classes import COMMON
 from ramify.metrics import DEPTH_BINS, Interval, bootstrap_ratio
 from ramify.runs.base import ReportParts, ReportRequest
 from ramify.runs.sections import (
+    Block,
     Cell,
     Chart,
     Charts,
     Code,
-    Column,
+    DotChart,
+    Dots,
     FilledMask,
     FilledMasks,
     Line,
@@ -31,6 +35,9 @@ from ramify.runs.sections import (
     smooth,
 )
 
+CHART_KINDS: dict[Context, str] = {"none": "none", "mismatched": "spread", "sibling-branch": "gain"}
+"""The colours of contexts in charts of what the context of training saves over them, as classes of the style sheet."""
+
 
 def parts(context: Context, request: ReportRequest) -> ReportParts:
     """The parts of a report on a run with the context `seen`."""
@@ -39,8 +46,16 @@ def parts(context: Context, request: ReportRequest) -> ReportParts:
     if isinstance(pipeline, MaskFiller) and store is not None:
         task = pipeline.task
         if store.has_comments(split):
-            found = measure(task, store, split, draws=request.draws, comments=request.comments, progress=request.progress)
-            sections += [by_depth(found), filled(fillings(task, store, split))]
+            found = measure(
+                task,
+                store,
+                split,
+                draws=request.draws,
+                comments=request.comments,
+                controls=("mismatched", "sibling-branch"),
+                progress=request.progress,
+            )
+            sections += [gains(found), filled(fillings(task, store, split))]
             headline = gain_sentence(found)
         else:
             missing = f"The data set has no trees in the split {split!r} that hold a comment."
@@ -72,7 +87,7 @@ def gain_sentence(found: Measured) -> Spans:
     """The loss that the context saves, as a sentence; empty if the model reads no context."""
     if found.own in BLIND:
         return ()
-    saved = gain(found.scores[found.own], found.scores["none"])["all"]
+    saved = found.saved["none"]["all"]
     interval = (
         f"95 % interval {number(saved.low, '+.4f')} to {number(saved.high, '+.4f')}" if found.trees > 1 else "one tree only"
     )
@@ -139,42 +154,86 @@ def _against_tokens(
     return Chart((Line(kind, kind, tokens, values, marks=True),), "tokens of predicted comments seen", label, zero=True)
 
 
-# --- the table by depth -----------------------------------------------------------------------------------------------
+# --- tables and charts by depth and by word class ---------------------------------------------------------------------
 
 
-def by_depth(measured: Measured, title: str = "Gain from context, by depth") -> Section:
+def gains(measured: Measured, title: str = "Gain from context, by depth and word class") -> Section:
     """Loss of one model with each context, and the differences, with bootstrap intervals over trees."""
     own = measured.scores[measured.own]
-    others: list[Context] = [context for context in measured.scores if context != measured.own]
-    gains = [gain(own, measured.scores[context]) for context in others]
-    columns = [Column("depth"), Column("masked tokens"), *(Column(NAMES[context]) for context in measured.scores)]
-    columns += [Column(f"saved, against the same model {NAMES[context]}", drawn=True) for context in others]
     parts = parts_of(own)
-    rows = [_row(name, parts[name], measured.scores, gains) for name in ("all", *DEPTH_BINS) if name in parts]
+    by_depth = [name for name in ("all", *DEPTH_BINS) if name in parts]
+    by_class = [name for name in own.classes if name in parts]
     lead = (
         f"Loss in nats per masked token on {trees_of(measured.split)}: {measured.trees:,} trees, {measured.comments:,} "
         f"comments, {counted(measured.draws, 'draw')} of masks per comment, the same masks in every column. "
-        "Small print: 95 % intervals (bootstrap over trees, 10,000 resamples; paired for differences)."
+        "Small print: 95 % intervals (bootstrap over trees, 10,000 resamples; paired for differences). Recoverable words are "
+        "content words that stand in an ancestor and not in the visible part of the comment. Function words are the "
+        f"{COMMON} most frequent pieces of the data set."
     )
-    return Section(title, (Table(tuple(columns), tuple(rows)),), (lead,))
+    charts: tuple[Block, ...] = ()
+    if measured.saved and measured.trees > 1:
+        legend = tuple((CHART_KINDS[context], f"saved, against the same model {NAMES[context]}") for context in measured.saved)
+        charts = (Charts((_chart(measured, "depth", by_depth), _chart(measured, "words", by_class)), legend),)
+    return Section(title, (*charts, _table(measured, (*by_depth, *by_class))), (lead, *_limits(measured)))
 
 
-def _row(name: str, part: Any, scores: Mapping[Context, Scores], gains: Sequence[Mapping[str, Interval]]) -> tuple[Cell, ...]:
-    count = by_tree(next(iter(scores.values())).count, part)
-    several = int((count > 0).sum()) > 1
-    cells = [Cell(name), Cell(f"{count.sum():,}")]
-    for each in scores.values():
+def _limits(measured: Measured) -> Spans:
+    """The comments with which a context is compared, if not all can read it."""
+    whole = measured.scores[measured.own].count.sum()
+    return [
+        f" The comparison with the same model {NAMES[context]} covers the comments that can read it, with "
+        f"{scores.count.sum() / whole:.0%} of the masked tokens."
+        for context, scores in measured.limited.items()
+    ]
+
+
+def _chart(measured: Measured, heading: str, names: Sequence[str]) -> DotChart:
+    series = tuple(
+        Dots(NAMES[context], CHART_KINDS[context], tuple(_drawn(measured, context, name) for name in names))
+        for context in measured.saved
+    )
+    return DotChart(tuple(names), series, heading, "saved, nats per masked token")
+
+
+def _table(measured: Measured, names: Sequence[str]) -> Table:
+    """Losses and differences. A loss of other comments than the rest is left out."""
+    shown: dict[Context, Scores] = {name: each for name, each in measured.scores.items() if name not in measured.limited}
+    columns = ["depth or words", "masked tokens", *(NAMES[context] for context in shown)]
+    columns += [f"saved, against the same model {NAMES[context]}" for context in measured.saved]
+    return Table(tuple(columns), tuple(_row(name, shown, measured) for name in names))
+
+
+def _drawn(measured: Measured, context: Context, name: str) -> tuple[float, float, float] | None:
+    """What is saved in a depth bin or word class, with its interval; None for a single tree, which has none."""
+    found, scores = measured.saved[context].get(name), measured.own_beside(context)
+    return (found.value, found.low, found.high) if found and _several(by_tree(scores.count, parts_of(scores)[name])) else None
+
+
+def _several(count: NDArray[np.int64]) -> bool:
+    return int((count > 0).sum()) > 1
+
+
+def _row(name: str, shown: Mapping[Context, Scores], measured: Measured) -> tuple[Cell, ...]:
+    own = measured.scores[measured.own]
+    part = parts_of(own)[name]
+    count = by_tree(own.count, part)
+    several = _several(count)
+    cells = [Cell(name), Cell(f"{count.sum():,}", f"{count.sum() / own.count.sum():.0%}")]
+    for each in shown.values():
         cells.append(_estimate(bootstrap_ratio(by_tree(each.loss, part), count), ".3f", several))
-    for each in gains:
-        cells.append(_estimate(each[name], "+.3f", several, drawn=several))
+    for context, found in measured.saved.items():
+        if name in found:
+            compared = _several(by_tree(measured.own_beside(context).count, part))
+            cells.append(_estimate(found[name], "+.3f", compared))
+        else:
+            cells.append(Cell("–", "no such comment"))
     return tuple(cells)
 
 
-def _estimate(interval: Interval, form: str, several: bool, drawn: bool = False) -> Cell:
+def _estimate(interval: Interval, form: str, several: bool) -> Cell:
     """A value with its interval, which a single tree does not have."""
     value, low, high = (number(each, form) for each in (interval.value, interval.low, interval.high))
-    mark = (interval.value, interval.low, interval.high) if drawn else None
-    return Cell(value, f"{low} to {high}" if several else "one tree only", mark)
+    return Cell(value, f"{low} to {high}" if several else "one tree only")
 
 
 # --- filled masks, and the texts --------------------------------------------------------------------------------------

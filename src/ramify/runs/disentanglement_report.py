@@ -21,7 +21,7 @@ from ramify.metrics.conversations import bootstrap, score
 from ramify.metrics.metric import DEV_LOSS
 from ramify.runs.base import ReportParts, ReportRequest
 from ramify.runs.comment_tree_report import chosen_on_dev
-from ramify.runs.sections import Cell, Chart, Charts, Column, Line, Notice, Section, Spans, Strong, Table, smooth
+from ramify.runs.sections import Cell, Chart, Charts, Line, Notice, Section, Spans, Strong, Table, smooth
 
 NAMES = {
     "link": "links",
@@ -41,7 +41,7 @@ REPLY_NAMES = {
     "conv_accuracy": "conversations in which every parent is found (conversation accuracy)",
 }
 
-SCORE_COLUMNS = (Column("score"), Column("value"), Column("interval"))
+SCORE_COLUMNS = ("score", "value", "interval")
 
 
 def parts(window: int, history: Any, request: ReportRequest) -> ReportParts:

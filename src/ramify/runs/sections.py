@@ -49,35 +49,45 @@ class Chart:
 
 
 @dataclass(frozen=True)
+class Dots:
+    """One estimate per category of a chart, as (value, low, high); None if there is none. `kind` is as in `Line`."""
+
+    name: str
+    kind: str
+    values: tuple[tuple[float, float, float] | None, ...]
+
+
+@dataclass(frozen=True)
+class DotChart:
+    """Estimates with their intervals by category, several series side by side. The zero of the y axis is drawn."""
+
+    categories: tuple[str, ...]
+    series: tuple[Dots, ...]
+    x_label: str
+    y_label: str
+
+
+@dataclass(frozen=True)
 class Charts:
     """Charts side by side under one legend of (kind, name)."""
 
-    charts: tuple[Chart, ...]
+    charts: tuple[Chart | DotChart, ...]
     legend: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a table: its text, small print below it, and an interval (value, low, high) drawn beside it."""
+    """A cell of a table: its text, and small print below it."""
 
     text: str
     small: str = ""
-    interval: tuple[float, float, float] | None = None
-
-
-@dataclass(frozen=True)
-class Column:
-    """The heading of a column. `drawn` columns have room for intervals."""
-
-    title: str
-    drawn: bool = False
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells. The first cell of each row is its heading. All drawn intervals share one scale."""
+    """Rows of cells under the headings of the columns. The first cell of each row is its heading."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     style: Literal["numbers", "scores"] = "numbers"
 

@@ -36,6 +36,10 @@ MAX_REPEATS = 2**24
 Regime = Literal["naive", "threads", "threads_debiased", "tree", "middle"]
 
 
+class NothingToReadError(RamifyError):
+    """The trees hold no comments that a target could read instead of its own ancestors."""
+
+
 @dataclass(frozen=True)
 class TextInput:
     """Input settings for texts and their context. They are saved with the model, so that it is used as it was trained."""
@@ -435,7 +439,7 @@ class _Strangers:
         order = np.argsort(deepest, kind="stable")
         self.trees, self.deepest = trees[order], deepest[order]
         if (self.deepest > 0).sum() < 2:
-            raise RamifyError(
+            raise NothingToReadError(
                 f"context=mismatched draws ancestors from other trees, but of the {len(trees):,} trees of this split fewer "
                 "than two hold a comment. Build the data with a larger share for this split (--split)."
             )
@@ -525,7 +529,7 @@ def _others(forest: Forest, targets: Ints, context: Context, trees: Ints) -> _St
         return None
     branches = _Branches.of(forest, np.unique(forest.tree_of(targets)))
     if without := int((branches.count[targets] == 0).sum()):
-        raise RamifyError(
+        raise NothingToReadError(
             f"context=sibling-branch draws ancestors from another branch of the same tree, but {without:,} of the "
             f"{len(targets):,} targets have none at their depth. Leave them out with units(only=has_other_branch(…))."
         )
