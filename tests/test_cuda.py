@@ -17,6 +17,7 @@ from fixtures import (
     view_of,
     whole,
     with_text,
+    words_task,
 )
 from ramify.batching.views.comment_trees import TextInput
 from ramify.inference.evaluation import evaluate
@@ -33,6 +34,7 @@ TASKS = {
     "null": lambda **options: tree_task(input=TextInput(max_tokens=32, context="null"), **options),
     "attn": lambda **options: tree_task(pooling="attn", context_position="depth", **options),
     "max": lambda **options: tree_task(pooling="max", **options),
+    "additions": lambda **options: words_task(context_position="distance", **options),
     "bert": bert_task,
 }
 
