@@ -108,7 +108,7 @@ def items() -> list[Item]:
         for other in (store, *unseen):
             data = f"--data DATA/{other} {RATE} {f'--comments {COMMENTS}' if other in STORES else ''} --draws 4"
             split = "--split all" if other in ("modes", "oasst", "stackexchange") else ""
-            scores |= {f"{other}-{control}": f"{data} {split} --context {control}" for control in ("mismatched", "none")}
+            scores[other] = f"{data} {split} --context mismatched"
         tokens = 4_000_000 if store == "open" else 2_000_000
         found.append(Item(f"D-{store}-0", f"shipped --data DATA/{store} --target-tokens {tokens}", tokens / 8e6, scores))
     for model in ("tree", "mismatched"):
@@ -184,11 +184,11 @@ class Figures:
         """`interval` has the keys low, high and p."""
 
         def short(number: float) -> Decimal:
-            return Decimal(f"{number:.4f}")
+            return Decimal(f"{number:.4f}") + 0  # never −0
 
         self.rows.append(
             Row(
-                name=".".join(map(slug, (table, row, column))),
+                name=f"{table}.{slug(row)}.{slug(column)}",
                 value=short(value),
                 unit=unit,
                 command=command,
@@ -298,7 +298,7 @@ def _add_unseen(figures: Figures, out: Path) -> None:
         if item.name.startswith("D-"):
             for label in item.scores:
                 if found := _found(out / item.name, label):
-                    row = f"{item.name.removeprefix('D-').removesuffix('-0')}: {label}"
+                    row = f"trained on {item.name.removeprefix('D-').removesuffix('-0')}, tested on {label}"
                     command = _score(item, label, Path("DATA"), Path("OUT"))
                     figures.add("ancestors-unseen", row, "loss, own ancestors", found["own"]["loss"], command)
                     figures.add_gains("ancestors-unseen", row, found["saved"], command)

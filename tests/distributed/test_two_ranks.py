@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from two_ranks import CONFIG, SEED, setting
+from two_ranks import CONFIG, MAKE, SEED, setting
 
 import ramify
-from fixtures import built, discussions, distance, masked, one_graph_over_chunks, size, view_of
+from fixtures import UNDIVIDED, built, discussions, distance, masked, one_graph_over_chunks, size, view_of
 from ramify.batching.samplers import TokenBudget
 from ramify.tasks.base import MAIN
 from ramify.training.metrics_log import read_metrics
@@ -36,12 +36,12 @@ def torchrun(*arguments):
     return done
 
 
-def one_process(phases):
+def one_process(design, phases):
     """The gradient of every step of the first epoch: the examples of both ranks in one batch."""
-    task, data = setting(phases)
+    task, data = setting(design, phases)
     view, collate = view_of(task, data)
     steps = TokenBudget(view.costs, CONFIG.budget, seed=SEED, world_size=2).steps(0)
-    divisors = {"masked_lm": Stage(CONFIG, view, collate).mean_step_weight(SEED, 2)}
+    divisors = dict.fromkeys(UNDIVIDED, Stage(CONFIG, view, collate).mean_step_weight(SEED, 2))
     found = []
     for first in range(0, len(steps), 2):
         numbers = np.concatenate(steps[first : first + 2])
@@ -55,12 +55,16 @@ def one_process(phases):
 
 @pytest.mark.parametrize("phases", ["never", "always"], ids=["one graph", "two phases"])
 def test_reduced_gradients(tmp_path, phases):
-    expected, steps, view = one_process(phases)
+    torchrun(Path(__file__).with_name("two_ranks.py"), phases, 0.0, tmp_path)
+    for design in MAKE:
+        check_reduced_gradients(tmp_path / design, *one_process(design, phases))
+
+
+def check_reduced_gradients(folder, expected, steps, view):
     # The last step of the epoch has examples on rank 0 alone.
     assert steps % 2 == 1
     assert len(expected) >= 2
-    torchrun(Path(__file__).with_name("two_ranks.py"), phases, 0.0, tmp_path)
-    ranks = [load_file(tmp_path / f"rank-{rank}.safetensors") for rank in (0, 1)]
+    ranks = [load_file(folder / f"rank-{rank}.safetensors") for rank in (0, 1)]
     for own in ranks:
         for number, gradient in enumerate(expected, 1):
             found = {name.partition(".")[2]: value for name, value in own.items() if name.startswith(f"{number}.")}
@@ -69,20 +73,24 @@ def test_reduced_gradients(tmp_path, phases):
             assert distance(found, gradient) < 1e-10
         # Counts are those of both ranks.
         assert int(own["progress"][0]) == CONFIG.steps
-    logged = read_metrics(tmp_path)
+    logged = read_metrics(folder)
     assert logged[len(expected) - 1]["targets"] == int(view.sizes.sum())
     assert ranks[0]["progress"].tolist() == ranks[1]["progress"].tolist()
 
 
 def test_two_phases_with_dropout(tmp_path):
     """The sum over ranks of one graph over each rank's chunks, from the ranks' generator states."""
-    task, data = setting("always", 0.3)
+    torchrun(Path(__file__).with_name("two_ranks.py"), "always", 0.3, tmp_path)
+    for design in MAKE:
+        check_gradients_with_dropout(tmp_path / design, *setting(design, "always", 0.3))
+
+
+def check_gradients_with_dropout(folder, task, data):
     task.train()
     view, collate = view_of(task, data)
     steps = TokenBudget(view.costs, CONFIG.budget, seed=SEED, world_size=2).steps(0)
     divisor = Stage(CONFIG, view, collate).mean_step_weight(SEED, 2)
-    torchrun(Path(__file__).with_name("two_ranks.py"), "always", 0.3, tmp_path)
-    ranks = [load_file(tmp_path / f"rank-{rank}.safetensors") for rank in (0, 1)]
+    ranks = [load_file(folder / f"rank-{rank}.safetensors") for rank in (0, 1)]
     for step in range(len(steps) // 2):
         parts = []
         for rank in (0, 1):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from fixtures import discussions, forest, masked, tree_task, view_of
+from fixtures import discussions, forest, masked, tree_task, view_of, words_task
 from ramify.batching.batch import Batch
 from ramify.batching.forest import Forest
 from ramify.tasks.masked_lm import MaskedLM
@@ -30,17 +30,22 @@ class SameMasks(MaskedLM):
         return masked(self, self.data, batch)
 
 
-def setting(phases: str, dropout: float = 0.0) -> tuple[MaskedLM, Forest]:
+MAKE = {"paper": tree_task, "additions": words_task}
+
+
+def setting(design: str, phases: str, dropout: float = 0.0) -> tuple[MaskedLM, Forest]:
     """A task in double precision and its data, the same in every process."""
     data = forest(discussions(5, 12, seed=2))
-    task = tree_task(task={"two_phase": phases, "chunk_tokens": 60}, context_position="depth", dropout=dropout)
+    task = MAKE[design](task={"two_phase": phases, "chunk_tokens": 60}, context_position="depth", dropout=dropout)
     task.__class__ = SameMasks
     task.data = data
     return task, data
 
 
-def main(phases: str, dropout: float, folder: Path) -> None:
-    task, data = setting(phases, dropout)
+def main(design: str, phases: str, dropout: float, folder: Path) -> None:
+    """Save what one rank has after its steps."""
+    folder.mkdir(exist_ok=True)
+    task, data = setting(design, phases, dropout)
     view, collate = view_of(task, data)
     gradients: dict[str, Tensor] = {}
 
@@ -59,4 +64,5 @@ def main(phases: str, dropout: float, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], float(sys.argv[2]), Path(sys.argv[3]))
+    for each in MAKE:
+        main(each, sys.argv[1], float(sys.argv[2]), Path(sys.argv[3]) / each)

@@ -40,6 +40,23 @@ def test_vectors_of_a_tree(context, pooling):
     np.testing.assert_allclose(found, one_by_one(tree_task(pooling=pooling), tree, context), rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("context", ["tree", "none", "null", "parent"])
+@pytest.mark.parametrize("position", ["none", "distance"])
+def test_vectors_are_pooled_before_output_attention(context, position):
+    """They are those of the same weights without it: a vector is of its own text, not of its ancestors' words."""
+    input = TextInput(max_tokens=32, context=context)
+    more = tree_task(input=input, context_position=position, output_attention=True)
+    paper = tree_task(input=input, context_position=position)
+    paper.load_state_dict({name: value for name, value in more.state_dict().items() if "output_attention" not in name})
+    trees = [discussion(W, seed=1), *discussions(2, 9)]
+    data = forest(trees)
+    for each in (None, "tree", "none"):
+        np.testing.assert_array_equal(MaskFiller(more).embed(trees, context=each), MaskFiller(paper).embed(trees, context=each))
+    batch = whole(more, data)
+    moved = (more.backbone(batch).tokens != paper.backbone(batch).tokens).any()
+    assert moved == (context != "none")
+
+
 def test_default_context_is_the_tree():
     tree = discussion(W, seed=1)
     model = MaskFiller(tree_task())

@@ -148,6 +148,27 @@ def test_tree_mlm_starts_from_minilm(minilm, ours):
     assert torch.equal(table["decoder.layers.3.attention.query.weight"], table["encoder.layers.3.attention.query.weight"])
 
 
+def test_output_attention_starts_fresh_beside_minilm(minilm, ours):
+    """Its P starts at twice the identity. All weights of the checkpoint are those of the model without it."""
+    sizes = config_from_bert(hf.read_config(minilm)) | {"decoder_layers": 1, "max_tokens": 64}
+    tables = []
+    for output_attention in (False, True):
+        torch.manual_seed(0)
+        model = TreeMLM(TreeMLMConfig(**sizes, output_attention=output_attention)).eval()
+        init_from_bert(model, minilm)
+        tables.append(model.state_dict())
+        batch = whole_batch(ours, TEXTS[:3])
+        with torch.no_grad():
+            expected = ours.backbone.pooled(ours.backbone(batch), batch)
+            torch.testing.assert_close(model.encode(batch.target_ids, batch.targets), expected, rtol=0, atol=1e-5)
+    paper, more = tables
+    assert torch.equal(more["output_attention.value.weight"], 2 * torch.eye(384))
+    # The checkpoint has no cross-attention, no null row and no output attention, so these are drawn.
+    fresh = {name for name in more if ".cross" in name or name == "null" or name.startswith("output_attention.")}
+    assert fresh < more.keys()
+    assert all(torch.equal(more[name], paper[name]) for name in more.keys() - fresh)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -276,8 +276,13 @@ def test_execution(store, tmp_path, recipe):
     assert model.tokenizer.vocab_size <= 90
 
 
-def test_interrupted_and_resumed_execution_is_the_same(store, tmp_path):
-    run = small(store, model__dropout="0.1")
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"model__output_attention": "true", "task__own_words": "0.3", "task__reply_words": "0.2", "task__masking": "content"}],
+    ids=["paper", "additions"],
+)
+def test_interrupted_and_resumed_execution_is_the_same(store, tmp_path, settings):
+    run = small(store, model__dropout="0.1", **settings)
     execute(run, tmp_path / "straight", cpu=True)
 
     def interrupt(record):

@@ -247,6 +247,8 @@ class Collator:
             # Each example counts a node once, however many of its targets read it.
             _, once = np.unique(by_example, return_index=True)
             node_weight = np.bincount(context[once], np.concatenate(weights)[entries[once]], len(nodes))
+            # Without nodes, bincount returns integers.
+            node_weight = node_weight.astype(np.float64, copy=False)
         node_own = np.minimum(self.forest.length[nodes], room)
         by_length = np.argsort(length_key(node_own + special), kind="stable")
         rank = np.empty_like(by_length)

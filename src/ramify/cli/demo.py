@@ -28,6 +28,7 @@ STEPS = 450
 SETTINGS = {
     "tokenizer.vocab_size": "4096",
     "train.budget": "512",
+    "train.lr": "1e-3",
     "train.evaluate_every": "50",
     "train.checkpoint_every": "1000000",
 }
