@@ -18,7 +18,7 @@ import numpy as np
 from ramify.autograd.drawing import as_svg
 from ramify.autograd.expression import read
 from ramify.batching.forest import Forest
-from ramify.batching.views.comment_trees import Discussions, TextInput, encoder_runs, units
+from ramify.batching.views.comment_trees import Discussions, TextInput, encoder_runs, has_other_branch, units
 from ramify.dataset import Store
 from ramify.tokenizer import Tokenizer
 from ramify.tree import Node, Tree, depths, multiplicity
@@ -65,7 +65,8 @@ def _view(parent: Parents, context: Any = "tree", **regime: Any) -> Discussions:
         Node("word", () if parent_index < 0 else (parent_index,), id=str(number)) for number, parent_index in enumerate(parent)
     )
     forest = Forest.open(Store.from_trees([Tree(nodes, id="tree")]), _tokenizer(), max_tokens=8)
-    return Discussions(forest, units(forest, [0], **regime), TextInput(max_context=len(parent), context=context))
+    only = has_other_branch(forest, [0]) if context == "sibling-branch" else None
+    return Discussions(forest, units(forest, [0], only=only, **regime), TextInput(max_context=len(parent), context=context))
 
 
 def epoch(parent: Parents, **regime: Any) -> list[Unit]:
@@ -754,41 +755,44 @@ def reads() -> Drawing:
 
 def controls() -> Drawing:
     """The nodes that comment d reads under each control."""
-    drawing = Drawing(PAGE, height_of(W) + 62, "The context of target d in evaluation: its ancestors, or one of four controls")
+    across, down = PAGE / 4, height_of(W) + 62
+    drawing = Drawing(PAGE, 2 * down, "The context of target d in evaluation: its ancestors, or one of six controls")
     target = NAMES.index("d")
     other = (-1, 0, 0, 1, 2, 2, 4, 4)
     """Another discussion; the control takes the ancestors of one of its comments, of equal depth."""
     stranger = 6
-    own = {context: read_by(target, context) for context in ("tree", "parent", "none")}
     for place, (name, note) in enumerate(
         (
             ("tree", "its ancestors"),
             ("parent", "its parent alone"),
-            ("mismatched", "another tree's ancestors"),
+            ("root", "the post alone"),
             ("none", "nothing: exact zeros"),
             ("null", "one learned row"),
+            ("mismatched", "another tree's ancestors"),
+            ("sibling-branch", "another branch's ancestors"),
         )
     ):
-        x = place * CELL + (CELL - width_of(W)) / 2
-        middle = place * CELL + CELL / 2
-        drawing.text(middle, 14, name, kind="head", size=13)
+        top = place // 4 * down
+        middle = (place % 4 + 0.5) * across
+        x = middle - width_of(W) / 2
+        drawing.text(middle, top + 14, name, kind="head", size=13)
         if name == "mismatched":
             path = []
             node = other[stranger]
             while node >= 0:
                 path.append(node)
                 node = other[node]
-            start = middle - width_of(other) / 2
             labels = [" "] * len(other)
-            draw_tree(drawing, start, 26, read=path, labels=labels, parent=other)
-            drawing.text(middle, 26 + height_of(W) - 2, "another tree", kind="muted", size=11)
+            draw_tree(drawing, middle - width_of(other) / 2, top + 26, read=path, labels=labels, parent=other)
+            drawing.text(middle, top + 26 + height_of(W) - 2, "another tree", kind="muted", size=11)
         else:
-            draw_tree(drawing, x, 26, read=own.get(name, ()), targets=[target])
+            read = () if name == "null" else read_by(target, name)
+            draw_tree(drawing, x, top + 26, read=read, targets=[target])
         if name == "null":
-            below = 26 + 3 * STEP + 2 * RADIUS
+            below = top + 26 + 3 * STEP + 2 * RADIUS
             drawing.box(x - 4, below + 11, 27, 16, "∅", "read", size=11)
             drawing.arrow((x + RADIUS, below + 11), (x + RADIUS, below), kind="keys")
-        drawing.text(middle, 26 + height_of(W) + 22, note, kind="muted", size=11.5)
+        drawing.text(middle, top + 26 + height_of(W) + 22, note, kind="muted", size=11.5)
     return drawing
 
 

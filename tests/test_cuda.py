@@ -23,6 +23,7 @@ from ramify.batching.views.comment_trees import TextInput
 from ramify.inference.evaluation import evaluate
 from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.held_out import discussions as read_trees
+from ramify.inference.word_classes import AncestorWords
 from ramify.tasks.base import MAIN
 from ramify.training.config import TrainConfig
 from ramify.training.trainer import Stage, Trainer
@@ -106,13 +107,14 @@ def test_half_precision_is_close(data, dim):
     assert 0 < apart < 0.05 * sum(float(value.square().sum()) for value in expected.values()) ** 0.5
 
 
-@pytest.mark.parametrize("context", ["tree", "none", "mismatched"])
+@pytest.mark.parametrize("context", ["tree", "none", "mismatched", "sibling-branch"])
 def test_scores_equal_those_of_the_cpu(data, context):
     task = tree_task(context_position="distance")
     trees = np.arange(data.num_trees)
     view, collator = read_trees(task, data, trees, context=context)
-    here = evaluate(task, view, collator, trees, draws=2)
-    there = evaluate(task.cuda(), view, collator, trees, draws=2)
+    words = AncestorWords.of(data, task.input, task.tokenizer.vocab_size, 15)
+    here = evaluate(task, view, collator, trees, draws=2, words=words)
+    there = evaluate(task.cuda(), view, collator, trees, draws=2, words=words)
     np.testing.assert_allclose(there.loss, here.loss, atol=1e-9)
     np.testing.assert_array_equal(there.count, here.count)
 

@@ -47,13 +47,6 @@ def test_content_is_all_but_the_most_frequent_pieces():
     assert not AncestorWords.of(data, TextInput(), tokenizer().vocab_size).content.any()
 
 
-def test_content_is_counted_in_parts(monkeypatch):
-    data = forest([discussion(W, lengths=[9] * len(W))])
-    whole = AncestorWords.of(data, TextInput(), tokenizer().vocab_size, 10).content
-    monkeypatch.setattr(word_classes, "_TOKENS", 7)
-    assert AncestorWords.of(data, TextInput(), tokenizer().vocab_size, 10).content.tolist() == whole.tolist()
-
-
 @given(
     parent=parent_arrays(max_comments=20),
     limit=st.sampled_from([6, 12]),

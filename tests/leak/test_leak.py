@@ -21,7 +21,7 @@ from fixtures import (
     with_text,
     words_task,
 )
-from ramify.batching.views.comment_trees import TextInput
+from ramify.batching.views.comment_trees import TextInput, has_other_branch
 from ramify.tree import NO_PARENT
 
 LIMIT = 32
@@ -196,6 +196,31 @@ def test_mismatched_ancestors_are_of_another_tree(make):
     for node in range(len(W)):
         assert moved(before, both(with_text(tree, node, another(tree, node)), stranger)) & own <= {node}
     assert moved(before, both(tree, with_text(stranger, 0, another(stranger, 0)))) >= own - {0}
+
+
+@pytest.mark.parametrize("make", [tree_task, words_task], ids=["paper", "additions"])
+def test_another_branch_holds_nothing_of_the_own_path(make):
+    """The control of another branch reads neither the target's parent nor anything at the target's depth or below."""
+    task = make(dtype=torch.float32, input=TextInput(max_tokens=LIMIT, context="sibling-branch")).eval()
+    tree = discussion(W, lengths=[4] * len(W))
+    only = has_other_branch(forest([tree], LIMIT), [0])
+    before = logits(task, tree, only=only)
+    assert before.keys() == set(np.flatnonzero(only).tolist())
+    for node in range(len(W)):
+        found = moved(before, logits(task, with_text(tree, node, another(tree, node)), only=only))
+        deeper = {other for other in before if len(path_to(W, other)) > len(path_to(W, node)) and W[other] != node}
+        # All paths begin with the post.
+        assert found == before.keys() if node == 0 else found <= {node} | deeper
+
+
+@pytest.mark.parametrize("make", [tree_task, words_task], ids=["paper", "additions"])
+def test_root_context_holds_the_post_alone(make):
+    task = make(dtype=torch.float32, input=TextInput(max_tokens=LIMIT, context="root")).eval()
+    tree = discussion(W, lengths=[4] * len(W))
+    before = logits(task, tree)
+    for node in range(len(W)):
+        found = moved(before, logits(task, with_text(tree, node, another(tree, node))))
+        assert found == (before.keys() if node == 0 else {node})
 
 
 @pytest.mark.parametrize("make", [tree_task, words_task], ids=["paper", "additions"])
