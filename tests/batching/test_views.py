@@ -472,3 +472,19 @@ def test_parent_outside_the_piece_is_not_read():
     soft = units(data, [0], "middle", max_tree_size=1, bound="soft")
     view = Discussions(data, soft, TextInput(max_tokens=32, context="parent"))
     assert [view.example(number).context.tolist() for number in range(len(view))] == [[0, 1, 2, 3, 4]]
+
+
+@pytest.mark.parametrize("step_per", ["piece", "tree"])
+def test_each_root_of_a_chat_log_is_cut_alone(step_per):
+    """A message belongs to one root, so its pieces are those of a tree of its own."""
+    log = [-1, 0, -1, 1, 2, 1, 4, 3, 2, 7, 5]
+    own = forest([discussion(log)])
+    found = units(own, [0], "middle", max_tree_size=3, step_per=step_per)
+    assert sorted(found.targets.tolist()) == [node for node, parent in enumerate(log) if parent >= 0]
+    pieces = []
+    for root in (0, 2):
+        nodes = [node for node in range(len(log)) if root in (node, *path_to(log, node))]
+        parent = [nodes.index(log[node]) if log[node] >= 0 else -1 for node in nodes]
+        pieces += [[nodes[target] for target in piece.targets] for piece in split(parent, 3)]
+    parts = [found.targets[found.part(number)].tolist() for number in range(len(found))]
+    assert parts == (pieces if step_per == "piece" else [sum(pieces, [])])

@@ -50,7 +50,7 @@ def test_files_of_a_run(trained, store):
     record = json.loads((trained / "run.json").read_text())
     weights = load_file(trained / "model.safetensors")
     assert record["data_hash"] == store.hash
-    assert record["parameters"] == sum(tensor.numel() for tensor in weights.values())
+    assert record["parameters"] == sum(tensor.numel() for name, tensor in weights.items() if name != "word_weight")
     assert record["run"]["stages"][0]["lr"] == 1e-2
     assert equal(trained / "model.safetensors", trained / "best.safetensors")
     assert (trained / "README.md").read_text().startswith("---\nlibrary_name: ramify\n")
@@ -67,17 +67,20 @@ def test_logged_metrics(trained):
 
 def test_printed_output(trained_with_output, store):
     out, err = trained_with_output
-    best = read_metrics(out)[-1]["dev_loss"]
+    last = read_metrics(out)[-1]
+    best = last["dev_loss"]
     assert err.splitlines()[-3:] == [
         f"{out}: 6 steps, best dev loss {best:.4f} at step 6",
         f"report: {out / 'report.html'}",
         f"next: ramify evaluate {out} --data {store.path}",
     ]
-    assert f"step       6  100%  loss {read_metrics(out)[-1]['loss']:.4f}  dev loss {best:.4f}" in err
+    parts = ", ".join(f"{name.replace('_', ' ')} {last[name]:.4f}" for name in ("masked_lm", "own_words", "reply_words"))
+    assert f"step       6  100%  loss {last['loss']:.4f} ({parts})  dev loss {best:.4f}" in err
 
 
 def test_progress_shows_the_metric_that_chooses_the_weights(capsys):
     record = {"step": 20, "progress": 0.25, "loss": 1.5, "seconds": 1.0, "target_tokens": 100, "metric": "dev_link_f1"}
+    record["parts"] = []
     with progress_display() as report:
         report(record | {"dev_link_f1": 71.25, "dev_loss": 0.5})
         report(record)
@@ -198,6 +201,7 @@ def large(store):
         "model.encoder_layers": 1,
         "model.decoder_layers": 1,
         "tokenizer.vocab_size": 100,
+        "view.regime": "tree",
         "train.budget": 1024,
         "train.budget_unit": "target_tokens",
         "train.log_every": 1,

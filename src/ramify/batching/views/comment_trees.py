@@ -135,9 +135,11 @@ def units(
             parts = _threads(forest, tree, asked, threads_over, regime == "threads_debiased")
         elif regime == "middle":
             local = _local(forest, tree)
-            name = _name(forest, tree)
-            pieces = split(local, max_tree_size, pack=pack, bound=bound, weighting=weighting, name=name)
-            parts = list(_pieces(pieces, asked, forest.depth[own]))
+            name, depth = _name(forest, tree), forest.depth[own]
+            parts = []
+            for nodes, parent in _by_root(local, forest.root[own]):
+                pieces = split(parent, max_tree_size, pack=pack, bound=bound, weighting=weighting, name=name)
+                parts += [part._replace(nodes=nodes[part.nodes]) for part in _pieces(pieces, asked[nodes], depth[nodes])]
             if step_per == "tree" and parts:
                 parts = [_Part(*map(np.concatenate, zip(*parts, strict=True)))]
             post = np.flatnonzero((local < 0) & asked)
@@ -176,6 +178,13 @@ def _local(forest: Forest, tree: int) -> Ints:
     first, stop = int(forest.offsets[tree]), int(forest.offsets[tree + 1])
     parent = forest.parent[first:stop]
     return np.where(parent >= 0, parent - first, -1)
+
+
+def _by_root(local: Ints, root: Ints) -> Iterator[tuple[Ints, Ints]]:
+    """The nodes below each root of a tree, and their parents among these nodes. A chat log has several roots."""
+    order = np.argsort(root, kind="stable")
+    for nodes in np.split(order, np.flatnonzero(np.diff(root[order])) + 1):
+        yield nodes, np.where(local[nodes] >= 0, np.searchsorted(nodes, local[nodes]), -1)
 
 
 def _name(forest: Forest, tree: int) -> str:
