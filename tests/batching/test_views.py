@@ -487,4 +487,4 @@ def test_each_root_of_a_chat_log_is_cut_alone(step_per):
         parent = [nodes.index(log[node]) if log[node] >= 0 else -1 for node in nodes]
         pieces += [[nodes[target] for target in piece.targets] for piece in split(parent, 3)]
     parts = [found.targets[found.part(number)].tolist() for number in range(len(found))]
-    assert parts == (pieces if step_per == "piece" else [sum(pieces, [])])
+    assert parts == (pieces if step_per == "piece" else [[node for piece in pieces for node in piece]])
