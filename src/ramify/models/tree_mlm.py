@@ -189,7 +189,7 @@ class TreeMLM(Backbone):
             reader = torch.repeat_interleave(batch.target_depth, batch.contexts.lengths, output_size=batch.contexts.total)
             distance = reader - batch.depth.index_select(0, batch.context)
             pair_vectors, pair_index = table.weight, distance.clamp(0, table.weight.shape[0] - 1)
-        return ContextVectors(vectors, batch.context, batch.readers, batch.contexts, node_positions, pair_vectors, pair_index)
+        return ContextVectors(vectors, batch.context, batch.readers, batch.contexts, pair_vectors, pair_index, node_positions)
 
     def nothing(self, batch: Batch) -> ContextVectors:
         """Give every target the learned null vector as its only context."""

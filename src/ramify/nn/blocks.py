@@ -48,11 +48,11 @@ class ContextVectors:
     """The querying rows, grouped so that rows with similar numbers of vectors are together."""
     k_rows: Rows
     """Layout of `index`: how many vectors each row attends to."""
-    node_positions: Float[Tensor, "node dim"] | None = None
-    """Position vectors of the nodes, to be added to `vectors`."""
     pair_vectors: Float[Tensor, "kind dim"] | None = None
     """One vector per kind of pair, such as their distance; row `pair_index[key]` is added to a gathered vector."""
     pair_index: Int[Tensor, " key"] | None = None
+    node_positions: Float[Tensor, "node dim"] | None = None
+    """Position vectors of the nodes, to be added to `vectors`."""
 
 
 class Attention(nn.Module):
