@@ -207,7 +207,7 @@ class Figures:
         )
 
     def add_gains(self, table: str, row: str, gains: Mapping[str, Mapping[str, float]], command: str, **more: Any) -> None:
-        """What is saved, in all, by depth and by word class."""
+        """Add the gain in total, by depth and by word class."""
         for name, each in gains.items():
             column = "saved" if name == "all" else f"depth {name.replace('-', '–')}" if name[0].isdigit() else name
             self.add(table, row, column, each["value"], command, interval=each, **more)

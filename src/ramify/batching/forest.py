@@ -104,9 +104,9 @@ class Forest:
         counts = np.zeros(vocab_size, dtype=np.int64)
         # The texts of consecutive trees are consecutive in `ids`.
         for first, stop in _consecutive(trees):
-            begin, last = int(self.offsets[first]), int(self.offsets[stop]) - 1
-            end = int(self.start[last] + self.length[last]) if last >= begin else 0
-            for start in range(int(self.start[begin]) if end else 0, end, COUNTED):
+            nodes = slice(int(self.offsets[first]), int(self.offsets[stop]))
+            end = int((self.start[nodes] + self.length[nodes]).max(initial=0))
+            for start in range(int(self.start[nodes].min(initial=end)), end, COUNTED):
                 counts += np.bincount(self.ids[start : min(start + COUNTED, end)], minlength=vocab_size)
         return counts
 

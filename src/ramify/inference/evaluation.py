@@ -113,7 +113,7 @@ def batches(view: Discussions, collator: Collator, tokens: int) -> Iterator[Any]
 
 @dataclass(frozen=True)
 class Tally:
-    """What is summed up in an evaluation: the targets, and the model's mixture with the cache.
+    """One sum over the predictions of an evaluation: over all targets or some, for the model alone or mixed with a cache.
 
     The cache is a unigram model of the ancestors: p = (1 - cache) · p(model) + cache · share of the piece in the ancestors. A
     target whose ancestors hold no piece keeps the model's probability. The cache changes the loss alone, not the counts of

@@ -75,7 +75,7 @@ class Measured:
 
     @cached_property
     def saved(self) -> dict[Context, dict[str, Interval]]:
-        """What the context of training saves over each other context (see `gain`)."""
+        """Nats per masked token that the context of training saves over each other context (see `gain`)."""
         return {
             context: gain(self.own_beside(context), scores) for context, scores in self.scores.items() if context != self.own
         }

@@ -72,9 +72,9 @@ class TargetWords:
     keys: Ints
     """Each piece of each target once, in ascending order."""
     times: Ints
-    """How often it stands in the target's own text."""
+    """The number of times that the piece stands in the target's own text."""
     share: NDArray[np.float64]
-    """Its share of all pieces of the target's ancestors."""
+    """The piece's share of all pieces of the target's ancestors."""
     has_ancestors: NDArray[np.bool_]
     """Whether the ancestors of each target hold any piece."""
     content: NDArray[np.bool_]

@@ -32,7 +32,7 @@ def tree_mlm(
     """Masked language model on comment trees, conditioned on the ancestors of each comment.
 
     Beyond the paper, each state attends to the ancestors' vectors once more before it predicts a word, and the vectors learn to
-    predict the words of their own texts and of the replies. The size small trains in 5 to 10 minutes on one CPU core. With
+    predict the words of their own texts and of the replies. The size small trains in about ten minutes on one CPU core. With
     --init (a BERT-family checkpoint such as all-MiniLM-L6-v2, or a saved tree-mlm model), the run takes that model's sizes,
     tokenizer and weights, and lower learning rates.
 

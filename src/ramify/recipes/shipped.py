@@ -51,7 +51,7 @@ where they do not fit the grammar of the gap.
 
 The model was trained with 30 % of the tokens masked, which teaches more in a short training (Wettig et al. 2023, "Should You
 Mask 15 % in Masked Language Modeling?", EACL). All results, here and in the demo, use BERT's 15 %. The weights were chosen by
-the loss on the dev trees of these sets, with the right ancestors. The settings are those of the recipe `tree-mlm`.
+the loss on the dev trees of these sets, with the right ancestors. The other settings are those of the recipe `tree-mlm`.
 
     ramify data build stackexchange --format stackexchange --out data/stackexchange
     ramify data build oasst/en_100_tree.jsonl --format oasst --out data/oasst
@@ -65,7 +65,7 @@ the loss on the dev trees of these sets, with the right ancestors. The settings 
 def shipped(data: Data, *, target_tokens: TargetTokens = 4_000_000, seed: Seed = 0) -> "Run":
     """Train the small checkpoint of `ramify demo` again, on openly licensed discussions.
 
-    It has 4.5 M parameters, 9 MB in half precision. Training takes about half an hour on one CPU thread (set
+    It has 4.4 M parameters, 8.9 MB in half precision. Training takes about half an hour on one CPU thread (set
     OMP_NUM_THREADS=1). The checkpoint's card gives the commands that build data/open, and the reason for the high mask rate.
 
     Example: ramify train shipped --data data/open --out runs/shipped --pack runs/shipped/packed

@@ -204,7 +204,7 @@ def _table(measured: Measured, names: Sequence[str]) -> Table:
 
 
 def _drawn(measured: Measured, context: Context, name: str) -> tuple[float, float, float] | None:
-    """What is saved in a depth bin or word class, with its interval; None for a single tree, which has none."""
+    """The gain in a depth bin or word class, with its interval; None for a single tree, which has no interval."""
     found, scores = measured.saved[context].get(name), measured.own_beside(context)
     return (found.value, found.low, found.high) if found and _several(by_tree(scores.count, parts_of(scores)[name])) else None
 
