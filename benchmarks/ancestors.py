@@ -2,19 +2,22 @@
 
     python benchmarks/ancestors.py plan
     python benchmarks/ancestors.py run --out runs/ancestors --data DATA A-reddit-tree-0
-    python benchmarks/ancestors.py table --out runs/ancestors --rows benchmarks/results/ancestors.jsonl
-    python benchmarks/ancestors.py picture --out runs/ancestors --svg benchmarks/pictures/ancestors.svg
+    python benchmarks/ancestors.py keep --out runs/ancestors --to benchmarks/scores/ancestors
+    python benchmarks/ancestors.py table --out benchmarks/scores/ancestors --rows benchmarks/results/ancestors.jsonl
+    python benchmarks/ancestors.py picture --out benchmarks/scores/ancestors --svg benchmarks/pictures/ancestors.svg
 
 DATA holds the built stores reddit, iac, open, open-without-oasst, open-without-stackexchange, oasst, stackexchange and modes.
 `run` carries out the `ramify` commands of the plan, prints them, and skips those whose results are already there; the same
 command continues an interrupted run. OUT/NAME holds the trained model, and per evaluation LABEL.json and LABEL.npz (sums by
-tree, depth and word class), from which `table` computes paired bootstrap intervals over trees.
+tree, depth and word class), from which `table` computes paired bootstrap intervals over trees. `keep` copies what `table` and
+`picture` read.
 """
 
 import argparse
 import datetime
 import json
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -158,6 +161,23 @@ def _carry_out(command: str) -> str:
     done = subprocess.run(shlex.split(command), stdout=subprocess.PIPE, text=True, check=True)
     print(f"{time.perf_counter() - began:.0f} s", flush=True)
     return done.stdout
+
+
+def keep(arguments: argparse.Namespace) -> None:
+    """Copy the scores and the dev losses of finished runs, a few kilobytes each, without the models."""
+    for item in items():
+        source, target = arguments.out / item.name, arguments.to / item.name
+        done = [label for label in item.scores if (source / f"{label}.json").exists()]
+        if not done:
+            continue
+        target.mkdir(parents=True, exist_ok=True)
+        for label in done:
+            shutil.copyfile(source / f"{label}.json", target / f"{label}.json")
+        if "own" in done:
+            shutil.copyfile(source / "own.npz", target / "own.npz")
+        kept = ("step", "seconds", "target_tokens", "loss", "dev_loss")
+        records = [{name: record[name] for name in kept} for record in read_metrics(source) if "dev_loss" in record]
+        (target / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
 @dataclass
@@ -373,6 +393,10 @@ def main(words: Sequence[str] | None = None) -> None:
     running.add_argument("--data", type=Path, required=True, help="folder of the built stores")
     running.add_argument("--out", type=Path, required=True)
     running.add_argument("names", nargs="+")
+    keeping = commands.add_parser("keep")
+    keeping.set_defaults(call=keep)
+    keeping.add_argument("--out", type=Path, required=True)
+    keeping.add_argument("--to", type=Path, required=True)
     tables = commands.add_parser("table")
     tables.set_defaults(call=table)
     tables.add_argument("--out", type=Path, required=True)
