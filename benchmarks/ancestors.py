@@ -177,7 +177,8 @@ def keep(arguments: argparse.Namespace) -> None:
             shutil.copyfile(source / "own.npz", target / "own.npz")
         kept = ("step", "seconds", "target_tokens", "loss", "dev_loss")
         records = [{name: record[name] for name in kept} for record in read_metrics(source) if "dev_loss" in record]
-        (target / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+        if records:
+            (target / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
 @dataclass
