@@ -39,8 +39,11 @@ from rows import add_options, append_rows
 
 VOCABULARY = 8192
 ADDITIONS = "additions"
-"""Whole trees with output attention and both bag-of-words losses, whose operations are not counted."""
-SHARED = ("comments", "trees", "dim", "layers", "budget", "mask_rate", "max_tokens", "threads")
+"""Whole trees with output attention and both bag-of-words losses."""
+TEXT = "text"
+"""BERT on rows of the ancestors' texts and the comment's, of at most `TEXT_LENGTH` tokens."""
+TEXT_LENGTH = 256
+SHARED = ("comments", "trees", "dim", "layers", "budget", "mask_rate", "max_tokens", "max_context", "threads")
 """Options of the subprocess that measures memory."""
 HALF = "-bf16"
 """Suffix of the name of a regime in half precision."""
@@ -74,9 +77,12 @@ def random_tree(shape: str, comments: int, random: np.random.Generator) -> Tree:
     return Tree(tuple(nodes), id=f"{shape}-{comments}")
 
 
-def operations(batch: Batch, dim: int, layers: int, context: bool) -> float:
+def operations(batch: Batch, dim: int, layers: int, context: bool, additions: bool = False) -> float:
     """Count the multiply-adds of a forward pass: 12 d² per token and layer (14 d² with cross-attention), attention, and the
     vocabulary at the masked positions. The last decoder layer computes only these, and keys and values for all tokens.
+
+    Additions: a key and a value per node, a query per masked position and their attention; in both bag-of-words losses, a
+    projection and the vocabulary per node.
     """
 
     def attention(lengths: np.ndarray) -> float:
@@ -96,6 +102,10 @@ def operations(batch: Batch, dim: int, layers: int, context: bool) -> float:
         keys, queries = batch.contexts.host_lengths, target.host_lengths
         total += full * 2 * dim * float((keys * queries).sum()) + layers * 2 * dim**2 * len(batch.nodes)
         total += layers * (batch.nodes.total * 12 * dim**2 + attention(batch.nodes.host_lengths))
+    if additions:
+        asked = batch.output_positions.rows.host_lengths
+        total += len(batch.nodes) * (2 * dim**2 + 2 * (dim**2 + dim * VOCABULARY))
+        total += masked * dim**2 + 2 * dim * float((batch.contexts.host_lengths * asked).sum())
     return total + masked * dim * VOCABULARY
 
 
@@ -113,17 +123,21 @@ class Case:
         budget: int,
         rate: float,
         max_tokens: int,
+        max_context: int,
     ) -> None:
         self.name = name
         self.precision: Precision = "bf16" if name.endswith(HALF) else "fp32"
         name = name.removesuffix(HALF)
         regime = REGIMES.get(name, REGIMES["tree"])
-        context = "none" if name == "bert" else "tree"
-        input = TextInput(max_tokens=max_tokens, context=context)
+        text = TEXT_LENGTH if name == TEXT else 0
+        input = TextInput(max_tokens, max_context=max_context, context="none" if name == "bert" else "tree", concatenate=text)
+        reads_vectors = name not in ("bert", TEXT)
+        # The text model has as many layers as the encoder and the decoder together.
+        depth = 2 * layers if name == TEXT else layers
         shared = {"dropout": 0.1, "num_heads": max(1, dim // 64), "ffn_dim": 4 * dim, "dim": dim, "vocab_size": VOCABULARY}
         torch.manual_seed(0)
-        if name == "bert":
-            backbone: Bert | TreeMLM = Bert(BertConfig(num_layers=layers, **shared))
+        if not reads_vectors:
+            backbone: Bert | TreeMLM = Bert(BertConfig(num_layers=depth, max_tokens=input.longest, **shared))
         else:
             config = TreeMLMConfig(encoder_layers=layers, decoder_layers=layers, **shared)
             backbone = TreeMLM(replace(config, output_attention=name == ADDITIONS))
@@ -142,7 +156,7 @@ class Case:
         if name == "threads":
             self.predicted = len(np.unique(np.concatenate([batch.source for batch in self.batches])))
         self.encoder_runs = sum(len(batch.nodes) for batch in self.batches)
-        forward = sum(operations(batch, dim, layers, name != "bert") for batch in self.batches)
+        forward = sum(operations(batch, dim, depth, reads_vectors, name == ADDITIONS) for batch in self.batches)
         encoder = sum(
             layers * (batch.nodes.total * 12 * dim**2 + 2 * dim * float((batch.nodes.host_lengths**2).sum()))
             for batch in self.batches
@@ -221,6 +235,7 @@ def peak(arguments: argparse.Namespace) -> None:
         arguments.budget,
         arguments.mask_rate,
         arguments.max_tokens,
+        arguments.max_context,
     )
     Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark
     before = _resident("VmRSS")
@@ -246,11 +261,12 @@ def main() -> None:
     parser.add_argument("--budget", type=int, default=8192, help="tokens per step and per two-phase chunk")
     parser.add_argument("--mask-rate", type=float, default=0.15)
     parser.add_argument("--max-tokens", type=int, default=128)
+    parser.add_argument("--max-context", type=int, default=0, help="ancestors that a comment reads (0: all)")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument(
         "--regimes",
         default="naive,threads,tree,middle,two-phase,bert",
-        help="comma-separated, also additions; the suffix -bf16 selects half precision",
+        help="comma-separated, also additions and text; the suffix -bf16 selects half precision",
     )
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--peak", help="measure only the peak memory of this regime")
@@ -264,7 +280,7 @@ def main() -> None:
         return
     forest, trees, tokenizer = prepare(arguments.source, arguments.comments, arguments.trees, arguments.max_tokens)
     names = arguments.regimes.split(",")
-    sizes = arguments.dim, arguments.layers, arguments.budget, arguments.mask_rate, arguments.max_tokens
+    sizes = arguments.dim, arguments.layers, arguments.budget, arguments.mask_rate, arguments.max_tokens, arguments.max_context
     cases = [Case(name, forest, trees, tokenizer, *sizes) for name in names]
     rows = measure(cases, arguments.repeats)
     tree = next((row for row in rows if row["regime"] == "tree"), rows[0])

@@ -192,7 +192,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         needs = ctx.needs_input_grad
         total = torch.zeros((), dtype=dtype, device=x.device)
         grad_x = torch.empty_like(x) if needs[0] else None
-        grad_weight = torch.zeros_like(weight) if needs[1] else None
+        grad_weight = None
         grad_bias = torch.zeros_like(bias) if needs[2] else None
         for start in range(0, len(x), step := _chunk(bias)):
             part = slice(start, min(start + step, len(x)))
@@ -207,8 +207,12 @@ class _LinearCrossEntropy(torch.autograd.Function):
             scores = scores.to(logits.dtype)
             if grad_x is not None:
                 grad_x[part] = linear(scores, weight.t())
-            if grad_weight is not None:
-                grad_weight += outer(scores, x[part])
+            if needs[1]:
+                # The table is large: the first chunk's gradient is taken as it is.
+                part_gradient = outer(scores, x[part])
+                grad_weight = part_gradient if grad_weight is None else grad_weight.add_(part_gradient)
+        if needs[1] and grad_weight is None:
+            grad_weight = torch.zeros_like(weight)
         ctx.save_for_backward(grad_x, grad_weight, grad_bias)
         return total
 
