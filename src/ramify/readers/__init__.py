@@ -92,6 +92,8 @@ FORMATS: dict[str, Format] = {
     "telegram": Format("logs", "ramify.readers.telegram", "Telegram Desktop's result.json"),
     "table": Format("posts", "ramify.readers.table", "one post per row: CSV, TSV, Parquet or JSON lines"),
     "chat-table": Format("logs", "ramify.readers.chat_table", "one message per row, in the order of the channel"),
+    # It leaves to `irc` all logs that `irc` reads as well.
+    "chat-log": Format("logs", "ramify.readers.chat_log", "chat logs as text in any layout: WhatsApp, …", numbered=True),
     # Last, because tab-separated values may look like a WeeChat log.
     "irc": Format("logs", "ramify.readers.irc", "IRC logs, as written by clients and bots", numbered=True),
 }

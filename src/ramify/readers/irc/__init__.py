@@ -6,27 +6,25 @@ no dialect have the kind "system". Actions ("* ann waves"; the text is "waves") 
 """
 
 import io
-import re
-from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import chain, islice, zip_longest
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import Literal
 
 from ramify.errors import RamifyError
-from ramify.readers import annotation, chat, list_files
-from ramify.readers.annotation import unpacked
+from ramify.readers import chat
 from ramify.readers.base import Report, bad_option, blocks, open_bytes
-from ramify.readers.chat import TOKENS, Log
+from ramify.readers.chat import Log
 from ramify.readers.dates import DateOrder, First, is_slashed
 from ramify.readers.irc import dialects
 from ramify.readers.irc.clock import Clock, date_in, runs_twice
 from ramify.readers.irc.dialects import DIALECTS, MESSAGE, STAMP, Fit, fit, system_author
 from ramify.readers.irc.text import AUTO, check_encoding, text_lines, with_line_ends
-from ramify.readers.messages import HEAD_BYTES, LogNames, head_of
-from ramify.tree import Node, encodable
+from ramify.readers.log_files import LINKS, TOKENS, answers, log_names, logs_of, refuse_line, short
+from ramify.readers.messages import HEAD_BYTES, head_of
+from ramify.tree import Node
 
 KINDS = {MESSAGE: "", dialects.ACTION: chat.ACTION, dialects.NOTICE: "notice"}
 """Kinds of messages with an author, by the group that matches their text."""
@@ -35,16 +33,10 @@ SAMPLE_LINES = 500
 FEW_LINES = 20
 BLOCK_BYTES = 1 << 20
 
-_ENDINGS = (".log", ".txt", ".weechatlog")
-_LINKS, _ASCII, _TOKENS, _RAW = annotation.ENDINGS
-
-Answers = Mapping[int, tuple[tuple[int, ...], bool]]
-"""Line -> its parents, and whether it starts a conversation."""
-
 
 def refuses(path: Path, head: bytes) -> str:
     if path.is_dir():
-        inside = _logs_of(path)[:10]
+        inside = logs_of(path)[:10]
         if not inside:
             return "a folder without logs"
         reasons = ((file, refuses(file, head_of(file))) for file in inside)
@@ -82,20 +74,20 @@ def logs(
         raise bad_option("hours", "auto, 12 or 24", hours)
     DateOrder(dates)
     inputs = [file for path in paths for file in (_in_folder(path, dialect, encoding, report) if path.is_dir() else [path])]
-    for path, name in zip(inputs, _log_names(inputs)):
-        beside = path.with_name(_short(path) + _LINKS)
+    for path, name in zip(inputs, log_names(inputs)):
+        beside = path.with_name(short(path) + LINKS)
         links = beside if annotations == "beside" and beside.exists() else None
         messages = _messages(path, report, dialect, encoding, links, DateOrder(dates), hours)
         if tokens == "beside":
-            messages = _with_tokens(messages, path.with_name(_short(path) + _TOKENS))
+            messages = _with_tokens(messages, path.with_name(short(path) + TOKENS))
         yield Log(name, messages, where=str(path))
 
 
 def beside(paths: Sequence[Path], options: Mapping[str, object]) -> list[Path]:
     """The further files, existing or not, that `logs` would read beside these with the given options."""
-    endings = {"annotations": _LINKS, "tokens": _TOKENS}
+    endings = {"annotations": LINKS, "tokens": TOKENS}
     read = [ending for option, ending in endings.items() if options.get(option) == "beside"]
-    return [path.with_name(_short(path) + ending) for path in paths for ending in read]
+    return [path.with_name(short(path) + ending) for path in paths for ending in read]
 
 
 def _with_tokens(messages: Iterator[Node], path: Path) -> Iterator[Node]:
@@ -109,20 +101,20 @@ def _with_tokens(messages: Iterator[Node], path: Path) -> Iterator[Node]:
                     f"{path} and the log beside it have different numbers of lines. Check that it belongs to this log."
                 )
             words = line.decode("utf-8", "replace").split()
-            yield replace(node, label={TOKENS: " ".join(word for word in words if word not in ("<s>", "</s>"))})
+            yield replace(node, label={chat.TOKENS: " ".join(word for word in words if word not in ("<s>", "</s>"))})
 
 
 def _messages(
     path: Path, report: Report, dialect: str, encoding: str, annotated: Path | None, order: DateOrder, hours: str
 ) -> Iterator[Node]:
-    links = None if annotated is None else _links(annotated, _short(path))
+    links = None if annotated is None else answers(annotated, short(path))
     clock = Clock(date_in(path), order)
     patterns: list[dialects.Dialect] = []
     last_stamp = None
     parents, starts = None, False
     before = 0
     with open_bytes(path, report) as stream:
-        for lines in _lines(stream, path, encoding, report):
+        for lines in log_lines(stream, path, encoding, report):
             if not patterns and (patterns := _chosen(lines, dialect, path, before + 1)):
                 twelve = _runs_twice(path, lines, encoding, patterns, order, hours, report)
                 clock = Clock(date_in(path), order, twelve=twelve)
@@ -162,7 +154,7 @@ def _messages(
                 yield Node(text, parents, starts, str(number), author, clock.time, kind)
             before += len(lines)
     if annotated is not None and links and max(links) >= before:
-        _refuse(annotated, path, before)
+        refuse_line(annotated, path, before)
 
 
 def _runs_twice(
@@ -181,7 +173,7 @@ def _runs_twice(
     with ExitStack() as files:
         blocks = iter([lines])
         if path.is_file():
-            blocks = _lines(files.enter_context(open_bytes(path)), path, encoding, Report())
+            blocks = log_lines(files.enter_context(open_bytes(path)), path, encoding, Report())
         if not is_slashed(first):
             return hours == "12" or (hours == AUTO and runs_twice(_stamps(blocks, patterns)))
         if ambiguous := order.settle(_stamps(blocks, patterns)):
@@ -196,7 +188,7 @@ def _stamps(blocks: Iterable[list[str]], patterns: Sequence[dialects.Dialect]) -
             yield match[STAMP]
 
 
-def _lines(packed: io.BufferedReader, path: Path, encoding: str, report: Report) -> Iterator[list[str]]:
+def log_lines(packed: io.BufferedReader, path: Path, encoding: str, report: Report) -> Iterator[list[str]]:
     """Yield blocks of lines. A line that is too long becomes an empty message, so it counts as repaired, not as skipped."""
     too_long = Report()
     stream, encoding = with_line_ends(packed, encoding)
@@ -294,7 +286,7 @@ def _is_blank(line: str) -> bool:
 
 def _in_folder(folder: Path, dialect: str, encoding: str, report: Report) -> list[Path]:
     logs = []
-    for path in _logs_of(folder):
+    for path in logs_of(folder):
         if reason := _no_log(head_of(path), dialect, encoding, share=0.5):
             report.read += 1
             report.skip("not_a_log", f"{path}: {reason}")
@@ -305,64 +297,3 @@ def _in_folder(folder: Path, dialect: str, encoding: str, report: Report) -> lis
             f"no file in the folder {folder} looks like an IRC log. Name one of its files to see which dialects were tried."
         )
     return logs
-
-
-def _logs_of(folder: Path) -> list[Path]:
-    """The files of a folder, without those that accompany another file."""
-    inside = list_files([folder])
-    present = {path.with_name(unpacked(path.name)) for path in inside}
-    return [
-        path
-        for path in inside
-        if not (name := unpacked(path.name)).endswith((_LINKS, _TOKENS))
-        and not (name.endswith(_RAW) and path.with_name(name.removesuffix(_RAW) + _ASCII) in present)
-    ]
-
-
-def _short(path: Path) -> str:
-    """The name of a log in annotation files."""
-    name = unpacked(path.name)
-    known = annotation.log_name(name)
-    if known == name:
-        known = next((name.removesuffix(ending) for ending in _ENDINGS if name.endswith(ending)), name)
-    return known or name
-
-
-def _log_names(paths: Sequence[Path]) -> list[str]:
-    """Short names, prefixed with as many folders as are needed to distinguish files of the same name."""
-    names = [encodable(_short(path)) for path in paths]
-    for folders in range(1, max((len(path.parts) for path in paths), default=0)):
-        times = Counter(names)
-        if max(times.values()) == 1:
-            break
-        for place, path in enumerate(paths):
-            if times[names[place]] > 1:
-                names[place] = encodable("/".join([*path.parts[:-1][-folders:], _short(path)]))
-    times, given = Counter(names), LogNames()
-    return [given.give(name if times[name] == 1 else str(path)) for name, path in zip(names, paths)]
-
-
-def _links(path: Path, log: str) -> Answers:
-    links = annotation.read_links([path])
-    if foreign := sorted(links.keys() - {log}):
-        raise RamifyError(
-            f"{path} is read as the links of {log!r}, but it also names {foreign[0]!r}. "
-            "Set --option annotations=none to ignore it."
-        )
-    parents: dict[int, set[int]] = defaultdict(set)
-    for one, other in links[log].tolist() if log in links else ():
-        parents[max(one, other)].add(min(one, other))
-    return {child: (tuple(sorted(linked - {child})), child in linked) for child, linked in parents.items()}
-
-
-def _refuse(annotated: Path, log: Path, size: int) -> NoReturn:
-    """Raise `RamifyError` for the line of an annotation file that names a line beyond the end of the log."""
-    with open_bytes(annotated) as stream:
-        for number, line in enumerate(stream, start=1):
-            linked = [int(digits) for digits in re.findall(rb"\d+", line.rpartition(b":")[2])]
-            if any(place >= size for place in linked):
-                raise RamifyError(
-                    f"{annotated}, line {number}: links line {max(linked)}, but {log} has {size:,} lines, numbered from 0. "
-                    "Check that they belong together, or set --option annotations=none to read the log alone."
-                )
-    raise AssertionError(annotated)

@@ -100,21 +100,44 @@ class Clock:
         try:
             second = second_of_day(*match.group("hour", "minute", "second", "half"))
             day = day_of(match, day_first=self._order.day_first)
+        except ValueError:
+            return "bad_time"
+        year = int(match["year"] or match["long"]) if day is not None else None
+        yearless = (month, int(match["nth"])) if month and day is None else None
+        exact, zone = match["second"] is not None, offset(match["zone"])
+        return self.move(second, day, year, yearless, half=bool(match["half"]), exact=exact, zone=zone) or unknown
+
+    def move(
+        self,
+        second: float,
+        day: int | None = None,
+        year: int | None = None,
+        yearless: tuple[int, int] | None = None,
+        *,
+        half: bool,
+        exact: bool,
+        zone: int,
+    ) -> Fault:
+        """Advance to a second of the day. `day`, in days since 1970, is given with its `year`; `yearless` is a month and a day.
+
+        Without both, the day follows from the previous time. `exact`: the time has seconds. `half`: it has AM or PM.
+        """
+        try:
             if day is not None:
-                self._year = int(match["year"] or match["long"])
-            elif month:
-                day = self._yearless(month, int(match["nth"]))
+                self._year = year
+            elif yearless:
+                day = self._yearless(*yearless)
             else:
-                second = self._onward(second, HALF_DAY if self._twelve and not match["half"] else DAY)
+                second = self._onward(second, HALF_DAY if self._twelve and not half else DAY)
                 day, second = self._day + int(second // DAY), second % DAY
         except ValueError:
             return "bad_time"
-        moment = day * DAY + second - offset(match["zone"])
+        moment = day * DAY + second - zone
         if not FIRST_TIME <= moment <= LAST_TIME:
             return "bad_time"
-        if match["second"] is None and self.time is not None and moment == self.time // 60 * 60:
-            return unknown
-        return self._move(day, second, moment) or unknown
+        if not exact and self.time is not None and moment == self.time // 60 * 60:
+            return ""
+        return self._move(day, second, moment)
 
     def set_by_text(self, line: str) -> Fault:
         """Advance to the time in a line that opens or closes the log or names a new day. Other lines change nothing."""
@@ -131,9 +154,14 @@ class Clock:
         except ValueError:
             return "bad_time"
         self._year = year
-        if not match["hour"] and self.time is not None and day == self._day:
+        return self.begin(day, second if match["hour"] else None)
+
+    def begin(self, day: int, second: float | None) -> Fault:
+        """Advance to a day that a line names, in days since 1970, and to a second of it if the line names that too."""
+        if second is None and self.time is not None and day == self._day:
             # Midnight was inferred before this line named it.
             return ""
+        second = second or 0.0
         return self._move(day, second, day * DAY + second)
 
     def _onward(self, second: float, period: int) -> float:

@@ -1,0 +1,470 @@
+"""Chat logs as text, in any layout: given by a pattern, or inferred from the first lines.
+
+A line that fits the pattern begins a message. Any other line belongs to the message above it, unless it begins with the date and
+time that come before authors, or tells of the channel (`*** bob joined`, `--- Day changed`): it is then a message of the kind
+"system". Lines before the first message are of this kind, too. The id of a message is the number of its first line, from 0, so
+that annotations refer to lines of the file.
+
+Every line is counted: `report.read` counts messages and lines left out, and `report.kept["continuation"]` the further lines of
+messages.
+"""
+
+import io
+import re
+import textwrap
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
+from pathlib import Path
+from typing import Literal
+
+from ramify.errors import RamifyError
+from ramify.readers import chat, irc
+from ramify.readers.base import Report, bad_option, open_bytes
+from ramify.readers.chat import Log
+from ramify.readers.chat_log.inference import MARGIN_BITS, SAMPLE_LINES, description_bits, infer
+from ramify.readers.chat_log.layout import Layout, Line, dated
+from ramify.readers.chat_log.pattern import Pattern
+from ramify.readers.chat_log.stamps import Day, DayOrder, find_stamps, read_date, read_time
+from ramify.readers.dates import DAY, DateOrder, First, ordinal
+from ramify.readers.irc import log_lines
+from ramify.readers.irc.clock import Clock, Fault, date_in, runs_twice
+from ramify.readers.irc.dialects import DIALECTS, STAMP, Dialect, fit
+from ramify.readers.irc.text import AUTO, check_encoding, text_lines, with_line_ends
+from ramify.readers.log_files import LINKS, Answers, answers, log_names, logs_of, refuse_line, short
+from ramify.readers.messages import HEAD_BYTES, head_of
+from ramify.tree import Node
+
+MAX_TEXT = 1 << 24
+"""Most characters of a message. Further lines are left out, so that a file without a second message fits in memory."""
+
+FEW_LINES = 20
+
+_MARKS = re.compile("[\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
+"""Invisible marks of direction, which WhatsApp puts before lines and around names."""
+
+DISCORD = "[{date} {time}] {author}{? (pinned)}"
+"""The pattern of DiscordChatExporter, whose files frame what they say about the channel."""
+
+_FRAME = re.compile(r"={20,}")
+_BLOCK = re.compile(r"\{(Attachments|Embed|Embeds|Reactions|Stickers|Forwarded Message)\}")
+_LEFT_OUT = {"Embed": "embed", "Embeds": "embed", "Reactions": "reaction", "Stickers": "sticker"}
+
+
+def refuses(path: Path, head: bytes) -> str:
+    if path.is_dir():
+        inside = logs_of(path)[:10]
+        if not inside:
+            return "a folder without logs"
+        reasons = ((file, refuses(file, head_of(file))) for file in inside)
+        return next((f"{file.relative_to(path)}: {reason}" for file, reason in reasons if reason), "")
+    lines = _head_lines(head)
+    if _has_frames(lines):
+        return ""
+    found = infer(lines)
+    if found.best is None:
+        return found.reason
+    if not irc.refuses(path, head):
+        sample = [line for line in lines if line and not line.isspace()][:SAMPLE_LINES]
+        fits = {name: fit(sample, dialect) for name, dialect in DIALECTS.items() if dialect.guessed}
+        dialect = DIALECTS[max(fits, key=lambda name: fits[name].share)]
+        leaves_times = found.best.layout.has_stamp and not dialect.stamped
+        bits = description_bits(_as_irc(sample, dialect), sample)
+        if not leaves_times and bits < found.bits + MARGIN_BITS * len(sample):
+            return "an IRC log"
+    return ""
+
+
+def logs(
+    paths: Sequence[Path],
+    report: Report,
+    *,
+    pattern: str = "",
+    encoding: str = AUTO,
+    annotations: Literal["beside", "none"] = "beside",
+    dates: First = "auto",
+    hours: Literal["auto", "12", "24"] = "auto",
+) -> Iterator[Log]:
+    """Yield one log per file. In a folder, files that do not look like logs are skipped.
+
+    `pattern`: the form of lines (see `chat_log.pattern`); several forms are separated by line ends. Without it, the pattern is
+    inferred from each file's first lines, and is in the log's metadata. `encoding`, `annotations`, `dates`, `hours`: as for IRC
+    logs. Raises `RamifyError` for a pattern that matches no line of a file, and for a file whose pattern cannot be inferred.
+    """
+    check_encoding(encoding)
+    if annotations not in ("beside", "none"):
+        raise bad_option("annotations", "beside or none", annotations)
+    if hours not in (AUTO, "12", "24"):
+        raise bad_option("hours", "auto, 12 or 24", hours)
+    DayOrder(dates)
+    given = Pattern(pattern) if pattern else None
+    inputs = [file for path in paths for file in (_in_folder(path, given, report) if path.is_dir() else [path])]
+    for path, name in zip(inputs, log_names(inputs)):
+        beside = path.with_name(short(path) + LINKS)
+        links = beside if annotations == "beside" and beside.exists() else None
+        with open_bytes(path, report) as stream:
+            blocks = _without_marks(log_lines(stream, path, encoding, report))
+            first, layout = _begin(blocks, given, path)
+            if layout is None:
+                # Blank lines only.
+                yield Log(name, iter(()), where=str(path))
+                report.read += sum(map(len, first))
+                report.skip("blank_line", f"{path}", sum(map(len, first)))
+                continue
+            meta = {} if given else {"pattern": layout.pattern.source}
+            reader = _Reader(path, layout, report, _clock(path, layout, first, encoding, dates, hours, report))
+            messages = reader.messages(chain(first, blocks))
+            yield Log(name, messages if links is None else reader.linked(messages, links), meta, str(path))
+
+
+def beside(paths: Sequence[Path], options: dict[str, object]) -> list[Path]:
+    """The annotation files, existing or not, that `logs` would read beside these with the given options."""
+    return [path.with_name(short(path) + LINKS) for path in paths] if options.get("annotations") == "beside" else []
+
+
+# --- the layout -----------------------------------------------------------------------------------------------------------
+
+
+def _head_lines(head: bytes) -> list[str]:
+    stream, encoding = with_line_ends(io.BufferedReader(io.BytesIO(head)), AUTO)
+    lines = text_lines(stream.read().removeprefix(b"\xef\xbb\xbf"), encoding, 1, Path(), Report())
+    if len(head) >= HEAD_BYTES:
+        del lines[-1:]
+    return [_MARKS.sub("", line) for line in lines]
+
+
+def _without_marks(blocks: Iterable[list[str]]) -> Iterator[list[str]]:
+    for lines in blocks:
+        has_marks = _MARKS.search("\n".join(lines)) is not None
+        yield [_MARKS.sub("", line) for line in lines] if has_marks else lines
+
+
+def _as_irc(lines: Sequence[str], dialect: Dialect) -> list[Line | None]:
+    """Lines as the reader of IRC logs reads them."""
+    found: list[Line | None] = []
+    for line in lines:
+        match = dialect.line.fullmatch(line)
+        group = match.lastindex or 0 if match else 0
+        if match is None:
+            found.append(None)
+        elif group in irc.KINDS:
+            found.append(Line(match[group], match[group - 1], irc.KINDS[group], None, match[STAMP] or None))
+        else:
+            found.append(Line(match[group], None, chat.SYSTEM, None, match[STAMP] or None))
+    return found
+
+
+def _begin(blocks: Iterator[list[str]], given: Pattern | None, path: Path) -> tuple[list[list[str]], Layout | None]:
+    """The first blocks, and the layout. From a pipe no more lines are awaited than are needed."""
+    first: list[list[str]] = []
+    is_pipe = not path.is_file()
+    for lines in blocks:
+        first.append(lines)
+        filled = [line for line in chain.from_iterable(first) if line and not line.isspace()]
+        if given is None and _has_frames(first[0]):
+            given = Pattern(DISCORD)
+        if given is not None:
+            layout = Layout(given)
+            if is_pipe or any((found := layout.read(line)) and found.author is not None for line in filled):
+                return first, layout
+        elif len(filled) >= SAMPLE_LINES or (is_pipe and len(filled) >= FEW_LINES):
+            found = infer(filled)
+            if found.best is not None or len(filled) >= SAMPLE_LINES:
+                return first, _inferred(first, path)
+    if not any(line and not line.isspace() for line in chain.from_iterable(first)):
+        return first, None
+    if given is None:
+        return first, _inferred(first, path)
+    raise _no_match(given, first, path)
+
+
+def _numbered(blocks: Iterable[list[str]], count: int) -> list[tuple[int, str]]:
+    """The first lines that are not blank, with their numbers from 1."""
+    numbered = enumerate(chain.from_iterable(blocks), 1)
+    return list(islice(((number, line) for number, line in numbered if line and not line.isspace()), count))
+
+
+def _no_match(given: Pattern, blocks: Iterable[list[str]], path: Path) -> RamifyError:
+    return RamifyError(
+        f"the pattern {given.source!r} matches no line of {path}. The first lines, and where each stops to fit:\n"
+        f"{given.misfit(_numbered(blocks, 3))}\n"
+        "Correct the pattern there. Fields: {date}, {time}, {author}, {text}, {system}, {skip}; {?…} is an optional part."
+    )
+
+
+def _inferred(blocks: Sequence[list[str]], path: Path) -> Layout:
+    found = infer([line for _, line in _numbered(blocks, SAMPLE_LINES)])
+    if found.best is not None:
+        return found.best.layout
+    shown = "\n".join(f"  line {number}: {line.replace(chr(9), ' ')[:100]}" for number, line in _numbered(blocks, 3))
+    raise RamifyError(
+        f"the layout of {path} cannot be inferred: {found.reason}. Its first lines:\n{shown}\n"
+        "If it is a chat log, give its pattern, such as --pattern '[{date} {time}] <{author}> {text}'."
+    )
+
+
+def _in_folder(folder: Path, given: Pattern | None, report: Report) -> list[Path]:
+    found = []
+    for path in logs_of(folder):
+        lines = _head_lines(head_of(path))
+        reason = infer(lines).reason
+        if given is not None:
+            layout = Layout(given)
+            reason = "" if any(layout.read(line) for line in lines) else "the pattern matches none of its first lines"
+        if reason:
+            report.read += 1
+            report.skip("not_a_log", f"{path}: {reason}")
+        else:
+            found.append(path)
+    if not found:
+        raise RamifyError(f"no file in the folder {folder} looks like a chat log. Name one of its files to see the reason.")
+    return found
+
+
+# --- the clock ------------------------------------------------------------------------------------------------------------
+
+
+class _LogClock:
+    """Times of messages, from the dates and times of their lines."""
+
+    def __init__(self, clock: Clock, order: DayOrder) -> None:
+        self._clock, self._order = clock, order
+
+    @property
+    def time(self) -> float | None:
+        return self._clock.time
+
+    def set(self, date: str | None, time: str | None) -> Fault:
+        """Advance to the date and time of a line. An unreadable one is ignored."""
+        day = read_date(date, self._order.order) if date else None
+        moment = read_time(time) if time else None
+        if (date and day is None) or (time and moment is None):
+            return "bad_time"
+        if day is not None and day.second is not None:
+            place = _ordinal(day) + int(day.second // DAY)
+            return self._clock.move(day.second % DAY, place, day.year, half=False, exact=True, zone=0)
+        if moment is None:
+            if day is None:
+                return ""
+            return self._clock.begin(_ordinal(day), None)
+        second, exact, half, zone = moment
+        if day is None:
+            return self._clock.move(second, half=half, exact=exact, zone=zone)
+        if day.year is None:
+            return self._clock.move(second, yearless=(day.month, day.day), half=half, exact=exact, zone=zone)
+        return self._clock.move(second, _ordinal(day), day.year, half=half, exact=exact, zone=zone)
+
+    def begin(self, date: str, time: str | None) -> Fault:
+        """Advance to a day that a line of its own names."""
+        day = read_date(date, self._order.order)
+        moment = read_time(time) if time else None
+        if day is None:
+            return "bad_time"
+        second = day.second if day.second is not None else moment and moment.second
+        return self._clock.begin(_ordinal(day), second)
+
+
+def _ordinal(day: Day) -> int:
+    return ordinal(1972 if day.year is None else day.year, day.month, day.day)
+
+
+def _clock(
+    path: Path, layout: Layout, first: Sequence[list[str]], encoding: str, dates: First, hours: str, report: Report
+) -> _LogClock:
+    """The clock of a log. The whole file decides what its stamps leave open, and only the first lines of a pipe."""
+    order = DayOrder(dates)
+    if layout.has_date or not layout.has_time:
+        if ambiguous := order.settle(line.date for line in _read_again(path, layout, first, encoding) if line.date):
+            report.repair("open_date", f"{path}: {ambiguous} and all other dates are ambiguous, read as month/day")
+        return _LogClock(Clock(None, DateOrder(dates)), order)
+    twelve = hours == "12"
+    if hours == AUTO:
+        twelve = runs_twice(line.time for line in _read_again(path, layout, first, encoding) if line.time)
+    return _LogClock(Clock(date_in(path), DateOrder(dates), twelve=twelve), order)
+
+
+def _read_again(path: Path, layout: Layout, first: Sequence[list[str]], encoding: str) -> Iterator[Line]:
+    if not path.is_file():
+        yield from (line for text in chain.from_iterable(first) if (line := layout.read(text)))
+        return
+    with open_bytes(path) as stream:
+        for lines in _without_marks(log_lines(stream, path, encoding, Report())):
+            yield from (line for text in lines if (line := layout.read(text)))
+
+
+# --- messages -------------------------------------------------------------------------------------------------------------
+
+
+class _Reader:
+    """Reads the messages of one log."""
+
+    def __init__(self, path: Path, layout: Layout, report: Report, clock: _LogClock) -> None:
+        self._path, self._layout, self._report, self._clock = path, layout, report, clock
+        self._current: Line | None = None
+        self._start = 0
+        self._time: float | None = None
+        self._more: list[str] = []
+        self._blank: list[int] = []
+        self._size = 0
+        self._last_stamp: tuple[str | None, str | None] = (None, None)
+        self._block = ""
+        self._has_frames = False
+        self._in_frame = False
+        self._found = False
+        self.lines = 0
+
+    def messages(self, blocks: Iterable[list[str]]) -> Iterator[Node]:
+        read, report = self._layout.read, self._report
+        shown: list[list[str]] = []
+        for lines in blocks:
+            if not self._found:
+                shown.append(lines[:SAMPLE_LINES])
+            if self.lines == 0:
+                self._has_frames = _has_frames(lines)
+            for number, line in enumerate(lines, self.lines):
+                found = read(line)
+                if found is None:
+                    yield from self._add(number, line)
+                    continue
+                if self._current is not None:
+                    yield self._finish()
+                report.read += 1
+                if (stamp := (found.date, found.time)) != self._last_stamp and stamp != (None, None):
+                    self._last_stamp = stamp
+                    if fault := self._clock.set(*stamp):
+                        report.repair(fault, f"{self._path}, line {number + 1}")
+                        self._last_stamp = (None, None)
+                self._begin(number, found)
+            self.lines += len(lines)
+        if self._current is not None:
+            yield self._finish()
+        self._drop_blank()
+        if not self._found:
+            raise _no_match(self._layout.pattern, shown, self._path)
+
+    def _begin(self, number: int, line: Line) -> None:
+        self._current, self._start, self._time = line, number, self._clock.time
+        self._more, self._size, self._block = [], 0, ""
+        self._in_frame = False
+        self._found = self._found or line.kind != chat.SYSTEM
+
+    def _add(self, number: int, line: str) -> Iterator[Node]:
+        """A line that begins no message."""
+        if not line or line.isspace():
+            self._blank.append(number)
+            return
+        if self._has_frames and (self._in_frame or _FRAME.fullmatch(line)):
+            self._in_frame = not self._in_frame if _FRAME.fullmatch(line) else True
+            self._drop_blank()
+            self._skip("frame", number)
+            return
+        current = self._current
+        opens = current is None or not self._found
+        date, time = dated(line) if not self._layout.has_date or not line[0].isalnum() else (None, None)
+        if opens and date is None and not self._layout.has_date:
+            found = {stamp.kind: line[stamp.start : stamp.end] for stamp in reversed(find_stamps(line))}
+            date, time = found.get("date"), found.get("time")
+        if date is not None or opens:
+            if current is not None:
+                yield self._finish()
+            self._drop_blank()
+            self._report.read += 1
+            if date is not None and not self._layout.has_date:
+                self._last_stamp = (None, None)
+                if fault := self._clock.begin(date, time):
+                    self._report.repair(fault, f"{self._path}, line {number + 1}")
+            elif opens:
+                self._report.repair("unparsed", f"{self._path}, line {number + 1}")
+            self._begin(number, Line(line, None, chat.SYSTEM, None, None))
+            return
+        self._continue(number, line)
+
+    def _continue(self, number: int, line: str) -> None:
+        """A further line of the current message."""
+        if self._has_frames and (match := _BLOCK.fullmatch(line.strip())):
+            self._block = match[1]
+            self._drop_blank()
+            self._skip(_LEFT_OUT.get(self._block, "mark"), number)
+            return
+        if self._block in _LEFT_OUT:
+            self._drop_blank()
+            self._skip(_LEFT_OUT[self._block], number)
+            return
+        self._size += len(line)
+        if self._size > MAX_TEXT:
+            self._drop_blank()
+            self._skip("long_text", number)
+            return
+        for place in self._blank:
+            self._report.repair("continuation", f"{self._path}, line {place + 1}")
+            self._more.append("")
+        self._blank.clear()
+        self._report.repair("continuation", f"{self._path}, line {number + 1}")
+        self._more.append(line)
+
+    def _skip(self, reason: str, number: int) -> None:
+        self._report.read += 1
+        self._report.skip(reason, f"{self._path}, line {number + 1}")
+
+    def _drop_blank(self) -> None:
+        for number in self._blank:
+            self._skip("blank_line", number)
+        self._blank.clear()
+
+    def _finish(self) -> Node:
+        """The current message, now that it is complete."""
+        line = self._current
+        assert line is not None
+        text = line.text
+        if self._blank:
+            self._drop_blank()
+        if self._more:
+            text = "\n".join([text, *self._more]) if text.strip() else textwrap.dedent("\n".join(self._more)).strip("\n")
+            self._more = []
+        if "\t" in text:
+            text = text.replace("\t", " ")
+        self._current = None
+        return Node(text, None, False, str(self._start), line.author, self._time, line.kind)
+
+    def linked(self, messages: Iterable[Node], annotated: Path) -> Iterator[Node]:
+        """Messages with the links of an annotation file. A link to any line of a message is a link to the message."""
+        links: Answers = answers(annotated, short(self._path))
+        starts: list[int] = []
+        order = sorted(links)
+        done = 0
+        waiting: Node | None = None
+        for node in chain(messages, [None]):
+            first = self.lines if node is None else int(node.id)
+            if waiting is not None:
+                parents: set[int] = set()
+                is_start = annotated_here = False
+                while done < len(order) and order[done] < first:
+                    if order[done] >= starts[-1]:
+                        linked, starting = links[order[done]]
+                        parents |= {bisect_right(starts, line) - 1 for line in linked}
+                        is_start, annotated_here = is_start or starting, True
+                    done += 1
+                parents -= {len(starts) - 1, -1}
+                if annotated_here:
+                    # A link inside a message is none.
+                    waiting = Node(
+                        waiting.text,
+                        tuple(sorted(parents)),
+                        is_start or not parents,
+                        waiting.id,
+                        waiting.author,
+                        waiting.time,
+                        waiting.kind,
+                    )
+                yield waiting
+            waiting = node
+            if node is not None:
+                starts.append(first)
+        if links and max(links) >= self.lines:
+            refuse_line(annotated, self._path, self.lines)
+
+
+def _has_frames(lines: Sequence[str]) -> bool:
+    """Whether the log is an export of DiscordChatExporter, which frames what it says about the channel."""
+    head = [line for line in lines[:12] if line.strip()]
+    return bool(head) and bool(_FRAME.fullmatch(head[0])) and any(line.startswith(("Guild:", "Channel:")) for line in head)

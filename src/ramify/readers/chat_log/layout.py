@@ -1,0 +1,178 @@
+"""Reading of single lines by a pattern: messages, actions, and lines of the channel itself."""
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ramify.readers import chat
+from ramify.readers.chat_log.pattern import SPACES, Pattern, Template
+from ramify.readers.chat_log.stamps import find_stamps
+from ramify.readers.irc import dialects
+from ramify.readers.irc.dialects import DIALECTS, system_author
+
+NOTICE = "notice"
+
+_KINDS = {dialects.ACTION: chat.ACTION, dialects.NOTICE: NOTICE}
+_WITHOUT_TIME = DIALECTS["plain"].line
+"""A line as IRC clients write it, after its time."""
+
+_MARK = r"(?:={3,}|\*{1,3}|-!-|-{1,2}>|<-{1,2}|-{2,3}|=!=|⚡|•)"
+_PLACE = r"(?:(?:the |this |our )?(?:room|channel|chat|group|server|meeting|conversation|call|team|party)|[#&]\S+|IRC|Discord)"
+_HAPPENED = (
+    r"(?:(?:has |have |was |were )?(?:joined|left|quit|parted|entered|disconnected|connected|kicked|banned|timed out"
+    r"|logged (?:in|out|on|off)|gone (?:away|offline)|come (?:back|online))"
+    r"|(?:is|are) (?:now known as|now called|away|back|online|offline)|(?:has )?changed (?:the |his |her |their )?"
+    r"(?:nick|name|topic|subject|title|icon|description)|(?:has )?set(?:s)? (?:the |channel )?(?:mode|topic|subject)"
+    r"|(?:has )?(?:created|renamed|pinned|added|removed|invited))"
+)
+_EVENT = re.compile(
+    rf"(?:{_MARK}\s*)?(?P<who>[^\s:]{{1,64}}(?: [^\s:]{{1,64}}){{0,3}}?)(?: ?\([^()]{{0,128}}\)| ?\[[^\[\]]{{0,128}}\])?"
+    rf" {_HAPPENED}(?P<rest>\b.*)"
+)
+_ENDS_AN_EVENT = re.compile(rf"(?: {_PLACE})?(?: \(.{{0,200}}\)| \[.{{0,200}}\])?[.!]?\s*")
+_MARKED = re.compile(rf"{_MARK}(?:\s+.*)?")
+_ACTED = re.compile(r"\*{2,3}(?=\w)(\S{1,64}) (.+)")
+_ONLY_MARKS = re.compile(r"[^\w]{1,8}")
+_EVENT_WORDS = re.compile(
+    r"\b(?:joined|left|quit|changed|created|added|removed|kicked|banned|renamed|pinned|invited|started|ended|sets?|topic|mode"
+    r"|hat|haben|wurde|a (?:créé|modifié|ajouté|quitté|changé)|ha|cambió|creó|añadió|criou|mudou|adicionou|heeft|создал|изменил"
+    r"|добавил)\b"
+)
+_SYSTEM_AUTHORS = frozenset({"system", "server"})
+_MAX_NAME_WORDS = 6
+_MAX_NAME = 64
+
+_ABOUT_A_DAY = re.compile(
+    r"(?:[\W_]|\b(?:day|date|changed|to|log|opened|closed|started|session|start|time|close|begin|beginning|ending|logging|at|on|new"
+    r"|chat|history|today|now|is|for|of|the|wednesday|monday|tuesday|thursday|friday|saturday|sunday)\b)*",
+    re.IGNORECASE,
+)
+
+
+class Line(NamedTuple):
+    """A line that is not part of the message above it."""
+
+    text: str
+    author: str | None
+    kind: str
+    date: str | None
+    time: str | None
+
+
+@dataclass(frozen=True)
+class _Form:
+    template: Template
+    has_modes: bool
+    """Whether the name may follow a sign of the user's rights, as in `<@ann>`."""
+    is_open: bool
+    """Whether only a space parts the name from the text, so that an event looks like a message."""
+
+
+class Layout:
+    """Reads the lines of a log by a pattern."""
+
+    def __init__(self, pattern: Pattern) -> None:
+        self.pattern = pattern
+        names = pattern.names
+        self.has_date, self.has_time = "date" in names, "time" in names
+        self.has_stamp = self.has_date or self.has_time
+        self.is_heading = any(template.is_heading for template in pattern.templates)
+        self._forms = [
+            _Form(template, "<{author}" in template.source, re.search(r"\{author\} *\{text\}", template.source) is not None)
+            for template in pattern.templates
+        ]
+        self._heads = [template.head for template in pattern.templates if template.head is not None]
+
+    def read(self, line: str) -> Line | None:
+        """The message, action or line of the channel that begins with this line; None if none does."""
+        for form in self._forms:
+            if match := form.template.line.fullmatch(line):
+                found = match.groupdict()
+                date, time = found.get("date"), found.get("time")
+                author = found.get("author")
+                if author is None:
+                    if "author" in form.template.names:
+                        continue
+                    return Line(found["system"], system_author(found["system"]), chat.SYSTEM, date, time)
+                event = f"{author} {found.get('text')}" if form.is_open else ""
+                if (name := _name(author, has_modes=form.has_modes)) is not None and not (event and read_event(event)):
+                    return Line(found.get("text") or "", name, "", date, time)
+                text = f"{author.strip(SPACES)} {found.get('text') or ''}"
+                return self._of_the_channel(line, date, time) or Line(text, system_author(text), chat.SYSTEM, date, time)
+        return self._of_the_channel(line, None, None)
+
+    def _of_the_channel(self, line: str, date: str | None, time: str | None) -> Line | None:
+        for head in self._heads:
+            if match := head.match(line):
+                found = match.groupdict()
+                date, time = found.get("date") or date, found.get("time") or time
+                return _without_author(found.get("rest") or "", date, time)
+        if event := read_event(line):
+            return event
+        return None
+
+
+def _without_author(rest: str, date: str | None, time: str | None) -> Line:
+    """What follows a time, where no author follows it."""
+    if match := _WITHOUT_TIME.fullmatch(rest):
+        group = match.lastindex or 0
+        if group in _KINDS:
+            return Line(match[group], match[group - 1], _KINDS[group], date, time)
+    elif match := _ACTED.fullmatch(rest):
+        return Line(match[2], match[1], chat.ACTION, date, time)
+    return Line(rest, event_author(rest), chat.SYSTEM, date, time)
+
+
+def read_event(line: str) -> Line | None:
+    """A line without a time that tells of the channel (`*** bob joined`); None if the line may be part of a message."""
+    if len(line) > 500 or not (match := _EVENT.match(line)):
+        return None
+    if not _MARKED.fullmatch(line) and not _ENDS_AN_EVENT.fullmatch(match["rest"]):
+        return None
+    return Line(line, event_author(line), chat.SYSTEM, None, None)
+
+
+def event_author(text: str) -> str | None:
+    """The user that a line of the channel tells of."""
+    if author := system_author(text):
+        return author
+    match = _EVENT.match(text)
+    return match["who"].strip() if match and _ENDS_AN_EVENT.fullmatch(match["rest"]) else None
+
+
+def dated(line: str) -> tuple[str | None, str | None]:
+    """The date, and time of day if there is one, of a line that only tells the day (`--- Wed Jan 31 2024 ---`)."""
+    stamps = find_stamps(line) if len(line) < 200 else []
+    if not stamps or stamps[0].kind != "date" or len(stamps) > 2:
+        return None, None
+    rest = line
+    for stamp in reversed(stamps):
+        rest = rest[: stamp.start] + rest[stamp.end :]
+    if not _ABOUT_A_DAY.fullmatch(rest):
+        return None, None
+    texts = [line[stamp.start : stamp.end] for stamp in stamps]
+    return texts[0], texts[1] if len(texts) > 1 else None
+
+
+def _name(author: str, *, has_modes: bool) -> str | None:
+    """A name as it is used in messages; None if a line of the channel stands where names stand."""
+    name = author.strip(SPACES)
+    if has_modes and len(name) > 1:
+        name = name.lstrip("@+%&~ ") or name
+    if name.startswith("~") and len(name) > 2 and name[1] in SPACES:
+        name = name[1:].strip(SPACES)
+    if not name or _ONLY_MARKS.fullmatch(name) or name.strip("*[]()<>").lower() in _SYSTEM_AUTHORS:
+        return None
+    if " " in name and is_event(name):
+        return None
+    return name
+
+
+def is_event(name: str) -> bool:
+    """Whether text of several words that stands where names stand tells of an event instead."""
+    return (
+        name.count(" ") >= _MAX_NAME_WORDS
+        or len(name) > _MAX_NAME
+        or _EVENT_WORDS.search(name) is not None
+        or _MARKED.fullmatch(name) is not None
+    )

@@ -1,0 +1,280 @@
+r"""Patterns of lines: `[{date} {time}] <{author}> {text}`.
+
+A pattern is text with fields. Fields are `{date}`, `{time}`, `{author}`, `{text}`, `{system}` (the text of a line without an
+author) and `{skip}` (left out). `{?…}` is an optional part, and `\` makes the next character literal (`\t` is a tab).
+
+A space matches one or more spaces of any kind. Before `{text}` it matches a single one, so that the text keeps its indentation.
+A field ends before the first place where the text that follows it in the pattern begins. If the text is empty, spaces before it
+may be missing.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from ramify.errors import RamifyError
+from ramify.readers.chat_log.stamps import ANY_TIME, DATE
+
+FIELDS = ("date", "time", "author", "text", "system", "skip")
+STAMP = ("date", "time")
+MAX_FREE = 256
+"""Most characters of an author and of a part left out."""
+
+_SPELLED = re.compile(r"\w\w")
+SPACES = " \t\u00a0\u202f\u2009"
+_SPACE = f"[{SPACES}]"
+_ONE_OF = re.compile(r"\\(.)|\{(\?)|\{([^{}]*)\}|(\})|([^\\{}]+|.)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Literal:
+    """Characters that a line must hold."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Field:
+    name: str
+
+
+@dataclass(frozen=True)
+class Optional:
+    parts: tuple["Part", ...]
+
+
+Part = Literal | Field | Optional
+
+
+def literal(text: str) -> str:
+    """Text as it is written in a pattern."""
+    return re.sub(r"([\\{}])", r"\\\1", text).replace("\t", r"\t")
+
+
+class Template:
+    """A parsed pattern of one line. Raises `RamifyError` for a pattern that cannot be used."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.parts = _parse(source)
+        names = list(_names(self.parts))
+        _check(source, self.parts, names)
+        self.names = frozenset(names)
+        self.line = re.compile(_regex(self.parts, source) + f"{_SPACE}*")
+
+    @property
+    def is_heading(self) -> bool:
+        """Whether the text follows on the lines below."""
+        return "author" in self.names and "text" not in self.names
+
+    @cached_property
+    def head(self) -> re.Pattern[str] | None:
+        """What a line begins with that is no part of a longer message: a date or time at its place, or constant words there.
+
+        Where the author comes first, only marks may stand before the date or time of a line without an author.
+        """
+        kinds = [next(_names((part,)), "") for part in self.parts]
+        stamps = [place for place, part in enumerate(self.parts) if any(name in STAMP for name in _names((part,)))]
+        author = kinds.index("author") if "author" in kinds else 0
+        if stamps and stamps[0] > author:
+            before, after = self.parts[stamps[0] - 1], self.parts[stamps[-1] + 1 : stamps[-1] + 2]
+            opening = re.search(r"[\[({<|]?\s*\Z", before.text) if isinstance(before, Literal) else None
+            closing = re.match(r"[\])}>|]?", after[0].text) if after and isinstance(after[0], Literal) else None
+            stamped = _regex(self.parts[stamps[0] : stamps[-1] + 1], self.source)
+            begin = _characters(opening[0].strip(SPACES) if opening else "")
+            end = re.escape(closing[0] if closing else "")
+            return re.compile(rf"(?P<mark>[^\w\[({{<|]{{0,8}}){begin}{stamped}{end}[:,]?(?:{_SPACE}+(?P<rest>.*)|$)")
+        before = list(self.parts[:author])
+        if not before or not (stamps or any(isinstance(part, Literal) and _SPELLED.search(part.text) for part in before)):
+            return None
+        # Brackets around the author come with the author.
+        if isinstance(before[-1], Literal):
+            kept = re.match(rf"(?:[\])}}>»|:,;.-]|\w|{_SPACE})*", before[-1].text)
+            before[-1] = Literal((kept[0] if kept else "").rstrip(SPACES))
+        return re.compile(_regex(before, self.source) + rf"(?:{_SPACE}+(?P<rest>.*)|$)")
+
+    def broken_at(self, line: str) -> tuple[int, str]:
+        """The place at which a line stops to fit, and what is expected there."""
+        best, expected = 0, describe(self.parts[0])
+        for place, part in enumerate(self.parts):
+            before = self.parts[:place]
+            match = re.match(_regex([*before, *([part] if not isinstance(part, Literal) else ())], self.source), line)
+            if isinstance(part, Literal):
+                free = bool(before) and isinstance(before[-1], Field) and before[-1].name in ("author", "skip", "system")
+                match = re.match(_regex(before[:-1] if free else before, self.source), line)
+                if match is None:
+                    break
+                best, expected = match.end(), describe(part)
+                if free:
+                    expected = f"{describe(before[-1])}, followed by {expected}"
+                    if re.match(_regex([*before, part], self.source), line):
+                        continue
+                    break
+                for end in range(1, len(part.text) + 1):
+                    match = re.match(_regex([*before, Literal(part.text[:end])], self.source), line)
+                    if match is None:
+                        return best, f"{part.text[end - 1 :]!r}"
+                    best = match.end()
+                continue
+            if match is None:
+                break
+            best, expected = match.end(), "the end of the line"
+            if place + 1 < len(self.parts):
+                expected = describe(self.parts[place + 1])
+        return min(best, len(line)), expected
+
+
+def describe(part: Part) -> str:
+    """A part of a pattern, for messages."""
+    if isinstance(part, Literal):
+        return repr(part.text)
+    if isinstance(part, Optional):
+        return "an optional part"
+    return f"a {part.name}" if part.name in STAMP else f"{{{part.name}}}"
+
+
+def _parse(source: str) -> tuple[Part, ...]:
+    open_: list[list[Part]] = [[]]
+    for match in _ONE_OF.finditer(source):
+        escaped, optional, name, closing, text = match.groups()
+        if optional:
+            open_.append([])
+        elif closing:
+            if len(open_) == 1:
+                raise _bad(source, "has a '}' without a '{'. Write \\} for the character itself")
+            inner = Optional(tuple(open_.pop()))
+            open_[-1].append(inner)
+        elif name is not None:
+            if name not in FIELDS:
+                raise _bad(source, f"has the field {{{name}}}; the fields are {', '.join(f'{{{each}}}' for each in FIELDS)}")
+            open_[-1].append(Field(name))
+        else:
+            if text in ("{", "\\"):
+                raise _bad(source, f"has a {text!r} that opens nothing. Write \\{text} for the character itself")
+            text = {"t": "\t"}.get(escaped, escaped) if escaped else text
+            last = open_[-1][-1] if open_[-1] else None
+            if isinstance(last, Literal):
+                open_[-1][-1] = Literal(last.text + text)
+            else:
+                open_[-1].append(Literal(text))
+    if len(open_) > 1:
+        raise _bad(source, "has an optional part '{?' without its '}'")
+    return tuple(open_[0])
+
+
+def _names(parts: Sequence[Part]) -> Iterator[str]:
+    """The fields in order. Optional parts may be nested, so a stack holds what is left."""
+    left = list(reversed(parts))
+    while left:
+        part = left.pop()
+        if isinstance(part, Field):
+            yield part.name
+        elif isinstance(part, Optional):
+            left += reversed(part.parts)
+
+
+def _check(source: str, parts: Sequence[Part], names: list[str]) -> None:
+    for name in FIELDS[:-1]:
+        if names.count(name) > 1:
+            raise _bad(source, f"has {{{name}}} twice")
+    if ("author" in names) == ("system" in names):
+        raise _bad(source, "needs one of {author} and {system}")
+    if "system" in names and "text" in names:
+        raise _bad(source, "has {system} and {text}; {system} is the text of a line without an author")
+    if names.count("skip") > 8:
+        raise _bad(source, "has more than eight times {skip}")
+    for one, other in zip(parts, parts[1:]):
+        if isinstance(one, Field) and isinstance(other, Field) and one.name not in STAMP:
+            raise _bad(source, f"has nothing between {{{one.name}}} and {{{other.name}}}, so that their border is unknown")
+
+
+def _bad(source: str, fault: str) -> RamifyError:
+    return RamifyError(
+        f"the pattern {source!r:.200} {fault}. An example of a pattern: '[{{date}} {{time}}] <{{author}}> {{text}}'."
+    )
+
+
+def _regex(parts: Sequence[Part], source: str) -> str:
+    made: list[str] = []
+    for place, part in enumerate(parts):
+        after = parts[place + 1] if place + 1 < len(parts) else None
+        if isinstance(part, Optional):
+            if sum(isinstance(inner, Optional) for inner in part.parts):
+                raise _bad(source, "has an optional part inside an optional part")
+            made.append(f"(?:{_regex(part.parts, source)})?")
+        elif isinstance(part, Literal):
+            if isinstance(after, Field) and after.name == "text":
+                bare = part.text.rstrip(SPACES)
+                gap = part.text[len(bare) :]
+                spaces = f"{_SPACE}" if len(gap) == 1 else f"{_SPACE}+" if gap else ""
+                if gap == "\t":
+                    spaces = r"\t"
+                made.append(_characters(bare) + (f"(?:{spaces}(?P<text>.*)|{_SPACE}*$)" if gap else "(?P<text>.*)"))
+            else:
+                made.append(_characters(part.text))
+        elif part.name == "date":
+            made.append(f"(?P<date>{DATE})")
+        elif part.name == "time":
+            made.append(f"(?P<time>{ANY_TIME})")
+        elif part.name == "text":
+            if not (place and isinstance(parts[place - 1], Literal)):
+                made.append("(?P<text>.*)")
+        else:
+            group = "?:" if part.name == "skip" else f"?P<{part.name}>"
+            is_before_a_stamp = any(isinstance(each, Field) and each.name in STAMP for each in parts[place + 2 : place + 3])
+            made.append(f"({group}{_free(part.name, after, is_before_a_stamp)})")
+    return "".join(made)
+
+
+def _free(name: str, after: Part | None, is_before_a_stamp: bool) -> str:
+    """Any characters up to the first place where the next part of the pattern begins."""
+    if after is None and name == "system":
+        return ".+"
+    if name == "author" and is_before_a_stamp:
+        # A name of several words ends where the date or time begins.
+        return f".{{1,{MAX_FREE}}}?"
+    if isinstance(after, Literal):
+        end = _characters(after.text.rstrip(SPACES) or after.text)
+        if after.text.rstrip(SPACES) != after.text and after.text.strip(SPACES):
+            end += f"(?:{_SPACE}|$)"
+        return f"(?:(?!{end}).){{1,{MAX_FREE}}}"
+    return f".{{1,{MAX_FREE}}}" + ("" if after is None else "?")
+
+
+def _characters(text: str) -> str:
+    pieces = re.split(f"({_SPACE}+)", text)
+    return "".join(
+        (r"\t" if set(piece) == {"\t"} else f"{_SPACE}+") if place % 2 else re.escape(piece)
+        for place, piece in enumerate(pieces)
+    )
+
+
+# --- forms of lines -------------------------------------------------------------------------------------------------------
+
+
+class Pattern:
+    """The forms of a log's lines: that of messages and others, in order. `source` has one form per line."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.templates = [Template(line) for line in source.split("\n") if line.strip()]
+        if not self.templates:
+            raise _bad(source, "is empty")
+        if not any("author" in template.names for template in self.templates):
+            raise _bad(source, "has no {author} in any of its lines")
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset().union(*(template.names for template in self.templates))
+
+    def misfit(self, lines: Sequence[tuple[int, str]]) -> str:
+        """Numbered lines, each with a mark at the place where the first form stops to fit, for messages."""
+        shown = []
+        for number, line in lines:
+            places = [template.broken_at(line) for template in self.templates]
+            place, expected = max(places, key=lambda found: found[0])
+            start = max(0, place - 60)
+            line = line.replace("\t", " ")[start : start + 100]
+            shown.append(f"  line {number}: {line}\n{'':{len(f'  line {number}: ') + place - start}}^ expected {expected}")
+        return "\n".join(shown)

@@ -1,0 +1,284 @@
+"""Dates and times of day in the spellings of chat clients and of their locales."""
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from itertools import pairwise
+from typing import Literal, NamedTuple, get_args
+
+from ramify.readers.base import bad_option
+from ramify.readers.dates import First, offset, ordinal, second_of_day
+
+Order = Literal["day", "month", "year"]
+"""The number with which a date of three numbers begins. The year then has two digits."""
+
+DENSER = 5
+"""The days of a log under one order must lie so many times closer together to rule out the other order."""
+
+_MONTHS = (
+    "january januar janvier enero gennaio janeiro januari января",
+    "february februar février fevrier febrero febbraio fevereiro februari февраля",
+    "march märz maerz mars marzo março marco maart mrt marts марта",
+    "april avril abril aprile апреля",
+    "may mai mayo maggio maio mei maj мая май",
+    "june juni juin junio giugno junho июня",
+    "july juli juillet julio luglio julho июля",
+    "august août aout agosto augustus augusti августа",
+    "september septembre septiembre setiembre settembre setembro сентября",
+    "october oktober octobre octubre ottobre outubro октября",
+    "november novembre noviembre novembro ноября",
+    "december dezember décembre decembre diciembre dicembre dezembro декабря",
+)
+"""Names of the months in English, German, French, Spanish, Italian, Portuguese, Dutch and Russian, and some of Scandinavia's."""
+
+_GAP = "[ \u00a0\u202f\u2009]"
+_WORD = r"[^\W\d_]{3,12}"
+_WEEKDAY = rf"(?:{_WORD}\.?,?{_GAP})?"
+_YEAR = r"(?:\d{4}(?!\d)|\d\d(?![\d:h]|\.\d))"
+_CLOCK = rf"\d{{1,2}}:\d\d(?::\d\d(?:[.,:]\d{{1,9}})?)?(?:{_GAP}?[AaPp]\.?{_GAP}?[Mm]\b\.?)?"
+_ZONE = r"(?: ?(?:Z|(?:UTC|GMT)?[+-]\d\d:?\d\d|UTC|GMT)\b)?"
+_HALVES = {"上午": "a", "下午": "p", "午前": "a", "午後": "p", "오전": "a", "오후": "p"}
+_HALF_FIRST = f"(?:(?:{'|'.join(_HALVES)}){_GAP}?)?"
+
+_DATE_FORMS = (
+    # A whole moment in one piece: Wed Jan 31 10:00:00 CET 2024, and seconds or milliseconds since 1970.
+    rf"{_WORD} {_WORD} {{1,2}}\d{{1,2}} {_CLOCK} (?:[A-Z]{{3,5}} )?\d{{4}}",
+    r"1\d{9}(?:\d{3}|\.\d{1,9})?",
+    r"\d{4}(?:-\d{1,2}-|/\d{1,2}/|\.\d{1,2}\.)\d{1,2}",
+    r"\d{4}\. \d{1,2}\. \d{1,2}\.",
+    r"\d{4}年 ?\d{1,2}月 ?\d{1,2}日",
+    rf"{_WEEKDAY}\d{{1,2}}(?:/\d{{1,2}}/|\. ?\d{{1,2}}\. ?|-\d{{1,2}}-){_YEAR}",
+    r"(?:19|20)\d\d[01]\d[0-3]\d(?!\d)",
+    rf"{_WEEKDAY}\d{{1,2}}(?:\.|st|nd|rd|th|er|º)?[ \-/](?:de |of )?{_WORD}\.?(?:,?[ \-/](?:de |of )?{_YEAR})?",
+    rf"{_WEEKDAY}{_WORD}\.? {{1,2}}\d{{1,2}}(?:st|nd|rd|th)?(?:,? \d{{4}})?(?!\d)",
+)
+_LOOSE_TIMES = (r"\d{1,2}[.h]\d\d(?:[.m]\d\d)?", r"\d\d-\d\d-\d\d", r"\d{6}", r"\d{4}")
+"""Times of day that are recognised only beside a date, or where a pattern says so."""
+
+DATE = f"(?:{'|'.join(_DATE_FORMS)})"
+TIME = f"{_HALF_FIRST}{_CLOCK}{_ZONE}"
+ANY_TIME = f"(?:{TIME}|{'|'.join(_LOOSE_TIMES)}(?!\\d))"
+
+_NO_WORD = r"(?!\d)(?!(?!T\d)[^\W_])"
+_DATE_AT = re.compile(rf"(?<![\w:.,/+-]){DATE}{_NO_WORD}(?!-[\da-f]{{4}}-)")
+_TIME_AT = re.compile(rf"{_HALF_FIRST}(?<![\w:./+-]){_CLOCK}{_ZONE}(?!\d|:\d)")
+_NEXT_TIME = re.compile(rf"{TIME}(?!\d|:\d)")
+_LOOSE_AT = re.compile(rf"(?:{'|'.join(_LOOSE_TIMES)})(?!\d)")
+_T_TIME = re.compile(rf"(?:\d{{6}}|\d{{4}}){_ZONE}(?!\d)")
+_FIRST_TIME = re.compile(r"\W{0,3}(\d{1,2}[.h]\d\d(?:[.m]\d\d)?)(?![\w.])")
+_JOINER = re.compile(rf"[T_:]|{_GAP}-{_GAP}|,?{_GAP}?(?:(?:at|um|à|às|alle|kl\.?|klo|om|a las|в){_GAP})?")
+
+
+class Stamp(NamedTuple):
+    """A date or a time of day in a line."""
+
+    kind: Literal["date", "time"]
+    start: int
+    end: int
+
+
+class Day(NamedTuple):
+    """A date. `year` is None if the date has none. `second` is the time of day of a date that holds one."""
+
+    year: int | None
+    month: int
+    day: int
+    second: float | None = None
+    zone: int = 0
+
+
+class Second(NamedTuple):
+    """A time of day. `exact`: it has seconds. `half`: it has AM or PM."""
+
+    second: float
+    exact: bool
+    half: bool
+    zone: int
+
+
+@lru_cache(maxsize=1)
+def _month_prefixes() -> dict[str, int]:
+    """Month by every beginning of at least three letters that is the beginning of one month only."""
+    found: dict[str, set[int]] = {}
+    for number, names in enumerate(_MONTHS, 1):
+        for name in names.split():
+            for length in range(3, len(name) + 1):
+                found.setdefault(name[:length], set()).add(number)
+    return {prefix: next(iter(numbers)) for prefix, numbers in found.items() if len(numbers) == 1}
+
+
+def month(word: str) -> int:
+    """1 to 12 for the name of a month, or for a beginning of at least three letters of one; 0 for any other word."""
+    return _month_prefixes().get(word.lower(), 0)
+
+
+def find_stamps(line: str, end: int = 200) -> list[Stamp]:
+    """The dates and times of day in the beginning of a line, in order."""
+    line = line[:end]
+    stamps: list[Stamp] = []
+    at = 0
+    while match := _DATE_AT.search(line, at):
+        start, text = match.start(), match[0]
+        if (parsed := read_date(text, "day") or read_date(text, "month")) is None:
+            # A word and a number that are no date may hide the beginning of one.
+            at = start + len(text.split(" ")[0])
+            continue
+        at = match.end()
+        # Any word may stand before a date, and only some are weekdays.
+        while (shorter := _FIRST_WORD.sub("", text)) != text and read_date(shorter, "day") and not _is_weekday(text):
+            start, text = start + len(text) - len(shorter), shorter
+        stamps.append(Stamp("date", start, match.end()))
+        if parsed.second is None:
+            stamps += _time_after(line, match.end())
+    taken = [(stamp.start, stamp.end) for stamp in stamps]
+    for match in _TIME_AT.finditer(line):
+        if read_time(match[0]) is not None and all(match.end() <= start or match.start() >= end for start, end in taken):
+            stamps.append(Stamp("time", match.start(), match.end()))
+    if not stamps and (match := _FIRST_TIME.match(line)) and read_time(match[1]) is not None:
+        stamps.append(Stamp("time", match.start(1), match.end(1)))
+    return sorted(stamps, key=lambda stamp: stamp.start)
+
+
+def _time_after(line: str, start: int) -> list[Stamp]:
+    """A time of day directly after a date, in a spelling that would not be recognised elsewhere."""
+    joiner = _JOINER.match(line, start)
+    if joiner is None or joiner.end() == start:
+        return []
+    for form in (_NEXT_TIME, _T_TIME if joiner[0] == "T" else _LOOSE_AT):
+        if (match := form.match(line, joiner.end())) and read_time(match[0]) is not None:
+            return [Stamp("time", match.start(), match.end())]
+    return []
+
+
+def _is_weekday(text: str) -> bool:
+    return text[:2].lower() in _WEEKDAYS
+
+
+_FIRST_WORD = re.compile(rf"\A{_WORD}\.?,?{_GAP}+")
+_WEEKDAYS = frozenset(
+    "mo tu we th fr sa su di mi do so lu ma me je ve ju vi sá gi se te qu wo za zo по вт ср че пя су во".split()
+)
+"""The first letters of weekdays, in the languages of the months."""
+
+
+# --- parsing --------------------------------------------------------------------------------------------------------------
+
+_CTIME = re.compile(rf"{_WORD} ({_WORD}) {{1,2}}(\d{{1,2}}) ({_CLOCK}) (?:[A-Z]{{3,5}} )?(\d{{4}})")
+_EPOCH = re.compile(r"(1\d{9})(\d{3})?(\.\d{1,9})?")
+_YEAR_FIRST = re.compile(r"(\d{4})\D{1,3}(\d{1,2})\D{1,3}(\d{1,2})\D?")
+_COMPACT = re.compile(r"(\d{4})(\d\d)(\d\d)")
+_NUMBERS = re.compile(rf"{_WEEKDAY}(\d{{1,2}})([/.-]) ?(\d{{1,2}})\2 ?(\d{{4}}|\d\d)")
+_DAY_MONTH = re.compile(
+    rf"{_WEEKDAY}(\d{{1,2}})(?:\.|st|nd|rd|th|er|º)?[ \-/](?:de |of )?({_WORD})\.?(?:,?[ \-/](?:de |of )?(\d{{4}}|\d\d))?"
+)
+_MONTH_DAY = re.compile(rf"{_WEEKDAY}({_WORD})\.? {{1,2}}(\d{{1,2}})(?:st|nd|rd|th)?(?:,? (\d{{4}}))?")
+_CLOCK_PARTS = re.compile(
+    rf"(?P<before>{'|'.join(_HALVES)})?{_GAP}?(?P<hour>\d{{1,2}})[:.h-](?P<minute>\d\d)"
+    rf"(?:[:.m-](?P<second>\d\d(?:[.,:]\d{{1,9}})?))?(?:{_GAP}?(?P<half>[AaPp])\.?{_GAP}?[Mm]\.?)?(?: ?(?P<zone>Z|UTC|GMT|(?:UTC|GMT)?[+-]\d\d:?\d\d))?"
+)
+_DIGITS = re.compile(r"(\d\d)(\d\d)(\d\d)?( ?(?:Z|UTC|GMT|(?:UTC|GMT)?[+-]\d\d:?\d\d))?")
+
+
+@lru_cache(maxsize=1 << 12)
+def read_date(text: str, order: Order) -> Day | None:
+    """The date that a match of `DATE` spells; None if it spells none. `order` holds for dates with slashes or dashes."""
+    if match := _EPOCH.fullmatch(text):
+        time = int(match[1]) + int(match[2] or 0) / 1000 + float(match[3] or 0)
+        return _on_calendar(1970, 1, 1, time)
+    if match := _CTIME.fullmatch(text):
+        second = read_time(match[3])
+        return _on_calendar(int(match[4]), month(match[1]), int(match[2]), second.second) if second else None
+    if match := _YEAR_FIRST.fullmatch(text) or _COMPACT.fullmatch(text):
+        return _on_calendar(*(int(number) for number in match.groups()))
+    if match := _NUMBERS.fullmatch(text):
+        one, other, last = int(match[1]), int(match[3]), int(match[4])
+        if order == "year" and len(match[4]) == 2:
+            return _on_calendar(2000 + one, other, last)
+        day_first = order == "day" or match[2] == "."
+        return _on_calendar(_full_year(match[4]), *((other, one) if day_first else (one, other)))
+    if match := _DAY_MONTH.fullmatch(text):
+        return _on_calendar(match[3] and _full_year(match[3]), month(match[2]), int(match[1]))
+    if match := _MONTH_DAY.fullmatch(text):
+        return _on_calendar(match[3] and int(match[3]), month(match[1]), int(match[2]))
+    return None
+
+
+def _full_year(digits: str) -> int:
+    """Two digits stand for the years 1970 to 2069."""
+    year = int(digits)
+    return year if len(digits) == 4 else year + (2000 if year < 70 else 1900)
+
+
+def _on_calendar(year: int | None, number: int, day: int, second: float | None = None) -> Day | None:
+    try:
+        ordinal(1972 if year is None else year, number, day)
+    except ValueError:
+        return None
+    return Day(year, number, day, second)
+
+
+@lru_cache(maxsize=1 << 12)
+def read_time(text: str) -> Second | None:
+    """The time of day that a match of `ANY_TIME` spells; None if there is no such time."""
+    if match := _CLOCK_PARTS.fullmatch(text):
+        half = _HALVES.get(match["before"] or "") or match["half"]
+        second, zone = match["second"], match["zone"]
+        if second and ":" in second:
+            second = second.replace(":", ".")
+        parts = match["hour"], match["minute"], second, half
+    elif match := _DIGITS.fullmatch(text):
+        half, zone = None, match[4]
+        parts = match[1], match[2], match[3], None
+    else:
+        return None
+    try:
+        seconds = second_of_day(*parts)
+    except ValueError:
+        return None
+    zone = (zone or "").strip().removeprefix("UTC").removeprefix("GMT")
+    return Second(seconds, parts[2] is not None, half is not None, offset(zone or None))
+
+
+# --- the order of day and month -------------------------------------------------------------------------------------------
+
+
+class DayOrder:
+    """The number with which dates begin that are three numbers with slashes or dashes between: given, or worked out by `settle`."""
+
+    def __init__(self, dates: First) -> None:
+        if dates not in get_args(First):
+            raise bad_option("dates", " or ".join(get_args(First)), dates)
+        self.order: Order = "day" if dates == "day" else "month"
+        self.given = dates != "auto"
+
+    def settle(self, dates: Iterable[str]) -> str | None:
+        """Work out the order from the different dates of a log, in the log's order. Returns a date if they are all ambiguous.
+
+        An order is ruled out by a day that does not exist, then by days that go back more often, and at last if its days lie
+        `DENSER` times farther apart. The month comes first if neither is ruled out.
+        """
+        numbers = [date for date in dates if (match := _NUMBERS.fullmatch(date)) and match[2] != "."]
+        if self.given or not numbers:
+            return None
+        faults = {order: _faults(numbers, order) for order in ("month", "day", "year")}
+        best = min(faults, key=lambda order: faults[order][:2])
+        self.order = best
+        if best == "year" or faults["day"][:2] != faults["month"][:2]:
+            return None
+        near, far = sorted((faults["day"][2], faults["month"][2]))
+        if near > 0 and far >= DENSER * near:
+            self.order = "day" if faults["day"][2] == near else "month"
+            return None
+        return None if near == far == 0 and all(_is_same_either_way(date) for date in numbers) else numbers[0]
+
+
+def _faults(dates: list[str], order: Order) -> tuple[int, int, int]:
+    """Days that do not exist, days before the day above them, and days from the first to the last."""
+    days = [read_date(date, order) for date in dates]
+    known = [ordinal(day.year or 1972, day.month, day.day) for day in days if day is not None]
+    back = sum(one > other for one, other in pairwise(known))
+    return len(days) - len(known), back, max(known, default=0) - min(known, default=0)
+
+
+def _is_same_either_way(date: str) -> bool:
+    return read_date(date, "day") == read_date(date, "month")

@@ -1,0 +1,82 @@
+"""Files of chat logs: their names, and the annotation files beside them."""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from ramify.errors import RamifyError
+from ramify.readers import annotation, list_files
+from ramify.readers.annotation import unpacked
+from ramify.readers.base import open_bytes
+from ramify.readers.messages import LogNames
+from ramify.tree import encodable
+
+LINKS, ASCII, TOKENS, RAW = annotation.ENDINGS
+
+_ENDINGS = (".log", ".txt", ".weechatlog")
+
+Answers = Mapping[int, tuple[tuple[int, ...], bool]]
+"""Line -> its parents, and whether it starts a conversation."""
+
+
+def logs_of(folder: Path) -> list[Path]:
+    """The files of a folder, without those that accompany another file."""
+    inside = list_files([folder])
+    present = {path.with_name(unpacked(path.name)) for path in inside}
+    return [
+        path
+        for path in inside
+        if not (name := unpacked(path.name)).endswith((LINKS, TOKENS))
+        and not (name.endswith(RAW) and path.with_name(name.removesuffix(RAW) + ASCII) in present)
+    ]
+
+
+def short(path: Path) -> str:
+    """The name of a log in annotation files."""
+    name = unpacked(path.name)
+    known = annotation.log_name(name)
+    if known == name:
+        known = next((name.removesuffix(ending) for ending in _ENDINGS if name.endswith(ending)), name)
+    return known or name
+
+
+def log_names(paths: Sequence[Path]) -> list[str]:
+    """Short names, prefixed with as many folders as are needed to distinguish files of the same name."""
+    names = [encodable(short(path)) for path in paths]
+    for folders in range(1, max((len(path.parts) for path in paths), default=0)):
+        times = Counter(names)
+        if max(times.values()) == 1:
+            break
+        for place, path in enumerate(paths):
+            if times[names[place]] > 1:
+                names[place] = encodable("/".join([*path.parts[:-1][-folders:], short(path)]))
+    times, given = Counter(names), LogNames()
+    return [given.give(name if times[name] == 1 else str(path)) for name, path in zip(names, paths)]
+
+
+def answers(path: Path, log: str) -> Answers:
+    links = annotation.read_links([path])
+    if foreign := sorted(links.keys() - {log}):
+        raise RamifyError(
+            f"{path} is read as the links of {log!r}, but it also names {foreign[0]!r}. "
+            "Set --option annotations=none to ignore it."
+        )
+    parents: dict[int, set[int]] = defaultdict(set)
+    for one, other in links[log].tolist() if log in links else ():
+        parents[max(one, other)].add(min(one, other))
+    return {child: (tuple(sorted(linked - {child})), child in linked) for child, linked in parents.items()}
+
+
+def refuse_line(annotated: Path, log: Path, size: int) -> NoReturn:
+    """Raise `RamifyError` for the line of an annotation file that names a line beyond the end of the log."""
+    with open_bytes(annotated) as stream:
+        for number, line in enumerate(stream, start=1):
+            linked = [int(digits) for digits in re.findall(rb"\d+", line.rpartition(b":")[2])]
+            if any(place >= size for place in linked):
+                raise RamifyError(
+                    f"{annotated}, line {number}: links line {max(linked)}, but {log} has {size:,} lines, numbered from 0. "
+                    "Check that they belong together, or set --option annotations=none to read the log alone."
+                )
+    raise AssertionError(annotated)
