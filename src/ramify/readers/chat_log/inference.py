@@ -22,7 +22,7 @@ from itertools import pairwise
 
 from ramify.errors import RamifyError
 from ramify.readers import chat
-from ramify.readers.chat_log.layout import Layout, Line, is_event
+from ramify.readers.chat_log.layout import Layout, Line, dated, is_event
 from ramify.readers.chat_log.pattern import SPACES, Pattern, literal
 from ramify.readers.chat_log.stamps import Stamp, find_stamps, read_date, read_time
 
@@ -33,6 +33,9 @@ MAX_LINE = 400
 CHARACTER_BITS = 6.0
 MARGIN_BITS = 2.0
 """Bits per line by which another reading must be longer."""
+
+COVERAGE = 0.95
+"""Least share of messages that a pattern must find, of those that the most fitting pattern finds."""
 
 _MAX_SLOTS = 3
 _MAX_DELIMITERS = 6
@@ -59,10 +62,18 @@ class Hypothesis:
     bits: float = 0.0
     fault: str = ""
     """Why it is no chat; "" if it is one."""
+    is_possible: bool = True
+    """Whether it may be right in spite of its fault, which is a lack of evidence."""
 
     @property
     def messages(self) -> list[tuple[int, Line]]:
         return [(place, line) for place, line in enumerate(self.read) if line and line.kind != chat.SYSTEM]
+
+
+    @property
+    def coverage(self) -> int:
+        """Number of messages that the pattern itself fits, without actions and notices."""
+        return sum(line is not None and not line.kind for line in self.read)
 
 
 @dataclass
@@ -83,13 +94,20 @@ def infer(lines: Sequence[str]) -> Inference:
     hypotheses = [each for each in hypotheses if each is not None]
     hypotheses.sort(key=lambda each: each.bits)
     valid = [each for each in hypotheses if not each.fault]
+    # A pattern that fits only messages that begin with a name, for example, takes those who are spoken to for the speakers.
+    most = max((each.coverage for each in valid), default=0)
+    valid = [each for each in valid if each.coverage >= COVERAGE * most]
     if not valid:
+        # The reason of a pattern that lacks evidence says more than that of a pattern that cannot be right.
+        hypotheses.sort(key=lambda each: not each.is_possible)
         reason = hypotheses[0].fault if hypotheses else "no part of the lines holds names, with a delimiter before the text"
         return Inference(None, reason)
     best = valid[0]
-    for other in valid[1:]:
+    for other in hypotheses:
+        if other is best or not other.is_possible or other.coverage < COVERAGE * most:
+            continue
         gap = (other.bits - best.bits) / len(sample)
-        if gap < MARGIN_BITS and _differ(best, other):
+        if (gap < MARGIN_BITS or best.coverage < 0.8 * other.coverage) and _differ(best, other):
             return Inference(None, f"two patterns explain the lines about equally well: {best.source!r} and {other.source!r}")
     return Inference(best, bits=best.bits)
 
@@ -249,12 +267,15 @@ def _with_author_after(prefix: str, rests: Sequence[str]) -> Iterator[str]:
                 for delimiter in _delimiters(begun, lead):
                     yield f"{head}{{author}}{literal(delimiter)}{{text}}"
             ends = [match[0] for text in begun if (match := re.search(r"[^\w)\]]*\Z", text)) and len(text) <= 64]
-            if source and len(ends) >= max(least, 0.3 * len(begun)):
+            if _STAMPED.search(source) and len(ends) >= max(least, 0.3 * len(begun)):
                 for end, many in Counter(ends).most_common(2):
                     if many * 2 > len(ends) and not head.endswith("}"):
                         yield f"{head}{{author}}{literal(end.rstrip())}"
             if depth < _MAX_SLOTS and not head.endswith("}"):
                 open_ += _slots(head, begun, depth, least)
+
+
+_STAMPED = re.compile(r"\{(?:date|time)\}")
 
 
 def _slots(head: str, texts: Sequence[str], depth: int, least: float) -> Iterator[tuple[str, list[str], int]]:
@@ -265,7 +286,7 @@ def _slots(head: str, texts: Sequence[str], depth: int, least: float) -> Iterato
     words = Counter(match[1] for match in split)
     word, count = words.most_common(1)[0]
     gaps = {match[0][match.end(1) :] for match in split}
-    if count * 10 >= len(split) * 8:
+    if count * 10 >= len(split) * 6:
         for gap in gaps:
             rests = [match.string[match.end() :] for match in split if match[1] == word and match[0].endswith(gap)]
             if len(rests) >= least:
@@ -282,7 +303,7 @@ _CODE = re.compile(
     r"|\w{1,12}[-_]?\d+|TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERR(?:OR)?|FATAL|CRIT(?:ICAL)?",
     re.IGNORECASE,
 )
-LEVELS = re.compile(r"TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERR(?:OR)?|FATAL|CRIT(?:ICAL)?|SEVERE|FINE", re.IGNORECASE)
+LEVELS = re.compile(r"TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERR(?:OR)?|FATAL|CRIT(?:ICAL)?|SEVERE|FINE|TODO|DONE|FIXME|NOTE", re.IGNORECASE)
 
 
 def _are_codes(words: Counter[str]) -> bool:
@@ -302,6 +323,8 @@ _RUN = re.compile(r"(?:[^\w\s]+[ \t]*|[ \t]+[^\w\s]*[ \t]*)")
 _SPOKEN = re.compile(r"(?: to [^:<>|]{1,40}| says| said| wrote| writes| schrieb| sagt| a écrit| escribió| dice) ?:[ \t]*")
 _MARKS = set(":|>»›)]}–—~=*/→⇒⟩•·#\\-\t】」』›")
 _PAIRS = {")": "(", "]": "[", "}": "{", "»": "«", "›": "‹", "】": "【", "」": "「", "』": "『", "⟩": "⟨"}
+_AROUND = frozenset("*-~=\"'`/")
+_CLOSING = {opening: closing for closing, opening in _PAIRS.items()} | {"<": ">"}
 
 
 def _delimiters(texts: Sequence[str], lead: str) -> list[str]:
@@ -328,10 +351,13 @@ def _delimiters(texts: Sequence[str], lead: str) -> list[str]:
 
 
 def _may_delimit(run: str, lead: str) -> bool:
-    if not run.strip(" "):
-        return True
     marks = run.strip(SPACES)
-    if _SPOKEN.fullmatch(run) or run == "\t":
+    opening = lead.rstrip(SPACES)[-1:]
+    if opening in _CLOSING and _CLOSING[opening] not in run:
+        return False
+    if lead[-1:] in _AROUND and lead[-1:] != run[0]:
+        return False
+    if not marks or _SPOKEN.fullmatch(run):
         return True
     if any(mark in ",;.!?" for mark in marks):
         return False
@@ -402,8 +428,10 @@ def _evaluated(source: str, lines: Sequence[str]) -> Hypothesis | None:
     found = Hypothesis(source, layout, [layout.read(line) for line in lines])
     if len(found.messages) < 2:
         return None
-    found.bits = description_bits(found.read, lines) + len(source) * CHARACTER_BITS
-    found.fault = _fault(found, lines)
+    found.bits = description_bits(found.read, lines) + (0 if source in KNOWN else len(source) * CHARACTER_BITS)
+    found.fault = _impossible(found, lines)
+    found.is_possible = not found.fault
+    found.fault = found.fault or _doubtful(found, lines)
     return found
 
 
@@ -414,45 +442,63 @@ _MACHINE = re.compile(
 _PRONOUNS = frozenset("i you we he she they it this that there the a an my your if when then and but so no yes not".split())
 
 
-def _fault(found: Hypothesis, lines: Sequence[str]) -> str:
-    """Why a reading of lines is no chat; "" if it is one."""
-    messages = [line for _, line in found.messages if line.author is not None]
-    headings = found.layout.is_heading
+def _impossible(found: Hypothesis, lines: Sequence[str]) -> str:
+    """Why a reading of lines cannot be right; "" if it can."""
+    messages, headings = _authored(found), found.layout.is_heading
     texts = _texts(found, lines)
     authors = Counter((line.author or "").lower() for line in messages)
     total = len(messages)
-    strong = _STRONG.search(found.source) is not None
-    timeless = not found.layout.has_stamp
     what = f"the pattern {found.source!r} fits best, but"
     if total < MIN_MESSAGES:
         return f"{what} only {total} lines are messages, fewer than {MIN_MESSAGES}"
     heads = sum(line is not None for line in found.read)
-    known = sum(line is not None and (line.kind != chat.SYSTEM or line.author is not None) for line in found.read)
-    if known * 4 < heads and total < 20:
-        return f"{what} it finds an author in only {total} of {heads} lines with its beginning"
-    if not headings and total * (2 if timeless else 8) < len(lines):
+    if not headings and total * (8 if found.layout.has_stamp else 2) < len(lines):
         return f"{what} it fits only {total} of the first {len(lines)} lines"
     if len(authors) < 2:
         return f"{what} all messages would be by {next(iter(authors))!r}"
-    if len(authors) > 0.6 * total + 1 or (total >= 12 and len(authors) > 0.5 * total):
+    if len(authors) > 0.8 * total:
         return f"{what} authors do not repeat: {len(authors)} names in {total} messages"
     shapes = [name for name in authors.elements() if not _is_name(name)]
-    if len(shapes) * 10 > total:
-        return f"{what} {shapes[0]!r} is not a name"
-    if sum(count for name, count in authors.items() if _MACHINE.fullmatch(name) or LEVELS.fullmatch(name)) * 5 > total:
+    if len(shapes) * 10 > total or "#{author}" in found.source:
+        return f"{what} {(shapes or [*authors])[0]!r} is not a name"
+    if sum(count for name, count in authors.items() if _MACHINE.search(name) or LEVELS.fullmatch(name)) * 5 > total:
         return f"{what} its authors are programs ({next(iter(authors))!r}), as in the log of a machine"
-    if len(set(texts)) <= len(authors) and total > 3 * len(authors):
-        return f"{what} the texts repeat more than the names"
     if left := _left_over(list(authors), texts):
         return f"{what} {left}"
     if reason := _disorder(found):
         return f"{what} {reason}"
+    left = sum(read is None and _begins_with_a_stamp(line) for line, read in zip(lines, found.read, strict=True))
+    if found.layout.has_stamp and left * 10 > len(lines):
+        return f"{what} {left} lines that begin with a date or time do not fit"
     frames = [_frame(line, read) for line, read in zip(lines, found.read, strict=True) if read and read.kind != chat.SYSTEM]
     if sum(bool(find_stamps(frame)) for frame in frames) * 3 > total:
         return f"{what} it leaves out dates or times"
-    if found.layout.is_heading and heads * 2 > len(lines) * 1.4:
+    if not found.layout.has_stamp and sum(bool(find_stamps(line)) for line in lines) * 3 > len(lines):
+        return f"{what} it leaves the times in the text"
+    if headings and heads * 2 > len(lines) * 1.4:
         return f"{what} there is no text under most headings"
-    return _is_spoken(found, authors, messages, texts, strong=strong, timeless=timeless, lines=lines, what=what)
+    return ""
+
+
+def _doubtful(found: Hypothesis, lines: Sequence[str]) -> str:
+    """What is missing to show that a reading of lines is right; "" if nothing is."""
+    messages, texts = _authored(found), _texts(found, lines)
+    authors = Counter((line.author or "").lower() for line in messages)
+    total = len(messages)
+    what = f"the pattern {found.source!r} fits best, but"
+    heads = sum(line is not None for line in found.read)
+    known = sum(line is not None and (line.kind != chat.SYSTEM or line.author is not None) for line in found.read)
+    if (heads - known) * 2 > total:
+        return f"{what} it finds an author in only {total} of {heads} lines with its beginning"
+    if len(set(texts)) <= len(authors) and total > 3 * len(authors):
+        return f"{what} the texts repeat more than the names"
+    if found.layout.has_stamp:
+        return _is_spoken(found, authors, messages, texts, lines, what)
+    return _is_spoken_without_times(found, authors, messages, texts, lines, what)
+
+
+def _authored(found: Hypothesis) -> list[Line]:
+    return [line for _, line in found.messages if line.author is not None]
 
 
 def _texts(found: Hypothesis, lines: Sequence[str]) -> list[str]:
@@ -476,12 +522,14 @@ def _is_name(name: str) -> bool:
         name.startswith(("http", "/", "\\"))
         or ";" in name
         or re.search(r"#(?!\d{4}\Z)", name)
-        or re.search(r",\S|[=\t{}\"]|::|\.\s|^\W*\d+:\d", name)
+        or re.search(r",\S|[=\t\"]|::|\.\s|[-–—|>:»] |^\W*\d+:\d", name)
     ):
         return False
-    if name[-1] in ":>,-" or (name[0] in "<(" and len(name) > 1):
+    if name[-1] in ":>," or (name[-1] == "-" and " " in name) or (name[0] in "<(" and len(name) > 1):
         return False
     if any(each.isdigit() for each in name) and find_stamps(name):
+        return False
+    if " " in name and re.search(r"[\[\]{}|^`\\]", name):
         return False
     pairs = ("()", "<>", "«»") if not re.search(r"[\[\]|^`\\]", name) else ("()", "<>")
     return all(name.count(one) == name.count(other) for one, other in pairs) and not is_event(name)
@@ -497,11 +545,16 @@ def _left_over(authors: Sequence[str], texts: Sequence[str]) -> str:
         for side, place in (("begins", 0), ("ends", -1)):
             mark, count = Counter(value[place] for value in values).most_common(1)[0] if values else ("", 0)
             is_odd = not mark.isalnum() and (mark not in "_.?!…" or (what, side) == ("text", "begins"))
-            if is_odd and count * 20 >= len(values) * 19 and count > (1 if what == "name" else 2):
+            if is_odd and count * 5 >= len(values) * 3 and count > (1 if what == "name" else 2):
                 return f"each {what} {side} with {mark!r}"
     if sum(_AROUND_NAMES.fullmatch(name) is not None for name in authors) * 2 > len(authors):
         return f"{authors[0]!r} is more than a name"
     return ""
+
+
+def _begins_with_a_stamp(line: str) -> bool:
+    stamps = find_stamps(line)
+    return bool(stamps) and stamps[0].start <= 3 and dated(line)[0] is None
 
 
 def _disorder(found: Hypothesis) -> str:
@@ -517,7 +570,10 @@ def _disorder(found: Hypothesis) -> str:
         elif date is not None:
             times.append((None if date.second is None else "", date.second or 0.0))
     back = sum(one[0] == other[0] and 0 < one[1] - other[1] < 43_200 for one, other in pairwise(times))
-    return f"its times go back {back} times" if back * 10 > len(times) + 10 else ""
+    if back * 10 > len(times) + 10:
+        return f"its times go back {back} times"
+    seconds = {second for _, second in times}
+    return "its times are those of a schedule" if len(seconds) > 5 and all(each % 900 == 0 for each in seconds) else ""
 
 
 _TALK = re.compile(
@@ -531,35 +587,18 @@ _TALK = re.compile(
 
 
 def _is_spoken(
-    found: Hypothesis,
-    authors: Counter[str],
-    messages: Sequence[Line],
-    texts: Sequence[str],
-    *,
-    strong: bool,
-    timeless: bool,
-    lines: Sequence[str],
-    what: str,
+    found: Hypothesis, authors: Counter[str], messages: Sequence[Line], texts: Sequence[str], lines: Sequence[str], what: str
 ) -> str:
-    """Whether people speak to each other. Names in angle brackets with times need no further evidence."""
+    """Whether people speak to each other. Names in angle brackets need no further evidence."""
+    if _STRONG.search(found.source):
+        return ""
     total = len(messages)
-    mentions = _mentions(messages, texts, authors)
-    talk = sum(_TALK.search(text) is not None for text in texts) + mentions
-    if timeless:
-        if sum(bool(find_stamps(line)) for line in lines) * 3 > len(lines):
-            return f"{what} it leaves the times in the text"
-        if re.search(r"\{author\}[:.]?(?: ?[-–—:]) ?\{text\}|\{author\}[.: ]", found.source):
-            return f"{what} without times, a play or a list looks the same"
-        if strong and sum("</" in line for line in lines) * 10 > len(lines):
-            return f"{what} the lines are those of a markup language"
-        if not strong and (mentions * 10 < total or mentions < 2 or len(authors) * 2 > total):
-            return f"{what} it has no times, and authors do not name each other"
-        return ""
-    if strong:
-        return ""
-    is_weak = re.search(r"\{author\} ?\{text\}|\{author\}(?:\\t| )\{text\}", found.source) is not None
-    names = [name for name in authors if name in _PRONOUNS]
-    if is_weak and (names or len(authors) * 3 > total or total < 8):
+    talk = sum(_TALK.search(text) is not None for text in texts)
+    if _tells_time(messages):
+        # Without times, results of matches name others, too.
+        talk += _mentions(messages, texts, authors)
+    is_weak = re.search(r"\{author\} ?\{text\}", found.source) is not None
+    if is_weak and (total < 8 or len(authors) * 3 > total or any(name in _PRONOUNS for name in authors)):
         return f"{what} its names are not set apart from the text"
     needed = 0.3 if is_weak or LEVELS.search(found.source) else 0.12
     if "{skip}" in found.source and any(_has_level(line, read) for line, read in zip(lines, found.read, strict=True)):
@@ -567,6 +606,33 @@ def _is_spoken(
     if talk < max(2, needed * total):
         return f"{what} hardly anybody speaks to anybody, as in the log of a machine"
     return ""
+
+
+def _is_spoken_without_times(
+    found: Hypothesis, authors: Counter[str], messages: Sequence[Line], texts: Sequence[str], lines: Sequence[str], what: str
+) -> str:
+    """Whether people speak to each other where no times show that this is a log."""
+    if _STRONG.search(found.source):
+        has_markup = sum("</" in line for line in lines) * 10 > len(lines)
+        return f"{what} the lines are those of a markup language" if has_markup else ""
+    if re.search(r"\{author\}[:.]?(?: ?[-–—:]) ?\{text\}|\{author\}[.: ]", found.source):
+        return f"{what} without times, a play or a list looks the same"
+    if not _SET_APART.search(found.source):
+        return f"{what} without times, its names are not set apart from the text"
+    mentions = _mentions(messages, texts, authors)
+    if mentions * 10 < len(messages) or mentions < 2 or len(authors) * 2 > len(messages):
+        return f"{what} it has no times, and authors do not name each other"
+    return ""
+
+
+_SET_APART = re.compile(r"(?:\[\{author\}\]|\(\{author\}\)|\\\{\{author\}\\\}|«\{author\}»|\{author\} ?[|»›→⇒]|@\{author\}:?)[:>|]? ")
+
+
+def _tells_time(messages: Sequence[Line]) -> bool:
+    """Whether the messages have times of day."""
+    first = messages[0]
+    date = read_date(first.date, "day") if first.date else None
+    return first.time is not None or (date is not None and date.second is not None)
 
 
 def _has_level(line: str, read: Line | None) -> bool:
@@ -603,6 +669,8 @@ def _is_no_text(sample: Sequence[str]) -> str:
 
 def _is_record(line: str) -> bool:
     line = line.strip().removesuffix(",")
+    if line.startswith(('{"', '[{"')):
+        return True
     if not line.startswith(("{", '["', "[{", '"')):
         return False
     try:

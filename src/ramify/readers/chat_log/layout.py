@@ -81,7 +81,7 @@ class Layout:
             _Form(template, "<{author}" in template.source, re.search(r"\{author\} *\{text\}", template.source) is not None)
             for template in pattern.templates
         ]
-        self._heads = [template.head for template in pattern.templates if template.head is not None]
+        self._heads = [head for template in pattern.templates for head in template.heads]
 
     def read(self, line: str) -> Line | None:
         """The message, action or line of the channel that begins with this line; None if none does."""

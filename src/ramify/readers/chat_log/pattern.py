@@ -69,8 +69,8 @@ class Template:
         return "author" in self.names and "text" not in self.names
 
     @cached_property
-    def head(self) -> re.Pattern[str] | None:
-        """What a line begins with that is no part of a longer message: a date or time at its place, or constant words there.
+    def heads(self) -> list[re.Pattern[str]]:
+        """What lines begin with that are no part of a longer message: what precedes the author, or only the date and time there.
 
         Where the author comes first, only marks may stand before the date or time of a line without an author.
         """
@@ -84,15 +84,31 @@ class Template:
             stamped = _regex(self.parts[stamps[0] : stamps[-1] + 1], self.source)
             begin = _characters(opening[0].strip(SPACES) if opening else "")
             end = re.escape(closing[0] if closing else "")
-            return re.compile(rf"(?P<mark>[^\w\[({{<|]{{0,8}}){begin}{stamped}{end}[:,]?(?:{_SPACE}+(?P<rest>.*)|$)")
+            return [re.compile(rf"[^\w\[({{<|]{{0,8}}{begin}{stamped}{end}[:,]?(?:{_SPACE}+(?P<rest>.*)|$)")]
         before = list(self.parts[:author])
         if not before or not (stamps or any(isinstance(part, Literal) and _SPELLED.search(part.text) for part in before)):
-            return None
-        # Brackets around the author come with the author.
-        if isinstance(before[-1], Literal):
-            kept = re.match(rf"(?:[\])}}>»|:,;.-]|\w|{_SPACE})*", before[-1].text)
-            before[-1] = Literal((kept[0] if kept else "").rstrip(SPACES))
-        return re.compile(_regex(before, self.source) + rf"(?:{_SPACE}+(?P<rest>.*)|$)")
+            return []
+        if not stamps:
+            return [self._head(before)]
+        last = max(place for place in stamps if place < author)
+        upto = [*self.parts[: last + 1], *(part for part in self.parts[last + 1 : last + 2] if isinstance(part, Literal))]
+        bare = list(upto)
+        if isinstance(bare[-1], Literal):
+            closing = re.match(r"[^\w\s\[({<«-]*", bare[-1].text)
+            bare[-1] = Literal(f"{closing[0] if closing else ''} ")
+        return list(dict.fromkeys(self._head(parts) for parts in (before, upto, bare)))
+
+    def _head(self, before: Sequence[Part]) -> re.Pattern[str]:
+        kept = list(before)
+        if isinstance(kept[-1], Literal):
+            # Brackets around the author come with the author.
+            text = kept[-1].text
+            spaces = [place for place, each in enumerate(text) if each in SPACES]
+            kept[-1] = Literal(text[: spaces[-1]].rstrip(SPACES) if spaces else text[: max(1, len(text) - 1)])
+            gap = f"{_SPACE}+" if spaces else f"{_SPACE}*"
+        else:
+            gap = f"{_SPACE}+"
+        return re.compile(_regex(kept, self.source) + rf"(?:{gap}(?P<rest>.*)|$)")
 
     def broken_at(self, line: str) -> tuple[int, str]:
         """The place at which a line stops to fit, and what is expected there."""
@@ -195,14 +211,15 @@ def _bad(source: str, fault: str) -> RamifyError:
     )
 
 
-def _regex(parts: Sequence[Part], source: str) -> str:
+def _regex(parts: Sequence[Part], source: str, following: Part | None = None) -> str:
+    """The expression of some parts. `following` is the part that comes after them."""
     made: list[str] = []
     for place, part in enumerate(parts):
-        after = parts[place + 1] if place + 1 < len(parts) else None
+        after = parts[place + 1] if place + 1 < len(parts) else following
         if isinstance(part, Optional):
             if sum(isinstance(inner, Optional) for inner in part.parts):
                 raise _bad(source, "has an optional part inside an optional part")
-            made.append(f"(?:{_regex(part.parts, source)})?")
+            made.append(f"(?:{_regex(part.parts, source, after)})?")
         elif isinstance(part, Literal):
             if isinstance(after, Field) and after.name == "text":
                 bare = part.text.rstrip(SPACES)

@@ -33,7 +33,7 @@ _MONTHS = (
 
 _GAP = "[ \u00a0\u202f\u2009]"
 _WORD = r"[^\W\d_]{3,12}"
-_WEEKDAY = rf"(?:{_WORD}\.?,?{_GAP})?"
+_WEEKDAY = rf"(?:[^\W\d_]{{2,12}}\.?,?{_GAP})?"
 _YEAR = r"(?:\d{4}(?!\d)|\d\d(?![\d:h]|\.\d))"
 _CLOCK = rf"\d{{1,2}}:\d\d(?::\d\d(?:[.,:]\d{{1,9}})?)?(?:{_GAP}?[AaPp]\.?{_GAP}?[Mm]\b\.?)?"
 _ZONE = r"(?: ?(?:Z|(?:UTC|GMT)?[+-]\d\d:?\d\d|UTC|GMT)\b)?"
@@ -44,7 +44,7 @@ _DATE_FORMS = (
     # A whole moment in one piece: Wed Jan 31 10:00:00 CET 2024, and seconds or milliseconds since 1970.
     rf"{_WORD} {_WORD} {{1,2}}\d{{1,2}} {_CLOCK} (?:[A-Z]{{3,5}} )?\d{{4}}",
     r"1\d{9}(?:\d{3}|\.\d{1,9})?",
-    r"\d{4}(?:-\d{1,2}-|/\d{1,2}/|\.\d{1,2}\.)\d{1,2}",
+    rf"{_WEEKDAY}\d{{4}}(?:-\d{{1,2}}-|/\d{{1,2}}/|\.\d{{1,2}}\.)\d{{1,2}}",
     r"\d{4}\. \d{1,2}\. \d{1,2}\.",
     r"\d{4}年 ?\d{1,2}月 ?\d{1,2}日",
     rf"{_WEEKDAY}\d{{1,2}}(?:/\d{{1,2}}/|\. ?\d{{1,2}}\. ?|-\d{{1,2}}-){_YEAR}",
@@ -61,7 +61,7 @@ ANY_TIME = f"(?:{TIME}|{'|'.join(_LOOSE_TIMES)}(?!\\d))"
 
 _NO_WORD = r"(?!\d)(?!(?!T\d)[^\W_])"
 _DATE_AT = re.compile(rf"(?<![\w:.,/+-]){DATE}{_NO_WORD}(?!-[\da-f]{{4}}-)")
-_TIME_AT = re.compile(rf"{_HALF_FIRST}(?<![\w:./+-]){_CLOCK}{_ZONE}(?!\d|:\d)")
+_TIME_AT = re.compile(rf"{_HALF_FIRST}(?<![\w:.+-])(?<!\d/){_CLOCK}{_ZONE}(?!\d|:\d)")
 _NEXT_TIME = re.compile(rf"{TIME}(?!\d|:\d)")
 _LOOSE_AT = re.compile(rf"(?:{'|'.join(_LOOSE_TIMES)})(?!\d)")
 _T_TIME = re.compile(rf"(?:\d{{6}}|\d{{4}}){_ZONE}(?!\d)")
@@ -112,9 +112,10 @@ def month(word: str) -> int:
     return _month_prefixes().get(word.lower(), 0)
 
 
-def find_stamps(line: str, end: int = 200) -> list[Stamp]:
-    """The dates and times of day in the beginning of a line, in order."""
-    line = line[:end]
+@lru_cache(maxsize=1 << 12)
+def find_stamps(line: str) -> list[Stamp]:
+    """The dates and times of day in the first 200 characters of a line, in order."""
+    line = line[:200]
     stamps: list[Stamp] = []
     at = 0
     while match := _DATE_AT.search(line, at):
@@ -151,21 +152,32 @@ def _time_after(line: str, start: int) -> list[Stamp]:
 
 
 def _is_weekday(text: str) -> bool:
-    return text[:2].lower() in _WEEKDAYS
+    """Whether a date begins with a weekday, and not with a name before it (Sam 31 Jan)."""
+    match = _FIRST_WORD.match(text)
+    word = match[0].rstrip(f" {_GAP[1:-1]}").lower() if match else ""
+    bare = word.rstrip(".,")
+    if bare in _WEEKDAYS or bare in _SHORT_WEEKDAYS:
+        return True
+    return bare != word and any(day.startswith(bare) for day in _WEEKDAYS)
 
 
-_FIRST_WORD = re.compile(rf"\A{_WORD}\.?,?{_GAP}+")
+_FIRST_WORD = re.compile(rf"\A[^\W\d_]{{2,12}}\.?,?{_GAP}+")
 _WEEKDAYS = frozenset(
-    "mo tu we th fr sa su di mi do so lu ma me je ve ju vi sá gi se te qu wo za zo по вт ср че пя су во".split()
+    (
+        "monday tuesday wednesday thursday friday saturday sunday montag dienstag mittwoch donnerstag freitag samstag sonnabend "
+        "sonntag lundi mardi mercredi jeudi vendredi samedi dimanche lunes martes miércoles jueves viernes sábado domingo lunedì "
+        "martedì mercoledì giovedì venerdì sabato domenica segunda terça quarta quinta sexta maandag dinsdag woensdag donderdag "
+        "vrijdag zaterdag zondag понедельник вторник среда четверг пятница суббота воскресенье пн вт ср чт пт сб вс"
+    ).split()
 )
-"""The first letters of weekdays, in the languages of the months."""
+_SHORT_WEEKDAYS = frozenset(["mon", "tue", "tues", "wed", "thu", "thur", "thurs", "fri", "sat", "sun"])
 
 
 # --- parsing --------------------------------------------------------------------------------------------------------------
 
 _CTIME = re.compile(rf"{_WORD} ({_WORD}) {{1,2}}(\d{{1,2}}) ({_CLOCK}) (?:[A-Z]{{3,5}} )?(\d{{4}})")
 _EPOCH = re.compile(r"(1\d{9})(\d{3})?(\.\d{1,9})?")
-_YEAR_FIRST = re.compile(r"(\d{4})\D{1,3}(\d{1,2})\D{1,3}(\d{1,2})\D?")
+_YEAR_FIRST = re.compile(rf"{_WEEKDAY}" r"(\d{4})\D{1,3}(\d{1,2})\D{1,3}(\d{1,2})\D?")
 _COMPACT = re.compile(r"(\d{4})(\d\d)(\d\d)")
 _NUMBERS = re.compile(rf"{_WEEKDAY}(\d{{1,2}})([/.-]) ?(\d{{1,2}})\2 ?(\d{{4}}|\d\d)")
 _DAY_MONTH = re.compile(
