@@ -24,7 +24,7 @@ from ramify.errors import RamifyError
 from ramify.readers import chat
 from ramify.readers.chat_log.layout import Layout, Line, dated, is_event
 from ramify.readers.chat_log.pattern import SPACES, Pattern, literal
-from ramify.readers.chat_log.stamps import Stamp, find_stamps, read_date, read_time
+from ramify.readers.chat_log.stamps import Stamp, find_stamps, is_weekday, read_date, read_time
 
 SAMPLE_LINES = 400
 MIN_MESSAGES = 4
@@ -92,6 +92,9 @@ def infer(lines: Sequence[str]) -> Inference:
         return Inference(None, reason)
     hypotheses = [_evaluated(source, sample) for source in dict.fromkeys([*_sources(sample), *KNOWN])]
     hypotheses = [each for each in hypotheses if each is not None]
+    # Layouts with columns have more than one space before the text.
+    wider = [each.source.replace(" {text}", "  {text}") for each in hypotheses if each.fault.endswith("each text begins with ' '")]
+    hypotheses += [each for source in wider if "  {text}" in source and (each := _evaluated(source, sample)) is not None]
     hypotheses.sort(key=lambda each: each.bits)
     valid = [each for each in hypotheses if not each.fault]
     # A pattern that fits only messages that begin with a name, for example, takes those who are spoken to for the speakers.
@@ -315,14 +318,16 @@ def _leads(texts: Sequence[str]) -> Counter[str]:
     leads: Counter[str] = Counter()
     for text in texts:
         lead = text[: next((place for place, each in enumerate(text) if each.isalnum() or each == "_" or each == "#"), 0)]
-        leads[lead[: lead.index("<") + 1] if "<" in lead else lead] += 1
+        brackets = _ANGLES.search(lead)
+        leads[lead[: brackets.end()] if brackets else lead] += 1
     return leads
 
 
+_ANGLES = re.compile("<+")
 _RUN = re.compile(r"(?:[^\w\s]+[ \t]*|[ \t]+[^\w\s]*[ \t]*)")
 _SPOKEN = re.compile(r"(?: to [^:<>|]{1,40}| says| said| wrote| writes| schrieb| sagt| a écrit| escribió| dice) ?:[ \t]*")
-_MARKS = set(":|>»›)]}–—~=*/→⇒⟩•·#\\-\t】」』›")
-_PAIRS = {")": "(", "]": "[", "}": "{", "»": "«", "›": "‹", "】": "【", "」": "「", "』": "『", "⟩": "⟨"}
+_MARKS = set("”:|>»›)]}–—~=*/→⇒⟩•·#\\-\t】」』›")
+_PAIRS = {")": "(", "]": "[", "}": "{", "»": "«", "›": "‹", "】": "【", "」": "「", "』": "『", "⟩": "⟨", "”": "“"}
 _AROUND = frozenset("*-~=\"'`/")
 _CLOSING = {opening: closing for closing, opening in _PAIRS.items()} | {"<": ">"}
 
@@ -365,7 +370,7 @@ def _may_delimit(run: str, lead: str) -> bool:
         return bool(lead.strip()) and marks[0] == lead.rstrip()[-1:]
     if not set(marks) & _MARKS:
         return False
-    if marks[0] in _PAIRS and not (marks[0] in "»›" and run[0] == " "):
+    if marks[0] in _PAIRS and not (marks[0] in "»›" and not set("«‹") & set(lead)):
         return _PAIRS[marks[0]] in lead
     if marks in ("-", "/", "*", "=", "~", ".", "#", "–"):
         # Inside names and words these are no delimiters.
@@ -463,7 +468,11 @@ def _impossible(found: Hypothesis, lines: Sequence[str]) -> str:
         return f"{what} {(shapes or [*authors])[0]!r} is not a name"
     if sum(count for name, count in authors.items() if _MACHINE.search(name) or LEVELS.fullmatch(name)) * 5 > total:
         return f"{what} its authors are programs ({next(iter(authors))!r}), as in the log of a machine"
-    if left := _left_over(list(authors), texts):
+    if sum(_CODE.fullmatch(name) is not None for name in authors) * 5 > len(authors) * 3:
+        return f"{what} {next(iter(authors))!r} is a number or a code, and no name"
+    if all(is_weekday(name) for name in authors):
+        return f"{what} {next(iter(authors))!r} is a day, and no name"
+    if left := _left_over(list(authors), texts) or _cut(found, messages):
         return f"{what} {left}"
     if reason := _disorder(found):
         return f"{what} {reason}"
@@ -471,7 +480,7 @@ def _impossible(found: Hypothesis, lines: Sequence[str]) -> str:
     if found.layout.has_stamp and left * 10 > len(lines):
         return f"{what} {left} lines that begin with a date or time do not fit"
     frames = [_frame(line, read) for line, read in zip(lines, found.read, strict=True) if read and read.kind != chat.SYSTEM]
-    if sum(bool(find_stamps(frame)) for frame in frames) * 3 > total:
+    if sum(bool(find_stamps(frame) or _LIKE_A_STAMP.search(frame)) for frame in frames) * 3 > total:
         return f"{what} it leaves out dates or times"
     if not found.layout.has_stamp and sum(bool(find_stamps(line)) for line in lines) * 3 > len(lines):
         return f"{what} it leaves the times in the text"
@@ -488,7 +497,7 @@ def _doubtful(found: Hypothesis, lines: Sequence[str]) -> str:
     what = f"the pattern {found.source!r} fits best, but"
     heads = sum(line is not None for line in found.read)
     known = sum(line is not None and (line.kind != chat.SYSTEM or line.author is not None) for line in found.read)
-    if (heads - known) * 2 > total:
+    if heads - known > total:
         return f"{what} it finds an author in only {total} of {heads} lines with its beginning"
     if len(set(texts)) <= len(authors) and total > 3 * len(authors):
         return f"{what} the texts repeat more than the names"
@@ -519,7 +528,7 @@ def _is_name(name: str) -> bool:
     if not any(each.isalpha() for each in name) and not re.fullmatch(r"\+?[\d\u2011 ()-]{7,}", name):
         return False
     if (
-        name.startswith(("http", "/", "\\"))
+        name.startswith(("http:", "https:", "/", "\\"))
         or ";" in name
         or re.search(r"#(?!\d{4}\Z)", name)
         or re.search(r",\S|[=\t\"]|::|\.\s|[-–—|>:»] |^\W*\d+:\d", name)
@@ -535,6 +544,30 @@ def _is_name(name: str) -> bool:
     return all(name.count(one) == name.count(other) for one, other in pairs) and not is_event(name)
 
 
+_LIKE_A_STAMP = re.compile(r"(?<![\w.])\d{1,4}([-/.])\d{1,2}\1\d{1,4}(?![\w.])|(?<![\w:])\d{1,2}:\d\d(?!\w)")
+
+
+def _cut(found: Hypothesis, messages: Sequence[Line]) -> str:
+    """Whether names that only a space parts from the text are longer than that; "" if they are not."""
+    if not _WEAK.search(found.source):
+        return ""
+    firsts: dict[str, Counter[str]] = defaultdict(Counter)
+    runs: Counter[str] = Counter()
+    for message in messages:
+        firsts[message.author or ""][message.text.split(" ")[0]] += 1
+        begins = f"{message.author} {message.text}"[:40]
+        runs.update({run.strip() for run in _RUN.findall(begins) if run.strip(" #")})
+    run, count = runs.most_common(1)[0] if runs else ("", 0)
+    if count * 5 >= len(messages) * 4:
+        return f"names seem to end with {run!r}"
+    for author, words in firsts.items():
+        word, count = words.most_common(1)[0]
+        if count > 2 and word.isalpha() and count * 5 >= words.total() * 4:
+            return f"{author!r} is always followed by {word!r}"
+    return ""
+
+
+_WEAK = re.compile(r"\{author\} *\{text\}")
 _AROUND_NAMES = re.compile(r"from .+|.+ to .+|.+ (?:says|said|wrote|writes|schrieb|sagt|a écrit|escribió|dice)", re.IGNORECASE)
 
 
@@ -597,7 +630,7 @@ def _is_spoken(
     if _tells_time(messages):
         # Without times, results of matches name others, too.
         talk += _mentions(messages, texts, authors)
-    is_weak = re.search(r"\{author\} ?\{text\}", found.source) is not None
+    is_weak = _WEAK.search(found.source) is not None
     if is_weak and (total < 8 or len(authors) * 3 > total or any(name in _PRONOUNS for name in authors)):
         return f"{what} its names are not set apart from the text"
     needed = 0.3 if is_weak or LEVELS.search(found.source) else 0.12
@@ -651,6 +684,9 @@ def _mentions(messages: Sequence[Line], texts: Sequence[str], authors: Counter[s
     return count
 
 
+_CUE = re.compile(r"\s*[\d:.,]{5,} --> [\d:.,]{5,}")
+
+
 def _is_no_text(sample: Sequence[str]) -> str:
     if not sample:
         return "only blank lines"
@@ -660,7 +696,7 @@ def _is_no_text(sample: Sequence[str]) -> str:
     records = sum(_is_record(line) for line in sample)
     if first in ("{", "[") or records * 2 > len(sample):
         return "it looks like JSON"
-    if sum("-->" in line and len(find_stamps(line)) == 2 for line in sample) * 8 > len(sample):
+    if sum(_CUE.match(line) is not None for line in sample) * 8 > len(sample):
         return "it looks like subtitles"
     if sum("</" in line for line in sample) * 10 > len(sample) and first.startswith("<"):
         return "it looks like a markup language"

@@ -30,6 +30,8 @@ _EVENT = re.compile(
     rf" {_HAPPENED}(?P<rest>\b.*)"
 )
 _ENDS_AN_EVENT = re.compile(rf"(?: {_PLACE})?(?: \(.{{0,200}}\)| \[.{{0,200}}\])?[.!]?\s*")
+_CERTAIN = re.compile(r"(?:\*{3}|-!-|-->|<--)[ \t]+[^\W_]")
+"""What clients of IRC put before lines of the channel, and hardly anybody else before a line."""
 _MARKED = re.compile(rf"{_MARK}(?:\s+.*)?")
 _ACTED = re.compile(r"\*{2,3}(?=\w)(\S{1,64}) (.+)")
 _ONLY_MARKS = re.compile(r"[^\w]{1,8}")
@@ -125,6 +127,8 @@ def _without_author(rest: str, date: str | None, time: str | None) -> Line:
 
 def read_event(line: str) -> Line | None:
     """A line without a time that tells of the channel (`*** bob joined`); None if the line may be part of a message."""
+    if _CERTAIN.match(line):
+        return Line(line, event_author(line), chat.SYSTEM, None, None)
     if len(line) > 500 or not (match := _EVENT.match(line)):
         return None
     if not _MARKED.fullmatch(line) and not _ENDS_AN_EVENT.fullmatch(match["rest"]):

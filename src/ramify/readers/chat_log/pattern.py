@@ -94,7 +94,7 @@ class Template:
         upto = [*self.parts[: last + 1], *(part for part in self.parts[last + 1 : last + 2] if isinstance(part, Literal))]
         bare = list(upto)
         if isinstance(bare[-1], Literal):
-            closing = re.match(r"[^\w\s\[({<«-]*", bare[-1].text)
+            closing = re.match(r"[^\w\s]*(?=\s)|[^\w\s\[({<«-]*", bare[-1].text)
             bare[-1] = Literal(f"{closing[0] if closing else ''} ")
         return list(dict.fromkeys(self._head(parts) for parts in (before, upto, bare)))
 

@@ -60,8 +60,8 @@ TIME = f"{_HALF_FIRST}{_CLOCK}{_ZONE}"
 ANY_TIME = f"(?:{TIME}|{'|'.join(_LOOSE_TIMES)}(?!\\d))"
 
 _NO_WORD = r"(?!\d)(?!(?!T\d)[^\W_])"
-_DATE_AT = re.compile(rf"(?<![\w:.,/+-]){DATE}{_NO_WORD}(?!-[\da-f]{{4}}-)")
-_TIME_AT = re.compile(rf"{_HALF_FIRST}(?<![\w:.+-])(?<!\d/){_CLOCK}{_ZONE}(?!\d|:\d)")
+_DATE_AT = re.compile(rf"(?<![\w.,/+])(?<!\d:)(?<!\w-){DATE}{_NO_WORD}(?!-[\da-f]{{4}}-)")
+_TIME_AT = re.compile(rf"{_HALF_FIRST}(?<![\w.+])(?<!\d:)(?<!\w-)(?<!\d/){_CLOCK}{_ZONE}(?!\d|:\d)")
 _NEXT_TIME = re.compile(rf"{TIME}(?!\d|:\d)")
 _LOOSE_AT = re.compile(rf"(?:{'|'.join(_LOOSE_TIMES)})(?!\d)")
 _T_TIME = re.compile(rf"(?:\d{{6}}|\d{{4}}){_ZONE}(?!\d)")
@@ -126,7 +126,7 @@ def find_stamps(line: str) -> list[Stamp]:
             continue
         at = match.end()
         # Any word may stand before a date, and only some are weekdays.
-        while (shorter := _FIRST_WORD.sub("", text)) != text and read_date(shorter, "day") and not _is_weekday(text):
+        while (shorter := _FIRST_WORD.sub("", text)) != text and read_date(shorter, "day") and not is_weekday(text):
             start, text = start + len(text) - len(shorter), shorter
         stamps.append(Stamp("date", start, match.end()))
         if parsed.second is None:
@@ -151,9 +151,9 @@ def _time_after(line: str, start: int) -> list[Stamp]:
     return []
 
 
-def _is_weekday(text: str) -> bool:
-    """Whether a date begins with a weekday, and not with a name before it (Sam 31 Jan)."""
-    match = _FIRST_WORD.match(text)
+def is_weekday(text: str) -> bool:
+    """Whether text begins with a weekday, and not with a name (Sam 31 Jan)."""
+    match = _FIRST_WORD.match(f"{text} ")
     word = match[0].rstrip(f" {_GAP[1:-1]}").lower() if match else ""
     bare = word.rstrip(".,")
     if bare in _WEEKDAYS or bare in _SHORT_WEEKDAYS:
