@@ -370,6 +370,8 @@ def _may_delimit(run: str, lead: str) -> bool:
         return bool(lead.strip()) and marks[0] == lead.rstrip()[-1:]
     if not set(marks) & _MARKS:
         return False
+    if marks == "]" and "[" not in lead:
+        return run[0] == "]" and run[-1] == " "
     if marks[0] in _PAIRS and not (marks[0] in "»›" and not set("«‹") & set(lead)):
         return _PAIRS[marks[0]] in lead
     if marks in ("-", "/", "*", "=", "~", ".", "#", "–"):
@@ -593,16 +595,23 @@ def _begins_with_a_stamp(line: str) -> bool:
 def _disorder(found: Hypothesis) -> str:
     """Whether more than a tenth of the times go back by less than half a day."""
     times = []
+    unread = 0
     for line in found.read:
         if line is None:
             continue
         date = read_date(line.date, "day") or read_date(line.date, "month") if line.date else None
         time = read_time(line.time) if line.time else None
+        unread += (line.date is not None and date is None) or (line.time is not None and time is None)
         if time is not None:
             times.append((line.date, time.second))
         elif date is not None:
             times.append((None if date.second is None else "", date.second or 0.0))
     back = sum(one[0] == other[0] and 0 < one[1] - other[1] < 43_200 for one, other in pairwise(times))
+    if unread * 20 > len(found.read):
+        return f"{unread} dates or times do not exist"
+    steps = [(one[0] != other[0], one[1] <= other[1]) for one, other in pairwise(times)]
+    if len(steps) > 6 and sum(map(all, steps)) * 10 > len(steps) * 8:
+        return "its days change with each line, but its hours do not"
     if back * 10 > len(times) + 10:
         return f"its times go back {back} times"
     seconds = {second for _, second in times}

@@ -92,11 +92,14 @@ class Template:
             return [self._head(before)]
         last = max(place for place in stamps if place < author)
         upto = [*self.parts[: last + 1], *(part for part in self.parts[last + 1 : last + 2] if isinstance(part, Literal))]
-        bare = list(upto)
-        if isinstance(bare[-1], Literal):
-            closing = re.match(r"[^\w\s]*(?=\s)|[^\w\s\[({<«-]*", bare[-1].text)
-            bare[-1] = Literal(f"{closing[0] if closing else ''} ")
-        return list(dict.fromkeys(self._head(parts) for parts in (before, upto, bare)))
+        heads = [self._head(before), self._head(upto)]
+        # A line of the channel may lack what stands between the time and an author, up to the bracket that closes the time.
+        text = upto[-1].text if isinstance(upto[-1], Literal) else ""
+        closing = re.match(r"[^\w\s]*(?=\s)|[^\w\s\[({<«-]*", text)
+        for kept in dict.fromkeys([closing[0] if closing else "", text[:1].strip(SPACES)]):
+            gap = f"{_SPACE}*" if kept and not kept[-1].isalnum() else f"{_SPACE}+"
+            heads.append(re.compile(_regex(self.parts[: last + 1], self.source) + rf"{re.escape(kept)}(?:{gap}(?P<rest>.*)|$)"))
+        return list(dict.fromkeys(heads))
 
     def _head(self, before: Sequence[Part]) -> re.Pattern[str]:
         kept = list(before)

@@ -20,7 +20,7 @@ from ramify.readers.chat import Log
 from ramify.readers.dates import DateOrder, First, is_slashed
 from ramify.readers.irc import dialects
 from ramify.readers.irc.clock import Clock, date_in, runs_twice
-from ramify.readers.irc.dialects import DIALECTS, MESSAGE, STAMP, Fit, fit, system_author
+from ramify.readers.irc.dialects import DIALECTS, MESSAGE, STAMP, STAMPED_TEXT, Fit, fit, system_author
 from ramify.readers.irc.text import AUTO, check_encoding, text_lines, with_line_ends
 from ramify.readers.log_files import LINKS, TOKENS, answers, log_names, logs_of, refuse_line, short
 from ramify.readers.messages import HEAD_BYTES, head_of
@@ -272,6 +272,8 @@ def _no_log(head: bytes, dialect: str, encoding: str, share: float, *, from_firs
     unlike = "no line at its beginning names both an author and a time"
     if DIALECTS[best].stamped:
         return "" if telling else unlike
+    if sum(STAMPED_TEXT.match(line) is not None for line in sample) * 2 > len(sample):
+        return f"the dialect {best} would leave times in the texts"
     # Markdown lists begin with stars, and HTML elements look like names.
     closing = sum("</" in line for line in sample)
     return "" if telling * 2 >= len(sample) and closing * 10 <= len(sample) else unlike

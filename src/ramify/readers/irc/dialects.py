@@ -38,6 +38,10 @@ _CLIENT = r"(?:={3}|--- (?:Log|Day)|\*{4} (?:BEGIN|ENDING)) .*|={3,}|Session (?:
 _ACTED = rf"(?: \*[ \t]+|\*[ \t]+(?!{_HAPPENS})){_MODE}(\S+)[ \t]?(.*)"
 
 
+STAMPED_TEXT = re.compile(rf"{_SAID}[ \t]?[^\w\s]?(?:{_TIME}|{_DATED}|{_MONTH_DAY})")
+"""A time in the place of the text: a layout that no dialect without times can read."""
+
+
 class Dialect(NamedTuple):
     """A dialect. `guessed`: it is detected from content; otherwise it must be named. `stamped`: its lines have times."""
 
