@@ -50,6 +50,16 @@ def test_names_in_brackets() -> None:
     assert names("[Frank]").find_all(["frank:", "[frank]", "Frank"]) == ["frank", "[frank]"]
 
 
+def test_names_with_a_number_are_mentioned_without_it() -> None:
+    known = names("Ann#0042", "Bob Ray#0001", "carl#0003")
+    assert known.find_all(known.join_names("@ann and @Bob Ray: hi").split()) == ["ann#0042", "bob_ray#0001"]
+    assert known.find_all(["ann#0042", "ann", "ann#0043"]) == ["ann#0042"]
+    assert split_words("@ann: hi", known) == ["@", USER, ":", "hi"]
+    # Two authors of one name, in any order, are not the author that a mention names.
+    for authors in (("ann#0042", "ann#0043"), ("ann", "ann#0042"), ("ann#0042", "ann")):
+        assert names(*authors).find_all(["@ann"]) == ["ann"]
+
+
 def test_names_of_several_words_become_one_word() -> None:
     known = names("Bob Builder", "Bob Builder Jr.", "ann")
     assert known.join_names("@Bob Builder flour and  Bob") == "@Bob_Builder flour and Bob"

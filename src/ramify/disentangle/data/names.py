@@ -1,5 +1,6 @@
 """Mentions: the names of a channel's authors among the words of a message."""
 
+import re
 import string
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,6 +26,8 @@ _COMMANDS = "away ban ignore invite join kick list me mode msg names nick notice
 _RESERVED = Path(__file__).with_name("reserved.txt")
 _COMMON_RATIO = 100
 _COMMON_COUNT = 100
+_DISCRIMINATOR = re.compile(r"#\d{4}\Z")
+"""The number behind a name of Discord: `ann#0042` is mentioned as `@ann`."""
 # Old clients write the channel where a name would stand: "=== Topic (#ubuntu): …".
 _CHANNEL_SIGNS = ("#", "&", "(")
 
@@ -52,15 +55,30 @@ def find_common_words(messages: Iterable[Node]) -> list[str]:
 class KnownNames:
     """The authors that a channel knows, in lower case: whole names, and names without the punctuation around them.
 
-    A name of several words is known as one word, as `join_words` makes it; `join_names` finds it in a text.
+    A name of several words is known as one word, as `join_words` makes it; `join_names` finds it in a text. A name with a
+    number, as on Discord, is also known without it, unless another author has the name without it or with another number.
     """
 
     def __init__(self) -> None:
         self._known: set[str] = set()
+        self._numbered: dict[str, str] = {}
+        """The name with its number, by the name without it; "" if there are several."""
         self._longer: dict[str, set[tuple[str, ...]]] = {}
         """Names of several words, by the first word without punctuation before it."""
 
     def add(self, author: str) -> None:
+        bare = _DISCRIMINATOR.sub("", author)
+        name, key = join_words(author).lower(), join_words(bare).lower()
+        if bare and bare != author:
+            is_taken = key in self._known and key not in self._numbered
+            if is_taken or self._numbered.setdefault(key, name) != name:
+                self._numbered[key] = ""
+            self._add(bare)
+        elif key in self._numbered:
+            self._numbered[key] = ""
+        self._add(author)
+
+    def _add(self, author: str) -> None:
         if len(words := author.lower().split()) > 1:
             self._longer.setdefault(words[0].lstrip(PUNCTUATION), set()).add(tuple(words))
             author = join_words(author)
@@ -91,7 +109,7 @@ class KnownNames:
     def find_all(self, words: Sequence[str]) -> list[str]:
         """The names that the words mention, each once."""
         found = (self.find(word.lower()) for word in words)
-        return list(dict.fromkeys(name for name in found if name is not None))
+        return list(dict.fromkeys(self._numbered.get(name) or name for name in found if name is not None))
 
     def find(self, word: str) -> str | None:
         """The name that a word in lower case mentions, with or without punctuation around it."""

@@ -25,7 +25,7 @@ from ramify.readers.chat import Log
 from ramify.readers.chat_log.inference import MARGIN_BITS, SAMPLE_LINES, description_bits, infer
 from ramify.readers.chat_log.layout import Layout, Line, dated
 from ramify.readers.chat_log.pattern import Pattern
-from ramify.readers.chat_log.stamps import Day, DayOrder, find_stamps, read_date, read_time
+from ramify.readers.chat_log.stamps import Day, DayOrder, find_stamps, is_open, read_date, read_time
 from ramify.readers.dates import DAY, DateOrder, First, ordinal
 from ramify.readers.irc import log_lines
 from ramify.readers.irc.clock import Clock, Fault, date_in, runs_twice
@@ -274,7 +274,9 @@ def _clock(
     """The clock of a log. The whole file decides what its stamps leave open, and only the first lines of a pipe."""
     order = DayOrder(dates)
     if layout.has_date or not layout.has_time:
-        if ambiguous := order.settle(line.date for line in _read_again(path, layout, first, encoding) if line.date):
+        known = next((line.date for text in chain.from_iterable(first) if (line := layout.read(text)) and line.date), None)
+        again = _read_again(path, layout, first, encoding) if known and is_open(known) else iter(())
+        if ambiguous := order.settle(line.date for line in again if line.date):
             report.repair("open_date", f"{path}: {ambiguous} and all other dates are ambiguous, read as month/day")
         return _LogClock(Clock(None, DateOrder(dates)), order)
     twelve = hours == "12"

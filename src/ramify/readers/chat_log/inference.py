@@ -470,7 +470,8 @@ def _impossible(found: Hypothesis, lines: Sequence[str]) -> str:
         return f"{what} {(shapes or [*authors])[0]!r} is not a name"
     if sum(count for name, count in authors.items() if _MACHINE.search(name) or LEVELS.fullmatch(name)) * 5 > total:
         return f"{what} its authors are programs ({next(iter(authors))!r}), as in the log of a machine"
-    if sum(_CODE.fullmatch(name) is not None for name in authors) * 5 > len(authors) * 3:
+    codes = sum(_CODE.fullmatch(name) is not None for name in authors)
+    if codes * 5 > len(authors) * 3 and len(authors) * 2 > total:
         return f"{what} {next(iter(authors))!r} is a number or a code, and no name"
     if all(is_weekday(name) for name in authors):
         return f"{what} {next(iter(authors))!r} is a day, and no name"

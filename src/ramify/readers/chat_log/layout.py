@@ -1,7 +1,7 @@
 """Reading of single lines by a pattern: messages, actions, and lines of the channel itself."""
 
 import re
-from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from ramify.readers import chat
@@ -61,13 +61,19 @@ class Line(NamedTuple):
     time: str | None
 
 
-@dataclass(frozen=True)
 class _Form:
-    template: Template
-    has_modes: bool
-    """Whether the name may follow a sign of the user's rights, as in `<@ann>`."""
-    is_open: bool
-    """Whether only a space parts the name from the text, so that an event looks like a message."""
+    """A form of lines, with what reading needs to know of it.
+
+    `has_modes`: the name may follow a sign of the user's rights, as in `<@ann>`. `is_open`: only a space parts the name from the
+    text, so that an event looks like a message.
+    """
+
+    def __init__(self, template: Template) -> None:
+        self.template = template
+        self.has_date, self.has_time = "date" in template.names, "time" in template.names
+        self.has_author, self.has_text = "author" in template.names, "text" in template.names
+        self.has_modes = "<{author}" in template.source
+        self.is_open = re.search(r"\{author\} *\{text\}", template.source) is not None
 
 
 class Layout:
@@ -79,28 +85,28 @@ class Layout:
         self.has_date, self.has_time = "date" in names, "time" in names
         self.has_stamp = self.has_date or self.has_time
         self.is_heading = any(template.is_heading for template in pattern.templates)
-        self._forms = [
-            _Form(template, "<{author}" in template.source, re.search(r"\{author\} *\{text\}", template.source) is not None)
-            for template in pattern.templates
-        ]
+        self._forms = [_Form(template) for template in pattern.templates]
         self._heads = [head for template in pattern.templates for head in template.heads]
 
     def read(self, line: str) -> Line | None:
         """The message, action or line of the channel that begins with this line; None if none does."""
         for form in self._forms:
-            if match := form.template.line.fullmatch(line):
-                found = match.groupdict()
-                date, time = found.get("date"), found.get("time")
-                author = found.get("author")
-                if author is None:
-                    if "author" in form.template.names:
-                        continue
-                    return Line(found["system"], system_author(found["system"]), chat.SYSTEM, date, time)
-                event = f"{author} {found.get('text')}" if form.is_open else ""
-                if (name := _name(author, has_modes=form.has_modes)) is not None and not (event and read_event(event)):
-                    return Line(found.get("text") or "", name, "", date, time)
-                text = f"{author.strip(SPACES)} {found.get('text') or ''}"
-                return self._of_the_channel(line, date, time) or Line(text, system_author(text), chat.SYSTEM, date, time)
+            match = form.template.line.fullmatch(line)
+            if match is None:
+                continue
+            date = match["date"] if form.has_date else None
+            time = match["time"] if form.has_time else None
+            if not form.has_author:
+                return Line(match["system"], system_author(match["system"]), chat.SYSTEM, date, time)
+            author = match["author"]
+            if author is None:
+                continue
+            text = (match["text"] or "") if form.has_text else ""
+            name = _name(author, form.has_modes)
+            if name is not None and not (form.is_open and read_event(f"{author} {text}")):
+                return Line(text, name, "", date, time)
+            text = f"{author.strip(SPACES)} {text}"
+            return self._of_the_channel(line, date, time) or Line(text, system_author(text), chat.SYSTEM, date, time)
         return self._of_the_channel(line, None, None)
 
     def _of_the_channel(self, line: str, date: str | None, time: str | None) -> Line | None:
@@ -158,7 +164,8 @@ def dated(line: str) -> tuple[str | None, str | None]:
     return texts[0], texts[1] if len(texts) > 1 else None
 
 
-def _name(author: str, *, has_modes: bool) -> str | None:
+@lru_cache(maxsize=1 << 14)
+def _name(author: str, has_modes: bool) -> str | None:
     """A name as it is used in messages; None if a line of the channel stands where names stand."""
     name = author.strip(SPACES)
     if has_modes and len(name) > 1:

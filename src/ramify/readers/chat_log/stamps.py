@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from datetime import date as date_type
 from functools import lru_cache
 from itertools import pairwise
 from typing import Literal, NamedTuple, get_args
@@ -254,8 +255,13 @@ def read_time(text: str) -> Second | None:
 # --- the order of day and month -------------------------------------------------------------------------------------------
 
 
+def is_open(date: str) -> bool:
+    """Whether a date is of a form in which the day or the month may come first."""
+    return (match := _NUMBERS.fullmatch(date)) is not None and match[2] != "."
+
+
 class DayOrder:
-    """The number with which dates begin that are three numbers with slashes or dashes between: given, or worked out by `settle`."""
+    """The number with which dates of three numbers begin: given, or worked out by `settle`."""
 
     def __init__(self, dates: First) -> None:
         if dates not in get_args(First):
@@ -264,12 +270,12 @@ class DayOrder:
         self.given = dates != "auto"
 
     def settle(self, dates: Iterable[str]) -> str | None:
-        """Work out the order from the different dates of a log, in the log's order. Returns a date if they are all ambiguous.
+        """Work out the order from the dates of a log, in the log's order. Returns a date if they are all ambiguous.
 
         An order is ruled out by a day that does not exist, then by days that go back more often, and at last if its days lie
         `DENSER` times farther apart. The month comes first if neither is ruled out.
         """
-        numbers = [date for date in dates if (match := _NUMBERS.fullmatch(date)) and match[2] != "."]
+        numbers = list(dict.fromkeys(date for date in dates if is_open(date)))
         if self.given or not numbers:
             return None
         faults = {order: _faults(numbers, order) for order in ("month", "day", "year")}
@@ -285,8 +291,9 @@ class DayOrder:
 
 
 def _faults(dates: list[str], order: Order) -> tuple[int, int, int]:
-    """Days that do not exist, days before the day above them, and days from the first to the last."""
-    days = [read_date(date, order) for date in dates]
+    """Days that do not exist or have not come yet, days before the day above them, and days from the first to the last."""
+    latest = date_type.today().year + 1
+    days = [day if (day := read_date(date, order)) and (day.year or 0) <= latest else None for date in dates]
     known = [ordinal(day.year or 1972, day.month, day.day) for day in days if day is not None]
     back = sum(one > other for one, other in pairwise(known))
     return len(days) - len(known), back, max(known, default=0) - min(known, default=0)
