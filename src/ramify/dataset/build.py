@@ -86,7 +86,7 @@ def build(
         spill = Spill(scratch / "posts", memory // PARTS)
         records = reader.records(paths, report, policy, **(options or {}))
         for batch in records if reader.yields == "posts" else trees.batches(records):
-            hashes = pa.array(tree_hashes(batch.column("tree" if reader.yields == "posts" else "group")))
+            hashes = pa.array(tree_hashes(batch.column("group" if "group" in batch.schema.names else "tree")))
             spill.add(filters.cleaned(batch, clean).append_column("hash", hashes))
             report_progress("read", report.bytes, sum(sizes.values()), report.read)
         join = posts.join if reader.yields == "posts" else trees.gather

@@ -94,6 +94,7 @@ FORMATS: dict[str, Format] = {
     "chat-table": Format("logs", "ramify.readers.chat_table", "one message per row, in the order of the channel"),
     # Last, because tab-separated values may look like a WeeChat log.
     "irc": Format("logs", "ramify.readers.irc", "IRC logs, as written by clients and bots", numbered=True),
+    "text": Format("posts", "ramify.readers.text", "plain text: documents, paragraphs or lines"),
 }
 
 

@@ -52,6 +52,9 @@ POSTS = pa.schema(
 EITHER = POSTS.append(pa.field("or_parent", pa.string()))
 """`POSTS` of a format with ambiguous parent ids. `or_parent` is the parent if `parent` is not in the tree."""
 
+GROUPED = POSTS.append(pa.field("group", pa.string(), nullable=False))
+"""`POSTS` of trees in groups. All posts of a tree have the same group, and the root's metadata repeat it."""
+
 MUTE_TEXTS = {
     "[deleted]": "deleted",
     "[deleted by user]": "deleted",
