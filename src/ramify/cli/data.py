@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ramify.cli.shared import Json, guessed, options_of, pairs
+from ramify.cli.shared import Json, guessed, options_of, pairs, say_left_out
 from ramify.errors import RamifyError
 
 if TYPE_CHECKING:
@@ -96,6 +96,7 @@ def build(
         raise RamifyError("--salt needs --anonymise. Add --anonymise, or leave --salt out.")
     policies = pairs(policy, "--policy")
     chosen = dataset.Policy.named(policies)
+    say_left_out(inputs)
     format = format or guessed(inputs)
     known = readers.find_format(format)
     idle = policies.keys() - WHOLE_TREE_POLICIES if known.yields != "posts" and not known.takes_policy else ()

@@ -121,6 +121,7 @@ def build(
         }
         inputs_read = [{"name": name, "bytes": size} for name, size in sizes.items()]
         info = writer.close(report) | {"inputs": inputs_read, "format": format, "options": used}
+        info["left_out"] = {str(folder): names for folder, names in readers.left_out(paths).items()}
         info |= _costs(writer.comments, *started)
         # File names may contain bytes that are not valid text.
         text = encodable(json.dumps(info, indent=1, ensure_ascii=False, default=str))

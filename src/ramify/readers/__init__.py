@@ -4,10 +4,14 @@ The module of a format is imported when the format is first used.
 """
 
 import json
+import os
+import re
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from inspect import signature
+from os.path import splitext
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
@@ -168,26 +172,115 @@ def _is_built(path: Path) -> bool:
 
 
 def check_paths(paths: Sequence[Path]) -> None:
-    """Raise `RamifyError` if there is no input, or if an input does not exist or is an empty folder."""
+    """Raise `RamifyError` if there is no input, or if an input does not exist or is a folder without data."""
     if not paths:
         raise RamifyError("there is no input. Name at least one file or folder.")
     for path in paths:
         if not path.exists():
             raise RamifyError(f"there is no file or folder {path}. Check the spelling of the input.")
         if path.is_dir() and not list_files([path]):
-            raise RamifyError(f"the folder {path} holds no files. Check the spelling of the input.")
+            others = left_out([path]).get(path, [])
+            holds = f"only {_shortened(others)}, which are not read from a folder" if others else "no files"
+            raise RamifyError(f"the folder {path} holds {holds}. Check the spelling of the input, or name the file itself.")
 
 
 def list_files(paths: Sequence[Path]) -> list[Path]:
-    """The given files, and the files in the given folders, sorted and without hidden ones."""
+    """The given files, and the files in the given folders that can be data, sorted (see `left_out`).
+
+    In a cache of the Hugging Face hub (`datasets--OWNER--NAME`), these are the files of its latest snapshot. Raises
+    `RamifyError` for a link in a folder to a missing file.
+    """
     result = []
     for path in paths:
-        if path.is_dir():
-            inside = (file for file in path.rglob("*") if file.is_file())
-            result += sorted(file for file in inside if not any(part.startswith(".") for part in file.relative_to(path).parts))
-        else:
-            result.append(path)
+        result += sorted(file for file, kept in _inside(path) if kept) if path.is_dir() else [path]
     return result
+
+
+def left_out(paths: Sequence[Path]) -> dict[Path, list[str]]:
+    """Folder -> the files and folders in it that `list_files` leaves out, relative to the folder.
+
+    Left out are hidden files, files of the desktop (Thumbs.db, __MACOSX), LICENSE, README and similar files, and Markdown,
+    unless the folder holds nothing else. A file that is named as an input is always read.
+    """
+    found = {}
+    for path in paths:
+        if path.is_dir():
+            names = {_topmost(file.relative_to(path)) for file, kept in _inside(path) if not kept}
+            if names:
+                found[path] = sorted(names)
+    return found
+
+
+def describe_left_out(paths: Sequence[Path]) -> list[str]:
+    """A line for each folder with files that are left out."""
+    return [f"left out of {folder}: {_shortened(names)}" for folder, names in left_out(paths).items()]
+
+
+def _shortened(names: Sequence[str], most: int = 10) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
+
+
+_MARKDOWN = (".md", ".markdown")
+_DOCUMENTS = ("", ".txt", ".rst", ".html", ".htm", ".pdf", ".rtf", ".cff", *_MARKDOWN)
+_ABOUT = re.compile(
+    r"(?:read[-_ ]?me|licen[cs]e|unlicense|copying|notice|change[-_ ]?log|contributing|citation|code_of_conduct)"
+    r"(?:[-_][\w-]+(?:\.\d+)*)?"
+).fullmatch
+_OF_DESKTOP = {"thumbs.db", "desktop.ini", "icon\r", "__macosx"}
+
+
+def _is_about(name: str) -> bool:
+    """Whether a file describes data rather than holding it, by its name: LICENSE, README.txt."""
+    stem, ending = splitext(name.casefold())
+    return (ending in _DOCUMENTS and _ABOUT(stem) is not None) or _ABOUT(name.casefold()) is not None
+
+
+def _is_foreign(part: str) -> bool:
+    """Whether a part of a path belongs to a file system, a desktop or a version control system."""
+    return part.startswith(".") or part.casefold() in _OF_DESKTOP
+
+
+def _topmost(path: Path) -> str:
+    """The path, cut after its first foreign part."""
+    place = next((place for place, part in enumerate(path.parts) if _is_foreign(part)), len(path.parts) - 1)
+    folder = "/" if place + 1 < len(path.parts) else ""
+    return Path(*path.parts[: place + 1]).as_posix() + folder
+
+
+def _inside(folder: Path) -> list[tuple[Path, bool]]:
+    """The files in a folder, and whether each can be data."""
+    root = _snapshot(folder)
+    found: list[tuple[Path, bool]] = []
+    markdown = []
+    for file in root.rglob("*"):
+        if file.is_dir():
+            continue
+        kept = not any(map(_is_foreign, file.relative_to(root).parts)) and not _is_about(file.name)
+        if kept and file.is_symlink() and not file.exists():
+            raise RamifyError(
+                f"{file} is a link to {os.readlink(file)}, which does not exist. Download the folder again, or remove the link."
+            )
+        if kept and file.suffix.casefold() in _MARKDOWN:
+            markdown.append(file)
+        elif file.is_file() or not kept:
+            found.append((file, kept))
+    return found + [(file, not any(kept for _, kept in found)) for file in markdown]
+
+
+def _snapshot(folder: Path) -> Path:
+    """The latest snapshot in a cache of the Hugging Face hub, which holds the content of each file twice; else the folder."""
+    snapshots = folder / "snapshots"
+    if not (snapshots.is_dir() and (folder / "blobs").is_dir()):
+        return folder
+    revisions = sorted(path for path in snapshots.iterdir() if path.is_dir())
+    with suppress(OSError, UnicodeDecodeError):
+        revision = snapshots / (folder / "refs" / "main").read_text("utf-8").strip()
+        if revision in revisions:
+            return revision
+    if len(revisions) == 1:
+        return revisions[0]
+    held = f"{len(revisions)} snapshots, and refs/main names none of them" if revisions else "no snapshot"
+    raise RamifyError(f"{folder} is a cache of the Hugging Face hub with {held}. Name a folder in {snapshots}.")
 
 
 def read_logs(*paths: str | Path, format: str | None = None, **options: Any) -> Iterator[Any]:

@@ -11,8 +11,8 @@ _ENDS = re.compile(r"[.!?…。！？:;][\s\"'”’»)\]」』]*$")
 _CHAPTER = re.compile(r"\s*(?:chapter|book|part|volume|act|scene|canto)\s+(?:[ivxlc]+|\d+|one|first|the first)\b.{0,60}", re.I)
 _RECORD = re.compile(
     r"\s*(?:\W*\d|[\[(<{*#@>|/$+\\-]"  # a number, a bracket, a mark of a list or of a comment
-    r"|[^\s:>|»]{1,32}(?:[ ][^\s:>|»]{1,32}){0,2}[ ]?[:>|»][\s]"  # a name before a message
-    r"|[^\s:]{1,32}[ ]-{1,2}[ ])"
+    r"|[^\s:<>|»]{1,32}(?:[ ][^\s:<>|»]{1,32}){0,2}[ ]?[:>|»]\s"  # a name before a message
+    r"|[^\s:]{1,32}[ ](?:-{1,2}|[–—])[ ])"
 )
 _CLOCK = re.compile(r"(?<!\d)\d{1,2}[:.h]\d{2}(?!\d)")
 _SPEAKERS = 10

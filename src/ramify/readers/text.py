@@ -45,7 +45,10 @@ def refuses(path: Path, head: bytes) -> str:
         return A_FOLDER
     if not _has_ending(path):
         return f"not named {', '.join(ENDINGS)}"
-    reason = _no_text(head, AUTO) or unlike_prose(_sample(head))
+    reason = _no_text(head, AUTO)
+    if not reason:
+        sample = _sample(head)
+        reason = "" if _WIKITEXT(next((line for line in sample.split("\n") if line.strip()), "")) else unlike_prose(sample)
     return f"{reason}. If it is plain text, name it with --format text" if reason else ""
 
 
