@@ -211,13 +211,18 @@ def read_twice(path: Path, remedy: str) -> None:
 # --- opening files ----------------------------------------------------------------------------------------------------
 
 
+def open_packed(path: Path, report: Report | None = None) -> io.BufferedReader:
+    """Open a file without decompressing it. `report.bytes` counts along."""
+    return io.BufferedReader(_File(path, report), buffer_size=1 << 18)
+
+
 def open_bytes(path: Path, report: Report | None = None) -> io.BufferedReader:
     """Open a file for reading and decompress it: zstd (windows up to 2 GiB, many frames), bzip2, gzip, xz or plain.
 
     The compression is detected from the content. `report.bytes` counts along. Raises `RamifyError` for an empty file, for a
     pointer of Git LFS and, while reading, for a damaged or truncated archive.
     """
-    raw: io.BufferedReader = io.BufferedReader(_File(path, report), buffer_size=1 << 18)
+    raw: io.BufferedReader = open_packed(path, report)
     magic = raw.peek(6)
     if magic.startswith(_LFS_POINTER):
         raise RamifyError(f"{path} is a pointer of Git LFS, not the file itself. Fetch the file: git lfs pull")

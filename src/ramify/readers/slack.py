@@ -5,9 +5,6 @@ a message at the top level is unknown. Markup in texts becomes visible text: nam
 """
 
 import re
-import zipfile
-import zlib
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -15,12 +12,12 @@ from typing import Any
 
 from ramify.errors import RamifyError
 from ramify.readers import chat, list_files
-from ramify.readers.base import INTO_A_FILE, Held, Report, open_bytes, read_twice
+from ramify.readers.archives import ZIP, Archive, is_zip
+from ramify.readers.base import Held, Report, open_bytes
 from ramify.readers.documents import loads
 from ramify.readers.messages import GONE, Accounts, LogNames, Message, Names, nodes, said
 from ramify.readers.values import fields, identifier, objects, seconds, string
 
-ZIP = b"PK\x03\x04"
 CHANNELS = ("channels.json", "groups.json", "dms.json", "mpims.json")
 USERS = ("users.json", "org_users.json")
 
@@ -125,7 +122,7 @@ def _exports(paths: Sequence[Path]) -> Iterator[tuple[_Export, dict[str, list[st
     """Yield exports and the days of each of their channels. Several paths may be days of one channel."""
     loose: dict[Path, list[str]] = {}
     for path in paths:
-        if path.is_dir() or _is_zip(path):
+        if path.is_dir() or is_zip(path):
             source = _source(path)
             layout = _layout(source.names)
             if not layout:
@@ -151,35 +148,19 @@ def _exports(paths: Sequence[Path]) -> Iterator[tuple[_Export, dict[str, list[st
         yield _Export(_Source(root, [*days, *present], _from_folder(root)), ""), channels
 
 
-def _is_zip(path: Path) -> bool:
-    read_twice(path, INTO_A_FILE)
-    with path.open("rb") as file:
-        return file.read(len(ZIP)) == ZIP
-
-
 def _source(path: Path) -> _Source:
     if path.is_dir():
         return _Source(path, [file.relative_to(path).as_posix() for file in list_files([path])], _from_folder(path))
-    try:
-        archive = zipfile.ZipFile(path)
-    except (zipfile.BadZipFile, OSError, NotImplementedError) as error:
-        raise RamifyError(f"{path} is not a complete ZIP file ({error}). Download the export again.") from None
-    times = Counter(info.filename for info in archive.infolist() if not info.is_dir())
+    archive = Archive(path, remedy="Download the export again.")
 
     def read(name: str, held: Held, report: Report | None) -> bytes:
-        info = archive.getinfo(name)  # The last file of this name, as other programs unpack it.
-        if info.flag_bits & 1:
-            raise RamifyError(f"{path} is encrypted ({name}). Unpack it with its password and name the folder.")
-        try:
-            with archive.open(info) as stream:
-                data = held.read(stream, path)  # pyright: ignore[reportArgumentType]
-        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as error:
-            raise RamifyError(f"{path} is damaged ({name}: {error}). Download the export again.") from None
+        with archive.open(name) as stream:
+            data = held.read(stream, path)
         if report is not None:
-            report.bytes += info.compress_size
+            report.bytes += archive.size(name)
         return data
 
-    return _Source(path, sorted(times), read, {name: count - 1 for name, count in times.items()})
+    return _Source(path, sorted(archive.times), read, {name: count - 1 for name, count in archive.times.items()})
 
 
 def _from_folder(root: Path) -> Callable[[str, Held, Report | None], bytes]:
