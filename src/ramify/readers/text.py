@@ -98,7 +98,7 @@ def read(
 
 
 def _files(paths: Sequence[Path], report: Report) -> dict[Path, str]:
-    """File -> its name: the path in the named folder, with the folder where names would be equal."""
+    """File -> its name: that of the file, or the path from the named folder on. More folders distinguish equal names."""
     names: dict[Path, str] = {}
     for path in paths:
         inside = list_files([path])
@@ -110,7 +110,7 @@ def _files(paths: Sequence[Path], report: Report) -> dict[Path, str]:
                 continue
             if file in names:
                 raise RamifyError(f"{file} is named twice, and would be read twice. Name each file or folder once.")
-            names[file] = file.relative_to(path).as_posix() if path.is_dir() else file.name
+            names[file] = f"{path.resolve().name}/{file.relative_to(path).as_posix()}" if path.is_dir() else file.name
         taken = set(texts)
         for file in inside:
             if file not in taken:
