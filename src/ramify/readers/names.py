@@ -25,7 +25,7 @@ def distinct_names(paths: Iterable[Path], short: Iterable[str]) -> list[str]:
             break
         for place, path in enumerate(paths):
             if times[names[place]] > 1:
-                above = path.parts[: len(path.parts) - len(Path(short[place]).parts)]
+                above = path.parts[: max(0, len(path.parts) - len(Path(short[place]).parts))]
                 names[place] = "/".join([*above[-folders:], short[place]])
     times = Counter(names)
     return [name if times[name] == 1 else str(path) for name, path in zip(names, paths)]

@@ -69,14 +69,17 @@ def _repeated(lines: Sequence[str]) -> str:
 
 
 def _speakers(text: str, lines: Sequence[str]) -> str:
-    """Few first words before most of the lines or paragraphs."""
-    starts = [block.lstrip().split("\n")[0] for block in _blocks(text)] if _has_blank_lines(text) else lines
-    for unit in {id(starts): starts, id(lines): lines}.values():
-        first = Counter(words[0].casefold() for line in unit if (words := line.split()))
-        few = min(_SPEAKERS, len(unit) // 4)
-        most = sum(count for _, count in first.most_common(few))
-        if most > 0.75 * len(unit):
-            return f"{most} of its {len(unit)} lines or paragraphs begin with one of {few} words, as messages do"
+    """Few first or last words in most of the lines or paragraphs: names, or labels."""
+    starts = [block.lstrip().split("\n")[0] for block in _blocks(text)]
+    for units in (lines, starts):
+        few = min(_SPEAKERS, len(units) // 4)
+        for place, name in ((0, "begin"), (-1, "end")):
+            times = Counter(words[place].casefold() for unit in units if (words := re.findall(r"\w+", unit)))
+            most = sum(count for _, count in times.most_common(few))
+            if most > 0.75 * len(units):
+                return (
+                    f"{most} of its {len(units)} lines or paragraphs {name} with one of {few} words, as messages and labels do"
+                )
     return ""
 
 

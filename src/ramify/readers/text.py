@@ -151,6 +151,9 @@ _MAGIC = {
     b"PAR1": "a Parquet file",
 }
 
+# Without the ones that terminals and printers interpret: backspace, tab, line ends, page breaks and escape.
+_BINARY = bytes(byte for byte in range(0x20) if byte not in b"\b\t\n\x0b\x0c\r\x1b")
+
 
 def _no_text(head: bytes, encoding: str) -> str:
     """The reason why the first bytes of a file are not text in the given encoding; "" if they are."""
@@ -159,10 +162,11 @@ def _no_text(head: bytes, encoding: str) -> str:
         return f"its first bytes are those of {kind}. Convert it to text first"
     if (encoding == AUTO and wide_encoding(head)) or (encoding != AUTO and "\n".encode(encoding) != b"\n"):
         return ""
-    if head.count(b"\0") * 200 > len(head):
+    controls = len(head) - len(head.translate(None, _BINARY))
+    if controls * 100 > len(head):
         return (
-            "it holds zero bytes, as binary files, tar archives and UTF-16 without a byte order mark do. Unpack an archive; "
-            "for UTF-16, give --option encoding=utf-16-le or utf-16-be"
+            f"{controls:,} of its first {len(head):,} bytes are control characters, as in binary files, tar archives and "
+            "UTF-16 without a byte order mark. Unpack an archive; for UTF-16, give --option encoding=utf-16-le or utf-16-be"
         )
     try:
         codecs.getincrementaldecoder("utf-8" if encoding == AUTO else encoding)().decode(head)
@@ -316,12 +320,12 @@ def _documents(chunks: Iterator[_Chunk], headings: Headings) -> Iterator[_Found]
     unit: _Open | None = None
     by_headings = {"wikitext": True, "none": False}.get(headings)
     after_blank = True
-    for chunk in _with_next_line(chunks):
+    for chunk, is_end in _with_next_line(chunks):
         lines = chunk.lines
         if by_headings is None and (first := next((line for line in lines if line and not line.isspace()), None)):
             by_headings = _WIKITEXT(first) is not None
         start = 0
-        for place in _headings(lines, after_blank) if by_headings else ():
+        for place in _headings(lines, after_blank, is_end) if by_headings else ():
             if unit is not None or start < place:
                 unit = unit or _Open(chunk.first, int(chunk.offsets[0]))
                 unit.add(lines[start:place])
@@ -338,17 +342,21 @@ def _documents(chunks: Iterator[_Chunk], headings: Headings) -> Iterator[_Found]
         yield unit.found
 
 
-def _headings(lines: list[str], after_blank: bool) -> Iterator[int]:
-    """The places of headings between blank lines. The end of the lines counts as blank."""
+def _headings(lines: list[str], after_blank: bool, before_blank: bool) -> Iterator[int]:
+    """The places of headings between blank lines, given whether the lines before and after all these are blank."""
     for place, line in enumerate(lines):
         if "=" in line[:8] and _HEADING(line):
             before = not lines[place - 1].strip() if place else after_blank
-            if before and (place + 1 == len(lines) or not lines[place + 1].strip()):
+            after = not lines[place + 1].strip() if place + 1 < len(lines) else before_blank
+            if before and after:
                 yield place
 
 
-def _with_next_line(chunks: Iterator[_Chunk]) -> Iterator[_Chunk]:
-    """Move a heading at the end of a chunk to the next one, so that the line after it is known."""
+def _with_next_line(chunks: Iterator[_Chunk]) -> Iterator[tuple[_Chunk, bool]]:
+    """Move a heading at the end of a chunk to the next one, so that the line after it is known.
+
+    Also tells whether a chunk is a heading at the end of the file. No other chunk ends with a heading before a blank line.
+    """
     held: _Chunk | None = None
     for chunk in chunks:
         if held is not None:
@@ -360,9 +368,9 @@ def _with_next_line(chunks: Iterator[_Chunk]) -> Iterator[_Chunk]:
             held = _Chunk(chunk.lines[place:], chunk.first + place, chunk.offsets[place:], False)
             chunk = _Chunk(chunk.lines[:place], chunk.first, chunk.offsets[:place], False)
         if chunk.lines:
-            yield chunk
+            yield chunk, False
     if held is not None:
-        yield held
+        yield held, True
 
 
 # --- units to posts -----------------------------------------------------------------------------------------------------
