@@ -104,7 +104,8 @@ def test_results_do_not_depend_on_blocks(tmp_path_factory, lines, size, first, e
     whole = content.replace("\x0c", " ").removesuffix("\n").split("\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text, "_READ_BYTES", size)
-        by_unit = {unit: texts(path, unit=unit) for unit in ("line", "paragraph", "document")}
+        headings = "auto" if first else "none"
+        by_unit = {unit: texts(path, unit=unit, headings=headings) for unit in ("line", "paragraph", "document")}
     assert by_unit["line"] == [line.strip() for line in whole]
     runs = itertools.groupby(whole, key=lambda line: bool(line.strip()))
     assert by_unit["paragraph"] == ["\n".join(run).strip() for filled, run in runs if filled]
