@@ -83,15 +83,13 @@ def _corpus(path: Path, report: Report) -> _Corpus:
 def _in_archive(path: Path, report: Report) -> _Corpus:
     archive = Archive(path, report)
     if escaping := archive.escaping:
-        raise RamifyError(
-            f"{path} holds {escaping!r}, a path out of the archive, so it is not read. Download the corpus again."
-        )
+        raise RamifyError(f"{path} holds {escaping!r}, a path that leaves the archive. Download the corpus again.")
     roots = _roots(archive)
     if len(roots) != 1:
-        found = f"{len(roots)} corpora, in {', '.join(map(repr, roots))}" if roots else "no utterances.jsonl or utterances.json"
-        raise RamifyError(
-            f"{path} holds {found}; expected one corpus, at the top or in one folder. Unpack it and name a folder."
+        found = (
+            f"{len(roots)} corpora, in {', '.join(root or 'at the top' for root in roots)}" if roots else "no utterances.jsonl"
         )
+        raise RamifyError(f"{path} holds {found}; expected one, at the top or in one folder. Unpack it and name a folder.")
 
     def member(name: str) -> tuple[Path, _Open] | None:
         matches = sorted(each for each in archive.times if each.startswith(f"{roots[0]}{name}.json"))
