@@ -211,8 +211,8 @@ def test_files_that_cannot_be_data_are_left_out(tmp_path):
     names = {
         False: (
             "LICENSE", "licence.txt", "LICENSE-MIT", "LICENSE-2.0.txt", "README", "README.md", "ReadMe.txt", "read_me.html",
-            "NOTICE", "CHANGELOG.md", "CITATION.cff", "COPYING", "notes.md", "Thumbs.db", "desktop.ini", ".DS_Store", ".git/config",
-            "__MACOSX/a/._b.json", "sub/README", "sub/.cache/x.json",
+            "NOTICE", "CHANGELOG.md", "CITATION.cff", "COPYING", "notes.md", "Thumbs.db", "desktop.ini", ".DS_Store",
+            ".git/config", "__MACOSX/a/._b.json", "sub/README", "sub/.cache/x.json",
         ),
         True: ("a.json", "readme_posts.csv", "licenses.json", "sub/notice.log", "b.txt", "cool.readme", "md"),
     }  # fmt: skip

@@ -265,7 +265,7 @@ def test_long_lines_are_left_out(write, monkeypatch):
     assert texts(path, unit="paragraph") == ["a", "d"]
     rows, report = read(path)
     assert (rows, report.skipped) == ([], {"too_long": 1})
-    assert "choose a smaller --option unit" in report.examples["too_long"][0]
+    assert "choose a smaller unit" in report.examples["too_long"][0]
 
 
 def test_long_units_are_left_out(write, monkeypatch):

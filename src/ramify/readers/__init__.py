@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from inspect import signature
-from os.path import splitext
+from os.path import isfile, islink, splitext
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
@@ -192,7 +192,7 @@ def list_files(paths: Sequence[Path]) -> list[Path]:
     """
     result = []
     for path in paths:
-        result += sorted(file for file, kept in _inside(path) if kept) if path.is_dir() else [path]
+        result += sorted(path / name for name, kept in _inside(path) if kept) if path.is_dir() else [path]
     return result
 
 
@@ -202,13 +202,8 @@ def left_out(paths: Sequence[Path]) -> dict[Path, list[str]]:
     Left out are hidden files, files of the desktop (Thumbs.db, __MACOSX), LICENSE, README and similar files, and Markdown,
     unless the folder holds nothing else. A file that is named as an input is always read.
     """
-    found = {}
-    for path in paths:
-        if path.is_dir():
-            names = {_topmost(file.relative_to(path)) for file, kept in _inside(path) if not kept}
-            if names:
-                found[path] = sorted(names)
-    return found
+    found = {path: sorted(name for name, kept in _inside(path) if not kept) for path in paths if path.is_dir()}
+    return {path: names for path, names in found.items() if names}
 
 
 def describe_left_out(paths: Sequence[Path]) -> list[str]:
@@ -240,31 +235,29 @@ def _is_foreign(part: str) -> bool:
     return part.startswith(".") or part.casefold() in _OF_DESKTOP
 
 
-def _topmost(path: Path) -> str:
-    """The path, cut after its first foreign part."""
-    place = next((place for place, part in enumerate(path.parts) if _is_foreign(part)), len(path.parts) - 1)
-    folder = "/" if place + 1 < len(path.parts) else ""
-    return Path(*path.parts[: place + 1]).as_posix() + folder
-
-
-def _inside(folder: Path) -> list[tuple[Path, bool]]:
-    """The files in a folder, and whether each can be data."""
-    root = _snapshot(folder)
-    found: list[tuple[Path, bool]] = []
-    markdown = []
-    for file in root.rglob("*"):
-        if file.is_dir():
-            continue
-        kept = not any(map(_is_foreign, file.relative_to(root).parts)) and not _is_about(file.name)
-        if kept and file.is_symlink() and not file.exists():
-            raise RamifyError(
-                f"{file} is a link to {os.readlink(file)}, which does not exist. Download the folder again, or remove the link."
-            )
-        if kept and file.suffix.casefold() in _MARKDOWN:
-            markdown.append(file)
-        elif file.is_file() or not kept:
-            found.append((file, kept))
-    return found + [(file, not any(kept for _, kept in found)) for file in markdown]
+def _inside(folder: Path) -> list[tuple[str, bool]]:
+    """The files in a folder, relative to it, and whether each can be data. A foreign folder counts as a file: `.git/`."""
+    found: list[tuple[str, bool]] = []
+    markdown: list[str] = []
+    start = _snapshot(folder)
+    for root, folders, files in os.walk(start):
+        prefix = "" if root == str(folder) else f"{Path(root).relative_to(folder).as_posix()}/"
+        found += ((f"{prefix}{name}/", False) for name in folders if _is_foreign(name))
+        folders[:] = (name for name in folders if not _is_foreign(name))
+        for name in files:
+            if _is_foreign(name) or _is_about(name):
+                found.append((prefix + name, False))
+            elif name.casefold().endswith(_MARKDOWN):
+                markdown.append(prefix + name)
+            elif isfile(f"{root}/{name}"):
+                found.append((prefix + name, True))
+            elif islink(f"{root}/{name}"):
+                raise RamifyError(
+                    f"{root}/{name} is a link to {os.readlink(f'{root}/{name}')}, which does not exist. Download the folder "
+                    "again, or remove the link."
+                )
+    is_all = not any(kept for _, kept in found)
+    return found + [(name, is_all) for name in markdown]
 
 
 def _snapshot(folder: Path) -> Path:

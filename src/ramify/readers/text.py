@@ -75,23 +75,31 @@ def read(
     if headings not in get_args(Headings):
         raise bad_option("headings", "auto, wikitext or none", headings)
     check_encoding(encoding)
+    given = set(paths)
     files = _files(paths, report)
     block_bytes = None if unit == "document" else _block_bytes(list(files))
+    rows = _Rows(block_bytes)
     for path, name in files.items():
         with open_bytes(path, report) as packed:
             if reason := _no_text(packed.peek()[:_HEAD_BYTES], encoding):
-                if path in paths:
+                if path in given:
                     raise RamifyError(f"{path} is not plain text: {reason}.")
                 _skip(path, reason, report)
                 continue
-            chunks = _chunks(packed, path, encoding, report)
-            if unit == "line":
-                found = _lines(chunks)
-            elif unit == "paragraph":
-                found = _paragraphs(chunks)
-            else:
-                found = _documents(chunks, headings)
-            yield from _batches(found, encodable(name), block_bytes, path, unit, report)
+            number = 1
+            for found in _units(_chunks(packed, path, encoding, report), unit, headings):
+                report.read += len(found.texts)
+                for text, line in zip(found.texts, found.lines, strict=True):
+                    if text is None:
+                        remedy = "" if unit == "line" else "; choose a smaller unit"
+                        where = f"{path}, line {line}: a {unit} of more than {MAX_CHARACTERS:,} characters{remedy}"
+                        report.skip("too_long", where)
+                rows.add(found, encodable(name), number)
+                number += len(found.texts)
+                if rows.are_enough:
+                    yield rows.take()
+    if rows:
+        yield rows.take()
 
 
 # --- files --------------------------------------------------------------------------------------------------------------
@@ -253,6 +261,12 @@ class _Found(NamedTuple):
     title: str | None = None
 
 
+def _units(chunks: Iterator[_Chunk], unit: Unit, headings: Headings) -> Iterator[_Found]:
+    if unit == "line":
+        return _lines(chunks)
+    return _paragraphs(chunks) if unit == "paragraph" else _documents(chunks, headings)
+
+
 def _lines(chunks: Iterator[_Chunk]) -> Iterator[_Found]:
     for chunk in chunks:
         texts: list[str | None] = [line.strip() for line in chunk.lines]
@@ -376,71 +390,49 @@ def _with_next_line(chunks: Iterator[_Chunk]) -> Iterator[tuple[_Chunk, bool]]:
 # --- units to posts -----------------------------------------------------------------------------------------------------
 
 
-def _batches(
-    found: Iterator[_Found], name: str, block_bytes: int | None, path: Path, unit: str, report: Report
-) -> Iterator[pa.RecordBatch]:
-    """Number the units and yield them in batches. Units that are too long are counted and left out."""
-    rows = _Rows(name, block_bytes)
-    number = 0
-    for texts, lines, offsets, title in found:
-        report.read += len(texts)
-        for text, line, offset in zip(texts, lines, offsets, strict=True):
-            number += 1
-            if text is None:
-                remedy = "" if unit == "line" else "; choose a smaller --option unit"
-                report.skip("too_long", f"{path}, line {line}: a {unit} of more than {MAX_CHARACTERS:,} characters{remedy}")
-            else:
-                rows.add(text, number, line, offset, title)
-        if rows.are_enough:
-            yield rows.take()
-    if rows.texts:
-        yield rows.take()
-
-
 class _Rows:
-    """Pending rows of one file."""
+    """Pending rows. `block_bytes`: the size of a block; None: each unit is a group of its own."""
 
-    def __init__(self, name: str, block_bytes: int | None) -> None:
-        self._name = name
-        self._json_name = json.dumps(name, ensure_ascii=False)
+    def __init__(self, block_bytes: int | None) -> None:
         self._block_bytes = block_bytes
         self._clear()
 
     def _clear(self) -> None:
-        self.texts: list[str] = []
-        self._numbers: list[int] = []
-        self._lines: list[int] = []
-        self._offsets: list[int] = []
-        self._titles: list[str | None] = []
+        self._texts: list[str] = []
+        self._ids: list[str] = []
+        self._metas: list[str] = []
+        self._groups: list[str] = []
         self._characters = 0
 
-    def add(self, text: str, number: int, line: int, offset: int, title: str | None) -> None:
-        self.texts.append(text)
-        self._numbers.append(number)
-        self._lines.append(line)
-        self._offsets.append(offset)
-        self._titles.append(title)
-        self._characters += len(text)
+    def __len__(self) -> int:
+        return len(self._texts)
 
     @property
     def are_enough(self) -> bool:
-        return len(self.texts) >= BATCH_ROWS or self._characters >= BATCH_CHARACTERS
+        return len(self) >= BATCH_ROWS or self._characters >= BATCH_CHARACTERS
+
+    def add(self, found: _Found, name: str, first: int) -> None:
+        """Add units of the file with this name, the first of which has the number `first`. Units without text are left out."""
+        json_name = json.dumps(name, ensure_ascii=False)
+        about = "" if found.title is None else f', "title": {json.dumps(found.title, ensure_ascii=False)}'
+        numbered = zip(range(first, first + len(found.texts)), found.texts, found.lines, found.offsets, strict=True)
+        for number, text, line, offset in numbered:
+            if text is None:
+                continue
+            self._texts.append(text)
+            self._characters += len(text)
+            self._ids.append(name_of := f"{name}/{number:010d}")
+            if self._block_bytes is None:
+                self._groups.append(name_of)
+                group = ""
+            else:
+                block = f"#{offset // self._block_bytes:06d}"
+                self._groups.append(name + block)
+                group = f', "{GROUP}": {json_name[:-1]}{block}"'
+            self._metas.append(f'{{"file": {json_name}, "line": {line}{group}{about}}}')
 
     def take(self) -> pa.RecordBatch:
-        count = len(self.texts)
-        ids = pa.array([f"{self._name}/{number:010d}" for number in self._numbers], pa.string())
-        metas = [f'{{"file": {self._json_name}, "line": {line}' for line in self._lines]
-        groups = ids
-        if self._block_bytes is not None:
-            blocks = [f"#{offset // self._block_bytes:06d}" for offset in self._offsets]
-            groups = pa.array([f"{self._name}{block}" for block in blocks], pa.string())
-            start = f', "{GROUP}": {self._json_name[:-1]}'
-            metas = [f'{meta}{start}{block}"' for meta, block in zip(metas, blocks, strict=True)]
-        metas = [
-            f"{meta}}}" if title is None else f'{meta}, "title": {json.dumps(title, ensure_ascii=False)}}}'
-            for meta, title in zip(metas, self._titles, strict=True)
-        ]
-        columns = {"id": ids, "tree": ids, "text": self.texts, "meta": metas, "group": groups}
+        columns = {"id": self._ids, "tree": self._ids, "text": self._texts, "meta": self._metas, "group": self._groups}
+        arrays = [pa.array(columns.get(each.name, pa.nulls(len(self))), each.type) for each in GROUPED]
         self._clear()
-        arrays = [pa.array(columns.get(each.name, pa.nulls(count)), each.type) for each in GROUPED]
         return pa.RecordBatch.from_arrays(arrays, schema=GROUPED)
