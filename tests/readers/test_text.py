@@ -214,6 +214,11 @@ def test_other_encodings_must_be_named(write, encoding):
     assert texts(path, unit="line", encoding=encoding) == [line.strip()] * 9
 
 
+def test_damaged_lines_of_utf_8_are_counted(write):
+    rows, report = read(write("Дождь идёт.\n".encode() * 9 + b"\xd0\n" + "Дождь".encode()), unit="line")
+    assert (rows[0]["text"], len(rows), report.kept) == ("Дождь идёт.", 11, {"encoding": 1})
+
+
 def test_control_characters(write):
     path = write("a\x00b\n\x0cpage\n\x0c\nesc\x1b \x7f\ta\n" + "x" * 999)
     rows, report = read(path, unit="line")
@@ -352,6 +357,7 @@ OTHERS = {
     "html": "<html><body>" + "".join(f"<p>{sentence}</p>\n" for sentence in SENTENCES),
     "gutenberg": "The Project Gutenberg eBook of Tea\n\n" + PROSE["wrapped"],
     "chapters": "TEA\n\nCHAPTER I. In the Kitchen\n\n" + PROSE["wrapped"],
+    "mail": "From: Ann\nSubject: Tea\n\n" + PROSE["wrapped"],
     "a poem": "\n".join(f"and {' '.join(sentence.split()[:5])}" for sentence in SENTENCES * 3),
     "words": "\n".join(" ".join(SENTENCES).split()),
     "little": SENTENCES[0],

@@ -14,6 +14,7 @@ _RECORD = re.compile(
     r"|[^\s:<>|»]{1,32}(?:[ ][^\s:<>|»]{1,32}){0,2}[ ]?[:>|»]\s"  # a name before a message
     r"|[^\s:]{1,32}[ ](?:-{1,2}|[–—])[ ])"
 )
+_MAIL = re.compile(r"(?:From|To|Subject|Date|Message-ID|Newsgroups): ")
 _CLOCK = re.compile(r"(?<!\d)\d{1,2}[:.h]\d{2}(?!\d)")
 _SPEAKERS = 10
 
@@ -30,6 +31,8 @@ def unlike_prose(text: str) -> str:
         return "it names Project Gutenberg, whose files are books with a licence"
     if any(map(_CHAPTER.fullmatch, lines)):
         return "it has headings of chapters, as a book does"
+    if len({match[0] for line in lines if (match := _MAIL.match(line))}) > 1:
+        return "it has the headers of mail"
     letters = sum(map(str.isalpha, text))
     if letters < FEW_LETTERS:
         return f"it has {letters} letters in its beginning, too few to recognise prose"

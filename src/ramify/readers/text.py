@@ -4,7 +4,6 @@ Numbers run from 1 through a file and have ten digits, so that the order of the 
 tree holds the file and the number of the first line.
 """
 
-import codecs
 import io
 import json
 import re
@@ -176,14 +175,23 @@ def _no_text(head: bytes, encoding: str) -> str:
             f"{controls:,} of its first {len(head):,} bytes are control characters, as in binary files, tar archives and "
             "UTF-16 without a byte order mark. Unpack an archive; for UTF-16, give --option encoding=utf-16-le or utf-16-be"
         )
-    try:
-        codecs.getincrementaldecoder("utf-8" if encoding == AUTO else encoding)().decode(head)
-    except ValueError:
-        # In Western European languages, for which cp1252 is made, most letters are ASCII.
-        bad = b"".join(line for line in head.split(b"\n") if not _is_utf8(line)).translate(None, b" \t\r")
-        if encoding == AUTO and sum(byte >= 0x80 for byte in bad) * 3 > len(bad):
-            return "it is neither UTF-8 nor Windows-1252. Name its encoding, for example --option encoding=gb18030 or koi8-r"
+    if encoding == AUTO and _is_foreign(head):
+        return "it is neither UTF-8 nor Windows-1252. Name its encoding, for example --option encoding=gb18030 or koi8-r"
     return ""
+
+
+def _is_foreign(head: bytes) -> bool:
+    """Whether bytes that are not UTF-8 are not Windows-1252 either, in whose languages most letters are ASCII."""
+    lines = head.split(b"\n")
+    # The last line may be cut in the middle of a character.
+    bad = b"".join(line for line in lines[:-1] or lines if not _is_utf8(line)).translate(None, b" \t\r")
+    high = _high_bytes(bad)
+    # In a damaged UTF-8 file, most lines are still sound.
+    return high * 3 > len(bad) and high * 2 > _high_bytes(head)
+
+
+def _high_bytes(data: bytes) -> int:
+    return len(data) - len(data.translate(None, bytes(range(0x80, 0x100))))
 
 
 def _is_utf8(line: bytes) -> bool:
