@@ -27,7 +27,7 @@ class MarkupError(Exception):
 class XmlParser:
     """A parser that calls `start(name, attributes)`, `end(name)` and `text(data)` as it is fed.
 
-    Raises `MarkupError` for malformed XML, entity definitions, elements nested deeper than 1,000, and single tags over 64 MiB.
+    `entity(name)` is called for an entity that only an external definition, which is never read, could explain. Raises `MarkupError` for malformed XML, entity definitions, elements nested deeper than 1,000, and single tags over 64 MiB.
     Entity definitions are refused because they can expand without bound or open files and addresses.
     """
 
@@ -36,6 +36,7 @@ class XmlParser:
         start: Callable[[str, dict[str, str]], None],
         end: Callable[[str], None] | None = None,
         text: Callable[[str], None] | None = None,
+        entity: Callable[[str], None] | None = None,
     ) -> None:
         self._start, self._end = start, end
         self._depth = self._fed = 0
@@ -47,6 +48,8 @@ class XmlParser:
         parser.EntityDeclHandler = self._on_entity
         if text:
             parser.CharacterDataHandler = text
+        if entity:
+            parser.SkippedEntityHandler = lambda name, is_parameter: None if is_parameter else entity(name)
 
     def feed(self, data: bytes, final: bool = False) -> None:
         self._fed += len(data)
