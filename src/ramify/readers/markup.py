@@ -27,7 +27,9 @@ class MarkupError(Exception):
 class XmlParser:
     """A parser that calls `start(name, attributes)`, `end(name)` and `text(data)` as it is fed.
 
-    `entity(name)` is called for an entity that only an external definition, which is never read, could explain. Raises `MarkupError` for malformed XML, entity definitions, elements nested deeper than 1,000, and single tags over 64 MiB.
+    `entity(name)` is called for an entity that only an external definition could explain, which is never read.
+
+    Raises `MarkupError` for malformed XML, entity definitions, elements nested deeper than 1,000, and single tags over 64 MiB.
     Entity definitions are refused because they can expand without bound or open files and addresses.
     """
 

@@ -1,7 +1,7 @@
 """Books: Standard Ebooks folders, EPUB 2 and 3, Project Gutenberg text, Markdown, HTML and TEI.
 
-A work becomes a document: its root, divisions, paragraphs and sentences, each with the name of its level as its kind. Containers
-have a title as their label and no text; the leaves hold the text in reading order.
+A work becomes a document: its root, divisions, paragraphs and sentences, each with the name of its level as its kind.
+Containers have a title as their label and no text; the leaves hold the text in reading order.
 
     <kind of input>.py   file or folder -> `Work`, whose outline holds divisions and paragraphs
     levels.py            outline -> `Tree`
@@ -83,8 +83,8 @@ def _works(path: Path, report: Report) -> Iterator[tuple[_Input, Path]]:
     inputs, others = _inputs_in(path)
     if not inputs:
         raise RamifyError(
-            f"the folder {path} holds no book. Expected folders of Standard Ebooks (src/epub/content.opf), or files in EPUB, TEI "
-            "(.xml), Markdown (.md), HTML or plain text (.txt)."
+            f"the folder {path} holds no book. Expected folders of Standard Ebooks (src/epub/content.opf), or files in EPUB, "
+            "TEI (.xml), Markdown (.md), HTML or plain text (.txt)."
         )
     for file in others:
         report.read += 1
@@ -161,8 +161,8 @@ def _input(path: Path, report: Report) -> _Input:
     if gutenberg.is_gutenberg(head):
         return _Input(path, gutenberg.read)
     raise RamifyError(
-        f"{path} is no book that can be read. Expected a folder of Standard Ebooks, or a file in EPUB (.epub), TEI (.xml with the "
-        "TEI namespace), Markdown (.md), HTML (.html) or plain text (.txt). Rename or convert it."
+        f"{path} is no book that can be read. Expected a folder of Standard Ebooks, or a file in EPUB (.epub), TEI (.xml with "
+        "the TEI namespace), Markdown (.md), HTML (.html) or plain text (.txt). Rename or convert it."
     )
 
 

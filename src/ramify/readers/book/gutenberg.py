@@ -27,7 +27,9 @@ _FIELD = re.compile(r"^(Title|Author|Language):[ \t]*(.+(?:\n[ \t]+\S.*)*)", re.
 _NUMBER = re.compile(r"\[(?:eBook|Etext|E-text) #(\d+)\]", re.IGNORECASE)
 _LANGUAGES = {"english": "en", "german": "de", "french": "fr", "italian": "it", "spanish": "es", "dutch": "nl"}
 
-_CREDITS = re.compile(r"(?:produced|prepared|transcribed|e-?text prepared|this e-?text was|scanned) ?(?:by|for)?\b", re.IGNORECASE)
+_CREDITS = re.compile(
+    r"(?:produced|prepared|transcribed|e-?text prepared|this e-?text was|scanned) ?(?:by|for)?\b", re.IGNORECASE
+)
 _CONTENTS = re.compile(r"(?:table of )?contents[.:]?", re.IGNORECASE)
 _PICTURE = re.compile(r"\[(?:Illustration|Frontispiece)\b[^\]]*\]", re.IGNORECASE)
 _FOOTNOTE = re.compile(r"\[Footnote\b", re.IGNORECASE)

@@ -318,9 +318,7 @@ class _Builder:
         for text in texts:
             node = self._add(parent, SENTENCE, self._waiting_title(), text)
             if len(text) > LONG_SENTENCE and (words := len(text.split())) > LONG_SENTENCE:
-                self._report.repair(
-                    "long_sentence", f"{self._work.where}: sentence {self.nodes[node].id}, {words:,} words", 1
-                )
+                self._report.repair("long_sentence", f"{self._work.where}: sentence {self.nodes[node].id}, {words:,} words", 1)
 
     def _container(self) -> _Container:
         """The node of the lowest level above paragraphs. Missing nodes on the way to it are made."""
@@ -329,9 +327,9 @@ class _Builder:
             container = self._containers[place]
             if container is None:
                 division = next((each.division for each in self._path if each.place == place), None)
-                titles = [
-                    each.division.title for each in self._path if each.place is None and each.lowest == place - 1
-                ] + [division.title if division else ""]
+                titles = [each.division.title for each in self._path if each.place is None and each.lowest == place - 1] + [
+                    division.title if division else ""
+                ]
                 node = self._add(parent, name, TITLES.join(title for title in titles if title))
                 container = self._containers[place] = _Container(node, self.nodes[node].id)
                 if division is None:

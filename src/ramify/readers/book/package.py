@@ -39,7 +39,7 @@ class Package:
 def read_book(container: Container, package: Package, outline: Outline) -> None:
     """Read the files of the spine into an outline.
 
-    Elements with semantic types divide a book; if it has none, its table of contents does; if that is missing, too, headings do.
+    Elements with semantic types divide a book. If it has none, its table of contents does, or else its headings.
     """
     data = {name: container.read(name) for name in dict.fromkeys(package.spine)}
     is_typed = any(_TYPED_SECTION.search(content) for content in data.values())

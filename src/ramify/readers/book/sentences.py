@@ -1,8 +1,11 @@
 """Division of paragraphs into sentences by sentencex (MIT, Wikimedia), adapted to dialogue."""
 
 import re
+from typing import Any
 
 import sentencex
+
+_sentencex: Any = sentencex
 
 # Sentencex never divides a quotation, however many sentences it holds, and takes a dash for part of the word after it.
 _QUOTES = str.maketrans(dict.fromkeys('“”„«»"‘—', " "))
@@ -26,7 +29,7 @@ def sentences(text: str, language: str = "en") -> list[str]:
     searched = searched.translate(_QUOTES)
     found: list[str] = []
     start = 0
-    for boundary in sentencex.get_sentence_boundaries(language, searched)[:-1]:
+    for boundary in _sentencex.get_sentence_boundaries(language, searched)[:-1]:
         end = boundary["end_index"]
         while closing := _CLOSING.match(text, end):
             end = closing.end()

@@ -17,19 +17,34 @@ NAMESPACE = b"http://www.tei-c.org/ns/1.0"
 
 _ROOTS = ("TEI", "TEI.2")
 _DIVISION = re.compile(r"div[0-7]?").fullmatch
-_BLOCKS = frozenset(
-    "ab argument bibl byline castItem cell cit closer dateline docAuthor docDate docImprint docTitle epigraph figure "
-    "floatingText group head imprimatur item l label lg list opener p postscript quote row salute signed sp speaker stage "
-    "table text trailer body front back titlePage".split()
+_BLOCKS = (
+    {"ab", "argument", "back", "bibl", "body", "byline", "castItem", "cit", "closer", "dateline", "docAuthor", "docDate"}
+    | {"docImprint", "docTitle", "epigraph", "floatingText", "front", "group", "head", "imprimatur", "item", "l", "label", "lg"}
+    | {
+        "list",
+        "opener",
+        "p",
+        "postscript",
+        "quote",
+        "row",
+        "salute",
+        "signed",
+        "sp",
+        "speaker",
+        "stage",
+        "table",
+        "text",
+        "trailer",
+    }
 )
 # Inside a paragraph, these are part of its text.
-_INLINE_TOO = frozenset("quote stage bibl cit label".split())
+_INLINE_TOO = {"bibl", "cit", "label", "quote", "stage"}
 _LEFT_OUT = {"note": "footnote", "titlePage": "titlepage", "figDesc": "picture", "figure": "picture", "divGen": "contents"}
-_READINGS = frozenset(("sic", "orig", "abbr"))
+_READINGS = {"sic", "orig", "abbr"}
 """Readings inside of <choice> that another one replaces."""
 _SPACE = re.compile(r"\s+")
-_KINDS = frozenset(DIVISIONS) | {"book", "letter", "canto", "stave"}
-_PARAGRAPHS = frozenset(("p", "ab", "l", "head"))
+_KINDS = {*DIVISIONS, "book", "letter", "canto", "stave"}
+_PARAGRAPHS = {"p", "ab", "l", "head"}
 
 
 def is_tei(head: bytes) -> bool:
@@ -113,9 +128,7 @@ class _Events:
             outline.begin(kind)
             number = attributes.get("n", "")
             self._numbers.append(f"{kind} {number}".strip() if number else "")
-        elif tag == "lb" and attributes.get("break") != "no":
-            self._parts.append(" ")
-        elif tag == "cell":
+        elif tag == "cell" or (tag == "lb" and attributes.get("break") != "no"):
             self._parts.append(" ")
         elif tag == "gap":
             outline.report.repair("gap", f"{outline.where}, {self._place}")

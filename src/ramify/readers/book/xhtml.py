@@ -55,13 +55,14 @@ _MARKS = {"noteref": "note_mark", "fnanchor": "note_mark", "pagenum": "page_numb
 _VERSE = ("verse", "poem", "song", "hymn", "stanza", "poetry", "linegroup")
 
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
-_BLOCKS = frozenset(
-    "address article aside blockquote body caption center dd details div dl dt fieldset figcaption figure footer form header "
-    "hgroup hr li main nav ol p pre section summary table tbody tfoot thead tr ul".split()
-) | _HEADINGS.keys()
-_VOID = frozenset("area base br col embed hr img input link meta param source track wbr".split())
-_DIVIDING = frozenset(("section", "div", "article", "body"))
-_HIDDEN = frozenset("head script style template noscript svg math object iframe audio video".split())
+_BLOCKS = (
+    {"address", "article", "aside", "blockquote", "body", "caption", "center", "dd", "details", "div", "dl", "dt", "fieldset"}
+    | {"figcaption", "figure", "footer", "form", "header", "hgroup", "hr", "li", "main", "nav", "ol", "p", "pre", "section"}
+    | {"summary", "table", "tbody", "tfoot", "thead", "tr", "ul", *_HEADINGS}
+)
+_VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"}
+_DIVIDING = {"section", "div", "article", "body"}
+_HIDDEN = {"head", "script", "style", "template", "noscript", "svg", "math", "object", "iframe", "audio", "video"}
 # An end tag that is left out: a start tag on the left ends an open element on the right.
 _IMPLIED_ENDS = {
     "li": ("li",),
@@ -71,7 +72,7 @@ _IMPLIED_ENDS = {
     "td": ("td", "th"),
     "th": ("td", "th"),
 }
-_HOLDERS = frozenset(("ul", "ol", "dl", "table"))
+_HOLDERS = {"ul", "ol", "dl", "table"}
 
 _SPACE = re.compile(r"\s+")
 _NUMBERED_KIND = re.compile(r"(volume|book|part|act)-\d").match
