@@ -7,36 +7,42 @@ import sentencex
 
 _sentencex: Any = sentencex
 
-# Sentencex never divides a quotation, however many sentences it holds, and takes a dash for part of the word after it.
+# Sentencex never divides a quotation or a parenthesis, and takes a dash for part of the word after it.
 _QUOTES = str.maketrans(dict.fromkeys('“”„«»"‘—', " "))
-_OPENING = "“‘„« "
+_PARENTHESIS = re.compile(r"(?:^|(?<=[.!?…”’\"] ))\(([^()]*)\)")
+# An apostrophe may begin a word, as in ’Tis.
+_OPENING = re.compile(r"(?:(?<=\s)[’'\"]|[“‘„«\s])*\Z")
 _CLOSING = re.compile(r"[”»)\]…]|[’'](?=[\s”»)\]]|$)")
-_NEXT_LETTER = re.compile(r"[^\w]*(\w?)")
+_FOLLOWING = re.compile(r"\s*(?P<dash>[—–]?)\W*(?P<letter>\w)")
 # Abbreviations to sentencex, but words if a sentence begins after them.
 _WORDS = re.compile(r"(?:\b(?:me|no|No|ill|art|may|miss|fed)|(?<=[a-z] )I)(?=\.[”’]* +[“‘(]*[A-Z][a-z’ ])")
+# After a question or an exclamation in quotation marks: I said, Ann Oak slowly asked.
+_SPEAKER = re.compile(
+    r"(?:I |(?:(?:Mr|Mrs|Dr|St|M)\. ?|(?!(?:He|She|It|We|You|They) )[A-Z][\w’-]+ ){1,4})(?:[a-z]+ly )?\b(?:asked|said|says|cried|inquired|enquired|exclaimed|"
+    r"repeated|replied|answered|demanded|interrupted|whispered|muttered|gasped|suggested|shouted|retorted|ejaculated|murmured|"
+    r"stammered|returned|continued|thought)\b"
+)
 
 
 def sentences(text: str, language: str = "en") -> list[str]:
     """The sentences of a paragraph. Concatenated, they are the paragraph up to white space.
 
-    A quotation is divided like other text. A sentence continues after "!", "?" or "…" if a lower-case letter follows, as in
-    “Oh!” she said, or a dash. Closing quotation marks belong to the sentence before them.
+    A quotation is divided like other text, and so is a parenthesis that begins a sentence. A sentence continues after "!", "?" or "…" if a lower-case letter follows, as in
+    “Oh!” she said, or a dash, or the name of the speaker. Closing quotation marks belong to the sentence before them.
     """
-    if language == "en":
-        searched = _WORDS.sub(_hidden, text)
-    else:
-        searched = text
-    searched = searched.translate(_QUOTES)
+    searched = _WORDS.sub(_hidden, text) if language == "en" else text
+    searched = _PARENTHESIS.sub(r" \1 ", searched).translate(_QUOTES)
     found: list[str] = []
     start = 0
     for boundary in _sentencex.get_sentence_boundaries(language, searched)[:-1]:
         end = boundary["end_index"]
         while closing := _CLOSING.match(text, end):
             end = closing.end()
-        while end > start and text[end - 1] in _OPENING:
-            end -= 1
-        letter = _NEXT_LETTER.match(text, end)
-        if end <= start or letter is None or not letter[1] or letter[1].islower() or text[end:].lstrip()[0] in "—–":
+        end -= len(_OPENING.search(text, start, end)[0])  # pyright: ignore[reportOptionalSubscript]
+        following = _FOLLOWING.match(text, end)
+        if end <= start or following is None or following["letter"].islower() or following["dash"]:
+            continue
+        if language == "en" and text[end - 1] in '”’"' and _SPEAKER.match(text, following.start("letter")):
             continue
         found.append(text[start:end].strip())
         start = end
@@ -45,4 +51,4 @@ def sentences(text: str, language: str = "en") -> list[str]:
 
 
 def _hidden(word: re.Match[str]) -> str:
-    return "x" * len(word[0])
+    return "¤" * len(word[0])
