@@ -145,6 +145,9 @@ def _without_contents(blocks: list[_Block], outline: Outline) -> list[_Block]:
         return blocks
     for later in range(listing + 1, len(blocks)):
         if _key(blocks[later].text) == _key(entry) and _is_heading(blocks[later].text):
+            # The parts that begin with this chapter belong to the text.
+            while later - 1 > listing and _is_heading(blocks[later - 1].text) and kind_of(blocks[later - 1].text) in ABOVE:
+                later -= 1
             outline.skip("contents", f"line {blocks[place].number}")
             return blocks[:place] + blocks[later:]
     return blocks

@@ -13,8 +13,8 @@ SUFFIXES = (".html", ".htm", ".xhtml")
 
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
 _META = re.compile(r"<meta\b[^>]*>", re.IGNORECASE)
-_ATTRIBUTE = re.compile(r"""([\w:.-]+)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
-_LANGUAGE = re.compile(r"""<html\b[^>]*\blang\s*=\s*["']([\w-]+)""", re.IGNORECASE)
+_ATTRIBUTE = re.compile(r"""([\w:.-]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""")
+_LANGUAGE = re.compile(r"""<html\b[^>]*\blang\s*=\s*["']?([\w-]+)""", re.IGNORECASE)
 _NAMES = {"author": "author", "dc.creator": "author", "dcterms.creator": "author", "dc.title": "title", "dc.source": "source"}
 
 
@@ -37,7 +37,7 @@ def read(path: Path, report: Report, name: str) -> Work:
 def _meta(head: str) -> dict[str, str]:
     meta: dict[str, str] = {}
     for tag in _META.findall(head):
-        attributes = {key.lower(): first or second for key, first, second in _ATTRIBUTE.findall(tag)}
+        attributes = {key.lower(): "".join(values) for key, *values in _ATTRIBUTE.findall(tag)}
         name = _NAMES.get(attributes.get("name", "").lower())
         if name and (content := clean_line(unescape(attributes.get("content", "")))):
             meta.setdefault(name, content)
