@@ -2,13 +2,14 @@
 
 import gzip
 import zipfile
+from pathlib import Path
 
 import pytest
 from books import epub, folder, package, page, read, shape
 
 from ramify.errors import RamifyError
 from ramify.readers import book, detect_format
-from ramify.readers.book import container
+from ramify.readers.book import container, tei, xhtml
 from ramify.readers.book.sentences import sentences
 
 PLAIN = {"1.xhtml": page("<h2>Chapter I</h2><p>Clay.</p>"), "2.xhtml": page("<h2>Chapter II</h2><p>Fire.</p>")}
@@ -533,6 +534,13 @@ def test_a_folder_without_books(tmp_path):
     (tmp_path / "a.jpg").write_bytes(b"x")
     with pytest.raises(RamifyError, match=r"holds no book\. Expected folders of Standard Ebooks"):
         read(tmp_path)
+
+
+def test_reasons_are_documented():
+    """Reasons in tables, which the test of literal ones does not see."""
+    page = (Path(__file__).parents[2] / "docs" / "data.md").read_text("utf-8")
+    tables = (*xhtml.LEFT_OUT.values(), *xhtml.CLASSES_LEFT_OUT.values(), *xhtml.MARKS.values(), *tei.LEFT_OUT.values())
+    assert not [reason for reason in tables if f"`{reason}`" not in page]
 
 
 # --- sentences ----------------------------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ _BLOCKS = (
 )
 # Inside a paragraph, these are part of its text.
 _INLINE_TOO = {"bibl", "cit", "label", "quote", "stage"}
-_LEFT_OUT = {"note": "footnote", "titlePage": "titlepage", "figDesc": "picture", "figure": "picture", "divGen": "contents"}
+LEFT_OUT = {"note": "footnote", "titlePage": "titlepage", "figDesc": "picture", "figure": "picture", "divGen": "contents"}
 _READINGS = {"sic", "orig", "abbr"}
 """Readings inside of <choice> that another one replaces."""
 _SPACE = re.compile(r"\s+")
@@ -105,10 +105,10 @@ class _Events:
         outline = self._work.outline
         if tag == "text" and attributes.get("xml:lang"):
             self._work.meta.setdefault("language", attributes["xml:lang"])
-        if tag in _LEFT_OUT or tag == "fw" or (outer == "choice" and tag in _READINGS) or (outer == "app" and tag == "rdg"):
+        if tag in LEFT_OUT or tag == "fw" or (outer == "choice" and tag in _READINGS) or (outer == "app" and tag == "rdg"):
             self._left_out = len(self._stack)
-            if tag in _LEFT_OUT:
-                outline.skip(_LEFT_OUT[tag], self._place)
+            if tag in LEFT_OUT:
+                outline.skip(LEFT_OUT[tag], self._place)
             elif tag == "fw":
                 outline.report.repair("page_number", f"{outline.where}, {self._place}")
             else:

@@ -41,7 +41,7 @@ DIVISIONS = {
 }
 """Semantic type of a <section> -> the kind of its division."""
 
-_CLASSES_LEFT_OUT = {
+CLASSES_LEFT_OUT = {
     "pg-boilerplate": "licence",
     "pgheader": "licence",
     "pg-header": "licence",
@@ -51,7 +51,7 @@ _CLASSES_LEFT_OUT = {
     "footnotes": "footnote",
     "toc": "contents",
 }
-_MARKS = {"noteref": "note_mark", "fnanchor": "note_mark", "pagenum": "page_number", "pageno": "page_number"}
+MARKS = {"noteref": "note_mark", "fnanchor": "note_mark", "pagenum": "page_number", "pageno": "page_number"}
 _VERSE = ("verse", "poem", "song", "hymn", "stanza", "poetry", "linegroup")
 
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
@@ -322,11 +322,11 @@ class _Events:
 
     def _leaves_out(self, tag: str, types: Sequence[str], classes: Sequence[str], identifier: str) -> bool:
         for name in (*types, *classes):
-            if name in _MARKS:
-                self._outline.report.repair(_MARKS[name], f"{self._outline.where}, {self._page.place}")
+            if name in MARKS:
+                self._outline.report.repair(MARKS[name], f"{self._outline.where}, {self._page.place}")
                 return True
         reason = next((LEFT_OUT[name] for name in types if name in LEFT_OUT), None) or next(
-            (_CLASSES_LEFT_OUT[name] for name in (*classes, identifier) if name in _CLASSES_LEFT_OUT), None
+            (CLASSES_LEFT_OUT[name] for name in (*classes, identifier) if name in CLASSES_LEFT_OUT), None
         )
         if reason is None or tag not in _BLOCKS:
             return False
