@@ -58,6 +58,14 @@ def test_epub_2_is_divided_by_its_table_of_contents(tmp_path):
     assert (report.skipped, report.kept) == ({"cover": 1}, {"missing_level": 1})
 
 
+def test_a_table_of_contents_that_is_not_well_formed_is_counted(tmp_path):
+    path = epub(tmp_path / "k.epub", PLAIN, package(PLAIN, NCX_ITEM, 'toc="ncx"'), {"OEBPS/toc.ncx": NCX.replace("</ncx>", "")})
+    (tree,), report = read(path, levels="chapter,paragraph")
+    assert shape(tree) == TWO_CHAPTERS
+    assert report.kept == {"bad_xml": 1}
+    assert "toc.ncx, line 6: no element found" in report.examples["bad_xml"][0]
+
+
 NAV = page(
     '<nav epub:type="toc"><ol><li><a href="text/a.xhtml#one">One</a></li><li><a href="text/a.xhtml#two">Two</a></li></ol></nav>'
     '<nav epub:type="landmarks"><ol><li><a epub:type="copyright-page" href="text/c.xhtml">Rights</a></li></ol></nav>'
@@ -123,9 +131,9 @@ ENCRYPTION = """<encryption xmlns="urn:oasis:names:tc:opendocument:xmlns:contain
         (None, {"../../etc/x": "y"}, "holds a file '../../etc/x', whose name leads out of the archive"),
         (None, {"/etc/x": "y"}, "leads out of the archive"),
         (None, {"C:\\x": "y"}, "leads out of the archive"),
-        (package(["../../../x"]), {}, r"content\.opf names the file '../x', which is outside of the book"),
-        (package(["missing.xhtml"]), {}, "names the file 'missing.xhtml', which is missing"),
-        (package([]), {}, "names no file"),
+        (package(["../../../x"]), {}, r"content\.opf: the reading order names the item .*, whose file is outside of the book"),
+        (package(["missing.xhtml"]), {}, "names the file 'OEBPS/text/missing.xhtml', which is missing"),
+        (package([]), {}, "names no text"),
         (BOMB + "<package>&b;</package>", {}, r"content\.opf, line 1: the definition of the entity 'a' is refused"),
         ("<package>", {}, r"content\.opf, line 1: no element found\. Expected well-formed XML"),
     ],

@@ -105,9 +105,22 @@ def html_to_text(html: str) -> str:
     return parser.result()
 
 
-class _TextOf(HTMLParser):
+class LenientHtmlParser(HTMLParser):
+    """An HTML parser that takes a malformed marked section, such as "<![x", for a comment instead of failing."""
+
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
+
+    def parse_marked_section(self, i: int, report: bool = True) -> int:
+        try:
+            return super().parse_marked_section(i, report)
+        except AssertionError:
+            return self.parse_bogus_comment(i)
+
+
+class _TextOf(LenientHtmlParser):
+    def __init__(self) -> None:
+        super().__init__()
         self._parts: list[str] = []
         self._breaks = 0
         self._pre = 0

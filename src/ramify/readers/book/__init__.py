@@ -167,10 +167,13 @@ def _input(path: Path, report: Report) -> _Input:
 
 
 def _is_unmistakable(each: _Input) -> bool:
-    if each.read is standard_ebooks.read:
+    if each.read in (standard_ebooks.read, epub.read):
         return True
-    with each.path.open("rb") as file:
-        return not refuses(each.path, file.read(HEAD_BYTES))
+    try:
+        with open_bytes(each.path) as stream:
+            return not refuses(each.path, stream.read(HEAD_BYTES))
+    except RamifyError:
+        return False
 
 
 def _suffix(path: Path) -> str:

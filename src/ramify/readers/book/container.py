@@ -4,7 +4,6 @@ import codecs
 import posixpath
 import zipfile
 import zlib
-from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
@@ -64,8 +63,11 @@ class Archive:
     def __init__(self, path: Path, report: Report) -> None:
         self.path = path
         report.bytes += path.stat().st_size
-        with path.open("rb") as file:
-            head = file.read(1024)
+        try:
+            with path.open("rb") as file:
+                head = file.read(1024)
+        except OSError as error:
+            raise RamifyError(f"cannot read {path}: {error.strerror or error}.") from None
         if not head:
             raise RamifyError(f"{path} is empty. Check that it was written or downloaded completely.")
         if not head.startswith(ZIP):
@@ -121,12 +123,10 @@ _KNOWN = {
 }
 
 
-def resolve(base: str, reference: str, refuse: Callable[[str], RamifyError]) -> str:
-    """The name of the file that a file named `base` refers to, without a fragment. Raises `refuse(name)` if it is outside."""
+def resolve(base: str, reference: str) -> str | None:
+    """The name of the file that a file named `base` refers to; None if it is outside of the book."""
     name = posixpath.normpath(posixpath.join(posixpath.dirname(base), reference))
-    if name.startswith(("../", "/")) or name == "..":
-        raise refuse(name)
-    return name
+    return None if name.startswith(("../", "/")) or name == ".." else name
 
 
 def _check_name(name: str, path: Path) -> None:

@@ -1,5 +1,6 @@
 """Trees from outlines: which divisions become levels, and the nodes of each level."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ TITLES = " / "
 
 LONG_SENTENCE = 1_000
 """Words beyond which a sentence is counted. It is kept as it is."""
+
+_CONTENTS = re.compile(r"(?:table of )?contents|(?:list of )?illustrations", re.IGNORECASE).fullmatch
 
 Role = Literal["above", "chapter", "below"]
 
@@ -103,7 +106,7 @@ def _unwrapped(root: Division) -> Division:
 
 
 def _drop_empty(root: Division, work: Work, report: Report) -> None:
-    """Remove divisions without any paragraph, and count them."""
+    """Remove divisions without any paragraph, and printed tables of contents, and count them."""
     path: list[Division] = []
     for event, item in list(_walk(root)):
         if isinstance(item, Paragraph):
@@ -112,10 +115,15 @@ def _drop_empty(root: Division, work: Work, report: Report) -> None:
             path.append(item)
             continue
         path.pop()
-        if path and not item.content:
+        is_contents = _CONTENTS(item.title.strip(" .:")) and not item.divisions
+        if path and (is_contents or not item.content):
             path[-1].content = [each for each in path[-1].content if each is not item]
             report.read += 1
-            report.skip("empty_division", f"{work.where}: {item.kind or 'division'} {item.title!r:.80}")
+            where = f"{work.where}: {item.kind or 'division'} {item.title!r:.80}"
+            if is_contents:
+                report.skip("contents", where)
+            else:
+                report.skip("empty_division", where)
 
 
 def _join_titles(root: Division) -> None:

@@ -34,6 +34,8 @@ class Package:
     """Name of a file -> its semantic type, as the guide or the landmarks give it."""
     contents: dict[str, dict[str, list[Target]]] = field(default_factory=dict)
     """Name of a file -> id of an element in it ("": its beginning) -> entries of the table of contents."""
+    fault: str = ""
+    """The reason why the table of contents cannot be read; "" if it can be, or if there is none."""
 
 
 def read_book(container: Container, package: Package, outline: Outline) -> None:
@@ -41,6 +43,8 @@ def read_book(container: Container, package: Package, outline: Outline) -> None:
 
     Elements with semantic types divide a book. If it has none, its table of contents does, or else its headings.
     """
+    if package.fault:
+        outline.report.repair("bad_xml", package.fault)
     data = {name: container.read(name) for name in dict.fromkeys(package.spine)}
     is_typed = any(_TYPED_SECTION.search(content) for content in data.values())
     listed = [targets for name, targets in package.contents.items() if name in data]
@@ -56,20 +60,17 @@ def read_book(container: Container, package: Package, outline: Outline) -> None:
 
 def read_package(container: Container, name: str) -> Package:
     """Read an OPF file, and the table of contents that it names. Raises `RamifyError` if it cannot be followed."""
-    items: dict[str, tuple[str, str, str]] = {}
+    items: dict[str, tuple[str | None, str, str]] = {}
     spine: list[str] = []
     kinds: dict[str, str] = {}
     meta: dict[str, Any] = {}
     sources: list[str] = []
     contents_id = ""
 
-    def refuse(found: str) -> RamifyError:
-        return RamifyError(f"{container.where(name)} names the file {found!r}, which is outside of the book. Leave it out.")
-
     for tag, attributes, text in elements(container.read(name), container.where(name)):
         if tag == "item":
             items[attributes.get("id", "")] = (
-                resolve(name, unquote(attributes.get("href", "")), refuse),
+                resolve(name, unquote(attributes.get("href", ""))),
                 attributes.get("media-type", ""),
                 attributes.get("properties", ""),
             )
@@ -78,7 +79,8 @@ def read_package(container: Container, name: str) -> Package:
         elif tag == "spine":
             contents_id = attributes.get("toc", "")
         elif tag == "reference":
-            kinds[resolve(name, unquote(attributes.get("href", "").partition("#")[0]), refuse)] = attributes.get("type", "")
+            if (file := resolve(name, unquote(attributes.get("href", "").partition("#")[0]))) is not None:
+                kinds[file] = attributes.get("type", "")
         elif tag in ("title", "language") and text:
             meta.setdefault(tag, text)
         elif tag == "creator" and text and attributes.get("role", "aut") == "aut":
@@ -87,21 +89,36 @@ def read_package(container: Container, name: str) -> Package:
             sources.append(text)
     if source := next((each for each in sources if each.startswith(("http:", "https:"))), next(iter(sources), None)):
         meta["source"] = source
-    missing = next((each for each in spine if each not in items or items[each][0] not in container.names), None)
-    if missing is not None or not spine:
-        found = f"the file {missing!r}, which is missing" if spine else "no file"
-        raise RamifyError(f"{container.where(name)}: the reading order names {found}. Download the book again.")
-    files = [items[each][0] for each in spine if items[each][1] in _TEXT_TYPES or not items[each][1]]
+    files: list[str] = []
+    for each in spine:
+        file, media_type, _ = items.get(each, (each, "", ""))
+        if file is None:
+            raise RamifyError(
+                f"{container.where(name)}: the reading order names the item {each!r}, whose file is outside of the book. Leave "
+                "this book out."
+            )
+        if file not in container.names:
+            raise RamifyError(
+                f"{container.where(name)}: the reading order names the file {file!r}, which is missing. Download the book "
+                "again."
+            )
+        if media_type in _TEXT_TYPES or not media_type:
+            files.append(file)
+    if not files:
+        raise RamifyError(f"{container.where(name)}: the reading order names no text. Download the book again.")
     package = Package(meta, files, kinds)
     navigation = next((href for href, _, properties in items.values() if "nav" in properties.split()), None)
-    listing = navigation or items.get(contents_id, ("", "", ""))[0]
+    listing = navigation or items.get(contents_id, (None, "", ""))[0]
     if listing in container.names:
-        read = _read_navigation if navigation else _read_ncx
-        read(container, listing, package, refuse)
+        assert listing is not None
+        try:
+            (_read_navigation if navigation else _read_ncx)(container, listing, package)
+        except RamifyError as error:
+            package.contents, package.fault = {}, f"{error}"
     return package
 
 
-def _read_ncx(container: Container, name: str, package: Package, refuse: Callable[[str], RamifyError]) -> None:
+def _read_ncx(container: Container, name: str, package: Package) -> None:
     depth = 0
     title = ""
     in_map = False
@@ -114,7 +131,7 @@ def _read_ncx(container: Container, name: str, package: Package, refuse: Callabl
             depth += 1
             title = ""
         elif tag == "content" and in_map and depth:
-            _add_target(package, resolve_target(name, attributes.get("src", ""), refuse), Target(depth, clean_line(title)))
+            _add_target(package, resolve_target(name, attributes.get("src", "")), Target(depth, clean_line(title)))
 
     def end(tag: str) -> None:
         nonlocal depth, in_map
@@ -128,7 +145,7 @@ def _read_ncx(container: Container, name: str, package: Package, refuse: Callabl
     parse(container.read(name), container.where(name), start, end, text)
 
 
-def _read_navigation(container: Container, name: str, package: Package, refuse: Callable[[str], RamifyError]) -> None:
+def _read_navigation(container: Container, name: str, package: Package) -> None:
     """Read the navigation file of EPUB 3: lists of links in <nav epub:type="toc">, and types of files in the landmarks."""
     listing = href = title = kind = ""
     depth = 0
@@ -151,10 +168,10 @@ def _read_navigation(container: Container, name: str, package: Package, refuse: 
             depth -= 1
         elif tag == "a" and is_open:
             is_open = False
-            file, fragment = resolve_target(name, href, refuse)
+            file, fragment = resolve_target(name, href)
             if listing == "toc":
                 _add_target(package, (file, fragment), Target(depth, clean_line(title)))
-            elif listing == "landmarks" and kind:
+            elif listing == "landmarks" and kind and file is not None:
                 package.kinds.setdefault(file, kind.split()[-1])
 
     def text(data: str) -> None:
@@ -164,15 +181,16 @@ def _read_navigation(container: Container, name: str, package: Package, refuse: 
     parse(container.read(name), container.where(name), start, end, text)
 
 
-def resolve_target(base: str, reference: str, refuse: Callable[[str], RamifyError]) -> tuple[str, str]:
-    """(name of a file, id of an element in it or "") of a reference."""
+def resolve_target(base: str, reference: str) -> tuple[str | None, str]:
+    """(name of a file or None if it is outside of the book, id of an element in it or "") of a reference."""
     href, _, fragment = reference.partition("#")
-    return resolve(base, unquote(href), refuse) if href else base, unquote(fragment)
+    return resolve(base, unquote(href)) if href else base, unquote(fragment)
 
 
-def _add_target(package: Package, place: tuple[str, str], target: Target) -> None:
+def _add_target(package: Package, place: tuple[str | None, str], target: Target) -> None:
     file, fragment = place
-    package.contents.setdefault(file, {}).setdefault(fragment, []).append(target)
+    if file is not None:
+        package.contents.setdefault(file, {}).setdefault(fragment, []).append(target)
 
 
 # --- XML ------------------------------------------------------------------------------------------------------------------

@@ -4,12 +4,11 @@ import re
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from html.entities import html5
-from html.parser import HTMLParser
 from typing import NamedTuple
 
 from ramify.errors import RamifyError
 from ramify.readers.book.outline import ABOVE, BELOW, CHAPTER, Division, Outline, clean_line
-from ramify.readers.markup import MAX_ELEMENT_DEPTH, MarkupError, XmlParser
+from ramify.readers.markup import MAX_ELEMENT_DEPTH, LenientHtmlParser, MarkupError, XmlParser
 
 LEFT_OUT = {
     "titlepage": "titlepage",
@@ -157,11 +156,11 @@ def _ignore(*_: object) -> None:
 
 
 _MARKS_OF_ENCODING = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
-_CHARSET = re.compile(rb"""<meta[^>]+charset\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
+_CHARSET = re.compile(rb"""<(?:meta\b[^>]+charset|\?xml\b[^>]+encoding)\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
 
 
 def decode_html(data: bytes) -> str:
-    """Decode HTML by its byte order mark or <meta>, or else as UTF-8, or as Windows-1252 if it is not UTF-8."""
+    """Decode HTML by its byte order mark or declaration, or else as UTF-8, or as Windows-1252 if it is not UTF-8."""
     for mark, encoding in _MARKS_OF_ENCODING.items():
         if data.startswith(mark):
             return data.decode(encoding, "replace")
@@ -174,11 +173,11 @@ def decode_html(data: bytes) -> str:
     return data.decode("cp1252", "replace")
 
 
-class _Html(HTMLParser):
+class _Html(LenientHtmlParser):
     """Calls the events of HTML, in which end tags may be missing."""
 
     def __init__(self, events: "_Events") -> None:
-        super().__init__(convert_charrefs=True)
+        super().__init__()
         self._events = events
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
