@@ -121,6 +121,14 @@ def test_levels(tmp_path, levels, lines):
     assert shape(tree)[: len(lines)] == lines
 
 
+def test_named_levels_join_those_of_the_work(tmp_path):
+    """A level that the work lacks stands where the option puts it."""
+    (tree,), _ = read(folder(tmp_path, PAGES), levels="volume,part,chapter,paragraph", divisions="level")
+    assert [tree.nodes[index].kind for index in tree.thread(len(tree) - 1)] == [
+        *("document", "volume", "part", "chapter", "subchapter", "paragraph")
+    ]
+
+
 @pytest.mark.parametrize(
     "levels", ["", "chapter", "sentence,paragraph", "paragraph,chapter", "chapter,chapter,paragraph", "a,,paragraph"]
 )

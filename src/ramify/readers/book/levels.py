@@ -93,6 +93,14 @@ def _walk(root: Division) -> Iterator[tuple[Literal["begin", "text", "end"], Div
             stack.append((item, iter(item.content)))
 
 
+def _divisions(root: Division) -> Iterator[tuple[Literal["begin", "end"], Division]]:
+    """Yield the beginnings and ends of the divisions below the root, in reading order."""
+    for event, item in _walk(root):
+        if event != "text" and item is not root:
+            assert isinstance(item, Division)
+            yield event, item
+
+
 # --- the outline ----------------------------------------------------------------------------------------------------------
 
 
@@ -107,16 +115,14 @@ def _unwrapped(root: Division) -> Division:
 
 def _drop_empty(root: Division, work: Work, report: Report) -> None:
     """Remove divisions without any paragraph, and printed tables of contents, and count them."""
-    path: list[Division] = []
-    for event, item in list(_walk(root)):
-        if isinstance(item, Paragraph):
-            continue
+    path = [root]
+    for event, item in list(_divisions(root)):
         if event == "begin":
             path.append(item)
             continue
         path.pop()
         is_contents = _CONTENTS(item.title.strip(" .:")) and not item.divisions
-        if path and (is_contents or not item.content):
+        if is_contents or not item.content:
             path[-1].content = [each for each in path[-1].content if each is not item]
             report.read += 1
             where = f"{work.where}: {item.kind or 'division'} {item.title!r:.80}"
@@ -128,8 +134,8 @@ def _drop_empty(root: Division, work: Work, report: Report) -> None:
 
 def _join_titles(root: Division) -> None:
     """Let a division take over its only content if that is a heading: the second line of its title."""
-    for event, item in list(_walk(root)):
-        if event == "end" and isinstance(item, Division) and item is not root and item.kind not in ABOVE:
+    for event, item in list(_divisions(root)):
+        if event == "end" and item.kind not in ABOVE:
             only = item.content[0]
             if len(item.content) == 1 and isinstance(only, Division) and only.rank is not None and not only.kind:
                 item.title = f"{item.title}: {only.title}" if item.title else only.title
@@ -144,13 +150,12 @@ def _roles(root: Division) -> dict[int, Role]:
     """
     depths: list[tuple[int, Division]] = []
     depth = 0
-    for event, item in _walk(root):
-        if isinstance(item, Division) and item is not root:
-            if event == "begin":
-                depth += 1
-                depths.append((depth, item))
-            else:
-                depth -= 1
+    for event, item in _divisions(root):
+        if event == "begin":
+            depth += 1
+            depths.append((depth, item))
+        else:
+            depth -= 1
     named = Counter(depth for depth, item in depths if item.kind == CHAPTER)
     if named:
         chapter_depth = named.most_common(1)[0][0]
@@ -160,9 +165,7 @@ def _roles(root: Division) -> dict[int, Role]:
         chapter_depth = next((depth for depth in sorted(counts) if depth > parts and counts[depth] > 1), parts + 1)
     roles: dict[int, Role] = {}
     path: list[Role] = []
-    for event, item in _walk(root):
-        if not isinstance(item, Division) or item is root:
-            continue
+    for event, item in _divisions(root):
         if event == "end":
             path.pop()
             continue
@@ -190,21 +193,14 @@ def _places(
     wanted = [name for name in levels if name not in (PARAGRAPH, SENTENCE)]
     above, below = _kinds(root, roles)
     if mode == "level":
-        named_above = wanted[: wanted.index(CHAPTER)] if CHAPTER in wanted else wanted
-        named_below = wanted[wanted.index(CHAPTER) + 1 :] if CHAPTER in wanted else []
-        names = [
-            *_merged(named_above, [name for name in above if name not in named_below]),
-            *[CHAPTER][: CHAPTER in wanted],
-            *_merged(named_below, [name for name in below if name not in named_above]),
-        ]
+        chapter = wanted.index(CHAPTER) if CHAPTER in wanted else len(wanted)
+        names = _merged(wanted[:chapter], above) + _merged(wanted[chapter:], [*wanted[chapter : chapter + 1], *below])
     else:
         names = wanted
     places: dict[int, int] = {}
     # The path of open divisions: (the number of the level, or of the nearest one above; depth within its role).
     path: list[tuple[int, Role, int]] = []
-    for event, item in _walk(root):
-        if not isinstance(item, Division) or item is root:
-            continue
+    for event, item in _divisions(root):
         if event == "end":
             path.pop()
             continue
@@ -212,7 +208,7 @@ def _places(
         role = roles[id(item)]
         depth = outer_depth + 1 if role == outer_role else 0
         if role == CHAPTER:
-            candidates = [CHAPTER]
+            candidates = [CHAPTER, item.kind]
         else:
             kinds = above if role == "above" else below
             candidates = [item.kind, kinds[depth]] if item.kind in kinds else [kinds[depth]]
@@ -223,17 +219,23 @@ def _places(
     return places, names
 
 
-def _merged(first: Sequence[str], others: Sequence[str]) -> list[str]:
-    return [*first, *(name for name in others if name not in first)]
+def _merged(wanted: Sequence[str], found: Sequence[str]) -> list[str]:
+    """The names of both, in the order of `found`. Each further one of `wanted` precedes the name that it precedes there."""
+    merged = list(found)
+    place = len(merged)
+    for name in reversed(wanted):
+        if name in merged:
+            place = merged.index(name)
+        else:
+            merged.insert(place, name)
+    return merged
 
 
 def _kinds(root: Division, roles: dict[int, Role]) -> tuple[list[str], list[str]]:
     """The kinds of divisions above and below chapters, each from the highest: the most frequent name at every depth."""
     found: dict[Role, list[Counter[str]]] = {"above": [], "below": []}
     path: list[Role] = []
-    for event, item in _walk(root):
-        if not isinstance(item, Division) or item is root:
-            continue
+    for event, item in _divisions(root):
         if event == "end":
             path.pop()
             continue

@@ -33,7 +33,7 @@ class Paragraph:
     is_verse: bool = False
 
 
-@dataclass
+@dataclass(eq=False)
 class Division:
     """A part of a work. `kind` is the name of its level in singular; "" if the source does not say."""
 

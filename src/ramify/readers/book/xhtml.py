@@ -127,7 +127,7 @@ class Pages:
             # Parsed twice, because an outline cannot take back a part of a file.
             XmlParser(_ignore, entity=_ignore).feed(page.data, final=True)
         except MarkupError as error:
-            where = f"{self._outline.where}, {page.place and page.place + ', '}line {error.line}"
+            where = f"{self._outline.where}{page.place and ', ' + page.place}, line {error.line}"
             self._outline.report.repair("bad_xml", f"{where}: {error}")
             self.read_html(decode_html(page.data), page)
             return
@@ -279,7 +279,7 @@ class _Events:
     def entity(self, name: str) -> None:
         """An entity without a definition: one that HTML defines, or an unknown one, which stays as it is written."""
         if f"{name};" not in html5:
-            self._outline.report.repair("unknown_entity", f"{self._outline.where}, {self._page.place}: &{name};")
+            self._outline.report.repair("unknown_entity", f"{self._where}: &{name};")
         self.text(html5.get(f"{name};", f"&{name};"))
 
     def imply_ends(self, tag: str) -> None:
@@ -294,6 +294,10 @@ class _Events:
         self._flush(None)
         if self._first is not None and not self._first.title:
             self._first.title = clean_line(self._page_title)
+
+    @property
+    def _where(self) -> str:
+        return f"{self._outline.where}{self._page.place and ', ' + self._page.place}"
 
     # --- elements -------------------------------------------------------------------------------------------------------
 
@@ -322,7 +326,7 @@ class _Events:
     def _leaves_out(self, tag: str, types: Sequence[str], classes: Sequence[str], identifier: str) -> bool:
         for name in (*types, *classes):
             if name in MARKS:
-                self._outline.report.repair(MARKS[name], f"{self._outline.where}, {self._page.place}")
+                self._outline.report.repair(MARKS[name], self._where)
                 return True
         reason = next((LEFT_OUT[name] for name in types if name in LEFT_OUT), None) or next(
             (CLASSES_LEFT_OUT[name] for name in (*classes, identifier) if name in CLASSES_LEFT_OUT), None
