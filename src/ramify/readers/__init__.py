@@ -91,6 +91,7 @@ FORMATS: dict[str, Format] = {
     "matrix": Format("logs", "ramify.readers.matrix", "Matrix rooms: Element's JSON, or events as JSON lines"),
     "telegram": Format("logs", "ramify.readers.telegram", "Telegram Desktop's result.json"),
     "table": Format("posts", "ramify.readers.table", "one post per row: CSV, TSV, Parquet or JSON lines"),
+    "labelled": Format("trees", "ramify.readers.labelled", "labelled texts and pairs: tables, GLUE, SuperGLUE, SQuAD, SNLI …"),
     "chat-table": Format("logs", "ramify.readers.chat_table", "one message per row, in the order of the channel"),
     # Last, because tab-separated values may look like a WeeChat log.
     "irc": Format("logs", "ramify.readers.irc", "IRC logs, as written by clients and bots", numbered=True),

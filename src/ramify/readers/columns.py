@@ -100,6 +100,11 @@ def header(path: Path, head: bytes) -> list[str]:
     return _split_header(line, _delimiter(line))
 
 
+def delimiter_of(head: bytes) -> str:
+    """The most frequent delimiter in the first line of a table."""
+    return _delimiter(head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0].decode("utf-8", "replace"))
+
+
 def check(layout: Layout, columns: Mapping[str, str] | None, delimiter: object, quote: object) -> None:
     """Raise `RamifyError` for an invalid option."""
     if columns is not None and not isinstance(columns, Mapping):
