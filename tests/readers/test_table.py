@@ -20,7 +20,7 @@ ROWS = [
     {"id": "2", "parent": "1", "tree": "t", "author": None, "time": 20.5, "text": "reply\nof two lines"},
     {"id": "3", "parent": "2", "tree": "t", "author": "bob", "time": 30.0, "text": 'said "so"'},
 ]
-EXPECTED = [row | {"kind": None, "meta": None} for row in ROWS]
+EXPECTED = [row | {"kind": None, "meta": None, "label": None, "or_parent": None} for row in ROWS]
 
 
 def read(path, **options):

@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -77,6 +77,10 @@ class Layout:
             if theirs is not None:
                 matches[ours] = theirs
         return matches
+
+    def only(self, name: str) -> "Layout":
+        """The layout of one column."""
+        return replace(self, synonyms={name: self.synonyms.get(name, ())}, required=(), added=(), numbered=True)
 
     def lacking(self, names: Sequence[str], required: Sequence[str] = ()) -> list[str]:
         """The required columns (by default the layout's own) that the table lacks."""

@@ -18,7 +18,7 @@ from ramify.readers.archives import ZIP
 from ramify.readers.base import A_FOLDER, Policy, Report, bad_option, open_bytes
 from ramify.readers.columns import LINE, PARQUET, Columns, Layout, batches, check, decoded, delimiter_of, header, strings
 from ramify.readers.labelled_sets import BY_NAME, Dataset, lacks_header, of_table, part_of, split_of
-from ramify.readers.labels import LabelColumn, LabelType, number, renamed
+from ramify.readers.labels import LabelColumn, LabelType, number, renamed, survey
 from ramify.readers.quoting import detect_quote
 from ramify.readers.split_names import named
 from ramify.tree import GROUP, SPLIT, Node, Tree
@@ -108,7 +108,7 @@ def read(
     _give_splits(sources, split)
     for source in sources:
         if source.layout and source.reads_labels and labels.type == "auto":
-            _survey(source, labels)
+            survey(labels, _only(source, source.layout, "label"), source.path, source.unit)
     rows: Counter[tuple[str, str]] = Counter()
     for source in sources:
         if source.layout:
@@ -317,25 +317,16 @@ def _batches(source: _Source, layout: Layout, columns: Mapping[str, str], report
     return batches(source.path, report, layout, columns, source.delimiter, source.quote, source.titles)
 
 
-def _survey(source: _Source, labels: LabelColumn) -> None:
-    """Show all labels of a table to the column, so that it can decide on their type."""
-    assert source.layout is not None
+def _only(source: _Source, layout: Layout, name: str) -> Iterator[Columns]:
+    """One column of a table, before the table is read."""
     columns = source.columns or {}
-    layout = replace(source.layout, synonyms={"label": source.layout.synonyms.get("label", ())}, required=("label",))
-    only = {"label": columns["label"]} if "label" in columns else {}
-    for batch in _batches(source, layout, only, Report()):
-        if "label" in batch:
-            labels.see(decoded(batch["label"], source.path, 1, Report()), batch[LINE], source.unit)
+    return _batches(source, layout.only(name), {name: columns[name]} if name in columns else {}, Report())
 
 
-def _last_rows(source: _Source) -> dict[str, int]:
+def _last_rows(source: _Source, layout: Layout) -> dict[str, int]:
     """Id -> the last row with this id."""
-    assert source.layout is not None
-    columns = source.columns or {}
-    layout = replace(source.layout, synonyms={"id": source.layout.synonyms.get("id", ())}, required=())
-    only = {"id": columns["id"]} if "id" in columns else {}
     last: dict[str, int] = {}
-    for batch in _batches(source, layout, only, Report()):
+    for batch in _only(source, layout, "id"):
         if "id" in batch:
             last.update(zip(strings(decoded(batch["id"], source.path, 1, Report())).to_pylist(), batch[LINE].to_pylist()))
     return last
@@ -346,7 +337,7 @@ def _table(
 ) -> Iterator[labelled_records.Found]:
     """One tree per row. The ids of the rows are held, to find repeated ones."""
     dataset = source.dataset
-    last = _last_rows(source) if policy.duplicate_id == "last" else {}
+    last = _last_rows(source, layout) if policy.duplicate_id == "last" else {}
     seen: set[str] = set()
     kinds = dataset.kinds if dataset else ("", "")
     row = 1

@@ -140,7 +140,7 @@ def squad_lines(base: Path, name: str, report: Report) -> Iterator[Found]:
         where = f"{files['span']}, line {number}"
         places = [int(word) if word.isascii() and word.isdigit() else -1 for word in span.split()]
         tokens = context.split(" ")
-        if len(places) != 2 or not 0 <= places[0] <= places[1] < len(tokens):
+        if len(places) != 2 or min(places) < 0 or max(places) >= len(tokens):
             _bad(report, where, f"{span!r:.40} is not the first and the last token of an answer")
             continue
         start = len(" ".join(tokens[: places[0]])) + (places[0] > 0)

@@ -2,15 +2,16 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
 
 from ramify.errors import RamifyError
-from ramify.readers.base import bad_option, pc
-from ramify.readers.columns import strings
+from ramify.readers.base import Report, bad_option, pc
+from ramify.readers.columns import LINE, Columns, decoded, strings
 
 LabelType = Literal["auto", "category", "number"]
 
@@ -87,6 +88,13 @@ class LabelColumn:
                 )
             converted.append(float(label) if self._fraction and label is not None else label)
         return converted
+
+
+def survey(labels: LabelColumn, tables: Iterable[Columns], path: Path, where: str) -> None:
+    """Show all labels of a table to a column, so that it can decide on their type."""
+    for batch in tables:
+        if "label" in batch:
+            labels.see(decoded(batch["label"], path, 1, Report()), batch[LINE], where)
 
 
 def _plain(values: pa.Array) -> pa.Array:
