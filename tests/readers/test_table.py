@@ -200,7 +200,7 @@ def test_quotation_marks_can_be_text(tmp_path):
         ("delimiter", True, "one ASCII character"),
         ("delimiter", '"', "a character other than the delimiter"),
         ("quote", "''", "one ASCII character other than a line end, or nothing"),
-        ("quote", None, "one ASCII character other than a line end, or nothing"),
+        ("quote", 7, "one ASCII character other than a line end, or nothing"),
         ("quote", ",", "a character other than the delimiter of .*posts.csv"),
         ("columns", "text=what", "names of the table's columns"),
     ],

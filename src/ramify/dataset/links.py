@@ -25,21 +25,26 @@ _AFFIX = re.compile(r"^[a-z]{1,12}[0-9]?[_:#/-]+|\.0$")
 
 @dataclass
 class Links:
-    """Counts, over all parts of a build, of the replies and of those whose parent no post of the tree has."""
+    """Counts, over all parts of a build, of the replies and of those whose parent no post of the tree has.
+
+    `direct` replies name the tree as their parent, which needs no post.
+    """
 
     replies: int = 0
+    direct: int = 0
     unknown: int = 0
     # A parent, and an id of the same tree that is spelled almost alike.
     alike: tuple[str, str] | None = None
     # A parent, its tree, and another tree with a post of this id.
     elsewhere: tuple[str, str, str] | None = None
 
-    def add(self, content: pa.Table, tree: Indices, tree_ids: pa.Array, replies: Mask, unknown: Mask) -> None:
-        """Count the replies of a part. The masks and `tree` are over the first rows of `content`."""
-        self.replies += int(replies.sum())
-        self.unknown += int(unknown.sum())
+    def add(self, content: pa.Table, tree: Indices, tree_ids: pa.Array, replies: int, direct: int, unknown: Mask) -> None:
+        """Count the replies of a part. `tree` and `unknown` are over the rows of `content`."""
         rows = np.flatnonzero(unknown)
-        if self.alike is None and self.elsewhere is None and len(rows) >= MAX_UNKNOWN * replies.sum() > 0:
+        self.replies += replies
+        self.direct += direct
+        self.unknown += len(rows)
+        if self.alike is None and self.elsewhere is None and len(rows) >= MAX_UNKNOWN * max(replies - direct, 1):
             self._look_for_causes(
                 content, tree, tree_ids, rows[np.linspace(0, len(rows) - 1, min(SAMPLE, len(rows)), dtype=int)]
             )
@@ -61,8 +66,12 @@ class Links:
 
     def check(self, paths: Sequence[Path], policy: Policy) -> None:
         """Raise `RamifyError` if nearly all parents are unknown."""
-        is_believed = self.replies < MIN_REPLIES or (policy.orphan == "drop" and self.elsewhere is None)
-        if (is_believed and self.alike is None) or self.unknown < MAX_UNKNOWN * self.replies or not self.unknown:
+        if self.alike is not None:
+            is_lost = self.unknown >= MAX_UNKNOWN * (self.replies - self.direct)
+        else:
+            is_lost = self.replies >= MIN_REPLIES and self.unknown >= MAX_UNKNOWN * self.replies
+            is_lost = is_lost and (policy.orphan != "drop" or self.elsewhere is not None)
+        if not is_lost:
             return
         raise RamifyError(
             f"{', '.join(map(str, paths))}: of {self.replies:,} replies, {self.unknown:,} answer a post that is not in their "

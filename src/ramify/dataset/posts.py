@@ -132,12 +132,13 @@ class _Draft:
 
     def count(self, links: Links) -> None:
         """Count the replies, and those whose parent is unknown."""
-        is_reply, is_unknown = (np.zeros(self.content.num_rows, dtype=bool) for _ in range(2))
-        is_reply[self.row[self.parent != NO_PARENT]] = True
+        is_reply = self.parent != NO_PARENT
+        is_unknown = np.zeros(self.content.num_rows, dtype=bool)
         is_unknown[self.row[self.parent == UNKNOWN_PARENT]] = True
         tree = np.full(self.content.num_rows, NO_PARENT)
         tree[self.row] = self.tree
-        links.add(self.content, tree, self.tree_ids, is_reply, is_unknown)
+        direct = int((is_reply & self.answers_tree).sum())
+        links.add(self.content, tree, self.tree_ids, int(is_reply.sum()), direct, is_unknown)
 
     def break_cycles(self, policy: Policy) -> None:
         """Remove or attach the posts that never reach a root: they are on a cycle, or descend from one."""

@@ -104,6 +104,18 @@ def header(path: Path, head: bytes) -> list[str]:
     return _split_header(line, _delimiter(line))
 
 
+def names_of(path: Path) -> list[str]:
+    """The names of the columns of a file: of JSON lines, the keys in its first lines. [] for a damaged file."""
+    read_twice(path, INTO_A_FILE)
+    with open_bytes(path) as stream:
+        head = stream.read(1 << 16)
+    try:
+        names = header(path, head)
+    except (pa.ArrowException, OSError):
+        return []
+    return list(dict.fromkeys(key for line in _first_lines(path) for key in line)) if head.startswith(b"{") else names
+
+
 def delimiter_of(head: bytes) -> str:
     """The most frequent delimiter in the first line of a table."""
     return _delimiter(head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0].decode("utf-8", "replace"))

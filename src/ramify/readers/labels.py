@@ -75,6 +75,8 @@ class LabelColumn:
 
     def json(self, values: pa.Array, lines: pa.Array, where: str) -> list[Any]:
         """The labels as JSON values; None for an empty one. Raises `RamifyError` for one that is not of the column's type."""
+        if self.type == "auto" and not self._number and not self._category:
+            self.see(values, lines, where)
         values = _plain(values)
         if self.type == "category" or (self.type == "auto" and not self._number):
             return values.to_pylist() if pa.types.is_boolean(values.type) else strings(values).to_pylist()

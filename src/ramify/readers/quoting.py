@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ramify.errors import RamifyError
 from ramify.readers.base import Report, lines, open_bytes
+from ramify.readers.columns import PARQUET, delimiter_of
 
 MARK = '"'
 MAX_FIELD = 16 << 20
@@ -23,6 +24,15 @@ class _Plain:
     # Column -> its fields between quotation marks; and those of them that no writer has to quote.
     quoted: Counter[int] = field(default_factory=Counter)
     needless: Counter[int] = field(default_factory=Counter)
+
+
+def quote_of_tabs(path: Path, delimiter: str | None) -> str:
+    """`detect_quote` for a table with tabs. The mark for other tables, whose quoted fields may hold the delimiter."""
+    with open_bytes(path) as stream:
+        head = stream.read(1 << 16)
+    if head.startswith((PARQUET, b"{")) or (delimiter or delimiter_of(head)) != "\t":
+        return MARK
+    return detect_quote(path, "\t")
 
 
 def detect_quote(path: Path, delimiter: str) -> str:

@@ -17,10 +17,23 @@ import numpy as np
 import pyarrow as pa
 
 from ramify.readers import list_files, reddit
-from ramify.readers.base import A_FOLDER, EITHER, INTO_A_FILE, Policy, Report, bad_option, open_bytes, pc, read_twice
-from ramify.readers.columns import LINE, Columns, Layout, ParentSpelling, batches, check, decoded, header, strings, times
+from ramify.readers.base import A_FOLDER, EITHER, Policy, Report, bad_option, pc
+from ramify.readers.columns import (
+    LINE,
+    Columns,
+    Layout,
+    ParentSpelling,
+    batches,
+    check,
+    decoded,
+    header,
+    names_of,
+    strings,
+    times,
+)
 from ramify.readers.dates import DateOrder, First
 from ramify.readers.labels import LabelColumn, LabelType, survey
+from ramify.readers.quoting import MARK, quote_of_tabs
 from ramify.readers.rows import LABELLED
 from ramify.tree import SPLIT
 
@@ -76,7 +89,7 @@ def read(
     policy: Policy = Policy(),  # noqa: B008
     columns: Mapping[str, str] | None = None,
     delimiter: str | None = None,
-    quote: str = '"',
+    quote: str | None = None,
     entities: Entities = "numeric",
     dates: First = "auto",
     label_type: LabelType = "auto",
@@ -84,24 +97,27 @@ def read(
     """Read tables of posts.
 
     `columns`: canonical name -> name in the table. `delimiter`: default, the most frequent of the known ones in the first line.
-    `quote=""`: quotation marks are plain text. `entities`: the HTML entities to unescape; unless "none", C1 control characters
-    are read as Windows-1252. `dates`: which number comes first in dates with slashes; "auto" infers it from the dates.
+    `quote=""`: quotation marks are plain text; by default, the whole file decides if its columns have tabs between them.
+    `entities`: the HTML entities to unescape; unless "none", C1 control characters are read as Windows-1252. `dates`: which
+    number comes first in dates with slashes; "auto" infers it from the dates. `label_type=category` reads numbers as text.
     """
-    check(LAYOUT, columns, delimiter, quote)
+    check(LAYOUT, columns, delimiter, MARK if quote is None else quote)
     if entities not in get_args(Entities):
         raise bad_option("entities", " or ".join(get_args(Entities)), entities)
     DateOrder(dates)
     columns = columns or {}
     labels = LabelColumn(columns.get("label", "label"), label_type)
-    layouts = {path: REDDIT if _is_reddit(_header(path), columns) else LAYOUT for path in list_files(paths)}
-    if label_type == "auto":
-        for path, layout in layouts.items():
-            chosen = {ours: theirs for ours, theirs in columns.items() if ours == "label"}
-            found = batches(path, Report(), layout.only("label"), chosen, delimiter, quote)
+    names = {path: names_of(path) for path in list_files(paths)}
+    layouts = {path: REDDIT if _is_reddit(found, columns) else LAYOUT for path, found in names.items()}
+    quotes = {path: quote_of_tabs(path, delimiter) if quote is None else quote for path in names}
+    chosen = {ours: theirs for ours, theirs in columns.items() if ours == "label"}
+    for path, layout in layouts.items():
+        if label_type == "auto" and (chosen or "label" in layout.known(names[path])):
+            found = batches(path, Report(), layout.only("label"), chosen, delimiter, quotes[path])
             survey(labels, found, path, f"{path}, row")
     for path, layout in layouts.items():
         row, order, spelling = 1, DateOrder(dates), ParentSpelling()
-        for batch in batches(path, report, layout, columns, delimiter, quote):
+        for batch in batches(path, report, layout, columns, delimiter, quotes[path]):
             lines = batch.pop(LINE)
             label = pa.nulls(len(lines), pa.string())
             if "label" in batch:
@@ -111,17 +127,6 @@ def read(
             else:
                 yield _posts(batch, label, path, row, entities, report, order, spelling)
             row += len(lines)
-
-
-def _header(path: Path) -> list[str]:
-    """The names of the columns; [] for a file that cannot be read, whose fault `batches` reports."""
-    read_twice(path, INTO_A_FILE)
-    with open_bytes(path) as stream:
-        head = stream.read(1 << 16)
-    try:
-        return header(path, head)
-    except (pa.ArrowException, OSError):
-        return []
 
 
 def _is_reddit(names: Sequence[str], columns: Mapping[str, str]) -> bool:
