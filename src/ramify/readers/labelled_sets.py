@@ -181,8 +181,11 @@ def of_table(path: Path, names: Sequence[str], first_row: Sequence[str]) -> Data
     """
     tables = [dataset for dataset in DATASETS if dataset.shape == "table"]
     inside = [dataset for dataset in tables if is_inside(dataset, path)]
-    for dataset in (*inside, *(dataset for dataset in tables if dataset.marks)):
-        if set(dataset.needed) <= set(names) and (dataset in inside or set(dataset.marks) <= set(names)):
+    for dataset in tables:
+        if dataset.marks and {*dataset.needed, *dataset.marks} <= set(names):
+            return dataset
+    for dataset in inside:
+        if set(dataset.needed) <= set(names):
             return dataset
     return next((dataset for dataset in inside if lacks_header(dataset, first_row)), None)
 
