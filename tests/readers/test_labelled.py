@@ -252,7 +252,7 @@ TABLES = {
     "QQP/dev.tsv": ("id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n3\t1\t2\tA?\tB?\t0\n", ["not_duplicate"], "dev"),
     "STS-B/dev.tsv": ("index\tgenre\tsentence1\tsentence2\tscore\n0\tx\tA\tB\t3\n1\tx\tA\tC\t2.5\n", [3.0, 2.5], "dev"),
     "MNLI/dev_matched.tsv": ("index\tpairID\tgenre\tsentence1\tsentence2\tlabel1\tgold_label\n"
-                             "0\t5c\tfiction\tA.\tB.\tneutral\t-\n1\t6c\tfiction\tA.\tC.\tneutral\tneutral\n", ["neutral"], "dev"),
+                             "0\t5c\tx\tA.\tB.\tneutral\t-\n1\t6c\tx\tA.\tC.\tneutral\tneutral\n", ["neutral"], "dev"),
     "QNLI/dev.tsv": ("index\tquestion\tsentence\tlabel\n0\tWhen?\tThen.\tentailment\n", ["entailment"], "dev"),
     "RTE/dev.tsv": ("index\tsentence1\tsentence2\tlabel\n0\tA.\tB.\tnot_entailment\n", ["not_entailment"], "dev"),
     "WNLI/dev.tsv": ("index\tsentence1\tsentence2\tlabel\n0\tA.\tB.\t1\n", ["entailment"], "dev"),
