@@ -74,8 +74,8 @@ class Links:
         if not is_lost:
             return
         raise RamifyError(
-            f"{', '.join(map(str, paths))}: {self.unknown:,} of {self.replies:,} replies answer a post that is not in their tree, "
-            f"so the structure would be lost. {self._cause()}"
+            f"{', '.join(map(str, paths))}: {self.unknown:,} of {self.replies:,} replies answer a post that is not in their "
+            f"tree, so the structure would be lost. {self._cause()}"
         )
 
     def _cause(self) -> str:
