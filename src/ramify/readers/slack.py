@@ -46,7 +46,7 @@ def _is_day(head: bytes) -> bool:
     return head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[") and b'"message"' in head and bool(_STAMP.search(head))
 
 
-def _is_export(source: "Source") -> bool:
+def _is_export(source: Source) -> bool:
     days = [day for channels in _layout(source.names).values() for inside in channels.values() for day in inside]
     if any(name.rpartition("/")[2] in (*CHANNELS, *USERS) for name in source.names):
         return bool(days)
