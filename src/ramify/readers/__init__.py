@@ -32,6 +32,8 @@ class Format:
     summary: str
     numbered: bool = False
     """Whether annotations refer to messages by ids that are ascending whole numbers (in logs: line numbers, from 0)."""
+    partial: bool = False
+    """Whether files usually hold parts of discussions, so that any number of posts may answer one that is elsewhere."""
 
     @property
     def name(self) -> str:
@@ -81,12 +83,16 @@ class Format:
 FORMATS: dict[str, Format] = {
     # First, because `guess` takes the first match, and the metadata of Ramify's trees may look like another format.
     "jsonl": Format("trees", "ramify.readers.jsonl", "Ramify's own JSON lines, one tree per line", numbered=True),
-    "pushshift": Format("posts", "ramify.readers.pushshift", "Reddit dumps, submissions and comments, as JSON lines"),
-    "reddit-api": Format("posts", "ramify.readers.reddit_api", "Reddit API responses, JSON with nested replies"),
+    "pushshift": Format(
+        "posts", "ramify.readers.pushshift", "Reddit dumps, submissions and comments, as JSON lines", partial=True
+    ),
+    "reddit-api": Format("posts", "ramify.readers.reddit_api", "Reddit API responses, JSON with nested replies", partial=True),
     "stackexchange": Format("posts", "ramify.readers.stackexchange", "Stack Exchange dumps, one folder per site"),
     "convokit": Format("posts", "ramify.readers.convokit", "ConvoKit corpora, one folder per corpus"),
     "cmv-modes": Format("trees", "ramify.readers.cmv_modes", "change-my-view-modes, XML with claims and premises"),
-    "cmv-chains": Format("posts", "ramify.readers.cmv_chains", "chains of change-my-view comments, ad hominem or not"),
+    "cmv-chains": Format(
+        "posts", "ramify.readers.cmv_chains", "chains of change-my-view comments, ad hominem or not", partial=True
+    ),
     "oasst": Format("posts", "ramify.readers.oasst", "OpenAssistant's conversation trees"),
     "molweni": Format("trees", "ramify.readers.molweni", "Molweni's dialogues with discourse relations"),
     # Before Slack, which takes every damaged ZIP archive for one of its own.
@@ -97,6 +103,7 @@ FORMATS: dict[str, Format] = {
     "matrix": Format("logs", "ramify.readers.matrix", "Matrix rooms: Element's JSON, or events as JSON lines"),
     "telegram": Format("logs", "ramify.readers.telegram", "Telegram Desktop's result.json"),
     "table": Format("posts", "ramify.readers.table", "one post per row: CSV, TSV, Parquet or JSON lines"),
+    "labelled": Format("trees", "ramify.readers.labelled", "labelled texts and pairs: tables, GLUE, SuperGLUE, SQuAD, SNLI …"),
     "chat-table": Format("logs", "ramify.readers.chat_table", "one message per row, in the order of the channel"),
     # Last, because tab-separated values may look like a WeeChat log.
     "irc": Format("logs", "ramify.readers.irc", "IRC logs, as written by clients and bots", numbered=True),

@@ -1,14 +1,17 @@
-"""Files in ZIP archives, read in place: nothing is unpacked to disk."""
+"""Files in ZIP archives and folders, read in place: nothing is unpacked to disk."""
 
 import io
 import zipfile
 import zlib
 from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ramify.errors import RamifyError
-from ramify.readers.base import INTO_A_FILE, Report, open_packed, read_twice
+from ramify.readers import list_files
+from ramify.readers.base import INTO_A_FILE, Held, Report, open_bytes, open_packed, read_twice
 
 ZIP = b"PK\x03\x04"
 
@@ -24,6 +27,46 @@ def is_zip(path: Path) -> bool:
     read_twice(path, INTO_A_FILE)
     with path.open("rb") as file:
         return file.read(len(ZIP)) == ZIP
+
+
+@dataclass(frozen=True)
+class Source:
+    """A folder or ZIP archive of many small files: their names, and a function that reads one."""
+
+    path: Path
+    names: list[str]
+    read: Callable[[str, Held, Report | None], bytes]
+    hidden: Mapping[str, int] = field(default_factory=dict)
+    """The number of earlier files of the same name, which are not read."""
+
+    def where(self, name: str) -> str:
+        return f"{self.path / name}" if self.path.is_dir() else f"{self.path}: {name}"
+
+
+def source_of(path: Path, remedy: str) -> Source:
+    """Open a folder or ZIP archive. Raises `RamifyError` as `Archive` does."""
+    if path.is_dir():
+        return Source(path, [file.relative_to(path).as_posix() for file in list_files([path])], from_folder(path))
+    archive = Archive(path, remedy=remedy)
+
+    def read(name: str, held: Held, report: Report | None) -> bytes:
+        with archive.open(name) as stream:
+            data = held.read(stream, path)
+        if report is not None:
+            report.bytes += archive.size(name)
+        return data
+
+    return Source(path, sorted(archive.times), read, {name: count - 1 for name, count in archive.times.items()})
+
+
+def from_folder(root: Path) -> Callable[[str, Held, Report | None], bytes]:
+    """A function that reads the files of a folder by their names."""
+
+    def read(name: str, held: Held, report: Report | None) -> bytes:
+        with open_bytes(root / name, report) as stream:
+            return held.read(stream, root / name)
+
+    return read
 
 
 class Archive:
