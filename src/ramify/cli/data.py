@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ramify.cli.shared import Json, guessed, options_of, pairs
+from ramify.cli.shared import Json, guessed, options_of, pairs, say_left_out
 from ramify.errors import RamifyError
 
 if TYPE_CHECKING:
@@ -45,6 +45,28 @@ def build(
         ),
     ] = None,
     split: Annotated[str, typer.Option(help="Shares of trees in train, dev and test.")] = "0.9,0.05,0.05",
+    split_by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="none|file|FILE|COLUMN",
+            help="Take the splits from the data. none: all trees in train; file: the names of the input files say train, dev "
+            "or test; FILE: rows of a tree's id and its split; COLUMN: a column of a table. Default: the trees' metadata, "
+            "where they name a split, and otherwise --split.",
+        ),
+    ] = None,
+    unit: Annotated[
+        Literal["document", "paragraph", "line"] | None, typer.Option(help="Format text: the part of a file that is one text.")
+    ] = None,
+    levels: Annotated[
+        str | None, typer.Option(help="Format book: the levels below the document, e.g. chapter,paragraph,sentence.")
+    ] = None,
+    divisions: Annotated[
+        Literal["flatten", "level"] | None,
+        typer.Option(help="Format book: parts of a work are titles (flatten) or a level of their own."),
+    ] = None,
+    text: Annotated[str | None, typer.Option(help="Tables: the column with the text.")] = None,
+    text_pair: Annotated[str | None, typer.Option(help="Labelled tables: the column with the second text of a pair.")] = None,
+    label: Annotated[str | None, typer.Option(help="Tables: the column with the label.")] = None,
     clean: Annotated[
         list[str] | None,
         typer.Option(
@@ -96,8 +118,16 @@ def build(
         raise RamifyError("--salt needs --anonymise. Add --anonymise, or leave --salt out.")
     policies = pairs(policy, "--policy")
     chosen = dataset.Policy.named(policies)
+    say_left_out(inputs)
     format = format or guessed(inputs)
     known = readers.find_format(format)
+    options |= {"unit": unit, "levels": levels, "divisions": divisions, "text_pair": text_pair}
+    for name, value in (("text", text), ("label", label)):
+        if "columns" in known.options and value is not None:
+            options["columns"] = {**options.get("columns", {}), name: value}
+        else:
+            options[name] = value
+    options = {name: value for name, value in options.items() if value is not None}
     idle = policies.keys() - WHOLE_TREE_POLICIES if known.yields != "posts" and not known.takes_policy else ()
     if idle:
         print(
@@ -112,6 +142,7 @@ def build(
             out,
             policy=chosen,
             split=_shares(split),
+            split_by=split_by,
             clean=clean or [],
             near_duplicates=near_duplicates,
             drop_bots=drop_bots,
@@ -126,6 +157,14 @@ def build(
             progress=progress,
             options=options,
         )
+    for path, columns in store.info["unread_columns"].items():
+        print(f"note: {path}: nothing reads {', '.join(columns)}. Name a column with --column OURS=THEIRS.", file=sys.stderr)
+    shares = zip(store.info["splits"].items(), _shares(split), strict=True)
+    if empty := [name for (name, counts), share in shares if share and not counts["trees"] and split_by != "none"]:
+        print(
+            f"note: no tree is in {' and '.join(empty)}. Change the shares (--split), or give the splits (--split-by).",
+            file=sys.stderr,
+        )
     if as_json:
         print(json.dumps(store.info, ensure_ascii=False))
     else:
@@ -138,11 +177,11 @@ def show(
     tree: Annotated[str | None, typer.Option(help="Id of the tree. Default: a tree of medium size.")] = None,
     max_nodes: Annotated[int, typer.Option(min=1, help="Maximum number of nodes to draw.")] = 40,
 ) -> None:
-    """Draw a tree as text.
+    """Draw a tree as text. A document is drawn as its outline: the titles of its divisions, and what they hold.
 
     Example: ramify data show data/reddit --tree 5yarj
     """
-    from ramify.cli.tree_view import draw
+    from ramify.cli.tree_view import draw, is_document, outline
     from ramify.dataset import Store
 
     store = Store.open(folder)
@@ -152,7 +191,8 @@ def show(
     print(f"tree {found.id}: {len(found):,} nodes, {deepest:,} deep")
     for name, value in found.meta.items():
         print(f"{name}: {value}")
-    for line in draw(found, shutil.get_terminal_size((100, 24)).columns, max_nodes):
+    lines = outline if is_document(found) else draw
+    for line in lines(found, shutil.get_terminal_size((100, 24)).columns, max_nodes):
         print(line)
 
 
@@ -188,6 +228,9 @@ def stats(
         print(json.dumps(counted, ensure_ascii=False))
         return
     _print_counts(folder, counted)
+    for name in ("levels", "labels"):
+        if counted[name]:
+            print(f"{name}: {', '.join(f'{key} {value:,}' for key, value in counted[name].items())}")
     columns = ("mean", *(f"p{share * 100:.0f}" for share in shape.QUANTILES), "max")
     print(f"\n{'':34}" + "".join(f"{column:>10}" for column in columns))
     for name, title in shape.MEASURES.items():
@@ -307,7 +350,13 @@ def _medium_tree(offsets: "Indices", max_nodes: int) -> int:
 
 
 def _print_counts(folder: Path, counted: dict[str, Any]) -> None:
-    print(f"{folder}: {counted['trees']:,} trees, {counted['nodes']:,} nodes, {counted['comments']:,} comments")
+    held = {
+        "replies": f"{counted['trees']:,} trees, {counted['nodes']:,} nodes, {counted['comments']:,} comments",
+        "log": f"{counted['trees']:,} logs, {counted['nodes']:,} messages",
+        "document": f"{counted['trees']:,} documents, {counted['nodes']:,} nodes",
+        "texts": f"{counted['trees']:,} texts",
+    }
+    print(f"{folder}: {held[counted['structure']]}")
     for name, split in counted["splits"].items():
         print(f"  {name:5} {split['trees']:>10,} trees {split['nodes']:>12,} nodes")
     for name, title in (("skipped", "left out"), ("kept", "repaired")):

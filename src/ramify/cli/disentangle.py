@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ramify.cli.shared import Deciding, Device, Precision, bar, guessed, options_of, pairs, redecide
+from ramify.cli.shared import Deciding, Device, Precision, bar, guessed, options_of, pairs, redecide, say_left_out
 
 if TYPE_CHECKING:
     from ramify.disentangle.inference.disentangler import Disentangler
@@ -103,6 +103,7 @@ def disentangle(
     _check_out(out)
     report = Report()
     logs = readers.drop_empty(logs, report)
+    say_left_out(logs)
     name = format or guessed(logs)
     known = readers.find_format(name)
     if known.yields == "posts":

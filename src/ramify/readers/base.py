@@ -20,7 +20,7 @@ import io
 import lzma
 import zlib
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
@@ -52,6 +52,9 @@ POSTS = pa.schema(
 EITHER = POSTS.append(pa.field("or_parent", pa.string()))
 """`POSTS` of a format with ambiguous parent ids. `or_parent` is the parent if `parent` is not in the tree."""
 
+GROUPED = POSTS.append(pa.field("group", pa.string(), nullable=False))
+"""`POSTS` of trees in groups. All posts of a tree have the same group, and the root's metadata repeat it."""
+
 MUTE_TEXTS = {
     "[deleted]": "deleted",
     "[deleted by user]": "deleted",
@@ -75,6 +78,7 @@ class Report:
 
     `read` counts the posts of the input, including lines that are skipped because they hold no post. `kept` counts posts that
     were repaired, and placeholder nodes. `bytes` counts the bytes read from the input files, before decompression.
+    `unread_columns` names, by file, the columns that the reader does not use.
     """
 
     read: int = 0
@@ -82,6 +86,12 @@ class Report:
     kept: Counter[str] = field(default_factory=Counter)
     examples: dict[str, list[str]] = field(default_factory=dict)
     bytes: int = 0
+    unread_columns: dict[str, list[str]] = field(default_factory=dict)
+
+    def unread(self, path: Path, columns: Iterable[str]) -> None:
+        """Record the columns of a file that the reader does not use."""
+        if names := list(dict.fromkeys(columns)):
+            self.unread_columns[str(path)] = names
 
     def skip(self, reason: str, where: str = "", count: int = 1) -> None:
         """Count posts that are left out. `where` names file and line, or tree and post."""
@@ -208,14 +218,21 @@ def read_twice(path: Path, remedy: str) -> None:
 # --- opening files ----------------------------------------------------------------------------------------------------
 
 
+def open_packed(path: Path, report: Report | None = None) -> io.BufferedReader:
+    """Open a file without decompressing it. `report.bytes` counts along."""
+    return io.BufferedReader(_File(path, report), buffer_size=1 << 18)
+
+
 def open_bytes(path: Path, report: Report | None = None) -> io.BufferedReader:
     """Open a file for reading and decompress it: zstd (windows up to 2 GiB, many frames), bzip2, gzip, xz or plain.
 
-    The compression is detected from the content. `report.bytes` counts along. Raises `RamifyError` for an empty file and,
-    while reading, for a damaged or truncated archive.
+    The compression is detected from the content. `report.bytes` counts along. Raises `RamifyError` for an empty file, for a
+    pointer of Git LFS and, while reading, for a damaged or truncated archive.
     """
-    raw: io.BufferedReader = io.BufferedReader(_File(path, report), buffer_size=1 << 18)
+    raw: io.BufferedReader = open_packed(path, report)
     magic = raw.peek(6)
+    if magic.startswith(_LFS_POINTER):
+        raise RamifyError(f"{path} is a pointer of Git LFS, not the file itself. Fetch the file: git lfs pull")
     if magic.startswith(_ZSTD_MAGIC):
         inner = _Zstd(raw)
     elif magic.startswith(b"BZh"):
@@ -292,6 +309,7 @@ def lines(
 _SLICE = 1 << 16
 
 _ZSTD_MAGIC = (b"\x28\xb5\x2f\xfd", *(bytes([0x50 + n, 0x2A, 0x4D, 0x18]) for n in range(16)))
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 _ZSTD_WINDOW = 2**31
 # Small, because one slice is decompressed as a whole: 4 KiB may expand to 128 MiB of equal bytes.
 _ZSTD_SLICE = 4 << 10

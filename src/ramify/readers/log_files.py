@@ -1,16 +1,16 @@
 """Files of chat logs: their names, and the annotation files beside them."""
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from ramify.errors import RamifyError
 from ramify.readers import annotation, list_files
-from ramify.readers.annotation import unpacked
 from ramify.readers.base import open_bytes
 from ramify.readers.messages import LogNames
+from ramify.readers.names import distinct_names, unpacked
 from ramify.tree import encodable
 
 LINKS, ASCII, TOKENS, RAW = annotation.ENDINGS
@@ -44,16 +44,8 @@ def short(path: Path) -> str:
 
 def log_names(paths: Sequence[Path]) -> list[str]:
     """Short names, prefixed with as many folders as are needed to distinguish files of the same name."""
-    names = [encodable(short(path)) for path in paths]
-    for folders in range(1, max((len(path.parts) for path in paths), default=0)):
-        times = Counter(names)
-        if max(times.values()) == 1:
-            break
-        for place, path in enumerate(paths):
-            if times[names[place]] > 1:
-                names[place] = encodable("/".join([*path.parts[:-1][-folders:], short(path)]))
-    times, given = Counter(names), LogNames()
-    return [given.give(name if times[name] == 1 else str(path)) for name, path in zip(names, paths)]
+    given = LogNames()
+    return [given.give(name) for name in map(encodable, distinct_names(paths, map(short, paths)))]
 
 
 def answers(path: Path, log: str) -> Answers:

@@ -27,10 +27,11 @@ from ramify.readers.chat_log.layout import Layout, Line, dated
 from ramify.readers.chat_log.pattern import Pattern
 from ramify.readers.chat_log.stamps import Day, DayOrder, find_stamps, is_open, read_date, read_time
 from ramify.readers.dates import DAY, DateOrder, First, ordinal
+from ramify.readers.encodings import AUTO, check_encoding, with_line_ends
 from ramify.readers.irc import log_lines
 from ramify.readers.irc.clock import Clock, Fault, date_in, runs_twice
 from ramify.readers.irc.dialects import DIALECTS, STAMP, Dialect, fit
-from ramify.readers.irc.text import AUTO, check_encoding, text_lines, with_line_ends
+from ramify.readers.irc.text import text_lines
 from ramify.readers.log_files import LINKS, Answers, answers, log_names, logs_of, refuse_line, short
 from ramify.readers.messages import HEAD_BYTES, head_of
 from ramify.tree import Node

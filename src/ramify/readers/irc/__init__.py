@@ -18,10 +18,11 @@ from ramify.readers import chat
 from ramify.readers.base import Report, bad_option, blocks, open_bytes
 from ramify.readers.chat import Log
 from ramify.readers.dates import DateOrder, First, is_slashed
+from ramify.readers.encodings import AUTO, check_encoding, with_line_ends
 from ramify.readers.irc import dialects
 from ramify.readers.irc.clock import Clock, date_in, runs_twice
 from ramify.readers.irc.dialects import DIALECTS, MESSAGE, STAMP, STAMPED_TEXT, Fit, fit, system_author
-from ramify.readers.irc.text import AUTO, check_encoding, text_lines, with_line_ends
+from ramify.readers.irc.text import text_lines
 from ramify.readers.log_files import LINKS, TOKENS, answers, log_names, logs_of, refuse_line, short
 from ramify.readers.messages import HEAD_BYTES, head_of
 from ramify.tree import Node
