@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ramify.cli.shared import Json, guessed, options_of, pairs, say_left_out
+from ramify.cli.shared import Json, LogPattern, format_of, options_of, pairs, pattern_of, say_left_out
 from ramify.errors import RamifyError
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def build(
     inputs: Annotated[list[Path], typer.Argument(help="Files, compressed or not, or folders with them.")],
     out: Annotated[Path, typer.Option("--out", help="Folder to write.")],
     format: Annotated[str | None, typer.Option(help="Format of the files. Default: guessed.")] = None,
+    pattern: LogPattern = None,
     policy: Annotated[
         list[str] | None,
         typer.Option(
@@ -119,8 +120,9 @@ def build(
     policies = pairs(policy, "--policy")
     chosen = dataset.Policy.named(policies)
     say_left_out(inputs)
-    format = format or guessed(inputs)
+    format = format_of(format, pattern, inputs)
     known = readers.find_format(format)
+    options |= pattern_of(pattern)
     options |= {"unit": unit, "levels": levels, "divisions": divisions, "text_pair": text_pair}
     for name, value in (("text", text), ("label", label)):
         if "columns" in known.options and value is not None:

@@ -10,7 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ramify.cli.shared import Deciding, Device, Precision, bar, guessed, options_of, pairs, redecide, say_left_out
+from ramify.cli.shared import (
+    Deciding,
+    Device,
+    LogPattern,
+    Precision,
+    bar,
+    format_of,
+    options_of,
+    pairs,
+    pattern_of,
+    redecide,
+    say_left_out,
+)
 
 if TYPE_CHECKING:
     from ramify.disentangle.inference.disentangler import Disentangler
@@ -56,6 +68,7 @@ def disentangle(
     ] = "vote",
     beam: Annotated[int, typer.Option(min=1, help="Beam width of models that read their own decisions.")] = 1,
     format: Annotated[str | None, typer.Option(help="Format of the files. Default: guessed.")] = None,
+    pattern: LogPattern = None,
     option: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of the format; repeatable.")] = None,
     column: Annotated[
         list[str] | None, typer.Option(metavar="OURS=THEIRS", help="Tables: the name of a column, e.g. text=body; repeatable.")
@@ -68,8 +81,8 @@ def disentangle(
         typer.Option(
             "--live",
             help="Decide on messages as they arrive, without lookahead, and write each decision at once: a JSON object or "
-            "LOG:PARENT CHILD -. Memory is bounded for IRC logs and for tables without ids, parents and channels; exports are "
-            "read whole first.",
+            "LOG:PARENT CHILD -. Memory is bounded for logs as text and for tables without ids, parents and channels; exports "
+            "are read whole first.",
         ),
     ] = False,
     every: Annotated[
@@ -88,6 +101,8 @@ def disentangle(
 
     Example: ramify disentangle channel.log --to html --out channel.html
 
+    Example: ramify disentangle room.txt --pattern '{date} {time} | {author}: {text}' --to annotation --out links.txt
+
     Example: tail -n +1 -f channel.log | ramify disentangle - --format irc --live --to jsonl --out -
 
     Example: ramify disentangle years.log --live --every 4096 --to annotation --out links.txt
@@ -96,7 +111,6 @@ def disentangle(
     from ramify.disentangle.inference.ensemble import disentangle_ensemble
     from ramify.errors import RamifyError
     from ramify.nn.precision import autocast
-    from ramify.readers import irc
     from ramify.readers.base import Report
 
     logs, out = [_or_stream(each, "/dev/stdin") for each in logs], _or_stream(out, "/dev/stdout")
@@ -104,18 +118,18 @@ def disentangle(
     report = Report()
     logs = readers.drop_empty(logs, report)
     say_left_out(logs)
-    name = format or guessed(logs)
+    name = format_of(format, pattern, logs)
     known = readers.find_format(name)
     if known.yields == "posts":
         hint = " For a table of chat messages in channel order, use --format chat-table." if name == "table" else ""
         raise RamifyError(f"--format {name} holds posts with known parents, so there is nothing to disentangle.{hint}")
-    chosen = options_of(option) | ({"columns": pairs(column, "--column")} if column else {})
+    chosen = options_of(option) | pattern_of(pattern) | ({"columns": pairs(column, "--column")} if column else {})
     known.check(chosen)
     sources = readers.list_files(logs)
-    if name == "irc":
+    if "annotations" in known.options:
         # Gold links in a file beside the log are not part of the log.
         chosen = {"annotations": "none"} | chosen
-        sources = [*sources, *irc.beside(sources, chosen)]
+        sources = [*sources, *known.load().beside(sources, chosen)]
     for source in sources:
         if out.exists() and source.is_file() and out.is_file() and out.samefile(source):
             raise RamifyError(f"--out {out} is also an input. Choose another file to write to.")

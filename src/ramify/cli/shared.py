@@ -38,6 +38,27 @@ Deciding = Annotated[
 ]
 
 
+LogPattern = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--pattern",
+        metavar="PATTERN",
+        help="Chat logs as text: the form of their lines, such as '{date} {time} | {author}: {text}'; repeatable for lines of "
+        "other forms. Fields: date, time, author, text, system, skip; {?…} is an optional part. Default: inferred.",
+    ),
+]
+
+
+def format_of(format: str | None, pattern: list[str] | None, inputs: list[Path]) -> str:
+    """The format of the inputs: the named one, that of logs with a pattern, or the guessed one."""
+    return format or ("chat-log" if pattern else guessed(inputs))
+
+
+def pattern_of(pattern: list[str] | None) -> dict[str, Any]:
+    """The option of the reader that `--pattern` gives."""
+    return {"pattern": "\n".join(pattern)} if pattern else {}
+
+
 def redecide(model: "Disentangler", settings: list[str] | None) -> "Disentangler":
     """The model with the decoding settings of `--set`."""
     if not settings:

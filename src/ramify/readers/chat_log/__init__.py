@@ -1,9 +1,9 @@
 """Chat logs as text, in any layout: given by a pattern, or inferred from the first lines.
 
-A line that fits the pattern begins a message. Any other line belongs to the message above it, unless it begins with the date and
-time that come before authors, or tells of the channel (`*** bob joined`, `--- Day changed`): it is then a message of the kind
-"system". Lines before the first message are of this kind, too. The id of a message is the number of its first line, from 0, so
-that annotations refer to lines of the file.
+A line that fits the pattern begins a message. Any other line belongs to the message above it, unless it begins with the date
+and time that come before authors, or tells of the channel (`*** bob joined`, `--- Day changed`): it is then a message of the
+kind "system". Lines before the first message are of this kind, too. The id of a message is the number of its first line, from
+0, so that annotations refer to lines of the file.
 
 Every line is counted: `report.read` counts messages and lines left out, and `report.kept["continuation"]` the further lines of
 messages.
@@ -13,7 +13,7 @@ import io
 import re
 import textwrap
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Literal
@@ -64,7 +64,7 @@ def refuses(path: Path, head: bytes) -> str:
         return ""
     found = infer(lines)
     if found.best is None:
-        return found.reason
+        return f"{found.reason}. If it is a chat log, give its --pattern"
     if not irc.refuses(path, head):
         sample = [line for line in lines if line and not line.isspace()][:SAMPLE_LINES]
         fits = {name: fit(sample, dialect) for name, dialect in DIALECTS.items() if dialect.guessed}
@@ -118,7 +118,7 @@ def logs(
             yield Log(name, messages if links is None else reader.linked(messages, links), meta, str(path))
 
 
-def beside(paths: Sequence[Path], options: dict[str, object]) -> list[Path]:
+def beside(paths: Sequence[Path], options: Mapping[str, object]) -> list[Path]:
     """The annotation files, existing or not, that `logs` would read beside these with the given options."""
     return [path.with_name(short(path) + LINKS) for path in paths] if options.get("annotations") == "beside" else []
 

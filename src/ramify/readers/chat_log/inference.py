@@ -1,15 +1,15 @@
 """Inference of a log's pattern from its first lines.
 
-Hypotheses are patterns. They are made from the lines: places where dates and times stand in most lines, what precedes them, and
-every place after or before them that may hold names, with every delimiter that follows it in most lines. Each hypothesis reads the
-lines, and two questions are asked about the result.
+Hypotheses are patterns. They are made from the lines: places where dates and times stand in most lines, what precedes them,
+and every place after or before them that may hold names, with every delimiter that follows it in most lines. Each hypothesis
+reads the lines, and two questions are asked about the result.
 
-Is it a chat? A few people write most messages, each message is a text of its own, time does not run backwards, and people speak to
-each other. A hypothesis that fails is left out.
+Is it a chat? A few people write most messages, time does not run backwards, no date or time is left in the text, and people
+speak to each other. A hypothesis that cannot be right is left out; one that lacks evidence is not chosen.
 
-Which hypothesis explains the lines best? The one with the shortest description: characters that a pattern predicts cost nothing,
-names cost their frequency, and text costs its length. A pattern that leaves names or times in the text describes them with every
-message anew. Another hypothesis that reads the lines differently must cost clearly more; otherwise none is chosen.
+Which hypothesis explains the lines best? The one with the shortest description: characters that a pattern predicts cost
+nothing, names cost their frequency, and text costs its length. A pattern that leaves names or times in the text describes them
+with every message anew. If another possible hypothesis reads the lines differently and costs hardly more, none is chosen.
 """
 
 import json
@@ -69,7 +69,6 @@ class Hypothesis:
     def messages(self) -> list[tuple[int, Line]]:
         return [(place, line) for place, line in enumerate(self.read) if line and line.kind != chat.SYSTEM]
 
-
     @property
     def coverage(self) -> int:
         """Number of messages that the pattern itself fits, without actions and notices."""
@@ -93,7 +92,9 @@ def infer(lines: Sequence[str]) -> Inference:
     hypotheses = [_evaluated(source, sample) for source in dict.fromkeys([*_sources(sample), *KNOWN])]
     hypotheses = [each for each in hypotheses if each is not None]
     # Layouts with columns have more than one space before the text.
-    wider = [each.source.replace(" {text}", "  {text}") for each in hypotheses if each.fault.endswith("each text begins with ' '")]
+    wider = [
+        each.source.replace(" {text}", "  {text}") for each in hypotheses if each.fault.endswith("each text begins with ' '")
+    ]
     hypotheses += [each for source in wider if "  {text}" in source and (each := _evaluated(source, sample)) is not None]
     hypotheses.sort(key=lambda each: each.bits)
     valid = [each for each in hypotheses if not each.fault]
@@ -306,7 +307,9 @@ _CODE = re.compile(
     r"|\w{1,12}[-_]?\d+|TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERR(?:OR)?|FATAL|CRIT(?:ICAL)?",
     re.IGNORECASE,
 )
-LEVELS = re.compile(r"TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERR(?:OR)?|FATAL|CRIT(?:ICAL)?|SEVERE|FINE|TODO|DONE|FIXME|NOTE", re.IGNORECASE)
+LEVELS = re.compile(
+    r"TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERR(?:OR)?|FATAL|CRIT(?:ICAL)?|SEVERE|FINE|TODO|DONE|FIXME|NOTE", re.IGNORECASE
+)
 
 
 def _are_codes(words: Counter[str]) -> bool:
@@ -446,7 +449,8 @@ _STRONG = re.compile(r"<\{author\}>")
 _MACHINE = re.compile(
     r"[\w./-]+\[\d+\]|\w+(?:\.\w+){2,}|\S+\.(?:py|java|c|cpp|go|js|rs|ts)(?::\d+)?|(?:\d{1,3}\.){3}\d{1,3}\S*|\S+://\S*"
 )
-_PRONOUNS = frozenset("i you we he she they it this that there the a an my your if when then and but so no yes not".split())
+_NO_NAMES = "i you we he she they it this that there the a an my your if when then and but so no yes not"
+_PRONOUNS = frozenset(_NO_NAMES.split())
 
 
 def _impossible(found: Hypothesis, lines: Sequence[str]) -> str:
@@ -622,8 +626,9 @@ def _disorder(found: Hypothesis) -> str:
 _TALK = re.compile(
     r"[?？؟](?:\W|$)|[\U0001F300-\U0001FAFF]|(?:^|\s)[:;]-?[)(DPp](?:\s|$)|\b(?:i|i'm|i'll|i've|i'd|you|you're|your|we|we're|me|my"
     r"|hi|hello|hey|thanks|thank|thx|yes|yeah|yep|yup|nope|lol|haha|please|sorry|anyone|anybody|someone|hmm|oh|don't|let's|what's"
-    r"|that's|it's|can't|good morning|bye|ok|okay|sure|maybe|great|nice|cool|see you|omg|btw|ich|du|wir|ihr|hallo|danke|ja|nein|bitte"
-    r"|mir|mich|dich|je|tu|vous|nous|salut|bonjour|merci|oui|moi|toi|yo|tú|hola|gracias|sí|ciao|grazie|sì|olá|oi|obrigad[oa]|sim|você"
+    r"|that's|it's|can't|good morning|bye|ok|okay|sure|maybe|great|nice|cool|see you|omg|btw|ich|du|wir|ihr|hallo|danke|ja|nein"
+    r"|bitte|mir|mich|dich|je|tu|vous|nous|salut|bonjour|merci|oui|moi|toi|yo|tú|hola|gracias|sí|ciao|grazie|sì|olá|oi|obrigad[oa]"
+    r"|sim|você"
     r"|ik|jij|je|hoi|dank|nee|я|ты|вы|мы|привет|спасибо|да|нет)\b",
     re.IGNORECASE,
 )
@@ -668,7 +673,9 @@ def _is_spoken_without_times(
     return ""
 
 
-_SET_APART = re.compile(r"(?:\[\{author\}\]|\(\{author\}\)|\\\{\{author\}\\\}|«\{author\}»|\{author\} ?[|»›→⇒]|@\{author\}:?)[:>|]? ")
+_SET_APART = re.compile(
+    r"(?:\[\{author\}\]|\(\{author\}\)|\\\{\{author\}\\\}|«\{author\}»|\{author\} ?[|»›→⇒]|@\{author\}:?)[:>|]? "
+)
 
 
 def _tells_time(messages: Sequence[Line]) -> bool:

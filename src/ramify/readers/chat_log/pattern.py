@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 from ramify.errors import RamifyError
 from ramify.readers.chat_log.stamps import ANY_TIME, DATE
@@ -70,7 +71,7 @@ class Template:
 
     @cached_property
     def heads(self) -> list[re.Pattern[str]]:
-        """What lines begin with that are no part of a longer message: what precedes the author, or only the date and time there.
+        """Beginnings of lines that are no part of a longer message: what precedes the author, or only the date and time.
 
         Where the author comes first, only marks may stand before the date or time of a line without an author.
         """
@@ -203,7 +204,7 @@ def _check(source: str, parts: Sequence[Part], names: list[str]) -> None:
         raise _bad(source, "has {system} and {text}; {system} is the text of a line without an author")
     if names.count("skip") > 8:
         raise _bad(source, "has more than eight times {skip}")
-    for one, other in zip(parts, parts[1:]):
+    for one, other in pairwise(parts):
         if isinstance(one, Field) and isinstance(other, Field) and one.name not in STAMP:
             raise _bad(source, f"has nothing between {{{one.name}}} and {{{other.name}}}, so that their border is unknown")
 

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, get_args
 from ramify.readers.base import bad_option
 from ramify.readers.dates import First, offset, ordinal, second_of_day
 
-Order = Literal["day", "month", "year"]
+Order = Literal["month", "day", "year"]
 """The number with which a date of three numbers begins. The year then has two digits."""
 
 DENSER = 5
@@ -30,7 +30,7 @@ _MONTHS = (
     "november novembre noviembre novembro ноября",
     "december dezember décembre decembre diciembre dicembre dezembro декабря",
 )
-"""Names of the months in English, German, French, Spanish, Italian, Portuguese, Dutch and Russian, and some of Scandinavia's."""
+"""Names of the months in English, German, French, Spanish, Italian, Portuguese, Dutch, Russian, and partly in Swedish."""
 
 _GAP = "[ \u00a0\u202f\u2009]"
 _WORD = r"[^\W\d_]{3,12}"
@@ -163,14 +163,13 @@ def is_weekday(text: str) -> bool:
 
 
 _FIRST_WORD = re.compile(rf"\A[^\W\d_]{{2,12}}\.?,?{_GAP}+")
-_WEEKDAYS = frozenset(
-    (
-        "monday tuesday wednesday thursday friday saturday sunday montag dienstag mittwoch donnerstag freitag samstag sonnabend "
-        "sonntag lundi mardi mercredi jeudi vendredi samedi dimanche lunes martes miércoles jueves viernes sábado domingo lunedì "
-        "martedì mercoledì giovedì venerdì sabato domenica segunda terça quarta quinta sexta maandag dinsdag woensdag donderdag "
-        "vrijdag zaterdag zondag понедельник вторник среда четверг пятница суббота воскресенье пн вт ср чт пт сб вс"
-    ).split()
-)
+_WEEKDAY_NAMES = """
+    monday tuesday wednesday thursday friday saturday sunday montag dienstag mittwoch donnerstag freitag samstag sonnabend
+    sonntag lundi mardi mercredi jeudi vendredi samedi dimanche lunes martes miércoles jueves viernes sábado domingo
+    lunedì martedì mercoledì giovedì venerdì sabato domenica segunda terça quarta quinta sexta maandag dinsdag woensdag
+    donderdag vrijdag zaterdag zondag понедельник вторник среда четверг пятница суббота воскресенье пн вт ср чт пт сб вс
+"""
+_WEEKDAYS = frozenset(_WEEKDAY_NAMES.split())
 _SHORT_WEEKDAYS = frozenset(["mon", "tue", "tues", "wed", "thu", "thur", "thurs", "fri", "sat", "sun"])
 
 
@@ -185,11 +184,12 @@ _DAY_MONTH = re.compile(
     rf"{_WEEKDAY}(\d{{1,2}})(?:\.|st|nd|rd|th|er|º)?[ \-/](?:de |of )?({_WORD})\.?(?:,?[ \-/](?:de |of )?(\d{{4}}|\d\d))?"
 )
 _MONTH_DAY = re.compile(rf"{_WEEKDAY}({_WORD})\.? {{1,2}}(\d{{1,2}})(?:st|nd|rd|th)?(?:,? (\d{{4}}))?")
+_NAMED_ZONE = r"(?: ?(?P<zone>Z|UTC|GMT|(?:UTC|GMT)?[+-]\d\d:?\d\d))?"
 _CLOCK_PARTS = re.compile(
     rf"(?P<before>{'|'.join(_HALVES)})?{_GAP}?(?P<hour>\d{{1,2}})[:.h-](?P<minute>\d\d)"
-    rf"(?:[:.m-](?P<second>\d\d(?:[.,:]\d{{1,9}})?))?(?:{_GAP}?(?P<half>[AaPp])\.?{_GAP}?[Mm]\.?)?(?: ?(?P<zone>Z|UTC|GMT|(?:UTC|GMT)?[+-]\d\d:?\d\d))?"
+    rf"(?:[:.m-](?P<second>\d\d(?:[.,:]\d{{1,9}})?))?(?:{_GAP}?(?P<half>[AaPp])\.?{_GAP}?[Mm]\.?)?{_NAMED_ZONE}"
 )
-_DIGITS = re.compile(r"(\d\d)(\d\d)(\d\d)?( ?(?:Z|UTC|GMT|(?:UTC|GMT)?[+-]\d\d:?\d\d))?")
+_DIGITS = re.compile(rf"(\d\d)(\d\d)(\d\d)?{_NAMED_ZONE}")
 
 
 @lru_cache(maxsize=1 << 12)
@@ -210,9 +210,9 @@ def read_date(text: str, order: Order) -> Day | None:
         day_first = order == "day" or match[2] == "."
         return _on_calendar(_full_year(match[4]), *((other, one) if day_first else (one, other)))
     if match := _DAY_MONTH.fullmatch(text):
-        return _on_calendar(match[3] and _full_year(match[3]), month(match[2]), int(match[1]))
+        return _on_calendar(_full_year(match[3]) if match[3] else None, month(match[2]), int(match[1]))
     if match := _MONTH_DAY.fullmatch(text):
-        return _on_calendar(match[3] and int(match[3]), month(match[1]), int(match[2]))
+        return _on_calendar(int(match[3]) if match[3] else None, month(match[1]), int(match[2]))
     return None
 
 
@@ -240,7 +240,7 @@ def read_time(text: str) -> Second | None:
             second = second.replace(":", ".")
         parts = match["hour"], match["minute"], second, half
     elif match := _DIGITS.fullmatch(text):
-        half, zone = None, match[4]
+        half, zone = None, match["zone"]
         parts = match[1], match[2], match[3], None
     else:
         return None
@@ -278,7 +278,7 @@ class DayOrder:
         numbers = list(dict.fromkeys(date for date in dates if is_open(date)))
         if self.given or not numbers:
             return None
-        faults = {order: _faults(numbers, order) for order in ("month", "day", "year")}
+        faults: dict[Order, tuple[int, int, int]] = {order: _faults(numbers, order) for order in get_args(Order)}
         best = min(faults, key=lambda order: faults[order][:2])
         self.order = best
         if best == "year" or faults["day"][:2] != faults["month"][:2]:
