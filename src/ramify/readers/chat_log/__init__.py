@@ -22,7 +22,15 @@ from ramify.errors import RamifyError
 from ramify.readers import chat, irc
 from ramify.readers.base import Report, bad_option, open_bytes
 from ramify.readers.chat import Log
-from ramify.readers.chat_log.inference import MARGIN_BITS, SAMPLE_LINES, description_bits, infer
+from ramify.readers.chat_log.inference import (
+    MARGIN_BITS,
+    SAMPLE_LINES,
+    Hypothesis,
+    description_bits,
+    differ,
+    first_lines,
+    infer,
+)
 from ramify.readers.chat_log.layout import Layout, Line, dated
 from ramify.readers.chat_log.pattern import Pattern
 from ramify.readers.chat_log.stamps import Day, DayOrder, find_stamps, is_open, read_date, read_time
@@ -30,7 +38,7 @@ from ramify.readers.dates import DAY, DateOrder, First, ordinal
 from ramify.readers.encodings import AUTO, check_encoding, with_line_ends
 from ramify.readers.irc import log_lines
 from ramify.readers.irc.clock import Clock, Fault, date_in, runs_twice
-from ramify.readers.irc.dialects import DIALECTS, STAMP, Dialect, fit
+from ramify.readers.irc.dialects import DIALECTS, STAMP, Dialect, fit, system_author
 from ramify.readers.irc.text import text_lines
 from ramify.readers.log_files import LINKS, Answers, answers, log_names, logs_of, refuse_line, short
 from ramify.readers.messages import HEAD_BYTES, head_of
@@ -65,14 +73,8 @@ def refuses(path: Path, head: bytes) -> str:
     found = infer(lines)
     if found.best is None:
         return f"{found.reason}. If it is a chat log, give its --pattern"
-    if not irc.refuses(path, head):
-        sample = [line for line in lines if line and not line.isspace()][:SAMPLE_LINES]
-        fits = {name: fit(sample, dialect) for name, dialect in DIALECTS.items() if dialect.guessed}
-        dialect = DIALECTS[max(fits, key=lambda name: fits[name].share)]
-        leaves_times = found.best.layout.has_stamp and not dialect.stamped
-        bits = description_bits(_as_irc(sample, dialect), sample)
-        if not leaves_times and bits < found.bits + MARGIN_BITS * len(sample):
-            return "an IRC log"
+    if not irc.refuses(path, head) and _reads_as_well(lines, found.best):
+        return "an IRC log"
     return ""
 
 
@@ -140,19 +142,27 @@ def _without_marks(blocks: Iterable[list[str]]) -> Iterator[list[str]]:
         yield [_MARKS.sub("", line) for line in lines] if has_marks else lines
 
 
-def _as_irc(lines: Sequence[str], dialect: Dialect) -> list[Line | None]:
-    """Lines as the reader of IRC logs reads them."""
-    found: list[Line | None] = []
-    for line in lines:
-        match = dialect.line.fullmatch(line)
-        group = match.lastindex or 0 if match else 0
-        if match is None:
-            found.append(None)
-        elif group in irc.KINDS:
-            found.append(Line(match[group], match[group - 1], irc.KINDS[group], None, match[STAMP] or None))
-        else:
-            found.append(Line(match[group], None, chat.SYSTEM, None, match[STAMP] or None))
-    return found
+def _reads_as_well(lines: Sequence[str], found: Hypothesis) -> bool:
+    """Whether the reader of IRC logs finds the same messages in these lines, or describes them as briefly."""
+    sample = first_lines(lines)
+    fits = {name: fit(sample, dialect) for name, dialect in DIALECTS.items() if dialect.guessed}
+    dialect = DIALECTS[max(fits, key=lambda name: fits[name].share)]
+    if found.layout.has_stamp and not dialect.stamped:
+        return False
+    read = [_read_as_irc(line, dialect) for line in sample]
+    if not differ(read, found.read, with_times=False):
+        return True
+    return description_bits(read, sample) < found.bits + MARGIN_BITS * len(sample)
+
+
+def _read_as_irc(line: str, dialect: Dialect) -> Line | None:
+    match = dialect.line.fullmatch(line)
+    if match is None:
+        return None
+    group, time = match.lastindex or 0, match[STAMP] or None
+    if group in irc.KINDS:
+        return Line(match[group], match[group - 1], irc.KINDS[group], None, time)
+    return Line(match[group], system_author(match[group]), chat.SYSTEM, None, time)
 
 
 def _begin(blocks: Iterator[list[str]], given: Pattern | None, path: Path) -> tuple[list[list[str]], Layout | None]:

@@ -84,9 +84,14 @@ class Inference:
     bits: float = field(default=math.inf)
 
 
+def first_lines(lines: Sequence[str]) -> list[str]:
+    """The lines of which patterns are made: the first that are not blank, and the beginnings of long ones."""
+    return [line[:MAX_LINE] for line in lines if line and not line.isspace()][:SAMPLE_LINES]
+
+
 def infer(lines: Sequence[str]) -> Inference:
     """Infer the pattern of a log from its first lines."""
-    sample = [line[:MAX_LINE] for line in lines if line and not line.isspace()][:SAMPLE_LINES]
+    sample = first_lines(lines)
     if reason := _is_no_text(sample):
         return Inference(None, reason)
     hypotheses = [_evaluated(source, sample) for source in dict.fromkeys([*_sources(sample), *KNOWN])]
@@ -111,7 +116,7 @@ def infer(lines: Sequence[str]) -> Inference:
         if other is best or not other.is_possible or other.coverage < COVERAGE * most:
             continue
         gap = (other.bits - best.bits) / len(sample)
-        if (gap < MARGIN_BITS or best.coverage < 0.8 * other.coverage) and _differ(best, other):
+        if (gap < MARGIN_BITS or best.coverage < 0.8 * other.coverage) and differ(best.read, other.read):
             return Inference(None, f"two patterns explain the lines about equally well: {best.source!r} and {other.source!r}")
     return Inference(best, bits=best.bits)
 
@@ -154,16 +159,17 @@ def _vocabulary_bits(counts: Counter[str]) -> float:
     return spelled + sum(count * -math.log2(count / total) for count in counts.values())
 
 
-def _differ(one: Hypothesis, other: Hypothesis) -> bool:
-    """Whether two hypotheses read more than a tenth of the lines differently."""
-    differences = sum(_said(a) != _said(b) for a, b in zip(one.read, other.read, strict=True))
-    return differences * 10 > len(one.read)
+def differ(one: Sequence[Line | None], other: Sequence[Line | None], *, with_times: bool = True) -> bool:
+    """Whether two readings of the same lines find other messages in more than a tenth of the lines."""
+    differences = sum(_said(a, with_times) != _said(b, with_times) for a, b in zip(one, other, strict=True))
+    return differences * 10 > len(one)
 
 
-def _said(line: Line | None) -> object:
+def _said(line: Line | None, with_times: bool) -> object:
     if line is None or line.kind == chat.SYSTEM:
         return None
-    return line.author, line.text.strip(), line.date, line.time
+    times = (line.date, line.time) if with_times else ()
+    return line.author, line.text.strip(), line.kind, *times
 
 
 # --- hypotheses -----------------------------------------------------------------------------------------------------------
@@ -628,6 +634,8 @@ _TALK = re.compile(
     r"|hi|hello|hey|thanks|thank|thx|yes|yeah|yep|yup|nope|lol|haha|please|sorry|anyone|anybody|someone|hmm|oh|don't|let's|what's"
     r"|that's|it's|can't|good morning|bye|ok|okay|sure|maybe|great|nice|cool|see you|omg|btw|ich|du|wir|ihr|hallo|danke|ja|nein"
     r"|bitte|mir|mich|dich|je|tu|vous|nous|salut|bonjour|merci|oui|moi|toi|yo|tú|hola|gracias|sí|ciao|grazie|sì|olá|oi|obrigad[oa]"
+    r"|he|she|they|him|them|really|just|actually|though|wait|exactly|agreed?|welcome|cheers|guys|folks|everyone|wow|nah|hope"
+    r"|think|guess|love|didn't|doesn't|isn't|won't|wasn't|couldn't|wouldn't|i'd|he's|she's|they're|same here|no worries"
     r"|sim|você"
     r"|ik|jij|je|hoi|dank|nee|я|ты|вы|мы|привет|спасибо|да|нет)\b",
     re.IGNORECASE,
@@ -646,11 +654,12 @@ def _is_spoken(
         # Without times, results of matches name others, too.
         talk += _mentions(messages, texts, authors)
     is_weak = _WEAK.search(found.source) is not None
-    if is_weak and (total < 8 or len(authors) * 3 > total or any(name in _PRONOUNS for name in authors)):
+    most = 0.6 if "@{author}" in found.source else 1 / 3
+    if is_weak and (total < 8 or len(authors) > most * total or any(name in _PRONOUNS for name in authors)):
         return f"{what} its names are not set apart from the text"
-    needed = 0.3 if is_weak or LEVELS.search(found.source) else 0.12
+    needed = 0.3 if is_weak else 0.2 if LEVELS.search(found.source) else 0.1
     if "{skip}" in found.source and any(_has_level(line, read) for line, read in zip(lines, found.read, strict=True)):
-        needed = 0.3
+        needed = max(needed, 0.2)
     if talk < max(2, needed * total):
         return f"{what} hardly anybody speaks to anybody, as in the log of a machine"
     return ""
