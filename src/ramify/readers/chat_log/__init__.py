@@ -105,19 +105,20 @@ def logs(
     for path, name in zip(inputs, log_names(inputs)):
         beside = path.with_name(short(path) + LINKS)
         links = beside if annotations == "beside" and beside.exists() else None
-        with open_bytes(path, report) as stream:
-            blocks = _without_marks(log_lines(stream, path, encoding, report))
-            first, layout = _begin(blocks, given, path)
-            if layout is None:
-                # Blank lines only.
-                yield Log(name, iter(()), where=str(path))
-                report.read += sum(map(len, first))
-                report.skip("blank_line", f"{path}", sum(map(len, first)))
-                continue
-            meta = {} if given else {"pattern": layout.pattern.source}
-            reader = _Reader(path, layout, report, _clock(path, layout, first, encoding, dates, hours, report))
-            messages = reader.messages(chain(first, blocks))
-            yield Log(name, messages if links is None else reader.linked(messages, links), meta, str(path))
+        stream = open_bytes(path, report)
+        blocks = _without_marks(log_lines(stream, path, encoding, report))
+        first, layout = _begin(blocks, given, path)
+        if layout is None:
+            # Blank lines only.
+            count = sum(map(len, first))
+            report.read += count
+            report.skip("blank_line", f"{path}", count)
+            yield Log(name, iter(()), where=str(path))
+            continue
+        reader = _Reader(path, layout, report, _clock(path, layout, first, encoding, dates, hours, report))
+        messages = reader.messages(chain(first, blocks), stream)
+        meta = {} if given else {"pattern": layout.pattern.source}
+        yield Log(name, messages if links is None else reader.linked(messages, links), meta, str(path))
 
 
 def beside(paths: Sequence[Path], options: Mapping[str, object]) -> list[Path]:
@@ -152,6 +153,10 @@ def _reads_as_well(lines: Sequence[str], found: Hypothesis) -> bool:
     read = [_read_as_irc(line, dialect) for line in sample]
     if not differ(read, found.read, with_times=False):
         return True
+    kinds = [line.kind for line in read if line is not None and line.kind != chat.SYSTEM]
+    if sum(map(bool, kinds)) * 2 > len(kinds):
+        # Actions and notices are rare.
+        return False
     return description_bits(read, sample) < found.bits + MARGIN_BITS * len(sample)
 
 
@@ -326,7 +331,12 @@ class _Reader:
         self._found = False
         self.lines = 0
 
-    def messages(self, blocks: Iterable[list[str]]) -> Iterator[Node]:
+    def messages(self, blocks: Iterable[list[str]], stream: io.BufferedReader) -> Iterator[Node]:
+        """Yield the messages of blocks of lines, and close the stream behind them."""
+        with stream:
+            yield from self._messages(blocks)
+
+    def _messages(self, blocks: Iterable[list[str]]) -> Iterator[Node]:
         read, report = self._layout.read, self._report
         shown: list[list[str]] = []
         for lines in blocks:

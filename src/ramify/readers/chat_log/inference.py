@@ -493,7 +493,10 @@ def _impossible(found: Hypothesis, lines: Sequence[str]) -> str:
     if found.layout.has_stamp and left * 10 > len(lines):
         return f"{what} {left} lines that begin with a date or time do not fit"
     frames = [_frame(line, read) for line, read in zip(lines, found.read, strict=True) if read and read.kind != chat.SYSTEM]
-    if sum(bool(find_stamps(frame) or _LIKE_A_STAMP.search(frame)) for frame in frames) * 3 > total:
+    if (
+        found.source not in KNOWN
+        and sum(bool(find_stamps(frame) or _LIKE_A_STAMP.search(frame)) for frame in frames) * 3 > total
+    ):
         return f"{what} it leaves out dates or times"
     if not found.layout.has_stamp and sum(bool(find_stamps(line)) for line in lines) * 3 > len(lines):
         return f"{what} it leaves the times in the text"
@@ -547,7 +550,7 @@ def _is_name(name: str) -> bool:
         or re.search(r",\S|[=\t\"]|::|\.\s|[-–—|>:»] |^\W*\d+:\d", name)
     ):
         return False
-    if name[-1] in ":>," or (name[-1] == "-" and " " in name) or (name[0] in "<(" and len(name) > 1):
+    if name[-1] in ":>,?!" or (name[-1] == "-" and " " in name) or (name[0] in "<(" and len(name) > 1):
         return False
     if any(each.isdigit() for each in name) and find_stamps(name):
         return False

@@ -40,6 +40,7 @@ _EVENT_WORDS = re.compile(
     r"|hat|haben|wurde|a (?:créé|modifié|ajouté|quitté|changé)|ha|cambió|creó|añadió|criou|mudou|adicionou|heeft|создал|изменил"
     r"|добавил)\b"
 )
+_SENTENCE = re.compile(r"\w{5}[.!?] ")
 _SYSTEM_AUTHORS = frozenset({"system", "server"})
 _MAX_NAME_WORDS = 6
 _MAX_NAME = 64
@@ -86,6 +87,8 @@ class Layout:
         self.has_stamp = self.has_date or self.has_time
         self.is_heading = any(template.is_heading for template in pattern.templates)
         self._forms = [_Form(template) for template in pattern.templates]
+        self._has_colons: bool | None = None
+        """Whether the first time of a message has a colon."""
         self._heads = [head for template in pattern.templates for head in template.heads]
 
     def read(self, line: str) -> Line | None:
@@ -96,6 +99,8 @@ class Layout:
                 continue
             date = match["date"] if form.has_date else None
             time = match["time"] if form.has_time else None
+            if self._has_colons is None and time:
+                self._has_colons = ":" in time
             if not form.has_author:
                 return Line(match["system"], system_author(match["system"]), chat.SYSTEM, date, time)
             author = match["author"]
@@ -114,6 +119,9 @@ class Layout:
             if match := head.match(line):
                 found = match.groupdict()
                 date, time = found.get("date") or date, found.get("time") or time
+                if self._has_colons and time and ":" not in time:
+                    # A number at the beginning of a line is no time if times have colons.
+                    continue
                 return _without_author(found.get("rest") or "", date, time)
         if event := read_event(line):
             return event
@@ -185,5 +193,6 @@ def is_event(name: str) -> bool:
         name.count(" ") >= _MAX_NAME_WORDS
         or len(name) > _MAX_NAME
         or _EVENT_WORDS.search(name) is not None
+        or _SENTENCE.search(name) is not None
         or _MARKED.fullmatch(name) is not None
     )

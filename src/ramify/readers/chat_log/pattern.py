@@ -96,10 +96,12 @@ class Template:
         heads = [self._head(before), self._head(upto)]
         # A line of the channel may lack what stands between the time and an author, up to the bracket that closes the time.
         text = upto[-1].text if isinstance(upto[-1], Literal) else ""
-        closing = re.match(r"[^\w\s]*(?=\s)|[^\w\s\[({<«-]*", text)
-        for kept in dict.fromkeys([closing[0] if closing else "", text[:1].strip(SPACES)]):
+        closings = [re.match(form, text) for form in (r"(?:\s*[^\w\s]+(?=\s))*", r"[^\w\s]*(?=\s)|[^\w\s\[({<«-]*")]
+        for kept in dict.fromkeys([*(match[0] for match in closings if match), text[:1].strip(SPACES)]):
             gap = f"{_SPACE}*" if kept and not kept[-1].isalnum() else f"{_SPACE}+"
-            heads.append(re.compile(_regex(self.parts[: last + 1], self.source) + rf"{re.escape(kept)}(?:{gap}(?P<rest>.*)|$)"))
+            heads.append(
+                re.compile(_regex(self.parts[: last + 1], self.source) + rf"{_characters(kept)}(?:{gap}(?P<rest>.*)|$)")
+            )
         return list(dict.fromkeys(heads))
 
     def _head(self, before: Sequence[Part]) -> re.Pattern[str]:

@@ -34,34 +34,47 @@ _MONTHS = (
 
 _GAP = "[ \u00a0\u202f\u2009]"
 _WORD = r"[^\W\d_]{3,12}"
-_WEEKDAY = rf"(?:[^\W\d_]{{2,12}}\.?,?{_GAP})?"
+_WEEKDAY_NAMES = """
+    monday tuesday wednesday thursday friday saturday sunday montag dienstag mittwoch donnerstag freitag samstag sonnabend
+    sonntag lundi mardi mercredi jeudi vendredi samedi dimanche lunes martes miércoles jueves viernes sábado domingo
+    lunedì martedì mercoledì giovedì venerdì sabato domenica segunda terça quarta quinta sexta maandag dinsdag woensdag
+    donderdag vrijdag zaterdag zondag понедельник вторник среда четверг пятница суббота воскресенье пн вт ср чт пт сб вс
+"""
+_WEEKDAYS = frozenset(_WEEKDAY_NAMES.split())
+_SHORT_WEEKDAYS = frozenset(["mon", "tue", "tues", "wed", "thu", "thur", "thurs", "fri", "sat", "sun"])
+_ANY_WEEKDAY = rf"(?:[^\W\d_]{{2,12}}\.?,?{_GAP})?"
+_WEEKDAY_FORMS = (
+    *(rf"{day}[.,]{{0,2}}" for day in sorted(_WEEKDAYS | _SHORT_WEEKDAYS, key=len, reverse=True)),
+    *(rf"{short}[.,]{{1,2}}" for short in sorted({day[:length] for day in _WEEKDAYS for length in (2, 3, 4)}, reverse=True)),
+)
+_WEEKDAY = rf"(?:(?i:{'|'.join(_WEEKDAY_FORMS)}){_GAP})?"
 _YEAR = r"(?:\d{4}(?!\d)|\d\d(?![\d:h]|\.\d))"
 _CLOCK = rf"\d{{1,2}}:\d\d(?::\d\d(?:[.,:]\d{{1,9}})?)?(?:{_GAP}?[AaPp]\.?{_GAP}?[Mm]\b\.?)?"
 _ZONE = r"(?: ?(?:Z|(?:UTC|GMT)?[+-]\d\d:?\d\d|UTC|GMT)\b)?"
 _HALVES = {"上午": "a", "下午": "p", "午前": "a", "午後": "p", "오전": "a", "오후": "p"}
 _HALF_FIRST = f"(?:(?:{'|'.join(_HALVES)}){_GAP}?)?"
 
-_DATE_FORMS = (
+_FORMS = (
     # A whole moment in one piece: Wed Jan 31 10:00:00 CET 2024, and seconds or milliseconds since 1970.
     rf"{_WORD} {_WORD} {{1,2}}\d{{1,2}} {_CLOCK} (?:[A-Z]{{3,5}} )?\d{{4}}",
     r"1\d{9}(?:\d{3}|\.\d{1,9})?",
-    rf"{_WEEKDAY}\d{{4}}(?:-\d{{1,2}}-|/\d{{1,2}}/|\.\d{{1,2}}\.)\d{{1,2}}",
+    rf"{_ANY_WEEKDAY}\d{{4}}(?:-\d{{1,2}}-|/\d{{1,2}}/|\.\d{{1,2}}\.)\d{{1,2}}",
     r"\d{4}\. \d{1,2}\. \d{1,2}\.",
     r"\d{4}年 ?\d{1,2}月 ?\d{1,2}日",
-    rf"{_WEEKDAY}\d{{1,2}}(?:/\d{{1,2}}/|\. ?\d{{1,2}}\. ?|-\d{{1,2}}-){_YEAR}",
+    rf"{_ANY_WEEKDAY}\d{{1,2}}(?:/\d{{1,2}}/|\. ?\d{{1,2}}\. ?|-\d{{1,2}}-){_YEAR}",
     r"(?:19|20)\d\d[01]\d[0-3]\d(?!\d)",
-    rf"{_WEEKDAY}\d{{1,2}}(?:\.|st|nd|rd|th|er|º)?[ \-/](?:de |of )?{_WORD}\.?(?:,?[ \-/](?:de |of )?{_YEAR})?",
-    rf"{_WEEKDAY}{_WORD}\.? {{1,2}}\d{{1,2}}(?:st|nd|rd|th)?(?:,? \d{{4}})?(?!\d)",
+    rf"{_ANY_WEEKDAY}\d{{1,2}}(?:\.|st|nd|rd|th|er|º)?[ \-/](?:de |of )?{_WORD}\.?(?:,?[ \-/](?:de |of )?{_YEAR})?",
+    rf"{_ANY_WEEKDAY}{_WORD}\.? {{1,2}}\d{{1,2}}(?:st|nd|rd|th)?(?:,? \d{{4}})?(?!\d)",
 )
 _LOOSE_TIMES = (r"\d{1,2}[.h]\d\d(?:[.m]\d\d)?", r"\d\d-\d\d-\d\d", r"\d{6}", r"\d{4}")
 """Times of day that are recognised only beside a date, or where a pattern says so."""
 
-DATE = f"(?:{'|'.join(_DATE_FORMS)})"
+DATE = f"(?:{'|'.join(_FORMS).replace(_ANY_WEEKDAY, _WEEKDAY)})"
 TIME = f"{_HALF_FIRST}{_CLOCK}{_ZONE}"
 ANY_TIME = f"(?:{TIME}|{'|'.join(_LOOSE_TIMES)}(?!\\d))"
 
 _NO_WORD = r"(?!\d)(?!(?!T\d)[^\W_])"
-_DATE_AT = re.compile(rf"(?<![\w.,/+])(?<!\d:)(?<!\w-){DATE}{_NO_WORD}(?!-[\da-f]{{4}}-)")
+_DATE_AT = re.compile(rf"(?<![\w.,/+])(?<!\d:)(?<!\w-)(?:{'|'.join(_FORMS)}){_NO_WORD}(?!-[\da-f]{{4}}-)")
 _TIME_AT = re.compile(rf"{_HALF_FIRST}(?<![\w.+])(?<!\d:)(?<!\w-)(?<!\d/){_CLOCK}{_ZONE}(?!\d|:\d)")
 _NEXT_TIME = re.compile(rf"{TIME}(?!\d|:\d)")
 _LOOSE_AT = re.compile(rf"(?:{'|'.join(_LOOSE_TIMES)})(?!\d)")
@@ -163,27 +176,19 @@ def is_weekday(text: str) -> bool:
 
 
 _FIRST_WORD = re.compile(rf"\A[^\W\d_]{{2,12}}\.?,?{_GAP}+")
-_WEEKDAY_NAMES = """
-    monday tuesday wednesday thursday friday saturday sunday montag dienstag mittwoch donnerstag freitag samstag sonnabend
-    sonntag lundi mardi mercredi jeudi vendredi samedi dimanche lunes martes miércoles jueves viernes sábado domingo
-    lunedì martedì mercoledì giovedì venerdì sabato domenica segunda terça quarta quinta sexta maandag dinsdag woensdag
-    donderdag vrijdag zaterdag zondag понедельник вторник среда четверг пятница суббота воскресенье пн вт ср чт пт сб вс
-"""
-_WEEKDAYS = frozenset(_WEEKDAY_NAMES.split())
-_SHORT_WEEKDAYS = frozenset(["mon", "tue", "tues", "wed", "thu", "thur", "thurs", "fri", "sat", "sun"])
 
 
 # --- parsing --------------------------------------------------------------------------------------------------------------
 
 _CTIME = re.compile(rf"{_WORD} ({_WORD}) {{1,2}}(\d{{1,2}}) ({_CLOCK}) (?:[A-Z]{{3,5}} )?(\d{{4}})")
 _EPOCH = re.compile(r"(1\d{9})(\d{3})?(\.\d{1,9})?")
-_YEAR_FIRST = re.compile(rf"{_WEEKDAY}" r"(\d{4})\D{1,3}(\d{1,2})\D{1,3}(\d{1,2})\D?")
+_YEAR_FIRST = re.compile(rf"{_ANY_WEEKDAY}" r"(\d{4})\D{1,3}(\d{1,2})\D{1,3}(\d{1,2})\D?")
 _COMPACT = re.compile(r"(\d{4})(\d\d)(\d\d)")
-_NUMBERS = re.compile(rf"{_WEEKDAY}(\d{{1,2}})([/.-]) ?(\d{{1,2}})\2 ?(\d{{4}}|\d\d)")
+_NUMBERS = re.compile(rf"{_ANY_WEEKDAY}(\d{{1,2}})([/.-]) ?(\d{{1,2}})\2 ?(\d{{4}}|\d\d)")
 _DAY_MONTH = re.compile(
-    rf"{_WEEKDAY}(\d{{1,2}})(?:\.|st|nd|rd|th|er|º)?[ \-/](?:de |of )?({_WORD})\.?(?:,?[ \-/](?:de |of )?(\d{{4}}|\d\d))?"
+    rf"{_ANY_WEEKDAY}(\d{{1,2}})(?:\.|st|nd|rd|th|er|º)?[ \-/](?:de |of )?({_WORD})\.?(?:,?[ \-/](?:de |of )?(\d{{4}}|\d\d))?"
 )
-_MONTH_DAY = re.compile(rf"{_WEEKDAY}({_WORD})\.? {{1,2}}(\d{{1,2}})(?:st|nd|rd|th)?(?:,? (\d{{4}}))?")
+_MONTH_DAY = re.compile(rf"{_ANY_WEEKDAY}({_WORD})\.? {{1,2}}(\d{{1,2}})(?:st|nd|rd|th)?(?:,? (\d{{4}}))?")
 _NAMED_ZONE = r"(?: ?(?P<zone>Z|UTC|GMT|(?:UTC|GMT)?[+-]\d\d:?\d\d))?"
 _CLOCK_PARTS = re.compile(
     rf"(?P<before>{'|'.join(_HALVES)})?{_GAP}?(?P<hour>\d{{1,2}})[:.h-](?P<minute>\d\d)"

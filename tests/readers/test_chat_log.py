@@ -1,0 +1,722 @@
+"""Chat logs as text: patterns, inferred layouts, and exports of messengers."""
+
+import itertools
+import os
+import random
+import time
+from calendar import timegm
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from ramify import readers
+from ramify.errors import RamifyError
+from ramify.readers import chat_log, irc
+from ramify.readers.base import Report
+from ramify.readers.chat_log.inference import infer
+from ramify.readers.chat_log.pattern import Pattern
+from ramify.readers.chat_log.stamps import DayOrder, find_stamps, read_date, read_time
+
+
+def log_of(path, content, **options):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    report = Report()
+    (log,) = list_logs([path], report, **options)
+    # Every line is a message, the further line of one, or left out.
+    lines = path.read_bytes().removesuffix(b"\n").count(b"\n") + 1
+    assert report.read + report.kept["continuation"] == lines
+    assert report.read == len(log) + sum(report.skipped.values())
+    return log, report
+
+
+def list_logs(paths, report, **options):
+    return [list(log.messages) for log in chat_log.logs(paths, report, **options)]
+
+
+def contents(nodes):
+    return [(node.id, node.kind, node.author, node.text) for node in nodes]
+
+
+def at(*when):
+    return float(timegm((*when, *[0] * (6 - len(when)))))
+
+
+# --- dates and times ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("2024-01-31", (2024, 1, 31)),
+        ("20240131", (2024, 1, 31)),
+        ("31.01.24", (2024, 1, 31)),
+        ("31. 1. 2024", (2024, 1, 31)),
+        ("31/1/1999", (1999, 1, 31)),
+        ("31-Jan-24", (2024, 1, 31)),
+        ("31 Jan", (None, 1, 31)),
+        ("Wed, 31 Jan 2024", (2024, 1, 31)),
+        ("January 31st, 2024", (2024, 1, 31)),
+        ("Mittwoch, 31. Januar 2024", (2024, 1, 31)),
+        ("31 de enero de 2024", (2024, 1, 31)),
+        ("31 août 2024", (2024, 8, 31)),
+        ("2024年1月31日", (2024, 1, 31)),
+        ("2024. 1. 31.", (2024, 1, 31)),
+        ("31 jui 2024", None),  # June or July
+        ("30.02.2024", None),
+        ("12 cats", None),
+    ],
+)
+def test_dates(text, found):
+    day = read_date(text, "day")
+    assert (day and (day.year, day.month, day.day)) == found
+
+
+@pytest.mark.parametrize(("text", "second"), [("1706695200", 0), ("1706695200123", 0.123), ("Wed Jan 31 10:00:00 2024", 0)])
+def test_moments_in_one_piece(text, second):
+    day = read_date(text, "day")
+    assert day.second is not None
+    assert day.second % 60 == pytest.approx(second, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("text", "second", "zone"),
+    [
+        ("10:00", 36_000, 0),
+        ("10:00:05.250", 36_005.25, 0),
+        ("10:00:05,5", 36_005.5, 0),
+        ("12:30 AM", 1_800, 0),
+        ("1:00\u202fPM", 46_800, 0),
+        ("1:00 p. m.", 46_800, 0),
+        ("下午1:00", 46_800, 0),
+        ("10.05", 36_300, 0),
+        ("10h05", 36_300, 0),
+        ("100005Z", 36_005, 0),
+        ("10:00:00+0130", 36_000, 5_400),
+        ("10:00 UTC+01:00", 36_000, 3_600),
+        ("24:00", None, 0),
+        ("13:00 PM", None, 0),
+    ],
+)
+def test_times(text, second, zone):
+    found = read_time(text)
+    assert (found and found.second) == second
+    assert found is None or found.zone == zone
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("[10:00] <ann> hi", ["10:00"]),
+        ("31 Jan 2024 10:00: hi", ["31 Jan 2024", "10:00"]),
+        ("Sam 31 Jan 2024", ["31 Jan 2024"]),
+        ("Sat 31 Jan 2024", ["Sat 31 Jan 2024"]),
+        ("ann lee  1/31/2024 10:00 AM", ["1/31/2024", "10:00 AM"]),
+        ("550e8400-e29b-41d4-a716-446655440000 10:00", ["10:00"]),
+        ("12:[10:00] x", ["10:00"]),
+        ("31/Jan/2024:10:00:00 +0000", ["31/Jan/2024", "10:00:00 +0000"]),
+        ("20240131T100005Z x", ["20240131", "100005Z"]),
+        ("31.1.2024 klo 10.05 - x", ["31.1.2024", "10.05"]),
+        ("version 2.16.12 of 3", []),
+    ],
+)
+def test_stamps_in_lines(line, found):
+    assert [line[stamp.start : stamp.end] for stamp in find_stamps(line)] == found
+
+
+@pytest.mark.parametrize(
+    ("dates", "order", "ambiguous"),
+    [
+        (["03/04/24", "13/04/24"], "day", None),
+        (["04/03/24", "04/13/24"], "month", None),
+        # Days do not go back.
+        (["31-01-24", "01-02-24"], "day", None),
+        (["02/03/24", "03/03/24", "01/04/24"], "day", None),
+        # Days of one log lie close together.
+        (["03/04/24", "04/04/24", "05/04/24"], "day", None),
+        (["04/03/24", "04/04/24", "04/05/24"], "month", None),
+        (["24-01-30", "24-01-31", "24-02-01"], "year", None),
+        (["03/04/24"], "month", "03/04/24"),
+        (["04/04/24"], "month", None),
+        (["31.12.23", "03.04.24"], "month", None),
+    ],
+)
+def test_order_of_day_and_month(dates, order, ambiguous):
+    found = DayOrder("auto")
+    assert found.settle(dates) == ambiguous
+    assert found.order == order
+
+
+# --- patterns -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pattern", "line", "author", "text"),
+    [
+        ("{date} {time} | {author}: {text}", "2024-01-31 10:00 | Ann Lee: b: c", "Ann Lee", "b: c"),
+        ("{time} {author}: {text}", "10:00   ann: hi", "ann", "hi"),
+        ("{time} {author}: {text}", "10:00 ann:   hi", "ann", "  hi"),
+        ("{time} {author}:  {text}", "10:00 ann:   hi", "ann", "hi"),
+        ("{time} {author}: {text}", "10:00 ann:", "ann", ""),
+        ("{skip} [{time}] <{author}> {text}", "#c [10:00] <@ann> <b> c", "ann", "<b> c"),
+        ("{time} From {author}{? to {skip}}: {text}", "10:00 From ann to all: b: c", "ann", "b: c"),
+        ("{time} From {author}{? to {skip}}: {text}", "10:00 From ann: b", "ann", "b"),
+        (r"\{{time}\}\t{author}\t{text}", "{10:00}\tann\tb\tc", "ann", "b c"),
+        ("{author} {date} {time}: {text}", "Ann Lee 31 Jan 2024 10:00: hi", "Ann Lee", "hi"),
+        ("{time} - {author}: {text}", "10:00\u202f-\u00a0~\u202fAnn: hi", "Ann", "hi"),
+        ("<m>{author}|{text}</m>", "<m>ann|hi</m>", "ann", "hi"),
+    ],
+)
+def test_patterns(tmp_path, pattern, line, author, text):
+    nodes, _ = log_of(tmp_path / "a.log", line + "\n", pattern=pattern)
+    assert contents(nodes) == [("0", "", author, text)]
+
+
+def test_several_patterns(tmp_path):
+    pattern = "{time} {author}: {text}\n-- {system}"
+    nodes, _ = log_of(tmp_path / "a.log", "10:00 ann: hi\n-- bob came\n10:01 bob: ho\n-- x\n", pattern=pattern)
+    assert [(node.kind, node.author, node.text) for node in nodes] == [
+        ("", "ann", "hi"),
+        ("system", None, "bob came"),
+        ("", "bob", "ho"),
+        ("system", None, "x"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("{time} {nick}: {text}", r"has the field \{nick\}; the fields are \{date\}, .*\{skip\}"),
+        ("{time} {text}", r"needs one of \{author\} and \{system\}"),
+        ("{system}", r"has no \{author\} in any of its lines"),
+        ("{author}{text}", r"nothing between \{author\} and \{text\}"),
+        ("{author}: {author}", r"has \{author\} twice"),
+        ("{author}: {? x", "optional part '{[?]' without its '}'"),
+        ("{author}}: {text}", r"has a '\}' without a '\{'"),
+        ("{author: {text}", "has a '{' that opens nothing"),
+        ("{author} {? a{? b}}: {text}", "optional part inside an optional part"),
+        ("{skip} " * 9 + "{author}: {text}", "more than eight times"),
+        ("\n", "is empty"),
+    ],
+)
+def test_bad_patterns(tmp_path, pattern, message):
+    with pytest.raises(RamifyError, match=message):
+        log_of(tmp_path / "a.log", "10:00 ann: hi\n", pattern=pattern)
+
+
+def test_pattern_that_matches_no_line(tmp_path):
+    content = "\n2024-01-31 10:00 ! ann: hi\nhello\n2024-01-31 10:01 | ann said\nfourth\n"
+    with pytest.raises(RamifyError) as raised:
+        log_of(tmp_path / "a.log", content, pattern="{date} {time} | {author}: {text}")
+    lines = str(raised.value).split("\n")
+    assert "matches no line of" in lines[0]
+    shown = [(lines[place], lines[place + 1]) for place in (1, 3, 5)]
+    assert [line.split(": ", 1)[0] for line, _ in shown] == ["  line 2", "  line 3", "  line 4"]
+    assert [line[mark.index("^") :] for line, mark in shown] == ["! ann: hi", "hello", "ann said"]
+    assert [mark.split("expected ")[1] for _, mark in shown] == ["'| '", "a date", "{author}, followed by ': '"]
+
+
+def test_long_lines_take_linear_time():
+    (template,) = Pattern("{skip} {skip} {skip} [{time}] <{author}> {text}").templates
+    started = time.process_time()
+    for line in ("a " * 500_000, "a b c [10:00] <" + "x " * 500_000, "[" * 1_000_000):
+        assert template.line.fullmatch(line) is None
+    assert time.process_time() - started < 2
+
+
+# --- inferred layouts -----------------------------------------------------------------------------------------------------
+
+TEXTS = (
+    "hi all|hello, how are you?|bob: did it work?|yes, thanks|see http://x.example/a: b|@ann what do you think?|I think so|ok"
+    "|ann: the update fails|let me look|which version?|2.6.12|that is old|try the new one|will do|great!|anyone here?|brb"
+    "|it says 10:30 in the log|where is it now|carol, can you check|- first point|lol|good night"
+)
+SAID = TEXTS.split("|")
+NAMES = ["ann", "bob", "carol", "dave"]
+BEFORE = [
+    "",
+    "#c ",
+    "{n} ",
+    "{n}: ",
+    "3f2c{n:04x}-1111-2222-3333-44445555{n:04x} ",
+    "{level} ",
+    "[INFO] ",
+    "a.example.net ",
+    "chan|",
+]
+STAMPS = [
+    "[%H:%M]",
+    "%Y-%m-%d %H:%M:%S",
+    "%d/%m/%y, %H:%M -",
+    "(%d %b %Y %I:%M %p)",
+    "%s",
+    "{%H:%M:%S}",
+    "%Y-%m-%dT%H:%M:%SZ |",
+]
+AUTHORS = ["<{}> ", "[{}] ", "{}: ", "{} | ", "{} - ", "{} » ", "@{}: ", "From {} to Everyone: ", "*{}* ", "{:>8} -> ", "{}\t"]
+EVENTS = [None, "*** eve joined", "eve has joined the channel", "-!- eve [e@h] has joined #c", "--> eve (e@h) has joined #c"]
+
+
+def written(before, stamp, author, event, seed):
+    """The lines of a log in a layout, and what each of them holds."""
+    chance, now = random.Random(seed), datetime(2024, 1, 30, 22, 50, tzinfo=UTC)
+    lines, held = [], []
+    for number in range(40):
+        now += timedelta(seconds=chance.randrange(200))
+        head = before.format(n=number + 1, level=("INFO", "WARN")[number % 3 == 0]) + now.strftime(stamp) + " "
+        name, text = chance.choice(NAMES), chance.choice(SAID)
+        lines.append(head + author.format(name) + text)
+        held.append((name, text, now.timestamp() if "%S" in stamp or stamp == "%s" else now.timestamp() // 60 * 60))
+        if event and number % 6 == 3:
+            lines.append(head + event)
+            held.append("eve")
+        if number % 9 == 4:
+            lines += ["", "a second line"]
+            held += [None, None]
+    return lines, held
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_layouts_are_inferred(tmp_path, seed):
+    layouts = list(itertools.product(BEFORE, STAMPS, AUTHORS, EVENTS))
+    before, stamp, author, event = random.Random(seed).choice(layouts)
+    lines, held = written(before, stamp, author, event, seed)
+    nodes, report = log_of(tmp_path / "a.log", "\n".join(lines) + "\n")
+    messages = [(number, *each) for number, each in enumerate(held) if isinstance(each, tuple)]
+    found = [node for node in nodes if node.kind == ""]
+    assert [int(node.id) for node in found] == [number for number, *_ in messages]
+    for node, (number, name, text, when) in zip(found, messages, strict=True):
+        assert node.author == name
+        assert node.text == text + ("\n\na second line" if held[number + 1 : number + 2] == [None] else "")
+        if "%d" in stamp or stamp == "%s":
+            assert node.time == when
+        else:
+            assert node.time % 86_400 == when % 86_400
+    events = [node for node in nodes if node.kind == "system"]
+    assert [node.author for node in events] == ["eve"] * held.count("eve")
+    assert not report.skipped
+
+
+@pytest.mark.parametrize("before", ["#c ", "{n} "])
+def test_names_in_angle_brackets_need_no_times(tmp_path, before):
+    lines = [before.format(n=number) + f"<{NAMES[number % 3]}> {text}" for number, text in enumerate(SAID)]
+    nodes, _ = log_of(tmp_path / "a.log", "\n".join(lines))
+    assert [(node.author, node.text, node.time) for node in nodes] == [
+        (NAMES[number % 3], text, None) for number, text in enumerate(SAID)
+    ]
+
+
+def test_author_before_the_time(tmp_path):
+    lines = "".join(f"{NAMES[number % 3]} [10:{number:02}]: {text}\n" for number, text in enumerate(SAID))
+    nodes, _ = log_of(tmp_path / "a.log", lines + "*** [10:59] eve joined\n")
+    assert [(node.author, node.text) for node in nodes[:-1]] == [(NAMES[n % 3], text) for n, text in enumerate(SAID)]
+    assert (nodes[-1].kind, nodes[-1].author, nodes[-1].time) == ("system", "eve", at(1970, 1, 1, 10, 59))
+
+
+def test_lines_that_name_a_day(tmp_path):
+    content = (
+        "Conversation with bob at 30 Jan 2024 09:00:00 on ann@x.example\n"
+        "23:58 ann: hi\n23:59 bob: hello?\nThursday, February 1, 2024\n00:01 ann: it is late\n00:02 bob: you are right\n"
+        "--- Day changed Fri Feb 02 2024\n10:00 ann: good morning\n"
+    )
+    nodes, report = log_of(tmp_path / "a.log", content)
+    assert [node.time for node in nodes if node.author] == [
+        at(2024, 1, 30, 23, 58),
+        at(2024, 1, 30, 23, 59),
+        at(2024, 2, 1, 0, 1),
+        at(2024, 2, 1, 0, 2),
+        at(2024, 2, 2, 10),
+    ]
+    assert [node.id for node in nodes if node.kind == "system"] == ["0", "3", "6"]
+    assert not report.kept
+
+
+def test_pattern_is_in_the_metadata(tmp_path):
+    path = tmp_path / "a.log"
+    path.write_text("\n".join(written("#c ", "[%H:%M]", "{} | ", None, 1)[0]))
+    (log,) = chat_log.logs([path], Report())
+    assert log.meta == {"pattern": "#c [{time}] {author} | {text}"}
+    assert readers.detect_format([path]) == "chat-log"
+    # The pattern says as much as the inference.
+    nodes = list(log.messages)
+    assert list_logs([path], Report(), pattern=log.meta["pattern"]) == [nodes]
+
+
+@pytest.mark.parametrize("author", ["{}: ", "* {}: ", "** {} ** ", "-{}- "])
+def test_logs_that_irc_would_misread(tmp_path, author):
+    """IRC's readers take such lines for lines of the channel, actions or notices."""
+    path = tmp_path / "a.log"
+    path.write_text("\n".join(line for line in written("", "[%H:%M]", author, None, 2)[0] if line not in ("", "a second line")))
+    assert readers.detect_format([path]) == "chat-log"
+    nodes = list_logs([path], Report())[0]
+    assert {node.author for node in nodes} == set(NAMES)
+
+
+def test_irc_without_times_leaves_times_alone(tmp_path):
+    path = tmp_path / "a.log"
+    path.write_text("".join(f"<{NAMES[number % 3]}> [10:{number:02}] {text}\n" for number, text in enumerate(SAID)))
+    assert irc.refuses(path, path.read_bytes())
+    assert readers.detect_format([path]) == "chat-log"
+    assert list_logs([path], Report())[0][1].time == at(1970, 1, 1, 10, 1)
+
+
+# --- files that are no chats, or unclear ------------------------------------------------------------------------------------
+
+
+def numbered(form, *rows):
+    return "".join(form.format(*rows[number % len(rows)], n=number, m=number % 60) for number in range(30))
+
+
+TALK = (("ann", "hi, how are you?"), ("bob", "I am fine, thanks"), ("ann", "you know me"))
+NO_CHATS = {
+    "table": "when;who;said\n" + numbered("2024-01-31 10:{m:02};{};{}\n", *TALK),
+    "quoted table": numbered('"2024-01-31 10:{m:02}","{}","{}"\n', *TALK),
+    "json lines": numbered('{{"time": "2024-01-31 10:{m:02}", "author": "{}", "text": "{}"}}\n', *TALK),
+    "json": "[\n" + numbered('{{\n"time": "10:{m:02}",\n"author": "{}",\n"text": "{}"\n}},\n', *TALK),
+    "sql": numbered("INSERT INTO m VALUES ({n},'2024-01-31 10:{m:02}','{}','{}');\n", *TALK),
+    "prose": "It was a dark night. I said: hello, you. At 10:00 we left?\n“Who are you?” she said.\n" * 10,
+    "code": Path(chat_log.__file__).read_text("utf-8"),
+    "access log": numbered(
+        '{} - {} [31/Jan/2024:10:{m:02}:00 +0000] "GET /{n} HTTP/1.1" 200 17\n', ("a.example", "bob"), *TALK
+    ),
+    "syslog": numbered(
+        "Mar 14 09:{m:02}:00 host {}: {}\n", ("kernel", "usb 1-1: new"), ("systemd", "Started it"), ("dbus", "left")
+    ),
+    "logger": numbered("2024-01-31 10:{m:02}:00,1 [main] {} com.x.{} - is it ok?\n", ("INFO", "Bar"), ("WARN", "Baz")),
+    "levels": numbered("[2024-01-31 10:{m:02}:00] {}: {}\n", ("INFO", "started"), ("WARN", "slow, are you there?")),
+    "sensors": numbered("2024-01-31 10:{m:02} {}: {}\n", ("temperature", "20.1"), ("humidity", "44")),
+    "build": numbered("10:{m:02}:01 {} | {}\n", ("build", "compiling"), ("test", "running 12 tests"), ("build", "linking")),
+    "subtitles": numbered("{n}\n00:{m:02}:01,000 --> 00:{m:02}:04,000\n{}: {}\n\n", *TALK),
+    "play": numbered("{}: {}\n", ("ROMEO", "But soft, what light?"), ("JULIET", "O Romeo, Romeo"), ("ROMEO", "Is it you?")),
+    "screenplay": numbered("INT. HOUSE - DAY\n\n          {}\n     {}\n\n", ("ROMEO", "What light?"), ("JULIET", "Romeo")),
+    "schedule": numbered("{}:00 - {}\n", ("9", "Keynote: The future?"), ("10", "Talk: You and I"), ("11", "Talk: How?")),
+    "results": numbered("2024-01-{m:02} {} - {} 1:0\n", ("Ajax", "PSV"), ("PSV", "NEC"), ("Ajax", "NEC")),
+    "folder": numbered("-rw-r--r-- 1 {} users 100 Jan 31 10:{m:02} file{n}.txt\n", ("ann",), ("bob",)),
+    "moves": numbered("{n}. e4 {{[%clk 0:10:{m:02}]}} e5 {{[%clk 0:09:{m:02}]}}\n", ()),
+    "markup": numbered("<p> hi, you?</p>\n<li> who?\n", ()),
+    "mail": "From ann@x.example Wed Jan 31 10:00:00 2024\nFrom: Ann\nSubject: hi\n\nHow are you?\n\n" * 6,
+    "one author": numbered("10:{m:02} ann: are you there? {n}\n", ()),
+    "few lines": "10:00 ann: hi\n10:01 bob: hello\n",
+    "blank": "\n \n",
+}
+
+
+@pytest.mark.parametrize("name", NO_CHATS)
+def test_other_files_are_refused(tmp_path, name):
+    path = tmp_path / "x.log"
+    assert chat_log.refuses(path, NO_CHATS[name].encode()[: 1 << 16])
+    path.write_text(NO_CHATS[name])
+    try:
+        found = readers.detect_format([path])
+    except RamifyError:
+        return
+    assert found not in ("chat-log", "irc")
+
+
+def test_refusal_shows_lines_and_the_remedy(tmp_path):
+    with pytest.raises(RamifyError) as raised:
+        log_of(tmp_path / "a.log", NO_CHATS["syslog"])
+    message = str(raised.value)
+    assert "a.log cannot be inferred: the pattern" in message
+    assert "line 1: Mar 14 09:00:00 host kernel: usb 1-1: new" in message
+    assert "--pattern '[{date} {time}]" in message
+
+
+def test_two_readings_are_refused():
+    """The name may be Ann or Ann Lee; nothing but a space parts it from the text."""
+    lines = [f"[10:{number:02}] @{('Ann Lee', 'Bob')[number % 2]} {text}" for number, text in enumerate(SAID)]
+    assert infer(lines).best is None
+
+
+def test_speakers_are_not_those_who_are_spoken_to():
+    lines = [
+        f"[2024-01-31 10:{number:02}] <{NAMES[number % 4]}> {NAMES[(number + 1) % 4]}: {text}"
+        if number % 5
+        else f"[2024-01-31 10:{number:02}] <{NAMES[number % 4]}> {text}"
+        for number, text in enumerate(SAID * 2)
+    ]
+    assert infer(lines).best.source == "[{date} {time}] <{author}> {text}"
+
+
+# --- exports of messengers ------------------------------------------------------------------------------------------------
+
+
+def test_whatsapp(tmp_path):
+    content = (
+        "31.01.24, 10:00 - Nachrichten sind verschlüsselt. Tippe hier: mehr.\n"
+        "31.01.24, 10:00 - Ann Lee hat die Gruppe „Ski“ erstellt\n"
+        "31.01.24, 10:01 - Ann Lee: Hallo zusammen\n"
+        "31.01.24, 10:02 - Bob: Hi!\nwie geht's?\n\n- gut: oder\n"
+        "31.01.24, 10:03 - +49 170 1234567: <Medien ausgeschlossen>\n"
+        "31.01.24, 10:04 - Ann Lee hat den Betreff zu „Ski: 2024“ geändert\n"
+        "31.01.24, 10:05 - Ann Lee: gut, danke\n"
+        "31.01.24, 10:06 - Bob: prima\n\n"
+    )
+    nodes, report = log_of(tmp_path / "chat.txt", content)
+    assert contents(nodes)[2:7] == [
+        ("2", "", "Ann Lee", "Hallo zusammen"),
+        ("3", "", "Bob", "Hi!\nwie geht's?\n\n- gut: oder"),
+        ("7", "", "+49 170 1234567", "<Medien ausgeschlossen>"),
+        ("8", "system", None, "Ann Lee hat den Betreff zu „Ski: 2024“ geändert"),
+        ("9", "", "Ann Lee", "gut, danke"),
+    ]
+    assert [node.kind for node in nodes[:2]] == ["system"] * 2
+    assert nodes[3].time == at(2024, 1, 31, 10, 2)
+    assert (report.kept, report.skipped) == ({"continuation": 3}, {"blank_line": 1})
+
+
+def test_whatsapp_with_invisible_marks(tmp_path):
+    content = "".join(
+        f"\u200e[1/{day}/24, 10:0{minute}:05\u202fPM] {author}: \u200e{text}\n"
+        for day, minute, author, text in [
+            (30, 0, "Ann Lee", "hi, anyone?"),
+            (30, 1, "~\u202fBob", "me!"),
+            (31, 2, "Ann Lee", "image omitted"),
+            (31, 3, "~\u202fBob", "@\u2068Ann Lee\u2069 ok"),
+            (31, 4, "Ann Lee", "you left the skis: there"),
+        ]
+    )
+    nodes, _ = log_of(tmp_path / "chat.txt", content)
+    assert [(node.author, node.text) for node in nodes] == [
+        ("Ann Lee", "hi, anyone?"),
+        ("Bob", "me!"),
+        ("Ann Lee", "image omitted"),
+        ("Bob", "@Ann Lee ok"),
+        ("Ann Lee", "you left the skis: there"),
+    ]
+    assert nodes[0].time == at(2024, 1, 30, 22, 0, 5)
+
+
+def test_discord_chat_exporter(tmp_path):
+    frame = "=" * 62
+    content = (
+        f"{frame}\nGuild: Birds\nChannel: text / seeds\n{frame}\n\n"
+        "[31-Jan-24 10:00 AM] ann#0001\nhello there\n\n"
+        "[31-Jan-24 10:01 AM] bob#0002\n@ann hi\n\nthird\n\n{Attachments}\nhttps://x.example/a.png\n\n{Reactions}\n👍 (2)\n\n"
+        "[31-Jan-24 10:02 AM] ann#0001 (pinned)\nsee this\n\n{Embed}\nA page: of things\n\nmore\n\n"
+        f"{frame}\nExported 3 message(s)\n{frame}\n"
+    )
+    nodes, report = log_of(tmp_path / "a.txt", content)
+    assert contents(nodes) == [
+        ("5", "", "ann#0001", "hello there"),
+        ("8", "", "bob#0002", "@ann hi\n\nthird\nhttps://x.example/a.png"),
+        ("19", "", "ann#0001", "see this"),
+    ]
+    assert nodes[2].time == at(2024, 1, 31, 10, 2)
+    counts = {name: report.skipped[name] for name in ("frame", "mark", "reaction", "embed")}
+    assert counts == {"frame": 7, "mark": 1, "reaction": 2, "embed": 3}
+    assert readers.detect_format([tmp_path / "a.txt"]) == "chat-log"
+
+
+EXPORTS = {
+    "telegram": ("Ann Lee, [31.01.24 10:00]\nhello, are you there?\n\n", "Bob, [31.01.24 10:01]\nyes\nI am\n\n"),
+    "signal": ("[2024-01-31 10:00] Ann Lee: hello, are you there?\n", "[2024-01-31 10:01] Bob: yes\nI am\n"),
+    "skype": (
+        "[31.01.2024 10:00:00] Ann Lee: hello, are you there?\n",
+        "[31.01.2024 10:01:00 | Edited 10:09:00] Bob: yes\nI am\n",
+    ),
+    "teams": ("Ann Lee  1/31/2024 10:00 AM\nhello, are you there?\n", "Bob  1/31/2024 10:01 AM\nyes\nI am\n"),
+    "zoom": (
+        "10:00:00 From Ann Lee to Everyone:\n\thello, are you there?\n",
+        "10:01:00 From Bob to Ann (Direct):\n\tyes\n\tI am\n",
+    ),
+    "pidgin": ("(10:00:00 AM) Ann Lee: hello, are you there?\n", "(10:01:00 AM) Bob: yes\nI am\n"),
+}
+
+
+ANSWERS = (("are you there?", "I am"), ("did it snow?", "it did not"), ("who is that?", "my brother"))
+
+
+def export(name):
+    """Six messages, two of each hour."""
+    texts = "".join(EXPORTS[name])
+    return "".join(
+        texts.replace("10:", f"{hour:02}:").replace("are you there?", question).replace("I am", answer)
+        for hour, (question, answer) in zip((8, 9, 10), ANSWERS, strict=True)
+    )
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+def test_exports(tmp_path, name):
+    nodes, _ = log_of(tmp_path / "a.txt", export(name))
+    assert [(node.author, node.text) for node in nodes] == [
+        message for question, answer in ANSWERS for message in (("Ann Lee", f"hello, {question}"), ("Bob", f"yes\n{answer}"))
+    ]
+    assert [node.time % 86_400 for node in nodes[:2]] == [28_800, 28_860]
+    has_date = name not in ("zoom", "pidgin")
+    assert nodes[0].time // 86_400 == (at(2024, 1, 31) // 86_400 if has_date else 0)
+
+
+def test_pidgin_actions(tmp_path):
+    nodes, _ = log_of(tmp_path / "a.txt", export("pidgin") + "(10:02:00 AM) ***bob waves\n")
+    assert (nodes[-1].kind, nodes[-1].author, nodes[-1].text) == ("action", "bob", "waves")
+
+
+# --- lines, links and files -------------------------------------------------------------------------------------------------
+
+PATTERN = "{time} {author}: {text}"
+
+
+def test_lines_that_begin_no_message(tmp_path):
+    content = (
+        "preface\n10:00 ann: hi\n  indented\n\n*** heading\n=== not of the channel\nbob joined the channel\nbob left the keys\n"
+        "10:01 eve joined\n10:01 eve has left: bye\n10:02 *** : x\n10:02 system: x\n10:03 * ann waves\n10:04 bob: \n\n\n"
+    )
+    nodes, report = log_of(tmp_path / "a.log", content, pattern=PATTERN)
+    assert contents(nodes) == [
+        ("0", "system", None, "preface"),
+        ("1", "", "ann", "hi\n  indented"),
+        ("4", "system", None, "*** heading\n=== not of the channel"),
+        ("6", "system", "bob", "bob joined the channel\nbob left the keys"),
+        ("8", "system", "eve", "eve joined"),
+        ("9", "system", None, "eve has left: bye"),
+        ("10", "system", None, "*** : x"),
+        ("11", "system", None, "system: x"),
+        ("12", "action", "ann", "waves"),
+        ("13", "", "bob", ""),
+    ]
+    assert report.skipped == {"blank_line": 3}
+    assert report.kept == {"unparsed": 1, "continuation": 3}
+    assert report.examples["continuation"][0].endswith("a.log, line 3")
+
+
+def test_links_refer_to_lines(tmp_path):
+    content = "10:00 ann: hi\nmore\n10:01 bob: ho\n\n10:02 ann: ha\nand\n10:03 bob: he\n"
+    links = tmp_path / "a.annotation.txt"
+    links.write_text("0 0 -\n1 2 -\n1 0 -\n3 5 -\n4 4 -\n")
+    nodes, _ = log_of(tmp_path / "a.log", content, pattern=PATTERN)
+    # Line 1 is part of the first message, and line 3, which is blank, belongs to the second.
+    assert [(node.id, node.parents, node.self_link) for node in nodes] == [
+        ("0", (), True),
+        ("2", (0,), False),
+        ("4", (1,), True),
+        ("6", None, False),
+    ]
+    assert {node.parents for node in log_of(tmp_path / "a.log", content, pattern=PATTERN, annotations="none")[0]} == {None}
+    links.write_text("0 9 -\n")
+    with pytest.raises(RamifyError, match=r"links line 9, but .*a\.log has 7 lines"):
+        log_of(tmp_path / "a.log", content, pattern=PATTERN)
+
+
+def test_numbers_are_those_of_lines():
+    assert readers.FORMATS["chat-log"].numbered
+
+
+def test_ambiguous_dates_are_counted(tmp_path):
+    form = "03/04/2024 10:00 - {}: {}\n"
+    content = "".join(form.format(*row) for row in TALK * 3)
+    nodes, report = log_of(tmp_path / "a.log", content)
+    assert nodes[0].time == at(2024, 3, 4, 10)
+    assert report.kept == {"open_date": 1}
+    nodes, report = log_of(tmp_path / "a.log", content, dates="day")
+    assert (nodes[0].time, report.kept) == (at(2024, 4, 3, 10), {})
+    # The whole file decides, however late.
+    nodes, report = log_of(tmp_path / "a.log", content * 99 + "13/04/2024 10:00 - ann: hi\n")
+    assert nodes[0].time == at(2024, 4, 3, 10)
+    assert "open_date" not in report.kept
+
+
+def test_bad_times_are_counted(tmp_path):
+    nodes, report = log_of(tmp_path / "a.log", "10:00 ann: a\n25:00 bob: b\n9:00 ann: c\n", pattern=PATTERN)
+    assert [node.time for node in nodes] == [36_000, 36_000, 32_400]
+    assert report.kept == {"bad_time": 1, "clock_back": 1}
+
+
+def test_twelve_hour_clock(tmp_path):
+    nodes, _ = log_of(tmp_path / "a.log", "11:59 ann: a\n12:59 bob: b\n1:00 ann: c\n", pattern=PATTERN)
+    assert [node.time / 3600 for node in nodes] == pytest.approx([719 / 60, 779 / 60, 13])
+
+
+def test_pattern_may_fit_late(tmp_path):
+    nodes, report = log_of(tmp_path / "a.log", "x\n" * 1_000 + "10:00 ann: hi\n", pattern=PATTERN)
+    assert (len(nodes), nodes[-1].id, report.kept["unparsed"]) == (1_001, "1000", 1_000)
+
+
+def test_folder(tmp_path):
+    (tmp_path / "a.txt").write_text(export("signal"))
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "b.txt").write_text(export("telegram"))
+    (tmp_path / "notes.txt").write_text(NO_CHATS["prose"])
+    report = Report()
+    logs = [(log.name, len(list(log.messages))) for log in chat_log.logs([tmp_path], report)]
+    assert logs == [("a", 6), ("b", 6)]
+    assert report.skipped["not_a_log"] == 1
+    assert chat_log.refuses(tmp_path, b"")
+    (tmp_path / "notes.txt").unlink()
+    assert readers.detect_format([tmp_path]) == "chat-log"
+    with pytest.raises(RamifyError, match="no file in the folder"):
+        list(chat_log.logs([tmp_path], Report(), pattern="{time}|{author}|{text}"))
+
+
+def test_blank_lines_only(tmp_path):
+    assert log_of(tmp_path / "a.log", "\n \n\n")[0] == []
+
+
+def test_long_texts_are_cut(tmp_path, monkeypatch):
+    monkeypatch.setattr(chat_log, "MAX_TEXT", 10)
+    nodes, report = log_of(tmp_path / "a.log", "10:00 ann: hi\n12345\n123456\n10:01 bob: ho\n", pattern=PATTERN)
+    assert [node.text for node in nodes] == ["hi\n12345", "ho"]
+    assert report.skipped == {"long_text": 1}
+
+
+@pytest.mark.parametrize("options", [{"encoding": "utf-9"}, {"hours": "13"}, {"dates": "x"}, {"annotations": "x"}])
+def test_bad_options(tmp_path, options):
+    with pytest.raises(RamifyError, match="is invalid"):
+        log_of(tmp_path / "a.log", "10:00 ann: hi\n", pattern=PATTERN, **options)
+
+
+def test_encodings(tmp_path):
+    content = export("signal").replace("Ann", "Änn")
+    for encoding in ("utf-16", "utf-8-sig", "cp1252"):
+        path = tmp_path / "a.log"
+        path.write_bytes(content.encode(encoding))
+        assert list_logs([path], Report())[0][0].author == "Änn Lee"
+
+
+@pytest.mark.parametrize("pattern", ["", PATTERN])
+def test_pipes_are_read_as_lines_arrive(pattern):
+    given, taken = os.pipe()
+    lines = [f"10:{number:02} {NAMES[number % 3]}: {text}\n" for number, text in enumerate(SAID)]
+    os.write(taken, "".join(lines).encode())
+    messages = next(chat_log.logs([Path(f"/dev/fd/{given}")], Report(), pattern=pattern)).messages
+    # The last message may go on.
+    assert [next(messages).id for _ in lines[1:]] == [str(number) for number in range(len(lines) - 1)]
+    os.close(taken)
+    assert [node.id for node in messages] == [str(len(lines) - 1)]
+    os.close(given)
+
+
+# --- published logs in other layouts ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.data
+def test_published_logs_in_other_layouts(data_dir, tmp_path):
+    """Real messages, written in another layout, are read back or refused."""
+    chance, refused = random.Random(0), 0
+    files = sorted(data_dir("ubuntu-irc").rglob("*.ascii.txt"))
+    for number in range(24):
+        (log,) = irc.logs([chance.choice(files)], Report(), annotations="none")
+        nodes = [node for node in itertools.islice(log.messages, 1_000, 1_200) if node.kind == "" and node.author and node.text]
+        before, stamp, author = chance.choice(BEFORE), chance.choice(STAMPS), chance.choice(AUTHORS[:-1])
+        now, lines = datetime(2024, 1, 30, 22, 50, tzinfo=UTC), []
+        for place, node in enumerate(nodes):
+            now += timedelta(seconds=chance.randrange(100))
+            lines.append(f"{before.format(n=place, level='INFO')}{now.strftime(stamp)} {author.format(node.author)}{node.text}")
+        path = tmp_path / f"{number}.log"
+        path.write_text("\n".join(lines))
+        try:
+            name = readers.detect_format([path])
+        except RamifyError:
+            refused += 1
+            continue
+        (read,) = readers.find_format(name).reads([path], Report())
+        found = list(read.messages)
+        assert [(node.author, node.text) for node in found] == [(node.author, node.text.replace("\t", " ")) for node in nodes]
+    assert refused <= 1
+
+
+@pytest.mark.data
+def test_published_logs_are_left_to_irc(data_dir):
+    for path in sorted((data_dir("ubuntu-irc") / "dev").glob("*.ascii.txt")):
+        assert chat_log.refuses(path, path.read_bytes()[: 1 << 16]) == "an IRC log"
