@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from ramify import Node, Tree
+from ramify.dataset import Store
 from ramify.tokenizer import Tokenizer
 
 TREE = Tree(
@@ -229,3 +230,12 @@ def test_texts_train(ramify, tmp_path):
         code, out, err = ramify("evaluate", tmp_path / recipe, "--data", tmp_path / "data", "--split", "dev", "--json")
         assert code == 0, err
         assert json.loads(out)["count"] > 0
+
+
+def test_build_with_a_pattern(ramify, tmp_path):
+    log, out = tmp_path / "room.txt", tmp_path / "data"
+    log.write_text("10:00 ann> hi\nmore\n10:01 bob> ho\n")
+    status, _, err = ramify("data", "build", log, "--pattern", "{time} {author}> {text}", "--split", "1,0,0", "--out", out)
+    assert status == 0, err
+    (tree,) = Store.open(out).trees()
+    assert [(node.id, node.author, node.text) for node in tree.nodes] == [("0", "ann", "hi\nmore"), ("2", "bob", "ho")]

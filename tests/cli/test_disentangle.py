@@ -911,3 +911,37 @@ def test_file_names_with_invalid_utf_8_stay_distinct(log, tmp_path):
     trees = [*read_logs(tmp_path)]
     assert len(trees) == len({tree.id for tree in trees}) == 2
     assert all("caf\ufffd" in tree.id for tree in trees)
+
+
+ROOM = "".join(
+    f"2024-01-31 10:{number:02} | {author}: {text}\n"
+    for number, (author, text) in enumerate(
+        [("ann", "usb disk?"), ("bob", "ann: which one\nred"), ("ann", "bob: the red one"), ("bob", "I see")]
+    )
+)
+
+
+def test_logs_with_a_pattern(ramify, model, tmp_path):
+    """Links name the first line of each message, whether the pattern is given or inferred."""
+    log, out = tmp_path / "room.txt", tmp_path / "out"
+    log.write_text(ROOM)
+    found, err = run(ramify, log, model, "annotation", out, "--pattern", "{date} {time} | {author}: {text}")
+    assert [int(line.split()[1]) for line in found.splitlines()] == [0, 1, 3, 4]
+    assert "repaired: 1 continuation" in err
+    assert "guessed" not in err
+    inferred, err = run(ramify, log, model, "annotation", out)
+    assert "format: chat-log" in err
+    assert inferred == found
+    status, _, err = ramify("disentangle", log, "--pattern", "{time} {author}: {text}", "--to", "text", "--out", out)
+    assert status == 2
+    assert "matches no line of" in err
+    assert out.read_text() == found
+    status, _, err = ramify("disentangle", log, "--format", "irc", "--pattern", "x", "--to", "text", "--out", out)
+    assert (status, "the format 'irc' has no option 'pattern'" in err) == (2, True)
+
+
+def test_live_logs_with_a_pattern(ramify, causal, tmp_path):
+    log, out = tmp_path / "room.txt", tmp_path / "out"
+    log.write_text(ROOM)
+    found, _ = run(ramify, log, causal, "jsonl", out, "--live", "--pattern", "{date} {time} | {author}: {text}")
+    assert [json.loads(line)["id"] for line in found.splitlines()] == ["0", "1", "3", "4"]

@@ -47,7 +47,7 @@ _WEEKDAY_FORMS = (
     *(rf"{day}[.,]{{0,2}}" for day in sorted(_WEEKDAYS | _SHORT_WEEKDAYS, key=len, reverse=True)),
     *(rf"{short}[.,]{{1,2}}" for short in sorted({day[:length] for day in _WEEKDAYS for length in (2, 3, 4)}, reverse=True)),
 )
-_WEEKDAY = rf"(?:(?i:{'|'.join(_WEEKDAY_FORMS)}){_GAP})?"
+_WEEKDAY = rf"(?:(?=[^\W\d_])(?i:{'|'.join(_WEEKDAY_FORMS)}){_GAP})?"
 _YEAR = r"(?:\d{4}(?!\d)|\d\d(?![\d:h]|\.\d))"
 _CLOCK = rf"\d{{1,2}}:\d\d(?::\d\d(?:[.,:]\d{{1,9}})?)?(?:{_GAP}?[AaPp]\.?{_GAP}?[Mm]\b\.?)?"
 _ZONE = r"(?: ?(?:Z|(?:UTC|GMT)?[+-]\d\d:?\d\d|UTC|GMT)\b)?"
