@@ -12,6 +12,7 @@ import typer
 
 from ramify.cli.shared import Json, guessed, options_of, pairs
 from ramify.errors import RamifyError
+from ramify.files import STANDARD
 
 if TYPE_CHECKING:
     from ramify.dataset import Store
@@ -282,7 +283,7 @@ def _structures(data: Path) -> Iterator[tuple[str, str, "Indices", list[str]]]:
     from ramify.readers.jsonl import numbered_trees
     from ramify.tree import NO_PARENT
 
-    if data.exists() and not data.is_dir():
+    if data == STANDARD or (data.exists() and not data.is_dir()):
         for line, tree in numbered_trees(data):
             try:
                 parent = tree.parent

@@ -99,7 +99,6 @@ def disentangle(
     from ramify.readers import irc
     from ramify.readers.base import Report
 
-    logs, out = [_or_stream(each, "/dev/stdin") for each in logs], _or_stream(out, "/dev/stdout")
     _check_out(out)
     report = Report()
     logs = readers.drop_empty(logs, report)
@@ -139,10 +138,6 @@ def disentangle(
         _write(found, to, out, names or "the model that ships with Ramify", known.numbered)
     _print_counts(report)
     print(out, file=sys.stderr)
-
-
-def _or_stream(path: Path, stream: str) -> Path:
-    return Path(stream) if str(path) == "-" else path
 
 
 def _check_out(out: Path) -> None:

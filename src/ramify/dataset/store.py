@@ -19,6 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ramify.errors import RamifyError
+from ramify.files import STANDARD
 from ramify.readers.base import pc
 from ramify.tree import NO_PARENT, PLACEHOLDER, Indices, Node, Tree, depths
 
@@ -78,6 +79,8 @@ class Store:
     def open(cls, path: str | Path) -> "Store":
         """Open the store in a folder. Raises `RamifyError` if there is none, or if it is damaged."""
         path = Path(path)
+        if path == STANDARD:
+            raise RamifyError("- is standard input, but a data set is a folder. Name a folder that `ramify data build` wrote.")
         remedy = f"Build one with: ramify data build INPUT --format NAME --out {path}"
         if path.is_file():
             raise RamifyError(

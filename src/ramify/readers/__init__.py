@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any, Literal
 
 from ramify.errors import RamifyError
+from ramify.files import STANDARD
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ def detect_format(paths: Sequence[Path]) -> str:
             read_twice(path, "Name its format with --format.")
             heads[path] = b""
             if not path.is_dir():
-                if (inputs is not paths or len(paths) > 1) and path.is_file() and not path.stat().st_size:
+                if path != STANDARD and (inputs is not paths or len(paths) > 1) and path.is_file() and not path.stat().st_size:
                     del heads[path]  # a day without messages
                     continue
                 with open_bytes(path) as stream:
@@ -149,7 +150,7 @@ def detect_format(paths: Sequence[Path]) -> str:
 
 def drop_empty(paths: Sequence[Path], report: Any) -> list[Path]:
     """Leave out empty files, such as days without messages, and count them. If all files are empty, all are returned."""
-    empty = [path for path in paths if path.is_file() and not path.stat().st_size]
+    empty = [path for path in paths if path != STANDARD and path.is_file() and not path.stat().st_size]
     if len(empty) == len(paths):
         return list(paths)
     for path in empty:
@@ -167,11 +168,14 @@ def _is_built(path: Path) -> bool:
 
 
 def check_paths(paths: Sequence[Path]) -> None:
-    """Raise `RamifyError` if there is no input, or if an input does not exist or is an empty folder."""
+    """Raise `RamifyError` if there is no input, if an input does not exist or is an empty folder, or if standard input (`-`) is
+    named twice."""
     if not paths:
         raise RamifyError("there is no input. Name at least one file or folder.")
+    if list(paths).count(STANDARD) > 1:
+        raise RamifyError("- is given twice, but standard input can be read only once. Leave one out.")
     for path in paths:
-        if not path.exists():
+        if path != STANDARD and not path.exists():
             raise RamifyError(f"there is no file or folder {path}. Check the spelling of the input.")
         if path.is_dir() and not list_files([path]):
             raise RamifyError(f"the folder {path} holds no files. Check the spelling of the input.")

@@ -23,6 +23,7 @@ from ramify.readers.base import (
     MAX_LINE_BYTES,
     Report,
     bad_option,
+    check_not_standard,
     in_seconds,
     on_calendar,
     open_bytes,
@@ -143,6 +144,7 @@ def _parquet(path: Path, report: Report, layout: Layout, columns: Mapping[str, s
 
 def _open_parquet(path: Path) -> pyarrow.parquet.ParquetFile:
     """Open a Parquet file. Its end is read first, so a file that is compressed as a whole is unpacked to disk."""
+    check_not_standard(path, "Parquet", "its end is read first")
     with open(path, "rb") as file:
         if file.read(len(PARQUET)) == PARQUET:
             return pyarrow.parquet.ParquetFile(path)

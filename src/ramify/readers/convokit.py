@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ramify.errors import RamifyError
 from ramify.files import new_folder
-from ramify.readers.base import Report, lacks, open_bytes
+from ramify.readers.base import Report, check_not_standard, lacks, open_bytes
 from ramify.readers.documents import documents, loads, single_value
 from ramify.readers.reddit import NOBODY
 from ramify.readers.rows import LABELLED, Post, batches
@@ -43,6 +43,7 @@ def _find(folder: Path, name: str) -> Path | None:
 
 
 def _posts(path: Path, report: Report) -> Iterator[Post]:
+    check_not_standard(path, "a ConvoKit corpus", "it holds several files")
     folder = path if path.is_dir() else path.parent
     utterances = _find(folder, "utterances") if path.is_dir() else path
     if utterances is None:

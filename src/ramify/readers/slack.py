@@ -15,7 +15,7 @@ from typing import Any
 
 from ramify.errors import RamifyError
 from ramify.readers import chat, list_files
-from ramify.readers.base import INTO_A_FILE, Held, Report, open_bytes, read_twice
+from ramify.readers.base import INTO_A_FILE, Held, Report, check_not_standard, open_bytes, read_twice
 from ramify.readers.documents import loads
 from ramify.readers.messages import GONE, Accounts, LogNames, Message, Names, nodes, said
 from ramify.readers.values import fields, identifier, objects, seconds, string
@@ -125,6 +125,7 @@ def _exports(paths: Sequence[Path]) -> Iterator[tuple[_Export, dict[str, list[st
     """Yield exports and the days of each of their channels. Several paths may be days of one channel."""
     loose: dict[Path, list[str]] = {}
     for path in paths:
+        check_not_standard(path, "a Slack export", "it holds several files")
         if path.is_dir() or _is_zip(path):
             source = _source(path)
             layout = _layout(source.names)
