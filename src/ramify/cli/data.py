@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ramify.cli.shared import Json, guessed, options_of, pairs
+from ramify.cli.shared import Json, file_kind, guessed, options_of, pairs
 from ramify.errors import RamifyError
 from ramify.files import STANDARD
 
@@ -213,22 +213,38 @@ def _tokens(store: "Store", tokenizer: Path, max_tokens: int) -> dict[str, Any]:
     return {**cut, "share_over": share_over(cut), "max_tokens": max_tokens}
 
 
-@app.command()
-def export(
+@app.command("export")
+def export_trees(
     folders: Annotated[list[Path], typer.Argument(help="Data sets built by `ramify data build`.")],
-    out: Annotated[Path, typer.Option("--out", help="JSON lines file to write, one tree per line.")],
+    out: Annotated[
+        Path, typer.Option("--out", help="File to write, or folder for convokit and datasets; - writes a file to stdout.")
+    ],
+    format: Annotated[
+        Literal["jsonl", "csv", "parquet", "convokit", "datasets"] | None,
+        typer.Option(
+            help="jsonl: one tree per line; csv, parquet: one row per node; convokit: a corpus folder; datasets: a folder for "
+            "Hugging Face `load_dataset`. Default: by the ending of --out; jsonl on stdout."
+        ),
+    ] = None,
 ) -> None:
-    """Write data sets as JSON lines of trees, to read them elsewhere or to build one data set from several.
+    """Write data sets to read them elsewhere, or to build one data set from several.
+
+    `ramify data build` reads jsonl, csv, parquet and convokit back to the same trees.
 
     Example: ramify data export data/reddit data/forum --out both.jsonl
+
+    Example: ramify data export data/reddit --out reddit.parquet
+
+    Example: ramify data export data/reddit --format datasets --out reddit-datasets
+
+    Example: ramify data export data/reddit --format csv --out - | head
     """
     from ramify.dataset import Store
-    from ramify.files import replacing
+    from ramify.dataset.export import export
 
+    kind = format or file_kind(out, {".jsonl": "jsonl", ".csv": "csv", ".parquet": "parquet"}, "jsonl", "--format")
     stores = [Store.open(folder) for folder in folders]
-    with replacing(out) as scratch, open(scratch, "w", encoding="utf-8") as file:
-        for store in stores:
-            file.writelines(tree.to_json() + "\n" for tree in store.trees())
+    export(stores, out, kind)
     print(f"{out}: {sum(store.num_trees for store in stores):,} trees", file=sys.stderr)
 
 

@@ -1,10 +1,10 @@
 """Options, parsing and a progress bar that several commands share."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
@@ -92,6 +92,24 @@ def settings_of(settings: list[str] | None) -> dict[str, str]:
     """The settings that `--set` gives."""
     given = pairs(settings, "--set", "KEY=VALUE, such as train.steps=2000")
     return {name: value.strip() for name, value in given.items()}
+
+
+Kind = TypeVar("Kind", bound=str)
+
+
+def file_kind(out: Path, kinds: Mapping[str, Kind], on_stdout: Kind, option: str) -> Kind:
+    """The kind of file to write, by the ending of its name. `option` is the option that names the kind."""
+    from ramify.errors import RamifyError
+    from ramify.files import STANDARD
+
+    if out == STANDARD:
+        return on_stdout
+    if out.suffix.lower() not in kinds:
+        raise RamifyError(
+            f"--out {out} does not end in {' or '.join(kinds)}, so the kind of file is unknown. Choose one of these endings, or "
+            f"add {option}."
+        )
+    return kinds[out.suffix.lower()]
 
 
 def guessed(inputs: list[Path]) -> str:

@@ -52,6 +52,10 @@ class Layout:
     required: Sequence[str]
     # Columns without synonyms.
     added: Sequence[str] = ()
+    # Canonical names of columns that may hold lists in Parquet.
+    lists: Sequence[str] = ()
+    # Whether a quoted empty field of a CSV file is an empty string, not a missing value.
+    keeps_empty_strings: bool = False
 
     def known(self, names: Sequence[str]) -> dict[str, str]:
         """Canonical names -> names in the table, for the columns that the table has."""
@@ -130,7 +134,7 @@ def _parquet(path: Path, report: Report, layout: Layout, columns: Mapping[str, s
         names = _names(file.schema_arrow.names, layout, columns, path)
         for ours, theirs in names.items():
             kind = file.schema_arrow.field(theirs).type
-            if pa.types.is_nested(kind):
+            if pa.types.is_nested(kind) and ours not in layout.lists:
                 raise RamifyError(
                     f"{path}: the column {theirs!r} holds {kind}, which cannot be a post's {ours}. Write one value per row, "
                     f"or name another column (--column {ours}=NAME)."
@@ -241,6 +245,7 @@ def _delimited(
         include_columns=list(dict.fromkeys(names.values())),
         strings_can_be_null=True,
         null_values=[""],
+        quoted_strings_can_be_null=not layout.keeps_empty_strings,
         check_utf8=False,
     )
     row, swallowed = 1, dict[int, bool]()
