@@ -207,8 +207,8 @@ class StandardInput(RawIOBase):
     def _check(self) -> None:
         if not self._source.holds(self._at):
             raise RamifyError(
-                "standard input can be read only once, but this command or format reads it several times. Write its content to a "
-                "file first, and name the file."
+                "standard input can be read only once, but this command or format reads it several times. Write its content to "
+                "a file first, and name the file."
             )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ramify.cli.shared import Json, file_kind, guessed, options_of, pairs
+from ramify.cli.shared import Json, check_beside, file_kind, guessed, options_of, pairs
 from ramify.errors import RamifyError
 from ramify.files import STANDARD
 
@@ -33,7 +33,7 @@ UNITS = {"KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 
 @app.command()
 def build(
-    inputs: Annotated[list[Path], typer.Argument(help="Files, compressed or not, or folders with them.")],
+    inputs: Annotated[list[Path], typer.Argument(help="Files, compressed or not, or folders with them; - reads stdin.")],
     out: Annotated[Path, typer.Option("--out", help="Folder to write.")],
     format: Annotated[str | None, typer.Option(help="Format of the files. Default: guessed.")] = None,
     policy: Annotated[
@@ -165,7 +165,8 @@ def stats(
     tokenizer: Annotated[
         Path | None,
         typer.Option(
-            help="Tokenizer (a tokenizer.json or its folder) with which to count tokens, and those past --max-tokens."
+            help="Tokenizer (a tokenizer.json or its folder; - reads stdin) with which to count tokens, and those past "
+            "--max-tokens."
         ),
     ] = None,
     max_tokens: Annotated[
@@ -179,6 +180,7 @@ def stats(
     from ramify.dataset import Store
     from ramify.dataset import statistics as shape
 
+    check_beside(plot, "--plot")
     store = Store.open(folder)
     counted = shape.statistics(store)
     if tokenizer is not None:
@@ -240,9 +242,10 @@ def export_trees(
     Example: ramify data export data/reddit --format csv --out - | head
     """
     from ramify.dataset import Store
-    from ramify.dataset.export import export
+    from ramify.dataset.export import Format, export
 
-    kind = format or file_kind(out, {".jsonl": "jsonl", ".csv": "csv", ".parquet": "parquet"}, "jsonl", "--format")
+    kinds: dict[str, Format] = {".jsonl": "jsonl", ".csv": "csv", ".parquet": "parquet"}
+    kind = format or file_kind(out, kinds, "jsonl", "--format")
     stores = [Store.open(folder) for folder in folders]
     export(stores, out, kind)
     print(f"{out}: {sum(store.num_trees for store in stores):,} trees", file=sys.stderr)
@@ -250,7 +253,9 @@ def export_trees(
 
 @app.command("split")
 def split_trees(
-    data: Annotated[Path, typer.Argument(help="A data set built by `ramify data build`, or a JSON lines file of trees.")],
+    data: Annotated[
+        Path, typer.Argument(help="A data set built by `ramify data build`, or a JSON lines file of trees; - reads stdin.")
+    ],
     max_tree_size: Annotated[int, typer.Option("--max-tree-size", help="Maximum number of comments per piece (M).")],
     pack: Annotated[bool, typer.Option("--pack/--no-pack", help="Put sibling subtrees into one piece while they fit.")] = True,
     bound: Annotated[

@@ -104,12 +104,22 @@ def file_kind(out: Path, kinds: Mapping[str, Kind], on_stdout: Kind, option: str
 
     if out == STANDARD:
         return on_stdout
-    if out.suffix.lower() not in kinds:
+    ending = next((ending for ending in kinds if out.name.lower().endswith(ending)), None)
+    if ending is None:
         raise RamifyError(
-            f"--out {out} does not end in {' or '.join(kinds)}, so the kind of file is unknown. Choose one of these endings, or "
-            f"add {option}."
+            f"--out {out} does not end in {' or '.join(kinds)}, so the kind of file is unknown. Choose one of these endings, "
+            f"or add {option}."
         )
-    return kinds[out.suffix.lower()]
+    return kinds[ending]
+
+
+def check_beside(path: Path | None, option: str) -> None:
+    """Raise if a further output of a command that prints its results would go to standard output, too."""
+    from ramify.errors import RamifyError
+    from ramify.files import STANDARD
+
+    if path == STANDARD:
+        raise RamifyError(f"{option} - would mix with the results on standard output. Name a file.")
 
 
 def guessed(inputs: list[Path]) -> str:

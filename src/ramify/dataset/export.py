@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
-import pyarrow.parquet
+from pyarrow.parquet import ParquetWriter
 
 from ramify.dataset.store import SPLITS, Store
 from ramify.dataset.tables import batches, column_names, label_type, schema_of, with_label_values
@@ -71,8 +71,8 @@ def _parquet(stores: Stores, out: Path) -> None:
 def _convokit(stores: Stores, out: Path) -> None:
     if log := next((store for store in stores if not store.holds_reply_trees), None):
         raise RamifyError(
-            f"--format convokit holds reply trees with one root, but {log.path} holds messages without a known parent, with several "
-            "parents, or several roots. Use --format jsonl, csv or parquet."
+            f"--format convokit holds reply trees with one root, but {log.path} holds messages without a known parent, with "
+            "several parents, or several roots. Use --format jsonl, csv or parquet."
         )
     write_convokit(_trees(stores), out)
 
@@ -86,11 +86,11 @@ def _datasets(stores: Stores, out: Path) -> None:
     names, kind = column_names(stores), label_type(stores)
     empty = pa.RecordBatch.from_pylist([], schema_of(names))
     schema = with_label_values(empty, kind).schema
-    nodes = dict.fromkeys(SPLITS, 0)
+    nodes: dict[str, int] = dict.fromkeys(SPLITS, 0)
     with new_folder(out, _refusal) as folder:
         (folder / "data").mkdir()
         with ExitStack() as opened:
-            writers: dict[str, pa.parquet.ParquetWriter] = {}
+            writers: dict[str, ParquetWriter] = {}
             for batch in chain.from_iterable(batches(store, names) for store in stores):
                 labelled = with_label_values(batch, kind)
                 for split in batch["split"].unique().to_pylist():
@@ -170,7 +170,7 @@ def _flat(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 @contextmanager
-def parquet_writer(path: Path, schema: pa.Schema) -> Iterator[pa.parquet.ParquetWriter]:
+def parquet_writer(path: Path, schema: pa.Schema) -> Iterator[ParquetWriter]:
     # Without the schema of Arrow, readers see a dictionary as the strings that it holds.
-    with pa.parquet.ParquetWriter(path, schema, compression="zstd", store_schema=False) as writer:
+    with ParquetWriter(path, schema, compression="zstd", store_schema=False) as writer:
         yield writer

@@ -37,7 +37,7 @@ TYPES = {
 }
 """Column -> its type."""
 
-BATCH_ROWS = 1 << 16
+BATCH_ROWS = 1 << 15
 BATCH_BYTES = 32 << 20
 """The largest number of rows, and of bytes of text, of a batch. A single text may be longer."""
 

@@ -63,7 +63,7 @@ def locate(source: str | Path) -> Path:
     `owner/name@revision` selects a branch, tag or commit.
     """
     if Path(source) == STANDARD:
-        raise RamifyError("- is standard input, but a model is a directory. Name a directory, or a hub id.")
+        raise RamifyError("- is standard input, which cannot be read here. Name a directory, or a hub id.")
     if Path(source).is_dir():
         return Path(source)
     if Path(source).exists():

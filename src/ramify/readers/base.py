@@ -224,7 +224,8 @@ def file_name(path: Path) -> str:
 
 
 def open_bytes(path: Path, report: Report | None = None) -> io.BufferedReader:
-    """Open a file, or standard input (`-`), for reading and decompress it: zstd (windows up to 2 GiB, many frames), bzip2, gzip, xz or plain.
+    """Open a file, or standard input (`-`), for reading, and decompress it: zstd (windows up to 2 GiB, many frames), bzip2,
+    gzip, xz or plain.
 
     The compression is detected from the content. `report.bytes` counts along. Raises `RamifyError` for an empty file and,
     while reading, for a damaged or truncated archive.

@@ -67,8 +67,8 @@ def _trees(rows: list[dict[str, Any]], path: Path, first: int, policy: Policy, r
     nodes = [_entry(row, is_log, f"{path}, post {number}") for number, row in enumerate(rows, first)]
     if nodes[0].get("parent") or nodes[0].get("parents"):
         raise RamifyError(
-            f"{where}: the first row of the tree {root['tree']!r} answers {root['parent']!r}. Expected its root, because the rows "
-            "of a tree stand together, parents first. Sort the rows, or read the file with --format table."
+            f"{where}: the first row of the tree {root['tree']!r} answers {root['parent']!r}. Expected its root, because the "
+            "rows of a tree stand together, parents first. Sort the rows, or read the file with --format table."
         )
     record = {"id": root["tree"], "meta": _meta(root["meta"], where, report), "nodes": nodes}
     return trees_of(record, root["tree"] or str(first), where, policy, report) or []
