@@ -37,6 +37,8 @@ from rows import Row, current_commit, replace_rows, slug
 from tables import in_full
 
 TOKENS = 5_000_000
+SAME_TIME_TOKENS = 1_500_000
+"""Tokens that the text model sees while tree-mlm sees TOKENS, by `cost.py --regimes additions,text`."""
 COMMENTS = 4_000
 SEEDS = (0, 1, 2)
 STORES = ("reddit", "iac")
@@ -88,12 +90,16 @@ def items() -> list[Item]:
                 train = f"tree-mlm --data DATA/{store} --target-tokens {TOKENS} --seed {seed} {settings} {same} {dev}"
                 found.append(Item(f"A-{store}-{model}-{seed}", train, 0.32, scores))
     text = (
-        f"bert --data DATA/reddit --target-tokens {TOKENS} --max-tokens 64 --concatenate 256 --tokenizer OUT/A-reddit-tree-0 "
+        "bert --data DATA/reddit --max-tokens 64 --concatenate 256 --tokenizer OUT/A-reddit-tree-0 "
         "--set model.dim=128 --set model.num_heads=4 --set model.ffn_dim=512 --set model.num_layers=4 --set model.norm=pre "
         "--set task.mask_rate=0.3 --set input.max_context=8 --set train.lr=2e-3 --set train.budget=2048 "
         f"--set train.budget_unit=target_tokens {dev}"
     )
-    found.append(Item("B-reddit-text-0", text, 0.75, own["reddit"]))
+    found.append(Item("B-reddit-text-0", f"{text} --target-tokens {TOKENS}", 0.75, own["reddit"]))
+    # The text model with the embeddings of tree-mlm, in the time that tree-mlm takes for TOKENS.
+    like_tree = "--set model.position=sinusoidal --set model.scale_embedding=true --set model.embedding_norm=false"
+    equal_time = f"{text} {like_tree} --set model.activation=relu --target-tokens {SAME_TIME_TOKENS}"
+    found.append(Item("B-reddit-scaled-text-0", equal_time, 0.25, own["reddit"]))
     # The encoder's states do not lie in the space of the embedding: can the bag-of-words loss teach the map between them?
     minilm = (
         f"tree-mlm --data DATA/reddit --init DATA/minilm --target-tokens {TOKENS // 20} --max-tokens 64 "

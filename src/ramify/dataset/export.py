@@ -69,7 +69,7 @@ def _parquet(stores: Stores, out: Path) -> None:
 
 
 def _convokit(stores: Stores, out: Path) -> None:
-    if log := next((store for store in stores if not store.holds_reply_trees), None):
+    if log := next((store for store in stores if store.structure == "log"), None):
         raise RamifyError(
             f"--format convokit holds reply trees with one root, but {log.path} holds messages without a known parent, with "
             "several parents, or several roots. Use --format jsonl, csv or parquet."

@@ -43,9 +43,9 @@ BATCH_BYTES = 32 << 20
 
 
 def column_names(stores: "Sequence[Store]") -> list[str]:
-    """The columns of a table of stores. Those of logs are left out if all stores hold reply trees."""
+    """The columns of a table of stores. Those of logs are left out if no store holds logs."""
     names = [*NODE_COLUMNS]
-    if not all(store.holds_reply_trees for store in stores):
+    if any(store.structure == "log" for store in stores):
         place = names.index("parent") + 1
         names[place:place] = LOG_COLUMNS
     return names

@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from ramify.errors import RamifyError
 from ramify.readers import list_files
-from ramify.readers.base import A_FOLDER, Policy, Report
+from ramify.readers.base import A_FOLDER, Policy, Report, bad_option
 from ramify.readers.columns import Layout, batches, decoded, header
 from ramify.readers.jsonl import trees_of
 from ramify.readers.rows import LOG_COLUMNS, NODE_COLUMNS
-from ramify.tree import Tree
+from ramify.tree import SPLIT, Tree
 
 LAYOUT = Layout(
     {name: (name,) for name in (*NODE_COLUMNS, *LOG_COLUMNS)},
@@ -36,12 +36,14 @@ def refuses(path: Path, head: bytes) -> str:
     return f"line 1: no column {', '.join(missing)}" if missing else ""
 
 
-def read(paths: Sequence[Path], report: Report, *, policy: Policy) -> Iterator[Tree]:
+def read(paths: Sequence[Path], report: Report, *, policy: Policy, split: str = "") -> Iterator[Tree]:
     """Read trees. Inconsistent trees are repaired according to the policy, as in JSON lines of trees.
 
-    The split and the depth follow from the trees, so their columns are not read. Raises `RamifyError` if the rows of a tree do
-    not stand together.
+    `split`: the column with the splits of trees, which becomes their metadata `split`; by default, splits follow from the trees.
+    Raises `RamifyError` if the rows of a tree do not stand together.
     """
+    if split not in ("", SPLIT):
+        raise bad_option("split", f"{SPLIT}, the name of the column with the splits", split)
     for path in list_files(paths):
         pending: list[dict[str, Any]] = []
         first = number = 1
@@ -52,15 +54,15 @@ def read(paths: Sequence[Path], report: Report, *, policy: Policy) -> Iterator[T
             for values in zip(*columns.values(), strict=True):
                 row = dict(zip(columns, values, strict=True))
                 if pending and row["tree"] != pending[0]["tree"]:
-                    yield from _trees(pending, path, first, policy, report)
+                    yield from _trees(pending, path, first, policy, report, split)
                     pending, first = [], number
                 pending.append(row)
                 number += 1
         if pending:
-            yield from _trees(pending, path, first, policy, report)
+            yield from _trees(pending, path, first, policy, report, split)
 
 
-def _trees(rows: list[dict[str, Any]], path: Path, first: int, policy: Policy, report: Report) -> list[Tree]:
+def _trees(rows: list[dict[str, Any]], path: Path, first: int, policy: Policy, report: Report, split: str) -> list[Tree]:
     where = f"{path}, post {first}"
     root = rows[0]
     is_log = LOG_COLUMNS[0] in root
@@ -70,7 +72,10 @@ def _trees(rows: list[dict[str, Any]], path: Path, first: int, policy: Policy, r
             f"{where}: the first row of the tree {root['tree']!r} answers {root['parent']!r}. Expected its root, because the "
             "rows of a tree stand together, parents first. Sort the rows, or read the file with --format table."
         )
-    record = {"id": root["tree"], "meta": _meta(root["meta"], where, report), "nodes": nodes}
+    meta = _meta(root["meta"], where, report)
+    if split and root[split] is not None:
+        meta[SPLIT] = root[split]
+    record = {"id": root["tree"], "meta": meta, "nodes": nodes}
     return trees_of(record, root["tree"] or str(first), where, policy, report) or []
 
 
