@@ -287,8 +287,8 @@ def export_trees(
     from ramify.dataset import Store
     from ramify.dataset.export import Format, export
 
-    kinds: dict[str, Format] = {".jsonl": "jsonl", ".csv": "csv", ".parquet": "parquet"}
-    kind = format or file_kind(out, kinds, "jsonl", "--format")
+    kinds: dict[str, Format] = {"-": "jsonl", ".jsonl": "jsonl", ".csv": "csv", ".parquet": "parquet"}
+    kind = format or file_kind(out, kinds, "--format")
     stores = [Store.open(folder) for folder in folders]
     export(stores, out, kind)
     print(f"{out}: {sum(store.num_trees for store in stores):,} trees", file=sys.stderr)

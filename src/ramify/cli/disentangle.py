@@ -24,9 +24,9 @@ LINKS = Path(__file__).parents[1] / "sample" / "links"
 """The model that ships with Ramify."""
 
 ENDINGS: Mapping[str, Literal["text", "jsonl", "annotation", "html", "csv", "parquet"]] = {
-    ".annotation.txt": "annotation", ".txt": "text", ".jsonl": "jsonl", ".html": "html", ".csv": "csv", ".parquet": "parquet"
+    "-": "text", ".annotation.txt": "annotation", ".txt": "text", ".jsonl": "jsonl", ".html": "html", ".csv": "csv", ".parquet": "parquet"
 }  # fmt: skip
-"""The ending of --out -> the kind of file."""
+"""The ending of --out, or - for standard output -> the kind of file."""
 
 LIVE_BATCH = 256
 """Most messages of a live channel that are decided together, unless `--every` is given."""
@@ -108,7 +108,7 @@ def disentangle(
     from ramify.readers.base import Report
 
     _check_out(out)
-    kind = to or file_kind(out, ENDINGS, "text", "--to")
+    kind = to or file_kind(out, ENDINGS, "--to")
     report = Report()
     readers.check_paths(logs)
     logs = readers.drop_empty(logs, report)

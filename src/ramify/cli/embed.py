@@ -49,8 +49,8 @@ def embed(
     from ramify.inference.vectors import Kind, write_vectors
     from ramify.nn.precision import autocast
 
-    kinds: dict[str, Kind] = {".parquet": "parquet", ".npy": "npy"}
-    kind = format or file_kind(out, kinds, "parquet", "--format")
+    kinds: dict[str, Kind] = {"-": "parquet", ".parquet": "parquet", ".npy": "npy"}
+    kind = format or file_kind(out, kinds, "--format")
     columns = [name.strip() for name in beside.split(",") if name.strip()]
     loaded = text_pipeline(ramify.load(model, device=device), model)
     with bar("embedding", None) as advance, autocast(loaded.device, precision):

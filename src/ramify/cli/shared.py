@@ -94,20 +94,21 @@ def settings_of(settings: list[str] | None) -> dict[str, str]:
     return {name: value.strip() for name, value in given.items()}
 
 
-Kind = TypeVar("Kind", bound=str)
+Kind = TypeVar("Kind")
 
 
-def file_kind(out: Path, kinds: Mapping[str, Kind], on_stdout: Kind, option: str) -> Kind:
-    """The kind of file to write, by the ending of its name. `option` is the option that names the kind."""
+def file_kind(out: Path, kinds: Mapping[str, Kind], option: str) -> Kind:
+    """The kind of file to write. `kinds`: ending of its name, or - for standard output -> kind. `option` names the kind, too."""
     from ramify.errors import RamifyError
     from ramify.files import STANDARD
 
     if out == STANDARD:
-        return on_stdout
-    ending = next((ending for ending in kinds if out.name.lower().endswith(ending)), None)
+        return kinds[str(out)]
+    endings = [ending for ending in kinds if ending != str(STANDARD)]
+    ending = next((ending for ending in endings if out.name.lower().endswith(ending)), None)
     if ending is None:
         raise RamifyError(
-            f"--out {out} does not end in {' or '.join(kinds)}, so the kind of file is unknown. Choose one of these endings, "
+            f"--out {out} does not end in {' or '.join(endings)}, so the kind of file is unknown. Choose one of these endings, "
             f"or add {option}."
         )
     return kinds[ending]

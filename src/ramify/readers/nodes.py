@@ -39,8 +39,8 @@ def refuses(path: Path, head: bytes) -> str:
 def read(paths: Sequence[Path], report: Report, *, policy: Policy, split: str = "") -> Iterator[Tree]:
     """Read trees. Inconsistent trees are repaired according to the policy, as in JSON lines of trees.
 
-    `split`: the column with the splits of trees, which becomes their metadata `split`; by default, splits follow from the trees.
-    Raises `RamifyError` if the rows of a tree do not stand together.
+    `split`: the column with the splits of trees, which becomes their metadata `split`; by default, splits follow
+    from the trees. Raises `RamifyError` if the rows of a tree do not stand together.
     """
     if split not in ("", SPLIT):
         raise bad_option("split", f"{SPLIT}, the name of the column with the splits", split)
