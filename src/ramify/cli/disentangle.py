@@ -24,8 +24,14 @@ LINKS = Path(__file__).parents[1] / "sample" / "links"
 """The model that ships with Ramify."""
 
 ENDINGS: Mapping[str, Literal["text", "jsonl", "annotation", "html", "csv", "parquet"]] = {
-    "-": "text", ".annotation.txt": "annotation", ".txt": "text", ".jsonl": "jsonl", ".html": "html", ".csv": "csv", ".parquet": "parquet"
-}  # fmt: skip
+    "-": "text",
+    ".annotation.txt": "annotation",
+    ".txt": "text",
+    ".jsonl": "jsonl",
+    ".html": "html",
+    ".csv": "csv",
+    ".parquet": "parquet",
+}
 """The ending of --out, or - for standard output -> the kind of file."""
 
 LIVE_BATCH = 256

@@ -98,7 +98,7 @@ Kind = TypeVar("Kind")
 
 
 def file_kind(out: Path, kinds: Mapping[str, Kind], option: str) -> Kind:
-    """The kind of file to write. `kinds`: ending of its name, or - for standard output -> kind. `option` names the kind, too."""
+    """The kind of file to write. `kinds`: ending of its name, or - for standard output -> kind. `option` names the kind."""
     from ramify.errors import RamifyError
     from ramify.files import STANDARD
 

@@ -69,10 +69,7 @@ def _column(store: "Store", nodes: Indices, trees: Indices, name: str) -> pa.Arr
         return store.split_names(trees)
     if name == "meta":
         distinct, place = np.unique(trees, return_inverse=True)
-        metas = store.meta_texts(distinct)
-        return pa.DictionaryArray.from_arrays(
-            pa.array(place, pa.int32(), mask=~metas.is_valid().to_numpy(False)[place]), metas.fill_null("")
-        )
+        return store.meta_texts(distinct).dictionary_encode().take(pa.array(place))
     if name not in ("parent", "parents"):
         return store.column(name, nodes)
     parents = store.column("parents", nodes)
