@@ -12,6 +12,7 @@ import pytest
 import typer
 
 from fixtures import built, discussions
+from ramify import Node, Tree
 from ramify.cli import app
 from ramify.cli.demo import CHECKPOINT
 from ramify.cli.disentangle import LINKS
@@ -278,3 +279,10 @@ def test_no_source_names_the_devices_of_one_system():
         text = path.read_text()
         assert "/dev/stdin" not in text, path
         assert ".rename(" not in text, f"{path}: os.replace also replaces files on Windows"
+
+
+def test_masks_of_a_tree_on_standard_input_are_filled(standard):
+    tree = Tree((Node("how is the weather", id="p"), Node("it is [MASK] today", (0,), id="a")), id="t")
+    status, out, err = standard(tree.to_json(), "fill-mask", CHECKPOINT, "--data", "-", "--node", "a", "--json")
+    assert status == 0, err
+    assert len(json.loads(out)["masks"]) == 1
