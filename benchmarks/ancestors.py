@@ -248,6 +248,7 @@ def table(arguments: argparse.Namespace) -> None:
         _add_headline(figures, arguments.out, store)
         _add_controls(figures, arguments.out, store)
     _add_text(figures, arguments.out)
+    _add_long(figures, arguments.out)
     _add_minilm(figures, arguments.out)
     _add_unseen(figures, arguments.out)
     for row in figures.rows:
@@ -302,10 +303,27 @@ def _add_controls(figures: Figures, out: Path, store: str) -> None:
 
 
 def _add_text(figures: Figures, out: Path) -> None:
-    own, text = (_scores(out / name) for name in ("A-reddit-tree-0", "B-reddit-text-0"))
-    if own and text:
-        command = "python benchmarks/ancestors.py table --out OUT"
-        figures.add_gains("ancestors-text", "(text) over (tree), seed 0", describe(gain(text, own)), command)
+    """What (tree) saves over models that read the ancestors as text."""
+    own, command = _scores(out / "A-reddit-tree-0"), "python benchmarks/ancestors.py table --out OUT"
+    texts = {"equal tokens": "B-reddit-text-0", "equal time, embeddings of (tree)": "B-reddit-scaled-text-0"}
+    for row, name in texts.items():
+        text = _scores(out / name)
+        if own and text:
+            figures.add("ancestors-text", row, "loss of (text)", text.summary()["loss"], command)
+            figures.add("ancestors-text", row, "loss of (tree)", own.summary()["loss"], command)
+            figures.add_gains("ancestors-text", row, describe(gain(own, text)), command)
+
+
+def _add_long(figures: Figures, out: Path) -> None:
+    """The right ancestors over mismatched ones, for models that see twice as many tokens."""
+    command = "python benchmarks/ancestors.py table --out OUT"
+    for prefix, tokens in (("A", TOKENS), ("C", 2 * TOKENS)):
+        own, other = (_scores(out / f"{prefix}-reddit-{model}-0") for model in ("tree", "mismatched"))
+        if own and other:
+            row = f"{tokens // 10**6} M tokens"
+            for model, scores in (("tree", own), ("mismatched", other)):
+                figures.add("ancestors-long", row, f"loss of ({model})", scores.summary()["loss"], command)
+            figures.add_gains("ancestors-long", row, describe(gain(own, other)), command)
 
 
 def _add_minilm(figures: Figures, out: Path) -> None:

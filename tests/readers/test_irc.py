@@ -14,8 +14,8 @@ from ramify import readers
 from ramify.errors import RamifyError
 from ramify.readers import annotation, base, irc
 from ramify.readers.base import Report
+from ramify.readers.encodings import with_line_ends
 from ramify.readers.irc import clock
-from ramify.readers.irc.text import with_line_ends
 
 
 def log_of(path, content, **options):

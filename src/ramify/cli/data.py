@@ -179,11 +179,11 @@ def show(
     tree: Annotated[str | None, typer.Option(help="Id of the tree. Default: a tree of medium size.")] = None,
     max_nodes: Annotated[int, typer.Option(min=1, help="Maximum number of nodes to draw.")] = 40,
 ) -> None:
-    """Draw a tree as text.
+    """Draw a tree as text. A document is drawn as its outline: the titles of its divisions, and what they hold.
 
     Example: ramify data show data/reddit --tree 5yarj
     """
-    from ramify.cli.tree_view import draw
+    from ramify.cli.tree_view import draw, is_document, outline
     from ramify.dataset import Store
 
     store = Store.open(folder)
@@ -193,7 +193,8 @@ def show(
     print(f"tree {found.id}: {len(found):,} nodes, {deepest:,} deep")
     for name, value in found.meta.items():
         print(f"{name}: {value}")
-    for line in draw(found, shutil.get_terminal_size((100, 24)).columns, max_nodes):
+    lines = outline if is_document(found) else draw
+    for line in lines(found, shutil.get_terminal_size((100, 24)).columns, max_nodes):
         print(line)
 
 

@@ -86,6 +86,8 @@ FORMATS: dict[str, Format] = {
     "cmv-chains": Format("posts", "ramify.readers.cmv_chains", "chains of change-my-view comments, ad hominem or not"),
     "oasst": Format("posts", "ramify.readers.oasst", "OpenAssistant's conversation trees"),
     "molweni": Format("trees", "ramify.readers.molweni", "Molweni's dialogues with discourse relations"),
+    # Before Slack, which takes every damaged ZIP archive for one of its own.
+    "book": Format("trees", "ramify.readers.book", "books: Standard Ebooks, EPUB, Gutenberg, Markdown, HTML, TEI"),
     "slack": Format("logs", "ramify.readers.slack", "Slack exports: ZIP, folder, or days of one channel"),
     "slack-xml": Format("logs", "ramify.readers.slack_xml", "Slack channels with annotated conversations, XML"),
     "discord": Format("logs", "ramify.readers.discord", "DiscordChatExporter's JSON"),

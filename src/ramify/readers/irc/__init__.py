@@ -22,10 +22,11 @@ from ramify.readers.annotation import unpacked
 from ramify.readers.base import Report, bad_option, blocks, file_name, open_bytes
 from ramify.readers.chat import TOKENS, Log
 from ramify.readers.dates import DateOrder, First, is_slashed
+from ramify.readers.encodings import AUTO, check_encoding, with_line_ends
 from ramify.readers.irc import dialects
 from ramify.readers.irc.clock import Clock, date_in, runs_twice
 from ramify.readers.irc.dialects import DIALECTS, MESSAGE, STAMP, Fit, fit, system_author
-from ramify.readers.irc.text import AUTO, check_encoding, text_lines, with_line_ends
+from ramify.readers.irc.text import text_lines
 from ramify.readers.messages import HEAD_BYTES, LogNames, head_of
 from ramify.tree import Node, encodable
 
