@@ -444,7 +444,7 @@ def test_channel_may_begin_with_unparsed_lines(causal, before, options, unparsed
     assert process.returncode == 0, err
     assert [each["id"] for each in results] == ["0", "1", "2"]
     assert err.count("unparsed") == unparsed
-    assert not unparsed or "1 unparsed (first: /dev/stdin, line 1)" in err
+    assert not unparsed or "1 unparsed (first: -, line 1)" in err
 
 
 def test_refused_arguments(ramify, model, log, tmp_path):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ramify.cli.shared import Deciding, Device, Precision, bar, guessed, options_of, pairs, redecide, say_left_out
+from ramify.cli.shared import Deciding, Device, Precision, bar, file_kind, guessed, options_of, pairs, redecide, say_left_out
 
 if TYPE_CHECKING:
     from ramify.disentangle.inference.disentangler import Disentangler
@@ -23,6 +23,17 @@ if TYPE_CHECKING:
 LINKS = Path(__file__).parents[1] / "sample" / "links"
 """The model that ships with Ramify."""
 
+ENDINGS: Mapping[str, Literal["text", "jsonl", "annotation", "html", "csv", "parquet"]] = {
+    "-": "text",
+    ".annotation.txt": "annotation",
+    ".txt": "text",
+    ".jsonl": "jsonl",
+    ".html": "html",
+    ".csv": "csv",
+    ".parquet": "parquet",
+}
+"""The ending of --out, or - for standard output -> the kind of file."""
+
 LIVE_BATCH = 256
 """Most messages of a live channel that are decided together, unless `--every` is given."""
 
@@ -32,13 +43,14 @@ def disentangle(
         list[Path],
         typer.Argument(metavar="LOG…", help="Chat logs or exports, compressed or not, or folders with them; - reads stdin."),
     ],
-    to: Annotated[
-        Literal["text", "jsonl", "annotation", "html"],
-        typer.Option(
-            help="text: readable; jsonl: one tree per conversation; annotation: one link per line; html: a coloured page."
-        ),
-    ],
     out: Annotated[Path, typer.Option("--out", help="File to write; - writes to stdout.")],
+    to: Annotated[
+        Literal["text", "jsonl", "annotation", "html", "csv", "parquet"] | None,
+        typer.Option(
+            help="text: readable; jsonl: one tree per conversation; annotation: one link per line; html: a coloured page; csv, "
+            "parquet: one message per row. Default: by the ending of --out; text on stdout."
+        ),
+    ] = None,
     model: Annotated[
         list[str] | None,
         typer.Option(
@@ -88,6 +100,8 @@ def disentangle(
 
     Example: ramify disentangle channel.log --to html --out channel.html
 
+    Example: ramify disentangle channel.log --out replies.csv
+
     Example: tail -n +1 -f channel.log | ramify disentangle - --format irc --live --to jsonl --out -
 
     Example: ramify disentangle years.log --live --every 4096 --to annotation --out links.txt
@@ -99,9 +113,10 @@ def disentangle(
     from ramify.readers import irc
     from ramify.readers.base import Report
 
-    logs, out = [_or_stream(each, "/dev/stdin") for each in logs], _or_stream(out, "/dev/stdout")
     _check_out(out)
+    kind = to or file_kind(out, ENDINGS, "--to")
     report = Report()
+    readers.check_paths(logs)
     logs = readers.drop_empty(logs, report)
     say_left_out(logs)
     name = format or guessed(logs)
@@ -124,26 +139,22 @@ def disentangle(
     if every is not None and not live:
         raise RamifyError(f"--every {every} needs --live; a whole log is decided at once. Add --live, or leave --every out.")
     if live:
-        if len(models) > 1 or keep_replies or beam > 1 or to not in ("jsonl", "annotation"):
+        if len(models) > 1 or keep_replies or beam > 1 or kind not in ("jsonl", "annotation"):
             raise RamifyError("--live takes one model and --to jsonl or annotation; it excludes --keep-replies and --beam.")
         with autocast(models[0].device, precision):
-            _follow(models[0], known, logs, report, chosen, to, out, every)
+            _follow(models[0], known, logs, report, chosen, kind, out, every)
         return
     with bar("disentangling", None) as advance, autocast(models[0].device, precision):
         trees = known.records(logs, report, **chosen)
-        trees = _check_page_size(trees) if to == "html" else trees
+        trees = _check_page_size(trees) if kind == "html" else trees
         found = _counted(
             (disentangle_ensemble(models, tree, keep_replies=keep_replies, ensemble=ensemble, beam=beam) for tree in trees),
             advance,
             report,
         )
-        _write(found, to, out, names or "the model that ships with Ramify", known.numbered)
+        _write(found, kind, out, names or "the model that ships with Ramify", known.numbered)
     _print_counts(report)
     print(out, file=sys.stderr)
-
-
-def _or_stream(path: Path, stream: str) -> Path:
-    return Path(stream) if str(path) == "-" else path
 
 
 def _check_out(out: Path) -> None:
@@ -269,6 +280,8 @@ def _no_message(report: "Report") -> str:
 
 def _write(found: Iterator["Disentangled"], to: str, out: Path, model: str, numbered: bool) -> None:
     """`numbered`: see `Format`."""
+    from ramify.dataset.export import parquet_writer, write_csv
+    from ramify.disentangle.inference.table import MESSAGES, rows_of
     from ramify.files import replacing
     from ramify.readers.annotation import readable_name, write_links
     from ramify.readers.messages import LogNames
@@ -279,6 +292,13 @@ def _write(found: Iterator["Disentangled"], to: str, out: Path, model: str, numb
     elif to == "annotation":
         names = LogNames()
         write_links(out, {names.give(readable_name(each.tree.id)): _numbers(each, numbered) for each in found})
+    elif to == "csv":
+        with replacing(out) as scratch, open(scratch, "wb") as file:
+            write_csv(map(rows_of, found), file)
+    elif to == "parquet":
+        with replacing(out) as scratch, parquet_writer(scratch, MESSAGES) as writer:
+            for each in found:
+                writer.write_batch(rows_of(each))
     else:
         with replacing(out) as scratch, open(scratch, "w", encoding="utf-8", newline="\n") as file:
             for each in found:

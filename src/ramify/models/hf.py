@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ramify.errors import RamifyError
-from ramify.files import make_folder, read_json, write_text
+from ramify.files import STANDARD, make_folder, read_json, write_text
 from ramify.nn.blocks import Activation
 from ramify.tensors import load_tensors, save_tensors
 
@@ -62,6 +62,8 @@ def locate(source: str | Path) -> Path:
 
     `owner/name@revision` selects a branch, tag or commit.
     """
+    if Path(source) == STANDARD:
+        raise RamifyError("- is standard input, which cannot be read here. Name a directory, or a hub id.")
     if Path(source).is_dir():
         return Path(source)
     if Path(source).exists():
