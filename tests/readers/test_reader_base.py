@@ -228,11 +228,11 @@ def test_files_that_cannot_be_data_are_left_out(tmp_path):
 
 
 def test_markdown_is_read_from_a_folder_of_nothing_else(tmp_path):
-    for name in ("README.md", "one.md", "two.md"):
+    for name in ("README.md", "cover.png", "one.md", "two.md"):
         (tmp_path / name).write_text("x")
-    assert [file.name for file in list_files([tmp_path])] == ["one.md", "two.md"]
-    (tmp_path / "one.md").unlink()
-    (tmp_path / "two.md").unlink()
+    assert [file.name for file in list_files([tmp_path])] == ["cover.png", "one.md", "two.md"]
+    for name in ("cover.png", "one.md", "two.md"):
+        (tmp_path / name).unlink()
     with pytest.raises(RamifyError, match=r"holds only README\.md, which are not read from a folder"):
         check_paths([tmp_path])
 

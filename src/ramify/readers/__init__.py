@@ -216,7 +216,7 @@ def left_out(paths: Sequence[Path]) -> dict[Path, list[str]]:
     """Folder -> the files and folders in it that `list_files` leaves out, relative to the folder.
 
     Left out are hidden files, files of the desktop (Thumbs.db, __MACOSX), LICENSE, README and similar files, and Markdown,
-    unless the folder holds nothing else. A file that is named as an input is always read.
+    unless the folder holds nothing else but pictures. A file that is named as an input is always read.
     """
     found = {path: sorted(name for name, kept in _inside(path) if not kept) for path in paths if path.is_dir()}
     return {path: names for path, names in found.items() if names}
@@ -232,6 +232,7 @@ def _shortened(names: Sequence[str], most: int = 10) -> str:
 
 
 _MARKDOWN = (".md", ".markdown")
+_ACCOMPANYING = (".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp", ".css")
 _DOCUMENTS = ("", ".txt", ".rst", ".html", ".htm", ".pdf", ".rtf", ".cff", *_MARKDOWN)
 _ABOUT = re.compile(
     r"(?:read[-_ ]?me|licen[cs]e|unlicense|copying|notice|change[-_ ]?log|contributing|citation|code_of_conduct)"
@@ -272,8 +273,8 @@ def _inside(folder: Path) -> list[tuple[str, bool]]:
                     f"{root}/{name} is a link to {os.readlink(f'{root}/{name}')}, which does not exist. Download the folder "
                     "again, or remove the link."
                 )
-    is_all = not any(kept for _, kept in found)
-    return found + [(name, is_all) for name in markdown]
+    is_text = not any(kept and not name.casefold().endswith(_ACCOMPANYING) for name, kept in found)
+    return found + [(name, is_text) for name in markdown]
 
 
 def _snapshot(folder: Path) -> Path:
