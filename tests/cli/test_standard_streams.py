@@ -221,7 +221,11 @@ def test_long_input_is_read_to_its_end(standard, tmp_path):
             ["data", "build", "-"],
             "Parquet cannot be read from standard input, because its end is read first",
         ),
-        (b"PK" + bytes(99), ["data", "build", "-", "--format", "book"], "an EPUB cannot be read from standard input"),
+        (
+            b"PK\3\4" + bytes(26) + b"mimetypeapplication/epub+zip",
+            ["data", "build", "-"],
+            "an EPUB cannot be read from standard input",
+        ),
         (LOG, ["data", "build", "-", "--split-by", "-"], "--split-by - cannot be read from standard input"),
         (LOG, ["disentangle", "-", "-", "--format", "irc"], "- is given twice"),
         (LOG, ["evaluate", "links", "--gold", "-", "--predicted", "-"], "- is given twice"),
