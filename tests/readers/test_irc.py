@@ -789,7 +789,8 @@ def test_folder(tmp_path):
     (tmp_path / "d.log.gz").write_bytes(gzip.compress(LOG.encode()))
     assert not irc.refuses(tmp_path, b"")
     assert readers.list_files([tmp_path]) != []
-    (tmp_path / "README.md").write_text("# What is here\n\n* Logs\n")
+    (tmp_path / "README.md").write_text("left out of the folder\n")
+    (tmp_path / "index.html").write_text("# What is here\n\n* Logs\n")
     (tmp_path / "empty.log").touch()
     report = Report()
     trees = [log.tree() for log in irc.logs([tmp_path], report)]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ramify.cli.shared import Json, check_beside, file_kind, guessed, options_of, pairs
+from ramify.cli.shared import Json, check_beside, file_kind, guessed, options_of, pairs, say_left_out
 from ramify.errors import RamifyError
 from ramify.files import STANDARD
 
@@ -119,6 +119,7 @@ def build(
         raise RamifyError("--salt needs --anonymise. Add --anonymise, or leave --salt out.")
     policies = pairs(policy, "--policy")
     chosen = dataset.Policy.named(policies)
+    say_left_out(inputs)
     format = format or guessed(inputs)
     known = readers.find_format(format)
     options |= {"unit": unit, "levels": levels, "divisions": divisions, "text_pair": text_pair}

@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ramify.cli.shared import Deciding, Device, Precision, bar, file_kind, guessed, options_of, pairs, redecide
+from ramify.cli.shared import (
+    Deciding,
+    Device,
+    Precision,
+    bar,
+    file_kind,
+    guessed,
+    options_of,
+    pairs,
+    redecide,
+    say_left_out,
+)
 
 if TYPE_CHECKING:
     from ramify.disentangle.inference.disentangler import Disentangler
@@ -118,6 +129,7 @@ def disentangle(
     report = Report()
     readers.check_paths(logs)
     logs = readers.drop_empty(logs, report)
+    say_left_out(logs)
     name = format or guessed(logs)
     known = readers.find_format(name)
     if known.yields == "posts":
