@@ -10,18 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ramify.cli.shared import (
-    Deciding,
-    Device,
-    Precision,
-    bar,
-    file_kind,
-    guessed,
-    options_of,
-    pairs,
-    redecide,
-    say_left_out,
-)
+from ramify.cli.shared import Deciding, Device, Precision, bar, file_kind, guessed, options_of, pairs, redecide, say_left_out
 
 if TYPE_CHECKING:
     from ramify.disentangle.inference.disentangler import Disentangler

@@ -62,16 +62,16 @@ class Layout:
     required: Sequence[str]
     # Columns without synonyms.
     added: Sequence[str] = ()
-    # Canonical names of columns that may hold lists in Parquet.
-    lists: Sequence[str] = ()
-    # Whether a quoted empty field of a CSV file is an empty string, not a missing value.
-    keeps_empty_strings: bool = False
     # How the user chooses a missing column.
     remedy: str = "Choose one with --column {ours}=NAME."
     # Whether batches have the column LINE.
     numbered: bool = False
     # Columns that are known to hold nothing for a node, so that no warning names them.
     ignored: Sequence[str] = ()
+    # Canonical names of columns that may hold lists in Parquet.
+    lists: Sequence[str] = ()
+    # Whether a quoted empty field of a CSV file is an empty string, not a missing value.
+    keeps_empty_strings: bool = False
 
     def known(self, names: Sequence[str]) -> dict[str, str]:
         """Canonical names -> names in the table, for the columns that the table has."""
