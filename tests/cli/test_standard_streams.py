@@ -196,6 +196,28 @@ def test_format_of_standard_input_is_guessed(standard, tmp_path, given, name, co
     assert store.info["inputs"] == [{"name": "-", "bytes": len(given if not compressed else data)}]
 
 
+@pytest.mark.parametrize(
+    ("given", "options", "tree"),
+    [
+        ("One text.\n", ["--format", "text"], "stdin/"),
+        ("text\tlabel\ngood\t1\n", ["--format", "labelled"], "stdin/"),
+        (LOG, [], "stdin"),
+        ("author,time,text\nann,1,hi\n", ["--format", "chat-table"], "stdin"),
+    ],
+)
+def test_trees_without_names_are_named_stdin(standard, tmp_path, monkeypatch, given, options, tree):
+    """The name of the working folder tells nothing about standard input, and no file there belongs to it."""
+    folder = tmp_path / "test"
+    folder.mkdir()
+    (folder / "stdin.annotation.txt").write_text("no annotation")
+    monkeypatch.chdir(folder)
+    status, _, err = standard(given, "data", "build", "-", *options, "--split", "1,0,0", "--out", tmp_path / "store")
+    assert status == 0, err
+    store = Store.open(tmp_path / "store")
+    assert store.tree_ids([0])[0].startswith(tree)
+    assert len(store.split("train")) == store.num_trees
+
+
 def test_long_input_is_read_to_its_end(standard, tmp_path):
     """More than what is kept for guessing."""
     row = '{"id": "%d", "parent": null, "tree": "%d", "text": "' + "x" * 4000 + '"}\n'
@@ -220,6 +242,11 @@ def test_long_input_is_read_to_its_end(standard, tmp_path):
             b"PAR1" + bytes(9),
             ["data", "build", "-"],
             "Parquet cannot be read from standard input, because its end is read first",
+        ),
+        (
+            b"PK\3\4" + bytes(26) + b"mimetypeapplication/epub+zip",
+            ["data", "build", "-"],
+            "an EPUB cannot be read from standard input",
         ),
         (LOG, ["data", "build", "-", "--split-by", "-"], "--split-by - cannot be read from standard input"),
         (LOG, ["disentangle", "-", "-", "--format", "irc"], "- is given twice"),

@@ -16,7 +16,7 @@ import pyarrow as pa
 from ramify.errors import RamifyError
 from ramify.readers import labelled_records, list_files
 from ramify.readers.archives import ZIP
-from ramify.readers.base import A_FOLDER, Policy, Report, bad_option, open_bytes
+from ramify.readers.base import A_FOLDER, Policy, Report, bad_option, file_name, open_bytes
 from ramify.readers.columns import LINE, PARQUET, Columns, Layout, batches, check, decoded, delimiter_of, header, strings
 from ramify.readers.labelled_sets import BY_NAME, Dataset, lacks_header, of_table, part_of, split_of
 from ramify.readers.labels import LabelColumn, LabelType, number, renamed, survey
@@ -182,7 +182,7 @@ def _may_be_data(path: Path) -> bool:
 
 def _tree_name(path: Path) -> str:
     """The name of a file without its ending, after that of its folder if only this tells the split."""
-    stem = path.name
+    stem = file_name(path)
     while (ending := stem.rpartition(".")[2].lower()) in (*SUFFIXES, *PACKED) and ending != stem.lower():
         stem = stem.rpartition(".")[0]
     folder = path.resolve().parent.name
