@@ -25,8 +25,14 @@ NO_PARENT = -1
 PLACEHOLDER = "placeholder"
 """The kind of a root that is missing from the input and was added so that its descendants have one."""
 
+DOCUMENT = "document"
+"""The kind of the root of a document. Below it, the kind of a node names its level, such as chapter, paragraph or sentence."""
+
 GROUP = "group"
 """The metadata key of a tree's group. Trees of one group are in the same split of a data set."""
+
+SPLIT = "split"
+"""The metadata key of the split (train, dev or test) that the data gives to a tree."""
 
 FIRST_TIME, LAST_TIME = -62_135_596_800.0, 253_402_300_799.0
 """The first and last second of the years 1 to 9999, in seconds since 1970: the range of Python's calendar."""

@@ -140,7 +140,7 @@ def test_units_of_several_trees_do_not_mix():
 
 
 def test_bare_posts_have_no_targets():
-    own = forest([discussion([-1]), discussion([-1], name="u")])
+    own = forest([discussion([-1]), discussion([-1], name="u"), discussion([-1, 0], name="v")])
     with pytest.raises(RamifyError, match="nothing to predict"):
         units(own, [0, 1])
     assert len(units(own, [0, 1], predict_post=True)) == 2

@@ -39,7 +39,7 @@ def test_build(ramify, trees, tmp_path):
     status, out, err = ramify("data", "build", trees, "--out", tmp_path / "store")
     assert status == 0
     assert "1 trees, 5 nodes, 4 comments" in out
-    assert err == "format: jsonl (Ramify's own JSON lines, one tree per line), guessed; --format overrides it\n"
+    assert err.startswith("format: jsonl (Ramify's own JSON lines, one tree per line), guessed; --format overrides it\n")
 
 
 def test_build_takes_the_options_of_scripts(ramify, tmp_path):
@@ -179,3 +179,30 @@ def test_help_is_quick_to_import():
     """Slow imports are left to the commands that need them."""
     code = "import sys, ramify.cli; print([name for name in ('torch', 'pyarrow', 'matplotlib') if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
+
+
+def test_a_split_that_is_empty_is_said(ramify, tmp_path):
+    (tmp_path / "one.jsonl").write_text('{"id": "t", "nodes": [{"id": "a", "text": "words", "label": "good"}]}\n')
+    code, _, err = ramify("data", "build", tmp_path / "one.jsonl", "--split", "0,1,0", "--out", tmp_path / "a")
+    assert (code, "no tree is in" in err) == (0, False)
+    code, _, err = ramify("data", "build", tmp_path / "one.jsonl", "--split", "0.9,0,0.1", "--out", tmp_path / "b")
+    assert (code, "note: no tree is in t" in err) == (0, True)
+    code, out, _ = ramify("data", "stats", tmp_path / "a", "--json")
+    found = json.loads(out)
+    assert (found["structure"], found["levels"], found["labels"]) == ("texts", {}, {"good": 1})
+    code, _, err = ramify("data", "build", tmp_path / "one.jsonl", "--unit", "line", "--out", tmp_path / "c")
+    assert code == 2
+    assert "has no option 'unit'" in err
+
+
+def test_texts_train(ramify, tmp_path):
+    lines = [f'{{"id": "t{n}", "nodes": [{{"id": "a", "text": "many plain words of text {n}"}}]}}\n' for n in range(40)]
+    (tmp_path / "texts.jsonl").write_text("".join(lines))
+    assert ramify("data", "build", tmp_path / "texts.jsonl", "--split", "0.5,0.5,0", "--out", tmp_path / "data")[0] == 0
+    for recipe in ("bert", "tree-mlm"):
+        small = ["--set", "model.dim=16", "--set", "model.num_heads=2", "--set", "model.ffn_dim=16", "--steps", "2"]
+        code, _, err = ramify("train", recipe, "--data", tmp_path / "data", "--out", tmp_path / recipe, *small)
+        assert code == 0, err
+        code, out, err = ramify("evaluate", tmp_path / recipe, "--data", tmp_path / "data", "--split", "dev", "--json")
+        assert code == 0, err
+        assert json.loads(out)["count"] > 0

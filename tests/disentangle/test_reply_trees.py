@@ -66,8 +66,8 @@ TREES = [discussion(uniform(9), name="a"), discussion(chain(4), name="b"), discu
 
 def test_reply_trees_are_recognised_by_their_structure(tmp_path):
     for store in (Store.from_trees(TREES), built(TREES, tmp_path)):
-        assert store.holds_reply_trees
-        assert Store.from_trees(store.trees()).holds_reply_trees
+        assert store.structure == "replies"
+        assert Store.from_trees(store.trees()).structure == "replies"
 
 
 @pytest.mark.parametrize(
@@ -82,8 +82,8 @@ def test_reply_trees_are_recognised_by_their_structure(tmp_path):
     ],
 )
 def test_one_log_makes_a_store_of_logs(log):
-    assert not Store.from_trees([*TREES, log]).holds_reply_trees
-    assert not Store.from_trees([log]).holds_reply_trees
+    assert Store.from_trees([*TREES, log]).structure == "log"
+    assert Store.from_trees([log]).structure == "log"
 
 
 def test_comments_have_links_and_posts_have_none():

@@ -45,6 +45,28 @@ def build(
         ),
     ] = None,
     split: Annotated[str, typer.Option(help="Shares of trees in train, dev and test.")] = "0.9,0.05,0.05",
+    split_by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="none|file|FILE|COLUMN",
+            help="Take the splits from the data. none: all trees in train; file: the names of the input files say train, dev "
+            "or test; FILE: rows of a tree's id and its split; COLUMN: a column of a table. Default: the trees' metadata, "
+            "where they name a split, and otherwise --split.",
+        ),
+    ] = None,
+    unit: Annotated[
+        Literal["document", "paragraph", "line"] | None, typer.Option(help="Format text: the part of a file that is one text.")
+    ] = None,
+    levels: Annotated[
+        str | None, typer.Option(help="Format book: the levels below the document, e.g. chapter,paragraph,sentence.")
+    ] = None,
+    divisions: Annotated[
+        Literal["flatten", "level"] | None,
+        typer.Option(help="Format book: parts of a work are titles (flatten) or a level of their own."),
+    ] = None,
+    text: Annotated[str | None, typer.Option(help="Tables: the column with the text.")] = None,
+    text_pair: Annotated[str | None, typer.Option(help="Labelled tables: the column with the second text of a pair.")] = None,
+    label: Annotated[str | None, typer.Option(help="Tables: the column with the label.")] = None,
     clean: Annotated[
         list[str] | None,
         typer.Option(
@@ -98,6 +120,13 @@ def build(
     chosen = dataset.Policy.named(policies)
     format = format or guessed(inputs)
     known = readers.find_format(format)
+    options |= {"unit": unit, "levels": levels, "divisions": divisions, "text_pair": text_pair}
+    for name, value in (("text", text), ("label", label)):
+        if "columns" in known.options and value is not None:
+            options["columns"] = {**options.get("columns", {}), name: value}
+        else:
+            options[name] = value
+    options = {name: value for name, value in options.items() if value is not None}
     idle = policies.keys() - WHOLE_TREE_POLICIES if known.yields != "posts" and not known.takes_policy else ()
     if idle:
         print(
@@ -112,6 +141,7 @@ def build(
             out,
             policy=chosen,
             split=_shares(split),
+            split_by=split_by,
             clean=clean or [],
             near_duplicates=near_duplicates,
             drop_bots=drop_bots,
@@ -125,6 +155,14 @@ def build(
             overwrite=overwrite,
             progress=progress,
             options=options,
+        )
+    for path, columns in store.info["unread_columns"].items():
+        print(f"note: {path}: nothing reads {', '.join(columns)}. Name a column with --column OURS=THEIRS.", file=sys.stderr)
+    shares = zip(store.info["splits"].items(), _shares(split), strict=True)
+    if empty := [name for (name, counts), share in shares if share and not counts["trees"] and split_by != "none"]:
+        print(
+            f"note: no tree is in {' and '.join(empty)}. Change the shares (--split), or give the splits (--split-by).",
+            file=sys.stderr,
         )
     if as_json:
         print(json.dumps(store.info, ensure_ascii=False))
@@ -188,6 +226,9 @@ def stats(
         print(json.dumps(counted, ensure_ascii=False))
         return
     _print_counts(folder, counted)
+    for name in ("levels", "labels"):
+        if counted[name]:
+            print(f"{name}: {', '.join(f'{key} {value:,}' for key, value in counted[name].items())}")
     columns = ("mean", *(f"p{share * 100:.0f}" for share in shape.QUANTILES), "max")
     print(f"\n{'':34}" + "".join(f"{column:>10}" for column in columns))
     for name, title in shape.MEASURES.items():
@@ -307,7 +348,13 @@ def _medium_tree(offsets: "Indices", max_nodes: int) -> int:
 
 
 def _print_counts(folder: Path, counted: dict[str, Any]) -> None:
-    print(f"{folder}: {counted['trees']:,} trees, {counted['nodes']:,} nodes, {counted['comments']:,} comments")
+    held = {
+        "replies": f"{counted['trees']:,} trees, {counted['nodes']:,} nodes, {counted['comments']:,} comments",
+        "log": f"{counted['trees']:,} logs, {counted['nodes']:,} messages",
+        "document": f"{counted['trees']:,} documents, {counted['nodes']:,} nodes",
+        "texts": f"{counted['trees']:,} texts",
+    }
+    print(f"{folder}: {held[counted['structure']]}")
     for name, split in counted["splits"].items():
         print(f"  {name:5} {split['trees']:>10,} trees {split['nodes']:>12,} nodes")
     for name, title in (("skipped", "left out"), ("kept", "repaired")):

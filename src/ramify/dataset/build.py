@@ -22,11 +22,12 @@ from ramify.dataset import filters, posts, trees
 from ramify.dataset.chunk import ADDED, EMPTIED, Chunk
 from ramify.dataset.duplicates import Method, without_near_duplicates
 from ramify.dataset.spill import Spill
-from ramify.dataset.store import INFO_FILE, NODES, OWN_FILES, SPLITS, TREES, TREES_FILE, VERSION, Store
+from ramify.dataset.splits import FILE, GIVEN, NONE, Splitter, by_file, is_table
+from ramify.dataset.store import INFO_FILE, NODES, OWN_FILES, SPLITS, TREES, TREES_FILE, VERSION, Store, Structure
 from ramify.errors import RamifyError
 from ramify.files import new_folder
 from ramify.readers.base import Policy, Report, pc
-from ramify.tree import encodable
+from ramify.tree import SPLIT, encodable
 from ramify.version import __version__
 
 Progress = Callable[[Literal["read", "write"], int, int, int], None]
@@ -45,6 +46,7 @@ def build(
     *,
     policy: Policy = Policy(),  # noqa: B008
     split: Sequence[float] = (0.9, 0.05, 0.05),
+    split_by: str | None = None,
     clean: Sequence[str] = (),
     near_duplicates: Method | None = None,
     drop_bots: bool = False,
@@ -62,7 +64,9 @@ def build(
     """Build a store in the folder `out`.
 
     `format` is a key of `readers.FORMATS` (None: detect it), and `options` are passed to its reader. `split` gives the shares
-    of train, dev and test; the split of a tree depends on the id of the tree or of its group alone. `clean` lists keys of
+    of train, dev and test; the split of a tree depends on the id of the tree or of its group alone, unless the data give it
+    (metadata `split`). `split_by` is `none` (all trees in train), `file` (the names of the input files tell it), a file with
+    the split of every tree (`splits.read_table`), or the name of a column. `clean` lists keys of
     `filters.CLEANINGS` in order. `max_nodes=0` means no bound. `min_depth` bounds the number of edges from the root to the
     deepest node of a tree. Without a `salt`, `anonymise` uses a random one and discards it. `memory` bounds the bytes of data
     in memory: each tree must fit, the whole data need not. Raises `RamifyError` if the inputs, the options or `out` are not
@@ -72,11 +76,14 @@ def build(
     paths, out = [Path(path) for path in inputs], Path(out)
     readers.check_paths(paths)
     _check_out(out, overwrite, paths)
-    _check_split(split)
+    splitter = Splitter(split, split_by)
     filters.check_cleanings(clean)
     format = format or readers.detect_format(paths)
     reader = readers.find_format(format)
-    reader.check(options or {})
+    options = dict(options or {})
+    if split_by and split_by not in (NONE, FILE) and not is_table(split_by):
+        _split_by_column(reader, split_by, options)
+    reader.check(options)
     report = Report()
     paths = readers.drop_empty(paths, report)
     sizes = {str(path): sum(file.stat().st_size for file in readers.list_files([path])) for path in paths}
@@ -84,11 +91,16 @@ def build(
     with _written_beside(out, overwrite) as folder:
         scratch = folder / SCRATCH
         spill = Spill(scratch / "posts", memory // PARTS)
-        records = reader.records(paths, report, policy, **(options or {}))
-        for batch in records if reader.yields == "posts" else trees.batches(records):
-            hashes = pa.array(tree_hashes(batch.column("tree" if reader.yields == "posts" else "group")))
-            spill.add(filters.cleaned(batch, clean).append_column("hash", hashes))
-            report_progress("read", report.bytes, sum(sizes.values()), report.read)
+        inputs_of = by_file(paths) if split_by == FILE else {None: paths}
+        for given, files in inputs_of.items():
+            records = reader.records(files, report, policy, **options)
+            for batch in records if reader.yields == "posts" else trees.batches(records):
+                hashes = pa.array(tree_hashes(batch.column("tree" if reader.yields == "posts" else "group")))
+                batch = filters.cleaned(batch, clean).append_column("hash", hashes)
+                if given is not None:
+                    batch = batch.append_column(GIVEN, pa.array(np.full(len(hashes), given, dtype=np.int8)))
+                spill.add(batch)
+                report_progress("read", report.bytes, sum(sizes.values()), report.read)
         join = posts.join if reader.yields == "posts" else trees.gather
         chunks: Iterator[Chunk] = (join(part, policy, report) for part in spill.parts())
         chunks = (filters.without_blank(chunk, policy, report) for chunk in chunks)
@@ -99,7 +111,7 @@ def build(
         if min_nodes > 1 or max_nodes or min_depth:
             chunks = (filters.bounded(chunk, min_nodes, max_nodes, min_depth, report) for chunk in chunks)
         # With a known salt, anyone could find a name by hashing candidates.
-        writer = _Writer(folder, split, (salt or secrets.token_hex(16)) if anonymise else None)
+        writer = _Writer(folder, splitter, (salt or secrets.token_hex(16)) if anonymise else None)
         for chunk in chunks:
             writer.add(chunk)
             report_progress("write", writer.nodes, report.read, report.read)
@@ -108,6 +120,7 @@ def build(
         used = {
             "policy": vars(policy),
             "split": list(split),
+            "split_by": split_by,
             "clean": list(clean),
             "near_duplicates": near_duplicates,
             "drop_bots": drop_bots,
@@ -117,7 +130,7 @@ def build(
             "max_nodes": max_nodes,
             "min_depth": min_depth,
             "memory": memory,
-            "reader": dict(options or {}),
+            "reader": options,
         }
         inputs_read = [{"name": name, "bytes": size} for name, size in sizes.items()]
         info = writer.close(report) | {"inputs": inputs_read, "format": format, "options": used}
@@ -164,10 +177,16 @@ def _refusal(out: Path, overwrite: bool) -> str:
     return ""
 
 
-def _check_split(split: Sequence[float]) -> None:
-    if len(split) != len(SPLITS) or min(split) < 0 or not abs(sum(split) - 1) <= 1e-6:
+def _split_by_column(reader: readers.Format, name: str, options: dict[str, Any]) -> None:
+    """Let the reader take the splits from a column, or raise `RamifyError` if its format has none."""
+    if SPLIT in reader.options:
+        options[SPLIT] = name
+    elif "columns" in reader.options:
+        options["columns"] = {**options.get("columns", {}), SPLIT: name}
+    else:
         raise RamifyError(
-            f"split={tuple(split)} is not three shares ({', '.join(SPLITS)}) that sum to 1. Use, say, 0.9,0.05,0.05."
+            f"--split-by {name} is neither an existing file nor none or file, and the format {reader.name!r} has no columns. "
+            "Check the spelling of the file."
         )
 
 
@@ -214,12 +233,13 @@ def _written_beside(out: Path, overwrite: bool) -> Iterator[Path]:
 class _Writer:
     """Writes chunks to the files of a store, and counts and hashes their content."""
 
-    def __init__(self, folder: Path, split: Sequence[float], salt: str | None) -> None:
+    def __init__(self, folder: Path, splitter: Splitter, salt: str | None) -> None:
         self.nodes = 0
         self.comments = 0
         self._blank_roots: Counter[str] = Counter()
         self._folder = folder
-        self._limits = np.cumsum(split)
+        self._splitter = splitter
+        self._structures: set[Structure] = set()
         self._salt = salt
         self._files: list[str] = []
         self._splits = {name: Counter(trees=0, nodes=0) for name in SPLITS}
@@ -233,8 +253,7 @@ class _Writer:
         if self._salt is not None:
             authors = filters.pseudonyms(nodes["author"].chunk(0), self._salt)
             nodes = nodes.set_column(NODES.get_field_index("author"), NODES.field("author"), authors)
-        share = chunk.hashes.astype(np.float64) / 2.0**64
-        split = np.minimum(np.searchsorted(self._limits, share, side="right"), len(SPLITS) - 1).astype(np.int8)
+        split = self._splitter.split(chunk)
         rows = pa.table([chunk.tree_ids, chunk.metas, chunk.lengths, split], schema=TREES)
         name = f"nodes-{len(self._files):05d}.arrow"
         with pa.ipc.new_file(str(self._folder / name), NODES) as file:
@@ -242,6 +261,7 @@ class _Writer:
         self._trees.write_table(rows)
         self._files.append(name)
         self._digest.update(nodes, rows)
+        self._structures.add(Store([nodes], rows, {}, None).structure)
         self.nodes += len(chunk)
         self._blank_roots["placeholder_roots"] += int((chunk.state == ADDED).sum())
         self._blank_roots["emptied_roots"] += int((chunk.state == EMPTIED).sum())
@@ -257,6 +277,7 @@ class _Writer:
             "version": VERSION,
             "hash": self._digest.hexdigest(),
             "files": self._files,
+            "structure": _whole(self._structures),
             "trees": sum(counts["trees"] for counts in self._splits.values()),
             "nodes": self.nodes - self._blank_roots["placeholder_roots"],
             "placeholders": self._blank_roots["placeholder_roots"],
@@ -265,8 +286,18 @@ class _Writer:
             "skipped": dict(report.skipped),
             "kept": dict(report.kept + self._blank_roots),
             "examples": report.examples,
+            "unread_columns": report.unread_columns,
             "splits": {name: dict(counts) for name, counts in self._splits.items()},
         }
+
+
+def _whole(parts: set[Structure]) -> Structure:
+    """The structure of a data set whose parts have these structures."""
+    if "document" in parts:
+        if len(parts) > 1:
+            raise RamifyError("the input mixes documents with other trees. Build them apart.")
+        return "document"
+    return "log" if "log" in parts else "replies" if "replies" in parts else "texts"
 
 
 class _Digest:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ramify.dataset.store import NODES, decoded
 from ramify.readers.base import EXAMPLES, Report, pc
-from ramify.tree import NO_PARENT, PLACEHOLDER, Indices, depths, roots_of
+from ramify.tree import DOCUMENT, NO_PARENT, PLACEHOLDER, Indices, depths, roots_of
 
 Mask = NDArray[np.bool_]
 
@@ -73,6 +73,16 @@ class Chunk:
     @cached_property
     def first_parent(self) -> Indices:
         return first_parents(len(self), self.edges)
+
+    @cached_property
+    def is_container(self) -> Mask:
+        """[node]: whether the node is a part of a document that holds other parts, such as a chapter or a paragraph."""
+        roots = np.cumsum(self.lengths) - self.lengths
+        kinds = decoded(self.content["kind"].chunk(0).take(pa.array(self.rows[roots])))
+        in_document = pc.fill_null(pc.equal(kinds, DOCUMENT), False).to_numpy(zero_copy_only=False)
+        holds = np.zeros(len(self), dtype=bool)
+        holds[self.edges[:, 1]] = True
+        return holds & in_document[self.tree]
 
     def column(self, name: str) -> pa.Array:
         """[node]: the values of a column of the content."""

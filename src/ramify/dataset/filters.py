@@ -66,8 +66,8 @@ def cleaned(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
 
 
 def without_blank(chunk: Chunk, policy: Policy, report: Report) -> Chunk:
-    """Apply the policy to posts that are deleted, removed or empty."""
-    intact = chunk.state == INTACT
+    """Apply the policy to posts that are deleted, removed or empty. Containers of documents hold no text and stay."""
+    intact = (chunk.state == INTACT) & ~chunk.is_container
     dropped, reattached = {}, {}
     for reason, mask in _blank(chunk.content["text"].chunk(0)).items():
         handling = policy.empty if reason == "empty" else policy.deleted

@@ -1,5 +1,7 @@
 """Statistics of the depth, width and length of a store's trees, as numbers and as a figure."""
 
+import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,12 @@ from ramify.errors import RamifyError
 from ramify.files import replacing
 from ramify.readers.base import pc
 from ramify.tree import Indices
+
+SLICE = 1 << 20
+"""Number of nodes whose columns are held at a time."""
+
+MAX_LABELS = 100
+"""Largest number of different labels that are counted one by one."""
 
 QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.99)
 
@@ -51,10 +59,68 @@ def statistics(store: Store) -> dict[str, Any]:
     children = measured["children"]
     return {
         **{name: store.info[name] for name in COUNTED},
+        "levels": levels(store),
+        "labels": labels(store),
         "roots": store.num_nodes - len(np.unique(store.edges[:, 0])),
         "leaves": int((children == 0).sum()),
         **{name: summary(values) for name, values in measured.items()},
     }
+
+
+def levels(store: Store) -> dict[str, int]:
+    """The number of nodes on each level of documents, from the top; {} for other data."""
+    if store.structure != "document":
+        return {}
+    counts: Counter[str] = Counter()
+    top: dict[str, int] = {}
+    for start in range(0, store.num_nodes, SLICE):
+        nodes = np.arange(start, min(start + SLICE, store.num_nodes))
+        kinds = store.column("kind", nodes).dictionary_encode()
+        names = kinds.dictionary.to_pylist()
+        counts.update(dict(zip(names, np.bincount(kinds.indices.to_numpy(), minlength=len(names)).tolist())))
+        for name, depth in zip(names, _least(kinds.indices.to_numpy(), store.depth[nodes], len(names))):
+            top[name] = min(top.get(name, depth), depth)
+    return {name: counts[name] for name in sorted(counts, key=lambda name: top[name])}
+
+
+def _least(group: Indices, values: Indices, groups: int) -> list[int]:
+    least = np.full(groups, np.iinfo(np.int32).max, dtype=np.int64)
+    np.minimum.at(least, group, values)
+    return least.tolist()
+
+
+def labels(store: Store) -> dict[str, Any]:
+    """The labels of the texts: the number of texts with each label; for numbers, their count, mean and range.
+
+    Labels are numbers if all are, and one is a fraction or there are more than `MAX_LABELS` different ones. Of more than
+    `MAX_LABELS` other labels, and of lists and objects, only the number of texts and of different labels is given. The titles
+    of chapters are not labels of texts.
+    """
+    counts: Counter[str] = Counter()
+    for start in range(0, store.num_nodes, SLICE):
+        nodes = np.arange(start, min(start + SLICE, store.num_nodes))
+        values = store.column("label", nodes)
+        if store.structure == "document":
+            values = values.filter(pc.not_equal(store.column("text", nodes), ""))
+        for entry in pc.drop_null(values).value_counts():
+            counts[entry["values"].as_py()] += entry["counts"].as_py()
+    found = [(json.loads(text), count) for text, count in counts.items()]
+    values = [value for value, _ in found]
+    if not found:
+        return {}
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values) and (
+        len(values) > MAX_LABELS or any(isinstance(value, float) for value in values)
+    ):
+        total = sum(counts.values())
+        mean = sum(value * count for value, count in found) / total
+        return {"count": total, "mean": mean, "min": min(values), "max": max(values)}
+    if len(values) > MAX_LABELS or any(isinstance(value, list | dict) for value in values):
+        return {"count": sum(counts.values()), "different": len(values)}
+    return {_shown(value): count for value, count in sorted(found, key=lambda pair: -pair[1])}
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def summary(values: Indices) -> dict[str, float]:

@@ -20,11 +20,14 @@ from numpy.typing import NDArray
 
 from ramify.errors import RamifyError
 from ramify.readers.base import pc
-from ramify.tree import NO_PARENT, PLACEHOLDER, Indices, Node, Tree, depths
+from ramify.tree import DOCUMENT, NO_PARENT, PLACEHOLDER, Indices, Node, Tree, depths
 
-VERSION = 1
+VERSION = 2
 INFO_FILE = "dataset.json"
-COUNTED = ("trees", "nodes", "placeholders", "comments", "read", "skipped", "kept", "splits", "hash", "format", "inputs")
+COUNTED = (
+    *("structure", "trees", "nodes", "placeholders", "comments", "read", "skipped", "kept", "unread_columns"),
+    *("splits", "hash", "format", "inputs"),
+)
 """Keys of INFO_FILE that describe the content of a data set rather than the format of its files."""
 TREES_FILE = "trees.arrow"
 TOKENS = "tokens-"
@@ -61,6 +64,8 @@ TREES = pa.schema(
 
 SPLITS = ("train", "dev", "test")
 Split = Literal["train", "dev", "test", "all"]
+
+Structure = Literal["replies", "log", "document", "texts"]
 
 Numbers = Sequence[int] | Indices
 
@@ -185,16 +190,30 @@ class Store:
         return np.concatenate([pc.is_valid(only_chunk(table["parents"])).to_numpy(False) for table in self._nodes])
 
     @cached_property
-    def holds_reply_trees(self) -> bool:
-        """Whether every tree is a post with comments that each answer exactly one earlier node, rather than a chat log.
+    def structure(self) -> Structure:
+        """What the trees are: `replies` (posts with comments), `log` (chat logs), `document` or `texts` (single nodes).
 
-        The structure alone decides, so the format of the input does not matter and an export keeps the answer: only the first
-        node of a tree lacks a known parent, no node has two parents, and no node has a `self_link`. A log has several
-        conversation starts, or messages without annotation.
+        The trees alone decide, so the format of the input does not matter and an export keeps the answer. The root of a
+        document has the kind `document`. In a log, a node other than the first lacks a known parent, or a node has two parents
+        or a `self_link`, because a log has several conversation starts, or messages without annotation. Raises `RamifyError`
+        if only some trees are documents.
         """
-        children = np.delete(np.arange(self.num_nodes), self.offsets[:-1])
+        if "structure" in self.info:
+            return self.info["structure"]
+        roots = self.offsets[:-1]
+        is_document = pc.equal(self.column("kind", roots), DOCUMENT)
+        if pc.any(is_document).as_py():
+            if not pc.all(is_document).as_py():
+                other = self.tree_ids([pc.index(is_document, False).as_py()])[0]
+                raise RamifyError(
+                    f"{self.path or 'the data'} mixes documents with other trees, such as tree {other!r}. Build them apart."
+                )
+            return "document"
+        children = np.delete(np.arange(self.num_nodes), roots)
         has_self_links = any(pc.any(only_chunk(table["self_link"])).as_py() for table in self._nodes)
-        return not has_self_links and bool(self.annotated.all()) and np.array_equal(self.edges[:, 0], children)
+        if has_self_links or not self.annotated.all() or not np.array_equal(self.edges[:, 0], children):
+            return "log"
+        return "replies" if len(children) else "texts"
 
     @cached_property
     def depth(self) -> np.ndarray:
@@ -214,17 +233,23 @@ class Store:
             raise RamifyError(f"there is no split {name!r}. The splits are {', '.join(SPLITS)} and all.")
         return np.flatnonzero(pc.fill_null(self._trees["split"], -1).to_numpy() == SPLITS.index(name))
 
-    def has_comments(self, name: Split) -> bool:
-        """Whether any tree of a split has more than one node."""
+    @property
+    def predicts_roots(self) -> bool:
+        """Whether a model predicts the words of roots, too: in texts and documents, but not the post of a discussion."""
+        return self.structure in ("texts", "document")
+
+    def has_targets(self, name: Split) -> bool:
+        """Whether any tree of a split holds a text to predict: a comment, or any node of texts and documents."""
         trees = self.split(name)
-        return bool((self.offsets[trees + 1] - self.offsets[trees] > 1).any())
+        return bool((self.offsets[trees + 1] - self.offsets[trees] > 1).any()) or (self.predicts_roots and len(trees) > 0)
 
     def evaluation_trees(self, name: Split) -> Indices:
-        """The trees of a split that is evaluated. Raises `RamifyError` if no tree has a comment."""
-        if not self.has_comments(name):
+        """The trees of a split that is evaluated. Raises `RamifyError` if it holds nothing to predict."""
+        if not self.has_targets(name):
             counts = ", ".join(f"{len(self.split(split)):,} in {split}" for split in SPLITS)
+            missing = "no trees" if self.predicts_roots else "no trees that hold a comment"
             raise RamifyError(
-                f"{self.path} has no trees in the split {name!r} that hold a comment (trees: {counts}). Choose another split "
+                f"{self.path} has {missing} in the split {name!r} (trees: {counts}). Choose another split "
                 "(--split all takes every tree), or build the data again with other shares (ramify data build --split …)."
             )
         return self.split(name)

@@ -137,7 +137,7 @@ def measure(
         asked = tallies if context == own else tallies[:1]
         scores[context], *rest = tally(task, *view, trees, asked, draws=draws, words=words, progress=progress)
         limited |= dict(zip(limits, rest))
-    count = int((store.offsets[trees + 1] - store.offsets[trees] - 1).sum())
+    count = int((store.offsets[trees + 1] - store.offsets[trees] - (not store.predicts_roots)).sum())
     return Measured(split, len(trees), count, draws, scores, limited)
 
 
@@ -270,7 +270,7 @@ def readable(forest: Forest, trees: Ints, context: Context) -> NDArray[np.bool_]
 
 def first_trees(forest: Forest, trees: Ints, targets: int) -> Ints:
     """The first trees that together hold this many comments; none if no tree has a comment."""
-    comments = forest.offsets[trees + 1] - forest.offsets[trees] - 1
+    comments = forest.offsets[trees + 1] - forest.offsets[trees] - (not forest.store.predicts_roots)
     if not comments.any():
         return trees[:0]
     return trees[: int(np.searchsorted(np.cumsum(comments), targets)) + 1]

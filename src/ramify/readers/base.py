@@ -20,7 +20,7 @@ import io
 import lzma
 import zlib
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
@@ -75,6 +75,7 @@ class Report:
 
     `read` counts the posts of the input, including lines that are skipped because they hold no post. `kept` counts posts that
     were repaired, and placeholder nodes. `bytes` counts the bytes read from the input files, before decompression.
+    `unread_columns` names, by file, the columns that the reader does not use.
     """
 
     read: int = 0
@@ -82,6 +83,12 @@ class Report:
     kept: Counter[str] = field(default_factory=Counter)
     examples: dict[str, list[str]] = field(default_factory=dict)
     bytes: int = 0
+    unread_columns: dict[str, list[str]] = field(default_factory=dict)
+
+    def unread(self, path: Path, columns: Iterable[str]) -> None:
+        """Record the columns of a file that the reader does not use."""
+        if names := list(dict.fromkeys(columns)):
+            self.unread_columns[str(path)] = names
 
     def skip(self, reason: str, where: str = "", count: int = 1) -> None:
         """Count posts that are left out. `where` names file and line, or tree and post."""

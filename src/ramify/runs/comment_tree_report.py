@@ -45,7 +45,7 @@ def parts(context: Context, request: ReportRequest) -> ReportParts:
     pipeline, store, split = request.pipeline, request.store, request.split
     if isinstance(pipeline, MaskFiller) and store is not None:
         task = pipeline.task
-        if store.has_comments(split):
+        if store.has_targets(split):
             found = measure(
                 task,
                 store,

@@ -147,7 +147,7 @@ def score(pipeline: MaskFiller, source: str, store: Store, split: Split, options
     if asked != own and (cache or "against" not in options):
         readings["own"] = (pipeline, own)
     mixed = "own" if "own" in readings else "asked"
-    if cache and not store.has_comments("dev"):
+    if cache and not store.has_targets("dev"):
         raise RamifyError(
             f"--cache chooses its weight on the dev split, but {store.path} has no dev tree with a comment. Leave --cache out, "
             "or build the data again with a share for dev (ramify data build --split …)."

@@ -166,7 +166,7 @@ class CommentTreeRun(Run):
 
     def notes(self) -> list[str]:
         store = Store.open(self.data)
-        if store.holds_reply_trees:
+        if store.structure != "log":
             return []
         share = float((store.depth == 0).mean())
         return [

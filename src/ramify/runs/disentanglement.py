@@ -213,7 +213,7 @@ class PreparedChats(Prepared):
     @property
     def _metric(self) -> Metric:
         """The metric that `dev.by` names, on data of this kind."""
-        if self.store.holds_reply_trees:
+        if self.store.structure == "replies":
             return {"link": GRAPH_ACCURACY, "cluster": CONV_ACCURACY, "loss": DEV_LOSS}[self.run.dev.by]
         return {"link": LINK_F1, "cluster": CLUSTER_F1, "loss": DEV_LOSS}[self.run.dev.by]
 
@@ -240,7 +240,7 @@ class PreparedChats(Prepared):
 
     def _scores(self, decided: LinkDecisions) -> dict[str, float]:
         """Dev scores: links first, then whole conversations, then others."""
-        if self.store.holds_reply_trees:
+        if self.store.structure == "replies":
             found = score_parents(self.dev, decided.parent).scores()
             return {f"dev_{name}": value for name in REPLY_SCORES if (value := found[name]) is not None}
         scores = score(match_links(self.dev, self.dev_names, decided.links).logs)
@@ -297,7 +297,14 @@ class DisentanglementRun(Run):
 
     def adapt_to_data(self) -> Self:
         """A copy that ranks earlier comments if the data are reply trees, in which no comment starts a conversation."""
-        if not Store.open(self.data).holds_reply_trees:
+        structure = Store.open(self.data).structure
+        if structure in ("texts", "document"):
+            held = "single texts" if structure == "texts" else "documents"
+            raise RamifyError(
+                f"data={self.data} holds {held}, in which nobody replies to anybody. Disentanglement needs chat logs or "
+                "discussions; train bert or tree-mlm on these data."
+            )
+        if structure == "log":
             return self
         # A threshold within conversations has no meaning without them.
         threshold = 0.0 if self.decoding.decide == "conversation" else self.decoding.threshold
@@ -346,7 +353,7 @@ class DisentanglementRun(Run):
         check_options(options, known, source, "a disentanglement model")
         model = Disentangler(pipeline.task, redecided(pipeline.decoding, options.get("set", {})))
         beam, precision = options.get("beam", 1), options.get("precision", "fp32")
-        if store.holds_reply_trees:
+        if store.structure == "replies":
             check_options(options, known[:-2], str(store.path), "reply trees, not chat logs")
             history = options.get("history") or ("predicted" if beam > 1 else "gold")
             with autocast(model.device, precision):
@@ -361,7 +368,7 @@ class DisentanglementRun(Run):
 
     def next_command(self, out: Path, store: Store) -> str:
         model = shlex.quote(str(out))
-        if store.holds_reply_trees:
+        if store.structure == "replies":
             return f"evaluate {model} --data {shlex.quote(self.data)}"
         return f"disentangle LOG --to html --out LOG.html --model {model}"
 
@@ -379,7 +386,7 @@ def redecided(config: DecodingConfig, settings: Mapping[str, str]) -> DecodingCo
 def _logs(run: DisentanglementRun, store: Store, split: Split) -> Logs:
     trees = store.trees(store.split(split))
     ranking = run.task.objective == "ranking"
-    if store.holds_reply_trees:
+    if store.structure == "replies":
         if not ranking:
             raise RamifyError(
                 f"task.objective={run.task.objective} does not fit the reply trees of {run.data}, where every comment has a "

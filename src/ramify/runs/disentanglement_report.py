@@ -51,7 +51,7 @@ def parts(window: int, history: Any, request: ReportRequest) -> ReportParts:
     sections, headline, missing = [curves(request.metrics, find_history(links.task, history) if links else None)], (), ""
     if links is not None and store is not None:
         try:
-            table, headline = _replies(links, store, split) if store.holds_reply_trees else _links(links, store, split)
+            table, headline = _replies(links, store, split) if store.structure == "replies" else _links(links, store, split)
             sections.append(table)
         except RamifyError as error:
             missing = str(error)
@@ -80,7 +80,7 @@ def _links(model: Disentangler, store: Store, split: Split) -> tuple[Section, Sp
 
 
 def _replies(model: Disentangler, store: Store, split: Split) -> tuple[Section, Spans]:
-    if not store.has_comments(split):
+    if not store.has_targets(split):
         raise RamifyError(f"The data set has no trees in the split {split!r} that hold a comment.")
     measured = evaluate_replies(model, store, split)
     scores = measured.model.scores()

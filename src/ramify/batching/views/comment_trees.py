@@ -112,17 +112,21 @@ def units(
     root-to-node path, `tree` a whole tree, `middle` bounded pieces, or all pieces of a tree (`step_per="tree"`).
     `threads_debiased` divides each comment's weight by the number of its predictions.
 
-    The parts of a chained text together weigh as much as one text. Parts of a chained post are targets only with
-    `predict_post`, like the post itself. `only` says for each node of the forest whether it may be a target; None: all may.
+    The parts of a chained text together weigh as much as one text. Targets are comments, and posts with `predict_post`; in
+    texts and documents, all nodes with tokens. `only` says for each node of the forest whether it may be a target; None: all
+    may.
     """
     targets: list[Ints] = []
     weights: list[NDArray[np.float64]] = []
     top: list[Ints] = []
-    is_comment = np.asarray(forest.store.depth)[forest.node] > 0
+    if forest.store.predicts_roots:
+        is_target = forest.length > 0
+    else:
+        is_target = (np.asarray(forest.store.depth)[forest.node] > 0) | predict_post
     chained = np.bincount(forest.node, minlength=forest.store.num_nodes)[forest.node]
     for tree in np.asarray(trees, dtype=np.int64).tolist():
         own = slice(int(forest.offsets[tree]), int(forest.offsets[tree + 1]))
-        asked = is_comment[own] | predict_post
+        asked = is_target[own].copy()
         if only is not None:
             asked &= only[own]
         if not asked.any():
@@ -153,8 +157,8 @@ def units(
             top.append(part.top)
     if not targets:
         raise RamifyError(
-            f"there is nothing to predict, because none of the {len(trees):,} tree(s) holds a comment. Choose other data, "
-            "or, in training, set view.predict_post=true."
+            f"there is nothing to predict, because none of the {len(trees):,} tree(s) holds a comment or, in texts and "
+            "documents, a word. Choose other data, or, in training, set view.predict_post=true."
         )
     flat = np.concatenate(targets)
     return Units(

@@ -82,7 +82,7 @@ def evaluate_links(
     `predict_links`. Raises `RamifyError` where nothing is annotated, and for reply trees (see `evaluate_replies`).
     """
     task, decoding = model.task, model.decoding
-    if store.holds_reply_trees:
+    if store.structure == "replies":
         raise RamifyError(f"{store.path} holds reply trees, not chat logs. Score them with `ramify evaluate`.")
     trees = store.split(split)
     own = list(store.trees(trees))

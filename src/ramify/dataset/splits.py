@@ -1,0 +1,167 @@
+"""Assignment of trees to train, dev and test: as the data say, or else by a hash of their ids."""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ramify.dataset.chunk import Chunk
+from ramify.dataset.store import SPLITS
+from ramify.errors import RamifyError
+from ramify.readers import list_files
+from ramify.readers.base import pc
+from ramify.tree import SPLIT
+
+SPELLINGS = {
+    "train": ("train", "training", "trn"),
+    "dev": ("dev", "devel", "development", "val", "valid", "validation"),
+    "test": ("test", "tst", "testing"),
+}
+"""Split -> the words that data use for it."""
+_SPLIT_OF = {word: split for split, words in SPELLINGS.items() for word in words}
+
+MAX_TABLE_BYTES = 256 << 20
+
+GIVEN = "split"
+"""The column of rows that holds the index of the split that their input file names."""
+
+NONE, FILE = "none", "file"
+"""Values of `split_by`: all trees are in train; the name of each input file or folder tells the split."""
+
+
+def named(word: str) -> str | None:
+    """The split that a word stands for."""
+    return _SPLIT_OF.get(word.strip().lower())
+
+
+class Splitter:
+    """Assigns trees to splits.
+
+    `shares` are those of train, dev and test by the hash of a tree's group. Unless `split_by` is `none`, splits that the data
+    give take precedence: in the metadata of trees (`split`), in the column that `by_file` adds, or in the table `split_by`.
+    """
+
+    def __init__(self, shares: Sequence[float], split_by: str | None) -> None:
+        if len(shares) != len(SPLITS) or min(shares) < 0 or not abs(sum(shares) - 1) <= 1e-6:
+            raise RamifyError(
+                f"split={tuple(shares)} is not three shares ({', '.join(SPLITS)}) that sum to 1. Use, say, 0.9,0.05,0.05."
+            )
+        self.shares = shares
+        self.all_train = split_by == NONE
+        self.table = read_table(Path(split_by)) if split_by and is_table(split_by) else None
+        self._path = split_by
+
+    def split(self, chunk: Chunk) -> NDArray[np.int8]:
+        """[tree]: an index into SPLITS. Raises `RamifyError` if the data give a split that does not exist."""
+        trees = len(chunk.lengths)
+        if self.all_train:
+            return np.zeros(trees, dtype=np.int8)
+        if self.table is not None:
+            return np.array([self._listed(name) for name in chunk.tree_ids.to_pylist()], dtype=np.int8)
+        share = chunk.hashes.astype(np.float64) / 2.0**64
+        limits = np.cumsum(self.shares)
+        split = np.minimum(np.searchsorted(limits, share, side="right"), len(SPLITS) - 1).astype(np.int8)
+        if GIVEN in chunk.content.column_names:
+            # A root that was added has no file of its own.
+            of_node = pc.fill_null(chunk.content[GIVEN].chunk(0).take(pa.array(chunk.rows)), -1).to_numpy()
+            return np.maximum.reduceat(of_node, np.cumsum(chunk.lengths) - chunk.lengths).astype(np.int8)
+        told = pc.fill_null(pc.match_substring(chunk.metas, f'"{SPLIT}"'), False).to_numpy(zero_copy_only=False)
+        for tree in np.flatnonzero(told).tolist():
+            value = json.loads(chunk.metas[tree].as_py()).get(SPLIT)
+            if value is not None:
+                split[tree] = _index(value, f"tree {chunk.tree_ids[tree]}")
+        return split
+
+    def _listed(self, name: str) -> int:
+        assert self.table is not None
+        if name not in self.table:
+            raise RamifyError(
+                f"--split-by {self._path} names no split for the tree {name!r}. Add it to the file, or leave --split-by out."
+            )
+        return self.table[name]
+
+
+def is_table(split_by: str) -> bool:
+    return split_by not in (NONE, FILE) and Path(split_by).is_file()
+
+
+def read_table(path: Path) -> Mapping[str, int]:
+    """Tree id -> index of its split, from JSON (`{"id": "train"}` or `{"train": ["id"]}`) or from rows of an id and a split,
+    with tabs or commas between them."""
+    if path.stat().st_size > MAX_TABLE_BYTES:
+        raise RamifyError(f"--split-by {path} is larger than {MAX_TABLE_BYTES >> 20} MiB. Name a table of tree ids and splits.")
+    text = path.read_bytes().decode("utf-8-sig", "replace")
+    found: dict[str, int] = {}
+    for where, name, split in _json_pairs(text, path) if text.lstrip().startswith("{") else _row_pairs(text, path):
+        number = _index(split, where)
+        if found.setdefault(name, number) != number:
+            raise RamifyError(f"{where}: the tree {name!r} is in {SPLITS[found[name]]} already. Leave one of them out.")
+    if not found:
+        raise RamifyError(f"--split-by {path} names no tree. Expected rows of a tree's id and train, dev or test.")
+    return found
+
+
+def _json_pairs(text: str, path: Path) -> Iterator[tuple[str, str, Any]]:
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise RamifyError(f"--split-by {path} is not valid JSON ({error}).") from None
+    for key, value in values.items():
+        if isinstance(value, list):
+            yield from ((f"{path}, {key!r}", str(name), key) for name in value)
+        else:
+            yield f"{path}, {key!r}", key, value
+
+
+def _row_pairs(text: str, path: Path) -> Iterator[tuple[str, str, Any]]:
+    delimiter = "\t" if "\t" in text.partition("\n")[0] else ","
+    for number, row in enumerate(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), 1):
+        if not row:
+            continue
+        if len(row) != 2:
+            raise RamifyError(f"{path}, row {number}: {len(row)} fields. Expected two: a tree's id, and train, dev or test.")
+        if number == 1 and named(row[1]) is None:
+            continue  # the names of the columns
+        yield f"{path}, row {number}", row[0], row[1]
+
+
+def _index(value: Any, where: str) -> int:
+    split = named(value) if isinstance(value, str) else None
+    if split is None:
+        known = ", ".join(word for words in SPELLINGS.values() for word in words)
+        raise RamifyError(
+            f"{where}: the split {value!r:.80} does not exist. Expected one of {known}; --split-by none puts all trees in "
+            "train."
+        )
+    return SPLITS.index(split)
+
+
+def by_file(paths: Sequence[Path]) -> dict[int, list[Path]]:
+    """Index of a split -> the input files or folders whose names tell that split.
+
+    Files in a folder whose own name tells none are looked at one by one. Raises `RamifyError` if a name tells no split.
+    """
+    found: dict[int, list[Path]] = {}
+    for path in paths:
+        inside = list_files([path]) if path.is_dir() and _in_name(path) is None else [path]
+        for file in inside:
+            split = _in_name(file)
+            if split is None:
+                raise RamifyError(
+                    f"--split-by file: the name of {file} tells no split. Rename it so that it holds the word train, dev, val "
+                    "or test, or leave the file out."
+                )
+            found.setdefault(SPLITS.index(split), []).append(file)
+    return found
+
+
+def _in_name(path: Path) -> str | None:
+    words = [split for word in re.split(r"[^A-Za-z]+", path.name) if (split := named(word))]
+    return words[0] if len(set(words)) == 1 else None

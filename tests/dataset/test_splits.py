@@ -1,0 +1,156 @@
+"""Splits that the data give, structures, and the levels and labels of data sets."""
+
+import pytest
+
+from ramify.batching.views.comment_trees import TextInput, units
+from ramify.dataset import build
+from ramify.dataset.statistics import labels, levels, statistics
+from ramify.dataset.store import SPLITS, Store
+from ramify.errors import RamifyError
+from ramify.tokenizer import Tokenizer
+from ramify.tree import Node, Tree
+
+
+def texts(count, **meta):
+    return [Tree((Node(f"text number {n}", id="a"),), id=f"t{n}", meta=meta) for n in range(count)]
+
+
+def document(name="book"):
+    nodes = (
+        Node(kind="document", id="0", label="The title"),
+        Node(kind="chapter", parents=(0,), id="1", label="One"),
+        Node(kind="paragraph", parents=(1,), id="2"),
+        Node("It rains.", kind="sentence", parents=(2,), id="3", label="weather"),
+        Node("It stops.", kind="sentence", parents=(2,), id="4", label="weather"),
+        Node(kind="paragraph", parents=(1,), id="5"),
+        Node("We go.", kind="sentence", parents=(5,), id="6", label="travel"),
+    )
+    return Tree(nodes, id=name)
+
+
+def write(path, trees):
+    path.write_text("".join(tree.to_json() + "\n" for tree in trees))
+    return path
+
+
+def split_of(store):
+    return {tree: SPLITS[number] for number, name in enumerate(SPLITS) for tree in store.tree_ids(store.split(name))}
+
+
+def test_metadata_gives_splits_before_the_hash(tmp_path):
+    trees = [*texts(4, split="validation"), Tree((Node("x", id="a"),), id="free")]
+    store = build([write(tmp_path / "a.jsonl", trees)], None, tmp_path / "a", split=(1, 0, 0))
+    assert split_of(store) == {"t0": "dev", "t1": "dev", "t2": "dev", "t3": "dev", "free": "train"}
+    store = build([tmp_path / "a.jsonl"], None, tmp_path / "none", split=(0, 0, 1), split_by="none")
+    assert set(split_of(store).values()) == {"train"}
+
+
+def test_an_unknown_split_is_refused(tmp_path):
+    with pytest.raises(RamifyError, match=r"tree t0: the split 'later' does not exist"):
+        build([write(tmp_path / "a.jsonl", texts(1, split="later"))], None, tmp_path / "a")
+    assert not (tmp_path / "a").exists()
+
+
+def test_the_names_of_files_give_splits(tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    trees = texts(3)
+    for tree, name in zip(trees, ("train", "valid", "test"), strict=True):
+        write(folder / f"news.{name}.jsonl", [tree])
+    store = build([folder], None, tmp_path / "a", split_by="file")
+    assert split_of(store) == {"t0": "train", "t1": "dev", "t2": "test"}
+    write(folder / "rest.jsonl", texts(1))
+    with pytest.raises(RamifyError, match=r"the name of .*rest.jsonl tells no split"):
+        build([folder], None, tmp_path / "b", split_by="file")
+
+
+def test_the_names_of_files_give_splits_to_trees_without_a_root(tmp_path):
+    for name, tree in (("train", "a"), ("dev", "b")):
+        (tmp_path / f"{name}.csv").write_text(f"id,parent,tree,text\n1,{tree},{tree},hello there\n")
+    store = build([tmp_path / "train.csv", tmp_path / "dev.csv"], "table", tmp_path / "a", split=(0, 0, 1), split_by="file")
+    assert split_of(store) == {"a": "train", "b": "dev"}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"t0": "train", "t1": "dev"}',
+        '{"train": ["t0"], "dev": ["t1"]}',
+        "id,split\nt0,train\nt1,val\n",
+        "t0\ttrain\nt1\tdev\n",
+    ],
+)
+def test_a_file_gives_splits(tmp_path, content):
+    table = tmp_path / "splits"
+    table.write_text(content)
+    inputs = write(tmp_path / "a.jsonl", texts(2))
+    assert split_of(build([inputs], None, tmp_path / "a", split_by=str(table))) == {"t0": "train", "t1": "dev"}
+    write(tmp_path / "b.jsonl", texts(3))
+    with pytest.raises(RamifyError, match="names no split for the tree 't2'"):
+        build([tmp_path / "b.jsonl"], None, tmp_path / "b", split_by=str(table))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("t0,train\nt0,dev\n", "row 2: the tree 't0' is in train already"),
+        ("t0,train,x\n", "row 1: 3 fields"),
+        ("", "names no tree"),
+        ("{", "not valid JSON"),
+        ("t0,train\nt1,rest\n", "row 2: the split 'rest' does not exist"),
+    ],
+)
+def test_a_faulty_file_of_splits(tmp_path, content, message):
+    table = tmp_path / "splits"
+    table.write_text(content)
+    with pytest.raises(RamifyError, match=message):
+        build([write(tmp_path / "a.jsonl", texts(2))], None, tmp_path / "a", split_by=str(table))
+
+
+def test_a_column_that_the_format_lacks(tmp_path):
+    with pytest.raises(RamifyError, match=r"--split-by fold is neither an existing file .* has no columns"):
+        build([write(tmp_path / "a.jsonl", texts(2))], None, tmp_path / "a", split_by="fold")
+
+
+def test_structures(tmp_path):
+    reply = Tree((Node("a", id="0"), Node("b", parents=(0,), id="1")), id="r")
+    log = Tree((Node("a", id="0"), Node("b", parents=None, id="1")), id="l")
+    for trees, structure in (
+        (texts(2), "texts"),
+        ([*texts(2), reply], "replies"),
+        ([*texts(2), reply, log], "log"),
+        ([document()], "document"),
+    ):
+        store = build([write(tmp_path / "in.jsonl", trees)], None, tmp_path / "a", overwrite=True)
+        assert store.structure == structure == Store.from_trees(trees).structure
+        assert statistics(store)["structure"] == structure
+    with pytest.raises(RamifyError, match="mixes documents with other trees"):
+        build([write(tmp_path / "in.jsonl", [document(), reply])], None, tmp_path / "b")
+
+
+def test_levels_labels_and_containers(tmp_path):
+    store = build([write(tmp_path / "in.jsonl", [document()])], None, tmp_path / "a")
+    assert store.tree(0).nodes == document().nodes
+    assert store.info["skipped"] == {}
+    assert levels(store) == {"document": 1, "chapter": 1, "paragraph": 2, "sentence": 3}
+    assert labels(store) == {"weather": 2, "travel": 1}
+
+
+def test_labels_that_are_numbers():
+    def of(values):
+        return labels(Store.from_trees([Tree((Node("x", id="0", label=value),), id=str(n)) for n, value in enumerate(values)]))
+
+    assert of([1, 0, 1, None]) == {"1": 2, "0": 1}
+    assert of([1.5, 2.5, 5.0]) == {"count": 3, "mean": 3.0, "min": 1.5, "max": 5.0}
+    assert of(list(range(200))) == {"count": 200, "mean": 99.5, "min": 0, "max": 199}
+    assert of([True, "yes"]) == {"true": 1, "yes": 1}
+    assert of([{"answers": ["a"]}, {"answers": []}]) == {"count": 2, "different": 2}
+    assert of([None]) == {}
+
+
+def test_targets_of_texts_and_documents():
+    tokenizer = Tokenizer.train(["text number it rains stops we go 0 1 2 3"], vocab_size=60)
+    for trees, expected in ((texts(3), [[0], [1], [2]]), ([document()], [[3, 4, 6]])):
+        forest = TextInput(max_tokens=16).forest(trees, tokenizer)
+        parts = units(forest, range(len(trees)))
+        assert [parts.targets[parts.part(n)].tolist() for n in range(len(parts))] == expected
