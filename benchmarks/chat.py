@@ -105,7 +105,7 @@ def main() -> None:
 
         def work() -> int:
             for log in logs:
-                model.disentangle(log)
+                model.disentangle(log, ignore_replies=True)
             return len(nodes)
 
         rows["pairs a message"] = model.input.window + 1
@@ -151,7 +151,7 @@ def _measure_live(model: Disentangler, nodes: list[Node], after: int, every: int
         raise SystemExit(
             f"the logs have {len(nodes):,} messages: too few for --after {after:,} and {(ROUNDS + 1) * size:,} more."
         )
-    channel, rest = model.live(), iter(nodes)
+    channel, rest = model.live(ignore_replies=True), iter(nodes)
     before = islice(rest, after)
     while some := list(islice(before, EVERY)):
         channel.predict_all(some)
@@ -180,7 +180,7 @@ def _measure_arriving(model: Disentangler, logs: list[Path], pace: float) -> dic
     waited: list[float] = []
     runs = 0
     for log in irc.logs(logs, Report(), annotations="none"):
-        channel = model.live()
+        channel = model.live(ignore_replies=True)
         for run in prefetch_batches(coming(log.messages), AT_ONCE):
             channel.predict_all(message for _, message in run)
             finished = time.perf_counter()

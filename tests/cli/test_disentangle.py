@@ -150,12 +150,21 @@ def test_replies_recorded_in_the_log(ramify, model, tmp_path):
     }
     path = tmp_path / "disks.json"
     path.write_text(json.dumps(export))
-    run(ramify, path, model, "jsonl", tmp_path / "kept.jsonl", "--keep-replies")
+    _, err = run(ramify, path, model, "jsonl", tmp_path / "kept.jsonl")
+    assert "replies: 1 link recorded in the log and kept, " in err
+    assert " found by the model. --ignore-replies predicts all links\n" in err
     nodes_by_id = {node.id: (tree, node) for tree in jsonl.read_jsonl(tmp_path / "kept.jsonl") for node in tree.nodes}
     tree, node = nodes_by_id["12"]
     assert [tree.nodes[parent].id for parent in node.parents or ()] == ["10"]
     assert node.label == {"probability": 1.0}
-    run(ramify, path, model, "jsonl", tmp_path / "own.jsonl")
+    text, _ = run(ramify, path, model, "text", tmp_path / "kept.txt")
+    assert " · 1 reply link recorded\n" in text
+    page, _ = run(ramify, path, model, "html", tmp_path / "kept.html")
+    assert "; 1 reply link recorded in the log and kept, " in page
+    assert 'title="answers 10, recorded"' in page
+    _, err = run(ramify, path, model, "jsonl", tmp_path / "own.jsonl", "--ignore-replies")
+    assert "recorded in the log" not in err
+    assert "replies: " in err
     own = [node for tree in jsonl.read_jsonl(tmp_path / "own.jsonl") for node in tree.nodes]
     assert all(node.label["probability"] < 1 for node in own if node.id != "10")
 
@@ -314,7 +323,7 @@ def test_message_that_starts_a_conversation_may_have_parents(ramify, model, tmp_
     log, out = tmp_path / "two.ascii.txt", tmp_path / "out"
     log.write_text("".join(f"[10:0{minute}] <ann> usb disk\n" for minute in range(4)))
     (tmp_path / "two.annotation.txt").write_text("".join(f"{line}\n" for line in BOTH))
-    known = ("--option", "annotations=beside", "--keep-replies")
+    known = ("--option", "annotations=beside")
     found, _ = run(ramify, log, model, "annotation", out, *known)
     assert sorted(line.removeprefix("two:") for line in found.splitlines()) == sorted(BOTH)
     found, _ = run(ramify, log, model, "jsonl", tmp_path / "trees", *known)
@@ -338,7 +347,7 @@ def test_predicted_links_are_scored_as_written(ramify, model, tmp_path):
     )
     gold.write_text("".join(f"{pair}\n" for pair in pairs))
     settings = ("--set", "decoding.decide=link", "--set", "decoding.threshold=0.1")
-    found, _ = run(ramify, lines, model, "annotation", out, *settings)
+    found, _ = run(ramify, lines, model, "annotation", out, "--ignore-replies", *settings)
     found_links = [line.partition(":")[2].split() for line in found.splitlines()]
     starting = {child for parent, child, _ in found_links if parent == child}
     assert starting & {child for parent, child, _ in found_links if parent != child}
@@ -354,8 +363,8 @@ def test_probability_is_that_of_the_first_parent(model):
     """If a message has a parent, its probability is that of the parent, even if a start is likelier."""
     loaded = ramify_package.load(model)
     log = channel(60, 0)
-    alone = loaded.disentangle(log)
-    found = Disentangler(loaded.task, replace(loaded.decoding, threshold=0.05)).disentangle(log)
+    alone = loaded.disentangle(log, ignore_replies=True)
+    found = Disentangler(loaded.task, replace(loaded.decoding, threshold=0.05)).disentangle(log, ignore_replies=True)
     both = [number for number, node in enumerate(found.tree.nodes) if node.self_link and node.parents]
     assert both
     assert any(found.probability[number] < alone.probability[number] for number in both)
@@ -373,16 +382,102 @@ def test_earlier_predictions_are_replaced():
 
 
 def test_known_starts_are_kept(ramify, model, tmp_path):
-    """This holds even if the log has no other links."""
+    """If no message of a log has a parent, or says that it starts a conversation, nothing is known."""
     nodes = (Node("usb disk", (), id="0", author="ann"), Node("ann: usb disk", (), id="1", author="bob"))
     path, out = tmp_path / "logs.jsonl", tmp_path / "out.jsonl"
     path.write_text(Tree(nodes, id="log").to_json() + "\n")
     run(ramify, path, model, "jsonl", out)
     assert len(out.read_text().splitlines()) == 1
-    run(ramify, path, model, "jsonl", out, "--keep-replies")
+    path.write_text(Tree((nodes[0], replace(nodes[1], self_link=True)), id="log").to_json() + "\n")
+    _, err = run(ramify, path, model, "jsonl", out)
     assert len(out.read_text().splitlines()) == 2
-    with pytest.raises(RamifyError, match="keep_replies=True keeps the parents that messages have"):
-        ramify_package.load(model).disentangle(nodes, keep_replies=True)
+    assert "replies: 0 links found by the model\n" in err
+    path.write_text(Tree((nodes[0], replace(nodes[1], parents=(0,))), id="log").to_json() + "\n")
+    _, err = run(ramify, path, model, "jsonl", out)
+    assert "replies: 1 link recorded in the log and kept; the model had nothing to find. --ignore-replies predicts all" in err
+
+
+SLACK = [
+    {"type": "message", "user": "U1", "text": "which disk?", "ts": "1600000000.000100", "thread_ts": "1600000000.000100"},
+    {"type": "message", "user": "U2", "text": "alsa is loud", "ts": "1600000010.000100"},
+    {"type": "message", "user": "U2", "text": "the usb one", "ts": "1600000020.000100", "thread_ts": "1600000000.000100"},
+    {"type": "message", "user": "U1", "text": "thanks", "ts": "1600000030.000100"},
+]
+TELEGRAM = {
+    "name": "disks",
+    "type": "private_group",
+    "id": 1,
+    "messages": [
+        {
+            "id": number,
+            "type": "message",
+            "date": f"2020-01-01T10:00:0{number}",
+            "from": "ann",
+            "from_id": "user1",
+            "text": text,
+        }
+        | ({"reply_to_message_id": 1} if number == 3 else {})
+        for number, text in enumerate(("which disk?", "alsa is loud", "the usb one", "thanks"), 1)
+    ],
+}
+MATRIX = {
+    "room_name": "disks",
+    "messages": [
+        {
+            "type": "m.room.message",
+            "sender": f"@{author}:example.org",
+            "event_id": f"${number}",
+            "origin_server_ts": 1600000000000 + number,
+            "content": {"msgtype": "m.text", "body": text}
+            | ({"m.relates_to": {"m.in_reply_to": {"event_id": "$0"}}} if number == 2 else {}),
+        }
+        for number, (author, text) in enumerate((("ann", "which disk?"), ("bob", "loud"), ("bob", "usb"), ("ann", "thanks")))
+    ],
+}
+TABLE = "id,author,parent,text\n1,ann,,which disk?\n2,bob,,alsa is loud\n3,bob,1,the usb one\n4,ann,,thanks\n"
+
+
+@pytest.mark.parametrize("live", [(), ("--live",), ("--live", "--every", 3)])
+@pytest.mark.parametrize(
+    ("format", "name", "content"),
+    [
+        ("slack", "2020-09-13.json", SLACK),
+        ("telegram", "result.json", TELEGRAM),
+        ("matrix", "room.json", MATRIX),
+        ("chat-table", "chat.csv", TABLE),
+    ],
+)
+def test_replies_of_exports_are_kept(ramify, causal, tmp_path, format, name, content, live):
+    path, out = tmp_path / name, tmp_path / "found.links.txt"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    # By these settings, the model itself starts a conversation with every message.
+    words = ("--format", format, "--model", causal, "--out", out, "--to", "annotation", "--set", "decoding.start_odds=1e9")
+    status, _, err = ramify("disentangle", path, *words, *live)
+    assert status == 0, err
+    (links,) = read_links([out]).values()
+    numbers = sorted(links[:, 1].tolist())
+    first = links[links[:, 1] == numbers[2], 0].tolist()
+    assert first == numbers[:1]
+    assert (links[:, 0] == links[:, 1]).sum() == 3
+    assert "replies: 1 link recorded in the log and kept, 0 links found by the model" in err
+    status, _, err = ramify("disentangle", path, *words, *live, "--ignore-replies")
+    assert status == 0, err
+    (links,) = read_links([out]).values()
+    assert (links[:, 0] == links[:, 1]).all()
+    assert "recorded in the log" not in err
+
+
+def test_gold_links_beside_a_log_are_not_its_replies(ramify, model, tmp_path):
+    """Annotators wrote them. They are read only if a user asks for them."""
+    log, out = tmp_path / "two.ascii.txt", tmp_path / "out.jsonl"
+    log.write_text("".join(f"[10:0{minute}] <ann> usb disk\n" for minute in range(4)))
+    (tmp_path / "two.annotation.txt").write_text("".join(f"{line}\n" for line in BOTH))
+    with_gold, err = run(ramify, log, model, "jsonl", out)
+    assert "recorded in the log" not in err
+    _, err = run(ramify, log, model, "jsonl", out, "--option", "annotations=beside")
+    assert "replies: 4 links recorded in the log and kept; the model had nothing to find" in err
+    (tmp_path / "two.annotation.txt").unlink()
+    assert run(ramify, log, model, "jsonl", out)[0] == with_gold
 
 
 def test_printed_log_is_not_replaced(ramify, model, log, tmp_path):
@@ -620,7 +715,7 @@ def test_evaluate_with_known_conversations_only(ramify, model, tmp_path):
     logs = [channel(60, seed) for seed in range(3)]
     labelled = []
     for log in logs:
-        found = ramify_package.load(model).disentangle(log)
+        found = ramify_package.load(model).disentangle(log, ignore_replies=True)
         nodes = (
             replace(node, parents=None, label={"conversation": str(number)})
             for node, number in zip(log.nodes, found.conversation.tolist(), strict=True)
@@ -758,8 +853,7 @@ def test_live_may_decide_on_several_messages(ramify, log, causal, tmp_path, ever
     ("options", "reason"),
     [
         (["--to", "html"], "jsonl or annotation"),
-        (["--to", "jsonl", "--keep-replies"], "excludes --keep-replies"),
-        (["--to", "jsonl", "--beam", "2"], "excludes --keep-replies and --beam"),
+        (["--to", "jsonl", "--beam", "2"], "excludes --beam"),
         (["--to", "jsonl", "--out", "."], "--out . is a folder"),
         (["--to", "jsonl", "--out", "/no/such/folder"], "the folder /no/such does not exist. Create it"),
     ],

@@ -4,8 +4,8 @@ The module of a format is imported when the format is first used.
 """
 
 import json
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
@@ -28,6 +28,9 @@ class Format:
     summary: str
     numbered: bool = False
     """Whether annotations refer to messages by ids that are ascending whole numbers (in logs: line numbers, from 0)."""
+    unannotated: Mapping[str, str] = field(default_factory=dict)
+    """The options that leave out what people annotated afterwards, because it is not part of the chat. Disentanglement sets
+    them, unless the user sets them otherwise."""
 
     @property
     def name(self) -> str:
@@ -84,7 +87,9 @@ FORMATS: dict[str, Format] = {
     "cmv-modes": Format("trees", "ramify.readers.cmv_modes", "change-my-view-modes, XML with claims and premises"),
     "cmv-chains": Format("posts", "ramify.readers.cmv_chains", "chains of change-my-view comments, ad hominem or not"),
     "oasst": Format("posts", "ramify.readers.oasst", "OpenAssistant's conversation trees"),
-    "molweni": Format("trees", "ramify.readers.molweni", "Molweni's dialogues with discourse relations"),
+    "molweni": Format(
+        "trees", "ramify.readers.molweni", "Molweni's dialogues with discourse relations", unannotated={"annotations": "none"}
+    ),
     "slack": Format("logs", "ramify.readers.slack", "Slack exports: ZIP, folder, or days of one channel"),
     "slack-xml": Format("logs", "ramify.readers.slack_xml", "Slack channels with annotated conversations, XML"),
     "discord": Format("logs", "ramify.readers.discord", "DiscordChatExporter's JSON"),
@@ -93,7 +98,13 @@ FORMATS: dict[str, Format] = {
     "table": Format("posts", "ramify.readers.table", "one post per row: CSV, TSV, Parquet or JSON lines"),
     "chat-table": Format("logs", "ramify.readers.chat_table", "one message per row, in the order of the channel"),
     # Last, because tab-separated values may look like a WeeChat log.
-    "irc": Format("logs", "ramify.readers.irc", "IRC logs, as written by clients and bots", numbered=True),
+    "irc": Format(
+        "logs",
+        "ramify.readers.irc",
+        "IRC logs, as written by clients and bots",
+        numbered=True,
+        unannotated={"annotations": "none"},
+    ),
 }
 
 
@@ -192,9 +203,10 @@ def list_files(paths: Sequence[Path]) -> list[Path]:
 def read_logs(*paths: str | Path, format: str | None = None, **options: Any) -> Iterator[Any]:
     """Read the logs in files or folders, each as a `Tree`, for `model.disentangle`.
 
-    The format is guessed unless it is named. `options` are passed to its reader. Skipped and repaired records are not
-    reported here; `ramify data build` and `ramify disentangle` report them. Raises `RamifyError` for formats of posts, because
-    those name their parents.
+    The format is guessed unless it is named. `options` are passed to its reader. Reply links that people annotated afterwards
+    (beside an IRC log, in Molweni) are left out unless the option `annotations` asks for them. Skipped and repaired records are
+    not reported here; `ramify data build` and `ramify disentangle` report them. Raises `RamifyError` for formats of posts,
+    because those name their parents.
     """
     from ramify.readers.base import Report
 
@@ -204,4 +216,4 @@ def read_logs(*paths: str | Path, format: str | None = None, **options: Any) -> 
     if reader.yields == "posts":
         raise RamifyError(f"the format {reader.name!r} holds posts, not logs. Read it with `ramify data build`.")
     reader.check(options)
-    yield from reader.records(inputs, Report(), **options)
+    yield from reader.records(inputs, Report(), **(dict(reader.unannotated) | options))

@@ -10,13 +10,13 @@ import torch
 
 from ramify import hub
 from ramify.dataset.store import Split, Store
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, counted
 from ramify.inference.base import Pipeline
 from ramify.report.html import draw, duration, spans, text
 from ramify.report.page import write_page
 from ramify.runs import read_run
 from ramify.runs.base import RUN_FILE, ReportParts, ReportRequest, Run
-from ramify.runs.sections import Code, Definitions, Notice, Section, counted
+from ramify.runs.sections import Code, Definitions, Notice, Section
 from ramify.training.checkpoints import BEST, newest_weights
 from ramify.training.metrics_log import read_metrics
 

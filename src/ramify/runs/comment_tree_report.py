@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from ramify.batching.forest import share_over
 from ramify.batching.views.comment_trees import BLIND, Context
+from ramify.errors import counted
 from ramify.inference.evaluation import Scores, by_tree, parts_of
 from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.held_out import NAMES, RULE, Filling, Measured, fillings, measure
@@ -30,7 +31,6 @@ from ramify.runs.sections import (
     Spans,
     Strong,
     Table,
-    counted,
     number,
     smooth,
 )

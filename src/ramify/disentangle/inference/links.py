@@ -97,7 +97,12 @@ class _Beam(NamedTuple):
 
 
 def _beam_search(
-    task: ReplyLinking, decoding: DecodingConfig, logs: Logs, width: int, start: Ints, recorded: RecordedLinks
+    task: ReplyLinking,
+    decoding: DecodingConfig,
+    logs: Logs,
+    width: int,
+    start: Ints,
+    recorded: RecordedLinks = NOTHING_RECORDED,
 ) -> LinkDecisions:
     parents, probability = np.arange(len(logs)), np.zeros(len(logs), dtype=np.float32)
     further: list[tuple[int, int]] = []

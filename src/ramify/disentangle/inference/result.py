@@ -108,9 +108,7 @@ def find_recorded(log: Tree) -> RecordedLinks:
     }
 
 
-def add_links(
-    log: Tree, parents: Parents, probability: Float[NDArray, " message"], recorded: RecordedLinks
-) -> Disentangled:
+def add_links(log: Tree, parents: Parents, probability: Float[NDArray, " message"], recorded: RecordedLinks) -> Disentangled:
     """The log with predicted links, and its own where they are `recorded`."""
     for number, own in recorded.items():
         parents[number] = () if own == (number,) else own

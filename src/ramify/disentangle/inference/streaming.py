@@ -1,5 +1,5 @@
-"""A live channel: a message in, its links out. Only the conversation numbers of messages that a recorded reply may name are kept
-for as long as the channel lasts."""
+"""A live channel: a message in, its links out. It holds the latest messages, and where replies are kept, the conversations of
+all messages."""
 
 from array import array
 from collections.abc import Iterable, Iterator
@@ -64,9 +64,9 @@ class _Message:
 class LiveChannel:
     """Predicts the links of a channel message by message, as `disentangle` would if the log ended there.
 
-    A message keeps the `parents` that it has: places of earlier messages of the channel, from 0. `()` and None record nothing, as
-    in a sequence for `disentangle`, and a `self_link` records a start. The first parent decides on the conversation. With
-    `ignore_replies`, nothing reads them.
+    A message keeps the `parents` that it has: places of earlier messages of the channel, from 0. As in a sequence for
+    `disentangle`, `()` and None record nothing, and a `self_link` records a start. The first parent decides on the
+    conversation. With `ignore_replies`, nothing reads them.
 
     Raises `RamifyError` for a model that was trained to read later messages.
     """
@@ -93,7 +93,7 @@ class LiveChannel:
         self._messages: dict[int, _Message] = {}
         self._num_conversations = 0
         self._keeps_replies = not ignore_replies
-        # A reply may name any earlier message, so the conversation of each is kept: the decided one, and the one before reranking.
+        # A reply may name any earlier message, so the conversations of all are kept: as decided, and as before reranking.
         self._conversations, self._before_reranking = array("q"), array("q")
 
     def predict(self, message: Message) -> LinkPrediction:
@@ -111,16 +111,16 @@ class LiveChannel:
 
     def predict_each(self, messages: Iterable[Message]) -> Iterator[LinkPrediction]:
         """As `predict_all`, but every prediction as soon as it is made. Take all of them before any other call."""
-        messages = list(map(to_message, messages))
-        recorded = [self._list_recorded(number, each) for number, each in enumerate(messages, self._builder.count)]
-        if self._task.backbone.reads_structure and len(messages) > 1:
-            yield from map(self.predict, messages)
+        nodes = [to_message(each) for each in messages]
+        recorded = [self._list_recorded(number, each) for number, each in enumerate(nodes, self._builder.count)]
+        if self._task.backbone.reads_structure and len(nodes) > 1:
+            yield from map(self.predict, nodes)
             return
-        if not messages:
+        if not nodes:
             return
         first = self._builder.count
-        logs, kept = self._read(messages, recorded)
-        row = len(kept) - len(messages)
+        logs, kept = self._read(nodes, recorded)
+        row = len(kept) - len(nodes)
         new = np.arange(row, len(kept))
         if (vectors := encode_messages(self._task, logs, new)) is not None:
             for each, vector in zip(kept[row:], vectors.select(new).split(1), strict=True):
@@ -135,8 +135,8 @@ class LiveChannel:
         parents = message.parents or ()
         if strange := [each for each in parents if not 0 <= each < number]:
             raise RamifyError(
-                f"message {number} of the channel has the parent {strange[0]}, which is not an earlier message. Give parents as "
-                "places in the channel, from 0, or None."
+                f"message {number} of the channel has the parent {strange[0]}, which is not an earlier message. Give parents "
+                "as places in the channel, from 0, or None."
             )
         return (*parents, number) if message.self_link else parents
 
@@ -182,10 +182,9 @@ class LiveChannel:
         state = self._state(logs, kept, first - row, forgotten)
         for posterior in self._posteriors(logs, kept, row, first, table, state, recorded):
             for message in posterior.messages.tolist():
-                kept[message].before_reranking = (
-                    int(state.parent[message]) + first - row,
-                    int(state.conversation[message]),
-                )
+                own = kept[message]
+                parent = int(state.parent[message]) + first - row if own.recorded is None else own.recorded[0]
+                own.before_reranking = (parent, int(state.conversation[message]))
             chosen = choose_links(posterior, self._decoding, conversation, lambda _: self._comembership)
             for message, links in chosen.group_by_message(posterior.messages).items():
                 if (own := kept[message].recorded) is not None:

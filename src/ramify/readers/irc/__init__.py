@@ -88,7 +88,7 @@ def logs(
         messages = _messages(path, report, dialect, encoding, links, DateOrder(dates), hours)
         if tokens == "beside":
             messages = _with_tokens(messages, path.with_name(_short(path) + _TOKENS))
-        yield Log(name, messages, where=str(path))
+        yield Log(name, messages, where=str(path), names_parents=links is not None)
 
 
 def beside(paths: Sequence[Path], options: Mapping[str, object]) -> list[Path]:
