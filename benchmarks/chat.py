@@ -35,7 +35,7 @@ import numpy as np
 import torch
 
 import ramify
-from ramify.cli.disentangle import AT_ONCE, LINKS
+from ramify.cli.disentangle import LIVE_BATCH
 from ramify.disentangle.data.blocks import list_candidates
 from ramify.disentangle.data.channel_builder import build_channel
 from ramify.disentangle.data.logs import Logs
@@ -49,6 +49,7 @@ from ramify.nn.precision import Precision, autocast
 from ramify.readers import irc
 from ramify.readers.annotation import Links
 from ramify.readers.base import Report
+from ramify.sample import LINKS
 from ramify.tree import Node, Tree
 from rows import add_options, append_rows
 
@@ -166,7 +167,7 @@ def _measure_live(model: Disentangler, nodes: list[Node], after: int, every: int
 
 def _measure_arriving(model: Disentangler, logs: list[Path], pace: float) -> dict[str, float]:
     """Rates and delays of lines that arrive at a pace per second, each log as a channel of its own."""
-    model.live().predict_all(Node(f"{number}", author="ann") for number in range(AT_ONCE))
+    model.live().predict_all(Node(f"{number}", author="ann") for number in range(LIVE_BATCH))
     start = time.perf_counter()
     paces = count()
 
@@ -181,7 +182,7 @@ def _measure_arriving(model: Disentangler, logs: list[Path], pace: float) -> dic
     runs = 0
     for log in irc.logs(logs, Report(), annotations="none"):
         channel = model.live(ignore_replies=True)
-        for run in prefetch_batches(coming(log.messages), AT_ONCE):
+        for run in prefetch_batches(coming(log.messages), LIVE_BATCH):
             channel.predict_all(message for _, message in run)
             finished = time.perf_counter()
             waited += [1000 * (finished - came) for came, _ in run]

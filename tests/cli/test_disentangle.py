@@ -19,17 +19,16 @@ import pytest
 import ramify as ramify_package
 from fixtures import built, channel, chat_store, several_parents
 from ramify import hub
-from ramify.cli.disentangle import LINKS
 from ramify.disentangle.inference.disentangler import Disentangler
 from ramify.disentangle.inference.result import Disentangled
 from ramify.disentangle.inference.streaming import LiveChannel
-from ramify.errors import RamifyError
 from ramify.readers import jsonl, read_logs
 from ramify.readers.annotation import read_links
 from ramify.recipes import RECIPES
 from ramify.recipes.disentanglement import NOTES
 from ramify.report.conversations import as_text, write_conversations
 from ramify.runs import execute
+from ramify.sample import LINKS
 from ramify.tree import Node, Tree
 
 

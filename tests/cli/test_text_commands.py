@@ -657,7 +657,7 @@ print([name for name in heavy.split() if name in sys.modules])
 USE = """
 import sys
 import ramify
-from ramify.cli.disentangle import LINKS
+from ramify.sample import LINKS
 
 ramify.load(LINKS).disentangle([ramify.Node(text="hi", author="ann"), ramify.Node(text="ann: hello", author="bob")])
 print([name for name in ("torch._dynamo", "sympy", "accelerate", "transformers", "matplotlib") if name in sys.modules])

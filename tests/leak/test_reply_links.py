@@ -9,12 +9,12 @@ import torch
 
 import ramify
 from fixtures import built, channel
-from ramify.cli.disentangle import LINKS
 from ramify.disentangle.data.words import learn_vocabulary
 from ramify.disentangle.inference.disentangler import Disentangler
 from ramify.disentangle.inference.evaluation import CONVERSATION, evaluate_links
 from ramify.disentangle.models.feature_model import FeatureModel, FeatureModelConfig
 from ramify.disentangle.task import ReplyLinking
+from ramify.sample import LINKS
 from ramify.tree import Node, Tree
 
 LOG = channel(150, 5)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ramify.cli.shared import Json, guessed, options_of, pairs
+from ramify.cli.shared import Json, Verbose, guessed, options_of, pairs
 from ramify.errors import RamifyError
 
 if TYPE_CHECKING:
@@ -101,6 +101,7 @@ def build(
     option: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of the format; repeatable.")] = None,
     memory: Annotated[str, typer.Option(help="Memory bound, e.g. 512MB.")] = "512MB",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing data set.")] = False,
+    verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
     """Build a data set of trees from files: memory-mapped, split by tree, with counts of everything left out.
@@ -118,7 +119,7 @@ def build(
         raise RamifyError("--salt needs --anonymise. Add --anonymise, or leave --salt out.")
     policies = pairs(policy, "--policy")
     chosen = dataset.Policy.named(policies)
-    format = format or guessed(inputs)
+    format = format or guessed(inputs, verbose)
     known = readers.find_format(format)
     options |= {"unit": unit, "levels": levels, "divisions": divisions, "text_pair": text_pair}
     for name, value in (("text", text), ("label", label)):

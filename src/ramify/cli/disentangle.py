@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ramify.cli.shared import Deciding, Device, Precision, bar, guessed, options_of, pairs, redecide
+from ramify.cli.shared import Deciding, Device, Precision, Verbose, bar, guessed, options_of, pairs, redecide
 from ramify.errors import RamifyError, counted
+from ramify.sample import LINKS
 
 if TYPE_CHECKING:
     from ramify.disentangle.inference.disentangler import Disentangler
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from ramify.readers import Format
     from ramify.readers.base import Report
     from ramify.tree import Node, Tree
-
-LINKS = Path(__file__).parents[1] / "sample" / "links"
-"""The model that ships with Ramify."""
 
 LIVE_BATCH = 256
 """Most messages of a live channel that are decided together, unless `--every` is given."""
@@ -71,7 +69,7 @@ def disentangle(
         list[str] | None,
         typer.Option(
             help="A disentanglement run, e.g. of `ramify train feature-model`, or a saved model. Repeat for an ensemble. "
-            "Default: the model that ships with Ramify."
+            "Default: links, the model that ships with Ramify."
         ),
     ] = None,
     ensemble: Annotated[
@@ -116,6 +114,7 @@ def disentangle(
     settings: Deciding = None,
     device: Device = "auto",
     precision: Precision = "fp32",
+    verbose: Verbose = False,
 ) -> None:
     """Find which message replies to which, and which messages form one conversation.
 
@@ -140,7 +139,7 @@ def disentangle(
     _check_out(out)
     report = Report()
     logs = readers.drop_empty(logs, report)
-    name = format or guessed(logs)
+    name = format or guessed(logs, verbose)
     known = readers.find_format(name)
     if known.yields == "posts":
         hint = " For a table of chat messages in channel order, use --format chat-table." if name == "table" else ""

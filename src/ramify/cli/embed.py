@@ -10,7 +10,7 @@ from ramify.cli.shared import Device, Precision, bar, text_pipeline
 
 
 def embed(
-    model: Annotated[str, typer.Argument(help="A run, a Hugging Face directory, or a hub id.")],
+    model: Annotated[str, typer.Argument(help="A run, a Hugging Face directory, a hub id, or tree-mlm-small.")],
     data: Annotated[
         Path, typer.Option("--data", help="A data set built by `ramify data build`, or a JSON lines file of trees.")
     ],

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def fill_mask(
-    run: Annotated[str, typer.Argument(help="A run or a saved model.")],
+    run: Annotated[str, typer.Argument(help="A run, a saved model, or tree-mlm-small.")],
     data: Annotated[Path, typer.Option("--data", help="A JSON lines file of trees, or a built data set.")],
     node: Annotated[str, typer.Option("--node", help="Id of the node whose text holds [MASK].")],
     tree: Annotated[

@@ -26,6 +26,9 @@ Precision = Annotated[
     typer.Option(help="bf16 is faster on GPUs and on CPUs with AMX or AVX-512 BF16; scores change slightly."),
 ]
 
+Verbose = Annotated[
+    bool, typer.Option("--verbose", help="If no format accepts the input, list the reasons of all formats, not of three.")
+]
 
 Deciding = Annotated[
     list[str] | None,
@@ -94,11 +97,11 @@ def settings_of(settings: list[str] | None) -> dict[str, str]:
     return {name: value.strip() for name, value in given.items()}
 
 
-def guessed(inputs: list[Path]) -> str:
+def guessed(inputs: list[Path], verbose: bool) -> str:
     """The guessed format of the inputs, which is also printed on stderr."""
     from ramify import readers
 
-    name = readers.detect_format(inputs)
+    name = readers.detect_format(inputs, verbose=verbose)
     print(f"format: {name} ({readers.FORMATS[name].summary}), guessed; --format overrides it", file=sys.stderr)
     return name
 

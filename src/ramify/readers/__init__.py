@@ -116,12 +116,13 @@ def find_format(name: str) -> Format:
     return FORMATS[name]
 
 
-def detect_format(paths: Sequence[Path]) -> str:
+def detect_format(paths: Sequence[Path], *, verbose: bool = False) -> str:
     """Return the first format that accepts all inputs, or all files in them, by their names and first bytes.
 
-    Raises `RamifyError` with the reason of each format if none does.
+    Raises `RamifyError` with the reasons of the nearest formats if none does, or with `verbose`, of all formats.
     """
     from ramify.readers.base import A_FOLDER, open_bytes, read_twice
+    from ramify.readers.refusals import describe
 
     check_paths(paths)
     if built := next((path for path in paths if _is_built(path)), None):
@@ -130,6 +131,7 @@ def detect_format(paths: Sequence[Path]) -> str:
             f"ramify data export {built} --out {built.name}.jsonl"
         )
     reasons: dict[str, list[str]] = {name: [] for name in FORMATS}
+    heads: dict[Path, bytes] = {}
     for inputs in (paths, list_files(paths)) if any(path.is_dir() for path in paths) else (paths,):
         heads = {}
         for path in inputs:
@@ -151,11 +153,7 @@ def detect_format(paths: Sequence[Path]) -> str:
             path, reason = refused
             if reason != A_FOLDER:
                 reasons[name].append(reason if len(heads) == 1 and inputs is paths else f"{path}: {reason}")
-    tried = "\n".join(f"  {name:<14} {'; '.join(each)}" for name, each in reasons.items())
-    raise RamifyError(
-        f"cannot detect the format of {', '.join(map(str, paths))}. Every format was tried and rejected:\n{tried}\n"
-        "If one of these formats is right, name it with --format."
-    )
+    raise RamifyError(describe(paths, reasons, heads, verbose=verbose))
 
 
 def drop_empty(paths: Sequence[Path], report: Any) -> list[Path]:
