@@ -1004,3 +1004,94 @@ def test_file_names_with_invalid_utf_8_stay_distinct(log, tmp_path):
     trees = [*read_logs(tmp_path)]
     assert len(trees) == len({tree.id for tree in trees}) == 2
     assert all("caf\ufffd" in tree.id for tree in trees)
+
+
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [
+        ("out.txt", "=== disks"),
+        ("out.jsonl", '{"id": "disks/0"'),
+        ("out.links.txt", "disks:0 0 -"),
+        ("a.annotation.txt", "disks:0 0 -"),
+        ("out.html", "<!doctype html>"),
+    ],
+)
+def test_the_ending_of_out_tells_the_kind_of_output(ramify, log, model, tmp_path, name, first):
+    status, printed, err = ramify("disentangle", log, "--model", model, "--out", tmp_path / name)
+    assert (status, printed) == (0, ""), err
+    assert (tmp_path / name).read_text("utf-8").startswith(first)
+    assert err.endswith(f"{tmp_path / name}\n")
+
+
+def test_unknown_endings_are_refused(ramify, log, model, tmp_path):
+    status, _, err = ramify("disentangle", log, "--model", model, "--out", tmp_path / "out.pdf")
+    assert status == 2
+    assert "out.pdf does not end in .annotation.txt, .links.txt, .txt, .jsonl, .html" in err
+    assert "add --to" in err
+    assert not (tmp_path / "out.pdf").exists()
+    assert ramify("disentangle", log, "--model", model, "--to", "text", "--out", tmp_path / "out.pdf")[0] == 0
+
+
+def test_a_log_alone_becomes_a_page_beside_it(ramify, log, model, tmp_path):
+    page = log.with_name("disks.html")
+    for _ in range(2):  # it replaces its own page
+        status, printed, err = ramify("disentangle", log, "--model", model)
+        assert (status, printed) == (0, ""), err
+        assert err.endswith(f"{page}\n")
+        assert '<p class="kind">Who replied to whom</p>' in page.read_text("utf-8")
+        page.write_text(page.read_text("utf-8") + "<!-- earlier -->")
+    assert "<!-- earlier -->" in page.read_text("utf-8")
+    page.write_text("<!doctype html><title>My own page</title>")
+    status, _, err = ramify("disentangle", log, "--model", model)
+    assert status == 2
+    assert f"{page} exists, and would be overwritten. Name the file to write with --out" in err
+    assert "My own page" in page.read_text("utf-8")
+    assert ramify("disentangle", log, "--model", model, "--out", page)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("to", "ending"), [("text", ".conversations.txt"), ("jsonl", ".conversations.jsonl"), ("annotation", ".links.txt")]
+)
+def test_other_outputs_stand_beside_the_log_under_new_names(ramify, log, model, tmp_path, to, ending):
+    log = log.rename(tmp_path / "disks.ascii.txt")
+    written = tmp_path / f"disks.ascii{ending}"
+    status, _, err = ramify("disentangle", log, "--model", model, "--to", to)
+    assert status == 0, err
+    assert err.endswith(f"{written}\n")
+    # The readers of logs do not take it for gold links.
+    (tree,) = read_logs(log, annotations="beside")
+    assert {node.parents for node in tree.nodes} == {None}
+    written.write_text("mine")
+    status, _, err = ramify("disentangle", log, "--model", model, "--to", to)
+    assert (status, "would be overwritten" in err, written.read_text()) == (2, True, "mine")
+
+
+def test_the_page_of_a_folder_or_an_archive_stands_beside_it(ramify, log, model, tmp_path, monkeypatch):
+    (tmp_path / "days").mkdir()
+    log.rename(tmp_path / "days" / "a.b.log")
+    monkeypatch.chdir(tmp_path / "days")
+    for given, page in ((tmp_path / "days", "days.html"), (".", "days.html"), ("a.b.log", "days/a.b.html")):
+        (tmp_path / page).unlink(missing_ok=True)
+        status, _, err = ramify("disentangle", given, "--format", "irc", "--model", model)
+        assert status == 0, err
+        assert (tmp_path / page).exists()
+
+
+def test_live_output_without_a_file_is_standard_output(log, causal):
+    words = ["disentangle", str(log), "--format", "irc", "--live", "--model", str(causal)]
+    done = subprocess.run([sys.executable, "-c", "from ramify.cli import main; main()", *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == [str(number) for number in range(len(LINES))]
+    assert not list(log.parent.glob("*.html"))
+
+
+def test_a_log_from_standard_input_is_printed_as_text(log, model):
+    words = ["disentangle", "-", "--format", "irc", "--model", str(model)]
+    program = [sys.executable, "-c", "from ramify.cli import main; main()", *words]
+    with open(log, "rb") as stdin:
+        done = subprocess.run(program, stdin=stdin, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("=== ")
+    done = subprocess.run([*program, "--to", "html"], input="x", capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "--to html has no file to write to, as standard input has no folder. Name a file with --out" in done.stderr

@@ -33,7 +33,7 @@ def embed(
     Example: ramify embed runs/reddit --data data/reddit --out vectors.parquet --context tree
     """
     import ramify
-    from ramify.errors import RamifyError
+    from ramify.errors import RamifyError, counted
     from ramify.inference.vectors import write_vectors
     from ramify.nn.precision import autocast
 
@@ -44,7 +44,8 @@ def embed(
     kind = format or kinds[out.suffix]
     with bar("embedding", None) as advance, autocast(loaded.device, precision):
         cut = write_vectors(loaded, data, out, kind, context, advance)
-    print(f"{out}: {cut['vectors']:,} vectors of size {loaded.dim}", file=sys.stderr)
+    left = f", none for {counted(cut['placeholders'], 'placeholder')}" if cut["placeholders"] else ""
+    print(f"{out}: {counted(cut['vectors'], 'vector')} of size {loaded.dim}{left}", file=sys.stderr)
     if cut["texts_over"]:
         limit = loaded.input.max_tokens
-        print(f"{cut['texts_over']:,} of {cut['texts']:,} texts had more than {limit} tokens and were cut", file=sys.stderr)
+        print(f"cut to {limit} tokens: {cut['texts_over']:,} of {counted(cut['texts'], 'text')}", file=sys.stderr)

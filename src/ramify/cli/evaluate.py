@@ -71,9 +71,7 @@ def evaluate() -> None:
 
 @app.command()
 def run(
-    run: Annotated[
-        Path, typer.Argument(help="A run, a saved model, or a shipped model: links, tree-mlm-small.")
-    ],
+    run: Annotated[Path, typer.Argument(help="A run, a saved model, or a shipped model: links, tree-mlm-small.")],
     data: Annotated[Path, typer.Option("--data", help="A data set built by `ramify data build`.")],
     context: Annotated[
         Literal["tree", "parent", "root", "none", "null", "mismatched", "sibling-branch"] | None,

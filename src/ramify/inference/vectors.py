@@ -34,13 +34,14 @@ def write_vectors(
     """Write a vector for every node of a built data set, or of a JSON lines file of trees, in their order.
 
     Placeholder roots, which no input held, have no vector. Parquet has the columns tree, id and vector; npy holds the matrix,
-    and `OUT.ids.tsv` beside it names its rows. Returns the numbers of vectors, of texts, and of texts and tokens that were cut.
+    and `OUT.ids.tsv` beside it names its rows. Returns the numbers of vectors, of placeholders, of texts, and of texts and
+    tokens that were cut.
     """
     if not out.parent.is_dir():
         raise RamifyError(f"{out}: the folder {out.parent} does not exist. Create it first.")
     if out.exists() and data.exists() and out.samefile(data):
         raise RamifyError(f"{out} is also the input. Choose another file for the vectors.")
-    totals = {"vectors": 0, "texts": 0, "texts_over": 0, "tokens_over": 0}
+    totals = {"vectors": 0, "placeholders": 0, "texts": 0, "texts_over": 0, "tokens_over": 0}
     dim = model.dim
     with ExitStack() as stack:
         scratch = stack.enter_context(replacing(out))
@@ -59,6 +60,7 @@ def write_vectors(
                 nodes, vectors = nodes[read], vectors[read]
                 sink.write(store.tree_ids(store.tree_of(nodes)), store.ids(nodes), vectors)
                 totals["vectors"] += len(nodes)
+                totals["placeholders"] += int((~read).sum())
     return totals
 
 

@@ -103,7 +103,9 @@ def _lead(run_dir: Path, run: Run, record: Mapping[str, Any], metrics: Sequence[
         last = metrics[-1]
         finished = (run_dir / hub.CONFIG).exists()
         state = "It saw" if finished else f"It is unfinished, at {last['progress']:.0%}, and has seen"
-        lines.append(f"{state} {last['target_tokens']:,} tokens of {parts.examples} in {last['step']:,} updates.")
+        lines.append(
+            f"{state} {counted(last['target_tokens'], 'token')} of {parts.examples} in {counted(last['step'], 'update')}."
+        )
     headline = f"<p>{spans(parts.headline)}</p>" if parts.headline else ""
     return f"<p>{text(' '.join(lines))}</p>{headline}"
 
@@ -123,7 +125,11 @@ def data(info: Mapping[str, Any], further: Sequence[tuple[str, str]] = ()) -> Se
     if info:
         pairs += [
             ("trees, nodes, comments", " · ".join(f"{info[name]:,}" for name in ("trees", "nodes", "comments"))),
-            *((f"{name} split", f"{each['trees']:,} trees, {each['nodes']:,} nodes") for name, each in info["splits"].items()),
+            *([("placeholders", f"{info['placeholders']:,}")] if info["placeholders"] else []),
+            *(
+                (f"{name} split", f"{counted(each['trees'], 'tree')}, {counted(each['nodes'], 'node')}")
+                for name, each in info["splits"].items()
+            ),
             ("format", str(info["format"])),
             ("inputs", "; ".join(f"{each['name']} ({each['bytes']:,} bytes)" for each in info["inputs"])),
             ("posts read", f"{info['read']:,}"),

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ramify import hub
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, counted
 from ramify.files import check_format, make_folder, read_json, write_text
 from ramify.models import hf
 from ramify.runs.base import RUN_FILE, Prepared, Run
@@ -167,6 +167,6 @@ def _check_same(before: dict[str, Any], prepared: Prepared, here: dict[str, Any]
             )
     if before["environment"]["processes"] != here["processes"]:
         raise RamifyError(
-            f"{out} was started with {before['environment']['processes']} process(es), not {here['processes']}. Resume it with "
-            "the same number."
+            f"{out} was started with {counted(before['environment']['processes'], 'process', 'es')}, not "
+            f"{here['processes']}. Resume it with the same number."
         )

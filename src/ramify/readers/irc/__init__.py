@@ -15,7 +15,7 @@ from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Literal, NoReturn
 
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, counted
 from ramify.readers import annotation, chat, list_files
 from ramify.readers.annotation import unpacked
 from ramify.readers.base import Report, bad_option, blocks, open_bytes
@@ -362,7 +362,7 @@ def _refuse(annotated: Path, log: Path, size: int) -> NoReturn:
             linked = [int(digits) for digits in re.findall(rb"\d+", line.rpartition(b":")[2])]
             if any(place >= size for place in linked):
                 raise RamifyError(
-                    f"{annotated}, line {number}: links line {max(linked)}, but {log} has {size:,} lines, numbered from 0. "
-                    "Check that they belong together, or set --option annotations=none to read the log alone."
+                    f"{annotated}, line {number}: links line {max(linked)}, but {log} has {counted(size, 'line')}, numbered "
+                    "from 0. Check that they belong together, or set --option annotations=none to read the log alone."
                 )
     raise AssertionError(annotated)
