@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ramify.cli.shared import Json, Verbose, guessed, options_of, pairs
+from ramify.cli.shared import Json, PlainProgress, Verbose, guessed, options_of, pairs
 from ramify.errors import RamifyError, counted
 
 if TYPE_CHECKING:
@@ -391,13 +391,17 @@ def _bytes(text: str) -> int:
 
 @contextmanager
 def _progress() -> Iterator["Progress"]:
-    """A bar per stage of a build, on stderr if that is a terminal. Yields a function that updates it."""
+    """A bar per stage of a build, on stderr if that is a terminal, else lines. Yields a function that updates it."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
+    if not console.is_terminal:
+        plain = PlainProgress()
+        yield lambda stage, done, total, posts: plain.update(stage, done, total)
+        return
     columns = ("{task.description}", BarColumn(), TaskProgressColumn(), "{task.fields[posts]:,} posts", TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bars:
+    with Progress(*columns, console=console) as bars:
         rows = {}
 
         def tell(stage: str, done: int, total: int, posts: int) -> None:

@@ -10,9 +10,9 @@ import torch
 
 from ramify import hub
 from ramify.dataset.store import Split, Store
-from ramify.errors import RamifyError, counted
+from ramify.errors import RamifyError, counted, in_words
 from ramify.inference.base import Pipeline
-from ramify.report.html import draw, duration, spans, text
+from ramify.report.html import draw, spans, text
 from ramify.report.page import write_page
 from ramify.runs import read_run
 from ramify.runs.base import RUN_FILE, ReportParts, ReportRequest, Run
@@ -161,6 +161,6 @@ def circumstances(record: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]
     if metrics:
         last = metrics[-1]
         pace = last["target_tokens"] / max(1e-9, last["seconds"])
-        pairs.append(("training time", f"{duration(last['seconds'])}, {pace:,.0f} tokens of {examples} per second"))
+        pairs.append(("training time", f"{in_words(last['seconds'])}, {pace:,.0f} tokens of {examples} per second"))
     settings = json.dumps(run, indent=2, ensure_ascii=False)
     return Section("Circumstances of the run", (Definitions(tuple(pairs), folded=("All settings", settings)),))

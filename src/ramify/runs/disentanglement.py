@@ -199,6 +199,13 @@ class PreparedChats(Prepared):
             "cut_messages": logs.num_truncated,
         }
 
+    def reads(self) -> str:
+        read = f"{counted(len(self.logs), 'message')} in {counted(len(self.logs.channels), 'log')}"
+        if self.run.input.texts == "words":
+            return f"{read}, in full length"
+        cut = self.logs.num_truncated
+        return f"{read}; input.max_tokens={self.run.input.max_tokens} cuts {cut / max(1, len(self.logs)):.2%} of them ({cut:,})"
+
     def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
         return []
 

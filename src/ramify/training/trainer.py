@@ -150,7 +150,8 @@ class Trainer:
             if measured:
                 record |= self._evaluate(stage)
             record["progress"] = self._share(config)
-            if _due(progress.step, config.log_every) or done or measured:
+            # The last step of a stopped run is logged, so that its report shows the state that was printed.
+            if _due(progress.step, config.log_every) or done or measured or self.stopped:
                 log.write(record)
             self.report(record | {"metric": stage.metric.name, "parts": self.parts})
             if _due(progress.step, config.checkpoint_every) or self._over(config) or self.stopped:
