@@ -37,6 +37,8 @@ from rows import Row, current_commit, replace_rows, slug
 from tables import in_full
 
 TOKENS = 5_000_000
+SAME_TIME_TOKENS = 1_500_000
+"""Tokens that the text model sees while tree-mlm sees TOKENS, by `cost.py --regimes additions,text`."""
 COMMENTS = 4_000
 SEEDS = (0, 1, 2)
 STORES = ("reddit", "iac")
@@ -88,12 +90,16 @@ def items() -> list[Item]:
                 train = f"tree-mlm --data DATA/{store} --target-tokens {TOKENS} --seed {seed} {settings} {same} {dev}"
                 found.append(Item(f"A-{store}-{model}-{seed}", train, 0.32, scores))
     text = (
-        f"bert --data DATA/reddit --target-tokens {TOKENS} --max-tokens 64 --concatenate 256 --tokenizer OUT/A-reddit-tree-0 "
+        "bert --data DATA/reddit --max-tokens 64 --concatenate 256 --tokenizer OUT/A-reddit-tree-0 "
         "--set model.dim=128 --set model.num_heads=4 --set model.ffn_dim=512 --set model.num_layers=4 --set model.norm=pre "
         "--set task.mask_rate=0.3 --set input.max_context=8 --set train.lr=2e-3 --set train.budget=2048 "
         f"--set train.budget_unit=target_tokens {dev}"
     )
-    found.append(Item("B-reddit-text-0", text, 0.75, own["reddit"]))
+    found.append(Item("B-reddit-text-0", f"{text} --target-tokens {TOKENS}", 0.75, own["reddit"]))
+    # The text model with the embeddings of tree-mlm, in the time that tree-mlm takes for TOKENS.
+    like_tree = "--set model.position=sinusoidal --set model.scale_embedding=true --set model.embedding_norm=false"
+    equal_time = f"{text} {like_tree} --set model.activation=relu --target-tokens {SAME_TIME_TOKENS}"
+    found.append(Item("B-reddit-scaled-text-0", equal_time, 0.25, own["reddit"]))
     # The encoder's states do not lie in the space of the embedding: can the bag-of-words loss teach the map between them?
     minilm = (
         f"tree-mlm --data DATA/reddit --init DATA/minilm --target-tokens {TOKENS // 20} --max-tokens 64 "
@@ -242,6 +248,7 @@ def table(arguments: argparse.Namespace) -> None:
         _add_headline(figures, arguments.out, store)
         _add_controls(figures, arguments.out, store)
     _add_text(figures, arguments.out)
+    _add_long(figures, arguments.out)
     _add_minilm(figures, arguments.out)
     _add_unseen(figures, arguments.out)
     for row in figures.rows:
@@ -296,10 +303,27 @@ def _add_controls(figures: Figures, out: Path, store: str) -> None:
 
 
 def _add_text(figures: Figures, out: Path) -> None:
-    own, text = (_scores(out / name) for name in ("A-reddit-tree-0", "B-reddit-text-0"))
-    if own and text:
-        command = "python benchmarks/ancestors.py table --out OUT"
-        figures.add_gains("ancestors-text", "(text) over (tree), seed 0", describe(gain(text, own)), command)
+    """What (tree) saves over models that read the ancestors as text."""
+    own, command = _scores(out / "A-reddit-tree-0"), "python benchmarks/ancestors.py table --out OUT"
+    texts = {"equal tokens": "B-reddit-text-0", "equal time, embeddings of (tree)": "B-reddit-scaled-text-0"}
+    for row, name in texts.items():
+        text = _scores(out / name)
+        if own and text:
+            figures.add("ancestors-text", row, "loss of (text)", text.summary()["loss"], command)
+            figures.add("ancestors-text", row, "loss of (tree)", own.summary()["loss"], command)
+            figures.add_gains("ancestors-text", row, describe(gain(own, text)), command)
+
+
+def _add_long(figures: Figures, out: Path) -> None:
+    """The right ancestors over mismatched ones, for models that see twice as many tokens."""
+    command = "python benchmarks/ancestors.py table --out OUT"
+    for prefix, tokens in (("A", TOKENS), ("C", 2 * TOKENS)):
+        own, other = (_scores(out / f"{prefix}-reddit-{model}-0") for model in ("tree", "mismatched"))
+        if own and other:
+            row = f"{tokens // 10**6} M tokens"
+            for model, scores in (("tree", own), ("mismatched", other)):
+                figures.add("ancestors-long", row, f"loss of ({model})", scores.summary()["loss"], command)
+            figures.add_gains("ancestors-long", row, describe(gain(own, other)), command)
 
 
 def _add_minilm(figures: Figures, out: Path) -> None:

@@ -323,3 +323,10 @@ def test_docs_extra_is_pinned():
     extra = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]["docs"]
     pinned = {line.partition("==")[0].lower() for line in (ROOT / "constraints/pins.txt").read_text("utf-8").splitlines()}
     assert {re.split("[<>=]", requirement)[0] for requirement in extra} <= pinned
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_line_of_a_paragraph_begins_with_a_comment(page):
+    """Markdown ends the paragraph there."""
+    lines = CONTENT[page.name].split("\n")
+    assert [line for above, line in pairwise(lines) if line.startswith("<!-- row") and above.strip()] == []

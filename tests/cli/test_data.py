@@ -115,6 +115,29 @@ def test_show(ramify, folder):
     assert (status, err) == (2, "error: there is no tree 'u' among 1 tree. Ids look like 't'.\n")
 
 
+def test_show_outlines_a_document(ramify, tmp_path):
+    path = tmp_path / "kiln.md"
+    path.write_text("# Part I\n\n## Clay\n\nDig. Dig on.\n\nKnead.\n\n## Fire\n\nBurn.\n\n# Part II\n\n## Ash\n\nSift.\n")
+    options = ("--format", "book", "--divisions", "level", "--levels", "chapter,paragraph,sentence")
+    status, out, _ = ramify("data", "build", path, *options, "--out", tmp_path / "store")
+    assert status == 0
+    assert "1 documents, 15 nodes" in out
+    assert ramify("data", "show", tmp_path / "store", "--max-nodes", "4")[1].splitlines() == [
+        "tree kiln: 15 nodes, 4 deep",
+        "2 parts, 3 chapters, 4 paragraphs, 5 sentences",
+        "Part I  2 chapters, 3 paragraphs, 4 sentences",
+        "  Clay  2 paragraphs, 3 sentences",
+        "  Fire  1 paragraph, 1 sentence",
+        "Part II  1 chapter, 1 paragraph, 1 sentence",
+        "… 1 more",
+    ]
+    status, out, _ = ramify("data", "stats", tmp_path / "store", "--json")
+    info = json.loads(out)
+    assert info["structure"] == "document"
+    assert info["levels"] == {"document": 1, "part": 2, "chapter": 3, "paragraph": 4, "sentence": 5}
+    assert info["read"] == info["nodes"] + sum(info["skipped"].values())
+
+
 def test_stats(ramify, folder, tmp_path):
     status, out, _ = ramify("data", "stats", folder, "--json", "--plot", tmp_path / "shape.svg")
     found = json.loads(out)

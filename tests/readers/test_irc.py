@@ -14,8 +14,8 @@ from ramify import readers
 from ramify.errors import RamifyError
 from ramify.readers import annotation, base, irc
 from ramify.readers.base import Report
+from ramify.readers.encodings import with_line_ends
 from ramify.readers.irc import clock
-from ramify.readers.irc.text import with_line_ends
 
 
 def log_of(path, content, **options):
@@ -789,7 +789,8 @@ def test_folder(tmp_path):
     (tmp_path / "d.log.gz").write_bytes(gzip.compress(LOG.encode()))
     assert not irc.refuses(tmp_path, b"")
     assert readers.list_files([tmp_path]) != []
-    (tmp_path / "README.md").write_text("# What is here\n\n* Logs\n")
+    (tmp_path / "README.md").write_text("left out of the folder\n")
+    (tmp_path / "index.html").write_text("# What is here\n\n* Logs\n")
     (tmp_path / "empty.log").touch()
     report = Report()
     trees = [log.tree() for log in irc.logs([tmp_path], report)]

@@ -19,6 +19,7 @@ from ramify.readers.markup import MarkupError, XmlParser, html_to_text
         ("a<script>alert(1)</script>b<style>p {}</style>", "ab"),
         ("<p>never <b>closed", "never closed"),
         ("</p></pre>1 < 2", "1 < 2"),
+        ("a<![CDA[y]]>b", "ab"),
         ("", ""),
     ],
 )

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from ramify.dataset import build
-from ramify.readers import pushshift
+from ramify.readers import pushshift, reddit
 from ramify.readers.base import Policy, Report
 
 COMMENT = {"id": "c1", "link_id": "t3_s1", "parent_id": "t3_s1", "author": "ann", "created_utc": 100, "body": "hello"}
@@ -151,7 +151,7 @@ def test_numbers_as_parents(tmp_path, parent, expected):
 
 
 def test_base36():
-    assert [pushshift.base36(number) for number in (0, 35, 36, 46655)] == ["0", "z", "10", "zzz"]
+    assert [reddit.base36(number) for number in (0, 35, 36, 46655)] == ["0", "z", "10", "zzz"]
 
 
 def test_matches(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 import zstandard
 
 from ramify.errors import RamifyError
-from ramify.readers import FORMATS, base, detect_format, find_format, list_files
+from ramify.readers import FORMATS, base, check_paths, detect_format, find_format, left_out, list_files
 from ramify.readers.base import Policy, Report, blocks, lines, open_bytes
 
 TEXT = b"".join(b"line %d, some text\n" % number for number in range(5_000))
@@ -205,3 +205,44 @@ def test_folders_are_read_as_their_files(tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     assert [str(file.relative_to(tmp_path)) for file in list_files([tmp_path])] == ["a", "b/1", "b/2"]
+
+
+def test_files_that_cannot_be_data_are_left_out(tmp_path):
+    names = {
+        False: (
+            "LICENSE", "licence.txt", "LICENSE-MIT", "LICENSE-2.0.txt", "README", "README.md", "ReadMe.txt", "read_me.html",
+            "NOTICE", "CHANGELOG.md", "CITATION.cff", "COPYING", "notes.md", "Thumbs.db", "desktop.ini", ".DS_Store",
+            ".git/config", "__MACOSX/a/._b.json", "sub/README", "sub/.cache/x.json",
+        ),
+        True: ("a.json", "readme_posts.csv", "licenses.json", "sub/notice.log", "b.txt", "cool.readme", "md"),
+    }  # fmt: skip
+    for name in [name for each in names.values() for name in each]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    assert {file.relative_to(tmp_path).as_posix() for file in list_files([tmp_path])} == set(names[True])
+    shown = {name.split("/")[0] + "/" if name.startswith((".git", "__")) else name for name in names[False]}
+    assert left_out([tmp_path]) == {tmp_path: sorted({"sub/.cache/" if "cache" in name else name for name in shown})}
+    # A file that is named is read.
+    assert list_files([tmp_path / "LICENSE"]) == [tmp_path / "LICENSE"]
+    assert left_out([tmp_path / "LICENSE"]) == {}
+
+
+def test_markdown_is_read_from_a_folder_of_nothing_else(tmp_path):
+    for name in ("README.md", "one.md", "two.md"):
+        (tmp_path / name).write_text("x")
+    assert [file.name for file in list_files([tmp_path])] == ["one.md", "two.md"]
+    (tmp_path / "one.md").unlink()
+    (tmp_path / "two.md").unlink()
+    with pytest.raises(RamifyError, match=r"holds only README\.md, which are not read from a folder"):
+        check_paths([tmp_path])
+
+
+def test_cache_of_a_hub_without_a_single_snapshot(tmp_path):
+    (tmp_path / "blobs").mkdir()
+    (tmp_path / "snapshots").mkdir()
+    with pytest.raises(RamifyError, match="a cache of the Hugging Face hub with no snapshot"):
+        list_files([tmp_path])
+    for name in ("a", "b"):
+        (tmp_path / "snapshots" / name).mkdir()
+    with pytest.raises(RamifyError, match="2 snapshots, and refs/main names none of them"):
+        list_files([tmp_path])

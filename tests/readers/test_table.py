@@ -13,14 +13,14 @@ import pytest
 from ramify.dataset import build
 from ramify.errors import RamifyError
 from ramify.readers import columns, table
-from ramify.readers.base import Report
+from ramify.readers.base import Report, open_bytes
 
 ROWS = [
     {"id": "1", "parent": None, "tree": "t", "author": "ann", "time": 10.0, "text": "root, with a comma"},
     {"id": "2", "parent": "1", "tree": "t", "author": None, "time": 20.5, "text": "reply\nof two lines"},
     {"id": "3", "parent": "2", "tree": "t", "author": "bob", "time": 30.0, "text": 'said "so"'},
 ]
-EXPECTED = [row | {"kind": None, "meta": None} for row in ROWS]
+EXPECTED = [row | {"kind": None, "meta": None, "label": None, "or_parent": None} for row in ROWS]
 
 
 def read(path, **options):
@@ -200,7 +200,7 @@ def test_quotation_marks_can_be_text(tmp_path):
         ("delimiter", True, "one ASCII character"),
         ("delimiter", '"', "a character other than the delimiter"),
         ("quote", "''", "one ASCII character other than a line end, or nothing"),
-        ("quote", None, "one ASCII character other than a line end, or nothing"),
+        ("quote", 7, "one ASCII character other than a line end, or nothing"),
         ("quote", ",", "a character other than the delimiter of .*posts.csv"),
         ("columns", "text=what", "names of the table's columns"),
     ],
@@ -535,7 +535,7 @@ import sys
 from pathlib import Path
 from ramify.errors import RamifyError
 from ramify.readers import table
-from ramify.readers.base import Report
+from ramify.readers.base import Report, open_bytes
 path = Path(sys.argv[1])
 """
 
@@ -586,3 +586,128 @@ def test_build_ends_at_an_unclosed_quotation_mark(large_tables, tmp_path):
         assert "a quotation mark is never closed" in err.replace("\n", " ")
         assert "Fatal" not in err
     assert list(tmp_path.iterdir()) == []
+
+
+# --- Reddit -----------------------------------------------------------------------------------------------------------
+
+
+def shuffled_thread(count=60):
+    dice = np.random.default_rng(0)
+    posts = [
+        {"id": "s", "title": "Tea &amp; cake", "selftext": "", "subreddit": "food", "author": "op", "created_utc": 1.0},
+        {"id": "u", "title": "Other", "selftext": "a &lt; b", "subreddit": "food", "author": "[deleted]", "created_utc": 2.0},
+    ]
+    for number in range(count):
+        parent = f"t1_c{dice.integers(number)}" if number > 2 else "t3_s"
+        body = ["[deleted]", "so &gt; that", 'two\nlines, "quoted"', "NA"][number % 4]
+        posts.append(
+            {"id": f"c{number}", "link_id": "t3_s", "parent_id": parent, "body": body, "author": "ann", "created_utc": 3.0}
+        )
+    return [posts[place] for place in dice.permutation(len(posts))]
+
+
+def in_table(kind, posts, path):
+    if kind == "jsonl":
+        path.write_text("".join(json.dumps(post) + "\n" for post in posts))
+    elif kind == "parquet":
+        names = dict.fromkeys(name for post in posts for name in post)
+        pa.parquet.write_table(pa.Table.from_pylist([{name: post.get(name) for name in names} for post in posts]), path)
+    else:
+        names = ["", *dict.fromkeys(name for post in posts for name in post)]
+        rows = [{"": place} | dict.fromkeys(names[1:]) | post for place, post in enumerate(posts)]
+        path.write_text(delimited(rows, "\t" if kind == "tsv" else ","))
+    return path
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet"])
+@pytest.mark.parametrize("apart", [False, True])
+def test_tables_of_reddit_equal_the_dump(tmp_path, kind, apart):
+    posts = shuffled_thread()
+    if apart:
+        files = [[post for post in posts if ("body" in post) is has_body] for has_body in (True, False)]
+        posts = [post for file in files for post in file]
+    else:
+        files = [posts]
+    dump = build([in_table("jsonl", posts, tmp_path / "dump")], "pushshift", tmp_path / "expected")
+    assert dump.num_trees == 2
+    assert dump.depth.max() > 3
+    paths = [in_table(kind, file, tmp_path / f"{place}.{kind}") for place, file in enumerate(files)]
+    store = build(paths, "table", tmp_path / "out")
+    assert store.hash == dump.hash
+    assert (store.info["skipped"], store.info["kept"]) == (dump.info["skipped"], dump.info["kept"])
+    assert not store.info["unread_columns"]
+
+
+def test_names_of_reddit_columns_may_be_given(tmp_path):
+    path = tmp_path / "posts.csv"
+    path.write_text("id,link_id,parent_id,words,score\nt1_b,t3_s,t1_a,two,5\na,s,,one,6\n")
+    rows, report = read(path, columns={"text": "words", "tree": "link_id"})
+    assert [(row["id"], row["parent"], row["tree"], row["text"]) for row in rows] == [
+        ("b", "a", "s", "two"),
+        ("a", "s", "s", "one"),
+    ]
+    assert report.kept == {"missing_parent": 1}
+    assert report.unread_columns == {str(path): ["score"]}
+    # Another column is the tree, so this is no table of Reddit.
+    path.write_text("id,link_id,parent_id,thread,text\nt1_b,x,t1_a,t,two\n")
+    rows, _ = read(path, columns={"tree": "thread"})
+    assert key(rows[0]) == ("t1_b", "t1_a", "t", "two")
+
+
+@pytest.mark.parametrize("name", ["reddit-college"])
+def test_real_posts_in_tables_equal_the_dump(data_dir, tmp_path, name):
+    pandas = pytest.importorskip("pandas")
+    comments, submissions = (
+        [json.loads(line) for _, line in zip(range(count), open_bytes(next(data_dir(name).glob(f"{prefix}*"))))]
+        for prefix, count in (("RC", 6_000), ("RS", 16_000))
+    )
+    links = {comment["link_id"] for comment in comments}
+    submissions = [post for post in submissions if post["name"] in links]
+    assert len(submissions) > 20
+    dump = build([in_table("jsonl", [*comments, *submissions], tmp_path / "dump")], "pushshift", tmp_path / "expected")
+    for kind in ("csv", "parquet", "jsonl"):
+        paths = [tmp_path / f"{prefix}.{kind}" for prefix in ("RC", "RS")]
+        for path, posts in zip(paths, (comments, submissions), strict=True):
+            frame = pandas.DataFrame(posts)
+            write = {"csv": frame.to_csv, "parquet": frame.to_parquet, "jsonl": frame.to_json}[kind]
+            write(path, **({"orient": "records", "lines": True} if kind == "jsonl" else {}))
+        assert build(paths, "table", tmp_path / kind).hash == dump.hash
+
+
+# --- labels and splits ------------------------------------------------------------------------------------------------
+
+
+def test_labels_and_splits_of_posts(tmp_path):
+    path = tmp_path / "posts.csv"
+    path.write_text("id,parent,tree,text,stars,fold\n1,,t,a,5,valid\n2,1,t,b,,\n3,2,t,c,2.5,train\n")
+    store = build([path], "table", tmp_path / "out", options={"columns": {"label": "stars"}}, split_by="fold")
+    assert [node.label for node in store.tree(0).nodes] == [5.0, None, 2.5]
+    assert store.split("dev").tolist() == [0]
+    path.write_text("id,parent,tree,text,label\n1,,t,a,5\n2,1,t,b,good\n")
+    with pytest.raises(
+        RamifyError, match=r"posts\.csv, row 3: the label 'good' of the column 'label' is not a number, but '5'"
+    ):
+        read(path)
+    assert [row["label"] for row in read(path, label_type="category")[0]] == ['"5"', '"good"']
+
+
+def test_labels_and_splits_of_reddit(tmp_path):
+    path = tmp_path / "posts.csv"
+    path.write_text("id,link_id,parent_id,body,title,label,split\nc,t3_s,t3_s,hi,,kind,\ns,,,,Title,open,test\n")
+    store = build([path], "table", tmp_path / "out")
+    assert [node.label for node in store.tree(0).nodes] == ["open", "kind"]
+    assert store.split("test").tolist() == [0]
+
+
+def test_stray_mark_in_a_table_with_tabs_swallows_nothing(tmp_path):
+    path = tmp_path / "posts.tsv"
+    path.write_text('id\tparent\ttree\ttext\n1\t\tt\t"Never closed\n2\t1\tt\tends here"\n3\t1\tt\tplain\n')
+    rows, report = read(path)
+    assert [row["text"] for row in rows] == ['"Never closed', 'ends here"', "plain"]
+    assert not report.kept
+
+
+def test_unread_columns_are_named(tmp_path):
+    path = tmp_path / "posts.csv"
+    path.write_text("Unnamed: 0,id,parent,tree,text,votes\n0,1,,t,a,3\n")
+    assert read(path)[1].unread_columns == {str(path): ["votes"]}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ramify.cli.shared import Json, PlainProgress, Verbose, guessed, options_of, pairs
+from ramify.cli.shared import Json, PlainProgress, Verbose, guessed, options_of, pairs, say_left_out
 from ramify.errors import RamifyError, counted
 
 if TYPE_CHECKING:
@@ -119,6 +119,7 @@ def build(
         raise RamifyError("--salt needs --anonymise. Add --anonymise, or leave --salt out.")
     policies = pairs(policy, "--policy")
     chosen = dataset.Policy.named(policies)
+    say_left_out(inputs)
     format = format or guessed(inputs, verbose)
     known = readers.find_format(format)
     options |= {"unit": unit, "levels": levels, "divisions": divisions, "text_pair": text_pair}
@@ -177,11 +178,11 @@ def show(
     tree: Annotated[str | None, typer.Option(help="Id of the tree. Default: a tree of medium size.")] = None,
     max_nodes: Annotated[int, typer.Option(min=1, help="Maximum number of nodes to draw.")] = 40,
 ) -> None:
-    """Draw a tree as text.
+    """Draw a tree as text. A document is drawn as its outline: the titles of its divisions, and what they hold.
 
     Example: ramify data show data/reddit --tree 5yarj
     """
-    from ramify.cli.tree_view import draw
+    from ramify.cli.tree_view import draw, is_document, outline
     from ramify.dataset import Store
 
     store = Store.open(folder)
@@ -191,7 +192,8 @@ def show(
     print(f"tree {found.id}: {counted(len(found), 'node')}, {deepest:,} deep")
     for name, value in found.meta.items():
         print(f"{name}: {value}")
-    for line in draw(found, shutil.get_terminal_size((100, 24)).columns, max_nodes):
+    lines = outline if is_document(found) else draw
+    for line in lines(found, shutil.get_terminal_size((100, 24)).columns, max_nodes):
         print(line)
 
 

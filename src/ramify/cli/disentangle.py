@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ramify.cli.shared import Deciding, Device, Precision, Verbose, bar, guessed, options_of, pairs, redecide
+from ramify.cli.shared import Deciding, Device, Precision, Verbose, bar, guessed, options_of, pairs, redecide, say_left_out
 from ramify.errors import RamifyError, counted
 from ramify.sample import LINKS
 
@@ -139,6 +139,7 @@ def disentangle(
     _check_out(out)
     report = Report()
     logs = readers.drop_empty(logs, report)
+    say_left_out(logs)
     name = format or guessed(logs, verbose)
     known = readers.find_format(name)
     if known.yields == "posts":

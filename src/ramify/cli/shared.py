@@ -112,6 +112,14 @@ def guessed(inputs: list[Path], verbose: bool) -> str:
     return name
 
 
+def say_left_out(inputs: list[Path]) -> None:
+    """Print the names of files that are left out of the folders among the inputs on stderr."""
+    from ramify import readers
+
+    for line in readers.describe_left_out(inputs):
+        print(line, file=sys.stderr)
+
+
 def options_of(option: list[str] | None) -> dict[str, Any]:
     """The options of a format. `true` and `false` become booleans."""
     switch = {"true": True, "false": False}

@@ -1,11 +1,51 @@
-"""Draw a tree as text, one node per line."""
+"""Draw a tree as text, one node per line. A document is drawn as its outline."""
 
+from collections import Counter
 from collections.abc import Iterator
 
-from ramify.tree import Tree
+from ramify.tree import DOCUMENT, Tree
 
 MAX_INDENT = 24
 """Depth beyond which nodes are not indented further; their depth is printed instead."""
+
+
+TEXT_LEVELS = ("paragraph", "sentence")
+"""The levels of a document that its outline counts instead of drawing them."""
+
+
+def is_document(tree: Tree) -> bool:
+    return bool(tree.nodes) and tree.nodes[0].kind == DOCUMENT
+
+
+def outline(tree: Tree, width: int = 100, max_nodes: int | None = None) -> Iterator[str]:
+    """Lines of at most `width` characters: the divisions of a document, each with its title and the counts of what it holds.
+
+    The first line counts the nodes of every level.
+    """
+    levels = Counter(node.kind for node in tree.nodes[1:])
+    yield ", ".join(_counted(count, kind) for kind, count in levels.items())
+    counts: list[Counter[str]] = [Counter() for _ in tree.nodes]
+    for index in range(len(tree) - 1, 0, -1):
+        parent = int(tree.parent[index])
+        counts[parent] += counts[index]
+        counts[parent][tree.nodes[index].kind] += 1
+    divisions = [index for index, node in enumerate(tree.nodes) if index and node.kind not in TEXT_LEVELS]
+    for drawn, index in enumerate(divisions):
+        if drawn == max_nodes:
+            yield f"… {len(divisions) - drawn:,} more"
+            return
+        node = tree.nodes[index]
+        held = ", ".join(_counted(counts[index][kind], kind) for kind in levels if counts[index][kind])
+        indent = "  " * min(int(tree.depth[index]) - 1, MAX_INDENT)
+        title = " ".join(str(node.label or node.text or f"({node.kind})").split())
+        held = f"  {held}" if held else ""
+        room = max(width - len(indent) - len(held), 1)
+        line = indent + (title if len(title) <= room else title[: room - 1] + "…") + held
+        yield line if len(line) <= width else line[: width - 1] + "…"
+
+
+def _counted(count: int, kind: str) -> str:
+    return f"{count:,} {kind}" if count == 1 else f"{count:,} {kind}s"
 
 
 def draw(tree: Tree, width: int = 100, max_nodes: int | None = None) -> Iterator[str]:

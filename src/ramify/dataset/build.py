@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,6 +22,7 @@ from ramify import readers
 from ramify.dataset import filters, posts, trees
 from ramify.dataset.chunk import ADDED, EMPTIED, Chunk
 from ramify.dataset.duplicates import Method, without_near_duplicates
+from ramify.dataset.links import Links
 from ramify.dataset.spill import Spill
 from ramify.dataset.splits import FILE, GIVEN, NONE, Splitter, by_file, is_table
 from ramify.dataset.store import INFO_FILE, NODES, OWN_FILES, SPLITS, TREES, TREES_FILE, VERSION, Store, Structure
@@ -95,13 +97,14 @@ def build(
         for given, files in inputs_of.items():
             records = reader.records(files, report, policy, **options)
             for batch in records if reader.yields == "posts" else trees.batches(records):
-                hashes = pa.array(tree_hashes(batch.column("tree" if reader.yields == "posts" else "group")))
+                hashes = pa.array(tree_hashes(batch.column("group" if "group" in batch.schema.names else "tree")))
                 batch = filters.cleaned(batch, clean).append_column("hash", hashes)
                 if given is not None:
                     batch = batch.append_column(GIVEN, pa.array(np.full(len(hashes), given, dtype=np.int8)))
                 spill.add(batch)
                 report_progress("read", report.bytes, sum(sizes.values()), report.read)
-        join = posts.join if reader.yields == "posts" else trees.gather
+        links = Links()
+        join = partial(posts.join, links=links) if reader.yields == "posts" else trees.gather
         chunks: Iterator[Chunk] = (join(part, policy, report) for part in spill.parts())
         chunks = (filters.without_blank(chunk, policy, report) for chunk in chunks)
         if drop_bots:
@@ -115,6 +118,8 @@ def build(
         for chunk in chunks:
             writer.add(chunk)
             report_progress("write", writer.nodes, report.read, report.read)
+        if not reader.partial:
+            links.check(paths, policy)
         if not writer.nodes:
             raise RamifyError(_no_trees(paths, format, report))
         used = {
@@ -134,6 +139,7 @@ def build(
         }
         inputs_read = [{"name": name, "bytes": size} for name, size in sizes.items()]
         info = writer.close(report) | {"inputs": inputs_read, "format": format, "options": used}
+        info["left_out"] = {str(folder): names for folder, names in readers.left_out(paths).items()}
         info |= _costs(writer.comments, *started)
         # File names may contain bytes that are not valid text.
         text = encodable(json.dumps(info, indent=1, ensure_ascii=False, default=str))

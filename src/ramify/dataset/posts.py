@@ -6,14 +6,17 @@ import numpy as np
 import pyarrow as pa
 
 from ramify.dataset.chunk import ADDED, INTACT, Chunk, Mask, jumps
+from ramify.dataset.links import Links
 from ramify.readers.base import EXAMPLES, Policy, Report, free_id, pc
 from ramify.tree import GROUP, NO_PARENT, Indices, depths, roots_of
 
 UNKNOWN_PARENT = -2
 
 
-def join(posts: pa.Table, policy: Policy, report: Report) -> Chunk:
+def join(posts: pa.Table, policy: Policy, report: Report, links: Links | None = None) -> Chunk:
     """Join posts into trees. The columns are those of `POSTS`, an optional `label` and the `hash` of the tree's id.
+
+    `links` counts known and unknown parents.
 
     All posts of a tree must be present. The nodes of a tree are ordered by time, but follow their parents. Nodes with equal or
     missing times keep their order in the input.
@@ -21,6 +24,8 @@ def join(posts: pa.Table, policy: Policy, report: Report) -> Chunk:
     draft = _Draft(posts, report)
     draft.link(policy)
     draft.add_roots(policy)
+    if links is not None:
+        draft.count(links)
     draft.break_cycles(policy)
     draft.attach_orphans(policy)
     if policy.two_roots == "first":
@@ -124,6 +129,16 @@ class _Draft:
             for tree, has_clash in zip(trees, clash)
         )
         return pa.array([free_id(name, tree_ids) for name, tree_ids in zip(names.to_pylist(), taken)], pa.string())
+
+    def count(self, links: Links) -> None:
+        """Count the replies, and those whose parent is unknown."""
+        is_reply = self.parent != NO_PARENT
+        is_unknown = np.zeros(self.content.num_rows, dtype=bool)
+        is_unknown[self.row[self.parent == UNKNOWN_PARENT]] = True
+        tree = np.full(self.content.num_rows, NO_PARENT)
+        tree[self.row] = self.tree
+        direct = int((is_reply & self.answers_tree).sum())
+        links.add(self.content, tree, self.tree_ids, int(is_reply.sum()), direct, is_unknown)
 
     def break_cycles(self, policy: Policy) -> None:
         """Remove or attach the posts that never reach a root: they are on a cycle, or descend from one."""

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,15 +16,8 @@ from ramify.dataset.store import SPLITS
 from ramify.errors import RamifyError
 from ramify.readers import list_files
 from ramify.readers.base import pc
+from ramify.readers.split_names import SPELLINGS, in_name, named
 from ramify.tree import SPLIT
-
-SPELLINGS = {
-    "train": ("train", "training", "trn"),
-    "dev": ("dev", "devel", "development", "val", "valid", "validation"),
-    "test": ("test", "tst", "testing"),
-}
-"""Split -> the words that data use for it."""
-_SPLIT_OF = {word: split for split, words in SPELLINGS.items() for word in words}
 
 MAX_TABLE_BYTES = 256 << 20
 
@@ -34,11 +26,6 @@ GIVEN = "split"
 
 NONE, FILE = "none", "file"
 """Values of `split_by`: all trees are in train; the name of each input file or folder tells the split."""
-
-
-def named(word: str) -> str | None:
-    """The split that a word stands for."""
-    return _SPLIT_OF.get(word.strip().lower())
 
 
 class Splitter:
@@ -150,9 +137,9 @@ def by_file(paths: Sequence[Path]) -> dict[int, list[Path]]:
     """
     found: dict[int, list[Path]] = {}
     for path in paths:
-        inside = list_files([path]) if path.is_dir() and _in_name(path) is None else [path]
+        inside = list_files([path]) if path.is_dir() and in_name(path) is None else [path]
         for file in inside:
-            split = _in_name(file)
+            split = in_name(file)
             if split is None:
                 raise RamifyError(
                     f"--split-by file: the name of {file} tells no split. Rename it so that it holds the word train, dev, val "
@@ -160,8 +147,3 @@ def by_file(paths: Sequence[Path]) -> dict[int, list[Path]]:
                 )
             found.setdefault(SPLITS.index(split), []).append(file)
     return found
-
-
-def _in_name(path: Path) -> str | None:
-    words = [split for word in re.split(r"[^A-Za-z]+", path.name) if (split := named(word))]
-    return words[0] if len(set(words)) == 1 else None

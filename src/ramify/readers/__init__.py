@@ -4,10 +4,14 @@ The module of a format is imported when the format is first used.
 """
 
 import json
+import os
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from inspect import signature
+from os.path import isfile, islink, splitext
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
@@ -28,6 +32,8 @@ class Format:
     summary: str
     numbered: bool = False
     """Whether annotations refer to messages by ids that are ascending whole numbers (in logs: line numbers, from 0)."""
+    partial: bool = False
+    """Whether files usually hold parts of discussions, so that any number of posts may answer one that is elsewhere."""
     unannotated: Mapping[str, str] = field(default_factory=dict)
     """The options that leave out what people annotated afterwards, because it is not part of the chat. Disentanglement sets
     them, unless the user sets them otherwise."""
@@ -80,22 +86,29 @@ class Format:
 FORMATS: dict[str, Format] = {
     # First, because `guess` takes the first match, and the metadata of Ramify's trees may look like another format.
     "jsonl": Format("trees", "ramify.readers.jsonl", "Ramify's own JSON lines, one tree per line", numbered=True),
-    "pushshift": Format("posts", "ramify.readers.pushshift", "Reddit dumps, submissions and comments, as JSON lines"),
-    "reddit-api": Format("posts", "ramify.readers.reddit_api", "Reddit API responses, JSON with nested replies"),
+    "pushshift": Format(
+        "posts", "ramify.readers.pushshift", "Reddit dumps, submissions and comments, as JSON lines", partial=True
+    ),
+    "reddit-api": Format("posts", "ramify.readers.reddit_api", "Reddit API responses, JSON with nested replies", partial=True),
     "stackexchange": Format("posts", "ramify.readers.stackexchange", "Stack Exchange dumps, one folder per site"),
     "convokit": Format("posts", "ramify.readers.convokit", "ConvoKit corpora, one folder per corpus"),
     "cmv-modes": Format("trees", "ramify.readers.cmv_modes", "change-my-view-modes, XML with claims and premises"),
-    "cmv-chains": Format("posts", "ramify.readers.cmv_chains", "chains of change-my-view comments, ad hominem or not"),
+    "cmv-chains": Format(
+        "posts", "ramify.readers.cmv_chains", "chains of change-my-view comments, ad hominem or not", partial=True
+    ),
     "oasst": Format("posts", "ramify.readers.oasst", "OpenAssistant's conversation trees"),
     "molweni": Format(
         "trees", "ramify.readers.molweni", "Molweni's dialogues with discourse relations", unannotated={"annotations": "none"}
     ),
+    # Before Slack, which takes every damaged ZIP archive for one of its own.
+    "book": Format("trees", "ramify.readers.book", "books: Standard Ebooks, EPUB, Gutenberg, Markdown, HTML, TEI"),
     "slack": Format("logs", "ramify.readers.slack", "Slack exports: ZIP, folder, or days of one channel"),
     "slack-xml": Format("logs", "ramify.readers.slack_xml", "Slack channels with annotated conversations, XML"),
     "discord": Format("logs", "ramify.readers.discord", "DiscordChatExporter's JSON"),
     "matrix": Format("logs", "ramify.readers.matrix", "Matrix rooms: Element's JSON, or events as JSON lines"),
     "telegram": Format("logs", "ramify.readers.telegram", "Telegram Desktop's result.json"),
     "table": Format("posts", "ramify.readers.table", "one post per row: CSV, TSV, Parquet or JSON lines"),
+    "labelled": Format("trees", "ramify.readers.labelled", "labelled texts and pairs: tables, GLUE, SuperGLUE, SQuAD, SNLI …"),
     "chat-table": Format("logs", "ramify.readers.chat_table", "one message per row, in the order of the channel"),
     # Last, because tab-separated values may look like a WeeChat log.
     "irc": Format(
@@ -105,6 +118,7 @@ FORMATS: dict[str, Format] = {
         numbered=True,
         unannotated={"annotations": "none"},
     ),
+    "text": Format("posts", "ramify.readers.text", "plain text: documents, paragraphs or lines"),
 }
 
 
@@ -176,26 +190,108 @@ def _is_built(path: Path) -> bool:
 
 
 def check_paths(paths: Sequence[Path]) -> None:
-    """Raise `RamifyError` if there is no input, or if an input does not exist or is an empty folder."""
+    """Raise `RamifyError` if there is no input, or if an input does not exist or is a folder without data."""
     if not paths:
         raise RamifyError("there is no input. Name at least one file or folder.")
     for path in paths:
         if not path.exists():
             raise RamifyError(f"there is no file or folder {path}. Check the spelling of the input.")
         if path.is_dir() and not list_files([path]):
-            raise RamifyError(f"the folder {path} holds no files. Check the spelling of the input.")
+            others = left_out([path]).get(path, [])
+            holds = f"only {_shortened(others)}, which are not read from a folder" if others else "no files"
+            raise RamifyError(f"the folder {path} holds {holds}. Check the spelling of the input, or name the file itself.")
 
 
 def list_files(paths: Sequence[Path]) -> list[Path]:
-    """The given files, and the files in the given folders, sorted and without hidden ones."""
+    """The given files, and the files in the given folders that can be data, sorted (see `left_out`).
+
+    In a cache of the Hugging Face hub (`datasets--OWNER--NAME`), these are the files of its latest snapshot. Raises
+    `RamifyError` for a link in a folder to a missing file.
+    """
     result = []
     for path in paths:
-        if path.is_dir():
-            inside = (file for file in path.rglob("*") if file.is_file())
-            result += sorted(file for file in inside if not any(part.startswith(".") for part in file.relative_to(path).parts))
-        else:
-            result.append(path)
+        result += sorted(path / name for name, kept in _inside(path) if kept) if path.is_dir() else [path]
     return result
+
+
+def left_out(paths: Sequence[Path]) -> dict[Path, list[str]]:
+    """Folder -> the files and folders in it that `list_files` leaves out, relative to the folder.
+
+    Left out are hidden files, files of the desktop (Thumbs.db, __MACOSX), LICENSE, README and similar files, and Markdown,
+    unless the folder holds nothing else. A file that is named as an input is always read.
+    """
+    found = {path: sorted(name for name, kept in _inside(path) if not kept) for path in paths if path.is_dir()}
+    return {path: names for path, names in found.items() if names}
+
+
+def describe_left_out(paths: Sequence[Path]) -> list[str]:
+    """A line for each folder with files that are left out."""
+    return [f"left out of {folder}: {_shortened(names)}" for folder, names in left_out(paths).items()]
+
+
+def _shortened(names: Sequence[str], most: int = 10) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
+
+
+_MARKDOWN = (".md", ".markdown")
+_DOCUMENTS = ("", ".txt", ".rst", ".html", ".htm", ".pdf", ".rtf", ".cff", *_MARKDOWN)
+_ABOUT = re.compile(
+    r"(?:read[-_ ]?me|licen[cs]e|unlicense|copying|notice|change[-_ ]?log|contributing|citation|code_of_conduct)"
+    r"(?:[-_][\w-]+(?:\.\d+)*)?"
+).fullmatch
+_OF_DESKTOP = {"thumbs.db", "desktop.ini", "icon\r", "__macosx"}
+
+
+def _is_about(name: str) -> bool:
+    """Whether a file describes data rather than holding it, by its name: LICENSE, README.txt."""
+    stem, ending = splitext(name.casefold())
+    return (ending in _DOCUMENTS and _ABOUT(stem) is not None) or _ABOUT(name.casefold()) is not None
+
+
+def _is_foreign(part: str) -> bool:
+    """Whether a part of a path belongs to a file system, a desktop or a version control system."""
+    return part.startswith(".") or part.casefold() in _OF_DESKTOP
+
+
+def _inside(folder: Path) -> list[tuple[str, bool]]:
+    """The files in a folder, relative to it, and whether each can be data. A foreign folder counts as a file: `.git/`."""
+    found: list[tuple[str, bool]] = []
+    markdown: list[str] = []
+    start = _snapshot(folder)
+    for root, folders, files in os.walk(start):
+        prefix = "" if root == str(folder) else f"{Path(root).relative_to(folder).as_posix()}/"
+        found += ((f"{prefix}{name}/", False) for name in folders if _is_foreign(name))
+        folders[:] = (name for name in folders if not _is_foreign(name))
+        for name in files:
+            if _is_foreign(name) or _is_about(name):
+                found.append((prefix + name, False))
+            elif name.casefold().endswith(_MARKDOWN):
+                markdown.append(prefix + name)
+            elif isfile(f"{root}/{name}"):
+                found.append((prefix + name, True))
+            elif islink(f"{root}/{name}"):
+                raise RamifyError(
+                    f"{root}/{name} is a link to {os.readlink(f'{root}/{name}')}, which does not exist. Download the folder "
+                    "again, or remove the link."
+                )
+    is_all = not any(kept for _, kept in found)
+    return found + [(name, is_all) for name in markdown]
+
+
+def _snapshot(folder: Path) -> Path:
+    """The latest snapshot in a cache of the Hugging Face hub, which holds the content of each file twice; else the folder."""
+    snapshots = folder / "snapshots"
+    if not (snapshots.is_dir() and (folder / "blobs").is_dir()):
+        return folder
+    revisions = sorted(path for path in snapshots.iterdir() if path.is_dir())
+    with suppress(OSError, UnicodeDecodeError):
+        revision = snapshots / (folder / "refs" / "main").read_text("utf-8").strip()
+        if revision in revisions:
+            return revision
+    if len(revisions) == 1:
+        return revisions[0]
+    held = f"{len(revisions)} snapshots, and refs/main names none of them" if revisions else "no snapshot"
+    raise RamifyError(f"{folder} is a cache of the Hugging Face hub with {held}. Name a folder in {snapshots}.")
 
 
 def read_logs(*paths: str | Path, format: str | None = None, **options: Any) -> Iterator[Any]:

@@ -15,20 +15,14 @@ from numpy.typing import NDArray
 from ramify.errors import RamifyError
 from ramify.files import replacing
 from ramify.readers.base import Held, open_bytes
+from ramify.readers.names import unpacked
 
 ENDINGS = (".annotation.txt", ".ascii.txt", ".tok.txt", ".raw.txt")
-
-PACKED = (".gz", ".bz2", ".xz", ".zst")
 
 Links = NDArray[np.int64]
 """[link 2]: parent and child."""
 
 _LINE = re.compile(r"(?:(?P<log>.*):)?\s*(?P<parent>\d{1,15})\s+(?P<child>\d{1,15})(?:\s+-)?\s*")
-
-
-def unpacked(name: str) -> str:
-    """A file's name without the suffix of its compression."""
-    return next((name.removesuffix(ending) for ending in PACKED if name.endswith(ending)), name)
 
 
 def log_name(file: str) -> str:

@@ -13,11 +13,11 @@ from typing import Literal, get_args
 import pyarrow as pa
 
 from ramify.readers import chat, list_files, table
-from ramify.readers.annotation import unpacked
 from ramify.readers.base import A_FOLDER, Held, Report, bad_option
 from ramify.readers.columns import Columns, Layout, ParentSpelling, batches, check, decoded, header, strings, times
 from ramify.readers.dates import DateOrder, First
 from ramify.readers.messages import LogNames, Message, in_order, nodes
+from ramify.readers.names import unpacked
 
 SYNONYMS = {
     "id": table.SYNONYMS["id"],

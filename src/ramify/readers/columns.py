@@ -3,11 +3,13 @@
 import codecs
 import io
 import json
+import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,14 @@ Columns = dict[str, pa.Array]
 """Canonical column names -> values of any type."""
 
 
+LINE = "line"
+"""The column of places that `batches` adds if the layout asks for it: lines of JSON, and rows of other tables, from 1. The row
+with the names of the columns counts."""
+
+UNNAMED = re.compile(r"(Unnamed: \d+|__index_level_\d+__)?")
+"""Names of columns that pandas writes for an index without a name."""
+
+
 @dataclass(frozen=True)
 class Layout:
     """The columns that a format looks for. `synonyms`: canonical name -> names in tables; `required`: canonical names."""
@@ -51,6 +61,12 @@ class Layout:
     required: Sequence[str]
     # Columns without synonyms.
     added: Sequence[str] = ()
+    # How the user chooses a missing column.
+    remedy: str = "Choose one with --column {ours}=NAME."
+    # Whether batches have the column LINE.
+    numbered: bool = False
+    # Columns that are known to hold nothing for a node, so that no warning names them.
+    ignored: Sequence[str] = ()
 
     def known(self, names: Sequence[str]) -> dict[str, str]:
         """Canonical names -> names in the table, for the columns that the table has."""
@@ -61,6 +77,10 @@ class Layout:
             if theirs is not None:
                 matches[ours] = theirs
         return matches
+
+    def only(self, name: str) -> "Layout":
+        """The layout of one column."""
+        return replace(self, synonyms={name: self.synonyms.get(name, ())}, required=(), added=(), numbered=True)
 
     def lacking(self, names: Sequence[str], required: Sequence[str] = ()) -> list[str]:
         """The required columns (by default the layout's own) that the table lacks."""
@@ -84,6 +104,23 @@ def header(path: Path, head: bytes) -> list[str]:
     return _split_header(line, _delimiter(line))
 
 
+def names_of(path: Path) -> list[str]:
+    """The names of the columns of a file: of JSON lines, the keys in its first lines. [] for a damaged file."""
+    read_twice(path, INTO_A_FILE)
+    with open_bytes(path) as stream:
+        head = stream.read(1 << 16)
+    try:
+        names = header(path, head)
+    except (pa.ArrowException, OSError):
+        return []
+    return list(dict.fromkeys(key for line in _first_lines(path) for key in line)) if head.startswith(b"{") else names
+
+
+def delimiter_of(head: bytes) -> str:
+    """The most frequent delimiter in the first line of a table."""
+    return _delimiter(head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0].decode("utf-8", "replace"))
+
+
 def check(layout: Layout, columns: Mapping[str, str] | None, delimiter: object, quote: object) -> None:
     """Raise `RamifyError` for an invalid option."""
     if columns is not None and not isinstance(columns, Mapping):
@@ -104,9 +141,18 @@ def _is_separator(value: object) -> bool:
 
 
 def batches(
-    path: Path, report: Report, layout: Layout, columns: Mapping[str, str], delimiter: str | None, quote: str
+    path: Path,
+    report: Report,
+    layout: Layout,
+    columns: Mapping[str, str],
+    delimiter: str | None,
+    quote: str,
+    titles: Sequence[str] = (),
 ) -> Iterator[Columns]:
-    """Yield the columns of a table in batches. Raises `RamifyError` for a table that cannot be read."""
+    """Yield the columns of a table in batches. `titles` names the columns of a delimited table whose first row does not.
+
+    Raises `RamifyError` for a table that cannot be read.
+    """
     read_twice(path, INTO_A_FILE)
     with open_bytes(path) as stream:
         head = stream.read(1 << 16)
@@ -117,7 +163,7 @@ def batches(
         return _parquet(path, report, layout, columns)
     if head.lstrip(b"\xef\xbb\xbf \n").startswith(b"{"):
         return _json_lines(path, report, layout, columns)
-    return _delimited(path, report, layout, columns, head, delimiter, quote)
+    return _delimited(path, report, layout, columns, head, delimiter, quote, titles)
 
 
 # --- the three kinds of files -----------------------------------------------------------------------------------------
@@ -134,9 +180,13 @@ def _parquet(path: Path, report: Report, layout: Layout, columns: Mapping[str, s
                     f"{path}: the column {theirs!r} holds {kind}, which cannot be a post's {ours}. Write one value per row, "
                     f"or name another column (--column {ours}=NAME)."
                 )
+        _report_unread(report, path, file.schema_arrow.names, names, layout)
+        row = 1
         for batch in file.iter_batches(batch_size=1 << 14, columns=list(dict.fromkeys(names.values()))):
             report.read += batch.num_rows
-            yield {ours: batch.column(theirs) for ours, theirs in names.items()}
+            values = {ours: batch.column(theirs) for ours, theirs in names.items()}
+            yield values | {LINE: pa.array(np.arange(row, row + batch.num_rows))} if layout.numbered else values
+            row += batch.num_rows
     except (pa.ArrowException, OSError) as error:
         raise RamifyError(f"{path} is not a complete Parquet file ({error}). Write or download it again.") from None
 
@@ -164,6 +214,7 @@ def _json_lines(path: Path, report: Report, layout: Layout, columns: Mapping[str
     rename = {field: name for name, field in fields.items()}
     row_type = msgspec.defstruct("Row", [(field, Any, None) for field in rename], rename=rename, gc=False)
     has_parent = "parent" in names or "parent" not in layout.required
+    _report_unread(report, path, keys, {**names, **{name: name for _, name in late}}, layout)
 
     def values_of(name: str, numbers: Sequence[int], rows: list[Any]) -> pa.Array:
         return _values([getattr(row, fields[name]) for row in rows], path, numbers, name, report)
@@ -177,6 +228,8 @@ def _json_lines(path: Path, report: Report, layout: Layout, columns: Mapping[str
                 previous = batch.get(ours)
                 batch[ours] = values if previous is None else pc.coalesce(strings(previous), strings(values))
         batch.setdefault("parent", pa.nulls(len(rows), pa.large_string()))
+        if layout.numbered:
+            batch[LINE] = pa.array(numbers, pa.int64())
         yield batch
     if not has_parent:
         _names([*keys], layout, columns, path)
@@ -212,22 +265,29 @@ def _values(values: list[Any], path: Path, lines: Sequence[int], name: str, repo
 
 
 def _delimited(
-    path: Path, report: Report, layout: Layout, columns: Mapping[str, str], head: bytes, delimiter: str | None, quote: str
+    path: Path,
+    report: Report,
+    layout: Layout,
+    columns: Mapping[str, str],
+    head: bytes,
+    delimiter: str | None,
+    quote: str,
+    titles: Sequence[str],
 ) -> Iterator[Columns]:
     line = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0].decode("utf-8", "replace")
     delimiter = delimiter or _delimiter(line)
     if quote == delimiter:
         raise bad_option("quote", f"a character other than the delimiter of {path}", quote)
-    header = _split_header(line, delimiter)
+    header = list(titles) or _split_header(line, delimiter)
     names = _names(header, layout, columns, path)
+    _report_unread(report, path, header, names, layout)
     spaced = any(name != name.strip() for name in line.rstrip("\r").split(delimiter))
 
-    # The number of rows before this block (with the header), and of malformed rows in this block.
-    rows_before, bad_rows = 1, 0
+    # The number of rows before this block (with the header), and the malformed rows in this block.
+    rows_before, bad_rows = 0 if titles else 1, list[int]()
 
     def bad_row(row: Any) -> str:
-        nonlocal bad_rows
-        bad_rows += 1
+        bad_rows.append(row.number)
         report.read += 1
         number = rows_before + row.number
         report.skip("bad_row", f"{path}, row {number}: {row.actual_columns} columns, not {row.expected_columns}")
@@ -249,17 +309,20 @@ def _delimited(
         # Closed first, so that its thread ends before the stream is closed.
         blocks = opened.enter_context(closing(one_ahead((block, marks.replaced) for block in rows)))
         try:
-            first, _ = next(blocks, (b"", False))
-            titles = header if spaced else _parsed(bytes(first) + b"\n", parsing).column_names
-            for block, replaced in blocks:
-                batch = _parsed(block, parsing, conversion, titles)
-                rows_before, bad_rows = rows_before + batch.num_rows + bad_rows, 0
+            first = next(blocks, (b"", False))
+            parsed_header = header if spaced or titles else _parsed(bytes(first[0]) + b"\n", parsing).column_names
+            for block, replaced in chain([first] if titles else [], blocks):
+                batch = _parsed(block, parsing, conversion, parsed_header)
+                num_rows = batch.num_rows + len(bad_rows)
+                numbers = np.delete(np.arange(num_rows), np.array(bad_rows, np.int64) - 1) + rows_before + 1
+                rows_before += num_rows
+                bad_rows.clear()
                 report.read += batch.num_rows
                 values = {ours: batch[theirs].chunk(0).cast(pa.large_string()) for ours, theirs in names.items()}
                 if replaced:
                     _report_replaced(values, path, row, report)
                 swallowed |= _swallowed(values, delimiter, len(header), places, row) if quote else {}
-                yield values
+                yield values | {LINE: pa.array(numbers)} if layout.numbered else values
                 row += batch.num_rows
         except RowTooLongError:
             raise RamifyError(
@@ -357,6 +420,11 @@ def _swallowed(columns: Columns, delimiter: str, width: int, places: Mapping[str
 # --- column names -----------------------------------------------------------------------------------------------------
 
 
+def _report_unread(report: Report, path: Path, names: Iterable[str], used: Mapping[str, str], layout: Layout) -> None:
+    known = {*used.values(), *layout.ignored}
+    report.unread(path, (name for name in names if name not in known and not UNNAMED.fullmatch(name)))
+
+
 def _delimiter(header: str) -> str:
     return max(DELIMITERS, key=header.count)
 
@@ -390,7 +458,7 @@ def _names(
         if ours not in result and ours not in without:
             raise RamifyError(
                 f"{path} has no column for {ours}: none of {', '.join(layout.synonyms[ours])}. Its columns are "
-                f"{', '.join(dict.fromkeys(names))}. Choose one with --column {ours}=NAME."
+                f"{', '.join(dict.fromkeys(names))}. {layout.remedy.format(ours=ours)}"
             )
     return result
 

@@ -1,11 +1,15 @@
-"""Reading and writing of ConvoKit corpora: folders with utterances.jsonl (or .json), conversations.json, speakers.json, …
+"""Reading and writing of ConvoKit corpora: folders with utterances.jsonl (or .json), conversations.json, speakers.json, …, and
+ZIP archives of such folders.
 
 A conversation becomes a tree, and its meta the tree's meta. An utterance's speaker becomes the node's author, and its meta
 the node's label.
 """
 
+import io
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +17,9 @@ import pyarrow as pa
 
 from ramify.errors import RamifyError
 from ramify.files import new_folder
+from ramify.readers.archives import ZIP, Archive, is_zip
 from ramify.readers.base import Report, lacks, open_bytes
-from ramify.readers.documents import documents, loads, single_value
+from ramify.readers.documents import documents_in, loads, single_value
 from ramify.readers.reddit import NOBODY
 from ramify.readers.rows import LABELLED, Post, batches
 from ramify.readers.values import parse_time
@@ -27,14 +32,33 @@ _PARENTS = "parents"
 def refuses(path: Path, head: bytes) -> str:
     if path.is_dir():
         return "" if _find(path, "utterances") else "a folder without utterances.jsonl or utterances.json"
+    if head.startswith(ZIP):
+        try:
+            return "" if _roots(Archive(path)) else "a ZIP archive without utterances.jsonl or utterances.json"
+        except RamifyError as error:
+            return str(error)
     if not path.name.startswith("utterances.json"):
         return "not named utterances.jsonl or utterances.json"
     return "" if b'"root"' in head else lacks(path, head, b'"conversation_id"')
 
 
 def read(paths: Sequence[Path], report: Report) -> Iterator[pa.RecordBatch]:
-    """Read corpora. A path is a corpus folder. Utterances may be in any order. Pickled metadata is not loaded."""
+    """Read corpora. A path is a corpus folder, its `utterances.jsonl`, or a ZIP archive of the folder or of its content.
+
+    Utterances may be in any order. Pickled metadata is not loaded. An archive is read in place.
+    """
     return batches((post for path in paths for post in _posts(path, report)), report, LABELLED)
+
+
+_Open = Callable[[], io.BufferedReader]
+
+
+@dataclass(frozen=True)
+class _Corpus:
+    """The files of a corpus: their paths, and functions that open them."""
+
+    utterances: tuple[Path, _Open]
+    conversations: tuple[Path, _Open] | None
 
 
 def _find(folder: Path, name: str) -> Path | None:
@@ -42,13 +66,54 @@ def _find(folder: Path, name: str) -> Path | None:
     return matches[-1] if matches else None
 
 
-def _posts(path: Path, report: Report) -> Iterator[Post]:
+def _corpus(path: Path, report: Report) -> _Corpus:
+    if path.is_file() and is_zip(path):
+        return _in_archive(path, report)
     folder = path if path.is_dir() else path.parent
     utterances = _find(folder, "utterances") if path.is_dir() else path
     if utterances is None:
         raise RamifyError(f"{path} holds no utterances.jsonl or utterances.json. Name the folder of a ConvoKit corpus.")
-    conversations = _conversations(folder, report)
-    for where, document in documents(utterances, report):
+    conversations = _find(folder, "conversations")
+    return _Corpus(
+        (utterances, lambda: open_bytes(utterances, report)),
+        None if conversations is None else (conversations, lambda: open_bytes(conversations, report)),
+    )
+
+
+def _in_archive(path: Path, report: Report) -> _Corpus:
+    archive = Archive(path, report)
+    if escaping := archive.escaping:
+        raise RamifyError(f"{path} holds {escaping!r}, a path that leaves the archive. Download the corpus again.")
+    roots = _roots(archive)
+    if len(roots) != 1:
+        found = (
+            f"{len(roots)} corpora, in {', '.join(root or 'at the top' for root in roots)}" if roots else "no utterances.jsonl"
+        )
+        raise RamifyError(f"{path} holds {found}; expected one, at the top or in one folder. Unpack it and name a folder.")
+
+    def member(name: str) -> tuple[Path, _Open] | None:
+        matches = sorted(each for each in archive.times if each.startswith(f"{roots[0]}{name}.json"))
+        return (path / matches[-1], lambda: archive.open(matches[-1])) if matches else None
+
+    utterances = member("utterances")
+    assert utterances is not None
+    return _Corpus(utterances, member("conversations"))
+
+
+def _roots(archive: Archive) -> list[str]:
+    """The folders with utterances ("": the top), at most one level deep."""
+    found = {name[: match.start(1)] for name in archive.times if (match := _UTTERANCES(name))}
+    return sorted(root for root in found if root != "__MACOSX/")
+
+
+_UTTERANCES = re.compile(r"(?:[^/]+/)?(utterances\.jsonl?)").fullmatch
+
+
+def _posts(path: Path, report: Report) -> Iterator[Post]:
+    corpus = _corpus(path, report)
+    conversations = _conversations(corpus)
+    utterances, opened = corpus.utterances
+    for where, document in documents_in(opened(), utterances, report):
         for record in document if isinstance(document, list) else [document]:
             report.read += 1
             post = _post(record, conversations, where, report) if isinstance(record, dict) else None
@@ -58,11 +123,11 @@ def _posts(path: Path, report: Report) -> Iterator[Post]:
                 yield post
 
 
-def _conversations(folder: Path, report: Report) -> dict[str, Any]:
-    path = _find(folder, "conversations")
-    if path is None:
+def _conversations(corpus: _Corpus) -> dict[str, Any]:
+    if corpus.conversations is None:
         return {}
-    with open_bytes(path, report) as stream:
+    path, opened = corpus.conversations
+    with opened() as stream:
         data = single_value("Remove it to read the corpus without metadata of conversations.").read(stream, path)
         try:
             conversations = loads(data)

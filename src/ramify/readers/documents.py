@@ -1,5 +1,6 @@
 """JSON values from files with one value per line or a single value, nested to any depth."""
 
+import io
 import json
 import re
 from collections.abc import Iterator
@@ -18,7 +19,12 @@ def documents(path: Path, report: Report, held: Held | None = None) -> Iterator[
 
     `held` counts bytes for a reader that keeps all values. A file that is a single value is always counted.
     """
-    with open_bytes(path, report) as stream:
+    return documents_in(open_bytes(path, report), path, report, held)
+
+
+def documents_in(opened: io.BufferedReader, path: Path, report: Report, held: Held | None = None) -> Iterator[tuple[str, Any]]:
+    """`documents` of an open file, which is closed at the end. `path` names it in messages."""
+    with opened as stream:
         number = 0
         first = True
         blocks = lines(stream, report, path)

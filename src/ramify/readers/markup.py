@@ -27,6 +27,8 @@ class MarkupError(Exception):
 class XmlParser:
     """A parser that calls `start(name, attributes)`, `end(name)` and `text(data)` as it is fed.
 
+    `entity(name)` is called for an entity that only an external definition could explain, which is never read.
+
     Raises `MarkupError` for malformed XML, entity definitions, elements nested deeper than 1,000, and single tags over 64 MiB.
     Entity definitions are refused because they can expand without bound or open files and addresses.
     """
@@ -36,6 +38,7 @@ class XmlParser:
         start: Callable[[str, dict[str, str]], None],
         end: Callable[[str], None] | None = None,
         text: Callable[[str], None] | None = None,
+        entity: Callable[[str], None] | None = None,
     ) -> None:
         self._start, self._end = start, end
         self._depth = self._fed = 0
@@ -47,6 +50,8 @@ class XmlParser:
         parser.EntityDeclHandler = self._on_entity
         if text:
             parser.CharacterDataHandler = text
+        if entity:
+            parser.SkippedEntityHandler = lambda name, is_parameter: None if is_parameter else entity(name)
 
     def feed(self, data: bytes, final: bool = False) -> None:
         self._fed += len(data)
@@ -100,9 +105,22 @@ def html_to_text(html: str) -> str:
     return parser.result()
 
 
-class _TextOf(HTMLParser):
+class LenientHtmlParser(HTMLParser):
+    """An HTML parser that takes a malformed marked section, such as "<![x", for a comment instead of failing."""
+
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
+
+    def parse_marked_section(self, i: int, report: bool = True) -> int:
+        try:
+            return super().parse_marked_section(i, report)
+        except AssertionError:
+            return self.parse_bogus_comment(i)
+
+
+class _TextOf(LenientHtmlParser):
+    def __init__(self) -> None:
+        super().__init__()
         self._parts: list[str] = []
         self._breaks = 0
         self._pre = 0

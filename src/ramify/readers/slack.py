@@ -5,22 +5,19 @@ a message at the top level is unknown. Markup in texts becomes visible text: nam
 """
 
 import re
-import zipfile
-import zlib
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ramify.errors import RamifyError
-from ramify.readers import chat, list_files
-from ramify.readers.base import INTO_A_FILE, Held, Report, open_bytes, read_twice
+from ramify.readers import chat
+from ramify.readers.archives import ZIP, Source, from_folder, is_zip, source_of
+from ramify.readers.base import Held, Report
 from ramify.readers.documents import loads
 from ramify.readers.messages import GONE, Accounts, LogNames, Message, Names, nodes, said
 from ramify.readers.values import fields, identifier, objects, seconds, string
 
-ZIP = b"PK\x03\x04"
 CHANNELS = ("channels.json", "groups.json", "dms.json", "mpims.json")
 USERS = ("users.json", "org_users.json")
 
@@ -39,7 +36,7 @@ _CHANGES = ("message_changed", "message_replied")
 def refuses(path: Path, head: bytes) -> str:
     if path.is_dir() or head.startswith(ZIP):
         try:
-            return "" if _is_export(_source(path)) else _NO_EXPORT
+            return "" if _is_export(source_of(path, "Download the export again.")) else _NO_EXPORT
         except RamifyError as error:
             return f"{error}" if path.is_dir() else ""  # `logs` reports the fault of an archive.
     return "" if _is_day(head) else 'not a ZIP archive and not a JSON list of messages with "ts"'
@@ -49,7 +46,7 @@ def _is_day(head: bytes) -> bool:
     return head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[") and b'"message"' in head and bool(_STAMP.search(head))
 
 
-def _is_export(source: "_Source") -> bool:
+def _is_export(source: Source) -> bool:
     days = [day for channels in _layout(source.names).values() for inside in channels.values() for day in inside]
     if any(name.rpartition("/")[2] in (*CHANNELS, *USERS) for name in source.names):
         return bool(days)
@@ -84,22 +81,8 @@ def logs(paths: Sequence[Path], report: Report, *, names: Names = "name") -> Ite
 
 
 @dataclass(frozen=True)
-class _Source:
-    """A folder or ZIP file: the names of its files and a function that reads one. Nothing is unpacked to disk."""
-
-    path: Path
-    names: list[str]
-    read: Callable[[str, Held, Report | None], bytes]
-    # The number of earlier files of the same name, which are not read.
-    hidden: Mapping[str, int] = field(default_factory=dict)
-
-    def where(self, name: str) -> str:
-        return f"{self.path / name}" if self.path.is_dir() else f"{self.path}: {name}"
-
-
-@dataclass(frozen=True)
 class _Export:
-    source: _Source
+    source: Source
     root: str
 
     @property
@@ -125,8 +108,8 @@ def _exports(paths: Sequence[Path]) -> Iterator[tuple[_Export, dict[str, list[st
     """Yield exports and the days of each of their channels. Several paths may be days of one channel."""
     loose: dict[Path, list[str]] = {}
     for path in paths:
-        if path.is_dir() or _is_zip(path):
-            source = _source(path)
+        if path.is_dir() or is_zip(path):
+            source = source_of(path, "Download the export again.")
             layout = _layout(source.names)
             if not layout:
                 raise RamifyError(
@@ -148,46 +131,7 @@ def _exports(paths: Sequence[Path]) -> Iterator[tuple[_Export, dict[str, list[st
             channel = day.rpartition("/")[0] if _DAY(PurePosixPath(day).name) else day.removesuffix(".json")
             channels.setdefault(channel, []).append(day)
         present = [name for name in (*CHANNELS, *USERS) if (root / name).is_file()]
-        yield _Export(_Source(root, [*days, *present], _from_folder(root)), ""), channels
-
-
-def _is_zip(path: Path) -> bool:
-    read_twice(path, INTO_A_FILE)
-    with path.open("rb") as file:
-        return file.read(len(ZIP)) == ZIP
-
-
-def _source(path: Path) -> _Source:
-    if path.is_dir():
-        return _Source(path, [file.relative_to(path).as_posix() for file in list_files([path])], _from_folder(path))
-    try:
-        archive = zipfile.ZipFile(path)
-    except (zipfile.BadZipFile, OSError, NotImplementedError) as error:
-        raise RamifyError(f"{path} is not a complete ZIP file ({error}). Download the export again.") from None
-    times = Counter(info.filename for info in archive.infolist() if not info.is_dir())
-
-    def read(name: str, held: Held, report: Report | None) -> bytes:
-        info = archive.getinfo(name)  # The last file of this name, as other programs unpack it.
-        if info.flag_bits & 1:
-            raise RamifyError(f"{path} is encrypted ({name}). Unpack it with its password and name the folder.")
-        try:
-            with archive.open(info) as stream:
-                data = held.read(stream, path)  # pyright: ignore[reportArgumentType]
-        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as error:
-            raise RamifyError(f"{path} is damaged ({name}: {error}). Download the export again.") from None
-        if report is not None:
-            report.bytes += info.compress_size
-        return data
-
-    return _Source(path, sorted(times), read, {name: count - 1 for name, count in times.items()})
-
-
-def _from_folder(root: Path) -> Callable[[str, Held, Report | None], bytes]:
-    def read(name: str, held: Held, report: Report | None) -> bytes:
-        with open_bytes(root / name, report) as stream:
-            return held.read(stream, root / name)
-
-    return read
+        yield _Export(Source(root, [*days, *present], from_folder(root)), ""), channels
 
 
 def _layout(names: list[str]) -> dict[tuple[str, bool], dict[str, list[str]]]:

@@ -2,6 +2,8 @@
 
 Columns are found by name: `id`, `parent` (empty for a root), `tree`, `author`, `time`, `text`, or one of their synonyms.
 `columns` maps other names. `title`, `topic` and similar columns of a root become metadata of the tree.
+
+Tables of Reddit's posts, with `link_id` and `parent_id` or with `selftext`, are read as the dumps that they come from.
 """
 
 import json
@@ -9,16 +11,31 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from html import unescape
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
 
-from ramify.readers import list_files
-from ramify.readers.base import A_FOLDER, POSTS, Report, bad_option, pc
-from ramify.readers.columns import Columns, Layout, ParentSpelling, batches, check, decoded, header, strings, times
+from ramify.readers import list_files, reddit
+from ramify.readers.base import A_FOLDER, EITHER, Policy, Report, bad_option, pc
+from ramify.readers.columns import (
+    LINE,
+    Columns,
+    Layout,
+    ParentSpelling,
+    batches,
+    check,
+    decoded,
+    header,
+    names_of,
+    strings,
+    times,
+)
 from ramify.readers.dates import DateOrder, First
-from ramify.readers.reddit import NOBODY
+from ramify.readers.labels import LabelColumn, LabelType, survey
+from ramify.readers.quoting import MARK, quote_of_tabs
+from ramify.readers.rows import LABELLED
+from ramify.tree import SPLIT
 
 SYNONYMS = {
     "id": ("id", "post_id", "comment_id", "message_id", "node_id"),
@@ -28,10 +45,22 @@ SYNONYMS = {
     "time": ("time", "timestamp", "created_utc", "created_at", "created", "date", "datetime"),
     "kind": ("kind",),
     "text": ("text", "body", "content", "message", "comment"),
+    "label": ("label",),
+    "split": ("split",),
 }
 TITLES = ("title", "subject")
 TREE_COLUMNS = (*TITLES, "topic", "subreddit", "forum", "section", "category", "url")
-LAYOUT = Layout(SYNONYMS, required=("id", "parent", "tree", "text"), added=TREE_COLUMNS)
+LAYOUT = Layout(SYNONYMS, required=("id", "parent", "tree", "text"), added=TREE_COLUMNS, numbered=True)
+REDDIT = Layout(
+    {
+        **{name: SYNONYMS[name] for name in ("author", "time", "label", "split")},
+        **{"id": ("id",), "parent": ("parent_id",), "tree": ("link_id",), "text": ("body",)},
+    },
+    required=("id",),
+    added=("title", "selftext", "subreddit"),
+    numbered=True,
+)
+TABLE = LABELLED.append(EITHER.field("or_parent"))
 ROOT_MARKS = ("", "null", "None", "NULL", "nan", "NaN")
 """Values that mean "no parent" in formats without null."""
 
@@ -46,9 +75,10 @@ def refuses(path: Path, head: bytes) -> str:
     if path.is_dir():
         return A_FOLDER
     try:
-        missing = LAYOUT.lacking(header(path, head))
+        names = header(path, head)
     except (pa.ArrowException, OSError):
         return ""  # `read` reports the fault.
+    missing = [] if _is_reddit(names, {}) else LAYOUT.lacking(names)
     return f"line 1: no column for {', '.join(missing)}" if missing else ""
 
 
@@ -56,27 +86,60 @@ def read(
     paths: Sequence[Path],
     report: Report,
     *,
+    policy: Policy = Policy(),  # noqa: B008
     columns: Mapping[str, str] | None = None,
     delimiter: str | None = None,
-    quote: str = '"',
+    quote: str | None = None,
     entities: Entities = "numeric",
     dates: First = "auto",
+    label_type: LabelType = "auto",
 ) -> Iterator[pa.RecordBatch]:
     """Read tables of posts.
 
     `columns`: canonical name -> name in the table. `delimiter`: default, the most frequent of the known ones in the first line.
-    `quote=""`: quotation marks are plain text. `entities`: the HTML entities to unescape; unless "none", C1 control characters
-    are read as Windows-1252. `dates`: which number comes first in dates with slashes; "auto" infers it from the dates.
+    `quote=""`: quotation marks are plain text; by default, the whole file decides if its columns have tabs between them.
+    `entities`: the HTML entities to unescape; unless "none", C1 control characters are read as Windows-1252. `dates`: which
+    number comes first in dates with slashes; "auto" infers it from the dates. `label_type=category` reads numbers as text.
     """
-    check(LAYOUT, columns, delimiter, quote)
+    check(LAYOUT, columns, delimiter, MARK if quote is None else quote)
     if entities not in get_args(Entities):
         raise bad_option("entities", " or ".join(get_args(Entities)), entities)
     DateOrder(dates)
-    for path in list_files(paths):
+    columns = columns or {}
+    labels = LabelColumn(columns.get("label", "label"), label_type)
+    names = {path: names_of(path) for path in list_files(paths)}
+    layouts = {path: REDDIT if _is_reddit(found, columns) else LAYOUT for path, found in names.items()}
+    quotes = {path: quote_of_tabs(path, delimiter) if quote is None else quote for path in names}
+    chosen = {ours: theirs for ours, theirs in columns.items() if ours == "label"}
+    for path, layout in layouts.items():
+        if label_type == "auto" and (chosen or "label" in layout.known(names[path])):
+            found = batches(path, Report(), layout.only("label"), chosen, delimiter, quotes[path])
+            survey(labels, found, path, f"{path}, row")
+    for path, layout in layouts.items():
         row, order, spelling = 1, DateOrder(dates), ParentSpelling()
-        for batch in batches(path, report, LAYOUT, columns or {}, delimiter, quote):
-            yield _posts(batch, path, row, entities, report, order, spelling)
-            row += len(batch["id"])
+        for batch in batches(path, report, layout, columns, delimiter, quotes[path]):
+            lines = batch.pop(LINE)
+            label = pa.nulls(len(lines), pa.string())
+            if "label" in batch:
+                label = _as_json(labels.json(decoded(batch.pop("label"), path, row, report), lines, f"{path}, row"))
+            if layout is REDDIT:
+                yield from _reddit_posts(batch, label, lines, path, row, policy, report, order)
+            else:
+                yield _posts(batch, label, path, row, entities, report, order, spelling)
+            row += len(lines)
+
+
+def _is_reddit(names: Sequence[str], columns: Mapping[str, str]) -> bool:
+    """Whether a table holds comments or submissions of Reddit. `columns` may name other columns for the posts."""
+    if "id" not in names or columns.get("tree", "link_id") != "link_id" or columns.get("parent", "parent_id") != "parent_id":
+        return False
+    if {"link_id", "parent_id"} <= set(names) or ({"title", "selftext"} <= set(names) and "parent_id" not in names):
+        return True
+    return {"title", "subreddit"} <= set(names) and any(name not in columns for name in LAYOUT.lacking(names))
+
+
+def _as_json(values: list[Any]) -> pa.Array:
+    return pa.array([None if value is None else json.dumps(value, ensure_ascii=False) for value in values], pa.string())
 
 
 # --- columns to posts -------------------------------------------------------------------------------------------------
@@ -84,6 +147,7 @@ def read(
 
 def _posts(
     columns: Columns,
+    label: pa.Array,
     path: Path,
     first_row: int,
     entities: Entities,
@@ -103,25 +167,82 @@ def _posts(
             "id": values["id"].cast(pa.string()),
             "parent": pc.if_else(is_root, absent, values["parent"]).cast(pa.string()),
             "tree": values["tree"].cast(pa.string()),
-            "author": pc.if_else(pc.equal(authors, NOBODY), absent, authors).cast(pa.string()),
+            "author": pc.if_else(pc.equal(authors, reddit.NOBODY), absent, authors).cast(pa.string()),
             "time": times(columns["time"], path, first_row, report, order)
             if "time" in columns
             else pa.nulls(count, pa.float64()),
             "kind": values.get("kind", absent).cast(pa.string()),
             "text": texts,
             "meta": metas,
+            "label": label,
+            "or_parent": pa.nulls(count, pa.string()),
         }
     )
     is_complete = pc.and_(pc.not_equal(values["id"], "").fill_null(False), values["tree"].is_valid())
     for row in np.flatnonzero(~is_complete.to_numpy(zero_copy_only=False)).tolist():
         report.skip("not_a_post", f"{path}, post {first_row + row}: no id or no tree")
-    return batch.filter(is_complete).cast(POSTS)
+    return batch.filter(is_complete).cast(TABLE)
+
+
+def _reddit_posts(
+    columns: Columns,
+    label: pa.Array,
+    lines: pa.Array,
+    path: Path,
+    first_row: int,
+    policy: Policy,
+    report: Report,
+    order: DateOrder,
+) -> Iterator[pa.RecordBatch]:
+    """Convert rows to the posts of a dump."""
+    count = len(lines)
+    values = {
+        name: strings(decoded(column, path, first_row, report)).to_pylist()
+        for name, column in columns.items()
+        if name != "time"
+    }
+    absent = [None] * count
+    has_submissions = "title" in values or "selftext" in values
+    created = times(columns["time"], path, first_row, report, order).to_pylist() if "time" in columns else absent
+    posts = []
+    for place in range(count):
+        row = {name: column[place] for name, column in values.items()}
+        link, parent = (None if row.get(name) in ROOT_MARKS else row.get(name) for name in ("tree", "parent"))
+        # Comma-separated values cannot tell an empty text from none.
+        submitted = (row.get("selftext") or row.get("text") or "") if has_submissions and link is None else None
+        posts.append(
+            reddit.Post(
+                id=row["id"] or None,
+                link_id=link,
+                parent_id=parent,
+                author=row.get("author"),
+                created_utc=created[place],
+                body=row.get("text"),
+                title=row.get("title"),
+                selftext=submitted,
+                subreddit=row.get("subreddit"),
+            )
+        )
+    bare = [reddit.bare_id(post.id) for post in posts]
+    labels = {name: value for name, value in zip(bare[::-1], label.to_pylist()[::-1]) if value is not None}
+    splits = {name: value for name, value in zip(bare, values.get("split", absent)) if value}
+    for batch in reddit.batches(lines.to_pylist(), posts, path, policy, report):
+        ids = batch["id"].to_pylist()
+        metas = batch["meta"]
+        if splits and metas.null_count < len(metas):
+            metas = pa.array([_with_split(meta, splits.get(name)) for name, meta in zip(ids, metas.to_pylist())], pa.string())
+        added = {"meta": metas, "label": pa.array([labels.get(name) for name in ids], pa.string())}
+        yield pa.RecordBatch.from_arrays([added[name] if name in added else batch[name] for name in TABLE.names], schema=TABLE)
+
+
+def _with_split(meta: str | None, split: str | None) -> str | None:
+    return meta if meta is None or not split else json.dumps({SPLIT: split, **json.loads(meta)}, ensure_ascii=False)
 
 
 def _describe_trees(values: Columns, is_root: pa.Array, texts: pa.Array, entities: Entities) -> tuple[pa.Array, pa.Array]:
     """The texts, with the title above a root's text, and the metadata of the trees, from the roots' other columns."""
     roots = pc.indices_nonzero(is_root)
-    names = [name for name in TREE_COLUMNS if name in values]
+    names = [name for name in (*TREE_COLUMNS, SPLIT) if name in values]
     descriptions = {name: _repair(values[name].take(roots).fill_null(""), entities).to_pylist() for name in names}
     metas = []
     root_texts = texts.take(roots).to_pylist()

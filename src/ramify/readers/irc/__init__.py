@@ -7,7 +7,7 @@ no dialect have the kind "system". Actions ("* ann waves"; the text is "waves") 
 
 import io
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -17,15 +17,16 @@ from typing import Literal, NoReturn
 
 from ramify.errors import RamifyError, counted
 from ramify.readers import annotation, chat, list_files
-from ramify.readers.annotation import unpacked
 from ramify.readers.base import Report, bad_option, blocks, open_bytes
 from ramify.readers.chat import TOKENS, Log
 from ramify.readers.dates import DateOrder, First, is_slashed
+from ramify.readers.encodings import AUTO, check_encoding, with_line_ends
 from ramify.readers.irc import dialects
 from ramify.readers.irc.clock import Clock, date_in, runs_twice
 from ramify.readers.irc.dialects import DIALECTS, MESSAGE, STAMP, Fit, fit, system_author
-from ramify.readers.irc.text import AUTO, check_encoding, text_lines, with_line_ends
+from ramify.readers.irc.text import text_lines
 from ramify.readers.messages import HEAD_BYTES, LogNames, head_of
+from ramify.readers.names import distinct_names, unpacked
 from ramify.tree import Node, encodable
 
 KINDS = {MESSAGE: "", dialects.ACTION: chat.ACTION, dialects.NOTICE: "notice"}
@@ -330,16 +331,8 @@ def _short(path: Path) -> str:
 
 def _log_names(paths: Sequence[Path]) -> list[str]:
     """Short names, prefixed with as many folders as are needed to distinguish files of the same name."""
-    names = [encodable(_short(path)) for path in paths]
-    for folders in range(1, max((len(path.parts) for path in paths), default=0)):
-        times = Counter(names)
-        if max(times.values()) == 1:
-            break
-        for place, path in enumerate(paths):
-            if times[names[place]] > 1:
-                names[place] = encodable("/".join([*path.parts[:-1][-folders:], _short(path)]))
-    times, given = Counter(names), LogNames()
-    return [given.give(name if times[name] == 1 else str(path)) for name, path in zip(names, paths)]
+    given = LogNames()
+    return [given.give(name) for name in map(encodable, distinct_names(paths, map(_short, paths)))]
 
 
 def _links(path: Path, log: str) -> Answers:

@@ -1,0 +1,185 @@
+"""Books: Standard Ebooks folders, EPUB 2 and 3, Project Gutenberg text, Markdown, HTML and TEI.
+
+A work becomes a document: its root, divisions, paragraphs and sentences, each with the name of its level as its kind.
+Containers have a title as their label and no text; the leaves hold the text in reading order.
+
+    <kind of input>.py   file or folder -> `Work`, whose outline holds divisions and paragraphs
+    levels.py            outline -> `Tree`
+    sentences.py         paragraph -> sentences
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from ramify.errors import RamifyError
+from ramify.readers import list_files
+from ramify.readers.base import INTO_A_FILE, Report, bad_option, open_bytes, read_twice
+from ramify.readers.book import epub, gutenberg, html, markdown, standard_ebooks, tei
+from ramify.readers.book.levels import DEFAULT_LEVELS, make_tree, parse_levels
+from ramify.readers.book.outline import Work
+from ramify.tree import Tree, encodable
+
+HEAD_BYTES = 1 << 16
+
+_NO_BOOK = re.compile(r"(?:readme|licen[cs]e|copying|changelog|contributing|authors|notice)\b.*", re.IGNORECASE).fullmatch
+
+
+class _Input(NamedTuple):
+    """A work, or a file with works."""
+
+    path: Path
+    read: Callable[[Path, Report, str], Work | Iterable[Work]]
+
+
+def refuses(path: Path, head: bytes) -> str:
+    """Markdown, HTML and plain text without a mark of Project Gutenberg may be anything, so they are never guessed."""
+    if path.is_dir():
+        inputs, others = _inputs_in(path)
+        if not inputs:
+            return "a folder without books"
+        unmistakable = all(_is_unmistakable(each) for each in inputs)
+        strange = next((file for file in others if not _NO_BOOK(file.name)), None)
+        if not unmistakable or strange is not None:
+            return f"a folder with other files than books, such as {strange.name}" if strange else "a folder with other texts"
+        return ""
+    if epub.is_epub(path, head) or tei.is_tei(head) or (gutenberg.is_gutenberg(head) and not html.looks_like_html(head)):
+        return ""
+    return "no EPUB, no TEI, no mark of Project Gutenberg (Markdown, HTML and other text need --format book)"
+
+
+def read(
+    paths: Sequence[Path],
+    report: Report,
+    *,
+    levels: str | Sequence[str] = DEFAULT_LEVELS,
+    divisions: Literal["flatten", "level"] = "flatten",
+) -> Iterator[Tree]:
+    """Yield one tree per work, in the order of the paths. One work is held at a time.
+
+    `levels` names the levels below the document. With `divisions="level"`, the parts, books and sections that a work has are
+    levels, too; with "flatten", their titles are part of their chapters' titles. A level that a part of a work lacks is filled
+    with a node of its own and counted in `report.kept` as `missing_level`.
+    """
+    names = parse_levels(levels)
+    if divisions not in ("flatten", "level"):
+        raise bad_option("divisions", "flatten or level", divisions)
+    given: set[str] = set()
+    for path in paths:
+        read_twice(path, INTO_A_FILE)
+        for each, root in _works(path, report):
+            works = each.read(each.path, report, _name(each.path, root, given))
+            for work in (works,) if isinstance(works, Work) else works:
+                if tree := make_tree(work, names, divisions, report):
+                    yield tree
+
+
+def _works(path: Path, report: Report) -> Iterator[tuple[_Input, Path]]:
+    """Yield the works in a file or folder, each with the folder that its name is relative to."""
+    if not path.is_dir():
+        yield _input(path, report), path.parent
+        return
+    inputs, others = _inputs_in(path)
+    if not inputs:
+        raise RamifyError(
+            f"the folder {path} holds no book. Expected folders of Standard Ebooks (src/epub/content.opf), or files in EPUB, "
+            "TEI (.xml), Markdown (.md), HTML or plain text (.txt)."
+        )
+    for file in others:
+        report.read += 1
+        report.skip("not_a_book", f"{file}")
+    for each in inputs:
+        yield each, path if each.path != path else path.parent
+
+
+def _name(path: Path, root: Path, given: set[str]) -> str:
+    """An id that is still free: the name of the file without its ending, or of the folder, or its path, or with a number."""
+    path, root = path.resolve(), root.resolve()
+    short = path.name if path.is_dir() else _stem(path)
+    long = (path.relative_to(root).parent / short).as_posix() if path.is_relative_to(root) else short
+    number = 1
+    name = short if short not in given else long
+    while name in given:
+        number += 1
+        name = f"{long} ({number})"
+    given.add(name)
+    return encodable(name)
+
+
+# --- kinds of input -------------------------------------------------------------------------------------------------------
+
+_BY_SUFFIX: dict[str, Callable[[Path, Report, str], Work | Iterable[Work]]] = {
+    ".epub": epub.read,
+    **dict.fromkeys(markdown.SUFFIXES, markdown.read),
+    **dict.fromkeys(html.SUFFIXES, html.read),
+    **dict.fromkeys(gutenberg.SUFFIXES, gutenberg.read),
+    **dict.fromkeys(tei.SUFFIXES, tei.read),
+}
+_COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
+
+
+def _inputs_in(folder: Path) -> tuple[list[_Input], list[Path]]:
+    """The works in a folder, sorted, and the files that belong to none. A folder with a package is one work."""
+    if standard_ebooks.package_of(folder):
+        return [_Input(folder, standard_ebooks.read)], []
+    packages: dict[Path, bool] = {}
+    inputs: dict[Path, _Input] = {}
+    others: list[Path] = []
+    for file in list_files([folder]):
+        holder = None
+        for parent in reversed([each for each in file.parents if folder in each.parents]):
+            if parent not in packages:
+                packages[parent] = standard_ebooks.package_of(parent) is not None
+            if packages[parent]:
+                holder = parent
+                break
+        if holder is not None:
+            inputs.setdefault(holder, _Input(holder, standard_ebooks.read))
+        elif _suffix(file) in _BY_SUFFIX and not _NO_BOOK(file.name):
+            inputs[file] = _Input(file, _BY_SUFFIX[_suffix(file)])
+        else:
+            others.append(file)
+    return list(inputs.values()), others
+
+
+def _input(path: Path, report: Report) -> _Input:
+    """The kind of a file: by its first bytes, or by its ending where they leave it open."""
+    suffix = _suffix(path)
+    if suffix == ".epub":
+        return _Input(path, epub.read)
+    with open_bytes(path) as stream:
+        head = stream.read(HEAD_BYTES)
+    if epub.is_epub(path, head):
+        return _Input(path, epub.read)
+    if tei.is_tei(head):
+        return _Input(path, tei.read)
+    if suffix in _BY_SUFFIX and suffix not in tei.SUFFIXES:
+        return _Input(path, _BY_SUFFIX[suffix])
+    if html.looks_like_html(head):
+        return _Input(path, html.read)
+    if gutenberg.is_gutenberg(head):
+        return _Input(path, gutenberg.read)
+    raise RamifyError(
+        f"{path} is no book that can be read. Expected a folder of Standard Ebooks, or a file in EPUB (.epub), TEI (.xml with "
+        "the TEI namespace), Markdown (.md), HTML (.html) or plain text (.txt). Rename or convert it."
+    )
+
+
+def _is_unmistakable(each: _Input) -> bool:
+    if each.read in (standard_ebooks.read, epub.read):
+        return True
+    try:
+        with open_bytes(each.path) as stream:
+            return not refuses(each.path, stream.read(HEAD_BYTES))
+    except RamifyError:
+        return False
+
+
+def _suffix(path: Path) -> str:
+    """The ending of a file's name, without that of a compression."""
+    return Path(path.stem).suffix.lower() if path.suffix.lower() in _COMPRESSIONS else path.suffix.lower()
+
+
+def _stem(path: Path) -> str:
+    return Path(path.stem).stem if path.suffix.lower() in _COMPRESSIONS else path.stem

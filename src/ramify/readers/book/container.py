@@ -1,0 +1,164 @@
+"""The files of a book: a folder, or a ZIP archive that is read in place and never unpacked."""
+
+import codecs
+import posixpath
+import zipfile
+import zlib
+from pathlib import Path, PurePosixPath
+from typing import Protocol
+
+from ramify.errors import RamifyError
+from ramify.readers import list_files
+from ramify.readers.base import Report, open_bytes, wide_encoding
+from ramify.readers.encodings import AUTO, decoded, with_line_ends
+
+MAX_FILE_BYTES = 64 << 20
+"""The largest file of a book, decompressed."""
+MAX_BOOK_BYTES = 256 << 20
+"""The largest book, decompressed, pictures not included."""
+MAX_RATIO, MIN_RATIO_BYTES = 200, 1 << 20
+"""How many times larger than its compressed form a file may be. Text reaches about 10. Small files may be anything."""
+
+ZIP = b"PK\x03\x04"
+
+
+class Container(Protocol):
+    """Files of one book by their names, which use "/"."""
+
+    names: frozenset[str]
+
+    def read(self, name: str) -> bytes: ...
+
+    def where(self, name: str) -> str: ...
+
+
+class Folder:
+    """The files in a folder."""
+
+    def __init__(self, path: Path, report: Report) -> None:
+        self.path = path
+        self.names = frozenset(file.relative_to(path).as_posix() for file in list_files([path]))
+        self._report = report
+        self._bytes = 0
+
+    def read(self, name: str) -> bytes:
+        path = self.path / name
+        data = read_whole(path, self._report)
+        self._bytes += len(data)
+        if self._bytes > MAX_BOOK_BYTES:
+            raise _too_large(f"{self.path}", MAX_BOOK_BYTES)
+        return data
+
+    def where(self, name: str) -> str:
+        return f"{self.path / name}"
+
+
+class Archive:
+    """The files in a ZIP archive.
+
+    Raises `RamifyError` for anything but a complete archive, for names that lead out of it, for encrypted files, and for files
+    that grow beyond the limits when they are decompressed.
+    """
+
+    def __init__(self, path: Path, report: Report) -> None:
+        self.path = path
+        report.bytes += path.stat().st_size
+        try:
+            with path.open("rb") as file:
+                head = file.read(1024)
+        except OSError as error:
+            raise RamifyError(f"cannot read {path}: {error.strerror or error}.") from None
+        if not head:
+            raise RamifyError(f"{path} is empty. Check that it was written or downloaded completely.")
+        if not head.startswith(ZIP):
+            found = next((name for mark, name in _KNOWN.items() if head.lstrip().startswith(mark)), "no ZIP archive")
+            raise RamifyError(f"{path} is {found}, and an EPUB is a ZIP archive. Convert it to EPUB, or leave it out.")
+        try:
+            self._archive = zipfile.ZipFile(path)
+        except (zipfile.BadZipFile, OSError, NotImplementedError, ValueError) as error:
+            raise RamifyError(
+                f"{path} is not a complete ZIP archive ({error}). Download or copy it again and compare its size with the "
+                "source's."
+            ) from None
+        for info in self._archive.infolist():
+            _check_name(info.filename, path)
+        self.names = frozenset(info.filename for info in self._archive.infolist() if not info.is_dir())
+        self._bytes = 0
+
+    def read(self, name: str) -> bytes:
+        info = self._archive.getinfo(name)
+        if info.flag_bits & 1:
+            raise RamifyError(f"{self.path} is encrypted ({name}). Only books without copy protection can be read.")
+        if info.file_size > MIN_RATIO_BYTES and info.file_size > MAX_RATIO * info.compress_size:
+            raise RamifyError(
+                f"{self.where(name)} grows from {info.compress_size:,} to {info.file_size:,} bytes, which is more than "
+                f"{MAX_RATIO} times, as in a ZIP bomb. Leave this book out."
+            )
+        if info.file_size > MAX_FILE_BYTES:
+            raise _too_large(self.where(name), MAX_FILE_BYTES)
+        self._bytes += info.file_size
+        if self._bytes > MAX_BOOK_BYTES:
+            raise _too_large(f"{self.path}", MAX_BOOK_BYTES)
+        try:
+            # No more than the directory says, and the checksum is compared.
+            return self._archive.read(info)
+        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as error:
+            raise RamifyError(f"{self.where(name)} cannot be read ({error}). Download the book again.") from None
+
+    def where(self, name: str) -> str:
+        return f"{self.path}: {name}"
+
+    def close(self) -> None:
+        self._archive.close()
+
+
+_KNOWN = {
+    b"%PDF": "a PDF file",
+    b"<!DOCTYPE html": "an HTML page",
+    b"<html": "an HTML page",
+    b"<?xml": "an XML file",
+    b"Rar!": "a RAR archive",
+    b"\x1f\x8b": "a gzip archive",
+    b"ITOLITLS": "a LIT book",
+}
+
+
+def resolve(base: str, reference: str) -> str | None:
+    """The name of the file that a file named `base` refers to; None if it is outside of the book."""
+    name = posixpath.normpath(posixpath.join(posixpath.dirname(base), reference))
+    return None if name.startswith(("../", "/")) or name == ".." else name
+
+
+def _check_name(name: str, path: Path) -> None:
+    parts = PurePosixPath(name.replace("\\", "/")).parts
+    if ".." in parts or name.startswith(("/", "\\")) or name[1:2] == ":":
+        raise RamifyError(f"{path} holds a file {name!r}, whose name leads out of the archive. Leave this book out.")
+
+
+def read_whole(path: Path, report: Report) -> bytes:
+    """The content of a file, decompressed. Raises `RamifyError` if it is larger than MAX_FILE_BYTES."""
+    with open_bytes(path, report) as stream:
+        data = stream.read(MAX_FILE_BYTES + 1)
+    if len(data) > MAX_FILE_BYTES:
+        raise _too_large(f"{path}", MAX_FILE_BYTES)
+    return data
+
+
+def read_text(path: Path, report: Report) -> str:
+    """The text of a file, with "\\n" at the ends of lines. Lines that are not UTF-8 are read as Windows-1252 and counted.
+
+    Raises `RamifyError` if the file is not text.
+    """
+    with open_bytes(path, report) as stream:
+        if b"\0" in stream.peek(1024)[:1024] and wide_encoding(stream.peek(4)) is None:
+            raise RamifyError(f"{path} is not text (byte 0 among its first 1,024). Name the format of a book, or leave it out.")
+        lines, encoding = with_line_ends(stream, AUTO)
+        data = lines.read(MAX_FILE_BYTES + 1)
+    if len(data) > MAX_FILE_BYTES:
+        raise _too_large(f"{path}", MAX_FILE_BYTES)
+    text = decoded(data.removeprefix(codecs.BOM_UTF8), encoding, 1, path, report)
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _too_large(where: str, limit: int) -> RamifyError:
+    return RamifyError(f"{where} is larger than {limit >> 20} MiB, the most that a book may have. Divide it, or leave it out.")

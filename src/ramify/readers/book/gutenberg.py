@@ -1,0 +1,226 @@
+"""Project Gutenberg's plain text: without its licence, with chapters by their headings. Other plain text is read alike.
+
+Blank lines separate blocks. A block is a heading, a paragraph, verse (all its lines are indented), or is left out.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ramify.readers.base import Report
+from ramify.readers.book.container import read_text
+from ramify.readers.book.outline import ABOVE, CHAPTER, Outline, Work, clean_line, kind_of
+
+SUFFIXES = (".txt",)
+
+START = re.compile(
+    r"^[ \t]*\*\*\*[ ]*START OF (?:THE|THIS) PROJECT GUTENBERG.*(?:\n.*\*\*\*)?$"
+    r"|^\*END[ *]*THE SMALL PRINT!.*\*END\*[ \t]*$",
+    re.MULTILINE | re.IGNORECASE,
+)
+END = re.compile(
+    r"^[ \t]*(?:\*\*\*[ ]*END OF (?:THE|THIS) PROJECT GUTENBERG.*|End of (?:the |this )?Project Gutenberg(?:'s|’s| E).*)$",
+    re.MULTILINE | re.IGNORECASE,
+)
+_FIELD = re.compile(r"^(Title|Author|Language):[ \t]*(.+(?:\n[ \t]+\S.*)*)", re.MULTILINE)
+_NUMBER = re.compile(r"\[(?:eBook|Etext|E-text) #(\d+)\]", re.IGNORECASE)
+_LANGUAGES = {"english": "en", "german": "de", "french": "fr", "italian": "it", "spanish": "es", "dutch": "nl"}
+
+_CREDITS = re.compile(
+    r"(?:produced|prepared|transcribed|e-?text prepared|this e-?text was|scanned) ?(?:by|for)?\b", re.IGNORECASE
+)
+_CONTENTS = re.compile(r"(?:table of )?contents[.:]?", re.IGNORECASE)
+_PICTURE = re.compile(r"\[(?:Illustration|Frontispiece)\b[^\]]*\]", re.IGNORECASE)
+_FOOTNOTE = re.compile(r"\[Footnote\b", re.IGNORECASE)
+_NOTE_MARK = re.compile(r"\[(?:\d{1,3}|[A-Z])\]")
+_EMPHASIS = re.compile(r"(?<![\w_])_([^_]+)_(?![\w_])")
+
+_NUMERAL = (
+    r"(?:[IVXLCDM]+|\d+|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|sixteen|"
+    r"seventeen|eighteen|nineteen|twenty|(?:first|second|third|fourth|fifth|sixth|seventh|last|final))"
+)
+_NAMED_START = re.compile(
+    rf"(?:volume|book|part|act|chapter|scene|letter|canto|stave)\.? +(?:the +)?{_NUMERAL}(?![^\W_])", re.IGNORECASE
+)
+_NAMED = re.compile(
+    rf"{_NAMED_START.pattern}(?:[ .:—–-].*)?"
+    r"|(?:the +(?:first|second|third|fourth|fifth|last) +)?"
+    r"(?:prologue|epilogue|preface|foreword|introduction|conclusion|afterword|appendix|dedication|postscript)"
+    r"(?:[.:]| to .*)?",
+    re.IGNORECASE,
+)
+_BARE = re.compile(r"(?:[IVXLCDM]+|\d{1,3})\.?")
+_DASH_AT_END = re.compile(r"(--|—)\n")
+
+MAX_HEADING = 100
+"""Characters of the longest heading."""
+_RANKS = {"volume": 1, "book": 2, "part": 3, "act": 3, "scene": 6}
+_CHAPTER_RANK, _BARE_RANK = 5, 7
+
+
+@dataclass
+class _Block:
+    lines: list[str]
+    number: int
+    """The number of its first line, from 1."""
+
+    @property
+    def text(self) -> str:
+        return clean_line(" ".join(line.strip() for line in self.lines))
+
+
+def is_gutenberg(head: bytes) -> bool:
+    return bool(START.search(head.decode("utf-8", "replace").replace("\r", "")))
+
+
+def read(path: Path, report: Report, name: str) -> Work:
+    """Read a text. `name` becomes the id of its tree."""
+    text = read_text(path, report)
+    outline = Outline(report, f"{path}")
+    start, end = START.search(text), None
+    meta: dict[str, str] = {}
+    first = 1
+    if start:
+        meta = _meta(text[: start.start()])
+        first += text.count("\n", 0, start.end())
+        outline.skip("licence", f"lines 1 to {first}")
+        end = END.search(text, start.end())
+        if end:
+            line = text.count("\n", 0, end.start()) + 1
+            outline.skip("licence", f"lines {line} to {text.count(chr(10)) + 1}")
+    body = text[start.end() if start else 0 : end.start() if end else len(text)]
+    blocks = _blocks(body.split("\n"), first)
+    if start:
+        blocks = _without_credits(blocks, outline)
+    _add(_without_contents(blocks, outline), outline)
+    return Work(name, f"{path}", outline, meta)
+
+
+def _meta(header: str) -> dict[str, str]:
+    meta = {found[1].lower(): clean_line(" ".join(found[2].split())) for found in _FIELD.finditer(header)}
+    if "language" in meta:
+        meta["language"] = _LANGUAGES.get(meta["language"].lower(), meta["language"])
+    if number := _NUMBER.search(header):
+        meta["source"] = f"https://www.gutenberg.org/ebooks/{number[1]}"
+    return meta
+
+
+def _blocks(lines: Sequence[str], first: int) -> list[_Block]:
+    blocks: list[_Block] = []
+    is_open = False
+    for number, line in enumerate(lines, start=first):
+        if not line.strip():
+            is_open = False
+        elif is_open:
+            blocks[-1].lines.append(line)
+        else:
+            blocks.append(_Block([line], number))
+            is_open = True
+    return blocks
+
+
+def _without_credits(blocks: list[_Block], outline: Outline) -> list[_Block]:
+    """Leave out the names of those who made the file, which are among the first blocks."""
+    kept = []
+    for place, block in enumerate(blocks):
+        if place < 3 and _CREDITS.match(block.text):
+            outline.skip("credits", f"line {block.number}")
+        else:
+            kept.append(block)
+    return kept
+
+
+def _without_contents(blocks: list[_Block], outline: Outline) -> list[_Block]:
+    """Leave out a table of contents: from its title to the first heading that repeats the beginning of its first entry."""
+    place = next((place for place, block in enumerate(blocks) if _CONTENTS.fullmatch(clean_line(block.lines[0]))), None)
+    if place is None:
+        return blocks
+    if len(blocks[place].lines) == 1:
+        listing, lines = place + 1, blocks[place + 1].lines if len(blocks) > place + 1 else []
+    else:
+        listing, lines = place, blocks[place].lines[1:]
+    entry = next((line for line in map(clean_line, lines) if _is_heading(line)), None)
+    if entry is None:
+        return blocks
+    for later in range(listing + 1, len(blocks)):
+        if _key(blocks[later].text) == _key(entry) and _is_heading(blocks[later].text):
+            # The parts that begin with this chapter belong to the text.
+            while later - 1 > listing and _is_heading(blocks[later - 1].text) and kind_of(blocks[later - 1].text) in ABOVE:
+                later -= 1
+            outline.skip("contents", f"line {blocks[place].number}")
+            return blocks[:place] + blocks[later:]
+    return blocks
+
+
+def _key(heading: str) -> str:
+    """The kind and number at the beginning of a heading, without its title."""
+    found = _NAMED_START.match(heading) or _BARE.match(heading)
+    return found[0].rstrip(".").casefold() if found else heading.casefold()
+
+
+def _is_heading(text: str) -> bool:
+    return len(text) <= MAX_HEADING and bool(_NAMED.fullmatch(text) or _BARE.fullmatch(text))
+
+
+def _add(blocks: Sequence[_Block], outline: Outline) -> None:
+    headings = [block for block in blocks if len(block.lines) <= 3 and _is_heading(block.text)]
+    kinds = [kind_of(block.text) for block in headings]
+    ranks = dict(_RANKS)
+    if "book" in kinds and "part" in kinds[: kinds.index("book")]:
+        ranks["part"], ranks["book"] = ranks["book"], ranks["part"]
+    has_chapters = any(kind and kind not in ABOVE for kind in kinds)
+    has_notes = any(_FOOTNOTE.match(block.text) for block in blocks)
+    numbers = {block.number for block in headings}
+    indented = [block for block in blocks if len(block.lines) > 1 and _is_indented(block)]
+    has_verse = 2 * len(indented) < sum(len(block.lines) > 1 for block in blocks)
+    untitled = in_note = False
+    for block in blocks:
+        text = block.text
+        if in_note or _FOOTNOTE.match(text):
+            if not in_note:
+                outline.skip("footnote", f"line {block.number}")
+            in_note = not text.endswith("]")
+        elif block.number in numbers:
+            kind = kind_of(text) or ("section" if has_chapters else CHAPTER)
+            rank = ranks.get(kind, _CHAPTER_RANK if kind_of(text) else _BARE_RANK)
+            outline.heading(rank, text.rstrip(" .:"), kind)
+            untitled = bool(_BARE.fullmatch(text) or _NAMED_START.fullmatch(text.rstrip(" .:")))
+        elif untitled and _is_title(block):
+            outline.entitle(text.rstrip("."))
+            untitled = False
+        else:
+            untitled = False
+            _paragraph(block, outline, has_verse, has_notes)
+
+
+def _is_title(block: _Block) -> bool:
+    """Whether a block after a heading is the second line of its title."""
+    text = block.text
+    if len(block.lines) > 2 or len(text) > MAX_HEADING:
+        return False
+    if text.isupper():
+        return True
+    words = re.findall(r"[^\W\d_]{4,}", text)
+    return bool(words) and all(word[0].isupper() for word in words) and text[-1] not in ".,;!?”\"’':"
+
+
+def _is_indented(block: _Block) -> bool:
+    return all(line.startswith(("  ", "\t")) for line in block.lines)
+
+
+def _paragraph(block: _Block, outline: Outline, has_verse: bool, has_notes: bool) -> None:
+    is_verse = has_verse and len(block.lines) > 1 and _is_indented(block)
+    text = "\n".join(line.strip() for line in block.lines)
+    place = f"line {block.number}"
+    pictures = _PICTURE.findall(text)
+    for _ in pictures:
+        outline.skip("picture", place)
+    if pictures:
+        text = _PICTURE.sub("", text)
+    if has_notes:
+        outline.report.repair("note_mark", f"{outline.where}, {place}", len(_NOTE_MARK.findall(text)))
+        text = _NOTE_MARK.sub("", text)
+    if not is_verse:
+        text = _DASH_AT_END.sub(r"\1", text).replace("\n", " ")
+    outline.paragraph(_EMPHASIS.sub(r"\1", text), is_verse)

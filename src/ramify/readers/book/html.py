@@ -1,0 +1,48 @@
+"""HTML pages: headings divide a page, and semantic types do where it has them."""
+
+import re
+from html import unescape
+from pathlib import Path
+
+from ramify.readers.base import Report
+from ramify.readers.book.container import read_whole
+from ramify.readers.book.outline import Outline, Work, clean_line
+from ramify.readers.book.xhtml import Page, Pages, decode_html
+
+SUFFIXES = (".html", ".htm", ".xhtml")
+
+_TITLE = re.compile(r"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
+_META = re.compile(r"<meta\b[^>]*>", re.IGNORECASE)
+_ATTRIBUTE = re.compile(r"""([\w:.-]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""")
+_LANGUAGE = re.compile(r"""<html\b[^>]*\blang\s*=\s*["']?([\w-]+)""", re.IGNORECASE)
+_NAMES = {"author": "author", "dc.creator": "author", "dcterms.creator": "author", "dc.title": "title", "dc.source": "source"}
+
+
+def looks_like_html(head: bytes) -> bool:
+    start = head[:4096].lower()
+    return b"<html" in start or b"<!doctype html" in start
+
+
+def read(path: Path, report: Report, name: str) -> Work:
+    """Read a page. `name` becomes the id of its tree."""
+    data = read_whole(path, report)
+    outline = Outline(report, f"{path}")
+    if data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<?xml"):
+        Pages(outline).read(Page(data))
+    else:
+        Pages(outline).read_html(decode_html(data), Page(data))
+    return Work(name, f"{path}", outline, _meta(decode_html(data[: 1 << 16])))
+
+
+def _meta(head: str) -> dict[str, str]:
+    meta: dict[str, str] = {}
+    for tag in _META.findall(head):
+        attributes = {key.lower(): "".join(values) for key, *values in _ATTRIBUTE.findall(tag)}
+        name = _NAMES.get(attributes.get("name", "").lower())
+        if name and (content := clean_line(unescape(attributes.get("content", "")))):
+            meta.setdefault(name, content)
+    if "title" not in meta and (found := _TITLE.search(head)) and (title := clean_line(unescape(found[1]))):
+        meta["title"] = title
+    if found := _LANGUAGE.search(head):
+        meta["language"] = found[1]
+    return meta

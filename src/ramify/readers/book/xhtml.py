@@ -1,0 +1,400 @@
+"""XHTML and HTML: elements to divisions and paragraphs. Standard Ebooks, EPUB and HTML files share it."""
+
+import re
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field
+from html.entities import html5
+from typing import NamedTuple
+
+from ramify.errors import RamifyError
+from ramify.readers.book.outline import ABOVE, BELOW, CHAPTER, Division, Outline, clean_line
+from ramify.readers.markup import MAX_ELEMENT_DEPTH, LenientHtmlParser, MarkupError, XmlParser
+
+LEFT_OUT = {
+    "titlepage": "titlepage",
+    "title-page": "titlepage",
+    "halftitlepage": "titlepage",
+    "imprint": "imprint",
+    "colophon": "colophon",
+    "copyright-page": "copyright",
+    "cover": "cover",
+    "toc": "contents",
+    "toc-brief": "contents",
+    "landmarks": "contents",
+    "page-list": "contents",
+    "loi": "contents",
+    "lot": "contents",
+    "endnotes": "endnotes",
+    "rearnotes": "endnotes",
+    "footnotes": "footnote",
+    "footnote": "footnote",
+    "endnote": "endnotes",
+    "rearnote": "endnotes",
+}
+"""Semantic type of an element (or of an entry of an EPUB's guide) -> the reason under which it is left out and counted."""
+
+DIVISIONS = {
+    **{name: name for name in ("volume", "part", "division", CHAPTER, "prologue", "epilogue", "preface", "foreword")},
+    **{name: name for name in ("introduction", "conclusion", "afterword", "dedication", "epigraph", "appendix", "preamble")},
+    **{name: name for name in (*BELOW, "act", "dramatis-personae", "editorial-note")},
+}
+"""Semantic type of a <section> -> the kind of its division."""
+
+CLASSES_LEFT_OUT = {
+    "pg-boilerplate": "licence",
+    "pgheader": "licence",
+    "pg-header": "licence",
+    "pg-footer": "licence",
+    "pgfooter": "licence",
+    "footnote": "footnote",
+    "footnotes": "footnote",
+    "toc": "contents",
+}
+MARKS = {"noteref": "note_mark", "fnanchor": "note_mark", "pagenum": "page_number", "pageno": "page_number"}
+_VERSE = ("verse", "poem", "song", "hymn", "stanza", "poetry", "linegroup")
+
+_HEADINGS = {f"h{level}": level for level in range(1, 7)}
+_BLOCKS = (
+    {"address", "article", "aside", "blockquote", "body", "caption", "center", "dd", "details", "div", "dl", "dt", "fieldset"}
+    | {"figcaption", "figure", "footer", "form", "header", "hgroup", "hr", "li", "main", "nav", "ol", "p", "pre", "section"}
+    | {"summary", "table", "tbody", "tfoot", "thead", "tr", "ul", *_HEADINGS}
+)
+_VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"}
+_DIVIDING = {"section", "div", "article", "body"}
+_HIDDEN = {"head", "script", "style", "template", "noscript", "svg", "math", "object", "iframe", "audio", "video"}
+# An end tag that is left out: a start tag on the left ends an open element on the right.
+_IMPLIED_ENDS = {
+    "li": ("li",),
+    "dt": ("dt", "dd"),
+    "dd": ("dt", "dd"),
+    "tr": ("tr",),
+    "td": ("td", "th"),
+    "th": ("td", "th"),
+}
+_HOLDERS = {"ul", "ol", "dl", "table"}
+
+_SPACE = re.compile(r"\s+")
+_NUMBERED_KIND = re.compile(r"(volume|book|part|act)-\d").match
+_PARAGRAPH_ENDS = re.compile(r"\n\s*\n")
+
+HEADING_RANK = 1_000
+"""Ranks of headings are above this number. Entries of a table of contents, whose ranks are their depths, come before them."""
+
+
+class Target(NamedTuple):
+    """An entry of a table of contents: its depth and title."""
+
+    depth: int
+    title: str
+
+
+@dataclass
+class Page:
+    """What a package says of one of its files."""
+
+    data: bytes
+    place: str = ""
+    targets: Mapping[str, Sequence[Target]] = field(default_factory=dict)
+    """id of an element, or "" for the beginning of the file -> the entries of the table of contents that point at it."""
+
+
+class _Element:
+    """An open element. Inline elements share the properties of the block around them."""
+
+    __slots__ = ("divisions", "heading", "in_group", "is_pre", "is_verse", "tag")
+
+    def __init__(self, tag: str, outer: "_Element | None") -> None:
+        self.tag = tag
+        self.is_verse = outer is not None and outer.is_verse
+        self.is_pre = outer is not None and outer.is_pre
+        self.in_group = tag == "hgroup" or (outer is not None and outer.in_group)
+        # The rank of the heading that the element is part of; 0 if it is none.
+        self.heading = _HEADINGS.get(tag) or (outer.heading if outer is not None else 0)
+        # The number of divisions that end with the element.
+        self.divisions = 0
+
+
+class Pages:
+    """Reads the files of a book into its outline, one after the other."""
+
+    def __init__(self, outline: Outline) -> None:
+        self._outline = outline
+        self._by_id: dict[str, Division] = {}
+
+    def read(self, page: Page) -> None:
+        """Read XHTML. A file that is not well-formed is counted and read as HTML."""
+        try:
+            # Parsed twice, because an outline cannot take back a part of a file.
+            XmlParser(_ignore, entity=_ignore).feed(page.data, final=True)
+        except MarkupError as error:
+            where = f"{self._outline.where}{page.place and ', ' + page.place}, line {error.line}"
+            self._outline.report.repair("bad_xml", f"{where}: {error}")
+            self.read_html(decode_html(page.data), page)
+            return
+        events = _Events(self._outline, page, self._by_id)
+        parser = XmlParser(events.start, events.end, events.text, events.entity)
+        parser.feed(page.data, final=True)
+        events.finish()
+
+    def read_html(self, html: str, page: Page) -> None:
+        """Read HTML. Raises `RamifyError` if its elements are nested too deeply."""
+        events = _Events(self._outline, page, self._by_id)
+        parser = _Html(events)
+        try:
+            parser.feed(html)
+            parser.close()
+        except MarkupError as error:
+            raise RamifyError(
+                f"{self._outline.where}{page.place and ', ' + page.place}, line {parser.getpos()[0]}: {error}. "
+                "Remove the tags that are never closed."
+            ) from None
+        events.finish()
+
+
+def _ignore(*_: object) -> None:
+    pass
+
+
+_MARKS_OF_ENCODING = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+_CHARSET = re.compile(rb"""<(?:meta\b[^>]+charset|\?xml\b[^>]+encoding)\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
+
+
+def decode_html(data: bytes) -> str:
+    """Decode HTML by its byte order mark or declaration, or else as UTF-8, or as Windows-1252 if it is not UTF-8."""
+    for mark, encoding in _MARKS_OF_ENCODING.items():
+        if data.startswith(mark):
+            return data.decode(encoding, "replace")
+    declared = _CHARSET.search(data[:4096])
+    for encoding in (declared[1].decode("ascii") if declared else "utf-8", "utf-8"):
+        try:
+            return data.decode(encoding)
+        except (LookupError, ValueError):
+            continue
+    return data.decode("cp1252", "replace")
+
+
+class _Html(LenientHtmlParser):
+    """Calls the events of HTML, in which end tags may be missing."""
+
+    def __init__(self, events: "_Events") -> None:
+        super().__init__()
+        self._events = events
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._events.imply_ends(tag)
+        self._events.start(tag, {name: value or "" for name, value in attrs})
+        if tag in _VOID:
+            self._events.end(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in _VOID:
+            self._events.end(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in _VOID:
+            self._events.end(tag)
+
+    def handle_data(self, data: str) -> None:
+        self._events.text(data)
+
+
+class _Events:
+    """Turns the events of a parser into divisions and paragraphs."""
+
+    def __init__(self, outline: Outline, page: Page, by_id: dict[str, Division]) -> None:
+        self._outline = outline
+        self._page = page
+        self._by_id = by_id
+        self._stack: list[_Element] = []
+        # The height of the stack at the element that is left out with everything in it; 0 if there is none.
+        self._left_out = 0
+        self._parts: list[str] = []
+        self._page_title = ""
+        # The first division of the file, which may take the title of the page.
+        self._first: Division | None = None
+        # The division that the table of contents has named, and the one that the open <hgroup> names.
+        self._listed: Division | None = None
+        self._grouped: Division | None = None
+        self._reach("")
+
+    def start(self, tag: str, attributes: Mapping[str, str]) -> None:
+        tag = tag.rpartition(":")[2].lower()
+        outer = self._stack[-1] if self._stack else None
+        element = _Element(tag, outer)
+        self._stack.append(element)
+        if len(self._stack) > MAX_ELEMENT_DEPTH:
+            raise MarkupError(f"elements nested deeper than {MAX_ELEMENT_DEPTH:,}", 1, 0)
+        if self._left_out:
+            return
+        if tag in _BLOCKS:
+            self._flush(outer)
+        types: list[str] = []
+        if attributes:
+            identifier = attributes.get("id") or attributes.get("name", "")
+            if identifier:
+                self._reach(identifier)
+            semantic = f"{attributes.get('epub:type', '')} {attributes.get('role', '').replace('doc-', ' ')}"
+            types = [name.rpartition(":")[2] for name in semantic.split()]
+            classes = attributes.get("class", "").lower().split()
+            if self._leaves_out(tag, types, classes, identifier):
+                self._left_out = len(self._stack)
+                return
+            if any(part in name for name in (*types, *classes) for part in _VERSE):
+                element.is_verse = True
+            if types and tag in _DIVIDING:
+                self._begin_division(element, types, attributes)
+        if tag in _HIDDEN:
+            self._left_out = len(self._stack)
+        elif tag == "pre":
+            element.is_pre = element.is_verse = True
+        elif tag == "br":
+            self._parts.append("\n")
+        elif tag in ("td", "th"):
+            self._parts.append(" ")
+        elif tag == "hr":
+            self._outline.skip("scene_break", self._page.place)
+        elif tag == "img":
+            self._outline.skip("picture", self._page.place)
+        elif tag == "hgroup":
+            self._grouped = None
+
+    def end(self, tag: str) -> None:
+        """End an element and those inside of it. A tag that ends no element is ignored."""
+        tag = tag.rpartition(":")[2].lower()
+        for place in range(len(self._stack) - 1, -1, -1):
+            if self._stack[place].tag == tag:
+                self._end_elements(place)
+                break
+
+    def text(self, data: str) -> None:
+        if self._left_out:
+            if self._stack[-1].tag == "title" and len(self._stack) > 1 and self._stack[-2].tag == "head":
+                self._page_title += data
+        elif self._stack and self._stack[-1].is_pre:
+            self._parts.append(data)
+        else:
+            self._parts.append(_SPACE.sub(" ", data))
+
+    def entity(self, name: str) -> None:
+        """An entity without a definition: one that HTML defines, or an unknown one, which stays as it is written."""
+        if f"{name};" not in html5:
+            self._outline.report.repair("unknown_entity", f"{self._where}: &{name};")
+        self.text(html5.get(f"{name};", f"&{name};"))
+
+    def imply_ends(self, tag: str) -> None:
+        """End the elements that HTML ends when another one starts."""
+        if tag in _BLOCKS:
+            self._end_open(("p",), _BLOCKS)
+        if tag in _IMPLIED_ENDS:
+            self._end_open(_IMPLIED_ENDS[tag], _HOLDERS)
+
+    def finish(self) -> None:
+        self._end_elements(0)
+        self._flush(None)
+        if self._first is not None and not self._first.title:
+            self._first.title = clean_line(self._page_title)
+
+    @property
+    def _where(self) -> str:
+        return f"{self._outline.where}{self._page.place and ', ' + self._page.place}"
+
+    # --- elements -------------------------------------------------------------------------------------------------------
+
+    def _end_open(self, tags: Container[str], until: Container[str]) -> None:
+        """End the innermost open element of these tags, unless one of `until` is nearer."""
+        for place in range(len(self._stack) - 1, -1, -1):
+            if self._stack[place].tag in tags:
+                self._end_elements(place)
+                return
+            if self._stack[place].tag in until:
+                return
+
+    def _end_elements(self, place: int) -> None:
+        """End all elements from a place in the stack on."""
+        while len(self._stack) > place:
+            element = self._stack[-1]
+            if self._left_out:
+                if self._left_out == len(self._stack):
+                    self._left_out = 0
+            elif element.tag in _BLOCKS:
+                self._flush(element)
+            for _ in range(element.divisions):
+                self._outline.end()
+            self._stack.pop()
+
+    def _leaves_out(self, tag: str, types: Sequence[str], classes: Sequence[str], identifier: str) -> bool:
+        for name in (*types, *classes):
+            if name in MARKS:
+                self._outline.report.repair(MARKS[name], self._where)
+                return True
+        reason = next((LEFT_OUT[name] for name in types if name in LEFT_OUT), None) or next(
+            (CLASSES_LEFT_OUT[name] for name in (*classes, identifier) if name in CLASSES_LEFT_OUT), None
+        )
+        if reason is None or tag not in _BLOCKS:
+            return False
+        self._outline.skip(reason, self._page.place)
+        return True
+
+    def _begin_division(self, element: _Element, types: Sequence[str], attributes: Mapping[str, str]) -> None:
+        kind = next((DIVISIONS[name] for name in types if name in DIVISIONS), None)
+        if kind is None:
+            return
+        identifier = attributes.get("id", "")
+        if kind in ABOVE and (numbered := _NUMBERED_KIND(identifier)):
+            kind = numbered[1]
+        holder = self._by_id.get(attributes.get("data-parent", ""))
+        if holder is not None:
+            self._outline.resume(holder)
+            element.divisions += 1
+        known = self._by_id.get(identifier) if identifier else None
+        if known is not None and known.kind == kind and kind in ABOVE:
+            # Each file of a part may repeat the element of the part.
+            self._outline.resume(known)
+        else:
+            division = self._outline.begin(kind)
+            self._first = self._first or division
+            if identifier:
+                self._by_id[identifier] = division
+        element.divisions += 1
+
+    def _reach(self, identifier: str) -> None:
+        """Begin the divisions that the table of contents says begin at an element."""
+        for target in self._page.targets.get(identifier, ()):
+            self._outline.heading(target.depth, target.title)
+            self._listed = self._outline.innermost
+
+    # --- text -----------------------------------------------------------------------------------------------------------
+
+    def _flush(self, block: _Element | None) -> None:
+        """Add the text of a block to the outline, up to an element that begins or ends."""
+        if not self._parts:
+            return
+        text = "".join(self._parts)
+        self._parts.clear()
+        if not text or text.isspace():
+            return
+        if block is not None and (block.heading or block.in_group):
+            self._heading(clean_line(text), block)
+        elif block is not None and block.is_verse:
+            self._outline.paragraph(text, is_verse=True)
+        else:
+            for part in _PARAGRAPH_ENDS.split(text):
+                self._outline.paragraph(part)
+
+    def _heading(self, text: str, block: _Element) -> None:
+        division = self._outline.innermost
+        is_new = not division.content and division is not self._outline.root
+        if is_new and division is self._listed:
+            listed = division.title.casefold()
+            if text.casefold() in listed:
+                return
+            if listed in text.casefold():
+                division.title = text
+                return
+        if is_new and (division is self._grouped or (division.rank is None and not division.title)):
+            self._outline.entitle(text)
+        else:
+            self._outline.heading(HEADING_RANK + (block.heading or 1), text)
+        if block.in_group:
+            self._grouped = self._outline.innermost

@@ -1,0 +1,426 @@
+"""Labelled texts: tables with a text, or a pair of texts, and a label per row; and the published layouts of data sets.
+
+A text is a tree of one node. A pair is a root and its child, which has the label. `labelled_sets` lists the known data sets.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ramify.errors import RamifyError
+from ramify.readers import labelled_records, list_files
+from ramify.readers.archives import ZIP
+from ramify.readers.base import A_FOLDER, Policy, Report, bad_option, open_bytes
+from ramify.readers.columns import LINE, PARQUET, Columns, Layout, batches, check, decoded, delimiter_of, header, strings
+from ramify.readers.labelled_sets import BY_NAME, Dataset, lacks_header, of_table, part_of, split_of
+from ramify.readers.labels import LabelColumn, LabelType, number, renamed, survey
+from ramify.readers.quoting import detect_quote
+from ramify.readers.split_names import named
+from ramify.tree import GROUP, SPLIT, Node, Tree
+
+SYNONYMS = {
+    "text": (
+        *("text", "sentence", "sentence1", "sentence_1", "sentence_a", "text1", "text_a", "premise", "question1"),
+        *("review", "document", "content", "body", "message", "comment", "utterance"),
+    ),
+    "text_pair": ("text_pair", "sentence2", "sentence_2", "sentence_b", "text2", "text_b", "hypothesis", "question2"),
+    "label": ("label", "gold_label", "labels", "class", "category", "sentiment", "target", "score", "rating"),
+    "id": ("id", "idx", "index", "guid", "uid", "pairid", "pair_id"),
+    "split": ("split",),
+}
+CHAT = ("author", "user", "username", "speaker", "time", "timestamp", "date", "created_utc", "link_id", "parent_id", "nodes")
+"""Columns of chats and posts. A table that has one of them may be labelled, but its format is not guessed."""
+
+NONE, FILE = "none", "file"
+"""Values of `split`: no split from the data; the names of the files tell it. Value of `dataset`: no known layout."""
+
+SUFFIXES = ("tsv", "csv", "txt", "json", "jsonl", "ndjson", "parquet", "zip")
+PACKED = ("gz", "zst", "bz2", "xz")
+
+KEPT = "meta "
+"""Begins the canonical names of columns that become metadata."""
+
+
+def refuses(path: Path, head: bytes) -> str:
+    if path.is_dir():
+        return A_FOLDER
+    shape = _shape(path, head)
+    if shape == labelled_records.PLAYS:
+        return "plays in XML, which are documents, not labelled texts"
+    if shape is not None:
+        return ""
+    if head.startswith(ZIP):
+        return "a ZIP file, but not one of Pang and Lee's texts"
+    try:
+        names = header(path, head)
+    except (pa.ArrowException, OSError):
+        return "a damaged Parquet file"
+    if of_table(path, names, _first_row(head)):
+        return ""
+    layout = Layout(SYNONYMS, ("text", "label"))
+    if missing := layout.lacking(names):
+        return f"line 1: no column for {', '.join(missing)}"
+    return next((f"line 1: a column {name}, as in chats" for name in names if name.casefold() in CHAT), "")
+
+
+def read(
+    paths: Sequence[Path],
+    report: Report,
+    *,
+    policy: Policy,
+    text: str | None = None,
+    text_pair: str | None = None,
+    label: str | None = None,
+    id: str | None = None,
+    split: str | None = None,
+    dataset: str | None = None,
+    label_type: LabelType = "auto",
+    titles: str | None = None,
+    delimiter: str | None = None,
+    quote: str | None = None,
+) -> Iterator[Tree]:
+    """Read labelled texts.
+
+    `text`, `text_pair`, `label` and `id` name columns. Labels in a named column stay as they are; otherwise, the classes of a
+    known data set have their names. `split` names a column, or is `file` or `none`; by default, known data sets and files with
+    different splits in their names have splits. `dataset` names the layout (`none`: a plain table). `label_type=category` reads
+    numbers as text. `titles` names the columns of a file without a header, with commas between them. `quote=""`: quotation
+    marks are plain text; by default, the whole file decides.
+    """
+    check(Layout(SYNONYMS, ()), None, delimiter, '"' if quote is None else quote)
+    if dataset not in (None, NONE, *BY_NAME):
+        raise bad_option("dataset", f"{NONE}, {', '.join(BY_NAME)}", dataset)
+    named_columns = {"text": text, "text_pair": text_pair, "label": label, "id": id}
+    if split not in (None, NONE, FILE):
+        named_columns["split"] = split
+    columns = {ours: theirs for ours, theirs in named_columns.items() if theirs is not None}
+    # The type of the labels is decided over all tables, except those of known data sets.
+    labels = LabelColumn(label or "label", label_type)
+    files = _files(paths, report)
+    sources = [
+        _source(path, name, dataset, columns, titles.split(",") if titles else (), delimiter, quote) for path, name in files
+    ]
+    _give_splits(sources, split)
+    for source in sources:
+        if source.layout and source.reads_labels and labels.type == "auto":
+            survey(labels, _only(source, source.layout, "label"), source.path, source.unit)
+    rows: Counter[tuple[str, str]] = Counter()
+    for source in sources:
+        if source.layout:
+            found = _table(source, source.layout, labels, policy, report)
+        else:
+            found = labelled_records.READERS[source.shape](source.path, source.name, report)
+        for name, tree, count in found:
+            part = tree.meta.get(SPLIT, source.told) if source.dataset and source.dataset.split else source.told
+            rows[name, part_of(source.path, named(str(part)) if part else None)] += count
+            yield _placed(tree, source.split)
+    _compare(rows, report)
+
+
+# --- the files --------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Source:
+    path: Path
+    # Begins the ids of the trees.
+    name: str
+    shape: str
+    dataset: Dataset | None = None
+    # Of tables only.
+    layout: Layout | None = None
+    columns: Mapping[str, str] | None = None
+    titles: Sequence[str] = ()
+    delimiter: str | None = None
+    quote: str = '"'
+    # Whether the labels are those of a named or guessed column, rather than classes of a known data set.
+    reads_labels: bool = False
+    told: str | None = None
+    # The split of all trees of the file.
+    split: str | None = None
+
+    @property
+    def unit(self) -> str:
+        """The name of what the numbers of rows count."""
+        return f"{self.path}, {'row' if self.quote else 'line'}"
+
+
+def _files(paths: Sequence[Path], report: Report) -> list[tuple[Path, str]]:
+    """The files to read, each with a different name for the ids of its trees."""
+    files: dict[Path, None] = {}
+    for path in paths:
+        for file in list_files([path]):
+            base = labelled_records.line_aligned(file)
+            if base is None and path.is_dir() and not _may_be_data(file):
+                report.read += 1
+                report.skip("other_file", f"{file}")
+            else:
+                files[base or file] = None
+    names: dict[str, list[Path]] = {}
+    for file in files:
+        names.setdefault(_tree_name(file), []).append(file)
+    return [
+        (file, name if len(same) == 1 else f"{file.parent}/{name}") for name, same in names.items() for file in sorted(same)
+    ]
+
+
+def _may_be_data(path: Path) -> bool:
+    endings = path.name.lower().split(".")[1:]
+    ending = next((ending for ending in reversed(endings) if ending not in PACKED), "")
+    return ending in SUFFIXES or path.name in labelled_records.SENTENCE_FILES
+
+
+def _tree_name(path: Path) -> str:
+    """The name of a file without its ending, after that of its folder if only this tells the split."""
+    stem = path.name
+    while (ending := stem.rpartition(".")[2].lower()) in (*SUFFIXES, *PACKED) and ending != stem.lower():
+        stem = stem.rpartition(".")[0]
+    folder = path.resolve().parent.name
+    return stem if split_of(path) is None or named(folder) is None else f"{folder}/{stem}"
+
+
+def _shape(path: Path, head: bytes) -> str | None:
+    """The shape of a data set that is not a table, from the first bytes of a file; None for tables."""
+    if labelled_records.line_aligned(path):
+        return "squad-lines"
+    if head.startswith(ZIP) or path.suffix == ".txt" or path.name in labelled_records.SENTENCE_FILES:
+        return labelled_records.shape_of(path)
+    if head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+        shapes = {"squad": (b'"data"', b'"paragraphs"'), "multirc": (b'"passage"', b'"questions"')}
+        shapes |= {"record": (b'"passage"', b'"qas"', b'"entities"'), "wsc": (b'"target"', b'"span1_text"')}
+        return next((shape for shape, marks in shapes.items() if all(mark in head for mark in marks)), None)
+    return None
+
+
+def _first_row(head: bytes) -> list[str]:
+    """The fields of the first line of a table with tabs and without quoting."""
+    if head.startswith((PARQUET, b"{")):
+        return []
+    return head.partition(b"\n")[0].decode("utf-8", "replace").rstrip("\r").split("\t")
+
+
+def _source(
+    path: Path,
+    name: str,
+    choice: str | None,
+    columns: Mapping[str, str],
+    titles: Sequence[str],
+    delimiter: str | None,
+    quote: str | None,
+) -> _Source:
+    if labelled_records.line_aligned(path):
+        return _Source(path, name, "squad-lines")
+    with open_bytes(path) as stream:
+        head = stream.read(1 << 16)
+    shape = _shape(path, head)
+    if shape == labelled_records.PLAYS:
+        raise RamifyError(
+            f"{path} holds plays in XML, which are documents, not labelled texts. Leave the file out, or read it with a format "
+            "for documents."
+        )
+    if choice in BY_NAME and BY_NAME[choice].shape != "table":
+        shape = BY_NAME[choice].shape
+    if shape is not None:
+        if columns.keys() - {"split"}:
+            raise RamifyError(
+                f"{path} is not a table, so it has no column {next(iter(columns.values()))!r}. Leave out the names of columns."
+            )
+        return _Source(path, name, shape, told=split_of(path))
+    if head.startswith(ZIP):
+        raise RamifyError(f"{path} is a ZIP file, but not one of Pang and Lee's texts. Unpack it and name its tables.")
+    try:
+        names = list(titles) or header(path, head)
+    except (pa.ArrowException, OSError) as error:
+        raise RamifyError(f"{path} is not a complete Parquet file ({error}). Write or download it again.") from None
+    first_row = [] if titles else _first_row(head)
+    known = None if choice == NONE else BY_NAME[choice] if choice else of_table(path, names, first_row)
+    if known and not titles and lacks_header(known, first_row):
+        names = titles = known.titles
+    is_delimited = not head.startswith(PARQUET) and not head.lstrip(b"\xef\xbb\xbf \n").startswith(b"{")
+    delimiter = delimiter or (delimiter_of(head) if is_delimited else None)
+    if quote is None:
+        quote = "" if not is_delimited or (known and delimiter == "\t") else detect_quote(path, delimiter or "\t")
+    source = _Source(path, name, "table", known, None, columns, titles, delimiter, quote, told=split_of(path))
+    return _known_table(source, known, names) if known else _plain_table(source, names)
+
+
+def _known_table(source: _Source, dataset: Dataset, names: Sequence[str]) -> _Source:
+    chosen = source.columns or {}
+    columns = {"text": dataset.text}
+    if "text" not in chosen:
+        columns |= {f"text_pair{number or ''}": name for number, name in enumerate(dataset.pair)}
+    columns |= {f"{KEPT}{name}": name for name in dataset.kept if name in names}
+    optional = {"label": dataset.label, "split": dataset.split, "id": dataset.id if dataset.id in names else "idx"}
+    columns |= {ours: theirs for ours, theirs in optional.items() if theirs in names}
+    layout = Layout({}, (), numbered=True, ignored=names)
+    return replace(source, layout=layout, columns={**columns, **chosen}, reads_labels="label" in chosen)
+
+
+def _plain_table(source: _Source, names: Sequence[str]) -> _Source:
+    chosen = dict(source.columns or {})
+    synonyms = dict(SYNONYMS)
+    required = ["text", "label"]
+    if "text" in chosen and "text_pair" not in chosen:
+        del synonyms["text_pair"]
+    if source.told == "test" and (
+        chosen["label"] not in names if "label" in chosen else Layout(SYNONYMS, ("label",)).lacking(names)
+    ):
+        # The labels of test sets are often secret.
+        chosen.pop("label", None)
+        del synonyms["label"]
+        required.remove("label")
+    layout = Layout(synonyms, required, remedy="Choose one with --{ours} NAME.", numbered=True)
+    return replace(source, layout=layout, columns=chosen, reads_labels="label" in required)
+
+
+def _give_splits(sources: Sequence[_Source], split: str | None) -> None:
+    """Give the splits that the names of files tell to their trees.
+
+    A lone training file is left to the build, which divides it by its shares. So are tables of unknown data sets unless several
+    splits are among their names.
+    """
+    told = {source.told for source in sources} - {None}
+    for source in sources:
+        if split in (NONE, FILE) and source.layout:
+            synonyms = {ours: names for ours, names in source.layout.synonyms.items() if ours != "split"}
+            source.layout = replace(source.layout, synonyms=synonyms)
+            source.columns = {ours: theirs for ours, theirs in (source.columns or {}).items() if ours != "split"}
+        if split == FILE and source.told is None:
+            raise RamifyError(
+                f"split=file: the name of {source.path} tells no split. Rename it so that it holds the word train, dev, val or "
+                "test, or leave the option out."
+            )
+        is_known = source.dataset is not None or source.shape != "table"
+        if split == FILE or (split is None and (len(told) > 1 or (is_known and told != {"train"}))):
+            source.split = source.told
+
+
+def _compare(rows: Mapping[tuple[str, str], int], report: Report) -> None:
+    """Report differences from the published numbers of rows."""
+    for (name, part), count in rows.items():
+        published = BY_NAME[name].rows.get(part) if name in BY_NAME else None
+        if published is not None and count != published:
+            reason = "missing_rows" if count < published else "surplus_rows"
+            where = f"{name}, {part}: {count:,} rows; {published:,} are published"
+            report.repair(reason, where, abs(published - count))
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def _batches(source: _Source, layout: Layout, columns: Mapping[str, str], report: Report) -> Iterator[Columns]:
+    return batches(source.path, report, layout, columns, source.delimiter, source.quote, source.titles)
+
+
+def _only(source: _Source, layout: Layout, name: str) -> Iterator[Columns]:
+    """One column of a table, before the table is read."""
+    columns = source.columns or {}
+    return _batches(source, layout.only(name), {name: columns[name]} if name in columns else {}, Report())
+
+
+def _last_rows(source: _Source, layout: Layout) -> dict[str, int]:
+    """Id -> the last row with this id."""
+    last: dict[str, int] = {}
+    for batch in _only(source, layout, "id"):
+        if "id" in batch:
+            last.update(zip(strings(decoded(batch["id"], source.path, 1, Report())).to_pylist(), batch[LINE].to_pylist()))
+    return last
+
+
+def _table(
+    source: _Source, layout: Layout, labels: LabelColumn, policy: Policy, report: Report
+) -> Iterator[labelled_records.Found]:
+    """One tree per row. The ids of the rows are held, to find repeated ones."""
+    dataset = source.dataset
+    last = _last_rows(source, layout) if policy.duplicate_id == "last" else {}
+    seen: set[str] = set()
+    kinds = dataset.kinds if dataset else ("", "")
+    row = 1
+    for batch in _batches(source, layout, source.columns or {}, report):
+        lines = batch[LINE].to_pylist()
+        values = {name: decoded(column, source.path, row, report) for name, column in batch.items() if name != LINE}
+        row += len(lines)
+        texts = _texts(values["text"])
+        pairs = [_texts(values[name]) for name in sorted(values) if name.startswith("text_pair")]
+        row_labels = _labels(source, values, batch[LINE], labels, report)
+        splits = strings(values["split"]).to_pylist() if "split" in values else [None] * len(lines)
+        kept = {name.removeprefix(KEPT): _kept(column) for name, column in values.items() if name.startswith(KEPT)}
+        ids = strings(values["id"]).to_pylist() if "id" in values else [str(line) for line in lines]
+        for place, (line, row_id, text) in enumerate(zip(lines, ids, texts, strict=True)):
+            report.read += len(pairs)
+            if row_id in (None, ""):
+                report.skip("bad_id", f"{source.unit} {line}: no id", 1 + len(pairs))
+                continue
+            if row_id in seen or last.get(row_id, line) != line:
+                report.skip("duplicate_id", f"{source.unit} {line}: {row_id}", 1 + len(pairs))
+                continue
+            if "id" in values:
+                seen.add(row_id)
+            label = row_labels[place]
+            if label is None:
+                report.repair("no_label", f"{source.unit} {line}")
+            root = Node(text, id=row_id, kind=kinds[0], label=None if pairs else label)
+            children = (
+                Node(
+                    column[place],
+                    (0,),
+                    id=f"{row_id}/{number}",
+                    kind=kinds[1],
+                    label=label if len(pairs) == 1 or label is None else str(label) == str(number - 1),
+                )
+                for number, column in enumerate(pairs, 1)
+            )
+            meta = {name: column[place] for name, column in kept.items() if column[place] is not None}
+            if splits[place]:
+                meta = {SPLIT: splits[place], **meta}
+            tree = Tree((root, *children), f"{source.name}/{row_id}", meta)
+            yield labelled_records.Found(dataset.name if dataset else "", tree, 1)
+
+
+def _texts(values: pa.Array) -> list[str]:
+    return strings(values).fill_null("").to_pylist()
+
+
+def _kept(values: pa.Array) -> list[Any]:
+    """Values for metadata: numbers, also those spelled as text, and texts."""
+    return [
+        spelled if isinstance(value, str) and (spelled := number(value)) is not None else value for value in values.to_pylist()
+    ]
+
+
+def _labels(source: _Source, values: Columns, lines: pa.Array, labels: LabelColumn, report: Report) -> list[Any]:
+    if "label" not in values:
+        return [None] * len(lines)
+    dataset = source.dataset
+    if dataset is None or source.reads_labels:
+        return labels.json(values["label"], lines, source.unit)
+    found, odd = renamed(values["label"], dataset.classes, dataset.unlabelled)
+    for row in odd:
+        report.repair("unknown_label", f"{source.unit} {lines[row].as_py()}: {found[row]!r:.80}")
+    if not dataset.is_number:
+        return found
+    numbers = LabelColumn(dataset.label, "number")
+    return [
+        None if value is None else float(value)
+        for value in numbers.json(pa.array(found, pa.large_string()), lines, source.unit)
+    ]
+
+
+# --- trees ------------------------------------------------------------------------------------------------------------
+
+
+def _placed(tree: Tree, split: str | None) -> Tree:
+    """The tree with its split or, if the data give none, with a group: texts that begin alike stay in one split."""
+    if SPLIT in tree.meta:
+        return tree
+    if split is not None:
+        return replace(tree, meta={SPLIT: split, **tree.meta})
+    if GROUP in tree.meta:
+        return tree
+    digest = hashlib.blake2b(tree.nodes[0].text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    return replace(tree, meta={GROUP: digest, **tree.meta})

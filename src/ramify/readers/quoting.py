@@ -1,0 +1,107 @@
+"""Detection of quoting in delimited tables, where a quotation mark is either syntax or text."""
+
+import csv
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ramify.errors import RamifyError
+from ramify.readers.base import Report, lines, open_bytes
+from ramify.readers.columns import PARQUET, delimiter_of
+
+MARK = '"'
+MAX_FIELD = 16 << 20
+
+
+@dataclass
+class _Plain:
+    """Counts of a table in which every line is a row."""
+
+    rows: int = 0
+    bad_rows: int = 0
+    has_marks: bool = False
+    # Column -> its fields between quotation marks; and those of them that no writer has to quote.
+    quoted: Counter[int] = field(default_factory=Counter)
+    needless: Counter[int] = field(default_factory=Counter)
+
+
+def quote_of_tabs(path: Path, delimiter: str | None) -> str:
+    """`detect_quote` for a table with tabs. The mark for other tables, whose quoted fields may hold the delimiter."""
+    with open_bytes(path) as stream:
+        head = stream.read(1 << 16)
+    if head.startswith((PARQUET, b"{")) or (delimiter or delimiter_of(head)) != "\t":
+        return MARK
+    return detect_quote(path, "\t")
+
+
+def detect_quote(path: Path, delimiter: str) -> str:
+    """The quotation mark of a delimited table, or "" if marks are text.
+
+    Marks are text if every line is a row of the right width, unless all quoted fields are well-formed and quoting explains
+    them. Raises `RamifyError` for a comma-separated table with a stray mark, in which neither reading fits.
+    """
+    plain = _plain(path, delimiter)
+    if not plain.has_marks:
+        return ""
+    rows, bad_rows, fault = _quoted(path, delimiter)
+    if fault is None and not bad_rows and (plain.bad_rows or rows == plain.rows):
+        # Tabs cannot occur in a field of a table without quoting, so its writers quote nothing. A sentence in quotation marks
+        # is no reason to assume quoting, unless the whole column is quoted.
+        by_choice = delimiter == "\t" and any(plain.quoted[column] < plain.rows - 1 for column in plain.needless)
+        return "" if by_choice and not plain.bad_rows else MARK
+    if not plain.bad_rows or (delimiter == "\t" and fault is not None):
+        return ""
+    if fault is None:
+        return MARK if bad_rows <= plain.bad_rows else ""
+    raise RamifyError(
+        f"{path}, row at line {fault}: a field that begins with a quotation mark does not end with one. Double the marks "
+        "inside quoted fields, or set --option quote= if quotation marks are plain text."
+    )
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """The lines with their ends. The delimiter and the mark are ASCII, so any single-byte encoding shows them."""
+    with open_bytes(path) as stream:
+        for block in lines(stream, Report(), path):
+            yield from (line.decode("latin-1") + "\n" for line in block)
+
+
+def _plain(path: Path, delimiter: str) -> _Plain:
+    found = _Plain()
+    width = 0
+    for line in _lines(path):
+        line = line.rstrip("\r\n")
+        if not line:
+            continue
+        count = line.count(delimiter)
+        width = width if found.rows else count
+        found.rows += 1
+        found.bad_rows += count != width
+        if MARK in line:
+            found.has_marks = True
+            for column, value in enumerate(line.split(delimiter)) if found.rows > 1 else ():
+                if len(value) > 1 and value[0] == value[-1] == MARK:
+                    found.quoted[column] += 1
+                    found.needless[column] += MARK not in value[1:-1]
+    found.needless = +found.needless
+    return found
+
+
+def _quoted(path: Path, delimiter: str) -> tuple[int, int, int | None]:
+    """The number of rows, of rows of another width than the first, and the line of the first malformed row."""
+    previous = csv.field_size_limit(MAX_FIELD)
+    start, width, rows, bad_rows = 1, 0, 0, 0
+    reader = csv.reader(_lines(path), delimiter=delimiter, quotechar=MARK, strict=True)
+    try:
+        for row in reader:
+            start = reader.line_num + 1
+            if row:
+                width = width if rows else len(row)
+                rows += 1
+                bad_rows += len(row) != width
+    except csv.Error:
+        return rows, bad_rows, start
+    finally:
+        csv.field_size_limit(previous)
+    return rows, bad_rows, None

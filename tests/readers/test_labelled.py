@@ -1,0 +1,516 @@
+import csv
+import io
+import json
+import zipfile
+from collections import Counter
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from ramify import RamifyError
+from ramify.dataset import build
+from ramify.readers import FORMATS, detect_format, labelled
+from ramify.readers.base import Policy, Report
+from ramify.readers.labelled_sets import DATASETS
+from ramify.readers.quoting import detect_quote
+
+
+def read(*paths, policy=None, **options):
+    report = Report()
+    trees = list(labelled.read(list(paths), report, policy=Policy(**policy or {}), **options))
+    assert report.read == sum(map(len, trees)) + report.skipped.total()
+    return trees, report
+
+
+def written(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+def labels(trees):
+    return [node.label for tree in trees for node in tree.nodes if node.label is not None]
+
+
+ROWS = [{"review": "fine, really", "stars": "4"}, {"review": 'it "works"', "stars": "2.5"}, {"review": "no", "stars": "1"}]
+
+
+def as_csv(rows, delimiter=","):
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, rows[0], delimiter=delimiter, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet", "csv.bz2"])
+def test_kinds_of_tables(tmp_path, kind):
+    path = tmp_path / f"reviews.{kind}"
+    if kind == "parquet":
+        pyarrow.parquet.write_table(pa.Table.from_pylist([row | {"stars": float(row["stars"])} for row in ROWS]), path)
+    elif kind == "jsonl":
+        written(path, "".join(json.dumps(row) + "\n" for row in ROWS))
+    else:
+        text = as_csv(ROWS, "\t" if kind == "tsv" else ",")
+        written(path, __import__("bz2").compress(text.encode()) if "bz2" in kind else text)
+    trees, _ = read(path, text="review", label="stars")
+    assert [tree.nodes[0].text for tree in trees] == [row["review"] for row in ROWS]
+    assert labels(trees) == [4.0, 2.5, 1.0]
+    assert all(type(label) is float for label in labels(trees))
+    assert [tree.meta.keys() for tree in trees] == [{"group"}] * 3
+    assert len({tree.id for tree in trees}) == 3
+
+
+def test_pair_is_a_root_and_its_child(tmp_path):
+    path = written(tmp_path / "pairs.tsv", "pairID\tpremise\thypothesis\tlabel\na7\tIt rains.\tIt is wet.\tyes\n")
+    (tree,), _ = read(path)
+    root, child = tree.nodes
+    assert (tree.id, root.id, root.text, root.label) == ("pairs/a7", "a7", "It rains.", None)
+    assert (child.text, child.parents, child.label) == ("It is wet.", (0,), "yes")
+    (tree,), report = read(path, text="hypothesis", label="label")
+    assert [node.text for node in tree.nodes] == ["It is wet."]
+    assert report.unread_columns == {str(path): ["premise"]}
+
+
+def test_texts_that_begin_alike_are_in_one_split(tmp_path):
+    rows = "".join(f"premise {row % 40}\thypothesis {row}\t{row % 3}\n" for row in range(400))
+    store = build([written(tmp_path / "nli.tsv", "premise\thypothesis\tlabel\n" + rows)], "labelled", tmp_path / "out")
+    splits = {}
+    for name in ("train", "dev", "test"):
+        for tree in store.split(name).tolist():
+            splits.setdefault(store.tree(tree).nodes[0].text, set()).add(name)
+    assert len(splits) == 40
+    assert all(len(names) == 1 for names in splits.values())
+    assert len(set.union(*splits.values())) > 1
+
+
+# --- labels -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("column", "label_type", "expected"),
+    [
+        (["3", "1"], "auto", [3, 1]),
+        (["3", "1.5"], "auto", [3.0, 1.5]),
+        (["3", "1"], "category", ["3", "1"]),
+        (["001", "010"], "auto", ["001", "010"]),
+        (["x", "nan"], "auto", ["x", "nan"]),
+        (["1e3", "-.5"], "number", [1000.0, -0.5]),
+    ],
+)
+def test_whole_column_decides_on_the_type_of_labels(tmp_path, column, label_type, expected):
+    path = written(tmp_path / "t.csv", "text,label\n" + "".join(f"words,{value}\n" for value in column))
+    trees, _ = read(path, label_type=label_type)
+    assert labels(trees) == expected
+    assert [*map(type, labels(trees))] == [*map(type, expected)]
+
+
+@pytest.mark.parametrize("values", [[True, False], [1, 2.5], ["a", "b"]])
+def test_typed_labels_keep_their_type(tmp_path, values):
+    lines = "".join(json.dumps({"text": "words", "label": value}) + "\n" for value in values)
+    trees, _ = read(written(tmp_path / "t.jsonl", lines))
+    assert labels(trees) == values
+
+
+def test_label_column_of_two_types_is_refused(tmp_path):
+    first = written(tmp_path / "a.tsv", "text\tlabel\nx\t3.5\n\ny\t\n")
+    second = written(tmp_path / "b.tsv", "text\tlabel\nx\t2\nbad row\nz\thigh\n")
+    with pytest.raises(
+        RamifyError, match=r"b\.tsv, line 4: the label 'high' .* not a number, but '3.5' in .*a\.tsv, line 2 is.*"
+    ):
+        read(first, second)
+    trees, report = read(first, second, label_type="category")
+    assert labels(trees) == ["3.5", "2", "high"]
+    assert report.kept == {"no_label": 1}
+    assert report.skipped == {"bad_row": 1}
+    with pytest.raises(RamifyError, match=r"b\.tsv, line 4: the label 'high' of the column 'label' is not a number"):
+        read(first, second, label_type="number")
+
+
+# --- bad input --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        ("words\tlabel\na\tb\n", {}, r"no column for text: none of text, .*columns are words, label\. Choose .* --text NAME"),
+        ("text\tkind\na\tb\n", {}, r"no column for label: .*columns are text, kind\. Choose one with --label NAME"),
+        ("text\tlabel\na\tb\n", {"label": "mark"}, r"has no column 'mark' \(for label\)\. Its columns are text, label"),
+        ("text\tlabel\na\tb\n", {"label_type": "guess"}, "label_type='guess' is invalid. Expected auto or category or number"),
+        ("text\tlabel\na\tb\n", {"dataset": "glue"}, "dataset='glue' is invalid. Expected none, cola, sst2"),
+        ("text\tlabel\na\tb\n", {"split": "file"}, r"the name of .*t\.tsv tells no split"),
+        ('text,label\n"a, b",c\n"d,e\nf,g\n', {}, r"t\.tsv, row at line 3: a field that begins with a quotation mark"),
+        (b"PK\x03\x04 and more", {}, "not a complete ZIP file"),
+        (b"PAR1 and more", {}, "not a complete Parquet file"),
+        ("", {}, "is empty"),
+    ],
+)
+def test_bad_input_is_refused(tmp_path, content, options, message):
+    with pytest.raises(RamifyError, match=message):
+        read(written(tmp_path / "t.tsv", content), **options)
+
+
+def test_unknown_option_is_refused():
+    with pytest.raises(RamifyError, match="has no option 'txt'; its options are text, text_pair, label, id, split"):
+        FORMATS["labelled"].check(["txt"])
+
+
+def test_repeated_and_missing_ids_are_counted(tmp_path):
+    path = written(tmp_path / "t.csv", "id,text,label\n1,a,x\n2,b,x\n1,c,y\n,d,y\n")
+    trees, report = read(path)
+    assert [tree.nodes[0].text for tree in trees] == ["a", "b"]
+    assert report.skipped == {"duplicate_id": 1, "bad_id": 1}
+    assert "line 4: 1" in report.examples["duplicate_id"][0]
+    trees, _ = read(path, policy={"duplicate_id": "last"})
+    assert [tree.nodes[0].text for tree in trees] == ["b", "c"]
+
+
+STRAY = [
+    ('"Never', "tab", 3),  # never closed
+    ('"Fine," she said', "tab", 3),
+    ('said "so"', "tab", 3),
+    ('"all of it"', "tab", 3),
+    ('"Never', "comma", 3),
+]
+
+
+@pytest.mark.parametrize(("text", "delimiter", "rows"), STRAY)
+def test_stray_quotation_marks_swallow_no_rows(tmp_path, text, delimiter, rows):
+    between = {"tab": "\t", "comma": ","}[delimiter]
+    if between in text:
+        text = text.replace(between, ";")
+    lines = [("text", "label"), ("one", "a"), (text, "b"), ('ends here"' if text == '"Never' else "three", "a")]
+    path = written(tmp_path / "t.tsv", "".join(between.join(line) + "\n" for line in lines))
+    trees, report = read(path)
+    assert [tree.nodes[0].text for tree in trees] == [line[0] for line in lines[1:]]
+    assert len(trees) == rows
+    assert not report.skipped
+    assert not report.kept
+
+
+@pytest.mark.parametrize("delimiter", ["\t", ","])
+@pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC])
+def test_quoted_tables_are_recognised(tmp_path, delimiter, quoting):
+    rows = [("text", "label"), ('said "so"', "1"), (f"with{delimiter}delimiter", "2"), ("two\nlines", "3"), ("plain", "4")]
+    with open(tmp_path / "t", "w", newline="") as file:
+        csv.writer(file, delimiter=delimiter, quoting=quoting, lineterminator="\n").writerows(rows)
+    assert detect_quote(tmp_path / "t", delimiter) == '"'
+    trees, _ = read(tmp_path / "t", delimiter=delimiter)
+    assert [tree.nodes[0].text for tree in trees] == [row[0] for row in rows[1:]]
+
+
+# --- splits -----------------------------------------------------------------------------------------------------------
+
+
+def splits(trees):
+    return Counter(tree.meta.get("split") for tree in trees)
+
+
+def test_names_of_files_give_splits(tmp_path):
+    for name in ("train", "valid", "test"):
+        text = "text\n" if name == "test" else "text\tlabel\n"
+        written(tmp_path / f"{name}.tsv", text + ("a\n" if name == "test" else "a\tx\nb\ty\n"))
+    trees, report = read(tmp_path)
+    assert splits(trees) == {"train": 2, "dev": 2, "test": 1}
+    # The labels of test sets may be secret.
+    assert report.kept == {"no_label": 1}
+    assert len({tree.id for tree in trees}) == 5
+    assert splits(read(tmp_path / "train.tsv")[0]) == splits(read(tmp_path / "valid.tsv")[0]) == {None: 2}
+    assert splits(read(tmp_path, split="none")[0]) == {None: 5}
+    assert splits(read(tmp_path / "valid.tsv", split="file")[0]) == {"dev": 2}
+    with pytest.raises(RamifyError, match="no column for label"):
+        read(written(tmp_path / "train.tsv", "text\na\n"), tmp_path / "valid.tsv")
+
+
+def test_column_gives_splits(tmp_path):
+    path = written(tmp_path / "t.tsv", "text\tlabel\tsplit\tfold\na\tx\ttrain\tdev\nb\ty\tvalidation\tdev\n")
+    trees, _ = read(path)
+    assert splits(trees) == {"train": 1, "validation": 1}
+    assert splits(read(path, split="fold")[0]) == {"dev": 2}
+    store = build([path], "labelled", tmp_path / "out")
+    assert {name: counts["trees"] for name, counts in store.info["splits"].items()} == {"train": 1, "dev": 1, "test": 0}
+
+
+def test_files_of_one_name_have_different_trees(tmp_path):
+    for folder in ("first", "second", "train", "dev"):
+        written(tmp_path / folder / "rows.tsv", "id\ttext\tlabel\n1\ta\tx\n")
+    trees, _ = read(tmp_path)
+    assert len({tree.id for tree in trees}) == 4
+    store = build([tmp_path / "train", tmp_path / "dev"], "labelled", tmp_path / "out", split_by="file")
+    assert store.num_trees == 2
+    assert store.info["skipped"] == {}
+
+
+# --- layouts of data sets ---------------------------------------------------------------------------------------------
+
+TABLES = {
+    "CoLA/dev.tsv": ('gj04\t1\t\tShe ate.\ngj04\t0\t*\tAte "she.\n', ["acceptable", "unacceptable"], "dev"),
+    "CoLA/test.tsv": ("index\tsentence\n0\tShe ate.\n", [], "test"),
+    "SST-2/dev.tsv": ("sentence\tlabel\na \"bad film \t0\ngood \t1\n", ["negative", "positive"], "dev"),
+    "MRPC/test.tsv": ("\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t7\t8\tA b.\tA c.\n", ["equivalent"], "test"),
+    "QQP/dev.tsv": ("id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n3\t1\t2\tA?\tB?\t0\n", ["not_duplicate"], "dev"),
+    "STS-B/dev.tsv": ("index\tgenre\tsentence1\tsentence2\tscore\n0\tx\tA\tB\t3\n1\tx\tA\tC\t2.5\n", [3.0, 2.5], "dev"),
+    "MNLI/dev_matched.tsv": ("index\tpairID\tgenre\tsentence1\tsentence2\tlabel1\tgold_label\n"
+                             "0\t5c\tx\tA.\tB.\tneutral\t-\n1\t6c\tx\tA.\tC.\tneutral\tneutral\n", ["neutral"], "dev"),
+    "QNLI/dev.tsv": ("index\tquestion\tsentence\tlabel\n0\tWhen?\tThen.\tentailment\n", ["entailment"], "dev"),
+    "RTE/dev.tsv": ("index\tsentence1\tsentence2\tlabel\n0\tA.\tB.\tnot_entailment\n", ["not_entailment"], "dev"),
+    "WNLI/dev.tsv": ("index\tsentence1\tsentence2\tlabel\n0\tA.\tB.\t1\n", ["entailment"], "dev"),
+    "AX/AX_test.tsv": ("index\tsentence1\tsentence2\n0\tA.\tB.\n", [], "test"),
+    "BoolQ/val.jsonl": ('{"question": "is it", "passage": "It is.", "idx": 0, "label": true}\n', [True], "dev"),
+    "CB/val.jsonl": ('{"premise": "A", "hypothesis": "B", "label": "neutral", "idx": 0}\n', ["neutral"], "dev"),
+    "COPA/val.jsonl": ('{"premise": "A", "choice1": "B", "choice2": "C", "question": "cause", "label": 1, "idx": 0}\n',
+                       [False, True], "dev"),
+    "COPA/test.jsonl": ('{"premise": "A", "choice1": "B", "choice2": "C", "question": "cause", "idx": 0}\n', [], "test"),
+    "RTE/val.jsonl": ('{"premise": "A", "hypothesis": "B", "label": "entailment", "idx": 0}\n', ["entailment"], "dev"),
+    "WiC/val.jsonl": ('{"word": "go", "sentence1": "Go on.", "sentence2": "I go.", "idx": 0, "label": false, "start1": 0, '
+                      '"start2": 2, "end1": 2, "end2": 4, "version": 1.1}\n', [False], "dev"),
+    "WSC/val.jsonl": ('{"text": "He ate it.", "target": {"span1_index": 0, "span2_index": 2, "span1_text": "He", "span2_text": '
+                      '"it"}, "idx": 0, "label": false}\n', [False], "dev"),
+    "AX-b/AX-b.jsonl": ('{"sentence1": "A", "sentence2": "B", "label": "entailment", "logic": "Negation", "idx": 0}\n',
+                        ["entailment"], None),
+    "AX-g/AX-g.jsonl": ('{"premise": "A", "hypothesis": "B", "label": "entailment", "pair_id": 3, "idx": 0}\n', ["entailment"],
+                        None),
+    "snli_1.0/snli_1.0_dev.jsonl": ('{"gold_label": "-", "sentence1": "A", "sentence2": "B", "captionID": "c", "pairID": "p", '
+                                    '"annotator_labels": ["neutral"]}\n', [], "dev"),
+    "snli/pairs.tsv": ("a b\tb \"c\t2\na b\tc d\t0\n", ["contradiction", "entailment"], None),
+    "any/SICK_trial.txt": ("pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n4\tA\tB\t3.6\tNEUTRAL\n",
+                           ["NEUTRAL"], "dev"),
+    "any/SICK.txt": ("pair_ID\tsentence_A\tsentence_B\tentailment_label\trelatedness_score\tSemEval_set\n"
+                     "4\tA\tB\tNEUTRAL\t3.6\tTRIAL\n", ["NEUTRAL"], "TRIAL"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_published_layouts(tmp_path, name):
+    content, expected, split = TABLES[name]
+    path = written(tmp_path / name, content)
+    assert detect_format([path]) == "labelled"
+    trees, report = read(path)
+    assert labels(trees) == expected
+    assert splits(trees).keys() == {split}
+    assert not report.skipped
+    assert not report.unread_columns
+    assert report.kept.keys() <= {"missing_rows", "no_label"}
+
+
+def test_every_published_table_is_tested():
+    tested = {name.split("/")[0].lower().replace("-", "") for name in TABLES}
+    assert {folder for dataset in DATASETS if dataset.shape == "table" for folder in dataset.folders[:1]} <= tested | {"sick"}
+
+
+def test_metadata_of_data_sets(tmp_path):
+    def meta(name):
+        ((tree, *_), _) = read(written(tmp_path / name, TABLES[name][0]))
+        return {key: value for key, value in tree.meta.items() if key not in ("split", "group")}
+
+    assert meta("WiC/val.jsonl") == {"word": "go", "start1": 0, "end1": 2, "start2": 2, "end2": 4}
+    assert meta("WSC/val.jsonl")["target"]["span2_text"] == "it"
+    assert meta("any/SICK_trial.txt") == {"relatedness_score": 3.6}
+    assert meta("COPA/val.jsonl") == {"question": "cause"}
+
+
+def test_rows_are_compared_with_the_published_number(tmp_path):
+    text = "sentence\tlabel\n" + "fine\t1\n" * 872
+    _, report = read(written(tmp_path / "sst2" / "dev.tsv", text))
+    assert not report.kept
+    _, report = read(written(tmp_path / "sst2" / "dev.tsv", text[:-7] + "fine\n"))
+    assert report.kept == {"missing_rows": 1}
+    assert report.skipped == {"bad_row": 1}
+    assert report.examples["missing_rows"] == ["sst2, dev: 871 rows; 872 are published"]
+    _, report = read(written(tmp_path / "sst2" / "dev.tsv", text + "fine\t0\n"))
+    assert report.kept == {"surplus_rows": 1}
+
+
+def test_named_column_keeps_its_values_and_unknown_classes_are_counted(tmp_path):
+    path = written(tmp_path / "sst2" / "rows.tsv", "sentence\tlabel\na\t1\nb\t7\n")
+    assert labels(read(path, text="sentence", label="label")[0]) == [1, 7]
+    trees, report = read(path)
+    assert labels(trees) == ["positive", "7"]
+    assert report.kept == {"unknown_label": 1}
+    assert labels(read(path, dataset="none")[0]) == [1, 7]
+
+
+def test_titles_name_the_columns_of_a_file_without_header(tmp_path):
+    trees, _ = read(written(tmp_path / "t.csv", "x,one\ny,two\n"), titles="label,text")
+    assert [(tree.nodes[0].text, tree.nodes[0].label) for tree in trees] == [("one", "x"), ("two", "y")]
+
+
+# --- nested records ---------------------------------------------------------------------------------------------------
+
+
+def article(*questions, context="The tea is green, and tea is hot."):
+    return {"title": "Tea", "paragraphs": [{"context": context, "qas": list(questions)}]}
+
+
+def test_squad(tmp_path):
+    questions = (
+        {"id": "q1", "question": "Which colour?", "is_impossible": False, "answers": [{"text": "green", "answer_start": 11}]},
+        {
+            **{"id": "q2", "question": "Which cup?", "is_impossible": True, "answers": []},
+            "plausible_answers": [{"text": "hot", "answer_start": 29}],
+        },
+        {"id": "q1", "question": "Again?", "answers": []},
+        {"id": "q3", "question": "Where?", "answers": [{"text": "tea", "answer_start": 5}, {"text": "tea"}]},
+        {"question": "No id?"},
+        {"id": "q4", "question": "Of a test set?"},
+    )
+    data = {"version": "v2.0", "data": [article(*questions), {"title": "Bad", "paragraphs": [{"qas": [{}]}]}]}
+    path = written(tmp_path / "dev-v2.0.json", json.dumps(data))
+    assert detect_format([path]) == "labelled"
+    (tree,), report = read(path)
+    assert [(node.id, node.kind, node.parents) for node in tree.nodes[1:]] == [
+        (name, "question", (0,)) for name in ("q1", "q2", "q3", "q4")
+    ]
+    assert tree.nodes[1].label == {"texts": ["green"], "starts": [11], "is_impossible": False}
+    assert tree.nodes[2].label == {
+        **{"texts": [], "starts": [], "is_impossible": True},
+        **{"plausible_texts": ["hot"], "plausible_starts": [29]},
+    }
+    assert tree.nodes[4].label is None
+    assert tree.meta == {"split": "dev", "title": "Tea", "group": "Tea"}
+    assert tree.nodes[0].kind == "paragraph"
+    assert report.skipped == {"duplicate_id": 1, "not_a_post": 3}
+    assert report.kept == {"moved_answer": 1, "bad_answer": 1, "missing_rows": 11_873 - 4}
+    # Pretty-printed, on many lines.
+    assert read(written(path, json.dumps(data, indent=1)))[0] == [tree]
+    with pytest.raises(RamifyError, match='no SQuAD data, which is an object with a list "data"'):
+        read(written(path, json.dumps({"data": 3})), dataset="squad")
+    with pytest.raises(RamifyError, match=r"dev-v2\.0\.json is not a table, so it has no column 'question'"):
+        read(written(path, json.dumps(data)), text="question")
+
+
+def test_line_aligned_questions(tmp_path):
+    files = {
+        "context": "tea is green .\nwater is clear .\ntea is green .\n",
+        "question": "which ?\nhow ?\nwhat ?\n",
+        "answer": "green\nwater\ntea\n",
+        "span": "2 2\n1 1\n0 9\n",
+    }
+    for name, text in files.items():
+        written(tmp_path / f"part.{name}", text)
+    for inputs in ([tmp_path], [tmp_path / "part.span"]):
+        trees, report = read(*inputs)
+        assert [len(tree) for tree in trees] == [2, 2]
+        assert trees[0].nodes[1].label == {
+            **{"texts": ["green"], "starts": [7], "is_impossible": False},
+            "token_spans": [[2, 2]],
+        }
+        assert report.kept == {"moved_answer": 1}
+        assert report.skipped == {"not_a_post": 1}
+    written(tmp_path / "part.answer", "green\n")
+    with pytest.raises(RamifyError, match=r"part\.answer ends before line 2, but the files beside it go on"):
+        read(tmp_path)
+
+
+def test_passages_with_questions_and_answers(tmp_path):
+    answers = [{"text": "green", "idx": 0, "label": 1}, {"text": "red", "idx": 1, "label": 0}, {"text": "blue", "idx": 2}]
+    questions = [{"question": "Which colour?", "idx": 4, "answers": answers}]
+    record = {"idx": 7, "passage": {"text": "Tea is green.", "questions": questions}}
+    (tree,), report = read(written(tmp_path / "MultiRC" / "val.jsonl", json.dumps(record) + "\n{}\n"))
+    assert [(node.kind, node.parents, node.label) for node in tree.nodes] == [
+        ("passage", (), None), ("question", (0,), None),
+        ("answer", (1,), True), ("answer", (1,), False), ("answer", (1,), None),
+    ]  # fmt: skip
+    assert tree.id == "val/7"
+    assert report.skipped == {"not_a_post": 1}
+    assert report.kept == {"missing_rows": 4_848 - 3}
+
+
+def test_passages_with_queries(tmp_path):
+    passage = {"text": "Ann met Bob.", "entities": [{"start": 0, "end": 2}, {"start": 8, "end": 10}]}
+    query = {"query": "@placeholder met Bob", "idx": 1, "answers": [{"start": 0, "end": 2, "text": "Ann"}]}
+    path = written(tmp_path / "ReCoRD" / "train.jsonl", json.dumps({"idx": 0, "passage": passage, "qas": [query]}) + "\n")
+    assert detect_format([path]) == "labelled"
+    (tree,), _ = read(path)
+    assert tree.nodes[1].label == {"texts": ["Ann"], "starts": [0]}
+    assert tree.meta["entities"] == [[0, 2], [8, 10]]
+
+
+def test_reviews_and_sentences_in_archives(tmp_path):
+    def archive(name, files):
+        with zipfile.ZipFile(tmp_path / name, "w") as file:
+            for member, data in files.items():
+                file.writestr(member, data)
+        return tmp_path / name
+
+    files = {
+        "movie_reviews/pos/a.txt": "fine .\nreally .\n",
+        "movie_reviews/neg/b.txt": b"caf\xe9 .\n",
+        "movie_reviews/README": "",
+    }
+    path = archive("reviews.zip", files)
+    assert detect_format([path]) == "labelled"
+    trees, report = read(path)
+    assert [(tree.id, tree.nodes[0].text, tree.nodes[0].label) for tree in trees] == [
+        ("neg/b", "café .\n", "negative"), ("pos/a", "fine .\nreally .\n", "positive"),
+    ]  # fmt: skip
+    assert report.skipped == {"other_file": 1}
+    assert report.kept == {"encoding": 1, "missing_rows": 1_998}
+    with zipfile.ZipFile(path) as file:
+        file.extractall(tmp_path / "unpacked")
+    assert [tree.nodes for tree in read(tmp_path / "unpacked")[0]] == [tree.nodes for tree in trees]
+    lines = {"s/plot.tok.gt9.5000": "one\x85 two\nthree\n", "s/quote.tok.gt9.5000": "four\n"}
+    trees, _ = read(archive("sentences.zip", lines))
+    assert [(tree.nodes[0].text, tree.nodes[0].label) for tree in trees] == [
+        ("one\x85 two", "objective"), ("three", "objective"), ("four", "subjective"),
+    ]  # fmt: skip
+    plays = archive("plays.zip", {"shakespeare/play.dtd": "", "shakespeare/dream.xml": "<PLAY/>"})
+    with pytest.raises(RamifyError, match=r"plays\.zip holds plays in XML, which are documents, not labelled texts"):
+        read(plays)
+    with pytest.raises(RamifyError, match=r"labelled +plays in XML"):
+        detect_format([plays])
+
+
+# --- real data --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "counted"),
+    [
+        ("cola", 7_250, {"missing_rows": 1_301}),
+        ("sst2", 68_221, {}),
+        ("rte", 2_490, {}),
+        ("sick", 5_000, {}),
+        ("snli", 7_290, {}),
+    ],
+)
+def test_real_tables(data_dir, name, rows, counted):
+    trees, report = read(data_dir(name))
+    assert len(trees) == len(labels(trees)) == rows
+    assert report.kept == counted
+    assert not report.skipped
+    assert all(isinstance(label, str) and not label.isdigit() for label in labels(trees))
+
+
+@pytest.mark.parametrize(
+    ("name", "questions", "impossible", "missing"),
+    [("dev-v1.1.part.json", 7_456, 0, 10_570 - 7_456), ("dev-v2.0.part.json", 9_644, 4_891, 11_873 - 9_644)],
+)
+def test_real_questions(data_dir, name, questions, impossible, missing):
+    trees, report = read(data_dir("squad") / name)
+    assert len(labels(trees)) == questions
+    assert report.kept == {"missing_rows": missing}
+    assert sum(label["is_impossible"] for label in labels(trees)) == impossible
+    for tree in trees:
+        for node in tree.nodes[1:]:
+            assert bool(node.label["texts"]) != node.label["is_impossible"]
+            for text, start in zip(node.label["texts"], node.label["starts"], strict=True):
+                assert tree.nodes[0].text[start : start + len(text)] == text
+
+
+def test_real_line_aligned_questions(data_dir):
+    trees, report = read(data_dir("squad") / "v1.1-train-part")
+    assert len(trees) == 875
+    assert len(labels(trees)) == 4_285
+    assert report.kept == {"moved_answer": 32}
+    assert not report.skipped
+
+
+@pytest.mark.parametrize(("name", "rows"), [("movie_reviews", 2_000), ("sentence_polarity", 10_662), ("subjectivity", 10_000)])
+def test_real_reviews(data_dir, name, rows):
+    trees, report = read(data_dir("pang-lee") / f"{name}.zip")
+    assert sorted(Counter(labels(trees)).values()) == [rows / 2, rows / 2]
+    assert not report.kept
+    with pytest.raises(RamifyError, match="plays in XML"):
+        read(data_dir("pang-lee") / "shakespeare.zip")
