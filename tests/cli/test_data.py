@@ -121,7 +121,7 @@ def test_show_outlines_a_document(ramify, tmp_path):
     options = ("--format", "book", "--divisions", "level", "--levels", "chapter,paragraph,sentence")
     status, out, _ = ramify("data", "build", path, *options, "--out", tmp_path / "store")
     assert status == 0
-    assert "1 documents, 15 nodes" in out
+    assert "1 document, 15 nodes" in out
     assert ramify("data", "show", tmp_path / "store", "--max-nodes", "4")[1].splitlines() == [
         "tree kiln: 15 nodes, 4 deep",
         "2 parts, 3 chapters, 4 paragraphs, 5 sentences",

@@ -1095,3 +1095,13 @@ def test_a_log_from_standard_input_is_printed_as_text(log, model):
     done = subprocess.run([*program, "--to", "html"], input="x", capture_output=True, text=True)
     assert done.returncode == 2
     assert "--to html has no file to write to, as standard input has no folder. Name a file with --out" in done.stderr
+
+
+def test_texts_are_no_chats(ramify, model, tmp_path):
+    book = tmp_path / "book.md"
+    book.write_text("# Title\n\n## One\n\nHello there. It is late.\n")
+    for format, held in (("book", "books"), ("text", "plain texts")):
+        status, _, err = ramify("disentangle", book, "--format", format, "--model", model, "--out", tmp_path / "out.txt")
+        assert status == 2
+        assert f"--format {format} holds {held}, so there is nothing to disentangle" in err
+    assert not (tmp_path / "out.txt").exists()

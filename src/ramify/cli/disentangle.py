@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from ramify.readers.base import Report
     from ramify.tree import Node, Tree
 
+NO_CHATS = {"text": "plain texts", "book": "books", "labelled": "labelled texts"}
+"""Formats of texts that are no messages -> their content."""
+
 LIVE_BATCH = 256
 """Most messages of a live channel that are decided together, unless `--every` is given."""
 
@@ -142,9 +145,11 @@ def disentangle(
     say_left_out(logs)
     name = format or guessed(logs, verbose)
     known = readers.find_format(name)
-    if known.yields == "posts":
-        hint = " For a table of chat messages in channel order, use --format chat-table." if name == "table" else ""
-        raise RamifyError(f"--format {name} holds posts with known parents, so there is nothing to disentangle.{hint}")
+    if known.yields == "posts" or name in NO_CHATS:
+        held = NO_CHATS.get(name, "posts with known parents")
+        hints = {"table": "a table of messages in the order of the channel, name it with --format chat-table"}
+        hint = hints.get(name, "a chat log, name its format with --format")
+        raise RamifyError(f"--format {name} holds {held}, so there is nothing to disentangle. If the input is {hint}.")
     chosen = options_of(option) | ({"columns": pairs(column, "--column")} if column else {})
     known.check(chosen)
     chosen = dict(known.unannotated) | chosen
