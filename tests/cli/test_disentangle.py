@@ -1086,12 +1086,22 @@ def test_live_output_without_a_file_is_standard_output(log, causal):
 
 
 def test_a_log_from_standard_input_is_printed_as_text(log, model):
-    words = ["disentangle", "-", "--format", "irc", "--model", str(model)]
-    program = [sys.executable, "-c", "from ramify.cli import main; main()", *words]
-    with open(log, "rb") as stdin:
-        done = subprocess.run(program, stdin=stdin, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("=== ")
+    program = [
+        sys.executable,
+        "-c",
+        "from ramify.cli import main; main()",
+        "disentangle",
+        "--format",
+        "irc",
+        "--model",
+        str(model),
+    ]
+    for name in ("/dev/stdin", "-"):
+        with open(log, "rb") as stdin:
+            done = subprocess.run([*program, name], stdin=stdin, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("=== ")
+    program.append("-")
     done = subprocess.run([*program, "--to", "html"], input="x", capture_output=True, text=True)
     assert done.returncode == 2
     assert "--to html has no file to write to, as standard input has no folder. Name a file with --out" in done.stderr

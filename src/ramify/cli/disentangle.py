@@ -216,7 +216,7 @@ def _find_output(to: Output | None, out: Path | None, logs: list[Path], live: bo
                 f"--out {out} does not end in {', '.join(ENDINGS)}, so it does not say what to write. Choose one of these "
                 "endings, or add --to."
             )
-    from_stream = any(str(each) == "-" for each in logs)
+    from_stream = any(map(_is_stream, logs))
     to = to or ("jsonl" if live else "text" if out is not None or from_stream else "html")
     if out is not None:
         return to, out
@@ -225,12 +225,19 @@ def _find_output(to: Output | None, out: Path | None, logs: list[Path], live: bo
     return to, _beside(logs, to)
 
 
+def _is_stream(log: Path) -> bool:
+    """Whether a log is standard input, a pipe or a device, beside which no file can stand."""
+    return (
+        str(log) == "-" or log.parts[:2] in (("/", "dev"), ("/", "proc")) or (log.exists() and not log.is_dir() | log.is_file())
+    )
+
+
 def _beside(logs: list[Path], to: Output) -> Path:
     """A file beside the first log that is new, or a page that this command wrote earlier."""
     from ramify.readers.annotation import unpacked
     from ramify.report.conversations import is_conversations
 
-    if any(str(each) == "-" for each in logs):
+    if any(map(_is_stream, logs)):
         raise RamifyError(f"--to {to} has no file to write to, as standard input has no folder. Name a file with --out.")
     first = logs[0] if logs[0].name not in ("", "..") else logs[0].resolve()
     name = unpacked(first.name)
