@@ -538,7 +538,7 @@ def test_channel_may_begin_with_unparsed_lines(causal, before, options, unparsed
     assert process.returncode == 0, err
     assert [each["id"] for each in results] == ["0", "1", "2"]
     assert err.count("unparsed") == unparsed
-    assert not unparsed or "1 unparsed (first: /dev/stdin, line 1)" in err
+    assert not unparsed or "1 unparsed (first: -, line 1)" in err
 
 
 def test_refused_arguments(ramify, model, log, tmp_path):
@@ -1026,7 +1026,7 @@ def test_the_ending_of_out_tells_the_kind_of_output(ramify, log, model, tmp_path
 def test_unknown_endings_are_refused(ramify, log, model, tmp_path):
     status, _, err = ramify("disentangle", log, "--model", model, "--out", tmp_path / "out.pdf")
     assert status == 2
-    assert "out.pdf does not end in .annotation.txt, .links.txt, .txt, .jsonl, .html" in err
+    assert "out.pdf does not end in .annotation.txt or .links.txt or .txt or .jsonl or .html or .csv or .parquet" in err
     assert "add --to" in err
     assert not (tmp_path / "out.pdf").exists()
     assert ramify("disentangle", log, "--model", model, "--to", "text", "--out", tmp_path / "out.pdf")[0] == 0

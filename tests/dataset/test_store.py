@@ -123,7 +123,7 @@ def test_other_folders_are_refused_as_stores(tmp_path):
     with pytest.raises(RamifyError, match="is not a Ramify data set"):
         Store.open(tmp_path)
     (tmp_path / "dataset.json").write_text('{"version": 99}')
-    with pytest.raises(RamifyError, match="has version 99 of the format; this Ramify reads version 1"):
+    with pytest.raises(RamifyError, match="has version 99 of the format; this Ramify reads version 2"):
         Store.open(tmp_path)
 
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ramify.cli.shared import Json, PlainProgress, Verbose, guessed, options_of, pairs, say_left_out
+from ramify.cli.shared import Json, PlainProgress, Verbose, check_beside, file_kind, guessed, options_of, pairs, say_left_out
 from ramify.errors import RamifyError, counted
+from ramify.files import STANDARD
 
 if TYPE_CHECKING:
     from ramify.dataset import Store
@@ -32,7 +33,7 @@ UNITS = {"KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 
 @app.command()
 def build(
-    inputs: Annotated[list[Path], typer.Argument(help="Files, compressed or not, or folders with them.")],
+    inputs: Annotated[list[Path], typer.Argument(help="Files, compressed or not, or folders with them; - reads stdin.")],
     out: Annotated[Path, typer.Option("--out", help="Folder to write.")],
     format: Annotated[str | None, typer.Option(help="Format of the files. Default: guessed.")] = None,
     policy: Annotated[
@@ -136,6 +137,8 @@ def build(
             "posts are not joined",
             file=sys.stderr,
         )
+    if split_by == str(STANDARD):
+        raise RamifyError("--split-by - cannot be read from standard input. Name a file, or a column of the table.")
     with _progress() as progress:
         store = dataset.build(
             inputs,
@@ -205,7 +208,8 @@ def stats(
     tokenizer: Annotated[
         Path | None,
         typer.Option(
-            help="Tokenizer (a tokenizer.json or its folder) with which to count tokens, and those past --max-tokens."
+            help="Tokenizer (a tokenizer.json or its folder; - reads stdin) with which to count tokens, and those past "
+            "--max-tokens."
         ),
     ] = None,
     max_tokens: Annotated[
@@ -219,6 +223,7 @@ def stats(
     from ramify.dataset import Store
     from ramify.dataset import statistics as shape
 
+    check_beside(plot, "--plot")
     store = Store.open(folder)
     counts = shape.statistics(store)
     if tokenizer is not None:
@@ -258,28 +263,47 @@ def _tokens(store: "Store", tokenizer: Path, max_tokens: int) -> dict[str, Any]:
     return {**cut, "share_over": share_over(cut), "max_tokens": max_tokens}
 
 
-@app.command()
-def export(
+@app.command("export")
+def export_trees(
     folders: Annotated[list[Path], typer.Argument(help="Data sets built by `ramify data build`.")],
-    out: Annotated[Path, typer.Option("--out", help="JSON lines file to write, one tree per line.")],
+    out: Annotated[
+        Path, typer.Option("--out", help="File to write, or folder for convokit and datasets; - writes a file to stdout.")
+    ],
+    format: Annotated[
+        Literal["jsonl", "csv", "parquet", "convokit", "datasets"] | None,
+        typer.Option(
+            help="jsonl: one tree per line; csv, parquet: one row per node; convokit: a corpus folder; datasets: a folder for "
+            "Hugging Face `load_dataset`. Default: by the ending of --out; jsonl on stdout."
+        ),
+    ] = None,
 ) -> None:
-    """Write data sets as JSON lines of trees, to read them elsewhere or to build one data set from several.
+    """Write data sets to read them elsewhere, or to build one data set from several.
+
+    `ramify data build` reads jsonl, csv, parquet and convokit back to the same trees.
 
     Example: ramify data export data/reddit data/forum --out both.jsonl
+
+    Example: ramify data export data/reddit --out reddit.parquet
+
+    Example: ramify data export data/reddit --format datasets --out reddit-datasets
+
+    Example: ramify data export data/reddit --format csv --out - | head
     """
     from ramify.dataset import Store
-    from ramify.files import replacing
+    from ramify.dataset.export import Format, export
 
+    kinds: dict[str, Format] = {"-": "jsonl", ".jsonl": "jsonl", ".csv": "csv", ".parquet": "parquet"}
+    kind = format or file_kind(out, kinds, "--format")
     stores = [Store.open(folder) for folder in folders]
-    with replacing(out) as scratch, open(scratch, "w", encoding="utf-8") as file:
-        for store in stores:
-            file.writelines(tree.to_json() + "\n" for tree in store.trees())
+    export(stores, out, kind)
     print(f"{out}: {counted(sum(store.num_trees for store in stores), 'tree')}", file=sys.stderr)
 
 
 @app.command("split")
 def split_trees(
-    data: Annotated[Path, typer.Argument(help="A data set built by `ramify data build`, or a JSON lines file of trees.")],
+    data: Annotated[
+        Path, typer.Argument(help="A data set built by `ramify data build`, or a JSON lines file of trees; - reads stdin.")
+    ],
     max_tree_size: Annotated[int, typer.Option("--max-tree-size", help="Maximum number of comments per piece (M).")],
     pack: Annotated[bool, typer.Option("--pack/--no-pack", help="Put sibling subtrees into one piece while they fit.")] = True,
     bound: Annotated[
@@ -328,7 +352,7 @@ def _structures(data: Path) -> Iterator[tuple[str, str, "Indices", list[str]]]:
     from ramify.readers.jsonl import numbered_trees
     from ramify.tree import NO_PARENT
 
-    if data.exists() and not data.is_dir():
+    if data == STANDARD or (data.exists() and not data.is_dir()):
         for line, tree in numbered_trees(data):
             try:
                 parent = tree.parent

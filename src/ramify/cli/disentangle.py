@@ -11,8 +11,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ramify.cli.shared import Deciding, Device, Precision, Verbose, bar, guessed, options_of, pairs, redecide, say_left_out
+from ramify.cli.shared import (
+    Deciding,
+    Device,
+    Precision,
+    Verbose,
+    bar,
+    file_kind,
+    guessed,
+    options_of,
+    pairs,
+    redecide,
+    say_left_out,
+)
 from ramify.errors import RamifyError, counted
+from ramify.files import STANDARD
 from ramify.sample import LINKS
 
 if TYPE_CHECKING:
@@ -29,22 +42,27 @@ NO_CHATS = {"text": "plain texts", "book": "books", "labelled": "labelled texts"
 LIVE_BATCH = 256
 """Most messages of a live channel that are decided together, unless `--every` is given."""
 
-Output = Literal["text", "jsonl", "annotation", "html"]
+Output = Literal["text", "jsonl", "annotation", "html", "csv", "parquet"]
 
 ENDINGS: dict[str, Output] = {
+    "-": "text",
     ".annotation.txt": "annotation",
     ".links.txt": "annotation",
     ".txt": "text",
     ".jsonl": "jsonl",
     ".html": "html",
+    ".csv": "csv",
+    ".parquet": "parquet",
 }
-"""The ending of a file's name -> its `--to`. The first ending that fits decides."""
+"""The ending of --out, or - for standard output -> the kind of file. The first ending that fits decides."""
 
 BESIDE: dict[Output, str] = {
     "html": ".html",
     "text": ".conversations.txt",
     "jsonl": ".conversations.jsonl",
     "annotation": ".links.txt",
+    "csv": ".conversations.csv",
+    "parquet": ".conversations.parquet",
 }
 """The ending of a file beside the log, where no `--out` names one. Readers would take `.annotation.txt` for gold links."""
 
@@ -57,9 +75,9 @@ def disentangle(
     to: Annotated[
         Output | None,
         typer.Option(
-            help="text: readable; jsonl: one tree per conversation; annotation: one link per line; html: a coloured page. "
-            "Default: by the ending of --out (.txt, .jsonl, .links.txt or .annotation.txt, .html), or else html; with --live, "
-            "jsonl."
+            help="text: readable; jsonl: one tree per conversation; annotation: one link per line; html: a coloured page; csv, "
+            "parquet: one message per row. Default: by the ending of --out (.txt, .jsonl, .links.txt, .annotation.txt, .html, "
+            ".csv, .parquet); without --out, html; on stdout, text; with --live, jsonl."
         ),
     ] = None,
     out: Annotated[
@@ -127,6 +145,8 @@ def disentangle(
 
     Example: ramify disentangle export.zip --out conversations.jsonl
 
+    Example: ramify disentangle channel.log --out replies.csv
+
     Example: tail -n +1 -f channel.log | ramify disentangle - --format irc --live --to jsonl --out -
 
     Example: ramify disentangle years.log --live --every 4096 --to annotation --out links.txt
@@ -137,10 +157,11 @@ def disentangle(
     from ramify.readers import irc
     from ramify.readers.base import Report
 
-    to, out = _find_output(to, out, logs, live)
-    logs, out = [_or_stream(each, "/dev/stdin") for each in logs], _or_stream(out, "/dev/stdout")
+    kind, out = _find_output(to, out, logs, live)
     _check_out(out)
+    kind = to or file_kind(out, ENDINGS, "--to")
     report = Report()
+    readers.check_paths(logs)
     logs = readers.drop_empty(logs, report)
     say_left_out(logs)
     name = format or guessed(logs, verbose)
@@ -164,22 +185,22 @@ def disentangle(
     if every is not None and not live:
         raise RamifyError(f"--every {every} needs --live; a whole log is decided at once. Add --live, or leave --every out.")
     if live:
-        if len(models) > 1 or beam > 1 or to not in ("jsonl", "annotation"):
+        if len(models) > 1 or beam > 1 or kind not in ("jsonl", "annotation"):
             raise RamifyError("--live takes one model and --to jsonl or annotation; it excludes --beam.")
         with autocast(models[0].device, precision):
-            _follow(models[0], known, logs, report, chosen, to, out, every, ignore_replies)
+            _follow(models[0], known, logs, report, chosen, kind, out, every, ignore_replies)
         return
     links = _Links()
     with bar("disentangling", None) as advance, autocast(models[0].device, precision):
         trees = known.records(logs, report, **chosen)
-        trees = _check_page_size(trees) if to == "html" else trees
+        trees = _check_page_size(trees) if kind == "html" else trees
         found = _counted(
             (disentangle_ensemble(models, tree, ignore_replies=ignore_replies, ensemble=ensemble, beam=beam) for tree in trees),
             advance,
             report,
             links,
         )
-        _write(found, to, out, names or "the model that ships with Ramify", known.numbered)
+        _write(found, kind, out, names or "the model that ships with Ramify", known.numbered)
     _print_counts(report)
     print(links, file=sys.stderr)
     print(out, file=sys.stderr)
@@ -209,26 +230,20 @@ class _Links:
 
 def _find_output(to: Output | None, out: Path | None, logs: list[Path], live: bool) -> tuple[Output, Path]:
     """The kind of output, and the file to write."""
-    if out is not None and str(out) != "-" and to is None:
-        to = next((kind for ending, kind in ENDINGS.items() if out.name.endswith(ending)), None)
-        if to is None and not live:
-            raise RamifyError(
-                f"--out {out} does not end in {', '.join(ENDINGS)}, so it does not say what to write. Choose one of these "
-                "endings, or add --to."
-            )
-    from_stream = any(map(_is_stream, logs))
-    to = to or ("jsonl" if live else "text" if out is not None or from_stream else "html")
-    if out is not None:
-        return to, out
-    if live or (from_stream and to != "html"):
-        return to, Path("-")
-    return to, _beside(logs, to)
+    if out is None:
+        from_stream = any(map(_is_stream, logs))
+        to = to or ("jsonl" if live else "text" if from_stream else "html")
+        return to, STANDARD if live or (from_stream and to != "html") else _beside(logs, to)
+    # A live channel has an output of its own, unless the file says otherwise.
+    if live and not any(out.name.endswith(ending) for ending in ENDINGS if ending != str(STANDARD)):
+        return to or "jsonl", out
+    return to or file_kind(out, ENDINGS, "--to"), out
 
 
 def _is_stream(log: Path) -> bool:
     """Whether a log is standard input, a pipe or a device, beside which no file can stand."""
     return (
-        str(log) == "-" or log.parts[:2] in (("/", "dev"), ("/", "proc")) or (log.exists() and not log.is_dir() | log.is_file())
+        log == STANDARD or log.parts[:2] in (("/", "dev"), ("/", "proc")) or (log.exists() and not log.is_dir() | log.is_file())
     )
 
 
@@ -247,10 +262,6 @@ def _beside(logs: list[Path], to: Output) -> Path:
             f"{out} exists, and would be overwritten. Name the file to write with --out, or remove this one first."
         )
     return out
-
-
-def _or_stream(path: Path, stream: str) -> Path:
-    return Path(stream) if str(path) == "-" else path
 
 
 def _check_out(out: Path) -> None:
@@ -384,6 +395,8 @@ def _no_message(report: "Report") -> str:
 
 def _write(found: Iterator["Disentangled"], to: str, out: Path, model: str, numbered: bool) -> None:
     """`numbered`: see `Format`."""
+    from ramify.dataset.export import parquet_writer, write_csv
+    from ramify.disentangle.inference.table import MESSAGES, rows_of
     from ramify.files import replacing
     from ramify.readers.annotation import readable_name, write_links
     from ramify.readers.messages import LogNames
@@ -394,6 +407,13 @@ def _write(found: Iterator["Disentangled"], to: str, out: Path, model: str, numb
     elif to == "annotation":
         names = LogNames()
         write_links(out, {names.give(readable_name(each.tree.id)): _numbers(each, numbered) for each in found})
+    elif to == "csv":
+        with replacing(out) as scratch, open(scratch, "wb") as file:
+            write_csv(map(rows_of, found), file)
+    elif to == "parquet":
+        with replacing(out) as scratch, parquet_writer(scratch, MESSAGES) as writer:
+            for each in found:
+                writer.write_batch(rows_of(each))
     else:
         with replacing(out) as scratch, open(scratch, "w", encoding="utf-8", newline="\n") as file:
             for each in found:

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from ramify import sample
-from ramify.cli.shared import Deciding, Device, Json, Precision, bar, settings_of
+from ramify.cli.shared import Deciding, Device, Json, Precision, bar, check_beside, settings_of
 
 
 class RunOrCommand(TyperGroup):
@@ -144,6 +144,7 @@ def run(
     from ramify.dataset.store import Store
     from ramify.runs import kind_for
 
+    check_beside(save, "--save")
     given: dict[str, Any] = {
         "context": context,
         "draws": draws,
@@ -170,10 +171,15 @@ def run(
 def links(
     gold: Annotated[
         list[Path],
-        typer.Option("--gold", metavar="FILE…", help="Gold annotation files, or folders with files *.annotation.txt."),
+        typer.Option(
+            "--gold", metavar="FILE…", help="Gold annotation files, or folders with files *.annotation.txt; - reads stdin."
+        ),
     ],
     predicted: Annotated[
-        list[Path], typer.Option("--predicted", metavar="FILE…", help="Predicted annotation files, or folders with such files.")
+        list[Path],
+        typer.Option(
+            "--predicted", metavar="FILE…", help="Predicted annotation files, or folders with such files; - reads stdin."
+        ),
     ],
     protocol: Annotated[
         Literal["official", "chunk50"],
@@ -194,10 +200,14 @@ def links(
 
     Example: ramify evaluate links --gold dev/*.annotation.txt --predicted predicted.txt --json
     """
+    from ramify.errors import RamifyError
+    from ramify.files import STANDARD
     from ramify.metrics.conversations import match
     from ramify.readers.annotation import read_links
     from ramify.runs.disentanglement_scores import LinkScores
 
+    if [*gold, *predicted].count(STANDARD) > 1:
+        raise RamifyError("- is given twice, but standard input can be read only once. Name files in place of the others.")
     matched = match(read_links(gold), read_links(predicted), missing=missing)
     found = LinkScores(matched, protocol) if resamples is None else LinkScores(matched, protocol, resamples=resamples)
     print(json.dumps(found.to_json()) if as_json else "\n".join(found.lines()))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def fill_mask(
     run: Annotated[str, typer.Argument(help="A run, a saved model, or tree-mlm-small.")],
-    data: Annotated[Path, typer.Option("--data", help="A JSON lines file of trees, or a built data set.")],
+    data: Annotated[Path, typer.Option("--data", help="A JSON lines file of trees, or a built data set; - reads stdin.")],
     node: Annotated[str, typer.Option("--node", help="Id of the node whose text holds [MASK].")],
     tree: Annotated[
         str | None, typer.Option("--tree", help="Id of the tree, needed if several trees have such a node.")

@@ -2,10 +2,10 @@
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
@@ -101,6 +101,35 @@ def settings_of(settings: list[str] | None) -> dict[str, str]:
     """The settings that `--set` gives."""
     given = pairs(settings, "--set", "KEY=VALUE, such as train.steps=2000")
     return {name: value.strip() for name, value in given.items()}
+
+
+Kind = TypeVar("Kind")
+
+
+def file_kind(out: Path, kinds: Mapping[str, Kind], option: str) -> Kind:
+    """The kind of file to write. `kinds`: ending of its name, or - for standard output -> kind. `option` names the kind."""
+    from ramify.errors import RamifyError
+    from ramify.files import STANDARD
+
+    if out == STANDARD:
+        return kinds[str(out)]
+    endings = [ending for ending in kinds if ending != str(STANDARD)]
+    ending = next((ending for ending in endings if out.name.lower().endswith(ending)), None)
+    if ending is None:
+        raise RamifyError(
+            f"--out {out} does not end in {' or '.join(endings)}, so the kind of file is unknown. Choose one of these endings, "
+            f"or add {option}."
+        )
+    return kinds[ending]
+
+
+def check_beside(path: Path | None, option: str) -> None:
+    """Raise if a further output of a command that prints its results would go to standard output, too."""
+    from ramify.errors import RamifyError
+    from ramify.files import STANDARD
+
+    if path == STANDARD:
+        raise RamifyError(f"{option} - would mix with the results on standard output. Name a file.")
 
 
 def guessed(inputs: list[Path], verbose: bool) -> str:

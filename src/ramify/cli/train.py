@@ -14,6 +14,7 @@ import typer
 
 from ramify.cli.shared import TimeLeft, settings_of
 from ramify.errors import RamifyError
+from ramify.files import check_folder
 from ramify.recipes import FITS, RECIPES
 from ramify.recipes.base import Fit, Positional, Recipe, Training
 
@@ -118,6 +119,9 @@ def _carry_out(recipe: Recipe, arguments: dict[str, Any], packing: Mapping[str, 
     from ramify.runs import check_fresh
 
     out, pack = given["out"], given.get("pack")
+    for folder in (out, pack):
+        if folder is not None:
+            check_folder(folder)
     _check_packing(recipe, pack, packing)
     if pack is not None:
         _check_pack(pack, out)

@@ -12,15 +12,22 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ramify.dataset import tables
 from ramify.errors import RamifyError, counted
+from ramify.files import STANDARD
 from ramify.readers.base import pc
 from ramify.tree import DOCUMENT, NO_PARENT, PLACEHOLDER, Indices, Node, Tree, depths
+
+if TYPE_CHECKING:
+    import networkx
+    import pandas
+    import polars
 
 VERSION = 2
 INFO_FILE = "dataset.json"
@@ -83,6 +90,8 @@ class Store:
     def open(cls, path: str | Path) -> "Store":
         """Open the store in a folder. Raises `RamifyError` if there is none, or if it is damaged."""
         path = Path(path)
+        if path == STANDARD:
+            raise RamifyError("- is standard input, but a data set is a folder. Name a folder that `ramify data build` wrote.")
         remedy = f"Build one with: ramify data build INPUT --format NAME --out {path}"
         if path.is_file():
             raise RamifyError(
@@ -271,6 +280,18 @@ class Store:
     def tree_ids(self, trees: Numbers) -> list[str]:
         return self._values(self._trees["id"].take(pa.array(np.asarray(trees, dtype=np.int64))))
 
+    def meta_texts(self, trees: Numbers) -> pa.Array:
+        """The metadata of trees as JSON; null if there is none."""
+        return self._of_trees("meta", trees)
+
+    def split_names(self, trees: Numbers) -> pa.Array:
+        """The splits of trees; null in a store without splits."""
+        return pa.array(SPLITS).take(self._of_trees("split", trees))
+
+    def _of_trees(self, column: str, trees: Numbers) -> pa.Array:
+        values = self._trees[column].take(pa.array(np.asarray(trees, dtype=np.int64)))
+        return values.chunk(0) if values.num_chunks == 1 else pa.concat_arrays([*values.chunks, pa.array([], values.type)])
+
     def metas(self, trees: Numbers) -> list[dict[str, Any]]:
         texts = self._values(self._trees["meta"].take(pa.array(np.asarray(trees, dtype=np.int64))))
         return [json.loads(text) if text else {} for text in texts]
@@ -366,6 +387,34 @@ class Store:
     def trees(self, numbers: Numbers | None = None) -> Iterator[Tree]:
         for number in range(self.num_trees) if numbers is None else numbers:
             yield self.tree(int(number))
+
+    # --- other libraries ------------------------------------------------------------------------------------------------------
+
+    def to_arrow(self) -> pa.Table:
+        """A table with one row per node, tree after tree, parents first.
+
+        Its columns are tree, split, id, parent (the id of the parent), depth, author, time (seconds since 1970), kind, label,
+        text, and meta (the metadata of the tree as JSON). A store of logs also has parents (the ids of all parents; null: not
+        annotated) and self_link. Labels are truth values, numbers or strings if all of them are, and JSON otherwise.
+        """
+        return tables.to_arrow(self)
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """The table of `to_arrow` as a data frame. Raises `RamifyError` if pandas is not installed."""
+        tables.extra("pandas", "Store.to_pandas")
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> "polars.DataFrame":
+        """The table of `to_arrow` as a data frame. Raises `RamifyError` if polars is not installed."""
+        return tables.extra("polars", "Store.to_polars").from_arrow(self.to_arrow())
+
+    def to_networkx(self, tree: int | str) -> "networkx.DiGraph":
+        """A tree, by its number or its id, as a graph with edges from parents to children.
+
+        Its nodes are named by their ids. The metadata of the tree, its id and its split are attributes of the graph. Raises
+        `RamifyError` if networkx is not installed.
+        """
+        return tables.to_networkx(self, tree)
 
     @cached_property
     def _starts(self) -> Indices:

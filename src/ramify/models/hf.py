@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ramify import sample
 from ramify.errors import RamifyError
-from ramify.files import make_folder, read_json, write_text
+from ramify.files import STANDARD, make_folder, read_json, write_text
 from ramify.nn.blocks import Activation
 from ramify.tensors import load_tensors, save_tensors
 
@@ -64,6 +64,8 @@ def locate(source: str | Path) -> Path:
 
     `owner/name@revision` selects a branch, tag or commit. A folder with the name of a shipped model precedes it.
     """
+    if Path(source) == STANDARD:
+        raise RamifyError("- is standard input, which cannot be read here. Name a directory, or a hub id.")
     if Path(source).is_dir():
         return Path(source)
     if str(source) in sample.MODELS:

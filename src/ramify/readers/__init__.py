@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any, Literal
 
 from ramify.errors import RamifyError
+from ramify.files import STANDARD
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,9 @@ FORMATS: dict[str, Format] = {
     "discord": Format("logs", "ramify.readers.discord", "DiscordChatExporter's JSON"),
     "matrix": Format("logs", "ramify.readers.matrix", "Matrix rooms: Element's JSON, or events as JSON lines"),
     "telegram": Format("logs", "ramify.readers.telegram", "Telegram Desktop's result.json"),
+    "nodes": Format(
+        "trees", "ramify.readers.nodes", "Ramify's own tables of nodes, as `data export` writes them", numbered=True
+    ),
     "table": Format("posts", "ramify.readers.table", "one post per row: CSV, TSV, Parquet or JSON lines"),
     "labelled": Format("trees", "ramify.readers.labelled", "labelled texts and pairs: tables, GLUE, SuperGLUE, SQuAD, SNLI …"),
     "chat-table": Format("logs", "ramify.readers.chat_table", "one message per row, in the order of the channel"),
@@ -152,7 +156,7 @@ def detect_format(paths: Sequence[Path], *, verbose: bool = False) -> str:
             read_twice(path, "Name its format with --format.")
             heads[path] = b""
             if not path.is_dir():
-                if (inputs is not paths or len(paths) > 1) and path.is_file() and not path.stat().st_size:
+                if path != STANDARD and (inputs is not paths or len(paths) > 1) and path.is_file() and not path.stat().st_size:
                     del heads[path]  # a day without messages
                     continue
                 with open_bytes(path) as stream:
@@ -172,7 +176,7 @@ def detect_format(paths: Sequence[Path], *, verbose: bool = False) -> str:
 
 def drop_empty(paths: Sequence[Path], report: Any) -> list[Path]:
     """Leave out empty files, such as days without messages, and count them. If all files are empty, all are returned."""
-    empty = [path for path in paths if path.is_file() and not path.stat().st_size]
+    empty = [path for path in paths if path != STANDARD and path.is_file() and not path.stat().st_size]
     if len(empty) == len(paths):
         return list(paths)
     for path in empty:
@@ -190,11 +194,14 @@ def _is_built(path: Path) -> bool:
 
 
 def check_paths(paths: Sequence[Path]) -> None:
-    """Raise `RamifyError` if there is no input, or if an input does not exist or is a folder without data."""
+    """Raise `RamifyError` if there is no input, if an input does not exist or is a folder without data, or if standard input
+    (`-`) is named twice."""
     if not paths:
         raise RamifyError("there is no input. Name at least one file or folder.")
+    if list(paths).count(STANDARD) > 1:
+        raise RamifyError("- is given twice, but standard input can be read only once. Leave one out.")
     for path in paths:
-        if not path.exists():
+        if path != STANDARD and not path.exists():
             raise RamifyError(f"there is no file or folder {path}. Check the spelling of the input.")
         if path.is_dir() and not list_files([path]):
             others = left_out([path]).get(path, [])

@@ -3,6 +3,7 @@ is written as a whole, the last two are kept, and damaged ones are skipped."""
 
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -122,7 +123,7 @@ def finish_checkpoint(
     write_text(scratch / COUNTERS, json.dumps(record, indent=1))
     final = out / CHECKPOINTS / f"step-{progress.step:08d}"
     shutil.rmtree(final, ignore_errors=True)
-    scratch.rename(final)
+    os.replace(scratch, final)
     found = _folders(out)
     # Later checkpoints are damaged: this run resumed from an earlier one.
     kept = [each for each in found if each.name <= final.name][-keep:]

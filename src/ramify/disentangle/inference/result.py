@@ -136,8 +136,13 @@ def split_log(log: Tree, conversation: Ints) -> list[Tree]:
             replace(node, parents=node.parents and tuple(place[parent] for parent in node.parents))
             for node in (log.nodes[message] for message in own)
         )
-        trees.append(Tree(tuple(nodes), id=f"{log.id}/{number}"))
+        trees.append(Tree(tuple(nodes), id=conversation_id(log, number)))
     return trees
+
+
+def conversation_id(log: Tree, number: int) -> str:
+    """The id of a conversation, which is unique among the conversations of all logs."""
+    return f"{log.id}/{number}"
 
 
 def _list_links(log: Tree) -> Links:

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Literal, NoReturn
 
 from ramify.errors import RamifyError, counted
+from ramify.files import STANDARD
 from ramify.readers import annotation, chat, list_files
-from ramify.readers.base import Report, bad_option, blocks, open_bytes
+from ramify.readers.base import Report, bad_option, blocks, file_name, open_bytes
 from ramify.readers.chat import TOKENS, Log
 from ramify.readers.dates import DateOrder, First, is_slashed
 from ramify.readers.encodings import AUTO, check_encoding, with_line_ends
@@ -85,7 +86,7 @@ def logs(
     inputs = [file for path in paths for file in (_in_folder(path, dialect, encoding, report) if path.is_dir() else [path])]
     for path, name in zip(inputs, _log_names(inputs)):
         beside = path.with_name(_short(path) + _LINKS)
-        links = beside if annotations == "beside" and beside.exists() else None
+        links = beside if annotations == "beside" and path != STANDARD and beside.exists() else None
         messages = _messages(path, report, dialect, encoding, links, DateOrder(dates), hours)
         if tokens == "beside":
             messages = _with_tokens(messages, path.with_name(_short(path) + _TOKENS))
@@ -181,7 +182,7 @@ def _runs_twice(
         return hours == "12"
     with ExitStack() as files:
         blocks = iter([lines])
-        if path.is_file():
+        if path != STANDARD and path.is_file():
             blocks = _lines(files.enter_context(open_bytes(path)), path, encoding, Report())
         if not is_slashed(first):
             return hours == "12" or (hours == AUTO and runs_twice(_stamps(blocks, patterns)))
@@ -231,7 +232,7 @@ def _chosen(lines: list[str], dialect: str, path: Path, first: int) -> list[dial
     sample = list(islice(((number, line) for number, line in enumerate(lines, first) if not _is_blank(line)), SAMPLE_LINES))
     if not sample:
         return []
-    is_pipe = not path.is_file()
+    is_pipe = path == STANDARD or not path.is_file()
     if dialect != AUTO and (is_pipe or any(DIALECTS[name].line.fullmatch(line) for name in names for _, line in sample)):
         return [DIALECTS[name] for name in names]
     fits = {name: fit([line for _, line in sample], DIALECTS[name]) for name in names}
@@ -322,7 +323,7 @@ def _logs_of(folder: Path) -> list[Path]:
 
 def _short(path: Path) -> str:
     """The name of a log in annotation files."""
-    name = unpacked(path.name)
+    name = unpacked(file_name(path))
     known = annotation.log_name(name)
     if known == name:
         known = next((name.removesuffix(ending) for ending in _ENDINGS if name.endswith(ending)), name)
