@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer as Engine
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, counted
 from ramify.files import STANDARD, StandardInput, read_json, write_text
 
 Kind = Literal["wordpiece", "bpe", "unigram"]
@@ -329,8 +329,9 @@ def _joined(*parts: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _too_few(kind: Kind, vocab_size: int, least: int) -> RamifyError:
     return RamifyError(
-        f"a vocabulary of {vocab_size:,} pieces is too small: special tokens and single letters of these texts take {least:,} "
-        f"in a {kind} tokenizer. Set vocab_size to at least this number (--vocab-size; in a run, --set tokenizer.vocab_size=N)."
+        f"a vocabulary of {counted(vocab_size, 'piece')} is too small: special tokens and single letters of these texts take "
+        f"{least:,} in a {kind} tokenizer. Set vocab_size to at least this number (--vocab-size; in a run, --set "
+        "tokenizer.vocab_size=N)."
     )
 
 

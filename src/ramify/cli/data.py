@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ramify.cli.shared import Json, check_beside, file_kind, guessed, options_of, pairs, say_left_out
-from ramify.errors import RamifyError
+from ramify.cli.shared import Json, PlainProgress, Verbose, check_beside, file_kind, guessed, options_of, pairs, say_left_out
+from ramify.errors import RamifyError, counted
 from ramify.files import STANDARD
 
 if TYPE_CHECKING:
@@ -102,6 +102,7 @@ def build(
     option: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of the format; repeatable.")] = None,
     memory: Annotated[str, typer.Option(help="Memory bound, e.g. 512MB.")] = "512MB",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing data set.")] = False,
+    verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
     """Build a data set of trees from files: memory-mapped, split by tree, with counts of everything left out.
@@ -120,7 +121,7 @@ def build(
     policies = pairs(policy, "--policy")
     chosen = dataset.Policy.named(policies)
     say_left_out(inputs)
-    format = format or guessed(inputs)
+    format = format or guessed(inputs, verbose)
     known = readers.find_format(format)
     options |= {"unit": unit, "levels": levels, "divisions": divisions, "text_pair": text_pair}
     for name, value in (("text", text), ("label", label)):
@@ -191,7 +192,7 @@ def show(
     number = _medium_tree(store.offsets, max_nodes) if tree is None else store.find_tree(tree)
     found = store.tree(number)
     deepest = store.depth[store.offsets[number] : store.offsets[number + 1]].max()
-    print(f"tree {found.id}: {len(found):,} nodes, {deepest:,} deep")
+    print(f"tree {found.id}: {counted(len(found), 'node')}, {deepest:,} deep")
     for name, value in found.meta.items():
         print(f"{name}: {value}")
     lines = outline if is_document(found) else draw
@@ -224,30 +225,32 @@ def stats(
 
     check_beside(plot, "--plot")
     store = Store.open(folder)
-    counted = shape.statistics(store)
+    counts = shape.statistics(store)
     if tokenizer is not None:
-        counted["tokens"] = _tokens(store, tokenizer, max_tokens)
+        counts["tokens"] = _tokens(store, tokenizer, max_tokens)
     if plot is not None:
         shape.plot(store, plot)
     if as_json:
-        print(json.dumps(counted, ensure_ascii=False))
+        print(json.dumps(counts, ensure_ascii=False))
         return
-    _print_counts(folder, counted)
+    _print_counts(folder, counts)
     for name in ("levels", "labels"):
-        if counted[name]:
-            print(f"{name}: {', '.join(f'{key} {value:,}' for key, value in counted[name].items())}")
+        if counts[name]:
+            print(f"{name}: {', '.join(f'{key} {value:,}' for key, value in counts[name].items())}")
     columns = ("mean", *(f"p{share * 100:.0f}" for share in shape.QUANTILES), "max")
     print(f"\n{'':34}" + "".join(f"{column:>10}" for column in columns))
     for name, title in shape.MEASURES.items():
-        values = (counted[name].get(column, 0) for column in columns)
+        values = (counts[name].get(column, 0) for column in columns)
         print(
             f"{title:34}"
             + "".join(f"{value:>10,.1f}" if column == "mean" else f"{value:>10,.0f}" for column, value in zip(columns, values))
         )
     if tokenizer is not None:
+        cut = counts["tokens"]
         print(
-            "\n{tokens:,} tokens in {texts:,} texts; a limit of {max_tokens} per text (special tokens included) cuts "
-            "{tokens_over:,} ({share_over:.2%}) from {texts_over:,} texts".format_map(counted["tokens"])
+            f"\n{counted(cut['tokens'], 'token')} in {counted(cut['texts'], 'text')}; a limit of {max_tokens} per text "
+            f"(special tokens included) cuts {cut['tokens_over']:,} ({cut['share_over']:.2%}) from "
+            f"{counted(cut['texts_over'], 'text')}"
         )
 
 
@@ -293,7 +296,7 @@ def export_trees(
     kind = format or file_kind(out, kinds, "--format")
     stores = [Store.open(folder) for folder in folders]
     export(stores, out, kind)
-    print(f"{out}: {sum(store.num_trees for store in stores):,} trees", file=sys.stderr)
+    print(f"{out}: {counted(sum(store.num_trees for store in stores), 'tree')}", file=sys.stderr)
 
 
 @app.command("split")
@@ -339,8 +342,8 @@ def split_trees(
                 }
                 print(json.dumps(line, ensure_ascii=False))
     if not as_json:
-        print(f"{trees:,} trees, {pieces:,} pieces of at most {largest:,} comments")
-        print(f"{targets:,} targets, {context:,} context comments ({context / max(pieces, 1):.1f} per piece)")
+        print(f"{counted(trees, 'tree')}, {counted(pieces, 'piece')} of at most {counted(largest, 'comment')}")
+        print(f"{counted(targets, 'target')}, {counted(context, 'context comment')} ({context / max(pieces, 1):.1f} per piece)")
 
 
 def _structures(data: Path) -> Iterator[tuple[str, str, "Indices", list[str]]]:
@@ -373,20 +376,22 @@ def _medium_tree(offsets: "Indices", max_nodes: int) -> int:
     return int(np.argmin(np.abs(np.diff(offsets) - max_nodes / 2)))
 
 
-def _print_counts(folder: Path, counted: dict[str, Any]) -> None:
+def _print_counts(folder: Path, counts: dict[str, Any]) -> None:
+    trees, nodes = counts["trees"], counts["nodes"]
     held = {
-        "replies": f"{counted['trees']:,} trees, {counted['nodes']:,} nodes, {counted['comments']:,} comments",
-        "log": f"{counted['trees']:,} logs, {counted['nodes']:,} messages",
-        "document": f"{counted['trees']:,} documents, {counted['nodes']:,} nodes",
-        "texts": f"{counted['trees']:,} texts",
+        "replies": f"{counted(trees, 'tree')}, {counted(nodes, 'node')}, {counted(counts['comments'], 'comment')}",
+        "log": f"{counted(trees, 'log')}, {counted(nodes, 'message')}",
+        "document": f"{counted(trees, 'document')}, {counted(nodes, 'node')}",
+        "texts": f"{counted(trees, 'text')}",
     }
-    print(f"{folder}: {held[counted['structure']]}")
-    for name, split in counted["splits"].items():
-        print(f"  {name:5} {split['trees']:>10,} trees {split['nodes']:>12,} nodes")
+    more = f", {counted(counts['placeholders'], 'placeholder')}" if counts["placeholders"] else ""
+    print(f"{folder}: {held[counts['structure']]}{more}")
+    for name, split in counts["splits"].items():
+        print(f"  {name:5} {counted(split['trees'], 'tree'):>16} {counted(split['nodes'], 'node'):>18}")
     for name, title in (("skipped", "left out"), ("kept", "repaired")):
-        reasons = ", ".join(f"{reason} {count:,}" for reason, count in counted[name].items() if count)
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in counts[name].items() if count)
         print(f"{title}: {reasons or 'nothing'}")
-    print(f"{counted['read']:,} posts read; content hash {counted['hash'][:16]}")
+    print(f"{counted(counts['read'], 'post')} read; content hash {counts['hash'][:16]}")
 
 
 # --- values of options --------------------------------------------------------------------------------------------------
@@ -412,13 +417,17 @@ def _bytes(text: str) -> int:
 
 @contextmanager
 def _progress() -> Iterator["Progress"]:
-    """A bar per stage of a build, on stderr if that is a terminal. Yields a function that updates it."""
+    """A bar per stage of a build, on stderr if that is a terminal, else lines. Yields a function that updates it."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
+    if not console.is_terminal:
+        plain = PlainProgress()
+        yield lambda stage, done, total, posts: plain.update(stage, done, total)
+        return
     columns = ("{task.description}", BarColumn(), TaskProgressColumn(), "{task.fields[posts]:,} posts", TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bars:
+    with Progress(*columns, console=console) as bars:
         rows = {}
 
         def tell(stage: str, done: int, total: int, posts: int) -> None:

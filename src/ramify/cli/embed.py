@@ -10,7 +10,7 @@ from ramify.cli.shared import Device, Precision, bar, file_kind, text_pipeline
 
 
 def embed(
-    model: Annotated[str, typer.Argument(help="A run, a Hugging Face directory, or a hub id.")],
+    model: Annotated[str, typer.Argument(help="A run, a Hugging Face directory, a hub id, or tree-mlm-small.")],
     data: Annotated[
         Path,
         typer.Option("--data", help="A data set built by `ramify data build`, or a JSON lines file of trees; - reads stdin."),
@@ -46,6 +46,7 @@ def embed(
     Example: ramify embed runs/reddit --data data/reddit --out vectors.parquet --with text,author,time,parent,depth,label
     """
     import ramify
+    from ramify.errors import counted
     from ramify.inference.vectors import Kind, write_vectors
     from ramify.nn.precision import autocast
 
@@ -55,7 +56,8 @@ def embed(
     loaded = text_pipeline(ramify.load(model, device=device), model)
     with bar("embedding", None) as advance, autocast(loaded.device, precision):
         cut = write_vectors(loaded, data, out, kind, context, advance, columns)
-    print(f"{out}: {cut['vectors']:,} vectors of size {loaded.dim}", file=sys.stderr)
+    left = f", none for {counted(cut['placeholders'], 'placeholder')}" if cut["placeholders"] else ""
+    print(f"{out}: {counted(cut['vectors'], 'vector')} of size {loaded.dim}{left}", file=sys.stderr)
     if cut["texts_over"]:
         limit = loaded.input.max_tokens
-        print(f"{cut['texts_over']:,} of {cut['texts']:,} texts had more than {limit} tokens and were cut", file=sys.stderr)
+        print(f"cut to {limit} tokens: {cut['texts_over']:,} of {counted(cut['texts'], 'text')}", file=sys.stderr)

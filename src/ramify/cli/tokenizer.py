@@ -24,8 +24,9 @@ def train(
     Example: ramify tokenizer train data/reddit --out tokenizer.json --kind bpe --vocab-size 32000
     """
     from ramify.dataset.store import Store
+    from ramify.errors import counted
     from ramify.runs.comment_trees import TokenizerConfig, train_tokenizer
 
     trained = train_tokenizer(Store.open(data), TokenizerConfig(kind=kind, vocab_size=vocab_size, lowercase=lowercase))
     trained.save(out)
-    print(f"{out}: {trained.vocab_size:,} pieces", file=sys.stderr)
+    print(f"{out}: {counted(trained.vocab_size, 'piece')}", file=sys.stderr)

@@ -26,7 +26,7 @@ from ramify.dataset.links import Links
 from ramify.dataset.spill import Spill
 from ramify.dataset.splits import FILE, GIVEN, NONE, Splitter, by_file, is_table
 from ramify.dataset.store import INFO_FILE, NODES, OWN_FILES, SPLITS, TREES, TREES_FILE, VERSION, Store, Structure
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, counted
 from ramify.files import STANDARD, check_folder, new_folder
 from ramify.readers.base import Policy, Report, pc
 from ramify.tree import SPLIT, encodable
@@ -208,7 +208,7 @@ def _no_trees(paths: Sequence[Path], format: str, report: Report) -> str:
     skipped = ", ".join(f"{reason} {count:,}" for reason, count in report.skipped.most_common()) or "none"
     example = next((f" For example {where[0].rstrip('.')}." for where in report.examples.values() if where), "")
     return (
-        f"no tree found in {', '.join(map(str, paths))}: {report.read:,} posts read as {format!r}, "
+        f"no tree found in {', '.join(map(str, paths))}: {counted(report.read, 'post')} read as {format!r}, "
         f"left out: {skipped}.{example} Check the format (--format)."
     )
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ramify.dataset import tables
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, counted
 from ramify.files import STANDARD
 from ramify.readers.base import pc
 from ramify.tree import DOCUMENT, NO_PARENT, PLACEHOLDER, Indices, Node, Tree, depths
@@ -336,7 +336,9 @@ class Store:
         number = pc.index(self._trees["id"], tree_id).as_py()
         if number < 0:
             examples = ", ".join(map(repr, self.tree_ids(range(min(3, self.num_trees)))))
-            raise RamifyError(f"there is no tree {tree_id!r} among the {self.num_trees:,} trees. Ids look like {examples}.")
+            raise RamifyError(
+                f"there is no tree {tree_id!r} among {counted(self.num_trees, 'tree')}. Ids look like {examples}."
+            )
         return number
 
     def find(self, node_id: str, tree_id: str | None = None) -> int:
@@ -347,7 +349,7 @@ class Store:
             position = pc.index(self.column("id", nodes), node_id).as_py()
             if position >= 0:
                 return int(nodes[position])
-            raise RamifyError(f"tree {tree_id!r} has no node {node_id!r}; it has {len(nodes):,} nodes.")
+            raise RamifyError(f"tree {tree_id!r} has no node {node_id!r}; it has {counted(len(nodes), 'node')}.")
         return int(self.find_all(node_id)[0])
 
     def find_all(self, node_id: str) -> Indices:
@@ -358,12 +360,12 @@ class Store:
         ]
         nodes = np.concatenate(matches)
         if not len(nodes):
-            raise RamifyError(f"there is no node {node_id!r} among the {self.num_nodes:,} nodes.")
+            raise RamifyError(f"there is no node {node_id!r} among {counted(self.num_nodes, 'node')}.")
         return nodes
 
     def tree(self, number: int) -> Tree:
         if not 0 <= number < self.num_trees:
-            raise RamifyError(f"there is no tree number {number}. The {self.num_trees:,} trees are counted from 0.")
+            raise RamifyError(f"there is no tree number {number}. There are {counted(self.num_trees, 'tree')}, counted from 0.")
         start, stop = self.offsets[number : number + 2].tolist()
         file = int(np.searchsorted(self._starts, start, side="right")) - 1
         rows = self._values(self._nodes[file].slice(start - int(self._starts[file]), stop - start))

@@ -42,7 +42,7 @@ def write_vectors(
 
     Placeholder roots, which no input held, have no vector. Parquet has the columns tree, id, those of `beside` (keys of
     `tables.TYPES`) and vector; npy holds the matrix, and `OUT.ids.tsv` beside it has the other columns, without their names.
-    Returns the numbers of vectors, of texts, and of texts and tokens that were cut.
+    Returns the numbers of vectors, of placeholders, of texts, and of texts and tokens that were cut.
     """
     if other := [name for name in beside if name not in BESIDE]:
         raise RamifyError(f"there is no column {other[0]!r} to write beside the vectors. Choose from {', '.join(BESIDE)}.")
@@ -53,7 +53,7 @@ def write_vectors(
         raise RamifyError(f"{out}: the folder {out.parent} does not exist. Create it first.")
     if out.exists() and data.exists() and out.samefile(data):
         raise RamifyError(f"{out} is also the input. Choose another file for the vectors.")
-    totals = {"vectors": 0, "texts": 0, "texts_over": 0, "tokens_over": 0}
+    totals = {"vectors": 0, "placeholders": 0, "texts": 0, "texts_over": 0, "tokens_over": 0}
     dim = model.dim
     with ExitStack() as stack:
         scratch = stack.enter_context(replacing(out))
@@ -72,6 +72,7 @@ def write_vectors(
                 nodes, vectors = nodes[read], vectors[read]
                 sink.write(rows_of(store, nodes, names), vectors)
                 totals["vectors"] += len(nodes)
+                totals["placeholders"] += int((~read).sum())
     return totals
 
 

@@ -6,9 +6,9 @@ The module of a format is imported when the format is first used.
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from inspect import signature
 from os.path import isfile, islink, splitext
@@ -35,6 +35,9 @@ class Format:
     """Whether annotations refer to messages by ids that are ascending whole numbers (in logs: line numbers, from 0)."""
     partial: bool = False
     """Whether files usually hold parts of discussions, so that any number of posts may answer one that is elsewhere."""
+    unannotated: Mapping[str, str] = field(default_factory=dict)
+    """The options that leave out what people annotated afterwards, because it is not part of the chat. Disentanglement sets
+    them, unless the user sets them otherwise."""
 
     @property
     def name(self) -> str:
@@ -95,7 +98,9 @@ FORMATS: dict[str, Format] = {
         "posts", "ramify.readers.cmv_chains", "chains of change-my-view comments, ad hominem or not", partial=True
     ),
     "oasst": Format("posts", "ramify.readers.oasst", "OpenAssistant's conversation trees"),
-    "molweni": Format("trees", "ramify.readers.molweni", "Molweni's dialogues with discourse relations"),
+    "molweni": Format(
+        "trees", "ramify.readers.molweni", "Molweni's dialogues with discourse relations", unannotated={"annotations": "none"}
+    ),
     # Before Slack, which takes every damaged ZIP archive for one of its own.
     "book": Format("trees", "ramify.readers.book", "books: Standard Ebooks, EPUB, Gutenberg, Markdown, HTML, TEI"),
     "slack": Format("logs", "ramify.readers.slack", "Slack exports: ZIP, folder, or days of one channel"),
@@ -110,7 +115,13 @@ FORMATS: dict[str, Format] = {
     "labelled": Format("trees", "ramify.readers.labelled", "labelled texts and pairs: tables, GLUE, SuperGLUE, SQuAD, SNLI …"),
     "chat-table": Format("logs", "ramify.readers.chat_table", "one message per row, in the order of the channel"),
     # Last, because tab-separated values may look like a WeeChat log.
-    "irc": Format("logs", "ramify.readers.irc", "IRC logs, as written by clients and bots", numbered=True),
+    "irc": Format(
+        "logs",
+        "ramify.readers.irc",
+        "IRC logs, as written by clients and bots",
+        numbered=True,
+        unannotated={"annotations": "none"},
+    ),
     "text": Format("posts", "ramify.readers.text", "plain text: documents, paragraphs or lines"),
 }
 
@@ -123,12 +134,13 @@ def find_format(name: str) -> Format:
     return FORMATS[name]
 
 
-def detect_format(paths: Sequence[Path]) -> str:
+def detect_format(paths: Sequence[Path], *, verbose: bool = False) -> str:
     """Return the first format that accepts all inputs, or all files in them, by their names and first bytes.
 
-    Raises `RamifyError` with the reason of each format if none does.
+    Raises `RamifyError` with the reasons of the nearest formats if none does, or with `verbose`, of all formats.
     """
     from ramify.readers.base import A_FOLDER, open_bytes, read_twice
+    from ramify.readers.refusals import describe
 
     check_paths(paths)
     if built := next((path for path in paths if _is_built(path)), None):
@@ -137,6 +149,7 @@ def detect_format(paths: Sequence[Path]) -> str:
             f"ramify data export {built} --out {built.name}.jsonl"
         )
     reasons: dict[str, list[str]] = {name: [] for name in FORMATS}
+    heads: dict[Path, bytes] = {}
     for inputs in (paths, list_files(paths)) if any(path.is_dir() for path in paths) else (paths,):
         heads = {}
         for path in inputs:
@@ -158,11 +171,7 @@ def detect_format(paths: Sequence[Path]) -> str:
             path, reason = refused
             if reason != A_FOLDER:
                 reasons[name].append(reason if len(heads) == 1 and inputs is paths else f"{path}: {reason}")
-    tried = "\n".join(f"  {name:<14} {'; '.join(each)}" for name, each in reasons.items())
-    raise RamifyError(
-        f"cannot detect the format of {', '.join(map(str, paths))}. Every format was tried and rejected:\n{tried}\n"
-        "If one of these formats is right, name it with --format."
-    )
+    raise RamifyError(describe(paths, reasons, heads, verbose=verbose))
 
 
 def drop_empty(paths: Sequence[Path], report: Any) -> list[Path]:
@@ -296,9 +305,10 @@ def _snapshot(folder: Path) -> Path:
 def read_logs(*paths: str | Path, format: str | None = None, **options: Any) -> Iterator[Any]:
     """Read the logs in files or folders, each as a `Tree`, for `model.disentangle`.
 
-    The format is guessed unless it is named. `options` are passed to its reader. Skipped and repaired records are not
-    reported here; `ramify data build` and `ramify disentangle` report them. Raises `RamifyError` for formats of posts, because
-    those name their parents.
+    The format is guessed unless it is named. `options` are passed to its reader. Reply links that people annotated afterwards
+    (beside an IRC log, in Molweni) are left out unless the option `annotations` asks for them. Skipped and repaired records are
+    not reported here; `ramify data build` and `ramify disentangle` report them. Raises `RamifyError` for formats of posts,
+    because those name their parents.
     """
     from ramify.readers.base import Report
 
@@ -308,4 +318,4 @@ def read_logs(*paths: str | Path, format: str | None = None, **options: Any) -> 
     if reader.yields == "posts":
         raise RamifyError(f"the format {reader.name!r} holds posts, not logs. Read it with `ramify data build`.")
     reader.check(options)
-    yield from reader.records(inputs, Report(), **options)
+    yield from reader.records(inputs, Report(), **(dict(reader.unannotated) | options))

@@ -79,7 +79,8 @@ def logs(
         tables = chain([first], tables)
         if order == "file" and not any(name in first and first[name].null_count < len(first[name]) for name in _RELATED):
             messages = (message for _, message in _rows(tables, path, report, DateOrder(dates), related=False))
-            yield chat.Log(given.give(stem, f"{path}"), in_order(messages, report, {}), where=f"{path}")
+            name = given.give(stem, f"{path}")
+            yield chat.Log(name, in_order(messages, report, {}), where=f"{path}", names_parents=False)
             continue
         channels: dict[str | None, list[Message]] = {}
         for channel, message in _rows(tables, path, report, DateOrder(dates), related=True):

@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from ramify.config import check_fields
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, counted
 from ramify.files import check_format, make_folder, read_json, replacing, write_text
 from ramify.tensors import load_tensors, save_tensors
 
@@ -207,7 +207,8 @@ def _read(folder: Path, check: Callable[[Progress], None], rank: int, world_size
         raise DamagedError(f"{COUNTERS} names files that are not a checkpoint's.")
     if carried and len(carried) != world_size:
         raise RamifyError(
-            f"{folder} holds states of {len(carried)} process(es), but {world_size} resume from it. Start {len(carried)}."
+            f"{folder} holds states of {counted(len(carried), 'process', 'es')}, but {world_size} resume from it. Start "
+            f"{len(carried)}."
         )
     best = (BEST,) if progress.best_checksum is not None else ()
     for name in (WEIGHTS, MOMENTS, *best, *carried):

@@ -15,7 +15,7 @@ from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Literal, NoReturn
 
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, counted
 from ramify.files import STANDARD
 from ramify.readers import annotation, chat, list_files
 from ramify.readers.base import Report, bad_option, blocks, file_name, open_bytes
@@ -90,7 +90,7 @@ def logs(
         messages = _messages(path, report, dialect, encoding, links, DateOrder(dates), hours)
         if tokens == "beside":
             messages = _with_tokens(messages, path.with_name(_short(path) + _TOKENS))
-        yield Log(name, messages, where=str(path))
+        yield Log(name, messages, where=str(path), names_parents=links is not None)
 
 
 def beside(paths: Sequence[Path], options: Mapping[str, object]) -> list[Path]:
@@ -356,7 +356,7 @@ def _refuse(annotated: Path, log: Path, size: int) -> NoReturn:
             linked = [int(digits) for digits in re.findall(rb"\d+", line.rpartition(b":")[2])]
             if any(place >= size for place in linked):
                 raise RamifyError(
-                    f"{annotated}, line {number}: links line {max(linked)}, but {log} has {size:,} lines, numbered from 0. "
-                    "Check that they belong together, or set --option annotations=none to read the log alone."
+                    f"{annotated}, line {number}: links line {max(linked)}, but {log} has {counted(size, 'line')}, numbered "
+                    "from 0. Check that they belong together, or set --option annotations=none to read the log alone."
                 )
     raise AssertionError(annotated)
