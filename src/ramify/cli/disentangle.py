@@ -159,7 +159,6 @@ def disentangle(
 
     kind, out = _find_output(to, out, logs, live)
     _check_out(out)
-    kind = to or file_kind(out, ENDINGS, "--to")
     report = Report()
     readers.check_paths(logs)
     logs = readers.drop_empty(logs, report)
