@@ -256,9 +256,9 @@ class Store:
         """The trees of a split that is evaluated. Raises `RamifyError` if it holds nothing to predict."""
         if not self.has_targets(name):
             counts = ", ".join(f"{len(self.split(split)):,} in {split}" for split in SPLITS)
-            missing = "no trees" if self.predicts_roots else "no trees that hold a comment"
+            lacking = "" if self.predicts_roots else " that hold a comment"
             raise RamifyError(
-                f"{self.path} has {missing} in the split {name!r} (trees: {counts}). Choose another split "
+                f"{self.path} has no trees in the split {name!r}{lacking} (trees: {counts}). Choose another split "
                 "(--split all takes every tree), or build the data again with other shares (ramify data build --split …)."
             )
         return self.split(name)

@@ -11,16 +11,16 @@ SHAPES: dict[str, tuple[str, ...]] = {
     "stackexchange": ("xml",),
     "convokit": ("json",),
     "cmv-modes": ("xml",),
-    "cmv-chains": ("archive",),
+    "cmv-chains": ("tar",),
     "oasst": ("json",),
     "molweni": ("json",),
-    "book": ("xml", "archive", "text"),
-    "slack": ("json", "archive"),
+    "book": ("xml", "zip", "text"),
+    "slack": ("json", "zip"),
     "slack-xml": ("xml",),
     "discord": ("json",),
     "matrix": ("json",),
     "telegram": ("json",),
-    "labelled": ("table", "json"),
+    "labelled": ("table", "json", "zip"),
     "nodes": ("table",),
     "table": ("table", "json"),
     "chat-table": ("table", "json"),
@@ -35,21 +35,24 @@ NEAREST = 3
 _SHAPE_NAMES = {
     "json": "JSON",
     "xml": "XML or HTML",
-    "archive": "a ZIP or tar archive",
+    "zip": "a ZIP archive",
+    "tar": "a tar archive",
     "table": "a table",
     "text": "text",
     "": "a binary file",
 }
 _SIMILAR = {"text": "table", "table": "text"}
-_ARCHIVES = (b"PK\x03\x04", b"PK\x05\x06")
+_ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 _MARKED = re.compile(r'"(\w+)"')
 _TABLES = (".csv", ".tsv", ".parquet")
 
 
 def shape_of(path: Path, head: bytes) -> str:
     """The shape of a file, by its name and its first bytes, decompressed: a value of `SHAPES`, or "" for other binary files."""
-    if head.startswith(_ARCHIVES) or head[257:262] == b"ustar":
-        return "archive"
+    if head.startswith(_ZIP):
+        return "zip"
+    if head[257:262] == b"ustar":
+        return "tar"
     if head.startswith(b"PAR1"):
         return "table"
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n")

@@ -120,7 +120,7 @@ def units(
     weights: list[NDArray[np.float64]] = []
     top: list[Ints] = []
     if forest.store.predicts_roots:
-        is_target = forest.length > 0
+        is_target = (forest.length > 0) | predict_post
     else:
         is_target = (np.asarray(forest.store.depth)[forest.node] > 0) | predict_post
     chained = np.bincount(forest.node, minlength=forest.store.num_nodes)[forest.node]
