@@ -79,7 +79,7 @@ SOME = ("jsonl", "pushshift", "cmv-modes", "cmv-chains", "discord", "telegram", 
         ("a.json", '{"body": "hi", "subreddit": "x", "topic": 3}\n', "JSON", ["pushshift"]),
         ("a.xml", "<?xml version='1.0'?><log/>", "XML or HTML", ["cmv-modes"]),
         ("a.csv", "a,b\n1,2\n", "a table", ["table", "chat-table", "irc"]),
-        ("a.zip", "PK\x03\x04\0\0", "a ZIP or tar archive", ["cmv-chains"]),
+        ("a.zip", "PK\x03\x04\0\0", "a ZIP archive", []),
         ("a.pdf", "%PDF-1.4\0\1", "a binary file", []),
     ],
 )
