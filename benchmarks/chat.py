@@ -35,7 +35,7 @@ import numpy as np
 import torch
 
 import ramify
-from ramify.cli.disentangle import AT_ONCE, LINKS
+from ramify.cli.disentangle import LIVE_BATCH
 from ramify.disentangle.data.blocks import list_candidates
 from ramify.disentangle.data.channel_builder import build_channel
 from ramify.disentangle.data.logs import Logs
@@ -49,6 +49,7 @@ from ramify.nn.precision import Precision, autocast
 from ramify.readers import irc
 from ramify.readers.annotation import Links
 from ramify.readers.base import Report
+from ramify.sample import LINKS
 from ramify.tree import Node, Tree
 from rows import add_options, append_rows
 
@@ -105,7 +106,7 @@ def main() -> None:
 
         def work() -> int:
             for log in logs:
-                model.disentangle(log)
+                model.disentangle(log, ignore_replies=True)
             return len(nodes)
 
         rows["pairs a message"] = model.input.window + 1
@@ -151,7 +152,7 @@ def _measure_live(model: Disentangler, nodes: list[Node], after: int, every: int
         raise SystemExit(
             f"the logs have {len(nodes):,} messages: too few for --after {after:,} and {(ROUNDS + 1) * size:,} more."
         )
-    channel, rest = model.live(), iter(nodes)
+    channel, rest = model.live(ignore_replies=True), iter(nodes)
     before = islice(rest, after)
     while some := list(islice(before, EVERY)):
         channel.predict_all(some)
@@ -166,7 +167,7 @@ def _measure_live(model: Disentangler, nodes: list[Node], after: int, every: int
 
 def _measure_arriving(model: Disentangler, logs: list[Path], pace: float) -> dict[str, float]:
     """Rates and delays of lines that arrive at a pace per second, each log as a channel of its own."""
-    model.live().predict_all(Node(f"{number}", author="ann") for number in range(AT_ONCE))
+    model.live().predict_all(Node(f"{number}", author="ann") for number in range(LIVE_BATCH))
     start = time.perf_counter()
     paces = count()
 
@@ -180,8 +181,8 @@ def _measure_arriving(model: Disentangler, logs: list[Path], pace: float) -> dic
     waited: list[float] = []
     runs = 0
     for log in irc.logs(logs, Report(), annotations="none"):
-        channel = model.live()
-        for run in prefetch_batches(coming(log.messages), AT_ONCE):
+        channel = model.live(ignore_replies=True)
+        for run in prefetch_batches(coming(log.messages), LIVE_BATCH):
             channel.predict_all(message for _, message in run)
             finished = time.perf_counter()
             waited += [1000 * (finished - came) for came, _ in run]

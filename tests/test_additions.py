@@ -190,6 +190,9 @@ class PreparedLengths(Prepared):
     def facts(self) -> dict[str, Any]:
         return {"trees": self.store.num_trees}
 
+    def reads(self) -> str:
+        return f"{self.store.num_trees} trees"
+
     def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
         return [f"{len(metrics)} records"]
 

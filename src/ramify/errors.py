@@ -1,4 +1,5 @@
-"""Exceptions for mistakes that the user can correct; the command line prints them without a traceback."""
+"""Exceptions for mistakes that the user can correct, which the command line prints without a traceback; and the wording of
+counts and durations in messages."""
 
 
 class RamifyError(Exception):
@@ -7,3 +8,15 @@ class RamifyError(Exception):
 
 class CannotError(RamifyError, AttributeError):
     """A model does not support the requested operation. As an `AttributeError`, it makes `hasattr` return false."""
+
+
+def counted(count: int, what: str, ending: str = "s") -> str:
+    """A count with its noun in the right number: "1 node", "1,200 nodes"."""
+    return f"{count:,} {what}{'' if count == 1 else ending}"
+
+
+def in_words(seconds: float) -> str:
+    """A duration in its two largest units: "1 h 5 min", "40 s"."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"

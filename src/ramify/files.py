@@ -3,21 +3,29 @@
 import errno
 import glob
 import json
+import os
 import secrets
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from io import BufferedWriter, FileIO, TextIOWrapper
+from io import BufferedIOBase, BufferedWriter, FileIO, RawIOBase, TextIOWrapper
 from os import dup, fstat, strerror
 from os.path import realpath, samestat
 from pathlib import Path
 from stat import S_ISREG
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO
 
 from filelock import FileLock, Timeout
 
 from ramify.errors import RamifyError
+
+STANDARD = Path("-")
+"""Standard input where a file is read, and standard output where a file is written. It never names a file or a folder."""
+
+KEPT_BYTES = 4 << 20
+"""Bytes of standard input that are kept, so that a format can be guessed before the input is read."""
 
 _STDOUT, _STDERR = 1, 2
 _PARTIAL = ".partial-"
@@ -29,10 +37,11 @@ _OCCUPIED = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path to write to; the file written there replaces `path` if the block succeeds.
 
-    Raises `RamifyError` with the path if the system refuses (no space, no such folder).
+    Standard output, a device or a pipe receives the whole file at that time. Raises `RamifyError` with the path if the system
+    refuses (no space, no such folder).
     """
     with _writing_errors(path):
-        if not path.name or path.is_dir():
+        if path != STANDARD and (not path.name or path.is_dir()):
             raise RamifyError(f"{str(path)!r} names no file. Choose a file to write to.")
         if _is_stream(path):
             with tempfile.TemporaryDirectory() as folder:
@@ -51,23 +60,41 @@ def replacing(path: Path) -> Iterator[Path]:
             mode = scratch.stat().st_mode
             yield scratch
             scratch.chmod(mode)
-            scratch.rename(target)
+            os.replace(scratch, target)
         finally:
             with suppress(OSError):
                 scratch.unlink()
 
 
 @contextmanager
+def writing(path: Path) -> Iterator[BinaryIO]:
+    """Open a file for writing bytes in order. The file replaces `path` if the block succeeds.
+
+    Standard output, a device or a pipe receives the bytes as they come, so that a large output needs no room on the disk.
+    """
+    if _is_stream(path):
+        with _writing_errors(path), appending(path) as stream:
+            yield stream.buffer
+    else:
+        with replacing(path) as scratch, open(scratch, "wb") as file:
+            yield file
+
+
+@contextmanager
 def appending(path: Path) -> Iterator[TextIO]:
-    """Open a text file, device or pipe for incremental writing.
+    """Open a text file, standard output, a device or a pipe for incremental writing.
 
     A file is emptied first. A device is appended to, because /dev/stdout may be a log with earlier content. Raises
     `RamifyError` with the path if the system refuses.
     """
     with _writing_errors(path):
-        descriptor = _standard_descriptor(path)
-        # Share the file offset of the descriptor, so that later output of the shell follows this output.
-        raw = FileIO(path, "a" if _is_stream(path) else "w") if descriptor is None else FileIO(dup(descriptor), "w")
+        if path == STANDARD:
+            raw = _StandardOutput()
+        elif (descriptor := _standard_descriptor(path)) is not None:
+            # Share the file offset of the descriptor, so that later output of the shell follows this output.
+            raw = FileIO(dup(descriptor), "w")
+        else:
+            raw = FileIO(path, "a" if _is_stream(path) else "w")
     with _Text(BufferedWriter(raw), path) as file:
         yield file
 
@@ -89,7 +116,7 @@ def _writing_errors(path: Path) -> Iterator[None]:
 class _Text(TextIOWrapper):
     """A text file whose own errors become `RamifyError`; errors of files that are read in the same block do not."""
 
-    def __init__(self, file: "BufferedWriter[FileIO]", path: Path) -> None:
+    def __init__(self, file: "BufferedWriter[Any]", path: Path) -> None:
         self._path = path
         super().__init__(file, encoding="utf-8", newline="\n")
 
@@ -107,7 +134,10 @@ class _Text(TextIOWrapper):
 
 
 def _is_stream(path: Path) -> bool:
-    """Whether output is appended to the path instead of replacing it: a device, a pipe, or an open descriptor."""
+    """Whether output is appended to the path instead of replacing it: standard output, a device, a pipe, or an open
+    descriptor."""
+    if path == STANDARD:
+        return True
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -127,12 +157,101 @@ def _standard_descriptor(path: Path) -> int | None:
     return None
 
 
+class _StandardOutput(RawIOBase):
+    """The program's standard output. It is flushed with each write, and stays open when this object is closed."""
+
+    def __init__(self) -> None:
+        if sys.stdout is None:
+            raise RamifyError("standard output is closed. Name a file in place of -.")
+        sys.stdout.flush()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any, /) -> int:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+        return len(data)
+
+
+# --- standard input -----------------------------------------------------------------------------------------------------
+
+
+class StandardInput(RawIOBase):
+    """The program's standard input, from its beginning.
+
+    It can be opened again while no more than the first `KEPT_BYTES` were read; afterwards, opening it raises `RamifyError`.
+    """
+
+    _kept: "_Kept | None" = None
+
+    def __init__(self) -> None:
+        if sys.stdin is None:
+            raise RamifyError("standard input is closed. Name a file in place of -.")
+        kept = StandardInput._kept
+        if kept is None or kept.stream is not sys.stdin.buffer:
+            kept = StandardInput._kept = _Kept(sys.stdin.buffer)
+        self._source, self._at = kept, 0
+        self._check()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        self._check()
+        data = self._source.read(self._at, len(buffer))
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+    def _check(self) -> None:
+        if not self._source.holds(self._at):
+            raise RamifyError(
+                "standard input can be read only once, but this command or format reads it several times. Write its content to "
+                "a file first, and name the file."
+            )
+
+
+class _Kept:
+    """A stream and its beginning, until more than `KEPT_BYTES` were read."""
+
+    def __init__(self, stream: BufferedIOBase | BinaryIO) -> None:
+        self.stream = stream
+        self._beginning = bytearray()
+        self._read = 0
+
+    def holds(self, at: int) -> bool:
+        """Whether the bytes from this place on are at hand."""
+        return at >= self._read - len(self._beginning)
+
+    def read(self, at: int, size: int) -> bytes:
+        if at < self._read:
+            return bytes(self._beginning[at : at + size])
+        # `read1` returns the bytes that have arrived. `read` would wait for all of them, and a pipe may stay open for days.
+        data = self.stream.read1(size)  # pyright: ignore[reportAttributeAccessIssue]
+        self._read += len(data)
+        self._beginning += data
+        if len(self._beginning) > KEPT_BYTES or self._read > len(self._beginning):
+            self._beginning.clear()
+        return data
+
+
+# --- folders --------------------------------------------------------------------------------------------------------------
+
+
+def check_folder(path: Path) -> None:
+    """Raise `RamifyError` if the path of a folder to write is standard output."""
+    if path.parts[:1] == STANDARD.parts:
+        raise RamifyError(f"{path} cannot be written: - is standard output, but a folder is written here. Name a folder.")
+
+
 @contextmanager
 def sole_writer(out: Path, action: str = "written") -> Iterator[None]:
     """Hold a lock next to the folder `out`. Raises `RamifyError` if another process holds it.
 
     The message says that `out` "is being {action}".
     """
+    check_folder(out)
     out = out.resolve()
     # Hidden, because `out` may be in a folder that is read as input.
     lock = out.with_name(f".{out.name}{_LOCK}")
@@ -165,6 +284,7 @@ def new_folder(out: Path, refusal: Callable[[Path], str]) -> Iterator[Path]:
     start, and again before the old folder is removed. A file or folder that appears at `out` in between is never touched.
     Raises `RamifyError` if `out` must not be replaced, has changed meanwhile, or is being written by another process.
     """
+    check_folder(out)
     out = out.resolve()
     with sole_writer(out), ExitStack() as stack:
         with _parent_errors(out):
@@ -203,11 +323,12 @@ def _take_place(folder: Path, out: Path, before: tuple[int, int] | None, refusal
     try:
         if now is None or not any(out.iterdir()):
             # The system refuses unless `out` is still missing or empty.
-            folder.rename(out)
+            os.replace(folder, out)
             return
         if reason := refusal(out):
             raise RamifyError(f"{out} {reason}")
-        old = out.rename(out.with_name(f"{out.name}.old-{secrets.token_hex(4)}"))
+        old = out.with_name(f"{out.name}.old-{secrets.token_hex(4)}")
+        os.replace(out, old)
     except OSError as error:
         if error.errno in _OCCUPIED:
             raise RamifyError(f"{changed} Choose another --out.") from None
@@ -216,10 +337,10 @@ def _take_place(folder: Path, out: Path, before: tuple[int, int] | None, refusal
         # Other processes no longer find the folder by its name, so its content is final.
         if reason := refusal(old):
             raise RamifyError(f"{out} {reason}")
-        folder.rename(out)
+        os.replace(folder, out)
     except BaseException as error:
         try:
-            old.rename(out)
+            os.replace(old, out)
         except OSError:
             raise RamifyError(f"{changed} The previous content is now at {old}.") from error
         raise
@@ -265,6 +386,7 @@ def _remove(lock: Path) -> None:
 
 def make_folder(path: Path) -> None:
     """Create a folder and its parents. Raises `RamifyError` if the system refuses."""
+    check_folder(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -117,9 +117,10 @@ def find_device(name: str | torch.device = "auto") -> torch.device:
 def load(source: str | Path, *, revision: str | None = None, device: str | torch.device | None = None) -> Pipeline:
     """Load a trained model in evaluation mode.
 
-    `source` is a run directory, a Hugging Face directory (BERT family or sentence-transformers) or a hub id. `revision` is a
-    branch, tag or commit of a hub id, which `owner/name@revision` names too. `device` is a name for `find_device`; None: the
-    CPU. Raises `RamifyError` if `source` holds no complete model.
+    `source` is a run directory, a Hugging Face directory (BERT family or sentence-transformers), a hub id, or the name of a
+    model that ships with Ramify: links or tree-mlm-small. `revision` is a branch, tag or commit of a hub id, which
+    `owner/name@revision` names too. `device` is a name for `find_device`; None: the CPU. Raises `RamifyError` if `source` holds
+    no complete model.
     """
     if revision and Path(source).exists():
         raise RamifyError(

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer as Engine
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from ramify.errors import RamifyError
-from ramify.files import read_json, write_text
+from ramify.errors import RamifyError, counted
+from ramify.files import STANDARD, StandardInput, read_json, write_text
 
 Kind = Literal["wordpiece", "bpe", "unigram"]
 Role = Literal["pad", "unk", "cls", "sep", "mask"]
@@ -65,8 +65,10 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: str | Path) -> "Tokenizer":
-        """Load from a tokenizer.json, or from a directory that holds one (or BERT's vocab.txt)."""
+        """Load from a tokenizer.json, from a directory that holds one (or BERT's vocab.txt), or from standard input (`-`)."""
         path = Path(path)
+        if path == STANDARD:
+            return cls._from_standard_input()
         file = path / "tokenizer.json" if path.is_dir() else path
         if not file.exists() and (path / "vocab.txt").exists():
             return cls._from_vocabulary(path)
@@ -76,6 +78,14 @@ class Tokenizer:
             return cls(Engine.from_file(str(file)), file)
         except Exception as error:  # tokenizers raises bare Exception for a malformed file
             raise RamifyError(f"{file} is not a tokenizer.json that `tokenizers` can read: {error}") from None
+
+    @classmethod
+    def _from_standard_input(cls) -> "Tokenizer":
+        content = StandardInput().readall()
+        try:
+            return cls(Engine.from_str(content.decode()), STANDARD)
+        except Exception as error:  # tokenizers raises bare Exception for malformed text
+            raise RamifyError(f"standard input is not a tokenizer.json that `tokenizers` can read: {error}") from None
 
     @staticmethod
     def lies_in(directory: Path) -> bool:
@@ -319,8 +329,9 @@ def _joined(*parts: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _too_few(kind: Kind, vocab_size: int, least: int) -> RamifyError:
     return RamifyError(
-        f"a vocabulary of {vocab_size:,} pieces is too small: special tokens and single letters of these texts take {least:,} "
-        f"in a {kind} tokenizer. Set vocab_size to at least this number (--vocab-size; in a run, --set tokenizer.vocab_size=N)."
+        f"a vocabulary of {counted(vocab_size, 'piece')} is too small: special tokens and single letters of these texts take "
+        f"{least:,} in a {kind} tokenizer. Set vocab_size to at least this number (--vocab-size; in a run, --set "
+        "tokenizer.vocab_size=N)."
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, counted
 
 Indices = NDArray[np.int64]
 
@@ -168,7 +168,7 @@ class Tree:
         for position, node in enumerate(self.nodes):
             if node.id == node_id:
                 return position
-        raise RamifyError(f"tree {self.id!r} has no node {node_id!r}; it has {len(self.nodes)} nodes.")
+        raise RamifyError(f"tree {self.id!r} has no node {node_id!r}; it has {counted(len(self.nodes), 'node')}.")
 
     def to_json(self) -> str:
         """One line of Ramify's JSON lines format, without the fields that have their default.

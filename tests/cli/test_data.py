@@ -39,7 +39,7 @@ def folder(ramify, trees, tmp_path):
 def test_build(ramify, trees, tmp_path):
     status, out, err = ramify("data", "build", trees, "--out", tmp_path / "store")
     assert status == 0
-    assert "1 trees, 5 nodes, 4 comments" in out
+    assert "1 tree, 5 nodes, 4 comments" in out
     assert err.startswith("format: jsonl (Ramify's own JSON lines, one tree per line), guessed; --format overrides it\n")
 
 
@@ -113,7 +113,7 @@ def test_show(ramify, folder):
     ]
     assert ramify("data", "show", folder, "--max-nodes", "2")[1].endswith("… 3 more nodes\n")
     status, _, err = ramify("data", "show", folder, "--tree", "u")
-    assert (status, err) == (2, "error: there is no tree 'u' among the 1 trees. Ids look like 't'.\n")
+    assert (status, err) == (2, "error: there is no tree 'u' among 1 tree. Ids look like 't'.\n")
 
 
 def test_show_outlines_a_document(ramify, tmp_path):
@@ -122,7 +122,7 @@ def test_show_outlines_a_document(ramify, tmp_path):
     options = ("--format", "book", "--divisions", "level", "--levels", "chapter,paragraph,sentence")
     status, out, _ = ramify("data", "build", path, *options, "--out", tmp_path / "store")
     assert status == 0
-    assert "1 documents, 15 nodes" in out
+    assert "1 document, 15 nodes" in out
     assert ramify("data", "show", tmp_path / "store", "--max-nodes", "4")[1].splitlines() == [
         "tree kiln: 15 nodes, 4 deep",
         "2 parts, 3 chapters, 4 paragraphs, 5 sentences",

@@ -9,11 +9,12 @@ from typer.testing import CliRunner
 import ramify
 from ramify import RamifyError, cli
 from ramify.cli import app
-from ramify.cli.demo import CHECKPOINT, DISCUSSIONS, _sparkline
+from ramify.cli.demo import _sparkline
 from ramify.dataset.store import Store
 from ramify.inference.evaluation import gain
 from ramify.inference.held_out import measure
 from ramify.readers.jsonl import read_jsonl
+from ramify.sample import CHECKPOINT, DISCUSSIONS
 
 MOST_BYTES = 10_000_000
 

@@ -19,17 +19,16 @@ import pytest
 import ramify as ramify_package
 from fixtures import built, channel, chat_store, several_parents
 from ramify import hub
-from ramify.cli.disentangle import LINKS
 from ramify.disentangle.inference.disentangler import Disentangler
 from ramify.disentangle.inference.result import Disentangled
 from ramify.disentangle.inference.streaming import LiveChannel
-from ramify.errors import RamifyError
 from ramify.readers import jsonl, read_logs
 from ramify.readers.annotation import read_links
 from ramify.recipes import RECIPES
 from ramify.recipes.disentanglement import NOTES
 from ramify.report.conversations import as_text, write_conversations
 from ramify.runs import execute
+from ramify.sample import LINKS
 from ramify.tree import Node, Tree
 
 
@@ -150,12 +149,21 @@ def test_replies_recorded_in_the_log(ramify, model, tmp_path):
     }
     path = tmp_path / "disks.json"
     path.write_text(json.dumps(export))
-    run(ramify, path, model, "jsonl", tmp_path / "kept.jsonl", "--keep-replies")
+    _, err = run(ramify, path, model, "jsonl", tmp_path / "kept.jsonl")
+    assert "replies: 1 link recorded in the log and kept, " in err
+    assert " found by the model. --ignore-replies predicts all links\n" in err
     nodes_by_id = {node.id: (tree, node) for tree in jsonl.read_jsonl(tmp_path / "kept.jsonl") for node in tree.nodes}
     tree, node = nodes_by_id["12"]
     assert [tree.nodes[parent].id for parent in node.parents or ()] == ["10"]
     assert node.label == {"probability": 1.0}
-    run(ramify, path, model, "jsonl", tmp_path / "own.jsonl")
+    text, _ = run(ramify, path, model, "text", tmp_path / "kept.txt")
+    assert " · 1 reply link recorded\n" in text
+    page, _ = run(ramify, path, model, "html", tmp_path / "kept.html")
+    assert "; 1 reply link recorded in the log and kept, " in page
+    assert 'title="answers 10, recorded"' in page
+    _, err = run(ramify, path, model, "jsonl", tmp_path / "own.jsonl", "--ignore-replies")
+    assert "recorded in the log" not in err
+    assert "replies: " in err
     own = [node for tree in jsonl.read_jsonl(tmp_path / "own.jsonl") for node in tree.nodes]
     assert all(node.label["probability"] < 1 for node in own if node.id != "10")
 
@@ -314,7 +322,7 @@ def test_message_that_starts_a_conversation_may_have_parents(ramify, model, tmp_
     log, out = tmp_path / "two.ascii.txt", tmp_path / "out"
     log.write_text("".join(f"[10:0{minute}] <ann> usb disk\n" for minute in range(4)))
     (tmp_path / "two.annotation.txt").write_text("".join(f"{line}\n" for line in BOTH))
-    known = ("--option", "annotations=beside", "--keep-replies")
+    known = ("--option", "annotations=beside")
     found, _ = run(ramify, log, model, "annotation", out, *known)
     assert sorted(line.removeprefix("two:") for line in found.splitlines()) == sorted(BOTH)
     found, _ = run(ramify, log, model, "jsonl", tmp_path / "trees", *known)
@@ -338,7 +346,7 @@ def test_predicted_links_are_scored_as_written(ramify, model, tmp_path):
     )
     gold.write_text("".join(f"{pair}\n" for pair in pairs))
     settings = ("--set", "decoding.decide=link", "--set", "decoding.threshold=0.1")
-    found, _ = run(ramify, lines, model, "annotation", out, *settings)
+    found, _ = run(ramify, lines, model, "annotation", out, "--ignore-replies", *settings)
     found_links = [line.partition(":")[2].split() for line in found.splitlines()]
     starting = {child for parent, child, _ in found_links if parent == child}
     assert starting & {child for parent, child, _ in found_links if parent != child}
@@ -354,8 +362,8 @@ def test_probability_is_that_of_the_first_parent(model):
     """If a message has a parent, its probability is that of the parent, even if a start is likelier."""
     loaded = ramify_package.load(model)
     log = channel(60, 0)
-    alone = loaded.disentangle(log)
-    found = Disentangler(loaded.task, replace(loaded.decoding, threshold=0.05)).disentangle(log)
+    alone = loaded.disentangle(log, ignore_replies=True)
+    found = Disentangler(loaded.task, replace(loaded.decoding, threshold=0.05)).disentangle(log, ignore_replies=True)
     both = [number for number, node in enumerate(found.tree.nodes) if node.self_link and node.parents]
     assert both
     assert any(found.probability[number] < alone.probability[number] for number in both)
@@ -373,16 +381,102 @@ def test_earlier_predictions_are_replaced():
 
 
 def test_known_starts_are_kept(ramify, model, tmp_path):
-    """This holds even if the log has no other links."""
+    """If no message of a log has a parent, or says that it starts a conversation, nothing is known."""
     nodes = (Node("usb disk", (), id="0", author="ann"), Node("ann: usb disk", (), id="1", author="bob"))
     path, out = tmp_path / "logs.jsonl", tmp_path / "out.jsonl"
     path.write_text(Tree(nodes, id="log").to_json() + "\n")
     run(ramify, path, model, "jsonl", out)
     assert len(out.read_text().splitlines()) == 1
-    run(ramify, path, model, "jsonl", out, "--keep-replies")
+    path.write_text(Tree((nodes[0], replace(nodes[1], self_link=True)), id="log").to_json() + "\n")
+    _, err = run(ramify, path, model, "jsonl", out)
     assert len(out.read_text().splitlines()) == 2
-    with pytest.raises(RamifyError, match="keep_replies=True keeps the parents that messages have"):
-        ramify_package.load(model).disentangle(nodes, keep_replies=True)
+    assert "replies: 0 links found by the model\n" in err
+    path.write_text(Tree((nodes[0], replace(nodes[1], parents=(0,))), id="log").to_json() + "\n")
+    _, err = run(ramify, path, model, "jsonl", out)
+    assert "replies: 1 link recorded in the log and kept; the model had nothing to find. --ignore-replies predicts all" in err
+
+
+SLACK = [
+    {"type": "message", "user": "U1", "text": "which disk?", "ts": "1600000000.000100", "thread_ts": "1600000000.000100"},
+    {"type": "message", "user": "U2", "text": "alsa is loud", "ts": "1600000010.000100"},
+    {"type": "message", "user": "U2", "text": "the usb one", "ts": "1600000020.000100", "thread_ts": "1600000000.000100"},
+    {"type": "message", "user": "U1", "text": "thanks", "ts": "1600000030.000100"},
+]
+TELEGRAM = {
+    "name": "disks",
+    "type": "private_group",
+    "id": 1,
+    "messages": [
+        {
+            "id": number,
+            "type": "message",
+            "date": f"2020-01-01T10:00:0{number}",
+            "from": "ann",
+            "from_id": "user1",
+            "text": text,
+        }
+        | ({"reply_to_message_id": 1} if number == 3 else {})
+        for number, text in enumerate(("which disk?", "alsa is loud", "the usb one", "thanks"), 1)
+    ],
+}
+MATRIX = {
+    "room_name": "disks",
+    "messages": [
+        {
+            "type": "m.room.message",
+            "sender": f"@{author}:example.org",
+            "event_id": f"${number}",
+            "origin_server_ts": 1600000000000 + number,
+            "content": {"msgtype": "m.text", "body": text}
+            | ({"m.relates_to": {"m.in_reply_to": {"event_id": "$0"}}} if number == 2 else {}),
+        }
+        for number, (author, text) in enumerate((("ann", "which disk?"), ("bob", "loud"), ("bob", "usb"), ("ann", "thanks")))
+    ],
+}
+TABLE = "id,author,parent,text\n1,ann,,which disk?\n2,bob,,alsa is loud\n3,bob,1,the usb one\n4,ann,,thanks\n"
+
+
+@pytest.mark.parametrize("live", [(), ("--live",), ("--live", "--every", 3)])
+@pytest.mark.parametrize(
+    ("format", "name", "content"),
+    [
+        ("slack", "2020-09-13.json", SLACK),
+        ("telegram", "result.json", TELEGRAM),
+        ("matrix", "room.json", MATRIX),
+        ("chat-table", "chat.csv", TABLE),
+    ],
+)
+def test_replies_of_exports_are_kept(ramify, causal, tmp_path, format, name, content, live):
+    path, out = tmp_path / name, tmp_path / "found.links.txt"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    # By these settings, the model itself starts a conversation with every message.
+    words = ("--format", format, "--model", causal, "--out", out, "--to", "annotation", "--set", "decoding.start_odds=1e9")
+    status, _, err = ramify("disentangle", path, *words, *live)
+    assert status == 0, err
+    (links,) = read_links([out]).values()
+    numbers = sorted(links[:, 1].tolist())
+    first = links[links[:, 1] == numbers[2], 0].tolist()
+    assert first == numbers[:1]
+    assert (links[:, 0] == links[:, 1]).sum() == 3
+    assert "replies: 1 link recorded in the log and kept, 0 links found by the model" in err
+    status, _, err = ramify("disentangle", path, *words, *live, "--ignore-replies")
+    assert status == 0, err
+    (links,) = read_links([out]).values()
+    assert (links[:, 0] == links[:, 1]).all()
+    assert "recorded in the log" not in err
+
+
+def test_gold_links_beside_a_log_are_not_its_replies(ramify, model, tmp_path):
+    """Annotators wrote them. They are read only if a user asks for them."""
+    log, out = tmp_path / "two.ascii.txt", tmp_path / "out.jsonl"
+    log.write_text("".join(f"[10:0{minute}] <ann> usb disk\n" for minute in range(4)))
+    (tmp_path / "two.annotation.txt").write_text("".join(f"{line}\n" for line in BOTH))
+    with_gold, err = run(ramify, log, model, "jsonl", out)
+    assert "recorded in the log" not in err
+    _, err = run(ramify, log, model, "jsonl", out, "--option", "annotations=beside")
+    assert "replies: 4 links recorded in the log and kept; the model had nothing to find" in err
+    (tmp_path / "two.annotation.txt").unlink()
+    assert run(ramify, log, model, "jsonl", out)[0] == with_gold
 
 
 def test_printed_log_is_not_replaced(ramify, model, log, tmp_path):
@@ -444,7 +538,7 @@ def test_channel_may_begin_with_unparsed_lines(causal, before, options, unparsed
     assert process.returncode == 0, err
     assert [each["id"] for each in results] == ["0", "1", "2"]
     assert err.count("unparsed") == unparsed
-    assert not unparsed or "1 unparsed (first: /dev/stdin, line 1)" in err
+    assert not unparsed or "1 unparsed (first: -, line 1)" in err
 
 
 def test_refused_arguments(ramify, model, log, tmp_path):
@@ -620,7 +714,7 @@ def test_evaluate_with_known_conversations_only(ramify, model, tmp_path):
     logs = [channel(60, seed) for seed in range(3)]
     labelled = []
     for log in logs:
-        found = ramify_package.load(model).disentangle(log)
+        found = ramify_package.load(model).disentangle(log, ignore_replies=True)
         nodes = (
             replace(node, parents=None, label={"conversation": str(number)})
             for node, number in zip(log.nodes, found.conversation.tolist(), strict=True)
@@ -758,8 +852,7 @@ def test_live_may_decide_on_several_messages(ramify, log, causal, tmp_path, ever
     ("options", "reason"),
     [
         (["--to", "html"], "jsonl or annotation"),
-        (["--to", "jsonl", "--keep-replies"], "excludes --keep-replies"),
-        (["--to", "jsonl", "--beam", "2"], "excludes --keep-replies and --beam"),
+        (["--to", "jsonl", "--beam", "2"], "excludes --beam"),
         (["--to", "jsonl", "--out", "."], "--out . is a folder"),
         (["--to", "jsonl", "--out", "/no/such/folder"], "the folder /no/such does not exist. Create it"),
     ],
@@ -945,3 +1038,114 @@ def test_live_logs_with_a_pattern(ramify, causal, tmp_path):
     log.write_text(ROOM)
     found, _ = run(ramify, log, causal, "jsonl", out, "--live", "--pattern", "{date} {time} | {author}: {text}")
     assert [json.loads(line)["id"] for line in found.splitlines()] == ["0", "1", "3", "4"]
+
+
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [
+        ("out.txt", "=== disks"),
+        ("out.jsonl", '{"id": "disks/0"'),
+        ("out.links.txt", "disks:0 0 -"),
+        ("a.annotation.txt", "disks:0 0 -"),
+        ("out.html", "<!doctype html>"),
+    ],
+)
+def test_the_ending_of_out_tells_the_kind_of_output(ramify, log, model, tmp_path, name, first):
+    status, printed, err = ramify("disentangle", log, "--model", model, "--out", tmp_path / name)
+    assert (status, printed) == (0, ""), err
+    assert (tmp_path / name).read_text("utf-8").startswith(first)
+    assert err.endswith(f"{tmp_path / name}\n")
+
+
+def test_unknown_endings_are_refused(ramify, log, model, tmp_path):
+    status, _, err = ramify("disentangle", log, "--model", model, "--out", tmp_path / "out.pdf")
+    assert status == 2
+    assert "out.pdf does not end in .annotation.txt or .links.txt or .txt or .jsonl or .html or .csv or .parquet" in err
+    assert "add --to" in err
+    assert not (tmp_path / "out.pdf").exists()
+    assert ramify("disentangle", log, "--model", model, "--to", "text", "--out", tmp_path / "out.pdf")[0] == 0
+
+
+def test_a_log_alone_becomes_a_page_beside_it(ramify, log, model, tmp_path):
+    page = log.with_name("disks.html")
+    for _ in range(2):  # it replaces its own page
+        status, printed, err = ramify("disentangle", log, "--model", model)
+        assert (status, printed) == (0, ""), err
+        assert err.endswith(f"{page}\n")
+        assert '<p class="kind">Who replied to whom</p>' in page.read_text("utf-8")
+        page.write_text(page.read_text("utf-8") + "<!-- earlier -->")
+    assert "<!-- earlier -->" in page.read_text("utf-8")
+    page.write_text("<!doctype html><title>My own page</title>")
+    status, _, err = ramify("disentangle", log, "--model", model)
+    assert status == 2
+    assert f"{page} exists, and would be overwritten. Name the file to write with --out" in err
+    assert "My own page" in page.read_text("utf-8")
+    assert ramify("disentangle", log, "--model", model, "--out", page)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("to", "ending"), [("text", ".conversations.txt"), ("jsonl", ".conversations.jsonl"), ("annotation", ".links.txt")]
+)
+def test_other_outputs_stand_beside_the_log_under_new_names(ramify, log, model, tmp_path, to, ending):
+    log = log.rename(tmp_path / "disks.ascii.txt")
+    written = tmp_path / f"disks.ascii{ending}"
+    status, _, err = ramify("disentangle", log, "--model", model, "--to", to)
+    assert status == 0, err
+    assert err.endswith(f"{written}\n")
+    # The readers of logs do not take it for gold links.
+    (tree,) = read_logs(log, annotations="beside")
+    assert {node.parents for node in tree.nodes} == {None}
+    written.write_text("mine")
+    status, _, err = ramify("disentangle", log, "--model", model, "--to", to)
+    assert (status, "would be overwritten" in err, written.read_text()) == (2, True, "mine")
+
+
+def test_the_page_of_a_folder_or_an_archive_stands_beside_it(ramify, log, model, tmp_path, monkeypatch):
+    (tmp_path / "days").mkdir()
+    log.rename(tmp_path / "days" / "a.b.log")
+    monkeypatch.chdir(tmp_path / "days")
+    for given, page in ((tmp_path / "days", "days.html"), (".", "days.html"), ("a.b.log", "days/a.b.html")):
+        (tmp_path / page).unlink(missing_ok=True)
+        status, _, err = ramify("disentangle", given, "--format", "irc", "--model", model)
+        assert status == 0, err
+        assert (tmp_path / page).exists()
+
+
+def test_live_output_without_a_file_is_standard_output(log, causal):
+    words = ["disentangle", str(log), "--format", "irc", "--live", "--model", str(causal)]
+    done = subprocess.run([sys.executable, "-c", "from ramify.cli import main; main()", *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == [str(number) for number in range(len(LINES))]
+    assert not list(log.parent.glob("*.html"))
+
+
+def test_a_log_from_standard_input_is_printed_as_text(log, model):
+    program = [
+        sys.executable,
+        "-c",
+        "from ramify.cli import main; main()",
+        "disentangle",
+        "--format",
+        "irc",
+        "--model",
+        str(model),
+    ]
+    for name in ("/dev/stdin", "-"):
+        with open(log, "rb") as stdin:
+            done = subprocess.run([*program, name], stdin=stdin, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("=== ")
+    program.append("-")
+    done = subprocess.run([*program, "--to", "html"], input="x", capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "--to html has no file to write to, as standard input has no folder. Name a file with --out" in done.stderr
+
+
+def test_texts_are_no_chats(ramify, model, tmp_path):
+    book = tmp_path / "book.md"
+    book.write_text("# Title\n\n## One\n\nHello there. It is late.\n")
+    for format, held in (("book", "books"), ("text", "plain texts")):
+        status, _, err = ramify("disentangle", book, "--format", format, "--model", model, "--out", tmp_path / "out.txt")
+        assert status == 2
+        assert f"--format {format} holds {held}, so there is nothing to disentangle" in err
+    assert not (tmp_path / "out.txt").exists()

@@ -51,7 +51,7 @@ def test_links_readable_output(ramify, files):
     assert status == 0
     assert "protocol official, 2 logs, 6 messages" in out
     assert "link f1   83.33  (75.00 to 100.00)" in out
-    assert "1 predicted links left out: before first message" in out
+    assert "1 predicted link left out: before first message" in out
     status, out, _ = ramify(
         *("evaluate", "links", "--gold", gold, "--predicted", gold / "b.annotation.txt", "--missing", "self"),
         *("--protocol", "chunk50", "--resamples", 0),
@@ -66,7 +66,7 @@ def test_links_refuses(ramify, files, tmp_path):
     gold, predicted = files
     status, out, err = ramify("evaluate", "links", "--gold", gold, "--predicted", gold / "b.annotation.txt", "--json")
     assert (status, out) == (2, "")
-    assert "4 messages have no predicted link: a:0, a:1, a:2, a:3." in err
+    assert "4 messages without a predicted link: a:0, a:1, a:2, a:3." in err
     status, _, err = ramify("evaluate", "links", "--gold", tmp_path / "absent", "--predicted", predicted)
     assert status == 2
     assert "absent" in err

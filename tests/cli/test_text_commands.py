@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 import subprocess
 import sys
@@ -391,12 +392,50 @@ def test_embed_as_numpy(ramify, embedded, trained, trees_path, tmp_path, more):
     assert names == "".join(f"{tree}\t{node}\n" for tree, node in zip(trees, ids))
 
 
+def test_counts_agree_between_stats_and_embed(ramify, trained, tmp_path):
+    posts = tmp_path / "posts.csv"
+    posts.write_text("id,parent,tree,text\n1,0,a,two words\n2,1,a,word\n3,,b,post\n")
+    status, built, err = ramify("data", "build", posts, "--format", "table", "--out", tmp_path / "data")
+    assert status == 0, err
+    status, shown, _ = ramify("data", "stats", tmp_path / "data")
+    assert status == 0
+    for printed in (built, shown):
+        assert "data: 2 trees, 3 nodes, 2 comments, 1 placeholder\n" in printed
+        assert "  test           0 trees            0 nodes\n" in printed
+    status, _, err = ramify("embed", trained, "--data", tmp_path / "data", "--out", tmp_path / "v.parquet")
+    assert status == 0
+    assert "3 vectors of size 16, none for 1 placeholder\n" in err
+
+
+def test_one_is_singular(ramify, trained, tmp_path):
+    file, data = tmp_path / "one.jsonl", tmp_path / "data"
+    tree = Tree((Node("ba", id="1"), Node("a [MASK]", (0,), id="2")), id="t")
+    file.write_text(tree.to_json() + "\n")
+    for command in (
+        ["data", "build", file, "--out", data, "--split", "1,0,0"],
+        ["data", "show", data],
+        ["data", "show", data, "--max-nodes", 1],
+        ["data", "stats", data, "--tokenizer", trained],
+        ["data", "export", data, "--out", tmp_path / "again.jsonl"],
+        ["data", "split", data, "--max-tree-size", 1],
+        ["embed", trained, "--data", data, "--out", tmp_path / "v.parquet"],
+        ["fill-mask", trained, "--data", data, "--node", "2"],
+        ["evaluate", trained, "--data", data, "--split", "train", "--draws", 1],
+        ["disentangle", file, "--out", tmp_path / "out.txt"],
+        ["disentangle", file, "--ignore-replies", "--out", tmp_path / "more.txt"],
+        ["data", "show", data, "--tree", "u"],
+    ):
+        status, out, err = ramify(*command)
+        assert (status == 2) == (command[-1] == "u"), err
+        assert not re.search(r"(?<![\d.,])1 (?!is\b|was\b|texts\b|words\b)[a-z]+s\b", out + err), (command, out, err)
+
+
 def test_embed_reports_truncation(ramify, trained, tmp_path):
     path = tmp_path / "long.jsonl"
     path.write_text(Tree((Node("ba " * 200, id="p"), Node("be", parents=(0,), id="a")), id="t").to_json() + "\n")
     status, _, err = ramify("embed", trained, "--data", path, "--out", tmp_path / "vectors.parquet")
     assert status == 0
-    assert err.endswith("1 of 2 texts had more than 64 tokens and were cut\n")
+    assert err.endswith("cut to 64 tokens: 1 of 2 texts\n")
 
 
 @pytest.mark.parametrize("name", ["vectors.parquet", "vectors.npy"])
@@ -545,7 +584,7 @@ def test_folders_without_a_model_are_refused(ramify, trees_path, tmp_path):
     (tmp_path / "run" / "run.json").write_text("{}")
     for model, message in (
         (tmp_path / "run", "is a run that has not finished: resume it with `ramify train … --resume`."),
-        (tmp_path / "nowhere", "nowhere does not exist (neither a directory here nor a hub id"),
+        (tmp_path / "nowhere", "nowhere does not exist: it is neither a directory here, nor a hub id"),
         (trees_path, "is a file"),
     ):
         for command in (["embed", "--out", tmp_path / "out.parquet"], ["fill-mask", "--node", "below"]):
@@ -657,7 +696,7 @@ print([name for name in heavy.split() if name in sys.modules])
 USE = """
 import sys
 import ramify
-from ramify.cli.disentangle import LINKS
+from ramify.sample import LINKS
 
 ramify.load(LINKS).disentangle([ramify.Node(text="hi", author="ann"), ramify.Node(text="ann: hello", author="bob")])
 print([name for name in ("torch._dynamo", "sympy", "accelerate", "transformers", "matplotlib") if name in sys.modules])

@@ -1,9 +1,11 @@
 """`ramify train`: the files that it writes, the settings that it refuses, and the state after a kill or on a full disk."""
 
 import json
+import re
 import shutil
 import signal
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +13,9 @@ import torch
 from safetensors.torch import load_file
 
 from fixtures import built, discussion, uniform
+from ramify.cli.shared import bar
 from ramify.cli.train import progress_display
+from ramify.errors import counted
 from ramify.nn.linear import MIN_PRODUCTS
 from ramify.tokenizer import Tokenizer
 from ramify.training.metrics_log import read_metrics
@@ -76,6 +80,7 @@ def test_printed_output(trained_with_output, store):
     ]
     parts = ", ".join(f"{name.replace('_', ' ')} {last[name]:.4f}" for name in ("masked_lm", "own_words", "reply_words"))
     assert f"step       6  100%  loss {last['loss']:.4f} ({parts})  dev loss {best:.4f}" in err
+    assert re.search(r"data: [\d,]+ tokens in [\d,]+ texts; input\.max_tokens=64 cuts 0\.00% of them \(0, in 0 texts\)\n", err)
 
 
 def test_progress_shows_the_metric_that_chooses_the_weights(capsys):
@@ -85,6 +90,59 @@ def test_progress_shows_the_metric_that_chooses_the_weights(capsys):
         report(record | {"dev_link_f1": 71.25, "dev_loss": 0.5})
         report(record)
     assert capsys.readouterr().err == "step      20   25%  loss 1.5000  dev link f1 71.2500  100 tokens/s\n"
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The time that progress displays read, which tests set."""
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr("ramify.cli.shared.time.monotonic", lambda: clock.now)
+    return clock
+
+
+def test_time_left_is_shown_without_a_terminal(capsys, clock):
+    record = {"loss": 1.5, "seconds": 1.0, "target_tokens": 100, "metric": "dev_loss", "parts": []}
+    with progress_display(stages=2) as report:
+        # A resumed run begins where it was stopped; a new stage begins at zero.
+        for step, share in ((500, 0.5), (505, 0.505), (600, 0.6), (1000, 1.0), (1001, 0.001), (1011, 0.011)):
+            report(record | {"step": step, "progress": share})
+            clock.now += 60
+    left = [line.partition("tokens/s")[2] for line in capsys.readouterr().err.splitlines()]
+    assert left == ["", "  8 min 0 s of this stage left", "", "", "  1 h 38 min of this stage left"]
+
+
+@pytest.mark.parametrize(("total", "shown"), [(200, "20%, 5 min 20 s left"), (None, "40 done")])
+def test_long_work_prints_lines_without_a_terminal(capsys, clock, total, shown):
+    """A line every half minute, from the first half minute on."""
+    with bar("evaluating", total) as advance:
+        for seconds in (1, 40, 20):
+            clock.now += seconds
+            advance(20)
+    assert capsys.readouterr().err == f"evaluating: {shown}\n"
+    with bar("evaluating", total) as advance:
+        clock.now += 20
+        advance(total or 20)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_stopped_run_reports_what_it_printed(start, recipe, tmp_path):
+    """Steps that are not logged otherwise (train.log_every) are not lost."""
+    out = tmp_path / "run"
+    changes = {6: 100_000, "train.log_every=1": "train.log_every=1000000"}
+    process = start(*(changes.get(word, word) for word in recipe), "--out", out, "--set", "train.evaluate_every=0")
+    before = []
+    for line in process.stderr:
+        before.append(line)
+        if line.startswith("step"):
+            process.send_signal(signal.SIGINT)
+            break
+    _, rest = process.communicate()
+    assert process.returncode == 130, (before, rest)
+    stopped = int(re.search(r"stopped at step (\d+)", rest)[1])
+    assert [record["step"] for record in read_metrics(out)] == [stopped]
+    page = (out / "report.html").read_text("utf-8")
+    assert f"tokens of predicted comments in {counted(stopped, 'update')}." in page
+    assert "has not logged a step" not in page
 
 
 def test_collapsed_encoder_gives_a_warning(ramify, recipe, tmp_path, monkeypatch):
@@ -268,7 +326,7 @@ def test_run_folder_is_locked(start, run_separately, large, tmp_path):
 def test_full_disk_while_training(run_separately, recipe, tmp_path, every):
     out = tmp_path / "run"
     status, _, err = run_separately(*recipe, "--out", out, "--set", f"train.checkpoint_every={every}", kilobytes=16)
-    lines = [line for line in err.splitlines() if not line.startswith("step ")]
+    lines = [line for line in err.splitlines() if not line.startswith(("data: ", "step "))]
     assert status == 2, err
     assert len(lines) == 1
     assert lines[0].startswith("error: ")
@@ -284,8 +342,7 @@ def test_full_disk_at_the_end(run_separately, recipe, trained, tmp_path):
         (out / name).unlink()
     status, _, err = run_separately(*recipe, "--out", out, "--resume", kilobytes=16)
     assert status == 2, err
-    assert err.startswith("error: ")
-    assert err.count("\n") == 1
+    assert re.fullmatch(r"data: .*\nerror: .*\n", err)
     assert partial(out) == []
     assert not (out / "config.json").exists()
     status, _, err = run_separately(*recipe, "--out", out, "--resume")

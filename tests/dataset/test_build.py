@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 from filelock import FileLock
@@ -146,14 +145,14 @@ def test_whole_trees(tmp_path):
 
 def test_old_store_stays_if_it_cannot_be_replaced(dump, tmp_path, monkeypatch):
     before = build([dump], "pushshift", tmp_path / "out").hash
-    rename = Path.rename
+    replace = os.replace
 
-    def once(self, target):
-        if ".partial-" in self.name:
+    def once(source, target):
+        if ".partial-" in source.name:
             raise OSError(errno.EIO, "Input/output error")
-        return rename(self, target)
+        return replace(source, target)
 
-    monkeypatch.setattr(Path, "rename", once)
+    monkeypatch.setattr(os, "replace", once)
     with pytest.raises(OSError, match="Input/output"):
         build([dump], "pushshift", tmp_path / "out", overwrite=True, min_nodes=2)
     assert Store.open(tmp_path / "out").hash == before
@@ -269,14 +268,14 @@ def test_new_place_of_the_old_store_is_named(dump, tmp_path, monkeypatch):
     """The old store is kept under another name if it cannot be renamed back."""
     out = tmp_path / "out"
     before = build([dump], "pushshift", out).hash
-    rename = Path.rename
+    replace = os.replace
 
-    def taken(self, target):
-        if ".partial-" in self.name:
+    def taken(source, target):
+        if ".partial-" in source.name:
             occupy(out, "folder")
-        return rename(self, target)
+        return replace(source, target)
 
-    monkeypatch.setattr(Path, "rename", taken)
+    monkeypatch.setattr(os, "replace", taken)
     with pytest.raises(RamifyError, match=r"out has changed .* The previous content is now at .*out\.old-"):
         build([dump], "pushshift", out, overwrite=True, min_nodes=2)
     (old,) = tmp_path.glob("out.old-*")

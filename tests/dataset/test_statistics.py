@@ -50,3 +50,18 @@ def test_plot_of_single_roots(tmp_path):
     plot(store, tmp_path / "shape.svg")
     with pytest.raises(RamifyError, match=r"'shape.doc' is not the name of a .png, .svg or .pdf file"):
         plot(store, tmp_path / "shape.doc")
+
+
+def test_placeholders_are_not_among_the_nodes(tmp_path, monkeypatch):
+    """The counts of all measures and of the figure are those of the build, which says how many placeholders there are."""
+    posts = tmp_path / "posts.csv"
+    posts.write_text("id,parent,tree,text\n1,0,a,two words\n2,1,a,word\n3,,b,post\n")
+    store = build([posts], "table", tmp_path / "store", policy=Policy(missing_root="placeholder", orphan="root"))
+    found = statistics(store)
+    assert (found["nodes"], found["placeholders"], store.num_nodes) == (3, 1, 4)
+    assert all(found[name]["count"] == 3 for name in ("children", "words", "characters"))
+    assert found["nodes_per_tree"]["mean"] == 1.5
+    titles = []
+    monkeypatch.setattr("matplotlib.figure.Figure.suptitle", lambda figure, text, **style: titles.append(text))
+    plot(store, tmp_path / "shape.png")
+    assert titles == ["store: 2 trees, 3 nodes, 1 placeholder"]

@@ -82,9 +82,9 @@ def test_ids_shared_by_several_trees(store):
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (lambda store: store.find("nobody"), "no node 'nobody' among the 7 nodes"),
+        (lambda store: store.find("nobody"), "no node 'nobody' among 7 nodes"),
         (lambda store: store.find("m1", "debate"), "tree 'debate' has no node 'm1'"),
-        (lambda store: store.find_tree("nothing"), "no tree 'nothing' among the 2 trees. Ids look like '"),
+        (lambda store: store.find_tree("nothing"), "no tree 'nothing' among 2 trees. Ids look like '"),
         (lambda store: store.tree(2), "no tree number 2"),
         pytest.param(
             lambda store: store.split("valid"),
@@ -123,7 +123,7 @@ def test_other_folders_are_refused_as_stores(tmp_path):
     with pytest.raises(RamifyError, match="is not a Ramify data set"):
         Store.open(tmp_path)
     (tmp_path / "dataset.json").write_text('{"version": 99}')
-    with pytest.raises(RamifyError, match="has version 99 of the format; this Ramify reads version 1"):
+    with pytest.raises(RamifyError, match="has version 99 of the format; this Ramify reads version 2"):
         Store.open(tmp_path)
 
 

@@ -99,23 +99,23 @@ def test_soft_targets_replace_gold_links() -> None:
 
 def test_ensemble_decides_by_mean_probabilities() -> None:
     models = [teacher(6, 0), teacher(4, 1), teacher(5, 2)]
-    found = disentangle_ensemble(models, TREES[0], ensemble="mean")
+    found = disentangle_ensemble(models, TREES[0], ensemble="mean", ignore_replies=True)
     expected = np.mean([table(each, 6)[:40] for each in models], axis=0)
     parents = [node.parents[0] if node.parents else number for number, node in enumerate(found.tree.nodes)]
     assert parents == (np.arange(40) - expected.argmax(axis=1)).tolist()
     np.testing.assert_allclose(found.probability, expected.max(axis=1), atol=1e-5)
-    votes = disentangle_ensemble(models, TREES[0], ensemble="vote")
+    votes = disentangle_ensemble(models, TREES[0], ensemble="vote", ignore_replies=True)
     assert [node.parents for node in votes.tree.nodes] != [node.parents for node in found.tree.nodes]
     with pytest.raises(RamifyError, match="beam"):
         disentangle_ensemble(models, TREES[0], ensemble="mean", beam=2)
-    assert len(disentangle_ensemble(models, Tree(()), ensemble="mean").probability) == 0
+    assert len(disentangle_ensemble(models, Tree(()), ensemble="mean", ignore_replies=True).probability) == 0
 
 
 def test_ensemble_decides_by_conversation_if_all_members_do() -> None:
     models = [teacher(6, 0), teacher(4, 1)]
-    by_link = disentangle_ensemble(models, TREES[0], ensemble="mean")
+    by_link = disentangle_ensemble(models, TREES[0], ensemble="mean", ignore_replies=True)
     models = [teacher(6, 0, decide="conversation"), teacher(4, 1, decide="conversation")]
-    found = disentangle_ensemble(models, TREES[0], ensemble="mean")
+    found = disentangle_ensemble(models, TREES[0], ensemble="mean", ignore_replies=True)
     teacher_probabilities = np.mean([table(each, 6)[:40] for each in models], axis=0)
     sums = {}
     for number, node in enumerate(found.tree.nodes):
@@ -130,9 +130,9 @@ def test_ensemble_decides_by_conversation_if_all_members_do() -> None:
     assert [node.parents for node in found.tree.nodes] != [node.parents for node in by_link.tree.nodes]
     several_answers = {"decide": "conversation", "threshold": 0.15}
     models = [teacher(6, 0, **several_answers), teacher(4, 1, **several_answers)]
-    several = disentangle_ensemble(models, TREES[0], ensemble="mean")
+    several = disentangle_ensemble(models, TREES[0], ensemble="mean", ignore_replies=True)
     assert several.conversation.tolist() == found.conversation.tolist()
     assert len(several.links()) > len(found.links())
     models[0] = teacher(6, 0, threshold=0.15)
     with pytest.raises(RamifyError, match="members that decide alike"):
-        disentangle_ensemble(models, TREES[0], ensemble="mean")
+        disentangle_ensemble(models, TREES[0], ensemble="mean", ignore_replies=True)

@@ -318,7 +318,7 @@ def test_shortlist_of_all_candidates_changes_nothing() -> None:
 def test_several_answers_by_a_threshold() -> None:
     own = task(objective="binary")
     log = channel(25, 1)
-    alone = Disentangler(own).disentangle(log)
+    alone = Disentangler(own).disentangle(log, ignore_replies=True)
     (posterior,) = list(predict_posterior(own, PLAIN, Logs.build([log], INPUT).tokenize(own.tokenizer)))
     by_message = {
         int(message): dict(zip(candidates.tolist(), shares.tolist(), strict=True))
@@ -330,7 +330,7 @@ def test_several_answers_by_a_threshold() -> None:
         )
     }
     threshold = float(np.quantile(posterior.probabilities, 0.8))
-    found = Disentangler(own, DecodingConfig(threshold=threshold)).disentangle(log)
+    found = Disentangler(own, DecodingConfig(threshold=threshold)).disentangle(log, ignore_replies=True)
     for number, (one, node) in enumerate(zip(alone.tree.nodes, found.tree.nodes, strict=True)):
         likely = {each for each, share in by_message[number].items() if share >= threshold}
         assert set(node.parents or ()) == (likely | {*(one.parents or ())}) - {number}

@@ -137,8 +137,8 @@ EVERY_KIND = [feature_model, by_conversation, answering_others, *SEVERAL, *OTHER
 @pytest.mark.parametrize("make", EVERY_KIND)
 def test_live_predictions_equal_offline_predictions(make) -> None:
     model = make()
-    whole = model.disentangle(LOG)
-    live = model.live()
+    whole = model.disentangle(LOG, ignore_replies=True)
+    live = model.live(ignore_replies=True)
     predictions = [live.predict(node) for node in LOG.nodes]
     parents = [node.parents or (number,) for number, node in enumerate(whole.tree.nodes)]
     assert [(each.parent, *each.also) for each in predictions] == parents
@@ -150,16 +150,93 @@ def test_live_predictions_equal_offline_predictions(make) -> None:
     assert 1 < whole.conversation.max() < len(LOG) - 1
 
 
+def with_recorded_replies(seed: int) -> Tree:
+    """Half of the messages record a parent, up to twice the window back, and some record that they start a conversation."""
+    random = np.random.default_rng(seed)
+    nodes = []
+    for number, node in enumerate(LOG.nodes):
+        reach = int(random.integers(1, 30))
+        parents = (max(0, number - reach),) if number and random.random() < 0.5 else None
+        nodes.append(replace(node, parents=parents, self_link=False))
+    for number in range(5, len(nodes), 6):
+        nodes[number] = replace(nodes[number], parents=(), self_link=True)
+    return Tree(tuple(nodes), id=LOG.id)
+
+
+@pytest.mark.parametrize("size", [1, 7, 40])
+@pytest.mark.parametrize("make", EVERY_KIND)
+def test_recorded_replies_are_kept_on_live_channels_as_in_whole_logs(make, size) -> None:
+    model, log = make(), with_recorded_replies(seed=4)
+    whole = model.disentangle(log)
+    known = {number: node.parents for number, node in enumerate(log.nodes) if node.parents is not None}
+    assert whole.recorded == known.keys()
+    assert sum(number - parents[0] > model.input.window for number, parents in known.items() if parents) > 5
+    for number, parents in known.items():
+        assert whole.tree.nodes[number].parents == parents
+        assert whole.probability[number] == 1
+        assert whole.conversation[number] == whole.conversation[parents[0] if parents else number]
+    live = model.live()
+    predictions = [each for start in range(0, len(log), size) for each in live.predict_all(log.nodes[start : start + size])]
+    assert {each.number for each in predictions if each.recorded} == known.keys()
+    parents = [node.parents or (number,) for number, node in enumerate(whole.tree.nodes)]
+    assert [(each.parent, *each.also) for each in predictions] == parents
+    np.testing.assert_allclose([each.probability for each in predictions], whole.probability, atol=1e-5)
+    assert [each.conversation for each in predictions] == whole.conversation.tolist()
+
+
+DECIDES_BY_EARLIER_LINKS = [by_conversation, by_comembership, reranked, structured_with_several_answers, mht]
+
+
+@pytest.mark.parametrize("make", DECIDES_BY_EARLIER_LINKS)
+def test_other_messages_are_decided_given_the_recorded_replies(make) -> None:
+    model, log = make(), with_recorded_replies(seed=4)
+    kept, ignored = model.disentangle(log), model.disentangle(log, ignore_replies=True)
+    assert not ignored.recorded
+    assert (
+        ignored.links().tolist() == model.disentangle(Tree(tuple(replace(n, parents=None) for n in LOG.nodes))).links().tolist()
+    )
+    others = [number for number in range(len(log)) if number not in kept.recorded]
+    assert not np.allclose(kept.probability[others], ignored.probability[others], atol=1e-4)
+
+
+def test_recorded_parents_must_be_earlier_messages() -> None:
+    live = feature_model().live()
+    live.predict(Node("a"))
+    with pytest.raises(RamifyError, match="message 1 of the channel has the parent 1, which is not an earlier message"):
+        live.predict(Node("b", (1,)))
+    assert live.predict(Node("b", (0,))) == LinkPrediction(1, 0, 1.0, 0, recorded=True)
+
+
+def test_pairs_of_author_and_text_are_messages() -> None:
+    pairs = [(node.author, node.text) for node in LOG.nodes[:30]]
+    nodes = [Node(text, None, author=author) for author, text in pairs]
+    model = feature_model()
+    found = model.disentangle(pairs)
+    assert found.links().tolist() == model.disentangle(nodes).links().tolist()
+    assert [node.author for node in found.tree.nodes] == [author for author, _ in pairs]
+    assert model.live().predict_all(pairs) == model.live().predict_all(nodes)
+    assert model.disentangle(iter(pairs)).links().tolist() == found.links().tolist()
+
+
+@pytest.mark.ill_typed
+@pytest.mark.parametrize("strange", ["hi", ("ann", 3), ("ann", "hi", "there"), {"text": "hi"}])
+def test_other_values_are_not_messages(strange) -> None:
+    with pytest.raises(
+        RamifyError, match=r"A message is a ramify\.Node\(text, author=…, time=…\), not .*A pair \(author, text\)"
+    ):
+        feature_model().disentangle([Node("a"), strange])
+
+
 @cache
 def predictions_one_by_one(make):
-    live = make().live()
+    live = make().live(ignore_replies=True)
     return [live.predict(node) for node in LOG.nodes]
 
 
 @pytest.mark.parametrize("size", [2, 7, 40, 1000])
 @pytest.mark.parametrize("make", EVERY_KIND)
 def test_several_messages_per_update(make, size) -> None:
-    together = make().live()
+    together = make().live(ignore_replies=True)
     expected = predictions_one_by_one(make)
     found = [each for start in range(0, len(LOG), size) for each in together.predict_all(LOG.nodes[start : start + size])]
     assert [(each.number, each.parent, each.also, each.conversation) for each in found] == [
@@ -177,17 +254,19 @@ def test_structured_model_decides_each_message_before_the_next() -> None:
 
 def test_live_predictions_do_not_depend_on_later_messages() -> None:
     model = feature_model()
-    early = [model.disentangle(Tree(LOG.nodes[:size])).tree.nodes[-1].parents for size in range(1, 40)]
-    assert early == [node.parents for node in model.disentangle(LOG).tree.nodes[:39]]
+    log = Tree(tuple(replace(node, parents=None) for node in LOG.nodes))
+    early = [model.disentangle(Tree(log.nodes[:size])).tree.nodes[-1].parents for size in range(1, 40)]
+    assert early == [node.parents for node in model.disentangle(log).tree.nodes[:39]]
 
 
 def test_memory_does_not_grow_with_the_log() -> None:
-    live = feature_model().live()
+    live = feature_model().live(ignore_replies=True)
     sizes = []
     for number in range(400):
         live.predict(LOG.nodes[number % len(LOG)])
         sizes.append(len(live._messages))
     assert max(sizes[100:]) == max(sizes[300:]) < 60
+    assert len(live._conversations) == 0
 
 
 @pytest.mark.ill_typed

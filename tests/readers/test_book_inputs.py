@@ -504,12 +504,13 @@ def test_books_are_guessed(tmp_path):
     root = folder(tmp_path, PLAIN)
     assert detect_format([root]) == "book"
     epub(tmp_path / "kiln.epub", PLAIN)
+    (tmp_path / "AUTHORS").write_text("Ann Oak")
     (tmp_path / "README.md").write_text("# Read me")
     assert detect_format([tmp_path]) == "book"
     trees, report = read(tmp_path)
     assert [tree.id for tree in trees] == ["ann-oak_the-kiln", "kiln"]
     assert report.skipped == {"not_a_book": 1}
-    assert report.examples["not_a_book"] == [f"{tmp_path / 'README.md'}"]
+    assert report.examples["not_a_book"] == [f"{tmp_path / 'AUTHORS'}"]
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def test_formats_are_distinguished(tmp_path, monkeypatch, name):
 def test_foreign_run_json_is_not_a_data_set(tmp_path):
     (tmp_path / "dataset.json").write_text('{"by": "somebody else"}')
     (tmp_path / "a.log").write_text("[10:00] <ann> hi\n[10:01] <bob> ann: hi\n")
-    with pytest.raises(RamifyError, match="Every format was tried"):
+    with pytest.raises(RamifyError, match="The nearest formats reject it"):
         readers.detect_format([tmp_path])
 
 
@@ -67,3 +67,33 @@ def test_options_are_the_parameters_of_read():
         "chat-table": ["columns", "delimiter", "quote", "order", "dates"],
         "jsonl": [],
     }
+
+
+SOME = ("jsonl", "pushshift", "cmv-modes", "cmv-chains", "discord", "telegram", "table", "chat-table", "irc")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "looks", "nearest"),
+    [
+        ("novel.txt", "It was a dark night.\n\nThe end of it came soon.\n", "text", ["irc", "table", "chat-table"]),
+        ("a.json", '{"body": "hi", "subreddit": "x", "topic": 3}\n', "JSON", ["pushshift"]),
+        ("a.xml", "<?xml version='1.0'?><log/>", "XML or HTML", ["cmv-modes"]),
+        ("a.csv", "a,b\n1,2\n", "a table", ["table", "chat-table", "irc"]),
+        ("a.zip", "PK\x03\x04\0\0", "a ZIP archive", []),
+        ("a.pdf", "%PDF-1.4\0\1", "a binary file", []),
+    ],
+)
+def test_the_nearest_formats_say_why_they_reject_a_file(tmp_path, monkeypatch, name, content, looks, nearest):
+    monkeypatch.setattr(readers, "FORMATS", {each: readers.FORMATS[each] for each in SOME})
+    path = tmp_path / name
+    path.write_text(content)
+    for verbose in (False, True):
+        with pytest.raises(RamifyError) as error:
+            readers.detect_format([path], verbose=verbose)
+        head, *reasons, last = str(error.value).split("\n")
+        assert f"{name}. It looks like {looks}." in head
+        names = [line.split()[0] for line in reasons]
+        assert names == list(SOME) if verbose else len(names) == 3 and names[: len(nearest)] == nearest
+        assert ("--verbose lists the other 6." in last) is not verbose
+        # Naming a format does not help where none is right: as a log, a novel would be read without an error.
+        assert "Otherwise, Ramify has no format for it." in last

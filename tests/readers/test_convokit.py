@@ -195,7 +195,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 labels = (
     st.none() | st.integers(-9, 9) | texts | st.lists(texts, max_size=2) | st.dictionaries(texts, texts, min_size=1, max_size=2)
 )
-labels |= st.just({"label": 1}) | st.just({"label": {"label": 1}, "x": 2})
+labels |= st.sampled_from([{}, {"label": 1}, {"label": {"label": 1}, "x": 2}, {"kind": "x"}, {"parents": ["a"], "x": 2}])
 
 
 @st.composite
@@ -208,7 +208,7 @@ def discussions(draw: st.DrawFn, number: int = 0) -> Tree:
             author=draw(st.none() | texts.filter(lambda name: name not in ("", NOBODY))),
             time=float(place) if draw(st.booleans()) else None,
             kind=draw(texts),
-            label=draw(labels.filter(lambda label: not isinstance(label, dict) or "kind" not in label)),
+            label=draw(labels),
         )
         for place in range(draw(st.integers(1, 5)))
     )

@@ -236,7 +236,7 @@ def test_files_of_one_name_have_different_trees(tmp_path):
     for folder in ("first", "second", "train", "dev"):
         written(tmp_path / folder / "rows.tsv", "id\ttext\tlabel\n1\ta\tx\n")
     trees, _ = read(tmp_path)
-    assert len({tree.id for tree in trees}) == 4
+    assert {tree.id for tree in trees} == {"first/rows.tsv/1", "second/rows.tsv/1", "train/rows/1", "dev/rows/1"}
     store = build([tmp_path / "train", tmp_path / "dev"], "labelled", tmp_path / "out", split_by="file")
     assert store.num_trees == 2
     assert store.info["skipped"] == {}

@@ -171,8 +171,8 @@ def test_guess(tmp_path):
 def test_failed_guess_gives_the_reason_of_each_format(tmp_path):
     path = tmp_path / "x"
     path.write_text("\n<wren> hi\nnothing that anybody knows\nnor this\n")
-    with pytest.raises(RamifyError, match=rf"cannot detect the format of {path}\. Every") as raised:
-        detect_format([path])
+    with pytest.raises(RamifyError, match=rf"cannot detect the format of {path}\. It looks like text\. Every") as raised:
+        detect_format([path], verbose=True)
     tried = dict(line.split(maxsplit=1) for line in str(raised.value).splitlines()[1:-1])
     assert list(tried) == list(FORMATS)
     assert tried["jsonl"] == 'line 2: no JSON object with a list "nodes"'
@@ -187,7 +187,7 @@ def test_failed_guess_gives_the_reason_of_each_format(tmp_path):
     with pytest.raises(
         RamifyError, match=rf"slack +no channels\.json in it, .*; {other}: not a ZIP archive(.|\n)*irc +x: line 3"
     ):
-        detect_format([tmp_path])
+        detect_format([tmp_path], verbose=True)
 
 
 def test_pipes_are_not_guessed(tmp_path):
@@ -228,11 +228,11 @@ def test_files_that_cannot_be_data_are_left_out(tmp_path):
 
 
 def test_markdown_is_read_from_a_folder_of_nothing_else(tmp_path):
-    for name in ("README.md", "one.md", "two.md"):
+    for name in ("README.md", "cover.png", "one.md", "two.md"):
         (tmp_path / name).write_text("x")
-    assert [file.name for file in list_files([tmp_path])] == ["one.md", "two.md"]
-    (tmp_path / "one.md").unlink()
-    (tmp_path / "two.md").unlink()
+    assert [file.name for file in list_files([tmp_path])] == ["cover.png", "one.md", "two.md"]
+    for name in ("cover.png", "one.md", "two.md"):
+        (tmp_path / name).unlink()
     with pytest.raises(RamifyError, match=r"holds only README\.md, which are not read from a folder"):
         check_paths([tmp_path])
 

@@ -246,7 +246,7 @@ def test_other_files_are_refused(write, content, message):
 def test_blank_files(write, tmp_path):
     assert texts(write(" \n\n")) == [""]
     assert texts(write(b"\xef\xbb\xbf"), unit="paragraph") == []
-    with pytest.raises(RamifyError, match=r"no tree found .* 1 posts read as 'text', left out: empty 1"):
+    with pytest.raises(RamifyError, match=r"no tree found .* 1 post read as 'text', left out: empty 1"):
         dataset.build([write(" \n\n")], "text", tmp_path / "store")
 
 

@@ -186,7 +186,7 @@ def _tokenize(store: Store, tokenizer: Tokenizer, scratch: Path, final: Path) ->
         ) from None
     # Another process may already have written the same content.
     with suppress(OSError):
-        scratch.rename(final)
+        os.replace(scratch, final)
     return np.load(final / "ids.npy", mmap_mode="r"), starts
 
 

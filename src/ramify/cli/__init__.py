@@ -16,6 +16,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(data.app, name="data")
 app.add_typer(train.app, name="train")
@@ -40,6 +41,9 @@ def ramify(
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
 ) -> None:
     """Language models for text that branches: comment trees, chat logs, nested documents.
+
+    Two models ship with Ramify: links (who replies to whom in a chat log) and tree-mlm-small (masked words of English comments,
+    given their ancestors). Their names stand for models in every command.
 
     Example: ramify demo --out runs/demo
     """

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ramify.cli.shared import Json
+from ramify.cli.shared import Json, check_beside
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,6 +66,8 @@ def backprop(
     from ramify.errors import RamifyError
     from ramify.files import write_text
 
+    for path, option in ((svg, "--svg"), (html, "--html")):
+        check_beside(path, option)
     digits = decimal or 12
     try:
         # Non-finite numbers are reported below.

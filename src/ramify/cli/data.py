@@ -10,8 +10,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ramify.cli.shared import Json, LogPattern, format_of, options_of, pairs, pattern_of, say_left_out
-from ramify.errors import RamifyError
+from ramify.cli.shared import (
+    Json,
+    LogPattern,
+    PlainProgress,
+    Verbose,
+    check_beside,
+    file_kind,
+    format_of,
+    options_of,
+    pairs,
+    pattern_of,
+    say_left_out,
+)
+from ramify.errors import RamifyError, counted
+from ramify.files import STANDARD
 
 if TYPE_CHECKING:
     from ramify.dataset import Store
@@ -32,7 +45,7 @@ UNITS = {"KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 
 @app.command()
 def build(
-    inputs: Annotated[list[Path], typer.Argument(help="Files, compressed or not, or folders with them.")],
+    inputs: Annotated[list[Path], typer.Argument(help="Files, compressed or not, or folders with them; - reads stdin.")],
     out: Annotated[Path, typer.Option("--out", help="Folder to write.")],
     format: Annotated[str | None, typer.Option(help="Format of the files. Default: guessed.")] = None,
     pattern: LogPattern = None,
@@ -102,6 +115,7 @@ def build(
     option: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of the format; repeatable.")] = None,
     memory: Annotated[str, typer.Option(help="Memory bound, e.g. 512MB.")] = "512MB",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing data set.")] = False,
+    verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
     """Build a data set of trees from files: memory-mapped, split by tree, with counts of everything left out.
@@ -120,7 +134,7 @@ def build(
     policies = pairs(policy, "--policy")
     chosen = dataset.Policy.named(policies)
     say_left_out(inputs)
-    format = format_of(format, pattern, inputs)
+    format = format_of(format, pattern, inputs, verbose)
     known = readers.find_format(format)
     options |= pattern_of(pattern)
     options |= {"unit": unit, "levels": levels, "divisions": divisions, "text_pair": text_pair}
@@ -137,6 +151,8 @@ def build(
             "posts are not joined",
             file=sys.stderr,
         )
+    if split_by == str(STANDARD):
+        raise RamifyError("--split-by - cannot be read from standard input. Name a file, or a column of the table.")
     with _progress() as progress:
         store = dataset.build(
             inputs,
@@ -190,7 +206,7 @@ def show(
     number = _medium_tree(store.offsets, max_nodes) if tree is None else store.find_tree(tree)
     found = store.tree(number)
     deepest = store.depth[store.offsets[number] : store.offsets[number + 1]].max()
-    print(f"tree {found.id}: {len(found):,} nodes, {deepest:,} deep")
+    print(f"tree {found.id}: {counted(len(found), 'node')}, {deepest:,} deep")
     for name, value in found.meta.items():
         print(f"{name}: {value}")
     lines = outline if is_document(found) else draw
@@ -206,7 +222,8 @@ def stats(
     tokenizer: Annotated[
         Path | None,
         typer.Option(
-            help="Tokenizer (a tokenizer.json or its folder) with which to count tokens, and those past --max-tokens."
+            help="Tokenizer (a tokenizer.json or its folder; - reads stdin) with which to count tokens, and those past "
+            "--max-tokens."
         ),
     ] = None,
     max_tokens: Annotated[
@@ -220,31 +237,34 @@ def stats(
     from ramify.dataset import Store
     from ramify.dataset import statistics as shape
 
+    check_beside(plot, "--plot")
     store = Store.open(folder)
-    counted = shape.statistics(store)
+    counts = shape.statistics(store)
     if tokenizer is not None:
-        counted["tokens"] = _tokens(store, tokenizer, max_tokens)
+        counts["tokens"] = _tokens(store, tokenizer, max_tokens)
     if plot is not None:
         shape.plot(store, plot)
     if as_json:
-        print(json.dumps(counted, ensure_ascii=False))
+        print(json.dumps(counts, ensure_ascii=False))
         return
-    _print_counts(folder, counted)
+    _print_counts(folder, counts)
     for name in ("levels", "labels"):
-        if counted[name]:
-            print(f"{name}: {', '.join(f'{key} {value:,}' for key, value in counted[name].items())}")
+        if counts[name]:
+            print(f"{name}: {', '.join(f'{key} {value:,}' for key, value in counts[name].items())}")
     columns = ("mean", *(f"p{share * 100:.0f}" for share in shape.QUANTILES), "max")
     print(f"\n{'':34}" + "".join(f"{column:>10}" for column in columns))
     for name, title in shape.MEASURES.items():
-        values = (counted[name].get(column, 0) for column in columns)
+        values = (counts[name].get(column, 0) for column in columns)
         print(
             f"{title:34}"
             + "".join(f"{value:>10,.1f}" if column == "mean" else f"{value:>10,.0f}" for column, value in zip(columns, values))
         )
     if tokenizer is not None:
+        cut = counts["tokens"]
         print(
-            "\n{tokens:,} tokens in {texts:,} texts; a limit of {max_tokens} per text (special tokens included) cuts "
-            "{tokens_over:,} ({share_over:.2%}) from {texts_over:,} texts".format_map(counted["tokens"])
+            f"\n{counted(cut['tokens'], 'token')} in {counted(cut['texts'], 'text')}; a limit of {max_tokens} per text "
+            f"(special tokens included) cuts {cut['tokens_over']:,} ({cut['share_over']:.2%}) from "
+            f"{counted(cut['texts_over'], 'text')}"
         )
 
 
@@ -257,28 +277,47 @@ def _tokens(store: "Store", tokenizer: Path, max_tokens: int) -> dict[str, Any]:
     return {**cut, "share_over": share_over(cut), "max_tokens": max_tokens}
 
 
-@app.command()
-def export(
+@app.command("export")
+def export_trees(
     folders: Annotated[list[Path], typer.Argument(help="Data sets built by `ramify data build`.")],
-    out: Annotated[Path, typer.Option("--out", help="JSON lines file to write, one tree per line.")],
+    out: Annotated[
+        Path, typer.Option("--out", help="File to write, or folder for convokit and datasets; - writes a file to stdout.")
+    ],
+    format: Annotated[
+        Literal["jsonl", "csv", "parquet", "convokit", "datasets"] | None,
+        typer.Option(
+            help="jsonl: one tree per line; csv, parquet: one row per node; convokit: a corpus folder; datasets: a folder for "
+            "Hugging Face `load_dataset`. Default: by the ending of --out; jsonl on stdout."
+        ),
+    ] = None,
 ) -> None:
-    """Write data sets as JSON lines of trees, to read them elsewhere or to build one data set from several.
+    """Write data sets to read them elsewhere, or to build one data set from several.
+
+    `ramify data build` reads jsonl, csv, parquet and convokit back to the same trees.
 
     Example: ramify data export data/reddit data/forum --out both.jsonl
+
+    Example: ramify data export data/reddit --out reddit.parquet
+
+    Example: ramify data export data/reddit --format datasets --out reddit-datasets
+
+    Example: ramify data export data/reddit --format csv --out - | head
     """
     from ramify.dataset import Store
-    from ramify.files import replacing
+    from ramify.dataset.export import Format, export
 
+    kinds: dict[str, Format] = {"-": "jsonl", ".jsonl": "jsonl", ".csv": "csv", ".parquet": "parquet"}
+    kind = format or file_kind(out, kinds, "--format")
     stores = [Store.open(folder) for folder in folders]
-    with replacing(out) as scratch, open(scratch, "w", encoding="utf-8") as file:
-        for store in stores:
-            file.writelines(tree.to_json() + "\n" for tree in store.trees())
-    print(f"{out}: {sum(store.num_trees for store in stores):,} trees", file=sys.stderr)
+    export(stores, out, kind)
+    print(f"{out}: {counted(sum(store.num_trees for store in stores), 'tree')}", file=sys.stderr)
 
 
 @app.command("split")
 def split_trees(
-    data: Annotated[Path, typer.Argument(help="A data set built by `ramify data build`, or a JSON lines file of trees.")],
+    data: Annotated[
+        Path, typer.Argument(help="A data set built by `ramify data build`, or a JSON lines file of trees; - reads stdin.")
+    ],
     max_tree_size: Annotated[int, typer.Option("--max-tree-size", help="Maximum number of comments per piece (M).")],
     pack: Annotated[bool, typer.Option("--pack/--no-pack", help="Put sibling subtrees into one piece while they fit.")] = True,
     bound: Annotated[
@@ -317,8 +356,8 @@ def split_trees(
                 }
                 print(json.dumps(line, ensure_ascii=False))
     if not as_json:
-        print(f"{trees:,} trees, {pieces:,} pieces of at most {largest:,} comments")
-        print(f"{targets:,} targets, {context:,} context comments ({context / max(pieces, 1):.1f} per piece)")
+        print(f"{counted(trees, 'tree')}, {counted(pieces, 'piece')} of at most {counted(largest, 'comment')}")
+        print(f"{counted(targets, 'target')}, {counted(context, 'context comment')} ({context / max(pieces, 1):.1f} per piece)")
 
 
 def _structures(data: Path) -> Iterator[tuple[str, str, "Indices", list[str]]]:
@@ -327,7 +366,7 @@ def _structures(data: Path) -> Iterator[tuple[str, str, "Indices", list[str]]]:
     from ramify.readers.jsonl import numbered_trees
     from ramify.tree import NO_PARENT
 
-    if data.exists() and not data.is_dir():
+    if data == STANDARD or (data.exists() and not data.is_dir()):
         for line, tree in numbered_trees(data):
             try:
                 parent = tree.parent
@@ -351,20 +390,22 @@ def _medium_tree(offsets: "Indices", max_nodes: int) -> int:
     return int(np.argmin(np.abs(np.diff(offsets) - max_nodes / 2)))
 
 
-def _print_counts(folder: Path, counted: dict[str, Any]) -> None:
+def _print_counts(folder: Path, counts: dict[str, Any]) -> None:
+    trees, nodes = counts["trees"], counts["nodes"]
     held = {
-        "replies": f"{counted['trees']:,} trees, {counted['nodes']:,} nodes, {counted['comments']:,} comments",
-        "log": f"{counted['trees']:,} logs, {counted['nodes']:,} messages",
-        "document": f"{counted['trees']:,} documents, {counted['nodes']:,} nodes",
-        "texts": f"{counted['trees']:,} texts",
+        "replies": f"{counted(trees, 'tree')}, {counted(nodes, 'node')}, {counted(counts['comments'], 'comment')}",
+        "log": f"{counted(trees, 'log')}, {counted(nodes, 'message')}",
+        "document": f"{counted(trees, 'document')}, {counted(nodes, 'node')}",
+        "texts": f"{counted(trees, 'text')}",
     }
-    print(f"{folder}: {held[counted['structure']]}")
-    for name, split in counted["splits"].items():
-        print(f"  {name:5} {split['trees']:>10,} trees {split['nodes']:>12,} nodes")
+    more = f", {counted(counts['placeholders'], 'placeholder')}" if counts["placeholders"] else ""
+    print(f"{folder}: {held[counts['structure']]}{more}")
+    for name, split in counts["splits"].items():
+        print(f"  {name:5} {counted(split['trees'], 'tree'):>16} {counted(split['nodes'], 'node'):>18}")
     for name, title in (("skipped", "left out"), ("kept", "repaired")):
-        reasons = ", ".join(f"{reason} {count:,}" for reason, count in counted[name].items() if count)
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in counts[name].items() if count)
         print(f"{title}: {reasons or 'nothing'}")
-    print(f"{counted['read']:,} posts read; content hash {counted['hash'][:16]}")
+    print(f"{counted(counts['read'], 'post')} read; content hash {counts['hash'][:16]}")
 
 
 # --- values of options --------------------------------------------------------------------------------------------------
@@ -390,13 +431,17 @@ def _bytes(text: str) -> int:
 
 @contextmanager
 def _progress() -> Iterator["Progress"]:
-    """A bar per stage of a build, on stderr if that is a terminal. Yields a function that updates it."""
+    """A bar per stage of a build, on stderr if that is a terminal, else lines. Yields a function that updates it."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
+    if not console.is_terminal:
+        plain = PlainProgress()
+        yield lambda stage, done, total, posts: plain.update(stage, done, total)
+        return
     columns = ("{task.description}", BarColumn(), TaskProgressColumn(), "{task.fields[posts]:,} posts", TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bars:
+    with Progress(*columns, console=console) as bars:
         rows = {}
 
         def tell(stage: str, done: int, total: int, posts: int) -> None:

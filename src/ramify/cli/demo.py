@@ -11,16 +11,13 @@ import typer
 
 from ramify.errors import RamifyError
 from ramify.files import make_folder, sole_writer
+from ramify.sample import CHECKPOINT, DISCUSSIONS
 
 if TYPE_CHECKING:
     from ramify.dataset.store import Store
     from ramify.inference.held_out import Filling, Measured
     from ramify.runs.sections import Section
     from ramify.tasks.masked_lm import MaskedLM
-
-SAMPLE = Path(__file__).parents[1] / "sample"
-DISCUSSIONS = SAMPLE / "discussions.jsonl"
-CHECKPOINT = SAMPLE / "checkpoint"
 
 STEPS = 450
 """Updates of the small model: about a minute on one core."""

@@ -4,8 +4,9 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from itertools import islice, pairwise
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -15,7 +16,9 @@ from ramify.cli.shared import (
     Device,
     LogPattern,
     Precision,
+    Verbose,
     bar,
+    file_kind,
     format_of,
     options_of,
     pairs,
@@ -23,6 +26,9 @@ from ramify.cli.shared import (
     redecide,
     say_left_out,
 )
+from ramify.errors import RamifyError, counted
+from ramify.files import STANDARD
+from ramify.sample import LINKS
 
 if TYPE_CHECKING:
     from ramify.disentangle.inference.disentangler import Disentangler
@@ -32,11 +38,35 @@ if TYPE_CHECKING:
     from ramify.readers.base import Report
     from ramify.tree import Node, Tree
 
-LINKS = Path(__file__).parents[1] / "sample" / "links"
-"""The model that ships with Ramify."""
+NO_CHATS = {"text": "plain texts", "book": "books", "labelled": "labelled texts"}
+"""Formats of texts that are no messages -> their content."""
 
 LIVE_BATCH = 256
 """Most messages of a live channel that are decided together, unless `--every` is given."""
+
+Output = Literal["text", "jsonl", "annotation", "html", "csv", "parquet"]
+
+ENDINGS: dict[str, Output] = {
+    "-": "text",
+    ".annotation.txt": "annotation",
+    ".links.txt": "annotation",
+    ".txt": "text",
+    ".jsonl": "jsonl",
+    ".html": "html",
+    ".csv": "csv",
+    ".parquet": "parquet",
+}
+"""The ending of --out, or - for standard output -> the kind of file. The first ending that fits decides."""
+
+BESIDE: dict[Output, str] = {
+    "html": ".html",
+    "text": ".conversations.txt",
+    "jsonl": ".conversations.jsonl",
+    "annotation": ".links.txt",
+    "csv": ".conversations.csv",
+    "parquet": ".conversations.parquet",
+}
+"""The ending of a file beside the log, where no `--out` names one. Readers would take `.annotation.txt` for gold links."""
 
 
 def disentangle(
@@ -45,17 +75,24 @@ def disentangle(
         typer.Argument(metavar="LOG…", help="Chat logs or exports, compressed or not, or folders with them; - reads stdin."),
     ],
     to: Annotated[
-        Literal["text", "jsonl", "annotation", "html"],
+        Output | None,
         typer.Option(
-            help="text: readable; jsonl: one tree per conversation; annotation: one link per line; html: a coloured page."
+            help="text: readable; jsonl: one tree per conversation; annotation: one link per line; html: a coloured page; csv, "
+            "parquet: one message per row. Default: by the ending of --out (.txt, .jsonl, .links.txt, .annotation.txt, .html, "
+            ".csv, .parquet); without --out, html; on stdout, text; with --live, jsonl."
         ),
-    ],
-    out: Annotated[Path, typer.Option("--out", help="File to write; - writes to stdout.")],
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", help="File to write; - writes to stdout. Default: a new file beside the log; with --live, stdout."
+        ),
+    ] = None,
     model: Annotated[
         list[str] | None,
         typer.Option(
             help="A disentanglement run, e.g. of `ramify train feature-model`, or a saved model. Repeat for an ensemble. "
-            "Default: the model that ships with Ramify."
+            "Default: links, the model that ships with Ramify."
         ),
     ] = None,
     ensemble: Annotated[
@@ -73,8 +110,13 @@ def disentangle(
     column: Annotated[
         list[str] | None, typer.Option(metavar="OURS=THEIRS", help="Tables: the name of a column, e.g. text=body; repeatable.")
     ] = None,
-    keep_replies: Annotated[
-        bool, typer.Option("--keep-replies", help="Keep the reply links that the log itself states.")
+    ignore_replies: Annotated[
+        bool,
+        typer.Option(
+            "--ignore-replies",
+            help="Predict the parents of all messages, to compare them with the replies that the log itself records. Default: "
+            "these replies are kept, and the others predicted.",
+        ),
     ] = False,
     live: Annotated[
         bool,
@@ -96,10 +138,17 @@ def disentangle(
     settings: Deciding = None,
     device: Device = "auto",
     precision: Precision = "fp32",
+    verbose: Verbose = False,
 ) -> None:
     """Find which message replies to which, and which messages form one conversation.
 
-    Example: ramify disentangle channel.log --to html --out channel.html
+    Replies that the log itself records, such as Slack's threads, are kept.
+
+    Example: ramify disentangle channel.log
+
+    Example: ramify disentangle export.zip --out conversations.jsonl
+
+    Example: ramify disentangle channel.log --out replies.csv
 
     Example: ramify disentangle room.txt --pattern '{date} {time} | {author}: {text}' --to annotation --out links.txt
 
@@ -109,26 +158,27 @@ def disentangle(
     """
     from ramify import readers
     from ramify.disentangle.inference.ensemble import disentangle_ensemble
-    from ramify.errors import RamifyError
     from ramify.nn.precision import autocast
     from ramify.readers.base import Report
 
-    logs, out = [_or_stream(each, "/dev/stdin") for each in logs], _or_stream(out, "/dev/stdout")
+    kind, out = _find_output(to, out, logs, live)
     _check_out(out)
     report = Report()
+    readers.check_paths(logs)
     logs = readers.drop_empty(logs, report)
     say_left_out(logs)
-    name = format_of(format, pattern, logs)
+    name = format_of(format, pattern, logs, verbose)
     known = readers.find_format(name)
-    if known.yields == "posts":
-        hint = " For a table of chat messages in channel order, use --format chat-table." if name == "table" else ""
-        raise RamifyError(f"--format {name} holds posts with known parents, so there is nothing to disentangle.{hint}")
+    if known.yields == "posts" or name in NO_CHATS:
+        held = NO_CHATS.get(name, "posts with known parents")
+        hints = {"table": "a table of messages in the order of the channel, name it with --format chat-table"}
+        hint = hints.get(name, "a chat log, name its format with --format, or give its --pattern")
+        raise RamifyError(f"--format {name} holds {held}, so there is nothing to disentangle. If the input is {hint}.")
     chosen = options_of(option) | pattern_of(pattern) | ({"columns": pairs(column, "--column")} if column else {})
     known.check(chosen)
+    chosen = dict(known.unannotated) | chosen
     sources = readers.list_files(logs)
-    if "annotations" in known.options:
-        # Gold links in a file beside the log are not part of the log.
-        chosen = {"annotations": "none"} | chosen
+    if "annotations" in known.options and known.yields == "logs":
         sources = [*sources, *known.load().beside(sources, chosen)]
     for source in sources:
         if out.exists() and source.is_file() and out.is_file() and out.samefile(source):
@@ -138,32 +188,87 @@ def disentangle(
     if every is not None and not live:
         raise RamifyError(f"--every {every} needs --live; a whole log is decided at once. Add --live, or leave --every out.")
     if live:
-        if len(models) > 1 or keep_replies or beam > 1 or to not in ("jsonl", "annotation"):
-            raise RamifyError("--live takes one model and --to jsonl or annotation; it excludes --keep-replies and --beam.")
+        if len(models) > 1 or beam > 1 or kind not in ("jsonl", "annotation"):
+            raise RamifyError("--live takes one model and --to jsonl or annotation; it excludes --beam.")
         with autocast(models[0].device, precision):
-            _follow(models[0], known, logs, report, chosen, to, out, every)
+            _follow(models[0], known, logs, report, chosen, kind, out, every, ignore_replies)
         return
+    links = _Links()
     with bar("disentangling", None) as advance, autocast(models[0].device, precision):
         trees = known.records(logs, report, **chosen)
-        trees = _check_page_size(trees) if to == "html" else trees
+        trees = _check_page_size(trees) if kind == "html" else trees
         found = _counted(
-            (disentangle_ensemble(models, tree, keep_replies=keep_replies, ensemble=ensemble, beam=beam) for tree in trees),
+            (disentangle_ensemble(models, tree, ignore_replies=ignore_replies, ensemble=ensemble, beam=beam) for tree in trees),
             advance,
             report,
+            links,
         )
-        _write(found, to, out, names or "the model that ships with Ramify", known.numbered)
+        _write(found, kind, out, names or "the model that ships with Ramify", known.numbered)
     _print_counts(report)
+    print(links, file=sys.stderr)
     print(out, file=sys.stderr)
 
 
-def _or_stream(path: Path, stream: str) -> Path:
-    return Path(stream) if str(path) == "-" else path
+class _Links:
+    """Counts of reply links, for the summary of the output."""
+
+    def __init__(self) -> None:
+        self.recorded = self.predicted = self.undecided = 0
+
+    def add(self, recorded: int, predicted: int, undecided: int) -> None:
+        """`undecided`: messages whose links are not recorded."""
+        self.recorded += recorded
+        self.predicted += predicted
+        self.undecided += undecided
+
+    def __str__(self) -> str:
+        found = f"{counted(self.predicted, 'link')} found by the model"
+        if not self.recorded:
+            return f"replies: {found}"
+        kept = f"replies: {counted(self.recorded, 'link')} recorded in the log and kept"
+        if not self.undecided:
+            return f"{kept}; the model had nothing to find. --ignore-replies predicts all links"
+        return f"{kept}, {found}. --ignore-replies predicts all links"
+
+
+def _find_output(to: Output | None, out: Path | None, logs: list[Path], live: bool) -> tuple[Output, Path]:
+    """The kind of output, and the file to write."""
+    if out is None:
+        from_stream = any(map(_is_stream, logs))
+        to = to or ("jsonl" if live else "text" if from_stream else "html")
+        return to, STANDARD if live or (from_stream and to != "html") else _beside(logs, to)
+    # A live channel has an output of its own, unless the file says otherwise.
+    if live and not any(out.name.endswith(ending) for ending in ENDINGS if ending != str(STANDARD)):
+        return to or "jsonl", out
+    return to or file_kind(out, ENDINGS, "--to"), out
+
+
+def _is_stream(log: Path) -> bool:
+    """Whether a log is standard input, a pipe or a device, beside which no file can stand."""
+    return (
+        log == STANDARD or log.parts[:2] in (("/", "dev"), ("/", "proc")) or (log.exists() and not log.is_dir() | log.is_file())
+    )
+
+
+def _beside(logs: list[Path], to: Output) -> Path:
+    """A file beside the first log that is new, or a page that this command wrote earlier."""
+    from ramify.readers.annotation import unpacked
+    from ramify.report.conversations import is_conversations
+
+    if any(map(_is_stream, logs)):
+        raise RamifyError(f"--to {to} has no file to write to, as standard input has no folder. Name a file with --out.")
+    first = logs[0] if logs[0].name not in ("", "..") else logs[0].resolve()
+    name = unpacked(first.name)
+    out = first.with_name(f"{name if first.is_dir() else PurePath(name).stem}{BESIDE[to]}")
+    if out.exists() and not (to == "html" and is_conversations(out)):
+        raise RamifyError(
+            f"{out} exists, and would be overwritten. Name the file to write with --out, or remove this one first."
+        )
+    return out
 
 
 def _check_out(out: Path) -> None:
     """Raise before any work is done if `out` cannot be written."""
-    from ramify.errors import RamifyError
-
     if out.is_dir():
         raise RamifyError(f"--out {out} is a folder. Name a file to write to.")
     if not out.parent.is_dir():
@@ -173,7 +278,6 @@ def _check_out(out: Path) -> None:
 def _loaded(source: str, settings: list[str] | None, device: str) -> "Disentangler":
     import ramify
     from ramify.disentangle.inference.disentangler import Disentangler
-    from ramify.errors import RamifyError
 
     pipeline = ramify.load(source, device=device)
     if not isinstance(pipeline, Disentangler):
@@ -190,31 +294,38 @@ def _follow(
     to: str,
     out: Path,
     every: int | None,
+    ignore_replies: bool,
 ) -> None:
     """Write one line per message, as each arrives or after every `every` messages."""
     from ramify.disentangle.inference.prefetch import prefetch_batches
-    from ramify.errors import RamifyError
     from ramify.files import appending
     from ramify.readers.annotation import readable_name
     from ramify.readers.messages import LogNames
 
     if known.yields != "logs":
         raise RamifyError(f"--live cannot read {known.name!r} files message by message. Leave --live out.")
-    names = LogNames()
+    names, links = LogNames(), _Links()
     read = decided = 0
 
-    def counted(messages: Iterable["Node"]) -> Iterator["Node"]:
+    def count(messages: Iterable["Node"]) -> Iterator["Node"]:
         nonlocal read
         for message in messages:
             read += 1
-            yield message
+            # In a sequence of messages, `()` records no start.
+            yield replace(message, self_link=True) if message.parents == () else message
+
+    def finish(error: type[BaseException] | None, *_: object) -> None:
+        _print_counts(report, 0 if error is BrokenPipeError else read - decided)
+        if links.recorded and error is not BrokenPipeError:
+            print(links, file=sys.stderr)
 
     with ExitStack() as files:
         # Most channels never end. The user stops this process, or the reader of its output closes the pipe.
-        files.push(lambda error, *_: _print_counts(report, 0 if error is BrokenPipeError else read - decided))
+        files.push(finish)
         file = None
         for log in known.reads(logs, report, **chosen):
-            channel, messages = model.live(), counted(log.messages)
+            ignores = ignore_replies or not log.names_parents
+            channel, messages = model.live(ignore_replies=ignores), count(log.messages)
             batches = prefetch_batches(messages, LIVE_BATCH) if every is None else _batched(every, messages)
             name = names.give(readable_name(log.name)) if to == "annotation" else log.name
             ids: dict[int, str] = {}
@@ -223,10 +334,13 @@ def _follow(
                 file = file or files.enter_context(appending(out))
                 for message, prediction in zip(batch, channel.predict_each(batch), strict=True):
                     ids[prediction.number] = message.id if to == "jsonl" or known.numbered else str(prediction.number)
+                    found = len({prediction.parent, *prediction.also} - {prediction.number})
+                    links.add(*((found, 0, 0) if prediction.recorded else (0, found, 1)))
                     file.writelines(f"{line}\n" for line in _format_prediction(name, ids, prediction, to))
                     decided += 1
                     file.flush()
-                    ids.pop(prediction.number - model.input.window - 1, None)
+                    if ignores:
+                        ids.pop(prediction.number - model.input.window - 1, None)
         if file is None:
             raise RamifyError(_no_message(report))
 
@@ -260,15 +374,16 @@ def _check_page_size(logs: Iterator["Tree"]) -> Iterator["Tree"]:
         yield log
 
 
-def _counted(logs: Iterator["Disentangled"], advance: Callable[[int], None], report: "Report") -> Iterator["Disentangled"]:
+def _counted(
+    logs: Iterator["Disentangled"], advance: Callable[[int], None], report: "Report", links: _Links
+) -> Iterator["Disentangled"]:
     """Pass logs on and advance the progress bar. Raises if there is no message, rather than write an empty file."""
-    from ramify.errors import RamifyError
-
     messages = 0
     for log in logs:
         yield log
         advance(len(log.tree))
         messages += len(log.tree)
+        links.add(*log.count_links(), len(log.tree) - len(log.recorded))
     if not messages:
         raise RamifyError(_no_message(report))
 
@@ -283,6 +398,8 @@ def _no_message(report: "Report") -> str:
 
 def _write(found: Iterator["Disentangled"], to: str, out: Path, model: str, numbered: bool) -> None:
     """`numbered`: see `Format`."""
+    from ramify.dataset.export import parquet_writer, write_csv
+    from ramify.disentangle.inference.table import MESSAGES, rows_of
     from ramify.files import replacing
     from ramify.readers.annotation import readable_name, write_links
     from ramify.readers.messages import LogNames
@@ -293,6 +410,13 @@ def _write(found: Iterator["Disentangled"], to: str, out: Path, model: str, numb
     elif to == "annotation":
         names = LogNames()
         write_links(out, {names.give(readable_name(each.tree.id)): _numbers(each, numbered) for each in found})
+    elif to == "csv":
+        with replacing(out) as scratch, open(scratch, "wb") as file:
+            write_csv(map(rows_of, found), file)
+    elif to == "parquet":
+        with replacing(out) as scratch, parquet_writer(scratch, MESSAGES) as writer:
+            for each in found:
+                writer.write_batch(rows_of(each))
     else:
         with replacing(out) as scratch, open(scratch, "w", encoding="utf-8", newline="\n") as file:
             for each in found:
@@ -313,7 +437,7 @@ def _numbers(found: "Disentangled", numbered: bool) -> list[tuple[int, int]]:
 def _print_counts(report: "Report", undecided: int = 0) -> None:
     """Print counts of messages that the output lacks or that were repaired."""
     if undecided:
-        print(f"read but not decided: the last {undecided:,} messages", file=sys.stderr)
+        print(f"read but not decided: the last {counted(undecided, 'message')}", file=sys.stderr)
     for title, counts in (("left out", report.skipped), ("repaired", report.kept)):
         for line in _counts(report, counts):
             print(f"{title}: {line}", file=sys.stderr)

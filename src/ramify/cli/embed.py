@@ -6,15 +6,25 @@ from typing import Annotated, Literal
 
 import typer
 
-from ramify.cli.shared import Device, Precision, bar, text_pipeline
+from ramify.cli.shared import Device, Precision, bar, file_kind, text_pipeline
 
 
 def embed(
-    model: Annotated[str, typer.Argument(help="A run, a Hugging Face directory, or a hub id.")],
+    model: Annotated[str, typer.Argument(help="A run, a Hugging Face directory, a hub id, or tree-mlm-small.")],
     data: Annotated[
-        Path, typer.Option("--data", help="A data set built by `ramify data build`, or a JSON lines file of trees.")
+        Path,
+        typer.Option("--data", help="A data set built by `ramify data build`, or a JSON lines file of trees; - reads stdin."),
     ],
-    out: Annotated[Path, typer.Option("--out", help="File to write.")],
+    out: Annotated[Path, typer.Option("--out", help="File to write; - writes to stdout.")],
+    beside: Annotated[
+        str,
+        typer.Option(
+            "--with",
+            metavar="COLUMN,…",
+            help="Columns to write beside the vectors, separated by commas: split, parent, depth, author, time, kind, label "
+            "(as JSON) and text.",
+        ),
+    ] = "",
     context: Annotated[
         Literal["tree", "none"] | None,
         typer.Option(help="Context of a comment: its ancestors (tree) or nothing (none). Default: as in training."),
@@ -22,7 +32,8 @@ def embed(
     format: Annotated[
         Literal["parquet", "npy"] | None,
         typer.Option(
-            help="parquet: columns tree, id, vector; npy: the matrix, ids in a second file. Default: by the extension of --out."
+            help="parquet: columns tree, id, vector; npy: the matrix, ids in a second file. Default: by the ending of --out; "
+            "parquet on stdout."
         ),
     ] = None,
     device: Device = "auto",
@@ -31,20 +42,22 @@ def embed(
     """Write a vector for every comment. Vectors are streamed; about fifty bytes per comment stay in memory.
 
     Example: ramify embed runs/reddit --data data/reddit --out vectors.parquet --context tree
+
+    Example: ramify embed runs/reddit --data data/reddit --out vectors.parquet --with text,author,time,parent,depth,label
     """
     import ramify
-    from ramify.errors import RamifyError
-    from ramify.inference.vectors import write_vectors
+    from ramify.errors import counted
+    from ramify.inference.vectors import Kind, write_vectors
     from ramify.nn.precision import autocast
 
-    kinds: dict[str, Literal["parquet", "npy"]] = {".parquet": "parquet", ".npy": "npy"}
-    if format is None and out.suffix not in kinds:
-        raise RamifyError(f"--out {out} does not end in .parquet or .npy. Choose one of these endings, or add --format.")
+    kinds: dict[str, Kind] = {"-": "parquet", ".parquet": "parquet", ".npy": "npy"}
+    kind = format or file_kind(out, kinds, "--format")
+    columns = [name.strip() for name in beside.split(",") if name.strip()]
     loaded = text_pipeline(ramify.load(model, device=device), model)
-    kind = format or kinds[out.suffix]
     with bar("embedding", None) as advance, autocast(loaded.device, precision):
-        cut = write_vectors(loaded, data, out, kind, context, advance)
-    print(f"{out}: {cut['vectors']:,} vectors of size {loaded.dim}", file=sys.stderr)
+        cut = write_vectors(loaded, data, out, kind, context, advance, columns)
+    left = f", none for {counted(cut['placeholders'], 'placeholder')}" if cut["placeholders"] else ""
+    print(f"{out}: {counted(cut['vectors'], 'vector')} of size {loaded.dim}{left}", file=sys.stderr)
     if cut["texts_over"]:
         limit = loaded.input.max_tokens
-        print(f"{cut['texts_over']:,} of {cut['texts']:,} texts had more than {limit} tokens and were cut", file=sys.stderr)
+        print(f"cut to {limit} tokens: {cut['texts_over']:,} of {counted(cut['texts'], 'text')}", file=sys.stderr)

@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from ramify.cli.shared import Deciding, Device, Json, Precision, bar, settings_of
+from ramify import sample
+from ramify.cli.shared import Deciding, Device, Json, Precision, bar, check_beside, settings_of
 
 
 class RunOrCommand(TyperGroup):
@@ -20,8 +21,9 @@ class RunOrCommand(TyperGroup):
         if not words or words[0] in options:
             return words
         is_command = words[0] in self.commands
-        if is_command and any(word.partition("=")[0] == "--data" for word in words) and Path(words[0]).is_dir():
-            # Only `run` has --data. Without a further argument, this word is a run's folder that is called like a command.
+        is_model = words[0] in sample.MODELS or Path(words[0]).is_dir()
+        if is_command and is_model and any(word.partition("=")[0] == "--data" for word in words):
+            # Only `run` has --data. Without a further argument, this word is a model that is called like a command.
             is_command = words[0] == "run" and self._names_a_run(words[1:])
         return words if is_command else ["run", *words]
 
@@ -62,12 +64,14 @@ def evaluate() -> None:
     """Evaluate a model (`ramify evaluate RUN`; options: `ramify evaluate run --help`), or score predicted reply links.
 
     Example: ramify evaluate runs/reddit --data data/reddit --context none --json
+
+    Example: ramify evaluate links --data data/irc --split dev
     """
 
 
 @app.command()
 def run(
-    run: Annotated[Path, typer.Argument(help="A run or a saved model.")],
+    run: Annotated[Path, typer.Argument(help="A run, a saved model, or a shipped model: links, tree-mlm-small.")],
     data: Annotated[Path, typer.Option("--data", help="A data set built by `ramify data build`.")],
     context: Annotated[
         Literal["tree", "parent", "root", "none", "null", "mismatched", "sibling-branch"] | None,
@@ -140,6 +144,7 @@ def run(
     from ramify.dataset.store import Store
     from ramify.runs import kind_for
 
+    check_beside(save, "--save")
     given: dict[str, Any] = {
         "context": context,
         "draws": draws,
@@ -166,10 +171,15 @@ def run(
 def links(
     gold: Annotated[
         list[Path],
-        typer.Option("--gold", metavar="FILE…", help="Gold annotation files, or folders with files *.annotation.txt."),
+        typer.Option(
+            "--gold", metavar="FILE…", help="Gold annotation files, or folders with files *.annotation.txt; - reads stdin."
+        ),
     ],
     predicted: Annotated[
-        list[Path], typer.Option("--predicted", metavar="FILE…", help="Predicted annotation files, or folders with such files.")
+        list[Path],
+        typer.Option(
+            "--predicted", metavar="FILE…", help="Predicted annotation files, or folders with such files; - reads stdin."
+        ),
     ],
     protocol: Annotated[
         Literal["official", "chunk50"],
@@ -190,10 +200,14 @@ def links(
 
     Example: ramify evaluate links --gold dev/*.annotation.txt --predicted predicted.txt --json
     """
+    from ramify.errors import RamifyError
+    from ramify.files import STANDARD
     from ramify.metrics.conversations import match
     from ramify.readers.annotation import read_links
     from ramify.runs.disentanglement_scores import LinkScores
 
+    if [*gold, *predicted].count(STANDARD) > 1:
+        raise RamifyError("- is given twice, but standard input can be read only once. Name files in place of the others.")
     matched = match(read_links(gold), read_links(predicted), missing=missing)
     found = LinkScores(matched, protocol) if resamples is None else LinkScores(matched, protocol, resamples=resamples)
     print(json.dumps(found.to_json()) if as_json else "\n".join(found.lines()))

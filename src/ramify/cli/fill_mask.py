@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 def fill_mask(
-    run: Annotated[str, typer.Argument(help="A run or a saved model.")],
-    data: Annotated[Path, typer.Option("--data", help="A JSON lines file of trees, or a built data set.")],
+    run: Annotated[str, typer.Argument(help="A run, a saved model, or tree-mlm-small.")],
+    data: Annotated[Path, typer.Option("--data", help="A JSON lines file of trees, or a built data set; - reads stdin.")],
     node: Annotated[str, typer.Option("--node", help="Id of the node whose text holds [MASK].")],
     tree: Annotated[
         str | None, typer.Option("--tree", help="Id of the tree, needed if several trees have such a node.")
@@ -36,7 +36,7 @@ def fill_mask(
     Example: ramify fill-mask runs/reddit --data trees.jsonl --node c42 --context tree --json
     """
     import ramify
-    from ramify.errors import RamifyError
+    from ramify.errors import RamifyError, counted
 
     words = None if candidates is None else [word.strip() for word in candidates.split(",") if word.strip()]
     if words == []:
@@ -46,7 +46,7 @@ def fill_mask(
     if as_json:
         print(json.dumps(answer, ensure_ascii=False))
         return
-    print(f"node {answer['node']}, context {answer['context']} ({len(answer['ancestors'])} ancestors)")
+    print(f"node {answer['node']}, context {answer['context']} ({counted(len(answer['ancestors']), 'ancestor')})")
     for mask in answer["masks"]:
         guesses = "  ".join(f"{guess['token']} {guess['probability']:.3f}" for guess in mask["tokens"])
         print(f"  [{mask['position']}] {guesses}")

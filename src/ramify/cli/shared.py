@@ -1,18 +1,24 @@
 """Options, parsing and a progress bar that several commands share."""
 
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
+
+from ramify.errors import in_words
 
 if TYPE_CHECKING:
     from ramify.disentangle.inference.disentangler import Disentangler
     from ramify.inference.base import Pipeline
     from ramify.inference.embed import TextPipeline
     from ramify.inference.fill_mask import MaskFiller
+
+LINE_SECONDS = 30.0
+"""Time between lines of progress where there is no terminal."""
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Device = Annotated[
@@ -26,6 +32,9 @@ Precision = Annotated[
     typer.Option(help="bf16 is faster on GPUs and on CPUs with AMX or AVX-512 BF16; scores change slightly."),
 ]
 
+Verbose = Annotated[
+    bool, typer.Option("--verbose", help="If no format accepts the input, list the reasons of all formats, not of three.")
+]
 
 Deciding = Annotated[
     list[str] | None,
@@ -49,9 +58,9 @@ LogPattern = Annotated[
 ]
 
 
-def format_of(format: str | None, pattern: list[str] | None, inputs: list[Path]) -> str:
+def format_of(format: str | None, pattern: list[str] | None, inputs: list[Path], verbose: bool) -> str:
     """The format of the inputs: the named one, that of logs with a pattern, or the guessed one."""
-    return format or ("chat-log" if pattern else guessed(inputs))
+    return format or ("chat-log" if pattern else guessed(inputs, verbose))
 
 
 def pattern_of(pattern: list[str] | None) -> dict[str, Any]:
@@ -115,11 +124,40 @@ def settings_of(settings: list[str] | None) -> dict[str, str]:
     return {name: value.strip() for name, value in given.items()}
 
 
-def guessed(inputs: list[Path]) -> str:
+Kind = TypeVar("Kind")
+
+
+def file_kind(out: Path, kinds: Mapping[str, Kind], option: str) -> Kind:
+    """The kind of file to write. `kinds`: ending of its name, or - for standard output -> kind. `option` names the kind."""
+    from ramify.errors import RamifyError
+    from ramify.files import STANDARD
+
+    if out == STANDARD:
+        return kinds[str(out)]
+    endings = [ending for ending in kinds if ending != str(STANDARD)]
+    ending = next((ending for ending in endings if out.name.lower().endswith(ending)), None)
+    if ending is None:
+        raise RamifyError(
+            f"--out {out} does not end in {' or '.join(endings)}, so the kind of file is unknown. Choose one of these endings, "
+            f"or add {option}."
+        )
+    return kinds[ending]
+
+
+def check_beside(path: Path | None, option: str) -> None:
+    """Raise if a further output of a command that prints its results would go to standard output, too."""
+    from ramify.errors import RamifyError
+    from ramify.files import STANDARD
+
+    if path == STANDARD:
+        raise RamifyError(f"{option} - would mix with the results on standard output. Name a file.")
+
+
+def guessed(inputs: list[Path], verbose: bool) -> str:
     """The guessed format of the inputs, which is also printed on stderr."""
     from ramify import readers
 
-    name = readers.detect_format(inputs)
+    name = readers.detect_format(inputs, verbose=verbose)
     print(f"format: {name} ({readers.FORMATS[name].summary}), guessed; --format overrides it", file=sys.stderr)
     return name
 
@@ -138,13 +176,55 @@ def options_of(option: list[str] | None) -> dict[str, Any]:
     return {name: switch.get(value, value) for name, value in pairs(option, "--option").items()}
 
 
+class TimeLeft:
+    """An estimate of the time to the end of some work, by the pace since the first call."""
+
+    def __init__(self) -> None:
+        self._start: tuple[float, float] | None = None
+
+    def estimate(self, share: float) -> str:
+        """The time left in words, now that this share is done; "" while there is no pace. A smaller share than before starts
+        again."""
+        now = time.monotonic()
+        if self._start is None or share < self._start[1]:
+            self._start = (now, share)
+        began, first = self._start
+        return in_words((now - began) * (1 - share) / (share - first)) if first < share else ""
+
+
+class PlainProgress:
+    """A line on stderr every `LINE_SECONDS`, for work that is watched through a log file and not on a terminal."""
+
+    def __init__(self) -> None:
+        self._printed = time.monotonic()
+        self._left = TimeLeft()
+
+    def update(self, what: str, done: int, total: int | None) -> None:
+        left = self._left.estimate(done / total) if total else ""
+        now = time.monotonic()
+        if now - self._printed >= LINE_SECONDS:
+            self._printed = now
+            share = f"{done / total:.0%}" if total else f"{done:,} done"
+            print(f"{what}: {share}{left and f', {left} left'}", file=sys.stderr, flush=True)
+
+
 @contextmanager
 def bar(what: str, total: int | None) -> Iterator[Any]:
-    """A progress bar on stderr if that is a terminal. Yields a function that advances it."""
+    """A progress bar on stderr if that is a terminal, else lines. Yields a function that advances it."""
     from rich.console import Console
     from rich.progress import Progress
 
     console = Console(stderr=True)
-    with Progress(console=console, disable=not console.is_terminal) as progress:
-        row = progress.add_task(what, total=total)
-        yield lambda count: progress.advance(row, count)
+    if console.is_terminal:
+        with Progress(console=console) as progress:
+            row = progress.add_task(what, total=total)
+            yield lambda count: progress.advance(row, count)
+        return
+    plain, done = PlainProgress(), 0
+
+    def advance(count: int) -> None:
+        nonlocal done
+        done += count
+        plain.update(what, done, total)
+
+    yield advance

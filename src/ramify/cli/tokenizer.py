@@ -14,7 +14,7 @@ app = typer.Typer(
 @app.command("train")
 def train(
     data: Annotated[Path, typer.Argument(help="A data set built by `ramify data build`.")],
-    out: Annotated[Path, typer.Option("--out", help="The tokenizer.json to write.")],
+    out: Annotated[Path, typer.Option("--out", help="The tokenizer.json to write; - writes to stdout.")],
     kind: Annotated[Literal["wordpiece", "bpe", "unigram"], typer.Option(help="Tokenization algorithm.")] = "wordpiece",
     vocab_size: Annotated[int, typer.Option(min=1, help="Size of the vocabulary, special tokens included.")] = 16_384,
     lowercase: Annotated[bool, typer.Option(help="Lowercase texts first.")] = True,
@@ -24,8 +24,9 @@ def train(
     Example: ramify tokenizer train data/reddit --out tokenizer.json --kind bpe --vocab-size 32000
     """
     from ramify.dataset.store import Store
+    from ramify.errors import counted
     from ramify.runs.comment_trees import TokenizerConfig, train_tokenizer
 
     trained = train_tokenizer(Store.open(data), TokenizerConfig(kind=kind, vocab_size=vocab_size, lowercase=lowercase))
     trained.save(out)
-    print(f"{out}: {trained.vocab_size:,} pieces", file=sys.stderr)
+    print(f"{out}: {counted(trained.vocab_size, 'piece')}", file=sys.stderr)

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ramify.cli.shared import settings_of
+from ramify.cli.shared import TimeLeft, settings_of
 from ramify.errors import RamifyError
+from ramify.files import check_folder
 from ramify.recipes import FITS, RECIPES
 from ramify.recipes.base import Fit, Positional, Recipe, Training
 
 if TYPE_CHECKING:
     from ramify.runs import Run
+    from ramify.runs.base import Prepared
 
 app = typer.Typer(
     help="Train a model by a recipe.\n\nExample: ramify train tree-mlm --data data/reddit --out runs/reddit",
@@ -117,6 +119,9 @@ def _carry_out(recipe: Recipe, arguments: dict[str, Any], packing: Mapping[str, 
     from ramify.runs import check_fresh
 
     out, pack = given["out"], given.get("pack")
+    for folder in (out, pack):
+        if folder is not None:
+            check_folder(folder)
     _check_packing(recipe, pack, packing)
     if pack is not None:
         _check_pack(pack, out)
@@ -169,8 +174,8 @@ def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> bo
     main = int(os.environ.get("RANK", "0")) == 0
     if main:
         _warn(run.notes())
-    with progress_display(enabled=main) as report:
-        prepared, progress = execute(run, out, resume=resume, report=report)
+    with progress_display(enabled=main, stages=len(run.stages)) as report:
+        prepared, progress = execute(run, out, resume=resume, begin=_say_what_is_read, report=report)
     if not main:
         return False
     if not (out / "config.json").exists():
@@ -187,14 +192,23 @@ def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> bo
     return True
 
 
+def _say_what_is_read(prepared: "Prepared") -> None:
+    print(f"data: {prepared.reads()}", file=sys.stderr, flush=True)
+
+
 def _warn(texts: Sequence[str]) -> None:
     for text in texts:
         print(f"warning: {text}", file=sys.stderr)
 
 
+MARKS = (0.0, 0.01, 0.03, *(tenth / 10 for tenth in range(1, 11)))
+"""The shares of a stage after which a line is printed where there is no terminal."""
+
+
 @contextmanager
-def progress_display(*, enabled: bool = True) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """A progress bar on a terminal, else a line per tenth of the run and per evaluation. Yields a function of a record."""
+def progress_display(*, enabled: bool = True, stages: int = 1) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """A progress bar on a terminal, else a line at each of the `MARKS` and per evaluation, with an estimate of the time left.
+    Yields a function of a record."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -216,13 +230,18 @@ def progress_display(*, enabled: bool = True) -> Iterator[Callable[[dict[str, An
     if not enabled:
         yield lambda record: None
     elif not console.is_terminal:
-        shown = [-1]
+        passed, left = 0, TimeLeft()
+        of_stage = " of this stage" if stages > 1 else ""
 
         def report(record: dict[str, Any]) -> None:
-            tenth = int(record["progress"] * 10)
-            if tenth > shown[0] or record["metric"] in record:
-                shown[0] = tenth
-                print(f"step {record['step']:>7}  {record['progress']:>4.0%}  {line(record)}", file=sys.stderr, flush=True)
+            nonlocal passed
+            share = record["progress"]
+            remaining = left.estimate(share)
+            marks = sum(mark <= share for mark in MARKS)
+            if marks != passed or record["metric"] in record:
+                passed = marks
+                ending = f"  {remaining}{of_stage} left" if remaining and share < 1 else ""
+                print(f"step {record['step']:>7}  {share:>4.0%}  {line(record)}{ending}", file=sys.stderr, flush=True)
 
         yield report
     else:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
+from ramify.errors import counted
 from ramify.tree import DOCUMENT, Tree
 
 MAX_INDENT = 24
@@ -63,7 +64,7 @@ def draw(tree: Tree, width: int = 100, max_nodes: int | None = None) -> Iterator
     while stack:
         index, depth, before, below = stack.pop()
         if drawn == max_nodes:
-            yield f"… {len(tree) - drawn:,} more nodes"
+            yield f"… {counted(len(tree) - drawn, 'more node')}"
             return
         drawn += 1
         yield _line(tree, index, depth, before, width)

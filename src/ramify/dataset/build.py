@@ -26,8 +26,8 @@ from ramify.dataset.links import Links
 from ramify.dataset.spill import Spill
 from ramify.dataset.splits import FILE, GIVEN, NONE, Splitter, by_file, is_table
 from ramify.dataset.store import INFO_FILE, NODES, OWN_FILES, SPLITS, TREES, TREES_FILE, VERSION, Store, Structure
-from ramify.errors import RamifyError
-from ramify.files import new_folder
+from ramify.errors import RamifyError, counted
+from ramify.files import STANDARD, check_folder, new_folder
 from ramify.readers.base import Policy, Report, pc
 from ramify.tree import SPLIT, encodable
 from ramify.version import __version__
@@ -77,6 +77,7 @@ def build(
     started = time.perf_counter(), time.process_time()
     paths, out = [Path(path) for path in inputs], Path(out)
     readers.check_paths(paths)
+    check_folder(out)
     _check_out(out, overwrite, paths)
     splitter = Splitter(split, split_by)
     filters.check_cleanings(clean)
@@ -88,7 +89,7 @@ def build(
     reader.check(options)
     report = Report()
     paths = readers.drop_empty(paths, report)
-    sizes = {str(path): sum(file.stat().st_size for file in readers.list_files([path])) for path in paths}
+    sizes = {str(path): sum(_size(file) for file in readers.list_files([path])) for path in paths}
     report_progress = progress or _ignore
     with _written_beside(out, overwrite) as folder:
         scratch = folder / SCRATCH
@@ -137,6 +138,8 @@ def build(
             "memory": memory,
             "reader": options,
         }
+        if (name := str(STANDARD)) in sizes:
+            sizes[name] = report.bytes - sum(sizes.values())
         inputs_read = [{"name": name, "bytes": size} for name, size in sizes.items()]
         info = writer.close(report) | {"inputs": inputs_read, "format": format, "options": used}
         info["left_out"] = {str(folder): names for folder, names in readers.left_out(paths).items()}
@@ -145,6 +148,11 @@ def build(
         text = encodable(json.dumps(info, indent=1, ensure_ascii=False, default=str))
         (folder / INFO_FILE).write_text(text + "\n", encoding="utf-8")
     return Store.open(out)
+
+
+def _size(file: Path) -> int:
+    """The bytes of a file; 0 for standard input, whose size is known only when it has been read."""
+    return 0 if file == STANDARD else file.stat().st_size
 
 
 def tree_hashes(ids: pa.Array) -> NDArray[np.uint64]:
@@ -200,7 +208,7 @@ def _no_trees(paths: Sequence[Path], format: str, report: Report) -> str:
     skipped = ", ".join(f"{reason} {count:,}" for reason, count in report.skipped.most_common()) or "none"
     example = next((f" For example {where[0].rstrip('.')}." for where in report.examples.values() if where), "")
     return (
-        f"no tree found in {', '.join(map(str, paths))}: {report.read:,} posts read as {format!r}, "
+        f"no tree found in {', '.join(map(str, paths))}: {counted(report.read, 'post')} read as {format!r}, "
         f"left out: {skipped}.{example} Check the format (--format)."
     )
 

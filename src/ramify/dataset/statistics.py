@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ramify.dataset.store import COUNTED, Store
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, counted
 from ramify.files import replacing
 from ramify.readers.base import pc
 from ramify.tree import Indices
@@ -34,23 +35,33 @@ MEASURES = {
 
 
 def measures(store: Store) -> dict[str, Indices]:
-    """Key of `MEASURES` -> one number per tree, node or comment."""
+    """Key of `MEASURES` -> one number per tree, node or comment. Placeholder roots are not among the nodes."""
     depth = store.depth.astype(np.int64)
     sizes = np.diff(store.offsets)
     tree = np.repeat(np.arange(store.num_trees), sizes)
+    is_node = ~_find_placeholders(store)
     tree_depth = np.maximum.reduceat(depth, store.offsets[:-1])
     levels, counts = np.unique(tree * (int(depth.max()) + 1) + depth, return_counts=True)
     level_tree = levels // (int(depth.max()) + 1)
     words, characters = _lengths(store)
     return {
-        "nodes_per_tree": sizes,
+        "nodes_per_tree": np.add.reduceat(is_node, store.offsets[:-1], dtype=np.int64),
         "depth": depth[depth > 0],
         "tree_depth": tree_depth,
-        "children": np.bincount(store.edges[:, 1], minlength=store.num_nodes),
+        "children": np.bincount(store.edges[:, 1], minlength=store.num_nodes)[is_node],
         "width": np.maximum.reduceat(counts, np.searchsorted(level_tree, np.arange(store.num_trees))),
-        "words": words,
-        "characters": characters,
+        "words": words[is_node],
+        "characters": characters[is_node],
     }
+
+
+def _find_placeholders(store: Store) -> NDArray[np.bool_]:
+    """[node]: whether it is a placeholder root."""
+    found = np.zeros(store.num_nodes, dtype=bool)
+    roots = np.flatnonzero(store.depth == 0)
+    for start in range(0, len(roots), SLICE):
+        found[roots[start : start + SLICE]] = store.is_placeholder(roots[start : start + SLICE])
+    return found
 
 
 def statistics(store: Store) -> dict[str, Any]:
@@ -164,7 +175,10 @@ def plot(store: Store, path: Path) -> None:
         axis.set_axisbelow(True)
         axis.spines[["top", "right"]].set_visible(False)
     name = store.path.name if store.path else "trees"
-    figure.suptitle(f"{name}: {store.num_trees:,} trees, {store.num_nodes:,} nodes", x=0.01, ha="left", color="#555555")
+    placeholders = store.num_nodes - len(measured["words"])
+    more = f", {counted(placeholders, 'placeholder')}" if placeholders else ""
+    title = f"{name}: {counted(store.num_trees, 'tree')}, {counted(store.num_nodes - placeholders, 'node')}{more}"
+    figure.suptitle(title, x=0.01, ha="left", color="#555555")
     with replacing(path) as scratch:
         figure.savefig(scratch, dpi=150, format=path.suffix[1:].lower())
 

@@ -12,15 +12,22 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ramify.errors import RamifyError
+from ramify.dataset import tables
+from ramify.errors import RamifyError, counted
+from ramify.files import STANDARD
 from ramify.readers.base import pc
 from ramify.tree import DOCUMENT, NO_PARENT, PLACEHOLDER, Indices, Node, Tree, depths
+
+if TYPE_CHECKING:
+    import networkx
+    import pandas
+    import polars
 
 VERSION = 2
 INFO_FILE = "dataset.json"
@@ -83,6 +90,8 @@ class Store:
     def open(cls, path: str | Path) -> "Store":
         """Open the store in a folder. Raises `RamifyError` if there is none, or if it is damaged."""
         path = Path(path)
+        if path == STANDARD:
+            raise RamifyError("- is standard input, but a data set is a folder. Name a folder that `ramify data build` wrote.")
         remedy = f"Build one with: ramify data build INPUT --format NAME --out {path}"
         if path.is_file():
             raise RamifyError(
@@ -247,9 +256,9 @@ class Store:
         """The trees of a split that is evaluated. Raises `RamifyError` if it holds nothing to predict."""
         if not self.has_targets(name):
             counts = ", ".join(f"{len(self.split(split)):,} in {split}" for split in SPLITS)
-            missing = "no trees" if self.predicts_roots else "no trees that hold a comment"
+            lacking = "" if self.predicts_roots else " that hold a comment"
             raise RamifyError(
-                f"{self.path} has {missing} in the split {name!r} (trees: {counts}). Choose another split "
+                f"{self.path} has no trees in the split {name!r}{lacking} (trees: {counts}). Choose another split "
                 "(--split all takes every tree), or build the data again with other shares (ramify data build --split …)."
             )
         return self.split(name)
@@ -270,6 +279,18 @@ class Store:
 
     def tree_ids(self, trees: Numbers) -> list[str]:
         return self._values(self._trees["id"].take(pa.array(np.asarray(trees, dtype=np.int64))))
+
+    def meta_texts(self, trees: Numbers) -> pa.Array:
+        """The metadata of trees as JSON; null if there is none."""
+        return self._of_trees("meta", trees)
+
+    def split_names(self, trees: Numbers) -> pa.Array:
+        """The splits of trees; null in a store without splits."""
+        return pa.array(SPLITS).take(self._of_trees("split", trees))
+
+    def _of_trees(self, column: str, trees: Numbers) -> pa.Array:
+        values = self._trees[column].take(pa.array(np.asarray(trees, dtype=np.int64)))
+        return values.chunk(0) if values.num_chunks == 1 else pa.concat_arrays([*values.chunks, pa.array([], values.type)])
 
     def metas(self, trees: Numbers) -> list[dict[str, Any]]:
         texts = self._values(self._trees["meta"].take(pa.array(np.asarray(trees, dtype=np.int64))))
@@ -315,7 +336,9 @@ class Store:
         number = pc.index(self._trees["id"], tree_id).as_py()
         if number < 0:
             examples = ", ".join(map(repr, self.tree_ids(range(min(3, self.num_trees)))))
-            raise RamifyError(f"there is no tree {tree_id!r} among the {self.num_trees:,} trees. Ids look like {examples}.")
+            raise RamifyError(
+                f"there is no tree {tree_id!r} among {counted(self.num_trees, 'tree')}. Ids look like {examples}."
+            )
         return number
 
     def find(self, node_id: str, tree_id: str | None = None) -> int:
@@ -326,7 +349,7 @@ class Store:
             position = pc.index(self.column("id", nodes), node_id).as_py()
             if position >= 0:
                 return int(nodes[position])
-            raise RamifyError(f"tree {tree_id!r} has no node {node_id!r}; it has {len(nodes):,} nodes.")
+            raise RamifyError(f"tree {tree_id!r} has no node {node_id!r}; it has {counted(len(nodes), 'node')}.")
         return int(self.find_all(node_id)[0])
 
     def find_all(self, node_id: str) -> Indices:
@@ -337,12 +360,12 @@ class Store:
         ]
         nodes = np.concatenate(matches)
         if not len(nodes):
-            raise RamifyError(f"there is no node {node_id!r} among the {self.num_nodes:,} nodes.")
+            raise RamifyError(f"there is no node {node_id!r} among {counted(self.num_nodes, 'node')}.")
         return nodes
 
     def tree(self, number: int) -> Tree:
         if not 0 <= number < self.num_trees:
-            raise RamifyError(f"there is no tree number {number}. The {self.num_trees:,} trees are counted from 0.")
+            raise RamifyError(f"there is no tree number {number}. There are {counted(self.num_trees, 'tree')}, counted from 0.")
         start, stop = self.offsets[number : number + 2].tolist()
         file = int(np.searchsorted(self._starts, start, side="right")) - 1
         rows = self._values(self._nodes[file].slice(start - int(self._starts[file]), stop - start))
@@ -364,6 +387,34 @@ class Store:
     def trees(self, numbers: Numbers | None = None) -> Iterator[Tree]:
         for number in range(self.num_trees) if numbers is None else numbers:
             yield self.tree(int(number))
+
+    # --- other libraries ------------------------------------------------------------------------------------------------------
+
+    def to_arrow(self) -> pa.Table:
+        """A table with one row per node, tree after tree, parents first.
+
+        Its columns are tree, split, id, parent (the id of the parent), depth, author, time (seconds since 1970), kind, label,
+        text, and meta (the metadata of the tree as JSON). A store of logs also has parents (the ids of all parents; null: not
+        annotated) and self_link. Labels are truth values, numbers or strings if all of them are, and JSON otherwise.
+        """
+        return tables.to_arrow(self)
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """The table of `to_arrow` as a data frame. Raises `RamifyError` if pandas is not installed."""
+        tables.extra("pandas", "Store.to_pandas")
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> "polars.DataFrame":
+        """The table of `to_arrow` as a data frame. Raises `RamifyError` if polars is not installed."""
+        return tables.extra("polars", "Store.to_polars").from_arrow(self.to_arrow())
+
+    def to_networkx(self, tree: int | str) -> "networkx.DiGraph":
+        """A tree, by its number or its id, as a graph with edges from parents to children.
+
+        Its nodes are named by their ids. The metadata of the tree, its id and its split are attributes of the graph. Raises
+        `RamifyError` if networkx is not installed.
+        """
+        return tables.to_networkx(self, tree)
 
     @cached_property
     def _starts(self) -> Indices:

@@ -1,14 +1,18 @@
 """The posterior of reply links: how likely each candidate is the parent of a message."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 
 from ramify.batching.batch import join
 from ramify.disentangle.data.channel import Ints
+
+RecordedLinks = Mapping[int, tuple[int, ...]]
+"""Message -> its parents, the main one first, for messages whose replies the log itself records; the message itself is among
+them where it is recorded to start a conversation. Nothing is predicted for these messages."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +24,30 @@ class LinkPosterior:
     lengths: Ints
     """Number of candidates of each message."""
     probabilities: Float[NDArray, " key"]
+    recorded: RecordedLinks = field(default_factory=dict)
+    """The links that win over all probabilities (see `keep`)."""
+
+    def keep(self, recorded: RecordedLinks, window: int) -> "LinkPosterior":
+        """With certainty about recorded links. A parent outside the window, which cannot be a candidate, counts as a start in
+        the probabilities, and as the parent in the decisions."""
+        if not recorded:
+            return self
+        if recorded.keys().isdisjoint(self.messages.tolist()):
+            return replace(self, recorded=recorded)
+        candidates, probabilities = [], []
+        ends = np.cumsum(self.lengths)
+        for message, length, end in zip(self.messages.tolist(), self.lengths.tolist(), ends.tolist()):
+            parents = recorded.get(message)
+            if parents is None:
+                candidates.append(self.candidates[end - length : end])
+                probabilities.append(self.probabilities[end - length : end])
+                continue
+            near = sorted({parent for parent in parents if max(0, message - window) <= parent < message}, reverse=True)
+            certain = np.array([message in parents or not near, *[True] * len(near)])
+            candidates.append(np.array([message, *near], dtype=self.candidates.dtype))
+            probabilities.append((certain / certain.sum()).astype(self.probabilities.dtype))
+        lengths = np.array([len(each) for each in candidates], dtype=self.lengths.dtype)
+        return LinkPosterior(self.messages, np.concatenate(candidates), lengths, np.concatenate(probabilities), recorded)
 
     @classmethod
     def concatenate(cls, parts: "Sequence[LinkPosterior]") -> "LinkPosterior":
@@ -28,6 +56,7 @@ class LinkPosterior:
             join([part.candidates for part in parts]),
             join([part.lengths for part in parts]),
             np.concatenate([np.zeros(0, dtype=np.float32), *(part.probabilities for part in parts)]),
+            parts[0].recorded if parts else {},
         )
 
     @property
@@ -51,7 +80,29 @@ class LinkPosterior:
         best = np.maximum.reduceat(self.probabilities, starts) if len(starts) else self.probabilities
         is_best = np.flatnonzero(self.probabilities == best[row])
         first = is_best[np.unique(row[is_best], return_index=True)[1]]
-        return self.candidates[first], best
+        parent = self.candidates[first]
+        for row, parents in self._list_recorded():
+            parent[row], best[row] = parents[0], 1.0
+        return parent, best
+
+    def _list_recorded(self) -> list[tuple[int, tuple[int, ...]]]:
+        """(row, parents) of the messages with recorded links."""
+        if not self.recorded:
+            return []
+        return [(row, self.recorded[each]) for row, each in enumerate(self.messages.tolist()) if each in self.recorded]
+
+    @property
+    def further_recorded(self) -> Int[NDArray, "link 2"]:
+        """(child, parent) of the recorded links other than the main one of each message."""
+        links = [(int(self.messages[row]), parent) for row, parents in self._list_recorded() for parent in parents[1:]]
+        return np.array(links, dtype=np.int64).reshape(-1, 2)
+
+    @property
+    def is_recorded(self) -> Bool[NDArray, " message"]:
+        """Which messages have recorded links."""
+        found = np.zeros(len(self.messages), dtype=bool)
+        found[[row for row, _ in self._list_recorded()]] = True
+        return found
 
     def choose_by_conversation(self, conversation: Ints) -> tuple[Ints, Float[NDArray, " message"]]:
         """The likeliest parent within the conversation of the largest total probability, and its probability.
@@ -62,6 +113,9 @@ class LinkPosterior:
         parent, best = self.choose_likeliest()
         ends = np.cumsum(self.lengths)
         for row, (message, stop) in enumerate(zip(self.messages.tolist(), ends.tolist())):
+            if message in self.recorded:
+                join_recorded(conversation, message, self.recorded[message])
+                continue
             # A candidate above one half has the largest total as well.
             if best[row] <= 0.5:
                 own = slice(stop - int(self.lengths[row]), stop)
@@ -76,3 +130,12 @@ class LinkPosterior:
                 parent[row], best[row] = candidates[place], probabilities[place]
             conversation[message] = conversation[parent[row]]
         return parent, best
+
+
+def join_recorded(conversation: Ints, message: int, parents: tuple[int, ...]) -> None:
+    """Put a message into the conversation of its recorded parents. Several conversations become the oldest of them."""
+    joined = {int(conversation[parent]) for parent in parents}
+    oldest = min(joined)
+    for other in joined - {oldest}:
+        conversation[conversation == other] = oldest
+    conversation[message] = oldest

@@ -21,6 +21,7 @@ from ramify.batching.views.comment_trees import (
     units,
 )
 from ramify.dataset.store import Split, Store
+from ramify.errors import counted
 from ramify.inference.evaluation import Scores, Tally, gain, tally
 from ramify.inference.mask_query import MaskQuery
 from ramify.inference.word_classes import AncestorWords
@@ -262,8 +263,9 @@ def readable(forest: Forest, trees: Ints, context: Context) -> NDArray[np.bool_]
     found = has_other_branch(forest, trees)
     if not found.any():
         raise NothingToReadError(
-            f"context=sibling-branch reads another branch of the same tree, but no comment of these {len(trees):,} tree(s) has "
-            "one at its depth. Choose another context, or trees in which several comments have replies."
+            "context=sibling-branch reads another branch of the same tree, but no comment of "
+            f"{counted(len(trees), 'tree')} has one at its depth. Choose another context, or trees in which several comments "
+            "have replies."
         )
     return found
 

@@ -1,6 +1,6 @@
 """Vectors of whole corpora, streamed to a file."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
@@ -11,10 +11,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ramify.dataset.store import Store
+from ramify.dataset.tables import rows_of, schema_of
 from ramify.errors import RamifyError
-from ramify.files import replacing
+from ramify.files import STANDARD, replacing
 from ramify.inference.embed import TextPipeline
 from ramify.readers.jsonl import read_jsonl
+
+BESIDE = ("split", "parent", "depth", "author", "time", "kind", "label", "text")
+"""The columns that may be written beside the vectors. Labels are JSON."""
+
+Kind = Literal["parquet", "npy"]
 
 TREES = 256
 """Number of trees of a JSON lines file that are held at once."""
@@ -27,38 +33,46 @@ def write_vectors(
     model: TextPipeline,
     data: Path,
     out: Path,
-    kind: Literal["parquet", "npy"],
+    kind: Kind,
     context: Literal["tree", "none"] | None,
     advance: Callable[[int], None],
+    beside: Sequence[str] = (),
 ) -> dict[str, int]:
     """Write a vector for every node of a built data set, or of a JSON lines file of trees, in their order.
 
-    Placeholder roots, which no input held, have no vector. Parquet has the columns tree, id and vector; npy holds the matrix,
-    and `OUT.ids.tsv` beside it names its rows. Returns the numbers of vectors, of texts, and of texts and tokens that were cut.
+    Placeholder roots, which no input held, have no vector. Parquet has the columns tree, id, those of `beside` (keys of
+    `tables.TYPES`) and vector; npy holds the matrix, and `OUT.ids.tsv` beside it has the other columns, without their names.
+    Returns the numbers of vectors, of placeholders, of texts, and of texts and tokens that were cut.
     """
+    if other := [name for name in beside if name not in BESIDE]:
+        raise RamifyError(f"there is no column {other[0]!r} to write beside the vectors. Choose from {', '.join(BESIDE)}.")
+    if kind == "npy" and out == STANDARD:
+        raise RamifyError("npy has a second file with the ids, so it cannot be written to standard output. Choose parquet.")
+    names = ["tree", "id", *dict.fromkeys(beside)]
     if not out.parent.is_dir():
         raise RamifyError(f"{out}: the folder {out.parent} does not exist. Create it first.")
     if out.exists() and data.exists() and out.samefile(data):
         raise RamifyError(f"{out} is also the input. Choose another file for the vectors.")
-    totals = {"vectors": 0, "texts": 0, "texts_over": 0, "tokens_over": 0}
+    totals = {"vectors": 0, "placeholders": 0, "texts": 0, "texts_over": 0, "tokens_over": 0}
     dim = model.dim
     with ExitStack() as stack:
         scratch = stack.enter_context(replacing(out))
         if kind == "parquet":
-            sink = stack.enter_context(_Parquet(scratch, dim))
+            sink = stack.enter_context(_Parquet(scratch, dim, names))
         else:
-            names = stack.enter_context(replacing(out.with_name(f"{out.name}.ids.tsv")))
-            sink = stack.enter_context(_Npy(scratch, names, dim))
+            ids = stack.enter_context(replacing(out.with_name(f"{out.name}.ids.tsv")))
+            sink = stack.enter_context(_Npy(scratch, ids, dim))
         for store in _stores(data):
             forest = model.forest(store)
-            for name in ("texts", "texts_over", "tokens_over"):
-                totals[name] += forest.cut[name]
+            for count in ("texts", "texts_over", "tokens_over"):
+                totals[count] += forest.cut[count]
             for nodes, vectors in model.embed_batches(forest, context=context):
                 advance(len(nodes))
                 read = ~store.is_placeholder(nodes)
                 nodes, vectors = nodes[read], vectors[read]
-                sink.write(store.tree_ids(store.tree_of(nodes)), store.ids(nodes), vectors)
+                sink.write(rows_of(store, nodes, names), vectors)
                 totals["vectors"] += len(nodes)
+                totals["placeholders"] += int((~read).sum())
     return totals
 
 
@@ -72,11 +86,11 @@ def _stores(data: Path) -> Iterator[Store]:
 
 
 class _Parquet:
-    def __init__(self, path: Path, dim: int) -> None:
+    def __init__(self, path: Path, dim: int, names: Sequence[str]) -> None:
         self.vector = pa.list_(pa.float32(), dim)
-        self.schema = pa.schema([("tree", pa.string()), ("id", pa.string()), ("vector", self.vector)])
+        self.schema = schema_of(names).append(pa.field("vector", self.vector))
         # pyarrow's annotation lacks a list of columns.
-        dictionary: Any = ["tree"]
+        dictionary: Any = [name for name in names if name in ("tree", "split", "author", "kind")]
         self.writer = pq.ParquetWriter(path, self.schema, use_dictionary=dictionary)
         self.waiting: list[pa.RecordBatch] = []
 
@@ -87,9 +101,9 @@ class _Parquet:
         self._flush()
         self.writer.close()
 
-    def write(self, trees: list[str], ids: list[str], vectors: np.ndarray) -> None:
+    def write(self, rows: pa.RecordBatch, vectors: np.ndarray) -> None:
         column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), type=self.vector)
-        self.waiting.append(pa.record_batch([pa.array(trees), pa.array(ids), column], schema=self.schema))
+        self.waiting.append(pa.record_batch([*rows.columns, column], schema=self.schema))
         if sum(each.nbytes for each in self.waiting) >= ROW_GROUP:
             self._flush()
 
@@ -123,14 +137,16 @@ class _Npy:
         self.file.close()
         self.names.close()
 
-    def write(self, trees: list[str], ids: list[str], vectors: np.ndarray) -> None:
+    def write(self, rows: pa.RecordBatch, vectors: np.ndarray) -> None:
         self.file.write(np.ascontiguousarray(vectors, dtype="<f4").tobytes())
         self.rows += len(vectors)
-        self.names.writelines(f"{_escaped(tree)}\t{_escaped(node)}\n" for tree, node in zip(trees, ids, strict=True))
+        columns = (column.to_pylist() for column in rows.columns)
+        self.names.writelines("\t".join(map(_escaped, row)) + "\n" for row in zip(*columns, strict=True))
 
 
-def _escaped(name: str) -> str:
-    """Escape tabs and line ends, which separate the file's columns and rows."""
+def _escaped(value: Any) -> str:
+    """The value as text, without tabs and line ends, which separate the file's columns and rows. A missing value is empty."""
+    name = "" if value is None else str(value)
     for mark, escape in (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r")):
         name = name.replace(mark, escape)
     return name

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components, min_weight_full_bipartite_matching
 
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, counted
 from ramify.metrics.intervals import interval
 from ramify.readers.annotation import Links
 
@@ -91,15 +91,16 @@ def match(gold: Mapping[str, Links], predicted: Mapping[str, Links], *, missing:
             found = _order_links(np.concatenate([found, np.stack([unlinked, unlinked], axis=1)]))
         logs.append(Log(name, messages, links, found, find_conversations(links, messages), find_conversations(found, messages)))
     if lost and missing == "error":
-        shown = ", ".join(f"{name}:{number}" for name, number in lost[:NUM_SHOWN])
+        shown = ", ".join(f"{name}:{number}" for name, number in lost[:NUM_SHOWN]) + (" …" if len(lost) > NUM_SHOWN else "")
+        unlinked = f"{counted(len(lost), 'message')} without a predicted link"
         if strange:
             raise RamifyError(
-                f"{len(lost):,} messages have no predicted link ({shown}{' …' if len(lost) > NUM_SHOWN else ''}), but "
+                f"{unlinked} ({shown}), but "
                 f"{dropped['other_log']:,} predicted links belong to logs without a gold annotation: "
                 f"{', '.join(list(strange)[:5])}. Name each file of predictions after its log, or write LOG:PARENT CHILD."
             )
         raise RamifyError(
-            f"{len(lost):,} messages have no predicted link: {shown}{' …' if len(lost) > NUM_SHOWN else ''}. Every annotated "
+            f"{unlinked}: {shown}. Every annotated "
             "message needs one (a message that starts a conversation is its own parent). Add the links, or count these "
             "messages as starts with --missing self."
         )

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ramify import sample
 from ramify.errors import RamifyError
-from ramify.files import make_folder, read_json, write_text
+from ramify.files import STANDARD, make_folder, read_json, write_text
 from ramify.nn.blocks import Activation
 from ramify.tensors import load_tensors, save_tensors
 
@@ -58,12 +59,17 @@ SIZES = (
 
 
 def locate(source: str | Path) -> Path:
-    """Return the directory of a checkpoint: `source` itself, or the downloaded snapshot of a hub id.
+    """Return the directory of a checkpoint: `source` itself, a model that ships with Ramify (`sample.MODELS`), or the
+    downloaded snapshot of a hub id.
 
-    `owner/name@revision` selects a branch, tag or commit.
+    `owner/name@revision` selects a branch, tag or commit. A folder with the name of a shipped model precedes it.
     """
+    if Path(source) == STANDARD:
+        raise RamifyError("- is standard input, which cannot be read here. Name a directory, or a hub id.")
     if Path(source).is_dir():
         return Path(source)
+    if str(source) in sample.MODELS:
+        return sample.MODELS[str(source)]
     if Path(source).exists():
         raise RamifyError(
             f"{source} is a file, not a checkpoint. Name the directory that holds config.json and model.safetensors."
@@ -71,7 +77,8 @@ def locate(source: str | Path) -> Path:
     text, _, revision = str(source).partition("@")
     if text.count("/") != 1 or text.startswith((".", "/", "~")):
         raise RamifyError(
-            f"{source} does not exist (neither a directory here nor a hub id of the form owner/name). Check its spelling."
+            f"{source} does not exist: it is neither a directory here, nor a hub id of the form owner/name, nor one of the "
+            f"models that ship with Ramify ({sample.names()}). Check its spelling."
         )
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError

@@ -6,9 +6,9 @@ The module of a format is imported when the format is first used.
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from inspect import signature
 from os.path import isfile, islink, splitext
@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any, Literal
 
 from ramify.errors import RamifyError
+from ramify.files import STANDARD
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,9 @@ class Format:
     """Whether annotations refer to messages by ids that are ascending whole numbers (in logs: line numbers, from 0)."""
     partial: bool = False
     """Whether files usually hold parts of discussions, so that any number of posts may answer one that is elsewhere."""
+    unannotated: Mapping[str, str] = field(default_factory=dict)
+    """The options that leave out what people annotated afterwards, because it is not part of the chat. Disentanglement sets
+    them, unless the user sets them otherwise."""
 
     @property
     def name(self) -> str:
@@ -94,7 +98,9 @@ FORMATS: dict[str, Format] = {
         "posts", "ramify.readers.cmv_chains", "chains of change-my-view comments, ad hominem or not", partial=True
     ),
     "oasst": Format("posts", "ramify.readers.oasst", "OpenAssistant's conversation trees"),
-    "molweni": Format("trees", "ramify.readers.molweni", "Molweni's dialogues with discourse relations"),
+    "molweni": Format(
+        "trees", "ramify.readers.molweni", "Molweni's dialogues with discourse relations", unannotated={"annotations": "none"}
+    ),
     # Before Slack, which takes every damaged ZIP archive for one of its own.
     "book": Format("trees", "ramify.readers.book", "books: Standard Ebooks, EPUB, Gutenberg, Markdown, HTML, TEI"),
     "slack": Format("logs", "ramify.readers.slack", "Slack exports: ZIP, folder, or days of one channel"),
@@ -102,13 +108,28 @@ FORMATS: dict[str, Format] = {
     "discord": Format("logs", "ramify.readers.discord", "DiscordChatExporter's JSON"),
     "matrix": Format("logs", "ramify.readers.matrix", "Matrix rooms: Element's JSON, or events as JSON lines"),
     "telegram": Format("logs", "ramify.readers.telegram", "Telegram Desktop's result.json"),
+    "nodes": Format(
+        "trees", "ramify.readers.nodes", "Ramify's own tables of nodes, as `data export` writes them", numbered=True
+    ),
     "table": Format("posts", "ramify.readers.table", "one post per row: CSV, TSV, Parquet or JSON lines"),
     "labelled": Format("trees", "ramify.readers.labelled", "labelled texts and pairs: tables, GLUE, SuperGLUE, SQuAD, SNLI …"),
     "chat-table": Format("logs", "ramify.readers.chat_table", "one message per row, in the order of the channel"),
     # It leaves to `irc` all logs that `irc` reads as well.
-    "chat-log": Format("logs", "ramify.readers.chat_log", "chat logs as text in any layout: WhatsApp, …", numbered=True),
+    "chat-log": Format(
+        "logs",
+        "ramify.readers.chat_log",
+        "chat logs as text in any layout: WhatsApp, …",
+        numbered=True,
+        unannotated={"annotations": "none"},
+    ),
     # Last, because tab-separated values may look like a WeeChat log.
-    "irc": Format("logs", "ramify.readers.irc", "IRC logs, as written by clients and bots", numbered=True),
+    "irc": Format(
+        "logs",
+        "ramify.readers.irc",
+        "IRC logs, as written by clients and bots",
+        numbered=True,
+        unannotated={"annotations": "none"},
+    ),
     "text": Format("posts", "ramify.readers.text", "plain text: documents, paragraphs or lines"),
 }
 
@@ -121,12 +142,13 @@ def find_format(name: str) -> Format:
     return FORMATS[name]
 
 
-def detect_format(paths: Sequence[Path]) -> str:
+def detect_format(paths: Sequence[Path], *, verbose: bool = False) -> str:
     """Return the first format that accepts all inputs, or all files in them, by their names and first bytes.
 
-    Raises `RamifyError` with the reason of each format if none does.
+    Raises `RamifyError` with the reasons of the nearest formats if none does, or with `verbose`, of all formats.
     """
     from ramify.readers.base import A_FOLDER, open_bytes, read_twice
+    from ramify.readers.refusals import describe
 
     check_paths(paths)
     if built := next((path for path in paths if _is_built(path)), None):
@@ -135,13 +157,14 @@ def detect_format(paths: Sequence[Path]) -> str:
             f"ramify data export {built} --out {built.name}.jsonl"
         )
     reasons: dict[str, list[str]] = {name: [] for name in FORMATS}
+    heads: dict[Path, bytes] = {}
     for inputs in (paths, list_files(paths)) if any(path.is_dir() for path in paths) else (paths,):
         heads = {}
         for path in inputs:
             read_twice(path, "Name its format with --format.")
             heads[path] = b""
             if not path.is_dir():
-                if (inputs is not paths or len(paths) > 1) and path.is_file() and not path.stat().st_size:
+                if path != STANDARD and (inputs is not paths or len(paths) > 1) and path.is_file() and not path.stat().st_size:
                     del heads[path]  # a day without messages
                     continue
                 with open_bytes(path) as stream:
@@ -156,16 +179,12 @@ def detect_format(paths: Sequence[Path]) -> str:
             path, reason = refused
             if reason != A_FOLDER:
                 reasons[name].append(reason if len(heads) == 1 and inputs is paths else f"{path}: {reason}")
-    tried = "\n".join(f"  {name:<14} {'; '.join(each)}" for name, each in reasons.items())
-    raise RamifyError(
-        f"cannot detect the format of {', '.join(map(str, paths))}. Every format was tried and rejected:\n{tried}\n"
-        "If one of these formats is right, name it with --format."
-    )
+    raise RamifyError(describe(paths, reasons, heads, verbose=verbose))
 
 
 def drop_empty(paths: Sequence[Path], report: Any) -> list[Path]:
     """Leave out empty files, such as days without messages, and count them. If all files are empty, all are returned."""
-    empty = [path for path in paths if path.is_file() and not path.stat().st_size]
+    empty = [path for path in paths if path != STANDARD and path.is_file() and not path.stat().st_size]
     if len(empty) == len(paths):
         return list(paths)
     for path in empty:
@@ -183,11 +202,14 @@ def _is_built(path: Path) -> bool:
 
 
 def check_paths(paths: Sequence[Path]) -> None:
-    """Raise `RamifyError` if there is no input, or if an input does not exist or is a folder without data."""
+    """Raise `RamifyError` if there is no input, if an input does not exist or is a folder without data, or if standard input
+    (`-`) is named twice."""
     if not paths:
         raise RamifyError("there is no input. Name at least one file or folder.")
+    if list(paths).count(STANDARD) > 1:
+        raise RamifyError("- is given twice, but standard input can be read only once. Leave one out.")
     for path in paths:
-        if not path.exists():
+        if path != STANDARD and not path.exists():
             raise RamifyError(f"there is no file or folder {path}. Check the spelling of the input.")
         if path.is_dir() and not list_files([path]):
             others = left_out([path]).get(path, [])
@@ -211,7 +233,7 @@ def left_out(paths: Sequence[Path]) -> dict[Path, list[str]]:
     """Folder -> the files and folders in it that `list_files` leaves out, relative to the folder.
 
     Left out are hidden files, files of the desktop (Thumbs.db, __MACOSX), LICENSE, README and similar files, and Markdown,
-    unless the folder holds nothing else. A file that is named as an input is always read.
+    unless the folder holds nothing else but pictures. A file that is named as an input is always read.
     """
     found = {path: sorted(name for name, kept in _inside(path) if not kept) for path in paths if path.is_dir()}
     return {path: names for path, names in found.items() if names}
@@ -227,6 +249,7 @@ def _shortened(names: Sequence[str], most: int = 10) -> str:
 
 
 _MARKDOWN = (".md", ".markdown")
+_ACCOMPANYING = (".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp", ".css")
 _DOCUMENTS = ("", ".txt", ".rst", ".html", ".htm", ".pdf", ".rtf", ".cff", *_MARKDOWN)
 _ABOUT = re.compile(
     r"(?:read[-_ ]?me|licen[cs]e|unlicense|copying|notice|change[-_ ]?log|contributing|citation|code_of_conduct)"
@@ -267,8 +290,8 @@ def _inside(folder: Path) -> list[tuple[str, bool]]:
                     f"{root}/{name} is a link to {os.readlink(f'{root}/{name}')}, which does not exist. Download the folder "
                     "again, or remove the link."
                 )
-    is_all = not any(kept for _, kept in found)
-    return found + [(name, is_all) for name in markdown]
+    is_text = not any(kept and not name.casefold().endswith(_ACCOMPANYING) for name, kept in found)
+    return found + [(name, is_text) for name in markdown]
 
 
 def _snapshot(folder: Path) -> Path:
@@ -290,9 +313,10 @@ def _snapshot(folder: Path) -> Path:
 def read_logs(*paths: str | Path, format: str | None = None, **options: Any) -> Iterator[Any]:
     """Read the logs in files or folders, each as a `Tree`, for `model.disentangle`.
 
-    The format is guessed unless it is named. `options` are passed to its reader. Skipped and repaired records are not
-    reported here; `ramify data build` and `ramify disentangle` report them. Raises `RamifyError` for formats of posts, because
-    those name their parents.
+    The format is guessed unless it is named. `options` are passed to its reader. Reply links that people annotated afterwards
+    (beside an IRC log, in Molweni) are left out unless the option `annotations` asks for them. Skipped and repaired records are
+    not reported here; `ramify data build` and `ramify disentangle` report them. Raises `RamifyError` for formats of posts,
+    because those name their parents.
     """
     from ramify.readers.base import Report
 
@@ -302,4 +326,4 @@ def read_logs(*paths: str | Path, format: str | None = None, **options: Any) -> 
     if reader.yields == "posts":
         raise RamifyError(f"the format {reader.name!r} holds posts, not logs. Read it with `ramify data build`.")
     reader.check(options)
-    yield from reader.records(inputs, Report(), **options)
+    yield from reader.records(inputs, Report(), **(dict(reader.unannotated) | options))

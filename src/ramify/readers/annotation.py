@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramify.errors import RamifyError
-from ramify.files import replacing
-from ramify.readers.base import Held, open_bytes
+from ramify.files import STANDARD, replacing
+from ramify.readers.base import Held, file_name, open_bytes
 from ramify.readers.names import unpacked
 
 ENDINGS = (".annotation.txt", ".ascii.txt", ".tok.txt", ".raw.txt")
@@ -55,7 +55,7 @@ def read_links(paths: Sequence[Path]) -> dict[str, Links]:
     for path in _files(paths):
         with open_bytes(path) as stream:
             text = held.read(stream, path).decode("utf-8-sig", "replace")
-        file_log = log_name(path.name)
+        file_log = log_name(file_name(path))
         has_unnamed = False
         for number, line in enumerate(text.split("\n"), start=1):
             if not line.strip():
@@ -104,6 +104,6 @@ def _files(paths: Sequence[Path]) -> list[Path]:
             raise RamifyError(f"the folder {path} holds no file *{ENDINGS[0]}. Check the spelling of the input.")
         files += inside
     for path in files:
-        if not path.exists():
+        if path != STANDARD and not path.exists():
             raise RamifyError(f"there is no file or folder {path}. Check the spelling of the input.")
     return files

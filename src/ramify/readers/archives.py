@@ -11,7 +11,7 @@ from typing import Any
 
 from ramify.errors import RamifyError
 from ramify.readers import list_files
-from ramify.readers.base import INTO_A_FILE, Held, Report, open_bytes, open_packed, read_twice
+from ramify.readers.base import INTO_A_FILE, Held, Report, check_not_standard, open_bytes, open_packed, read_twice
 
 ZIP = b"PK\x03\x04"
 
@@ -79,6 +79,7 @@ class Archive:
     def __init__(self, path: Path, report: Report | None = None, remedy: str = "Download it again.") -> None:
         self.path = path
         self._remedy = remedy
+        check_not_standard(path, "a ZIP archive", "its end is read first")
         read_twice(path, INTO_A_FILE)
         try:
             self._zip = zipfile.ZipFile(open_packed(path, report))

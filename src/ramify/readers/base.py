@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from ramify.errors import RamifyError
+from ramify.files import STANDARD, StandardInput
 from ramify.tree import FIRST_TIME, LAST_TIME
 
 pc: Any = pyarrow.compute
@@ -210,21 +211,37 @@ INTO_A_FILE = "Write its content to a file first."
 
 
 def read_twice(path: Path, remedy: str) -> None:
-    """Raise `RamifyError` for a pipe, because bytes that were read from it cannot be read again."""
-    if path.exists() and not path.is_file() and not path.is_dir():
+    """Raise `RamifyError` for a pipe, because bytes that were read from it cannot be read again.
+
+    Standard input (`-`) passes: `open_bytes` keeps its beginning, and raises if more of it is read twice.
+    """
+    if path != STANDARD and path.exists() and not path.is_file() and not path.is_dir():
         raise RamifyError(f"{path} is a pipe, which can be read only once. {remedy}")
+
+
+def check_not_standard(path: Path, what: str, reason: str) -> None:
+    """Raise `RamifyError` for standard input in a format that cannot be read from it."""
+    if path == STANDARD:
+        raise RamifyError(f"{what} cannot be read from standard input, because {reason}. {INTO_A_FILE}")
+
+
+def file_name(path: Path) -> str:
+    """The name of a file, from which a log without a name takes its own."""
+    return "stdin" if path == STANDARD else path.name
 
 
 # --- opening files ----------------------------------------------------------------------------------------------------
 
 
 def open_packed(path: Path, report: Report | None = None) -> io.BufferedReader:
-    """Open a file without decompressing it. `report.bytes` counts along."""
-    return io.BufferedReader(_File(path, report), buffer_size=1 << 18)
+    """Open a file, or standard input (`-`), without decompressing it. `report.bytes` counts along."""
+    source = _Counted(StandardInput(), report) if path == STANDARD else _File(path, report)
+    return io.BufferedReader(source, buffer_size=1 << 18)
 
 
 def open_bytes(path: Path, report: Report | None = None) -> io.BufferedReader:
-    """Open a file for reading and decompress it: zstd (windows up to 2 GiB, many frames), bzip2, gzip, xz or plain.
+    """Open a file, or standard input (`-`), for reading, and decompress it: zstd (windows up to 2 GiB, many frames), bzip2,
+    gzip, xz or plain.
 
     The compression is detected from the content. `report.bytes` counts along. Raises `RamifyError` for an empty file, for a
     pointer of Git LFS and, while reading, for a damaged or truncated archive.
@@ -245,7 +262,8 @@ def open_bytes(path: Path, report: Report | None = None) -> io.BufferedReader:
         inner = raw
     stream: io.BufferedReader = io.BufferedReader(_Checked(inner, path), buffer_size=1 << 20)
     if not stream.peek(1):
-        raise RamifyError(f"{path} is empty. Check that it was written or downloaded completely.")
+        shown = "standard input" if path == STANDARD else path
+        raise RamifyError(f"{shown} is empty. Check that it was written or downloaded completely.")
     return stream
 
 
@@ -329,6 +347,22 @@ class _File(io.FileIO):
             raise RamifyError(f"cannot read {self.name}: {error.strerror or error}.") from None
         if self._report is not None:
             self._report.bytes += size or 0
+        return size
+
+
+class _Counted(io.RawIOBase):
+    """A stream that counts the bytes read from it in the report."""
+
+    def __init__(self, stream: io.RawIOBase, report: Report | None) -> None:
+        self._stream, self._report = stream, report
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        size = self._stream.readinto(buffer) or 0
+        if self._report is not None:
+            self._report.bytes += size
         return size
 
 

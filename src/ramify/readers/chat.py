@@ -31,6 +31,8 @@ class Log:
     messages: Iterator[Node]
     meta: Mapping[str, Any] = field(default_factory=dict)
     where: str = ""
+    names_parents: bool = True
+    """Whether messages may have parents."""
 
     def tree(self) -> Tree:
         """The whole log, in memory."""

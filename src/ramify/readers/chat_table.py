@@ -13,7 +13,7 @@ from typing import Literal, get_args
 import pyarrow as pa
 
 from ramify.readers import chat, list_files, table
-from ramify.readers.base import A_FOLDER, Held, Report, bad_option
+from ramify.readers.base import A_FOLDER, Held, Report, bad_option, file_name
 from ramify.readers.columns import Columns, Layout, ParentSpelling, batches, check, decoded, header, strings, times
 from ramify.readers.dates import DateOrder, First
 from ramify.readers.messages import LogNames, Message, in_order, nodes
@@ -71,7 +71,7 @@ def logs(
     DateOrder(dates)
     given = LogNames()
     for path in list_files(paths):
-        stem = PurePath(unpacked(path.name)).stem
+        stem = PurePath(unpacked(file_name(path))).stem
         tables = batches(path, report, LAYOUT, columns or {}, delimiter, quote)
         first = next(tables, None)
         if first is None:
@@ -79,7 +79,8 @@ def logs(
         tables = chain([first], tables)
         if order == "file" and not any(name in first and first[name].null_count < len(first[name]) for name in _RELATED):
             messages = (message for _, message in _rows(tables, path, report, DateOrder(dates), related=False))
-            yield chat.Log(given.give(stem, f"{path}"), in_order(messages, report, {}), where=f"{path}")
+            name = given.give(stem, f"{path}")
+            yield chat.Log(name, in_order(messages, report, {}), where=f"{path}", names_parents=False)
             continue
         channels: dict[str | None, list[Message]] = {}
         for channel, message in _rows(tables, path, report, DateOrder(dates), related=True):

@@ -25,6 +25,7 @@ from ramify.readers.base import (
     MAX_LINE_BYTES,
     Report,
     bad_option,
+    check_not_standard,
     in_seconds,
     on_calendar,
     open_bytes,
@@ -67,6 +68,10 @@ class Layout:
     numbered: bool = False
     # Columns that are known to hold nothing for a node, so that no warning names them.
     ignored: Sequence[str] = ()
+    # Canonical names of columns that may hold lists in Parquet.
+    lists: Sequence[str] = ()
+    # Whether a quoted empty field of a CSV file is an empty string, not a missing value.
+    keeps_empty_strings: bool = False
 
     def known(self, names: Sequence[str]) -> dict[str, str]:
         """Canonical names -> names in the table, for the columns that the table has."""
@@ -175,7 +180,7 @@ def _parquet(path: Path, report: Report, layout: Layout, columns: Mapping[str, s
         names = _names(file.schema_arrow.names, layout, columns, path)
         for ours, theirs in names.items():
             kind = file.schema_arrow.field(theirs).type
-            if pa.types.is_nested(kind):
+            if pa.types.is_nested(kind) and ours not in layout.lists:
                 raise RamifyError(
                     f"{path}: the column {theirs!r} holds {kind}, which cannot be a post's {ours}. Write one value per row, "
                     f"or name another column (--column {ours}=NAME)."
@@ -193,6 +198,7 @@ def _parquet(path: Path, report: Report, layout: Layout, columns: Mapping[str, s
 
 def _open_parquet(path: Path) -> pyarrow.parquet.ParquetFile:
     """Open a Parquet file. Its end is read first, so a file that is compressed as a whole is unpacked to disk."""
+    check_not_standard(path, "Parquet", "its end is read first")
     with open(path, "rb") as file:
         if file.read(len(PARQUET)) == PARQUET:
             return pyarrow.parquet.ParquetFile(path)
@@ -299,6 +305,7 @@ def _delimited(
         include_columns=list(dict.fromkeys(names.values())),
         strings_can_be_null=True,
         null_values=[""],
+        quoted_strings_can_be_null=not layout.keeps_empty_strings,
         check_utf8=False,
     )
     row, swallowed = 1, dict[int, bool]()

@@ -18,12 +18,12 @@ import pyarrow as pa
 from ramify.errors import RamifyError
 from ramify.files import new_folder
 from ramify.readers.archives import ZIP, Archive, is_zip
-from ramify.readers.base import Report, lacks, open_bytes
+from ramify.readers.base import Report, check_not_standard, lacks, open_bytes
 from ramify.readers.documents import documents_in, loads, single_value
 from ramify.readers.reddit import NOBODY
 from ramify.readers.rows import LABELLED, Post, batches
 from ramify.readers.values import parse_time
-from ramify.tree import Node, Tree
+from ramify.tree import PLACEHOLDER, Node, Tree
 
 _LABEL, _KIND = "label", "kind"
 _PARENTS = "parents"
@@ -67,6 +67,7 @@ def _find(folder: Path, name: str) -> Path | None:
 
 
 def _corpus(path: Path, report: Report) -> _Corpus:
+    check_not_standard(path, "a ConvoKit corpus", "it holds several files")
     if path.is_file() and is_zip(path):
         return _in_archive(path, report)
     folder = path if path.is_dir() else path.parent
@@ -115,8 +116,10 @@ def _posts(path: Path, report: Report) -> Iterator[Post]:
     utterances, opened = corpus.utterances
     for where, document in documents_in(opened(), utterances, report):
         for record in document if isinstance(document, list) else [document]:
-            report.read += 1
             post = _post(record, conversations, where, report) if isinstance(record, dict) else None
+            if post is not None and post.kind == PLACEHOLDER and post.parent is None and not post.text:
+                continue  # A root that `write_convokit` had to write; the join adds it again.
+            report.read += 1
             if post is None:
                 report.skip("not_a_post", f"{where}: not an utterance with an id and a conversation: {record!r:.80}")
             else:
@@ -242,7 +245,8 @@ def _write(trees: Iterable[Tree], folder: Path) -> None:
 
 def _utterance(node: Node, post_id: str, parents: list[str], conversation: str) -> dict[str, Any]:
     label = node.label
-    meta = dict(label) if isinstance(label, dict) and label.keys() != {_LABEL} else {} if label is None else {_LABEL: label}
+    is_meta = isinstance(label, dict) and label and label.keys() != {_LABEL} and not label.keys() & {_KIND, _PARENTS}
+    meta = dict(label) if is_meta else {} if label is None else {_LABEL: label}
     if node.kind:
         meta[_KIND] = node.kind
     if len(parents) > 1:

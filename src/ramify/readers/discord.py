@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ramify.readers import chat
-from ramify.readers.base import Held, Report, lacks
+from ramify.readers.base import Held, Report, file_name, lacks
 from ramify.readers.documents import documents
 from ramify.readers.messages import Accounts, LogNames, Message, Names, first_refusal, head_of, json_files, nodes, said
 from ramify.readers.values import fields, identifier, objects, parse_time, seconds, string
@@ -54,7 +54,7 @@ def logs(paths: Sequence[Path], report: Report, *, names: Names = "name") -> Ite
             log.add(path)
         name, guild = string(log.channel.get("name")), string(log.guild.get("name"))
         yield chat.Log(
-            given.give(name, name and guild and f"{guild}/{name}", parts[0].stem),
+            given.give(name, name and guild and f"{guild}/{name}", Path(file_name(parts[0])).stem),
             nodes(log.finished(), report, called=accounts.name),
             said(guild=guild, topic=log.channel.get("topic")),
             f"{parts[0]}",

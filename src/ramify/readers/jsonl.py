@@ -66,17 +66,28 @@ def read(paths: Sequence[Path], report: Report, *, policy: Policy) -> Iterator[T
 
 def _trees(line: bytes, name: str, where: str, policy: Policy, report: Report) -> list[Tree] | None:
     """The trees made from a line; None if it holds no tree."""
-    reason = "bad_json"
     try:
         record = parse_json(line, where)
-        reason = "bad_tree"
+    except RamifyError as error:
+        report.read += 1
+        report.skip("bad_json", str(error))
+        return None
+    return trees_of(record, name, where, policy, report)
+
+
+def trees_of(record: Any, name: str, where: str, policy: Policy, report: Report) -> list[Tree] | None:
+    """The trees made from a parsed line, repaired according to the policy; None if it holds no tree.
+
+    `name` is the id of a tree without one. `where` names the place of the record.
+    """
+    try:
         if isinstance(record, dict) and not isinstance(record.get("meta") or {}, dict):
             report.repair("bad_meta", where)
             record["meta"] = {}
         entries, tree_id, meta = tree_fields(record, where)
     except RamifyError as error:
         report.read += 1
-        report.skip(reason, str(error))
+        report.skip("bad_tree", str(error))
         return None
     if not entries:
         report.repair("empty_tree", f"{where}: tree {tree_id!r} has no nodes")

@@ -4,6 +4,7 @@ A text is a tree of one node. A pair is a root and its child, which has the labe
 """
 
 import hashlib
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,11 +16,11 @@ import pyarrow as pa
 from ramify.errors import RamifyError
 from ramify.readers import labelled_records, list_files
 from ramify.readers.archives import ZIP
-from ramify.readers.base import A_FOLDER, Policy, Report, bad_option, open_bytes
+from ramify.readers.base import A_FOLDER, Policy, Report, bad_option, file_name, open_bytes
 from ramify.readers.columns import LINE, PARQUET, Columns, Layout, batches, check, decoded, delimiter_of, header, strings
 from ramify.readers.labelled_sets import BY_NAME, Dataset, lacks_header, of_table, part_of, split_of
 from ramify.readers.labels import LabelColumn, LabelType, number, renamed, survey
-from ramify.readers.quoting import detect_quote
+from ramify.readers.quoting import MARK, detect_quote
 from ramify.readers.split_names import named
 from ramify.tree import GROUP, SPLIT, Node, Tree
 
@@ -164,9 +165,13 @@ def _files(paths: Sequence[Path], report: Report) -> list[tuple[Path, str]]:
     names: dict[str, list[Path]] = {}
     for file in files:
         names.setdefault(_tree_name(file), []).append(file)
-    return [
-        (file, name if len(same) == 1 else f"{file.parent}/{name}") for name, same in names.items() for file in sorted(same)
-    ]
+    result = []
+    for name, same in names.items():
+        common = os.path.commonpath([file.resolve().parent for file in same])
+        for file in same:
+            # The names do not depend on the place of the data, and neither do the ids.
+            result.append((file, name if len(same) == 1 else file.resolve().relative_to(common).as_posix()))
+    return result
 
 
 def _may_be_data(path: Path) -> bool:
@@ -177,7 +182,7 @@ def _may_be_data(path: Path) -> bool:
 
 def _tree_name(path: Path) -> str:
     """The name of a file without its ending, after that of its folder if only this tells the split."""
-    stem = path.name
+    stem = file_name(path)
     while (ending := stem.rpartition(".")[2].lower()) in (*SUFFIXES, *PACKED) and ending != stem.lower():
         stem = stem.rpartition(".")[0]
     folder = path.resolve().parent.name
@@ -233,18 +238,23 @@ def _source(
         return _Source(path, name, shape, told=split_of(path))
     if head.startswith(ZIP):
         raise RamifyError(f"{path} is a ZIP file, but not one of Pang and Lee's texts. Unpack it and name its tables.")
+    is_delimited = not head.startswith(PARQUET) and not head.lstrip(b"\xef\xbb\xbf \n").startswith(b"{")
+    titles = titles if is_delimited else ()
     try:
         names = list(titles) or header(path, head)
     except (pa.ArrowException, OSError) as error:
         raise RamifyError(f"{path} is not a complete Parquet file ({error}). Write or download it again.") from None
-    first_row = [] if titles else _first_row(head)
+    first_row = _first_row(head) if is_delimited and not titles else []
     known = None if choice == NONE else BY_NAME[choice] if choice else of_table(path, names, first_row)
-    if known and not titles and lacks_header(known, first_row):
+    if known and lacks_header(known, first_row):
         names = titles = known.titles
-    is_delimited = not head.startswith(PARQUET) and not head.lstrip(b"\xef\xbb\xbf \n").startswith(b"{")
-    delimiter = delimiter or (delimiter_of(head) if is_delimited else None)
-    if quote is None:
-        quote = "" if not is_delimited or (known and delimiter == "\t") else detect_quote(path, delimiter or "\t")
+    if is_delimited:
+        delimiter = delimiter or delimiter_of(head)
+        if quote is None:
+            quote = "" if known and delimiter == "\t" else detect_quote(path, delimiter)
+    elif quote is None:
+        # The rows of Parquet are counted, and the lines of JSON.
+        quote = MARK if head.startswith(PARQUET) else ""
     source = _Source(path, name, "table", known, None, columns, titles, delimiter, quote, told=split_of(path))
     return _known_table(source, known, names) if known else _plain_table(source, names)
 

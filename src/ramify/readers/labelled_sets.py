@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from ramify.files import STANDARD
 from ramify.readers.split_names import in_name, named
 
 Shape = Literal["table", "multirc", "record", "wsc", "squad", "squad-lines", "documents", "sentences"]
@@ -199,6 +200,8 @@ def lacks_header(dataset: Dataset, first_row: Sequence[str]) -> bool:
 
 def is_inside(dataset: Dataset, path: Path) -> bool:
     """Whether the file, or one of the two folders around it, has the name of the data set."""
+    if path == STANDARD:
+        return False
     whole = path.resolve()
     words = [word for word in re.split(r"[^a-z0-9]+", whole.name.lower()) if word]
     beginnings = {"".join(words[:count]) for count in range(1, len(words) + 1)}
@@ -209,7 +212,7 @@ def is_inside(dataset: Dataset, path: Path) -> bool:
 
 def split_of(path: Path) -> str | None:
     """The split that the name of a file, or else of its folder, stands for."""
-    return in_name(path) or named(path.resolve().parent.name)
+    return None if path == STANDARD else in_name(path) or named(path.resolve().parent.name)
 
 
 def part_of(path: Path, split: str | None) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, counted
 from ramify.readers import annotation, list_files
-from ramify.readers.base import open_bytes
+from ramify.readers.base import file_name, open_bytes
 from ramify.readers.messages import LogNames
 from ramify.readers.names import distinct_names, unpacked
 from ramify.tree import encodable
@@ -35,7 +35,7 @@ def logs_of(folder: Path) -> list[Path]:
 
 def short(path: Path) -> str:
     """The name of a log in annotation files."""
-    name = unpacked(path.name)
+    name = unpacked(file_name(path))
     known = annotation.log_name(name)
     if known == name:
         known = next((name.removesuffix(ending) for ending in _ENDINGS if name.endswith(ending)), name)
@@ -68,7 +68,7 @@ def refuse_line(annotated: Path, log: Path, size: int) -> NoReturn:
             linked = [int(digits) for digits in re.findall(rb"\d+", line.rpartition(b":")[2])]
             if any(place >= size for place in linked):
                 raise RamifyError(
-                    f"{annotated}, line {number}: links line {max(linked)}, but {log} has {size:,} lines, numbered from 0. "
-                    "Check that they belong together, or set --option annotations=none to read the log alone."
+                    f"{annotated}, line {number}: links line {max(linked)}, but {log} has {counted(size, 'line')}, numbered "
+                    "from 0. Check that they belong together, or set --option annotations=none to read the log alone."
                 )
     raise AssertionError(annotated)

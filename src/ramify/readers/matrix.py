@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ramify.readers import chat
-from ramify.readers.base import Held, Report, lacks
+from ramify.readers.base import Held, Report, file_name, lacks
 from ramify.readers.documents import documents
 from ramify.readers.messages import (
     GONE,
@@ -79,10 +79,11 @@ def logs(paths: Sequence[Path], report: Report, *, names: Names = "name") -> Ite
     for room_id, room in rooms.items():
         name = room_id if isinstance(room_id, str) and not room.exported else None
         path = room.paths[0]
+        stem = Path(file_name(path)).stem
         called = room.name or room.exported or name
         records = room.finished()
         yield chat.Log(
-            given.give(called, name, f"{called or path.stem} ({path.stem})"),
+            given.give(called, name, f"{called or stem} ({stem})"),
             nodes(records, report, called=room.accounts.name, by_time=len(room.paths) > 1 or newest_first(records)),
             said(topic=room.topic),
             f"{path}",

@@ -6,11 +6,12 @@ label lists the relations: [{"parent", "type"}]. Windows overlap. Dialogues that
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ramify.readers import list_files
-from ramify.readers.base import Held, Report, lacks
+from ramify.readers.base import Held, Report, bad_option, lacks
 from ramify.readers.documents import documents
 from ramify.tree import Node, Tree, encodable
 
@@ -19,11 +20,13 @@ def refuses(path: Path, head: bytes) -> str:
     return lacks(path, head, b'"edus"', b'"speaker"')
 
 
-def read(paths: Sequence[Path], report: Report) -> Iterator[Tree]:
-    """Read dialogues.
+def read(paths: Sequence[Path], report: Report, *, annotations: Literal["relations", "none"] = "relations") -> Iterator[Tree]:
+    """Read dialogues, with the relations that annotators found, or with unknown parents.
 
     A relation that does not lead from an earlier utterance to a later one is left out and counted in `report.kept`.
     """
+    if annotations not in ("relations", "none"):
+        raise bad_option("annotations", "relations or none", annotations)
     dialogues = []
     held = Held("and the files before it have", "Build from fewer or smaller files.")
     for path in list_files(paths):
@@ -38,7 +41,10 @@ def read(paths: Sequence[Path], report: Report) -> Iterator[Tree]:
     for number, (where, record) in enumerate(dialogues):
         name = _name(record, number)
         first = dialogues[groups[number]][1]
-        yield _tree(record, name, {"group": _name(first, groups[number])}, where, report)
+        tree = _tree(record, name, {"group": _name(first, groups[number])}, where, report)
+        if annotations == "none":
+            tree = replace(tree, nodes=tuple(replace(node, parents=None, label=None) for node in tree.nodes))
+        yield tree
 
 
 def _tree(record: dict[str, Any], name: str, meta: dict[str, Any], where: str, report: Report) -> Tree:

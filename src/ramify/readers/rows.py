@@ -15,6 +15,12 @@ BATCH_CHARACTERS = 16 << 20
 LABELLED = POSTS.append(pa.field("label", pa.string()))
 """`POSTS` with a label for each post: any JSON value."""
 
+NODE_COLUMNS = ("tree", "split", "id", "parent", "depth", "author", "time", "kind", "label", "text", "meta")
+"""The columns of Ramify's own tables of nodes. `label` and `meta` are JSON."""
+
+LOG_COLUMNS = ("parents", "self_link")
+"""Further columns of such tables for chat logs, whose messages may have several parents, or none that is known."""
+
 
 class Post(NamedTuple):
     """A row of `LABELLED`. `meta` and `label` are Python values, not yet JSON."""

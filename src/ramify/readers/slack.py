@@ -13,7 +13,7 @@ from typing import Any
 from ramify.errors import RamifyError
 from ramify.readers import chat
 from ramify.readers.archives import ZIP, Source, from_folder, is_zip, source_of
-from ramify.readers.base import Held, Report
+from ramify.readers.base import Held, Report, check_not_standard
 from ramify.readers.documents import loads
 from ramify.readers.messages import GONE, Accounts, LogNames, Message, Names, nodes, said
 from ramify.readers.values import fields, identifier, objects, seconds, string
@@ -108,6 +108,7 @@ def _exports(paths: Sequence[Path]) -> Iterator[tuple[_Export, dict[str, list[st
     """Yield exports and the days of each of their channels. Several paths may be days of one channel."""
     loose: dict[Path, list[str]] = {}
     for path in paths:
+        check_not_standard(path, "a Slack export", "it holds several files")
         if path.is_dir() or is_zip(path):
             source = source_of(path, "Download the export again.")
             layout = _layout(source.names)

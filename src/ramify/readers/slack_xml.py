@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ramify.readers import chat, list_files
-from ramify.readers.base import BLOCK_BYTES, Report, lacks, open_bytes
+from ramify.readers.base import BLOCK_BYTES, Report, file_name, lacks, open_bytes
 from ramify.readers.markup import MarkupError, XmlParser
 from ramify.readers.messages import LogNames, Message, in_order, said
 from ramify.readers.slack import plain
@@ -31,7 +31,7 @@ def logs(paths: Sequence[Path], report: Report) -> Iterator[chat.Log]:
         if first is None:
             continue
         team, channel, start = (about.get(name, "") for name in ABOUT[:3])
-        name = "/".join(part for part in (team, channel) if part) or path.stem
+        name = "/".join(part for part in (team, channel) if part) or Path(file_name(path)).stem
         yield chat.Log(
             given.give(name, f"{name}/{start[:10]}", f"{path}"),
             in_order(_all(first, messages), report, {}),

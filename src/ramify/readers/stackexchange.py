@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from ramify.errors import RamifyError
-from ramify.readers.base import Report, lacks, open_bytes
+from ramify.readers.base import Report, check_not_standard, lacks, open_bytes
 from ramify.readers.markup import MarkupError, XmlParser, html_to_text
 from ramify.readers.rows import Post, batches
 from ramify.readers.values import parse_time
@@ -39,6 +39,7 @@ def read(paths: Sequence[Path], report: Report) -> Iterator[pa.RecordBatch]:
     """
     sites = []
     for path in paths:
+        check_not_standard(path, "a Stack Exchange site", "it holds several files")
         folders = sorted(_sites(path)) if path.is_dir() else [path.parent]
         if not folders:
             raise RamifyError(

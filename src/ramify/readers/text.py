@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ramify.errors import RamifyError
 from ramify.readers import list_files
-from ramify.readers.base import A_FOLDER, GROUPED, Report, bad_option, blocks, open_bytes, wide_encoding
+from ramify.readers.base import A_FOLDER, GROUPED, Report, bad_option, blocks, file_name, open_bytes, wide_encoding
 from ramify.readers.encodings import AUTO, check_encoding, decoded, with_line_ends
 from ramify.readers.names import distinct_names, unpacked
 from ramify.readers.prose import unlike_prose
@@ -117,7 +117,7 @@ def _files(paths: Sequence[Path], report: Report) -> dict[Path, str]:
                 continue
             if file in names:
                 raise RamifyError(f"{file} is named twice, and would be read twice. Name each file or folder once.")
-            names[file] = f"{path.resolve().name}/{file.relative_to(path).as_posix()}" if path.is_dir() else file.name
+            names[file] = f"{path.resolve().name}/{file.relative_to(path).as_posix()}" if path.is_dir() else file_name(file)
         taken = set(texts)
         for file in inside:
             if file not in taken:

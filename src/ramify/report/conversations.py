@@ -11,12 +11,14 @@ from pathlib import Path
 import numpy as np
 
 from ramify.disentangle.inference.result import Disentangled
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, counted
 from ramify.readers.chat import ACTION, SYSTEM
 from ramify.report.html import HtmlSection, text
 from ramify.report.page import write_page
-from ramify.runs.sections import counted
 from ramify.tree import NO_PARENT, Node, Tree, depths
+
+KIND = "Who replied to whom"
+"""The line above the title, by which a page is recognised."""
 
 MAX_SHOWN = 20_000
 """Most messages per page; more would overload a browser."""
@@ -36,7 +38,9 @@ def as_text(found: Disentangled) -> Iterator[str]:
     several = [(number, tree) for number, tree in enumerate(trees) if len(tree) > 1]
     alone = [tree.nodes[0] for tree in trees if len(tree) == 1]
     dated = _of_several_days(log.nodes)
-    yield f"=== {_clean(log.id)} · {counted(len(log), 'message')} · {counted(len(several), 'conversation')}"
+    sizes = f"{counted(len(log), 'message')} · {counted(len(several), 'conversation')}"
+    recorded = f" · {counted(kept, 'reply link')} recorded" if (kept := found.count_links()[0]) else ""
+    yield f"=== {_clean(log.id)} · {sizes}{recorded}"
     for number, tree in several:
         yield ""
         yield f"--- {number} · {counted(len(tree), 'message')} · {_people(tree)}{_span(tree, dated)}"
@@ -71,6 +75,13 @@ def check_shown(messages: int) -> None:
         )
 
 
+def is_conversations(path: Path) -> bool:
+    """Whether a file is a page that `write_conversations` wrote."""
+    with open(path, "rb") as file:
+        head = file.read(1 << 16)
+    return head.startswith(b"<!doctype html>") and f'<p class="kind">{KIND}</p>'.encode() in head
+
+
 def write_conversations(path: Path, logs: list[Disentangled], model: str) -> None:
     """Write a self-contained page: the logs in order, coloured by conversation, with a line from each answer to its parent.
 
@@ -88,17 +99,25 @@ def write_conversations(path: Path, logs: list[Disentangled], model: str) -> Non
     several, alone = (sum(int((each > 1).sum()) for each in sizes), sum(int((each == 1).sum()) for each in sizes))
     lead = (
         f"<p>{counted(total, 'message')}: {counted(several, 'conversation')} and {counted(alone, 'single message')}, as "
-        f"predicted by {text(model)}.</p>"
+        f"predicted by {text(model)}{_say_recorded(logs)}.</p>"
     )
     title = logs[0].tree.id if len(logs) == 1 else counted(len(logs), "log")
-    write_page(path, kind="Who replied to whom", title=title, lead=lead, sections=sections)
+    write_page(path, kind=KIND, title=title, lead=lead, sections=sections)
+
+
+def _say_recorded(logs: Sequence[Disentangled]) -> str:
+    """The end of a sentence about the links: recorded ones, if there are any, and predicted ones."""
+    recorded, predicted = (sum(each) for each in zip(*(found.count_links() for found in logs)))
+    if not recorded:
+        return ""
+    return f"; {counted(recorded, 'reply link')} recorded in the log and kept, {predicted:,} predicted"
 
 
 _HOW = (
     "<p>Messages are in the order of the log. The messages of a conversation share a colour and a number. A line leads from a "
     "message to the one that it answers (the likeliest, if there are several). The percentage is the probability of this link, "
-    "or of the start of a conversation. Click a conversation, here or in the log, to show its messages alone; click it again "
-    "to show all.</p>"
+    "or of the start of a conversation; “recorded” marks links that the log itself records. Click a conversation, here or in "
+    "the log, to show its messages alone; click it again to show all.</p>"
 )
 
 
@@ -122,13 +141,14 @@ def _section(place: int, found: Disentangled) -> HtmlSection:
         answers = f' data-answers="m{place}-{parent_number}"' if parent_number >= 0 else ""
         what = f"answers {found.tree.nodes[parent_number].id}" if parent_number >= 0 else "starts a conversation"
         what += " and starts a conversation" if node.self_link else ""
+        certainty = "recorded" if number in found.recorded else f"{probability:.0%}"
         kind = f" {text(node.kind)}" if node.kind else ""
         rows.append(
             f'<li id="m{place}-{number}" class="message{" alone" if is_alone else ""}{kind}" data-conversation="{conversation}"'
-            f'{answers} style="{"" if is_alone else _colour(conversation)}" title="{text(what)}, {probability:.0%}">'
+            f'{answers} style="{"" if is_alone else _colour(conversation)}" title="{text(what)}, {certainty}">'
             f'<span class="number">{text(node.id)}</span> <time title="{_date(node)}">{text(_clock(node).strip())}</time> '
             f'<b>{text(node.author or "")}</b> <span class="said">{text(node.text)}</span> '
-            f'<span class="probability">{"" if is_alone else f"{conversation} · "}{probability:.0%}</span></li>'
+            f'<span class="probability">{"" if is_alone else f"{conversation} · "}{certainty}</span></li>'
         )
     body = f'<nav class="conversations">{buttons}</nav><ol class="log">{"".join(rows)}</ol>'
     return HtmlSection(

@@ -80,12 +80,6 @@ def percent(share: float) -> str:
     return f"{100 * share:.{max(0, digits)}f} %"
 
 
-def duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
-
-
 # --- blocks -----------------------------------------------------------------------------------------------------------
 
 

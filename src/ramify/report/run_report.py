@@ -10,13 +10,13 @@ import torch
 
 from ramify import hub
 from ramify.dataset.store import Split, Store
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, counted, in_words
 from ramify.inference.base import Pipeline
-from ramify.report.html import draw, duration, spans, text
+from ramify.report.html import draw, spans, text
 from ramify.report.page import write_page
 from ramify.runs import read_run
 from ramify.runs.base import RUN_FILE, ReportParts, ReportRequest, Run
-from ramify.runs.sections import Code, Definitions, Notice, Section, counted
+from ramify.runs.sections import Code, Definitions, Notice, Section
 from ramify.training.checkpoints import BEST, newest_weights
 from ramify.training.metrics_log import read_metrics
 
@@ -103,7 +103,9 @@ def _lead(run_dir: Path, run: Run, record: Mapping[str, Any], metrics: Sequence[
         last = metrics[-1]
         finished = (run_dir / hub.CONFIG).exists()
         state = "It saw" if finished else f"It is unfinished, at {last['progress']:.0%}, and has seen"
-        lines.append(f"{state} {last['target_tokens']:,} tokens of {parts.examples} in {last['step']:,} updates.")
+        lines.append(
+            f"{state} {counted(last['target_tokens'], 'token')} of {parts.examples} in {counted(last['step'], 'update')}."
+        )
     headline = f"<p>{spans(parts.headline)}</p>" if parts.headline else ""
     return f"<p>{text(' '.join(lines))}</p>{headline}"
 
@@ -123,7 +125,11 @@ def data(info: Mapping[str, Any], further: Sequence[tuple[str, str]] = ()) -> Se
     if info:
         pairs += [
             ("trees, nodes, comments", " · ".join(f"{info[name]:,}" for name in ("trees", "nodes", "comments"))),
-            *((f"{name} split", f"{each['trees']:,} trees, {each['nodes']:,} nodes") for name, each in info["splits"].items()),
+            *([("placeholders", f"{info['placeholders']:,}")] if info["placeholders"] else []),
+            *(
+                (f"{name} split", f"{counted(each['trees'], 'tree')}, {counted(each['nodes'], 'node')}")
+                for name, each in info["splits"].items()
+            ),
             ("format", str(info["format"])),
             ("inputs", "; ".join(f"{each['name']} ({each['bytes']:,} bytes)" for each in info["inputs"])),
             ("posts read", f"{info['read']:,}"),
@@ -155,6 +161,6 @@ def circumstances(record: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]
     if metrics:
         last = metrics[-1]
         pace = last["target_tokens"] / max(1e-9, last["seconds"])
-        pairs.append(("training time", f"{duration(last['seconds'])}, {pace:,.0f} tokens of {examples} per second"))
+        pairs.append(("training time", f"{in_words(last['seconds'])}, {pace:,.0f} tokens of {examples} per second"))
     settings = json.dumps(run, indent=2, ensure_ascii=False)
     return Section("Circumstances of the run", (Definitions(tuple(pairs), folded=("All settings", settings)),))

@@ -49,6 +49,10 @@ class Prepared(ABC):
         """Facts for run.json about the data as this run reads it."""
 
     @abstractmethod
+    def reads(self) -> str:
+        """The amount of training data, and the share of it that the longest text cuts, for the terminal before training."""
+
+    @abstractmethod
     def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
         """Problems in training that did not stop it."""
 

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from ramify.batching.forest import share_over
 from ramify.batching.views.comment_trees import BLIND, Context
+from ramify.errors import counted
 from ramify.inference.evaluation import Scores, by_tree, parts_of
 from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.held_out import NAMES, RULE, Filling, Measured, fillings, measure
@@ -30,7 +31,6 @@ from ramify.runs.sections import (
     Spans,
     Strong,
     Table,
-    counted,
     number,
     smooth,
 )
@@ -164,8 +164,9 @@ def gains(measured: Measured, title: str = "Gain from context, by depth and word
     by_depth = [name for name in ("all", *DEPTH_BINS) if name in parts]
     by_class = [name for name in own.classes if name in parts]
     lead = (
-        f"Loss in nats per masked token on {trees_of(measured.split)}: {measured.trees:,} trees, {measured.comments:,} "
-        f"comments, {counted(measured.draws, 'draw')} of masks per comment, the same masks in every column. "
+        f"Loss in nats per masked token on {trees_of(measured.split)}: {counted(measured.trees, 'tree')}, "
+        f"{counted(measured.comments, 'comment')}, {counted(measured.draws, 'draw')} of masks per comment, the same masks in "
+        "every column. "
         "Small print: 95 % intervals (bootstrap over trees, 10,000 resamples; paired for differences). Recoverable words are "
         "content words that stand in an ancestor and not in the visible part of the comment. Function words are the "
         f"{COMMON} most frequent pieces of the data set."
@@ -263,10 +264,10 @@ def filled(examples: Sequence[Filling], title: str = "Masks filled") -> Section:
 
 def unread(cut: Mapping[str, Any], without_tokens: int) -> tuple[tuple[str, str], ...]:
     """Facts about the tokens that the model does not read."""
-    lost = f"{cut['tokens_over']:,} ({share_over(cut):.2%}), in {cut['texts_over']:,} texts"
+    lost = f"{cut['tokens_over']:,} ({share_over(cut):.2%}), in {counted(cut['texts_over'], 'text')}"
     chained = (("texts cut into a chain of nodes", f"{cut['texts_chained']:,}"),) if "texts_chained" in cut else ()
     return (
-        ("tokens", f"{cut['tokens']:,} in {cut['texts']:,} texts"),
+        ("tokens", f"{cut['tokens']:,} in {counted(cut['texts'], 'text')}"),
         ("tokens past the model's longest text", lost),
         *chained,
         ("texts without a token", f"{without_tokens:,}"),

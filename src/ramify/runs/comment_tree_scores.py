@@ -12,7 +12,7 @@ from ramify.batching.batch import Collator
 from ramify.batching.forest import Forest, Ints
 from ramify.batching.views.comment_trees import Context, Discussions, units
 from ramify.dataset.store import Split, Store
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, counted
 from ramify.inference.evaluation import Scores, Tally, describe, gain, tally
 from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.held_out import ancestor_words, cache_losses, chosen_trees, discussions, readable
@@ -92,10 +92,12 @@ class HeldOutLoss(Evaluation):
 
     def lines(self) -> list[str]:
         summary = self.scores.summary()
-        closing = f"perplexity {summary['perplexity']:.2f}; {self.mask_rate:.0%} of the tokens masked, {self.draws} draw(s)"
+        closing = (
+            f"perplexity {summary['perplexity']:.2f}; {self.mask_rate:.0%} of the tokens masked, {counted(self.draws, 'draw')}"
+        )
         scored, every = self.targets
         if scored < every:
-            closing += f"; {scored:,} of {every:,} comments, those with another branch of equal depth"
+            closing += f"; {scored:,} of {counted(every, 'comment')}, those with another branch of equal depth"
         cached = self.cached.lines() if self.cached else []
         if self.compared is None:
             rows = _rows(summary)

@@ -17,7 +17,7 @@ from ramify.batching.forest import Forest, Ints, share_over
 from ramify.batching.views.comment_trees import BLIND, Context, Discussions, RegimeConfig, TextInput
 from ramify.config import check_fields
 from ramify.dataset.store import Split, Store
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, counted
 from ramify.inference.base import Pipeline
 from ramify.inference.evaluation import COLLAPSED, context_spread, evaluate
 from ramify.inference.fill_mask import MaskFiller
@@ -109,6 +109,11 @@ class PreparedDiscussions(Prepared):
     def facts(self) -> dict[str, Any]:
         cut = self.forest.cut
         return {"cut": {**cut, "share_over": share_over(cut)}, "without_tokens": int((self.forest.length == 0).sum())}
+
+    def reads(self) -> str:
+        cut, longest = self.forest.cut, self.task.input.max_tokens
+        share = f"{share_over(cut):.2%} of them ({cut['tokens_over']:,}, in {counted(cut['texts_over'], 'text')})"
+        return f"{counted(cut['tokens'], 'token')} in {counted(cut['texts'], 'text')}; input.max_tokens={longest} cuts {share}"
 
     def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
         spreads = [record["context_spread"] for record in metrics if "context_spread" in record]

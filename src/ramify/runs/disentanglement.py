@@ -42,7 +42,7 @@ from ramify.disentangle.inference.vector_cache import load_or_encode
 from ramify.disentangle.models.base import LinkModelConfig
 from ramify.disentangle.posterior import LinkPosterior
 from ramify.disentangle.task import CLUSTER_F1, CONV_ACCURACY, GRAPH_ACCURACY, LINK_F1, ReplyLinking
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, counted
 from ramify.inference.base import Pipeline
 from ramify.metrics.conversations import score
 from ramify.metrics.metric import DEV_LOSS, Metric
@@ -199,6 +199,13 @@ class PreparedChats(Prepared):
             "cut_messages": logs.num_truncated,
         }
 
+    def reads(self) -> str:
+        read = f"{counted(len(self.logs), 'message')} in {counted(len(self.logs.channels), 'log')}"
+        if self.run.input.texts == "words":
+            return f"{read}, in full length"
+        cut = self.logs.num_truncated
+        return f"{read}; input.max_tokens={self.run.input.max_tokens} cuts {cut / max(1, len(self.logs)):.2%} of them ({cut:,})"
+
     def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
         return []
 
@@ -319,8 +326,9 @@ class DisentanglementRun(Run):
         for split in ("train", "dev"):
             if not len(store.split(split)):
                 raise RamifyError(
-                    f"{self.data} has {store.num_trees:,} log(s), but none is in the split {split}. Whole logs are assigned "
-                    "to splits by a hash of their ids. Build the data with more logs (e.g. one IRC file per day), or with "
+                    f"{self.data} has {counted(store.num_trees, 'log')}, but none is in the split {split}. Whole logs are "
+                    "assigned to splits by a hash of their ids. Build the data with more logs (e.g. one IRC file per day), or "
+                    "with "
                     f"a larger share of {split} (--split TRAIN,DEV,TEST)."
                 )
         logs, dev = _logs(self, store, "train"), _logs(self, store, "dev")

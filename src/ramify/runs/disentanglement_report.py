@@ -16,7 +16,7 @@ from ramify.disentangle.inference.evaluation import (
 )
 from ramify.disentangle.inference.reply_trees import ReplyEvaluation, evaluate_replies
 from ramify.disentangle.task import CLUSTER_F1, CONV_ACCURACY, GRAPH_ACCURACY, LINK_F1
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, counted
 from ramify.metrics.conversations import bootstrap, score
 from ramify.metrics.metric import DEV_LOSS
 from ramify.runs.base import ReportParts, ReportRequest
@@ -143,8 +143,9 @@ def table(measured: LinkEvaluation, split: Split) -> Section:
             rows.append((Cell(what), Cell(f"{value:.2f}"), Cell(between)))
     messages = sum(len(log.messages) for log in found.logs)
     lead = (
-        f"{messages:,} messages whose {measured.gold[:-1]} is known, in {len(found.logs):,} logs of the split {split}; "
-        "in percent, under the official protocol (sums over all logs). Intervals: 95 %, bootstrap over logs. Here "
+        f"{counted(messages, 'message')} whose {measured.gold[:-1]} is known, in {counted(len(found.logs), 'log')} of the "
+        "split "
+        f"{split}; in percent, under the official protocol (sums over all logs). Intervals: 95 %, bootstrap over logs. Here "
         f"{measured.describe()}."
     )
     return Section("Links and conversations", (Table(SCORE_COLUMNS, tuple(rows), "scores"),), (lead,))
@@ -160,8 +161,8 @@ def replies_table(measured: ReplyEvaluation, split: Split) -> Section:
     )
     comments = measured.model.comments
     lead = (
-        f"{comments.sum():,} comments in {len(comments):,} conversations of the split {split}; in percent. Intervals: 95 %, "
-        f"bootstrap over conversations. Here {HISTORY_TEXT[measured.history]}."
+        f"{counted(int(comments.sum()), 'comment')} in {counted(len(comments), 'conversation')} of the split {split}; in "
+        f"percent. Intervals: 95 %, bootstrap over conversations. Here {HISTORY_TEXT[measured.history]}."
     )
     return Section("Replies", (Table(SCORE_COLUMNS, rows, "scores"),), (lead,))
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from ramify.disentangle.inference.evaluation import HISTORY_TEXT, LinkEvaluation
 from ramify.disentangle.inference.reply_trees import ReplyEvaluation
+from ramify.errors import counted
 from ramify.metrics.conversations import Match, bootstrap, score
 from ramify.runs.base import Evaluation
 
@@ -55,14 +56,16 @@ class LinkScores(Evaluation):
 
     def lines(self) -> list[str]:
         logs = self.match.logs
-        lines = [f"protocol {self.protocol}, {len(logs)} logs, {sum(len(log.messages) for log in logs):,} messages"]
+        messages = sum(len(log.messages) for log in logs)
+        lines = [f"protocol {self.protocol}, {counted(len(logs), 'log')}, {counted(messages, 'message')}"]
         low_high = {name: f"  ({each.low:.2f} to {each.high:.2f})" for name, each in self.intervals.items()}
         for name, value in _flat({name: each for name, each in self.scores.items() if name not in self.unknown}).items():
             lines.append(f"{name:>18} {value:>7.2f}{low_high.get(name, '')}")
         for reason, count in self.dropped.items():
-            lines.append(f"{count:,} predicted links left out: {reason.replace('_', ' ')}")
+            lines.append(f"{counted(count, 'predicted link')} left out: {reason.replace('_', ' ')}")
         if self.match.missing:
-            lines.append(f"{self.match.missing:,} messages had no predicted link and start a conversation (--missing self)")
+            missing = counted(self.match.missing, "message")
+            lines.append(f"{missing} had no predicted link and started a conversation (--missing self)")
         return [*lines, self.closing] if self.closing else lines
 
 
@@ -86,13 +89,14 @@ class ReplyScores(Evaluation):
 
     def lines(self) -> list[str]:
         found = self.measured.model
-        lines = [f"{len(found.comments):,} conversations, {found.comments.sum():,} comments; 95 % intervals over conversations"]
+        sizes = f"{counted(len(found.comments), 'conversation')}, {counted(int(found.comments.sum()), 'comment')}"
+        lines = [f"{sizes}; 95 % intervals over conversations"]
         for system, replies in ({"model": found} | self.measured.baselines).items():
             for name, each in replies.intervals(resamples=RESAMPLES).items():
                 title = name.replace("_", " ")
                 lines.append(f"{system:>9} {title:<29} {each.value:>6.2f}  ({each.low:.2f} to {each.high:.2f})")
         if beyond := self.measured.beyond_window:
-            lines.append(f"{beyond:,} comments have a parent further back than the model looks; they count as wrong")
+            lines.append(f"{counted(beyond, 'comment')} with a parent further back than the model looks, counted as wrong")
         return [*lines, HISTORY_TEXT[self.measured.history]]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ramify import hub
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, counted
 from ramify.files import check_format, make_folder, read_json, write_text
 from ramify.models import hf
 from ramify.runs.base import RUN_FILE, Prepared, Run
@@ -70,19 +70,31 @@ def _processor() -> str:
 
 
 def execute(
-    run: Run, out: Path, *, resume: bool = False, report: Callable[[dict[str, Any]], None] | None = None, cpu: bool = False
+    run: Run,
+    out: Path,
+    *,
+    resume: bool = False,
+    begin: Callable[[Prepared], None] | None = None,
+    report: Callable[[dict[str, Any]], None] | None = None,
+    cpu: bool = False,
 ) -> tuple[Prepared, Progress]:
     """Train a run in the folder `out` and save its best model there, for `ramify.load`.
 
+    The first process calls `begin` before the first step, and every process calls `report` after each step.
     If training is interrupted, `out` holds a checkpoint and no config.json. Raises `RamifyError` if `out` holds another run, or
     any run without `resume`.
     """
     with locked(out):
-        return _execute(run, out, resume, report, cpu)
+        return _execute(run, out, resume, begin, report, cpu)
 
 
 def _execute(
-    run: Run, out: Path, resume: bool, report: Callable[[dict[str, Any]], None] | None, cpu: bool
+    run: Run,
+    out: Path,
+    resume: bool,
+    begin: Callable[[Prepared], None] | None,
+    report: Callable[[dict[str, Any]], None] | None,
+    cpu: bool,
 ) -> tuple[Prepared, Progress]:
     before: dict[str, Any] | None = None
     if resume and (out / RUN_FILE).exists():
@@ -128,6 +140,8 @@ def _execute(
         write_text(out / RUN_FILE, json.dumps(record, indent=2) + "\n")
         if not (out / "tokenizer.json").exists():
             task.tokenizer.save(out)
+        if begin is not None:
+            begin(prepared)
     progress = trainer.run(resume=before is not None)
     trainer.accelerator.wait_for_everyone()
     if not trainer.stopped and trainer.accelerator.is_main_process:
@@ -167,6 +181,6 @@ def _check_same(before: dict[str, Any], prepared: Prepared, here: dict[str, Any]
             )
     if before["environment"]["processes"] != here["processes"]:
         raise RamifyError(
-            f"{out} was started with {before['environment']['processes']} process(es), not {here['processes']}. Resume it with "
-            "the same number."
+            f"{out} was started with {counted(before['environment']['processes'], 'process', 'es')}, not "
+            f"{here['processes']}. Resume it with the same number."
         )

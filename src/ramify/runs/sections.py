@@ -149,7 +149,3 @@ def smooth(values: Floats, window: int) -> Floats:
 def number(value: float, form: str) -> str:
     """A formatted number with a typographic minus sign."""
     return f"{value:{form}}".replace("-", "−")
-
-
-def counted(count: int, what: str, ending: str = "s") -> str:
-    return f"{count:,} {what}{'' if count == 1 else ending}"

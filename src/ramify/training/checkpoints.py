@@ -3,6 +3,7 @@ is written as a whole, the last two are kept, and damaged ones are skipped."""
 
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -12,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from ramify.config import check_fields
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, counted
 from ramify.files import check_format, make_folder, read_json, replacing, write_text
 from ramify.tensors import load_tensors, save_tensors
 
@@ -122,7 +123,7 @@ def finish_checkpoint(
     write_text(scratch / COUNTERS, json.dumps(record, indent=1))
     final = out / CHECKPOINTS / f"step-{progress.step:08d}"
     shutil.rmtree(final, ignore_errors=True)
-    scratch.rename(final)
+    os.replace(scratch, final)
     found = _folders(out)
     # Later checkpoints are damaged: this run resumed from an earlier one.
     kept = [each for each in found if each.name <= final.name][-keep:]
@@ -206,7 +207,8 @@ def _read(folder: Path, check: Callable[[Progress], None], rank: int, world_size
         raise DamagedError(f"{COUNTERS} names files that are not a checkpoint's.")
     if carried and len(carried) != world_size:
         raise RamifyError(
-            f"{folder} holds states of {len(carried)} process(es), but {world_size} resume from it. Start {len(carried)}."
+            f"{folder} holds states of {counted(len(carried), 'process', 'es')}, but {world_size} resume from it. Start "
+            f"{len(carried)}."
         )
     best = (BEST,) if progress.best_checksum is not None else ()
     for name in (WEIGHTS, MOMENTS, *best, *carried):

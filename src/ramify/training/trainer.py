@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ramify.batching.batch import AnyBatch
 from ramify.batching.samplers import Numbers, Sampler
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, counted
 from ramify.hub import load_own_tensors, load_weights, own_tensors
 from ramify.models.base import State
 from ramify.tasks.base import Task
@@ -150,7 +150,8 @@ class Trainer:
             if measured:
                 record |= self._evaluate(stage)
             record["progress"] = self._share(config)
-            if _due(progress.step, config.log_every) or done or measured:
+            # The last step of a stopped run is logged, so that its report shows the state that was printed.
+            if _due(progress.step, config.log_every) or done or measured or self.stopped:
                 log.write(record)
             self.report(record | {"metric": stage.metric.name, "parts": self.parts})
             if _due(progress.step, config.checkpoint_every) or self._over(config) or self.stopped:
@@ -380,7 +381,7 @@ class Trainer:
     def _check_progress(self, progress: Progress) -> None:
         """Raise for counters that these stages cannot reach."""
         if progress.stage >= len(self.stages):
-            raise DamagedError(f"stage {progress.stage} does not exist: the run has {len(self.stages)} stage(s).")
+            raise DamagedError(f"stage {progress.stage} does not exist: the run has {counted(len(self.stages), 'stage')}.")
         config, taken = self.stages[progress.stage].config, progress.step - progress.first_step
         if 0 < config.steps < taken:
             raise DamagedError(f"step {progress.step} is after the end of stage {progress.stage}.")

@@ -11,7 +11,7 @@ from ramify.batching.forest import Forest, Ints, Overflow
 from ramify.batching.views.base import Example, View
 from ramify.config import check_fields
 from ramify.dataset.store import Store
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, counted
 from ramify.nn.ragged import places
 from ramify.tokenizer import Tokenizer
 from ramify.tree import Bound, Piece, Tree, Weighting, multiplicity, split
@@ -120,7 +120,7 @@ def units(
     weights: list[NDArray[np.float64]] = []
     top: list[Ints] = []
     if forest.store.predicts_roots:
-        is_target = forest.length > 0
+        is_target = (forest.length > 0) | predict_post
     else:
         is_target = (np.asarray(forest.store.depth)[forest.node] > 0) | predict_post
     chained = np.bincount(forest.node, minlength=forest.store.num_nodes)[forest.node]
@@ -157,7 +157,7 @@ def units(
             top.append(part.top)
     if not targets:
         raise RamifyError(
-            f"there is nothing to predict, because none of the {len(trees):,} tree(s) holds a comment or, in texts and "
+            f"there is nothing to predict, because none of {counted(len(trees), 'tree')} holds a comment or, in texts and "
             "documents, a word. Choose other data, or, in training, set view.predict_post=true."
         )
     flat = np.concatenate(targets)
@@ -207,7 +207,7 @@ def _threads(
     times = multiplicity(local, over)
     if (total := int(times[asked].sum())) > MAX_REPEATS:
         raise RamifyError(
-            f"view.regime=threads{'_debiased' if debiased else ''} would predict the {int(asked.sum()):,} comments of "
+            f"view.regime=threads{'_debiased' if debiased else ''} would predict the {counted(int(asked.sum()), 'comment')} of "
             f"{_name(forest, tree)} {total:,} times, which takes too much memory. Set view.regime=tree or middle, or "
             "view.threads_over=leaves, or leave the tree out of the data set."
         )
@@ -453,8 +453,9 @@ class _Strangers:
         self.trees, self.deepest = trees[order], deepest[order]
         if (self.deepest > 0).sum() < 2:
             raise NothingToReadError(
-                f"context=mismatched draws ancestors from other trees, but of the {len(trees):,} trees of this split fewer "
-                "than two hold a comment. Build the data with a larger share for this split (--split)."
+                "context=mismatched draws ancestors from other trees, but of this split's "
+                f"{counted(len(trees), 'tree')}, fewer than two hold a comment. Build the data with a larger share for this "
+                "split (--split)."
             )
 
     def draw(self, targets: Ints, random: np.random.Generator) -> Ints:
@@ -543,8 +544,8 @@ def _others(forest: Forest, targets: Ints, context: Context, trees: Ints) -> _St
     branches = _Branches.of(forest, np.unique(forest.tree_of(targets)))
     if without := int((branches.count[targets] == 0).sum()):
         raise NothingToReadError(
-            f"context=sibling-branch draws ancestors from another branch of the same tree, but {without:,} of the "
-            f"{len(targets):,} targets have none at their depth. Leave them out with units(only=has_other_branch(…))."
+            f"context=sibling-branch draws ancestors from another branch of the same tree, but {without:,} of "
+            f"{counted(len(targets), 'target')} have none at their depth. Leave them out with units(only=has_other_branch(…))."
         )
     return branches
 

@@ -36,6 +36,12 @@ class Comembership:
         self._next += 1
         return row[::-1]
 
+    def find_latest(self, conversation: Ints, message: int) -> int:
+        """How far back the latest message of the same conversation is; 0 if there is none within the window."""
+        first = max(0, message - self._window)
+        same = np.flatnonzero(conversation[first:message] == conversation[message])
+        return message - first - int(same[-1]) if len(same) else 0
+
     def _move(self) -> None:
         held = self._table[-self._window :, -self._window :].copy()
         self._table[:] = np.eye(len(self._table), dtype=np.float32)

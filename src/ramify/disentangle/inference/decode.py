@@ -11,7 +11,7 @@ from ramify.disentangle.config import DecodingConfig
 from ramify.disentangle.data.channel import Ints
 from ramify.disentangle.data.logs import Logs
 from ramify.disentangle.inference.comembership import Comembership, Comemberships
-from ramify.disentangle.posterior import LinkPosterior
+from ramify.disentangle.posterior import LinkPosterior, join_recorded
 
 Parents = list[tuple[int, ...]]
 """All parents of each message of a log, the likeliest first: none where it starts a conversation; the message itself among
@@ -65,21 +65,25 @@ def choose_links(
     posterior: LinkPosterior, decoding: DecodingConfig, conversation: Ints, comembership: Callable[[int], Comembership]
 ) -> LinkDecisions:
     """Decide some messages. `conversation` is updated as by `LinkPosterior.choose_by_conversation`; `comembership` gives that
-    of each message's log, which holds all messages before it."""
+    of each message's log, which holds all messages before it. Links that the log records (`LinkPosterior.keep`) stay as they
+    are, whatever the settings."""
     if decoding.decide == "link":
         parent, probability = posterior.choose_likeliest()
     elif decoding.decide == "conversation":
         parent, probability = posterior.choose_by_conversation(conversation)
     else:
         parent, probability = choose_by_comembership(posterior, conversation, comembership)
+    recorded = posterior.further_recorded
+    certain = np.ones(len(recorded), dtype=np.float32)
     if not decoding.threshold:
-        return LinkDecisions(parent, probability)
+        return LinkDecisions(parent, probability, recorded, certain)
     child = posterior.children
     further = (posterior.probabilities >= decoding.threshold) & (posterior.candidates != np.repeat(parent, posterior.lengths))
     if decoding.decide != "link":
         further &= (conversation[posterior.candidates] == conversation[child]) & (posterior.candidates != child)
-    links = np.stack([child, posterior.candidates], axis=1)[further]
-    return LinkDecisions(parent, probability, links, posterior.probabilities[further])
+    further &= ~np.repeat(posterior.is_recorded, posterior.lengths)
+    links = np.concatenate([np.stack([child, posterior.candidates], axis=1)[further], recorded])
+    return LinkDecisions(parent, probability, links, np.concatenate([posterior.probabilities[further], certain]))
 
 
 def choose_by_comembership(
@@ -94,6 +98,13 @@ def choose_by_comembership(
     rows = zip(posterior.messages.tolist(), starts.tolist(), posterior.lengths.tolist())
     for row, (message, start, length) in enumerate(rows):
         own = slice(start, start + length)
+        if (parents := posterior.recorded.get(message)) is not None:
+            join_recorded(conversation, message, parents)
+            held = comembership(message)
+            # The latest message of its conversation inside the window stands for a parent outside it.
+            is_far = length == 1 and parents != (message,)
+            held.update(distance[own] + (held.find_latest(conversation, message) if is_far else 0), probabilities[own])
+            continue
         comembership_probability = comembership(message).update(distance[own], probabilities[own])
         nearest = int(comembership_probability.argmax())
         if comembership_probability[nearest] < 0.5:

@@ -1,6 +1,6 @@
 """The pipeline that finds who replied to whom."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from torch import nn
@@ -8,12 +8,12 @@ from torch import nn
 from ramify.disentangle.config import ChatInput, DecodingConfig
 from ramify.disentangle.data.logs import Logs
 from ramify.disentangle.inference.links import predict_links
-from ramify.disentangle.inference.result import Disentangled, add_links, to_log
+from ramify.disentangle.inference.result import Disentangled, Message, add_links, find_recorded, to_log
 from ramify.disentangle.inference.streaming import LiveChannel
 from ramify.disentangle.models.base import LinkBackbone
 from ramify.disentangle.task import ReplyLinking
 from ramify.inference.base import Pipeline
-from ramify.tree import Node, Tree
+from ramify.tree import Tree
 
 
 class Disentangler(Pipeline):
@@ -39,17 +39,20 @@ class Disentangler(Pipeline):
     def parts(self) -> dict[str, Any]:
         return {"task": self.task.config, "input": self.input, "decoding": self.decoding}
 
-    def disentangle(self, log: Tree | Sequence[Node], *, keep_replies: bool = False, beam: int = 1) -> Disentangled:
-        """The links and conversations of a log.
+    def disentangle(self, log: Tree | Iterable[Message], *, ignore_replies: bool = False, beam: int = 1) -> Disentangled:
+        """The links and conversations of a log: a tree, or messages as nodes or as pairs of author and text.
 
-        `beam` is for models that read their own decisions (see `predict_links`). With `keep_replies`, a message whose `parents`
-        are not None keeps these; otherwise nothing reads them.
+        A message keeps the parents that the log records (see `find_recorded`), and other messages are decided given these. To
+        measure how well a model finds known links, set `ignore_replies`: then nothing reads them. `beam` is for models that
+        read their own decisions (see `predict_links`).
         """
-        log = to_log(log, keep_replies)
+        log = to_log(log)
+        recorded = {} if ignore_replies else find_recorded(log)
         logs = Logs.build([log], self.input).tokenize(self.tokenizer)
-        decisions = predict_links(self.task, self.decoding, logs, beam=beam)
-        return add_links(log, *decisions.list_parents(), keep_replies=keep_replies)
+        decisions = predict_links(self.task, self.decoding, logs, beam=beam, recorded=recorded)
+        return add_links(log, *decisions.list_parents(), recorded)
 
-    def live(self) -> LiveChannel:
-        """A live channel, whose messages come one by one."""
-        return LiveChannel(self.task, self.decoding)
+    def live(self, *, ignore_replies: bool = False) -> LiveChannel:
+        """A live channel, whose messages come one by one. `ignore_replies`: nothing reads the parents that messages have, and
+        memory does not grow with the channel; otherwise 16 bytes per message are held."""
+        return LiveChannel(self.task, self.decoding, ignore_replies=ignore_replies)

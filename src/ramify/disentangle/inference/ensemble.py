@@ -13,12 +13,12 @@ from ramify.disentangle.inference.comembership import Comemberships
 from ramify.disentangle.inference.decode import Parents, choose_links
 from ramify.disentangle.inference.disentangler import Disentangler
 from ramify.disentangle.inference.links import predict_links
-from ramify.disentangle.inference.predict import predict_posterior
-from ramify.disentangle.inference.result import Disentangled, add_links, to_log
-from ramify.disentangle.posterior import LinkPosterior
+from ramify.disentangle.inference.predict import NOTHING_RECORDED, predict_posterior
+from ramify.disentangle.inference.result import Disentangled, Message, add_links, find_recorded, to_log
+from ramify.disentangle.posterior import LinkPosterior, RecordedLinks
 from ramify.errors import RamifyError
 from ramify.metrics.conversations import find_conversations
-from ramify.tree import Node, Tree
+from ramify.tree import Tree
 
 Voting = Literal["vote", "unanimous", "union", "union-most", "intersect"]
 """vote: the link that most members predict, the shortest if tied, and every further link that more than half predict.
@@ -33,48 +33,53 @@ Ensemble = Literal[Voting, "mean"]
 
 def disentangle_ensemble(
     models: Sequence[Disentangler],
-    log: Tree | Sequence[Node],
+    log: Tree | Iterable[Message],
     *,
-    keep_replies: bool = False,
+    ignore_replies: bool = False,
     ensemble: Ensemble = "vote",
     beam: int = 1,
 ) -> Disentangled:
     """Predict the links and conversations of a log with several models. Options are those of `Disentangler.disentangle`."""
     if len(models) == 1:
-        return models[0].disentangle(log, keep_replies=keep_replies, beam=beam)
-    log = to_log(log, keep_replies)
+        return models[0].disentangle(log, ignore_replies=ignore_replies, beam=beam)
+    log = to_log(log)
+    recorded = {} if ignore_replies else find_recorded(log)
     if ensemble == "mean":
         if beam > 1:
             raise RamifyError(f"beam={beam} searches among decisions, but ensemble=mean combines probabilities. Set beam=1.")
-        parents, probability = _decide_by_mean(models, log)
+        parents, probability = _decide_by_mean(models, log, recorded)
     else:
         read = {each: Logs.build([log], each) for each in {model.input for model in models}}
         members = []
         for model in models:
             logs = read[model.input].tokenize(model.tokenizer)
-            members.append(predict_links(model.task, model.decoding, logs, beam=beam).list_parents()[0])
+            decisions = predict_links(model.task, model.decoding, logs, beam=beam, recorded=recorded)
+            members.append(decisions.list_parents()[0])
         parents = combine(members, ensemble)
         probability = count_votes(members, parents)
-    return add_links(log, parents, probability, keep_replies=keep_replies)
+    return add_links(log, parents, probability, recorded)
 
 
-def _decide_by_mean(models: Sequence[Disentangler], log: Tree) -> tuple[Parents, Float[NDArray, " message"]]:
+def _decide_by_mean(
+    models: Sequence[Disentangler], log: Tree, recorded: RecordedLinks
+) -> tuple[Parents, Float[NDArray, " message"]]:
     if len({(model.decoding.decide, model.decoding.threshold) for model in models}) > 1:
         raise RamifyError(
             "ensemble=mean needs members that decide alike, and these differ in decoding.decide or decoding.threshold. Set "
             "both for all members."
         )
-    table = mean_probabilities(models, lambda: [log], max((model.input.window for model in models), default=0))
+    window = max((model.input.window for model in models), default=0)
+    table = mean_probabilities(models, lambda: [log], window, recorded)
     messages = np.arange(len(log))
     candidates = messages[:, None] - np.arange(table.shape[1])
     real = candidates >= 0
-    posterior = LinkPosterior(messages, candidates[real], real.sum(axis=1), table[real])
+    posterior = LinkPosterior(messages, candidates[real], real.sum(axis=1), table[real]).keep(recorded, window)
     comemberships = Comemberships(np.array([0, len(log)]), table.shape[1] - 1)
     return choose_links(posterior, models[0].decoding, messages.copy(), comemberships.select).list_parents()
 
 
 def mean_probabilities(
-    models: Sequence[Disentangler], trees: Callable[[], Iterable[Tree]], window: int
+    models: Sequence[Disentangler], trees: Callable[[], Iterable[Tree]], window: int, recorded: RecordedLinks = NOTHING_RECORDED
 ) -> Float[NDArray, "message distance"]:
     """Return the models' mean probability of the parent at each distance (0: a start), for every message of the logs.
 
@@ -84,7 +89,7 @@ def mean_probabilities(
     for model in models:
         logs = Logs.build(trees(), model.input).tokenize(model.tokenizer)
         total = np.zeros((len(logs), window + 1), dtype=np.float32) if total is None else total
-        for posterior in predict_posterior(model.task, model.decoding, logs):
+        for posterior in predict_posterior(model.task, model.decoding, logs, recorded=recorded):
             # The probability of candidates beyond the window is distributed over the others.
             near = posterior.tabulate(window)
             total[posterior.messages] += near / np.maximum(near.sum(axis=1, keepdims=True), 1e-12)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
@@ -20,7 +21,7 @@ from ramify.disentangle.data.structure import ReplyStructure
 from ramify.disentangle.features.conversation import ConversationState
 from ramify.disentangle.inference.comembership import Comemberships
 from ramify.disentangle.inference.decode import choose_links
-from ramify.disentangle.posterior import LinkPosterior
+from ramify.disentangle.posterior import LinkPosterior, RecordedLinks
 from ramify.disentangle.task import ReplyLinking
 from ramify.nn.ragged import Rows, length_key, runs
 
@@ -31,6 +32,7 @@ PRUNED_KEYS = 2 * KEYS
 TOKENS = 16_384
 """Tokens of messages encoded at once."""
 _BLOCK = 64
+NOTHING_RECORDED: RecordedLinks = MappingProxyType({})
 
 ReplyHistory = Literal["predicted", "gold"]
 """The parents of earlier messages that a model reads: its own decisions, or the gold links."""
@@ -45,15 +47,17 @@ def predict_posterior(
     start: Ints | None = None,
     vectors: MessageVectors | None = None,
     state: ConversationState | None = None,
+    recorded: RecordedLinks = NOTHING_RECORDED,
 ) -> Iterator[LinkPosterior]:
     """The posterior of all messages of the logs, or of each log from its message `start` on, some messages at a time.
 
     Posteriors come in the order of the logs, unless the model reads its own decisions: then several logs are decided side by
     side, message by message. `vectors` may hold the vectors of all messages that are read. `state` may hold the decisions that
-    preceded reranking on the messages before `start`.
+    preceded reranking on the messages before `start`. `recorded` links are certain, for the messages that have them and for all
+    others that are decided given these. The gold links of `logs` are another matter: nothing reads them but `history="gold"`.
     """
     start = logs.offsets[:-1] if start is None else start
-    posteriors = _score(task, decoding, logs, history, start, vectors)
+    posteriors = _score(task, decoding, logs, history, start, vectors, recorded)
     if task.reranker is None or (task.reranker.lookahead and decoding.online):
         yield from posteriors
     else:
@@ -61,17 +65,23 @@ def predict_posterior(
 
 
 def _score(
-    task: ReplyLinking, decoding: DecodingConfig, logs: Logs, history: ReplyHistory, start: Ints, vectors: MessageVectors | None
+    task: ReplyLinking,
+    decoding: DecodingConfig,
+    logs: Logs,
+    history: ReplyHistory,
+    start: Ints,
+    vectors: MessageVectors | None,
+    recorded: RecordedLinks,
 ) -> Iterator[LinkPosterior]:
     """Posteriors before reranking."""
     collate = make_collator(task, logs, vectors or encode_messages(task, logs, list_read_messages(logs, start)))
     if task.backbone.reads_structure and history == "predicted":
-        yield from _score_side_by_side(task, decoding, collate, start)
+        yield from _score_side_by_side(task, decoding, collate, start, recorded)
         return
     if task.backbone.reads_structure:
         collate = replace(collate, structure=ReplyStructure.from_gold(logs))
     for batch in _batches(task, collate, start):
-        yield predict_batch(task, decoding, batch)
+        yield predict_batch(task, decoding, batch).keep(recorded, logs.input.window)
 
 
 def _batches(task: ReplyLinking, collate: LinkCollator, start: Ints, shuffle_by: int | None = None) -> Iterator[LinkBatch]:
@@ -111,7 +121,7 @@ def _score_candidates(task: ReplyLinking, decoding: DecodingConfig, batch: LinkB
 
 
 def _score_side_by_side(
-    task: ReplyLinking, decoding: DecodingConfig, collate: LinkCollator, start: Ints
+    task: ReplyLinking, decoding: DecodingConfig, collate: LinkCollator, start: Ints, recorded: RecordedLinks
 ) -> Iterator[LinkPosterior]:
     """Posteriors of one message of each log at a time, given the decisions on the messages before it."""
     logs, structure = collate.logs, ReplyStructure()
@@ -123,6 +133,7 @@ def _score_side_by_side(
         for step in range(int(left[group].max(initial=0))):
             messages = start[group[left[group] > step]] + step
             posterior = predict_examples(task, decoding, collate, [view.example(int(message)) for message in messages])
+            posterior = posterior.keep(recorded, logs.input.window)
             chosen = choose_links(posterior, decoding, conversation, comemberships.select)
             for child, parent in zip(posterior.messages.tolist(), chosen.parent.tolist()):
                 structure.add_link(child, parent)

@@ -1,6 +1,6 @@
 """A disentangled log: links and conversations of its messages."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,15 +10,19 @@ from numpy.typing import NDArray
 
 from ramify.disentangle.data.channel import Ints
 from ramify.disentangle.inference.decode import Parents
+from ramify.disentangle.posterior import RecordedLinks
 from ramify.errors import RamifyError
 from ramify.metrics.conversations import find_conversations
 from ramify.readers.annotation import Links
 from ramify.tree import Node, Tree
 
+Message = Node | tuple[str | None, str]
+"""A message in a sequence: a node, or its author and its text."""
+
 
 @dataclass(frozen=True)
 class Disentangled:
-    """A log with predicted links."""
+    """A log with its links: those that it records, and predicted ones for all other messages."""
 
     tree: Tree
     """The log's messages, each with its parents, the likeliest first: none where it starts a conversation (where it does that
@@ -27,6 +31,14 @@ class Disentangled:
     """The probability of the first parent of each message, or of a start where it has none."""
     conversation: Ints
     """[message]: its conversation. Conversations are numbered from 0 as they start."""
+    recorded: frozenset[int] = frozenset()
+    """The messages whose links the log records; their probability is 1."""
+
+    def count_links(self) -> tuple[int, int]:
+        """The numbers of recorded and of predicted links from a message to an earlier one."""
+        total = sum(len(node.parents or ()) for node in self.tree.nodes)
+        recorded = sum(len(self.tree.nodes[each].parents or ()) for each in self.recorded)
+        return recorded, total - recorded
 
     def conversations(self) -> list[Tree]:
         """Each conversation as a tree, rooted at the message that starts it, with one parent per message: its first.
@@ -57,31 +69,50 @@ class Disentangled:
         return np.array(pairs, dtype=np.int64).reshape(-1, 2)
 
 
-def to_log(messages: Tree | Sequence[Node], keep_replies: bool = False) -> Tree:
-    """A log from messages in the order of the channel."""
+def to_message(message: Message) -> Node:
+    """A message of a sequence as a node. `()` becomes None: a node has no parents unless it says otherwise."""
+    if isinstance(message, tuple) and len(message) == 2 and isinstance(message[1], str):
+        author, text = message
+        if author is None or isinstance(author, str):
+            return Node(text, None, author=author)
+    if not isinstance(message, Node):
+        raise TypeError(
+            f"A message is a ramify.Node(text, author=…, time=…), not {type(message).__name__}. A pair (author, text) will do, "
+            "too."
+        )
+    return replace(message, parents=None) if message.parents == () and not message.self_link else message
+
+
+def to_log(messages: Tree | Iterable[Message]) -> Tree:
+    """A log from messages in the order of the channel. Those of a sequence record a link if they have parents, and a start if
+    they have a `self_link`."""
     if isinstance(messages, Tree):
         return messages
-    messages = tuple(messages)
-    if other := [type(each).__name__ for each in messages if not isinstance(each, Node)]:
-        raise RamifyError(f"Messages are ramify.Node, not {other[0]}: Node(text, author=…, time=…).")
-    # A node has no parents unless it says otherwise.
-    if keep_replies and len(messages) > 1 and not any(node.parents != () or node.self_link for node in messages):
-        raise RamifyError(
-            "keep_replies=True keeps the parents that messages have, but none of these has any, so all of them would start "
-            "conversations. Give messages whose parents are unknown parents=None, or pass a Tree."
-        )
-    return Tree(messages)
+    try:
+        return Tree(tuple(map(to_message, messages)))
+    except TypeError as error:
+        raise RamifyError(str(error)) from None
 
 
-def add_links(
-    log: Tree, parents: Parents, probability: Float[NDArray, " message"], *, keep_replies: bool = False
-) -> Disentangled:
-    """The log with predicted links; with `keep_replies`, a message whose own `parents` are not None keeps these."""
-    if keep_replies:
-        for number, node in enumerate(log.nodes):
-            if node.parents is not None:
-                parents[number] = (*node.parents, number) if node.self_link and node.parents else node.parents
-                probability[number] = 1.0
+def find_recorded(log: Tree) -> RecordedLinks:
+    """The links that a log records: all parents that are not None, where `()` is a start.
+
+    A log in which no message has parents or a `self_link` records nothing, even if they are all `()`, as by default.
+    """
+    if all(node.parents == () and not node.self_link for node in log.nodes):
+        return {}
+    return {
+        number: (*node.parents, number) if node.self_link or not node.parents else node.parents
+        for number, node in enumerate(log.nodes)
+        if node.parents is not None
+    }
+
+
+def add_links(log: Tree, parents: Parents, probability: Float[NDArray, " message"], recorded: RecordedLinks) -> Disentangled:
+    """The log with predicted links, and its own where they are `recorded`."""
+    for number, own in recorded.items():
+        parents[number] = () if own == (number,) else own
+        probability[number] = 1.0
     nodes = (
         replace(node, parents=tuple(parent for parent in own if parent != number), self_link=number in own)
         for number, (node, own) in enumerate(zip(log.nodes, parents, strict=True))
@@ -90,7 +121,7 @@ def add_links(
     # Numbered in the order in which conversations start.
     component = find_conversations(_list_links(tree), np.arange(len(tree)))
     _, first, place = np.unique(component, return_index=True, return_inverse=True)
-    return Disentangled(tree, probability, np.argsort(np.argsort(first))[place])
+    return Disentangled(tree, probability, np.argsort(np.argsort(first))[place], frozenset(recorded))
 
 
 def split_log(log: Tree, conversation: Ints) -> list[Tree]:
@@ -105,8 +136,13 @@ def split_log(log: Tree, conversation: Ints) -> list[Tree]:
             replace(node, parents=node.parents and tuple(place[parent] for parent in node.parents))
             for node in (log.nodes[message] for message in own)
         )
-        trees.append(Tree(tuple(nodes), id=f"{log.id}/{number}"))
+        trees.append(Tree(tuple(nodes), id=conversation_id(log, number)))
     return trees
+
+
+def conversation_id(log: Tree, number: int) -> str:
+    """The id of a conversation, which is unique among the conversations of all logs."""
+    return f"{log.id}/{number}"
 
 
 def _list_links(log: Tree) -> Links:

@@ -1,5 +1,7 @@
-"""A live channel: a message in, its links out, in memory that does not grow with the log."""
+"""A live channel: a message in, its links out. It holds the latest messages, and where replies are kept, the conversations of
+all messages."""
 
+from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -19,7 +21,8 @@ from ramify.disentangle.features.conversation import ConversationState
 from ramify.disentangle.inference.comembership import Comembership
 from ramify.disentangle.inference.decode import choose_links
 from ramify.disentangle.inference.predict import encode_messages, make_collator, predict_examples, predict_posterior
-from ramify.disentangle.posterior import LinkPosterior
+from ramify.disentangle.inference.result import Message, to_message
+from ramify.disentangle.posterior import LinkPosterior, RecordedLinks
 from ramify.disentangle.task import ReplyLinking
 from ramify.errors import RamifyError
 from ramify.tree import Node
@@ -39,7 +42,9 @@ class LinkPrediction:
     conversation: int
     """Conversations are numbered from 0 as they start."""
     also: tuple[int, ...] = ()
-    """Further parents within its conversation (`decoding.threshold`)."""
+    """Further parents: those within its conversation (`decoding.threshold`), or all others that the channel records."""
+    recorded: bool = False
+    """Whether the channel records the links, instead of the model predicting them."""
 
 
 @dataclass(slots=True)
@@ -52,15 +57,21 @@ class _Message:
     conversation: int
     before_reranking: tuple[int, int]
     """Its parent and conversation before reranking, as numbers of messages."""
+    recorded: tuple[int, ...] | None = None
+    """Its parents if the channel records them, as in `RecordedLinks`."""
 
 
 class LiveChannel:
     """Predicts the links of a channel message by message, as `disentangle` would if the log ended there.
 
+    A message keeps the `parents` that it has: places of earlier messages of the channel, from 0. As in a sequence for
+    `disentangle`, `()` and None record nothing, and a `self_link` records a start. The first parent decides on the
+    conversation. With `ignore_replies`, nothing reads them.
+
     Raises `RamifyError` for a model that was trained to read later messages.
     """
 
-    def __init__(self, task: ReplyLinking, decoding: DecodingConfig) -> None:
+    def __init__(self, task: ReplyLinking, decoding: DecodingConfig, *, ignore_replies: bool = False) -> None:
         if not task.input.causal:
             raise RamifyError(
                 "input.causal=false lets this model read later messages, which a live channel does not have. Use a model "
@@ -81,31 +92,35 @@ class LiveChannel:
         self._comembership = Comembership(input.window)
         self._messages: dict[int, _Message] = {}
         self._num_conversations = 0
+        self._keeps_replies = not ignore_replies
+        # A reply may name any earlier message, so the conversations of all are kept: as decided, and as before reranking.
+        self._conversations, self._before_reranking = array("q"), array("q")
 
-    def predict(self, message: Node) -> LinkPrediction:
-        """The links of the channel's next message, of which `author`, `time` in seconds, `text` and `kind` are read."""
+    def predict(self, message: Message) -> LinkPrediction:
+        """The links of the channel's next message, of which `author`, `time` in seconds, `text`, `kind` and `parents` are
+        read."""
         return self.predict_all([message])[0]
 
-    def predict_all(self, messages: Iterable[Node]) -> list[LinkPrediction]:
+    def predict_all(self, messages: Iterable[Message]) -> list[LinkPrediction]:
         """The links of the channel's next messages: as one by one, in less time.
 
-        Raises `TypeError` for anything but a `Node`, before it reads a message.
+        Raises `TypeError` for anything but a `Node` or a pair of author and text, and `RamifyError` for a parent that is not an
+        earlier message, before it reads a message.
         """
         return list(self.predict_each(messages))
 
-    def predict_each(self, messages: Iterable[Node]) -> Iterator[LinkPrediction]:
+    def predict_each(self, messages: Iterable[Message]) -> Iterator[LinkPrediction]:
         """As `predict_all`, but every prediction as soon as it is made. Take all of them before any other call."""
-        messages = list(messages)
-        if strange := [each for each in messages if not isinstance(each, Node)]:
-            raise TypeError(f"A message is a ramify.Node(text, author=…, time=…), not {type(strange[0]).__name__}.")
-        if self._task.backbone.reads_structure and len(messages) > 1:
-            yield from map(self.predict, messages)
+        nodes = [to_message(each) for each in messages]
+        recorded = [self._list_recorded(number, each) for number, each in enumerate(nodes, self._builder.count)]
+        if self._task.backbone.reads_structure and len(nodes) > 1:
+            yield from map(self.predict, nodes)
             return
-        if not messages:
+        if not nodes:
             return
         first = self._builder.count
-        logs, kept = self._read(messages)
-        row = len(kept) - len(messages)
+        logs, kept = self._read(nodes, recorded)
+        row = len(kept) - len(nodes)
         new = np.arange(row, len(kept))
         if (vectors := encode_messages(self._task, logs, new)) is not None:
             for each, vector in zip(kept[row:], vectors.select(new).split(1), strict=True):
@@ -113,7 +128,19 @@ class LiveChannel:
         for number, (parents, probability) in enumerate(self._decide(logs, kept, row, first), first):
             yield self._add(number, [parent + first - row for parent in parents], probability)
 
-    def _read(self, messages: list[Node]) -> tuple[Logs, list[_Message]]:
+    def _list_recorded(self, number: int, message: Node) -> tuple[int, ...] | None:
+        """The parents that the channel records for its message of this number; None if there are none."""
+        if not self._keeps_replies or not (message.parents or message.self_link):
+            return None
+        parents = message.parents or ()
+        if strange := [each for each in parents if not 0 <= each < number]:
+            raise RamifyError(
+                f"message {number} of the channel has the parent {strange[0]}, which is not an earlier message. Give parents "
+                "as places in the channel, from 0, or None."
+            )
+        return (*parents, number) if message.self_link else parents
+
+    def _read(self, messages: list[Node], recorded: list[tuple[int, ...] | None]) -> tuple[Logs, list[_Message]]:
         """Add messages to the channel; a log of all messages that are still held, the new ones last."""
         input, first = self._task.input, self._builder.count
         # The features of a candidate read one message before it.
@@ -124,8 +151,8 @@ class LiveChannel:
             self._builder.update(message)
         channel = self._builder.build(since)
         ids, offsets, _ = encode_texts(self._task.tokenizer, input, messages, channel.tokens[-len(messages) :])
-        for number, (start, stop) in enumerate(pairwise(offsets.tolist()), first):
-            self._messages[number] = _Message(ids[start:stop], None, (number,), 0, (number, number))
+        for number, ((start, stop), own) in enumerate(zip(pairwise(offsets.tolist()), recorded, strict=True), first):
+            self._messages[number] = _Message(ids[start:stop], None, (number,), 0, (number, number), own)
         kept = [self._messages[each] for each in channel.number.tolist()]
         logs = Logs(
             input=input,
@@ -147,30 +174,55 @@ class LiveChannel:
         conversation = np.array([each.conversation for each in kept])
         # Unused numbers, in the order in which the new messages may start conversations.
         conversation[row:] = self._num_conversations + np.arange(len(kept) - row)
+        recorded, forgotten = self._select_recorded(kept, row, first)
+        # A negative row is a message before the window. Its conversation stands at the end, where the row points.
+        conversation = np.append(conversation, np.array([self._conversations[each] for each in forgotten], dtype=np.int64))
         vectors = [each.vector for each in kept if each.vector is not None]
         table = MessageVectors(torch.cat(vectors), np.arange(len(kept))) if vectors else None
-        state = self._state(logs, kept, first - row)
-        for posterior in self._posteriors(logs, kept, row, first, table, state):
+        state = self._state(logs, kept, first - row, forgotten)
+        for posterior in self._posteriors(logs, kept, row, first, table, state, recorded):
             for message in posterior.messages.tolist():
-                kept[message].before_reranking = (
-                    int(state.parent[message]) + first - row,
-                    int(state.conversation[message]),
-                )
+                own = kept[message]
+                parent = int(state.parent[message]) + first - row if own.recorded is None else own.recorded[0]
+                own.before_reranking = (parent, int(state.conversation[message]))
             chosen = choose_links(posterior, self._decoding, conversation, lambda _: self._comembership)
-            for links in chosen.group_by_message(posterior.messages).values():
-                yield [parent for parent, _ in links], links[0][1]
+            for message, links in chosen.group_by_message(posterior.messages).items():
+                if (own := kept[message].recorded) is not None:
+                    yield [parent - (first - row) for parent in own], 1.0
+                else:
+                    yield [parent for parent, _ in links], links[0][1]
 
-    def _state(self, logs: Logs, kept: list[_Message], shift: int) -> ConversationState:
-        """The decisions before reranking, by rows. A candidate is among the last rows, where number − row is `shift`."""
+    def _select_recorded(self, kept: list[_Message], row: int, first: int) -> tuple[RecordedLinks, list[int]]:
+        """The main recorded parent of each of the messages from a row on, as rows, and the numbers of the parents before the
+        window, whose rows are negative."""
+        shift, since = first - row, first - self._task.input.window
+        main = {number: each.recorded[0] for number, each in enumerate(kept[row:], row) if each.recorded is not None}
+        forgotten = sorted({parent for parent in main.values() if parent < since})
+        rows = {parent: place - len(forgotten) for place, parent in enumerate(forgotten)}
+        return {number: (rows.get(parent, parent - shift),) for number, parent in main.items()}, forgotten
+
+    def _state(self, logs: Logs, kept: list[_Message], shift: int, forgotten: list[int]) -> ConversationState:
+        """The decisions before reranking, by rows. A candidate is among the last rows, where number − row is `shift`. The
+        conversations of the `forgotten` messages stand at the end."""
         before = np.array([each.before_reranking for each in kept])
-        return ConversationState(np.maximum(before[:, 0] - shift, -1), before[:, 1], logs.author, self._task.input.window)
+        parent = np.maximum(before[:, 0] - shift, -1)
+        earlier = np.array([self._before_reranking[each] for each in forgotten], dtype=np.int64)
+        return ConversationState(parent, np.append(before[:, 1], earlier), logs.author, self._task.input.window)
 
     def _posteriors(
-        self, logs: Logs, kept: list[_Message], row: int, first: int, table: MessageVectors | None, state: ConversationState
+        self,
+        logs: Logs,
+        kept: list[_Message],
+        row: int,
+        first: int,
+        table: MessageVectors | None,
+        state: ConversationState,
+        recorded: RecordedLinks,
     ) -> Iterator[LinkPosterior]:
         task, decoding = self._task, self._decoding
         if row < len(kept) - 1:
-            yield from predict_posterior(task, decoding, logs, start=np.array([row]), vectors=table, state=state)
+            start = np.array([row])
+            yield from predict_posterior(task, decoding, logs, start=start, vectors=table, state=state, recorded=recorded)
             return
         reach = min(first, task.input.window)
         collate = make_collator(task, logs, table)
@@ -181,7 +233,7 @@ class LiveChannel:
                     structure.add_link(child, parent - (first - row))
             collate = replace(collate, structure=structure)
         example = Example(np.array([row]), np.ones(1), row - np.arange(reach + 1), np.array([reach + 1]))
-        posterior = predict_examples(task, decoding, collate, [example])
+        posterior = predict_examples(task, decoding, collate, [example]).keep(recorded, task.input.window)
         reranker = task.reranker
         yield from [posterior] if reranker is None or reranker.lookahead else reranker.rerank([posterior], state)
 
@@ -191,9 +243,16 @@ class LiveChannel:
         if likeliest == number:
             own.conversation = self._num_conversations
             self._num_conversations += 1
-        else:
+        elif likeliest in self._messages:
             own.conversation = self._messages[likeliest].conversation
-        return LinkPrediction(number, likeliest, probability, own.conversation, tuple(parents[1:]))
+        else:
+            own.conversation = self._conversations[likeliest]
+        if self._keeps_replies:
+            self._conversations.append(own.conversation)
+            self._before_reranking.append(own.before_reranking[1])
+        return LinkPrediction(
+            number, likeliest, probability, own.conversation, tuple(parents[1:]), recorded=own.recorded is not None
+        )
 
     def _forget(self, before: int) -> None:
         self._builder.forget(before)

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 from ramify.errors import RamifyError
 from ramify.readers import list_files
-from ramify.readers.base import INTO_A_FILE, Report, bad_option, open_bytes, read_twice
+from ramify.readers.base import INTO_A_FILE, Report, bad_option, file_name, open_bytes, read_twice
 from ramify.readers.book import epub, gutenberg, html, markdown, standard_ebooks, tei
 from ramify.readers.book.levels import DEFAULT_LEVELS, make_tree, parse_levels
 from ramify.readers.book.outline import Work
@@ -182,4 +182,5 @@ def _suffix(path: Path) -> str:
 
 
 def _stem(path: Path) -> str:
-    return Path(path.stem).stem if path.suffix.lower() in _COMPRESSIONS else path.stem
+    name = Path(file_name(path))
+    return Path(name.stem).stem if name.suffix.lower() in _COMPRESSIONS else name.stem

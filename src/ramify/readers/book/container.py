@@ -9,7 +9,7 @@ from typing import Protocol
 
 from ramify.errors import RamifyError
 from ramify.readers import list_files
-from ramify.readers.base import Report, open_bytes, wide_encoding
+from ramify.readers.base import Report, check_not_standard, open_bytes, wide_encoding
 from ramify.readers.encodings import AUTO, decoded, with_line_ends
 
 MAX_FILE_BYTES = 64 << 20
@@ -61,6 +61,7 @@ class Archive:
     """
 
     def __init__(self, path: Path, report: Report) -> None:
+        check_not_standard(path, "an EPUB", "its end is read first")
         self.path = path
         report.bytes += path.stat().st_size
         try:

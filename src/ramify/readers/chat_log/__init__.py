@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from ramify.errors import RamifyError
+from ramify.files import STANDARD
 from ramify.readers import chat, irc
 from ramify.readers.base import Report, bad_option, open_bytes
 from ramify.readers.chat import Log
@@ -104,7 +105,7 @@ def logs(
     inputs = [file for path in paths for file in (_in_folder(path, given, report) if path.is_dir() else [path])]
     for path, name in zip(inputs, log_names(inputs)):
         beside = path.with_name(short(path) + LINKS)
-        links = beside if annotations == "beside" and beside.exists() else None
+        links = beside if annotations == "beside" and path != STANDARD and beside.exists() else None
         stream = open_bytes(path, report)
         blocks = _without_marks(log_lines(stream, path, encoding, report))
         first, layout = _begin(blocks, given, path)
@@ -118,7 +119,7 @@ def logs(
         reader = _Reader(path, layout, report, _clock(path, layout, first, encoding, dates, hours, report))
         messages = reader.messages(chain(first, blocks), stream)
         meta = {} if given else {"pattern": layout.pattern.source}
-        yield Log(name, messages if links is None else reader.linked(messages, links), meta, str(path))
+        yield Log(name, messages if links is None else reader.linked(messages, links), meta, str(path), links is not None)
 
 
 def beside(paths: Sequence[Path], options: Mapping[str, object]) -> list[Path]:
@@ -173,7 +174,7 @@ def _read_as_irc(line: str, dialect: Dialect) -> Line | None:
 def _begin(blocks: Iterator[list[str]], given: Pattern | None, path: Path) -> tuple[list[list[str]], Layout | None]:
     """The first blocks, and the layout. From a pipe no more lines are awaited than are needed."""
     first: list[list[str]] = []
-    is_pipe = not path.is_file()
+    is_pipe = path == STANDARD or not path.is_file()
     for lines in blocks:
         first.append(lines)
         filled = [line for line in chain.from_iterable(first) if line and not line.isspace()]
@@ -302,7 +303,7 @@ def _clock(
 
 
 def _read_again(path: Path, layout: Layout, first: Sequence[list[str]], encoding: str) -> Iterator[Line]:
-    if not path.is_file():
+    if path == STANDARD or not path.is_file():
         yield from (line for text in chain.from_iterable(first) if (line := layout.read(text)))
         return
     with open_bytes(path) as stream:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from ramify.errors import RamifyError
+from ramify.files import STANDARD
 from ramify.readers import chat
 from ramify.readers.base import Report, bad_option, blocks, open_bytes
 from ramify.readers.chat import Log
@@ -77,11 +78,11 @@ def logs(
     inputs = [file for path in paths for file in (_in_folder(path, dialect, encoding, report) if path.is_dir() else [path])]
     for path, name in zip(inputs, log_names(inputs)):
         beside = path.with_name(short(path) + LINKS)
-        links = beside if annotations == "beside" and beside.exists() else None
+        links = beside if annotations == "beside" and path != STANDARD and beside.exists() else None
         messages = _messages(path, report, dialect, encoding, links, DateOrder(dates), hours)
         if tokens == "beside":
             messages = _with_tokens(messages, path.with_name(short(path) + TOKENS))
-        yield Log(name, messages, where=str(path))
+        yield Log(name, messages, where=str(path), names_parents=links is not None)
 
 
 def beside(paths: Sequence[Path], options: Mapping[str, object]) -> list[Path]:
@@ -173,7 +174,7 @@ def _runs_twice(
         return hours == "12"
     with ExitStack() as files:
         blocks = iter([lines])
-        if path.is_file():
+        if path != STANDARD and path.is_file():
             blocks = log_lines(files.enter_context(open_bytes(path)), path, encoding, Report())
         if not is_slashed(first):
             return hours == "12" or (hours == AUTO and runs_twice(_stamps(blocks, patterns)))
@@ -223,7 +224,7 @@ def _chosen(lines: list[str], dialect: str, path: Path, first: int) -> list[dial
     sample = list(islice(((number, line) for number, line in enumerate(lines, first) if not _is_blank(line)), SAMPLE_LINES))
     if not sample:
         return []
-    is_pipe = not path.is_file()
+    is_pipe = path == STANDARD or not path.is_file()
     if dialect != AUTO and (is_pipe or any(DIALECTS[name].line.fullmatch(line) for name in names for _, line in sample)):
         return [DIALECTS[name] for name in names]
     fits = {name: fit([line for _, line in sample], DIALECTS[name]) for name in names}

@@ -1,0 +1,103 @@
+"""The message for an input that no format accepts: the formats that come nearest, and why they reject it."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+SHAPES: dict[str, tuple[str, ...]] = {
+    "jsonl": ("json",),
+    "pushshift": ("json",),
+    "reddit-api": ("json",),
+    "stackexchange": ("xml",),
+    "convokit": ("json",),
+    "cmv-modes": ("xml",),
+    "cmv-chains": ("tar",),
+    "oasst": ("json",),
+    "molweni": ("json",),
+    "book": ("xml", "zip", "text"),
+    "slack": ("json", "zip"),
+    "slack-xml": ("xml",),
+    "discord": ("json",),
+    "matrix": ("json",),
+    "telegram": ("json",),
+    "labelled": ("table", "json", "zip"),
+    "nodes": ("table",),
+    "table": ("table", "json"),
+    "chat-table": ("table", "json"),
+    "chat-log": ("text",),
+    "irc": ("text",),
+    "text": ("text",),
+}
+"""Format -> the shapes of its files. A format without an entry ranks between those of the right and of a wrong shape."""
+
+NEAREST = 3
+
+_SHAPE_NAMES = {
+    "json": "JSON",
+    "xml": "XML or HTML",
+    "zip": "a ZIP archive",
+    "tar": "a tar archive",
+    "table": "a table",
+    "text": "text",
+    "": "a binary file",
+}
+_SIMILAR = {"text": "table", "table": "text"}
+_ZIP = (b"PK\x03\x04", b"PK\x05\x06")
+_MARKED = re.compile(r'"(\w+)"')
+_TABLES = (".csv", ".tsv", ".parquet")
+
+
+def shape_of(path: Path, head: bytes) -> str:
+    """The shape of a file, by its name and its first bytes, decompressed: a value of `SHAPES`, or "" for other binary files."""
+    if head.startswith(_ZIP):
+        return "zip"
+    if head[257:262] == b"ustar":
+        return "tar"
+    if head.startswith(b"PAR1"):
+        return "table"
+    start = head.lstrip(b"\xef\xbb\xbf \t\r\n")
+    if start.startswith((b"{", b"[{", b"[\n", b"[ ", b"[\r", b"[]")):
+        return "json"
+    if start.startswith(b"<") and re.match(rb"<[!?a-zA-Z]", start):
+        # In chat logs, names stand in such brackets.
+        first = start.splitlines()[0]
+        if first.rstrip().endswith(b">") or first.startswith((b"<?xml", b"<!")):
+            return "xml"
+    if b"\0" in head and not head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return ""
+    return "table" if any(ending in path.name for ending in _TABLES) or _has_columns(head) else "text"
+
+
+def _has_columns(head: bytes) -> bool:
+    """Whether the first lines have equally many tabs or semicolons."""
+    lines = [line for line in head.splitlines()[:-1] if line.strip()][:5]
+    return len(lines) > 1 and any(lines[0].count(mark) and len({line.count(mark) for line in lines}) == 1 for mark in b"\t;")
+
+
+def describe(
+    paths: Sequence[Path], reasons: Mapping[str, Sequence[str]], heads: Mapping[Path, bytes], *, verbose: bool = False
+) -> str:
+    """The text of the error. `reasons`: format -> why it rejects the inputs. `heads`: the first bytes of some files."""
+    shapes = {shape_of(path, head) for path, head in heads.items() if not path.is_dir()}
+    near = {_SIMILAR[shape] for shape in shapes & _SIMILAR.keys()}
+    content = b"\n".join(heads.values())
+
+    def rank(name: str) -> tuple[int, float]:
+        fits = 1 if name not in SHAPES or near & {*SHAPES[name]} else 2
+        fits = 0 if shapes & {*SHAPES.get(name, ())} else fits
+        marks = {mark for reason in reasons[name] for mark in _MARKED.findall(reason)}
+        found = sum(f'"{mark}"'.encode() in content for mark in marks)
+        return fits, -found / max(len(marks), 1)
+
+    shown = list(reasons) if verbose else sorted(reasons, key=rank)[:NEAREST]
+    width = max(map(len, shown), default=0) + 2
+    lines = "\n".join(f"  {name:<{width}}{'; '.join(reasons[name])}" for name in shown)
+    looks = f" It looks like {_SHAPE_NAMES[next(iter(shapes))]}." if len(shapes) == 1 else ""
+    others = len(reasons) - len(shown)
+    more = f" --verbose lists the other {others}." if others > 0 else ""
+    return (
+        f"cannot detect the format of {', '.join(map(str, paths))}.{looks} "
+        f"{'Every format rejects it' if verbose else 'The nearest formats reject it'}:\n{lines}\n"
+        "If the input is in one of these formats, mend it as the reason says, or name the format with --format. Otherwise, "
+        f"Ramify has no format for it.{more}"
+    )
