@@ -4,8 +4,8 @@ import codecs
 import posixpath
 import zipfile
 import zlib
+from abc import ABC, abstractmethod
 from pathlib import Path, PurePosixPath
-from typing import Protocol
 
 from ramify.errors import RamifyError
 from ramify.readers import list_files
@@ -22,17 +22,19 @@ MAX_RATIO, MIN_RATIO_BYTES = 200, 1 << 20
 ZIP = b"PK\x03\x04"
 
 
-class Container(Protocol):
+class Container(ABC):
     """Files of one book by their names, which use "/"."""
 
     names: frozenset[str]
 
+    @abstractmethod
     def read(self, name: str) -> bytes: ...
 
+    @abstractmethod
     def where(self, name: str) -> str: ...
 
 
-class Folder:
+class Folder(Container):
     """The files in a folder."""
 
     def __init__(self, path: Path, report: Report) -> None:
@@ -53,7 +55,7 @@ class Folder:
         return f"{self.path / name}"
 
 
-class Archive:
+class Archive(Container):
     """The files in a ZIP archive.
 
     Raises `RamifyError` for anything but a complete archive, for names that lead out of it, for encrypted files, and for files
