@@ -19,6 +19,7 @@ from ramify import Node, Tree
 from ramify.inference.evaluation import Scores
 from ramify.inference.held_out import CACHE_WEIGHTS, ancestor_words, cache_losses
 from ramify.metrics import DEPTH_BINS
+from ramify.runs import comment_tree_scores
 from ramify.tokenizer import Tokenizer
 
 CONTEXTS = ("tree", "none", "parent", "root", "mismatched")
@@ -194,6 +195,22 @@ def test_evaluate_with_a_cache(ramify, evaluated, trained, store, another):
         assert status == 0
         assert note in out
         assert out.splitlines()[-1].startswith("function words ")
+
+
+@pytest.mark.parametrize("split", ["train", "dev", "test"])
+def test_weight_of_the_cache_is_chosen_on_dev(monkeypatch, trained, store, split):
+    """Whichever split is evaluated, the losses that choose the weight are those of the dev trees."""
+    seen = []
+
+    def losses(task, forest, trees, **options):
+        seen.append(trees.tolist())
+        return {0.0: 2.0, 0.3: 1.0, 0.5: 3.0}
+
+    monkeypatch.setattr(comment_tree_scores, "cache_losses", losses)
+    options = {"cache": True, "draws": 1}
+    found = comment_tree_scores.score(package.load(trained), str(trained), store, split, options)
+    assert seen == [store.split("dev").tolist()]
+    assert (found.cached.weight, found.cached.seen) == (0.3, split == "dev")
 
 
 def test_cache_needs_dev_trees(ramify, trained, tmp_path):

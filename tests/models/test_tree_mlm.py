@@ -192,8 +192,8 @@ def test_output_attention_is_its_formula(position, every_state):
     data = forest([discussion(W, seed=4), discussion(chain(3), seed=5, name="u")])
     batch = whole(task, data, predict_post=True)
     batch = batch if every_state else masked(task, data, batch)
-    vectors = model.encode(batch.input_ids, batch.nodes)
-    hidden = model(batch)
+    vectors = model.encode(batch.input_ids, batch.nodes).detach().requires_grad_()
+    hidden = model(batch, vectors=vectors)
     counts = batch.targets.host_lengths if every_state else batch.output_positions.rows.host_lengths
     target_of = np.repeat(np.arange(len(batch.targets)), counts)
     alone = torch.from_numpy(batch.contexts.host_lengths[target_of] == 0)
@@ -202,7 +202,14 @@ def test_output_attention_is_its_formula(position, every_state):
     assert torch.equal(hidden.tokens[alone], hidden.decoded[alone])
     assert (hidden.tokens[~alone] != hidden.decoded[~alone]).any(1).all()
     expected = [slow_output_attention(model, x, batch, vectors, target) for x, target in zip(hidden.decoded, target_of)]
-    torch.testing.assert_close(hidden.tokens, torch.stack(expected), rtol=0, atol=1e-12)
+    expected = torch.stack(expected)
+    torch.testing.assert_close(hidden.tokens, expected, rtol=0, atol=1e-12)
+    # The same gradients, too: of the vectors, and of the path's own parameters.
+    weights = torch.randn(expected.shape, dtype=expected.dtype)
+    inputs = [vectors, *(each for each in model.output_attention.parameters())]
+    found, right = (torch.autograd.grad((each * weights).sum(), inputs, retain_graph=True) for each in (hidden.tokens, expected))
+    for one, other in zip(found, right, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
 
 
 def test_positions_reach_the_keys_of_output_attention_alone():

@@ -46,10 +46,12 @@ def tree_mlm(
     from ramify.training.config import TrainConfig
 
     small = size == "small"
-    longest = max_tokens or (64 if small else 128)
+    longest = (64 if small else 128) if max_tokens is None else max_tokens
+    if steps is None and target_tokens is None:
+        target_tokens = 2_500_000 if small else 25_000_000
     stage = TrainConfig(
-        steps=steps or 0,
-        target_tokens=target_tokens or (0 if steps else 2_500_000 if small else 25_000_000),
+        steps=0 if steps is None else steps,
+        target_tokens=0 if target_tokens is None else target_tokens,
         budget=2048 if small else 4096,
         budget_unit="target_tokens",
         lr=2e-3 if small else 1e-3,

@@ -141,7 +141,7 @@ class MaskedLM(Task[Batch]):
         if context in BLIND:
             raise RamifyError(
                 f'{setting} teaches the vectors of nodes, which a model with input.context="{context}" does not read. Set '
-                f"task.{name}=0."
+                "task.own_words=0 and task.reply_words=0."
             )
         if projection is None:
             projection = nn.Linear(backbone.out_dim, backbone.out_dim, bias=False)
