@@ -303,7 +303,7 @@ def _add_controls(figures: Figures, out: Path, store: str) -> None:
 
 
 def _add_text(figures: Figures, out: Path) -> None:
-    """What (tree) saves over models that read the ancestors as text."""
+    """The gain of (tree) over models that read the ancestors as text."""
     own, command = _scores(out / "A-reddit-tree-0"), "python benchmarks/ancestors.py table --out OUT"
     texts = {"equal tokens": "B-reddit-text-0", "equal time, embeddings of (tree)": "B-reddit-scaled-text-0"}
     for row, name in texts.items():

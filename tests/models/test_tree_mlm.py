@@ -207,7 +207,9 @@ def test_output_attention_is_its_formula(position, every_state):
     # The same gradients, too: of the vectors, and of the path's own parameters.
     weights = torch.randn(expected.shape, dtype=expected.dtype)
     inputs = [vectors, *(each for each in model.output_attention.parameters())]
-    found, right = (torch.autograd.grad((each * weights).sum(), inputs, retain_graph=True) for each in (hidden.tokens, expected))
+    found, right = (
+        torch.autograd.grad((each * weights).sum(), inputs, retain_graph=True) for each in (hidden.tokens, expected)
+    )
     for one, other in zip(found, right, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
 

@@ -304,7 +304,7 @@ class Event:
 
 @dataclass
 class Form:
-    """How a log is written. Templates have the fields of `time_parts` and `pre who nick text` and those of the event.
+    """The form of a log. Templates have the fields of `time_parts` and `pre who nick text` and those of the event.
 
     `said` without `{text}` puts the text on the lines below; `again` is then the head of a second message of the same author.
     Keys of `notes` are kinds of events; one that ends in `?` makes optional lines. `top`, `bottom` and `day` are written as

@@ -49,7 +49,7 @@ def decoys() -> list[Decoy]:
 
 
 def distribution() -> dict[str, Counter[str]]:
-    """How often each value of each axis occurs."""
+    """The number of layouts with each value of each axis."""
     found: dict[str, Counter[str]] = {}
     for layout in layouts():
         for axis, value in layout.axes.items():

@@ -200,7 +200,7 @@ class Store:
 
     @cached_property
     def structure(self) -> Structure:
-        """What the trees are: `replies` (posts with comments), `log` (chat logs), `document` or `texts` (single nodes).
+        """The kind of the trees: `replies` (posts with comments), `log` (chat logs), `document` or `texts` (single nodes).
 
         The trees alone decide, so the format of the input does not matter and an export keeps the answer. The root of a
         document has the kind `document`. In a log, a node other than the first lacks a known parent, or a node has two parents

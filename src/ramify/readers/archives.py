@@ -113,6 +113,9 @@ class Archive:
             raise self._damaged(name, error) from None
         return io.BufferedReader(_Member(self, name, inner), buffer_size=1 << 20)
 
+    def close(self) -> None:
+        self._zip.close()
+
     def _damaged(self, name: str, error: Exception) -> RamifyError:
         return RamifyError(f"{self.path} is damaged ({name}: {error}). {self._remedy}")
 

@@ -62,7 +62,7 @@ class Layout:
     required: Sequence[str]
     # Columns without synonyms.
     added: Sequence[str] = ()
-    # How the user chooses a missing column.
+    # The remedy for a missing column, in messages.
     remedy: str = "Choose one with --column {ours}=NAME."
     # Whether batches have the column LINE.
     numbered: bool = False

@@ -37,7 +37,7 @@ class Comembership:
         return row[::-1]
 
     def find_latest(self, conversation: Ints, message: int) -> int:
-        """How far back the latest message of the same conversation is; 0 if there is none within the window."""
+        """The distance to the latest message of the same conversation; 0 if there is none within the window."""
         first = max(0, message - self._window)
         same = np.flatnonzero(conversation[first:message] == conversation[message])
         return message - first - int(same[-1]) if len(same) else 0

@@ -2,24 +2,18 @@
 
 import codecs
 import posixpath
-import zipfile
-import zlib
 from abc import ABC, abstractmethod
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from ramify.errors import RamifyError
-from ramify.readers import list_files
-from ramify.readers.base import Report, check_not_standard, open_bytes, wide_encoding
+from ramify.readers import archives, list_files
+from ramify.readers.base import Report, check_not_standard, open_bytes, open_packed, wide_encoding
 from ramify.readers.encodings import AUTO, decoded, with_line_ends
 
 MAX_FILE_BYTES = 64 << 20
 """The largest file of a book, decompressed."""
 MAX_BOOK_BYTES = 256 << 20
 """The largest book, decompressed, pictures not included."""
-MAX_RATIO, MIN_RATIO_BYTES = 200, 1 << 20
-"""How many times larger than its compressed form a file may be. Text reaches about 10. Small files may be anything."""
-
-ZIP = b"PK\x03\x04"
 
 
 class Container(ABC):
@@ -65,48 +59,28 @@ class Archive(Container):
     def __init__(self, path: Path, report: Report) -> None:
         check_not_standard(path, "an EPUB", "its end is read first")
         self.path = path
-        report.bytes += path.stat().st_size
-        try:
-            with path.open("rb") as file:
-                head = file.read(1024)
-        except OSError as error:
-            raise RamifyError(f"cannot read {path}: {error.strerror or error}.") from None
+        with open_packed(path) as file:
+            head = file.peek(1024)
         if not head:
             raise RamifyError(f"{path} is empty. Check that it was written or downloaded completely.")
-        if not head.startswith(ZIP):
+        if not head.startswith(archives.ZIP):
             found = next((name for mark, name in _KNOWN.items() if head.lstrip().startswith(mark)), "no ZIP archive")
             raise RamifyError(f"{path} is {found}, and an EPUB is a ZIP archive. Convert it to EPUB, or leave it out.")
-        try:
-            self._archive = zipfile.ZipFile(path)
-        except (zipfile.BadZipFile, OSError, NotImplementedError, ValueError) as error:
-            raise RamifyError(
-                f"{path} is not a complete ZIP archive ({error}). Download or copy it again and compare its size with the "
-                "source's."
-            ) from None
-        for info in self._archive.infolist():
-            _check_name(info.filename, path)
-        self.names = frozenset(info.filename for info in self._archive.infolist() if not info.is_dir())
+        self._archive = archives.Archive(path, report, "Download or copy the book again.")
+        if name := self._archive.escaping:
+            raise RamifyError(f"{path} holds a file {name!r}, whose name leads out of the archive. Leave this book out.")
+        self.names = frozenset(self._archive.times)
         self._bytes = 0
 
     def read(self, name: str) -> bytes:
-        info = self._archive.getinfo(name)
-        if info.flag_bits & 1:
-            raise RamifyError(f"{self.path} is encrypted ({name}). Only books without copy protection can be read.")
-        if info.file_size > MIN_RATIO_BYTES and info.file_size > MAX_RATIO * info.compress_size:
-            raise RamifyError(
-                f"{self.where(name)} grows from {info.compress_size:,} to {info.file_size:,} bytes, which is more than "
-                f"{MAX_RATIO} times, as in a ZIP bomb. Leave this book out."
-            )
-        if info.file_size > MAX_FILE_BYTES:
+        with self._archive.open(name) as stream:
+            data = stream.read(MAX_FILE_BYTES + 1)
+        if len(data) > MAX_FILE_BYTES:
             raise _too_large(self.where(name), MAX_FILE_BYTES)
-        self._bytes += info.file_size
+        self._bytes += len(data)
         if self._bytes > MAX_BOOK_BYTES:
             raise _too_large(f"{self.path}", MAX_BOOK_BYTES)
-        try:
-            # No more than the directory says, and the checksum is compared.
-            return self._archive.read(info)
-        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as error:
-            raise RamifyError(f"{self.where(name)} cannot be read ({error}). Download the book again.") from None
+        return data
 
     def where(self, name: str) -> str:
         return f"{self.path}: {name}"
@@ -130,12 +104,6 @@ def resolve(base: str, reference: str) -> str | None:
     """The name of the file that a file named `base` refers to; None if it is outside of the book."""
     name = posixpath.normpath(posixpath.join(posixpath.dirname(base), reference))
     return None if name.startswith(("../", "/")) or name == ".." else name
-
-
-def _check_name(name: str, path: Path) -> None:
-    parts = PurePosixPath(name.replace("\\", "/")).parts
-    if ".." in parts or name.startswith(("/", "\\")) or name[1:2] == ":":
-        raise RamifyError(f"{path} holds a file {name!r}, whose name leads out of the archive. Leave this book out.")
 
 
 def read_whole(path: Path, report: Report) -> bytes:

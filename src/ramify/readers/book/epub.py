@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from ramify.errors import RamifyError
+from ramify.readers.archives import ZIP
 from ramify.readers.base import Report
-from ramify.readers.book.container import ZIP, Archive
+from ramify.readers.book.container import Archive
 from ramify.readers.book.outline import Outline, Work
 from ramify.readers.book.package import elements, read_book, read_package
 

@@ -90,7 +90,7 @@ class Target(NamedTuple):
 
 @dataclass
 class Page:
-    """What a package says of one of its files."""
+    """An entry of the list of a package's files."""
 
     data: bytes
     place: str = ""

@@ -289,7 +289,7 @@ _STAMPED = re.compile(r"\{(?:date|time)\}")
 
 
 def _slots(head: str, texts: Sequence[str], depth: int, least: float) -> Iterator[tuple[str, list[str], int]]:
-    """What is left if the next word is no name but constant, a number, a code or a tag."""
+    """The rest after the next word, if that word is no name but constant, a number, a code or a tag."""
     split = [match for text in texts if (match := _FIRST_PART.match(text))]
     if len(split) < least:
         return
@@ -506,7 +506,7 @@ def _impossible(found: Hypothesis, lines: Sequence[str]) -> str:
 
 
 def _doubtful(found: Hypothesis, lines: Sequence[str]) -> str:
-    """What is missing to show that a reading of lines is right; "" if nothing is."""
+    """The evidence that a reading of lines lacks; "" if it lacks none."""
     messages, texts = _authored(found), _texts(found, lines)
     authors = Counter((line.author or "").lower() for line in messages)
     total = len(messages)
@@ -588,7 +588,7 @@ _AROUND_NAMES = re.compile(r"from .+|.+ to .+|.+ (?:says|said|wrote|writes|schri
 
 
 def _left_over(authors: Sequence[str], texts: Sequence[str]) -> str:
-    """What nearly all names or texts have in common, so that it belongs to the pattern; "" if there is nothing."""
+    """The fault that nearly all names or texts share a part, which then belongs to the pattern; "" if they share none."""
     texts = [text for text in texts if text]
     for what, values in (("name", authors), ("text", texts)):
         for side, place in (("begins", 0), ("ends", -1)):

@@ -31,7 +31,7 @@ _EVENT = re.compile(
 )
 _ENDS_AN_EVENT = re.compile(rf"(?: {_PLACE})?(?: \(.{{0,200}}\)| \[.{{0,200}}\])?[.!]?\s*")
 _CERTAIN = re.compile(r"(?:\*{3}|-!-|-->|<--)[ \t]+[^\W_]")
-"""What clients of IRC put before lines of the channel, and hardly anybody else before a line."""
+"""Marks that clients of IRC put before lines of the channel, and that are rare elsewhere."""
 _MARKED = re.compile(rf"{_MARK}(?:\s+.*)?")
 _ACTED = re.compile(r"\*{2,3}(?=\w)(\S{1,64}) (.+)")
 _ONLY_MARKS = re.compile(r"[^\w]{1,8}")
@@ -129,7 +129,7 @@ class Layout:
 
 
 def _without_author(rest: str, date: str | None, time: str | None) -> Line:
-    """What follows a time, where no author follows it."""
+    """The text after a time that no author follows."""
     if match := _WITHOUT_TIME.fullmatch(rest):
         group = match.lastindex or 0
         if group in _KINDS:
