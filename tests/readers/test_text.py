@@ -325,7 +325,7 @@ def test_prose_is_guessed(write, name):
     assert readers.detect_format([write(gzip.compress(PROSE[name].encode()), "a.txt.gz")]) == "text"
     # Other endings, or none, are not those of plain text.
     with pytest.raises(RamifyError, match=r"text +not named \.txt"):
-        readers.detect_format([write(PROSE[name], "a.dat")])
+        readers.detect_format([write(PROSE[name], "a.dat")], verbose=True)
 
 
 def chat(template, names=("Ann", "Bob", "Cy")):
