@@ -224,7 +224,8 @@ def test_texts_are_not_joined_for_a_model_that_reads_vectors():
 @pytest.mark.parametrize("name", ["own_words", "reply_words"])
 @pytest.mark.parametrize("context", ["none", "null"])
 def test_vectors_that_no_target_reads_are_not_taught(name, context):
-    message = rf'task\.{name}=0\.3 teaches .* with input\.context="{context}" does not read\. Set task\.own_words=0 and task\.reply_words=0\.'
+    remedy = r"Set task\.own_words=0 and task\.reply_words=0\."
+    message = rf'task\.{name}=0\.3 teaches .* with input\.context="{context}" does not read\. {remedy}'
     with pytest.raises(RamifyError, match=message):
         tree_task(input=TextInput(max_tokens=32, context=context), task={name: 0.3})
 
