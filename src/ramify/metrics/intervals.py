@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-
 RESAMPLES = 10_000
 SMALLEST_P = 1 / RESAMPLES
 """The least p-value that so many resamples can give."""

@@ -116,7 +116,9 @@ def tree_mlm(
 
 def _of_design(run: "CommentTreeRun", paper: bool) -> "CommentTreeRun":
     """Return the run. Raises if the model of --init has not the design that the command asks for."""
-    if run.model.output_attention == paper:
+    from ramify.models.tree_mlm import TreeMLMConfig
+
+    if isinstance(run.model, TreeMLMConfig) and run.model.output_attention == paper:
         has, asked = (
             ("has", "--paper trains a model without it. Leave --paper out")
             if paper
