@@ -19,9 +19,11 @@ from ramify.errors import RamifyError, counted
 from ramify.files import STANDARD, StandardInput, read_json, write_text
 
 Kind = Literal["wordpiece", "bpe", "unigram"]
-Role = Literal["pad", "unk", "cls", "sep", "mask"]
+Role = Literal["pad", "unk", "cls", "sep", "mask", "eop", "eod"]
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+MARKS = ("[EOP]", "[EOD]")
+"""The ends of paragraphs and documents, for models of running text."""
 
 ALPHABET = 1000
 """Maximum number of letters in a trained WordPiece vocabulary."""
@@ -32,8 +34,11 @@ ROLES: dict[Role, tuple[str, ...]] = {
     "cls": ("[CLS]", "<cls>", "<s>"),
     "sep": ("[SEP]", "<sep>", "</s>"),
     "mask": ("[MASK]", "<mask>"),
+    "eop": ("[EOP]", "<eop>"),
+    "eod": ("[EOD]", "<eod>"),
 }
-"""Spellings of the special tokens: BERT's, XLNet's, then RoBERTa's. XLNet has `<s>` and `</s>` in other roles."""
+"""Spellings of the special tokens: BERT's, XLNet's, then RoBERTa's. XLNet has `<s>` and `</s>` in other roles. The last two
+roles end a paragraph and a document of running text."""
 
 
 @dataclass(frozen=True)
@@ -114,21 +119,26 @@ class Tokenizer:
         kind: Kind = "wordpiece",
         vocab_size: int = 16_384,
         lowercase: bool = True,
+        marks: bool = False,
         progress: bool = False,
     ) -> "Tokenizer":
         """Train on texts: WordPiece as in BERT, byte-level BPE as in RoBERTa, or Unigram as in XLNet.
 
-        Equal texts give equal tokenizers, except for Unigram, whose trainer adds up scores in the order of its threads.
+        `marks` adds tokens for the ends of paragraphs and documents. Equal texts give equal tokenizers, except for Unigram, whose
+        trainer adds up scores in the order of its threads.
         """
-        own = cls._train(list(texts), kind, vocab_size, lowercase, progress)
+        special = (*SPECIAL, *MARKS) if marks else SPECIAL
+        own = cls._train(list(texts), kind, vocab_size, lowercase, special, progress)
         if own.vocab_size > vocab_size:
             raise _too_few(kind, vocab_size, own.vocab_size)
         return own
 
     @classmethod
-    def _train(cls, texts: list[str], kind: Kind, vocab_size: int, lowercase: bool, progress: bool) -> "Tokenizer":
+    def _train(
+        cls, texts: list[str], kind: Kind, vocab_size: int, lowercase: bool, special: Sequence[str], progress: bool
+    ) -> "Tokenizer":
         if kind == "wordpiece":
-            return cls._train_wordpiece(texts, vocab_size, lowercase, progress)
+            return cls._train_wordpiece(texts, vocab_size, lowercase, special, progress)
         if kind == "bpe":
             engine = Engine(models.BPE())
             engine.normalizer = normalizers.Lowercase() if lowercase else None
@@ -136,7 +146,7 @@ class Tokenizer:
             engine.decoder = decoders.ByteLevel()
             trainer = trainers.BpeTrainer(
                 vocab_size=vocab_size,
-                special_tokens=list(SPECIAL),
+                special_tokens=list(special),
                 initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
                 show_progress=progress,
             )
@@ -146,12 +156,12 @@ class Tokenizer:
             engine.normalizer = normalizers.Sequence(steps)
             # If the letters do not fit, the library's trainer fails without a number or exceeds the size.
             letters = {letter for text in texts for letter in engine.normalizer.normalize_str(text)} - {" "} | {"▁"}
-            if vocab_size <= len(SPECIAL) + len(letters):
-                raise _too_few(kind, vocab_size, len(SPECIAL) + len(letters) + 1)
+            if vocab_size <= len(special) + len(letters):
+                raise _too_few(kind, vocab_size, len(special) + len(letters) + 1)
             engine.pre_tokenizer = pre_tokenizers.Metaspace()
             engine.decoder = decoders.Metaspace()
             trainer = trainers.UnigramTrainer(
-                vocab_size=vocab_size, special_tokens=list(SPECIAL), unk_token="[UNK]", show_progress=progress
+                vocab_size=vocab_size, special_tokens=list(special), unk_token="[UNK]", show_progress=progress
             )
         else:
             raise RamifyError(f"kind must be 'wordpiece', 'bpe' or 'unigram', but is {kind!r}.")
@@ -159,7 +169,9 @@ class Tokenizer:
         return cls(_as_saved(_framed(engine)))
 
     @classmethod
-    def _train_wordpiece(cls, texts: list[str], vocab_size: int, lowercase: bool, progress: bool) -> "Tokenizer":
+    def _train_wordpiece(
+        cls, texts: list[str], vocab_size: int, lowercase: bool, special: Sequence[str], progress: bool
+    ) -> "Tokenizer":
         """Train WordPiece repeatably.
 
         The library numbers the continuing letters (##a) in the order of a randomly seeded hash table, and these numbers decide
@@ -176,14 +188,14 @@ class Tokenizer:
         continuing = [f"##{letter}" for letter in sorted(letters) if not letter.isspace()]
         trainer = trainers.WordPieceTrainer(
             vocab_size=vocab_size,
-            special_tokens=[*SPECIAL, *continuing],
+            special_tokens=[*special, *continuing],
             limit_alphabet=ALPHABET,
             show_progress=progress,
         )
         engine.train_from_iterator(texts, trainer)
         # The letters were declared special only to fix their numbers. They are ordinary pieces of the final tokenizer.
         final = Engine(models.WordPiece(engine.get_vocab(with_added_tokens=True), unk_token="[UNK]"))
-        final.add_special_tokens(list(SPECIAL))
+        final.add_special_tokens(list(special))
         return cls(_bert_pipeline(final, engine.normalizer))
 
     def save(self, path: str | Path) -> None:
@@ -219,6 +231,14 @@ class Tokenizer:
     @cached_property
     def mask_id(self) -> int:
         return self._id("mask", "masked texts")
+
+    @cached_property
+    def eop_id(self) -> int | None:
+        return self._role("eop")
+
+    @cached_property
+    def eod_id(self) -> int | None:
+        return self._role("eod")
 
     def require(self, roles: Sequence[Role], what: str) -> None:
         """Raise if the tokenizer lacks a special token that `what` needs."""

@@ -10,7 +10,7 @@ from books import epub, folder, package, page, read, shape
 from ramify.errors import RamifyError
 from ramify.readers import archives, book, detect_format
 from ramify.readers.book import container, tei, xhtml
-from ramify.readers.book.sentences import sentences
+from ramify.readers.sentences import sentences
 
 PLAIN = {"1.xhtml": page("<h2>Chapter I</h2><p>Clay.</p>"), "2.xhtml": page("<h2>Chapter II</h2><p>Fire.</p>")}
 TWO_CHAPTERS = ["doc [The Kiln]", " cha [Chapter I]", "  par Clay.", " cha [Chapter II]", "  par Fire."]

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +20,8 @@ from ramify.tree import depths, roots_of
 
 Overflow = Literal["truncate", "chain"]
 Ints = NDArray[np.int64]
-
+Divide = Callable[[str], list[str]]
+"""A division of texts into parts. Its name is part of the name of the folder with their token ids."""
 
 COUNTED = 1 << 24
 """Number of tokens that are counted at a time."""
@@ -54,7 +55,8 @@ class Forest:
         `max_tokens` counts special tokens. `truncate` cuts longer texts when they are batched. `chain` splits a longer text
         into a chain of nodes: each further part is a child of the part before it, and replies are children of the last part.
         """
-        ids, starts = token_cache(store, tokenizer)
+        tokenized = token_cache(store, tokenizer)
+        ids, starts = tokenized.ids, tokenized.starts
         length = np.diff(starts)
         parent = np.asarray(store.parent, dtype=np.int64)
         room = max_tokens - tokenizer.num_special
@@ -129,21 +131,36 @@ def share_over(cut: Mapping[str, int]) -> float:
     return cut["tokens_over"] / max(1, cut["tokens"])
 
 
-def token_cache(store: Store, tokenizer: Tokenizer) -> tuple[NDArray[np.unsignedinteger], Ints]:
-    """Return the token ids of all texts, without special tokens, and the start of each text.
+@dataclass(frozen=True)
+class Tokenized:
+    """The token ids of all texts of a store, without special tokens."""
 
-    They are computed once per pair of store and tokenizer. The ids are memory-mapped from a file in the store's folder, or in
-    the user's cache folder if the store is not writable. Raises `RamifyError` if neither folder is writable.
+    ids: NDArray[np.unsignedinteger]
+    starts: Ints
+    """The start of each text in `ids`, and the number of ids."""
+    counts: Ints
+    """The number of texts of each node: 1, unless the texts of nodes were divided."""
+
+
+def token_cache(store: Store, tokenizer: Tokenizer, divide: Divide | None = None) -> Tokenized:
+    """Tokenize the texts of a store, each divided by `divide` and tokenized part by part.
+
+    The ids are computed once per store, tokenizer and name of `divide`. They are memory-mapped from a file in the store's
+    folder, or in the user's cache folder if the store is not writable. Raises `RamifyError` if neither folder is writable.
     """
     if store.path is None:
-        ids, lengths = tokenizer.encode_batch(store.texts(np.arange(store.num_nodes)))
-        return ids.astype(np.uint32), np.concatenate([[0], np.cumsum(lengths)])
-    name = f"{TOKENS}{store.hash[:16]}-{tokenizer.hash}"
+        texts = store.texts(np.arange(store.num_nodes))
+        parts = [[text] if divide is None else divide(text) for text in texts]
+        ids, lengths = tokenizer.encode_batch([part for each in parts for part in each])
+        counts = np.array([len(each) for each in parts], dtype=np.int64)
+        return Tokenized(ids.astype(np.uint32), np.concatenate([[0], np.cumsum(lengths)]), counts)
+    by = "" if divide is None else f"-{divide.__name__}"
+    name = f"{TOKENS}{store.hash[:16]}-{tokenizer.hash}{by}"
     places = [store.path, *_user_cache()]
     for place in places:
         if (place / name / "done.json").exists():
             try:
-                return np.load(place / name / "ids.npy", mmap_mode="r"), np.load(place / name / "starts.npy")
+                return _read(place / name)
             except (OSError, ValueError, EOFError) as error:
                 raise RamifyError(f"{place / name} is damaged ({error}). Remove this folder; it is then rebuilt.") from None
     for place in places:
@@ -152,7 +169,7 @@ def token_cache(store: Store, tokenizer: Tokenizer) -> tuple[NDArray[np.unsigned
                 scratch = stack.enter_context(scratch_folder(place / name))
             except OSError:
                 continue
-            return _tokenize(store, tokenizer, scratch, place / name)
+            return _tokenize(store, tokenizer, divide, scratch, place / name)
     raise RamifyError(
         f"token ids cannot be stored, because {' and '.join(map(str, places))} cannot be written. Set XDG_CACHE_HOME to a "
         "writable folder."
@@ -165,19 +182,27 @@ def _user_cache() -> Iterator[Path]:
         yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ramify"
 
 
-def _tokenize(store: Store, tokenizer: Tokenizer, scratch: Path, final: Path) -> tuple[NDArray[np.unsignedinteger], Ints]:
+def _read(folder: Path) -> Tokenized:
+    ids = np.load(folder / "ids.npy", mmap_mode="r")
+    return Tokenized(ids, np.load(folder / "starts.npy"), np.load(folder / "counts.npy"))
+
+
+def _tokenize(store: Store, tokenizer: Tokenizer, divide: Divide | None, scratch: Path, final: Path) -> Tokenized:
     dtype = np.dtype(np.uint16 if tokenizer.vocab_size <= 2**16 else np.uint32)
-    lengths = []
+    lengths, counts = [], []
     try:
         with open(scratch / "ids.raw", "wb") as raw:
             for texts in store.text_batches():
-                ids, each = tokenizer.encode_batch(texts)
+                parts = [[text] if divide is None else divide(text) for text in texts]
+                ids, each = tokenizer.encode_batch([part for own in parts for part in own])
                 raw.write(ids.astype(dtype).tobytes())
                 lengths.append(each)
+                counts += map(len, parts)
         starts = np.concatenate([[0], np.cumsum(np.concatenate(lengths) if lengths else [])]).astype(np.int64)
         flat = np.memmap(scratch / "ids.raw", dtype=dtype, mode="r") if starts[-1] else np.zeros(0, dtype)
         np.save(scratch / "ids.npy", flat)
         np.save(scratch / "starts.npy", starts)
+        np.save(scratch / "counts.npy", np.array(counts, dtype=np.int64))
         (scratch / "ids.raw").unlink()
         (scratch / "done.json").write_text(json.dumps({"tokens": int(starts[-1]), "dtype": dtype.name}))
     except OSError as error:
@@ -187,7 +212,7 @@ def _tokenize(store: Store, tokenizer: Tokenizer, scratch: Path, final: Path) ->
     # Another process may already have written the same content.
     with suppress(OSError):
         os.replace(scratch, final)
-    return np.load(final / "ids.npy", mmap_mode="r"), starts
+    return _read(final)
 
 
 def node_seeds(store: Store, nodes: Sequence[int] | Ints) -> Ints:

@@ -7,14 +7,14 @@ from typing import Any
 
 from ramify.batching.batch import AnyBatch
 from ramify.batching.samplers import Sampler, Stream, TokenBudget
-from ramify.batching.views.base import Example, View
+from ramify.batching.views.base import View
 from ramify.errors import RamifyError
 from ramify.metrics.metric import DEV_LOSS, Metric
 from ramify.tasks.base import Task
 from ramify.training.config import TrainConfig, check_patterns, learns, parameters_by_phase
 
 
-def token_budget(view: View, config: TrainConfig, seed: int, world_size: int = 1, rank: int = 0) -> TokenBudget:
+def token_budget(view: View[Any], config: TrainConfig, seed: int, world_size: int = 1, rank: int = 0) -> TokenBudget:
     """Examples in random order, in micro-batches filled up to `train.budget`."""
     costs = {"tokens": view.costs, "target_tokens": view.target_tokens, "targets": view.sizes}[config.budget_unit]
     return TokenBudget(costs, config.budget, seed=seed, world_size=world_size, rank=rank)
@@ -25,11 +25,11 @@ def stream(rows: int) -> "MakeSampler":
     return partial(_stream, rows)
 
 
-def _stream(rows: int, view: View, config: TrainConfig, seed: int, world_size: int, rank: int) -> Stream:
+def _stream(rows: int, view: View[Any], config: TrainConfig, seed: int, world_size: int, rank: int) -> Stream:
     return Stream(len(view), rows, world_size=world_size, rank=rank)
 
 
-MakeSampler = Callable[[View, TrainConfig, int, int, int], Sampler]
+MakeSampler = Callable[[View[Any], TrainConfig, int, int, int], Sampler]
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,9 @@ class Stage:
     """The data of a stage, their order, and the measurement on the dev set."""
 
     config: TrainConfig
-    view: View
-    collator: Callable[[Sequence[Example]], AnyBatch]
+    view: View[Any]
+    collator: Callable[[Sequence[Any]], AnyBatch]
+    """Turns the view's examples into a batch."""
     dev: Callable[[], dict[str, float]] | None = None
     """Computes measures on held-out data, by name. A model that carries a state starts the evaluation with a new one."""
     metric: Metric = DEV_LOSS

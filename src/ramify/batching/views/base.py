@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +24,11 @@ class Example:
     """The weight of the losses of each context node's own vector, the same wherever the node occurs in `context`."""
 
 
-class View(ABC):
-    """Examples of a forest, by number."""
+ExampleT = TypeVar("ExampleT", covariant=True)
+
+
+class View(ABC, Generic[ExampleT]):
+    """Examples of a corpus, by number."""
 
     @property
     @abstractmethod
@@ -48,7 +52,7 @@ class View(ABC):
         """Tokens of each example's targets alone. They are equal for views that differ only in the context."""
 
     @abstractmethod
-    def example(self, number: int, epoch: int = 0) -> Example:
+    def example(self, number: int, epoch: int = 0) -> ExampleT:
         """One example. A view's random draws depend on `epoch`."""
 
     def __len__(self) -> int:

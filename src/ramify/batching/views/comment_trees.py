@@ -260,7 +260,7 @@ class RegimeConfig:
             raise RamifyError(f"view.max_tree_size must be at least 1, but is {self.max_tree_size}.")
 
 
-class Discussions(View):
+class Discussions(View[Example]):
     """Units of comment trees, with the context of each target."""
 
     def __init__(

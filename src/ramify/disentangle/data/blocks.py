@@ -17,7 +17,7 @@ def list_candidates(targets: Ints, window: int) -> Int[NDArray, "target candidat
     return np.maximum(targets[:, None] - np.arange(window + 1), -1)
 
 
-class Blocks(View):
+class Blocks(View[Example]):
     """Runs of up to `block` of the given messages (ascending) of one log, each with itself and the messages before it as
     candidates.
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from ramify.readers.base import Report, bad_option
 from ramify.readers.book.outline import ABOVE, BELOW, CHAPTER, Division, Paragraph, Work
-from ramify.readers.book.sentences import sentences
+from ramify.readers.sentences import sentences
 from ramify.tree import DOCUMENT, Node, Tree, encodable
 
 PARAGRAPH = "paragraph"
