@@ -124,8 +124,8 @@ class Tokenizer:
     ) -> "Tokenizer":
         """Train on texts: WordPiece as in BERT, byte-level BPE as in RoBERTa, or Unigram as in XLNet.
 
-        `marks` adds tokens for the ends of paragraphs and documents. Equal texts give equal tokenizers, except for Unigram, whose
-        trainer adds up scores in the order of its threads.
+        `marks` adds tokens for the ends of paragraphs and documents. Equal texts give equal tokenizers, except for Unigram,
+        whose trainer adds up scores in the order of its threads.
         """
         special = (*SPECIAL, *MARKS) if marks else SPECIAL
         own = cls._train(list(texts), kind, vocab_size, lowercase, special, progress)
