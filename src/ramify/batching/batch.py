@@ -4,7 +4,7 @@ moved once."""
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import torch
@@ -27,6 +27,14 @@ KEYS_A_TOKEN = 4
 
 
 Own = TypeVar("Own", bound="AnyBatch")
+
+
+class Movable(ABC):
+    """A part of a batch that holds tensors."""
+
+    @abstractmethod
+    def to(self, device: torch.device | str) -> Self:
+        """The same part on another device."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +191,7 @@ def _target_rows(lengths: NDArray[np.int64], keys: NDArray[np.int64]) -> tuple[R
 def _move(value: Any, device: torch.device | str) -> Any:
     if isinstance(value, Tensor):
         return value.to(device, non_blocking=True)
-    return value.to(device) if isinstance(value, Rows | OutputPositions) else value
+    return value.to(device) if isinstance(value, Rows | OutputPositions | Movable) else value
 
 
 @dataclass(frozen=True)

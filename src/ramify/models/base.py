@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ramify.batching.batch import Batch
+from ramify.batching.stream_batch import StreamBatch
 from ramify.batching.views.comment_trees import Context, TextInput
 from ramify.config import check_fields
 from ramify.errors import RamifyError
@@ -62,6 +63,18 @@ class Hidden:
     state: State | None = None
     decoded: Float[Tensor, "position dim"] | None = None
     """The states before output attention, if a model has it."""
+
+
+@dataclass(frozen=True)
+class StreamHidden:
+    """States of rows of running text."""
+
+    tokens: Float[Tensor, "row token dim"] | None
+    """The states of all tokens; None if only those of the targets were asked for."""
+    queries: Float[Tensor, "row target dim"] | None
+    """The states from which the targets are predicted, which do not know the targets' words; None without targets."""
+    state: State | None
+    """What the next batch of the same rows continues from, without a gradient."""
 
 
 class AnyBackbone(nn.Module, ABC):
@@ -147,6 +160,22 @@ class Backbone(AnyBackbone):
                 'context="none" (--context none).'
             )
         return replace(input, context=context)
+
+
+class StreamBackbone(AnyBackbone):
+    """A body that reads rows of running text, each of which may continue the same row of the batch before."""
+
+    @property
+    @abstractmethod
+    def tied_embedding(self) -> nn.Embedding:
+        """The token embedding that a head may share its weights with."""
+
+    @abstractmethod
+    def forward(self, batch: StreamBatch, state: State | None = None, *, targets_only: bool = False) -> StreamHidden:
+        """Compute the states of the batch's tokens and targets, or those of the targets alone.
+
+        `state` is that of the batch before.
+        """
 
 
 class ModelConfig(ABC):

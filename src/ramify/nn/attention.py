@@ -121,7 +121,7 @@ def _attend(
             mixed = torch.zeros_like(block.query)
         else:
             # The bias gets no name, so it is freed before the next one is computed.
-            mixed = _mix(block, None if bias is None else bias(number), scale, dropout)
+            mixed = mix(block, None if bias is None else bias(number), scale, dropout)
         parts.append(mixed.transpose(1, 2).flatten(0, 1))
     return unpad(torch.cat(parts), q_rows)
 
@@ -133,21 +133,21 @@ def _in_kernel(q: Float[Tensor, "query head size"]) -> bool:
 
 
 @dataclass(frozen=True)
-class _Block:
-    """The queries, keys and values of one group of rows, and their mask."""
+class Block:
+    """The queries, keys and values of rows of equal length, and their mask."""
 
     query: Float[Tensor, "row head query size"]
     key: Float[Tensor, "row head key size"]
-    value: Float[Tensor, "row head key size"]
+    value: Float[Tensor, "row head key out"]
     mask: Bool[Tensor, "row 1 #query key"] | None
     """Whether a query sees a key; None: every query sees every key."""
     may_be_blind: bool
     """Whether there may be queries without visible keys."""
 
-    def in_single_precision(self) -> "_Block":
+    def in_single_precision(self) -> "Block":
         return replace(self, query=self.query.float(), key=self.key.float(), value=self.value.float())
 
-    def sighted(self) -> tuple["_Block", Bool[Tensor, "_row 1 _query 1"] | None]:
+    def sighted(self) -> tuple["Block", Bool[Tensor, "_row 1 _query 1"] | None]:
         """Make all keys visible to queries without visible keys, because a softmax over no keys is 0/0.
 
         Also return which queries these are, so that the caller sets their results to zero; None: there are none.
@@ -168,24 +168,25 @@ def _blocks(
     q_rows: Rows,
     k_rows: Rows,
     allowed: Allowed | None,
-) -> Iterator[_Block]:
+) -> Iterator[Block]:
     for number, (group, query, keys) in enumerate(
         zip(k_rows.groups, by_group(pad(q, q_rows), q_rows), by_group(pad(kv, k_rows), k_rows), strict=True)
     ):
         key, value = keys.transpose(1, 3).unbind(2)
         mask = k_rows.key_mask(group) if allowed is None else allowed[number][:, None]
         may_be_blind = allowed is not None or bool(k_rows.host_lengths[group.start : group.stop].min() == 0)
-        yield _Block(query.transpose(1, 2), key, value, mask, may_be_blind)
+        yield Block(query.transpose(1, 2), key, value, mask, may_be_blind)
 
 
-def _mix(
-    block: _Block, bias: Float[Tensor, "#row #head query key"] | None, scale: float | None, dropout: float
-) -> Float[Tensor, "row head query size"]:
+def mix(
+    block: Block, bias: Float[Tensor, "#row #head query key"] | None, scale: float | None, dropout: float
+) -> Float[Tensor, "row head query out"]:
+    """Mix the values of a block by attention weights. Scores are `scale · q·k + bias`."""
     dtype, on_cpu = block.query.dtype, block.query.device.type == "cpu"
     if on_cpu and dtype in HALF:
         # On CPU, the backward pass of torch's half-precision kernel takes several times as long as in single precision.
         with torch.autocast("cpu", enabled=False):
-            return _mix(block.in_single_precision(), bias, scale, dropout).to(dtype)
+            return mix(block.in_single_precision(), bias, scale, dropout).to(dtype)
     # On CPU, torch has no fused kernel with dropout, and draws its mask entry by entry. Few kernels compute a bias's gradient.
     fused = not (on_cpu and dropout > 0.0) and not (bias is not None and bias.requires_grad)
     blind = None
@@ -205,8 +206,19 @@ def _mix(
     return mixed if blind is None else mixed.masked_fill(blind, 0.0)
 
 
+@torch.no_grad()
+def weights(
+    block: Block, bias: Float[Tensor, "#row #head query key"] | None, scale: float | None
+) -> Float[Tensor, "row head query key"]:
+    """The attention weights of a block, before dropout, without a gradient. Queries without visible keys have zeros."""
+    block, blind = block.sighted()
+    with torch.autocast(block.query.device.type, enabled=False):
+        found = _weights(block.in_single_precision() if block.query.dtype in HALF else block, bias, scale)
+    return found if blind is None else found.masked_fill(blind, 0.0)
+
+
 def _weights(
-    block: _Block, bias: Float[Tensor, "#row #head query key"] | None, scale: float | None
+    block: Block, bias: Float[Tensor, "#row #head query key"] | None, scale: float | None
 ) -> Float[Tensor, "row head query key"]:
     scores = (block.query * (block.query.shape[-1] ** -0.5 if scale is None else scale)) @ block.key.transpose(-1, -2)
     if bias is not None:
@@ -229,12 +241,8 @@ def _weights_by_row(
     rows = []
     for number, block in enumerate(_blocks(q, kv, q_rows, k_rows, allowed)):
         added = None if bias is None or 0 in (block.query.shape[2], block.key.shape[2]) else bias(number)
-        block, blind = block.sighted()
-        with torch.autocast(q.device.type, enabled=False):
-            weights = _weights(block.in_single_precision() if q.dtype in HALF else block, added, scale)
-        if blind is not None:
-            weights = weights.masked_fill(blind, 0.0)
         group = q_rows.groups[number]
         lengths = (each.host_lengths[group.start : group.stop].tolist() for each in (q_rows, k_rows))
-        rows += [row[:, :queries, :keys] for row, queries, keys in zip(weights, *lengths, strict=True)]
+        found = weights(block, added, scale)
+        rows += [row[:, :queries, :keys] for row, queries, keys in zip(found, *lengths, strict=True)]
     return rows

@@ -1,0 +1,72 @@
+"""Batches of rows of running text, each of which may continue where the same row of the batch before ended."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ramify.batching.batch import AnyBatch, Movable
+
+
+@dataclass(frozen=True)
+class StreamTargets(Movable):
+    """The tokens of each row that are predicted, in ascending order within each part of the row."""
+
+    positions: Int[Tensor, "row target"]
+    labels: Int[Tensor, "row target"]
+    weight: Float[Tensor, "row target"]
+    """0 where a row has fewer targets than others."""
+    counts: tuple[int, ...]
+    """Number of targets of each part."""
+    total: float
+    """Sum of all weights."""
+
+    def to(self, device: torch.device | str) -> "StreamTargets":
+        move = {name: getattr(self, name).to(device) for name in ("positions", "labels", "weight")}
+        return StreamTargets(**move, counts=self.counts, total=self.total)
+
+
+@dataclass(frozen=True)
+class StreamBatch(AnyBatch):
+    """Rows of equal length."""
+
+    input_ids: Int[Tensor, "row token"]
+    segments: Int[Tensor, "row token"] | None
+    """The segment of each token; None: all tokens belong to one segment."""
+    direction: NDArray[np.int64]
+    """1: the row reads forwards; −1: it reads backwards, so that the memory before it holds the text after it."""
+    begins: Bool[Tensor, " row"]
+    """Whether the row begins a text, so that it continues nothing."""
+    reused: int
+    """Number of tokens at the start of each row after which the next batch continues; 0: nothing continues."""
+    kept: Int[Tensor, " row"]
+    """Number of the reused tokens, counted from the last, that the next batch may read."""
+    continues: Bool[Tensor, " row"]
+    """Whether the next batch may also read what this batch continues."""
+    host_ids: NDArray[np.int64]
+    """`input_ids` on the host, before corruption."""
+    functional: NDArray[np.bool_]
+    """[row, token]: separators, which are no part of the text and are not predicted."""
+    is_next: Int[Tensor, " row"] | None = None
+    """Whether the second of the row's two segments follows the first."""
+    order: Int[Tensor, "row token"] | None = None
+    """The factorization order. A token reads those with a lower or equal number; a target those with a lower number. None: a
+    token reads all tokens."""
+    parts: tuple[tuple[int, int], ...] = ()
+    """Ranges that divide the rows; no token reads a token of a later part. (): the whole row is one part."""
+    targets: StreamTargets | None = None
+
+    @property
+    def device(self) -> torch.device:
+        return self.input_ids.device
+
+    @property
+    def num_targets(self) -> int:
+        return len(self.input_ids)
+
+    @property
+    def num_target_tokens(self) -> int:
+        return self.host_ids.size

@@ -1,0 +1,406 @@
+"""XLNet (Yang et al. 2019): two-stream attention over factorization orders, with Transformer-XL's memory, and its Hugging Face
+form."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ramify.batching.stream_batch import StreamBatch
+from ramify.errors import RamifyError
+from ramify.files import read_json
+from ramify.models import hf
+from ramify.models.base import RATES, Checkpoint, ModelConfig, State, StreamBackbone, StreamHidden, check_config
+from ramify.nn.blocks import ACTIVATIONS, Activation
+from ramify.nn.dropout import add_dropout, dropout
+from ramify.nn.linear import Linear
+from ramify.nn.relative import Queries, RelativeAttention, sinusoids
+from ramify.tensors import load_strictly
+
+SEGMENTS = 3
+"""Kinds of segments: text and first segment, second segment, CLS."""
+NEVER = 2**40
+"""A number that no token reaches in a factorization order."""
+INIT_STD = 0.02
+FREE = (*RATES, "memory", "memory_start", "max_distance")
+"""Settings without weights, which may differ between a model and the checkpoint that it starts from."""
+
+
+@dataclass(frozen=True)
+class XLNetConfig(ModelConfig):
+    """Sizes default to a small model; XLNet-Base is dim 768, 12 layers, 12 heads, ffn_dim 3072, and XLNet-Large 1024, 24, 16,
+    4096."""
+
+    vocab_size: int = 0
+    """0 = the tokenizer's."""
+    dim: int = 256
+    num_layers: int = 4
+    num_heads: int = 4
+    ffn_dim: int = 1024
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    """The paper's value is 0.1, which slows attention on CPU."""
+    activation: Activation = "gelu"
+    position: Literal["relative", "absolute"] = "relative"
+    """absolute: sinusoids are added to the embeddings instead, so that a state in memory has the position of a newer token, too
+    (section 2.4 explains why this fails)."""
+    memory: int = 96
+    """Number of states per layer that a row can read from before its start (the paper's 384)."""
+    memory_start: Literal["empty", "zeros"] = "empty"
+    """zeros: before the first batch, memory holds visible zeros, as in the published code."""
+    max_distance: int | None = None
+    """Greater distances count as this one (`clamp_len` in the published code); None: distances have no limit."""
+    untie_biases: bool = True
+    """Whether every layer has its own u, v and w (`untie_r` in the published code)."""
+    eps: float = 1e-12
+
+    def __post_init__(self) -> None:
+        check_config(self, memory=0)
+
+    def build(self) -> "XLNet":
+        return XLNet(self)
+
+    def for_vocabulary(self, size: int) -> "XLNetConfig":
+        return replace(self, vocab_size=size)
+
+    def adapted_to(self, checkpoint: Checkpoint) -> "XLNetConfig":
+        if checkpoint.model is None:
+            return replace(config_from_hf(checkpoint.directory), **{name: getattr(self, name) for name in FREE})
+        return checkpoint.saved_as(self, "an XLNet checkpoint in Hugging Face's form")
+
+    def initialize(self, backbone: "XLNet", checkpoint: Checkpoint) -> None:
+        if checkpoint.model is None:
+            hf.require(self, vars(self.adapted_to(checkpoint)), checkpoint.source)
+            backbone_tensors, _ = tensors_from_hf(checkpoint.tensors, self)
+            load_strictly(dict(backbone.named_parameters()), backbone_tensors, checkpoint.source)
+            return
+        checkpoint.fill(backbone, self, FREE)
+
+
+class XLNetLayer(nn.Module):
+    """Relative attention and feed-forward, each with a residual and LayerNorm. Both streams share all weights."""
+
+    def __init__(self, config: XLNetConfig) -> None:
+        super().__init__()
+        self.attention = RelativeAttention(
+            config.dim, config.num_heads, config.attention_dropout, relative=config.position == "relative"
+        )
+        self.attention_norm = nn.LayerNorm(config.dim, config.eps)
+        self.ffn_in = Linear(config.dim, config.ffn_dim)
+        self.ffn_out = Linear(config.ffn_dim, config.dim)
+        self.ffn_norm = nn.LayerNorm(config.dim, config.eps)
+        self.activation = ACTIVATIONS[config.activation]
+        self.dropout = config.dropout
+
+    def forward(
+        self, x: Float[Tensor, "row query dim"], mixed: Float[Tensor, "row query dim"]
+    ) -> Float[Tensor, "row query dim"]:
+        """The layer's output for the states `x`, given what they read by attention."""
+        x = self.attention_norm(add_dropout(x, mixed, self.dropout, self.training)).flatten(0, 1)
+        hidden = dropout(self.activation(self.ffn_in(x)), self.dropout, self.training)
+        x = self.ffn_norm(add_dropout(x, self.ffn_out(hidden), self.dropout, self.training))
+        return x.view_as(mixed)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The inputs of every layer that a batch can read from before its rows, oldest first."""
+
+    states: Float[Tensor, "layer row key dim"]
+    valid: Int[Tensor, " row"]
+    """How many of the states each row may read, counted from the newest."""
+
+    @property
+    def size(self) -> int:
+        return self.states.shape[2]
+
+    @property
+    def visible(self) -> Bool[Tensor, "row key"]:
+        return torch.arange(self.size, device=self.valid.device) >= self.size - self.valid[:, None]
+
+
+class XLNet(StreamBackbone):
+    """Section 2.3: the content stream h encodes tokens, and the query stream g encodes targets without their words."""
+
+    config: XLNetConfig
+    embedding: nn.Embedding
+    layers: Any
+    """A list of `XLNetLayer`."""
+    mask_embedding: nn.Parameter
+    """The query stream's state of every target before the first layer."""
+
+    def __init__(self, config: XLNetConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = nn.Embedding(config.vocab_size, config.dim)
+        self.mask_embedding = nn.Parameter(torch.empty(config.dim))
+        self.layers = nn.ModuleList(XLNetLayer(config) for _ in range(config.num_layers))
+        if not config.untie_biases:
+            for layer in self.layers:
+                layer.attention.biases = self.layers[0].attention.biases
+        for name, parameter in self.named_parameters():
+            if "norm" in name:
+                continue
+            if name.endswith(".bias"):
+                nn.init.zeros_(parameter)
+            else:
+                nn.init.normal_(parameter, std=INIT_STD)
+
+    @property
+    def out_dim(self) -> int:
+        return self.config.dim
+
+    @property
+    def tied_embedding(self) -> nn.Embedding:
+        return self.embedding
+
+    def forward(self, batch: StreamBatch, state: State | None = None, *, targets_only: bool = False) -> StreamHidden:
+        num_rows, num_tokens = batch.input_ids.shape
+        memory = self._memory(batch, state)
+        parts = [*content_parts(batch, memory)]
+        x = self.embedding(batch.input_ids)
+        if batch.targets is not None:
+            parts += query_parts(batch, memory)
+            masks = self.mask_embedding.expand(num_rows, batch.targets.positions.shape[1], -1)
+            x = torch.cat([x, masks], 1)
+        if self.config.position == "absolute":
+            x = x + self._absolute(batch, x)
+        x = dropout(x, self.config.dropout, self.training)
+        codes, direction = self._codes(batch, memory, x)
+        segments = _segments(batch, memory, x.dtype)
+        inputs = []
+        for number, layer in enumerate(self.layers):
+            content = x[:, :num_tokens]
+            inputs.append(content[:, : batch.reused].detach())
+            read = content if memory is None else torch.cat([memory.states[number], content], 1)
+            keys = layer.attention.keys(read, num_tokens, codes, direction, segments)
+            if targets_only and number == len(self.layers) - 1:
+                # Nobody reads the last layer's content stream.
+                x, parts = x[:, num_tokens:], [part.moved(-num_tokens) for part in parts if part.positions is not None]
+            x = layer(x, layer.attention(x, keys, parts))
+        x = dropout(x, self.config.dropout, self.training)
+        state = self._next(batch, memory, inputs)
+        if targets_only:
+            return StreamHidden(None, x, state)
+        return StreamHidden(x[:, :num_tokens], None if batch.targets is None else x[:, num_tokens:], state)
+
+    # --- memory (section 2.4) ----------------------------------------------------------------------------------------
+
+    def _memory(self, batch: StreamBatch, state: State | None) -> Memory | None:
+        zeros = self.config.memory_start == "zeros"
+        if state is not None:
+            valid = state["valid"] if zeros else state["valid"].masked_fill(batch.begins, 0)
+            return Memory(state["memory"], valid)
+        if not (zeros and batch.reused and self.config.memory):
+            return None
+        rows = len(batch.input_ids)
+        states = self.mask_embedding.new_zeros(self.config.num_layers, rows, self.config.memory, self.config.dim)
+        return Memory(states, batch.kept.new_full((rows,), self.config.memory))
+
+    def _next(self, batch: StreamBatch, memory: Memory | None, inputs: Sequence[Tensor]) -> State | None:
+        """The reused part of this batch behind the memory before it, as far as it fits."""
+        if not batch.reused or not self.config.memory:
+            return None
+        states, valid = torch.stack(list(inputs)), batch.kept
+        if memory is not None:
+            states = torch.cat([memory.states, states], 2)
+            valid = torch.where(batch.continues, memory.valid + batch.reused, valid)
+        return {"memory": states[:, :, -self.config.memory :].detach(), "valid": valid.clamp(max=self.config.memory)}
+
+    # --- positions and segments --------------------------------------------------------------------------------------
+
+    def _codes(
+        self, batch: StreamBatch, memory: Memory | None, like: Tensor
+    ) -> tuple[Float[Tensor, "direction distance dim"], Int[Tensor, " row"]]:
+        """The codes of all distances, from that of the last token to the first key downwards, and the codes of each row."""
+        num_tokens = batch.input_ids.shape[1]
+        greatest = num_tokens - 1 + (0 if memory is None else memory.size)
+        distances = torch.arange(greatest, -num_tokens, -1, dtype=torch.float64, device=like.device)
+        if self.config.max_distance is not None:
+            distances = distances.clamp(-self.config.max_distance, self.config.max_distance)
+        # Backward rows have the text after them in memory. Negated distances keep the true offsets of the text.
+        signs = sorted(set(batch.direction.tolist()), reverse=True)
+        codes = torch.stack([sinusoids(sign * distances, self.config.dim) for sign in signs]).to(like.dtype)
+        index = torch.from_numpy(np.searchsorted(-np.array(signs), -batch.direction)).to(like.device)
+        return dropout(codes, self.config.dropout, self.training), index
+
+    def _absolute(self, batch: StreamBatch, like: Tensor) -> Float[Tensor, "row query dim"]:
+        """Sinusoids of the size of the embeddings, for tokens and targets."""
+        num_tokens = batch.input_ids.shape[1]
+        positions = torch.arange(num_tokens, dtype=torch.float64, device=like.device)
+        table = (sinusoids(positions, self.config.dim) * INIT_STD * 2**0.5).to(like.dtype)
+        every = table.expand(len(like), -1, -1)
+        if batch.targets is None:
+            return every
+        return torch.cat([every, F.embedding(batch.targets.positions, table)], 1)
+
+
+def content_parts(batch: StreamBatch, memory: Memory | None) -> Iterator[Queries]:
+    """The queries of the content stream: every token reads itself and the tokens before it in the factorization order."""
+    num_tokens, before = batch.input_ids.shape[1], 0 if memory is None else memory.size
+    order, keys = _orders(batch, memory)
+    for start, stop in batch.parts or ((0, num_tokens),):
+        mask = keys[:, None, : before + stop] <= order[:, start:stop, None]
+        segments = None if batch.segments is None else F.one_hot(batch.segments[:, start:stop], SEGMENTS)
+        yield Queries(slice(start, stop), before + stop, start, stop, mask[:, None], None, segments)
+
+
+def query_parts(batch: StreamBatch, memory: Memory | None) -> Iterator[Queries]:
+    """The queries of the query stream: every target reads the tokens before it in the factorization order."""
+    assert batch.targets is not None
+    num_tokens, before = batch.input_ids.shape[1], 0 if memory is None else memory.size
+    order, keys = _orders(batch, memory)
+    done = 0
+    for (start, stop), count in zip(batch.parts or ((0, num_tokens),), batch.targets.counts, strict=True):
+        positions = batch.targets.positions[:, done : done + count]
+        mask = keys[:, None, : before + stop] < order.gather(1, positions)[:, :, None]
+        segments = None if batch.segments is None else F.one_hot(batch.segments.gather(1, positions), SEGMENTS)
+        rows = slice(num_tokens + done, num_tokens + done + count)
+        if count:
+            yield Queries(rows, before + stop, start, stop, mask[:, None], positions, segments)
+        done += count
+
+
+def _orders(batch: StreamBatch, memory: Memory | None) -> tuple[Int[Tensor, "row token"], Int[Tensor, "row key"]]:
+    """The factorization order of tokens and of keys. Memory precedes everything, or is never reached."""
+    order = torch.zeros_like(batch.input_ids) if batch.order is None else batch.order
+    if memory is None:
+        return order, order
+    return order, torch.cat([torch.where(memory.visible, -1, NEVER).to(order.dtype), order], 1)
+
+
+def _segments(batch: StreamBatch, memory: Memory | None, dtype: torch.dtype) -> Float[Tensor, "row key segment"] | None:
+    """The segments of all keys. Memory belongs to the first segment."""
+    if batch.segments is None:
+        return None
+    before = 0 if memory is None else memory.size
+    return F.one_hot(F.pad(batch.segments, (before, 0)), SEGMENTS).to(dtype)
+
+
+# --- Hugging Face ---------------------------------------------------------------------------------------------------
+
+ATTENTION_KEYS = {"query": "q", "out": "o", "distance": "r"}
+"""Linear maps of attention. Hugging Face's o maps back to the model's size, so it is stored the other way round."""
+
+LAYER_KEYS = {
+    "attention_norm": "rel_attn.layer_norm",
+    "ffn_in": "ff.layer_1",
+    "ffn_out": "ff.layer_2",
+    "ffn_norm": "ff.layer_norm",
+}
+BIAS_KEYS = ("r_w_bias", "r_r_bias", "r_s_bias")
+"""The rows of `RelativeAttention.biases`: content, position, segment."""
+
+SIZES = {"d_model": "dim", "n_layer": "num_layers", "n_head": "num_heads", "d_inner": "ffn_dim", "vocab_size": "vocab_size"}
+
+
+def config_from_hf(directory: Path) -> XLNetConfig:
+    """Read config.json of an XLNet. Raises `RamifyError` for another architecture, and for options that Ramify does not have."""
+    path = directory / "config.json"
+    theirs = read_json(path, hf.A_CHECKPOINT)
+    if theirs.get("model_type") != "xlnet":
+        raise RamifyError(f"{path}: model_type={theirs.get('model_type')!r} is not xlnet. Choose another checkpoint.")
+    if missing := [name for name in SIZES if type(theirs.get(name)) is not int]:
+        raise RamifyError(
+            f"{path}: {', '.join(missing)} must be whole numbers, so the checkpoint is not complete. Download it again."
+        )
+    for name, needed in (("attn_type", "bi"), ("same_length", False)):
+        if theirs.get(name, needed) != needed:
+            raise RamifyError(
+                f"{path}: {name}={theirs[name]!r} is not supported; only {needed!r} is. Choose another checkpoint."
+            )
+    clamp = theirs.get("clamp_len", -1)
+    return XLNetConfig(
+        **{ours: theirs[name] for name, ours in SIZES.items()},
+        dropout=theirs.get("dropout", 0.1),
+        attention_dropout=theirs.get("dropout", 0.1),
+        activation=hf.activation({"hidden_act": theirs.get("ff_activation", "gelu")}),
+        memory=theirs.get("mem_len") or 0,
+        max_distance=clamp if clamp > 0 else None,
+        eps=theirs.get("layer_norm_eps", 1e-12),
+    )
+
+
+def config_to_hf(config: XLNetConfig, reuse_len: int | None = None) -> dict[str, Any]:
+    if config.position != "relative":
+        raise RamifyError(
+            f"model.position={config.position} has no Hugging Face form. Train a model with model.position=relative."
+        )
+    return {
+        "architectures": ["XLNetLMHeadModel"],
+        "model_type": "xlnet",
+        **{name: getattr(config, ours) for name, ours in SIZES.items()},
+        "d_head": config.dim // config.num_heads,
+        "dropout": config.dropout,
+        "ff_activation": {"gelu_tanh": "gelu_new"}.get(config.activation, config.activation),
+        "untie_r": config.untie_biases,
+        "attn_type": "bi",
+        "mem_len": config.memory or None,
+        "reuse_len": reuse_len,
+        "clamp_len": -1 if config.max_distance is None else config.max_distance,
+        "layer_norm_eps": config.eps,
+    }
+
+
+def tensors_from_hf(theirs: Mapping[str, Tensor], config: XLNetConfig) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The model's parameters under Ramify's names, and those of its head. Raises `RamifyError` for missing and surplus keys."""
+    left = {name.removeprefix("transformer."): tensor for name, tensor in theirs.items()}
+    missing: list[str] = []
+
+    def take(name: str) -> Tensor:
+        if name not in left:
+            missing.append(name)
+            return torch.zeros(1, 1, 1)
+        return left.pop(name)
+
+    ours = {"embedding.weight": take("word_embedding.weight"), "mask_embedding": take("mask_emb").flatten()}
+    for number in range(config.num_layers):
+        there, here = f"layer.{number}.", f"layers.{number}."
+        attention = f"{there}rel_attn."
+        for name, other in ATTENTION_KEYS.items():
+            weight = take(attention + other).flatten(1)
+            ours[f"{here}attention.{name}.weight"] = weight if name == "out" else weight.t()
+        ours[f"{here}attention.key_value.weight"] = torch.cat([take(attention + kind).flatten(1).t() for kind in "kv"])
+        ours[f"{here}attention.biases"] = torch.stack([take(attention + name) for name in BIAS_KEYS])
+        ours[f"{here}attention.segments"] = take(f"{attention}seg_embed")
+        for name, other in LAYER_KEYS.items():
+            ours |= {f"{here}{name}.{kind}": take(f"{there}{other}.{kind}") for kind in ("weight", "bias")}
+    head = {"bias": left.pop("lm_loss.bias")} if "lm_loss.bias" in left else {}
+    weight = left.pop("lm_loss.weight", None)
+    if head and weight is not None and not torch.equal(weight, ours["embedding.weight"]):
+        head["weight"] = weight
+    if missing or left:
+        found = [
+            f"{what} {', '.join(sorted(names))}" for what, names in (("lacks", missing), ("also holds", list(left))) if names
+        ]
+        raise RamifyError(f"the checkpoint {' and '.join(found)}, so it is not the XLNet that its config.json describes.")
+    return {name: tensor.contiguous() for name, tensor in ours.items()}, head
+
+
+def tensors_to_hf(model: XLNet, head_bias: Tensor | None = None) -> dict[str, Tensor]:
+    own = dict(model.named_parameters(remove_duplicate=False))
+    shape = (model.config.dim, model.config.num_heads, -1)
+    theirs = {"word_embedding.weight": own["embedding.weight"], "mask_emb": own["mask_embedding"][None, None]}
+    for number in range(model.config.num_layers):
+        there, here = f"layer.{number}.", f"layers.{number}."
+        attention = f"{there}rel_attn."
+        for name, other in ATTENTION_KEYS.items():
+            weight = own[f"{here}attention.{name}.weight"]
+            theirs[attention + other] = (weight if name == "out" else weight.t()).reshape(shape)
+        for kind, weight in zip("kv", own[f"{here}attention.key_value.weight"].chunk(2), strict=True):
+            theirs[attention + kind] = weight.t().reshape(shape)
+        theirs |= {attention + name: bias for name, bias in zip(BIAS_KEYS, own[f"{here}attention.biases"], strict=True)}
+        theirs[f"{attention}seg_embed"] = own[f"{here}attention.segments"]
+        for name, other in LAYER_KEYS.items():
+            theirs |= {f"{there}{other}.{kind}": own[f"{here}{name}.{kind}"] for kind in ("weight", "bias")}
+    theirs = {f"transformer.{name}": tensor.detach().contiguous() for name, tensor in theirs.items()}
+    if head_bias is not None:
+        theirs["lm_loss.bias"] = head_bias.detach()
+        theirs["lm_loss.weight"] = theirs["transformer.word_embedding.weight"].clone()
+    return theirs

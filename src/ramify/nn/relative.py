@@ -1,0 +1,168 @@
+"""Attention with relative positions (Dai et al. 2019, section 3.3) and relative segments (Yang et al. 2019, section 2.5).
+
+All rows have equal length. The keys of a row are its memory and then its own tokens, so token i is key `memory + i`. The score
+of a query and a key is the sum of three dot products, over the root of the head size: content (q + u)·k, position (q + v)·r of
+their distance, and segment (q + w)·s of whether their segments are equal.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from ramify.nn.attention import Block, mix, weights
+from ramify.nn.linear import Linear
+
+
+def sinusoids(distances: Float[Tensor, " distance"], dim: int) -> Float[Tensor, "distance dim"]:
+    """Sines and then cosines of each distance, at the frequencies 10000^(−2k/dim)."""
+    frequencies = 10_000.0 ** (-torch.arange(0, dim, 2, dtype=distances.dtype, device=distances.device) / dim)
+    angles = distances[:, None] * frequencies
+    return torch.cat([angles.sin(), angles.cos()], 1)
+
+
+@dataclass(frozen=True)
+class Queries:
+    """Queries that see the same first `num_keys` keys of their row: consecutive tokens, or chosen ones."""
+
+    rows: slice
+    """The places of these queries among all queries of a row."""
+    num_keys: int
+    start: int
+    stop: int
+    """All positions are in `[start, stop)`."""
+    mask: Bool[Tensor, "row 1 query key"]
+    """Whether a query sees a key."""
+    positions: Int[Tensor, "row query"] | None = None
+    """The position of each query in its row; None: `start`, `start + 1`, …, `stop − 1`."""
+    segments: Int[Tensor, "row query segment"] | None = None
+    """The segment of each query, one-hot; None: all tokens belong to one segment."""
+
+    def moved(self, by: int) -> "Queries":
+        """The same queries, `by` places later among all queries of a row."""
+        return replace(self, rows=slice(self.rows.start + by, self.rows.stop + by))
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The keys and values of all rows, memory first."""
+
+    key: Float[Tensor, "row head key size"]
+    value: Float[Tensor, "row head key size"]
+    num_tokens: int
+    """Number of keys that are the row's own tokens."""
+    codes: Float[Tensor, "row head distance size"] | None
+    """The keys of all distances, from that of the last token to the first key downwards; None: no relative positions."""
+    segments: Float[Tensor, "row key segment"] | None = None
+
+
+class RelativeAttention(nn.Module):
+    """Multi-head attention with relative positions and segments. Its linear maps have no bias."""
+
+    def __init__(self, dim: int, num_heads: int, dropout: float, *, relative: bool = True) -> None:
+        """Without `relative`, the score is that of the content alone."""
+        super().__init__()
+        self.num_heads = num_heads
+        self.size = dim // num_heads
+        self.dropout = dropout
+        self.query = Linear(dim, dim, bias=False)
+        self.key_value = Linear(dim, 2 * dim, bias=False)
+        self.out = Linear(dim, dim, bias=False)
+        self.distance = Linear(dim, dim, bias=False) if relative else None
+        self.biases = nn.Parameter(torch.empty(3, num_heads, self.size)) if relative else None
+        """u, v and w, which are added to the queries of content, position and segment."""
+        self.segments = nn.Parameter(torch.empty(2, num_heads, self.size)) if relative else None
+        """The keys of the same and of another segment."""
+
+    def keys(
+        self,
+        x: Float[Tensor, "row key dim"],
+        num_tokens: int,
+        codes: Float[Tensor, "direction distance dim"],
+        direction: Int[Tensor, " row"],
+        segments: Float[Tensor, "row key segment"] | None,
+    ) -> Keys:
+        """The keys of states. Row r reads the codes of distances `codes[direction[r]]`."""
+        num_rows, num_keys, dim = x.shape
+        key_value = self.key_value(x.reshape(-1, dim)).view(num_rows, num_keys, 2, self.num_heads, self.size)
+        key, value = key_value.permute(2, 0, 3, 1, 4).unbind(0)
+        if self.distance is None:
+            return Keys(key, value, num_tokens, None)
+        table = self.distance(codes.flatten(0, 1)).view(*codes.shape[:2], self.num_heads, self.size).transpose(1, 2)
+        return Keys(key, value, num_tokens, table if len(table) == 1 else table.index_select(0, direction), segments)
+
+    def forward(
+        self,
+        x: Float[Tensor, "row query dim"],
+        keys: Keys,
+        parts: Sequence[Queries],
+        record: list[Float[Tensor, "row head _query _key"]] | None = None,
+    ) -> Float[Tensor, "row query dim"]:
+        """Attend from all queries, which `parts` divide. The weights of each part are appended to `record`."""
+        num_rows, num_queries, dim = x.shape
+        query = self.query(x.reshape(-1, dim)).view(num_rows, num_queries, self.num_heads, self.size).transpose(1, 2)
+        mixed = []
+        for part in parts:
+            block, bias = self._scored(query[:, :, part.rows], keys, part)
+            mixed.append(mix(block, bias, self.size**-0.5, self.dropout if self.training else 0.0))
+            if record is not None:
+                record.append(weights(block, bias, self.size**-0.5))
+        joined = mixed[0] if len(mixed) == 1 else torch.cat(mixed, 2)
+        return self.out(joined.transpose(1, 2).reshape(-1, dim)).view(num_rows, num_queries, dim)
+
+    def _scored(
+        self, query: Float[Tensor, "row head query size"], keys: Keys, part: Queries
+    ) -> tuple[Block, Float[Tensor, "row head query key"] | None]:
+        """The block of a part's queries, and the scores of their positions."""
+        key, value = keys.key[:, :, : part.num_keys], keys.value[:, :, : part.num_keys]
+        if keys.codes is None or self.biases is None or self.segments is None:
+            return Block(query, key, value, part.mask, may_be_blind=True), None
+        content, position, segment = self.biases[:, :, None]
+        # The distance of the last query to the first key is the greatest, and comes first.
+        first = keys.num_tokens - part.stop
+        codes = keys.codes[:, :, first : first + part.stop - part.start + part.num_keys - 1]
+        scores = ((query + position) * self.size**-0.5) @ codes.transpose(-1, -2)
+        if part.positions is None:
+            bias = shifted(scores, part.num_keys)
+        else:
+            index = (part.stop - 1 - part.positions)[:, None, :, None] + torch.arange(part.num_keys, device=scores.device)
+            bias = scores.gather(3, index.expand(-1, self.num_heads, -1, -1))
+        if part.segments is None or keys.segments is None:
+            return Block(query + content, key, value, part.mask, may_be_blind=True), bias
+        # The segment is part of the dot product: a key shows its segment, and a query what its own segment is worth. A softmax
+        # does not change if all keys' scores change alike, so only the difference of the two segment keys counts.
+        worth = ((query + segment) * (self.segments[0] - self.segments[1])[:, None]).sum(-1, keepdim=True)
+        query = torch.cat([query + content, worth * part.segments[:, None]], -1)
+        shown = keys.segments[:, None, : part.num_keys].expand(-1, self.num_heads, -1, -1)
+        return Block(query, torch.cat([key, shown], -1), value, part.mask, may_be_blind=True), bias
+
+
+def shifted(scores: Float[Tensor, "row head query distance"], num_keys: int) -> Float[Tensor, "row head query {num_keys}"]:
+    """The scores of keys from the scores of distances: query i of n has key j at the distance of column n − 1 − i + j."""
+    apply: Callable[..., Tensor] = _Shift.apply
+    return apply(scores, num_keys)
+
+
+class _Shift(torch.autograd.Function):
+    """A view: from one row to the next, the columns move by one."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, num_keys: int) -> Tensor:
+        ctx.shape = scores.shape
+        return _diagonal(scores.contiguous(), num_keys)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (gradient,) = gradients
+        scores = gradient.new_zeros(ctx.shape)
+        _diagonal(scores, gradient.shape[-1]).copy_(gradient)
+        return scores, None
+
+
+def _diagonal(scores: Tensor, num_keys: int) -> Tensor:
+    rows, heads, queries, distances = scores.shape
+    strides = (heads * queries * distances, queries * distances, distances - 1, 1)
+    return scores.as_strided((rows, heads, queries, num_keys), strides, scores.storage_offset() + queries - 1)

@@ -1,0 +1,83 @@
+"""XLNet against transformers: equal outputs with permutation masks, target mappings, memory and segments."""
+
+import numpy as np
+import pytest
+import torch
+
+from ramify.batching.stream_batch import StreamBatch, StreamTargets
+from ramify.models.xlnet import XLNet, XLNetConfig, config_to_hf, tensors_from_hf, tensors_to_hf
+
+transformers = pytest.importorskip("transformers", reason="needs transformers")
+
+ROWS, TOKENS, MEMORY, TARGETS = 3, 12, 5, 4
+
+
+def theirs(**changes):
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 50, "d_model": 16, "n_layer": 3, "n_head": 4, "d_inner": 24, "dropout": 0.0, "mem_len": MEMORY}
+    model = transformers.XLNetLMHeadModel(transformers.XLNetConfig(**(sizes | changes))).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return model
+
+
+def ours(model):
+    config = XLNetConfig(vocab_size=50, dim=16, num_layers=3, num_heads=4, ffn_dim=24, dropout=0.0, memory=MEMORY)
+    tensors, head = tensors_from_hf(model.state_dict(), config)
+    own = XLNet(config).eval()
+    own.load_state_dict(tensors)
+    return own, head
+
+
+def batch(random, order, targets):
+    ids = torch.from_numpy(random.integers(50, size=(ROWS, TOKENS)))
+    return StreamBatch(
+        input_ids=ids,
+        segments=torch.from_numpy(random.integers(3, size=(ROWS, TOKENS))),
+        direction=np.ones(ROWS, dtype=np.int64),
+        begins=torch.zeros(ROWS, dtype=torch.bool),
+        reused=TOKENS,
+        kept=torch.full((ROWS,), TOKENS),
+        continues=torch.ones(ROWS, dtype=torch.bool),
+        host_ids=ids.numpy(),
+        functional=np.zeros((ROWS, TOKENS), dtype=bool),
+        order=order,
+        targets=targets,
+    )
+
+
+def test_two_streams_with_memory_and_segments():
+    random = np.random.default_rng(0)
+    reference = theirs()
+    model, _ = ours(reference)
+    state = mems = None
+    for _ in range(3):
+        # The first token of the order has a key to see: itself in the content stream, and memory or another context token.
+        order = torch.from_numpy(np.stack([np.maximum(random.permutation(TOKENS) - 3, 0) for _ in range(ROWS)]))
+        positions = torch.stack([row.argsort()[-TARGETS:] for row in order])
+        targets = StreamTargets(positions, positions, torch.ones(ROWS, TARGETS), (TARGETS,), float(ROWS * TARGETS))
+        row = batch(random, order, targets)
+        hidden = model(row, state)
+        state = hidden.state
+        # Hugging Face frees the diagonal of the content stream, and masks what a query must not see.
+        perm_mask = (order[:, None, :] >= order[:, :, None]).float()
+        tied = (order[:, None, :] == order[:, :, None]).float() * (order == 0).float()[:, :, None]
+        mapping = torch.nn.functional.one_hot(positions, TOKENS).float()
+        with torch.no_grad():
+            output = reference.transformer(
+                row.input_ids, mems=mems, perm_mask=perm_mask - tied, target_mapping=mapping, token_type_ids=row.segments
+            )
+        mems = output.mems
+        torch.testing.assert_close(hidden.queries, output.last_hidden_state, rtol=0, atol=1e-5)
+        torch.testing.assert_close(state["memory"], torch.stack(mems).transpose(1, 2), rtol=0, atol=1e-5)
+    assert set(head) == {"bias"}
+
+
+def test_both_ways():
+    reference = theirs()
+    model, head = ours(reference)
+    there = tensors_to_hf(model, head["bias"])
+    assert there.keys() == reference.state_dict().keys()
+    for name, tensor in reference.state_dict().items():
+        assert torch.equal(there[name], tensor), name
+    assert transformers.XLNetConfig(**config_to_hf(model.config)).d_head == 4
