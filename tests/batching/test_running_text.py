@@ -1,5 +1,7 @@
 """Running text: every token of a split once, in stored order, with the borders of sentences, paragraphs and documents."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -22,7 +24,7 @@ def read(tokenizer, trees, **options):
 
 
 def parts(tokenizer, text, borders):
-    return [tokenizer.decode(text.ids[start:stop].tolist()) for start, stop in zip(borders, borders[1:])]
+    return [tokenizer.decode(text.ids[start:stop].tolist()) for start, stop in itertools.pairwise(borders)]
 
 
 def test_every_token_once_in_stored_order(tokenizer):

@@ -301,7 +301,7 @@ SIZES = {"d_model": "dim", "n_layer": "num_layers", "n_head": "num_heads", "d_in
 
 
 def config_from_hf(directory: Path) -> XLNetConfig:
-    """Read config.json of an XLNet. Raises `RamifyError` for another architecture, and for options that Ramify does not have."""
+    """Read config.json of an XLNet. Raises `RamifyError` for another architecture or an option that Ramify lacks."""
     path = directory / "config.json"
     theirs = read_json(path, hf.A_CHECKPOINT)
     if theirs.get("model_type") != "xlnet":
