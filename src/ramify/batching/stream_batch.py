@@ -24,6 +24,15 @@ class StreamTargets(Movable):
     total: float
     """Sum of all weights."""
 
+    @classmethod
+    def at(
+        cls, positions: NDArray[np.int64], ids: Int[Tensor, "row token"], counts: tuple[int, ...] | None = None
+    ) -> "StreamTargets":
+        """Targets at these positions ([row, target]), whose labels are the tokens there; by default in one part."""
+        places = torch.from_numpy(positions).to(ids.device)
+        weight = torch.ones(places.shape, device=ids.device)
+        return cls(places, ids.gather(1, places), weight, counts or (positions.shape[1],), float(positions.size))
+
     def to(self, device: torch.device | str) -> "StreamTargets":
         move = {name: getattr(self, name).to(device) for name in ("positions", "labels", "weight")}
         return StreamTargets(**move, counts=self.counts, total=self.total)
@@ -58,6 +67,9 @@ class StreamBatch(AnyBatch):
     parts: tuple[tuple[int, int], ...] = ()
     """Ranges that divide the rows; no token reads a token of a later part. (): the whole row is one part."""
     targets: StreamTargets | None = None
+    """The tokens that the query stream predicts."""
+    answers: StreamTargets | None = None
+    """The tokens that were masked, for a model without a query stream."""
 
     @property
     def device(self) -> torch.device:

@@ -19,6 +19,7 @@ from ramify.nn import counter_rng
 from ramify.nn.heads import BagOfWordsHead, Bags, VocabularyHead, start_projection
 from ramify.nn.ragged import Rows
 from ramify.tasks.base import Losses, Task
+from ramify.tasks.spans import check_split
 from ramify.tokenizer import Tokenizer
 
 LossNorm = Literal["constant", "sum", "step"]
@@ -69,11 +70,7 @@ class MaskedLMConfig:
                 raise RamifyError(f"task.{name} must be at least 0, but is {getattr(self, name)}.")
         if not 0 < self.frequent_word <= 1:
             raise RamifyError(f"task.frequent_word must be above 0 and at most 1, but is {self.frequent_word}.")
-        if len(self.mask_split) != 3 or min(self.mask_split) < 0 or abs(sum(self.mask_split) - 1) > 1e-9:
-            raise RamifyError(
-                f"task.mask_split={list(self.mask_split)} is not three shares that add up to 1. Set the shares of masked, "
-                "random and unchanged tokens, such as [0.8, 0.1, 0.1]."
-            )
+        check_split(self.mask_split)
 
 
 class MaskedLM(Task[Batch]):

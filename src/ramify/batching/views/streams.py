@@ -1,0 +1,284 @@
+"""Rows of running text in order, as in XLNet's published pipeline: each row continues where the row before it ended."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ramify.batching.forest import Ints
+from ramify.batching.running_text import RunningText
+from ramify.batching.stream_batch import StreamBatch
+from ramify.batching.views.base import View
+from ramify.config import check_fields
+from ramify.errors import RamifyError, counted
+from ramify.tokenizer import Tokenizer
+
+SEPARATORS = 3
+"""Special tokens of a row with two segments: a SEP after each, and a CLS."""
+
+
+@dataclass(frozen=True)
+class StreamInput:
+    """The layout of rows. Defaults are those of a small model; the paper has rows of 512 tokens of which 256 are reused."""
+
+    row_tokens: int = 128
+    """Length of a row, with its separators."""
+    reused_tokens: int = 64
+    """Number of tokens from the start of a row to the start of the next one. Only their states enter memory."""
+    segments: Literal["pair", "none"] = "pair"
+    """pair: two further segments A and B follow the reused tokens, as `[reused, A, SEP, B, SEP, CLS]`; half of the time, B is
+    text from another place of the same stream. none: the row is running text."""
+    avoid_overlap: bool = False
+    """Whether a random B keeps clear of the row's other text. In the published code it may repeat it, which shows the words of
+    targets."""
+    memory_reset: Literal["document", "never"] = "document"
+    """document: memory forgets states from before the last end of a document. never: memory runs across documents and from the
+    end of the data to its start, as in the published code."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "input.")
+        least = self.reused_tokens + (SEPARATORS + 2 if self.segments == "pair" else 0)
+        if self.reused_tokens < 1 or self.row_tokens < least:
+            raise RamifyError(
+                f"input.row_tokens={self.row_tokens} cannot hold input.reused_tokens={self.reused_tokens}"
+                + (" and two segments with their separators. " if self.segments == "pair" else ". ")
+                + f"Set input.row_tokens to at least {max(least, 1)}, or lower input.reused_tokens (at least 1)."
+            )
+
+
+@dataclass(frozen=True)
+class StreamConfig:
+    """The streams that are read side by side."""
+
+    rows: int = 8
+    """Number of streams that read forwards. Every batch holds one row of each."""
+    backward: bool = True
+    """Whether as many streams read the same text backwards (`bi_data` in the published code)."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "view.")
+        if self.rows < 1:
+            raise RamifyError(f"view.rows must be at least 1, but is {self.rows}.")
+
+    @property
+    def num_rows(self) -> int:
+        return 2 * self.rows if self.backward else self.rows
+
+
+@dataclass(frozen=True)
+class StreamRow:
+    """One row of a batch."""
+
+    ids: Ints
+    segments: Ints
+    """0: reused text, A and its SEP; 1: B and its SEP; 2: CLS."""
+    functional: NDArray[np.bool_]
+    """Whether a token is a separator."""
+    is_next: bool
+    """Whether B follows A."""
+    direction: int
+    """1: forwards; −1: backwards."""
+    begins: bool
+    """Whether the row is the first of its stream."""
+    kept: int
+    """Number of the reused tokens, counted from the last, that the next row may read in memory."""
+    continues: bool
+    """Whether the next row may also read what came before this row."""
+
+
+class Streams(View[StreamRow]):
+    """Rows of a text that is cut into equally long streams. Row k of stream s has the number s · (rows per stream) + k.
+
+    Streams that read backwards come last. The random choices of segments depend on the seed, the row and the epoch alone.
+    """
+
+    def __init__(self, text: RunningText, tokenizer: Tokenizer, input: StreamInput, config: StreamConfig, *, seed: int) -> None:
+        tokenizer.require(("cls", "sep"), "rows with two segments") if input.segments == "pair" else None
+        self.text = text
+        self.tokenizer = tokenizer
+        self.input = input
+        self.config = config
+        self.seed = seed
+        self.length = text.num_tokens // config.rows
+        """Number of tokens of a stream. The tokens after the last stream are left out."""
+        self.per_stream = (self.length - input.row_tokens) // input.reused_tokens + 1
+        if self.per_stream < 1:
+            raise RamifyError(
+                f"the text has {counted(text.num_tokens, 'token')}, too few for view.rows={config.rows} streams with rows of "
+                f"input.row_tokens={input.row_tokens}. Lower view.rows or input.row_tokens, or take more text."
+            )
+
+    @property
+    def costs(self) -> Ints:
+        return np.full(self.config.num_rows * self.per_stream, self.input.row_tokens)
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        return np.ones(self.config.num_rows * self.per_stream)
+
+    @property
+    def sizes(self) -> Ints:
+        return np.ones(self.config.num_rows * self.per_stream, dtype=np.int64)
+
+    @property
+    def target_tokens(self) -> Ints:
+        return self.costs
+
+    @property
+    def left_out(self) -> int:
+        """Number of tokens at the ends of streams that no row reuses or begins with."""
+        return self.text.num_tokens - self.config.rows * (self.per_stream * self.input.reused_tokens)
+
+    def example(self, number: int, epoch: int = 0) -> StreamRow:
+        stream, place = divmod(number, self.per_stream)
+        direction = 1 if stream < self.config.rows else -1
+        input, start = self.input, place * self.input.reused_tokens
+        source = _Stream(self.text, stream % self.config.rows * self.length, self.length, direction)
+        end = start + input.reused_tokens
+        if input.segments == "none":
+            ids = source.ids(start, start + input.row_tokens)
+            segments = np.zeros(len(ids), dtype=np.int64)
+            functional, is_next = np.zeros(len(ids), dtype=bool), True
+        else:
+            random = np.random.Generator(np.random.Philox(key=[self.seed, epoch], counter=[0, 0, 0, number]))
+            room = input.row_tokens - input.reused_tokens - SEPARATORS
+            one, other, is_next = draw_segments(source, start, end, room, random, avoid_overlap=input.avoid_overlap)
+            sep, cls = [self.tokenizer.sep_id], [self.tokenizer.cls_id]
+            parts = [source.ids(start, end), source.ids(*one), sep, source.ids(*other), sep, cls]
+            ids = np.concatenate(parts)
+            lengths = list(map(len, parts))
+            segments = np.repeat([0, 0, 0, 1, 1, 2], lengths)
+            functional = np.repeat([False, False, True, False, True, True], lengths)
+        kept, continues = input.reused_tokens, True
+        if input.memory_reset == "document" and (border := source.last_border(start, end)) is not None:
+            kept, continues = end - border, False
+        begins = place == 0 and input.memory_reset == "document"
+        return StreamRow(ids, segments, functional, is_next, direction, begins, kept, continues)
+
+
+@dataclass(frozen=True)
+class _Stream:
+    """A stretch of a text, read in one direction. Positions count in this direction."""
+
+    text: RunningText
+    offset: int
+    length: int
+    direction: int
+
+    def ids(self, start: int, stop: int) -> Ints:
+        if self.direction == 1:
+            return self.text.ids[self.offset + start : self.offset + stop].astype(np.int64)
+        last = self.offset + self.length
+        return self.text.ids[last - stop : last - start][::-1].astype(np.int64)
+
+    def _borders(self, of: Ints, start: int, stop: int) -> Ints:
+        """The borders `start < border < stop`, in ascending order."""
+        if self.direction == 1:
+            first, last = np.searchsorted(of, [self.offset + start + 1, self.offset + stop])
+            return of[first:last] - self.offset
+        end = self.offset + self.length
+        first, last = np.searchsorted(of, [end - stop + 1, end - start])
+        return end - of[first:last][::-1]
+
+    def _neighbour(self, position: int, *, after: bool) -> int:
+        """The nearest sentence border at or after a position, or at or before it, within the stream."""
+        of = self.text.sentences
+        if after == (self.direction == 1):
+            place = of[np.searchsorted(of, self._absolute(position))]
+        else:
+            place = of[np.searchsorted(of, self._absolute(position), side="right") - 1]
+        relative = int(place) - self.offset if self.direction == 1 else self.offset + self.length - int(place)
+        return min(max(relative, 0), self.length)
+
+    def _absolute(self, position: int) -> int:
+        return self.offset + position if self.direction == 1 else self.offset + self.length - position
+
+    def cuts(self, start: int, stop: int) -> Ints:
+        """The places where a sentence begins, between two positions."""
+        return self._borders(self.text.sentences, start, stop)
+
+    def cut_before(self, position: int) -> int:
+        """The last place at or before a position where a sentence begins, or the start of the stream."""
+        return self._neighbour(position, after=False)
+
+    def cut_after(self, position: int) -> int:
+        """The first place at or after a position where a sentence begins, or the end of the stream."""
+        return self._neighbour(position, after=True)
+
+    def last_border(self, start: int, stop: int) -> int | None:
+        """The last place in `(start, stop]` where another document begins; None: there is none."""
+        borders = self._borders(self.text.document_ends, start, stop + 1)
+        return int(borders[-1]) if len(borders) else None
+
+
+def draw_segments(
+    source: _Stream, reused: int, start: int, room: int, random: np.random.Generator, *, avoid_overlap: bool = False
+) -> tuple[tuple[int, int], tuple[int, int], bool]:
+    """The ranges of segments A and B, `room` tokens together, and whether B follows A.
+
+    A begins at `start`. Candidates for its end are the sentence borders after it, up to the first one that is at least `room`
+    tokens away, which ends B instead. Half of the time, and always without a candidate, B is another place of the stream,
+    widened to whole sentences. The longer segment loses its last tokens until both fit.
+    """
+    end = source.cut_after(start + room)
+    cuts = source.cuts(start, min(start + room, end))
+    follows = bool(len(cuts)) and random.random() >= 0.5
+    first_end = int(random.choice(cuts)) if len(cuts) else end
+    if follows:
+        other = (first_end, end)
+    else:
+        length = max(1, room - (first_end - start))
+        begin = _random_begin(source, reused, first_end, length, random, avoid_overlap)
+        other = (source.cut_before(begin), source.cut_after(begin + length))
+        if avoid_overlap:
+            other = (begin, begin + length)
+    one = (start, first_end)
+    return *_trimmed(one, other, room), follows
+
+
+def _random_begin(source: _Stream, start: int, stop: int, length: int, random: np.random.Generator, avoid_overlap: bool) -> int:
+    last = source.length - length
+    if not avoid_overlap:
+        return int(random.integers(last + 1))
+    before, after = max(0, start - length + 1), max(0, last - stop + 1)
+    if before + after == 0:
+        return int(random.integers(last + 1))
+    place = int(random.integers(before + after))
+    return place if place < before else stop + place - before
+
+
+def _trimmed(one: tuple[int, int], other: tuple[int, int], room: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Both ranges without the last tokens of the longer one (in a tie, of the second), so that they hold `room` tokens."""
+    lengths = [one[1] - one[0], other[1] - other[0]]
+    surplus = sum(lengths) - room
+    longer = 0 if lengths[0] > lengths[1] else 1
+    taken = min(surplus, abs(lengths[0] - lengths[1]))
+    lengths[longer] -= taken
+    surplus -= taken
+    # Equally long now: the second loses the first token, then each in turn.
+    lengths[1] -= -(-surplus // 2)
+    lengths[0] -= surplus // 2
+    return (one[0], one[0] + lengths[0]), (other[0], other[0] + lengths[1])
+
+
+def collate_streams(rows: Sequence[StreamRow], input: StreamInput) -> StreamBatch:
+    """Rows as a batch, in the given order."""
+    if not rows:
+        raise ValueError("a batch of streams has at least one row")
+    ids = np.stack([row.ids for row in rows])
+    pair = input.segments == "pair"
+    return StreamBatch(
+        input_ids=torch.from_numpy(ids),
+        segments=torch.from_numpy(np.stack([row.segments for row in rows])) if pair else None,
+        direction=np.array([row.direction for row in rows]),
+        begins=torch.tensor([row.begins for row in rows]),
+        reused=input.reused_tokens,
+        kept=torch.tensor([row.kept for row in rows]),
+        continues=torch.tensor([row.continues for row in rows]),
+        host_ids=ids,
+        functional=np.stack([row.functional for row in rows]),
+        is_next=torch.tensor([row.is_next for row in rows]).long() if pair else None,
+    )

@@ -1,0 +1,161 @@
+"""Permutation language modelling (Yang et al. 2019, sections 2.2 and 2.3)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ramify.batching.forest import Ints
+from ramify.batching.stream_batch import StreamBatch, StreamTargets
+from ramify.batching.views.streams import StreamInput
+from ramify.config import check_fields
+from ramify.errors import RamifyError
+from ramify.models.base import State, StreamBackbone
+from ramify.nn.heads import VocabularyHead
+from ramify.nn.linear import Linear
+from ramify.tasks.base import Losses, Task
+from ramify.tasks.spans import Parts, SpanChoice, SpanUnit, choose_targets, halves, quotas
+from ramify.tokenizer import Tokenizer
+
+OrderKind = Literal["permutation", "forward", "backward"]
+
+
+@dataclass(frozen=True)
+class PermutationLMConfig:
+    """Defaults are the paper's."""
+
+    k: float = 6.0
+    """One in K tokens is predicted (K of the paper): those that come last in the factorization order. 1: all tokens."""
+    span_unit: SpanUnit = "word"
+    """word: spans of whole words. piece: spans of as many pieces, as in the published code. token: single tokens."""
+    longest_span: int = 5
+    order: OrderKind = "permutation"
+    """forward and backward: a token reads only those to its left or right, as in Transformer-XL and its mirror image."""
+    permutation_block: int | None = None
+    """Blocks of this length are permuted inside and keep their order (`perm_size` in the published code); None: a whole part
+    of the row is permuted."""
+    next_segment: float = 0.0
+    """Weight of a loss for whether segment B follows A. The paper has none; its ablation tries 1."""
+    tie_weights: bool = True
+
+    def __post_init__(self) -> None:
+        check_fields(self, "task.")
+        if self.k < 1:
+            raise RamifyError(f"task.k={self.k:g} must be at least 1: one in K tokens is predicted.")
+        if self.longest_span < 1:
+            raise RamifyError(f"task.longest_span must be at least 1, but is {self.longest_span}.")
+        if self.permutation_block is not None and self.permutation_block < 1:
+            raise RamifyError(f"task.permutation_block must be at least 1, but is {self.permutation_block}.")
+        if self.next_segment < 0:
+            raise RamifyError(f"task.next_segment must be at least 0, but is {self.next_segment}.")
+
+
+class PermutationLM(Task[StreamBatch]):
+    """Predict the last tokens of a random factorization order, each from its position and the tokens before it in the order."""
+
+    config: PermutationLMConfig
+    backbone: StreamBackbone
+    input: StreamInput
+    head: VocabularyHead
+
+    def __init__(self, backbone: StreamBackbone, tokenizer: Tokenizer, input: StreamInput, config: PermutationLMConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.backbone = backbone
+        self.tokenizer = tokenizer
+        self.input = input
+        if config.next_segment and input.segments == "none":
+            raise RamifyError(
+                f"task.next_segment={config.next_segment:g} needs rows of two segments. Set input.segments=pair, or "
+                "task.next_segment=0."
+            )
+        self.head = VocabularyHead(
+            backbone.out_dim,
+            backbone.config.vocab_size,
+            embedding=backbone.tied_embedding if config.tie_weights else None,
+        )
+        self.next_segment = NextSegmentHead(backbone.out_dim) if config.next_segment else None
+        self.word_starts = tokenizer.word_starts
+        self.spans = SpanChoice(config.span_unit, config.longest_span, config.k)
+
+    def corrupt(self, batch: StreamBatch, generator: torch.Generator) -> StreamBatch:
+        seeds = torch.randint(2**63 - 1, (len(batch.input_ids),), generator=generator, device=generator.device)
+        return self.draw(batch, seeds.cpu().numpy())
+
+    def draw(self, batch: StreamBatch, seeds: Ints) -> StreamBatch:
+        """Choose targets and factorization orders, with one seed per row."""
+        parts = halves(batch) if self.config.order != "backward" else ((0, batch.host_ids.shape[1]),)
+        counts = quotas(batch, parts, 1 / self.config.k)
+        order = np.empty(batch.host_ids.shape, dtype=np.int64)
+        positions = []
+        for row, seed in enumerate(seeds.tolist()):
+            random = np.random.Generator(np.random.Philox(key=seed))
+            positions.append(choose_targets(batch, row, self.spans, self.word_starts, parts, counts, random))
+            order[row] = self._order(batch.functional[row], positions[-1], parts, random)
+        targets = StreamTargets.at(np.stack(positions), batch.input_ids, counts)
+        return replace(batch, order=torch.from_numpy(order).to(batch.device), parts=parts, targets=targets)
+
+    def _order(self, functional: NDArray[np.bool_], targets: Ints, parts: Parts, random: np.random.Generator) -> Ints:
+        if self.config.order != "permutation":
+            order = np.arange(len(functional))
+            return order if self.config.order == "forward" else order[::-1].copy()
+        late = functional.copy()
+        late[targets] = True
+        return factorization_order(late, parts, random, self.config.permutation_block)
+
+    def counts(self, batch: StreamBatch, phase: str) -> dict[str, float]:
+        found = {"permutation_lm": 0.0 if batch.targets is None else batch.targets.total}
+        if self.next_segment is not None:
+            found["next_segment"] = float(len(batch.input_ids))
+        return found
+
+    def losses(self, batch: StreamBatch, divisors: Mapping[str, float], phase: str, state: State | None) -> Losses:
+        assert batch.targets is not None
+        hidden = self.backbone(batch, state, targets_only=self.next_segment is None)
+        assert hidden.queries is not None
+        weights = batch.targets.weight.flatten() / divisors["permutation_lm"]
+        found = {"permutation_lm": self.head.loss(hidden.queries.flatten(0, 1), batch.targets.labels.flatten(), weights)}
+        if self.next_segment is not None:
+            assert hidden.tokens is not None
+            assert batch.is_next is not None
+            loss = F.cross_entropy(self.next_segment(hidden.tokens[:, -1]), batch.is_next, reduction="sum")
+            found["next_segment"] = loss * (self.config.next_segment / divisors["next_segment"])
+        yield found, hidden.state
+
+
+class NextSegmentHead(nn.Module):
+    """Whether the second segment follows the first, from the state of the row's CLS."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.dense = Linear(dim, dim)
+        self.out = Linear(dim, 2)
+
+    def forward(self, x: Float[Tensor, "row dim"]) -> Float[Tensor, "row 2"]:
+        return self.out(self.dense(x).tanh())
+
+
+def factorization_order(late: NDArray[np.bool_], parts: Parts, random: np.random.Generator, block: int | None = None) -> Ints:
+    """A random factorization order of a row, as one number per token: a token reads those with lower or equal numbers, a
+    target those with lower numbers.
+
+    Within each part, tokens that are not `late` share the lowest number, so they read each other. `late` tokens (targets and
+    separators) follow in random order. All numbers of a part are above those of the parts before it.
+    """
+    order = np.zeros(len(late), dtype=np.int64)
+    base = 0
+    for start, stop in parts:
+        length = stop - start
+        size = min(block or length, length)
+        # Every block has the same permutation; a short last block keeps the ranks that it induces.
+        permutation = random.permutation(size)
+        index = np.arange(length) // size * size + np.tile(permutation, -(-length // size))[:length]
+        order[start:stop] = base + np.where(late[start:stop], 1 + index, 0)
+        base += length + 1
+    return order
