@@ -1,5 +1,6 @@
 """Batches of rows of running text, each of which may continue where the same row of the batch before ended."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ramify.batching.batch import AnyBatch, Movable
+from ramify.batching.views.streams import StreamInput, StreamRow
 
 
 @dataclass(frozen=True)
@@ -82,3 +84,23 @@ class StreamBatch(AnyBatch):
     @property
     def num_target_tokens(self) -> int:
         return self.host_ids.size
+
+
+def collate_streams(rows: Sequence[StreamRow], input: StreamInput) -> StreamBatch:
+    """Rows as a batch, in the given order."""
+    if not rows:
+        raise ValueError("a batch of streams has at least one row")
+    ids = np.stack([row.ids for row in rows])
+    pair = input.segments == "pair"
+    return StreamBatch(
+        input_ids=torch.from_numpy(ids),
+        segments=torch.from_numpy(np.stack([row.segments for row in rows])) if pair else None,
+        direction=np.array([row.direction for row in rows]),
+        begins=torch.tensor([row.begins for row in rows]),
+        reused=input.reused_tokens,
+        kept=torch.tensor([row.kept for row in rows]),
+        continues=torch.tensor([row.continues for row in rows]),
+        host_ids=ids,
+        functional=np.stack([row.functional for row in rows]),
+        is_next=torch.tensor([row.is_next for row in rows]).long() if pair else None,
+    )

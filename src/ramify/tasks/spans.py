@@ -1,4 +1,4 @@
-"""The choice of the tokens that a model predicts. In running text these are spans of words, as in XLNet's published pipeline."""
+"""The choice of the tokens that a model predicts. In running text, these are spans of words as in XLNet's pipeline."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,16 +1,13 @@
 """Rows of running text in order, as in XLNet's published pipeline: each row continues where the row before it ended."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from ramify.batching.forest import Ints
 from ramify.batching.running_text import RunningText
-from ramify.batching.stream_batch import StreamBatch
 from ramify.batching.views.base import View
 from ramify.config import check_fields
 from ramify.errors import RamifyError, counted
@@ -262,23 +259,3 @@ def _trimmed(one: tuple[int, int], other: tuple[int, int], room: int) -> tuple[t
     lengths[1] -= -(-surplus // 2)
     lengths[0] -= surplus // 2
     return (one[0], one[0] + lengths[0]), (other[0], other[0] + lengths[1])
-
-
-def collate_streams(rows: Sequence[StreamRow], input: StreamInput) -> StreamBatch:
-    """Rows as a batch, in the given order."""
-    if not rows:
-        raise ValueError("a batch of streams has at least one row")
-    ids = np.stack([row.ids for row in rows])
-    pair = input.segments == "pair"
-    return StreamBatch(
-        input_ids=torch.from_numpy(ids),
-        segments=torch.from_numpy(np.stack([row.segments for row in rows])) if pair else None,
-        direction=np.array([row.direction for row in rows]),
-        begins=torch.tensor([row.begins for row in rows]),
-        reused=input.reused_tokens,
-        kept=torch.tensor([row.kept for row in rows]),
-        continues=torch.tensor([row.continues for row in rows]),
-        host_ids=ids,
-        functional=np.stack([row.functional for row in rows]),
-        is_next=torch.tensor([row.is_next for row in rows]).long() if pair else None,
-    )
