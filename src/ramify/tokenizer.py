@@ -25,6 +25,9 @@ SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 MARKS = ("[EOP]", "[EOD]")
 """The ends of paragraphs and documents, for models of running text."""
 
+CONTINUES, SPACE, BYTE_SPACE = "##", "▁", "Ġ"
+"""The beginnings of pieces that mark words: WordPiece's inside a word; Unigram's and byte-level BPE's after a space."""
+
 ALPHABET = 1000
 """Maximum number of letters in a trained WordPiece vocabulary."""
 
@@ -320,6 +323,61 @@ class Tokenizer:
             ids += [self.mask_id] if number else []
             ids += self.encode(part.strip() if number else part.rstrip()) if part.strip() else []
         return ids
+
+    @cached_property
+    def pieces(self) -> list[str]:
+        """The spelling of every id in the vocabulary; empty for an id without a piece."""
+        found = [""] * self.vocab_size
+        for piece, token_id in self.ids.items():
+            found[token_id] = piece
+        return found
+
+    @cached_property
+    def word_starts(self) -> NDArray[np.bool_]:
+        """Whether each piece begins a word: WordPiece without ##; Unigram and byte-level BPE with their sign of a space.
+
+        Special tokens are words, and so is punctuation. Raises for a tokenizer that marks no words.
+        """
+        mark = self._word_mark
+        if mark == CONTINUES:
+            found = [not piece.startswith(CONTINUES) for piece in self.pieces]
+        else:
+            alone = set(punctuation)
+            found = [not mark or piece.startswith((mark, "<")) or piece in alone for piece in self.pieces]
+        starts = np.array(found, dtype=bool)
+        starts[self.special_ids] = True
+        return starts
+
+    @cached_property
+    def piece_bytes(self) -> NDArray[np.int64]:
+        """Number of UTF-8 bytes of each piece's text. A sign of a space counts as one byte; special tokens have none."""
+        mark = self._word_mark
+        if mark == CONTINUES:
+            sizes = [len(piece.removeprefix(CONTINUES).encode()) for piece in self.pieces]
+        elif mark == BYTE_SPACE:
+            # In byte-level BPE, each letter stands for one byte.
+            sizes = [len(piece) for piece in self.pieces]
+        else:
+            sizes = [len((piece.replace(mark, " ") if mark else piece).encode()) for piece in self.pieces]
+        found = np.array(sizes, dtype=np.int64)
+        found[self.special_ids] = 0
+        return found
+
+    @cached_property
+    def _word_mark(self) -> str:
+        """The sign that marks the pieces inside words (`CONTINUES`) or those that begin one; empty if every piece is a word."""
+        model = self.engine.model
+        if isinstance(model, models.WordPiece):
+            return CONTINUES
+        if isinstance(model, models.WordLevel):
+            return ""
+        for mark in (BYTE_SPACE, SPACE):
+            if any(piece.startswith(mark) for piece in self.pieces):
+                return mark
+        raise RamifyError(
+            f"the tokenizer{self.source and f' {self.source}'} does not mark where words begin ({CONTINUES}, {SPACE} or "
+            f"{BYTE_SPACE}), so words cannot be told from their pieces. Use a tokenizer of the kind wordpiece, unigram or bpe."
+        )
 
     @cached_property
     def ids(self) -> dict[str, int]:
