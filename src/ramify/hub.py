@@ -218,7 +218,7 @@ def load_weights(task: Task, file: Path) -> None:
 
 
 def _load_hugging_face(directory: Path) -> Pipeline:
-    """Load a BERT-family checkpoint. With a masked-LM head it fills masks; without one it embeds texts.
+    """Load a checkpoint of BERT, RoBERTa, DistilBERT or ALBERT. With a masked-LM head it fills masks; without one it embeds texts.
 
     A sentence-transformers directory determines the pooling, the normalization and the length limit of embeddings.
     """
@@ -270,7 +270,8 @@ def _sentence_transformers(directory: Path) -> tuple[str, bool, int]:
 
 
 def export_hugging_face(pipeline: Pipeline, directory: str | Path) -> None:
-    """Write a Bert with its head in the form of transformers' `BertForMaskedLM`.
+    """Write a Bert with its head in the form of transformers' `BertForMaskedLM`, or of `BertForPreTraining` if it also predicts
+    the next sentence.
 
     Raises `RamifyError` if the model has no such form.
     """
@@ -285,7 +286,7 @@ def export_hugging_face(pipeline: Pipeline, directory: str | Path) -> None:
             f"this {type(pipeline.backbone).__name__} ({type(task).__name__}) has no Hugging Face form; only a Bert that was "
             "trained with task.head=bert and task.tie_weights=true has one. Train such a model."
         )
-    bert.save_pretrained(task.backbone, directory, task.head)
+    bert.save_pretrained(task.backbone, directory, task.head, task.next_head)
     task.tokenizer.save(Path(directory))
 
 

@@ -84,9 +84,11 @@ class Batch(AnyBatch):
     readers: Rows
     """`targets`, grouped so that targets with similar numbers of context nodes are adjacent."""
     maskable: NDArray[np.int64]
-    """Number of maskable tokens of each target, which are the last ones before its final special token."""
+    """Number of maskable tokens of each target: those with a label before corruption."""
+    own_tokens: NDArray[np.int64]
+    """Number of tokens of each target's own text with its special tokens, to which the mask rate applies."""
     source: NDArray[np.int64]
-    """The node in the store behind each target."""
+    """The node in the store behind each target; the number of the row if rows are packed from running text."""
     node_source: NDArray[np.int64]
     """The node in the store behind each of `nodes`."""
     frame: Frame
@@ -94,6 +96,9 @@ class Batch(AnyBatch):
     node_weight: Float64[Tensor, " node"] | None = None
     """Weight of the losses of each node's own vector; None if the view gives none."""
     token_type_ids: Int[Tensor, " target_total"] | None = None
+    pair_labels: Int[Tensor, " target"] | None = None
+    """For rows of two segments, whether the second one is random (1) or follows the first one in its document (0), as in BERT;
+    None for other rows."""
     output_positions: OutputPositions | None = None
     """The positions whose states are computed (None = all)."""
     null_context: bool = False
@@ -106,7 +111,7 @@ class Batch(AnyBatch):
     @property
     def num_target_tokens(self) -> int:
         # Special tokens count; context before a target's own text in its row does not.
-        return int(self.maskable.sum()) + self.frame.num_special * len(self.targets)
+        return int(self.own_tokens.sum())
 
     @property
     def device(self) -> torch.device:
@@ -146,7 +151,7 @@ class Batch(AnyBatch):
         keys = self.contexts.host_lengths
         context = slice(int(keys[:start].sum()), int(keys[:stop].sum()))
         device = self.target_ids.device
-        targets, contexts, readers = _target_rows(host[start:stop], keys[start:stop])
+        targets, contexts, readers = target_rows(host[start:stop], keys[start:stop])
         output_positions, labels = None, self.labels[tokens]
         if self.output_positions is not None:
             counts = self.output_positions.rows.host_lengths
@@ -155,7 +160,7 @@ class Batch(AnyBatch):
                 self.output_positions.index[picked] - tokens.start, counts[start:stop], targets, readers
             )
             labels = self.labels[picked]
-        types = self.token_type_ids
+        types, pair_labels = self.token_type_ids, self.pair_labels
         return replace(
             self,
             target_ids=self.target_ids[tokens],
@@ -167,8 +172,10 @@ class Batch(AnyBatch):
             contexts=contexts.to(device),
             readers=readers.to(device),
             maskable=self.maskable[start:stop],
+            own_tokens=self.own_tokens[start:stop],
             source=self.source[start:stop],
             token_type_ids=None if types is None else types[tokens],
+            pair_labels=None if pair_labels is None else pair_labels[start:stop],
             output_positions=output_positions,
         )
 
@@ -182,7 +189,7 @@ def select_positions(
     return OutputPositions(index, rows.to(index.device), cross_rows.to(index.device))
 
 
-def _target_rows(lengths: NDArray[np.int64], keys: NDArray[np.int64]) -> tuple[Rows, Rows, Rows]:
+def target_rows(lengths: NDArray[np.int64], keys: NDArray[np.int64]) -> tuple[Rows, Rows, Rows]:
     """Targets, their contexts, and the targets as readers; the last two share their group borders."""
     pairs = length_key(lengths) * 64 + doubling_key(keys)
     return Rows.build(lengths), Rows.build(keys, keys=pairs), Rows.build(lengths, keys=pairs)
@@ -237,7 +244,7 @@ class Collator:
             target_ids = self._wrap(source, own)
         else:
             target_ids, types = self._concatenated([before[i] for i in order], source, own, lengths)
-        targets, contexts, readers = _target_rows(lengths, keys)
+        targets, contexts, readers = target_rows(lengths, keys)
         # Only the target's own text is maskable, not the special tokens after it.
         back = np.repeat(lengths, lengths) - (np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths))
         asked = (back > after) & (back <= np.repeat(own, lengths) + after)
@@ -276,6 +283,7 @@ class Collator:
             contexts=contexts,
             readers=readers,
             maskable=own,
+            own_tokens=own + special,
             source=source,
             node_source=nodes,
             frame=self.tokenizer.frame,

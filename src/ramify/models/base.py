@@ -18,6 +18,7 @@ from ramify.config import check_fields
 from ramify.errors import RamifyError
 from ramify.models import hf
 from ramify.nn.blocks import Activation
+from ramify.nn.pooling import Pooling
 from ramify.nn.ragged import Rows, keep_eager, runs
 from ramify.tensors import load_strictly
 
@@ -208,6 +209,8 @@ class TextModelConfig(ModelConfig):
     """Maximum length of a row, in tokens."""
     activation: Activation
     """Activation of feed-forward layers, and of a head that has a dense layer."""
+    pooling: Pooling
+    """The pooling of a row's states into one vector."""
     eps: float
     """Epsilon of every LayerNorm, including that of the head."""
 

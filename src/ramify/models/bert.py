@@ -1,4 +1,7 @@
-"""BERT's encoder (Devlin et al. 2019, section 3), on the flat axis, and its Hugging Face form."""
+"""BERT's encoder (Devlin et al. 2019, section 3), on the flat axis, and its Hugging Face form.
+
+RoBERTa, DistilBERT and ALBERT (Lan et al. 2020) are the same encoder with other settings; their checkpoints are read, too.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -57,6 +60,10 @@ class BertConfig(TextModelConfig):
     """Multiply token vectors by the root of `dim` (Vaswani et al. 2017, section 3.4). BERT does not."""
     embedding_norm: bool = True
     """Apply a LayerNorm to embeddings, as BERT does."""
+    embedding_dim: int | None = None
+    """Width of the embeddings, which a linear map brings to `dim`, as in ALBERT; null: `dim`, without a map."""
+    shared_layers: bool = False
+    """Whether all layers share one layer's weights, as in ALBERT."""
     eps: float = 1e-12
 
     def __post_init__(self) -> None:
@@ -68,7 +75,7 @@ class BertConfig(TextModelConfig):
     def adapted_to(self, checkpoint: Checkpoint) -> "BertConfig":
         if checkpoint.model is None:
             free = {name: getattr(self, name) for name in FREE}
-            return replace(config_from_hf(hf.read_config(checkpoint.directory)), **free)
+            return replace(config_from_hf(hf.read_config(checkpoint.directory, hf.ENCODERS)), **free)
         return checkpoint.saved_as(self, BERT_FAMILY)
 
     def initialize(self, backbone: "Bert", checkpoint: Checkpoint, *, decoder: bool = True) -> None:
@@ -93,7 +100,7 @@ class Bert(Backbone):
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.config = config
-        self.embedding = nn.Embedding(config.vocab_size, config.dim)
+        self.embedding = nn.Embedding(config.vocab_size, config.embedding_dim or config.dim)
         self.embeddings = Embeddings(
             self.embedding,
             config.max_tokens,
@@ -103,6 +110,7 @@ class Bert(Backbone):
             norm=config.embedding_norm,
             dropout=config.dropout,
             eps=config.eps,
+            dim=None if config.embedding_dim is None else config.dim,
         )
         self.stack = Stack(
             config.num_layers,
@@ -114,11 +122,12 @@ class Bert(Backbone):
             dropout=config.dropout,
             attention_dropout=config.attention_dropout,
             activation=config.activation,
+            shared=config.shared_layers,
         )
         self.pool = Pool(config.pooling, config.dim)
         init_weights(self)
         if config.scale_embedding:
-            nn.init.normal_(self.embedding.weight, std=config.dim**-0.5)
+            nn.init.normal_(self.embedding.weight, std=self.embedding.embedding_dim**-0.5)
 
     @property
     def out_dim(self) -> int:
@@ -158,7 +167,12 @@ class Bert(Backbone):
         return Hidden(x, None if batch.output_positions is None else batch.output_positions.index)
 
     def pooled(self, hidden: Hidden, batch: Batch) -> Float[Tensor, "target dim"]:
-        return self.pool(hidden.tokens, batch.targets)
+        if batch.output_positions is None:
+            return self.pool(hidden.tokens, batch.targets)
+        if self.pool.kind not in ("cls", "pooler"):
+            raise RamifyError(f"model.pooling={self.pool.kind} needs the states of all tokens. Set model.pooling=pooler or cls.")
+        # The first output position of each row is its first token.
+        return self.pool(hidden.tokens, batch.output_positions.rows)
 
 
 # --- Hugging Face ---------------------------------------------------------------------------------------------------
@@ -177,6 +191,8 @@ def config_from_hf(theirs: Mapping[str, Any]) -> BertConfig:
         max_tokens=theirs["max_position_embeddings"],
         type_vocab_size=theirs.get("type_vocab_size", 2),
         eps=theirs.get("layer_norm_eps", 1e-12),
+        embedding_dim=theirs.get("embedding_size"),
+        shared_layers=theirs["model_type"] == "albert",
     )
 
 
@@ -187,6 +203,11 @@ def config_to_hf(config: BertConfig) -> dict[str, Any]:
             f"{str(config.scale_embedding).lower()} and model.embedding_norm={str(config.embedding_norm).lower()} have no "
             "Hugging Face form, whose BERT has post-norm layers, learned positions, and embeddings that are normalized but not "
             "scaled. Train a model with norm=post, position=learned, scale_embedding=false and embedding_norm=true."
+        )
+    if config.shared_layers or config.embedding_dim is not None:
+        raise RamifyError(
+            f"model.shared_layers={str(config.shared_layers).lower()} and model.embedding_dim={config.embedding_dim} have no "
+            "form as a BERT of Hugging Face. Train a model with shared_layers=false and embedding_dim=null."
         )
     if not config.type_vocab_size:
         raise RamifyError(
@@ -213,10 +234,15 @@ def config_to_hf(config: BertConfig) -> dict[str, Any]:
 
 def tensors_from_hf(tensors: Mapping[str, Tensor], config: BertConfig) -> dict[str, Tensor]:
     """The encoder's parameters under Ramify's names, with the pooler if the model has one, but without heads."""
-    ours = {f"embeddings.{name}": tensors[f"embeddings.{theirs}"] for name, theirs in hf.EMBEDDING_KEYS.items()}
+    keys = dict(hf.EMBEDDING_KEYS)
+    if not config.type_vocab_size:
+        del keys["types.weight"]
+    if config.embedding_dim is not None:
+        keys |= {f"projection.{kind}": f"projection.{kind}" for kind in ("weight", "bias")}
+    ours = {f"embeddings.{name}": tensors[f"embeddings.{theirs}"] for name, theirs in keys.items()}
     ours["embedding.weight"] = ours["embeddings.tokens.weight"]
     ours["embeddings.positions.weight"] = hf.first_positions(ours["embeddings.positions.weight"], config.max_tokens)
-    for number in range(config.num_layers):
+    for number in range(1 if config.shared_layers else config.num_layers):
         layer = hf.layer_from_bert(tensors, number)
         ours |= {f"stack.layers.{number}.{key}": value for key, value in layer.items()}
     if config.pooling == "pooler":
@@ -231,13 +257,15 @@ def tensors_to_hf(model: Bert) -> dict[str, Tensor]:
         prefix = f"stack.layers.{number}."
         layer = {key.removeprefix(prefix): value for key, value in own.items() if key.startswith(prefix)}
         theirs |= {f"bert.{key}": value for key, value in hf.layer_to_bert(layer, number).items()}
+    if model.config.pooling == "pooler":
+        theirs |= {f"bert.pooler.dense.{kind}": own[f"pool.hidden.{kind}"] for kind in ("weight", "bias")}
     return theirs
 
 
 def from_pretrained(source: str | Path, **changes: Any) -> Bert:
     """Build a Bert from a Hugging Face directory or hub id. `changes` override fields of its config."""
     directory = hf.locate(source)
-    theirs = hf.read_config(directory)
+    theirs = hf.read_config(directory, hf.ENCODERS)
     fields = vars(config_from_hf(theirs)) | changes
     config = BertConfig(**fields)
     model = Bert(config)
@@ -274,15 +302,23 @@ def head_from_hf(tensors: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
     return head
 
 
-def save_pretrained(model: Bert, directory: str | Path, head: nn.Module | None = None) -> None:
-    """Write config.json and model.safetensors for `BertForMaskedLM`, or for `BertModel` if there is no head."""
-    tensors = tensors_to_hf(model)
-    if head is not None:
-        own = head.state_dict()
-        tensors |= {theirs: own[name] for name, theirs in hf.HEAD_KEYS.items()}
+def save_pretrained(
+    model: Bert, directory: str | Path, head: nn.Module | None = None, next_head: nn.Linear | None = None
+) -> None:
+    """Write config.json and model.safetensors for `BertForMaskedLM`, for `BertForPreTraining` with a head for the next sentence,
+    or for `BertModel` if there is no head."""
     config = config_to_hf(model.config)
+    tensors = tensors_to_hf(model)
     if head is None:
         config["architectures"] = ["BertModel"]
         tensors = {key.removeprefix("bert."): value for key, value in tensors.items()}
+    else:
+        own = head.state_dict()
+        tensors |= {theirs: own[name] for name, theirs in hf.HEAD_KEYS.items()}
+        if next_head is None:
+            tensors = {key: value for key, value in tensors.items() if not key.startswith("bert.pooler.")}
+        else:
+            config["architectures"] = ["BertForPreTraining"]
+            tensors |= {f"cls.seq_relationship.{key}": value for key, value in next_head.state_dict().items()}
     with torch.no_grad():
         hf.write(Path(directory), config, tensors)

@@ -2,7 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +48,6 @@ HEAD_KEYS = {
 
 ACTIVATIONS: dict[str, Activation] = {"gelu": "gelu", "gelu_new": "gelu_tanh", "relu": "relu"}
 
-MODEL_TYPES = {"bert"}
 SIZES = (
     "vocab_size",
     "hidden_size",
@@ -56,6 +57,83 @@ SIZES = (
     "max_position_embeddings",
 )
 """The required settings of a BERT's config.json."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """How an architecture differs from BERT in its spelling: parts of keys, and names of settings."""
+
+    name: str
+    keys: tuple[tuple[str, str], ...] = ()
+    """(regular expression, replacement) from the names of its tensors to BERT's, one after the other."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """From BERT's names of settings to its own."""
+
+
+FAMILIES = {
+    "bert": Family("BERT", ((r"LayerNorm\.gamma$", "LayerNorm.weight"), (r"LayerNorm\.beta$", "LayerNorm.bias"))),
+    "roberta": Family(
+        "RoBERTa",
+        (
+            (r"^lm_head\.dense\.", "cls.predictions.transform.dense."),
+            (r"^lm_head\.layer_norm\.", "cls.predictions.transform.LayerNorm."),
+            (r"^lm_head\.", "cls.predictions."),
+        ),
+    ),
+    "distilbert": Family(
+        "DistilBERT",
+        (
+            (r"^transformer\.", "encoder."),
+            (r"\.attention\.q_lin\.", ".attention.self.query."),
+            (r"\.attention\.k_lin\.", ".attention.self.key."),
+            (r"\.attention\.v_lin\.", ".attention.self.value."),
+            (r"\.attention\.out_lin\.", ".attention.output.dense."),
+            (r"\.sa_layer_norm\.", ".attention.output.LayerNorm."),
+            (r"\.ffn\.lin1\.", ".intermediate.dense."),
+            (r"\.ffn\.lin2\.", ".output.dense."),
+            (r"\.output_layer_norm\.", ".output.LayerNorm."),
+            (r"^vocab_transform\.", "cls.predictions.transform.dense."),
+            (r"^vocab_layer_norm\.", "cls.predictions.transform.LayerNorm."),
+            (r"^vocab_projector\.", "cls.predictions.decoder."),
+        ),
+        {
+            "hidden_size": "dim",
+            "num_hidden_layers": "n_layers",
+            "num_attention_heads": "n_heads",
+            "intermediate_size": "hidden_dim",
+            "hidden_dropout_prob": "dropout",
+            "attention_probs_dropout_prob": "attention_dropout",
+            "hidden_act": "activation",
+        },
+    ),
+    "albert": Family(
+        "ALBERT",
+        (
+            (r"^encoder\.embedding_hidden_mapping_in\.", "embeddings.projection."),
+            (r"^encoder\.albert_layer_groups\.0\.albert_layers\.0\.", "encoder.layer.0."),
+            (r"\.attention\.(query|key|value)\.", r".attention.self.\1."),
+            (r"\.attention\.dense\.", ".attention.output.dense."),
+            (r"\.attention\.LayerNorm\.", ".attention.output.LayerNorm."),
+            (r"\.ffn\.", ".intermediate.dense."),
+            (r"\.ffn_output\.", ".output.dense."),
+            (r"\.full_layer_layer_norm\.", ".output.LayerNorm."),
+            (r"^pooler\.(weight|bias)$", r"pooler.dense.\1"),
+            (r"^predictions\.(dense|LayerNorm)\.", r"cls.predictions.transform.\1."),
+            (r"^predictions\.", "cls.predictions."),
+        ),
+    ),
+}
+"""The architectures that are BERT's encoder under other names. ALBERT also shares its layers and factorizes its embeddings."""
+
+ENCODERS = tuple(FAMILIES)
+UNSHARED = tuple(name for name in FAMILIES if name != "albert")
+"""The architectures whose layers have weights of their own."""
+
+IGNORED = r"embeddings\.position_ids|cls\.seq_relationship\.(weight|bias)|sop_classifier\.classifier\.(weight|bias)"
+"""Names of tensors that no model here reads."""
+
+LISTED = 8
+"""Number of names in a message."""
 
 
 def locate(source: str | Path) -> Path:
@@ -94,21 +172,49 @@ def locate(source: str | Path) -> Path:
         ) from None
 
 
-def read_config(directory: Path) -> dict[str, Any]:
-    """Read config.json of a BERT-family checkpoint. Raises `RamifyError` for any other architecture."""
+def read_config(directory: Path, kinds: Sequence[str] = UNSHARED) -> dict[str, Any]:
+    """Read config.json of a BERT-family checkpoint, under BERT's names of settings. Raises `RamifyError` if its architecture is
+    not one of `kinds`."""
     path = directory / "config.json"
     config = read_json(path, A_CHECKPOINT)
     kind = config.get("model_type")
-    if kind not in MODEL_TYPES:
+    if kind not in kinds:
         raise RamifyError(
-            f"{path}: model_type={kind!r} is not supported; only {', '.join(sorted(MODEL_TYPES))} is. Choose another "
-            "checkpoint."
+            f"{path}: model_type={kind!r} is not supported here; only {', '.join(kinds)} are. Choose another checkpoint."
         )
-    if missing := [name for name in SIZES if type(config.get(name)) is not int]:
+    family = FAMILIES[kind]
+    for name, theirs in family.settings.items():
+        if theirs in config:
+            config[name] = config[theirs]
+    if missing := [family.settings.get(name, name) for name in SIZES if type(config.get(name)) is not int]:
         raise RamifyError(
             f"{path}: {', '.join(missing)} must be whole numbers, so the checkpoint is not complete. Download it again."
         )
+    supported: dict[str, Any] = {"position_embedding_type": "absolute"}
+    if kind == "roberta":
+        # Its head has this activation, whatever that of its layers.
+        supported["hidden_act"] = "gelu"
+        # The first positions are unused: see `_without_offset`.
+        config["max_position_embeddings"] -= _first_position(config)
+        if config.get("type_vocab_size", 2) == 1:
+            config["type_vocab_size"] = 0
+    elif kind == "distilbert":
+        config["type_vocab_size"] = 0
+    elif kind == "albert":
+        supported |= {"num_hidden_groups": 1, "inner_group_num": 1}
+        config["embedding_size"] = config.get("embedding_size", 128)
+    for name, value in supported.items():
+        if config.get(name, value) != value:
+            raise RamifyError(
+                f"{path}: {name}={config[name]!r} is not supported for {family.name}; only {value!r} is. Choose another "
+                "checkpoint."
+            )
     return config
+
+
+def _first_position(config: Mapping[str, Any]) -> int:
+    """The row of RoBERTa's position table that the first token reads, after that of padding."""
+    return int(config.get("pad_token_id") or 0) + 1
 
 
 def require(config: Any, required: Mapping[str, Any], source: str | Path, part: str = "model") -> None:
@@ -188,13 +294,65 @@ class Tensors(dict[str, Tensor]):
 
 
 def bert_tensors(directory: Path) -> Tensors:
-    """Read the tensors of a BERT checkpoint, without their `bert.` prefix and with the current names of LayerNorms."""
-    mended = Tensors()
+    """Read the tensors of a BERT-family checkpoint under BERT's current names, without the prefix of the encoder.
+
+    Raises `RamifyError` if the encoder lacks tensors, or if there are tensors that neither it nor its heads have.
+    """
+    config = read_config(directory, ENCODERS)
+    kind = config["model_type"]
+    tensors, names = Tensors(), {}
     for key, value in read_tensors(directory).items():
-        key = key.removeprefix("bert.").replace("LayerNorm.gamma", "LayerNorm.weight")
-        mended[key.replace("LayerNorm.beta", "LayerNorm.bias")] = value
-    mended.pop("embeddings.position_ids", None)
-    return mended
+        name = key.removeprefix(f"{kind}.")
+        for pattern, replacement in FAMILIES[kind].keys:
+            name = re.sub(pattern, replacement, name)
+        if re.fullmatch(IGNORED, name) is None:
+            tensors[name], names[name] = value, key
+    decoder = "cls.predictions.decoder.bias"
+    if kind == "distilbert" and decoder in tensors:
+        tensors["cls.predictions.bias"] = tensors[decoder]
+    _check_names(directory, config, tensors, names)
+    if kind == "roberta":
+        _without_offset(config, tensors)
+    return tensors
+
+
+def _check_names(directory: Path, config: Mapping[str, Any], tensors: Tensors, names: Mapping[str, str]) -> None:
+    """Raise unless the encoder is complete and every other tensor belongs to a known head. `names` are the names in the
+    file."""
+    kind = config["model_type"]
+    expected = {f"embeddings.{name}" for name in EMBEDDING_KEYS.values()}
+    if kind == "distilbert":
+        expected.remove("embeddings.token_type_embeddings.weight")
+    both = ("weight", "bias")
+    optional = {f"pooler.dense.{each}" for each in both} | {f"cls.predictions.decoder.{each}" for each in both}
+    optional |= set(HEAD_KEYS.values())
+    if kind == "albert":
+        expected |= {f"embeddings.projection.{each}" for each in both}
+    layers = 1 if kind == "albert" else config["num_hidden_layers"]
+    parts = [*LAYER_KEYS.values(), "attention.self.key", "attention.self.value"]
+    expected |= {f"encoder.layer.{n}.{part}.{each}" for n in range(layers) for part in parts for each in both}
+    family = FAMILIES[kind].name
+    problems = []
+    if missing := sorted(expected - tensors.keys()):
+        problems.append(f"holds no tensor {_listed(missing)}, so it is not a complete {family} encoder")
+    if surplus := sorted(names[name] for name in tensors.keys() & names.keys() - expected - optional):
+        problems.append(f"holds tensors that {family} with a masked-LM head does not have: {_listed(surplus)}")
+    if problems:
+        raise RamifyError(f"the checkpoint {directory} {', and '.join(problems)}. Download it again, or choose another one.")
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return ", ".join(map(repr, names[:LISTED])) + more
+
+
+def _without_offset(config: Mapping[str, Any], tensors: Tensors) -> None:
+    """Give RoBERTa's embeddings BERT's form: position 0 is that of the first token, and a single token type, which every token
+    has, is part of the positions."""
+    name = "embeddings.position_embeddings.weight"
+    tensors[name] = tensors[name][_first_position(config) :]
+    if not config.get("type_vocab_size", 2):
+        tensors[name] = tensors[name] + tensors.pop("embeddings.token_type_embeddings.weight")
 
 
 def layer_from_bert(tensors: Mapping[str, Tensor], number: int) -> dict[str, Tensor]:

@@ -268,7 +268,8 @@ def init_from_bert(model: TreeMLM, source: str | Path, *, decoder: bool = True) 
         )
     own = model.state_dict()
     positions = hf.first_positions(tensors["embeddings.position_embeddings.weight"], model.config.max_tokens)
-    positions = positions + tensors["embeddings.token_type_embeddings.weight"][0]
+    if "embeddings.token_type_embeddings.weight" in tensors:
+        positions = positions + tensors["embeddings.token_type_embeddings.weight"][0]
     sides = ["encoder", "decoder"] if decoder else ["encoder"]
     if decoder or model.config.share_embeddings:
         own["embedding.weight"] = tensors["embeddings.word_embeddings.weight"]

@@ -154,7 +154,8 @@ class Layer(nn.Module):
 
 
 class Stack(nn.Module):
-    """A sequence of layers. A pre-norm stack ends with a LayerNorm."""
+    """A sequence of layers, or one layer applied `num_layers` times if `shared` (Lan et al. 2020). A pre-norm stack ends with a
+    LayerNorm."""
 
     def __init__(
         self,
@@ -165,10 +166,14 @@ class Stack(nn.Module):
         *,
         norm: Norm = "post",
         eps: float = 1e-12,
+        shared: bool = False,
         **layer,
     ) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(Layer(dim, num_heads, ffn_dim, norm=norm, eps=eps, **layer) for _ in range(num_layers))
+        self.repeats = num_layers if shared else 1
+        self.layers = nn.ModuleList(
+            Layer(dim, num_heads, ffn_dim, norm=norm, eps=eps, **layer) for _ in range(num_layers // self.repeats)
+        )
         self.final_norm = nn.LayerNorm(dim, eps) if norm == "pre" else None
 
     def forward(
@@ -180,7 +185,8 @@ class Stack(nn.Module):
         allowed: Allowed | None = None,
     ) -> Float[Tensor, "position dim"]:
         """`allowed` limits which tokens of a row attend to which. It cannot be combined with `output_positions`."""
-        last = len(self.layers) - 1
-        for number, layer in enumerate(self.layers):
+        layers = [layer for layer in self.layers for _ in range(self.repeats)]
+        last = len(layers) - 1
+        for number, layer in enumerate(layers):
             x = layer(x, rows, context, output_positions if number == last else None, allowed)
         return x if self.final_norm is None else self.final_norm(x)

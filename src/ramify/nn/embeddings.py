@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ramify.nn.dropout import dropout
+from ramify.nn.linear import Linear
 
 Position = Literal["learned", "sinusoidal"]
 
@@ -38,7 +39,10 @@ class PositionTable(nn.Module):
 
 
 class Embeddings(nn.Module):
-    """Token plus position (plus segment) vectors, optional LayerNorm, and dropout. `tokens` may be shared with a head."""
+    """Token plus position (plus segment) vectors, optional LayerNorm, and dropout. `tokens` may be shared with a head.
+
+    With `dim`, a linear map brings the vectors to this width (Lan et al. 2020, section 3.1).
+    """
 
     def __init__(
         self,
@@ -51,14 +55,16 @@ class Embeddings(nn.Module):
         norm: bool = True,
         dropout: float = 0.1,
         eps: float = 1e-12,
+        dim: int | None = None,
     ) -> None:
         super().__init__()
-        dim = tokens.embedding_dim
+        width = tokens.embedding_dim
         self.tokens = tokens
-        self.positions = PositionTable(max_tokens, dim, position)
-        self.types = nn.Embedding(type_vocab_size, dim) if type_vocab_size else None
-        self.norm = nn.LayerNorm(dim, eps) if norm else None
-        self.scale = math.sqrt(dim) if scale else 1.0
+        self.positions = PositionTable(max_tokens, width, position)
+        self.types = nn.Embedding(type_vocab_size, width) if type_vocab_size else None
+        self.norm = nn.LayerNorm(width, eps) if norm else None
+        self.projection = None if dim is None else Linear(width, dim)
+        self.scale = math.sqrt(width) if scale else 1.0
         self.dropout = dropout
 
     def forward(
@@ -75,7 +81,8 @@ class Embeddings(nn.Module):
             x = x + (self.types(type_ids) if type_ids is not None else self.types.weight[0])
         if self.norm is not None:
             x = self.norm(x)
-        return dropout(x, self.dropout, self.training)
+        x = dropout(x, self.dropout, self.training)
+        return x if self.projection is None else self.projection(x)
 
 
 def init_weights(module: nn.Module, std: float = 0.02) -> None:

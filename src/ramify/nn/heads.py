@@ -20,7 +20,8 @@ MAX_LOGITS = 64 * 2**20 // 4
 class VocabularyHead(nn.Module):
     """Scores over the vocabulary by a linear map, preceded by BERT's dense, activation and LayerNorm if `transform`.
 
-    `embedding` ties the map to the token embedding (Press & Wolf 2017).
+    `embedding` ties the map to the token embedding (Press & Wolf 2017). `width` is the length of its rows, to which the dense
+    layer maps; None: `dim`.
     """
 
     def __init__(
@@ -29,20 +30,22 @@ class VocabularyHead(nn.Module):
         vocab_size: int,
         *,
         transform: bool = False,
+        width: int | None = None,
         activation: Activation = "gelu",
         embedding: nn.Embedding | None = None,
         eps: float = 1e-12,
     ) -> None:
         super().__init__()
-        self.dense = Linear(dim, dim) if transform else None
+        width = dim if width is None else width
+        self.dense = Linear(dim, width) if transform else None
         self.activation = ACTIVATIONS[activation]
-        self.norm = nn.LayerNorm(dim, eps) if transform else None
+        self.norm = nn.LayerNorm(width, eps) if transform else None
         self.weight = (
-            embedding.weight if embedding is not None else nn.Parameter(torch.empty(vocab_size, dim).normal_(std=0.02))
+            embedding.weight if embedding is not None else nn.Parameter(torch.empty(vocab_size, width).normal_(std=0.02))
         )
         self.bias = nn.Parameter(torch.zeros(vocab_size))
 
-    def features(self, x: Float[Tensor, "position dim"]) -> Float[Tensor, "position dim"]:
+    def features(self, x: Float[Tensor, "position dim"]) -> Float[Tensor, "position width"]:
         if self.dense is None or self.norm is None:
             return x
         return self.norm(self.activation(self.dense(x)))

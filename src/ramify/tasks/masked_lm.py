@@ -9,20 +9,22 @@ import torch
 from jaxtyping import Float, Float64, Int
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ramify.batching.batch import IGNORE, Batch, select_positions
 from ramify.batching.views.comment_trees import BLIND, TextInput
 from ramify.config import check_fields
 from ramify.errors import RamifyError
-from ramify.models.base import Backbone, State, decode_parts, no_vectors
+from ramify.models.base import Backbone, Hidden, State, decode_parts, no_vectors
 from ramify.nn import counter_rng
 from ramify.nn.heads import BagOfWordsHead, Bags, VocabularyHead, start_projection
 from ramify.nn.ragged import Rows
 from ramify.tasks.base import Losses, Task
+from ramify.tasks.mask_units import Chosen, MaskUnit, Words, choose, span_lengths
 from ramify.tasks.spans import check_split
 from ramify.tokenizer import Tokenizer
 
-LossNorm = Literal["constant", "sum", "step"]
+LossNorm = Literal["constant", "sum", "step", "tokens"]
 
 VECTOR_LOSSES = ("own_words", "reply_words")
 """Losses that teach the vectors of nodes directly, beside the masked words."""
@@ -41,7 +43,14 @@ class MaskedLMConfig:
     """Whether a comment's loss is the mean over its masked tokens (as in the paper) or their sum."""
     loss_norm: LossNorm = "constant"
     """The divisor of a step's loss. constant: the mean weight of a step, counted over an epoch before training. sum: none, as
-    in the paper. step: the weight of this step, which is biased if steps differ in their number of comments."""
+    in the paper. step: the weight of this step, which is biased if steps differ in their number of comments. tokens: the number
+    of masked tokens of this step, as in BERT; it needs comment_loss=token."""
+    max_predictions: int | None = None
+    """Maximum number of masked tokens in a text (BERT: 20 in a row of 128 tokens); null: no maximum."""
+    mask_unit: MaskUnit = "piece"
+    """piece: single pieces. word: whole words. span: spans of one to ten whole words (SpanBERT), each replaced as one."""
+    next_sentence: float = 0.0
+    """Weight of BERT's next-sentence loss, for rows of two segments. It needs model.pooling=pooler."""
     masking: Literal["uniform", "content"] = "uniform"
     """content: in training, rare words are chosen more often than frequent ones. Evaluation always chooses uniformly."""
     own_words: float = 0.0
@@ -65,7 +74,21 @@ class MaskedLMConfig:
             raise RamifyError(f"task.chunk_tokens must be at least 1, but is {self.chunk_tokens}.")
         if not 0 < self.mask_rate <= 1:
             raise RamifyError(f"task.mask_rate must be above 0 and at most 1, but is {self.mask_rate}.")
-        for name in VECTOR_LOSSES:
+        if self.max_predictions is not None and self.max_predictions < 1:
+            raise RamifyError(
+                f"task.max_predictions must be at least 1, but is {self.max_predictions}. Set it to null for no maximum."
+            )
+        if self.loss_norm == "tokens" and self.comment_loss != "token":
+            raise RamifyError(
+                f"task.loss_norm=tokens divides by the number of masked tokens, but task.comment_loss={self.comment_loss} weighs "
+                "them by text. Set task.comment_loss=token."
+            )
+        if self.masking == "content" and self.mask_unit != "piece":
+            raise RamifyError(
+                f"task.masking=content chooses single pieces by their frequency, not each {self.mask_unit}. Set "
+                "task.mask_unit=piece or task.masking=uniform."
+            )
+        for name in (*VECTOR_LOSSES, "next_sentence"):
             if getattr(self, name) < 0:
                 raise RamifyError(f"task.{name} must be at least 0, but is {getattr(self, name)}.")
         if not 0 < self.frequent_word <= 1:
@@ -82,6 +105,10 @@ class MaskedLM(Task[Batch]):
     head: VocabularyHead
     own_words: BagOfWordsHead | None
     reply_words: BagOfWordsHead | None
+    next_head: nn.Linear | None
+    """Scores of the pooled first token for a following and for a random second segment."""
+    word_starts: NDArray[np.bool_] | None
+    """Whether each piece begins a word, if words are masked whole."""
     choices: Tensor
     word_weight: Tensor
     """The weight of each piece in bag-of-words losses and in `masking="content"`."""
@@ -105,15 +132,24 @@ class MaskedLM(Task[Batch]):
                 f"{type(backbone).__name__} carries a state from batch to batch, but masked-lm reads texts in random order. "
                 "Train a model without a state, or choose another task."
             )
-        vocab_size = backbone.config.vocab_size
+        vocab_size, transform = backbone.config.vocab_size, self.config.head == "bert"
+        width = backbone.tied_embedding.embedding_dim
+        if self.config.tie_weights and not transform and width != backbone.out_dim:
+            raise RamifyError(
+                f"task.head=linear cannot share the token embedding of width {width} (model.embedding_dim) with states of "
+                f"width {backbone.out_dim} (model.dim). Set task.head=bert, or task.tie_weights=false."
+            )
         self.head = VocabularyHead(
             backbone.out_dim,
             vocab_size,
-            transform=self.config.head == "bert",
+            transform=transform,
+            width=width if transform else backbone.out_dim,
             activation=backbone.config.activation,
             embedding=backbone.tied_embedding if self.config.tie_weights else None,
             eps=backbone.config.eps,
         )
+        self.next_head = self._next_sentence_head() if self.config.next_sentence else None
+        self.word_starts = None if self.config.mask_unit == "piece" else tokenizer.word_starts
         banned = set() if self.config.random_special else set(tokenizer.special_ids)
         choices = torch.tensor([token for token in range(vocab_size) if token not in banned])
         self.register_buffer("choices", choices, persistent=False)
@@ -126,6 +162,19 @@ class MaskedLM(Task[Batch]):
             words = torch.ones(vocab_size)
             words[list(tokenizer.special_ids)] = 0.0
             self.register_buffer("word_weight", words)
+
+    def _next_sentence_head(self) -> nn.Linear:
+        config = self.backbone.config
+        if self.backbone.reads_context or config.pooling != "pooler":
+            raise RamifyError(
+                f"task.next_sentence={self.config.next_sentence} needs a bert with model.pooling=pooler, whose vector of the "
+                f"first token predicts the label; this {type(self.backbone).__name__} has model.pooling={config.pooling}. Set "
+                "model.pooling=pooler, or task.next_sentence=0."
+            )
+        head = nn.Linear(self.backbone.out_dim, 2)
+        nn.init.normal_(head.weight, std=0.02)
+        nn.init.zeros_(head.bias)
+        return head
 
     def _bag_of_words(self, name: str, projection: nn.Linear | None) -> BagOfWordsHead:
         backbone, context = self.backbone, self.input.context
@@ -177,46 +226,86 @@ class MaskedLM(Task[Batch]):
         config = self.config
         own = batch.maskable
         # The length counts special tokens. Halves are rounded to even, as by Python's `round`.
-        whole = own + batch.frame.num_special
+        whole = batch.own_tokens
         chosen = np.minimum(np.maximum(np.round((rate or config.mask_rate) * whole), 1), own).astype(np.int64)
-        lengths = batch.targets.host_lengths
+        if config.max_predictions is not None:
+            chosen = np.minimum(chosen, config.max_predictions)
         rows = torch.repeat_interleave(
             torch.arange(len(batch.targets), device=seeds.device),
             batch.targets.lengths,
             output_size=batch.targets.total,
         )
+        # A text has the same draws wherever it stands in its row.
         first = batch.targets.lengths - batch.frame.after - torch.from_numpy(own).to(seeds.device)
         place = batch.targets.positions - first.index_select(0, rows)
         seed = seeds.index_select(0, rows)
-        # Maskable tokens come first in each row, in random order. The first `chosen` of each row are masked.
         random = counter_rng.random_bits(seed, place * 4) & (2**32 - 1)
+        if self.word_starts is None:
+            index = leader = self._pieces(batch, rows, random, chosen, masking)
+        else:
+            words = self._words(batch, random, counter_rng.uniform(seed, place * 4 + 3), chosen)
+            index, leader = (torch.from_numpy(each).to(seeds.device) for each in (words.index, words.leader))
+            chosen = words.counts
+
+        answers = batch.labels.index_select(0, index)
+        seed, own_place, place = seed.index_select(0, index), place.index_select(0, index), place.index_select(0, leader)
+        action = counter_rng.uniform(seed, place * 4 + 1)
+        drawn = self.choices[counter_rng.randint(len(self.choices), seed, own_place * 4 + 2)]
+        to_mask, to_random, _ = config.mask_split
+        shown = torch.where(action < to_mask, self.tokenizer.mask_id, torch.where(action < to_mask + to_random, drawn, answers))
+        target_ids = batch.target_ids.index_copy(0, index, shown)
+        if self._predicts_next(batch):
+            # The state of the first token is computed, too.
+            index, order = torch.cat([index, batch.targets.offsets[:-1].long()]).sort()
+            answers = torch.cat([answers, answers.new_full((len(batch.targets),), IGNORE)]).index_select(0, order)
+            chosen = chosen + 1
+        return replace(
+            batch,
+            target_ids=target_ids,
+            labels=answers,
+            output_positions=select_positions(index, chosen, batch.targets, batch.readers),
+        )
+
+    def _pieces(
+        self, batch: Batch, rows: Tensor, random: Tensor, chosen: NDArray[np.int64], masking: Literal["uniform", "content"]
+    ) -> Int[Tensor, " masked"]:
+        """Random maskable tokens of each row, in ascending order."""
         if masking == "content":
             # The smallest of −log(u)/w come first: a weighted sample without replacement (Efraimidis & Spirakis 2006). The bits
             # of positive floats have the order of their values.
             uniform = (random.double() + 0.5) / 2**32
             key = -uniform.log() / self.word_weight.index_select(0, batch.target_ids)
             random = key.float().view(torch.int32).long()
+        # Maskable tokens come first in each row, in random order. The first `chosen` of each row are masked.
         order = torch.argsort((rows << 33) | ((batch.labels == IGNORE).long() << 32) | random, stable=True)
+        lengths = batch.targets.host_lengths
         starts = np.cumsum(lengths) - lengths
         taken = np.repeat(starts - (np.cumsum(chosen) - chosen), chosen) + np.arange(chosen.sum())
-        index = order.index_select(0, torch.from_numpy(taken).to(seeds.device)).sort().values
+        return order.index_select(0, torch.from_numpy(taken).to(random.device)).sort().values
 
-        answers = batch.labels.index_select(0, index)
-        seed, place = seed.index_select(0, index), place.index_select(0, index)
-        action = counter_rng.uniform(seed, place * 4 + 1)
-        drawn = self.choices[counter_rng.randint(len(self.choices), seed, place * 4 + 2)]
-        to_mask, to_random, _ = config.mask_split
-        shown = torch.where(action < to_mask, self.tokenizer.mask_id, torch.where(action < to_mask + to_random, drawn, answers))
-        return replace(
-            batch,
-            target_ids=batch.target_ids.index_copy(0, index, shown),
-            labels=answers,
-            output_positions=select_positions(index, chosen, batch.targets, batch.readers),
-        )
+    def _words(self, batch: Batch, random: Tensor, uniform: Tensor, budget: NDArray[np.int64]) -> Chosen:
+        """Random words or spans of each row. They are chosen one after the other, which is fastest on the host."""
+        assert self.word_starts is not None
+        lengths = batch.targets.host_lengths
+        ids, maskable = batch.target_ids.cpu().numpy(), (batch.labels != IGNORE).cpu().numpy()
+        words = Words.of(self.word_starts[ids], maskable, np.cumsum(lengths) - lengths)
+        order = random.cpu().numpy()[words.begin]
+        spans = span_lengths(uniform.cpu().numpy()[words.begin]) if self.config.mask_unit == "span" else None
+        return choose(words, budget, order, spans)
+
+    def _predicts_next(self, batch: Batch) -> bool:
+        """Whether this batch has rows of two segments, and the task predicts if the second follows the first."""
+        return self.next_head is not None and batch.pair_labels is not None
 
     def counts(self, batch: Batch, phase: str) -> dict[str, float]:
-        """The total weight of the targets with a token to predict, and of the vectors that predict words."""
-        found = {"masked_lm": float(batch.weight.sum())}
+        """The total weight of the targets with a token to predict (of their masked tokens with loss_norm=tokens), of pairs, and
+        of the vectors that predict words."""
+        weight = batch.weight
+        if self.config.loss_norm == "tokens":
+            weight = weight * self._num_masked(batch)
+        found = {"masked_lm": float(weight.sum())}
+        if self.next_head is not None:
+            found["next_sentence"] = float(len(batch.targets)) if batch.pair_labels is not None else 0.0
         if self.own_words is not None:
             # A batch without examples has no node weights. It occurs on ranks that have no part in the last step of an epoch.
             spoken = batch.nodes.lengths > batch.frame.num_special
@@ -226,19 +315,18 @@ class MaskedLM(Task[Batch]):
         return found
 
     def losses(self, batch: Batch, divisors: Mapping[str, float], phase: str, state: State | None) -> Losses:
-        scale = 1.0 / divisors["masked_lm"]
         if not self._in_parts(batch):
             if not self._teaches_vectors(batch):
-                yield {"masked_lm": self._loss(self.backbone(batch).tokens, batch) * scale}, None
+                yield self._target_losses(self.backbone(batch), batch, divisors), None
                 return
             vectors = self.backbone.encode(batch.input_ids, batch.nodes)
-            loss = self._loss(self.backbone(batch, vectors=vectors).tokens, batch) * scale
-            yield {"masked_lm": loss} | self._vector_losses(vectors, batch, divisors), None
+            losses = self._target_losses(self.backbone(batch, vectors=vectors), batch, divisors)
+            yield losses | self._vector_losses(vectors, batch, divisors), None
             return
         if not self.backbone.reads_context or batch.null_context:
             # The computations of targets do not depend on each other, so each part has a graph of its own.
             for part, hidden in decode_parts(self.backbone, batch, self.config.chunk_tokens):
-                yield {"masked_lm": self._loss(hidden.tokens, part) * scale}, None
+                yield self._target_losses(hidden, part, divisors), None
             return
         # Phase one: encode every node without a graph. The generator's state before each chunk is kept, so that phase three
         # draws the same dropout.
@@ -254,7 +342,7 @@ class MaskedLM(Task[Batch]):
         leaf = leaf.detach().requires_grad_()
         # Phase two: decode in chunks. The gradient of the nodes' vectors accumulates in `leaf.grad`.
         for part, hidden in decode_parts(self.backbone, batch, self.config.chunk_tokens, leaf):
-            yield {"masked_lm": self._loss(hidden.tokens, part) * scale}, None
+            yield self._target_losses(hidden, part, divisors), None
         if self._teaches_vectors(batch):
             # These losses need no other state than the vectors.
             yield self._vector_losses(leaf, batch, divisors), None
@@ -317,15 +405,48 @@ class MaskedLM(Task[Batch]):
         share = weight.to(torch.promote_types(words.dtype, torch.float32)) / total.clamp(min=1e-12)
         return Bags(vector.index_select(0, row), ids, words * share.index_select(0, row))
 
-    def _loss(self, states: Float[Tensor, "position dim"], batch: Batch) -> Float[Tensor, ""]:
+    def _target_losses(self, hidden: Hidden, batch: Batch, divisors: Mapping[str, float]) -> dict[str, Tensor]:
+        """The losses of the targets' masked tokens and second segments."""
+        found = {"masked_lm": self._loss(*self.masked_states(hidden, batch), batch) * (1.0 / divisors["masked_lm"])}
+        if self._predicts_next(batch):
+            loss = F.cross_entropy(self.next_scores(hidden, batch), batch.pair_labels, reduction="sum")
+            found["next_sentence"] = loss * (self.config.next_sentence / divisors["next_sentence"])
+        return found
+
+    def masked_states(
+        self, hidden: Hidden, batch: Batch
+    ) -> tuple[Float[Tensor, "masked dim"], Int[Tensor, " masked"]]:
+        """The states of a corrupted batch's masked tokens, and their labels."""
+        if not self._predicts_next(batch):
+            return hidden.tokens, batch.labels
+        assert batch.output_positions is not None
+        counts = batch.output_positions.rows.host_lengths
+        # The first output position of each row is its first token.
+        masked = np.delete(np.arange(int(counts.sum())), np.cumsum(counts) - counts)
+        index = torch.from_numpy(masked).to(batch.device)
+        return hidden.tokens.index_select(0, index), batch.labels.index_select(0, index)
+
+    def next_scores(self, hidden: Hidden, batch: Batch) -> Float[Tensor, "target 2"]:
+        """The scores of a following and of a random second segment."""
+        assert self.next_head is not None, "task.next_sentence is 0"
+        return self.next_head(self.backbone.pooled(hidden, batch)).float()
+
+    def _num_masked(self, batch: Batch) -> Int[Tensor, " target"]:
+        """Number of masked tokens of each target of a corrupted batch."""
         assert batch.output_positions is not None
         counts = batch.output_positions.rows.lengths
+        return counts - 1 if self._predicts_next(batch) else counts
+
+    def _loss(
+        self, states: Float[Tensor, "position dim"], labels: Int[Tensor, " position"], batch: Batch
+    ) -> Float[Tensor, ""]:
+        counts = self._num_masked(batch)
         weight = batch.weight
         if self.config.comment_loss == "mean":
             weight = weight / counts.clamp(min=1)
         weight = weight.to(torch.promote_types(states.dtype, torch.float32))
-        weights = torch.repeat_interleave(weight, counts, output_size=batch.output_positions.rows.total)
-        return self.head.loss(states, batch.labels, weights)
+        weights = torch.repeat_interleave(weight, counts, output_size=len(labels))
+        return self.head.loss(states, labels, weights)
 
 
 def _generator_state(device: torch.device) -> Tensor:

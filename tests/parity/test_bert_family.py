@@ -1,0 +1,210 @@
+"""RoBERTa, DistilBERT and ALBERT of transformers, read from random checkpoints: equal outputs, and refused ones."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import ramify
+from fixtures import discussion, tokenizer
+from ramify import hub
+from ramify.errors import RamifyError
+from ramify.inference.embed import Embedder
+from ramify.models import bert, hf
+from ramify.models.bert import Bert, BertConfig
+from ramify.models.tree_mlm import TreeMLM, TreeMLMConfig, config_from_bert, init_from_bert
+from ramify.nn.ragged import Rows
+from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
+
+transformers = pytest.importorskip("transformers", reason="parity needs transformers: pip install 'ramify[hf]'")
+
+VOCAB = tokenizer().vocab_size
+COMMON = {
+    "vocab_size": VOCAB,
+    "hidden_size": 24,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 40,
+    "max_position_embeddings": 40,
+}
+FAMILY = {
+    "Roberta": {**COMMON, "type_vocab_size": 1, "pad_token_id": 1, "max_position_embeddings": 42, "layer_norm_eps": 1e-5},
+    "DistilBert": {
+        "vocab_size": VOCAB,
+        "dim": 24,
+        "n_layers": 3,
+        "n_heads": 4,
+        "hidden_dim": 40,
+        "max_position_embeddings": 40,
+        "sinusoidal_pos_embds": False,
+    },
+    "Albert": {**COMMON, "embedding_size": 16},
+}
+
+
+def saved(folder, family, kind="ForMaskedLM", **changes):
+    """A random transformers model with well-spread weights, in a directory."""
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{family}Config")(**FAMILY[family] | changes)
+    model = getattr(transformers, f"{family}{kind}")(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    model.save_pretrained(folder)
+    tokenizer().save(folder)
+    return model
+
+
+def texts():
+    random = torch.Generator().manual_seed(1)
+    return [torch.randint(5, VOCAB, (length,), generator=random) for length in (1, 4, 17, 40)]
+
+
+def assert_equal_logits(task, theirs):
+    assert isinstance(task, MaskedLM)
+    for ids in texts():
+        rows = Rows.build([len(ids)])
+        with torch.no_grad():
+            backbone = task.backbone
+            states = backbone.stack(backbone.embeddings(ids, rows.positions), rows)
+            torch.testing.assert_close(task.head(states), theirs(ids[None]).logits[0], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", FAMILY)
+def test_logits(tmp_path, family):
+    theirs = saved(tmp_path, family)
+    model = ramify.load(tmp_path)
+    assert_equal_logits(model.task, theirs)
+    # The longest row takes all positions that the checkpoint has.
+    assert model.backbone.config.max_tokens == 40
+    # Saved in Ramify's own form, it is the same model.
+    hub.save(model, tmp_path / "own")
+    assert_equal_logits(ramify.load(tmp_path / "own").task, theirs)
+
+
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        ("Roberta", {"type_vocab_size": 2}),
+        ("Roberta", {"tie_word_embeddings": False}),
+        ("Albert", {"embedding_size": 24}),
+        ("Albert", {"hidden_act": "gelu"}),
+        ("DistilBert", {"activation": "relu", "sinusoidal_pos_embds": True}),
+    ],
+)
+def test_variants(tmp_path, family, changes):
+    theirs = saved(tmp_path, family, **changes)
+    assert_equal_logits(ramify.load(tmp_path).task, theirs)
+
+
+@pytest.mark.parametrize("family", FAMILY)
+def test_encoder_without_a_head_embeds(tmp_path, family):
+    theirs = saved(tmp_path, family, "Model")
+    own = ramify.load(tmp_path)
+    assert isinstance(own, Embedder)
+    tree = discussion([-1, 0], lengths=[7, 2])
+    for node, vector in zip(tree.nodes, own.embed(tree)):
+        ids = torch.tensor([[tokenizer().cls_id, *tokenizer().encode(node.text), tokenizer().sep_id]])
+        with torch.no_grad():
+            np.testing.assert_allclose(vector, theirs(ids).last_hidden_state[0].mean(0).numpy(), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["Roberta", "Albert"])
+def test_pooler(tmp_path, family):
+    theirs = saved(tmp_path, family, "Model")
+    model = bert.from_pretrained(tmp_path, pooling="pooler").eval()
+    for ids in texts():
+        with torch.no_grad():
+            torch.testing.assert_close(
+                model.encode(ids, Rows.build([len(ids)])), theirs(ids[None]).pooler_output, rtol=0, atol=1e-5
+            )
+
+
+@pytest.mark.parametrize("family", ["Roberta", "DistilBert"])
+def test_tree_mlm_starts_from_the_encoder(tmp_path, family):
+    theirs = saved(tmp_path, family, "Model")
+    sizes = config_from_bert(hf.read_config(tmp_path)) | {"decoder_layers": 1}
+    model = TreeMLM(TreeMLMConfig(**sizes, max_tokens=40)).eval()
+    init_from_bert(model, tmp_path)
+    for ids in texts():
+        with torch.no_grad():
+            expected = theirs(ids[None]).last_hidden_state[0].mean(0, keepdim=True)
+            torch.testing.assert_close(model.encode(ids, Rows.build([len(ids)])), expected, rtol=0, atol=1e-5)
+
+
+def test_albert_has_one_layer_and_narrow_embeddings():
+    """The published sizes of ALBERT-base: 11,683,584 parameters with the pooler."""
+    config = BertConfig(
+        vocab_size=30_000, dim=768, num_layers=12, num_heads=12, ffn_dim=3072, max_tokens=512, pooling="pooler",
+        embedding_dim=128, shared_layers=True,
+    )  # fmt: skip
+    with torch.device("meta"):
+        model = Bert(config)
+    assert sum(parameter.numel() for parameter in model.parameters()) == 11_683_584
+
+
+# --- refusals -----------------------------------------------------------------------------------------------------------------
+
+
+def test_tree_mlm_refuses_shared_layers(tmp_path):
+    saved(tmp_path, "Albert")
+    with pytest.raises(RamifyError, match="model_type='albert' is not supported here; only bert, roberta, distilbert are"):
+        hf.read_config(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("family", "change", "message"),
+    [
+        ("Albert", {"num_hidden_groups": 2}, "num_hidden_groups=2 is not supported for ALBERT"),
+        ("Roberta", {"hidden_act": "relu"}, "hidden_act='relu' is not supported for RoBERTa"),
+        ("Roberta", {"position_embedding_type": "relative_key"}, "position_embedding_type='relative_key'"),
+        ("DistilBert", {"n_layers": "many"}, "n_layers must be whole numbers"),
+    ],
+)
+def test_unsupported_settings_are_refused(tmp_path, family, change, message):
+    saved(tmp_path, family)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | change))
+    with pytest.raises(RamifyError, match=message):
+        ramify.load(tmp_path)
+
+
+def test_missing_and_surplus_tensors_are_listed(tmp_path):
+    saved(tmp_path, "Roberta")
+    file = tmp_path / "model.safetensors"
+    tensors = load_file(file)
+    for name in ("roberta.embeddings.LayerNorm.bias", "roberta.encoder.layer.2.output.dense.weight"):
+        del tensors[name]
+    tensors |= {"roberta.encoder.layer.3.output.dense.bias": torch.zeros(24), "classifier.weight": torch.zeros(2, 24)}
+    save_file(tensors, file, {"format": "pt"})
+    with pytest.raises(RamifyError) as caught:
+        ramify.load(tmp_path)
+    for words in (
+        "holds no tensor 'embeddings.LayerNorm.bias', 'encoder.layer.2.output.dense.weight', so it is not a complete RoBERTa",
+        "does not have: 'classifier.weight', 'roberta.encoder.layer.3.output.dense.bias'",
+    ):
+        assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("family", FAMILY)
+def test_pickled_weights_are_refused(tmp_path, family):
+    theirs = saved(tmp_path, family)
+    (tmp_path / "model.safetensors").unlink()
+    torch.save(theirs.state_dict(), tmp_path / "pytorch_model.bin")
+    with pytest.raises(RamifyError, match="Pickled weights are never read"):
+        ramify.load(tmp_path)
+
+
+def test_longer_rows_than_the_position_table_are_refused(tmp_path):
+    saved(tmp_path, "Roberta", "Model")
+    with pytest.raises(RamifyError, match="max_tokens=41 is above the 40 tokens"):
+        bert.from_pretrained(tmp_path, max_tokens=41)
+
+
+def test_no_bert_form_of_shared_layers():
+    config = MaskedLMConfig(head="bert")
+    model = Bert(BertConfig(vocab_size=VOCAB, dim=8, num_layers=2, num_heads=2, ffn_dim=16, shared_layers=True))
+    with pytest.raises(RamifyError, match=r"model\.shared_layers=true and model\.embedding_dim=None have no"):
+        hub.export_hugging_face(ramify.inference.fill_mask.MaskFiller(MaskedLM(model, tokenizer(), config=config)), "nowhere")
