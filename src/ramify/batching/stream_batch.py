@@ -68,6 +68,8 @@ class StreamBatch(AnyBatch):
     token reads all tokens."""
     parts: tuple[tuple[int, int], ...] = ()
     """Ranges that divide the rows; no token reads a token of a later part. (): the whole row is one part."""
+    remembered: int | None = None
+    """Number of states per layer that the next batch can read; None: as many as the model's memory has."""
     targets: StreamTargets | None = None
     """The tokens that the query stream predicts."""
     answers: StreamTargets | None = None
@@ -84,6 +86,23 @@ class StreamBatch(AnyBatch):
     @property
     def num_target_tokens(self) -> int:
         return self.host_ids.size
+
+
+def plain_rows(ids: NDArray[np.int64], order: NDArray[np.int64] | None = None, reused: int = 0) -> StreamBatch:
+    """Texts of equal length ([row, token]) as rows without segments or separators, which continue nothing."""
+    rows = len(ids)
+    return StreamBatch(
+        input_ids=torch.from_numpy(ids),
+        segments=None,
+        direction=np.ones(rows, dtype=np.int64),
+        begins=torch.zeros(rows, dtype=torch.bool),
+        reused=reused,
+        kept=torch.full((rows,), reused),
+        continues=torch.ones(rows, dtype=torch.bool),
+        host_ids=ids,
+        functional=np.zeros(ids.shape, dtype=bool),
+        order=None if order is None else torch.from_numpy(order),
+    )
 
 
 def collate_streams(rows: Sequence[StreamRow], input: StreamInput) -> StreamBatch:

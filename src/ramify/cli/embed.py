@@ -59,5 +59,5 @@ def embed(
     left = f", none for {counted(cut['placeholders'], 'placeholder')}" if cut["placeholders"] else ""
     print(f"{out}: {counted(cut['vectors'], 'vector')} of size {loaded.dim}{left}", file=sys.stderr)
     if cut["texts_over"]:
-        limit = loaded.input.max_tokens
+        limit = loaded.max_tokens
         print(f"cut to {limit} tokens: {cut['texts_over']:,} of {counted(cut['texts'], 'text')}", file=sys.stderr)

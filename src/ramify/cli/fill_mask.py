@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ramify.cli.shared import Device, Json, mask_filler
+from ramify.cli.shared import Device, Json, filling_pipeline
 
 if TYPE_CHECKING:
     from ramify.tree import Tree
@@ -41,7 +41,7 @@ def fill_mask(
     words = None if candidates is None else [word.strip() for word in candidates.split(",") if word.strip()]
     if words == []:
         raise RamifyError(f"--candidates {candidates!r} holds no words. Separate words by commas.")
-    model = mask_filler(ramify.load(run, device=device), run)
+    model = filling_pipeline(ramify.load(run, device=device), run)
     answer = model.fill_mask(find_tree(data, node, tree), node, top_k=top_k, context=context, candidates=words, joint=joint)
     if as_json:
         print(json.dumps(answer, ensure_ascii=False))

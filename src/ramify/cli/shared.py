@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ramify.disentangle.inference.disentangler import Disentangler
     from ramify.inference.base import Pipeline
     from ramify.inference.embed import TextPipeline
-    from ramify.inference.fill_mask import MaskFiller
+    from ramify.inference.fill_mask import FillingPipeline, MaskFiller
 
 LINE_SECONDS = 30.0
 """Time between lines of progress where there is no terminal."""
@@ -80,10 +80,19 @@ def redecide(model: "Disentangler", settings: list[str] | None) -> "Disentangler
 
 def mask_filler(model: "Pipeline", source: str) -> "MaskFiller":
     from ramify.errors import RamifyError
-    from ramify.inference.fill_mask import MaskFiller
+    from ramify.inference.fill_mask import FillingPipeline, MaskFiller
 
     if not isinstance(model, MaskFiller):
         raise RamifyError(f"{source} is not a masked language model; it supports {', '.join(model.verbs)}.")
+    return model
+
+
+def filling_pipeline(model: "Pipeline", source: str) -> "FillingPipeline":
+    from ramify.errors import RamifyError
+    from ramify.inference.fill_mask import FillingPipeline
+
+    if not isinstance(model, FillingPipeline):
+        raise RamifyError(f"{source} cannot fill masks; it supports {', '.join(model.verbs)}.")
     return model
 
 

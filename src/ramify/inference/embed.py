@@ -1,6 +1,6 @@
 """A vector for every node of a tree, from its text alone or with its ancestors."""
 
-from abc import ABC
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Literal
@@ -32,14 +32,12 @@ NODES = 1 << 18
 class TextPipeline(Pipeline, ABC):
     """A pipeline of a model that reads the texts of trees. Every such model can embed."""
 
-    backbone: Backbone
-    input: TextInput
     normalize: bool = False
     """Whether vectors have length 1."""
 
+    @abstractmethod
     def forest(self, data: Store | Iterable[Tree]) -> Forest:
         """Trees laid out for `embed_batches`."""
-        return self.input.forest(data, self.tokenizer)
 
     def embed(
         self, data: Tree | str | Iterable[Tree | str], *, context: Literal["tree", "none"] | None = None
@@ -62,9 +60,34 @@ class TextPipeline(Pipeline, ABC):
         return out
 
     @property
+    @abstractmethod
+    def max_tokens(self) -> int:
+        """The number of tokens after which a text is cut, special tokens included."""
+
+    @property
     def dim(self) -> int:
         """The length of a vector."""
         return self.backbone.out_dim
+
+    @abstractmethod
+    def embed_batches(
+        self, forest: Forest, *, context: Literal["tree", "none"] | None = None, tokens: int = TOKENS
+    ) -> Iterator[tuple[Ints, Float[NDArray, "node dim"]]]:
+        """Yield nodes of the store and their vectors, batch by batch."""
+
+
+class ContextPipeline(TextPipeline, ABC):
+    """A pipeline of a model that reads texts alone or with the vectors of their ancestors."""
+
+    backbone: Backbone
+    input: TextInput
+
+    @property
+    def max_tokens(self) -> int:
+        return self.input.max_tokens
+
+    def forest(self, data: Store | Iterable[Tree]) -> Forest:
+        return self.input.forest(data, self.tokenizer)
 
     def embed_batches(
         self, forest: Forest, *, context: Literal["tree", "none"] | None = None, tokens: int = TOKENS
@@ -124,7 +147,7 @@ def _in_steps(forest: Forest, input: TextInput, tokens: int) -> Iterator[list[Ex
             yield [view.example(int(number)) for number in numbers]
 
 
-class Embedder(TextPipeline):
+class Embedder(ContextPipeline):
     """Vectors from a backbone without a trained task, such as one from a sentence-transformers directory."""
 
     verbs = ("embed",)

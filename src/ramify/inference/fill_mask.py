@@ -1,5 +1,6 @@
 """Filling of masked words in a tree: the likeliest pieces, several masks jointly, and given candidates."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,31 +10,19 @@ from torch import nn
 
 from ramify.batching.views.comment_trees import Context
 from ramify.errors import RamifyError
-from ramify.inference.embed import TextPipeline
-from ramify.inference.mask_query import MaskQuery
+from ramify.inference.embed import ContextPipeline, TextPipeline
+from ramify.inference.mask_query import ContextQuery, MaskQuery
 from ramify.inference.score import pseudo_log_likelihood
 from ramify.tasks.masked_lm import MaskedLM
 from ramify.tree import Tree
 
 
-class MaskFiller(TextPipeline):
-    """A trained masked language model, which fills masks, scores texts and embeds them."""
+class FillingPipeline(TextPipeline, ABC):
+    """A pipeline of a model that predicts single words of a text."""
 
-    verbs = ("embed", "fill_mask", "score")
-    usage = ('model.fill_mask(tree, node="id")  # a ramify.Tree whose node holds [MASK]', "model.embed(trees)")
-
-    def __init__(self, task: MaskedLM) -> None:
-        self.task = task
-        self.backbone = task.backbone
-        self.tokenizer = task.tokenizer
-        self.input = task.input
-
-    @property
-    def module(self) -> nn.Module:
-        return self.task
-
-    def parts(self) -> dict[str, Any]:
-        return {"task": self.task.config, "input": self.input}
+    @abstractmethod
+    def mask_query(self, tree: Tree, node: str | int, context: Context | None) -> MaskQuery:
+        """The question about a node's text. Raises `RamifyError` if the model cannot read the context."""
 
     def fill_mask(
         self,
@@ -57,7 +46,7 @@ class MaskFiller(TextPipeline):
             raise RamifyError("candidates=[] holds no words. Add some, or leave it out.")
         if isinstance(candidates, str):
             raise RamifyError(f"candidates must be a list of words, but is the string {candidates!r}. Pass [{candidates!r}].")
-        query = MaskQuery.of(self.task, tree, node, context)
+        query = self.mask_query(tree, node, context)
         tokenizer = self.tokenizer
         if candidates is not None:
             # A word in several spellings would share its probability with itself.
@@ -100,9 +89,32 @@ class MaskFiller(TextPipeline):
             ]
         return answer
 
+
+class MaskFiller(ContextPipeline, FillingPipeline):
+    """A trained masked language model, which fills masks, scores texts and embeds them."""
+
+    verbs = ("embed", "fill_mask", "score")
+    usage = ('model.fill_mask(tree, node="id")  # a ramify.Tree whose node holds [MASK]', "model.embed(trees)")
+
+    def __init__(self, task: MaskedLM) -> None:
+        self.task = task
+        self.backbone = task.backbone
+        self.tokenizer = task.tokenizer
+        self.input = task.input
+
+    @property
+    def module(self) -> nn.Module:
+        return self.task
+
+    def parts(self) -> dict[str, Any]:
+        return {"task": self.task.config, "input": self.input}
+
+    def mask_query(self, tree: Tree, node: str | int, context: Context | None) -> ContextQuery:
+        return ContextQuery.of(self.task, tree, node, context)
+
     def score(self, tree: Tree, node: str | int, *, context: Context | None = None) -> dict[str, Any]:
         """The pseudo-log-likelihood of a node's text, and each piece's share of it."""
-        return pseudo_log_likelihood(self.task, tree, node, context=context)
+        return pseudo_log_likelihood(self.mask_query(tree, node, context))
 
 
 def _rank_candidates(query: MaskQuery, ids: list[int], place: int, candidates: Sequence[str]) -> list[dict[str, Any]]:
@@ -115,10 +127,10 @@ def _rank_candidates(query: MaskQuery, ids: list[int], place: int, candidates: S
 def _words(query: MaskQuery, ids: list[int], place: int, candidates: Sequence[str]) -> list[tuple[str, list[int], float]]:
     """(word, text with this word, log of its share) for every candidate. A word of several pieces takes as many masks, which
     are filled from left to right."""
-    mask_id = query.task.tokenizer.mask_id
+    mask_id = query.tokenizer.mask_id
     scores, texts = [], []
     for word in candidates:
-        pieces = query.task.tokenizer.encode(word)
+        pieces = query.tokenizer.encode(word)
         if not pieces:
             raise RamifyError(f"the candidate {word!r} has no piece in this model's vocabulary. Leave it out.")
         rows = []

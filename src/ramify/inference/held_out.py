@@ -23,7 +23,7 @@ from ramify.batching.views.comment_trees import (
 from ramify.dataset.store import Split, Store
 from ramify.errors import counted
 from ramify.inference.evaluation import Scores, Tally, gain, tally
-from ramify.inference.mask_query import MaskQuery
+from ramify.inference.mask_query import ContextQuery
 from ramify.inference.word_classes import AncestorWords
 from ramify.metrics import Interval
 from ramify.tasks.masked_lm import MaskedLM
@@ -207,7 +207,7 @@ def mask_longest_word(task: MaskedLM, text: str, ids: list[int]) -> tuple[int, i
 
 def _guess(task: MaskedLM, thread: Tree, node: int, ids: list[int], place: int, context: Context, top_k: int) -> Guess:
     masked = [*ids[:place], task.tokenizer.mask_id, *ids[place + 1 :]]
-    found = MaskQuery.of(task, thread, node, context).log_probabilities([masked], [[place]])[0, 0].exp()
+    found = ContextQuery.of(task, thread, node, context).log_probabilities([masked], [[place]])[0, 0].exp()
     best = found.topk(min(top_k, len(found)))
     tokens = [(task.tokenizer.token(token), share) for token, share in zip(best.indices.tolist(), best.values.tolist())]
     return Guess(float(found[ids[place]]), tuple(tokens))

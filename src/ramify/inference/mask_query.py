@@ -1,5 +1,6 @@
-"""Queries of a masked language model about the text of one node."""
+"""Questions to a language model about single words of a node's text."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,14 +18,44 @@ from ramify.errors import RamifyError
 from ramify.inference.base import TOKENS
 from ramify.models.base import decode_parts
 from ramify.tasks.masked_lm import MaskedLM
+from ramify.tokenizer import Tokenizer
 from ramify.tree import Tree
 
 
+class MaskQuery(ABC):
+    """The text of a node, which may be varied, in its surroundings."""
+
+    tokenizer: Tokenizer
+    tree: Tree
+    node: int
+
+    @property
+    @abstractmethod
+    def head(self) -> dict[str, Any]:
+        """The first fields of every answer."""
+
+    @abstractmethod
+    def log_probabilities(
+        self, texts: Sequence[Sequence[int]], asked: Sequence[Sequence[int]]
+    ) -> Float[Tensor, "text place vocab"]:
+        """Log-probabilities at the `asked` places of every variant of the text, each given all tokens but the mask tokens. All
+        variants have the same length and the same number of places."""
+
+
+def node_of(tree: Tree, node: str | int) -> int:
+    """The number of a node. Raises `RamifyError` if the tree lacks it."""
+    place = tree.index(node) if isinstance(node, str) else node
+    if not 0 <= place < len(tree):
+        raise RamifyError(f"tree {tree.id!r} has no node {node}; its nodes are 0 to {len(tree) - 1}.")
+    return place
+
+
 @dataclass(frozen=True)
-class MaskQuery:
-    """A node of a tree, whose text may be varied, and its context."""
+class ContextQuery(MaskQuery):
+    """A query of a masked language model, given the node's context."""
 
     task: MaskedLM
+    tokenizer: Tokenizer
     input: TextInput
     forest: Forest
     tree: Tree
@@ -35,7 +66,7 @@ class MaskQuery:
     """Places of the context in the forest."""
 
     @classmethod
-    def of(cls, task: MaskedLM, tree: Tree, node: str | int, context: Context | None) -> "MaskQuery":
+    def of(cls, task: MaskedLM, tree: Tree, node: str | int, context: Context | None) -> "ContextQuery":
         # A model trained on other comments' ancestors reads the node's own ones.
         context = context or ("tree" if task.input.context in FOREIGN else task.input.context)
         if context == "mismatched":
@@ -47,9 +78,7 @@ class MaskQuery:
                 "context=sibling-branch reads a random other branch, so its answer would be random. Set context to tree, "
                 "parent, root or none; `ramify evaluate` measures the loss with another branch."
             )
-        place = tree.index(node) if isinstance(node, str) else node
-        if not 0 <= place < len(tree):
-            raise RamifyError(f"tree {tree.id!r} has no node {node}; its nodes are 0 to {len(tree) - 1}.")
+        place = node_of(tree, node)
         input = task.backbone.in_context(task.input, context)
         forest = input.forest([tree], task.tokenizer)
         part = int(np.searchsorted(forest.node, place))
@@ -58,11 +87,10 @@ class MaskQuery:
         row = int(np.flatnonzero(whole.targets == part)[0])
         stop = int(whole.context_lengths[: row + 1].sum())
         start = stop - int(whole.context_lengths[row])
-        return cls(task, input, forest, tree, place, part, tuple(whole.context[start:stop].tolist()))
+        return cls(task, task.tokenizer, input, forest, tree, place, part, tuple(whole.context[start:stop].tolist()))
 
     @property
     def head(self) -> dict[str, Any]:
-        """The first fields of every answer."""
         ancestors = [self.tree.nodes[index].id for index in np.unique(self.forest.node[list(self.context)])]
         return {"node": self.tree.nodes[self.node].id, "context": self.input.context, "ancestors": ancestors}
 
@@ -70,8 +98,6 @@ class MaskQuery:
     def log_probabilities(
         self, texts: Sequence[Sequence[int]], asked: Sequence[Sequence[int]]
     ) -> Float[Tensor, "text place vocab"]:
-        """Log-probabilities at the `asked` places of every variant of the text. All variants have the same length and the same
-        number of places."""
         task = self.task
         length, room = len(texts[0]), self.input.max_tokens - task.tokenizer.num_special
         if length > room:

@@ -170,7 +170,9 @@ class Bert(Backbone):
         if batch.output_positions is None:
             return self.pool(hidden.tokens, batch.targets)
         if self.pool.kind not in ("cls", "pooler"):
-            raise RamifyError(f"model.pooling={self.pool.kind} needs the states of all tokens. Set model.pooling=pooler or cls.")
+            raise RamifyError(
+                f"model.pooling={self.pool.kind} needs the states of all tokens. Set model.pooling=pooler or cls."
+            )
         # The first output position of each row is its first token.
         return self.pool(hidden.tokens, batch.output_positions.rows)
 

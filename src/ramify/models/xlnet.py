@@ -197,7 +197,7 @@ class XLNet(StreamBackbone):
         if state is not None:
             valid = state["valid"] if zeros else state["valid"].masked_fill(batch.begins, 0)
             return Memory(state["memory"], valid)
-        if not (zeros and batch.reused and self.config.memory):
+        if not (zeros and batch.reused and self.config.memory and batch.remembered is None):
             return None
         rows = len(batch.input_ids)
         states = self.mask_embedding.new_zeros(self.config.num_layers, rows, self.config.memory, self.config.dim)
@@ -205,13 +205,14 @@ class XLNet(StreamBackbone):
 
     def _next(self, batch: StreamBatch, memory: Memory | None, inputs: Sequence[Tensor]) -> State | None:
         """The reused part of this batch behind the memory before it, as far as it fits."""
-        if not batch.reused or not self.config.memory:
+        size = self.config.memory if batch.remembered is None else batch.remembered
+        if not batch.reused or not size:
             return None
         states, valid = torch.stack(list(inputs)), batch.kept
         if memory is not None:
             states = torch.cat([memory.states, states], 2)
             valid = torch.where(batch.continues, memory.valid + batch.reused, valid)
-        return {"memory": states[:, :, -self.config.memory :].detach(), "valid": valid.clamp(max=self.config.memory)}
+        return {"memory": states[:, :, -size:].detach(), "valid": valid.clamp(max=size)}
 
     # --- positions and segments --------------------------------------------------------------------------------------
 

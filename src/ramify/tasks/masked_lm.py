@@ -413,9 +413,7 @@ class MaskedLM(Task[Batch]):
             found["next_sentence"] = loss * (self.config.next_sentence / divisors["next_sentence"])
         return found
 
-    def masked_states(
-        self, hidden: Hidden, batch: Batch
-    ) -> tuple[Float[Tensor, "masked dim"], Int[Tensor, " masked"]]:
+    def masked_states(self, hidden: Hidden, batch: Batch) -> tuple[Float[Tensor, "masked dim"], Int[Tensor, " masked"]]:
         """The states of a corrupted batch's masked tokens, and their labels."""
         if not self._predicts_next(batch):
             return hidden.tokens, batch.labels
@@ -437,9 +435,7 @@ class MaskedLM(Task[Batch]):
         counts = batch.output_positions.rows.lengths
         return counts - 1 if self._predicts_next(batch) else counts
 
-    def _loss(
-        self, states: Float[Tensor, "position dim"], labels: Int[Tensor, " position"], batch: Batch
-    ) -> Float[Tensor, ""]:
+    def _loss(self, states: Float[Tensor, "position dim"], labels: Int[Tensor, " position"], batch: Batch) -> Float[Tensor, ""]:
         counts = self._num_masked(batch)
         weight = batch.weight
         if self.config.comment_loss == "mean":

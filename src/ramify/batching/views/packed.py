@@ -262,7 +262,9 @@ class FullSentences(TextRows):
         self.document_ends = text.document_ends
 
     def lengths(self, epoch: int) -> Ints:
-        first, last = (np.searchsorted(self.document_ends, place, side) for place, side in self._inside(self.starts, self.stops))
+        first, last = (
+            np.searchsorted(self.document_ends, place, side) for place, side in self._inside(self.starts, self.stops)
+        )
         return self.stops - self.starts + last - first + self.tokenizer.num_special
 
     @staticmethod
