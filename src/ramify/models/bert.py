@@ -170,7 +170,9 @@ class Bert(Backbone):
         if batch.output_positions is None:
             return self.pool(hidden.tokens, batch.targets)
         if self.pool.kind not in ("cls", "pooler"):
-            raise RamifyError(f"model.pooling={self.pool.kind} needs the states of all tokens. Set model.pooling=pooler or cls.")
+            raise RamifyError(
+                f"model.pooling={self.pool.kind} needs the states of all tokens. Set model.pooling=pooler or cls."
+            )
         # The first output position of each row is its first token.
         return self.pool(hidden.tokens, batch.output_positions.rows)
 
@@ -305,8 +307,8 @@ def head_from_hf(tensors: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
 def save_pretrained(
     model: Bert, directory: str | Path, head: nn.Module | None = None, next_head: nn.Linear | None = None
 ) -> None:
-    """Write config.json and model.safetensors for `BertForMaskedLM`, for `BertForPreTraining` with a head for the next sentence,
-    or for `BertModel` if there is no head."""
+    """Write config.json and model.safetensors for `BertForMaskedLM`, for `BertForPreTraining` if the model also predicts the
+    next sentence, or for `BertModel` if it has no head."""
     config = config_to_hf(model.config)
     tensors = tensors_to_hf(model)
     if head is None:
