@@ -21,8 +21,9 @@ from ramify.disentangle.models.mht import MHTConfig
 from ramify.models.bert import BertConfig
 from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.readers import FORMATS
-from ramify.runs.comment_trees import DevConfig, TokenizerConfig
+from ramify.runs.comment_trees import DevConfig
 from ramify.runs.disentanglement import BlockConfig, LinkDevConfig, WordsConfig
+from ramify.runs.tokenizers import TokenizerConfig
 from ramify.tasks.masked_lm import MaskedLMConfig
 from ramify.training.config import Phase, TrainConfig
 

@@ -30,8 +30,9 @@ from ramify.registry import MODELS, TASKS, TaskKind
 from ramify.report import write_report
 from ramify.runs import RUNS, Run, execute, read_run
 from ramify.runs.base import Evaluation, Prepared, ReportParts, ReportRequest, check_options
-from ramify.runs.comment_trees import CommentTreeRun, TokenizerConfig, train_tokenizer
+from ramify.runs.comment_trees import CommentTreeRun
 from ramify.runs.sections import Cell, Section, Table
+from ramify.runs.tokenizers import TokenizerConfig, train_tokenizer
 from ramify.tasks.base import Losses, Task
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.tokenizer import Tokenizer

@@ -218,7 +218,7 @@ def load_weights(task: Task, file: Path) -> None:
 
 
 def _load_hugging_face(directory: Path) -> Pipeline:
-    """Load a checkpoint of BERT, RoBERTa, DistilBERT or ALBERT. With a masked-LM head it fills masks; without one it embeds texts.
+    """Load a checkpoint of the BERT family. With a masked-LM head it fills masks; without one it embeds texts.
 
     A sentence-transformers directory determines the pooling, the normalization and the length limit of embeddings.
     """

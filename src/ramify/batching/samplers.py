@@ -1,7 +1,7 @@
 """The order in which examples are visited, cut into micro-batches."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,8 +57,16 @@ class TokenBudget(Sampler):
     """
 
     def __init__(
-        self, costs: Numbers, budget: int, *, seed: int, world_size: int = 1, rank: int = 0, shuffle: bool = True
+        self,
+        costs: Numbers | Callable[[int], Numbers],
+        budget: int,
+        *,
+        seed: int,
+        world_size: int = 1,
+        rank: int = 0,
+        shuffle: bool = True,
     ) -> None:
+        """`costs` are those of the examples, or a function of the epoch if each epoch has examples of its own."""
         super().__init__(world_size=world_size, rank=rank)
         self.costs = costs
         self.budget = budget
@@ -67,12 +75,13 @@ class TokenBudget(Sampler):
 
     def steps(self, epoch: int) -> list[Numbers]:
         """The steps of an epoch over all ranks."""
-        order = np.arange(len(self.costs))
+        costs = self.costs(epoch) if callable(self.costs) else self.costs
+        order = np.arange(len(costs))
         if self.shuffle:
             np.random.Generator(np.random.Philox(key=[self.seed, epoch])).shuffle(order)
         # Greedy filling: a step ends before the example that would pass the budget.
         ends, filled = [], 0
-        for place, cost in enumerate(self.costs[order].tolist()):
+        for place, cost in enumerate(costs[order].tolist()):
             if filled and filled + cost > self.budget:
                 ends.append(place)
                 filled = 0

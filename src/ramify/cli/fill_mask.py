@@ -16,8 +16,11 @@ if TYPE_CHECKING:
 
 def fill_mask(
     run: Annotated[str, typer.Argument(help="A run, a saved model, or tree-mlm-small.")],
-    data: Annotated[Path, typer.Option("--data", help="A JSON lines file of trees, or a built data set; - reads stdin.")],
-    node: Annotated[str, typer.Option("--node", help="Id of the node whose text holds [MASK].")],
+    data: Annotated[
+        Path | None, typer.Option("--data", help="A JSON lines file of trees, or a built data set; - reads stdin.")
+    ] = None,
+    node: Annotated[str | None, typer.Option("--node", help="Id of the node of --data whose text holds [MASK].")] = None,
+    text: Annotated[str | None, typer.Option("--text", help="A text that holds [MASK], in place of --data and --node.")] = None,
     tree: Annotated[
         str | None, typer.Option("--tree", help="Id of the tree, needed if several trees have such a node.")
     ] = None,
@@ -31,9 +34,11 @@ def fill_mask(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Fill [MASK] in a comment, given its ancestors.
+    """Fill [MASK] in a comment, given its ancestors, or in a text.
 
     Example: ramify fill-mask runs/reddit --data trees.jsonl --node c42 --context tree --json
+
+    Example: ramify fill-mask runs/bert --text "the man went to the [MASK]"
     """
     import ramify
     from ramify.errors import RamifyError, counted
@@ -41,12 +46,21 @@ def fill_mask(
     words = None if candidates is None else [word.strip() for word in candidates.split(",") if word.strip()]
     if words == []:
         raise RamifyError(f"--candidates {candidates!r} holds no words. Separate words by commas.")
+    if text is not None:
+        if given := [name for name, value in (("--data", data), ("--node", node), ("--tree", tree)) if value is not None]:
+            raise RamifyError(f"--text is a text of its own, but {given[0]} names a node. Leave out one of them.")
+        source, place = text, None
+    elif data is None or node is None:
+        raise RamifyError("there is nothing to fill. Name a node with --data and --node, or give a text with --text.")
+    else:
+        source, place = find_tree(data, node, tree), node
     model = filling_pipeline(ramify.load(run, device=device), run)
-    answer = model.fill_mask(find_tree(data, node, tree), node, top_k=top_k, context=context, candidates=words, joint=joint)
+    answer = model.fill_mask(source, place, top_k=top_k, context=context, candidates=words, joint=joint)
     if as_json:
         print(json.dumps(answer, ensure_ascii=False))
         return
-    print(f"node {answer['node']}, context {answer['context']} ({counted(len(answer['ancestors']), 'ancestor')})")
+    ancestors = counted(len(answer["ancestors"]), "ancestor")
+    print(text if text is not None else f"node {answer['node']}, context {answer['context']} ({ancestors})")
     for mask in answer["masks"]:
         guesses = "  ".join(f"{guess['token']} {guess['probability']:.3f}" for guess in mask["tokens"])
         print(f"  [{mask['position']}] {guesses}")

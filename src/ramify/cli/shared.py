@@ -80,7 +80,7 @@ def redecide(model: "Disentangler", settings: list[str] | None) -> "Disentangler
 
 def mask_filler(model: "Pipeline", source: str) -> "MaskFiller":
     from ramify.errors import RamifyError
-    from ramify.inference.fill_mask import FillingPipeline, MaskFiller
+    from ramify.inference.fill_mask import MaskFiller
 
     if not isinstance(model, MaskFiller):
         raise RamifyError(f"{source} is not a masked language model; it supports {', '.join(model.verbs)}.")

@@ -25,7 +25,7 @@ def train(
     """
     from ramify.dataset.store import Store
     from ramify.errors import counted
-    from ramify.runs.comment_trees import TokenizerConfig, train_tokenizer
+    from ramify.runs.tokenizers import TokenizerConfig, train_tokenizer
 
     trained = train_tokenizer(Store.open(data), TokenizerConfig(kind=kind, vocab_size=vocab_size, lowercase=lowercase))
     trained.save(out)

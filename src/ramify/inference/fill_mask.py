@@ -14,7 +14,7 @@ from ramify.inference.embed import ContextPipeline, TextPipeline
 from ramify.inference.mask_query import ContextQuery, MaskQuery
 from ramify.inference.score import pseudo_log_likelihood
 from ramify.tasks.masked_lm import MaskedLM
-from ramify.tree import Tree
+from ramify.tree import Node, Tree
 
 
 class FillingPipeline(TextPipeline, ABC):
@@ -26,15 +26,15 @@ class FillingPipeline(TextPipeline, ABC):
 
     def fill_mask(
         self,
-        tree: Tree,
-        node: str | int,
+        tree: Tree | str,
+        node: str | int | None = None,
         *,
         top_k: int = 5,
         context: Context | None = None,
         candidates: Sequence[str] | None = None,
         joint: bool = False,
     ) -> dict[str, Any]:
-        """The likeliest pieces for every mask token in a node's text, given the node's ancestors.
+        """The likeliest pieces for every mask token in a text, or in a node's text, given the node's ancestors.
 
         `position` counts the text's pieces from 0. With `candidates` (words of any number of pieces), only these words are
         scored, and their probabilities add up to 1. `joint` adds the likeliest fillings of all masks together (with the
@@ -46,6 +46,7 @@ class FillingPipeline(TextPipeline, ABC):
             raise RamifyError("candidates=[] holds no words. Add some, or leave it out.")
         if isinstance(candidates, str):
             raise RamifyError(f"candidates must be a list of words, but is the string {candidates!r}. Pass [{candidates!r}].")
+        tree, node = _node_of(tree, node)
         query = self.mask_query(tree, node, context)
         tokenizer = self.tokenizer
         if candidates is not None:
@@ -94,7 +95,10 @@ class MaskFiller(ContextPipeline, FillingPipeline):
     """A trained masked language model, which fills masks, scores texts and embeds them."""
 
     verbs = ("embed", "fill_mask", "score")
-    usage = ('model.fill_mask(tree, node="id")  # a ramify.Tree whose node holds [MASK]', "model.embed(trees)")
+    usage = (
+        'model.fill_mask(tree, node="id")  # a ramify.Tree whose node holds [MASK], or a text without a node',
+        "model.embed(trees)",
+    )
 
     def __init__(self, task: MaskedLM) -> None:
         self.task = task
@@ -112,9 +116,18 @@ class MaskFiller(ContextPipeline, FillingPipeline):
     def mask_query(self, tree: Tree, node: str | int, context: Context | None) -> ContextQuery:
         return ContextQuery.of(self.task, tree, node, context)
 
-    def score(self, tree: Tree, node: str | int, *, context: Context | None = None) -> dict[str, Any]:
-        """The pseudo-log-likelihood of a node's text, and each piece's share of it."""
-        return pseudo_log_likelihood(self.mask_query(tree, node, context))
+    def score(self, tree: Tree | str, node: str | int | None = None, *, context: Context | None = None) -> dict[str, Any]:
+        """The pseudo-log-likelihood of a text, or of a node's text, and each piece's share of it."""
+        return pseudo_log_likelihood(self.mask_query(*_node_of(tree, node), context))
+
+
+def _node_of(tree: Tree | str, node: str | int | None) -> tuple[Tree, str | int]:
+    """A node of a tree. A string is a tree of one node. Raises `RamifyError` if several nodes are given and none is named."""
+    if isinstance(tree, str):
+        tree = Tree((Node(tree),))
+    if node is None and len(tree) > 1:
+        raise RamifyError(f"tree {tree.id!r} has {len(tree)} nodes. Name one of them as `node`, by its id or its place.")
+    return tree, 0 if node is None else node
 
 
 def _rank_candidates(query: MaskQuery, ids: list[int], place: int, candidates: Sequence[str]) -> list[dict[str, Any]]:

@@ -307,8 +307,8 @@ def head_from_hf(tensors: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
 def save_pretrained(
     model: Bert, directory: str | Path, head: nn.Module | None = None, next_head: nn.Linear | None = None
 ) -> None:
-    """Write config.json and model.safetensors for `BertForMaskedLM`, for `BertForPreTraining` with a head for the next sentence,
-    or for `BertModel` if there is no head."""
+    """Write config.json and model.safetensors for `BertForMaskedLM`, for `BertForPreTraining` if the model also predicts the
+    next sentence, or for `BertModel` if it has no head."""
     config = config_to_hf(model.config)
     tensors = tensors_to_hf(model)
     if head is None:

@@ -177,7 +177,7 @@ def read_config(directory: Path, kinds: Sequence[str] = UNSHARED) -> dict[str, A
     not one of `kinds`."""
     path = directory / "config.json"
     config = read_json(path, A_CHECKPOINT)
-    kind = config.get("model_type")
+    kind = str(config.get("model_type"))
     if kind not in kinds:
         raise RamifyError(
             f"{path}: model_type={kind!r} is not supported here; only {', '.join(kinds)} are. Choose another checkpoint."

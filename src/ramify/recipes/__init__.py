@@ -1,11 +1,12 @@
 """Recipes: models with settings that work, as functions. Each docstring gives the command, its cost and its results."""
 
-from ramify.recipes import comment_trees, disentanglement, shipped
+from ramify.recipes import comment_trees, disentanglement, running_text, shipped
 from ramify.recipes.base import Fit, Training
 
 RECIPES: dict[str, Training] = {
     "tree-mlm": Training(comment_trees.tree_mlm),
-    "bert": Training(comment_trees.bert),
+    "bert": Training(running_text.bert),
+    "roberta": Training(running_text.roberta),
     "feature-model": Training(disentanglement.feature_model),
     "links": Training(disentanglement.links, pack=disentanglement.pack),
     "mht": Training(disentanglement.mht),

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from ramify.errors import RamifyError
-from ramify.recipes.options import Data, Init, MaxTokens, Seed, Steps, TargetTokens, TokenizerPath
+from ramify.recipes.options import Data, Init, Seed, TokenizerPath
 
 if TYPE_CHECKING:
     from ramify.runs import Run
@@ -64,7 +64,8 @@ def tree_mlm(
     from ramify import hub
     from ramify.batching.views.comment_trees import RegimeConfig, TextInput
     from ramify.models.tree_mlm import TreeMLMConfig
-    from ramify.runs.comment_trees import CommentTreeRun, TokenizerConfig
+    from ramify.runs.comment_trees import CommentTreeRun
+    from ramify.runs.tokenizers import TokenizerConfig
     from ramify.tasks.masked_lm import MaskedLMConfig
     from ramify.training.config import TrainConfig
 
@@ -126,38 +127,3 @@ def _of_design(run: "CommentTreeRun", paper: bool) -> "CommentTreeRun":
         )
         raise RamifyError(f"The model of --init {run.init} {has} output attention, but {asked}, or choose another model.")
     return run
-
-
-def bert(
-    data: Data,
-    *,
-    steps: Steps = 2000,
-    target_tokens: TargetTokens = 0,
-    init: Init = "",
-    tokenizer: TokenizerPath = "",
-    max_tokens: MaxTokens = 128,
-    concatenate: Annotated[int, "Prepend the ancestors' texts to each comment, up to this many tokens in all (0: none)."] = 0,
-    seed: Seed = 0,
-) -> "Run":
-    """BERT-style masked language model on single comments: the baseline without tree structure.
-
-    It has 7 M parameters with a 16k vocabulary. With --concatenate 256, it reads the ancestors' texts before the comment's.
-
-    Example: ramify train bert --data data/reddit --out runs/bert --steps 1000
-    """
-    from ramify.batching.views.comment_trees import TextInput
-    from ramify.models.bert import BertConfig
-    from ramify.runs.comment_trees import CommentTreeRun, TokenizerConfig
-    from ramify.training.config import TrainConfig
-
-    run = CommentTreeRun(
-        recipe="bert",
-        data=data,
-        model=BertConfig(max_tokens=max(concatenate, max_tokens)),
-        input=TextInput(max_tokens=max_tokens, context="tree" if concatenate else "none", concatenate=concatenate),
-        stages=(TrainConfig(steps=0 if target_tokens else steps, target_tokens=target_tokens, lr=1e-4 if init else 5e-4),),
-        tokenizer=TokenizerConfig(path=tokenizer),
-        init=init,
-        seed=seed,
-    )
-    return run.sized(init)

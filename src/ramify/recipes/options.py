@@ -12,7 +12,6 @@ EncoderInit = Annotated[
     "Encoder of the messages (required): a BERT-family checkpoint (directory or hub id), or a bert or tree-mlm run.",
 ]
 TokenizerPath = Annotated[str, "A tokenizer.json or its directory. Default: train one."]
-MaxTokens = Annotated[int, "Longest text in tokens, special tokens included."]
 Features = Annotated[Literal["none", "head"], "head: also read the features of message pairs."]
 Window = Annotated[int, "Number of earlier messages that are candidate parents."]
 Seed = Annotated[int, "Random seed."]

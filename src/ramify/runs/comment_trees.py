@@ -1,15 +1,12 @@
 """Masked language models on comment trees."""
 
-import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from ramify import hub
 from ramify.batching.batch import Collator
@@ -22,12 +19,12 @@ from ramify.inference.base import Pipeline
 from ramify.inference.evaluation import COLLAPSED, context_spread, evaluate
 from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.held_out import discussions, first_trees, readable
-from ramify.models import hf
-from ramify.models.base import NO_DECODER, TextModelConfig
+from ramify.models.base import TextModelConfig
 from ramify.runs import comment_tree_report, comment_tree_scores
-from ramify.runs.base import RUN_FILE, Evaluation, Prepared, ReportParts, ReportRequest, Run
-from ramify.tasks.masked_lm import VECTOR_LOSSES, MaskedLM, MaskedLMConfig
-from ramify.tokenizer import Kind, Tokenizer, sample
+from ramify.runs.base import Evaluation, Prepared, ReportParts, ReportRequest, Run
+from ramify.runs.masked_lms import build_masked_lm, loss_divisors
+from ramify.runs.tokenizers import TokenizerConfig, tokenizer_of
+from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.training.checkpoints import Progress
 from ramify.training.config import TrainConfig
 from ramify.training.seeds import step_seed
@@ -35,21 +32,6 @@ from ramify.training.stage import Stage, token_budget
 
 MIXED = 2
 """Pieces per step below which most steps hold a single piece."""
-TOKENIZER_BYTES = 64 * 2**20
-"""Size of the uniform sample of the training split on which a tokenizer is trained."""
-
-
-@dataclass(frozen=True)
-class TokenizerConfig:
-    """A tokenizer.json or its directory (`path`), or how to train one on the training split."""
-
-    path: str = ""
-    kind: Kind = "wordpiece"
-    vocab_size: int = 16_384
-    lowercase: bool = True
-
-    def __post_init__(self) -> None:
-        check_fields(self, "tokenizer.")
 
 
 @dataclass(frozen=True)
@@ -101,10 +83,7 @@ class PreparedDiscussions(Prepared):
         return MaskFiller(self.task)
 
     def divisors(self) -> dict[str, float] | None:
-        norm = self.task.config.loss_norm
-        if norm == "constant":
-            return None
-        return dict.fromkeys(("masked_lm", *VECTOR_LOSSES), 1.0 if norm == "sum" else 0.0)
+        return loss_divisors(self.task.config)
 
     def facts(self) -> dict[str, Any]:
         cut = self.forest.cut
@@ -183,22 +162,17 @@ class CommentTreeRun(Run):
         store = Store.open(self.data)
         if len(store.split("train")) == 0:
             raise RamifyError(f"{self.data} has no training trees. Build it with a larger share for train (--split).")
-        tokenizer = _tokenizer(self, store, out)
+        if self.task.next_sentence:
+            raise RamifyError(
+                f"task.next_sentence={self.task.next_sentence} needs rows of two segments, but comments are single texts. Set "
+                "task.next_sentence=0, or train on running text (ramify train bert --rows pairs)."
+            )
+        tokenizer = tokenizer_of(self.tokenizer, self.init, store, out, seed=self.seed)
         torch.manual_seed(step_seed(self.seed, 0))
-        model = self.model if self.model.vocab_size else self.model.for_vocabulary(tokenizer.vocab_size)
-        if model.vocab_size < tokenizer.vocab_size:
-            raise RamifyError(
-                f"model.vocab_size={model.vocab_size} is too small for the {tokenizer.vocab_size} pieces of the tokenizer."
-            )
-        if model.max_tokens < self.input.longest:
-            raise RamifyError(
-                f"model.max_tokens={model.max_tokens} is too small for rows of up to {self.input.longest} tokens. Raise "
-                "model.max_tokens, or lower input.max_tokens or input.concatenate."
-            )
-        task = _build_task(self, model, tokenizer)
+        task = build_masked_lm(self.model, tokenizer, self.input, self.task, self.init, init_decoder=self.init_decoder)
         forest = Forest.open(store, tokenizer, self.input.max_tokens, self.input.overflow)
         if task.weighs_words:
-            task.count_words(forest.piece_counts(store.split("train"), model.vocab_size))
+            task.count_words(forest.piece_counts(store.split("train"), task.backbone.config.vocab_size))
         return PreparedDiscussions(self, store, task, forest)
 
     def normalized(self) -> Self:
@@ -225,72 +199,6 @@ class CommentTreeRun(Run):
 
     def next_command(self, out: Path, store: Store) -> str:
         return f"evaluate {shlex.quote(str(out))} --data {shlex.quote(self.data)}"
-
-
-def _build_task(run: CommentTreeRun, config: TextModelConfig, tokenizer: Tokenizer) -> MaskedLM:
-    """The task of a run, with the weights of its checkpoint. Raises `RamifyError` if the checkpoint does not fit."""
-    backbone = config.build()
-    if not run.init:
-        if not run.init_decoder:
-            raise RamifyError(NO_DECODER)
-        return MaskedLM(backbone, tokenizer, run.input, run.task)
-    checkpoint = hub.checkpoint(run.init)
-    config.initialize(backbone, checkpoint, decoder=run.init_decoder)
-    saved = hub.saved_config(run.init)
-    task = MaskedLM(backbone, tokenizer, run.input, run.task)
-    if saved is not None:
-        hf.require(run.task, {name: getattr(saved.parts["task"], name) for name in ("head", "tie_weights")}, run.init, "task")
-        hub.load_own_tensors(task, _fitting_tensors(task, checkpoint.tensors), run.init)
-    return task
-
-
-def _fitting_tensors(task: MaskedLM, saved: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A checkpoint's tensors, without the bag-of-words heads that the task lacks, and with fresh ones that the checkpoint
-    lacks."""
-    own = hub.own_tensors(task)
-    optional = (*(f"{name}." for name in VECTOR_LOSSES), "word_weight")
-    fitting = {name: tensor for name, tensor in saved.items() if name in own or not name.startswith(optional)}
-    return {name: tensor for name, tensor in own.items() if name.startswith(optional)} | fitting
-
-
-def _tokenizer(run: CommentTreeRun, store: Store, out: Path) -> Tokenizer:
-    """The tokenizer of a run: its own if it is resumed, else the configured one, that of `init`, or a newly trained one."""
-    own = out / "tokenizer.json"
-    if own.exists() and (out / RUN_FILE).exists():
-        return Tokenizer.load(own)
-    if run.tokenizer.path and run.init and hub.saved_config(run.init) is not None:
-        raise RamifyError(f"--init {run.init} has its own tokenizer, which its weights require. Leave --tokenizer out.")
-    path = run.tokenizer.path or run.init
-    if path:
-        tokenizer = Tokenizer.load(hf.locate(path) if not Path(path).is_file() else path)
-        if run.tokenizer.path and run.init and Tokenizer.lies_in(hf.locate(run.init)):
-            _check_pieces(tokenizer, Tokenizer.load(hf.locate(run.init)), run)
-        return tokenizer
-    if run.tokenizer.kind == "unigram" and int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise RamifyError(
-            "tokenizer.kind=unigram differs from process to process when each trains its own. Train one first with `ramify "
-            "tokenizer train --kind unigram`, and name it with --tokenizer."
-        )
-    return train_tokenizer(store, run.tokenizer, seed=run.seed)
-
-
-def _check_pieces(own: Tokenizer, theirs: Tokenizer, run: CommentTreeRun) -> None:
-    """Raise if the tokenizer lacks pieces of the checkpoint, whose vectors belong to them."""
-    if other := [piece for piece, number in theirs.ids.items() if own.ids.get(piece) != number]:
-        raise RamifyError(
-            f"--tokenizer {run.tokenizer.path} lacks pieces of {run.init} or numbers them differently ({other[0]!r} and "
-            f"{len(other) - 1:,} more). Leave --tokenizer out."
-        )
-
-
-def train_tokenizer(store: Store, config: TokenizerConfig, *, seed: int = 0) -> Tokenizer:
-    """A tokenizer trained on a sample of the training split, in bounded memory."""
-    trees = store.split("train") if len(store.split("train")) else store.split("all")
-    nodes = (np.arange(int(store.offsets[tree]), int(store.offsets[tree + 1])) for tree in trees)
-    texts = (text for each in nodes for text in store.texts(each))
-    return Tokenizer.train(
-        sample(texts, TOKENIZER_BYTES, seed), kind=config.kind, vocab_size=config.vocab_size, lowercase=config.lowercase
-    )
 
 
 def _check_norm(run: CommentTreeRun, view: Discussions, config: TrainConfig) -> None:

@@ -4,6 +4,7 @@ import json
 import typing
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass, replace
+from types import NoneType
 from typing import Any, Literal
 
 from ramify.config import from_record, spelled
@@ -45,6 +46,9 @@ def _parse(text: str, kind: Any, key: str) -> Any:
         if text not in arguments:
             raise RamifyError(f"--set {key}={text} is not one of {', '.join(map(str, arguments))}.")
         return text
+    if NoneType in arguments:
+        (inner,) = (each for each in arguments if each is not NoneType)
+        return None if text.lower() in ("null", "none") else _parse(text, inner, key)
     if origin is tuple:
         try:
             return _typed(json.loads(text), kind)

@@ -80,8 +80,8 @@ class MaskedLMConfig:
             )
         if self.loss_norm == "tokens" and self.comment_loss != "token":
             raise RamifyError(
-                f"task.loss_norm=tokens divides by the number of masked tokens, but task.comment_loss={self.comment_loss} weighs "
-                "them by text. Set task.comment_loss=token."
+                f"task.loss_norm=tokens divides by the number of masked tokens, but task.comment_loss={self.comment_loss} "
+                "weighs them by text. Set task.comment_loss=token."
             )
         if self.masking == "content" and self.mask_unit != "piece":
             raise RamifyError(
@@ -408,7 +408,7 @@ class MaskedLM(Task[Batch]):
     def _target_losses(self, hidden: Hidden, batch: Batch, divisors: Mapping[str, float]) -> dict[str, Tensor]:
         """The losses of the targets' masked tokens and second segments."""
         found = {"masked_lm": self._loss(*self.masked_states(hidden, batch), batch) * (1.0 / divisors["masked_lm"])}
-        if self._predicts_next(batch):
+        if self._predicts_next(batch) and batch.pair_labels is not None:
             loss = F.cross_entropy(self.next_scores(hidden, batch), batch.pair_labels, reduction="sum")
             found["next_sentence"] = loss * (self.config.next_sentence / divisors["next_sentence"])
         return found

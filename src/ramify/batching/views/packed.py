@@ -155,7 +155,8 @@ class SentencePairs(TextRows):
     def example(self, number: int, epoch: int = 0) -> TextRow:
         rows = self.drawn(epoch)
         start, middle, second, stop = rows.borders[number].tolist()
-        ids, types = self.tokenizer.wrap_pair(self.text.ids[start:middle], self.text.ids[second:stop])
+        one, other = (self.text.ids[each].astype(np.int64) for each in (slice(start, middle), slice(second, stop)))
+        ids, types = self.tokenizer.wrap_pair(one, other)
         special = np.zeros(len(ids), dtype=bool)
         special[: len(self.tokenizer.prefix)] = True
         special[len(self.tokenizer.prefix) + middle - start] = True
@@ -262,19 +263,17 @@ class FullSentences(TextRows):
         self.document_ends = text.document_ends
 
     def lengths(self, epoch: int) -> Ints:
-        first, last = (
-            np.searchsorted(self.document_ends, place, side) for place, side in self._inside(self.starts, self.stops)
-        )
+        first, last = self._inside(self.starts, self.stops)
         return self.stops - self.starts + last - first + self.tokenizer.num_special
 
-    @staticmethod
-    def _inside(start: Any, stop: Any) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
-        """The searches for the first document that ends inside a row, and for the first that does not."""
-        return (start, "right"), (stop, "left")
+    def _inside(self, start: Any, stop: Any) -> tuple[Any, Any]:
+        """The first document that ends inside a row, before its end, and the first one after these."""
+        ends = self.document_ends
+        return np.searchsorted(ends, start, side="right"), np.searchsorted(ends, stop, side="left")
 
     def example(self, number: int, epoch: int = 0) -> TextRow:
         start, stop = int(self.starts[number]), int(self.stops[number])
-        first, last = (int(np.searchsorted(self.document_ends, place, side)) for place, side in self._inside(start, stop))
+        first, last = self._inside(start, stop)
         inside = self.document_ends[first:last] - start
         text = self.text.ids[start:stop].astype(np.int64)
         before, after = len(self.tokenizer.prefix), len(self.tokenizer.suffix)

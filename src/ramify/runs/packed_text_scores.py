@@ -1,0 +1,75 @@
+"""Held-out scores of masked language models on rows of running text."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ramify.batching.row_batch import RowCollator
+from ramify.batching.views.packed import TextRows
+from ramify.errors import counted
+from ramify.inference.common_footing import CommonFooting, FootingScores
+from ramify.inference.fill_mask import MaskFiller
+from ramify.inference.row_evaluation import RowScores, evaluate_rows, on_common_footing, readable_window
+from ramify.nn.precision import autocast
+from ramify.runs.base import Evaluation, check_options, no_progress
+
+OPTIONS = ("draws", "mask_rate", "precision", "progress")
+
+DRAWS = 1
+"""Masks drawn per row in an evaluation."""
+
+
+@dataclass(frozen=True)
+class RowEvaluation(Evaluation):
+    """Loss in nats per masked token, and that of the common footing, in nats per byte."""
+
+    scores: RowScores
+    footing: FootingScores
+    window: int
+    rows: int
+    draws: int
+    mask_rate: float
+
+    def to_json(self) -> dict[str, Any]:
+        footing = {
+            "per_byte": self.footing.per_byte,
+            "per_token": self.footing.per_token,
+            "positions": len(self.footing.nats),
+            "window": self.window,
+        }
+        return self.scores.summary() | {"rows": self.rows} | footing
+
+    def lines(self) -> list[str]:
+        found = self.scores.summary()
+        lines = [
+            f"{'':<16} {'loss':>8} {'accuracy':>9} {'count':>10}",
+            f"{'masked tokens':<16} {found['loss']:>8.4f} {found['accuracy']:>9.2%} {found['count']:>10,}",
+        ]
+        if "next_sentence" in found:
+            own = found["next_sentence"]
+            lines.append(f"{'next sentence':<16} {own['loss']:>8.4f} {own['accuracy']:>9.2%} {own['count']:>10,}")
+        return [
+            *lines,
+            f"perplexity {found['perplexity']:.2f}; {counted(self.rows, 'row')}, {self.mask_rate:.0%} of the tokens masked, "
+            f"{counted(self.draws, 'draw')}",
+            f"common footing: {self.footing.per_byte:.4f} nats per byte, {self.footing.per_token:.4f} per token: one masked "
+            f"token given all others, {len(self.footing.nats):,} in windows of {self.window} tokens",
+        ]
+
+
+def score(
+    pipeline: MaskFiller, source: str, view: TextRows, collator: RowCollator, options: Mapping[str, Any]
+) -> RowEvaluation:
+    """Score a model on all rows of a view, and on the common footing of its text. Options: `OPTIONS`."""
+    check_options(options, OPTIONS, source, "a masked language model of running text")
+    task, draws, rate = pipeline.task, options.get("draws", DRAWS), options.get("mask_rate")
+    window = readable_window(task)
+    footing = CommonFooting.of(view.text, task.tokenizer, window=window)
+    bar, precision = options.get("progress", no_progress), options.get("precision", "fp32")
+    with bar(len(view)) as advance, autocast(pipeline.device, precision):
+        rows = np.arange(len(view))
+        scores = evaluate_rows(task, view, collator, rows, draws=draws, mask_rate=rate, progress=advance)
+        on_footing = on_common_footing(task, footing)
+    return RowEvaluation(scores, on_footing, window, len(view), draws, rate or task.config.mask_rate)
