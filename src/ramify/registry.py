@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ramify.batching.views.comment_trees import TextInput
+from ramify.batching.views.streams import StreamInput
 from ramify.disentangle.config import ChatInput, DecodingConfig, LinkConfig
 from ramify.disentangle.inference.disentangler import Disentangler
 from ramify.disentangle.models.bert_pair import BertPairConfig
@@ -15,11 +16,15 @@ from ramify.disentangle.models.mht import MHTConfig
 from ramify.disentangle.task import ReplyLinking
 from ramify.inference.base import Pipeline
 from ramify.inference.fill_mask import MaskFiller
+from ramify.inference.permutation import DenoisingPipeline, PermutationPipeline
 from ramify.models.base import AnyBackbone, ModelConfig
 from ramify.models.bert import BertConfig
 from ramify.models.tree_mlm import TreeMLMConfig
+from ramify.models.xlnet import XLNetConfig
 from ramify.tasks.base import Task
+from ramify.tasks.denoising_lm import DenoisingLM, DenoisingLMConfig
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
+from ramify.tasks.permutation_lm import PermutationLM, PermutationLMConfig
 from ramify.tokenizer import Tokenizer
 
 MODELS: dict[str, type[ModelConfig]] = {
@@ -30,6 +35,7 @@ MODELS: dict[str, type[ModelConfig]] = {
     "feature-model": FeatureModelConfig,
     "mht": MHTConfig,
     "tree-mlm": TreeMLMConfig,
+    "xlnet": XLNetConfig,
 }
 """The config class of each model, by name. A config builds its model."""
 
@@ -57,7 +63,9 @@ class TaskKind:
 
 
 TASKS = {
+    "denoising-lm": TaskKind(DenoisingLMConfig, DenoisingLM, StreamInput, DenoisingPipeline),
     "masked-lm": TaskKind(MaskedLMConfig, MaskedLM, TextInput, MaskFiller),
+    "permutation-lm": TaskKind(PermutationLMConfig, PermutationLM, StreamInput, PermutationPipeline),
     "reply-to": TaskKind(LinkConfig, ReplyLinking, ChatInput, Disentangler, {"decoding": DecodingConfig}),
 }
 

@@ -384,6 +384,11 @@ def tensors_from_hf(theirs: Mapping[str, Tensor], config: XLNetConfig) -> tuple[
     return {name: tensor.contiguous() for name, tensor in ours.items()}, head
 
 
+def head_from_hf(theirs: Mapping[str, Tensor], config: XLNetConfig) -> dict[str, Tensor]:
+    """The parameters of the head under the names that a task gives them; none if the checkpoint has no head."""
+    return {f"head.{name}": tensor for name, tensor in tensors_from_hf(theirs, config)[1].items()}
+
+
 def tensors_to_hf(model: XLNet, head_bias: Tensor | None = None) -> dict[str, Tensor]:
     own = dict(model.named_parameters(remove_duplicate=False))
     shape = (model.config.dim, model.config.num_heads, -1)

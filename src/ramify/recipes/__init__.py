@@ -1,12 +1,14 @@
 """Recipes: models with settings that work, as functions. Each docstring gives the command, its cost and its results."""
 
-from ramify.recipes import comment_trees, disentanglement, running_text, shipped
+from ramify.recipes import comment_trees, disentanglement, permutation, running_text, shipped
 from ramify.recipes.base import Fit, Training
 
 RECIPES: dict[str, Training] = {
     "tree-mlm": Training(comment_trees.tree_mlm),
     "bert": Training(running_text.bert),
     "roberta": Training(running_text.roberta),
+    "xlnet": Training(permutation.xlnet),
+    "xlnet-lm": Training(permutation.xlnet_lm),
     "feature-model": Training(disentanglement.feature_model),
     "links": Training(disentanglement.links, pack=disentanglement.pack),
     "mht": Training(disentanglement.mht),

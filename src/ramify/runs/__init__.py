@@ -10,6 +10,7 @@ from ramify.runs.comment_trees import CommentTreeRun
 from ramify.runs.disentanglement import DisentanglementRun
 from ramify.runs.execute import check_fresh, execute, read_record
 from ramify.runs.packed_text import PackedTextRun
+from ramify.runs.streams import StreamRun
 
 __all__ = ["RUNS", "Run", "check_fresh", "execute", "kind_for", "read_run"]
 
@@ -17,6 +18,7 @@ RUNS: dict[str, type[Run]] = {
     CommentTreeRun.name: CommentTreeRun,
     DisentanglementRun.name: DisentanglementRun,
     PackedTextRun.name: PackedTextRun,
+    StreamRun.name: StreamRun,
 }
 
 

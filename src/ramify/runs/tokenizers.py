@@ -31,9 +31,11 @@ class TokenizerConfig:
         check_fields(self, "tokenizer.")
 
 
-def tokenizer_of(config: TokenizerConfig, init: str, store: Store, out: Path, *, seed: int = 0) -> Tokenizer:
+def tokenizer_of(
+    config: TokenizerConfig, init: str, store: Store, out: Path, *, seed: int = 0, marks: bool = False
+) -> Tokenizer:
     """The tokenizer of a run in the folder `out`: its own if it is resumed, else the configured one, that of the checkpoint
-    `init`, or a newly trained one."""
+    `init`, or a newly trained one, with `marks` for the ends of paragraphs and documents."""
     own = out / "tokenizer.json"
     if own.exists() and (out / RUN_FILE).exists():
         return Tokenizer.load(own)
@@ -50,7 +52,7 @@ def tokenizer_of(config: TokenizerConfig, init: str, store: Store, out: Path, *,
             "tokenizer.kind=unigram differs from process to process when each trains its own. Train one first with `ramify "
             "tokenizer train --kind unigram`, and name it with --tokenizer."
         )
-    return train_tokenizer(store, config, seed=seed)
+    return train_tokenizer(store, config, seed=seed, marks=marks)
 
 
 def _check_pieces(own: Tokenizer, theirs: Tokenizer, path: str, init: str) -> None:
@@ -62,11 +64,15 @@ def _check_pieces(own: Tokenizer, theirs: Tokenizer, path: str, init: str) -> No
         )
 
 
-def train_tokenizer(store: Store, config: TokenizerConfig, *, seed: int = 0) -> Tokenizer:
+def train_tokenizer(store: Store, config: TokenizerConfig, *, seed: int = 0, marks: bool = False) -> Tokenizer:
     """A tokenizer trained on a sample of the training split, in bounded memory."""
     trees = store.split("train") if len(store.split("train")) else store.split("all")
     nodes = (np.arange(int(store.offsets[tree]), int(store.offsets[tree + 1])) for tree in trees)
     texts = (text for each in nodes for text in store.texts(each))
     return Tokenizer.train(
-        sample(texts, TOKENIZER_BYTES, seed), kind=config.kind, vocab_size=config.vocab_size, lowercase=config.lowercase
+        sample(texts, TOKENIZER_BYTES, seed),
+        kind=config.kind,
+        vocab_size=config.vocab_size,
+        lowercase=config.lowercase,
+        marks=marks,
     )

@@ -14,27 +14,21 @@ from torch.nn import functional as F
 from ramify.batching.forest import Ints
 from ramify.batching.stream_batch import StreamBatch, StreamTargets
 from ramify.batching.views.streams import StreamInput
-from ramify.config import check_fields
 from ramify.errors import RamifyError
 from ramify.models.base import State, StreamBackbone
-from ramify.nn.heads import VocabularyHead
 from ramify.nn.linear import Linear
-from ramify.tasks.base import Losses, Task
-from ramify.tasks.spans import Parts, SpanChoice, SpanUnit, choose_targets, halves, quotas
+from ramify.tasks.base import Losses
+from ramify.tasks.spans import Parts, choose_targets, halves, quotas
+from ramify.tasks.stream_task import Predicted, StreamTask, StreamTaskConfig
 from ramify.tokenizer import Tokenizer
 
 OrderKind = Literal["permutation", "forward", "backward"]
 
 
 @dataclass(frozen=True)
-class PermutationLMConfig:
-    """Defaults are the paper's."""
+class PermutationLMConfig(StreamTaskConfig):
+    """The tokens that are predicted come last in the factorization order. Defaults are the paper's."""
 
-    k: float = 6.0
-    """One in K tokens is predicted (K of the paper): those that come last in the factorization order. 1: all tokens."""
-    span_unit: SpanUnit = "word"
-    """word: spans of whole words. piece: spans of as many pieces, as in the published code. token: single tokens."""
-    longest_span: int = 5
     order: OrderKind = "permutation"
     """forward and backward: a token reads only those to its left or right, as in Transformer-XL and its mirror image."""
     permutation_block: int | None = None
@@ -42,54 +36,30 @@ class PermutationLMConfig:
     of the row is permuted."""
     next_segment: float = 0.0
     """Weight of a loss for whether segment B follows A. The paper has none; its ablation tries 1."""
-    tie_weights: bool = True
 
     def __post_init__(self) -> None:
-        check_fields(self, "task.")
-        if self.k < 1:
-            raise RamifyError(f"task.k={self.k:g} must be at least 1: one in K tokens is predicted.")
-        if self.longest_span < 1:
-            raise RamifyError(f"task.longest_span must be at least 1, but is {self.longest_span}.")
+        super().__post_init__()
         if self.permutation_block is not None and self.permutation_block < 1:
             raise RamifyError(f"task.permutation_block must be at least 1, but is {self.permutation_block}.")
         if self.next_segment < 0:
             raise RamifyError(f"task.next_segment must be at least 0, but is {self.next_segment}.")
 
 
-class PermutationLM(Task[StreamBatch]):
+class PermutationLM(StreamTask):
     """Predict the last tokens of a random factorization order, each from its position and the tokens before it in the order."""
 
     config: PermutationLMConfig
-    backbone: StreamBackbone
-    input: StreamInput
-    head: VocabularyHead
 
     def __init__(self, backbone: StreamBackbone, tokenizer: Tokenizer, input: StreamInput, config: PermutationLMConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.backbone = backbone
-        self.tokenizer = tokenizer
-        self.input = input
+        super().__init__(backbone, tokenizer, input, config)
         if config.next_segment and input.segments == "none":
             raise RamifyError(
                 f"task.next_segment={config.next_segment:g} needs rows of two segments. Set input.segments=pair, or "
                 "task.next_segment=0."
             )
-        self.head = VocabularyHead(
-            backbone.out_dim,
-            backbone.config.vocab_size,
-            embedding=backbone.tied_embedding if config.tie_weights else None,
-        )
         self.next_segment = NextSegmentHead(backbone.out_dim) if config.next_segment else None
-        self.word_starts = tokenizer.word_starts
-        self.spans = SpanChoice(config.span_unit, config.longest_span, config.k)
-
-    def corrupt(self, batch: StreamBatch, generator: torch.Generator) -> StreamBatch:
-        seeds = torch.randint(2**63 - 1, (len(batch.input_ids),), generator=generator, device=generator.device)
-        return self.draw(batch, seeds.cpu().numpy())
 
     def draw(self, batch: StreamBatch, seeds: Ints) -> StreamBatch:
-        """Choose targets and factorization orders, with one seed per row."""
         parts = halves(batch) if self.config.order != "backward" else ((0, batch.host_ids.shape[1]),)
         counts = quotas(batch, parts, 1 / self.config.k)
         order = np.empty(batch.host_ids.shape, dtype=np.int64)
@@ -116,17 +86,21 @@ class PermutationLM(Task[StreamBatch]):
         return found
 
     def losses(self, batch: StreamBatch, divisors: Mapping[str, float], phase: str, state: State | None) -> Losses:
+        found = self.predict(batch, state)
+        weights = found.targets.weight.flatten() / divisors["permutation_lm"]
+        losses = {"permutation_lm": self.head.loss(found.states, found.targets.labels.flatten(), weights)}
+        if self.next_segment is not None:
+            assert found.tokens is not None
+            assert batch.is_next is not None
+            loss = F.cross_entropy(self.next_segment(found.tokens[:, -1]), batch.is_next, reduction="sum")
+            losses["next_segment"] = loss * (self.config.next_segment / divisors["next_segment"])
+        yield losses, found.state
+
+    def predict(self, batch: StreamBatch, state: State | None) -> Predicted:
         assert batch.targets is not None
         hidden = self.backbone(batch, state, targets_only=self.next_segment is None)
         assert hidden.queries is not None
-        weights = batch.targets.weight.flatten() / divisors["permutation_lm"]
-        found = {"permutation_lm": self.head.loss(hidden.queries.flatten(0, 1), batch.targets.labels.flatten(), weights)}
-        if self.next_segment is not None:
-            assert hidden.tokens is not None
-            assert batch.is_next is not None
-            loss = F.cross_entropy(self.next_segment(hidden.tokens[:, -1]), batch.is_next, reduction="sum")
-            found["next_segment"] = loss * (self.config.next_segment / divisors["next_segment"])
-        yield found, hidden.state
+        return Predicted(hidden.queries.flatten(0, 1), batch.targets, hidden.tokens, hidden.state)
 
 
 class NextSegmentHead(nn.Module):

@@ -1,0 +1,87 @@
+"""Held-out losses of models of running text, with the memory that training gave them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ramify.batching.forest import Ints
+from ramify.batching.running_text import RunningText
+from ramify.batching.stream_batch import collate_streams
+from ramify.batching.views.streams import StreamConfig, Streams
+from ramify.inference.common_footing import CommonFooting, FootingScores
+from ramify.inference.permutation import StreamPipeline
+from ramify.inference.row_evaluation import Tallied
+from ramify.nn import counter_rng
+from ramify.tasks.stream_task import StreamTask
+
+LONG_ENOUGH = 4
+"""Rows that a held-out stream has at least, so that memory is used; a short text is cut into fewer streams than in training."""
+
+
+def held_out_streams(task: StreamTask, text: RunningText, config: StreamConfig, *, seed: int = 0) -> Streams:
+    """The streams of a held-out text: as many as in training, or fewer and longer ones if the text is short.
+
+    Raises `RamifyError` if the text is shorter than one row.
+    """
+    rows = min(config.rows, max(1, text.num_tokens // (LONG_ENOUGH * task.input.row_tokens)))
+    return Streams(text, task.tokenizer, task.input, replace(config, rows=rows), seed=seed)
+
+
+def num_places(view: Streams, rows: int | None) -> int:
+    """The number of batches that hold about so many rows (None: all), at least one."""
+    return view.per_stream if rows is None else min(view.per_stream, max(1, rows // view.config.num_rows))
+
+
+@torch.no_grad()
+def evaluate_streams(
+    task: StreamTask,
+    view: Streams,
+    *,
+    rows: int | None = None,
+    draws: int = 1,
+    memory: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Tallied:
+    """Draw targets `draws` times, seeded by the rows' numbers, and score them from the start of each stream on.
+
+    `rows` bounds the number of rows. `memory` replaces the model's number of remembered states per layer.
+    """
+    total = Tallied()
+    with task.evaluating():
+        for draw in range(draws):
+            state = None
+            for place in range(num_places(view, rows)):
+                numbers = np.arange(view.config.num_rows) * view.per_stream + place
+                batch = collate_streams([view.example(int(number)) for number in numbers], task.input)
+                batch = replace(batch, remembered=memory)
+                seeds = counter_rng.random_bits(torch.from_numpy(numbers), draw).numpy() & (2**63 - 1)
+                found = task.predict(task.draw(batch.to(task.device), seeds), state)
+                state = found.state
+                labels = found.targets.labels.flatten()
+                losses, best = task.head.measure(found.states, labels)
+                total += Tallied(float(losses.double().sum()), int((best == labels).sum()), len(labels))
+                if progress is not None:
+                    progress(len(numbers))
+    return total
+
+
+@dataclass(frozen=True)
+class OneToken:
+    """log p of one token of a text given all others, for `CommonFooting.measure`."""
+
+    pipeline: StreamPipeline
+
+    def __call__(self, rows: Ints, positions: Ints) -> NDArray[np.float64]:
+        answers = rows[np.arange(len(rows)), positions]
+        shown = rows.copy()
+        shown[np.arange(len(rows)), positions] = self.pipeline.tokenizer.mask_id
+        found = self.pipeline.log_probabilities(shown.tolist(), positions[:, None].tolist())[:, 0].double()
+        return found.gather(1, torch.from_numpy(answers)[:, None])[:, 0].numpy()
+
+
+def on_common_footing(pipeline: StreamPipeline, footing: CommonFooting) -> FootingScores:
+    """Score the tokens of a common footing: the token that is predicted comes last in the factorization order, or is masked."""
+    return footing.measure(OneToken(pipeline))

@@ -1,0 +1,68 @@
+"""Held-out scores of models of running text."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ramify.batching.running_text import RunningText
+from ramify.batching.views.streams import StreamConfig
+from ramify.dataset.store import Split, Store
+from ramify.errors import counted
+from ramify.inference.common_footing import WINDOW, CommonFooting, FootingScores
+from ramify.inference.permutation import StreamPipeline
+from ramify.inference.row_evaluation import Tallied
+from ramify.inference.stream_evaluation import evaluate_streams, held_out_streams, num_places, on_common_footing
+from ramify.nn.precision import autocast
+from ramify.runs.base import Evaluation, check_options, no_progress
+
+OPTIONS = ("draws", "rows", "memory", "precision", "progress")
+
+DRAWS = 1
+"""Draws of targets per row in an evaluation."""
+
+
+@dataclass(frozen=True)
+class StreamEvaluation(Evaluation):
+    """Loss in nats per target, and that of the common footing, in nats per byte."""
+
+    scores: Tallied
+    footing: FootingScores
+    window: int
+    rows: int
+    draws: int
+
+    def to_json(self) -> dict[str, Any]:
+        footing = {
+            "per_byte": self.footing.per_byte,
+            "per_token": self.footing.per_token,
+            "positions": len(self.footing.nats),
+            "window": self.window,
+        }
+        return self.scores.summary() | {"rows": self.rows} | footing
+
+    def lines(self) -> list[str]:
+        found = self.scores.summary()
+        return [
+            f"loss {found['loss']:.4f} nats per target, accuracy {found['accuracy']:.2%}; {counted(found['count'], 'target')} "
+            f"in {counted(self.rows, 'row')}, {counted(self.draws, 'draw')}",
+            f"common footing: {self.footing.per_byte:.4f} nats per byte, {self.footing.per_token:.4f} per token: one token "
+            f"given all others, {len(self.footing.nats):,} in windows of {self.window} tokens",
+        ]
+
+
+def score(
+    pipeline: StreamPipeline, source: str, store: Store, split: Split, config: StreamConfig, options: Mapping[str, Any]
+) -> StreamEvaluation:
+    """Score a model on the streams of a split, and on the common footing of its text. Options: `OPTIONS`."""
+    check_options(options, OPTIONS, source, "a language model of running text")
+    task, draws, rows = pipeline.task, options.get("draws", DRAWS), options.get("rows")
+    view = held_out_streams(task, RunningText.open(store, task.tokenizer, split, marks=True), config)
+    # Marks at the ends of paragraphs would be part of the windows, which all models must share.
+    window = min(WINDOW, task.input.row_tokens)
+    footing = CommonFooting.of(RunningText.open(store, task.tokenizer, split), task.tokenizer, window=window)
+    bar, precision = options.get("progress", no_progress), options.get("precision", "fp32")
+    total = num_places(view, rows) * view.config.num_rows
+    with bar(total * draws) as advance, autocast(pipeline.device, precision):
+        scores = evaluate_streams(task, view, rows=rows, draws=draws, memory=options.get("memory"), progress=advance)
+        on_footing = on_common_footing(pipeline, footing)
+    return StreamEvaluation(scores, on_footing, window, total, draws)

@@ -1,0 +1,199 @@
+"""Language models on rows of running text that continue each other: XLNet and its relatives."""
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import torch
+
+from ramify import hub
+from ramify.batching.running_text import RunningText
+from ramify.batching.stream_batch import collate_streams
+from ramify.batching.views.streams import StreamConfig, StreamInput, StreamRow, Streams
+from ramify.config import check_fields
+from ramify.dataset.store import Split, Store
+from ramify.errors import RamifyError, counted
+from ramify.inference.base import Pipeline
+from ramify.inference.permutation import StreamPipeline
+from ramify.inference.stream_evaluation import evaluate_streams, held_out_streams
+from ramify.models import hf
+from ramify.models.xlnet import XLNetConfig, head_from_hf
+from ramify.registry import TASKS, task_name
+from ramify.runs import stream_report, stream_scores
+from ramify.runs.base import RUN_FILE, Evaluation, Prepared, ReportParts, ReportRequest, Run
+from ramify.runs.execute import read_record
+from ramify.runs.tokenizers import TokenizerConfig, tokenizer_of
+from ramify.tasks.permutation_lm import PermutationLMConfig
+from ramify.tasks.stream_task import StreamTask, StreamTaskConfig
+from ramify.training.checkpoints import Progress
+from ramify.training.seeds import step_seed
+from ramify.training.stage import Stage, stream
+
+
+@dataclass(frozen=True)
+class StreamDevConfig:
+    """The dev loss during training: on about `rows` rows from the starts of the dev streams, with `draws` draws each."""
+
+    rows: int = 256
+    draws: int = 1
+
+    def __post_init__(self) -> None:
+        check_fields(self, "dev.")
+        if self.rows < 1 or self.draws < 1:
+            raise RamifyError(f"dev.rows={self.rows} and dev.draws={self.draws} must both be at least 1.")
+
+
+@dataclass(frozen=True)
+class PreparedStreams(Prepared):
+    """A run with its streams, for training and dev scores."""
+
+    run: "StreamRun"
+    task: StreamTask
+    view: Streams
+
+    def stage(self, number: int) -> Stage:
+        config = self.run.stages[number]
+        input = self.run.input
+
+        def collate(rows: Sequence[StreamRow]) -> Any:
+            return collate_streams(rows, input)
+
+        return Stage(config, self.view, collate, self._dev_loss(), make_sampler=stream(self.run.view.num_rows))
+
+    def pipeline(self) -> StreamPipeline:
+        pipeline = TASKS[task_name(self.run.task)].pipeline(self.task)
+        assert isinstance(pipeline, StreamPipeline)
+        return pipeline
+
+    def divisors(self) -> dict[str, float] | None:
+        return dict.fromkeys(("permutation_lm", "denoising_lm", "next_segment"), 0.0)
+
+    def facts(self) -> dict[str, Any]:
+        text, view = self.view.text, self.view
+        counts = {"documents": len(text.documents) - 1, "sentences": len(text.sentences) - 1, "tokens": text.num_tokens}
+        streams = {"streams": view.config.num_rows, "rows_per_stream": view.per_stream, "left_out": view.left_out}
+        return {"text": counts | streams}
+
+    def reads(self) -> str:
+        facts = self.facts()["text"]
+        return (
+            f"{counted(facts['tokens'], 'token')} in {counted(facts['documents'], 'document')}; "
+            f"{counted(facts['streams'], 'stream')} of {counted(facts['rows_per_stream'], 'row')}, "
+            f"{self.run.input.row_tokens} tokens each; {facts['left_out']:,} tokens at the ends of streams are left out"
+        )
+
+    def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
+        return []
+
+    def best_score(self, progress: Progress) -> str:
+        return f"best dev loss {progress.best:.4f} at step {progress.best_step}"
+
+    def _dev_loss(self) -> Callable[[], dict[str, float]] | None:
+        """The measure on the dev streams; None if the dev split has no text, or less than one row."""
+        config, run = self.run.dev, self.run
+        if not len(self.store.split("dev")):
+            return None
+        text = RunningText.open(self.store, self.task.tokenizer, "dev", marks=True)
+        if text.num_tokens < run.input.row_tokens:
+            return None
+        view = held_out_streams(self.task, text, run.view, seed=run.seed)
+
+        def measure() -> dict[str, float]:
+            return {"dev_loss": evaluate_streams(self.task, view, rows=config.rows, draws=config.draws).summary()["loss"]}
+
+        return measure
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamRun(Run):
+    """A language model on rows of running text in stored order, each of which continues where the row before it ended."""
+
+    name: ClassVar[str] = "streams"
+
+    model: XLNetConfig
+    task: StreamTaskConfig = field(default_factory=PermutationLMConfig)
+    input: StreamInput = field(default_factory=StreamInput)
+    view: StreamConfig = field(default_factory=StreamConfig)
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    dev: StreamDevConfig = field(default_factory=StreamDevConfig)
+
+    def sized(self, init: str) -> Self:
+        return replace(self, model=self.model.adapted_to(hub.checkpoint(init))) if init else self
+
+    def check_settings(self, settings: Mapping[str, str]) -> None:
+        return None
+
+    def adapt_to_data(self) -> Self:
+        return self
+
+    def notes(self) -> list[str]:
+        return []
+
+    def prepare(self, out: Path) -> PreparedStreams:
+        store = Store.open(self.data)
+        if len(store.split("train")) == 0:
+            raise RamifyError(f"{self.data} has no training trees. Build it with a larger share for train (--split).")
+        tokenizer = tokenizer_of(self.tokenizer, self.init, store, out, seed=self.seed, marks=True)
+        torch.manual_seed(step_seed(self.seed, 0))
+        model = self.model if self.model.vocab_size else self.model.for_vocabulary(tokenizer.vocab_size)
+        if model.vocab_size < tokenizer.vocab_size:
+            raise RamifyError(
+                f"model.vocab_size={model.vocab_size} is too small for the {tokenizer.vocab_size} pieces of the tokenizer."
+            )
+        text = RunningText.open(store, tokenizer, "train", marks=True)
+        view = Streams(text, tokenizer, self.input, self.view, seed=self.seed)
+        if model.memory > view.length:
+            raise RamifyError(
+                f"model.memory={model.memory} is longer than a stream of the data, which has {counted(view.length, 'token')}. "
+                "Lower model.memory or view.rows, or take more text."
+            )
+        return PreparedStreams(self, store, self._task(model, tokenizer), view)
+
+    def _task(self, model: XLNetConfig, tokenizer: Any) -> StreamTask:
+        backbone = model.build()
+        kind = TASKS[task_name(self.task)].task
+        if not self.init:
+            task = kind(backbone, tokenizer, self.input, self.task)
+        else:
+            checkpoint = hub.checkpoint(self.init)
+            model.initialize(backbone, checkpoint)
+            task = kind(backbone, tokenizer, self.input, self.task)
+            saved = hub.saved_config(self.init)
+            if saved is None:
+                head = head_from_hf(checkpoint.tensors, model)
+                hub.load_own_tensors(task, hub.own_tensors(task) | head, self.init)
+            else:
+                hf.require(self.task, {"tie_weights": saved.parts["task"].tie_weights}, self.init, "task")
+                own = hub.own_tensors(task)
+                fitting = {name: tensor for name, tensor in checkpoint.tensors.items() if name in own}
+                fresh = {name: tensor for name, tensor in own.items() if name.startswith("next_segment.")}
+                hub.load_own_tensors(task, fresh | fitting, self.init)
+        assert isinstance(task, StreamTask)
+        return task
+
+    def normalized(self) -> Self:
+        return replace(self, data="")
+
+    @property
+    def weight_sources(self) -> tuple[str, ...]:
+        return tuple(filter(None, [self.init]))
+
+    @classmethod
+    def evaluates(cls, pipeline: Pipeline) -> bool:
+        return isinstance(pipeline, StreamPipeline)
+
+    @classmethod
+    def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
+        """Held-out loss in the objective's own terms, and on the common footing. Options: those of `stream_scores`."""
+        if not isinstance(pipeline, StreamPipeline):
+            raise RamifyError(f"{source} holds a {type(pipeline).__name__}, not a model of running text. Choose another model.")
+        config = cls.from_json(read_record(Path(source))["run"]).view if (Path(source) / RUN_FILE).exists() else StreamConfig()
+        return stream_scores.score(pipeline, source, store, split, config, options)
+
+    def report_sections(self, request: ReportRequest) -> ReportParts:
+        return stream_report.parts(self.view, request)
+
+    def next_command(self, out: Path, store: Store) -> str:
+        return f"evaluate {shlex.quote(str(out))} --data {shlex.quote(self.data)}"

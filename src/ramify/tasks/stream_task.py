@@ -1,0 +1,90 @@
+"""What the objectives of running text have in common: they predict spans of words in rows that continue each other."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ramify.batching.forest import Ints
+from ramify.batching.stream_batch import StreamBatch, StreamTargets
+from ramify.batching.views.streams import StreamInput
+from ramify.config import check_fields
+from ramify.errors import RamifyError
+from ramify.models.base import State, StreamBackbone
+from ramify.nn.heads import VocabularyHead
+from ramify.tasks.base import Task
+from ramify.tasks.spans import SpanChoice, SpanUnit
+from ramify.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class StreamTaskConfig:
+    """The choice of the predicted tokens. Defaults are the paper's."""
+
+    k: float = 6.0
+    """One in K tokens is predicted (K of the paper). 1: all tokens."""
+    span_unit: SpanUnit = "word"
+    """word: spans of whole words. piece: spans of as many pieces, as in the published code. token: single tokens."""
+    longest_span: int = 5
+    """The greatest number of units in a span."""
+    tie_weights: bool = True
+    """Whether the output map is the token embedding."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "task.")
+        if self.k < 1:
+            raise RamifyError(f"task.k={self.k:g} must be at least 1: one in K tokens is predicted.")
+        if self.longest_span < 1:
+            raise RamifyError(f"task.longest_span must be at least 1, but is {self.longest_span}.")
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """The states from which the targets of a batch are predicted."""
+
+    states: Float[Tensor, "target dim"]
+    """Row after row."""
+    targets: StreamTargets
+    tokens: Float[Tensor, "row token dim"] | None
+    """The states of all tokens, if they were computed."""
+    state: State | None
+    """The state after the batch."""
+
+
+class StreamTask(Task[StreamBatch], ABC):
+    """An objective of a model that reads running text."""
+
+    backbone: StreamBackbone
+    input: StreamInput
+    config: Any
+    """A `StreamTaskConfig`; each task narrows the type."""
+    head: VocabularyHead
+
+    def __init__(self, backbone: StreamBackbone, tokenizer: Tokenizer, input: StreamInput, config: StreamTaskConfig) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.tokenizer = tokenizer
+        self.input = input
+        self.config = config
+        self.head = VocabularyHead(
+            backbone.out_dim,
+            backbone.config.vocab_size,
+            embedding=backbone.tied_embedding if config.tie_weights else None,
+        )
+        self.word_starts = tokenizer.word_starts
+        self.spans = SpanChoice(config.span_unit, config.longest_span, config.k)
+
+    def corrupt(self, batch: StreamBatch, generator: torch.Generator) -> StreamBatch:
+        seeds = torch.randint(2**63 - 1, (len(batch.input_ids),), generator=generator, device=generator.device)
+        return self.draw(batch, seeds.cpu().numpy())
+
+    @abstractmethod
+    def draw(self, batch: StreamBatch, seeds: Ints) -> StreamBatch:
+        """The batch with targets, which one seed per row determines."""
+
+    @abstractmethod
+    def predict(self, batch: StreamBatch, state: State | None) -> Predicted:
+        """Compute the states of a drawn batch's targets. `state` is that after the batch before."""
