@@ -89,6 +89,12 @@ def run(
         int | None,
         typer.Option(min=1, help="Masked language models: only the first trees that hold so many comments. Default: all."),
     ] = None,
+    rows: Annotated[
+        int | None, typer.Option(min=1, help="Models of running text with memory: about so many rows only. Default: all.")
+    ] = None,
+    memory: Annotated[
+        int | None, typer.Option(min=0, help="Models of running text: states per layer to remember. Default: as in training.")
+    ] = None,
     against: Annotated[
         Path | None,
         typer.Option(
@@ -150,6 +156,8 @@ def run(
         "draws": draws,
         "mask_rate": mask_rate,
         "comments": comments,
+        "rows": rows,
+        "memory": memory,
         "save": save,
         "against": against,
         "cache": cache or None,
