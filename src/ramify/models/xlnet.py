@@ -195,8 +195,13 @@ class XLNet(StreamBackbone):
     def _memory(self, batch: StreamBatch, state: State | None) -> Memory | None:
         zeros = self.config.memory_start == "zeros"
         if state is not None:
-            valid = state["valid"] if zeros else state["valid"].masked_fill(batch.begins, 0)
-            return Memory(state["memory"], valid)
+            states, begins = state["memory"], batch.begins
+            if zeros:
+                # A row that begins a text reads zeros again, and nothing of the text before it.
+                return Memory(
+                    states.masked_fill(begins[:, None, None], 0.0), state["valid"].masked_fill(begins, states.shape[2])
+                )
+            return Memory(states, state["valid"].masked_fill(begins, 0))
         if not (zeros and batch.reused and self.config.memory and batch.remembered is None):
             return None
         rows = len(batch.input_ids)

@@ -54,7 +54,7 @@ class Keys:
     value: Float[Tensor, "row head key size"]
     num_tokens: int
     """Number of keys that are the row's own tokens."""
-    codes: Float[Tensor, "row head distance size"] | None
+    codes: Float[Tensor, "#row head distance size"] | None
     """The keys of all distances, from that of the last token to the first key downwards; None: no relative positions."""
     segments: Float[Tensor, "row key segment"] | None = None
 
