@@ -90,7 +90,7 @@ def items() -> list[Item]:
                 train = f"tree-mlm --data DATA/{store} --target-tokens {TOKENS} --seed {seed} {settings} {same} {dev}"
                 found.append(Item(f"A-{store}-{model}-{seed}", train, 0.32, scores))
     text = (
-        "bert --data DATA/reddit --max-tokens 64 --concatenate 256 --tokenizer OUT/A-reddit-tree-0 "
+        "bert --rows comments --data DATA/reddit --max-tokens 64 --concatenate 256 --tokenizer OUT/A-reddit-tree-0 "
         "--set model.dim=128 --set model.num_heads=4 --set model.ffn_dim=512 --set model.num_layers=4 --set model.norm=pre "
         "--set task.mask_rate=0.3 --set input.max_context=8 --set train.lr=2e-3 --set train.budget=2048 "
         f"--set train.budget_unit=target_tokens {dev}"

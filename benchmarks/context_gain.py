@@ -66,7 +66,7 @@ TREE_SETTINGS = {
 
 def make_run(model: str, data: str, init: str, seed: int, target_tokens: int, changes: dict[str, str]) -> Run:
     if model == "text":
-        run = RECIPES["bert"](data, init=init, target_tokens=target_tokens, seed=seed, concatenate=256)
+        run = RECIPES["bert"](data, init=init, target_tokens=target_tokens, seed=seed, rows="comments", concatenate=256)
         return run.changed(SETTINGS | changes)
     run = RECIPES["tree-mlm"](data, size="base", paper=True, init=init, target_tokens=target_tokens, seed=seed)
     return run.changed(SETTINGS | TREE_SETTINGS | {"input.context": CONTEXT_OF[model]} | changes)

@@ -52,6 +52,7 @@ TREE = {
 }
 BERT = {name: TREE[name] for name in TREE.keys() & {field.name for field in fields(BertConfig)}} | {
     "num_layers": 1,
+    "embedding_dim": 6,
     "type_vocab_size": 3,
     "vocab_size": 70,
     "max_tokens": 70,
@@ -63,14 +64,26 @@ TASK = {
     "own_words": 0.3,
     "reply_words": 0.2,
     "frequent_word": 0.01,
+    "max_predictions": 2,
+    "next_sentence": 0.5,
 }
+NEEDS = {
+    "embedding_dim": ({}, {"head": "bert"}),
+    "next_sentence": ({"pooling": "pooler"}, {}),
+    "loss_norm": ({}, {"comment_loss": "token"}),
+}
+"""Settings of the model and of the task that an option needs."""
 INPUT = {"max_tokens": 20, "max_context": 4, "concatenate": 30}
 
 CASES = [
     *((tree_task, options, {}, {}) for options in variants(TreeMLMConfig, TREE)),
     *((tree_task, {"context_position": kind, "context_position_kind": "sinusoidal"}, {}, {}) for kind in ("depth", "distance")),
-    *((bert_task, options, {}, {}) for options in variants(BertConfig, BERT)),
-    *((tree_task, {}, options, {}) for options in variants(MaskedLMConfig, TASK)),
+    *((bert_task, options, NEEDS.get(*options, ({}, {}))[1], {}) for options in variants(BertConfig, BERT)),
+    *(
+        (bert_task if "next_sentence" in options else tree_task, model, task | options, {})
+        for options in variants(MaskedLMConfig, TASK)
+        for model, task in [NEEDS.get(*options, ({}, {}))]
+    ),
     *((tree_task, {}, {"head": "bert", "tie_weights": False}, {}) for _ in range(1)),
     (tree_task, {"output_attention": True}, {"own_words": 0.3, "tie_weights": False}, {}),
     *((tree_task, {}, {}, options) for options in variants(TextInput, INPUT) if "concatenate" not in options),

@@ -42,6 +42,7 @@ LAYERS = {
     "tree-mlm": {"model.encoder_layers": "1", "model.decoder_layers": "1"},
     "bert": {"model.num_layers": "1"},
 }
+ROWS = {"bert": {"rows": "comments"}}
 
 
 def hostile(tree):
@@ -57,7 +58,7 @@ def store(tmp_path_factory):
 
 
 def trained(recipe, store, out):
-    execute(RECIPES[recipe](str(store.path), steps=5).changed(SETTINGS | LAYERS[recipe]), out)
+    execute(RECIPES[recipe](str(store.path), steps=5, **ROWS.get(recipe, {})).changed(SETTINGS | LAYERS[recipe]), out)
     return out
 
 

@@ -114,7 +114,7 @@ def test_parameters_are_the_options(recipe):
 
 
 def test_concatenation_makes_room_for_the_ancestors():
-    run = RECIPES["bert"]("data", concatenate=300)
+    run = RECIPES["bert"]("data", rows="comments", concatenate=300)
     assert (run.model.max_tokens, run.input.concatenate, run.input.context) == (300, 300, "tree")
-    plain = RECIPES["bert"]("data")
+    plain = RECIPES["bert"]("data", rows="comments")
     assert (plain.input.concatenate, plain.input.context) == (0, "none")

@@ -133,14 +133,21 @@ def test_later_settings_win():
 
 
 CHANGES = {
-    "masked-lm": {
+    "packed-text": {
+        "task.mask_unit": "span",
+        "task.max_predictions": "null",
+        "model.embedding_dim": "64",
+        "model.shared_layers": "true",
+        "dev.rows": "20",
+    },
+    "comment-trees": {
         "task.mask_split": "[1, 0, 0]",
         "model.pooling": "max",
         "input.rule": "nearest",
         "view.regime": "middle",
         "dev.draws": "2",
     },
-    "reply-to": {
+    "disentanglement": {
         "task.objective": "binary",
         "decoding.decide": "link",
         "task.conversation_weight": "0",
@@ -157,7 +164,7 @@ CHANGES = {
 def test_json_round_trip(recipe):
     run = RECIPES[recipe]("data/somewhere", seed=3)
     settings = {"train.lr_scale": '[["cross", 0.5]]', "train.freeze": '["null"]'}
-    settings |= CHANGES[run.to_json()["task"]["name"]]
+    settings |= CHANGES[run.name]
     for each in (run, run.changed(settings)):
         assert type(run).from_json(json.loads(json.dumps(each.to_json()))) == each
     assert run.changed(settings) != run
@@ -215,8 +222,8 @@ SIZES = {
 }
 
 
-PAPER = {"tree-mlm": {"paper": True}, "bert": {}}
-"""The design of the paper has fewer conditions, such as a context to learn from."""
+PAPER = {"tree-mlm": {"paper": True}, "bert": {"rows": "comments"}}
+"""The design of the paper has fewer conditions, such as a context to learn from. Bert reads comments here."""
 
 
 def small(store, recipe="tree-mlm", tokenizer_path=None, **settings):

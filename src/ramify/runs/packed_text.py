@@ -102,14 +102,19 @@ class PreparedRows(Prepared):
 
     def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
         facts = self.facts()["text"]
-        if "random_next" not in facts:
-            return []
         found = []
+        if facts["tokens"] < self.task.input.max_tokens - self.task.tokenizer.num_special:
+            found.append(
+                f"the training split has {counted(facts['tokens'], 'token')}, fewer than one row of input.max_tokens="
+                f"{self.task.input.max_tokens}. Add text, or lower input.max_tokens."
+            )
+        if "random_next" not in facts:
+            return found
         if facts["random_next"] in (0, facts["rows"]) and self.task.next_head is not None:
             kind = "random" if facts["random_next"] else "the next sentences"
             found.append(
-                f"all second segments are {kind}, so task.next_sentence has nothing to learn from. It needs documents of several "
-                "sentences; ramify train roberta needs none."
+                f"all second segments are {kind}, so task.next_sentence has nothing to learn from. It needs documents of "
+                "several sentences; ramify train roberta needs none."
             )
         if facts["documents"] == 1:
             found.append("the text is one document, so random second segments come from other places in it, not from others.")
@@ -210,12 +215,6 @@ class PackedTextRun(Run):
         torch.manual_seed(step_seed(self.seed, 0))
         task = build_masked_lm(self.model, tokenizer, self.input, self.task, self.init)
         view, collator = rows_of(store, task, "train", self.rows, self.pairs, self.packing, self.seed)
-        room = self.input.max_tokens - tokenizer.num_special
-        if view.text.num_tokens < room:
-            raise RamifyError(
-                f"the training split of {self.data} has {counted(view.text.num_tokens, 'token')}, fewer than one row of "
-                f"input.max_tokens={self.input.max_tokens}. Add text, or lower input.max_tokens."
-            )
         if task.weighs_words:
             task.count_words(np.bincount(view.text.ids, minlength=task.backbone.config.vocab_size))
         return PreparedRows(self, store, task, view, collator)

@@ -100,14 +100,11 @@ def scores(
     found = evaluate_rows(model.task, view, collator, rows, draws=request.draws, progress=request.progress).summary()
     shared = on_common_footing(model.task, footing)
     columns = ("predictions", "loss, nats", "accuracy", "count")
+    predicted = {"masked tokens": found} | ({"next sentences": found["next_sentence"]} if "next_sentence" in found else {})
     table = [
-        (Cell("masked tokens"), Cell(f"{found['loss']:.3f}"), Cell(f"{found['accuracy']:.1%}"), Cell(f"{found['count']:,}"))
+        (Cell(name), Cell(f"{own['loss']:.3f}"), Cell(f"{own['accuracy']:.1%}"), Cell(f"{own['count']:,}"))
+        for name, own in predicted.items()
     ]
-    if "next_sentence" in found:
-        own = found["next_sentence"]
-        table.append(
-            (Cell("next sentences"), Cell(f"{own['loss']:.3f}"), Cell(f"{own['accuracy']:.1%}"), Cell(f"{own['count']:,}"))
-        )
     table.append(
         (
             Cell("one masked token given all others", f"{shared.per_byte:.3f} nats per byte"),
