@@ -6,7 +6,15 @@
     python benchmarks/ancestors.py table --out benchmarks/scores/ancestors --rows benchmarks/results/ancestors.jsonl
     python benchmarks/ancestors.py picture --out benchmarks/scores/ancestors --svg benchmarks/pictures/ancestors.svg
 
-DATA holds the built stores reddit, iac, open, open-without-oasst, open-without-stackexchange, oasst, stackexchange and modes.
+DATA holds the built stores reddit, iac, open, open-without-oasst, open-without-stackexchange, oasst, stackexchange and modes,
+and minilm, a copy of all-MiniLM-L6-v2. The card of the shipped checkpoint has the commands for open; the stores without a set
+leave it out of the export. modes leaves out the four submissions that cmv-adhominem has, too:
+
+    ramify data build cmv-modes/v1.0 cmv-modes/v2.0 --format cmv-modes --out DATA/modes-all
+    ramify data export DATA/modes-all --out DATA/modes-all.jsonl
+    grep -vE '^."id": "(2qaf6l|2qc1rl|2qe6up|2rmwcd)"' DATA/modes-all.jsonl > DATA/modes.jsonl
+    ramify data build DATA/modes.jsonl --format jsonl --out DATA/modes
+
 `run` carries out the `ramify` commands of the plan, prints them, and skips those whose results are already there; the same
 command continues an interrupted run. OUT/NAME holds the trained model, and per evaluation LABEL.json and LABEL.npz (sums by
 tree, depth and word class), from which `table` computes paired bootstrap intervals over trees. `keep` copies what `table` and
