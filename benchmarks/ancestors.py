@@ -73,7 +73,7 @@ class Item:
     name: str
     train: str
     hours: float
-    """Core-hours of training and scoring, estimated from the first runs."""
+    """Core-hours of training and scoring, estimated from the runs."""
     scores: dict[str, str] = field(default_factory=dict)
     """Options of `ramify evaluate`, by label."""
 
@@ -96,25 +96,25 @@ def items() -> list[Item]:
                     short = f"--data DATA/{store} {RATE} --comments {COMMENTS} --draws 2"
                     scores |= {control: f"{short} --context {control}" for control in CONTROLS} | {"cache": f"{short} --cache"}
                 train = f"tree-mlm --data DATA/{store} --target-tokens {TOKENS} --seed {seed} {settings} {same} {dev}"
-                found.append(Item(f"A-{store}-{model}-{seed}", train, 0.32, scores))
+                found.append(Item(f"A-{store}-{model}-{seed}", train, 0.3, scores))
     text = (
         "bert --data DATA/reddit --max-tokens 64 --concatenate 256 --tokenizer OUT/A-reddit-tree-0 "
         "--set model.dim=128 --set model.num_heads=4 --set model.ffn_dim=512 --set model.num_layers=4 --set model.norm=pre "
         "--set task.mask_rate=0.3 --set input.max_context=8 --set train.lr=2e-3 --set train.budget=2048 "
         f"--set train.budget_unit=target_tokens {dev}"
     )
-    found.append(Item("B-reddit-text-0", f"{text} --target-tokens {TOKENS}", 0.75, own["reddit"]))
+    found.append(Item("B-reddit-text-0", f"{text} --target-tokens {TOKENS}", 0.5, own["reddit"]))
     # The text model with the embeddings of tree-mlm, in the time that tree-mlm takes for TOKENS.
     like_tree = "--set model.position=sinusoidal --set model.scale_embedding=true --set model.embedding_norm=false"
     equal_time = f"{text} {like_tree} --set model.activation=relu --target-tokens {SAME_TIME_TOKENS}"
-    found.append(Item("B-reddit-scaled-text-0", equal_time, 0.25, own["reddit"]))
+    found.append(Item("B-reddit-scaled-text-0", equal_time, 0.2, own["reddit"]))
     # The encoder's states do not lie in the space of the embedding: can the bag-of-words loss teach the map between them?
     minilm = (
         f"tree-mlm --data DATA/reddit --init DATA/minilm --target-tokens {TOKENS // 20} --max-tokens 64 "
         f"--set model.decoder_layers=2 {dev}"
     )
     scores = {"mismatched": f"--data DATA/reddit {RATE} --comments {COMMENTS // 4} --draws 2 --context mismatched"}
-    found.append(Item("M-reddit-minilm-0", minilm, 0.3, scores))
+    found.append(Item("M-reddit-minilm-0", minilm, 0.15, scores))
     # The model that ships, and the same recipe without one of its sets, scored on that set and on trees that it never saw.
     for store, unseen in (
         ("open", ("modes", "reddit", "iac")),
@@ -130,7 +130,7 @@ def items() -> list[Item]:
         found.append(Item(f"D-{store}-0", f"shipped --data DATA/{store} --target-tokens {tokens}", tokens / 8e6, scores))
     for model in ("tree", "mismatched"):
         long = f"tree-mlm --data DATA/reddit --target-tokens {2 * TOKENS} --seed 0 --tokenizer OUT/A-reddit-tree-0"
-        found.append(Item(f"C-reddit-{model}-0", f"{long} {CONTEXTS[model]} {dev}", 0.55, own["reddit"]))
+        found.append(Item(f"C-reddit-{model}-0", f"{long} {CONTEXTS[model]} {dev}", 0.45, own["reddit"]))
     return found
 
 
