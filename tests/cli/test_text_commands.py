@@ -234,7 +234,8 @@ def test_evaluate_readable_comparison(ramify, evaluated, trained, store, another
         other = found["own" if "own" in found else "against"]
         expected = [f"{found['loss']:.4f}", f"{other['loss']:.4f}", f"{saved['value']:+.4f}", f"{saved['low']:+.4f}"]
         assert lines[1].split()[1:5] == expected
-        assert lines[1].split()[5:] == ["to", f"{saved['high']:+.4f}", f"{saved['p']:.4f}", f"{found['count']:,}"]
+        p = f"{saved['p']:.4f}" if saved["p"] > 0.0001 else "≤.0001"
+        assert lines[1].split()[5:] == ["to", f"{saved['high']:+.4f}", p, f"{found['count']:,}"]
         assert lines[-1] == closing
 
 
