@@ -121,4 +121,5 @@ def test_ancestors_without_text():
     """Only the leaf has text, as in a document, in which chapters and paragraphs have none."""
     data = forest([discussion(chain(2), lengths=[0, 0, 5])])
     found = AncestorWords.of(data, TextInput(), tokenizer().vocab_size).read(np.array([2]))
-    assert len(found.share) > 0 and not found.share.any() and not found.has_ancestors.any()
+    assert found.share.tolist() == [0] * len(found.keys)
+    assert not found.has_ancestors.any()

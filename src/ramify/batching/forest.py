@@ -43,7 +43,7 @@ class Forest:
     node: Ints
     """The index of each node in the store. A chained text is several nodes here."""
     cut: dict[str, int]
-    """Counts of all texts (empty ones apart) and tokens, of texts and tokens truncated at `max_tokens`, and of chained texts."""
+    """Counts of texts that are not empty, of tokens, of texts and tokens truncated at `max_tokens`, and of chained texts."""
     frame: Frame
     """The special tokens around each text."""
 
