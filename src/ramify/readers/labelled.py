@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow as pa
 
 from ramify.errors import RamifyError
-from ramify.readers import labelled_records, list_files
-from ramify.readers.archives import ZIP
-from ramify.readers.base import A_FOLDER, Policy, Report, bad_option, file_name, open_bytes
+from ramify.readers import labelled_records, labelled_rows, list_files
+from ramify.readers.archives import ZIP, is_zip
+from ramify.readers.base import A_FOLDER, Policy, Report, bad_option, file_name, open_bytes, read_before
 from ramify.readers.columns import LINE, PARQUET, Columns, Layout, batches, check, decoded, delimiter_of, header, strings
 from ramify.readers.labelled_sets import BY_NAME, Dataset, lacks_header, of_table, part_of, split_of
 from ramify.readers.labels import LabelColumn, LabelType, number, renamed, survey
@@ -49,7 +49,7 @@ KEPT = "meta "
 
 def refuses(path: Path, head: bytes) -> str:
     if path.is_dir():
-        return A_FOLDER
+        return _refuses_folder(path)
     shape = _shape(path, head)
     if shape == labelled_records.PLAYS:
         return "plays in XML, which are documents, not labelled texts"
@@ -67,6 +67,30 @@ def refuses(path: Path, head: bytes) -> str:
     if missing := layout.lacking(names):
         return f"line 1: no column for {', '.join(missing)}"
     return next((f"line 1: a column {name}, as in chats" for name in names if name.casefold() in CHAT), "")
+
+
+def _refuses_folder(path: Path) -> str:
+    """A folder with other files beside those of a known data set is accepted. Elsewhere, the files decide."""
+    files = list_files([path])
+    data = [file for file in files if _is_data_file(file)]
+    if not data or len(data) == len(files):
+        return A_FOLDER
+    for file in data:
+        with open_bytes(file) as stream:
+            head = stream.read(1 << 16)
+        names = [] if _shape(file, head) else header(file, head)
+        if reason := refuses(file, head):
+            return f"{file}: {reason}"
+        if names and not of_table(file, names, _first_row(head)):
+            return f"{file}: no table of a known data set, in a folder with other files"
+    return ""
+
+
+def _is_data_file(path: Path) -> bool:
+    """Whether a file in a folder may be part of a data set."""
+    if labelled_records.line_aligned(path):
+        return True
+    return _may_be_data(path) and not (is_zip(path) and labelled_records.shape_of(path) == labelled_records.PLAYS)
 
 
 def read(
@@ -156,12 +180,11 @@ def _files(paths: Sequence[Path], report: Report) -> list[tuple[Path, str]]:
     files: dict[Path, None] = {}
     for path in paths:
         for file in list_files([path]):
-            base = labelled_records.line_aligned(file)
-            if base is None and path.is_dir() and not _may_be_data(file):
+            if path.is_dir() and not _is_data_file(file):
                 report.read += 1
                 report.skip("other_file", f"{file}")
             else:
-                files[base or file] = None
+                files[labelled_records.line_aligned(file) or file] = None
     names: dict[str, list[Path]] = {}
     for file in files:
         names.setdefault(_tree_name(file), []).append(file)
@@ -195,6 +218,8 @@ def _shape(path: Path, head: bytes) -> str | None:
         return "squad-lines"
     if head.startswith(ZIP) or path.suffix == ".txt" or path.name in labelled_records.SENTENCE_FILES:
         return labelled_records.shape_of(path)
+    if head.startswith(PARQUET):
+        return labelled_rows.shape_of(path, head)
     if head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
         shapes = {"squad": (b'"data"', b'"paragraphs"'), "multirc": (b'"passage"', b'"questions"')}
         shapes |= {"record": (b'"passage"', b'"qas"', b'"entities"'), "wsc": (b'"target"', b'"span1_text"')}
@@ -222,7 +247,7 @@ def _source(
         return _Source(path, name, "squad-lines")
     with open_bytes(path) as stream:
         head = stream.read(1 << 16)
-    shape = _shape(path, head)
+    shape = None if head.startswith(PARQUET) and (columns or choice == NONE) else _shape(path, head)
     if shape == labelled_records.PLAYS:
         raise RamifyError(
             f"{path} holds plays in XML, which are documents, not labelled texts. Leave the file out, or read it with a format "
@@ -246,6 +271,7 @@ def _source(
         raise RamifyError(f"{path} is not a complete Parquet file ({error}). Write or download it again.") from None
     first_row = _first_row(head) if is_delimited and not titles else []
     known = None if choice == NONE else BY_NAME[choice] if choice else of_table(path, names, first_row)
+    known = known and (known.fitting(names) or known)
     if known and lacks_header(known, first_row):
         names = titles = known.titles
     if is_delimited:
@@ -267,6 +293,12 @@ def _known_table(source: _Source, dataset: Dataset, names: Sequence[str]) -> _So
     columns |= {f"{KEPT}{name}": name for name in dataset.kept if name in names}
     optional = {"label": dataset.label, "split": dataset.split, "id": dataset.id if dataset.id in names else "idx"}
     columns |= {ours: theirs for ours, theirs in optional.items() if theirs in names}
+    if "label" not in {**columns, **chosen} and source.told != "test" and dataset.rows.keys() != {"test"}:
+        raise RamifyError(
+            f"{source.path} has no column {dataset.label!r}, which holds the labels of {dataset.name}. Its columns are "
+            f"{', '.join(names)}. Name the column with --label NAME, or read the file as another table with --option "
+            f"dataset={NONE}."
+        )
     layout = Layout({}, (), numbered=True, ignored=names)
     return replace(source, layout=layout, columns={**columns, **chosen}, reads_labels="label" in chosen)
 
@@ -336,6 +368,7 @@ def _only(source: _Source, layout: Layout, name: str) -> Iterator[Columns]:
 def _last_rows(source: _Source, layout: Layout) -> dict[str, int]:
     """Id -> the last row with this id."""
     last: dict[str, int] = {}
+    read_before(source.path)
     for batch in _only(source, layout, "id"):
         if "id" in batch:
             last.update(zip(strings(decoded(batch["id"], source.path, 1, Report())).to_pylist(), batch[LINE].to_pylist()))
