@@ -587,7 +587,8 @@ def test_what_may_be_anything_is_not_guessed(tmp_path, name, content):
     path = tmp_path / name
     path.write_text(content)
     assert "need --format book" in book.refuses(path, content.encode())
-    assert book.refuses(tmp_path, b"") == ("a folder without books" if name == "README.md" else "a folder with other texts")
+    reason = "a folder without books" if name == "README.md" else "a folder with other texts (--format book reads them as books)"
+    assert book.refuses(tmp_path, b"") == reason
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from ramify.errors import RamifyError
 from ramify.readers import labelled_records, labelled_rows, list_files
-from ramify.readers.archives import ZIP, is_zip
+from ramify.readers.archives import ZIP
 from ramify.readers.base import A_FOLDER, Policy, Report, bad_option, file_name, open_bytes, read_before
 from ramify.readers.columns import LINE, PARQUET, Columns, Layout, batches, check, decoded, delimiter_of, header, strings
 from ramify.readers.labelled_sets import BY_NAME, Dataset, lacks_header, of_table, part_of, split_of
@@ -90,7 +90,7 @@ def _is_data_file(path: Path) -> bool:
     """Whether a file in a folder may be part of a data set."""
     if labelled_records.line_aligned(path):
         return True
-    return _may_be_data(path) and not (is_zip(path) and labelled_records.shape_of(path) == labelled_records.PLAYS)
+    return _may_be_data(path) and not (path.suffix.lower() == ".zip" and labelled_records.shape_of(path) == labelled_records.PLAYS)
 
 
 def read(
