@@ -39,7 +39,7 @@ def folder(ramify, trees, tmp_path):
 def test_build(ramify, trees, tmp_path):
     status, out, err = ramify("data", "build", trees, "--out", tmp_path / "store")
     assert status == 0
-    assert "1 tree, 5 nodes, 4 comments" in out
+    assert "1 tree, 5 nodes, 4 replies" in out
     assert err.startswith("format: jsonl (Ramify's own JSON lines, one tree per line), guessed; --format overrides it\n")
 
 
@@ -145,7 +145,7 @@ def test_stats(ramify, folder, tmp_path):
     assert status == 0
     assert (found["trees"], found["nodes"], found["skipped"], found["read"]) == (1, 5, {}, 5)
     assert (tmp_path / "shape.svg").exists()
-    assert "depth of a comment" in ramify("data", "stats", folder)[1]
+    assert "depth of a node" in ramify("data", "stats", folder)[1]
     status, _, err = ramify("data", "stats", tmp_path)
     assert status == 2
     assert "is not a Ramify data set" in err

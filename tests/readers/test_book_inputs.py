@@ -587,7 +587,9 @@ def test_what_may_be_anything_is_not_guessed(tmp_path, name, content):
     path = tmp_path / name
     path.write_text(content)
     assert "need --format book" in book.refuses(path, content.encode())
-    reason = "a folder without books" if name == "README.md" else "a folder with other texts (--format book reads them as books)"
+    reason = (
+        "a folder without books" if name == "README.md" else "a folder with other texts (--format book reads them as books)"
+    )
     assert book.refuses(tmp_path, b"") == reason
 
 

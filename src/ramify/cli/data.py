@@ -40,6 +40,9 @@ Folder = Annotated[Path, typer.Argument(help="A data set built by `ramify data b
 
 WHOLE_TREE_POLICIES = {"deleted", "empty", "duplicate_id"}
 """The policies that apply to formats whose trees come with their structure."""
+WHOLE_FILES = ("other_file", "not_text", "not_a_book", "not_a_log")
+"""Reasons why a file in a folder or archive is left out as a whole, so that a build names it."""
+
 UNITS = {"KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 
 
@@ -183,6 +186,12 @@ def build(
             f"note: no tree is in {' and '.join(empty)}. Change the shares (--split), or give the splits (--split-by).",
             file=sys.stderr,
         )
+    for reason in WHOLE_FILES:
+        places = store.info["examples"].get(reason, [])
+        for place in places:
+            print(f"note: not read: {place}", file=sys.stderr)
+        if more := store.info["skipped"].get(reason, 0) - len(places):
+            print(f"note: not read: {more:,} more ({reason})", file=sys.stderr)
     if as_json:
         print(json.dumps(store.info, ensure_ascii=False))
     else:
@@ -250,7 +259,7 @@ def stats(
     _print_counts(folder, counts)
     for name in ("levels", "labels"):
         if counts[name]:
-            print(f"{name}: {', '.join(f'{key} {value:,}' for key, value in counts[name].items())}")
+            print(f"{name}: {', '.join(f'{key} {_shown(value)}' for key, value in counts[name].items())}")
     columns = ("mean", *(f"p{share * 100:.0f}" for share in shape.QUANTILES), "max")
     print(f"\n{'':34}" + "".join(f"{column:>10}" for column in columns))
     for name, title in shape.MEASURES.items():
@@ -391,21 +400,21 @@ def _medium_tree(offsets: "Indices", max_nodes: int) -> int:
 
 
 def _print_counts(folder: Path, counts: dict[str, Any]) -> None:
-    trees, nodes = counts["trees"], counts["nodes"]
-    held = {
-        "replies": f"{counted(trees, 'tree')}, {counted(nodes, 'node')}, {counted(counts['comments'], 'comment')}",
-        "log": f"{counted(trees, 'log')}, {counted(nodes, 'message')}",
-        "document": f"{counted(trees, 'document')}, {counted(nodes, 'node')}",
-        "texts": f"{counted(trees, 'text')}",
-    }
-    more = f", {counted(counts['placeholders'], 'placeholder')}" if counts["placeholders"] else ""
-    print(f"{folder}: {held[counts['structure']]}{more}")
+    from ramify.dataset.statistics import NOUNS, content
+
+    tree, node = NOUNS[counts["structure"]]
+    print(f"{folder}: {content(counts)}")
     for name, split in counts["splits"].items():
-        print(f"  {name:5} {counted(split['trees'], 'tree'):>16} {counted(split['nodes'], 'node'):>18}")
+        nodes = f" {counted(split['nodes'], 'node'):>18}" if tree != node else ""
+        print(f"  {name:5} {counted(split['trees'], tree):>16}{nodes}")
     for name, title in (("skipped", "left out"), ("kept", "repaired")):
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in counts[name].items() if count)
         print(f"{title}: {reasons or 'nothing'}")
-    print(f"{counted(counts['read'], 'post')} read; content hash {counts['hash'][:16]}")
+    print(f"{counted(counts['read'], node)} read; content hash {counts['hash'][:16]}")
+
+
+def _shown(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
 
 
 # --- values of options --------------------------------------------------------------------------------------------------

@@ -208,7 +208,7 @@ def _no_trees(paths: Sequence[Path], format: str, report: Report) -> str:
     skipped = ", ".join(f"{reason} {count:,}" for reason, count in report.skipped.most_common()) or "none"
     example = next((f" For example {where[0].rstrip('.')}." for where in report.examples.values() if where), "")
     return (
-        f"no tree found in {', '.join(map(str, paths))}: {counted(report.read, 'post')} read as {format!r}, "
+        f"no tree found in {', '.join(map(str, paths))}: {counted(report.read, 'record')} read as {format!r}, "
         f"left out: {skipped}.{example} Check the format (--format)."
     )
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ramify.dataset.chunk import Chunk
 from ramify.dataset.store import SPLITS
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, counted
 from ramify.readers import list_files
 from ramify.readers.base import pc
 from ramify.readers.split_names import SPELLINGS, in_name, named
@@ -113,7 +113,9 @@ def _row_pairs(text: str, path: Path) -> Iterator[tuple[str, str, Any]]:
         if not row:
             continue
         if len(row) != 2:
-            raise RamifyError(f"{path}, row {number}: {len(row)} fields. Expected two: a tree's id, and train, dev or test.")
+            raise RamifyError(
+                f"{path}, row {number}: {counted(len(row), 'field')}. Expected two: a tree's id, and train, dev or test."
+            )
         if number == 1 and named(row[1]) is None:
             continue  # the names of the columns
         yield f"{path}, row {number}", row[0], row[1]

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, counted
 from ramify.readers.base import (
     INTO_A_FILE,
     MAX_LINE_BYTES,
@@ -308,7 +308,7 @@ def _delimited(
         bad_rows.append(row.number)
         report.read += 1
         number = rows_before + row.number
-        report.skip("bad_row", f"{path}, row {number}: {row.actual_columns} columns, not {row.expected_columns}")
+        report.skip("bad_row", f"{path}, row {number}: {counted(row.actual_columns, 'column')}, not {row.expected_columns}")
         return "skip"
 
     parsing = pyarrow.csv.ParseOptions(delimiter=delimiter, quote_char=quote or False, invalid_row_handler=bad_row)

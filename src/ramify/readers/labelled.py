@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, counted
 from ramify.readers import labelled_records, labelled_rows, list_files
 from ramify.readers.archives import ZIP
 from ramify.readers.base import A_FOLDER, Policy, Report, bad_option, file_name, open_bytes, read_before
@@ -90,7 +90,9 @@ def _is_data_file(path: Path) -> bool:
     """Whether a file in a folder may be part of a data set."""
     if labelled_records.line_aligned(path):
         return True
-    return _may_be_data(path) and not (path.suffix.lower() == ".zip" and labelled_records.shape_of(path) == labelled_records.PLAYS)
+    return _may_be_data(path) and not (
+        path.suffix.lower() == ".zip" and labelled_records.shape_of(path) == labelled_records.PLAYS
+    )
 
 
 def read(
@@ -348,7 +350,7 @@ def _compare(rows: Mapping[tuple[str, str], int], report: Report) -> None:
         published = BY_NAME[name].rows.get(part) if name in BY_NAME else None
         if published is not None and count != published:
             reason = "missing_rows" if count < published else "surplus_rows"
-            where = f"{name}, {part}: {count:,} rows; {published:,} are published"
+            where = f"{name}, {part}: {counted(count, 'row')}; {published:,} are published"
             report.repair(reason, where, abs(published - count))
 
 
