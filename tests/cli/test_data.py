@@ -239,3 +239,13 @@ def test_build_with_a_pattern(ramify, tmp_path):
     assert status == 0, err
     (tree,) = Store.open(out).trees()
     assert [(node.id, node.author, node.text) for node in tree.nodes] == [("0", "ann", "hi\nmore"), ("2", "bob", "ho")]
+
+
+def test_columns_that_nothing_reads_are_named_with_the_option_that_fits(ramify, tmp_path):
+    """Tables of posts take `--column`; labelled texts have options of their own."""
+    posts, labelled = tmp_path / "posts.csv", tmp_path / "labelled.csv"
+    posts.write_text("id,parent,tree,text,mood\na,,t,x,y\n")
+    labelled.write_text("text,label,mood\na,b,c\n")
+    notes = {path: ramify("data", "build", path, "--out", path.with_suffix(""))[2] for path in (posts, labelled)}
+    assert "nothing reads mood. Name a column with --column OURS=THEIRS." in notes[posts]
+    assert "nothing reads mood. Name columns with --text, --text-pair or --label." in notes[labelled]
