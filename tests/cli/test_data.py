@@ -208,9 +208,9 @@ def test_help_is_quick_to_import():
 def test_a_split_that_is_empty_is_said(ramify, tmp_path):
     (tmp_path / "one.jsonl").write_text('{"id": "t", "nodes": [{"id": "a", "text": "words", "label": "good"}]}\n')
     code, _, err = ramify("data", "build", tmp_path / "one.jsonl", "--split", "0,1,0", "--out", tmp_path / "a")
-    assert (code, "no tree is in" in err) == (0, False)
+    assert (code, "empty. Change the shares" in err) == (0, False)
     code, _, err = ramify("data", "build", tmp_path / "one.jsonl", "--split", "0.9,0,0.1", "--out", tmp_path / "b")
-    assert (code, "note: no tree is in t" in err) == (0, True)
+    assert (code, "note: the split t" in err) == (0, True)
     code, out, _ = ramify("data", "stats", tmp_path / "a", "--json")
     found = json.loads(out)
     assert (found["structure"], found["levels"], found["labels"]) == ("texts", {}, {"good": 1})
@@ -247,5 +247,5 @@ def test_columns_that_nothing_reads_are_named_with_the_option_that_fits(ramify, 
     posts.write_text("id,parent,tree,text,mood\na,,t,x,y\n")
     labelled.write_text("text,label,mood\na,b,c\n")
     notes = {path: ramify("data", "build", path, "--out", path.with_suffix(""))[2] for path in (posts, labelled)}
-    assert "nothing reads mood. Name a column with --column OURS=THEIRS." in notes[posts]
-    assert "nothing reads mood. Name columns with --text, --text-pair or --label." in notes[labelled]
+    assert "unused columns: mood. Name a column with --column OURS=THEIRS." in notes[posts]
+    assert "unused columns: mood. Name columns with --text, --text-pair or --label." in notes[labelled]

@@ -596,10 +596,10 @@ def test_what_may_be_anything_is_not_guessed(tmp_path, name, content):
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
-        ("a.bin", b"\x00\x01\x02", "is no book that can be read. Expected a folder of Standard Ebooks"),
+        ("a.bin", b"\x00\x01\x02", "cannot be read as a book. Expected a folder of Standard Ebooks"),
         ("a.txt", b"\x7fELF\x00\x00", "is not text"),
         ("a.txt", b"", "is empty"),
-        ("a.xml", b"<slack></slack>", "is no book that can be read"),
+        ("a.xml", b"<slack></slack>", "cannot be read as a book"),
     ],
 )
 def test_files_that_are_no_book(tmp_path, name, data, message):

@@ -139,7 +139,7 @@ def test_label_column_of_two_types_is_refused(tmp_path):
         ("text\tlabel\na\tb\n", {"label": "mark"}, r"has no column 'mark' \(for label\)\. Its columns are text, label"),
         ("text\tlabel\na\tb\n", {"label_type": "guess"}, "label_type='guess' is invalid. Expected auto or category or number"),
         ("text\tlabel\na\tb\n", {"dataset": "glue"}, "dataset='glue' is invalid. Expected none, cola, sst2"),
-        ("text\tlabel\na\tb\n", {"split": "file"}, r"the name of .*t\.tsv tells no split"),
+        ("text\tlabel\na\tb\n", {"split": "file"}, r"the name of .*t\.tsv names no split"),
         ('text,label\n"a, b",c\n"d,e\nf,g\n', {}, r"t\.tsv, row at line 3: a field that begins with a quotation mark"),
         (b"PK\x03\x04 and more", {}, "not a complete ZIP file"),
         (b"PAR1 and more", {}, "not a complete Parquet file"),

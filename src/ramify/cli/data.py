@@ -434,13 +434,11 @@ def _print_notes(info: dict[str, Any], known: "Format", shares: Sequence[float])
         "a column with --column OURS=THEIRS" if "columns" in known.options else "columns with --text, --text-pair or --label"
     )
     for path, columns in info["unread_columns"].items():
-        print(f"note: {path}: nothing reads {', '.join(columns)}. Name {names}.", file=sys.stderr)
+        print(f"note: {path}: unused columns: {', '.join(columns)}. Name {names}.", file=sys.stderr)
     splits = zip(info["splits"].items(), shares, strict=True)
     if empty := [name for (name, counts), share in splits if share and not counts["trees"]]:
-        print(
-            f"note: no tree is in {' and '.join(empty)}. Change the shares (--split), or give the splits (--split-by).",
-            file=sys.stderr,
-        )
+        listed = f"split {empty[0]} is" if len(empty) == 1 else f"splits {' and '.join(empty)} are"
+        print(f"note: the {listed} empty. Change the shares (--split), or give the splits (--split-by).", file=sys.stderr)
     for reason in WHOLE_FILES:
         places = info["examples"].get(reason, [])
         for place in places:

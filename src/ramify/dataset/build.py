@@ -67,7 +67,7 @@ def build(
 
     `format` is a key of `readers.FORMATS` (None: detect it), and `options` are passed to its reader. `split` gives the shares
     of train, dev and test; the split of a tree depends on the id of the tree or of its group alone, unless the data give it
-    (metadata `split`). `split_by` is `none` (all trees in train), `file` (the names of the input files tell it), a file with
+    (metadata `split`). `split_by` is `none` (all trees in train), `file` (the names of the input files), a file with
     the split of every tree (`splits.read_table`), or the name of a column. `clean` lists keys of
     `filters.CLEANINGS` in order. `max_nodes=0` means no bound. `min_depth` bounds the number of edges from the root to the
     deepest node of a tree. Without a `salt`, `anonymise` uses a random one and discards it. `memory` bounds the bytes of data

@@ -38,7 +38,8 @@ CHAT = ("author", "user", "username", "speaker", "time", "timestamp", "date", "c
 """Columns of chats and posts. A table that has one of them may be labelled, but its format is not guessed."""
 
 NONE, FILE = "none", "file"
-"""Values of `split`: no split from the data; the names of the files tell it. Value of `dataset`: no known layout."""
+"""Values of `split`: no split from the data; the split in the name of the file. `NONE` is also a value of `dataset`: no known
+layout."""
 
 SUFFIXES = ("tsv", "csv", "txt", "json", "jsonl", "ndjson", "parquet", "zip")
 PACKED = ("gz", "zst", "bz2", "xz")
@@ -143,7 +144,9 @@ def read(
         else:
             found = labelled_records.READERS[source.shape](source.path, source.name, report)
         for name, tree, count in found:
-            part = tree.meta.get(SPLIT, source.told) if source.dataset and source.dataset.split else source.told
+            part = (
+                tree.meta.get(SPLIT, source.split_in_name) if source.dataset and source.dataset.split else source.split_in_name
+            )
             rows[name, part_of(source.path, named(str(part)) if part else None)] += count
             yield _placed(tree, source.split)
     _compare(rows, report)
@@ -167,7 +170,8 @@ class _Source:
     quote: str = '"'
     # Whether the labels are those of a named or guessed column, rather than classes of a known data set.
     reads_labels: bool = False
-    told: str | None = None
+    # The split that the name of the file or of its folder names.
+    split_in_name: str | None = None
     # The split of all trees of the file.
     split: str | None = None
 
@@ -262,7 +266,7 @@ def _source(
             raise RamifyError(
                 f"{path} is not a table, so it has no column {next(iter(columns.values()))!r}. Leave out the names of columns."
             )
-        return _Source(path, name, shape, told=split_of(path))
+        return _Source(path, name, shape, split_in_name=split_of(path))
     if head.startswith(ZIP):
         raise RamifyError(f"{path} is a ZIP file, but not one of Pang and Lee's texts. Unpack it and name its tables.")
     is_delimited = not head.startswith(PARQUET) and not head.lstrip(b"\xef\xbb\xbf \n").startswith(b"{")
@@ -283,7 +287,7 @@ def _source(
     elif quote is None:
         # The rows of Parquet are counted, and the lines of JSON.
         quote = MARK if head.startswith(PARQUET) else ""
-    source = _Source(path, name, "table", known, None, columns, titles, delimiter, quote, told=split_of(path))
+    source = _Source(path, name, "table", known, None, columns, titles, delimiter, quote, split_in_name=split_of(path))
     return _known_table(source, known, names) if known else _plain_table(source, names)
 
 
@@ -295,7 +299,7 @@ def _known_table(source: _Source, dataset: Dataset, names: Sequence[str]) -> _So
     columns |= {f"{KEPT}{name}": name for name in dataset.kept if name in names}
     optional = {"label": dataset.label, "split": dataset.split, "id": dataset.id if dataset.id in names else "idx"}
     columns |= {ours: theirs for ours, theirs in optional.items() if theirs in names}
-    if "label" not in {**columns, **chosen} and source.told != "test" and dataset.rows.keys() != {"test"}:
+    if "label" not in {**columns, **chosen} and source.split_in_name != "test" and dataset.rows.keys() != {"test"}:
         raise RamifyError(
             f"{source.path} has no column {dataset.label!r}, which holds the labels of {dataset.name}. Its columns are "
             f"{', '.join(names)}. Name the column with --label NAME, or read the file as another table with --option "
@@ -311,7 +315,7 @@ def _plain_table(source: _Source, names: Sequence[str]) -> _Source:
     required = ["text", "label"]
     if "text" in chosen and "text_pair" not in chosen:
         del synonyms["text_pair"]
-    if source.told == "test" and (
+    if source.split_in_name == "test" and (
         chosen["label"] not in names if "label" in chosen else Layout(SYNONYMS, ("label",)).lacking(names)
     ):
         # The labels of test sets are often secret.
@@ -323,25 +327,25 @@ def _plain_table(source: _Source, names: Sequence[str]) -> _Source:
 
 
 def _give_splits(sources: Sequence[_Source], split: str | None) -> None:
-    """Give the splits that the names of files tell to their trees.
+    """Set the splits of the files by their names.
 
-    A lone training file is left to the build, which divides it by its shares. So are tables of unknown data sets unless several
-    splits are among their names.
+    A lone training file is left to the build, which divides it by its shares. So are tables of unknown data sets, unless their
+    names hold several splits.
     """
-    told = {source.told for source in sources} - {None}
+    named_splits = {source.split_in_name for source in sources} - {None}
     for source in sources:
         if split in (NONE, FILE) and source.layout:
             synonyms = {ours: names for ours, names in source.layout.synonyms.items() if ours != "split"}
             source.layout = replace(source.layout, synonyms=synonyms)
             source.columns = {ours: theirs for ours, theirs in (source.columns or {}).items() if ours != "split"}
-        if split == FILE and source.told is None:
+        if split == FILE and source.split_in_name is None:
             raise RamifyError(
-                f"split=file: the name of {source.path} tells no split. Rename it so that it holds the word train, dev, val or "
+                f"split=file: the name of {source.path} names no split. Rename it so that it holds the word train, dev, val or "
                 "test, or leave the option out."
             )
         is_known = source.dataset is not None or source.shape != "table"
-        if split == FILE or (split is None and (len(told) > 1 or (is_known and told != {"train"}))):
-            source.split = source.told
+        if split == FILE or (split is None and (len(named_splits) > 1 or (is_known and named_splits != {"train"}))):
+            source.split = source.split_in_name
 
 
 def _compare(rows: Mapping[tuple[str, str], int], report: Report) -> None:

@@ -111,7 +111,7 @@ def _spans(
             report.repair("bad_answer", f"{where}: an answer without text or start, which is left out")
             continue
         if context[start : start + len(text)] != text:
-            report.repair("moved_answer", f"{where}: {text!r:.80} does not stand at {start}")
+            report.repair("moved_answer", f"{where}: {text!r:.80} is not at {start}")
         texts.append(text)
         starts.append(start)
     return {f"{prefix}texts": texts, f"{prefix}starts": starts}
@@ -149,7 +149,7 @@ def squad_lines(base: Path, name: str, report: Report) -> Iterator[Found]:
             continue
         start = len(" ".join(tokens[: places[0]])) + (places[0] > 0)
         if " ".join(tokens[places[0] : places[1] + 1]) != answer:
-            report.repair("moved_answer", f"{where}: {answer!r:.80} does not stand at the tokens {span}")
+            report.repair("moved_answer", f"{where}: {answer!r:.80} is not at the tokens {span}")
         nodes = trees.setdefault(context, [Node(context, id=f"{name}/{len(trees) + 1:06d}", kind="paragraph")])
         label = {"texts": [answer], "starts": [start], "token_spans": [places], "is_impossible": False}
         nodes.append(Node(question, (0,), id=f"{name}/{number}", kind="question", label=label))

@@ -24,7 +24,7 @@ _SPEAKERS = 10
 def unlike_prose(text: str) -> str:
     """The reason why a text may be something else than prose: a log, a table, a book with chapters. "" if it is prose.
 
-    In doubt there is a reason, because any lines can be read as text, and nobody would notice that their structure is lost.
+    When in doubt, it gives a reason: any file can be read as text, and the loss of its structure would go unnoticed.
     """
     lines = [line for line in text.split("\n") if line and not line.isspace()]
     if text.lstrip()[:1] in ("{", "[", "<"):

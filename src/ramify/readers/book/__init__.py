@@ -163,7 +163,7 @@ def _input(path: Path, report: Report) -> _Input:
     if gutenberg.is_gutenberg(head):
         return _Input(path, gutenberg.read)
     raise RamifyError(
-        f"{path} is no book that can be read. Expected a folder of Standard Ebooks, or a file in EPUB (.epub), TEI (.xml with "
+        f"{path} cannot be read as a book. Expected a folder of Standard Ebooks, or a file in EPUB (.epub), TEI (.xml with "
         "the TEI namespace), Markdown (.md), HTML (.html) or plain text (.txt). Rename or convert it."
     )
 

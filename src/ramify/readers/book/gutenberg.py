@@ -1,4 +1,4 @@
-"""Project Gutenberg's plain text: without its licence, with chapters by their headings. Other plain text is read alike.
+"""Project Gutenberg's plain text: without its licence, with chapters by their headings. Other plain text is read likewise.
 
 Blank lines separate blocks. A block is a heading, a paragraph, verse (all its lines are indented), or is left out.
 """
