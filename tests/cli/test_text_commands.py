@@ -418,7 +418,7 @@ def test_counts_agree_between_stats_and_embed(ramify, trained, tmp_path):
     status, shown, _ = ramify("data", "stats", tmp_path / "data")
     assert status == 0
     for printed in (built, shown):
-        assert "data: 2 trees, 3 nodes, 2 comments, 1 placeholder\n" in printed
+        assert "data: 2 trees, 3 nodes, 2 replies, 1 placeholder\n" in printed
         assert "  test           0 trees            0 nodes\n" in printed
     status, _, err = ramify("embed", trained, "--data", tmp_path / "data", "--out", tmp_path / "v.parquet")
     assert status == 0
