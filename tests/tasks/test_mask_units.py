@@ -25,7 +25,24 @@ def pieces():
     return Tokenizer.train(texts, vocab_size=75)
 
 
-WORDS = "unbelievable walking talked singing the dog barked away a cat ran believing walks talks songs .".split()
+WORDS = [
+    "unbelievable",
+    "walking",
+    "talked",
+    "singing",
+    "the",
+    "dog",
+    "barked",
+    "away",
+    "a",
+    "cat",
+    "ran",
+    "believing",
+    "walks",
+    "talks",
+    "songs",
+    ".",
+]
 
 
 def rows_of(pieces, count=60, length=90, pairs=False, seed=0):
