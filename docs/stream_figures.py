@@ -564,6 +564,23 @@ def sizes_table() -> str:
     return table(head, lines)
 
 
+def schedules_table() -> str:
+    lines = [
+        (
+            f"`--size {name}`",
+            f"{size.row_tokens} / {size.row_tokens // 2} / {size.memory}",
+            f"{2 * size.rows:,}",
+            f"{size.steps:,}",
+            f"{size.lr:g}",
+            f"{size.warmup:.0%}",
+            f"{size.attention_dropout:g}",
+        )
+        for name, size in SIZES.items()
+    ]
+    head = ("size", "row / reused / memory", "rows of a step", "steps", "learning rate", "warm-up", "attention dropout")
+    return table(head, lines)
+
+
 def quotas_table() -> str:
     lines = []
     for tokens, reused, k in ((512, 256, 6), (512, 256, 7), (128, 64, 6), (129, 50, 6), (127, 64, 6)):
@@ -584,6 +601,7 @@ DRAWINGS: dict[str, Callable[[], Drawing]] = {
 TABLES: dict[str, Callable[[], str]] = {
     "stream-savings": savings_table,
     "xlnet-sizes": sizes_table,
+    "xlnet-schedules": schedules_table,
     "quotas": quotas_table,
 }
 
