@@ -21,7 +21,28 @@ from ramify.runs import execute, kind_for, read_run
 from ramify.runs.packed_text import PackedTextRun
 from ramify.training.metrics_log import read_metrics
 
-WORDS = "the a dog cat house man store garden runs barked walked went sang away home quickly slowly green blue old".split()
+WORDS = [
+    "the",
+    "a",
+    "dog",
+    "cat",
+    "house",
+    "man",
+    "store",
+    "garden",
+    "runs",
+    "barked",
+    "walked",
+    "went",
+    "sang",
+    "away",
+    "home",
+    "quickly",
+    "slowly",
+    "green",
+    "blue",
+    "old",
+]
 SMALL = {
     "model.dim": "16",
     "model.num_heads": "2",
@@ -107,7 +128,9 @@ def test_evaluation_is_repeatable_and_counts(store, tmp_path, recipe, rows):
         kind.evaluate(model, str(out), store, "test", {"context": "none"})
 
 
-@pytest.mark.parametrize(("recipe", "settings"), [("bert", {"pairs__dupe_factor": "2"}), ("roberta", {"task__mask_unit": "span"})])
+@pytest.mark.parametrize(
+    ("recipe", "settings"), [("bert", {"pairs__dupe_factor": "2"}), ("roberta", {"task__mask_unit": "span"})]
+)
 def test_stopped_and_resumed_runs_are_equal_to_the_bit(store, tmp_path, recipe, settings):
     """The stop lies in a later epoch, whose rows are drawn anew."""
     run = small(store, recipe, train__steps="30", model__dropout="0.1", train__budget="1500", **settings)
@@ -131,7 +154,9 @@ def test_stopped_and_resumed_runs_are_equal_to_the_bit(store, tmp_path, recipe, 
 
 def test_a_run_starts_from_another(store, tmp_path):
     execute(small(store, "bert"), tmp_path / "first", cpu=True)
-    second = RECIPES["bert"](str(store.path), init=str(tmp_path / "first")).changed({"train.steps": "2", "input.max_tokens": "32"})
+    second = RECIPES["bert"](str(store.path), init=str(tmp_path / "first")).changed(
+        {"train.steps": "2", "input.max_tokens": "32"}
+    )
     assert second.model == ramify.load(tmp_path / "first").backbone.config
     prepared = second.prepare(tmp_path / "none")
     saved = load_file(tmp_path / "first" / "model.safetensors")
@@ -171,7 +196,7 @@ def test_one_sentence_texts_are_named(tmp_path):
     assert any("the text is one document" in each for each in prepared.warnings([]))
 
 
-# --- published sizes ------------------------------------------------------------------------------------------------------------
+# --- published sizes ----------------------------------------------------------------------------------------------------------
 
 
 def parameters(config):
@@ -202,11 +227,11 @@ def test_published_schedules():
     assert (roberta.task.max_predictions, roberta.task.next_sentence, roberta.tokenizer.kind) == (None, 0.0, "bpe")
 
 
-# --- refusals -------------------------------------------------------------------------------------------------------------------
+# --- refusals -----------------------------------------------------------------------------------------------------------------
 
 
 def test_concatenation_needs_comments():
-    with pytest.raises(RamifyError, match="--concatenate 256 prepends .* Add --rows comments"):
+    with pytest.raises(RamifyError, match=r"--concatenate 256 prepends .* Add --rows comments"):
         RECIPES["bert"]("data", concatenate=256)
 
 
@@ -242,7 +267,7 @@ def test_settings_that_do_not_fit_are_refused(store, tmp_path, settings, message
 
 def test_texts_without_a_second_segment_are_refused(tmp_path):
     store = built([Tree((Node("One sentence " * 40),))], tmp_path / "data", split=(1.0, 0.0, 0.0))
-    with pytest.raises(RamifyError, match="holds a single sentence.*ramify train roberta"):
+    with pytest.raises(RamifyError, match=r"holds a single sentence.*ramify train roberta"):
         small(store, "bert").prepare(tmp_path / "run")
     assert small(store, "roberta").prepare(tmp_path / "run").facts()["text"]["sentences_cut"] == 1
     empty = built([Tree((Node(" "),)), Tree((Node("\n"),))], tmp_path / "empty", split=(1.0, 0.0, 0.0))
