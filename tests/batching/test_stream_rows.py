@@ -44,13 +44,12 @@ def texts(draw):
 class Reading:
     """The text of a stream in its own direction, as lists: position by position, the token, and whether a sentence begins."""
 
-    def __init__(self, view, number):
-        self.stream, self.place = divmod(number, view.per_stream)
+    def __init__(self, view, stream):
         length, text = view.text.num_tokens // view.config.rows, view.text
-        offset = self.stream % view.config.rows * length
-        self.length, self.forward = length, self.stream < view.config.rows
+        offset = stream % view.config.rows * length
+        self.length, self.forward = length, stream < view.config.rows
         self.tokens = list(range(offset, offset + length))
-        self.document = [int(np.searchsorted(text.document_ends, token, side="right")) for token in self.tokens]
+        self.document = np.searchsorted(text.document_ends, self.tokens, side="right").tolist()
         borders = [int(border) - offset for border in text.sentences if offset <= border <= offset + length]
         if not self.forward:
             self.tokens.reverse()
@@ -59,13 +58,12 @@ class Reading:
         # A stream begins and ends a sentence even if it cuts one.
         self.borders = {0, length, *borders}
         self.cuts = set(borders)
-        self.start = self.place * view.input.reused_tokens
-        self.end = self.start + view.input.reused_tokens
 
 
-def by_hand(reading, room, random, avoid_overlap=False):
-    """The published rule for A and B, token by token, as lists of positions, and whether B follows A."""
-    start, length = reading.end, reading.length
+def by_hand(reading, reused, start, room, random, avoid_overlap=False):
+    """The published rule for A and B after the tokens from `reused` to `start`, token by token: lists of positions, and whether
+    B follows A."""
+    length = reading.length
     cuts, end = [], start + 1
     while end < length and (end not in reading.cuts or end - start < room):
         cuts += [end] if end in reading.cuts else []
@@ -77,7 +75,7 @@ def by_hand(reading, room, random, avoid_overlap=False):
     else:
         size = max(1, room - (stop - start))
         if avoid_overlap:
-            taken = set(range(reading.start, stop))
+            taken = set(range(reused, stop))
             free = [begin for begin in range(length - size + 1) if not taken & set(range(begin, begin + size))]
             first = int(free[random.integers(len(free))])
             last = first + size
@@ -121,11 +119,13 @@ def parts_of(row, reused):
 def test_segments_follow_the_published_rule(text, rows, reused, room, epoch, seed, backward):
     assume(text.num_tokens // rows >= reused + room + 3)
     view = view_of(text, rows=rows, backward=backward, seed=seed, row_tokens=reused + room + 3, reused_tokens=reused)
+    readings = [Reading(view, stream) for stream in range(view.config.num_rows)]
     for number in range(len(view)):
-        row, reading = view.example(number, epoch), Reading(view, number)
-        one, other, follows = by_hand(reading, room, draws(view, number, epoch))
+        row, (stream, place) = view.example(number, epoch), divmod(number, view.per_stream)
+        reading, start = readings[stream], place * reused
+        one, other, follows = by_hand(reading, start, start + reused, room, draws(view, number, epoch))
         here, first, second = parts_of(row, reused)
-        assert here == reading.tokens[reading.start : reading.end]
+        assert here == reading.tokens[start : start + reused]
         assert first == [reading.tokens[place] for place in one]
         assert second == [reading.tokens[place] for place in other]
         assert row.is_next == follows
@@ -147,7 +147,7 @@ def test_rows_continue_exactly(segments):
     assert len(view) == 4 * view.per_stream
     for stream in range(4):
         rows = [view.example(stream * view.per_stream + place) for place in range(view.per_stream)]
-        reading = Reading(view, stream * view.per_stream)
+        reading = Reading(view, stream)
         reused = np.concatenate([row.ids[:10] for row in rows]).tolist()
         assert reused == reading.tokens[: len(reused)]
         assert len(reading.tokens) - len(reused) < 10 + 24
@@ -186,13 +186,14 @@ def test_half_of_the_pairs_follow_each_other():
 @settings(max_examples=15)
 def test_random_segment_avoids_the_rest_of_the_row(seed):
     view = view_of(random_text(seed, sentences=50, longest=5), rows=1, seed=seed, avoid_overlap=True)
+    readings = [Reading(view, stream) for stream in range(2)]
     for number in range(len(view)):
-        row, reading = view.example(number), Reading(view, number)
-        here, one, other = parts_of(row, 10)
+        stream, place = divmod(number, view.per_stream)
+        here, one, other = parts_of(view.example(number), 10)
         assert not set(other) & set(here + one)
         assert len(set(here + one + other)) == 21
-        expected = by_hand(reading, 11, draws(view, number), avoid_overlap=True)
-        assert [one, other] == [[reading.tokens[place] for place in part] for part in expected[:2]]
+        expected = by_hand(readings[stream], 10 * place, 10 * place + 10, 11, draws(view, number), avoid_overlap=True)
+        assert [one, other] == [[readings[stream].tokens[each] for each in part] for part in expected[:2]]
 
 
 def test_random_segment_may_repeat_the_row_in_the_published_code():
@@ -234,16 +235,15 @@ def test_memory_ends_at_the_border_of_a_document(text, rows, reused, tail, segme
     assume(text.num_tokens // rows >= reused + tail)
     view = view_of(text, rows=rows, row_tokens=reused + tail, reused_tokens=reused, segments=segments)
     for stream in range(2 * rows):
-        valid = 0
+        document, valid = Reading(view, stream).document, 0
         for place in range(view.per_stream):
-            number = stream * view.per_stream + place
-            row, reading = view.example(number), Reading(view, number)
+            row, start = view.example(stream * view.per_stream + place), place * reused
             assert row.begins == (place == 0)
             assert 0 <= row.kept <= reused
-            expected, before = 0, reading.start
-            while before > 0 and reading.document[before - 1] == reading.document[reading.start]:
-                before, expected = before - 1, expected + 1
-            assert valid == expected
+            before = start
+            while before > 0 and document[before - 1] == document[start]:
+                before -= 1
+            assert valid == start - before
             valid = row.kept + (valid if row.continues else 0)
             assert row.kept == reused or not row.continues
 
@@ -306,7 +306,7 @@ def test_forward_rows_alone():
 
 
 def test_text_that_is_too_short_is_refused():
-    with pytest.raises(RamifyError, match="the text has 47 tokens, too few for view.rows=2 streams"):
+    with pytest.raises(RamifyError, match=r"47 tokens, too few for view\.rows=2 streams"):
         view_of(running_text([47], [1]))
     assert len(view_of(running_text([48], [1]))) == 4
 
@@ -327,7 +327,7 @@ def test_impossible_rows_are_refused(input, message):
 
 
 def test_no_streams_are_refused():
-    with pytest.raises(RamifyError, match="view.rows must be at least 1"):
+    with pytest.raises(RamifyError, match=r"view\.rows must be at least 1"):
         StreamConfig(rows=0)
 
 
