@@ -1,4 +1,4 @@
-"""Permutation language modelling: the published order rule by brute force, targets, losses, and a content stream without masks."""
+"""Permutation language modelling: the published order rule by brute force, targets, losses, and clean content."""
 
 from collections import Counter
 from dataclasses import replace
