@@ -51,7 +51,8 @@ def fill_mask(
             raise RamifyError(f"--text is a text of its own, but {given[0]} names a node. Leave out one of them.")
         source, place = text, None
     elif data is None or node is None:
-        raise RamifyError("there is nothing to fill. Name a node with --data and --node, or give a text with --text.")
+        missing = "--data" if data is None else "--node"
+        raise RamifyError(f"Missing option '{missing}'. Name a node with --data and --node, or give a text with --text.")
     else:
         source, place = find_tree(data, node, tree), node
     model = filling_pipeline(ramify.load(run, device=device), run)
