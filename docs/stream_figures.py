@@ -50,9 +50,7 @@ def ranks(order: Sequence[int]) -> NDArray[np.int64]:
     return np.argsort(order)
 
 
-def seen(
-    order: NDArray[np.int64], targets: Sequence[int], memory: int = 0, parts: tuple[tuple[int, int], ...] = ()
-) -> Seen:
+def seen(order: NDArray[np.int64], targets: Sequence[int], memory: int = 0, parts: tuple[tuple[int, int], ...] = ()) -> Seen:
     """The masks of both streams for one row."""
     batch = plain_rows(np.zeros((1, len(order)), dtype=np.int64), order[None])
     counts = tuple(sum(start <= each < stop for each in targets) for start, stop in parts or ((0, len(order)),))
@@ -208,7 +206,12 @@ def two_halves() -> Drawing:
         drawing.line((border, y - 4), (border, y + len(mask) * side + 4), kind="line")
         if itself:
             drawing.line((x - 4, y + half * side), (x + width + 4, y + half * side), kind="line")
-    entries = (("cell-memory", "memory", 0), ("cell-read", "seen", 0), ("cell-own", "itself, seen", 0), ("cell-self", "its own word, not seen", 0))
+    entries = (
+        ("cell-memory", "memory", 0),
+        ("cell-read", "seen", 0),
+        ("cell-own", "itself, seen", 0),
+        ("cell-self", "its own word, not seen", 0),
+    )
     for number, entry in enumerate(entries):
         _legend(drawing, 445, 210 + number * 24, [entry])
     drawing.text(445, 330, "numbers: the order; bold: targets", kind="muted", size=11.5, anchor="start")
