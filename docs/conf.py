@@ -42,7 +42,7 @@ pygments_dark_style = "monokai"
 
 
 class Drawing(SphinxDirective):
-    """A picture of `figures.py` or `stream_figures.py` with the content as caption. The SVG is inline so that it follows the theme."""
+    """A picture of `figures.py` or `stream_figures.py` with the content as caption. The SVG is inline, to follow the theme."""
 
     required_arguments = 1
     has_content = True

@@ -1,4 +1,4 @@
-"""Pictures and computed tables of the page on permutation language modelling, written to `_generated/` as those of `figures.py`.
+"""Pictures and computed tables of the page on permutation language modelling, written to `_generated/` as by `figures.py`.
 
 Visibility, rows, memory, distances, spans and operations are read off the package's own code.
 """
@@ -21,7 +21,7 @@ from ramify.batching.running_text import RunningText
 from ramify.batching.stream_batch import StreamBatch, StreamTargets, collate_streams, plain_rows
 from ramify.batching.views.streams import StreamConfig, StreamInput, StreamRow, Streams
 from ramify.models.xlnet import Memory, XLNet, XLNetConfig, content_parts, query_parts
-from ramify.nn.relative import Queries, shifted
+from ramify.nn.relative import shifted
 from ramify.recipes.permutation import SIZES
 from ramify.tasks.permutation_lm import factorization_order
 from ramify.tasks.spans import SpanChoice, SpanUnit, halves, quotas
