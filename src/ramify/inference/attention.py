@@ -72,8 +72,8 @@ def check_pairs(pairs: int) -> None:
     """Raise if there would be too many weights."""
     if pairs > MAX_PAIRS:
         raise RamifyError(
-            f"every head would have {pairs:,} weights, which is above {MAX_PAIRS:,}. Shorten the text, or set context=parent or "
-            "context=none."
+            f"every head would have {pairs:,} weights, which is above {MAX_PAIRS:,}. Shorten the text, or set context=parent "
+            "or context=none."
         )
 
 

@@ -74,8 +74,8 @@ class TextPipeline(Pipeline, ABC):
         """The attention weights of a text, or of a node's text in its context, by layer and head, which are counted from 1.
 
         `attention` is a list of tables, one per stack of layers and kind of attention. `queries` and `keys` are tokens, or ids
-        of ancestors; the `weights` of each head are an array, [query, key]. A query's weights add up to 1, or to 0 if it sees no
-        key. `layer` and `head` choose one. Raises `RamifyError` if the text is longer than the model reads.
+        of ancestors; the `weights` of each head are an array, [query, key]. A query's weights add up to 1, or to 0 if it sees
+        no key. `layer` and `head` choose one. Raises `RamifyError` if the text is longer than the model reads.
         """
 
     @property
